@@ -1,0 +1,71 @@
+"""Exact acceptance certificates for greedy speculative decoding. Public names load on first use, so that importing
+certspec costs little and needs neither torch nor a model."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from certspec import presets as presets
+    from certspec.certificates import Certificates as Certificates
+    from certspec.certificates import certify as certify
+    from certspec.decoding import Generation as Generation
+    from certspec.decoding import generate as generate
+    from certspec.drafter import drafter_certificate as drafter_certificate
+    from certspec.errors import CertspecError as CertspecError
+    from certspec.errors import IncompatiblePair as IncompatiblePair
+    from certspec.errors import InvalidArgument as InvalidArgument
+    from certspec.errors import InvalidLogits as InvalidLogits
+    from certspec.errors import RunMismatch as RunMismatch
+    from certspec.errors import UnreadableInput as UnreadableInput
+    from certspec.margins import margin_certificate as margin_certificate
+    from certspec.margins import required_margin as required_margin
+    from certspec.pairs import Pair as Pair
+    from certspec.pairs import load_pair as load_pair
+    from certspec.rules import Absolute as Absolute
+    from certspec.rules import Additive as Additive
+    from certspec.rules import Entropy as Entropy
+    from certspec.rules import Gated as Gated
+    from certspec.rules import Multiplicative as Multiplicative
+    from certspec.rules import Rule as Rule
+    from certspec.rules import StrictGreedy as StrictGreedy
+    from certspec.rules import TopM as TopM
+    from certspec.rules import Tree as Tree
+    from certspec.rules import default_rules as default_rules
+    from certspec.rules import parse_rule as parse_rule
+
+# One line a module: where each public name lives. The names above repeat it for type checkers; a test compares them.
+_HOMES: dict[str, tuple[str, ...]] = {
+    "certspec.certificates": ("Certificates", "certify"),
+    "certspec.decoding": ("Generation", "generate"),
+    "certspec.drafter": ("drafter_certificate",),
+    "certspec.errors": (
+        "CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits", "RunMismatch", "UnreadableInput",
+    ),
+    "certspec.margins": ("margin_certificate", "required_margin"),
+    "certspec.pairs": ("Pair", "load_pair"),
+    "certspec.rules": (
+        "Absolute", "Additive", "Entropy", "Gated", "Multiplicative", "Rule", "StrictGreedy", "TopM", "Tree",
+        "default_rules", "parse_rule",
+    ),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", "presets", *_HOME_OF]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "presets":
+        return importlib.import_module("certspec.presets")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'certspec' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

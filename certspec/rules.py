@@ -1,0 +1,313 @@
+"""Acceptance rules as data: a single-token rule is a threshold on the target's probabilities, a tree is a width.
+This module knows nothing about logits, kernels or models."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
+
+from certspec.errors import InvalidArgument
+
+__all__ = [
+    "Absolute",
+    "Additive",
+    "Entropy",
+    "Gated",
+    "Multiplicative",
+    "Rule",
+    "StrictGreedy",
+    "Threshold",
+    "TopM",
+    "Tree",
+    "default_rules",
+    "parse_rule",
+]
+
+_INF = math.inf
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The one normal form of every single-token rule.
+
+    A token x of rank r (1 = the target's argmax, ties broken by the lowest id) is rejected when ``r > top_m`` or
+    ``target_probs[x] < tau`` (``<=`` where ``strictly_above``), with
+
+        tau = min(cap, scale * p1 + offset, entropy_scale * exp(-H)),   H = -sum p log(p + smoothing)  [nats].
+
+    The parts that a rule does not use are neutral (+inf in the minimum; ``top_m = 0`` means no rank gate). A rule of
+    rank alone has ``offset = -inf``: no probability is below its threshold.
+    """
+
+    top_m: int = 0
+    scale: float = 0.0
+    offset: float = _INF
+    cap: float = _INF
+    entropy_scale: float = _INF
+    smoothing: float = 0.0
+    strictly_above: bool = False
+
+    def value(self, top_prob: float, entropy: float) -> float:
+        """tau where the largest target probability is ``top_prob`` and the (smoothed) entropy ``entropy`` nats."""
+        from_top = self.offset if self.scale == 0.0 else self.scale * top_prob + self.offset
+        from_entropy = _INF if self.entropy_scale == _INF else self.entropy_scale * math.exp(-entropy)
+        return min(self.cap, from_top, from_entropy)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Base of all rules: a name, parameters, and either a ``threshold`` (single token) or a ``tree_width``."""
+
+    name: ClassVar[str] = ""
+
+    @property
+    def threshold(self) -> Threshold | None:
+        """The rule's threshold, or None for a tree."""
+        return None
+
+    @property
+    def tree_width(self) -> int:
+        """Number of draft candidates that the rule accepts a match with; 0 for a single-token rule."""
+        return 0
+
+    @property
+    def label(self) -> str:
+        """The rule as the command line writes it, e.g. ``additive:0.3``; ``parse_rule`` reads it back."""
+        given = [
+            ("" if f.default is MISSING else f"{f.name}=") + _spell(getattr(self, f.name))
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        ]
+        return self.name + (":" + ",".join(given) if given else "")
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True)
+class StrictGreedy(Rule):
+    """Accept the draft token if, and only if, it is the target's argmax (ties: lowest id)."""
+
+    name: ClassVar[str] = "strict"
+
+    @property
+    def threshold(self) -> Threshold:
+        return Threshold(top_m=1, offset=-_INF)
+
+
+@dataclass(frozen=True)
+class Additive(Rule):
+    """Accept x when ``p(x) >= p1 - t``; ``t`` in [0, 1]."""
+
+    name: ClassVar[str] = "additive"
+    t: float
+
+    def __post_init__(self) -> None:
+        _require_real(self, "t", lower=0.0, upper=1.0)
+
+    @property
+    def threshold(self) -> Threshold:
+        return Threshold(scale=1.0, offset=-self.t)
+
+
+@dataclass(frozen=True)
+class Multiplicative(Rule):
+    """Accept x when ``p(x) >= alpha * p1``; ``alpha`` in (0, 1]."""
+
+    name: ClassVar[str] = "multiplicative"
+    alpha: float
+
+    def __post_init__(self) -> None:
+        _require_real(self, "alpha", lower=0.0, upper=1.0, open_below=True)
+
+    @property
+    def threshold(self) -> Threshold:
+        return Threshold(scale=self.alpha, offset=0.0)
+
+
+@dataclass(frozen=True)
+class TopM(Rule):
+    """Accept x when it is among the target's ``m`` most probable tokens (ties: lowest ids)."""
+
+    name: ClassVar[str] = "top"
+    m: int
+
+    def __post_init__(self) -> None:
+        _require_count(self, "m")
+
+    @property
+    def threshold(self) -> Threshold:
+        return Threshold(top_m=self.m, offset=-_INF)
+
+
+@dataclass(frozen=True)
+class Gated(Rule):
+    """Accept x when it is among the target's ``top_m`` tokens *and* passes the additive or multiplicative slack."""
+
+    name: ClassVar[str] = "gated"
+    top_m: int
+    additive: float | None = None
+    multiplicative: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_count(self, "top_m")
+        if (self.additive is None) == (self.multiplicative is None):
+            raise InvalidArgument(
+                "Gated: expected exactly one of additive=... (in [0, 1]) and multiplicative=... (in (0, 1]), "
+                f"got additive={self.additive!r}, multiplicative={self.multiplicative!r}"
+            )
+        if self.additive is not None:
+            _require_real(self, "additive", lower=0.0, upper=1.0)
+        else:
+            _require_real(self, "multiplicative", lower=0.0, upper=1.0, open_below=True)
+
+    @property
+    def threshold(self) -> Threshold:
+        if self.additive is not None:
+            return Threshold(top_m=self.top_m, scale=1.0, offset=-self.additive)
+        return Threshold(top_m=self.top_m, scale=float(self.multiplicative or 0.0), offset=0.0)
+
+
+@dataclass(frozen=True)
+class Entropy(Rule):
+    """Accept x when ``p(x) > min(epsilon, delta * exp(-H))`` (Medusa's typical acceptance).
+
+    ``epsilon`` in (0, 1], ``delta`` in (0, inf). With ``delta > 1`` the argmax itself can be rejected; its certificate
+    is then 0. ``smoothing`` (>= 0) is the constant that an implementation adds inside the logarithm of the entropy.
+    """
+
+    name: ClassVar[str] = "entropy"
+    epsilon: float
+    delta: float
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_real(self, "epsilon", lower=0.0, upper=1.0, open_below=True)
+        _require_real(self, "delta", lower=0.0, upper=_INF, open_below=True, open_above=True)
+        _require_real(self, "smoothing", lower=0.0, upper=1.0)
+
+    @property
+    def threshold(self) -> Threshold:
+        return Threshold(cap=self.epsilon, entropy_scale=self.delta, smoothing=self.smoothing, strictly_above=True)
+
+
+@dataclass(frozen=True)
+class Absolute(Rule):
+    """Accept x when ``p(x) >= tau``; ``tau`` in [0, 1]. Where no token reaches ``tau``, nothing is accepted."""
+
+    name: ClassVar[str] = "absolute"
+    tau: float
+
+    def __post_init__(self) -> None:
+        _require_real(self, "tau", lower=0.0, upper=1.0)
+
+    @property
+    def threshold(self) -> Threshold:
+        return Threshold(cap=self.tau)
+
+
+@dataclass(frozen=True)
+class Tree(Rule):
+    """Accept when the target's argmax is among the draft's ``m`` most probable tokens (a greedy tree node)."""
+
+    name: ClassVar[str] = "tree"
+    m: int
+
+    def __post_init__(self) -> None:
+        _require_count(self, "m")
+
+    @property
+    def tree_width(self) -> int:
+        return self.m
+
+
+def default_rules() -> list[Rule]:
+    """The eight rules and widths that every command scores unless told otherwise."""
+    return [
+        StrictGreedy(),
+        Additive(0.3),
+        Multiplicative(0.1),
+        TopM(4),
+        Entropy(epsilon=0.09, delta=0.3),
+        Tree(2),
+        Tree(4),
+        Tree(8),
+    ]
+
+
+def parse_rule(text: str) -> Rule:
+    """Read a rule as the command line writes it: ``additive:0.3``, ``gated:10,additive=0.6``, ``tree:8``, ``medusa``.
+
+    Raises InvalidArgument naming the known rules, or the parameter and its allowed range.
+    """
+    from certspec import presets
+
+    name, _, rest = text.strip().partition(":")
+    makers = _RULE_TYPES | presets.PRESETS
+    maker = makers.get(name.strip().lower().replace("_", "-"))
+    if maker is None:
+        raise InvalidArgument(f"rule {text!r}: expected one of {', '.join(sorted(makers))}, got {name!r}")
+    positional, named = _parse_parameters(text, rest)
+    try:
+        return maker(*positional, **named)
+    except TypeError as error:
+        raise InvalidArgument(f"rule {text!r}: {error}") from error
+
+
+def _parse_parameters(text: str, rest: str) -> tuple[list[float | int], dict[str, Any]]:
+    positional: list[float | int] = []
+    named: dict[str, Any] = {}
+    for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        key, equals, value = part.rpartition("=")
+        if equals:
+            named[key.strip()] = _parse_number(text, value)
+        elif named:
+            raise InvalidArgument(f"rule {text!r}: positional parameter {part!r} after a named one")
+        else:
+            positional.append(_parse_number(text, part))
+    return positional, named
+
+
+def _parse_number(text: str, value: str) -> float | int:
+    for convert in (int, float):
+        try:
+            return convert(value)
+        except ValueError:
+            continue
+    raise InvalidArgument(f"rule {text!r}: expected a number, got {value!r}")
+
+
+def _spell(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
+
+
+def _require_real(
+    rule: Rule, name: str, *, lower: float, upper: float, open_below: bool = False, open_above: bool = False
+) -> None:
+    value = getattr(rule, name)
+    allowed = f"{'(' if open_below else '['}{lower:g}, {upper:g}{')' if open_above else ']'}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidArgument(f"{type(rule).__name__}: expected {name} a real number in {allowed}, got {value!r}")
+    inside = (value > lower if open_below else value >= lower) and (value < upper if open_above else value <= upper)
+    if not inside:  # a NaN fails both comparisons
+        raise InvalidArgument(f"{type(rule).__name__}: expected {name} in {allowed}, got {value!r}")
+    object.__setattr__(rule, name, float(value))
+
+
+def _require_count(rule: Rule, name: str) -> None:
+    value = getattr(rule, name)
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if isinstance(value, bool) or count < 1:
+        raise InvalidArgument(f"{type(rule).__name__}: expected {name} an integer of at least 1, got {value!r}")
+    object.__setattr__(rule, name, count)
+
+
+_RULE_TYPES: dict[str, Callable[..., Rule]] = {
+    kind.name: kind for kind in (StrictGreedy, Additive, Multiplicative, TopM, Gated, Entropy, Absolute, Tree)
+}

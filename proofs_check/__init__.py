@@ -1,0 +1,1 @@
+"""Checks of every claim by routes that do not use its derivation."""

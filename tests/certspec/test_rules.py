@@ -1,0 +1,91 @@
+"""Rules are data: thresholds, names that read back, and parameters that are refused with their allowed range."""
+
+import math
+
+import pytest
+
+import certspec as cs
+from certspec.rules import Threshold, parse_rule
+
+RULES = [
+    cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(4), cs.Gated(top_m=10, additive=0.6),
+    cs.Gated(top_m=3, multiplicative=0.25), cs.Entropy(epsilon=0.09, delta=0.3), cs.Absolute(0.2), cs.Tree(8),
+    cs.presets.medusa(), cs.presets.trtllm_relaxed(10, 0.6), cs.presets.speculators(4, 0.7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_label_reads_back_as_the_same_rule(rule):
+    assert parse_rule(rule.label) == rule
+
+
+def test_labels_are_what_a_person_would_type():
+    assert [rule.label for rule in RULES[:9]] == [
+        "strict", "additive:0.3", "multiplicative:0.1", "top:4", "gated:10,additive=0.6",
+        "gated:3,multiplicative=0.25", "entropy:0.09,0.3", "absolute:0.2", "tree:8",
+    ]  # fmt: skip
+
+
+def test_every_single_token_rule_has_a_threshold_and_a_tree_has_none():
+    for rule in RULES:
+        assert (rule.threshold is None) == isinstance(rule, cs.Tree)
+        assert (rule.tree_width > 0) == isinstance(rule, cs.Tree)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (cs.StrictGreedy(), -math.inf),
+        (cs.Additive(0.3), 0.5 - 0.3),
+        (cs.Multiplicative(0.1), 0.1 * 0.5),
+        (cs.TopM(4), -math.inf),
+        (cs.Gated(top_m=10, additive=0.6), 0.5 - 0.6),
+        (cs.Entropy(epsilon=0.09, delta=0.3), min(0.09, 0.3 * math.exp(-1.5))),
+        (cs.Absolute(0.2), 0.2),
+    ],
+    ids=str,
+)
+def test_the_normal_form_gives_the_threshold_of_the_rule(rule, expected):
+    assert rule.threshold.value(0.5, 1.5) == expected
+
+
+def test_a_threshold_with_no_part_rejects_nothing_only_by_its_rank_gate():
+    assert Threshold(top_m=3, offset=-math.inf).value(1.0, 0.0) == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("make", "range_text"),
+    [
+        (lambda: cs.Additive(-0.1), r"t in \[0, 1\]"),
+        (lambda: cs.Additive(math.nan), r"t in \[0, 1\]"),
+        (lambda: cs.Additive("0.3"), r"t a real number in \[0, 1\], got '0.3'"),
+        (lambda: cs.Multiplicative(0.0), r"alpha in \(0, 1\]"),
+        (lambda: cs.Multiplicative(True), r"alpha a real number"),
+        (lambda: cs.TopM(0), r"m an integer of at least 1, got 0"),
+        (lambda: cs.TopM(2.5), r"m an integer of at least 1, got 2.5"),
+        (lambda: cs.Tree(-3), r"m an integer of at least 1, got -3"),
+        (lambda: cs.Gated(top_m=2), r"exactly one of additive"),
+        (lambda: cs.Gated(top_m=2, additive=0.1, multiplicative=0.1), r"exactly one of additive"),
+        (lambda: cs.Gated(top_m=2, additive=1.5), r"additive in \[0, 1\]"),
+        (lambda: cs.Entropy(epsilon=0.0, delta=0.3), r"epsilon in \(0, 1\]"),
+        (lambda: cs.Entropy(epsilon=0.1, delta=math.inf), r"delta in \(0, inf\)"),
+        (lambda: cs.Absolute(1.01), r"tau in \[0, 1\]"),
+        (lambda: cs.presets.speculators(4, -1.0), r"tolerance in \[0, inf\)"),
+        (lambda: parse_rule("additve:0.3"), r"expected one of .*additive"),
+        (lambda: parse_rule("additive:x"), r"expected a number, got 'x'"),
+        (lambda: parse_rule("additive:0.1,0.2"), r"rule 'additive:0.1,0.2'"),
+    ],
+)
+def test_a_bad_parameter_is_refused_with_its_allowed_range(make, range_text):
+    with pytest.raises(cs.InvalidArgument, match=range_text):
+        make()
+
+
+def test_presets_have_the_defaults_of_the_engines_that_ship_them():
+    assert cs.presets.medusa() == cs.Entropy(epsilon=0.09, delta=0.3, smoothing=1e-5)
+    assert cs.presets.medusa(exact_entropy=True) == cs.Entropy(epsilon=0.09, delta=0.3)
+    assert cs.presets.trtllm_relaxed() == cs.Gated(top_m=1, additive=0.0)
+    assert cs.presets.trtllm_relaxed_docs(10, 0.6) == cs.Gated(top_m=10, multiplicative=math.exp(-0.6))
+    assert cs.presets.speculators() == cs.Gated(top_m=1, multiplicative=1.0)
+    assert cs.presets.sglang_threshold() == cs.Absolute(1.0)
+    assert parse_rule("trtllm-relaxed:10,0.6") == cs.Gated(top_m=10, additive=0.6)
