@@ -1,0 +1,197 @@
+"""``certify``: exact acceptance certificates for rows of target and draft logits, and the ``Certificates`` it returns.
+Checks the arguments and picks a backend; the arithmetic lives in ``certspec.kernels``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from certspec.errors import InvalidArgument, InvalidLogits
+from certspec.kernels.row_scores import RowScores
+from certspec.kernels.rule_table import RuleTable, rule_table
+from certspec.rules import Rule, default_rules
+
+__all__ = ["BACKENDS", "Certificates", "RuleView", "certify"]
+
+BACKENDS = ("numba", "reference", "torch", "triton")
+
+
+@dataclass(frozen=True)
+class RuleView:
+    """One rule's part of ``Certificates``: arrays of shape (rows,)."""
+
+    rule: Rule
+    certificate: Any
+    certificate_lower: Any
+    accepted: Any
+    certified: Any
+
+
+@dataclass(frozen=True, repr=False)
+class Certificates:
+    """Certificates of ``rows`` positions under ``rules``; numpy arrays or torch tensors as the logits were.
+
+    ``kl, kl_upper, entropy, prob_margin``: (rows,) float64, nats but for ``prob_margin`` = p1 - p2 of the target.
+    ``certificate, certificate_lower``: (rules, rows) float64 nats, +inf where the rule rejects nothing.
+    ``accepted, certified``: (rules, rows) bool; ``certified`` is ``kl_upper < certificate_lower`` and implies accepted.
+    ``target_token, draft_token``: (rows,) int64 argmaxes, the lowest id on ties. ``target_top_ids, target_top_probs,
+    draft_top_ids``: (rows, K), sorted by (-value, id). ``draft_token_prob``: the target's probability of draft_token.
+    Without draft logits the fields that need them are None.
+    """
+
+    rules: tuple[Rule, ...]
+    kl: Any
+    kl_upper: Any
+    entropy: Any
+    prob_margin: Any
+    certificate: Any
+    certificate_lower: Any
+    accepted: Any
+    certified: Any
+    target_token: Any
+    draft_token: Any
+    target_top_ids: Any
+    target_top_probs: Any
+    draft_top_ids: Any
+    draft_token_prob: Any
+
+    def __len__(self) -> int:
+        return len(self.entropy)
+
+    def at(self, rule: Rule | int) -> RuleView:
+        """The view of one rule, given itself or its index. Raises InvalidArgument where it was not scored."""
+        if isinstance(rule, Rule):
+            if rule not in self.rules:
+                raise InvalidArgument(f"at: expected one of {', '.join(map(str, self.rules))}, got {rule}")
+            rule = self.rules.index(rule)
+        if not -len(self.rules) <= rule < len(self.rules):
+            raise InvalidArgument(f"at: expected an index below {len(self.rules)}, got {rule}")
+        parts = (self.certificate, self.certificate_lower, self.accepted, self.certified)
+        return RuleView(self.rules[rule], *(None if part is None else part[rule] for part in parts))
+
+    def __repr__(self) -> str:
+        lines = [f"Certificates: {len(self)} rows x {len(self.rules)} rules"]
+        if self.kl is not None and len(self):
+            lines[0] += f", mean KL {float(self.kl.mean()):.4g} nats"
+        for index, rule in enumerate(self.rules):
+            view = self.at(index)
+            text = f"  {rule.label:<24}"
+            if len(self) and view.accepted is not None:
+                text += f" accepted {int(view.accepted.sum())}, certified {int(view.certified.sum())}"
+            lines.append(text)
+        return "\n".join(lines)
+
+
+def certify(
+    target_logits: Any,
+    draft_logits: Any,
+    rules: Rule | Sequence[Rule] | None = None,
+    *,
+    backend: str | None = None,
+    align: int | None = None,
+) -> Certificates:
+    """Score draft against target: KL(target || draft), every rule's exact certificate, and what is certified.
+
+    ``target_logits, draft_logits``: (rows, vocab) or (vocab,), numpy arrays or torch tensors of one device, float64,
+    float32, bfloat16 or float16, -inf for a masked token. ``draft_logits=None`` gives the target's certificates only.
+    ``rules``: one rule or several (default ``default_rules()``). ``align=N`` says that only the first N columns are
+    real ids, and drops the rest of both. ``backend``: "numba" (CPU), "torch", "triton" (CUDA) or "reference".
+    Nats throughout. Theory: the pool certificate (single token), its tree form, and directed rounding bounds.
+
+    Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths that do not match.
+    """
+    table = rule_table(_as_rules(rules))
+    target = _as_rows("target_logits", target_logits)
+    draft = None if draft_logits is None else _as_rows("draft_logits", draft_logits)
+    num_columns = _num_columns(target, draft, align)
+    num_top = min(num_columns, table.num_top)
+    on_torch = not isinstance(target, np.ndarray)
+    name = backend or ("torch" if on_torch and target.device.type != "cpu" else "numba")
+    if name not in BACKENDS:
+        raise InvalidArgument(f"backend: expected one of {', '.join(BACKENDS)}, got {backend!r}")
+    scores = _run(name, target, draft, num_columns, table, num_top)
+    draft_top_ids = scores.draft_top_ids
+    return Certificates(
+        rules=table.rules,
+        target_token=scores.target_top_ids[:, 0],
+        draft_token=None if draft_top_ids is None else draft_top_ids[:, 0],
+        **{field.name: getattr(scores, field.name) for field in fields(RowScores)},
+    )
+
+
+def _run(name: str, target: Any, draft: Any, num_columns: int, table: RuleTable, num_top: int) -> RowScores:
+    from certspec.kernels import reference
+
+    arrays = [None if x is None else _to_float64(x[:, :num_columns]) for x in (target, draft)]
+    scores = reference.score_rows(arrays[0], arrays[1], table, num_top)
+    return scores if isinstance(target, np.ndarray) else _to_torch(scores, target.device)
+
+
+def _as_rules(rules: Rule | Sequence[Rule] | None) -> tuple[Rule, ...]:
+    if rules is None:
+        return tuple(default_rules())
+    return (rules,) if isinstance(rules, Rule) else tuple(rules)
+
+
+def _as_rows(name: str, logits: Any) -> Any:
+    """A 2-D numpy array or torch tensor of a supported dtype; nothing is copied for these."""
+    if not isinstance(logits, np.ndarray) and not _is_tensor(logits):
+        raise InvalidLogits(f"{name}: expected a numpy array or a torch tensor, got {type(logits).__name__}")
+    kind = str(logits.dtype).removeprefix("torch.")
+    if kind not in ("float64", "float32", "bfloat16", "float16"):
+        raise InvalidLogits(f"{name}: expected float64, float32, bfloat16 or float16, got {kind}")
+    if logits.ndim not in (1, 2):
+        raise InvalidLogits(f"{name}: expected shape (rows, vocab) or (vocab,), got {tuple(logits.shape)}")
+    rows = logits[None] if logits.ndim == 1 else logits
+    if rows.shape[1] == 0:
+        raise InvalidLogits(f"{name}: expected at least 1 column, got shape {tuple(logits.shape)}")
+    return rows
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")  # a tensor can't exist before torch was imported
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _num_columns(target: Any, draft: Any, align: int | None) -> int:
+    width = target.shape[1]
+    if draft is not None:
+        if isinstance(draft, np.ndarray) != isinstance(target, np.ndarray):
+            raise InvalidLogits(
+                f"draft_logits: expected the same kind of array as target_logits, got {type(draft).__name__} "
+                f"beside {type(target).__name__}"
+            )
+        if not isinstance(target, np.ndarray) and draft.device != target.device:
+            raise InvalidLogits(f"draft_logits: expected device {target.device} like target_logits, got {draft.device}")
+        if draft.shape[0] != target.shape[0]:
+            raise InvalidLogits(
+                f"draft_logits: expected {target.shape[0]} rows like target_logits, got {draft.shape[0]}"
+            )
+        if align is None and draft.shape[1] != width:
+            raise InvalidLogits(
+                f"draft_logits: expected {width} columns like target_logits, got {draft.shape[1]}; "
+                f"pass align=N where only the first N columns are real ids"
+            )
+        width = min(width, draft.shape[1])
+    if align is None:
+        return width
+    if isinstance(align, bool) or not isinstance(align, int) or not 1 <= align <= width:
+        raise InvalidArgument(f"align: expected an integer from 1 to {width} (the narrower width), got {align!r}")
+    return align
+
+
+def _to_float64(rows: Any) -> np.ndarray:
+    if isinstance(rows, np.ndarray):
+        return rows.astype(np.float64)
+    return rows.detach().to("cpu").double().numpy()
+
+
+def _to_torch(scores: RowScores, device: Any) -> RowScores:
+    import torch
+
+    values = {field.name: getattr(scores, field.name) for field in fields(RowScores)}
+    return RowScores(**{k: None if v is None else torch.from_numpy(v).to(device) for k, v in values.items()})
