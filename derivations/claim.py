@@ -1,0 +1,126 @@
+"""The vocabulary of statements: claims, derivations made of checked steps, mutants, and the registry of all claims.
+This module knows nothing about how a claim is proved or about the kernels that rely on it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import sympy
+
+__all__ = ["Claim", "Derivation", "Formula", "Mutant", "Step", "all_claims", "declare", "get_claim"]
+
+# A formula takes the arithmetic first: ``formula(numbers, ...)`` where numbers supplies log, exp, sqrt, cosh, ...
+# (mpmath.mp, sympy, or the interval arithmetic of proofs_check), so that one text serves every route of proof.
+Formula = Callable[..., Any]
+Expected = Literal["verified", "refuted"]
+StepKind = Literal["identity", "nonnegative", "prose"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a derivation: a sentence and, unless ``how`` is "prose", an equation or sign that SymPy must confirm.
+
+    how = "identity": lhs = rhs, by simplification of the difference to zero;
+    how = "nonnegative": lhs >= rhs, by SymPy's assumptions on the simplified or factored difference;
+    how = "prose": an argument (a swap, a citation of a standard theorem) that no simplification decides.
+    """
+
+    text: str
+    lhs: Any = None
+    rhs: Any = sympy.S.Zero
+    how: StepKind = "identity"
+
+    def holds(self) -> bool:
+        """True where SymPy confirms the step; prose holds by reading."""
+        if self.how == "prose":
+            return True
+        difference = sympy.sympify(self.lhs) - sympy.sympify(self.rhs)
+        if self.how == "identity":
+            return vanishes(difference)
+        return any(bool(form.is_nonnegative) for form in _rewritings(difference))
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """A proof in steps, to be read from top to bottom."""
+
+    title: str
+    steps: tuple[Step, ...]
+
+    def failing_steps(self) -> list[Step]:
+        return [step for step in self.steps if not step.holds()]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A plausible wrong version of a claim's formula; the claim's own checks must refute it."""
+
+    name: str
+    formula: Formula
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, a formula, how the two are related, and where they hold.
+
+    ``formula`` is what is under test: the checks receive it as an argument, so that a mutant goes through the very
+    same check. A claim that is expected to be refuted may carry ``corrected``, a formula that the same checks accept.
+    """
+
+    id: str
+    sentence: str
+    domain: str
+    theory: str
+    relation: str
+    formula: Formula
+    derivation: Derivation
+    mutants: tuple[Mutant, ...] = ()
+    expected: Expected = "verified"
+    corrected: Formula | None = None
+    min_methods: int = 2
+    statement: Any = None  # the SymPy relation to typeset, where one line says it
+    used_by: tuple[str, ...] = field(default=())
+
+
+_CLAIMS: dict[str, Claim] = {}
+
+
+def declare(claim: Claim) -> Claim:
+    """Enter a claim into the registry; a second claim of the same id is a ValueError."""
+    if claim.id in _CLAIMS:
+        raise ValueError(f"claim {claim.id!r} is declared twice: {_CLAIMS[claim.id].sentence!r}, {claim.sentence!r}")
+    _CLAIMS[claim.id] = claim
+    return claim
+
+
+def all_claims() -> dict[str, Claim]:
+    """Every claim by id, in order of id; imports every module of ``derivations``, each of which declares its own."""
+    import derivations
+
+    for module in pkgutil.iter_modules(derivations.__path__):
+        if module.name != "__main__":
+            importlib.import_module(f"derivations.{module.name}")
+    return dict(sorted(_CLAIMS.items()))
+
+
+def get_claim(claim_id: str) -> Claim:
+    """The claim of that id; KeyError naming it otherwise."""
+    return all_claims()[claim_id]
+
+
+def vanishes(expression: Any) -> bool:
+    """True where SymPy reduces the expression to zero by one of a few exact rewritings."""
+    return any(form == 0 for form in _rewritings(sympy.sympify(expression)))
+
+
+def _rewritings(expression: Any) -> Any:
+    yield expression
+    yield sympy.expand_log(sympy.expand(expression), force=True).expand()
+    # ratios of sums inside logarithms have to be brought over one denominator before the logarithm is split
+    yield sympy.expand_log(expression.replace(sympy.log, lambda u: sympy.log(sympy.factor(u))), force=True).expand()
+    yield sympy.factor(sympy.together(expression))
+    yield sympy.simplify(sympy.expand_log(sympy.simplify(expression), force=True))

@@ -1,0 +1,78 @@
+"""Words for the terminal: one line an outcome, and a claim with its derivation. Knows nothing about running checks."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import sympy
+
+from derivations.claim import Claim, Step
+from proofs_check.outcome import Evidence, Outcome, Verdict
+
+__all__ = ["explain", "kernels_using", "one_line"]
+
+
+def one_line(outcome: Outcome) -> str:
+    """``VERIFIED strict.closed  algebra exact, optimiser 51 digits (20 cases, worst 3e-52)  mutants 2/2  0.8 s``."""
+    mark = " " if outcome.as_expected else "!"
+    methods = ", ".join(_method(item) for item in outcome.evidence)
+    killed = sum(verdict == "REFUTED" for verdict in outcome.mutants.values())
+    line = f"{mark} {outcome.verdict.name:9} {outcome.claim:24} {methods}; mutants {killed}/{len(outcome.mutants)}; "
+    line += f"{outcome.seconds:.1f} s"
+    for item in outcome.evidence:
+        if item.verdict is not Verdict.VERIFIED:
+            line += f"\n      {item.method}: {item.verdict.value} [{item.worst_residual}] {item.worst_point}"
+    return line + "".join(f"\n      ! {complaint}" for complaint in outcome.complaints)
+
+
+def _method(item: Evidence) -> str:
+    name = item.method if item.verdict is Verdict.VERIFIED else f"{item.method}={item.verdict.name}"
+    if item.digits is None:
+        return f"{name} ({item.cases})"
+    return f"{name} {item.digits:.0f} digits ({item.cases}, worst {item.worst_residual})"
+
+
+def explain(claim: Claim) -> str:
+    """Statement, domain, derivation step by step, mutants, and the generated kernels that rely on the claim."""
+    kernels = ", ".join(kernels_using(claim.id)) or "no kernel"
+    parts = [
+        f"{claim.id}  (theory {claim.theory}; expected {claim.expected})",
+        _wrap("Claim. " + claim.sentence),
+        _wrap("Domain. " + claim.domain),
+        f"  Derivation. {claim.derivation.title}",
+        *[_step(number, step) for number, step in enumerate(claim.derivation.steps, 1)],
+        _wrap("Mutants. " + "; ".join(mutant.name for mutant in claim.mutants)),
+        _wrap(f"Used by. {kernels}"),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _step(number: int, step: Step) -> str:
+    text = textwrap.fill(step.text, 112, initial_indent=f"  {number:3}. ", subsequent_indent=" " * 7)
+    if step.how == "prose":
+        return text
+    sign = "=" if step.how == "identity" else ">="
+    return text + f"\n         {sympy.sstr(step.lhs)}  {sign}  {sympy.sstr(step.rhs)}   [checked]"
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, 112, initial_indent="  ", subsequent_indent="    ")
+
+
+def kernels_using(claim_id: str) -> list[str]:
+    """Names of the generated kernels whose manifest entry lists the claim (text only: nothing is imported)."""
+    folder = Path(__file__).resolve().parent.parent / "certspec" / "kernels" / "generated"
+    manifest = folder / "manifest.json"
+    if not manifest.exists():
+        return []
+    found = []
+    pending = [json.loads(manifest.read_text(encoding="utf-8"))]
+    while pending:
+        entry = pending.pop()
+        children = list(entry.values()) if isinstance(entry, dict) else list(entry) if isinstance(entry, list) else []
+        if isinstance(entry, dict) and claim_id in entry.get("claims", ()):
+            found.append(str(entry.get("name", entry.get("file", "?"))))
+        pending += children
+    return sorted(set(found))

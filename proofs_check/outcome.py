@@ -1,0 +1,79 @@
+"""What a check concludes: verdicts that refuse to be truth values, evidence by method, outcomes by claim.
+This module knows nothing about any particular claim."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["PROVING_METHODS", "Evidence", "Outcome", "Verdict", "combine"]
+
+PROVING_METHODS = frozenset({"algebra", "enclosure"})
+
+
+class Verdict(enum.Enum):
+    """Three answers. ``bool(verdict)`` raises: interval comparisons are three-valued and must not collapse to two."""
+
+    VERIFIED = "The statement was confirmed wherever this method looked."
+    REFUTED = "The statement is false at the point given."
+    UNDECIDED = "The method ran out before it could decide; the remainder is given."
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"{self.name} is not a truth value; compare with 'is Verdict.VERIFIED'")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one method found: how many digits agree, the largest residual and where, over how many cases or boxes."""
+
+    method: str
+    verdict: Verdict
+    digits: float | None = None
+    worst_residual: str = "0"
+    worst_point: str = ""
+    cases: int = 0
+    seconds: float = 0.0
+    detail: str = ""
+
+    @property
+    def proves(self) -> bool:
+        return self.method in PROVING_METHODS and self.verdict is Verdict.VERIFIED
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict on one claim, the evidence behind it, and which mutants its checks refuted."""
+
+    claim: str
+    expected: str
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+    mutants: dict[str, str]  # name -> name of verdict
+    complaints: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def as_expected(self) -> bool:
+        return not self.complaints and self.verdict.name.lower() == self.expected
+
+    def to_json(self) -> dict[str, Any]:
+        plain = asdict(self)
+        plain["verdict"] = self.verdict.name
+        for row, evidence in zip(plain["evidence"], self.evidence, strict=True):
+            row["verdict"] = evidence.verdict.name
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Outcome:
+        evidence = tuple(Evidence(**(row | {"verdict": Verdict[row["verdict"]]})) for row in plain["evidence"])
+        changed = {"verdict": Verdict[plain["verdict"]], "evidence": evidence, "complaints": tuple(plain["complaints"])}
+        return cls(**(plain | changed))
+
+
+def combine(evidence: tuple[Evidence, ...]) -> Verdict:
+    """REFUTED where any method refutes; VERIFIED where all confirm and one of them proves; else UNDECIDED."""
+    if any(item.verdict is Verdict.REFUTED for item in evidence):
+        return Verdict.REFUTED
+    confirmed = all(item.verdict is Verdict.VERIFIED for item in evidence)
+    return Verdict.VERIFIED if confirmed and any(item.proves for item in evidence) else Verdict.UNDECIDED

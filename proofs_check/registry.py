@@ -1,0 +1,69 @@
+"""The register of checks: which function examines which claim, by which method, and with how much effort.
+This module knows nothing about verdicts on particular claims."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from derivations.claim import Formula
+from proofs_check.outcome import Evidence
+
+__all__ = ["METHODS", "Check", "Effort", "check", "checks_of"]
+
+METHODS = ("algebra", "exact-cases", "enclosure", "search", "optimiser", "conic")  # cheapest first
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to look: working digits, the second precision, the number of random targets a family."""
+
+    digits: int = 50
+    second_digits: int = 80
+    per_family: int = 2
+    thorough: bool = False
+    seed: int = 20260629
+
+    @classmethod
+    def thoroughly(cls) -> Effort:
+        return cls(per_family=20, thorough=True)
+
+
+@dataclass(frozen=True)
+class Check:
+    claim: str
+    method: str
+    function: Callable[[Formula, Effort], Evidence]
+
+
+_CHECKS: dict[tuple[str, str], Check] = {}
+
+
+def check(claim: str, *, method: str) -> Callable[[Callable[[Formula, Effort], Evidence]], Callable]:
+    """Register a function ``(formula, effort) -> Evidence`` as the check of a claim by a method."""
+    if method not in METHODS:
+        raise ValueError(f"check of {claim!r}: expected a method among {', '.join(METHODS)}, got {method!r}")
+
+    def register(function: Callable[[Formula, Effort], Evidence]) -> Callable:
+        if (claim, method) in _CHECKS:
+            raise ValueError(f"claim {claim!r} has two checks by method {method!r}")
+        _CHECKS[claim, method] = Check(claim, method, function)
+        return function
+
+    return register
+
+
+def checks_of(claim: str) -> list[Check]:
+    """The checks of a claim, cheapest method first."""
+    _import_topics()
+    return sorted((c for c in _CHECKS.values() if c.claim == claim), key=lambda c: METHODS.index(c.method))
+
+
+def _import_topics() -> None:
+    import proofs_check
+
+    for module in pkgutil.iter_modules(proofs_check.__path__):
+        if module.name != "__main__":
+            importlib.import_module(f"proofs_check.{module.name}")
