@@ -1,0 +1,1 @@
+"""Emitted by ``python -m derivations``; edit the derivations, never these files."""

@@ -1,0 +1,82 @@
+"""Bounds: scalar kernels for triton. Generated; do not edit.
+
+command:     python -m derivations
+derivation:  derivations.evaluation.NORMALISER_ERROR, derivations.evaluation.WEIGHT_ERROR, derivations.evaluation.ENTROPY_GAP_ERROR, derivations.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.evaluation.LOG_RATIO_ERROR, derivations.evaluation.KL_UPPER, derivations.evaluation.RAISED_MEAN, derivations.evaluation.CERTIFICATE_LOWER
+claims:      bound.certificate_lower, bound.kl_upper, bound.threshold
+domain:      relative_normaliser_error: sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own order
+domain:      relative_weight_error: 0 <= span = max z - z <= 745
+domain:      entropy_gap_error: span is the largest gap max z - z of a token whose weight does not vanish
+domain:      smoothed_entropy_error: smoothing in (0, 1]; entropy_gap = log S + sum p log(p + smoothing)
+domain:      log_ratio_bound: reach bounds |log p| + |log q| over tokens with p >= e^-745 and log(p/q) <= 745
+domain:      kl_upper: kl >= 0 (may be +inf); 0 <= relative_error < 1
+domain:      raised_mean: mass the float64 sum of size weights; size < 2^40
+domain:      certificate_lower: raised_sum the float64 sum of pool_term(w, raised_mean) over the pool
+printer:     TritonPrinter (no fast math, float64)
+sympy:       1.14.0
+expression:  sha256 e293d223e5aa066dc9df8ea26017a0950555c89f969329fe410cdf5156e2c634
+body:        sha256 f94eb80f0d28b4bc4da164ed31c2ad505b4ea5ba7a460673d7602b32bf605c96
+"""
+# --- body ---
+import triton
+import triton.language as tl
+
+from certspec.kernels.triton_functions import expm1, log1p
+
+
+# claims: bound.kl_upper
+@triton.jit
+def relative_normaliser_error(mean_gap, sum_error):
+    """Relative error of the computed S: E_p of the weights' relative errors (gap u + 8 u), and the summation."""
+    return 9.020562075079397e-16 + 1.015625*sum_error + 1.1275702593849246e-16*mean_gap
+
+
+# claims: bound.certificate_lower
+@triton.jit
+def relative_weight_error(span):
+    """Relative error of a weight exp(z - max z): the rounding of the gap, and exp."""
+    return 9.020562075079397e-16 + 1.1275702593849246e-16*span
+
+
+# claims: bound.threshold
+@triton.jit
+def entropy_gap_error(mean_gap, span, sum_error, normaliser_error):
+    """Absolute error of the computed E_p[max z - z] [nats]."""
+    return 1.015625*mean_gap*(1.3322676295501878e-15 + normaliser_error + sum_error + 1.1102230246251565e-16*span)
+
+
+# claims: bound.threshold
+@triton.jit
+def smoothed_entropy_error(entropy_gap, log_normaliser, span, sum_error, normaliser_error):
+    """Absolute error of log S - H for an entropy whose logarithm is smoothed [nats]."""
+    return (4.0625 + 2.03125*log_normaliser + 1.015625*tl.abs(entropy_gap))*(2.6645352591003757e-15 + sum_error + 2.0*normaliser_error + 1.1102230246251565e-16*span)
+
+
+# claims: bound.kl_upper
+@triton.jit
+def log_ratio_bound(log_normaliser, normaliser_error, other_log_normaliser, other_error, reach):
+    """Absolute error of every computed log(p/q) that enters to first order [nats]."""
+    return 1.015625*normaliser_error + 1.015625*other_error + 9.020562075079397e-16*log_normaliser + 9.020562075079397e-16*other_log_normaliser + 3.382710778154774e-16*reach
+
+
+# claims: bound.kl_upper
+@triton.jit
+def kl_upper(kl, relative_error, log_ratio_error):
+    """The largest K with K <= kl + a K + b sqrt(2 K) + eta^2: an upper bound of the exact KL [nats]."""
+    slope = 3.1086244689504383e-15 + log_ratio_error
+    keep = 1.0 - relative_error
+    root = 0.5*(tl.sqrt(2.0*slope*slope + 4.0*keep*(3.2033329522929615e-145 + kl + log_ratio_error*log_ratio_error)) + slope*1.4142135623730951)/keep
+    return 1.0000000000000018*root*root
+
+
+# claims: bound.certificate_lower
+@triton.jit
+def raised_mean(mass, size):
+    """A number that is certainly not below the exact mean of the pooled weights."""
+    return mass*(1.0000000000000007 + 1.1102230246251565e-16*size)/size
+
+
+# claims: bound.certificate_lower
+@triton.jit
+def certificate_lower(raised_sum, mass, size, weight_error, normaliser, normaliser_error):
+    """A bound below the exact certificate, by weak duality at the float64 weights (Lemma A2) [nats]."""
+    return tl.maximum((0.9999999999999996 - 1.015625*normaliser_error)*(raised_sum*(0.9999999999999982 - weight_error - 1.1102230246251565e-16*size) - mass*(4.440892098500626e-15 + weight_error + 2.220446049250313e-16*size))/normaliser, 0.0)
