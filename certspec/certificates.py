@@ -127,7 +127,9 @@ def _run(name: str, target: Any, draft: Any, num_columns: int, table: RuleTable,
     if name == "torch":
         from certspec.kernels import torch_rows
 
-        return torch_rows.score_rows(target, draft, num_columns, table, num_top)
+        tensors = [_torch().from_numpy(x) if isinstance(x, np.ndarray) else x for x in (target, draft)]
+        scores = torch_rows.score_rows(tensors[0], tensors[1], num_columns, table, num_top)
+        return _to_numpy(scores) if isinstance(target, np.ndarray) else scores
     if name == "triton":
         from certspec.kernels import triton_rows
 
@@ -236,3 +238,8 @@ def _to_torch(scores: RowScores, device: Any) -> RowScores:
     torch = _torch()
     values = {field.name: getattr(scores, field.name) for field in fields(RowScores)}
     return RowScores(**{k: None if v is None else torch.from_numpy(v).to(device) for k, v in values.items()})
+
+
+def _to_numpy(scores: RowScores) -> RowScores:
+    values = {field.name: getattr(scores, field.name) for field in fields(RowScores)}
+    return RowScores(**{k: None if v is None else v.numpy() for k, v in values.items()})
