@@ -124,10 +124,26 @@ def certify(
 
 
 def _run(name: str, target: Any, draft: Any, num_columns: int, table: RuleTable, num_top: int) -> RowScores:
-    from certspec.kernels import reference
+    if name == "torch":
+        from certspec.kernels import torch_rows
 
-    arrays = [None if x is None else _to_float64(x[:, :num_columns]) for x in (target, draft)]
-    scores = reference.score_rows(arrays[0], arrays[1], table, num_top)
+        tensors = [_torch().from_numpy(x) if isinstance(x, np.ndarray) else x for x in (target, draft)]
+        scores = torch_rows.score_rows(tensors[0], tensors[1], num_columns, table, num_top)
+        return _to_numpy(scores) if isinstance(target, np.ndarray) else scores
+    if name == "triton":
+        from certspec.kernels import triton_rows
+
+        return triton_rows.score_rows(target, draft, num_columns, table, num_top)
+    if name == "reference":
+        from certspec.kernels import reference
+
+        arrays = [None if x is None else _to_float64(x[:, :num_columns]) for x in (target, draft)]
+        scores = reference.score_rows(arrays[0], arrays[1], table, num_top)
+    else:
+        from certspec.kernels import numba_rows
+
+        kind, arrays = _to_readable(target, draft)
+        scores = numba_rows.score_rows(arrays[0], arrays[1], kind, num_columns, table, num_top)
     return scores if isinstance(target, np.ndarray) else _to_torch(scores, target.device)
 
 
@@ -141,7 +157,7 @@ def _as_rows(name: str, logits: Any) -> Any:
     """A 2-D numpy array or torch tensor of a supported dtype; nothing is copied for these."""
     if not isinstance(logits, np.ndarray) and not _is_tensor(logits):
         raise InvalidLogits(f"{name}: expected a numpy array or a torch tensor, got {type(logits).__name__}")
-    kind = str(logits.dtype).removeprefix("torch.")
+    kind = _kind(logits)
     if kind not in ("float64", "float32", "bfloat16", "float16"):
         raise InvalidLogits(f"{name}: expected float64, float32, bfloat16 or float16, got {kind}")
     if logits.ndim not in (1, 2):
@@ -190,8 +206,40 @@ def _to_float64(rows: Any) -> np.ndarray:
     return rows.detach().to("cpu").double().numpy()
 
 
-def _to_torch(scores: RowScores, device: Any) -> RowScores:
-    import torch
+def _to_readable(target: Any, draft: Any) -> tuple[str, tuple[np.ndarray, np.ndarray | None]]:
+    """The dtype's name, and numpy arrays of one dtype whose rows are contiguous; 16-bit floats as their bit patterns.
 
+    Copies only where the layout or a difference of dtypes asks for it; every conversion is exact.
+    """
+    kinds = {_kind(rows) for rows in (target, draft) if rows is not None}
+    kind = kinds.pop() if len(kinds) == 1 else "float64"
+    return kind, (_as_numpy(target, kind), None if draft is None else _as_numpy(draft, kind))
+
+
+def _as_numpy(rows: Any, kind: str) -> np.ndarray:
+    if not isinstance(rows, np.ndarray):
+        tensor = rows.detach().cpu()
+        if _kind(tensor) == kind == "bfloat16":
+            return np.ascontiguousarray(tensor.view(_torch().int16).numpy().view(np.uint16))
+        rows = (tensor.double() if _kind(tensor) == "bfloat16" else tensor).numpy()
+    array = np.ascontiguousarray(rows, dtype=kind)
+    return array.view(np.uint16) if kind == "float16" else array
+
+
+def _kind(rows: Any) -> str:
+    return str(rows.dtype).removeprefix("torch.")
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
+def _to_torch(scores: RowScores, device: Any) -> RowScores:
+    torch = _torch()
     values = {field.name: getattr(scores, field.name) for field in fields(RowScores)}
     return RowScores(**{k: None if v is None else torch.from_numpy(v).to(device) for k, v in values.items()})
+
+
+def _to_numpy(scores: RowScores) -> RowScores:
+    values = {field.name: getattr(scores, field.name) for field in fields(RowScores)}
+    return RowScores(**{k: None if v is None else v.numpy() for k, v in values.items()})

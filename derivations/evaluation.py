@@ -181,6 +181,19 @@ LOG_RATIO_ERROR = KernelSpec(
     domain="reach bounds |log p| + |log q| over tokens with p >= e^-745 and log(p/q) <= 745",
     doc="Absolute error of every computed log(p/q) that enters to first order [nats].",
 )
+TERM_ERROR = KernelSpec(
+    name="relative_term_error",
+    arguments=("weight_error", "normaliser_error", "other_weight_error", "other_error", "sum_error"),
+    form=SECOND_ORDER
+    * (
+        Max(weight_error + normaliser_error, sympy.Symbol("other_weight_error", real=True) + other_error)
+        + (sum_error + 32 * UNIT)
+    ),
+    claims=("bound.kl_upper",),
+    derivation="derivations.evaluation.TERM_ERROR",
+    domain="weight_error = relative_weight_error(span) of target and draft",
+    doc="Relative error of the sum of the terms of KL, that of the log-ratios left out.",
+)
 KL_UPPER = KernelSpec(
     name="kl_upper",
     arguments=("kl", "relative_error", "log_ratio_error"),
@@ -230,7 +243,7 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
     "pool": (POOL_TERM, PAIR_COST),
     "threshold": (RELATIVE_THRESHOLD, THRESHOLD_UPPER),
     "bounds": (
-        NORMALISER_ERROR, WEIGHT_ERROR, ENTROPY_GAP_ERROR, SMOOTHED_ENTROPY_ERROR, LOG_RATIO_ERROR, KL_UPPER,
-        RAISED_MEAN, CERTIFICATE_LOWER,
+        NORMALISER_ERROR, WEIGHT_ERROR, ENTROPY_GAP_ERROR, SMOOTHED_ENTROPY_ERROR, LOG_RATIO_ERROR, TERM_ERROR,
+        KL_UPPER, RAISED_MEAN, CERTIFICATE_LOWER,
     ),
 }  # fmt: skip

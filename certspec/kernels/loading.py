@@ -24,7 +24,7 @@ class AlteredKernel(CertspecError):
 
 @cache
 def load_kernels(topic: str, backend: str) -> ModuleType:
-    """The module ``generated/{topic}_{backend}.py``. Raises AlteredKernel where its body is not what the manifest says."""
+    """The module ``generated/{topic}_{backend}.py``; AlteredKernel where its body is not what the manifest says."""
     name = f"{topic}_{backend}"
     check_body(_FOLDER / f"{name}.py", kernel_hashes()[f"{name}.py"])
     return importlib.import_module(f"certspec.kernels.generated.{name}")

@@ -19,6 +19,7 @@ COLUMNS = (
 )  # fmt: skip
 TREE_WIDTH, TOP_M, SCALE, OFFSET, CAP, ENTROPY_SCALE, STRICTLY_ABOVE, SMOOTHING_INDEX = range(len(COLUMNS))
 MIN_TOP = 10
+RANK_ALONE = -1e300  # in place of an offset of -inf, so that no bound of it becomes inf - inf
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,9 @@ def rule_table(rules: tuple[Rule, ...]) -> RuleTable:
         if threshold.smoothing > 0 and threshold.smoothing not in smoothings:
             smoothings.append(threshold.smoothing)
         index = 1 + smoothings.index(threshold.smoothing) if threshold.smoothing > 0 else 0
+        offset = max(threshold.offset, RANK_ALONE)
         rows.append(
-            (rule.tree_width, threshold.top_m, threshold.scale, threshold.offset, threshold.cap,
+            (rule.tree_width, threshold.top_m, threshold.scale, offset, threshold.cap,
              threshold.entropy_scale, threshold.strictly_above, index)
         )  # fmt: skip
     parameters = np.array(rows, dtype=np.float64).reshape(len(rules), len(COLUMNS))

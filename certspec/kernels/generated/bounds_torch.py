@@ -1,20 +1,21 @@
 """Bounds: scalar kernels for torch. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.NORMALISER_ERROR, derivations.evaluation.WEIGHT_ERROR, derivations.evaluation.ENTROPY_GAP_ERROR, derivations.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.evaluation.LOG_RATIO_ERROR, derivations.evaluation.KL_UPPER, derivations.evaluation.RAISED_MEAN, derivations.evaluation.CERTIFICATE_LOWER
+derivation:  derivations.evaluation.NORMALISER_ERROR, derivations.evaluation.WEIGHT_ERROR, derivations.evaluation.ENTROPY_GAP_ERROR, derivations.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.evaluation.LOG_RATIO_ERROR, derivations.evaluation.TERM_ERROR, derivations.evaluation.KL_UPPER, derivations.evaluation.RAISED_MEAN, derivations.evaluation.CERTIFICATE_LOWER
 claims:      bound.certificate_lower, bound.kl_upper, bound.threshold
 domain:      relative_normaliser_error: sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own order
 domain:      relative_weight_error: 0 <= span = max z - z <= 745
 domain:      entropy_gap_error: span is the largest gap max z - z of a token whose weight does not vanish
 domain:      smoothed_entropy_error: smoothing in (0, 1]; entropy_gap = log S + sum p log(p + smoothing)
 domain:      log_ratio_bound: reach bounds |log p| + |log q| over tokens with p >= e^-745 and log(p/q) <= 745
+domain:      relative_term_error: weight_error = relative_weight_error(span) of target and draft
 domain:      kl_upper: kl >= 0 (may be +inf); 0 <= relative_error < 1
 domain:      raised_mean: mass the float64 sum of size weights; size < 2^40
 domain:      certificate_lower: raised_sum the float64 sum of pool_term(w, raised_mean) over the pool
 printer:     TorchPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 e293d223e5aa066dc9df8ea26017a0950555c89f969329fe410cdf5156e2c634
-body:        sha256 fda3b22293a63c25bd7fb48aa7ab4cacca24178fc6980c3b6bf32f045005deac
+expression:  sha256 fb8979188cccb7cd529ebb8b3e0b529d9cb6cff9703f99f281d7d7291bbd7e6a
+body:        sha256 89d08b01a64f2ea5977873f92dccbf52743c2afa936129248d0c72d346c4f13f
 """
 # --- body ---
 import torch
@@ -48,6 +49,12 @@ def smoothed_entropy_error(entropy_gap, log_normaliser, span, sum_error, normali
 def log_ratio_bound(log_normaliser, normaliser_error, other_log_normaliser, other_error, reach):
     """Absolute error of every computed log(p/q) that enters to first order [nats]."""
     return 1.015625*normaliser_error + 1.015625*other_error + 9.020562075079397e-16*log_normaliser + 9.020562075079397e-16*other_log_normaliser + 3.382710778154774e-16*reach
+
+
+# claims: bound.kl_upper
+def relative_term_error(weight_error, normaliser_error, other_weight_error, other_error, sum_error):
+    """Relative error of the sum of the terms of KL, that of the log-ratios left out."""
+    return 3.608224830031759e-15 + 1.015625*sum_error + 1.015625*torch.maximum(normaliser_error + weight_error, other_error + other_weight_error)
 
 
 # claims: bound.kl_upper

@@ -1,0 +1,136 @@
+"""``python -m certspec.kernels.soundness``: hunts for false certificates, and compares a backend with the reference on
+rows of a real vocabulary. The last line of output is JSON; the exit status is 1 where anything is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from certspec.certificates import Certificates, certify
+from certspec.kernels.adversaries import FAMILIES, boundary_drafts, target_rows
+from certspec.rules import Absolute, Gated, Rule, default_rules
+
+__all__ = ["compare_with_reference", "count_false_certificates", "disagreements"]
+
+BATCH_LOGITS = 1 << 21
+
+
+def count_false_certificates(
+    pairs: int, vocab: int, *, seed: int = 0, dtype: str = "float64", backend: str | None = None,
+    rules: list[Rule] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Score at least ``pairs`` adversarial (row, rule) pairs; how many are certified, accepted, falsely certified."""
+    rules = rules or default_rules()
+    generator = np.random.default_rng(seed)
+    batch = max(1, BATCH_LOGITS // vocab)
+    counts = {"pairs": 0, "certified": 0, "accepted": 0, "false_certificates": 0, "false_bounds": 0}
+    number = 0
+    while counts["pairs"] < pairs:
+        target = target_rows(generator, FAMILIES[number % len(FAMILIES)], batch, vocab)
+        draft = boundary_drafts(generator, target)
+        scored = certify(*(_cast(rows, dtype) for rows in (target, draft)), rules, backend=backend)
+        accepted, certified = np.asarray(scored.accepted), np.asarray(scored.certified)
+        counts["pairs"] += accepted.size
+        counts["certified"] += int(certified.sum())
+        counts["accepted"] += int(accepted.sum())
+        counts["false_certificates"] += int((certified & ~accepted).sum())
+        counts["false_bounds"] += int((np.asarray(scored.certificate_lower) > np.asarray(scored.certificate)).sum())
+        counts["false_bounds"] += int((np.asarray(scored.kl_upper) < np.asarray(scored.kl)).sum())
+        number += 1
+    return {**counts, "vocab": vocab, "dtype": dtype, "backend": backend or "default", "rules": len(rules)}
+
+
+def compare_with_reference(
+    rows: int, vocab: int, *, device: str = "cpu", dtype: str = "bfloat16", backend: str | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """Score ``rows`` x ``vocab`` pairs on a device and with the float64 reference; what differs beyond the bounds."""
+    import torch
+
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    scale = torch.linspace(0.5, 4.0, rows)[:, None]
+    target = torch.randn(rows, vocab, generator=generator) * scale
+    draft = target + torch.randn(rows, vocab, generator=generator) * torch.logspace(-3, 0, rows)[:, None]
+    target, draft = (rows_of.to(getattr(torch, dtype)) for rows_of in (target, draft))
+    rules = [*default_rules(), Gated(top_m=10, additive=0.6), Absolute(0.2)]
+    on_device = [rows_of.to(device) for rows_of in (target, draft)]
+    certify(on_device[0][:1], on_device[1][:1], rules, backend=backend)  # compile
+    start = time.perf_counter()
+    ours = certify(*on_device, rules, backend=backend)
+    if device != "cpu":
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    wrong = disagreements(ours, certify(target, draft, rules, backend="reference"))
+    excess = ours.kl_upper - ours.kl
+    return {
+        "rows": rows, "vocab": vocab, "device": device, "dtype": dtype, "backend": backend or "default",
+        "seconds": round(seconds, 4), "disagreements": wrong, "largest_kl_excess": float(excess.max()),
+        "false_certificates": int((ours.certified & ~ours.accepted).sum()),
+    }  # fmt: skip
+
+
+def disagreements(ours: Certificates, reference: Certificates) -> dict[str, int]:
+    """How many entries of each field differ by more than both sides' own error bounds allow (ids: at all)."""
+    a, b = ({k: _numpy(value) for k, value in vars(side).items() if k != "rules"} for side in (ours, reference))
+    found = {}
+    for name in ("target_top_ids", "draft_top_ids", "target_token", "draft_token"):
+        found[name] = int((a[name] != b[name]).sum())
+    with np.errstate(invalid="ignore"):  # inf - inf, where both must be infinite
+        kl_slack = (a["kl_upper"] - a["kl"]) + (b["kl_upper"] - b["kl"])
+        slack = (a["certificate"] - a["certificate_lower"]) + (b["certificate"] - b["certificate_lower"])
+    found["kl"] = _beyond(a["kl"], b["kl"], kl_slack)
+    found["certificate"] = _beyond(a["certificate"], b["certificate"], slack)
+    for name in ("entropy", "prob_margin", "target_top_probs", "draft_token_prob"):
+        found[name] = _beyond(a[name], b[name], 1e-11 * (1 + np.abs(b[name])))
+    close = np.abs(b["kl_upper"] - b["certificate_lower"]) <= 1e-9 * (1 + b["kl_upper"])
+    found["certified"] = int(((a["certified"] != b["certified"]) & ~close).sum())
+    found["accepted"] = int((a["accepted"] != b["accepted"]).sum())
+    return {name: count for name, count in found.items() if count}
+
+
+def _beyond(ours: np.ndarray, reference: np.ndarray, slack: np.ndarray) -> int:
+    with np.errstate(invalid="ignore"):
+        same = (ours == reference) | (np.abs(ours - reference) <= slack)
+    return int((~same).sum())
+
+
+def _cast(rows: np.ndarray, dtype: str) -> Any:
+    if dtype in ("float64", "float32", "float16"):
+        return rows.astype(dtype)
+    import torch
+
+    return torch.from_numpy(rows).to(getattr(torch, dtype))
+
+
+def _numpy(value: Any) -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else value.cpu().numpy()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m certspec.kernels.soundness", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=0, help="adversarial (row, rule) pairs to score")
+    parser.add_argument("--rows", type=int, default=0, help="rows to compare with the float64 reference")
+    parser.add_argument("--vocab", type=int, default=48)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float64", choices=("float64", "float32", "bfloat16", "float16"))
+    parser.add_argument("--backend", default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    shared = {"dtype": options.dtype, "backend": options.backend, "seed": options.seed}
+    if options.rows:
+        result = compare_with_reference(options.rows, options.vocab, device=options.device, **shared)
+        wrong = bool(result["disagreements"]) or result["false_certificates"] > 0
+    else:
+        result = count_false_certificates(options.pairs or 1_000_000, options.vocab, **shared)
+        wrong = result["false_certificates"] > 0 or result["false_bounds"] > 0
+    print("FALSE CERTIFICATES OR DISAGREEMENTS" if wrong else "sound: no exception found")
+    print(json.dumps(result))
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
