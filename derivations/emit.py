@@ -62,7 +62,9 @@ def _emit_file(
     for loop in loops:
         claims = f"# claims: {', '.join(loop.claims)}\n"
         body += "\n\n" + claims + (printer.decorator + "\n" if printer.decorator else "") + loop.text
-    expression_hash = _sha256("\n".join(f"{spec.name}{spec.arguments} = {sympy.srepr(spec.expression)}" for spec in specs))
+    expression_hash = _sha256(
+        "\n".join(f"{spec.name}{spec.arguments} = {sympy.srepr(spec.expression)}" for spec in specs)
+    )
     claims = sorted({claim for item in (*specs, *loops) for claim in item.claims})
     header = [
         f'"""{topic.capitalize()}: scalar kernels for {printer.name}. Generated; do not edit.',

@@ -34,10 +34,11 @@ def _dual_problems(effort: Effort) -> Iterator[Problem]:
                 pool.append(i)
                 total += probs[i]
                 slack = Fraction(0) if exact else Fraction(rng.randint(0, 50), 1000)
-                weights = [probs[k] * (1 if exact else 1 + slack) if k in pool else None for k in range(len(probs))]
-                level = sum(weight for weight in weights if weight is not None) / len(pool)
-                if all(weights[k] >= level for k in pool if k != j):
-                    yield problem.with_arguments(probs, tuple(weights), j, level)
+                chosen = {k: probs[k] * (1 + slack) for k in pool}
+                level = sum(chosen.values(), Fraction(0)) / len(pool)
+                if all(chosen[k] >= level for k in pool if k != j):
+                    weights = tuple(chosen.get(k) for k in range(len(probs)))
+                    yield problem.with_arguments(probs, weights, j, level)
 
 
 @check("single.dual", method="algebra")
