@@ -64,7 +64,8 @@ STRICT = Derivation(
             (_DRAFT_TOP - TOP) * (TOP + RUNNER_UP) / (_DRAFT_TOP * (TOP + RUNNER_UP - _DRAFT_TOP)),
         ),
         Step(
-            "So f falls up to q1 = p1, and q1 is as large as q1 <= q2 allows: q1 = q2 = c with 2 c = p1 + p2 (p1 >= p2 makes c <= p1).",
+            "So f falls up to q1 = p1, and q1 is as large as q1 <= q2 allows: q1 = q2 = c with 2 c = p1 + p2 (p1 "
+            ">= p2 makes c <= p1).",
             how="prose",
         ),
         Step(

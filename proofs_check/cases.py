@@ -5,26 +5,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 import mpmath
 
 from derivations.claim import Formula
 from proofs_check.numbers import MP, to_mp, working_digits
-from proofs_check.optimise import Bracket
+from proofs_check.optimise import Bracket, minimise_with_hub
 from proofs_check.outcome import Evidence, Verdict
+from proofs_check.problems import Problem
+from proofs_check.registry import Effort
 
-__all__ = ["Tally", "against_definition", "exact_cases"]
+__all__ = ["Relation", "Tally", "against_definition", "exact_cases", "exactly", "solve"]
+
+Relation = Literal["=", "<=", ">="]
 
 
 class Tally:
     """Collects residuals; ``relation`` is "=", "<=" (formula below the truth) or ">=" (formula above it)."""
 
-    def __init__(self, method: str, *, confirm: mpmath.mpf, refute: mpmath.mpf, relation: str = "=") -> None:
-        if relation not in ("=", "<=", ">="):
-            raise ValueError(f"Tally: expected relation =, <= or >=, got {relation!r}")
+    def __init__(self, method: str, *, confirm: mpmath.mpf, refute: mpmath.mpf, relation: Relation = "=") -> None:
         self.method, self.confirm, self.refute, self.relation = method, confirm, refute, relation
         self.worst, self.point, self.cases = mpmath.mpf(0), "", 0
+
+    @classmethod
+    def at_digits(cls, method: str, digits: int, relation: Relation = "=") -> Tally:
+        """Confirm within 10**-(digits - 10), refute beyond 10**-(digits - 20)."""
+        ten = mpmath.mpf(10)
+        return cls(method, confirm=ten ** -(digits - 10), refute=ten ** -(digits - 20), relation=relation)
 
     def add(self, label: str, formula_value: mpmath.mpf, lower: mpmath.mpf, upper: mpmath.mpf) -> None:
         """Enter one case whose true value lies in [lower, upper]."""
@@ -50,36 +59,46 @@ class Tally:
 
 
 def against_definition(
-    formula: Formula,
-    problems: Iterable[tuple[str, Callable[[int], Bracket], tuple[Any, ...]]],
-    *,
-    digits: int,
-    second_digits: int | None = None,
-    relation: str = "=",
+    formula: Formula, problems: Iterable[Problem], effort: Effort, *, relation: Relation = "="
 ) -> Evidence:
-    """Each problem is (label, solve, arguments): ``formula(numbers, *arguments)`` against ``solve(digits)``.
+    """``formula(numbers, *problem.arguments)`` against the bracketed solution of each problem.
 
-    Confirmed within 10**-(digits - 10), that is 1e-40 at 50 digits. With ``second_digits`` every tenth problem is
-    solved again at that precision, and the two brackets must overlap.
+    Confirmed within 10**-(digits - 10), that is 1e-40 at 50 digits; refuted beyond 10**-(digits - 20). Every tenth
+    problem is solved again at the second precision, and the two brackets must overlap.
     """
-    confirm, refute = mpmath.mpf(10) ** -(digits - 10), mpmath.mpf(10) ** -(digits - 20)
-    tally = Tally("optimiser", confirm=confirm, refute=refute, relation=relation)
+    digits, again_at = effort.digits, effort.second_digits
+    tally = Tally.at_digits("optimiser", digits, relation)
     repeated = 0
-    for number, (label, solve, arguments) in enumerate(problems):
-        bracket = solve(digits)
+    for number, problem in enumerate(problems):
+        bracket = solve(problem, digits)
         with working_digits(digits + 30):
-            tally.add(label, MP.mpf(formula(MP, *exactly(arguments))), bracket.lower, bracket.upper)
-            if tally.refuted:
-                break
-        if second_digits is not None and number % 10 == 3:
-            again = solve(second_digits)
-            with working_digits(second_digits + 10):
-                slack = mpmath.mpf(10) ** -(digits - 5)
-                if again.lower > bracket.upper + slack or bracket.lower > again.upper + slack:
-                    return Evidence("optimiser", Verdict.UNDECIDED, None, "brackets differ", label, tally.cases)
+            value = MP.mpf(formula(MP, *exactly(problem.arguments)))
+            tally.add(problem.label, value, bracket.lower, bracket.upper)
+        if tally.refuted:
+            break
+        if number % 10 == 3:
+            if not _overlap(bracket, solve(problem, again_at), digits):
+                return Evidence("optimiser", Verdict.UNDECIDED, None, "brackets differ", problem.label, tally.cases)
             repeated += 1
-    again_at = f"; {repeated} cases again at {second_digits}" if repeated else ""
-    return tally.evidence(f"{digits} digits{again_at}")
+    return tally.evidence(f"{digits} digits; {repeated} cases again at {again_at}")
+
+
+def _overlap(first: Bracket, second: Bracket, digits: int) -> bool:
+    with working_digits(2 * digits):
+        slack = mpmath.mpf(10) ** -(digits - 5)
+        return bool(second.lower <= first.upper + slack and first.lower <= second.upper + slack)
+
+
+def solve(problem: Problem, digits: int) -> Bracket:
+    """The bracket of a problem, solved once a process however many claims and mutants ask for it."""
+    return _solve_once(problem.target_probs, problem.hub, problem.spokes, problem.sign, digits)
+
+
+@lru_cache(maxsize=20_000)
+def _solve_once(
+    target_probs: tuple[Fraction, ...], hub: int, spokes: tuple[int, ...], sign: int, digits: int
+) -> Bracket:
+    return minimise_with_hub(target_probs, hub, spokes, sign=sign, digits=digits)
 
 
 def exact_cases(holds: Callable[[Any], Any], cases: Iterable[tuple[str, Any]]) -> Evidence:

@@ -1,4 +1,5 @@
-"""Words for the terminal: one line an outcome, and a claim with its derivation. Knows nothing about running checks."""
+"""Words for the terminal: one line an outcome, and a claim with its derivation. Knows nothing about running "
+"checks."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import mpmath
@@ -149,6 +150,7 @@ class _MpmathIntervals(Intervals):
         return bool(value.a >= 0)
 
 
+@lru_cache(maxsize=1)
 def intervals() -> Intervals:
     """Arb where python-flint is installed, else mpmath's intervals."""
     return Intervals() if flint is not None else _MpmathIntervals()

@@ -96,4 +96,5 @@ def generate_targets(seed: int, per_family: int, *, min_vocab: int = 2, max_voca
     for family, draw in FAMILIES.items():
         rng = random.Random(f"{seed}/{family}")
         found += [Target(family, draw(rng)) for _ in range(per_family)]
-    return [target for target in found if min_vocab <= len(target.target_probs) <= max_vocab]
+    distinct = dict.fromkeys(found)  # the small families repeat themselves
+    return [target for target in distinct if min_vocab <= len(target.target_probs) <= max_vocab]

@@ -1,0 +1,109 @@
+"""The dual form of the certificates: lower bounds from any weights and any level, without knowing the right pool. This
+module knows no rule and no floating-point format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+from sympy import exp, log
+
+from derivations.claim import Claim, Derivation, Mutant, Step, declare
+
+__all__ = ["DUAL", "single_dual_value"]
+
+P1, PJ, W1, WJ, LEVEL, Q1, QJ = sympy.symbols("p_1 p_j w_1 w_j c q_1 q_j", positive=True)
+F = sympy.Symbol("f", real=True)
+RISE = sympy.Symbol("r", nonnegative=True)
+
+
+def single_dual_value(
+    numbers: Any, target_probs: Sequence[Any], weights: Sequence[Any], competitor: int, level: Any
+) -> Any:
+    """sum_S p log(w / c') over the pool of non-zero ``weights``; needs w >= c' off the competitor and c' >= mean(w).
+
+    A weight of None marks a token outside the pool.
+    """
+    pool = [i for i, weight in enumerate(weights) if weight is not None]
+    terms = [target_probs[i] * numbers.log(weights[i] / level) for i in pool if target_probs[i] > 0]
+    return sum(terms[1:], terms[0]) if terms else level * 0
+
+
+def _averaged_without_competitor(
+    numbers: Any, target_probs: Sequence[Any], weights: Sequence[Any], competitor: int, level: Any
+) -> Any:
+    above = [weight for i, weight in enumerate(weights) if weight is not None and i != competitor]
+    lower = (sum(above) + weights[competitor]) / (len(above) + 1) * len(above) / (len(above) + 1)
+    return single_dual_value(numbers, target_probs, weights, competitor, lower)
+
+
+def _competitor_left_out(
+    numbers: Any, target_probs: Sequence[Any], weights: Sequence[Any], competitor: int, level: Any
+) -> Any:
+    kept = [None if i == competitor else weight for i, weight in enumerate(weights)]
+    return single_dual_value(numbers, target_probs, kept, competitor, level)
+
+
+DUAL = Derivation(
+    "Donsker-Varadhan with a step function",
+    (
+        Step(
+            "For every f: KL(p||q) >= E_p f - log E_q exp f. It is KL(p || q exp(f)/Z) >= 0; for one token the terms "
+            "p log(p Z/(q e^f)) and p log(p/q) - p f + p log Z agree.",
+            sympy.expand_log(P1 * log(P1 * LEVEL / (Q1 * exp(F)))),
+            sympy.expand_log(P1 * log(P1 / Q1)) - P1 * F + P1 * log(LEVEL),
+        ),
+        Step(
+            "Take f = log(w/c') on S and 0 elsewhere. Then E_q exp f - 1 = sum_S q_i (w_i/c' - 1); for S = {1, j}:",
+            Q1 * W1 / LEVEL + QJ * WJ / LEVEL + (1 - Q1 - QJ) - 1,
+            Q1 * (W1 / LEVEL - 1) + QJ * (WJ / LEVEL - 1),
+        ),
+        Step(
+            "For i != j the factor w_i/c' - 1 is >= 0 and q_i <= q_j, so each q_i may be raised to q_j: with q_j "
+            "= q_1 + r "
+            "and w_1 = c' + r' the term rises.",
+            (Q1 + RISE) * (sympy.Symbol("t", nonnegative=True) / LEVEL)
+            - Q1 * (sympy.Symbol("t", nonnegative=True) / LEVEL),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "So E_q exp f - 1 <= q_j sum_S (w_i/c' - 1) = q_j (sum_S w - |S| c')/c'; for |S| = 2:",
+            QJ * ((W1 / LEVEL - 1) + (WJ / LEVEL - 1)),
+            QJ * (W1 + WJ - 2 * LEVEL) / LEVEL,
+        ),
+        Step(
+            "which is <= 0 because c' >= mean_S(w). Hence log E_q exp f <= 0 and KL >= sum_S p log(w/c').",
+            how="prose",
+        ),
+        Step(
+            "At w = p, c' = c the value is the certificate itself (claim single.pool), so the bound is attained.",
+            how="prose",
+        ),
+        Step(
+            "Pooling too few tokens keeps w_i >= c' (each pooled token lies above the average), hence is safe; "
+            "pooling "
+            "too many breaks w_i >= c', and the value over-states the certificate.",
+            how="prose",
+        ),
+    ),
+)
+
+declare(
+    Claim(
+        id="single.dual",
+        sentence="sum_S p log(w/c') <= the certificate of competitor j, for any pool S with j, any weights w >= "
+        "c' on "
+        "S without j, and c' >= the average of w over S.",
+        domain="any target, any j, any such weights; equality at w = p and the true pool",
+        theory="A2",
+        relation="<=",
+        formula=single_dual_value,
+        derivation=DUAL,
+        mutants=(
+            Mutant("the average divided by one too many", _averaged_without_competitor),
+            Mutant("the competitor's negative term left out", _competitor_left_out),
+        ),
+    )
+)

@@ -1,0 +1,149 @@
+"""The greedy tree's certificate: the least KL(target || draft) at which m tokens can pass the target's argmax in the
+draft. This module knows target probabilities, sorted, and a width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+from sympy import log
+
+from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.single_token import pooled_value
+
+__all__ = ["TREE_COMPETITORS", "TREE_POOLING", "fixed_tree_certificate", "tree_certificate", "tree_pool"]
+
+P1, PI, LEVEL = sympy.symbols("p_1 p_i c", positive=True)
+PA, PB, QA, QB = sympy.symbols("p_a p_b q_a q_b", positive=True)
+DEFICIT = sympy.Symbol("t", nonnegative=True)
+
+
+def tree_pool(target_probs: Sequence[Any], competitors: Sequence[int]) -> list[int]:
+    """Token 0 and those competitors that lie below the level c = mean of the pool, smallest first."""
+    pool, total = [0], target_probs[0]
+    for i in sorted(competitors, key=lambda i: target_probs[i]):
+        if not target_probs[i] * len(pool) < total:
+            break
+        pool.append(i)
+        total = total + target_probs[i]
+    return pool
+
+
+def fixed_tree_certificate(numbers: Any, target_probs: Sequence[Any], competitors: Sequence[int]) -> Any:
+    """min KL(target || draft) over drafts in which every one of ``competitors`` reaches token 0 (nats)."""
+    return pooled_value(numbers, [target_probs[i] for i in tree_pool(target_probs, competitors)])
+
+
+def tree_certificate(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
+    """The certificate of a tree of ``width`` m over sorted probabilities; +inf where the vocabulary has <= m "
+    "tokens."""
+    if len(target_probs) <= width:
+        return math.inf
+    return fixed_tree_certificate(numbers, target_probs, range(1, width + 1))
+
+
+def _pool_everything(numbers: Any, target_probs: Sequence[Any], competitors: Sequence[int]) -> Any:
+    return pooled_value(numbers, [target_probs[i] for i in [0, *competitors]])
+
+
+def _pool_from_the_top(numbers: Any, target_probs: Sequence[Any], competitors: Sequence[int]) -> Any:
+    pool, total = [0], target_probs[0]
+    for i in competitors:
+        if target_probs[i] * len(pool) < total:
+            pool.append(i)
+            total = total + target_probs[i]
+            break
+    return pooled_value(numbers, [target_probs[i] for i in pool])
+
+
+def _one_competitor_fewer(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
+    return tree_certificate(numbers, target_probs, max(width - 1, 1)) if len(target_probs) > width else math.inf
+
+
+def _least_probable_competitors(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
+    if len(target_probs) <= width:
+        return math.inf
+    return fixed_tree_certificate(numbers, target_probs, range(len(target_probs) - width, len(target_probs)))
+
+
+TREE_POOLING = Derivation(
+    "Pooling from below: the argmax is lowered, and the competitors beneath the level are raised to it",
+    (
+        Step(
+            "Fix the competitor set B. Minimise -sum p_i log q_i over sum q = 1 and q_i >= q_1 for i in B "
+            "(multipliers "
+            "lambda_i >= 0). Convex with linear constraints and a strictly feasible point: KKT is sufficient.",
+            how="prose",
+        ),
+        Step(
+            "Stationarity at i in B (mu = 1): -p_i/q_i + 1 - lambda_i = 0. A pooled competitor (p_i < c, q_i = "
+            "c) takes "
+            "lambda_i = 1 - p_i/c.",
+            -PI / LEVEL + 1 - (1 - PI / LEVEL),
+        ),
+        Step("Its sign, with c = p_i + t:", 1 - PI / (PI + DEFICIT), 0, "nonnegative"),
+        Step("A competitor with p_i >= c keeps q_i = p_i >= c = q_1 and lambda_i = 0.", -PI / PI + 1),
+        Step(
+            "Stationarity at token 1: -p_1/c + 1 + sum lambda_i = 0, for one pooled competitor 2 c = p_1 + p_i:",
+            (-P1 / LEVEL + 1 + (1 - PI / LEVEL)) * LEVEL,
+            2 * LEVEL - P1 - PI,
+        ),
+        Step("Slackness: lambda_i > 0 only where q_i = c = q_1. The value is sum_S p log(p/c) as before.", how="prose"),
+        Step(
+            "c is the mean of S; taking competitors from the smallest up while they lie below the running "
+            "average finds "
+            "it, because an average falls exactly when a number below it joins.",
+            how="prose",
+        ),
+    ),
+)
+
+TREE_COMPETITORS = Derivation(
+    "Exchange: the best competitors are the m likeliest tokens after the argmax",
+    (
+        Step("Let a be outside B, b in B, p_a >= p_b, and q feasible for B.", how="prose"),
+        Step("If q_a >= q_1, q is feasible for B with b replaced by a, at the same KL.", how="prose"),
+        Step(
+            "Otherwise q_a < q_1 <= q_b: swap the two values. KL changes by (p_a - p_b)(log q_a - log q_b) <= 0.",
+            (-PA * log(QB) - PB * log(QA)) - (-PA * log(QA) - PB * log(QB)),
+            (PA - PB) * (log(QA) - log(QB)),
+        ),
+        Step("Repeating leads to B = {2, ..., m+1}.", how="prose"),
+    ),
+)
+
+declare(
+    Claim(
+        id="tree.pool",
+        sentence="The least KL(target || draft) at which every token of B reaches token 1 is sum_S p log(p/c), "
+        "where S "
+        "holds token 1 and the tokens of B below the level c, and c is the average of S.",
+        domain="any target (zeros and ties included), any competitor set B without token 1",
+        theory="A3 (fixed B)",
+        relation="=",
+        formula=fixed_tree_certificate,
+        derivation=TREE_POOLING,
+        mutants=(
+            Mutant("every competitor pooled", _pool_everything),
+            Mutant("only the first competitor below the level pooled", _pool_from_the_top),
+        ),
+    )
+)
+declare(
+    Claim(
+        id="tree.competitors",
+        sentence="The certificate of a greedy tree of width m is that of the competitor set {2, ..., m+1}, and +inf "
+        "where the vocabulary has at most m tokens.",
+        domain="any target with token 1 an argmax, any m >= 1 (designated convention)",
+        theory="A3",
+        relation="=",
+        formula=tree_certificate,
+        derivation=TREE_COMPETITORS,
+        mutants=(
+            Mutant("one competitor fewer", _one_competitor_fewer),
+            Mutant("the least probable tokens as competitors", _least_probable_competitors),
+        ),
+    )
+)

@@ -1,0 +1,146 @@
+"""Checks of the evaluation forms: SymPy on the printed expressions, intervals for the signs of their terms, and a
+search against the definition at high precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import sympy
+from sympy import exp, log, symbols
+
+from derivations.claim import Formula
+from derivations.rewrites import BREGMAN, ENTROPY_SUM, POOL_IN_EXCESS, STRICT_FORM
+from proofs_check.algebra import prove_identities, random_rationals
+from proofs_check.cases import Tally
+from proofs_check.enclosure import enclose_sign
+from proofs_check.numbers import MP, to_mp, working_digits
+from proofs_check.outcome import Evidence, Verdict
+from proofs_check.registry import Effort, check
+from proofs_check.targets import generate_targets
+
+W = symbols("w_1:4", positive=True)
+P, Q = symbols("p q", positive=True)
+SMALL, LARGE = Fraction(1, 200), Fraction(1000)
+
+
+def _first_failure(parts: Iterable[Evidence]) -> Evidence:
+    """The first part that is not VERIFIED, or the last one."""
+    found = None
+    for part in parts:
+        found = part
+        if part.verdict is not Verdict.VERIFIED:
+            break
+    if found is None:
+        raise ValueError("no parts")
+    return found
+
+
+@check("eval.pool", method="algebra")
+def prove_pool_form(formula: Formula, effort: Effort) -> Evidence:
+    identities = []
+    for size in (2, 3):
+        pool = W[:size]
+        mean = sum(pool) / size
+        direct = sum(w * log(w / mean) for w in pool)
+        identities.append((f"pool of {size}", sum(formula(sympy, w, mean) for w in pool), direct))
+    return prove_identities(POOL_IN_EXCESS, identities, random_rationals(W))
+
+
+@check("eval.pool", method="enclosure")
+def enclose_pool_terms(formula: Formula, effort: Effort) -> Evidence:
+    """phi(u) > 0 for u in [-.995, -.005] and [.005, 1000]; at u = 0 the derivation's second derivative decides."""
+    sides = ((-1 + SMALL, -SMALL), (SMALL, LARGE))
+    return _first_failure(
+        enclose_sign(lambda n, u: formula(n, 1 + u, n.number(1)), [side], detail="every term is >= 0") for side in sides
+    )
+
+
+@check("eval.pool", method="search")
+def search_pool_form(formula: Formula, effort: Effort) -> Evidence:
+    tally = Tally.at_digits("search", effort.digits)
+    with working_digits(effort.digits + 20):
+        for target in generate_targets(effort.seed, effort.per_family):
+            pool = [to_mp(prob) for prob in target.target_probs]
+            mean = mpmath.fsum(pool) / len(pool)
+            direct = mpmath.fsum(w * mpmath.log(w / mean) for w in pool if w > 0)
+            tally.add(str(target), mpmath.fsum(formula(MP, w, mean) for w in pool), direct, direct)
+    return tally.evidence("sum over the pool, both ways")
+
+
+@check("eval.strict", method="algebra")
+def prove_strict_form(formula: Formula, effort: Effort) -> Evidence:
+    direct = W[0] * log(2 * W[0] / (W[0] + W[1])) + W[1] * log(2 * W[1] / (W[0] + W[1]))
+    samples = random_rationals(W[:2], descending=True)
+    return prove_identities(STRICT_FORM, [("pair", formula(sympy, W[0], W[1]), direct)], samples)
+
+
+@check("eval.strict", method="search")
+def search_strict_form(formula: Formula, effort: Effort) -> Evidence:
+    tally = Tally.at_digits("search", effort.digits)
+    with working_digits(effort.digits + 20):
+        for target in generate_targets(effort.seed, effort.per_family):
+            top, other = (to_mp(prob) for prob in target.target_probs[:2])
+            total = top + other
+            direct = mpmath.fsum(x * mpmath.log(2 * x / total) for x in (top, other) if x > 0)
+            tally.add(str(target), MP.mpf(formula(MP, top, other)), direct, direct)
+    return tally.evidence("pair, both ways; ties and a vanishing runner-up included")
+
+
+@check("eval.bregman", method="algebra")
+def prove_bregman(formula: Formula, effort: Effort) -> Evidence:
+    term = formula(sympy, P, log(P) - log(Q))
+    return prove_identities(BREGMAN, [("one token", term, P * log(P / Q) - P + Q)], random_rationals([P, Q]))
+
+
+@check("eval.bregman", method="enclosure")
+def enclose_bregman_terms(formula: Formula, effort: Effort) -> Evidence:
+    """d + expm1(-d) > 0 for |d| in [.005, 30] (the kernels' range of this form); at 0 the second derivative decides."""
+    sides = ((Fraction(-30), -SMALL), (SMALL, Fraction(30)))
+    return _first_failure(
+        enclose_sign(lambda n, d: formula(n, n.number(1), d), [side], detail="every term is >= 0") for side in sides
+    )
+
+
+@check("eval.bregman", method="search")
+def search_bregman(formula: Formula, effort: Effort) -> Evidence:
+    tally = Tally.at_digits("search", effort.digits)
+    targets = [t for t in generate_targets(effort.seed, effort.per_family) if min(t.target_probs) > 0]
+    with working_digits(effort.digits + 20):
+        for target in targets:
+            for other in targets:
+                if other == target or len(other.target_probs) != len(target.target_probs):
+                    continue
+                own = [to_mp(prob) for prob in target.target_probs]
+                draft = [to_mp(prob) for prob in reversed(other.target_probs)]
+                ratios = [mpmath.log(p / q) for p, q in zip(own, draft, strict=True)]
+                direct = mpmath.fsum(p * d for p, d in zip(own, ratios, strict=True))
+                value = mpmath.fsum(formula(MP, p, d) for p, d in zip(own, ratios, strict=True))
+                tally.add(f"{target} against {other}", value, direct, direct)
+    return tally.evidence("KL, both ways")
+
+
+@check("eval.entropy", method="algebra")
+def prove_entropy_form(formula: Formula, effort: Effort) -> Evidence:
+    gaps = [sympy.S.Zero, *symbols("g_2 g_3", positive=True)]
+    total = sum(exp(-gap) for gap in gaps)
+    mean_gap = sum(exp(-gap) / total * gap for gap in gaps)
+    direct = -sum(exp(-gap) / total * (-gap - log(total)) for gap in gaps)
+    samples: list[Any] = random_rationals(gaps[1:])
+    return prove_identities(ENTROPY_SUM, [("three tokens", formula(sympy, log(total), mean_gap), direct)], samples)
+
+
+@check("eval.entropy", method="search")
+def search_entropy_form(formula: Formula, effort: Effort) -> Evidence:
+    tally = Tally.at_digits("search", effort.digits)
+    with working_digits(effort.digits + 20):
+        for target in generate_targets(effort.seed, effort.per_family):
+            probs = [to_mp(prob) for prob in target.target_probs if prob > 0]
+            gaps = [mpmath.log(probs[0] / prob) for prob in probs]
+            normaliser = mpmath.fsum(mpmath.exp(-gap) for gap in gaps)
+            mean_gap = mpmath.fsum(p * gap for p, gap in zip(probs, gaps, strict=True))
+            direct = -mpmath.fsum(p * mpmath.log(p) for p in probs)
+            tally.add(str(target), formula(MP, mpmath.log(normaliser), mean_gap), direct, direct)
+    return tally.evidence("entropy, both ways")
