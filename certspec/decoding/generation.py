@@ -94,9 +94,7 @@ def generate(
     eos = _eos_token_ids(pair, eos_token_ids)
     limit = context_limit(pair.target)
     stopping = [_named(index, len(prompt), max_new_tokens, limit, eos) for index, prompt in enumerate(ids)]
-    plan = DecodingPlan(
-        topology, rule, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step
-    )
+    plan = DecodingPlan(topology, rule, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step)
     steps, counts = StepList([other.label for other in extra]), RoundCounts()
     generation = Generation([], steps, {}, prompts=ids)
     with _inference(pair.target, pair.draft):
@@ -167,9 +165,7 @@ def _metrics(steps: StepList, counts: RoundCounts, topology: TreeTopology) -> di
     relaxed = steps.column("token") != steps.column("target_token")
     ratios = steps.column("token_prob_ratio")[relaxed]
     num_drafted = int(drafted.sum())
-    metrics = acceptance_metrics(
-        counts.accepted, counts.drafted, counts.nodes, num_spec_tokens=topology.depth
-    )
+    metrics = acceptance_metrics(counts.accepted, counts.drafted, counts.nodes, num_spec_tokens=topology.depth)
     return metrics | {
         "num_emitted": len(steps),
         "num_target_passes": len(counts.accepted),

@@ -19,9 +19,7 @@ def chat_token_ids(tokenizer: Any, prompt: str) -> list[int]:
     if not getattr(tokenizer, "chat_template", None):
         raise InvalidArgument(f"{type(tokenizer).__name__}: expected a chat template, got none; pass chat=False")
     messages = [{"role": "user", "content": prompt}]
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
-    )
+    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
 
 
 def prompt_token_ids(prompts: Any, tokenizer: Any, num_tokens: int, chat: bool | None = None) -> list[list[int]]:
@@ -54,7 +52,7 @@ def _one_prompt(index: int, prompt: Any, tokenizer: Any, num_tokens: int, chat: 
         except TypeError:
             raise InvalidArgument(f"prompt {index}: expected token ids, got {value!r} at {place}") from None
         if not 0 <= ids[-1] < num_tokens:
-            raise InvalidArgument(f"prompt {index}: expected token ids in [0, {num_tokens - 1}], got {value} at {place}")
+            raise InvalidArgument(f"prompt {index}: expected ids in [0, {num_tokens - 1}], got {value} at {place}")
     if not ids:
         raise InvalidArgument(f"prompt {index}: expected at least one token, got none")
     return ids

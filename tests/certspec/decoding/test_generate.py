@@ -1,4 +1,4 @@
-"""Strict greedy output is the target's own, token for token, however it was drafted; every emitted token has a record."""
+"""Strict greedy output is the target's own, token for token, however it was drafted; every token has a record."""
 
 import pytest
 import torch
@@ -91,9 +91,7 @@ def test_a_relaxed_rule_emits_the_draft_token_where_it_is_accepted(tiny, prompts
 
 def test_streaming_hears_the_records_that_are_returned(tiny, prompts):
     heard = []
-    generation = cs.generate(
-        tiny, prompts, max_new_tokens=20, rules=[cs.Additive(0.3)], on_step=heard.append, tree=2
-    )
+    generation = cs.generate(tiny, prompts, max_new_tokens=20, rules=[cs.Additive(0.3)], on_step=heard.append, tree=2)
     assert list(map(repr, heard)) == list(map(repr, generation.steps))  # repr, because NaN differs from itself
 
 
@@ -112,8 +110,8 @@ def test_text_prompts_go_through_the_chat_template(tiny):
     [
         ({"prompts": [[1], []]}, "prompt 1: expected at least one token"),
         ({"prompts": [""], "chat": False}, "prompt 0: expected at least one token"),
-        ({"prompts": [[1, 9999]]}, r"prompt 0: expected token ids in \[0, 296\], got 9999 at 1"),
-        ({"prompts": [[-1]]}, r"prompt 0: expected token ids in \[0, 296\], got -1 at 0"),
+        ({"prompts": [[1, 9999]]}, r"prompt 0: expected ids in \[0, 296\], got 9999 at 1"),
+        ({"prompts": [[-1]]}, r"prompt 0: expected ids in \[0, 296\], got -1 at 0"),
         ({"prompts": [[1.5]]}, "prompt 0: expected token ids, got 1.5"),
         ({"prompts": [5, 6]}, "wrap the ids of a single prompt in a list"),
         ({"rule": "strict"}, "expected a Rule"),

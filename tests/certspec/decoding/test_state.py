@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 
 import certspec as cs
@@ -42,9 +43,7 @@ def test_a_failed_run_leaves_gradients_and_modes_as_they_were(tiny, prompts):
     def fail(record):
         raise KeyboardInterrupt
 
-    try:
+    with pytest.raises(KeyboardInterrupt):
         cs.generate(tiny, prompts, on_step=fail)
-    except KeyboardInterrupt:
-        pass
     assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     assert not tiny.target.training
