@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from certspec.decoding.records import StepRecord as StepRecord
     from certspec.decoding.runner import ModelRunner as ModelRunner
     from certspec.decoding.runner import TransformersRunner as TransformersRunner
+    from certspec.decoding.schedules import Between as Between
     from certspec.decoding.topology import TreeShape as TreeShape
     from certspec.decoding.topology import TreeTopology as TreeTopology
 
 _HOME_OF = {
     "Generation": "generation", "generate": "generation", "acceptance_metrics": "metrics", "chat_token_ids": "prompts",
-    "StepRecord": "records", "ModelRunner": "runner", "TransformersRunner": "runner", "TreeShape": "topology",
-    "TreeTopology": "topology",
+    "StepRecord": "records", "ModelRunner": "runner", "TransformersRunner": "runner", "Between": "schedules",
+    "TreeShape": "topology", "TreeTopology": "topology",
 }  # fmt: skip
 __all__ = list(_HOME_OF)
 

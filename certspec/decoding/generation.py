@@ -14,6 +14,7 @@ from certspec.decoding.loop import DecodingPlan, LogitsProcessor, RoundCounts, d
 from certspec.decoding.metrics import acceptance_metrics
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.decoding.records import KINDS, StepList, StepRecord
+from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.decoding.stopping import context_limit, find_eos_token_ids, stopping_rules
 from certspec.decoding.topology import TreeShape, TreeTopology, chain
 from certspec.errors import InvalidArgument
@@ -52,7 +53,7 @@ class Generation:
 def generate(
     pair: Pair,
     prompts: str | Sequence[Any],
-    rule: Rule | None = None,
+    rule: Rule | RuleSchedule | Sequence[Rule | RuleSchedule] | None = None,
     *,
     draft_length: int = 4,
     tree: int | TreeShape | TreeTopology | None = None,
@@ -71,36 +72,39 @@ def generate(
     emitted, on rejection the target's argmax, and after a fully accepted block the target's next argmax. With strict
     greedy, or a tree, the output is the target's own greedy output.
 
-    ``rules`` are scored besides, at every drafted position that is emitted, and decide nothing. ``chat`` None uses the
-    chat template where there is one. ``eos_token_ids`` replaces the target's own (an empty list: never stop).
-    ``logits_processor`` (transformers' calling convention, no state) is applied at every position to both models'
-    logits, each position seeing the tokens before it. ``on_step`` hears each StepRecord as it is emitted.
-    ``runners`` (target, draft) replaces how the models are run.
+    ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list of rules and
+    schedules, one a prompt. ``rules`` are scored besides, at every drafted position that is emitted, and decide
+    nothing. ``chat`` None uses the chat template where there is one. ``eos_token_ids`` replaces the target's own (an
+    empty list: never stop). ``logits_processor`` (transformers' calling convention, no state) is applied at every
+    position to both models' logits, each position seeing the tokens before it. ``on_step`` hears each StepRecord as it
+    is emitted. ``runners`` (target, draft) replaces how the models are run.
 
     Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a model's logits are no
     distribution (naming prompt and round).
     """
-    rule = StrictGreedy() if rule is None else rule
     extra = tuple(rules or ())
-    for given in (rule, *extra):
-        if not isinstance(given, Rule):
-            raise InvalidArgument(f"generate: expected a Rule such as StrictGreedy(), got {given!r}")
-    topology = _topology(rule, draft_length, tree)
+    for given in extra:
+        _require_rule(given)
+    ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, chat)
+    schedules = _schedules(StrictGreedy() if rule is None else rule, len(ids))
+    occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))
+    topology = _topology(occurring, draft_length, tree)
     if topology.width >= pair.num_tokens:
         raise InvalidArgument(
             f"tree: expected a width below the vocabulary of {pair.num_tokens} tokens, got {topology.width}"
         )
-    ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, chat)
     eos = _eos_token_ids(pair, eos_token_ids)
     limit = context_limit(pair.target)
     stopping = [_named(index, len(prompt), max_new_tokens, limit, eos) for index, prompt in enumerate(ids)]
-    plan = DecodingPlan(topology, rule, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step)
+    plan = DecodingPlan(topology, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step)
     steps, counts = StepList([other.label for other in extra]), RoundCounts()
     generation = Generation([], steps, {}, prompts=ids)
     with _inference(pair.target, pair.draft):
         target, draft = _runners(pair) if runners is None else runners
         for index, prompt in enumerate(ids):
-            tokens, reason = decode_prompt(target, draft, prompt, plan, stopping[index], steps, counts, index)
+            tokens, reason = decode_prompt(
+                target, draft, prompt, plan, schedules[index], stopping[index], steps, counts, index
+            )
             generation.sequences.append(tokens)
             generation.finish_reasons.append(reason)
             if pair.tokenizer is not None:
@@ -109,16 +113,39 @@ def generate(
     return generation
 
 
-def _topology(rule: Rule, draft_length: int, tree: int | TreeShape | TreeTopology | None) -> TreeTopology:
-    if tree is None and isinstance(rule, Tree):
-        tree = rule.m
+def _schedules(rule: Any, num_prompts: int) -> list[RuleSchedule]:
+    given = list(rule) if isinstance(rule, (list, tuple)) else [rule] * num_prompts
+    if len(given) != num_prompts:
+        raise InvalidArgument(
+            f"rule: expected one a prompt, or one for all, got {len(given)} for {num_prompts} prompts"
+        )
+    schedules = [Throughout(one) if isinstance(one, Rule) else one for one in given]
+    for schedule in schedules:
+        for one in getattr(schedule, "rules", None) or (schedule,):
+            _require_rule(one)
+    return schedules
+
+
+def _require_rule(given: Any) -> None:
+    if not isinstance(given, Rule):
+        raise InvalidArgument(f"generate: expected a Rule such as StrictGreedy(), got {given!r}")
+
+
+def _topology(rules: Sequence[Rule], draft_length: int, tree: int | TreeShape | TreeTopology | None) -> TreeTopology:
+    """The tree asked for, or the one that a Tree rule implies, or a chain."""
+    tree_rules = [rule for rule in rules if isinstance(rule, Tree)]
+    if tree is None and tree_rules:
+        tree = tree_rules[0].m
     if tree is None:
         return chain(draft_length)
     if not isinstance(tree, (TreeShape, TreeTopology)):
         tree = TreeShape(tree, draft_length)
     topology = tree.topology if isinstance(tree, TreeShape) else tree
-    if isinstance(rule, Tree) and rule.m != topology.width:
-        raise InvalidArgument(f"rule {rule} expects a draft tree of width {rule.m}, got one of width {topology.width}")
+    for rule in tree_rules:
+        if rule.m != topology.width:
+            raise InvalidArgument(
+                f"rule {rule} expects a draft tree of width {rule.m}, got one of width {topology.width}"
+            )
     return topology
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from certspec.decoding.drafting import DraftTree, RowProcessor, draft_tree
 from certspec.decoding.records import StepList, StepRecord
+from certspec.decoding.schedules import RuleSchedule
 from certspec.decoding.stopping import StoppingRules
 from certspec.decoding.topology import TreeTopology
 from certspec.decoding.verification import Verified, verify_block
@@ -27,11 +28,10 @@ LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class DecodingPlan:
-    """What is the same for all prompts: topology and rule, extra rules to score, the draft's context (None: no limit),
+    """What is the same for all prompts: topology, extra rules to score, the draft's context (None: no limit),
     logits processors, and who hears of each step."""
 
     topology: TreeTopology
-    rule: Rule
     extra: tuple[Rule, ...] = ()
     draft_limit: int | None = None
     processors: tuple[LogitsProcessor, ...] = ()
@@ -70,6 +70,7 @@ def decode_prompt(
     draft: ModelRunner,
     prompt: Sequence[int],
     plan: DecodingPlan,
+    schedule: RuleSchedule,
     stopping: StoppingRules,
     steps: StepList,
     counts: RoundCounts,
@@ -96,7 +97,7 @@ def decode_prompt(
         tree = _draft(draft_side, topology, sequence, process)
         rows = _target_rows(target_side, tree, sequence, process)
         try:
-            verified = verify_block(tree, rows, plan.rule, plan.extra, steps.rule_code)
+            verified = verify_block(tree, rows, schedule, plan.extra, steps.rule_code, sequence)
         except InvalidLogits as error:
             raise InvalidLogits(
                 f"prompt {prompt_index}, round {round_index}, after {num_emitted} new tokens: {error}"

@@ -13,6 +13,7 @@ import numpy as np
 from certspec.decoding.acceptance import accepts, prob_ratio
 from certspec.decoding.drafting import DraftTree, top_ids
 from certspec.decoding.records import KINDS
+from certspec.decoding.schedules import RuleSchedule
 from certspec.decoding.topology import TreeTopology
 from certspec.rules import Rule, StrictGreedy, Tree
 
@@ -40,39 +41,47 @@ class Verified:
 
 @dataclass(frozen=True)
 class BlockRules:
-    """What ``certify`` is asked for a topology: ``rules`` (extra ones last, from ``first_extra``) and, by number of
-    children, the index of the rule that governs such a node."""
+    """What ``certify`` is asked for a topology: ``rules`` (extra ones last, from ``first_extra``) and, by rule and
+    number of children, the index of the rule whose certificate such a node has."""
 
     rules: tuple[Rule, ...]
-    governing: dict[int, int]
+    governing: dict[tuple[Rule, int], int]
     first_extra: int
 
 
 @lru_cache(maxsize=256)
-def block_rules(rule: Rule, extra: tuple[Rule, ...], topology: TreeTopology) -> BlockRules:
-    """Rules to certify: the rule itself on a chain; on a tree Tree(k) for each number of children k that occurs, which
+def block_rules(rules: tuple[Rule, ...], extra: tuple[Rule, ...], topology: TreeTopology) -> BlockRules:
+    """Rules to certify: a rule itself on a chain; on a tree Tree(k) for each number of children k that occurs, which
     governs the node where the rule is strict greedy or a tree. A relaxed single-token rule governs its own nodes."""
     counts = sorted({len(nodes) for nodes in topology.children.values()})
-    by_coverage = isinstance(rule, Tree) or (isinstance(rule, StrictGreedy) and topology.width > 1)
+    by_coverage = {
+        rule: isinstance(rule, Tree) or (isinstance(rule, StrictGreedy) and topology.width > 1) for rule in rules
+    }
+    own = tuple(rule for rule, covered in by_coverage.items() if not covered)
     # a relaxed rule on a tree asks for them too: they make the certificates list enough ranks for the tree margin
-    trees = tuple(Tree(count) for count in counts) if topology.width > 1 or by_coverage else ()
-    own = () if by_coverage else (rule,)
-    governing = {count: index if by_coverage else 0 for index, count in enumerate(counts)}
+    trees = tuple(Tree(count) for count in counts) if topology.width > 1 or any(by_coverage.values()) else ()
+    governing = {
+        (rule, count): len(own) + index if covered else own.index(rule)
+        for rule, covered in by_coverage.items()
+        for index, count in enumerate(counts)
+    }
     return BlockRules(own + trees + extra, governing, len(own) + len(trees))
 
 
 def verify_block(
     tree: DraftTree,
     target_row: Callable[[int], Tensor],
-    rule: Rule,
+    schedule: RuleSchedule,
     extra: tuple[Rule, ...],
     rule_code: Callable[[str], int],
+    before: Sequence[int] = (),
 ) -> Verified:
-    """Walk the tree from its root (-1), taking at each node a candidate that the rule accepts.
+    """Walk the tree from its root (-1), taking at each node a candidate that the rule there accepts.
 
-    ``target_row(node)`` gives the target's logits (vocab,) after ``node``. Where several candidates are accepted, the
-    one with the largest target logit is taken (ties: lowest id): the least is given up. If that one is rejected they
-    all are, because a rule accepts an upper level set. Raises InvalidLogits for rows that are no distribution.
+    ``target_row(node)`` gives the target's logits (vocab,) after ``node``; ``before`` are the tokens that the schedule
+    sees above the root. Where several candidates are accepted, the one with the largest target logit is taken (ties:
+    lowest id): the least is given up. If that one is rejected they all are, because a rule accepts an upper level set.
+    Raises InvalidLogits for rows that are no distribution.
     """
     import torch
 
@@ -80,52 +89,63 @@ def verify_block(
 
     if not tree.rows:
         verified = Verified([], [])
-        _append_free_token(verified, target_row(-1), "plain", len(extra), rule_code(rule.label))
+        _append_free_token(verified, target_row(-1), "plain", len(extra), rule_code(schedule.at(before).label))
         return verified
-    asked = block_rules(rule, extra, tree.topology)
+    asked = block_rules(schedule.rules, extra, tree.topology)
     nodes = list(tree.rows)
     drafts = torch.stack([tree.rows[node] for node in nodes])
     targets = torch.stack([target_row(node) for node in nodes])
     certificates = certify(_as_input(targets), _as_input(drafts), asked.rules)
-    path, visited, accepted, tokens = _walk(tree, nodes, targets, certificates, asked)
-    verified = Verified(path, tokens)
+    walk = _walk(tree, nodes, targets, certificates, asked, lambda path: schedule.at([*before, *path]))
+    verified = Verified(walk.path, list(walk.tokens))
     verified.num_flat_draft_rows = int((drafts.amax(dim=-1) == drafts.amin(dim=-1)).sum())
-    num_children = [len(tree.topology.children[nodes[index]]) for index in visited]
-    columns, extras = _certificate_columns(certificates, asked, visited, num_children)
-    targets_seen = columns["target_token"]
+    num_children = [len(tree.topology.children[nodes[index]]) for index in walk.rows]
+    columns, extras = _certificate_columns(certificates, asked, walk, num_children)
     columns |= {
-        "kind": [KINDS.index("accepted" if verdict else "corrected") for verdict in accepted],
-        "rule": [rule_code(asked.rules[asked.governing[count]].label) for count in num_children],
-        "depth": np.arange(len(visited)),
+        "kind": [KINDS.index("accepted" if verdict else "corrected") for verdict in walk.accepted],
+        "rule": [rule_code(asked.rules[index].label) for index in walk.governing],
+        "depth": np.arange(len(walk.rows)),
         "num_children": num_children,
-        "token": tokens,
-        "accepted": accepted,
+        "token": walk.tokens,
+        "accepted": walk.accepted,
         "token_prob_ratio": [
             1.0 if token == best else prob_ratio(targets[index], token, int(best))
-            for index, token, best in zip(visited, tokens, targets_seen, strict=True)
+            for index, token, best in zip(walk.rows, walk.tokens, columns["target_token"], strict=True)
         ],
     }
     verified.groups.append((columns, extras))
-    if accepted[-1]:
-        verified.tokens = list(tokens)
-        _append_free_token(verified, target_row(path[-1]), "bonus", len(extra), rule_code(rule.label))
+    if walk.accepted[-1]:
+        rule = schedule.at([*before, *walk.tokens])
+        _append_free_token(verified, target_row(walk.path[-1]), "bonus", len(extra), rule_code(rule.label))
     return verified
 
 
+@dataclass
+class _Walk:
+    """The accepted ``path`` of nodes and, for each node visited, its row, governing rule, verdict and token."""
+
+    path: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    governing: list[int] = field(default_factory=list)
+    accepted: list[bool] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+
+
 def _walk(
-    tree: DraftTree, nodes: Sequence[int], targets: Tensor, certificates: Certificates, asked: BlockRules
-) -> tuple[list[int], list[int], list[bool], list[int]]:
-    """Accepted nodes; rows visited; whether each was accepted; the token emitted at each."""
+    tree: DraftTree,
+    nodes: Sequence[int],
+    targets: Tensor,
+    certificates: Certificates,
+    asked: BlockRules,
+    rule_after: Callable[[Sequence[int]], Rule],
+) -> _Walk:
     row_of = {node: index for index, node in enumerate(nodes)}
     decided, target_tokens = _array(certificates.accepted), _array(certificates.target_token)
-    path: list[int] = []
-    visited: list[int] = []
-    accepted: list[bool] = []
-    tokens: list[int] = []
-    node = -1
-    while node in tree.topology.children:
+    walk = _Walk()
+    node, verdict = -1, True
+    while verdict and node in tree.topology.children:
         index, candidates = row_of[node], tree.topology.children[node]
-        governing = asked.governing[len(candidates)]
+        governing = asked.governing[rule_after(walk.tokens), len(candidates)]
         target_token = int(target_tokens[index])
         child = _best_candidate(tree.tokens, candidates, targets[index], target_token)
         token = tree.tokens[child]
@@ -136,14 +156,14 @@ def _walk(
             verdict = bool(decided[governing, index])
             if not verdict and len(candidates) > 1:
                 verdict = accepts(asked.rules[governing], targets[index], token)
-        visited.append(index)
-        accepted.append(verdict)
-        tokens.append(token if verdict else target_token)
-        if not verdict:
-            break
-        path.append(child)
-        node = child
-    return path, visited, accepted, tokens
+        walk.rows.append(index)
+        walk.governing.append(governing)
+        walk.accepted.append(verdict)
+        walk.tokens.append(token if verdict else target_token)
+        if verdict:
+            walk.path.append(child)
+            node = child
+    return walk
 
 
 def _best_candidate(tokens: Sequence[int], candidates: Sequence[int], row: Tensor, target_token: int) -> int:
@@ -157,9 +177,9 @@ def _best_candidate(tokens: Sequence[int], candidates: Sequence[int], row: Tenso
 
 
 def _certificate_columns(
-    certificates: Certificates, asked: BlockRules, visited: list[int], num_children: list[int]
+    certificates: Certificates, asked: BlockRules, walk: _Walk, num_children: list[int]
 ) -> tuple[Columns, Columns]:
-    governing = [asked.governing[count] for count in num_children]
+    visited = walk.rows
     columns: Columns = {
         name: _array(getattr(certificates, name))[visited]
         for name in ("kl", "kl_upper", "prob_margin", "entropy", "target_token", "draft_token", "draft_token_prob")
@@ -169,7 +189,7 @@ def _certificate_columns(
         for name in ("accepted", "certified", "certificate", "certificate_lower")
     }
     for name in ("certified", "certificate", "certificate_lower"):
-        columns[name] = per_rule[name][governing, visited]
+        columns[name] = per_rule[name][walk.governing, visited]
     top_probs = _array(certificates.target_top_probs)[visited]
     columns["top_prob"] = top_probs[:, 0]
     columns["tree_margin"] = top_probs[:, 0] - top_probs[np.arange(len(visited)), num_children]

@@ -11,6 +11,7 @@ import certspec as cs
 from certspec.decoding.loop import DecodingPlan, RoundCounts, decode_prompt
 from certspec.decoding.records import StepList
 from certspec.decoding.runner import TransformersRunner
+from certspec.decoding.schedules import Throughout
 from certspec.decoding.stopping import StoppingRules
 from certspec.decoding.topology import chain
 
@@ -107,9 +108,11 @@ def scripted():
 
         runners = ScriptedRunner(12, logits(target)), ScriptedRunner(12, logits(draft))
         steps, counts = StepList([r.label for r in extra]), RoundCounts()
-        plan = DecodingPlan(topology or chain(4), rule or cs.StrictGreedy(), tuple(extra), **plan)
+        plan = DecodingPlan(topology or chain(4), tuple(extra), **plan)
+        rule = rule or cs.StrictGreedy()
+        schedule = Throughout(rule) if isinstance(rule, cs.Rule) else rule
         tokens, reason = decode_prompt(
-            *runners, list(prompt), plan, StoppingRules(frozenset(eos), max_new_tokens), steps, counts
+            *runners, list(prompt), plan, schedule, StoppingRules(frozenset(eos), max_new_tokens), steps, counts
         )
         return SimpleNamespace(
             tokens=tokens, reason=reason, steps=steps, counts=counts, target=runners[0], draft=runners[1]
