@@ -1,0 +1,34 @@
+"""Greedy speculative decoding with a certificate at every drafted position: chains and trees, any rule. Names load on
+first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from certspec.decoding.generation import Generation as Generation
+    from certspec.decoding.generation import generate as generate
+    from certspec.decoding.metrics import acceptance_metrics as acceptance_metrics
+    from certspec.decoding.prompts import chat_token_ids as chat_token_ids
+    from certspec.decoding.records import StepRecord as StepRecord
+    from certspec.decoding.runner import ModelRunner as ModelRunner
+    from certspec.decoding.runner import TransformersRunner as TransformersRunner
+    from certspec.decoding.schedules import Between as Between
+    from certspec.decoding.topology import TreeShape as TreeShape
+    from certspec.decoding.topology import TreeTopology as TreeTopology
+
+_HOME_OF = {
+    "Generation": "generation", "generate": "generation", "acceptance_metrics": "metrics", "chat_token_ids": "prompts",
+    "StepRecord": "records", "ModelRunner": "runner", "TransformersRunner": "runner", "Between": "schedules",
+    "TreeShape": "topology", "TreeTopology": "topology",
+}  # fmt: skip
+__all__ = list(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'certspec.decoding' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"certspec.decoding.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value

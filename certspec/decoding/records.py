@@ -1,0 +1,161 @@
+"""What happened at every emitted position, kept in columns and read as records. This module knows nothing about models
+and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+
+__all__ = ["KINDS", "RuleOutcome", "StepList", "StepRecord"]
+
+# accepted: a draft token that the rule let through; corrected: the target's argmax where the draft was rejected; bonus:
+# the target's argmax after a fully accepted block; plain: the target's argmax in a round that drafted nothing
+KINDS = ("accepted", "corrected", "bonus", "plain")
+
+_COLUMNS: dict[str, Any] = {
+    "prompt": np.int64, "position": np.int64, "round": np.int64, "kind": np.int8, "depth": np.int64,
+    "num_children": np.int64, "rule": np.int64, "token": np.int64, "draft_token": np.int64, "target_token": np.int64,
+    "accepted": np.int8, "certified": np.bool_, "kl": np.float64, "kl_upper": np.float64, "certificate": np.float64,
+    "certificate_lower": np.float64, "prob_margin": np.float64, "tree_margin": np.float64, "top_prob": np.float64,
+    "draft_token_prob": np.float64, "token_prob_ratio": np.float64, "entropy": np.float64,
+}  # fmt: skip
+_EXTRA_COLUMNS: dict[str, Any] = {
+    "accepted": np.int8, "certified": np.bool_, "certificate": np.float64, "certificate_lower": np.float64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RuleOutcome:
+    """What another rule would have said at a position (the history being the one that was emitted)."""
+
+    accepted: bool | None
+    certified: bool
+    certificate: float
+    certificate_lower: float
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One emitted token. KL and certificates in nats; NaN, None and -1 where the draft proposed nothing (``bonus`` and
+    ``plain``). ``accepted`` speaks of the node: some candidate there was accepted.
+
+    ``rule`` is the rule whose certificate this is: at a node of a strict greedy tree that is Tree(k) for the node's
+    real number of children k. ``prob_margin`` = p1 - p2, ``tree_margin`` = p1 - p_(k+1) of the target; ``top_prob`` =
+    p1; ``token_prob_ratio`` = p(token) / p1, below 1 exactly where a relaxed rule emitted another token than the argmax
+    (or 1 at a tie of equal logits).
+    """
+
+    prompt: int
+    position: int
+    round: int
+    kind: str
+    depth: int
+    num_children: int
+    rule: str
+    token: int
+    draft_token: int
+    target_token: int
+    accepted: bool | None
+    certified: bool
+    kl: float
+    kl_upper: float
+    certificate: float
+    certificate_lower: float
+    prob_margin: float
+    tree_margin: float
+    top_prob: float
+    draft_token_prob: float
+    token_prob_ratio: float
+    entropy: float
+    extra: Mapping[str, RuleOutcome]
+
+
+class StepList(Sequence[StepRecord]):
+    """The steps of a generation: columns inside, a StepRecord on access.
+
+    ``column(name)`` gives a field of all steps as one array (``kind`` and ``rule`` as codes into ``KINDS`` and
+    ``rule_labels``; ``accepted`` as 1, 0, or -1 for None); ``extra_column(label, name)`` one of an extra rule.
+    """
+
+    def __init__(self, extra_labels: Sequence[str] = ()) -> None:
+        self.extra_labels = tuple(extra_labels)
+        self.rule_labels: list[str] = []
+        self._parts: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
+        self._extra_parts: dict[str, list[np.ndarray]] = {name: [] for name in _EXTRA_COLUMNS}
+        self._num_steps = 0
+
+    def rule_code(self, label: str) -> int:
+        """The code of ``label`` in the ``rule`` column; a new label gets the next code."""
+        if label not in self.rule_labels:
+            self.rule_labels.append(label)
+        return self.rule_labels.index(label)
+
+    def append_columns(self, columns: Mapping[str, Any], extra: Mapping[str, np.ndarray]) -> None:
+        """Add steps: a value or array a column of ``columns``, a (rules, steps) array a column of ``extra``."""
+        count = len(columns["token"])
+        for name, dtype in _COLUMNS.items():
+            self._parts[name].append(np.broadcast_to(np.asarray(columns[name], dtype=dtype), (count,)))
+        for name, dtype in _EXTRA_COLUMNS.items():
+            self._extra_parts[name].append(np.asarray(extra[name], dtype=dtype).reshape(len(self.extra_labels), count))
+        self._num_steps += count
+
+    def column(self, name: str) -> np.ndarray:
+        """(steps,) array of one field."""
+        return _joined(self._parts[name], np.empty(0, _COLUMNS[name]), axis=0)
+
+    def extra_column(self, label: str, name: str) -> np.ndarray:
+        """(steps,) array of one field of an extra rule."""
+        empty = np.empty((len(self.extra_labels), 0), _EXTRA_COLUMNS[name])
+        return _joined(self._extra_parts[name], empty, axis=1)[self.extra_labels.index(label)]
+
+    def __len__(self) -> int:
+        return self._num_steps
+
+    def __iter__(self) -> Iterator[StepRecord]:
+        return (self._record(index) for index in range(self._num_steps))
+
+    @overload
+    def __getitem__(self, index: int) -> StepRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[StepRecord]: ...
+    def __getitem__(self, index: int | slice) -> StepRecord | list[StepRecord]:
+        if isinstance(index, slice):
+            return [self._record(i) for i in range(*index.indices(self._num_steps))]
+        if not -self._num_steps <= index < self._num_steps:
+            raise IndexError(f"step {index} of {self._num_steps}")
+        return self._record(index % self._num_steps)
+
+    def last(self, count: int) -> list[StepRecord]:
+        """The ``count`` newest records, without joining the columns: cheap while steps are still coming."""
+        part, extra = ({n: p[-1] for n, p in parts.items()} for parts in (self._parts, self._extra_parts))
+        size = len(part["token"])
+        return [self._build(part, extra, index) for index in range(size - count, size)]
+
+    def _record(self, index: int) -> StepRecord:
+        columns = {name: self.column(name) for name in _COLUMNS}
+        extra = {n: _joined(self._extra_parts[n], np.empty((0, 0)), axis=1) for n in _EXTRA_COLUMNS}
+        return self._build(columns, extra, index)
+
+    def _build(self, columns: Mapping[str, np.ndarray], extra: Mapping[str, np.ndarray], index: int) -> StepRecord:
+        values = {name: column[index].item() for name, column in columns.items()}
+        values["kind"] = KINDS[values["kind"]]
+        values["rule"] = self.rule_labels[values["rule"]]
+        values["accepted"] = _verdict(values["accepted"])
+        outcomes = {}
+        for row, label in enumerate(self.extra_labels):
+            fields = {name: column[row, index].item() for name, column in extra.items()}
+            outcomes[label] = RuleOutcome(**{**fields, "accepted": _verdict(fields["accepted"])})
+        return StepRecord(**values, extra=outcomes)
+
+
+def _joined(parts: list[np.ndarray], empty: np.ndarray, axis: int) -> np.ndarray:
+    if len(parts) > 1:
+        parts[:] = [np.concatenate(parts, axis=axis)]  # joined once; later reads find one part
+    return parts[0] if parts else empty
+
+
+def _verdict(code: int) -> bool | None:
+    return None if code < 0 else bool(code)

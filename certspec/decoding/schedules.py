@@ -1,0 +1,69 @@
+"""Which rule holds at a position: one rule throughout, or one that depends on the tokens so far. This module knows
+nothing about logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from certspec.errors import InvalidArgument
+from certspec.rules import Rule
+
+__all__ = ["Between", "RuleSchedule", "Throughout"]
+
+
+class RuleSchedule(Protocol):
+    """A rule for every position. ``rules`` lists all that can occur; ``at`` may see the tokens before the position
+    (prompt and new ones) and nothing else, so that a switch takes effect at the very next position, inside a block
+    too."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules that ``at`` can return."""
+        ...
+
+    def at(self, tokens: Sequence[int]) -> Rule:
+        """The rule of the position that follows ``tokens``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Throughout:
+    """One rule at every position."""
+
+    rule: Rule
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return (self.rule,)
+
+    def at(self, tokens: Sequence[int]) -> Rule:
+        return self.rule
+
+
+@dataclass(frozen=True)
+class Between:
+    """``inside`` after a ``start`` token until the ``end`` token has been emitted, ``outside`` elsewhere: a reasoning
+    model may relax between its think tokens only. The ``end`` token itself is still decided by ``inside``."""
+
+    start: int
+    end: int
+    inside: Rule
+    outside: Rule
+
+    def __post_init__(self) -> None:
+        if self.start == self.end:
+            raise InvalidArgument(f"Between: expected two different token ids, got {self.start} twice")
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return (self.inside, self.outside)
+
+    def at(self, tokens: Sequence[int]) -> Rule:
+        for token in reversed(tokens):
+            if token == self.start:
+                return self.inside
+            if token == self.end:
+                return self.outside
+        return self.outside

@@ -1,0 +1,230 @@
+"""A target and a draft that speak about the same tokens: loading, and the checks that they do. This module knows
+nothing about rules or decoding."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from certspec.errors import IncompatiblePair, InvalidArgument, UnreadableInput
+
+__all__ = ["Pair", "load_pair"]
+
+_BUNDLED = Path(__file__).parent / "bundled"
+_WEIGHTS_THAT_RUN_CODE = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+# pad is left out: it names no token of a text, and bases of one family differ in it
+_SPECIAL_IDS = ("bos_token_id", "eos_token_id", "unk_token_id")
+
+
+@dataclass
+class Pair:
+    """A loaded pair. ``num_tokens`` is the number of logits columns that both models share (real ids only where their
+    widths differ); ``notes`` says in words what was aligned."""
+
+    target: Any
+    draft: Any
+    tokenizer: Any
+    num_tokens: int
+    notes: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def device(self) -> Any:
+        """The device of the target's weights."""
+        return self.target.device
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the target's weights."""
+        return self.target.dtype
+
+
+def load_pair(
+    target: str | os.PathLike[str] | None = None,
+    draft: str | os.PathLike[str] | None = None,
+    *,
+    tokenizer: str | os.PathLike[str] | None = None,
+    device: Any = None,
+    dtype: Any = None,
+    revision: str | None = None,
+    draft_revision: str | None = None,
+) -> Pair:
+    """Load a target and a draft from directories or hub ids; with no arguments, the bundled pair.
+
+    ``device`` defaults to the CPU, ``dtype`` to float32 there and bfloat16 elsewhere. Only safetensors weights are
+    read and no code from a checkpoint is run; a directory is read without any network. ``tokenizer`` names a directory
+    or id whose tokenizer is used: for models that come without one. Directories' own tokenizers must agree with it.
+
+    Raises UnreadableInput for a directory without config or safetensors weights (or with weights missing), and
+    IncompatiblePair where the tokenizers differ (naming the first id and both tokens), or a model has fewer columns
+    than the tokenizer has ids.
+    """
+    import torch
+
+    if (target is None) != (draft is None):
+        raise InvalidArgument(
+            "load_pair: expected target and draft, or neither (the bundled pair), "
+            f"got target={target!r}, draft={draft!r}"
+        )
+    if target is None or draft is None:
+        target, draft = _BUNDLED / "target", _BUNDLED / "draft"
+    device = torch.device("cpu" if device is None else device)
+    dtype = (torch.float32 if device.type == "cpu" else torch.bfloat16) if dtype is None else _dtype(dtype)
+    sources = {"target": (target, revision), "draft": (draft, draft_revision)}
+    with _quiet_transformers():
+        tokenizers = {} if tokenizer is None else {"tokenizer": _load_tokenizer("tokenizer", tokenizer, None)}
+        for role, (source, its_revision) in sources.items():
+            if tokenizer is None or _holds_tokenizer(source):
+                tokenizers[role] = _load_tokenizer(role, source, its_revision)
+        for role in list(tokenizers)[1:]:
+            _require_same_tokens(tokenizers, next(iter(tokenizers)), role)
+        models = {role: _load_model(role, *place, dtype) for role, place in sources.items()}
+    chosen = next(iter(tokenizers.values()))
+    num_tokens, notes = _align_widths(chosen, _width(models["target"]), _width(models["draft"]))
+    for model in models.values():
+        model.to(device).eval().requires_grad_(False)
+    return Pair(models["target"], models["draft"], chosen, num_tokens, notes, f"{_short(target)} + {_short(draft)}")
+
+
+def _require_same_tokens(tokenizers: dict[str, Any], one: str, other: str) -> None:
+    """Every id must name the same token in both, added tokens included; special ids must be the same."""
+    tokens = {role: {i: token for token, i in tokenizers[role].get_vocab().items()} for role in (one, other)}
+    if tokens[one] != tokens[other]:
+        differing = [i for i in tokens[one].keys() | tokens[other].keys() if tokens[one].get(i) != tokens[other].get(i)]
+        first = min(differing)
+        said = [f"{_token_text(tokens[role], first)} for the {role}" for role in (one, other)]
+        raise IncompatiblePair(
+            f"tokenizers: id {first} is {said[0]} and {said[1]} ({len(differing)} ids differ; "
+            f"{len(tokens[one])} tokens against {len(tokens[other])})"
+        )
+    for name in _SPECIAL_IDS:
+        ids = [getattr(tokenizers[role], name, None) for role in (one, other)]
+        if ids[0] != ids[1]:
+            raise IncompatiblePair(f"tokenizers: {name} is {ids[0]} for the {one} and {ids[1]} for the {other}")
+
+
+def _align_widths(tokenizer: Any, target_width: int, draft_width: int) -> tuple[int, tuple[str, ...]]:
+    """Shared logits columns, and notes. Equal widths are kept whole, so that greedy output is the target's own."""
+    num_ids = max(tokenizer.get_vocab().values()) + 1
+    for role, width in (("target", target_width), ("draft", draft_width)):
+        if width < num_ids:
+            raise IncompatiblePair(
+                f"{role}: expected a logits column for each of the tokenizer's {num_ids} ids, got {width} columns "
+                "(a reduced vocabulary makes KL(target || draft) infinite: nothing could be certified)"
+            )
+    if target_width == draft_width:
+        return target_width, ()
+    return num_ids, (
+        f"widths differ: target {target_width} columns, draft {draft_width}, the tokenizer has ids 0 to {num_ids - 1}; "
+        f"the first {num_ids} columns are used, the rest is padding",
+    )
+
+
+def _load_tokenizer(role: str, source: str | os.PathLike[str], revision: str | None) -> Any:
+    from transformers import AutoTokenizer
+
+    place, options = _locate(role, source, revision)
+    # from_pretrained makes an empty tokenizer of the model's kind out of a directory without one
+    if "local_files_only" in options and not _holds_tokenizer(place):
+        raise UnreadableInput(f"{role}: expected tokenizer.json in {place}, got none; name one with tokenizer=...")
+    try:
+        return AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+    except (OSError, ValueError) as error:
+        raise UnreadableInput(f"{role}: no tokenizer could be read from {place} ({_first_line(error)})") from error
+
+
+def _load_model(role: str, source: str | os.PathLike[str], revision: str | None, dtype: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    place, options = _locate(role, source, revision)
+    if "local_files_only" in options:
+        _require_safetensors(role, Path(place))
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            place, use_safetensors=True, trust_remote_code=False, dtype=dtype, output_loading_info=True, **options
+        )
+    except (OSError, ValueError) as error:
+        raise UnreadableInput(f"{role}: no model could be read from {place} ({_first_line(error)})") from error
+    model, info = loaded
+    missing = sorted(info["missing_keys"])
+    if missing:  # from_pretrained would fill them with random numbers
+        raise UnreadableInput(
+            f"{role}: {place} holds no weights for {len(missing)} parameters, the first is {missing[0]!r}"
+        )
+    return model
+
+
+def _locate(role: str, source: str | os.PathLike[str], revision: str | None) -> tuple[str, dict[str, Any]]:
+    """What to hand to from_pretrained: a directory is read offline, and anything that is no path is a hub id."""
+    text = os.fspath(source)
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return str(path), {"local_files_only": True}
+    if path.exists() or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
+        raise UnreadableInput(f"{role}: expected a model directory or a hub id, got {text!r}, which is no directory")
+    return text, {"revision": revision or "main"}
+
+
+def _holds_tokenizer(source: str | os.PathLike[str]) -> bool:
+    path = Path(source).expanduser()
+    return path.is_dir() and any((path / name).exists() for name in _TOKENIZER_FILES)
+
+
+def _require_safetensors(role: str, path: Path) -> None:
+    names = sorted(entry.name for entry in path.iterdir())
+    if any(name.endswith((".safetensors", ".safetensors.index.json")) for name in names):
+        return
+    unsafe = [name for name in names if name.endswith(_WEIGHTS_THAT_RUN_CODE)]
+    if unsafe:
+        raise UnreadableInput(
+            f"{role}: expected safetensors weights in {path}, got {unsafe[0]} only; loading a pickle can run code, "
+            "so convert it first (model.save_pretrained writes safetensors)"
+        )
+    raise UnreadableInput(f"{role}: expected safetensors weights in {path}, got {', '.join(names) or 'nothing'}")
+
+
+def _width(model: Any) -> int:
+    head = model.get_output_embeddings()
+    return int(model.config.get_text_config(decoder=True).vocab_size if head is None else head.weight.shape[0])
+
+
+def _dtype(dtype: Any) -> Any:
+    import torch
+
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise InvalidArgument(f"load_pair: expected dtype a floating torch dtype or its name, got {dtype!r}")
+    return found
+
+
+def _token_text(tokens: dict[int, str], token_id: int) -> str:
+    return repr(tokens[token_id]) if token_id in tokens else "no token"
+
+
+def _short(source: str | os.PathLike[str]) -> str:
+    return Path(os.fspath(source)).name
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Progress bars and log lines off inside, as they were afterwards."""
+    from transformers.utils import logging
+
+    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()

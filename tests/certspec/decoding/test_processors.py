@@ -1,0 +1,37 @@
+"""Logits processors act at every position of a block on both models, each position seeing the tokens before it."""
+
+import pytest
+import torch
+from transformers import LogitsProcessorList, RepetitionPenaltyLogitsProcessor, SuppressTokensLogitsProcessor
+
+import certspec as cs
+from certspec.decoding.topology import TreeShape, chain
+
+
+def test_a_second_equal_draft_token_sees_the_first(scripted):
+    """Both models want 5 over and over; a repetition penalty must stop the second one inside the same block."""
+
+    def wants(context):
+        return [3.0 if token == 5 else 2.0 if token == 6 else 1.0 + 0.01 * token for token in range(12)]
+
+    processors = (RepetitionPenaltyLogitsProcessor(2.0),)
+    for topology in (chain(3), TreeShape(2, 3).topology):
+        result = scripted(wants, wants, topology=topology, processors=processors, max_new_tokens=4)
+        plain = scripted(wants, wants, topology=chain(0), processors=processors, max_new_tokens=4)
+        assert result.tokens == plain.tokens
+        assert result.tokens[:2] == [5, 6]
+        assert {step.kind for step in result.steps} == {"accepted", "bonus"}  # the draft was processed too
+        assert max(step.kl for step in result.steps[:3]) == 0.0  # and KL is that of the processed distributions
+
+
+@pytest.mark.parametrize("options", [{}, {"tree": 3}, {"tree": TreeShape(2, 3, "full")}])
+def test_processed_output_equals_transformers_with_the_same_processors(tiny, prompts, options):
+    processors = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(1.3), SuppressTokensLogitsProcessor([9, 60])])
+    generation = cs.generate(tiny, prompts, max_new_tokens=24, logits_processor=processors, **options)
+    for prompt, tokens in zip(prompts, generation.sequences, strict=True):
+        ids = torch.tensor([prompt])
+        output = tiny.target.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, logits_processor=processors
+        )
+        assert tokens == output[0, len(prompt) :].tolist()
+    assert generation.metrics["num_accepted"] > 0
