@@ -91,8 +91,8 @@ PAIR_COST = KernelSpec(
 
 # --- thresholds ------------------------------------------------------------------------------------------------------
 cap, scale, offset, entropy_scale = symbols("cap scale offset entropy_scale")
-normaliser, entropy_gap, normaliser_error, entropy_error = symbols(
-    "normaliser entropy_gap normaliser_error entropy_error"
+normaliser, entropy_gap, normaliser_error, entropy_error, from_top = symbols(
+    "normaliser entropy_gap normaliser_error entropy_error from_top"
 )
 _RULE = ("cap", "scale", "offset", "entropy_scale", "normaliser", "entropy_gap")
 
@@ -108,18 +108,22 @@ RELATIVE_THRESHOLD = KernelSpec(
 THRESHOLD_UPPER = KernelSpec(
     name="threshold_upper",
     arguments=(*_RULE, "normaliser_error", "entropy_error"),
+    lets={
+        "from_top": (scale + offset * normaliser)
+        + (sympy.Abs(offset) * normaliser * (SECOND_ORDER * normaliser_error + 6 * UNIT) + 4 * UNIT * scale),
+    },
     form=Min(
         Min(
             cap * normaliser * (1 + SECOND_ORDER * normaliser_error + 4 * UNIT),
-            (scale + offset * normaliser)
-            + (sympy.Abs(offset) * normaliser * (SECOND_ORDER * normaliser_error + 6 * UNIT) + 4 * UNIT * scale),
+            Piecewise((Min(from_top, scale), offset <= 0), (from_top, True)),
+            evaluate=False,
         ),
         entropy_scale * exp(entropy_gap) * (1 + SECOND_ORDER * entropy_error + 20 * UNIT),
         evaluate=False,
     ),
     claims=("rule.threshold", "bound.threshold"),
     derivation="derivations.evaluation.THRESHOLD_UPPER",
-    domain="the errors are relative (normaliser) and absolute (entropy_gap), both below 1/64",
+    domain="errors relative (normaliser) and absolute (entropy_gap), below 1/64; an offset <= 0 never exceeds scale",
     doc="An upper bound of the exact threshold in weights, for every rounding error of the quantities given.",
 )
 
@@ -233,7 +237,8 @@ CERTIFICATE_LOWER = KernelSpec(
     ),
     claims=("bound.certificate_lower",),
     derivation="derivations.evaluation.CERTIFICATE_LOWER",
-    domain="raised_sum the float64 sum of pool_term(w, raised_mean) over the pool",
+    domain="raised_sum the sum of pool_term(w, raised_mean) over the pool; weight_error that of the lowest gap, "
+    "or of 32 nats where it is further (beyond it w times its error vanishes beside the unit roundoff)",
     doc="A bound below the exact certificate, by weak duality at the float64 weights (Lemma A2) [nats].",
 )
 

@@ -65,8 +65,8 @@ class SourcePrinter(Printer):
         base, exponent = expr.base, expr.exp
         if exponent == Rational(1, 2):
             return self._call("sqrt", base)
-        if exponent == -1:
-            return f"1.0/{self.parenthesize(base, PRECEDENCE['Pow'])}"
+        if exponent.is_negative:
+            return f"1.0/{self.parenthesize(base**-exponent, PRECEDENCE['Pow'])}"
         if exponent.is_Integer and 2 <= exponent <= 4:
             return "*".join([self.parenthesize(base, PRECEDENCE["Mul"])] * int(exponent))
         raise NotImplementedError(f"{self.name} printer: power {exponent}")
@@ -74,8 +74,8 @@ class SourcePrinter(Printer):
     def _print_Mul(self, expr: sympy.Mul) -> str:
         above, below = [], []
         for factor in expr.args:
-            if isinstance(factor, sympy.Pow) and factor.exp == -1:
-                below.append(factor.base)
+            if isinstance(factor, sympy.Pow) and factor.exp.is_negative:
+                below.append(factor.base**-factor.exp)
             else:
                 above.append(factor)
         sign = ""

@@ -15,6 +15,7 @@ from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, STRIC
 __all__ = ["accepts", "rule_certificate", "thresholds"]
 
 NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
+REACH_POOL = 32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
 CANDIDATE_SLACK = 1e-6  # relative: tokens this far below a threshold are certainly rejected
 _bounds, _pool, _threshold = (load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold"))
 relative_weight_error = _bounds.relative_weight_error
@@ -118,7 +119,7 @@ def _weights(gaps, count):
 
 @register_jitable(error_model="numpy")
 def _pool_error(lowest_gap):
-    return relative_weight_error(min(-lowest_gap, 745.0))
+    return relative_weight_error(min(-lowest_gap, REACH_POOL))
 
 
 @register_jitable(error_model="numpy")

@@ -22,6 +22,7 @@ UNIT = 2.0**-53  # unit roundoff of float64
 FUNCTION_ERROR = 8 * UNIT  # exp, log, expm1, log1p assumed within 4 ulp
 NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
 REACH_TARGET, REACH_DRAFT = 745.0, 1490.0  # largest gaps (nats) that the first-order error term has to cover
+REACH_POOL = 32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
 FAR_BELOW = -30.0  # log-ratios below this take the form q - p + p d
 
 
@@ -97,12 +98,12 @@ def relative_threshold(threshold: Threshold, row: TargetRow) -> tuple[float, flo
             probability_error = row.normaliser_error + (row.span + 10) * UNIT
             entropy_error = (probability_error + row.sum_error + 12 * UNIT) * (abs(smoothed) + 3) + relative
         entropy_error += 2 * FUNCTION_ERROR
-    top_slack = abs(threshold.offset) * normaliser * relative + threshold.scale * 2 * UNIT
-    upper = min(
-        cap * (1 + relative),
-        from_top if math.isinf(from_top) else from_top + top_slack,
-        from_entropy * (1 + 1.01 * entropy_error),
-    )
+    top_upper = from_top
+    if math.isfinite(from_top):
+        top_upper += abs(threshold.offset) * normaliser * relative + threshold.scale * 2 * UNIT
+    if threshold.offset <= 0:  # then tau <= scale p1 holds exactly, so that the argmax stays certainly accepted
+        top_upper = min(top_upper, threshold.scale)
+    upper = min(cap * (1 + relative), top_upper, from_entropy * (1 + 1.01 * entropy_error))
     return min(cap, from_top, from_entropy), upper
 
 
@@ -189,7 +190,7 @@ def rule_certificate(rule: Rule, row: TargetRow) -> tuple[float, float]:
 
 
 def _pool_weight_error(row: TargetRow, last: int) -> float:
-    return FUNCTION_ERROR + min(-float(row.gaps[last]), REACH_TARGET) * UNIT
+    return FUNCTION_ERROR + min(-float(row.gaps[last]), REACH_POOL) * UNIT
 
 
 def _first_false(flags: np.ndarray) -> int:

@@ -27,7 +27,7 @@ def count_false_certificates(
     """Score at least ``pairs`` adversarial (row, rule) pairs; how many are certified, accepted, falsely certified."""
     rules = rules or default_rules()
     generator = np.random.default_rng(seed)
-    batch = max(1, BATCH_LOGITS // vocab)
+    batch = max(1, min(BATCH_LOGITS // vocab, pairs // (len(rules) * len(FAMILIES))))
     counts = {"pairs": 0, "certified": 0, "accepted": 0, "false_certificates": 0, "false_bounds": 0}
     number = 0
     while counts["pairs"] < pairs:

@@ -14,6 +14,7 @@ from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, STRIC
 
 __all__ = ["decisions", "single_token_certificates", "thresholds", "tree_certificates"]
 
+REACH_POOL = 32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
 NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
 _bounds, _pool, _threshold = (load_kernels(topic, "torch") for topic in ("bounds", "pool", "threshold"))
 
@@ -83,7 +84,7 @@ def _value(pool: Tensor, weights: Tensor, mass: Tensor, size: Tensor, lowest_gap
     mean, raised = mass / size, _bounds.raised_mean(mass, size)
     value = torch.where(pool, _pool.pool_term(weights, mean[..., None]), 0.0).sum(dim=-1)
     raised_value = torch.where(pool, _pool.pool_term(weights, raised[..., None]), 0.0).sum(dim=-1)
-    error = _bounds.relative_weight_error(-lowest_gap.clamp(min=-745.0))
+    error = _bounds.relative_weight_error(-lowest_gap.clamp(min=-REACH_POOL))
     lower = _bounds.certificate_lower(raised_value, mass, size, error, normaliser, normaliser_error)
     return value / normaliser, lower
 

@@ -11,7 +11,7 @@ domain:      log_ratio_bound: reach bounds |log p| + |log q| over tokens with p 
 domain:      relative_term_error: weight_error = relative_weight_error(span) of target and draft
 domain:      kl_upper: kl >= 0 (may be +inf); 0 <= relative_error < 1
 domain:      raised_mean: mass the float64 sum of size weights; size < 2^40
-domain:      certificate_lower: raised_sum the float64 sum of pool_term(w, raised_mean) over the pool
+domain:      certificate_lower: raised_sum the sum of pool_term(w, raised_mean) over the pool; weight_error that of the lowest gap, or of 32 nats where it is further (beyond it w times its error vanishes beside the unit roundoff)
 printer:     NumbaPrinter (no fast math, float64)
 sympy:       1.14.0
 expression:  sha256 fb8979188cccb7cd529ebb8b3e0b529d9cb6cff9703f99f281d7d7291bbd7e6a

@@ -4,11 +4,11 @@ command:     python -m derivations
 derivation:  derivations.evaluation.RELATIVE_THRESHOLD, derivations.evaluation.THRESHOLD_UPPER
 claims:      bound.threshold, rule.threshold
 domain:      relative_threshold: entropy_gap = log S - H (exactly -E_p[max z - z] for the exact entropy); infinite parameters are neutral
-domain:      threshold_upper: the errors are relative (normaliser) and absolute (entropy_gap), both below 1/64
+domain:      threshold_upper: errors relative (normaliser) and absolute (entropy_gap), below 1/64; an offset <= 0 never exceeds scale
 printer:     TritonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 c57cdad1963bc677d30a6d5cd4730b50fbab0690708bd1669081f7b529d3d118
-body:        sha256 8df6caae38fd05d9b36af3338d0db8cfd55658d4e3cadae6a96f93a382c573c9
+expression:  sha256 841febea90f2734252fb618d3d4f76de3a6283671a2e06463366ac77fd9c7a43
+body:        sha256 712318dfc4ba7c586700077d55fa1a2541e17a058a0a986d5ae37b51c7520356
 """
 # --- body ---
 import triton
@@ -28,4 +28,5 @@ def relative_threshold(cap, scale, offset, entropy_scale, normaliser, entropy_ga
 @triton.jit
 def threshold_upper(cap, scale, offset, entropy_scale, normaliser, entropy_gap, normaliser_error, entropy_error):
     """An upper bound of the exact threshold in weights, for every rounding error of the quantities given."""
-    return tl.minimum(tl.minimum(cap*normaliser*(1.0000000000000004 + 1.015625*normaliser_error), 1.0000000000000004*scale + normaliser*offset + normaliser*(6.661338147750939e-16 + 1.015625*normaliser_error)*tl.abs(offset)), entropy_scale*(1.0000000000000022 + 1.015625*entropy_error)*tl.exp(entropy_gap))
+    from_top = 1.0000000000000004*scale + normaliser*offset + normaliser*(6.661338147750939e-16 + 1.015625*normaliser_error)*tl.abs(offset)
+    return tl.minimum(tl.minimum(tl.where(offset <= 0.0, tl.minimum(from_top, scale), from_top), cap*normaliser*(1.0000000000000004 + 1.015625*normaliser_error)), entropy_scale*(1.0000000000000022 + 1.015625*entropy_error)*tl.exp(entropy_gap))

@@ -1,0 +1,107 @@
+"""Emission: the committed kernels are what the derivations give, every rewriting is an identity, and an edited kernel
+is refused with its remedy."""
+
+import importlib
+import math
+import shutil
+import subprocess
+import sys
+
+import mpmath
+import pytest
+import sympy
+from sympy.codegen.cfunctions import expm1
+
+from certspec.kernels.loading import AlteredKernel, check_body, kernel_hashes, load_kernels
+from derivations.emit import GENERATED, drift, emit_files, kernel_topics, write_files
+from derivations.kernel_spec import KernelSpec
+from derivations.loop_templates import LOOPS
+from derivations.printers import REWRITES
+
+SPECS = [spec for specs in kernel_topics().values() for spec in specs]
+
+
+def test_the_committed_kernels_are_what_the_derivations_give():
+    assert drift() == []
+    assert emit_files() == emit_files()
+
+
+def test_an_edited_missing_or_foreign_file_is_drift(tmp_path):
+    write_files(tmp_path)
+    assert drift(tmp_path) == []
+    edited = tmp_path / "pool_numba.py"
+    edited.write_text(edited.read_text().replace("1.0 + excess", "1.0 - excess", 1))
+    (tmp_path / "bounds_torch.py").unlink()
+    (tmp_path / "stranger.py").write_text("")
+    assert drift(tmp_path) == ["bounds_torch.py", "pool_numba.py", "stranger.py"]
+
+
+def test_the_check_fails_on_drift_and_names_the_remedy(capsys, monkeypatch):
+    command = importlib.import_module("derivations.__main__")
+    monkeypatch.setattr(command, "drift", lambda: ["pool_numba.py"])
+    assert command.main(["--check"]) == 1
+    assert "run `python -m derivations` and commit the result" in capsys.readouterr().out
+
+
+def test_the_command_passes_on_the_committed_files():
+    root = GENERATED.parents[2]
+    done = subprocess.run([sys.executable, "-m", "derivations", "--check"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_kernel_with_one_character_changed_is_refused_at_load(tmp_path):
+    name = "pool_numba.py"
+    copy = tmp_path / name
+    shutil.copy(GENERATED / name, copy)
+    check_body(copy, kernel_hashes()[name])
+    copy.write_text(copy.read_text().replace("1.0 + excess", "1.0 - excess", 1))
+    with pytest.raises(AlteredKernel, match=r"run `python -m derivations` to emit it again"):
+        check_body(copy, kernel_hashes()[name])
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_an_evaluation_form_equals_its_textbook_form(spec):
+    assert spec.difference() == 0
+
+
+@pytest.mark.parametrize("function", REWRITES)
+def test_a_rewriting_has_the_derivative_and_origin_of_what_it_stands_for(function):
+    x = sympy.Symbol("x")
+    meant = REWRITES[function](x)
+    assert sympy.diff(function(x), x).equals(sympy.diff(meant, x))
+    assert sympy.simplify(function(x).rewrite(sympy.exp if function is expm1 else sympy.log) - meant) == 0
+    assert meant.subs(x, 0) == 0
+
+
+def test_a_wrong_rewriting_is_seen():
+    p, d = sympy.symbols("p d", real=True)
+    textbook = p * d + p * sympy.exp(-d) - p
+    wrong = KernelSpec("wrong", ("p", "d"), p * (d + expm1(d)), ("eval.bregman",), "", "", "", textbook=textbook)
+    assert wrong.difference() != 0
+
+
+def test_every_kernel_names_a_claim_and_an_unknown_argument_is_refused():
+    for item in (*SPECS, *(loop for loops in LOOPS.values() for loop in loops)):
+        assert item.claims
+    with pytest.raises(ValueError, match=r"uses \['y'\], which is no argument"):
+        KernelSpec("k", ("x",), sympy.Symbol("y", real=True), ("c",), "", "", "")
+    with pytest.raises(ValueError, match="names no claim"):
+        KernelSpec("k", ("x",), sympy.Symbol("x", real=True), (), "", "", "")
+
+
+def test_headers_name_the_command_the_claims_and_both_hashes():
+    parts = ("python -m derivations", "claims: ", "domain: ", "printer: ", "expression:  sha256", "body:        sha256")
+    for name, text in emit_files().items():
+        if name.endswith(".py") and name != "__init__.py":
+            header = text.partition("# --- body ---")[0]
+            assert all(part in header for part in parts), name
+
+
+def test_the_emitted_upper_bound_solves_its_inequality_at_50_digits():
+    bounds = load_kernels("bounds", "numba")
+    with mpmath.workdps(50):
+        for kl, relative, eta in ((0.0, 1e-14, 1e-14), (1e-12, 3e-14, 2e-13), (0.3, 1e-13, 1e-13), (5.0, 1e-12, 1e-12)):
+            upper = mpmath.mpf(bounds.kl_upper(kl, relative, eta))
+            a, b = mpmath.mpf(relative), mpmath.mpf(eta) + 28 * mpmath.mpf(2) ** -53
+            assert upper - a * upper - b * mpmath.sqrt(2 * upper) - mpmath.mpf(eta) ** 2 >= mpmath.mpf(kl)
+    assert math.isinf(bounds.kl_upper(math.inf, 1e-14, 1e-14))
