@@ -21,8 +21,8 @@ SHAPES = {
 
 @pytest.mark.parametrize("options", SHAPES.values(), ids=SHAPES.keys())
 def test_strict_output_equals_one_token_at_a_time_greedy_decoding(tiny, prompts, greedy, options):
-    generation = cs.generate(tiny, prompts, max_new_tokens=40, eos_token_ids=[], **options)
-    assert generation.sequences == [greedy(tiny, prompt, 40) for prompt in prompts]
+    generation = cs.generate(tiny, prompts, max_new_tokens=24, eos_token_ids=[], **options)
+    assert generation.sequences == [greedy(tiny, prompt, 24) for prompt in prompts]
     assert generation.metrics["num_false_certificates"] == 0
     if options != {"draft_length": 0}:
         assert generation.metrics["num_accepted"] > 0
@@ -31,10 +31,10 @@ def test_strict_output_equals_one_token_at_a_time_greedy_decoding(tiny, prompts,
 
 @pytest.mark.parametrize("options", [{}, {"tree": 3}], ids=["chain", "tree"])
 def test_strict_output_equals_transformers_greedy_generate(tiny, prompts, options):
-    generation = cs.generate(tiny, prompts, max_new_tokens=40, **options)
+    generation = cs.generate(tiny, prompts, max_new_tokens=24, **options)
     for prompt, tokens in zip(prompts, generation.sequences, strict=True):
         ids = torch.tensor([prompt])
-        output = tiny.target.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False)
+        output = tiny.target.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False)
         assert tokens == output[0, len(prompt) :].tolist()
 
 
@@ -50,7 +50,7 @@ def test_every_emitted_token_has_one_record_in_order(tiny, prompts):
 def test_certified_implies_accepted_and_accepted_implies_an_accepted_kind(tiny, prompts):
     for rule in (cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(4), cs.presets.medusa()):
         for tree in (None, 3):
-            generation = cs.generate(tiny, prompts, rule, tree=tree, max_new_tokens=25)
+            generation = cs.generate(tiny, prompts[:2], rule, tree=tree, max_new_tokens=16)
             for step in generation.steps:
                 assert step.accepted or not step.certified
                 assert (step.kind == "accepted") == bool(step.accepted)
