@@ -59,17 +59,17 @@ class RunFolder:
             )
         return manifest
 
-    def open(self, settings: Mapping[str, Any], session: Mapping[str, Any]) -> bool:
+    def open(self, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any) -> bool:
         """Begin a run with ``settings``, or go on with one; True where the folder already held the run.
 
-        ``session`` (versions, device) is noted beside earlier ones. Raises RunMismatch where the folder holds a run
+        ``session`` (versions, device) is noted beside earlier ones, ``notes`` once. Raises RunMismatch where the folder holds a run
         made with other settings, naming each that differs, or files that are no run.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         if not self.manifest_path.exists():
             if self.parts():
                 raise RunMismatch(f"{self.path}: holds parts of a run but no manifest.json; pass another folder")
-            self._write_manifest({"settings": dict(settings), "sessions": [dict(session)]})
+            self._write_manifest({"settings": dict(settings), "sessions": [dict(session)], **notes})
             return False
         manifest = self.manifest()
         _require_same(manifest["settings"], json.loads(json.dumps(settings)), self.path)
