@@ -94,26 +94,32 @@ def _budget_runs(run: RunTable, index: int, rule: Rule) -> dict[str, Any]:
 
 
 def _observed_lengths(run: RunTable, index: int, rule: Rule, draft_length: int) -> dict[str, Any]:
-    """Accepted lengths of replayed rounds under each convention, and this draft's own certified runs."""
+    """Accepted lengths of replayed rounds under each convention (vLLM's keys, then the others' by name), and this
+    draft's own accepted and certified runs."""
     assert run.accepted is not None and run.certified is not None
     replay = replay_rounds(run.accepted[index], run.starts, draft_length)
     num_rounds = len(replay.num_accepted_draft)
     num_accepted = int(replay.num_accepted_draft.sum())
     mean = num_accepted / num_rounds if num_rounds else None
     width = rule.tree_width or 1
+    accepted_runs = run_lengths(run.accepted[index], run.starts)
+    certified_runs = run_lengths(run.certified[index], run.starts)
     return {
         "rule": rule.label,
-        "draft_length": draft_length,
-        "num_rounds": num_rounds,
+        "num_spec_tokens": draft_length,
+        "num_spec_steps": num_rounds,
+        "num_accepted_draft_tokens": num_accepted,
+        "num_draft_tokens": num_rounds * draft_length,
         "num_cut_rounds": replay.num_cut_rounds,
         "acceptance_histogram": np.bincount(replay.num_accepted_draft, minlength=draft_length + 1).tolist(),
-        "vllm_mean_acceptance_length": None if mean is None else 1.0 + mean,
-        "vllm_draft_acceptance_rate": None if mean is None else mean / draft_length,
+        "mean_acceptance_length": None if mean is None else 1.0 + mean,
+        "draft_acceptance_rate": None if mean is None else mean / draft_length,
         "gpt_fast_mean_accepted": mean,
         "spec_bench_mean_accepted_tokens": None if mean is None else 1.0 + mean,
+        "sglang_accept_length": None if mean is None else 1.0 + mean,
         "sglang_accept_rate": None if mean is None else mean / (draft_length * width),
-        "observed_run_over_starts": run_lengths(run.accepted[index], run.starts).mean_over_starts,
-        "observed_run_over_maximal_runs": run_lengths(run.accepted[index], run.starts).mean_over_maximal_runs,
-        "certified_run_over_starts": run_lengths(run.certified[index], run.starts).mean_over_starts,
-        "certified_run_over_maximal_runs": run_lengths(run.certified[index], run.starts).mean_over_maximal_runs,
+        "observed_run_over_starts": accepted_runs.mean_over_starts,
+        "observed_run_over_maximal_runs": accepted_runs.mean_over_maximal_runs,
+        "certified_run_over_starts": certified_runs.mean_over_starts,
+        "certified_run_over_maximal_runs": certified_runs.mean_over_maximal_runs,
     }

@@ -100,10 +100,11 @@ def _observed(summary: dict[str, Any]) -> TextTable:
     rows = tuple(
         (
             row["rule"],
-            _length(row["vllm_mean_acceptance_length"]),
-            _share(row["vllm_draft_acceptance_rate"]),
+            _length(row["mean_acceptance_length"]),
+            _share(row["draft_acceptance_rate"]),
             _length(row["gpt_fast_mean_accepted"]),
             _length(row["spec_bench_mean_accepted_tokens"]),
+            _length(row["sglang_accept_length"]),
             _share(row["sglang_accept_rate"]),
             _length(row["observed_run_over_starts"]),
             _length(row["certified_run_over_starts"]),
@@ -111,11 +112,11 @@ def _observed(summary: dict[str, Any]) -> TextTable:
         for row in observed
     )
     return TextTable(
-        f"Observed accepted lengths in tokens, drafts of {observed[0]['draft_length']}",
-        ("rule", "vLLM length", "vLLM rate", "gpt-fast", "Spec-Bench", "SGLang rate", "accepted run", "certified run"),
+        f"Observed accepted lengths in tokens, drafts of {observed[0]['num_spec_tokens']}",
+        ("rule", "vLLM length", "vLLM rate", "gpt-fast", "Spec-Bench", "SGLang length", "SGLang rate", "accepted run", "certified run"),
         rows,
         "Rounds replayed over the target's own greedy history: what strict decoding sees; a relaxed rule's own decoding "
-        "leaves that history. vLLM and Spec-Bench count the bonus token, gpt-fast does not; SGLang's rate divides by all "
+        "leaves that history. vLLM, Spec-Bench and SGLang count the bonus token in a length, gpt-fast does not; SGLang's rate divides by all "
         "tree nodes (length times width). Runs: mean over all start positions, unlimited draft.",
     )
 
