@@ -3,10 +3,12 @@ the decoding package's runner protocol for chains and knows nothing about drafts
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
 __all__ = ["PaddedRunner"]
 
@@ -21,6 +23,8 @@ class PaddedRunner:
     def __init__(self, model: Any, num_tokens: int) -> None:
         self.model = model
         self.num_tokens = num_tokens
+        # transformers renamed the argument during 5.x
+        self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
         self._cache: Any = None
         self._mask = torch.empty(0)
         self._next_position = torch.empty(0)
@@ -38,7 +42,7 @@ class PaddedRunner:
         self._mask = mask.to(device)
         self._next_position = self._mask.sum(dim=1)
         positions = (self._mask.cumsum(dim=1) - 1).clamp(min=0)
-        self._cache = None
+        self._cache = DynamicCache(config=self.model.config)
         return self._forward(ids.to(device), positions)[:, -1]
 
     @torch.inference_mode()
@@ -64,9 +68,8 @@ class PaddedRunner:
             input_ids=ids,
             attention_mask=self._mask,
             position_ids=positions,
-            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
+            **{self._cache_name: self._cache},
         )
-        self._cache = output.past_key_values
         return output.logits[..., : self.num_tokens]

@@ -46,12 +46,12 @@ def _certificates(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
     figure, axes = pyplot.subplots(figsize=(8.5, 0.62 * len(run.rules) + 1.6), layout="constrained")
     caps = [certificate_cap(parse_rule(label)) for label in run.rules]
     right = max(caps)
-    bins = np.linspace(0.0, right, 81)
     for index, label in enumerate(run.rules):
         base = len(run.rules) - 1 - index
         colour = _COLOURS[index % len(_COLOURS)]
         finite = run.certificate[index][np.isfinite(run.certificate[index])]
-        counts, _ = np.histogram(finite, bins=bins)
+        bins = np.linspace(0.0, caps[index], max(round(caps[index] / 0.025), 1) + 1)  # the cap ends a bin
+        counts, _ = np.histogram(np.minimum(finite, caps[index]), bins=bins)
         heights = 0.8 * counts / max(counts.max(), 1)
         axes.stairs(base + heights, bins, baseline=base, fill=True, color=colour, alpha=0.55)
         if len(finite):
@@ -60,11 +60,11 @@ def _certificates(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
             axes.plot(middle, base - 0.07, "o", color=colour, ms=5, mec="white")
         axes.plot([caps[index]] * 2, [base, base + 0.8], color="0.35", lw=0.8, ls=":")
         axes.text(right * 1.02, base + 0.3, f"{100 * summary['rules'][index]['share_infinite']:.1f} %", va="center")
-    axes.text(right * 1.02, len(run.rules) - 0.02, "rejects\nnothing", va="bottom", fontsize=9)
+    axes.text(right * 1.02, len(run.rules) - 0.2, "rejects\nnothing", va="bottom", fontsize=9)
     axes.set_yticks(range(len(run.rules)), list(run.rules)[::-1])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0.0, right * 1.12)
-    axes.set_ylim(-0.25, len(run.rules) + 0.35)
+    axes.set_ylim(-0.25, len(run.rules) + 0.25)
     axes.set_xlabel("certificate: KL(target || draft) below which the draft's token is accepted for certain (nats)")
     axes.set_title(
         f"Certificates by rule, {run.num_steps:,} greedy steps (bar: quartiles, dot: median, dotted: cap)",
@@ -82,19 +82,19 @@ def _margin(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
     centres = (edges[:-1] + edges[1:]) / 2
     full = counts > 0
     for axes, flags, name in ((accepted, run.accepted, "accepted"), (certified, run.certified, "certified")):
-        axes.bar(centres, counts / counts.sum(), width=0.095, color="0.88", label="share of steps in the bin")
+        axes.bar(centres, counts / counts.sum(), width=0.095, color="0.88", label="steps in the bin / all steps")
         for index, label in enumerate(run.rules):
             held = np.bincount(bins, weights=flags[index], minlength=_MARGIN_BINS)
             axes.plot(
                 centres[full], held[full] / counts[full], label=label, color=_COLOURS[index % len(_COLOURS)],
                 ls=_STYLES[index % len(_STYLES)], marker=_MARKERS[index % len(_MARKERS)], ms=4.5, lw=1.5,
             )  # fmt: skip
-        axes.set_title(f"Share of steps {name}", loc="left", fontsize=10)
+        axes.set_title(f"{name} steps / steps in the bin", loc="left", fontsize=10)
         axes.set_xlabel("target's margin p1 - p2")
         axes.set_xlim(0.0, 1.0)
         axes.set_ylim(0.0, 1.02)
         axes.grid(axis="y", color="0.9")
-    accepted.set_ylabel("share of the steps in the bin")
+    accepted.set_ylabel("share")
     handles, labels = accepted.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
     return figure
