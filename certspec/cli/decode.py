@@ -125,9 +125,14 @@ class _TokenStream:
         if self._console is not None:
             from rich.text import Text
 
-            self._console.print(Text(piece, style), end="", soft_wrap=True)
+            self._console.print(Text(_without_controls(piece), style), end="", soft_wrap=True)
         else:
             click.echo(piece, nl=False)
+
+
+def _without_controls(text: str) -> str:
+    """Control characters made visible: a model's output must not steer the terminal."""
+    return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: float) -> list[str]:

@@ -17,7 +17,7 @@ def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds --target, --draft, --device and --dtype."""
     for decorate in (
         click.option("--dtype", metavar="NAME", help="Arithmetic, e.g. float32 (default on the CPU) or bfloat16 (CUDA)."),
-        click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: CUDA where there is one)."),
+        click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: cpu)."),
         click.option("--draft", metavar="MODEL", help="The draft: a hub id or a directory."),
         click.option("--target", metavar="MODEL", help="The target: a hub id or a directory (default: bundled pair)."),
     ):
