@@ -28,10 +28,17 @@ _CLASSES = {
 @click.command("decode")
 @click.argument("prompt")
 @pair_options
-@click.option("--rule", "rule_label", default=None, metavar="RULE",
-              help="strict (default), additive:0.3, multiplicative:0.1, top:4, medusa, tree:4 ...")
+@click.option(
+    "--rule",
+    "rule_label",
+    default=None,
+    metavar="RULE",
+    help="strict (default), additive:0.3, multiplicative:0.1, top:4, medusa, tree:4 ...",
+)
 @click.option("--tree", type=click.IntRange(min=1), metavar="M", help="Draft a tree: M candidates at each node.")
-@click.option("--draft-length", default=4, show_default=True, type=click.IntRange(min=1), help="Tokens (tree: depth) a round.")
+@click.option(
+    "--draft-length", default=4, show_default=True, type=click.IntRange(min=1), help="Tokens (tree: depth) a round."
+)
 @click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=1), help="Tokens at most.")
 @click.option("--plain-prompt", is_flag=True, help="Feed the prompt as it is, without the chat template.")
 def command(

@@ -16,7 +16,7 @@ __all__ = ["load_chosen_pair", "pair_options", "parse_rules"]
 def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds --target, --draft, --device and --dtype."""
     for decorate in (
-        click.option("--dtype", metavar="NAME", help="Arithmetic, e.g. float32 (default on the CPU) or bfloat16 (CUDA)."),
+        click.option("--dtype", metavar="NAME", help="float32 (default on the CPU), bfloat16 (CUDA) ..."),
         click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: cpu)."),
         click.option("--draft", metavar="MODEL", help="The draft: a hub id or a directory."),
         click.option("--target", metavar="MODEL", help="The target: a hub id or a directory (default: bundled pair)."),
@@ -29,7 +29,9 @@ def load_chosen_pair(target: str | None, draft: str | None, device: str | None, 
     """The pair that the options name; both models or neither. Raises InvalidArgument or IncompatiblePair."""
     if (target is None) != (draft is None):
         given, missing = ("--target", "--draft") if draft is None else ("--draft", "--target")
-        raise InvalidArgument(f"expected both --target and --draft, or neither for the bundled pair; got {given} without {missing}")
+        raise InvalidArgument(
+            f"expected both --target and --draft, or neither for the bundled pair; got {given} without {missing}"
+        )
     from certspec.pairs import load_pair
 
     chosen = {} if target is None else {"target": target, "draft": draft}

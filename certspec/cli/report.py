@@ -12,8 +12,13 @@ __all__ = ["command", "print_report"]
 
 @click.command("report")
 @click.argument("run", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--draft-length", default=4, show_default=True, type=click.IntRange(min=1),
-              help="Draft length of the observed accepted lengths.")
+@click.option(
+    "--draft-length",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Draft length of the observed accepted lengths.",
+)
 def command(run: Path, draft_length: int) -> None:
     """Print the tables of RUN (a folder made by ``certspec score``) and write its summary and plots again."""
     print_report(run, draft_length=draft_length)
@@ -34,9 +39,10 @@ def print_report(folder: Path, *, draft_length: int) -> None:
     else:
         click.echo(render_plain(report.tables), nl=False)
     num_parts = len(list(folder.glob("steps-*.parquet")))
-    click.echo(f"\n{folder}: {num_parts} Parquet parts, manifest.json, " + ", ".join(
-        str(path.relative_to(folder)) for path in report.files
-    ))
+    click.echo(
+        f"\n{folder}: {num_parts} Parquet parts, manifest.json, "
+        + ", ".join(str(path.relative_to(folder)) for path in report.files)
+    )
     num_false = sum(row["num_false_certificates"] or 0 for row in report.summary["rules"])
     if num_false:
         click.echo(f"certspec: {num_false} FALSE CERTIFICATES; this must never happen, please report the run", err=True)

@@ -19,18 +19,39 @@ __all__ = ["command"]
 
 @click.command("score")
 @pair_options
-@click.option("--prompts", "prompts_path", type=click.Path(path_type=Path), metavar="FILE",
-              help='One prompt a line: .jsonl with "prompt" or "messages", else plain text (default: 128 bundled ones).')
-@click.option("--steps", default=96, show_default=True, type=click.IntRange(min=1), help="Greedy steps a prompt, at most.")
+@click.option(
+    "--prompts",
+    "prompts_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help='One prompt a line: .jsonl with "prompt" or "messages", else plain text (default: 128 bundled).',
+)
+@click.option(
+    "--steps", default=96, show_default=True, type=click.IntRange(min=1), help="Greedy steps a prompt, at most."
+)
 @click.option("--limit", type=click.IntRange(min=1), help="Use only the first prompts of the file.")
-@click.option("--rules", multiple=True, metavar="RULES",
-              help='E.g. "strict additive:0.3 tree:4"; may be repeated (default: eight rules and widths).')
+@click.option(
+    "--rules",
+    multiple=True,
+    metavar="RULES",
+    help='E.g. "strict additive:0.3 tree:4"; may be repeated (default: eight rules and widths).',
+)
 @click.option("--batch-size", default=16, show_default=True, type=click.IntRange(min=1), help="Prompts a forward pass.")
 @click.option("--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template.")
-@click.option("--draft-length", default=4, show_default=True, type=click.IntRange(min=1),
-              help="Draft length of the observed accepted lengths.")
-@click.option("--out", default=Path("certspec-run"), show_default=True, type=click.Path(path_type=Path, file_okay=False),
-              help="Folder of the run; a run that was stopped there is gone on with.")
+@click.option(
+    "--draft-length",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Draft length of the observed accepted lengths.",
+)
+@click.option(
+    "--out",
+    default=Path("certspec-run"),
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the run; a run that was stopped there is gone on with.",
+)
 def command(
     target: str | None, draft: str | None, device: str | None, dtype: str | None, prompts_path: Path | None, steps: int,
     limit: int | None, rules: tuple[str, ...], batch_size: int, plain_prompts: bool, draft_length: int, out: Path,
@@ -71,14 +92,16 @@ class _ProgressBar:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeElapsedColumn as Elapsed
+        from rich.progress import TimeRemainingColumn as Remaining
 
         console = Console(stderr=True)
         self._progress: Any = None
         if console.is_terminal:
             self._progress = Progress(
                 TextColumn("scoring"), BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("steps"),
-                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console,
+                Elapsed(), TextColumn("left"), Remaining(), console=console,
             )  # fmt: skip
         self._task: Any = None
         self._total = self._done = self._told = 0

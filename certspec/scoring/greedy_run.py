@@ -142,7 +142,7 @@ def _certify_waiting(waiting: _Waiting, rules: Sequence[Rule]) -> dict[str, Any]
 
 
 def _in_order(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    joined = {
+    joined: dict[str, Any] = {
         name: None if chunks[0][name] is None else np.concatenate([chunk[name] for chunk in chunks])
         for name in chunks[0]
     }

@@ -18,6 +18,7 @@ _COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#
 _STYLES = ("-", "-", "-", "-", "-", "--", "--", "--")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _MARGIN_BINS = 10
+_LOOK: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
 
 
 def draw_plots(run: RunTable, summary: dict[str, Any], folder: Path) -> list[Path]:
@@ -32,7 +33,7 @@ def draw_plots(run: RunTable, summary: dict[str, Any], folder: Path) -> list[Pat
     if run.accepted is not None:
         drawings.insert(1, ("margin.png", _margin))
     paths = []
-    with pyplot.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}):
+    with pyplot.rc_context(_LOOK):
         for name, draw in drawings:
             figure = draw(pyplot, run, summary)
             figure.savefig(folder / name, dpi=150)
@@ -46,7 +47,7 @@ def _certificates(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
     figure, axes = pyplot.subplots(figsize=(8.5, 0.62 * len(run.rules) + 1.6), layout="constrained")
     caps = [certificate_cap(parse_rule(label)) for label in run.rules]
     right = max(caps)
-    for index, label in enumerate(run.rules):
+    for index in range(len(run.rules)):
         base = len(run.rules) - 1 - index
         colour = _COLOURS[index % len(_COLOURS)]
         finite = run.certificate[index][np.isfinite(run.certificate[index])]
@@ -81,7 +82,8 @@ def _margin(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
     counts = np.bincount(bins, minlength=_MARGIN_BINS)
     centres = (edges[:-1] + edges[1:]) / 2
     full = counts > 0
-    for axes, flags, name in ((accepted, run.accepted, "accepted"), (certified, run.certified, "certified")):
+    shown: list[tuple[Any, Any, str]] = [(accepted, run.accepted, "accepted"), (certified, run.certified, "certified")]
+    for axes, flags, name in shown:
         axes.bar(centres, counts / counts.sum(), width=0.095, color="0.88", label="steps in the bin / all steps")
         for index, label in enumerate(run.rules):
             held = np.bincount(bins, weights=flags[index], minlength=_MARGIN_BINS)

@@ -55,15 +55,16 @@ class RunFolder:
             raise UnreadableInput(f"{self.manifest_path}: expected the manifest of a {FORMAT}")
         if manifest.get("schema_version") != SCHEMA_VERSION:
             raise UnreadableInput(
-                f"{self.manifest_path}: expected schema version {SCHEMA_VERSION}, got {manifest.get('schema_version')!r}"
+                f"{self.manifest_path}: expected schema version {SCHEMA_VERSION}, "
+                f"got {manifest.get('schema_version')!r}"
             )
         return manifest
 
     def open(self, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any) -> bool:
         """Begin a run with ``settings``, or go on with one; True where the folder already held the run.
 
-        ``session`` (versions, device) is noted beside earlier ones, ``notes`` once. Raises RunMismatch where the folder holds a run
-        made with other settings, naming each that differs, or files that are no run.
+        ``session`` (versions, device) is noted beside earlier ones, ``notes`` once. Raises RunMismatch where the
+        folder holds a run made with other settings, naming each that differs, or files that are no run.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         if not self.manifest_path.exists():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute  # noqa: F401  (pa.compute is bound by this import)
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from certspec.errors import UnreadableInput
@@ -73,6 +73,8 @@ def read_run(path: str | Path) -> RunTable:
         raise UnreadableInput(f"{folder.path}: the run holds no scored step yet")
     table = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
     table = table.sort_by([("prompt", "ascending"), ("position", "ascending")]).combine_chunks()
+    scalars: dict[str, Any] = {name: _scalars(table, name) for name in _SCALARS}
+    scalars |= {name: _scalars_or_none(table, name) for name in _SCALARS_OF_DRAFT}
     return RunTable(
         rules=rules,
         certificate=_per_rule(table, "certificate", len(rules)),
@@ -83,8 +85,7 @@ def read_run(path: str | Path) -> RunTable:
         skipped=tuple(sorted(skipped, key=lambda skip: skip["prompt"])),
         ends=_count_ends(table),
         manifest=manifest,
-        **{name: _scalars(table, name) for name in _SCALARS},
-        **{name: _scalars_or_none(table, name) for name in _SCALARS_OF_DRAFT},
+        **scalars,
     )
 
 
@@ -117,7 +118,7 @@ def _scalars_or_none(table: pa.Table, name: str) -> np.ndarray | None:
 
 
 def _per_rule(table: pa.Table, name: str, num_rules: int) -> np.ndarray:
-    flat = pa.compute.list_flatten(table.column(name))
+    flat = pc.list_flatten(table.column(name))
     values = flat.to_numpy().reshape(table.num_rows, num_rules)
     return np.ascontiguousarray(values.T)
 
@@ -127,9 +128,9 @@ def _per_rule_or_none(table: pa.Table, name: str, num_rules: int) -> np.ndarray 
 
 
 def _first_entries(table: pa.Table, name: str) -> np.ndarray:
-    return pa.compute.list_element(table.column(name), 0).to_numpy()
+    return pc.list_element(table.column(name), 0).to_numpy()
 
 
 def _count_ends(table: pa.Table) -> dict[str, int]:
-    counts = pa.compute.value_counts(table.column("end").drop_null())
+    counts = pc.value_counts(table.column("end").drop_null())
     return {entry["values"]: entry["counts"] for entry in counts.to_pylist()}

@@ -107,13 +107,11 @@ def _score_or_empty(
     target: Any, draft: Any, batch: Batch, rules: Sequence[Rule], limits: GreedyLimits, counter: _Counter
 ) -> dict[str, Any]:
     if not batch.prompts:  # every prompt of the window was skipped
-        return {name: None for name in COLUMNS} | {"prompt": []}
+        return dict.fromkeys(COLUMNS) | {"prompt": []}
     return score_batch(target, draft, batch, rules, limits, on_steps=counter)
 
 
-def _fixed_settings(
-    pair: Any, prompts: PromptFile, settings: RunSettings, limits: GreedyLimits
-) -> dict[str, Any]:
+def _fixed_settings(pair: Any, prompts: PromptFile, settings: RunSettings, limits: GreedyLimits) -> dict[str, Any]:
     """The settings that decide a run's rows, as JSON values."""
     from certspec import __version__
 

@@ -13,7 +13,7 @@ Schema version 1, one row a step (a position of a greedy run of the target), sor
 | draft_token_prob  | float64       | target probability of ``draft_token``                                            |
 | entropy           | float64, nats | of the target                                                                    |
 | prob_margin       | float64       | the target's p1 - p2                                                             |
-| kl, kl_upper      | float64, nats | KL(target \\|\\| draft) and a sound upper bound of it; may be +inf                 |
+| kl, kl_upper      | float64, nats | KL of the draft from the target and a sound upper bound of it; may be +inf       |
 | certificate       | list<float64> | one entry a rule, nats; +inf where the rule rejects nothing                      |
 | certificate_lower | list<float64> | a sound lower bound of ``certificate``                                           |
 | accepted          | list<bool>    | the rule accepts the draft's proposal at this step                               |

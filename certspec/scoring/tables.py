@@ -26,7 +26,8 @@ class TextTable:
 
 def summary_tables(summary: dict[str, Any]) -> list[TextTable]:
     """The tables that ``certspec score`` prints, in order."""
-    tables = [_decisions(summary), _certificates(summary, "certificate_finite"), _certificates(summary, "certificate_capped")]
+    tables = [_decisions(summary)]
+    tables += [_certificates(summary, "certificate_finite"), _certificates(summary, "certificate_capped")]
     tables += [_run_lengths(summary, "mean_over_starts"), _run_lengths(summary, "mean_over_maximal_runs")]
     if summary["observed_accepted_lengths"]:
         tables.append(_observed(summary))
@@ -78,12 +79,11 @@ def _certificates(summary: dict[str, Any], key: str) -> TextTable:
 
 def _run_lengths(summary: dict[str, Any], key: str) -> TextTable:
     budgets = summary["certified_run_lengths"][0]["budgets"]
-    rows = tuple(
-        (row["rule"], *(_length(length) for length in row[key])) for row in summary["certified_run_lengths"]
-    )
+    rows = tuple((row["rule"], *(_length(length) for length in row[key])) for row in summary["certified_run_lengths"])
     over_starts = key == "mean_over_starts"
     return TextTable(
-        "Certified run length in tokens by KL budget, mean over " + ("all start positions" if over_starts else "maximal runs"),
+        "Certified run length in tokens by KL budget, mean over "
+        + ("all start positions" if over_starts else "maximal runs"),
         ("rule", *(f"{budget:g}" for budget in budgets)),
         rows,
         "Consecutive steps on which every draft with KL within the budget (nats) is accepted for certain, "
@@ -113,10 +113,21 @@ def _observed(summary: dict[str, Any]) -> TextTable:
     )
     return TextTable(
         f"Observed accepted lengths in tokens, drafts of {observed[0]['num_spec_tokens']}",
-        ("rule", "vLLM length", "vLLM rate", "gpt-fast", "Spec-Bench", "SGLang length", "SGLang rate", "accepted run", "certified run"),
+        (
+            "rule",
+            "vLLM length",
+            "vLLM rate",
+            "gpt-fast",
+            "Spec-Bench",
+            "SGLang length",
+            "SGLang rate",
+            "accepted run",
+            "certified run",
+        ),
         rows,
-        "Rounds replayed over the target's own greedy history: what strict decoding sees; a relaxed rule's own decoding "
-        "leaves that history. vLLM, Spec-Bench and SGLang count the bonus token in a length, gpt-fast does not; SGLang's rate divides by all "
+        "Rounds replayed over the target's own greedy history: what strict decoding sees; a relaxed rule's own "
+        "decoding leaves that history. vLLM, Spec-Bench and SGLang count the bonus token in a length, gpt-fast does "
+        "not; SGLang's rate divides by all "
         "tree nodes (length times width). Runs: mean over all start positions, unlimited draft.",
     )
 

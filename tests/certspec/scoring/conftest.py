@@ -17,7 +17,8 @@ _spec.loader.exec_module(_tiny_pair)
 @pytest.fixture(scope="session")
 def tiny_folders(tmp_path_factory):
     """Target and draft directories with padded vocabularies of different widths."""
-    return _tiny_pair.write_tiny_pair(tmp_path_factory.mktemp("tiny"), target_pad=3, draft_pad=11, context=48, noise=0.03)
+    folder = tmp_path_factory.mktemp("tiny")
+    return _tiny_pair.write_tiny_pair(folder, target_pad=3, draft_pad=11, context=48, noise=0.03)
 
 
 @pytest.fixture(scope="session")

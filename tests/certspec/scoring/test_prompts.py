@@ -9,7 +9,8 @@ from certspec.scoring.prompts import PromptFile, read_prompts
 def test_jsonl_gives_a_user_message_or_the_messages_as_they_are(tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text(
-        '{"prompt": "one", "id": 7}\n\n{"messages": [{"role": "system", "content": ""}, {"role": "user", "content": "two"}]}\n'
+        '{"prompt": "one", "id": 7}\n\n'
+        '{"messages": [{"role": "system", "content": ""}, {"role": "user", "content": "two"}]}\n'
     )
     first, second = read_prompts(path)
     assert first.messages == ({"role": "user", "content": "one"},) and (first.index, first.line) == (0, 1)

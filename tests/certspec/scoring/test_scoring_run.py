@@ -71,7 +71,8 @@ def test_the_manifest_says_what_the_run_was_made_with(finished, prompts):
 def test_certified_steps_are_accepted_and_tokens_are_the_targets_own_greedy_ones(finished, tiny, prompts):
     rows = all_rows(finished)
     for row in rows:
-        assert all(accepted or not certified for accepted, certified in zip(row["accepted"], row["certified"], strict=True))
+        verdicts = zip(row["accepted"], row["certified"], strict=True)
+        assert all(accepted or not certified for accepted, certified in verdicts)
         assert row["accepted"][0] == (row["draft_token"] == row["target_token"])
     prompt = next(iter(prompts))
     text = [row["target_token"] for row in rows if row["prompt"] == 0]
@@ -216,14 +217,14 @@ def test_a_report_draws_three_plots_and_writes_its_figures(finished):
 
 
 def test_a_folder_that_is_no_run_and_a_broken_part_are_named(tmp_path, finished):
-    with pytest.raises(cs.UnreadableInput, match="manifest.json"):
+    with pytest.raises(cs.UnreadableInput, match=r"manifest\.json"):
         read_run(tmp_path)
     folder = RunFolder(tmp_path)
     (tmp_path / "manifest.json").write_text(finished.manifest_path.read_text())
     with pytest.raises(cs.UnreadableInput, match="no scored step"):
         read_run(tmp_path)
     folder.part_path(0).write_bytes(b"not parquet")
-    with pytest.raises(cs.UnreadableInput, match="steps-000000.parquet"):
+    with pytest.raises(cs.UnreadableInput, match=r"steps-000000\.parquet"):
         read_run(tmp_path)
 
 
