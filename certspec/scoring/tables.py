@@ -3,6 +3,7 @@ dictionary and nothing about how its figures were made."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -154,7 +155,7 @@ def render_plain(tables: Sequence[TextTable]) -> str:
         widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
         lines = [table.title, _plain_line(table.columns, widths), "  ".join("-" * width for width in widths)]
         lines += [_plain_line(row, widths) for row in table.rows]
-        blocks.append("\n".join([*lines, *([table.note] if table.note else [])]))
+        blocks.append("\n".join([*lines, *textwrap.wrap(table.note, 110)]))
     return "\n\n".join(blocks) + "\n"
 
 
