@@ -49,9 +49,13 @@ def _tokenizer(chat: bool):
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=_SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=300,
+        special_tokens=_SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
-    backend.train_from_iterator(["a river runs down to the sea", "write a story about the old river and the sea"], trainer)
+    texts = ["a river runs down to the sea", "write a story about the old river and the sea"]
+    backend.train_from_iterator(texts, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>")
     tokenizer.chat_template = _TEMPLATE if chat else None
     return tokenizer

@@ -1,0 +1,54 @@
+"""The command line: one file a command, loaded when it is called, so that ``--help`` needs neither torch nor a model.
+Turns certspec's errors into one line; knows nothing about what the commands do."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from certspec import __version__
+from certspec.errors import CertspecError
+
+__all__ = ["main"]
+
+# Command -> (module, one line of help). The line is repeated here so that the list needs no import.
+_COMMANDS = {
+    "score": ("certspec.cli.score", "Score a draft against its target on prompts: tables, plots and a Parquet run."),
+    "decode": ("certspec.cli.decode", "Decode a prompt speculatively and show which tokens were certified."),
+    "report": ("certspec.cli.report", "Make a run's tables and plots again; needs no model."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Commands are imported when called; a CertspecError is one line on stderr and exit code 2."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        return importlib.import_module(_COMMANDS[cmd_name][0]).command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CertspecError as error:
+            click.echo(f"certspec: {error}", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="certspec")
+def main() -> None:
+    """Exact acceptance certificates for greedy speculative decoding.
+
+    A certificate says how small KL(target || draft) must be, at one step, so that the draft's token is accepted for
+    certain. Without arguments the commands use a small pair that comes with the package.
+    """

@@ -1,0 +1,163 @@
+"""``certspec decode``: streams a speculatively decoded answer whose tokens show what happened to them. The decoding is
+done by ``certspec.generate``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import click
+
+from certspec.cli.options import load_chosen_pair, pair_options
+from certspec.rules import parse_rule
+
+__all__ = ["command", "step_class"]
+
+# What happened to a token -> (style on a terminal, what it means). Styles differ in more than colour.
+_CLASSES = {
+    "certified": ("bold green", "draft token that the certificate guaranteed"),
+    "accepted": ("yellow", "draft token accepted without a guarantee"),
+    "corrected": ("underline red", "the target's token in place of a rejected draft"),
+    "bonus": ("italic cyan", "the target's token after a draft that was accepted whole"),
+    "plain": ("", "the target's token where nothing was drafted"),
+}
+
+
+@click.command("decode")
+@click.argument("prompt")
+@pair_options
+@click.option(
+    "--rule",
+    "rule_label",
+    default=None,
+    metavar="RULE",
+    help="strict (default), additive:0.3, multiplicative:0.1, top:4, medusa, tree:4 ...",
+)
+@click.option("--tree", type=click.IntRange(min=1), metavar="M", help="Draft a tree: M candidates at each node.")
+@click.option(
+    "--draft-length", default=4, show_default=True, type=click.IntRange(min=1), help="Tokens (tree: depth) a round."
+)
+@click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=1), help="Tokens at most.")
+@click.option("--plain-prompt", is_flag=True, help="Feed the prompt as it is, without the chat template.")
+def command(
+    prompt: str, target: str | None, draft: str | None, device: str | None, dtype: str | None, rule_label: str | None,
+    tree: int | None, draft_length: int, max_new_tokens: int, plain_prompt: bool,
+) -> None:  # fmt: skip
+    """Decode PROMPT speculatively and show, token by token, what was certified.
+
+    On a terminal the tokens are coloured and followed by a legend and a summary; otherwise the text alone goes to
+    standard output, and the summary to standard error.
+    """
+    rule = parse_rule(rule_label or "strict")
+    pair = load_chosen_pair(target, draft, device, dtype)
+    from certspec.decoding import generate
+
+    stream = _TokenStream(pair.tokenizer)
+    began = time.perf_counter()
+    try:
+        generation = generate(
+            pair, prompt, rule, draft_length=draft_length, tree=tree, max_new_tokens=max_new_tokens,
+            chat=False if plain_prompt else None, on_step=stream,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        stream.finish()
+        click.echo(f"stopped after {stream.num_tokens} tokens", err=True)
+        sys.exit(130)
+    seconds = time.perf_counter() - began
+    stream.finish()
+    stream.print_legend()
+    for line in _summary_lines(generation, stream, rule.label, seconds):
+        click.echo(line, err=not stream.is_terminal)
+
+
+def step_class(step: Any) -> str:
+    """What to call a step: certified, accepted, corrected, bonus or plain."""
+    return "certified" if step.kind == "accepted" and step.certified else step.kind
+
+
+class _TokenStream:
+    """Prints tokens as they come. Bytes of an unfinished character wait for the token that completes it."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.is_terminal = sys.stdout.isatty()
+        self.counts: Counter[str] = Counter()
+        self._tokenizer = tokenizer
+        self._pending: list[int] = []
+        self._context: list[int] = []
+        self._console: Any = None
+        if self.is_terminal:
+            from rich.console import Console
+
+            self._console = Console(highlight=False, markup=False)
+
+    @property
+    def num_tokens(self) -> int:
+        return self.counts.total()
+
+    def __call__(self, step: Any) -> None:
+        name = step_class(step)
+        self.counts[name] += 1
+        self._pending.append(step.token)
+        piece = self._piece()
+        if piece.endswith("�"):
+            return
+        self._context = (self._context + self._pending)[-8:]
+        self._pending = []
+        self._write(piece, _CLASSES[name][0])
+
+    def finish(self) -> None:
+        """Print what still waits, and end the line."""
+        if self._pending:
+            self._write(self._piece(), "")
+        self._write("\n", "")
+
+    def print_legend(self) -> None:
+        if self._console is not None:
+            from rich.text import Text
+
+            self._console.print()
+            for name, (style, meaning) in _CLASSES.items():
+                if self.counts[name]:
+                    line = Text.assemble((f"{name:>9}", style), f"  {self.counts[name]:4d}  {meaning}")
+                    self._console.print(line)
+
+    def _piece(self) -> str:
+        # decoded behind a few earlier tokens, because a token's text can depend on what stands before it
+        before = self._tokenizer.decode(self._context, skip_special_tokens=True)
+        return self._tokenizer.decode(self._context + self._pending, skip_special_tokens=True)[len(before) :]
+
+    def _write(self, piece: str, style: str) -> None:
+        if self._console is not None:
+            from rich.text import Text
+
+            self._console.print(Text(_without_controls(piece), style), end="", soft_wrap=True)
+        else:
+            click.echo(piece, nl=False)
+
+
+def _without_controls(text: str) -> str:
+    """Control characters made visible: a model's output must not steer the terminal."""
+    return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: float) -> list[str]:
+    metrics = generation.metrics
+    counts = ", ".join(f"{stream.counts[name]} {name}" for name in _CLASSES if stream.counts[name])
+    lines = [
+        "",
+        f"rule {label}: {stream.num_tokens} tokens ({counts}) in {metrics['num_target_passes']} target passes, "
+        f"{seconds:.2f} s, ended by {generation.finish_reasons[0]}",
+        f"vLLM: mean_acceptance_length {metrics['mean_acceptance_length']:.2f} (bonus in), draft_acceptance_rate "
+        f"{metrics['draft_acceptance_rate']:.3f}; gpt-fast mean accepted {metrics['gpt_fast_mean_accepted']:.2f} "
+        f"(bonus out); SGLang accept rate {metrics['sglang_accept_rate']:.3f} (of tree nodes)",
+        f"certified {metrics['num_certified']} of {metrics['num_drafted_positions']} drafted positions, "
+        f"{metrics['num_false_certificates']} false certificates",
+    ]
+    if metrics["num_relaxed_tokens"]:
+        lines.append(
+            f"the rule gave up the target's argmax {metrics['num_relaxed_tokens']} times: p/p_max at least "
+            f"{metrics['relaxed_prob_ratio_min']:.3f}, {metrics['relaxed_prob_ratio_mean']:.3f} on average"
+        )
+    return lines

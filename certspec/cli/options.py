@@ -1,0 +1,59 @@
+"""Options that several commands share, and how their values are read. Knows click and rules, nothing about models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from certspec.errors import InvalidArgument
+from certspec.rules import Rule, parse_rule
+
+__all__ = ["load_chosen_pair", "pair_options", "parse_rules"]
+
+
+def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --target, --draft, --device and --dtype."""
+    for decorate in (
+        click.option("--dtype", metavar="NAME", help="float32 (default on the CPU), bfloat16 (CUDA) ..."),
+        click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: cpu)."),
+        click.option("--draft", metavar="MODEL", help="The draft: a hub id or a directory."),
+        click.option("--target", metavar="MODEL", help="The target: a hub id or a directory (default: bundled pair)."),
+    ):
+        command = decorate(command)
+    return command
+
+
+def load_chosen_pair(target: str | None, draft: str | None, device: str | None, dtype: str | None) -> Any:
+    """The pair that the options name; both models or neither. Raises InvalidArgument or IncompatiblePair."""
+    if (target is None) != (draft is None):
+        given, missing = ("--target", "--draft") if draft is None else ("--draft", "--target")
+        raise InvalidArgument(
+            f"expected both --target and --draft, or neither for the bundled pair; got {given} without {missing}"
+        )
+    from certspec.pairs import load_pair
+
+    chosen = {} if target is None else {"target": target, "draft": draft}
+    return load_pair(**chosen, device=device, dtype=_torch_dtype(dtype))
+
+
+def parse_rules(values: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Rules of a repeatable option whose values may hold several, separated by blanks or semicolons."""
+    labels = [label for value in values for label in value.replace(";", " ").split()]
+    rules = tuple(parse_rule(label) for label in labels)
+    doubled = {rule.label for rule in rules if rules.count(rule) > 1}
+    if doubled:
+        raise InvalidArgument(f"--rules: {', '.join(sorted(doubled))} named twice")
+    return rules
+
+
+def _torch_dtype(name: str | None) -> Any:
+    if name is None:
+        return None
+    import torch
+
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise InvalidArgument(f"--dtype: expected float32, bfloat16, float16 or float64, got {name!r}")
+    return dtype

@@ -1,0 +1,132 @@
+"""``certspec score``: scores a draft against its target on prompts. Draws the progress bar and prints the tables; the
+work is done by ``certspec.scoring``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import click
+
+from certspec.cli.options import load_chosen_pair, pair_options, parse_rules
+from certspec.cli.report import print_report
+
+__all__ = ["command"]
+
+
+@click.command("score")
+@pair_options
+@click.option(
+    "--prompts",
+    "prompts_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help='One prompt a line: .jsonl with "prompt" or "messages", else plain text (default: 128 bundled).',
+)
+@click.option(
+    "--steps", default=96, show_default=True, type=click.IntRange(min=1), help="Greedy steps a prompt, at most."
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Use only the first prompts of the file.")
+@click.option(
+    "--rules",
+    multiple=True,
+    metavar="RULES",
+    help='E.g. "strict additive:0.3 tree:4"; may be repeated (default: eight rules and widths).',
+)
+@click.option("--batch-size", default=16, show_default=True, type=click.IntRange(min=1), help="Prompts a forward pass.")
+@click.option("--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template.")
+@click.option(
+    "--draft-length",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Draft length of the observed accepted lengths.",
+)
+@click.option(
+    "--out",
+    default=Path("certspec-run"),
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the run; a run that was stopped there is gone on with.",
+)
+def command(
+    target: str | None, draft: str | None, device: str | None, dtype: str | None, prompts_path: Path | None, steps: int,
+    limit: int | None, rules: tuple[str, ...], batch_size: int, plain_prompts: bool, draft_length: int, out: Path,
+) -> None:  # fmt: skip
+    """Score a draft against its target on prompts.
+
+    Decodes every prompt greedily with the target, certifies each step of the draft against it under every rule, prints
+    tables, and writes a run folder: steps-*.parquet (one row a step), manifest.json, summary.json, summary.md and
+    plots. Without arguments it scores the bundled pair on its 128 prompts.
+    """
+    from certspec.scoring.prompts import PromptFile
+
+    chosen_rules = parse_rules(rules)
+    prompts = PromptFile.check(prompts_path or Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")))
+    click.echo("loading the pair ...", err=True)
+    pair = load_chosen_pair(target, draft, device, dtype)
+    for note in pair.notes:
+        click.echo(f"note: {note}", err=True)
+
+    from certspec.scoring.run_folder import RunFolder
+    from certspec.scoring.scoring_run import RunSettings, score_run
+
+    settings = RunSettings(chosen_rules, steps, batch_size, limit, not plain_prompts)
+    with _ProgressBar() as bar:
+        try:
+            resumed = score_run(pair, prompts, RunFolder(out), settings, on_start=bar.start, on_advance=bar.advance)
+        except KeyboardInterrupt:
+            bar.close()
+            click.echo(f"\nstopped; finished batches are kept in {out}. The same command goes on from there.", err=True)
+            sys.exit(130)
+    if resumed:
+        click.echo(f"went on with the run in {out}", err=True)
+    print_report(out, draft_length=draft_length)
+
+
+class _ProgressBar:
+    """A rich progress bar with the time left on stderr; a line every tenth where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeElapsedColumn as Elapsed
+        from rich.progress import TimeRemainingColumn as Remaining
+
+        console = Console(stderr=True)
+        self._progress: Any = None
+        if console.is_terminal:
+            self._progress = Progress(
+                TextColumn("scoring"), BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("steps"),
+                Elapsed(), TextColumn("left"), Remaining(), console=console,
+            )  # fmt: skip
+        self._task: Any = None
+        self._total = self._done = self._told = 0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> _ProgressBar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def start(self, total: int) -> None:
+        self._total = total
+        if self._progress is not None:
+            self._task = self._progress.add_task("", total=total)
+            self._progress.start()
+
+    def advance(self, num_steps: int) -> None:
+        self._done += num_steps
+        if self._progress is not None:
+            self._progress.update(self._task, advance=num_steps)
+        elif self._total and 10 * self._done // self._total > self._told:
+            self._told = 10 * self._done // self._total
+            click.echo(f"scored {10 * self._told} % in {time.monotonic() - self._began:.0f} s", err=True)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -1,0 +1,129 @@
+"""Three pictures of a run, as PNG files. Knows the run's table and summary; draws with matplotlib without a display."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from certspec.rules import parse_rule
+from certspec.scoring.run_table import RunTable
+from certspec.scoring.summary import certificate_cap
+
+__all__ = ["draw_plots"]
+
+# Okabe and Ito's palette, told apart by colour-blind readers; trees also differ by line style.
+_COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#7F7F7F")
+_STYLES = ("-", "-", "-", "-", "-", "--", "--", "--")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_MARGIN_BINS = 10
+_LOOK: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
+
+
+def draw_plots(run: RunTable, summary: dict[str, Any], folder: Path) -> list[Path]:
+    """Draw certificates.png, margin.png (where a draft was scored) and run-lengths.png into ``folder``."""
+    import matplotlib
+
+    matplotlib.use("Agg", force=True)
+    from matplotlib import pyplot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    drawings: list[tuple[str, Any]] = [("certificates.png", _certificates), ("run-lengths.png", _run_lengths)]
+    if run.accepted is not None:
+        drawings.insert(1, ("margin.png", _margin))
+    paths = []
+    with pyplot.rc_context(_LOOK):
+        for name, draw in drawings:
+            figure = draw(pyplot, run, summary)
+            figure.savefig(folder / name, dpi=150)
+            pyplot.close(figure)
+            paths.append(folder / name)
+    return paths
+
+
+def _certificates(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
+    """One violin-like row a rule: the certificates' distribution with its quartiles; +inf as a share at the right."""
+    figure, axes = pyplot.subplots(figsize=(8.5, 0.62 * len(run.rules) + 1.6), layout="constrained")
+    caps = [certificate_cap(parse_rule(label)) for label in run.rules]
+    right = max(caps)
+    for index in range(len(run.rules)):
+        base = len(run.rules) - 1 - index
+        colour = _COLOURS[index % len(_COLOURS)]
+        finite = run.certificate[index][np.isfinite(run.certificate[index])]
+        bins = np.linspace(0.0, caps[index], max(round(caps[index] / 0.025), 1) + 1)  # the cap ends a bin
+        counts, _ = np.histogram(np.minimum(finite, caps[index]), bins=bins)
+        heights = 0.8 * counts / max(counts.max(), 1)
+        axes.stairs(base + heights, bins, baseline=base, fill=True, color=colour, alpha=0.55)
+        if len(finite):
+            low, middle, high = np.quantile(finite, (0.25, 0.5, 0.75))
+            axes.plot([low, high], [base - 0.07] * 2, color=colour, lw=2.5, solid_capstyle="butt")
+            axes.plot(middle, base - 0.07, "o", color=colour, ms=5, mec="white")
+        axes.plot([caps[index]] * 2, [base, base + 0.8], color="0.35", lw=0.8, ls=":")
+        axes.text(right * 1.02, base + 0.3, f"{100 * summary['rules'][index]['share_infinite']:.1f} %", va="center")
+    axes.text(right * 1.02, len(run.rules) - 0.2, "rejects\nnothing", va="bottom", fontsize=9)
+    axes.set_yticks(range(len(run.rules)), list(run.rules)[::-1])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0.0, right * 1.12)
+    axes.set_ylim(-0.25, len(run.rules) + 0.25)
+    axes.set_xlabel("certificate: KL(target || draft) below which the draft's token is accepted for certain (nats)")
+    axes.set_title(
+        f"Certificates by rule, {run.num_steps:,} greedy steps (bar: quartiles, dot: median, dotted: cap)",
+        loc="left", fontsize=10,
+    )  # fmt: skip
+    return figure
+
+
+def _margin(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
+    """Accepted and certified shares in bins of the target's margin, and how many steps each bin holds."""
+    figure, (accepted, certified) = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
+    edges = np.linspace(0.0, 1.0, _MARGIN_BINS + 1)
+    bins = np.clip(np.digitize(run.prob_margin, edges) - 1, 0, _MARGIN_BINS - 1)
+    counts = np.bincount(bins, minlength=_MARGIN_BINS)
+    centres = (edges[:-1] + edges[1:]) / 2
+    full = counts > 0
+    shown: list[tuple[Any, Any, str]] = [(accepted, run.accepted, "accepted"), (certified, run.certified, "certified")]
+    for axes, flags, name in shown:
+        axes.bar(centres, counts / counts.sum(), width=0.095, color="0.88", label="steps in the bin / all steps")
+        for index, label in enumerate(run.rules):
+            held = np.bincount(bins, weights=flags[index], minlength=_MARGIN_BINS)
+            axes.plot(
+                centres[full], held[full] / counts[full], label=label, color=_COLOURS[index % len(_COLOURS)],
+                ls=_STYLES[index % len(_STYLES)], marker=_MARKERS[index % len(_MARKERS)], ms=4.5, lw=1.5,
+            )  # fmt: skip
+        axes.set_title(f"{name} steps / steps in the bin", loc="left", fontsize=10)
+        axes.set_xlabel("target's margin p1 - p2")
+        axes.set_xlim(0.0, 1.0)
+        axes.set_ylim(0.0, 1.02)
+        axes.grid(axis="y", color="0.9")
+    accepted.set_ylabel("share")
+    handles, labels = accepted.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
+def _run_lengths(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
+    """Certified run length against the KL budget, under both definitions."""
+    figure, both = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
+    keys = (("mean_over_starts", "mean over all start positions"), ("mean_over_maximal_runs", "mean over maximal runs"))
+    for axes, (key, title) in zip(both, keys, strict=True):
+        for index, row in enumerate(summary["certified_run_lengths"]):
+            lengths = np.asarray(row[key])
+            axes.plot(
+                np.asarray(row["budgets"])[lengths > 0], lengths[lengths > 0], label=row["rule"],
+                color=_COLOURS[index % len(_COLOURS)], ls=_STYLES[index % len(_STYLES)],
+                marker=_MARKERS[index % len(_MARKERS)], ms=4.5, lw=1.5,
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        ticks = summary["certified_run_lengths"][0]["budgets"]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xlabel("KL budget at every step (nats)")
+        axes.grid(color="0.9")
+    both[0].set_ylabel("certified run length (tokens)")
+    handles, labels = both[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
+    return figure

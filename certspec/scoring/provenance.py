@@ -1,0 +1,54 @@
+"""Says what a run was made with: hashes of weights, tokenizer and kernels, versions and device. Knows nothing about
+prompts or results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from importlib import metadata, resources
+from typing import Any
+
+__all__ = ["kernel_hashes", "session_facts", "tokenizer_sha256", "weights_sha256"]
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "numpy", "pyarrow")
+
+
+def weights_sha256(model: Any) -> str:
+    """SHA-256 over a model's parameters as loaded: names, dtypes, shapes and bytes (tied ones once)."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters(), key=lambda item: item[0]):
+        digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
+        flat = parameter.detach().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(memoryview(flat.cpu().numpy()))
+    return digest.hexdigest()
+
+
+def tokenizer_sha256(tokenizer: Any) -> str:
+    """SHA-256 over the tokenizer's whole definition and its chat template."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    definition = backend.to_str() if backend is not None else json.dumps(sorted(tokenizer.get_vocab().items()))
+    template = getattr(tokenizer, "chat_template", None)
+    return hashlib.sha256((definition + "\n" + json.dumps(template)).encode()).hexdigest()
+
+
+def kernel_hashes() -> dict[str, Any]:
+    """The manifest of the generated kernels: what a number is walked back by, from a row to a derivation."""
+    manifest = resources.files("certspec.kernels") / "generated" / "manifest.json"
+    return json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+
+
+def session_facts(device: Any) -> dict[str, Any]:
+    """Versions and device of this process; they may differ from one session of a run to the next."""
+    import torch
+
+    device = torch.device(device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    versions = {library: metadata.version(library) for library in _LIBRARIES}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "device_name": name,
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,143 @@
+"""A run's folder: a manifest that fixes the settings, and finished parts that are never touched again. Knows nothing
+about models; reading it needs neither torch nor a model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from certspec.errors import CertspecError, RunMismatch, UnreadableInput
+from certspec.scoring.steps import SCHEMA_VERSION
+
+__all__ = ["RunFolder", "write_atomically"]
+
+FORMAT = "certspec-run"
+
+
+class RunFolder:
+    """The folder of one run: ``manifest.json``, ``steps-NNNNNN.parquet`` (one a batch), tables and plots.
+
+    A part appears under its final name only when it is complete and on disk, so a run killed at any moment leaves
+    whole parts and possibly one temporary file, which the next run removes.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.path / "manifest.json"
+
+    def part_path(self, number: int) -> Path:
+        """Where batch ``number`` is kept."""
+        return self.path / f"steps-{number:06d}.parquet"
+
+    def parts(self) -> list[Path]:
+        """Finished parts in order."""
+        return sorted(self.path.glob("steps-*.parquet"))
+
+    def manifest(self) -> dict[str, Any]:
+        """The manifest; raises UnreadableInput where the folder holds no run that this version can read."""
+        try:
+            manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise UnreadableInput(f"{self.path}: expected a run folder with manifest.json, got none") from error
+        except (OSError, json.JSONDecodeError) as error:
+            raise UnreadableInput(f"{self.manifest_path}: {error}") from error
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise UnreadableInput(f"{self.manifest_path}: expected the manifest of a {FORMAT}")
+        if manifest.get("schema_version") != SCHEMA_VERSION:
+            raise UnreadableInput(
+                f"{self.manifest_path}: expected schema version {SCHEMA_VERSION}, "
+                f"got {manifest.get('schema_version')!r}"
+            )
+        return manifest
+
+    def open(self, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any) -> bool:
+        """Begin a run with ``settings``, or go on with one; True where the folder already held the run.
+
+        ``session`` (versions, device) is noted beside earlier ones, ``notes`` once. Raises RunMismatch where the
+        folder holds a run made with other settings, naming each that differs, or files that are no run.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.manifest_path.exists():
+            if self.parts():
+                raise RunMismatch(f"{self.path}: holds parts of a run but no manifest.json; pass another folder")
+            self._write_manifest({"settings": dict(settings), "sessions": [dict(session)], **notes})
+            return False
+        manifest = self.manifest()
+        _require_same(manifest["settings"], json.loads(json.dumps(settings)), self.path)
+        if manifest["sessions"][-1] != dict(session):
+            manifest["sessions"].append(dict(session))
+            self._write_manifest(manifest)
+        return True
+
+    def write_part(self, number: int, table: pa.Table) -> None:
+        """Write one finished part; it appears whole or not at all. A full disk is a CertspecError."""
+        final = self.part_path(number)
+        temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as stream:
+                pq.write_table(table, stream, compression="zstd")
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, final)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise CertspecError(f"{final}: could not write: {error.strerror or error}") from error
+
+    def remove_leftovers(self) -> None:
+        """Remove temporary files of killed runs."""
+        for leftover in self.path.glob(".*.tmp"):
+            leftover.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one process; raises RunMismatch where another one is at work in it.
+
+        The lock dies with its process, so a killed run blocks nothing.
+        """
+        try:
+            import fcntl
+        except ImportError:  # no advisory locks on this platform
+            yield
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunMismatch(f"{self.path}: another process is scoring into this folder") from error
+            yield
+
+    def _write_manifest(self, content: Mapping[str, Any]) -> None:
+        ordered = {"format": FORMAT, "schema_version": SCHEMA_VERSION, **content}
+        write_atomically(self.manifest_path, json.dumps(ordered, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``text`` so that ``path`` holds either the old content or the new one, never a part of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CertspecError(f"{path}: could not write: {error.strerror or error}") from error
+
+
+def _require_same(kept: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
+    differing = [name for name in sorted({*kept, *wanted}) if kept.get(name) != wanted.get(name)]
+    if differing:
+        facts = "; ".join(f"{name}: there {kept.get(name)!r}, here {wanted.get(name)!r}" for name in differing)
+        raise RunMismatch(f"{path}: holds a run made with other settings ({facts}); pass another folder with --out")

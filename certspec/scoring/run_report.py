@@ -1,0 +1,38 @@
+"""Makes a run's tables and plots from its folder alone. Needs neither torch nor a model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from certspec.scoring.plots import draw_plots
+from certspec.scoring.run_folder import write_atomically
+from certspec.scoring.run_table import RunTable, read_run
+from certspec.scoring.summary import summarise_run
+from certspec.scoring.tables import TextTable, render_markdown, summary_tables
+
+__all__ = ["RunReport", "make_report"]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a report is made of, and the files that were written."""
+
+    run: RunTable
+    summary: dict[str, Any]
+    tables: list[TextTable]
+    files: tuple[Path, ...]
+
+
+def make_report(path: str | Path, *, draft_length: int = 4) -> RunReport:
+    """Write summary.json, summary.md and plots/*.png into the run folder ``path`` and return their content."""
+    folder = Path(path)
+    run = read_run(folder)
+    summary = summarise_run(run, draft_length=draft_length)
+    tables = summary_tables(summary)
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    write_atomically(folder / "summary.md", render_markdown(tables))
+    plots = draw_plots(run, summary, folder / "plots")
+    return RunReport(run, summary, tables, (folder / "summary.json", folder / "summary.md", *plots))

@@ -1,0 +1,157 @@
+"""A whole scoring run: prompts in, finished parts in a folder out, going on where an earlier process stopped. Knows the
+other modules of this package and nothing about terminals."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from certspec.errors import InvalidArgument
+from certspec.rules import Rule, default_rules
+from certspec.scoring.batches import Batch, plan_batches
+from certspec.scoring.greedy_run import GreedyLimits, score_batch
+from certspec.scoring.padded_runner import PaddedRunner
+from certspec.scoring.prompts import PromptFile
+from certspec.scoring.provenance import kernel_hashes, session_facts, tokenizer_sha256, weights_sha256
+from certspec.scoring.run_folder import RunFolder
+from certspec.scoring.steps import COLUMNS, step_schema, step_table
+
+__all__ = ["RunSettings", "score_run"]
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run is asked to do; every field decides its rows, and a folder is refused to a run that differs in one."""
+
+    rules: tuple[Rule, ...] = ()
+    steps: int = 96
+    batch_size: int = 16
+    limit: int | None = None
+    chat: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidArgument(f"{name}: expected an integer of at least 1, got {value!r}")
+        object.__setattr__(self, "rules", tuple(self.rules) or tuple(default_rules()))
+
+
+def score_run(
+    pair: Any,
+    prompts: PromptFile,
+    folder: RunFolder,
+    settings: RunSettings | None = None,
+    *,
+    on_start: Callable[[int], None] | None = None,
+    on_advance: Callable[[int], None] | None = None,
+) -> bool:
+    """Score ``prompts`` into ``folder``; returns True where an earlier run was gone on with.
+
+    ``pair`` is a ``certspec.Pair``; its draft may be None (the target's certificates need no draft). ``on_start`` is
+    told the number of steps at most, ``on_advance`` the steps done since it was last called (steps that an earlier
+    process did, or that an early end made unnecessary, count as done). Raises RunMismatch where the folder holds
+    another run. Killed at any moment, the next call redoes at most one batch.
+    """
+    settings = settings or RunSettings()
+    target = PaddedRunner(pair.target, pair.num_tokens)
+    draft = PaddedRunner(pair.draft, pair.num_tokens) if pair.draft is not None else None
+    limits = GreedyLimits(settings.steps, _context_of(pair), _eos_ids(pair.target))
+    labels = [rule.label for rule in settings.rules]
+    num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
+    with folder.locked():
+        resumed = folder.open(
+            _fixed_settings(pair, prompts, settings, limits),
+            session_facts(pair.device),
+            prompts_path=str(prompts.path),
+            notes=list(pair.notes),
+            kernels=kernel_hashes(),
+        )
+        folder.remove_leftovers()
+        if on_start is not None:
+            on_start(num_prompts * settings.steps)
+        chosen = itertools.islice(prompts, settings.limit)
+        batches = plan_batches(
+            chosen, pair.tokenizer, batch_size=settings.batch_size, context=limits.context, chat=settings.chat
+        )
+        for batch in batches:
+            counter = _Counter(on_advance)
+            if not folder.part_path(batch.number).exists():
+                columns = _score_or_empty(target, draft, batch, settings.rules, limits, counter)
+                schema = step_schema(labels, [asdict(skip) for skip in batch.skipped])
+                folder.write_part(batch.number, step_table(columns, schema))
+            counter.finish((len(batch.prompts) + len(batch.skipped)) * settings.steps)
+    return resumed
+
+
+class _Counter:
+    """Counts the steps of one batch, so that those an early end saved can be told as well."""
+
+    def __init__(self, on_advance: Callable[[int], None] | None) -> None:
+        self._on_advance = on_advance or (lambda num_steps: None)
+        self._num_steps = 0
+
+    def __call__(self, num_steps: int) -> None:
+        self._num_steps += num_steps
+        self._on_advance(num_steps)
+
+    def finish(self, num_steps_at_most: int) -> None:
+        self._on_advance(num_steps_at_most - self._num_steps)
+
+
+def _score_or_empty(
+    target: Any, draft: Any, batch: Batch, rules: Sequence[Rule], limits: GreedyLimits, counter: _Counter
+) -> dict[str, Any]:
+    if not batch.prompts:  # every prompt of the window was skipped
+        return dict.fromkeys(COLUMNS) | {"prompt": []}
+    return score_batch(target, draft, batch, rules, limits, on_steps=counter)
+
+
+def _fixed_settings(pair: Any, prompts: PromptFile, settings: RunSettings, limits: GreedyLimits) -> dict[str, Any]:
+    """The settings that decide a run's rows, as JSON values."""
+    from certspec import __version__
+
+    return {
+        "certspec": __version__,
+        "target": _model_facts(pair.target),
+        "draft": _model_facts(pair.draft) if pair.draft is not None else None,
+        "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
+        "num_tokens": int(pair.num_tokens),
+        "device": str(pair.device),
+        "kernels_sha256": hashlib.sha256(json.dumps(kernel_hashes(), sort_keys=True).encode()).hexdigest(),
+        "prompts_sha256": prompts.sha256,
+        "rules": [rule.label for rule in settings.rules],
+        "steps": settings.steps,
+        "batch_size": settings.batch_size,
+        "limit": settings.limit,
+        "chat": settings.chat,
+        "context": limits.context,
+        "eos_ids": sorted(limits.eos_ids),
+    }
+
+
+def _model_facts(model: Any) -> dict[str, Any]:
+    return {
+        "id": str(getattr(model, "name_or_path", "") or type(model).__name__),
+        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "weights_sha256": weights_sha256(model),
+    }
+
+
+def _context_of(pair: Any) -> int:
+    models = [model for model in (pair.target, pair.draft) if model is not None]
+    return min(int(model.config.max_position_embeddings) for model in models)
+
+
+def _eos_ids(model: Any) -> frozenset[int]:
+    found = getattr(model.generation_config, "eos_token_id", None)
+    if found is None:
+        found = getattr(model.config, "eos_token_id", None)
+    if found is None:
+        return frozenset()
+    return frozenset(int(token) for token in (found if isinstance(found, (list, tuple)) else [found]))

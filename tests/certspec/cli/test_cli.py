@@ -1,0 +1,124 @@
+"""The commands as a person runs them, on a tiny pair of padded vocabularies."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+import certspec as cs
+from certspec.cli import main
+from certspec.cli.decode import step_class
+from certspec.cli.options import parse_rules
+
+_spec = importlib.util.spec_from_file_location("tiny_pair", Path(__file__).parents[1] / "tiny_pair.py")
+_tiny_pair = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_tiny_pair)
+
+
+@pytest.fixture(scope="module")
+def pair_arguments(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    target, draft = _tiny_pair.write_tiny_pair(folder, target_pad=3, draft_pad=11, noise=0.03)
+    return ["--target", str(target), "--draft", str(draft)]
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(main, list(map(str, arguments)))
+
+
+def test_help_lists_the_commands_without_importing_what_takes_time():
+    code = (
+        "import sys\nfrom certspec.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted({'torch', 'transformers', 'numba', 'numpy', 'pyarrow', 'matplotlib'} & set(sys.modules)))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(cs.__file__).parents[1])}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "score" in result.stdout and "decode" in result.stdout and "report" in result.stdout
+    assert result.stdout.rstrip().endswith("[]")
+
+
+def test_score_prints_the_tables_and_report_makes_them_again_without_torch(call, pair_arguments, tmp_path):
+    Path("prompts.txt").write_text("the river\na story about the sea\nwrite\n")
+    result = call("score", *pair_arguments, "--prompts", "prompts.txt", "--steps", 6, "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert "Decisions over" in result.stdout and "\x1b" not in result.stdout
+    assert "padding" in result.stderr and "scored 100 %" in result.stderr
+    assert {"manifest.json", "summary.json", "summary.md", "plots"} <= {path.name for path in Path("run").iterdir()}
+    code = (
+        "import sys\nfrom certspec.cli import main\ntry:\n    main(['report', 'run'])\nexcept SystemExit as e:\n"
+        "    print(e.code, 'torch' in sys.modules)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(cs.__file__).parents[1])}
+    again = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert again.stdout.rstrip().endswith("0 False")
+    assert again.stdout.split("run: ")[0] == result.stdout.split("run: ")[0]
+
+
+def test_errors_are_one_line_and_exit_code_2(call, pair_arguments):
+    Path("bad.jsonl").write_text('{"prompt": "a"}\n{"prompt"}\n')
+    for arguments, fact in [
+        (["score", *pair_arguments, "--prompts", "bad.jsonl"], "bad.jsonl, line 2"),
+        (["score", *pair_arguments[:2], "--prompts", "none.txt"], "none.txt"),
+        (["score", *pair_arguments, "--rules", "strict nonsense:3"], "nonsense"),
+        (["score", *pair_arguments, "--rules", "strict;strict"], "twice"),
+        (["decode", "hi", *pair_arguments[:2]], "--target without --draft"),
+        (["decode", "hi", *pair_arguments, "--rule", "additive:7"], "[0, 1]"),
+        (["decode", "hi", *pair_arguments, "--dtype", "int8"], "int8"),
+        (["report", "nowhere"], "nowhere"),
+    ]:
+        result = call(*arguments)
+        assert result.exit_code == 2, (arguments, result.output)
+        assert fact in result.stderr and "Traceback" not in result.output
+        assert len(result.stderr.replace("loading the pair ...\n", "").strip().splitlines()) == 1
+
+
+def test_other_settings_in_the_same_folder_are_refused(call, pair_arguments):
+    Path("prompts.txt").write_text("the river\n")
+    score = ["score", *pair_arguments, "--prompts", "prompts.txt", "--rules", "strict tree:2"]
+    assert call(*score, "--steps", 2).exit_code == 0
+    assert json.loads(Path("certspec-run/manifest.json").read_text())["settings"]["rules"] == ["strict", "tree:2"]
+    result = call(*score, "--steps", 3)
+    assert result.exit_code == 2 and "steps: there 2, here 3" in result.stderr
+
+
+def test_an_interrupted_run_says_how_to_go_on(call, pair_arguments, monkeypatch):
+    Path("prompts.txt").write_text("the river\n")
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("certspec.scoring.scoring_run.score_run", interrupted)
+    result = call("score", *pair_arguments, "--prompts", "prompts.txt")
+    assert result.exit_code == 130 and "same command goes on" in result.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--tree", "3"], ["--rule", "multiplicative:0.1"], ["--rule", "tree:2"]])
+def test_decode_prints_the_generated_text_alone_where_there_is_no_terminal(call, pair_arguments, options):
+    result = call("decode", "the old river", *pair_arguments, "--max-new-tokens", 12, *options)
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output and "0 false certificates" in result.stderr
+    pair = cs.load_pair(pair_arguments[1], pair_arguments[3])
+    if "multiplicative:0.1" not in options:
+        assert result.stdout == cs.generate(pair, "the old river", max_new_tokens=12).texts[0] + "\n"
+
+
+def test_a_step_is_called_certified_only_where_its_draft_token_was_guaranteed():
+    def step(kind, certified):
+        return step_class(SimpleNamespace(kind=kind, certified=certified))
+
+    assert [step("accepted", True), step("accepted", False)] == ["certified", "accepted"]
+    assert [step("corrected", False), step("bonus", False), step("plain", False)] == ["corrected", "bonus", "plain"]
+
+
+def test_rules_of_an_option_may_hold_several_labels():
+    assert parse_rules(("strict additive:0.3", "gated:10,additive=0.6;tree:4")) == (
+        cs.StrictGreedy(), cs.Additive(0.3), cs.Gated(top_m=10, additive=0.6), cs.Tree(4),
+    )  # fmt: skip

@@ -1,0 +1,233 @@
+"""A run end to end on a tiny pair: its rows, its schema, what it refuses, and that it goes on where it stopped."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import certspec as cs
+from certspec.scoring.batches import plan_batches
+from certspec.scoring.greedy_run import GreedyLimits, lowest_argmax, score_batch
+from certspec.scoring.padded_runner import PaddedRunner
+from certspec.scoring.run_folder import RunFolder
+from certspec.scoring.run_report import make_report
+from certspec.scoring.run_table import read_run
+from certspec.scoring.scoring_run import RunSettings, score_run
+from certspec.scoring.steps import COLUMNS, SCHEMA_VERSION
+
+SETTINGS = RunSettings(steps=12, batch_size=3)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny, prompts, tmp_path_factory):
+    folder = RunFolder(tmp_path_factory.mktemp("run"))
+    score_run(tiny, prompts, folder, SETTINGS)
+    return folder
+
+
+def all_rows(folder):
+    tables = [pq.read_table(part) for part in folder.parts()]
+    return [row for table in tables for row in table.to_pylist()]
+
+
+def test_every_step_of_every_prompt_is_there_once_and_the_long_prompt_is_skipped_by_name(finished):
+    run = read_run(finished.path)
+    keys = list(zip(run.prompt.tolist(), run.position.tolist(), strict=True))
+    assert keys == sorted(set(keys)), "a step is there twice, or out of order"
+    assert set(run.prompt.tolist()) == set(range(11)) - {4}
+    lengths = np.diff(run.starts)
+    assert [run.position[start] for start in run.starts[:-1]] == [0] * 10
+    assert all(length == 12 for length in lengths) or run.ends.keys() > {"steps"}
+    (skip,) = run.skipped
+    assert skip["prompt"] == 4 and skip["line"] == 5 and "exceed the context of 48" in skip["reason"]
+
+
+def test_parts_follow_the_documented_schema(finished):
+    for part in finished.parts():
+        schema = pq.read_schema(part)
+        assert {field.name: field.type for field in schema} == COLUMNS
+        assert schema.metadata[b"certspec_schema"] == str(SCHEMA_VERSION).encode()
+        assert json.loads(schema.metadata[b"rules"]) == [rule.label for rule in cs.default_rules()]
+
+
+def test_the_manifest_says_what_the_run_was_made_with(finished, prompts):
+    manifest = finished.manifest()
+    settings = manifest["settings"]
+    assert settings["prompts_sha256"] == prompts.sha256 and settings["steps"] == 12
+    assert len(settings["target"]["weights_sha256"]) == 64 != settings["draft"]["weights_sha256"]
+    assert settings["target"]["dtype"] == "float32" and len(settings["tokenizer_sha256"]) == 64
+    assert settings["rules"] == [rule.label for rule in cs.default_rules()]
+    assert "torch" in manifest["sessions"][0]["versions"]
+    assert any("padding" in note for note in manifest["notes"])
+
+
+def test_certified_steps_are_accepted_and_tokens_are_the_targets_own_greedy_ones(finished, tiny, prompts):
+    rows = all_rows(finished)
+    for row in rows:
+        verdicts = zip(row["accepted"], row["certified"], strict=True)
+        assert all(accepted or not certified for accepted, certified in verdicts)
+        assert row["accepted"][0] == (row["draft_token"] == row["target_token"])
+    prompt = next(iter(prompts))
+    text = [row["target_token"] for row in rows if row["prompt"] == 0]
+    ids = tiny.tokenizer.apply_chat_template(list(prompt.messages), add_generation_prompt=True, return_dict=False)
+    with torch.inference_mode():
+        for token in text:
+            logits = tiny.target(input_ids=torch.tensor([ids])).logits[0, -1, : tiny.num_tokens]
+            assert int(logits.argmax()) == token
+            ids = [*ids, token]
+
+
+def test_rows_do_not_depend_on_the_batch_they_were_scored_in(tiny, prompts):
+    limits = GreedyLimits(8, 48, frozenset())
+    runs = []
+    for batch_size in (1, 4):
+        rows = {}
+        for batch in plan_batches(prompts, tiny.tokenizer, batch_size=batch_size, context=48):
+            if batch.prompts:
+                runners = PaddedRunner(tiny.target, tiny.num_tokens), PaddedRunner(tiny.draft, tiny.num_tokens)
+                columns = score_batch(*runners, batch, cs.default_rules(), limits)
+                for row in range(len(columns["prompt"])):
+                    key = int(columns["prompt"][row]), int(columns["position"][row])
+                    rows[key] = columns["target_token"][row], columns["draft_token"][row], columns["kl"][row]
+        runs.append(rows)
+    assert runs[0].keys() == runs[1].keys()
+    for key, (target_token, draft_token, kl) in runs[0].items():
+        assert runs[1][key][:2] == (target_token, draft_token)
+        assert runs[1][key][2] == pytest.approx(kl, abs=1e-4)
+
+
+def test_a_run_ends_at_eos_at_the_step_limit_or_where_the_context_is_full(tiny, prompts):
+    batch = next(plan_batches(prompts, tiny.tokenizer, batch_size=3, context=48))
+    runner = PaddedRunner(tiny.target, tiny.num_tokens)
+    rules = [cs.StrictGreedy()]
+    free = score_batch(runner, None, batch, rules, GreedyLimits(6, 48, frozenset()))
+    assert [end for end in free["end"] if end] == ["steps"] * 3
+    eos = int(free["target_token"][2])  # the third token of the first row ends it, and is itself scored
+    stopped = score_batch(runner, None, batch, rules, GreedyLimits(6, 48, frozenset([eos])))
+    first = int(stopped["prompt"][0])
+    ends = [end for end, prompt in zip(stopped["end"], stopped["prompt"], strict=True) if prompt == first]
+    assert ends[-1] == "eos" and len(ends) <= 3
+    short = max(len(prompt.token_ids) for prompt in batch.prompts) + 1
+    cut = score_batch(runner, None, batch, rules, GreedyLimits(50, short, frozenset()))
+    assert set(filter(None, cut["end"])) == {"context"}
+    assert all(cut["prompt_tokens"] + cut["position"] <= short)
+
+
+def test_a_target_alone_is_a_run_without_draft_columns(tiny, prompts, tmp_path):
+    score_run(dataclasses.replace(tiny, draft=None), prompts, RunFolder(tmp_path), RunSettings(steps=4, limit=2))
+    report = make_report(tmp_path)
+    assert report.run.kl is None and report.run.accepted is None
+    assert report.summary["rules"][0]["share_certified"] is None
+    assert report.summary["rules"][0]["certificate_finite"]["mean"] > 0
+
+
+def test_a_second_run_with_other_settings_is_refused_naming_each(finished, tiny, prompts):
+    with pytest.raises(cs.RunMismatch, match=r"steps: there 12, here 13") as caught:
+        score_run(tiny, prompts, finished, dataclasses.replace(SETTINGS, steps=13, limit=2))
+    assert "limit: there None, here 2" in str(caught.value)
+    with pytest.raises(cs.RunMismatch, match="rules"):
+        score_run(tiny, prompts, finished, dataclasses.replace(SETTINGS, rules=(cs.StrictGreedy(),)))
+
+
+def test_a_folder_in_use_by_another_process_is_refused(tiny, prompts, finished):
+    with finished.locked(), pytest.raises(cs.RunMismatch, match="another process"):
+        score_run(tiny, prompts, finished, SETTINGS)
+
+
+def test_a_finished_run_is_gone_on_with_without_touching_its_parts(finished, tiny, prompts):
+    before = {part: part.stat().st_mtime_ns for part in finished.parts()}
+    done = []
+    assert score_run(tiny, prompts, finished, SETTINGS, on_advance=done.append)
+    assert before == {part: part.stat().st_mtime_ns for part in finished.parts()}
+    assert sum(done) == 11 * 12
+
+
+def test_a_missing_part_is_made_again_exactly_as_it_was(finished, tiny, prompts):
+    part = finished.parts()[1]
+    before = pq.read_table(part)
+    part.unlink()
+    assert score_run(tiny, prompts, finished, SETTINGS)
+    assert pq.read_table(part).equals(before)
+
+
+KILLED = """
+import os, random, signal, sys, time
+from certspec.pairs import load_pair
+from certspec.scoring.prompts import PromptFile
+from certspec.scoring.run_folder import RunFolder
+from certspec.scoring.scoring_run import RunSettings, score_run
+target, draft, prompts, out = sys.argv[1:]
+
+def run():
+    score_run(load_pair(target, draft), PromptFile.check(prompts), RunFolder(out), RunSettings(steps=12, batch_size=3))
+
+chance = random.Random(5)
+for attempt in range(6):
+    child = os.fork()
+    if child == 0:
+        run()
+        os._exit(0)
+    num_parts = len(RunFolder(out).parts())
+    deadline = time.monotonic() + 60
+    while len(RunFolder(out).parts()) == num_parts and time.monotonic() < deadline:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            child = 0
+            break
+        time.sleep(0.001)
+    time.sleep(chance.random() * 0.1)
+    if child:
+        os.kill(child, signal.SIGKILL)
+        print("killed with", len(RunFolder(out).parts()), "parts", flush=True)
+        os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
+def test_a_run_killed_at_random_moments_loses_and_doubles_nothing(tiny_folders, tiny, prompts, finished, tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(Path(cs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    out = tmp_path / "killed"
+    command = [sys.executable, "-c", KILLED, *map(str, tiny_folders), str(prompts.path), str(out)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "killed" in result.stdout
+    (out / ".steps-000002.parquet.1.tmp").write_bytes(b"half a part")
+    score_run(tiny, prompts, RunFolder(out), SETTINGS)
+    assert not list(out.glob(".*.tmp"))
+    once, killed = all_rows(finished), all_rows(RunFolder(out))
+    assert [(row["prompt"], row["position"]) for row in killed] == [(row["prompt"], row["position"]) for row in once]
+    for ours, theirs in zip(killed, once, strict=True):
+        assert ours["target_token"] == theirs["target_token"]
+        assert ours["certificate"] == pytest.approx(theirs["certificate"], abs=1e-4)
+
+
+def test_a_report_draws_three_plots_and_writes_its_figures(finished):
+    report = make_report(finished.path)
+    assert {path.name for path in report.files} == {
+        "summary.json", "summary.md", "certificates.png", "margin.png", "run-lengths.png",
+    }  # fmt: skip
+    assert all(path.stat().st_size > 500 for path in report.files)
+    assert json.loads((finished.path / "summary.json").read_text())["num_steps"] == report.run.num_steps
+
+
+def test_a_folder_that_is_no_run_and_a_broken_part_are_named(tmp_path, finished):
+    with pytest.raises(cs.UnreadableInput, match=r"manifest\.json"):
+        read_run(tmp_path)
+    folder = RunFolder(tmp_path)
+    (tmp_path / "manifest.json").write_text(finished.manifest_path.read_text())
+    with pytest.raises(cs.UnreadableInput, match="no scored step"):
+        read_run(tmp_path)
+    folder.part_path(0).write_bytes(b"not parquet")
+    with pytest.raises(cs.UnreadableInput, match=r"steps-000000\.parquet"):
+        read_run(tmp_path)
+
+
+def test_ties_go_to_the_lowest_id():
+    logits = torch.tensor([[0.0, 2.0, 2.0], [3.0, 3.0, 3.0], [-torch.inf, -1.0, -torch.inf]])
+    assert lowest_argmax(logits).tolist() == [1, 0, 1]
