@@ -1,0 +1,132 @@
+"""Operations on single rows of activations for the CPU engine: RMS norm, rotary embedding, softmax weights, SiLU and
+products with packed weights. Each is written once and called the same way for one row and for many, which (with the
+tiles) makes the engine's arithmetic batch-invariant. This module knows nothing about layers or caches.
+
+Reassociation is allowed in the sums of squares and of softmax weights: this is model arithmetic, held to a tolerance
+against transformers, not a certificate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from certspec.engine.cpu_tiles import BLOCK, fma, from_bits, tile, to_bits
+
+__all__ = ["MAX_ROWS", "multiply", "norm_row", "rotate", "silu_times", "weigh_scores"]
+
+MAX_ROWS = 6  # 6 rows x 16 columns fill 12 of 16 vector registers
+
+_LOG2E = np.float32(1.4426950408889634)
+_LN2_HIGH = np.float32(0.693359375)
+_LN2_LOW = np.float32(-2.12194440e-4)
+_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits
+_LOWEST = np.float32(-87.0)
+_HIGHEST = np.float32(88.0)
+_ONE = np.float32(1.0)
+_C2, _C3, _C4 = np.float32(5.0000001201e-1), np.float32(1.6666665459e-1), np.float32(4.1665795894e-2)
+_C5, _C6, _C7 = np.float32(8.3334519073e-3), np.float32(1.3981999507e-3), np.float32(1.9875691500e-4)
+
+
+@njit(inline="always")
+def _exp(x):
+    """exp(x) in float32 to about 1 ulp, branch-free so that LLVM vectorises it; x is held to [-87, 88]; NaN stays."""
+    x = _LOWEST if x < _LOWEST else x
+    x = _HIGHEST if x > _HIGHEST else x
+    rounded = fma(x, _LOG2E, _ROUND)
+    power = rounded - _ROUND
+    rest = fma(power, -_LN2_LOW, fma(power, -_LN2_HIGH, x))
+    series = fma(_C7, rest, _C6)
+    series = fma(series, rest, _C5)
+    series = fma(series, rest, _C4)
+    series = fma(series, rest, _C3)
+    series = fma(series, rest, _C2)
+    value = fma(series * rest, rest, rest) + _ONE
+    return value * from_bits((to_bits(rounded) << np.int32(23)) + np.int32(0x3F800000))
+
+
+@njit(fastmath={"reassoc", "contract"}, nogil=True)
+def norm_row(x, x_at, gain, gain_at, width, eps, y, y_at):
+    """y = gain * x / sqrt(mean(x^2) + eps)."""
+    squares = np.float32(0.0)
+    for i in range(width):
+        squares += x[x_at + i] * x[x_at + i]
+    scale = _ONE / np.sqrt(squares / np.float32(width) + eps)
+    for i in range(width):
+        y[y_at + i] = gain[gain_at + i] * (x[x_at + i] * scale)
+
+
+@njit(nogil=True)
+def rotate(x, at, head_dim, rope, position):
+    """Rotary embedding in place; ``rope[position]`` holds head_dim / 2 cosines, then as many sines."""
+    half = head_dim // 2
+    table = position * head_dim
+    for i in range(half):
+        first, second = x[at + i], x[at + half + i]
+        cosine, sine = rope[table + i], rope[table + half + i]
+        x[at + i] = fma(first, cosine, -(second * sine))
+        x[at + half + i] = fma(second, cosine, first * sine)
+
+
+@njit(fastmath={"reassoc", "contract"}, nogil=True)
+def _total(x, at, count):
+    total = np.float32(0.0)
+    for i in range(count):
+        total += x[at + i]
+    return total
+
+
+@njit(nogil=True)
+def weigh_scores(scores, at, count, scale):
+    """scores -> exp(scale * (score - max)) in place, for the ``count`` visible slots; returns 1 / their sum."""
+    top = scores[at]
+    for i in range(1, count):
+        top = scores[at + i] if scores[at + i] > top else top
+    for i in range(count):
+        scores[at + i] = _exp((scores[at + i] - top) * scale)
+    return _ONE / _total(scores, at, count)
+
+
+@njit(nogil=True)
+def silu_times(pair, pair_at, y, y_at):
+    """y = gate / (1 + exp(-gate)) * up for one block; ``pair`` holds 16 gate values, then 16 up values."""
+    for i in range(BLOCK):
+        gate = pair[pair_at + i]
+        y[y_at + i] = gate / (_ONE + _exp(-gate)) * pair[pair_at + BLOCK + i]
+
+
+@njit(nogil=True)
+def multiply(ending, rows, x, x_at, x_step, blocks, w, w_at, w_step, depth, y, y_at, y_step):
+    """y[rows, 16 * blocks] = x[rows, depth] @ packed w, for any number of rows and one or two blocks; ``ending``: SET
+    stores the product, ADD adds it to y once it is complete, ON goes on with the sums that SET began."""
+    tiles = (rows + MAX_ROWS - 1) // MAX_ROWS
+    first = 0
+    for part in range(tiles):
+        count = (rows - first + tiles - part - 1) // (tiles - part)
+        xs, ys = x_at + first * x_step, y_at + first * y_step
+        if blocks == 2 and count == 1:
+            tile(1, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
+        elif blocks == 2 and count == 2:
+            tile(2, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
+        elif blocks == 2 and count == 3:
+            tile(3, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
+        else:
+            for block in range(blocks):
+                _one_block(ending, count, x, xs, x_step, w, w_at + block * w_step, depth, y, ys + block * BLOCK, y_step)
+        first += count
+
+
+@njit(nogil=True)
+def _one_block(ending, count, x, x_at, x_step, w, w_at, depth, y, y_at, y_step):
+    if count == 1:
+        tile(1, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+    elif count == 2:
+        tile(2, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+    elif count == 3:
+        tile(3, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+    elif count == 4:
+        tile(4, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+    elif count == 5:
+        tile(5, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+    else:
+        tile(6, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)

@@ -1,0 +1,155 @@
+"""The CPU engine as a model runner: prompts and staged blocks in, logits out, a key/value cache that keeps what is
+committed. This module knows caches and rows; the arithmetic is in cpu_forward.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from certspec.engine.cpu_forward import CONTROL_STEP, forward_pass, num_phases, work_size
+from certspec.engine.cpu_packing import PackedWeights, pack_weights, rope_table
+from certspec.engine.cpu_staging import move_slots
+from certspec.engine.cpu_threads import default_num_threads, run_pass
+from certspec.engine.cpu_tiles import BLOCK
+from certspec.engine.staging import Staging
+from certspec.engine.weights import read_weights
+from certspec.errors import InvalidArgument
+
+__all__ = ["CpuRunner"]
+
+_FIRST_CAPACITY = 256  # slots beyond the longest prompt before the cache first grows
+_WORTH_A_THREAD = 2_000_000  # multiply-adds that outweigh waking another thread
+
+
+class CpuRunner:
+    """A Qwen3 decoder on the CPU, float32 arithmetic; bfloat16 weights are kept as such and widened on the fly.
+
+    ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real vocabulary columns (None:
+    all). ``num_threads``: None takes the cores of this process. The logits of a position do not depend on how many
+    positions or rows are computed beside it, bit for bit. Raises InvalidArgument for what the engine can't run.
+    """
+
+    def __init__(self, source: Any, num_tokens: int | None = None, num_threads: int | None = None) -> None:
+        self._packed: PackedWeights = pack_weights(read_weights(source, num_tokens))
+        self.geometry = self._packed.geometry
+        if self.geometry.head_dim % BLOCK:
+            raise InvalidArgument(f"head_dim: expected a multiple of {BLOCK}, got {self.geometry.head_dim}")
+        self.num_tokens = self.geometry.num_tokens
+        self.num_threads = default_num_threads() if num_threads is None else num_threads
+        self._staging = Staging([])
+        self._cache_rows = np.zeros(0, np.int64)
+        self._capacity, self._batch = 0, 0
+        self._keys = self._values = self._rope = np.empty(0, np.float32)
+        self._sizes = np.empty(0, np.int64)
+        self._moved = False  # whether batch rows and cache rows differ
+        self._compiled = False  # the first pass, which may compile, runs on one thread
+        geometry = self.geometry
+        self._num_embeddings = len(self._packed.embedding) // geometry.hidden
+        self._eps = np.float32(geometry.norm_eps)
+        self._work = np.empty(0, np.float32)
+        self._work_per_node = work_size(geometry.hidden, geometry.qkv_width, geometry.query_width, geometry.mlp)
+
+    @property
+    def lengths(self) -> np.ndarray[Any, Any]:
+        """(batch,) committed tokens of each row."""
+        return self._staging.lengths
+
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Forget everything, read the prompts; (batch, num_tokens) float32 logits after each prompt's last token."""
+        counts = [len(prompt) for prompt in prompts]
+        if not counts or min(counts) == 0:
+            raise InvalidArgument(f"prompts: expected one or more prompts of at least one token, got lengths {counts}")
+        tokens = np.fromiter((token for prompt in prompts for token in prompt), np.int64, sum(counts))
+        self._check_tokens(tokens)
+        self._staging = Staging([0] * len(counts))
+        self._cache_rows, self._moved = np.arange(len(counts)), False
+        self._allocate(max(counts) + _FIRST_CAPACITY)
+        rows = np.empty((len(tokens), 6), np.int64)
+        rows[:, 0] = tokens
+        rows[:, 1] = np.repeat(self._cache_rows, counts)
+        rows[:, 2] = np.concatenate([np.arange(count) for count in counts])
+        rows[:, 3] = rows[:, 2]
+        rows[:, 4] = rows[:, 2] + 1
+        rows[:, 5] = rows[:, 1]
+        logits = self._pass(rows, np.cumsum(counts) - 1)
+        self._staging = Staging(counts)
+        return logits
+
+    def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
+        """Stage (batch, n) tokens; (batch, n, num_tokens) float32 logits. ``parents``: see the runner protocol."""
+        batch, count = tokens.shape
+        self._check_tokens(tokens.numpy())
+        rows = self._staging.stage(tokens.numpy(), None if parents is None else parents.numpy())
+        needed = int(self._staging.lengths.max()) + self._staging.num_staged
+        if needed > self._capacity:
+            self._allocate(2 * needed)
+        if self._moved:
+            rows[:, 1] = np.repeat(self._cache_rows, count)
+        logits = self._pass(rows, np.arange(batch * count))
+        return logits.view(batch, count, -1)[:, :, : self.num_tokens]
+
+    def commit(self, kept: Sequence[Sequence[int]]) -> None:
+        """Per row, keep the staged nodes of the accepted path, in order; everything else staged is forgotten."""
+        lengths = self._staging.lengths.copy()
+        for row, path in enumerate(self._staging.check_paths(kept)):
+            if len(path) and path[-1] != len(path) - 1:
+                geometry = self.geometry
+                sizes = (geometry.num_layers, self._batch, geometry.num_kv_heads, geometry.head_dim, self._capacity)
+                move_slots(self._keys, self._values, sizes, self._cache_rows[row], lengths[row], path)
+        self._staging.commit(kept)
+
+    def drop_rows(self, remaining: Sequence[int]) -> None:
+        """Keep these rows only, in this order; what they committed stays where it is."""
+        self._staging.keep_rows(remaining)
+        self._cache_rows = self._cache_rows[np.asarray(remaining, np.int64)]
+        self._moved = True
+
+    def _allocate(self, num_slots: int) -> None:
+        """Room for ``num_slots`` tokens a row; what the committed and staged tokens left in the cache is kept."""
+        geometry = self.geometry
+        capacity = -(-num_slots // BLOCK) * BLOCK
+        lead = (geometry.num_layers, len(self._cache_rows), geometry.num_kv_heads)
+        keys = np.zeros((*lead, capacity // BLOCK, geometry.head_dim, BLOCK), np.float32)
+        values = np.zeros((*lead, geometry.head_dim // BLOCK, capacity, BLOCK), np.float32)
+        if len(self._staging.lengths) and self._staging.lengths.any():
+            old = self._capacity
+            shape = (geometry.num_layers, self._batch, geometry.num_kv_heads)
+            old_keys = self._keys.reshape(*shape, old // BLOCK, geometry.head_dim, BLOCK)
+            old_values = self._values.reshape(*shape, geometry.head_dim // BLOCK, old, BLOCK)
+            keys[:, :, :, : old // BLOCK] = old_keys[:, self._cache_rows]
+            values[:, :, :, :, :old] = old_values[:, self._cache_rows]
+            self._cache_rows, self._moved = np.arange(len(self._cache_rows)), False
+        self._capacity, self._batch = capacity, len(self._cache_rows)
+        self._keys, self._values = keys.reshape(-1), values.reshape(-1)
+        self._rope = rope_table(self._packed, capacity)
+        columns = -(-geometry.num_tokens // BLOCK) * BLOCK
+        self._sizes = np.array(
+            [geometry.num_layers, geometry.hidden, geometry.num_heads, geometry.num_kv_heads, geometry.head_dim,
+             geometry.mlp, columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width], np.int64
+        )  # fmt: skip
+
+    def _check_tokens(self, tokens: np.ndarray[Any, Any]) -> None:
+        if tokens.min() < 0 or tokens.max() >= self._num_embeddings:
+            raise InvalidArgument(
+                f"tokens: expected token ids 0 to {self._num_embeddings - 1}, got {tokens.min()} to {tokens.max()}"
+            )
+
+    def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
+        geometry, packed, nodes = self.geometry, self._packed, len(rows)
+        if nodes * self._work_per_node > len(self._work):
+            self._work = np.empty(nodes * self._work_per_node, np.float32)
+        control = np.zeros(num_phases(geometry.num_layers) * CONTROL_STEP, np.int64)
+        logits = np.empty((len(wanted), self._sizes[6]), np.float32)
+        arguments = (
+            self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
+            self._values, rows, self._staging.lengths, self._staging.parents, wanted, self._work, control,
+            logits.reshape(-1),
+        )  # fmt: skip
+        useful = 1 + nodes * geometry.num_weights // _WORTH_A_THREAD
+        run_pass(forward_pass, arguments, min(self.num_threads, useful) if self._compiled else 1)
+        self._compiled = True
+        return torch.from_numpy(logits)[:, : self.num_tokens]

@@ -1,0 +1,120 @@
+"""Which nodes are staged in a round, who their parents are, and which path through them was accepted. This module knows
+trees and counts; it knows nothing about models, caches or devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from certspec.errors import InvalidArgument
+
+__all__ = ["Staging"]
+
+_FIRST_ROOM = 64
+_CHAIN = np.zeros((1, 0), np.int64)
+
+
+class Staging:
+    """Committed lengths of a batch and the nodes staged after them, numbered in the order in which they came.
+
+    ``lengths``: (batch,) int64. ``parents``: (batch, staged) int64, -1 = the last committed token. ``depths`` counts
+    from 0. ``straight``: the node's path is exactly the staged nodes 0, 1, ... up to itself.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.lengths = np.asarray(lengths, np.int64)
+        self.num_staged = 0
+        self.parents = self.depths = np.zeros((0, 0), np.int64)
+        self.straight = np.zeros((0, 0), np.bool_)
+        self._reserve(_FIRST_ROOM)
+
+    def stage(self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+        """Add (batch, n) nodes; returns rows (batch * n, 6) int64: token, batch row (twice: the first is for whoever
+        keeps a cache in another order), staged index, position, length of the contiguous prefix that the node sees
+        (committed tokens alone unless its path is straight), batch row."""
+        batch, count = tokens.shape
+        if batch != len(self.lengths):
+            raise InvalidArgument(f"tokens: expected {len(self.lengths)} rows (the batch), got {batch}")
+        before = self.num_staged
+        if before + count > self.parents.shape[1]:
+            self._reserve(2 * (before + count))
+        given = _CHAIN if parents is None else np.atleast_2d(parents)
+        if parents is not None and given.shape not in ((batch, count), (1, count)):
+            raise InvalidArgument(
+                f"parents: expected shape {(count,)} or {(batch, count)} like the tokens, got {parents.shape}"
+            )
+        rows = np.empty((batch * count, 6), np.int64)
+        wrong = stage_rows(tokens, given, self.lengths, before, self.parents, self.depths, self.straight, rows)
+        if wrong >= 0:
+            row, node = divmod(wrong, count)
+            raise InvalidArgument(
+                f"parents: row {row}, node {before + node}: expected -1 (the last committed token) or an earlier "
+                f"staged node, got {given[min(row, len(given) - 1), node]}"
+            )
+        self.num_staged = before + count
+        return rows
+
+    def check_paths(self, kept: Sequence[Sequence[int]]) -> list[np.ndarray[Any, Any]]:
+        """``kept`` as arrays; raises InvalidArgument unless each is a path down from the last committed token."""
+        if len(kept) != len(self.lengths):
+            raise InvalidArgument(f"kept: expected one path for each of {len(self.lengths)} rows, got {len(kept)}")
+        paths = []
+        for row, nodes in enumerate(kept):
+            path = np.asarray(nodes, np.int64)
+            if len(path) and not (path.min() >= 0 and path.max() < self.num_staged):
+                raise InvalidArgument(f"kept: row {row}: expected staged nodes 0 to {self.num_staged - 1}, got {nodes}")
+            expected = np.concatenate([[-1], path[:-1]]) if len(path) else path
+            if not np.array_equal(self.parents[row, path], expected):
+                raise InvalidArgument(
+                    f"kept: row {row}: expected a path from parent to child, got nodes {list(nodes)} "
+                    f"with parents {self.parents[row, path].tolist()}"
+                )
+            paths.append(path)
+        return paths
+
+    def commit(self, kept: Sequence[Sequence[int]]) -> None:
+        self.lengths = self.lengths + np.array([len(path) for path in kept], np.int64)
+        self.num_staged = 0
+
+    def keep_rows(self, remaining: Sequence[int]) -> None:
+        rows = np.asarray(remaining, np.int64)
+        inside = (rows >= 0) & (rows < len(self.lengths))
+        if len(np.unique(rows)) != len(rows) or not inside.all():
+            raise InvalidArgument(
+                f"remaining: expected distinct rows of 0 to {len(self.lengths) - 1}, got {list(remaining)}"
+            )
+        self.lengths = self.lengths[rows]
+        self.parents, self.depths, self.straight = self.parents[rows], self.depths[rows], self.straight[rows]
+
+    def _reserve(self, room: int) -> None:
+        shape = (len(self.lengths), room)
+        parents, depths, straight = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
+        if self.num_staged:
+            old = slice(self.num_staged)
+            parents[:, old], depths[:, old] = self.parents[:, old], self.depths[:, old]
+            straight[:, old] = self.straight[:, old]
+        self.parents, self.depths, self.straight = parents, depths, straight
+
+
+@njit(cache=True, nogil=True)
+def stage_rows(tokens, given, lengths, before, parents, depths, straight, rows):
+    """Fill ``rows`` (see Staging.stage) and the nodes' parents, depths and straightness; ``given`` without columns
+    means a chain. Returns the flat index of the first node whose parent is none, or -1."""
+    batch, count = tokens.shape
+    for row in range(batch):
+        for column in range(count):
+            node = before + column
+            parent = node - 1 if given.shape[1] == 0 else given[row if given.shape[0] > 1 else 0, column]
+            if parent < -1 or parent >= node:
+                return row * count + column
+            depth = 0 if parent < 0 else depths[row, parent] + 1
+            is_straight = parent == node - 1 and (node == 0 or straight[row, parent])
+            parents[row, node], depths[row, node], straight[row, node] = parent, depth, is_straight
+            at = row * count + column
+            rows[at, 0], rows[at, 1], rows[at, 2], rows[at, 5] = tokens[row, column], row, node, row
+            rows[at, 3] = lengths[row] + depth
+            rows[at, 4] = lengths[row] + (node + 1 if is_straight else 0)
+    return -1

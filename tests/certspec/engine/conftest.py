@@ -1,0 +1,39 @@
+"""Random Qwen3 models of small shapes, and what transformers says about a path of tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+
+def make_model(bfloat16: bool = True, seed: int = 0, **changes: Any) -> Any:
+    """A random Qwen3ForCausalLM in float32; ``bfloat16`` rounds its weights to numbers that two bytes hold."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    shape = {
+        "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "intermediate_size": 80, "vocab_size": 97, "max_position_embeddings": 512, "tie_word_embeddings": True,
+        "initializer_range": 0.2, "attn_implementation": "eager",
+    }  # fmt: skip
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(Qwen3Config(**{**shape, **changes})).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.copy_(torch.rand_like(parameter) + 0.5)
+            if bfloat16:
+                parameter.copy_(parameter.bfloat16().float())
+    return model
+
+
+def truth(model: Any, tokens: list[int]) -> torch.Tensor:
+    """(len(tokens), vocab) logits of transformers' own forward pass."""
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0]
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return make_model()

@@ -1,0 +1,226 @@
+"""The CPU engine against transformers' Qwen3, and against itself one token at a time."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from certspec.engine.cpu_runner import CpuRunner
+from certspec.errors import InvalidArgument, UnreadableInput
+
+from .conftest import make_model, truth
+
+# float32 sums in another order: logits of size 10 agree to about 1e-5 at these widths.
+ABS_TOL = 1e-4
+
+SHAPES = {
+    "grouped heads, tied": {},
+    "one kv head, five query heads": {
+        "num_attention_heads": 5,
+        "num_key_value_heads": 1,
+        "head_dim": 64,
+        "hidden_size": 64,
+    },
+    "no grouping, untied": {"num_key_value_heads": 4, "tie_word_embeddings": False},
+    "eight heads a group": {"num_attention_heads": 8, "num_key_value_heads": 1},
+    "odd widths": {"hidden_size": 50, "intermediate_size": 70, "vocab_size": 101},
+    "another rope base": {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
+    "linearly scaled rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 3.0}},
+    "yarn rope": {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1e4,
+            "factor": 4.0,
+            "original_max_position_embeddings": 128,
+        }
+    },
+}
+
+
+def tokens_of(count: int, seed: int = 0, vocab: int = 97) -> list[int]:
+    return random.Random(seed).choices(range(vocab), k=count)
+
+
+def block(*rows: list[int]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_prefill_and_a_staged_chain_have_the_logits_of_transformers(name: str) -> None:
+    model = make_model(**SHAPES[name])
+    runner = CpuRunner(model)
+    tokens = tokens_of(40)
+    expected = truth(model, tokens)
+    first = runner.prefill([tokens[:31]])
+    staged = runner.forward(block(tokens[31:]))
+    torch.testing.assert_close(first[0], expected[30], atol=ABS_TOL, rtol=0)
+    torch.testing.assert_close(staged[0], expected[31:], atol=ABS_TOL, rtol=0)
+
+
+def test_weights_that_are_no_bfloat16_numbers_are_kept_exactly() -> None:
+    model = make_model(bfloat16=False)
+    runner = CpuRunner(model)
+    tokens = tokens_of(20)
+    assert runner._packed.matrices.dtype == np.float32
+    assert CpuRunner(make_model())._packed.matrices.dtype == np.uint32
+    torch.testing.assert_close(runner.prefill([tokens])[0], truth(model, tokens)[-1], atol=ABS_TOL, rtol=0)
+
+
+def test_a_block_has_bit_for_bit_the_logits_of_one_token_at_a_time(model: Any) -> None:
+    runner = CpuRunner(model)
+    prompt, tokens = tokens_of(37), tokens_of(9, seed=1)
+    runner.prefill([prompt])
+    together = runner.forward(block(tokens))[0]
+    runner.prefill([prompt])
+    for expected, token in zip(together, tokens, strict=True):
+        assert torch.equal(runner.forward(block([token]))[0, 0], expected)
+        runner.commit([[0]])
+    assert torch.equal(runner.prefill([prompt + tokens])[0], together[-1])
+
+
+def test_threads_change_no_bit() -> None:
+    model = make_model(hidden_size=256, intermediate_size=512, num_hidden_layers=3, head_dim=32, vocab_size=999)
+    prompt, tokens = tokens_of(100), tokens_of(7, seed=2)
+    results = []
+    for num_threads in (1, 2, 3, 2):
+        runner = CpuRunner(model, num_threads=num_threads)
+        runner.prefill([prompt])
+        for _ in range(3):
+            results.append(runner.forward(block(tokens)))
+            runner.commit([[]])
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_a_node_of_a_tree_sees_its_ancestors_only(model: Any) -> None:
+    runner = CpuRunner(model)
+    prompt, tokens = tokens_of(21), tokens_of(8, seed=3)
+    parents = [-1, 0, 0, 1, 1, 2, 5, 3]
+    runner.prefill([prompt])
+    logits = runner.forward(block(tokens), torch.tensor(parents))[0]
+    for node in range(8):
+        path = [node]
+        while parents[path[0]] >= 0:
+            path.insert(0, parents[path[0]])
+        expected = truth(model, prompt + [tokens[i] for i in path])[-1]
+        torch.testing.assert_close(logits[node], expected, atol=ABS_TOL, rtol=0)
+        # and the path computed alone, as a chain, has the same bits
+        alone = CpuRunner(model, num_threads=1)
+        alone.prefill([prompt])
+        assert torch.equal(alone.forward(block([tokens[i] for i in path]))[0, -1], logits[node])
+
+
+def test_a_scattered_accepted_path_leaves_the_cache_of_a_fresh_prefill(model: Any) -> None:
+    runner = CpuRunner(model)
+    prompt, tokens = tokens_of(14), tokens_of(8, seed=4)
+    runner.prefill([prompt])
+    runner.forward(block(tokens[:3]), torch.tensor([-1, -1, 1]))
+    runner.forward(block(tokens[3:]), torch.tensor([0, 2, 2, 5, 5]))
+    runner.commit([[1, 2, 5, 7]])
+    kept = prompt + [tokens[i] for i in (1, 2, 5, 7)]
+    assert runner.lengths.tolist() == [18]
+    following = tokens_of(3, seed=5)
+    after = runner.forward(block(following))[0]
+    fresh = CpuRunner(model)
+    fresh.prefill([kept])
+    assert torch.equal(fresh.forward(block(following))[0], after)
+    torch.testing.assert_close(after, truth(model, kept + following)[-3:], atol=ABS_TOL, rtol=0)
+
+
+def test_rows_of_a_batch_are_their_batch_of_one(model: Any) -> None:
+    """Prompts of different lengths, own accepted counts, own trees, a row that leaves, a cache that grows."""
+    prompts = [tokens_of(count, seed=count) for count in (5, 40, 1)]
+    texts = [list(prompt) for prompt in prompts]
+    runner = CpuRunner(model)
+    first = runner.prefill(prompts)
+    for row, prompt in enumerate(prompts):
+        assert torch.equal(first[row], CpuRunner(model).prefill([prompt])[0])
+    rows = [0, 1, 2]
+    chance = random.Random(7)
+    for step in range(60):
+        count = len(rows)
+        tokens = [[chance.randrange(97) for _ in range(9)] for _ in rows]
+        parents = [[chance.randrange(-1, node) for node in range(9)] for _ in rows]
+        logits = runner.forward(block(*tokens), torch.tensor(parents))
+        kept = []
+        for row in range(count):
+            path = [chance.randrange(9)]
+            while parents[row][path[0]] >= 0:
+                path.insert(0, parents[row][path[0]])
+            expected = truth(model, texts[rows[row]] + [tokens[row][i] for i in path])[-1]
+            torch.testing.assert_close(logits[row, path[-1]], expected, atol=ABS_TOL, rtol=0)
+            kept.append(path if chance.random() < 0.9 else [])
+            texts[rows[row]] += [tokens[row][i] for i in kept[-1]]
+        runner.commit(kept)
+        if step in (20, 40):
+            runner.drop_rows([2, 0] if step == 20 else [1])
+            rows = [rows[2], rows[0]] if step == 20 else [rows[1]]
+    assert runner.lengths.tolist() == [len(texts[0])]
+
+
+def test_a_cache_that_grows_in_the_middle_of_a_round_keeps_what_is_staged(model: Any) -> None:
+    runner = CpuRunner(model)
+    tokens = tokens_of(400, seed=6)
+    runner.prefill([tokens[:3]])
+    for start in range(3, 400, 97):
+        logits = runner.forward(block(tokens[start : start + 97]))
+    torch.testing.assert_close(logits[0, -1], truth(model, tokens[: start + 97])[-1], atol=ABS_TOL, rtol=0)
+
+
+def test_padded_vocabulary_columns_are_cut_off(model: Any) -> None:
+    runner = CpuRunner(model, num_tokens=90)
+    tokens = tokens_of(12, vocab=90)
+    assert runner.num_tokens == 90
+    logits = runner.prefill([tokens])
+    assert logits.shape == (1, 90)
+    torch.testing.assert_close(logits[0], truth(model, tokens)[-1, :90], atol=ABS_TOL, rtol=0)
+    assert runner.forward(block([1, 2])).shape == (1, 2, 90)
+
+
+def test_a_saved_directory_gives_the_same_bits(model: Any, tmp_path: Any) -> None:
+    model.save_pretrained(tmp_path)
+    tokens = tokens_of(12)
+    assert torch.equal(CpuRunner(tmp_path).prefill([tokens]), CpuRunner(model).prefill([tokens]))
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(UnreadableInput, match=r"expected the weight file model\.safetensors"):
+        CpuRunner(tmp_path)
+
+
+def test_a_nan_weight_reaches_the_logits() -> None:
+    model = make_model()
+    with torch.no_grad():
+        model.model.layers[1].mlp.gate_proj.weight[3, 5] = float("nan")
+    assert CpuRunner(model).prefill([[1, 2, 3]]).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda runner: runner.prefill([[1], []]), "at least one token"),
+        (lambda runner: runner.forward(block([1], [2])), "expected 1 rows"),
+        (lambda runner: runner.forward(block([1, 2]), torch.tensor([-1, 1])), "node 1: expected -1"),
+        (lambda runner: runner.forward(block([1, 2]), torch.tensor([-2, 0])), "node 0: expected -1"),
+        (lambda runner: runner.forward(block([1, 2]), torch.tensor([-1])), "expected shape"),
+        (lambda runner: runner.forward(block([97])), "token ids"),
+        (lambda runner: runner.prefill([[1, -1]]), "token ids"),
+        (lambda runner: runner.commit([[0]]), "expected staged nodes"),
+        (lambda runner: runner.commit([]), "one path for each"),
+        (lambda runner: runner.drop_rows([0, 0]), "distinct rows"),
+    ],
+)
+def test_wrong_calls_are_refused_in_words(model: Any, call: Any, message: str) -> None:
+    runner = CpuRunner(model)
+    runner.prefill([[1, 2, 3]])
+    with pytest.raises(InvalidArgument, match=message):
+        call(runner)
+
+
+def test_a_path_that_skips_a_parent_is_refused(model: Any) -> None:
+    runner = CpuRunner(model)
+    runner.prefill([[1, 2, 3]])
+    runner.forward(block([1, 2, 3]))
+    with pytest.raises(InvalidArgument, match="path from parent to child"):
+        runner.commit([[0, 2]])
