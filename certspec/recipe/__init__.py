@@ -1,4 +1,4 @@
-"""How the bundled pair was made: tokenizer, target, distilled draft, prompts and their measurements, in the order they are run.
+"""How the bundled pair was made: data, tokenizer, target, distilled draft, prompts and measurements.
 
 Read `__main__.py` from top to bottom; every step is one small file. Nothing else in certspec imports this package.
 """

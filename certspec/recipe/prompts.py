@@ -1,4 +1,4 @@
-"""Chooses the 128 shipped prompts, all from the held-out part of the corpus, and builds the long ones around held-out answers.
+"""Chooses the 128 shipped prompts from the held-out part of the corpus; long ones are built around held-out answers.
 
 It knows nothing about models.
 """
@@ -23,7 +23,10 @@ LONG_FRAMES = (
     ("story", "Here is a story:\n\n{first}\n\nWhat happens next? Write a short ending."),
     ("explain", "Read this text.\n\n{first}\n\nNow explain it to a child in a few sentences."),
     ("story", "Here are two stories.\n\n1. {first}\n\n2. {second}\n\nTell me a short story with the people of both."),
-    ("explain", "A friend told me this:\n\n{first}\n\nAnother friend said:\n\n{second}\n\nGive me three facts from both."),
+    (
+        "explain",
+        "A friend told me this:\n\n{first}\n\nAnother friend said:\n\n{second}\n\nGive me three facts from both.",
+    ),
 )
 LONG_ANSWER_CHARACTERS = range(300, 1200)
 

@@ -31,7 +31,7 @@ class TargetPlan:
 
 
 def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy in nats. logits: (batch, block, vocab), any float dtype; labels: (batch, block), already shifted."""
+    """Mean cross entropy in nats. logits: (batch, block, vocab), any float dtype; labels: (batch, block), shifted."""
     return functional.cross_entropy(logits.float().flatten(0, 1), labels.long().flatten(), ignore_index=IGNORED)
 
 

@@ -17,7 +17,9 @@ FOLDERS = {"target": BUNDLED / "target", "draft": BUNDLED / "draft"}
 def models():
     from transformers import AutoModelForCausalLM
 
-    return {name: AutoModelForCausalLM.from_pretrained(folder, local_files_only=True) for name, folder in FOLDERS.items()}
+    return {
+        name: AutoModelForCausalLM.from_pretrained(folder, local_files_only=True) for name, folder in FOLDERS.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +94,27 @@ def test_eos_is_the_end_of_turn_and_pad_is_another_token_in_every_file(models, t
 
 def test_a_greedy_answer_ends_on_eos_before_the_length_limit(models, tokenizer):
     prompt = next(record["prompt"] for record in read_prompts() if record["id"] == "explain-001")
-    text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+    )
     inputs = tokenizer(text, return_tensors="pt", add_special_tokens=False)
-    output = models["target"].float().generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=256)
+    output = (
+        models["target"]
+        .float()
+        .generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=256)
+    )
     assert output.shape[1] < inputs["input_ids"].shape[1] + 256
     assert output[0, -1] == tokenizer.eos_token_id
 
 
 def test_there_are_128_distinct_prompts_of_several_kinds_and_some_are_long(tokenizer):
     records = read_prompts()
-    assert len({record["prompt"] for record in records}) == len({record["id"] for record in records}) == len(records) == 128
+    assert (
+        len({record["prompt"] for record in records})
+        == len({record["id"] for record in records})
+        == len(records)
+        == 128
+    )
     assert {record["kind"] for record in records} == {"story", "explain", "howto", "code", "long"}
     lengths = [len(tokenizer.encode(record["prompt"])) for record in records]
     assert sum(length > 100 for length in lengths) >= 8

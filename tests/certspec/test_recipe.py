@@ -16,7 +16,7 @@ from certspec.recipe import corpus, data, prompts
 def corpus_file(tmp_path):
     """400 chats of random common words; every third answer is cut."""
     rng = random.Random(0)
-    words = "the a fox star found lost small old friend and then ran home with".split()
+    words = ["the", "a", "fox", "star", "found", "lost", "small", "old", "friend", "and", "then", "ran", "home", "with"]
     path = tmp_path / "chats.jsonl"
     with path.open("w", encoding="utf-8") as file:
         for number, (kind, prompt) in enumerate(corpus.draw_prompts(400, seed=0)):
@@ -34,7 +34,9 @@ def test_held_out_prompts_share_no_chat_with_training(corpus_file):
     training, held_out = data.split_by_prompt(chat_lines(corpus_file), prompts.NUM_HELD_OUT, seed=0)
     assert {chat.prompt for chat in training}.isdisjoint(chat.prompt for chat in held_out)
     assert {chat.kind for chat in held_out} == {"story", "explain", "howto", "code"}
-    assert {record["prompt"] for record in prompts.choose_prompts(held_out, 0)}.isdisjoint(chat.prompt for chat in training)
+    assert {record["prompt"] for record in prompts.choose_prompts(held_out, 0)}.isdisjoint(
+        chat.prompt for chat in training
+    )
 
 
 def test_every_packed_row_starts_a_document_and_no_document_start_is_a_label():
@@ -49,13 +51,15 @@ def test_every_packed_row_starts_a_document_and_no_document_start_is_a_label():
 def test_a_corpus_line_without_a_field_is_named_with_its_line(tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_text('{"kind": "story", "prompt": "x", "response": "y"}\n', encoding="utf-8")
-    with pytest.raises(ValueError, match="line 1.*finished"):
+    with pytest.raises(ValueError, match=r"line 1.*finished"):
         data.read_corpus(path)
 
 
 def test_the_tiny_recipe_writes_a_loadable_pair_and_its_own_corpus_can_be_sampled_from_it(corpus_file, tmp_path):
     out = tmp_path / "pair"
-    tiny = "--tiny --vocab-size 400 --target-steps 8 --draft-steps 8 --batch 2 --block 128 --max-new-tokens 4 --num-own 32"
+    tiny = (
+        "--tiny --vocab-size 400 --target-steps 8 --draft-steps 8 --batch 2 --block 128 --max-new-tokens 4 --num-own 32"
+    )
     recipe.main(["--corpus", str(corpus_file), "--out", str(out), "--device", "cpu", *tiny.split()])
     report = json.loads((out / "losses.json").read_text(encoding="utf-8"))
     losses = [record["loss"] for record in report["training"] if record.get("model") == "target"]
@@ -70,7 +74,18 @@ def test_the_tiny_recipe_writes_a_loadable_pair_and_its_own_corpus_can_be_sample
         assert AutoTokenizer.from_pretrained(out / name).eos_token == "<|im_end|>"
 
     sampled = tmp_path / "sampled.jsonl.zst"
-    arguments = ["--model", str(out / "target"), "--out", str(sampled), "--num-chats", "6", "--batch", "4", "--max-new-tokens", "5"]
+    arguments = [
+        "--model",
+        str(out / "target"),
+        "--out",
+        str(sampled),
+        "--num-chats",
+        "6",
+        "--batch",
+        "4",
+        "--max-new-tokens",
+        "5",
+    ]
     corpus.main(arguments)
     records = data.read_corpus(sampled)
     assert 0 < len(records) <= 6
