@@ -40,26 +40,25 @@ def read_corpus(path: Path, limit: int | None = None) -> list[Chat]:
     """
     chats: list[Chat] = []
     with path.open("rb") as raw:
+        plain: Any = raw
         if path.suffix == ".zst":
             import zstandard
 
-            plain: Any = zstandard.ZstdDecompressor().stream_reader(raw)
-        else:
-            plain = raw
-        for number, line in enumerate(io.TextIOWrapper(plain, encoding="utf-8"), start=1):
-            row = json.loads(line)
-            missing = {"kind", "prompt", "response", "finished"} - row.keys()
-            if missing:
-                raise ValueError(
-                    f"{path}, line {number}: expected kind, prompt, response, finished; missing {sorted(missing)}"
-                )
-            answer = row["response"].strip()
-            if not row["finished"]:
-                answer = answer[: max(answer.rfind(" "), 0)]
-            if answer:
-                chats.append(Chat(row["kind"], row["prompt"], answer, row["finished"]))
-            if limit is not None and len(chats) >= limit:
-                break
+            plain = zstandard.ZstdDecompressor().stream_reader(raw)
+        with io.TextIOWrapper(plain, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                row = json.loads(line)
+                missing = {"kind", "prompt", "response", "finished"} - row.keys()
+                if missing:
+                    where = f"{path}, line {number}"
+                    raise ValueError(f"{where}: expected kind, prompt, response, finished; missing {sorted(missing)}")
+                answer = row["response"].strip()
+                if not row["finished"]:
+                    answer = answer[: max(answer.rfind(" "), 0)]
+                if answer:
+                    chats.append(Chat(row["kind"], row["prompt"], answer, row["finished"]))
+                if limit is not None and len(chats) >= limit:
+                    break
     return chats
 
 
