@@ -4,7 +4,9 @@ Binds the passes over a row to the rules; knows nothing about public arguments."
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -25,7 +27,7 @@ from certspec.kernels.numba_passes import (
     smoothed_sum,
     sum_depth,
 )  # fmt: skip
-from certspec.kernels.numba_rules import accepts, rule_certificate, thresholds
+from certspec.kernels.numba_rules import accepts, candidate_gaps, rule_certificate, thresholds
 from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, VALID, RowScores, raise_invalid_row
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 
@@ -41,20 +43,10 @@ entropy_gap_error, smoothed_entropy_error = _bounds.entropy_gap_error, _bounds.s
 log_ratio_bound, relative_term_error = _bounds.log_ratio_bound, _bounds.relative_term_error
 emitted_kl_upper = _bounds.kl_upper
 entropy = load_kernels("divergence", "numba").entropy
-ENTROPY, PROB_MARGIN, KL, KL_UPPER, DRAFT_TOKEN_PROB = range(5)
-_STATISTICS = 5
-
-
-@register_jitable(error_model="numpy")
-def _find_invalid(source, row, num_columns, decode):
-    """(kind, column) of the first logit that makes the row no distribution."""
-    for column in range(num_columns):
-        value = element(source, row, column, decode)
-        if value != value:
-            return NAN, column
-        if value == np.inf:
-            return PLUS_INF, column
-    return ALL_MASKED, 0
+ENTROPY, PROB_MARGIN, DRAFT_TOKEN_PROB = range(3)
+_STATISTICS = 3
+HIGHEST, NORMALISER, ERROR, KL, KL_UPPER, DRAFTED_GAP = range(6)
+_NUMBERS = 6
 
 
 @register_jitable(error_model="numpy")
@@ -63,7 +55,7 @@ def _kl_bound(kl, normaliser, normaliser_error, span, other_normaliser, other_er
     if not other_span < 1e100:
         return np.inf
     span, other_span = min(span, REACH_TARGET), min(other_span, REACH_DRAFT)
-    log_normaliser, other_log_normaliser = np.log(normaliser), np.log(other_normaliser)
+    log_normaliser, other_log_normaliser = math.log(normaliser), math.log(other_normaliser)
     reach = span + log_normaliser + other_span + other_log_normaliser
     ratio_error = log_ratio_bound(log_normaliser, normaliser_error, other_log_normaliser, other_error, reach)
     weight_error, other_weight_error = relative_weight_error(span), relative_weight_error(min(other_span, REACH_TARGET))
@@ -71,111 +63,133 @@ def _kl_bound(kl, normaliser, normaliser_error, span, other_normaliser, other_er
     return emitted_kl_upper(kl, relative, ratio_error)
 
 
-def _build(source_hash: str) -> Any:
-    """The compiled entry point. ``source_hash`` is part of numba's cache key, so that an edit of any kernel file, not
-    only of this one, makes a new entry."""
+def _summarise(source_hash: str) -> Any:
+    """The passes over both models' rows. ``source_hash`` enters numba's cache key (see ``_compiled``)."""
 
-    def score(
-        target, draft, has_draft, num_columns, decode, rules, smoothings, first, stop, statistics, certificates,
-        accepted, top_ids, top_probs, invalid,
+    def summarise(
+        sides, num_columns, decode, smoothings, first, stop, numbers, entropy_gaps, entropy_errors, top_gaps, top_ids,
+        draft_top_ids, invalid,
     ):  # fmt: skip
         _ = source_hash
-        num_top = top_ids.shape[2]
         block, other_block, lane_max = np.empty(LANES), np.empty(LANES), np.empty(LANES)
-        settling = min(num_columns, max(num_top, MIN_SETTLING))
-        values, ids = np.empty(settling), np.empty(settling, np.int64)
-        other_values, other_ids = np.empty(num_top), np.empty(num_top, np.int64)
-        entropy_gaps, entropy_errors = np.empty(len(smoothings) + 1), np.empty(len(smoothings) + 1)
+        highest, span, normaliser, error = np.empty(2), np.empty(2), np.empty(2), np.empty(2)
+        draft_values = np.empty(draft_top_ids.shape[1])
         sum_error = sum_depth(num_columns) * UNIT
         for row in range(first, stop):
-            highest, lowest, nans = scan_row(target, row, num_columns, decode, block, lane_max)
-            if nans > 0 or not abs(highest) < np.inf:
-                invalid[row, 0], invalid[row, 1] = _find_invalid(target, row, num_columns, decode)
+            for side in range(len(sides)):
+                source = sides[side]
+                highest[side], lowest, nans = scan_row(source, row, num_columns, decode, block, lane_max)
+                if nans > 0 or not abs(highest[side]) < np.inf:
+                    invalid[row, 0] = 1 + side
+                    break
+                values, ids = (top_gaps[row], top_ids[row]) if side == 0 else (draft_values, draft_top_ids[row])
+                select_top(source, row, num_columns, decode, lane_max, values, ids)
+                normaliser[side], gap_sum = normaliser_sums(source, row, num_columns, decode, block, highest[side])
+                span[side] = highest[side] - lowest
+                mean_gap = gap_sum / normaliser[side]
+                error[side] = relative_normaliser_error(mean_gap, sum_error)
+                if side == 0:
+                    entropy_gaps[0, row] = -mean_gap
+                    reach = min(span[0], REACH_TARGET)
+                    entropy_errors[0, row] = entropy_gap_error(mean_gap, reach, sum_error, error[0])
+            if invalid[row, 0] != 0:
                 continue
-            select_top(target, row, num_columns, decode, lane_max, values, ids)
-            normaliser, gap_sum = normaliser_sums(target, row, num_columns, decode, block, highest)
-            span = min(highest - lowest, REACH_TARGET)
-            mean_gap = gap_sum / normaliser
-            log_normaliser = np.log(normaliser)
-            normaliser_error = relative_normaliser_error(mean_gap, sum_error)
-            entropy_gaps[0] = -mean_gap
-            entropy_errors[0] = entropy_gap_error(mean_gap, span, sum_error, normaliser_error)
             for number in range(len(smoothings)):
+                log_normaliser = math.log(normaliser[0])
                 gap = log_normaliser + smoothed_sum(
-                    target, row, num_columns, decode, highest, normaliser, smoothings[number]
+                    sides[0], row, num_columns, decode, highest[0], normaliser[0], smoothings[number]
                 )
-                entropy_gaps[number + 1] = gap
-                entropy_errors[number + 1] = smoothed_entropy_error(
-                    gap, log_normaliser, span, sum_error, normaliser_error
+                entropy_gaps[number + 1, row] = gap
+                entropy_errors[number + 1, row] = smoothed_entropy_error(
+                    gap, log_normaliser, min(span[0], REACH_TARGET), sum_error, error[0]
                 )
-            gaps = values - highest
-            statistics[ENTROPY, row] = entropy(log_normaliser, mean_gap)
-            second = np.exp(gaps[1]) if num_columns > 1 else 0.0
-            statistics[PROB_MARGIN, row] = (1.0 - second) / normaliser
-            for rank in range(num_top):
-                top_ids[0, row, rank] = ids[rank]
-                top_probs[row, rank] = np.exp(gaps[rank]) / normaliser
-
-            drafted, drafted_rank, drafted_weight = np.int64(0), settling, 0.0
-            if has_draft:
-                other_highest, other_lowest, nans = scan_row(draft, row, num_columns, decode, block, lane_max)
-                if nans > 0 or not abs(other_highest) < np.inf:
-                    kind, column = _find_invalid(draft, row, num_columns, decode)
-                    invalid[row, 0], invalid[row, 1] = -kind, column
-                    continue
-                select_top(draft, row, num_columns, decode, lane_max, other_values, other_ids)
-                other_normaliser, other_gap_sum = normaliser_sums(
-                    draft, row, num_columns, decode, block, other_highest
-                )
-                other_error = relative_normaliser_error(other_gap_sum / other_normaliser, sum_error)
+            for rank in range(top_gaps.shape[1]):
+                top_gaps[row, rank] -= highest[0]
+            numbers[HIGHEST, row], numbers[NORMALISER, row], numbers[ERROR, row] = highest[0], normaliser[0], error[0]
+            if len(sides) > 1:
                 kl = divergence_sum(
-                    target, draft, row, num_columns, decode, block, other_block, highest, other_highest, normaliser,
-                    other_normaliser,
+                    sides[0], sides[1], row, num_columns, decode, block, other_block, highest[0], highest[1],
+                    normaliser[0], normaliser[1],
                 )  # fmt: skip
-                statistics[KL, row] = kl
-                statistics[KL_UPPER, row] = _kl_bound(
-                    kl, normaliser, normaliser_error, span, other_normaliser, other_error,
-                    other_highest - other_lowest, sum_error,
-                )  # fmt: skip
-                drafted = other_ids[0]
-                drafted_weight = np.exp(element(target, row, drafted, decode) - highest)
-                statistics[DRAFT_TOKEN_PROB, row] = drafted_weight / normaliser
-                for rank in range(num_top):
-                    top_ids[1, row, rank] = other_ids[rank]
-                for rank in range(settling):
-                    if ids[rank] == drafted:
-                        drafted_rank = rank
+                numbers[KL, row] = kl
+                numbers[KL_UPPER, row] = _kl_bound(
+                    kl, normaliser[0], error[0], span[0], normaliser[1], error[1], span[1], sum_error
+                )
+                numbers[DRAFTED_GAP, row] = element(sides[0], row, draft_top_ids[row, 0], decode) - highest[0]
 
+    return summarise
+
+
+def _apply_rules(source_hash: str) -> Any:
+    """The rules on summarised rows: certificates, decisions, and the flags of what the top ranks do not settle."""
+
+    def apply_rules(
+        rules, num_columns, numbers, entropy_gaps, entropy_errors, top_gaps, top_ids, draft_top_ids, has_draft,
+        statistics, certificates, accepted, unsettled, top_probs,
+    ):  # fmt: skip
+        _ = source_hash
+        any_unsettled = False
+        for row in range(top_gaps.shape[0]):
+            normaliser, error = numbers[NORMALISER, row], numbers[ERROR, row]
+            gaps = top_gaps[row]
+            statistics[ENTROPY, row] = entropy(math.log(normaliser), -entropy_gaps[0, row])
+            second = math.exp(gaps[1]) if num_columns > 1 else 0.0
+            statistics[PROB_MARGIN, row] = (1.0 - second) / normaliser
+            for rank in range(top_probs.shape[1]):
+                top_probs[row, rank] = math.exp(gaps[rank]) / normaliser
+            drafted_rank, drafted_weight = len(gaps), 0.0
+            if has_draft:
+                drafted_weight = math.exp(numbers[DRAFTED_GAP, row])
+                statistics[DRAFT_TOKEN_PROB, row] = drafted_weight / normaliser
+                for rank in range(len(gaps)):
+                    if top_ids[row, rank] == draft_top_ids[row, 0]:
+                        drafted_rank = rank
             for number in range(rules.shape[0]):
                 rule = rules[number]
-                index = int(rule[SMOOTHING_INDEX])
+                index, width = int(rule[SMOOTHING_INDEX]), int(rule[TREE_WIDTH])
                 tau, upper = thresholds(
-                    rule, normaliser, entropy_gaps[index], normaliser_error, entropy_errors[index]
+                    rule, normaliser, entropy_gaps[index, row], error, entropy_errors[index, row]
                 )
-                certificates[0, number, row], certificates[1, number, row] = rule_certificate(
-                    rule, tau, upper, target, row, num_columns, decode, highest, gaps, normaliser, normaliser_error
-                )
-                if has_draft:
-                    width = int(rule[TREE_WIDTH])
-                    matched = accepts(rule, drafted_rank, drafted_weight, tau)
-                    if width > 0:
-                        matched = False
-                        for rank in range(min(width, num_top)):
-                            matched = matched or other_ids[rank] == ids[0]
-                    accepted[number, row] = matched
+                exact, lower, settled = rule_certificate(rule, tau, upper, gaps, num_columns, normaliser, error)
+                certificates[0, number, row], certificates[1, number, row] = exact, lower
+                unsettled[number, row] = not settled
+                any_unsettled = any_unsettled or not settled
+                matched = has_draft and accepts(rule, drafted_rank, drafted_weight, tau)
+                if width > 0 and has_draft:
+                    matched = False
+                    for rank in range(min(width, draft_top_ids.shape[1])):
+                        matched = matched or draft_top_ids[row, rank] == top_ids[row, 0]
+                accepted[number, row] = matched
+        return any_unsettled
 
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        return numba.njit(cache=True, **options)(score)
-    except RuntimeError:  # neither the package's folder nor the user's cache folder can be written
-        return numba.njit(**options)(score)
+    return apply_rules
+
+
+def _candidates(source_hash: str) -> Any:
+    """The ranks that settle a row which its top ranks leave open."""
+
+    def candidates(source, row, num_columns, decode, highest, rule, normaliser, error, entropy_gap, entropy_error):
+        _ = source_hash
+        tau, upper = thresholds(rule, normaliser, entropy_gap, error, entropy_error)
+        gaps = candidate_gaps(tau, source, row, num_columns, decode, highest)
+        exact, lower, _ = rule_certificate(rule, tau, upper, gaps, len(gaps), normaliser, error)
+        return exact, lower
+
+    return candidates
 
 
 @cache
-def _compiled() -> Any:
+def _compiled(make: Any) -> Any:
+    """The compiled function that ``make`` gives, cached on disk under a key that covers every kernel file, so that an
+    edit of any of them makes a new entry."""
     folder = Path(__file__).parent
     sources = sorted([*folder.glob("numba_*.py"), *folder.glob("vector_exp.py"), *folder.glob("generated/*_numba.py")])
-    return _build(hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest())
+    function = make(hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest())
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache folder can be written
+        return numba.njit(**options)(function)
 
 
 @cache
@@ -194,46 +208,76 @@ def score_rows(
 ) -> RowScores:
     """Score rows of numpy logits whose first ``num_columns`` columns are real.
 
-    target, draft: (rows, >= num_columns) of one dtype, each row contiguous; float64, float32, or uint16 bit patterns
-    of ``kind`` "bfloat16" or "float16". Raises InvalidLogits naming the row.
+    target, draft: (rows, >= num_columns) of one dtype, C-contiguous; float64, float32, or uint16 bit patterns of
+    ``kind`` "bfloat16" or "float16". Raises InvalidLogits naming the row.
     """
-    rows, num_rules = target.shape[0], len(table.rules)
-    statistics = np.empty((_STATISTICS, rows))
-    certificates = np.empty((2, num_rules, rows))
-    accepted = np.empty((num_rules, rows), np.bool_)
-    top_ids = np.empty((2, rows, num_top), np.int64)
-    top_probs = np.empty((rows, num_top))
-    invalid = np.full((rows, 2), VALID, np.int64)
-    has_draft = draft is not None
-    kernel, decode = _compiled(), _decoding(kind)
+    rows, num_rules, has_draft = target.shape[0], len(table.rules), draft is not None
+    settling = min(num_columns, max(num_top, MIN_SETTLING))
+    numbers = np.empty((_NUMBERS, rows))
+    entropy_gaps, entropy_errors = np.empty((2, len(table.smoothings) + 1, rows))
+    top_gaps, top_ids = np.empty((rows, settling)), np.empty((rows, settling), np.int64)
+    draft_top_ids = np.empty((rows, num_top), np.int64)
+    invalid = np.full((rows, 1), VALID, np.int64)
+    sides = (target,) if draft is None else (target, draft)
+    decode = _decoding(kind)
+    summarise = _compiled(_summarise)
 
-    def score(first: int, stop: int) -> None:
-        kernel(
-            target, draft if has_draft else target, has_draft, num_columns, decode, table.parameters, table.smoothings,
-            first, stop, statistics, certificates, accepted, top_ids, top_probs, invalid,
+    def passes(first: int, stop: int) -> None:
+        summarise(
+            sides, num_columns, decode, table.smoothings, first, stop, numbers, entropy_gaps, entropy_errors, top_gaps,
+            top_ids, draft_top_ids, invalid,
         )  # fmt: skip
 
-    threads = min(rows, num_threads())
-    if threads < 2 or rows * num_columns < SMALL:
-        score(0, rows)
-    else:
-        pieces = min(rows, 4 * threads)
-        bounds = [rows * piece // pieces for piece in range(pieces + 1)]
-        list(_pool(threads, os.getpid()).map(score, bounds[:-1], bounds[1:]))
-    if invalid[:, 0].any():
-        row = int(np.flatnonzero(invalid[:, 0])[0])
-        name = "target_logits" if invalid[row, 0] > 0 else "draft_logits"
-        raise_invalid_row(name, row, int(invalid[row, 1]), abs(int(invalid[row, 0])))
+    _spread(passes, rows, num_columns)
+    if invalid.any():
+        _raise_invalid(sides, num_columns, decode, invalid[:, 0])
+
+    statistics, certificates = np.empty((_STATISTICS, rows)), np.empty((2, num_rules, rows))
+    accepted, unsettled = np.empty((num_rules, rows), np.bool_), np.empty((num_rules, rows), np.bool_)
+    top_probs = np.empty((rows, num_top))
+    if _compiled(_apply_rules)(
+        table.parameters, num_columns, numbers, entropy_gaps, entropy_errors, top_gaps, top_ids, draft_top_ids,
+        has_draft, statistics, certificates, accepted, unsettled, top_probs,
+    ):  # fmt: skip
+        for number, row in np.argwhere(unsettled):
+            rule = table.parameters[number]
+            index = int(rule[SMOOTHING_INDEX])
+            certificates[:, number, row] = _compiled(_candidates)(
+                target, row, num_columns, decode, numbers[HIGHEST, row], rule, numbers[NORMALISER, row],
+                numbers[ERROR, row], entropy_gaps[index, row], entropy_errors[index, row],
+            )  # fmt: skip
     scores = RowScores(
         entropy=statistics[ENTROPY], prob_margin=statistics[PROB_MARGIN], certificate=certificates[0],
-        certificate_lower=certificates[1], target_top_ids=top_ids[0], target_top_probs=top_probs,
+        certificate_lower=certificates[1], target_top_ids=top_ids[:, :num_top], target_top_probs=top_probs,
     )  # fmt: skip
     if has_draft:
-        scores.kl, scores.kl_upper = statistics[KL], statistics[KL_UPPER]
-        scores.draft_token_prob, scores.draft_top_ids = statistics[DRAFT_TOKEN_PROB], top_ids[1]
+        scores.kl, scores.kl_upper = numbers[KL], numbers[KL_UPPER]
+        scores.draft_token_prob, scores.draft_top_ids = statistics[DRAFT_TOKEN_PROB], draft_top_ids
         scores.accepted = accepted
         scores.certified = scores.kl_upper < scores.certificate_lower
     return scores
+
+
+def _raise_invalid(sides: tuple[np.ndarray, ...], num_columns: int, decode: np.ndarray, invalid: np.ndarray) -> None:
+    row = int(np.flatnonzero(invalid)[0])
+    side = int(invalid[row]) - 1
+    name, stored = ("target_logits", "draft_logits")[side], sides[side][row, :num_columns]
+    logits = decode[stored] if stored.dtype == np.uint16 else stored
+    for kind, bad in ((NAN, np.isnan(logits)), (PLUS_INF, logits == np.inf)):
+        if bad.any():
+            raise_invalid_row(name, row, int(np.argmax(bad)), kind)
+    raise_invalid_row(name, row, 0, ALL_MASKED)
+
+
+def _spread(passes: Callable[[int, int], None], rows: int, num_columns: int) -> None:
+    """Run ``passes(first, stop)`` over all rows, on several threads where that pays."""
+    threads = 1 if rows * num_columns < SMALL else min(rows, num_threads())
+    if threads < 2:
+        passes(0, rows)
+        return
+    pieces = min(rows, 4 * threads)
+    bounds = [rows * piece // pieces for piece in range(pieces + 1)]
+    list(_pool(threads, os.getpid()).map(passes, bounds[:-1], bounds[1:]))
 
 
 def num_threads() -> int:

@@ -12,7 +12,7 @@ from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba_passes import element
 from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, STRICTLY_ABOVE, TOP_M, TREE_WIDTH
 
-__all__ = ["accepts", "rule_certificate", "thresholds"]
+__all__ = ["accepts", "candidate_gaps", "rule_certificate", "thresholds"]
 
 NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
 REACH_POOL = 32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
@@ -51,27 +51,23 @@ def _certain_weight(gap, weight):
 
 
 @register_jitable(error_model="numpy")
-def rule_certificate(
-    rule, tau, upper, target, row, num_columns, decode, highest, top_gaps, normaliser, normaliser_error
-):
-    """(certificate, a bound below it) of one rule on one row [nats]; (+inf, +inf) where nothing can be rejected."""
-    count = len(top_gaps)
+def rule_certificate(rule, tau, upper, gaps, num_columns, normaliser, normaliser_error):
+    """(certificate, a bound below it, whether the ranks given settle it) of one rule on one row [nats]; +inf where
+    nothing can be rejected. ``gaps``: the largest z - max z, sorted downwards, ``num_columns`` of them if all."""
+    count = len(gaps)
     width = int(rule[TREE_WIDTH])
+    if width >= num_columns:
+        return np.inf, np.inf, True
     if width > 0:
-        if width >= num_columns:
-            return np.inf, np.inf
-        weights = _weights(top_gaps, width + 1)
+        weights = _weights(gaps, width + 1)
         tail, mass = tree_pool(weights, width)
-        error = _pool_error(top_gaps[width])
-        return pool_certificate(weights, 1, tail, width, mass, error, normaliser, normaliser_error)
-    rejected, doubtful = _first_rejected(rule, tau, upper, top_gaps)
-    if rejected < count or count == num_columns:
-        return _pooled(rejected, doubtful, top_gaps, normaliser, normaliser_error)
-    if upper < 0.0:  # no weight is below it
-        return np.inf, np.inf
-    gaps = _candidate_gaps(tau, target, row, num_columns, decode, highest)
+        error = _pool_error(gaps[width])
+        exact, lower = pool_certificate(weights, 1, tail, width, mass, error, normaliser, normaliser_error)
+        return exact, lower, True
     rejected, doubtful = _first_rejected(rule, tau, upper, gaps)
-    return _pooled(rejected, doubtful, gaps, normaliser, normaliser_error)
+    settled = rejected < count or count == num_columns or upper < 0.0  # no weight is below a negative threshold
+    exact, lower = _pooled(rejected, doubtful, gaps, normaliser, normaliser_error) if settled else (np.inf, np.inf)
+    return exact, lower, settled
 
 
 @register_jitable(error_model="numpy")
@@ -123,7 +119,7 @@ def _pool_error(lowest_gap):
 
 
 @register_jitable(error_model="numpy")
-def _candidate_gaps(tau, target, row, num_columns, decode, highest):
+def candidate_gaps(tau, target, row, num_columns, decode, highest):
     """Gaps of all tokens that may be accepted and of the largest one that is certainly rejected, sorted downwards."""
     least = tau * (1.0 - CANDIDATE_SLACK)
     cut = math.log(least) - CANDIDATE_SLACK if least > 0.0 else -np.inf

@@ -70,17 +70,18 @@ def _pooled(rank: Tensor, gaps: Tensor, weights: Tensor, normaliser: Tensor, nor
     competitor = torch.gather(weights.expand(*rank.shape[:1], *weights.shape), 2, rank[..., None])
     heads = torch.cat([torch.zeros_like(weights[:, :1]), weights.cumsum(dim=1)[:, :-1]], dim=1)  # sums of the first k
     joined = heads + weights + competitor  # mass with token k + 1 (0-based rank k)
-    joins = (ranks < rank[..., None]) & (weights > _bounds.raised_mean(joined, ranks + 2.0))
+    joins = (ranks < rank[..., None]) & (weights > _bounds.raised_mean(joined, ranks.double() + 2.0))
     head = _first_false(joins)
     mass = torch.gather(heads.expand_as(joined), 2, head[..., None])[..., 0] + competitor[..., 0]
     pool = (ranks < head[..., None]) | (ranks == rank[..., None])
     lowest = torch.gather(gaps.expand(*rank.shape[:1], *gaps.shape), 2, rank[..., None])[..., 0]
-    exact, lower = _value(pool, weights, mass, head + 1.0, lowest, normaliser, normaliser_error)
+    exact, lower = _value(pool, weights, mass, head.double() + 1.0, lowest, normaliser, normaliser_error)
     return torch.where(none, torch.inf, exact), torch.where(none, torch.inf, lower)
 
 
 def _value(pool: Tensor, weights: Tensor, mass: Tensor, size: Tensor, lowest_gap: Tensor, normaliser, normaliser_error):
-    """(certificate, bound) of pools given as masks (rules, rows, ranks)."""
+    """(certificate, bound) of pools given as masks (rules, rows, ranks). ``size`` in float64: an integer tensor would
+    turn the raising of the mean by a few ulp into float32 and lose it."""
     mean, raised = mass / size, _bounds.raised_mean(mass, size)
     value = torch.where(pool, _pool.pool_term(weights, mean[..., None]), 0.0).sum(dim=-1)
     raised_value = torch.where(pool, _pool.pool_term(weights, raised[..., None]), 0.0).sum(dim=-1)
@@ -109,7 +110,7 @@ def tree_certificates(
             joined > 0, torch.gather(masses, 1, (joined - 1).clamp(min=0)[:, None])[:, 0], weights[:, 0]
         )
         exact[number], lower[number] = _value(
-            pool, weights, mass, joined + 1.0, gaps[:, width], normaliser, normaliser_error
+            pool, weights, mass, joined.double() + 1.0, gaps[:, width], normaliser, normaliser_error
         )
     return exact, lower
 
