@@ -158,15 +158,18 @@ def test_a_missing_part_is_made_again_exactly_as_it_was(finished, tiny, prompts)
 
 
 KILLED = """
-import os, random, signal, sys, time
+import os, random, signal, sys, time, torch
 from certspec.pairs import load_pair
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run_folder import RunFolder
 from certspec.scoring.scoring_run import RunSettings, score_run
 target, draft, prompts, out = sys.argv[1:]
 
+torch.set_num_threads(1)  # no threads before a fork
+pair = load_pair(target, draft)
+
 def run():
-    score_run(load_pair(target, draft), PromptFile.check(prompts), RunFolder(out), RunSettings(steps=12, batch_size=3))
+    score_run(pair, PromptFile.check(prompts), RunFolder(out), RunSettings(steps=12, batch_size=3))
 
 chance = random.Random(5)
 for attempt in range(6):
