@@ -1,5 +1,5 @@
 """The evaluation forms of the margin-only bounds, for scalars outside the kernels: accurate to a few units in the last
-place from the smallest margins to the cap. The theorems are in ``derivations.margins`` and ``derivations.tree_margins``."""
+place from the smallest margins to the cap. The theorems: ``derivations.margins`` and ``tree_margins``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from derivations.kernel_spec import KernelSpec
 __all__ = ["EXCESS_COST", "TOPICS", "excess_series"]
 
 SERIES_TERMS = 9  # with |u| <= 1/5, |r| <= 1/9: the first term left out is below 2^-56 of the sum
-gap, slack, alpha, width, epsilon, delta = sympy.symbols("gap slack alpha width epsilon delta", real=True)
+gap, slack, alpha, width, tau = sympy.symbols("gap slack alpha width tau", real=True)
+epsilon, delta, capped, mass = sympy.symbols("epsilon delta capped mass", real=True)
 excess, ratio, square, root, growth = sympy.symbols("excess ratio square root growth", real=True)
 excess_cost = sympy.Function("excess_cost", real=True)  # the kernel below, called by the others
 
@@ -26,7 +27,9 @@ def excess_series(u: Any, r: Any, r_squared: Any) -> Any:
     if series is None:
         series = r_squared * 0 + 1 / (r_squared * 0 + 2 * SERIES_TERMS + 1)
     for term in range(SERIES_TERMS - 1, 0, -1):
-        series = (Rational(1, 2 * term + 1) if isinstance(u, sympy.Expr) else 1 / (r * 0 + 2 * term + 1)) + r_squared * series
+        series = (
+            Rational(1, 2 * term + 1) if isinstance(u, sympy.Expr) else 1 / (r * 0 + 2 * term + 1)
+        ) + r_squared * series
     return (1 + u) * (2 * r * r_squared * series - r * u) + u * u
 
 
@@ -35,10 +38,10 @@ def group_cost(level: sympy.Expr, groups: Sequence[tuple[sympy.Expr, sympy.Expr]
     return level * sum(count * excess_cost(excess) for count, excess in groups)
 
 
-def mass_and_gap(mass: sympy.Expr, difference: sympy.Expr) -> sympy.Expr:
+def mass_and_gap(joint_mass: sympy.Expr, difference: sympy.Expr) -> sympy.Expr:
     """s phi(d/s)."""
-    share = difference / mass
-    return group_cost(mass / 2, [(Integer(1), share), (Integer(1), -share)])
+    share = difference / joint_mass
+    return group_cost(joint_mass / 2, [(Integer(1), share), (Integer(1), -share)])
 
 
 def phi(share: sympy.Expr) -> sympy.Expr:
@@ -82,11 +85,6 @@ def _multiplicative() -> sympy.Expr:
     return Piecewise((phi(gap), gap >= corner), (gap * phi(corner) / corner, True))
 
 
-def _entropy_simple() -> sympy.Expr:
-    mass = Min(Min(1, gap + 2 * epsilon), gap * (1 + delta) / (1 - delta), evaluate=False)
-    return Piecewise((Integer(0), gap <= 0), (phi(gap), delta >= 1), (mass_and_gap(mass, gap), True))
-
-
 def _spec(
     name: str, arguments: str, form: sympy.Expr, claim: str, doc: str, lets: dict[str, sympy.Expr] | None = None
 ) -> KernelSpec:
@@ -114,6 +112,17 @@ EXCESS_COST = _spec(
     "eval.excess",
     "phi(u) = (1+u) log(1+u) - u, to a few units in the last place also near u = 0.",
     lets={"ratio": excess / (2 + excess), "square": ratio * ratio},
+)
+ENTROPY_SIMPLE = _spec(
+    "entropy_margin",
+    "gap epsilon delta",
+    Piecewise((Integer(0), gap <= 0), (mass_and_gap(mass, gap), True)),
+    "margin.entropy.simple",
+    "Entropy rule, delta <= 1, p1 - p2 = g or >= g: a bound, not always attained [nats].",
+    lets={
+        "capped": Min(1, gap + 2 * epsilon),
+        "mass": Piecewise((capped, delta >= 1), (Min(capped, gap * (1 + delta) / (1 - delta)), True)),
+    },
 )
 # d log(1+v) - log(1 + v^2/((1+v)(m+1))), v = w - 1 written without the difference of two nearly equal numbers
 TREE_LAST = _spec(
@@ -163,5 +172,11 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             "Greedy tree of width m, p1 - p2 = g or >= g [nats].",
         ),
         TREE_LAST,
+        ENTROPY_SIMPLE,
+        _spec(
+            "absolute_margin", "gap tau",
+            Piecewise((Integer(0), gap < tau), (mass_and_gap(Min(1, gap + 2 * tau), gap), True)),
+            "margin.absolute", "Absolute threshold tau, p1 - p2 = g or >= g; 0 for g < tau [nats].",
+        ),
     ),
 }  # fmt: skip

@@ -31,16 +31,20 @@ def margin_programme(
     margin: Margin = "exactly",
     slack: Fraction | None = None,
     factor: Fraction | None = None,
+    ceiling: Fraction | None = None,
 ) -> JointProgramme:
     """Sorted target with p_1 - p_{last+1} = g (or >= g); the draft's maximum at ``competitor`` (0-based).
 
     ``slack`` t: p_competitor <= p_1 - t. ``factor`` alpha: p_competitor <= alpha p_1.
+    ``ceiling`` tau: p_competitor <= tau.
     """
     programme = _sorted_target(num_tokens, gap, last, margin)
     if slack is not None:
         programme.at_least(programme.target(0), programme.target(competitor), slack)
     if factor is not None:
         programme.row_at_least({programme.target(0): factor, programme.target(competitor): Fraction(-1)}, 0)
+    if ceiling is not None:
+        programme.row_at_least({programme.target(competitor): Fraction(-1)}, -ceiling)
     for i in range(num_tokens):
         if i != competitor:
             programme.at_least(programme.draft(competitor), programme.draft(i))

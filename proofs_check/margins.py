@@ -8,15 +8,19 @@ from fractions import Fraction as F
 from functools import partial
 from typing import Any
 
+import mpmath
 import sympy
 
 from derivations.claim import Derivation, Formula, get_claim
 from derivations.single_token import single_certificate
 from proofs_check.algebra import prove_identities
+from proofs_check.cases import Tally
 from proofs_check.conic import least_by_cone
 from proofs_check.margin_programmes import Case, Margin, least, margin_programme, with_tail
+from proofs_check.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
+from proofs_check.targets import generate_targets
 
 GAPS = (F(1, 20), F(3, 10), F(7, 10))
 SLACKS = (F(1, 5), F(1, 2))
@@ -46,6 +50,18 @@ def _multiplicative(effort: Effort) -> Iterator[Case]:
                 make = partial(margin_programme, competitor=1, gap=gap, factor=alpha, margin=margin)
                 tailed = partial(with_tail, make, 3, 1, 10**6)
                 yield f"multiplicative {alpha}, {margin} {gap}, tail of 10^6", [tailed], (gap, alpha)
+
+
+def _absolute(effort: Effort) -> Iterator[Case]:
+    for tau in (F(1, 10), F(3, 10)):
+        for gap in (F(3, 10), F(3, 5)):
+            for margin in BOTH:
+                make = partial(margin_programme, competitor=1, gap=gap, ceiling=tau, margin=margin)
+                yield (
+                    f"absolute {tau}, {margin} {gap}, tail of 10^6",
+                    [partial(with_tail, make, 3, 1, 10**6)],
+                    (gap, tau),
+                )
 
 
 def _top(effort: Effort) -> Iterator[Case]:
@@ -99,6 +115,7 @@ CASES: dict[str, Callable[[Effort], Iterator[Case]]] = {
     "margin.additive.exact": partial(_additive, "exactly"),
     "margin.multiplicative": _multiplicative,
     "margin.top": _top,
+    "margin.absolute": _absolute,
     "margin.gate.at-least": partial(_gate, "at least", False),
     "margin.gate.exact": partial(_gate, "exactly", False),
     "margin.gate.last.exact": partial(_gate, "exactly", True),
@@ -121,6 +138,7 @@ EXTREMAL: dict[str, list[tuple[tuple[Any, ...], list[Any], int]]] = {
         ((R(9, 10), R(1, 2)), [R(19, 20), R(1, 20)], 1),
         ((R(1, 4), R(1, 2)), [R(1, 2), R(1, 4), R(1, 8), R(1, 8)], 1),
     ],
+    "margin.absolute": [((R(1, 5), R(1, 10)), [R(3, 10), R(1, 10), *[R(1, 10)] * 6], 1)],
     "margin.top": [((R(1, 5), 3), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3)],
     "margin.gate.at-least": [
         ((R(1, 5), 3, R(9, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),
@@ -162,3 +180,32 @@ for _claim in CASES:
     check(_claim, method="algebra")(partial(_prove_at_extremal, _claim))
     check(_claim, method="optimiser")(partial(_solve, _claim))
     check(_claim, method="conic")(partial(_witness, _claim))
+
+
+@check("margin.entropy.simple", method="algebra")
+def prove_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
+    """The derivation, and the two-token regime: there the bound is the certificate itself."""
+    target = [R(19, 20), R(1, 20)]
+    identities = [
+        ("(.95, .05), eps=.05", formula(sympy, R(9, 10), R(1, 20), R(1)), single_certificate(sympy, target, 1))
+    ]
+    return prove_identities(get_claim("margin.entropy.simple").derivation, identities, [{}])
+
+
+@check("margin.entropy.simple", method="search")
+def search_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
+    """The exact certificate of the entropy rule at many targets never lies below the bound at their margin."""
+    tally = Tally.at_digits("search", effort.digits, "<=")
+    with working_digits(effort.digits + 20):
+        for target in generate_targets(effort.seed, 10 * effort.per_family):
+            probs = [to_mp(prob) for prob in target.target_probs]
+            entropy = -mpmath.fsum(p * mpmath.log(p) for p in probs if p > 0)
+            for epsilon, delta in (("0.09", "0.3"), ("0.3", "0.9"), ("1", "0.8"), ("0.5", "1")):
+                tau = min(MP.mpf(epsilon), MP.mpf(delta) * mpmath.exp(-entropy))
+                rejected = [i for i, prob in enumerate(probs) if prob <= tau]
+                if not rejected:
+                    continue
+                exact = single_certificate(MP, probs, rejected[0])
+                bound = formula(MP, probs[0] - probs[1], MP.mpf(epsilon), MP.mpf(delta))
+                tally.add(f"{target}, eps={epsilon}, delta={delta}", MP.mpf(bound), exact, exact)
+    return tally.evidence("exact certificates at random targets")

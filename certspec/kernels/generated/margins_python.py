@@ -1,8 +1,8 @@
 """Margins: scalar kernels for python. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.margin_kernels (eval.excess), derivations.margin_kernels (margin.strict), derivations.margin_kernels (margin.additive.at-least), derivations.margin_kernels (margin.additive.exact), derivations.margin_kernels (margin.multiplicative), derivations.margin_kernels (margin.top), derivations.margin_kernels (margin.gate.last.exact), derivations.margin_kernels (margin.gate.last.at-least), derivations.margin_kernels (margin.tree.p1-p2), derivations.margin_kernels (margin.tree.p1-p(m+1))
-claims:      eval.excess, eval.pool, margin.additive.at-least, margin.additive.exact, margin.gate.last.at-least, margin.gate.last.exact, margin.multiplicative, margin.strict, margin.top, margin.tree.p1-p(m+1), margin.tree.p1-p2
+derivation:  derivations.margin_kernels (eval.excess), derivations.margin_kernels (margin.strict), derivations.margin_kernels (margin.additive.at-least), derivations.margin_kernels (margin.additive.exact), derivations.margin_kernels (margin.multiplicative), derivations.margin_kernels (margin.top), derivations.margin_kernels (margin.gate.last.exact), derivations.margin_kernels (margin.gate.last.at-least), derivations.margin_kernels (margin.tree.p1-p2), derivations.margin_kernels (margin.tree.p1-p(m+1)), derivations.margin_kernels (margin.entropy.simple), derivations.margin_kernels (margin.absolute)
+claims:      eval.excess, eval.pool, margin.absolute, margin.additive.at-least, margin.additive.exact, margin.entropy.simple, margin.gate.last.at-least, margin.gate.last.exact, margin.multiplicative, margin.strict, margin.top, margin.tree.p1-p(m+1), margin.tree.p1-p2
 domain:      excess_cost: 0 <= gap <= 1 and the rule's own range
 domain:      strict_margin: 0 <= gap <= 1 and the rule's own range
 domain:      additive_margin_at_least: 0 <= gap <= 1 and the rule's own range
@@ -13,10 +13,12 @@ domain:      gate_last_margin_exactly: 0 <= gap <= 1 and the rule's own range
 domain:      gate_last_margin_at_least: 0 <= gap <= 1 and the rule's own range
 domain:      tree_margin_top_two: 0 <= gap <= 1 and the rule's own range
 domain:      tree_margin_last: 0 <= gap <= 1 and the rule's own range
+domain:      entropy_margin: 0 <= gap <= 1 and the rule's own range
+domain:      absolute_margin: 0 <= gap <= 1 and the rule's own range
 printer:     PythonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 67f55b8549f945d3b948c4d244c8bdb14f9d31de623c450de0b6b32c6b58faaf
-body:        sha256 ec235641dc3f413d6d05d861287d249700528b76937ccf2a220fe9c710d2d7b8
+expression:  sha256 4d57ce233b569e9a53c87bd0c540d4c7f96950eaf409fe5d12f01c5e8c7fc4b6
+body:        sha256 e697c00b1981b4f96ce04541e207a2969bf8eebb199940fc124e9550864466c7
 """
 # --- body ---
 import math
@@ -84,3 +86,17 @@ def tree_margin_last(gap, width):
     root = math.sqrt(gap*gap*(width - 1.0)*(width - 1.0) + 4.0*(1.0 + gap)*(1.0 - gap))
     growth = (gap*(1.0 + width) + gap*gap*(1.0 + width)*(width - 3.0)/(2.0 + root))/(2.0 - 2.0*gap)
     return gap*math.log1p(growth) - math.log1p(growth*growth/(1.0 + growth)/(1.0 + width))
+
+
+# claims: margin.entropy.simple, eval.pool
+def entropy_margin(gap, epsilon, delta):
+    """Entropy rule, delta <= 1, p1 - p2 = g or >= g: a bound, not always attained [nats]."""
+    capped = min(1.0, gap + 2.0*epsilon)
+    mass = (capped if delta >= 1.0 else min(capped, gap*(1.0 + delta)/(1.0 - delta)))
+    return (0.0 if gap <= 0.0 else 0.5*mass*(excess_cost(gap/mass) + excess_cost(-gap/mass)))
+
+
+# claims: margin.absolute, eval.pool
+def absolute_margin(gap, tau):
+    """Absolute threshold tau, p1 - p2 = g or >= g; 0 for g < tau [nats]."""
+    return (0.0 if gap < tau else 0.5*(excess_cost(gap/min(1.0, gap + 2.0*tau)) + excess_cost(-gap/min(1.0, gap + 2.0*tau)))*min(1.0, gap + 2.0*tau))
