@@ -13,8 +13,9 @@ from sympy.codegen.cfunctions import expm1, log1p
 from derivations.claim import Claim, Derivation, Formula, Mutant, Step, declare
 from derivations.evaluation import BREGMAN_TERM, ENTROPY, PAIR_COST, POOL_TERM
 from derivations.kernel_spec import KernelSpec, in_elementary_functions
+from derivations.margin_kernels import SERIES_TERMS, excess_series
 
-__all__ = ["BREGMAN", "ENTROPY_SUM", "POOL_IN_EXCESS", "STRICT_FORM", "as_formula", "mutate"]
+__all__ = ["BREGMAN", "ENTROPY_SUM", "EXCESS", "POOL_IN_EXCESS", "STRICT_FORM", "as_formula", "mutate"]
 
 U, D = sympy.symbols("u d", real=True)
 W1, W2, W3, MASS, GAP = sympy.symbols("w_1 w_2 w_3 s delta", positive=True)
@@ -145,6 +146,55 @@ ENTROPY_SUM = Derivation(
     ),
 )
 
+_R = U / (2 + U)
+
+
+def excess_by_series(numbers: Any, excess: Any) -> Any:
+    """The branch of the kernel excess_cost near 0."""
+    ratio = excess / (2 + excess)
+    return excess_series(excess, ratio, ratio * ratio)
+
+
+def _series_of_artanh_halved(numbers: Any, excess: Any) -> Any:
+    ratio = excess / (2 + excess)
+    return excess_series(excess, ratio, ratio * ratio / 2)
+
+
+EXCESS = Derivation(
+    "Phi near zero by the series of artanh",
+    (
+        Step(
+            "log(1+u) = 2 artanh(r), r = u/(2+u): the derivatives in u agree, and both vanish at 0.",
+            sympy.diff(log(1 + _R) - log(1 - _R), U),
+            1 / (1 + U),
+        ),
+        Step("2 r - u = -r u, so log(1+u) - u = 2 (artanh(r) - r) - r u.", 2 * _R - U, -_R * U),
+        Step(
+            "Hence phi(u) = (1+u) log(1+u) - u = (1+u)(2 (artanh(r) - r) - r u) + u^2: no two terms nearly cancel.",
+            (1 + U) * (D - U) + U**2,
+            (1 + U) * D - U,
+        ),
+        Step(
+            "artanh(r) - r = r^3/3 + r^5/5 + ...; the terms left out are below 2 (1+u) |r|^21/(21 (1 - r^2)), "
+            "and with "
+            "|r| <= 1/9 below 2^-56 of phi(u) >= u^2/(2 (1+u/3)).",
+            how="prose",
+        ),
+    ),
+)
+declare(
+    Claim(
+        id="eval.excess",
+        sentence=f"phi(u) = (1+u)(2 (artanh r - r) - r u) + u^2, r = u/(2+u); {SERIES_TERMS} terms of the series "
+        "of artanh r - r give it within 2^-54, relatively.",
+        domain="-1/5 <= u <= 1/5",
+        theory="A1 (evaluation)",
+        relation="=",
+        formula=excess_by_series,
+        derivation=EXCESS,
+        mutants=(Mutant("r^2 halved in the series", _series_of_artanh_halved),),
+    )
+)
 declare(
     Claim(
         id="eval.pool",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import textwrap
 from pathlib import Path
 
@@ -11,6 +11,9 @@ import sympy
 
 from derivations.claim import Claim, Step
 from proofs_check.outcome import Evidence, Outcome, Verdict
+
+_GENERATED = Path(__file__).resolve().parent.parent / "certspec" / "kernels" / "generated"
+_KERNEL = re.compile(r"^# claims: (.*)\n(?:@.*\n)*def (\w+)", re.MULTILINE)
 
 __all__ = ["explain", "kernels_using", "one_line"]
 
@@ -63,17 +66,10 @@ def _wrap(text: str) -> str:
 
 
 def kernels_using(claim_id: str) -> list[str]:
-    """Names of the generated kernels whose manifest entry lists the claim (text only: nothing is imported)."""
-    folder = Path(__file__).resolve().parent.parent / "certspec" / "kernels" / "generated"
-    manifest = folder / "manifest.json"
-    if not manifest.exists():
-        return []
-    found = []
-    pending = [json.loads(manifest.read_text(encoding="utf-8"))]
-    while pending:
-        entry = pending.pop()
-        children = list(entry.values()) if isinstance(entry, dict) else list(entry) if isinstance(entry, list) else []
-        if isinstance(entry, dict) and claim_id in entry.get("claims", ()):
-            found.append(str(entry.get("name", entry.get("file", "?"))))
-        pending += children
-    return sorted(set(found))
+    """``file: kernel`` for each generated kernel that names the claim (read as text: nothing is imported)."""
+    found = set()
+    for source in sorted(_GENERATED.glob("*.py")):
+        for claims, kernel in _KERNEL.findall(source.read_text(encoding="utf-8")):
+            if claim_id in claims.split(", "):
+                found.add(f"{source.name}: {kernel}")
+    return sorted(found)

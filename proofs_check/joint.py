@@ -56,8 +56,7 @@ class JointProgramme:
 def minimise_jointly(programme: JointProgramme, *, digits: int = 50) -> Bracket:
     """[lower, upper] around the infimum, narrower than 10**-(digits - 8); ``draft_probs`` holds target, then draft."""
     with working_digits(2 * digits + 20):
-        solver = _JointSolver(programme)
-        bracket = solver.solve(mpf(10) ** -digits)
+        bracket = _JointSolver(programme).solve(mpf(10) ** -digits)
         if not abs(bracket.gap) < mpf(10) ** -(digits - 8):
             raise NoConvergence(f"joint programme: gap {mpmath.nstr(bracket.gap, 3)}")
         return bracket
@@ -74,6 +73,7 @@ class _JointSolver:
         self.slack = [mpf(1) / 4] * len(self.above)
         self.slope = [mpf(1)] * len(self.above)
         self.bound = [mpf(1)] * size
+        self.last_step = mpf(1)
 
     def solve(self, goal: mpmath.mpf) -> Bracket:
         count = len(self.slack) + len(self.point)
@@ -81,15 +81,29 @@ class _JointSolver:
             products = [a * b for a, b in zip(self.slack, self.slope, strict=True)]
             products += [a * b for a, b in zip(self.point, self.bound, strict=True)]
             mean = mpmath.fsum(products) / count
-            if mean * count < goal and self._infeasibility() < goal:
+            residual = max(self._infeasibility(), self._dual_residual())
+            if mean * count < goal and residual < goal:
                 return Bracket(self.dual_value(), self.primal_value(), tuple(self.point), iteration)
-            self._newton_step(min(mean / 5, mean * mpmath.sqrt(mean)))
+            # the barrier must not vanish before the residuals do: else the iterate sticks to a wrong boundary
+            lagging = residual > 10 * mean or self.last_step < mpf("0.1")
+            self._newton_step(mean if lagging else min(mean / 5, mean * mpmath.sqrt(mean)))
         return Bracket(self.dual_value(), self.primal_value(), tuple(self.point), 400)
 
     def _infeasibility(self) -> mpmath.mpf:
         misses = [bound - _dot(row, self.point) for row, bound in self.equal]
         misses += [self._excess(k) - self.slack[k] for k in range(len(self.above))]
         return max(abs(miss) for miss in misses)
+
+    def _dual_residual(self) -> mpmath.mpf:
+        n = self.count
+        gradient = [mpmath.log(self.point[i] / self.point[n + i]) + 1 for i in range(n)]
+        gradient += [-self.point[i] / self.point[n + i] for i in range(n)]
+        for i, bound in enumerate(self.bound):
+            gradient[i] -= bound + mpmath.fsum(y * row[i] for y, (row, _) in zip(self.level, self.equal, strict=True))
+        for slope, (row, _) in zip(self.slope, self.above, strict=True):
+            for i, value in row.items():
+                gradient[i] -= slope * value
+        return max(abs(value) for value in gradient)
 
     def _excess(self, k: int) -> mpmath.mpf:
         row, bound = self.above[k]
@@ -144,6 +158,7 @@ class _JointSolver:
             for value, change in zip(values, changes, strict=True):
                 if change < 0:
                     step = min(step, mpf("0.98") * value / -change)
+        self.last_step = step
         for values, changes in [*pairs, (self.level, level_move)]:
             values[:] = [value + step * change for value, change in zip(values, changes, strict=True)]
 

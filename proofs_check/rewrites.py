@@ -12,7 +12,8 @@ import sympy
 from sympy import exp, log, symbols
 
 from derivations.claim import Formula
-from derivations.rewrites import BREGMAN, ENTROPY_SUM, POOL_IN_EXCESS, STRICT_FORM
+from derivations.margin_kernels import SERIES_TERMS
+from derivations.rewrites import BREGMAN, ENTROPY_SUM, EXCESS, POOL_IN_EXCESS, STRICT_FORM
 from proofs_check.algebra import prove_identities, random_rationals
 from proofs_check.cases import Tally
 from proofs_check.enclosure import enclose_sign
@@ -68,6 +69,29 @@ def search_pool_form(formula: Formula, effort: Effort) -> Evidence:
             direct = mpmath.fsum(w * mpmath.log(w / mean) for w in pool if w > 0)
             tally.add(str(target), mpmath.fsum(formula(MP, w, mean) for w in pool), direct, direct)
     return tally.evidence("sum over the pool, both ways")
+
+
+@check("eval.excess", method="algebra")
+def prove_excess_series(formula: Formula, effort: Effort) -> Evidence:
+    """The Horner form is the partial sum of artanh r - r, an identity of rational functions."""
+    u = symbols("u", positive=True)
+    r = u / (2 + u)
+    partial = sum(r ** (2 * k + 1) / (2 * k + 1) for k in range(1, SERIES_TERMS + 1))
+    expected = (1 + u) * (2 * partial - r * u) + u**2
+    return prove_identities(EXCESS, [("partial sum", formula(sympy, u), expected)], random_rationals([u]))
+
+
+@check("eval.excess", method="search")
+def search_excess_series(formula: Formula, effort: Effort) -> Evidence:
+    """Relative distance from phi(u) over a grid of u in [-1/5, 1/5], down to 1e-20."""
+    tally = Tally("search", confirm=mpmath.mpf(2) ** -54, refute=mpmath.mpf(2) ** -50)
+    with working_digits(80):
+        sizes = [mpmath.mpf(k) / 200 for k in range(1, 41)] + [mpmath.mpf(10) ** -k for k in range(3, 21)]
+        for size in sizes:
+            for u in (size, -size):
+                exact = (1 + u) * mpmath.log1p(u) - u
+                tally.add(f"u={mpmath.nstr(u, 6)}", formula(MP, u) / exact, MP.mpf(1), MP.mpf(1))
+    return tally.evidence("relative")
 
 
 @check("eval.strict", method="algebra")

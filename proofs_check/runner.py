@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from derivations.claim import Claim, Formula, all_claims
+from proofs_check.optimise import NoConvergence
 from proofs_check.outcome import PROVING_METHODS, Evidence, Outcome, Verdict, combine
 from proofs_check.registry import Check, Effort, checks_of
 
@@ -83,7 +84,10 @@ def _run_by_id(claim_id: str, effort: Effort) -> Outcome:
 
 def _timed(check: Check, formula: Formula, effort: Effort) -> Evidence:
     started = time.perf_counter()
-    evidence = check.function(formula, effort)
+    try:
+        evidence = check.function(formula, effort)
+    except NoConvergence as error:
+        evidence = Evidence(check.method, Verdict.UNDECIDED, None, "?", f"no convergence: {error}")
     if evidence.method != check.method:
         raise ValueError(f"check of {check.claim!r} registered as {check.method!r} returned {evidence.method!r}")
     return replace(evidence, seconds=time.perf_counter() - started)

@@ -49,29 +49,38 @@ def _rules() -> Iterator[tuple[str, NormalForm, Words]]:
     """(name, normal form, the rule in its own words: is the token of that 0-based rank accepted?)."""
     forms = NORMAL_FORMS
     for t in (Fraction(0), Fraction(1, 10), Fraction(3, 10), Fraction(1)):
-        yield f"additive {t}", forms["additive"](t), lambda probs, r, t=t: probs[r] >= probs[0] - t
+        yield f"additive {t}", forms["additive"](t), _additive_words(t)
         for m in (1, 2):
-            yield (
-                f"gated {m}, additive {t}",
-                forms["gated additive"](m, t),
-                lambda probs, r, t=t, m=m: r < m and probs[r] >= probs[0] - t,
-            )
+            yield f"gated {m}, additive {t}", forms["gated additive"](m, t), _both(_top_words(m), _additive_words(t))
     for alpha in (Fraction(1, 10), Fraction(1, 2), Fraction(1)):
-        yield (
-            f"multiplicative {alpha}",
-            forms["multiplicative"](alpha),
-            lambda probs, r, a=alpha: probs[r] >= a * probs[0],
-        )
-        yield (
-            f"gated 2, multiplicative {alpha}",
-            forms["gated multiplicative"](2, alpha),
-            lambda probs, r, a=alpha: r < 2 and probs[r] >= a * probs[0],
-        )
-    yield "strict", forms["strict"](), lambda probs, r: r == 0
+        words = _factor_words(alpha)
+        yield f"multiplicative {alpha}", forms["multiplicative"](alpha), words
+        yield f"gated 2, x {alpha}", forms["gated multiplicative"](2, alpha), _both(_top_words(2), words)
+    yield "strict", forms["strict"](), _top_words(1)
     for m in (1, 3):
-        yield f"top {m}", forms["top"](m), lambda probs, r, m=m: r < m
+        yield f"top {m}", forms["top"](m), _top_words(m)
     for tau in (Fraction(1, 5), Fraction(1, 2), Fraction(1)):
-        yield f"absolute {tau}", forms["absolute"](tau), lambda probs, r, tau=tau: probs[r] >= tau
+        yield f"absolute {tau}", forms["absolute"](tau), _absolute_words(tau)
+
+
+def _top_words(m: int) -> Words:
+    return lambda probs, rank: rank < m
+
+
+def _additive_words(t: Fraction) -> Words:
+    return lambda probs, rank: probs[rank] >= probs[0] - t
+
+
+def _factor_words(alpha: Fraction) -> Words:
+    return lambda probs, rank: probs[rank] >= alpha * probs[0]
+
+
+def _absolute_words(tau: Fraction) -> Words:
+    return lambda probs, rank: probs[rank] >= tau
+
+
+def _both(first: Words, second: Words) -> Words:
+    return lambda probs, rank: first(probs, rank) and second(probs, rank)
 
 
 class _Rationals:

@@ -1,0 +1,211 @@
+"""Checks of the margin-only bounds for single-token rules: exact algebra at the extremal target, and the infimum over
+all targets solved from its definition, by mpmath and by an outside conic solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction as F
+from functools import partial
+from typing import Any
+
+import mpmath
+import sympy
+
+from derivations.claim import Derivation, Formula, get_claim
+from derivations.single_token import single_certificate
+from proofs_check.algebra import prove_identities
+from proofs_check.cases import Tally
+from proofs_check.conic import least_by_cone
+from proofs_check.margin_programmes import Case, Margin, least, margin_programme, with_tail
+from proofs_check.numbers import MP, to_mp, working_digits
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
+from proofs_check.targets import generate_targets
+
+GAPS = (F(1, 20), F(3, 10), F(7, 10))
+SLACKS = (F(1, 5), F(1, 2))
+BOTH: tuple[Margin, ...] = ("exactly", "at least")
+
+
+def _strict(effort: Effort) -> Iterator[Case]:
+    for margin in BOTH:
+        for gap in GAPS:
+            for vocab in (2, 4) if margin == "exactly" else (3,):
+                make = partial(margin_programme, vocab, 1, gap, margin=margin)
+                yield f"strict, {margin} {gap}, V={vocab}", [make], (gap,)
+
+
+def _additive(margin: Margin, effort: Effort) -> Iterator[Case]:
+    for slack in SLACKS:
+        for gap in (slack / 4, slack * 3 / 4, slack + F(1, 5)):
+            second = [1] if margin == "at least" or gap >= slack else []
+            makes = [partial(margin_programme, 3, j, gap, margin=margin, slack=slack) for j in (*second, 2)]
+            yield f"additive {slack}, {margin} {gap}", makes, (gap, slack)
+
+
+def _multiplicative(effort: Effort) -> Iterator[Case]:
+    for alpha in (F(1, 10), F(1, 2)):
+        for gap in (F(1, 10), F(9, 20), F(9, 10)):
+            for margin in BOTH if gap == F(1, 10) else ("exactly",):
+                make = partial(margin_programme, competitor=1, gap=gap, factor=alpha, margin=margin)
+                tailed = partial(with_tail, make, 3, 1, 10**6)
+                yield f"multiplicative {alpha}, {margin} {gap}, tail of 10^6", [tailed], (gap, alpha)
+
+
+def _absolute(effort: Effort) -> Iterator[Case]:
+    for tau in (F(1, 10), F(3, 10)):
+        for gap in (F(3, 10), F(3, 5)):
+            for margin in BOTH:
+                make = partial(margin_programme, competitor=1, gap=gap, ceiling=tau, margin=margin)
+                yield (
+                    f"absolute {tau}, {margin} {gap}, tail of 10^6",
+                    [partial(with_tail, make, 3, 1, 10**6)],
+                    (gap, tau),
+                )
+
+
+def _top(effort: Effort) -> Iterator[Case]:
+    for m in (2, 4):
+        for last in (1, m):
+            for margin in BOTH if m == 2 else ("exactly",):
+                for gap in (F(1, 10), F(3, 5)):
+                    make = partial(margin_programme, m + 1, m, gap, last=last, margin=margin)
+                    yield f"top {m}, p1 - p{last + 1} {margin} {gap}", [make], (gap, m)
+
+
+def _gate(margin: Margin, last_gap: bool, effort: Effort) -> Iterator[Case]:
+    for m in (2, 3):
+        for slack in SLACKS:
+            for gap in (F(1, 10), F(19, 100), F(2, 5), F(4, 5)) if m == 2 else (F(3, 10),):
+                last = m if last_gap else 1
+                makes: list[Callable[[], Any]] = []
+                for j in range(1, m + 1):
+                    if _feasible(j, last, gap, slack, m, margin):
+                        makes.append(
+                            partial(
+                                margin_programme,
+                                m + 1,
+                                j,
+                                gap,
+                                last=last,
+                                margin=margin,
+                                slack=slack if j < m else None,
+                            )
+                        )
+                kind = f"p1 - p{last + 1} {margin} {gap}"
+                yield f"gate {m}, {slack}, {kind}", makes, (gap, m, slack)
+
+
+def _feasible(j: int, last: int, gap: F, slack: F, m: int, margin: Margin) -> bool:
+    """Can token j (0-based, inside the gate) lie ``slack`` below the top at that margin?"""
+    if j == m:
+        return True  # rejected by rank alone
+    if margin == "at least":
+        return True
+    if last == j:
+        return gap >= slack
+    if last > j:  # p_1 - p_{m+1} = gap bounds every earlier drop
+        return gap > slack
+    return slack < (1 + gap) / 2  # last = 1 < j: the room below token 2
+
+
+CASES: dict[str, Callable[[Effort], Iterator[Case]]] = {
+    "margin.strict": _strict,
+    "margin.additive.at-least": partial(_additive, "at least"),
+    "margin.additive.exact": partial(_additive, "exactly"),
+    "margin.multiplicative": _multiplicative,
+    "margin.top": _top,
+    "margin.absolute": _absolute,
+    "margin.gate.at-least": partial(_gate, "at least", False),
+    "margin.gate.exact": partial(_gate, "exactly", False),
+    "margin.gate.last.exact": partial(_gate, "exactly", True),
+    "margin.gate.last.at-least": partial(_gate, "at least", True),
+}
+
+# Extremal targets in rationals: (arguments, target, 0-based competitor) at which the bound is the certificate itself.
+R = sympy.Rational
+EXTREMAL: dict[str, list[tuple[tuple[Any, ...], list[Any], int]]] = {
+    "margin.strict": [((R(1, 3),), [R(2, 3), R(1, 3)], 1), ((R(1, 2),), [R(3, 4), R(1, 4)], 1)],
+    "margin.additive.at-least": [
+        ((R(1, 10), R(1, 2)), [R(3, 4), R(1, 4)], 1),
+        ((R(2, 3), R(1, 2)), [R(5, 6), R(1, 6)], 1),
+    ],
+    "margin.additive.exact": [
+        ((R(2, 5), R(1, 2)), [R(19, 30), R(7, 30), R(4, 30)], 2),
+        ((R(1, 10), R(1, 2)), [R(16, 30), R(13, 30), R(1, 30)], 2),
+    ],
+    "margin.multiplicative": [
+        ((R(9, 10), R(1, 2)), [R(19, 20), R(1, 20)], 1),
+        ((R(1, 4), R(1, 2)), [R(1, 2), R(1, 4), R(1, 8), R(1, 8)], 1),
+    ],
+    "margin.absolute": [((R(1, 5), R(1, 10)), [R(3, 10), R(1, 10), *[R(1, 10)] * 6], 1)],
+    "margin.top": [((R(1, 5), 3), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3)],
+    "margin.gate.at-least": [
+        ((R(1, 5), 3, R(9, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),
+        ((R(1, 2), 3, R(1, 5)), [R(3, 4), R(1, 4), R(0), R(0)], 1),
+    ],
+    "margin.gate.exact": [
+        ((R(1, 5), 3, R(9, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),
+        ((R(1, 10), 2, R(1, 5)), [R(12, 30), R(9, 30), R(9, 30)], 2),
+    ],
+    "margin.gate.last.exact": [
+        ((R(2, 5), 2, R(1, 5)), [R(8, 15), R(5, 15), R(2, 15)], 1),
+        ((R(4, 5), 2, R(1, 5)), [R(4, 5), R(1, 5), R(0)], 1),
+    ],
+    "margin.gate.last.at-least": [
+        ((R(2, 5), 2, R(1, 5)), [R(3, 5), R(2, 5), R(0)], 1),
+        ((R(4, 5), 2, R(1, 5)), [R(4, 5), R(1, 5), R(0)], 1),
+    ],
+}
+
+
+def _prove_at_extremal(claim: str, formula: Formula, effort: Effort) -> Evidence:
+    derivation: Derivation = get_claim(claim).derivation
+    identities = [
+        (f"{claim} at {target}", formula(sympy, *arguments), single_certificate(sympy, target, j))
+        for arguments, target, j in EXTREMAL[claim]
+    ]
+    return prove_identities(derivation, identities, [{}])
+
+
+def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
+    return least(formula, CASES[claim](effort), effort)
+
+
+def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
+    return least_by_cone(formula, list(CASES[claim](effort)))
+
+
+for _claim in CASES:
+    check(_claim, method="algebra")(partial(_prove_at_extremal, _claim))
+    check(_claim, method="optimiser")(partial(_solve, _claim))
+    check(_claim, method="conic")(partial(_witness, _claim))
+
+
+@check("margin.entropy.simple", method="algebra")
+def prove_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
+    """The derivation, and the two-token regime: there the bound is the certificate itself."""
+    target = [R(19, 20), R(1, 20)]
+    identities = [
+        ("(.95, .05), eps=.05", formula(sympy, R(9, 10), R(1, 20), R(1)), single_certificate(sympy, target, 1))
+    ]
+    return prove_identities(get_claim("margin.entropy.simple").derivation, identities, [{}])
+
+
+@check("margin.entropy.simple", method="search")
+def search_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
+    """The exact certificate of the entropy rule at many targets never lies below the bound at their margin."""
+    tally = Tally.at_digits("search", effort.digits, "<=")
+    with working_digits(effort.digits + 20):
+        for target in generate_targets(effort.seed, 10 * effort.per_family):
+            probs = [to_mp(prob) for prob in target.target_probs]
+            entropy = -mpmath.fsum(p * mpmath.log(p) for p in probs if p > 0)
+            for epsilon, delta in (("0.09", "0.3"), ("0.3", "0.9"), ("1", "0.8"), ("0.5", "1")):
+                tau = min(MP.mpf(epsilon), MP.mpf(delta) * mpmath.exp(-entropy))
+                rejected = [i for i, prob in enumerate(probs) if prob <= tau]
+                if not rejected:
+                    continue
+                exact = single_certificate(MP, probs, rejected[0])
+                bound = formula(MP, probs[0] - probs[1], MP.mpf(epsilon), MP.mpf(delta))
+                tally.add(f"{target}, eps={epsilon}, delta={delta}", MP.mpf(bound), exact, exact)
+    return tally.evidence("exact certificates at random targets")

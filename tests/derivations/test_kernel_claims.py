@@ -1,0 +1,18 @@
+"""Kernels and claims name each other: no kernel rests on a claim that does not exist."""
+
+from derivations.claim import all_claims
+from derivations.emit import kernel_topics
+from derivations.loop_templates import LOOPS
+
+
+def test_every_emitted_kernel_names_claims_that_exist():
+    claims = set(all_claims())
+    named = {claim for specs in kernel_topics().values() for spec in specs for claim in spec.claims}
+    named |= {claim for loops in LOOPS.values() for loop in loops for claim in loop.claims}
+    assert named - claims == set()
+
+
+def test_every_claim_about_an_evaluation_form_or_bound_has_a_kernel():
+    named = {claim for specs in kernel_topics().values() for spec in specs for claim in spec.claims}
+    about_kernels = {claim for claim in all_claims() if claim.startswith(("eval.", "bound.", "rule."))}
+    assert about_kernels - named == set()

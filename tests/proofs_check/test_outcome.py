@@ -1,0 +1,34 @@
+"""Verdicts refuse to be truth values, and one dissent outweighs any number of confirmations."""
+
+import pytest
+
+from proofs_check.outcome import Evidence, Outcome, Verdict, combine
+
+PROOF = Evidence("algebra", Verdict.VERIFIED)
+WITNESS = Evidence("optimiser", Verdict.VERIFIED, digits=50.0)
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_verdict_is_no_truth_value(verdict):
+    with pytest.raises(TypeError, match=verdict.name):
+        bool(verdict)
+
+
+def test_witnesses_alone_prove_nothing():
+    assert combine((WITNESS, WITNESS)) is Verdict.UNDECIDED
+    assert combine(()) is Verdict.UNDECIDED
+    assert combine((PROOF, WITNESS)) is Verdict.VERIFIED
+
+
+def test_one_refutation_outweighs_a_proof():
+    assert combine((PROOF, WITNESS, Evidence("search", Verdict.REFUTED))) is Verdict.REFUTED
+
+
+def test_an_undecided_method_leaves_the_claim_undecided():
+    assert combine((PROOF, Evidence("enclosure", Verdict.UNDECIDED))) is Verdict.UNDECIDED
+
+
+def test_outcome_survives_json():
+    outcome = Outcome("x.y", "verified", Verdict.VERIFIED, (PROOF, WITNESS), {"m": "REFUTED"}, ("late",), 1.5)
+    assert Outcome.from_json(outcome.to_json()) == outcome
+    assert not outcome.as_expected
