@@ -1,4 +1,4 @@
-"""What truncated lists certify: the theory's examples, brute force, and no false certificate over random truncations."""
+"""What truncated lists certify: the examples of the theory, solvers, and no false certificate over random truncations."""
 
 import itertools
 import math
@@ -30,7 +30,9 @@ def two_token_cost(first, second):
 
 
 def test_the_certificate_alone_would_certify_a_rejected_token_and_the_tail_threshold_does_not():
-    target, draft = lists([0.36, 0.30], [0.345, 0.295], [UNKNOWN, UNKNOWN])  # the draft's best token, 0.355, is unlisted
+    target, draft = lists(
+        [0.36, 0.30], [0.345, 0.295], [UNKNOWN, UNKNOWN]
+    )  # the draft's best token, 0.355, is unlisted
     judged = lumped_certificates(target, STRICT, draft)
     assert judged.kl_lumped[0] == pytest.approx(0.00093, abs=5e-6)
     assert judged.certificate[0, 0] == pytest.approx(0.00273, abs=5e-6)
@@ -135,7 +137,9 @@ def test_when_every_listed_token_is_accepted_only_a_lower_bound_is_claimed():
     judged = lumped_certificates(TargetLists(np.log([[0.3, 0.28, 0.2]]), [3], 0.0), cs.Additive(0.25))
     assert judged.case(0, 0)[0] is Case.ALL_ACCEPTED and math.isnan(judged.certificate[0, 0])
     # an unlisted token that is rejected has at most tau = 0.05: the pool with that is the bound
-    assert judged.certificate_lower[0, 0] == pytest.approx(float(pool_value(np.array([[0.3, 0.28, 0.2]]), np.array([0.05]))[0]))
+    assert judged.certificate_lower[0, 0] == pytest.approx(
+        float(pool_value(np.array([[0.3, 0.28, 0.2]]), np.array([0.05]))[0])
+    )
 
 
 def test_rounding_widens_the_tail_and_never_tightens():
@@ -158,7 +162,7 @@ def test_a_tail_lost_in_rounding_does_not_lose_the_confident_rows():
 
 
 def solved_tree(target, width, num_listed):
-    """The least lumped KL over whole drafts whose ``width`` best tokens lack token 0: one convex problem a candidate set."""
+    """The least lumped KL over whole drafts whose ``width`` best tokens lack token 0, one convex problem a set."""
     cvxpy = pytest.importorskip("cvxpy")
     coarse = np.append(target[:num_listed], target[num_listed:].sum())
     values = []
