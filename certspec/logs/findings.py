@@ -27,7 +27,7 @@ class Finding(Enum):
     DEPTH_VARIES = "positions whose list is shorter than the deepest one"
     COARSE_DECIMALS = "logprobs rounded to few decimals: bounds are widened by half a unit of the last one"
     LOG_OF_ANOTHER_TEMPERATURE = (
-        "logprobs fall on a grid of 1/64 nats only after multiplying by a temperature other than 1"
+        "gaps between logprobs fall on the grid of bfloat16 logits only after multiplying by a temperature"
     )
     DEPTHS_DIFFER = "target and draft lists have different depths"
     TEMPERATURES_DIFFER = "target and draft logs seem to be taken at different temperatures"

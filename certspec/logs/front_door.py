@@ -83,7 +83,7 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
     if temperature is not None:
         findings.temperature = temperature
         if temperature != 1.0:
-            findings.note(Finding.LOG_OF_ANOTHER_TEMPERATURE, f"{path}: temperature {temperature:g}")
+            findings.note(Finding.LOG_OF_ANOTHER_TEMPERATURE, f"{path}: {temperature:g}, up to a power of two")
     if not found:
         raise UnreadableInput(f"{path}: no position with logprobs in a log of format {name}; were logprobs asked for?")
 

@@ -209,8 +209,8 @@ class Normaliser:
 
 
 _PROCESSED = (
-    "the list was processed (temperature 0, top-k, top-p or a mask) before it was logged: {}. Its certificate would mean "
-    "nothing; log raw logprobs"
+    "the list was processed (temperature 0, top-k, top-p or a mask) before it was logged: {}. Its certificate would "
+    "mean nothing; log raw logprobs"
 )
 
 

@@ -1,4 +1,5 @@
-"""OpenAI completions (also vLLM's server): ``choices[].logprobs = {tokens, token_logprobs, top_logprobs}``, lists keyed by text, so that two tokens of the same text become one. Knows this shape only."""
+"""OpenAI completions (also vLLM's server): ``choices[].logprobs = {tokens, token_logprobs, top_logprobs}``, lists
+keyed by text, so that two tokens of the same text become one. Knows this shape only."""
 
 from __future__ import annotations
 
