@@ -1,5 +1,5 @@
-"""A temperature hidden in logprobs: logits in bfloat16 differ by multiples of 1/8 to 1/64, so that gaps between logprobs
-lie on such a grid unless a temperature divided them. This module sees gaps only."""
+"""A temperature hidden in logprobs: logits in bfloat16 differ by multiples of 1/8 to 1/64, so that gaps of logprobs lie
+on such a grid unless a temperature divided them. This module sees gaps only."""
 
 from __future__ import annotations
 
