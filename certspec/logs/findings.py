@@ -30,7 +30,7 @@ class Finding(Enum):
         "gaps between logprobs fall on the grid of bfloat16 logits only after multiplying by a temperature"
     )
     DEPTHS_DIFFER = "target and draft lists have different depths"
-    TEMPERATURES_DIFFER = "target and draft logs seem to be taken at different temperatures"
+    TEMPERATURES_DIFFER = "temperatures contradict one another"
     TARGET_WITHOUT_DRAFT = "target positions without a draft position: left out"
     DRAFT_WITHOUT_TARGET = "draft positions without a target position: left out"
     RULE_TOO_WIDE = "positions whose list is too short for a rule: its certificate there is 0, a lower bound"
