@@ -226,11 +226,11 @@ def _without_draft(rows: Rows, value: Floats, lower: Floats, case: NDArray[np.in
 
 
 def _keep_better(judgement: Judgement, view: View, against: Floats, decision: NDArray[np.int8], best: Floats) -> None:
-    """Adopt this coarsening's numbers in the rows where it certifies by more than an earlier one, or is the first."""
+    """Adopt this coarsening's numbers in the rows where it is the first, or the first that certifies."""
     with np.errstate(invalid="ignore"):
         gain = np.where(np.isnan(view.kl_upper), -np.inf, against - view.kl_upper)
     gain = np.where(np.isnan(gain), -np.inf, gain)  # inf - inf: the tail may be empty, nothing is known
-    take = (gain > np.maximum(best, 0.0)) | (np.isnan(judgement.threshold) & ~np.isnan(view.kl_upper))
+    take = ((gain > 0.0) & (best <= 0.0)) | (np.isnan(judgement.threshold) & ~np.isnan(view.kl_upper))
     judgement.kl_upper = np.where(take, view.kl_upper, judgement.kl_upper)
     judgement.threshold = np.where(take, against, judgement.threshold)
     judgement.decision_case = np.where(take, decision, judgement.decision_case).astype(np.int8)
@@ -242,7 +242,8 @@ def _close(rows: Rows, judgement: Judgement) -> Judgement:
     too_short = judgement.certificate_case == Case.TOO_SHORT.code
     with np.errstate(invalid="ignore"):
         judgement.certified = (judgement.kl_upper < judgement.threshold) & ~barred & ~too_short
-    nothing = (judgement.certificate_case == Case.NOTHING_REJECTED.code) & rows.draft.present
+    has_draft = rows.draft is not None and rows.draft.present
+    nothing = (judgement.certificate_case == Case.NOTHING_REJECTED.code) & has_draft
     judgement.accepted = np.where(
         (judgement.certified | nothing) & (judgement.accepted == -1), 1, judgement.accepted
     ).astype(np.int8)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from certspec.errors import InvalidArgument
 
-__all__ = ["CASES", "OUTSIDE", "UNKNOWN", "Case", "DraftLists", "TargetLists"]
+__all__ = ["CASES", "OUTSIDE", "UNKNOWN", "Case", "DraftLists", "TargetLists", "error_rows"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -60,7 +60,7 @@ class TargetLists:
 
     logprobs: Floats
     num_ranked: NDArray[np.int64]
-    error: Floats
+    error: Floats | float
     num_tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class TargetLists:
         num_ranked = np.broadcast_to(np.asarray(self.num_ranked, dtype=np.int64), (rows,))
         object.__setattr__(self, "logprobs", logprobs)
         object.__setattr__(self, "num_ranked", num_ranked)
-        object.__setattr__(self, "error", _error_rows(self.error, rows))
+        object.__setattr__(self, "error", error_rows(self.error, rows))
         if np.isnan(logprobs).any() or (logprobs > 0.0).any():
             row = int(np.argmax((np.isnan(logprobs) | (logprobs > 0.0)).any(axis=1)))
             raise InvalidArgument(f"TargetLists: expected logprobs of at most 0, got row {row} = {logprobs[row]}")
@@ -95,15 +95,16 @@ class DraftLists:
     logprobs: Floats
     best_columns: NDArray[np.int64]
     outside_mass: Floats
-    error: Floats
+    error: Floats | float
     present: Bools
 
     def __post_init__(self) -> None:
         rows = len(self.logprobs)
-        object.__setattr__(self, "error", _error_rows(self.error, rows))
+        object.__setattr__(self, "error", error_rows(self.error, rows))
         object.__setattr__(self, "present", np.broadcast_to(np.asarray(self.present, dtype=bool), (rows,)))
         object.__setattr__(self, "outside_mass", np.broadcast_to(np.asarray(self.outside_mass, np.float64), (rows,)))
 
 
-def _error_rows(error: object, num_rows: int) -> Floats:
+def error_rows(error: object, num_rows: int) -> Floats:
+    """An error for each row, at least what float64 evaluation leaves (nats)."""
     return np.broadcast_to(np.maximum(np.asarray(error, dtype=np.float64), _FLOAT64_ERROR), (num_rows,))

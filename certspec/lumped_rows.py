@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from certspec.lumped_lists import UNKNOWN, DraftLists, TargetLists
+from certspec.lumped_lists import UNKNOWN, DraftLists, TargetLists, error_rows
 from certspec.lumped_pools import entropy_interval, lumped_kl, lumped_kl_upper
 
 __all__ = ["Rows", "View"]
@@ -35,7 +35,7 @@ class Rows:
         self.logprobs = target.logprobs
         self.num_rows, self.num_columns = self.logprobs.shape
         self.columns = np.arange(self.num_columns)
-        self.error = target.error
+        self.error = error_rows(target.error, self.num_rows)
         self.probs = np.exp(self.logprobs)
         self.num_ranked = target.num_ranked
         self.ranked = self.columns < self.num_ranked[:, None]
@@ -61,7 +61,7 @@ class Rows:
         self.draft_probs = np.where(common, np.exp(np.where(common, draft.logprobs, 0.0)), 0.0)
         with np.errstate(invalid="ignore"):
             self.log_ratios = np.where(common, self.logprobs - draft.logprobs, 0.0)
-        self.pair_error = np.maximum(self.error, draft.error)
+        self.pair_error = np.maximum(self.error, error_rows(draft.error, self.num_rows))
         listed = np.where(common, self.probs, 0.0)
         tails = [np.clip(1.0 - side.sum(axis=1), 0.0, 1.0) for side in (listed, self.draft_probs)]
         self.kl = np.where(present, lumped_kl(listed, self.draft_probs, *tails), np.nan)
@@ -75,7 +75,7 @@ class Rows:
         merged = np.where(inside, 0.0, self.probs).sum(axis=1)
         merged_draft = np.where(inside, 0.0, self.draft_probs).sum(axis=1) + draft.outside_mass
         target_tail = _mass_box(kept, self.error, merged)
-        draft_tail = _mass_box(kept_draft, draft.error, merged_draft)
+        draft_tail = _mass_box(kept_draft, error_rows(draft.error, self.num_rows), merged_draft)
         ratios = np.where(inside, self.log_ratios, 0.0)
         upper = lumped_kl_upper(kept, ratios, self.pair_error, target_tail, draft_tail)
         return View(inside, np.where(draft.present, upper, np.nan), target_tail[1], draft_tail[1])

@@ -17,7 +17,7 @@ MAX_DOCUMENT_CHARS = 256 * 2**20
 _CHUNK_CHARS = 2**18
 
 
-class RepeatedKeys(dict):  # type: ignore[type-arg]
+class RepeatedKeys(dict):
     """A JSON object in which some key stood more than once; the last value counts, as everywhere in JSON."""
 
 
@@ -44,7 +44,7 @@ def iterate_documents(path: Path, *, mark_repeated_keys: bool = False) -> Iterat
 
 def _open_text(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig")  # type: ignore[return-value]
+        return gzip.open(path, "rt", encoding="utf-8-sig")
     return path.open("r", encoding="utf-8-sig")
 
 

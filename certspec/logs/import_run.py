@@ -4,6 +4,7 @@ This module knows nothing about the command line."""
 from __future__ import annotations
 
 import platform
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -98,11 +99,22 @@ def import_logs(
         "theory": "lumped lists: min(C, C_T) against KL of the lumped list",
     }
     with folder.locked():
-        if folder.open(settings, _session(), refused_rules=refused):
-            for part in folder.parts():  # the same import again: parts of one that was stopped are made anew
-                part.unlink()
+        if folder.manifest_path.exists():
+            folder.open(settings, _session())  # refuses a folder that holds another run
         folder.remove_leftovers()
-        _write(folder, run, _chain(first, batches), num_tokens, on_advance)
+        # Parts come into the run only when the whole log was read, so that a log that fails halfway leaves no half run.
+        incoming = RunFolder(folder.path / ".incoming")
+        shutil.rmtree(incoming.path, ignore_errors=True)
+        incoming.path.mkdir()
+        try:
+            _write(incoming, run, _chain(first, batches), num_tokens, on_advance)
+            for part in folder.parts() if folder.manifest_path.exists() else ():
+                part.unlink()
+            folder.open(settings, _session(), refused_rules=refused)
+            for part in incoming.parts():
+                part.replace(folder.path / part.name)
+        finally:
+            shutil.rmtree(incoming.path, ignore_errors=True)
     _compare_temperatures(run, temperature)
     return run
 

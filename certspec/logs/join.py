@@ -51,7 +51,7 @@ def join_logs(
     if not num_joined:
         raise UnreadableInput(
             f"{names[0]} and {names[1]}: no position is in both; the target's log holds {_said(parts[0])} positions, "
-            f"the draft's {_said(parts[1])}"
+            f"the draft's {_said(parts[1])} positions"
         )
 
 

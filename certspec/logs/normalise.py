@@ -45,6 +45,7 @@ class Normaliser:
         if len(kept) < len(values):
             self._note(raw, Finding.SENTINELS_DROPPED)
         position = self._sorted(raw, kept, values)
+        self._refuse_sum(raw, position)
         self._add_chosen(raw, position, chosen)
         self._refuse_sum(raw, position)
         self._note_facts(raw, position)
@@ -80,11 +81,12 @@ class Normaliser:
                 raise self._refusal(raw, _PROCESSED.format(f"chosen at 0.0, {num_sentinels} sentinels beside it"))
             return
         top, mass = max(known), math.fsum(map(math.exp, known))
-        if num_sentinels and (top == 0.0 or mass >= 1.0 - SUM_TOLERANCE):
+        whole = abs(mass - 1.0) <= SUM_TOLERANCE
+        if num_sentinels and (top == 0.0 or whole):
             what = "top entry exactly 0.0" if top == 0.0 else f"{len(known)} entries of mass {mass:.7f}"
             raise self._refusal(raw, _PROCESSED.format(f"{what}, {num_sentinels} sentinels beside it"))
         last = math.exp(min(known))
-        if 3 <= len(known) < _WHOLE_VOCABULARY and mass >= 1.0 - SUM_TOLERANCE and last > 1e-3:
+        if 3 <= len(known) < _WHOLE_VOCABULARY and whole and last > 1e-3:
             raise self._refusal(
                 raw, _PROCESSED.format(f"{len(known)} entries of mass {mass:.7f}, the last still {last:.2g}")
             )

@@ -36,7 +36,7 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
             raise place.error(
                 f"{name}_top_logprobs and {name}_token_logprobs of one length", f"{len(lists)}, {len(chosen)}"
             )
-        sequence = sequences.new()
+        sequence = sequences.new(part)
         for number, (listed, actual) in enumerate(zip(lists, chosen, strict=True)):
             entries = [
                 _entry(item, place) for item in expect_list(place, listed or [], f"an entry of {name}_top_logprobs")

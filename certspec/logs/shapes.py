@@ -28,12 +28,13 @@ class Sequences:
     _REMEMBERED = 4096
 
     def __init__(self) -> None:
-        self.count = 0
+        self._counts: dict[str, int] = {}
         self._streams: dict[object, list[int]] = {}
 
-    def new(self) -> int:
-        self.count += 1
-        return self.count - 1
+    def new(self, part: str = "output") -> int:
+        """The next sequence of its part ("prompt" or "output"); each part counts for itself."""
+        self._counts[part] = self._counts.get(part, -1) + 1
+        return self._counts[part]
 
     def stream(self, answer: object) -> list[int]:
         """[sequence, next position] of a streamed answer; the caller moves the position on."""

@@ -70,8 +70,8 @@ def full_accepted(target: Floats, draft: Floats, rule: Rule) -> NDArray[np.bool_
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.where(target > 0.0, target * np.log(target + threshold.smoothing), 0.0).sum(axis=1)
     tau = np.array([threshold.value(top, h) for top, h in zip(target.max(axis=1), entropy, strict=True)])
-    passes = prob > tau if threshold.strictly_above else prob >= tau
-    return passes & (rank <= threshold.top_m) if threshold.top_m else passes
+    passes: NDArray[np.bool_] = np.asarray(prob > tau if threshold.strictly_above else prob >= tau)
+    return np.asarray(passes & (rank <= threshold.top_m) if threshold.top_m else passes)
 
 
 def truncate(

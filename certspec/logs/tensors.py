@@ -46,7 +46,7 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
 def _positions(
     logits: np.ndarray, where: str, start: int, sequence: int, findings: Findings
 ) -> Iterator[LoggedPosition]:
-    bad = np.isnan(logits) | np.isposinf(logits)
+    bad = np.asarray(np.isnan(logits) | np.isposinf(logits))
     empty = np.isneginf(logits).all(axis=1)
     if bad.any() or empty.any():
         row = int(np.argmax(bad.any(axis=1) | empty))

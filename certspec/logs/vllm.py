@@ -20,7 +20,7 @@ def matches(document: Mapping[str, Any]) -> bool:
 def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -> Iterator[RawPosition]:
     """Positions of the prompt (part "prompt") and of each output (part "output"), each a sequence of its own."""
     for lists, part, holder in _parts(document):
-        sequence = sequences.new()
+        sequence = sequences.new(part)
         tokens = holder.get("prompt_token_ids" if part == "prompt" else "token_ids")
         finish = holder.get("finish_reason") if part == "output" else None
         for number, listed in enumerate(expect_list(place, lists, f"{part} logprobs")):
