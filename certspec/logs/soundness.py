@@ -94,7 +94,7 @@ def truncate(
     draft_order = np.argsort(-draft, axis=1, kind="stable")
     draft_rank = np.argsort(draft_order, axis=1, kind="stable")
     draft_values = np.take_along_axis(draft, order, 1)
-    own_list = rng.random(num_rows) < 0.5
+    own_list = np.less(rng.random(num_rows), 0.5)
     unlisted = own_list[:, None] & (np.take_along_axis(draft_rank, order, 1) >= num_listed)
     draft_values[unlisted] = np.nan
     column_of = np.full((num_rows, num_tokens), OUTSIDE)

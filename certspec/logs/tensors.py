@@ -46,11 +46,12 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
 def _positions(
     logits: np.ndarray, where: str, start: int, sequence: int, findings: Findings
 ) -> Iterator[LoggedPosition]:
-    bad = np.asarray(np.isnan(logits) | np.isposinf(logits))
+    bad = np.logical_or(np.isnan(logits), np.isposinf(logits))
     empty = np.isneginf(logits).all(axis=1)
     if bad.any() or empty.any():
         row = int(np.argmax(bad.any(axis=1) | empty))
-        what = "only -inf" if empty[row] else f"{logits[row][bad[row]][0]} at column {int(np.argmax(bad[row]))}"
+        column = int(np.argmax(bad[row, :]))
+        what = "only -inf" if empty[row] else f"{logits[row, column]} at column {column}"
         raise UnreadableInput(f"{where}, row {start + row}: {what}")
     num_tokens = logits.shape[1]
     if 2 * np.isfinite(logits).sum(axis=1).max() < num_tokens:

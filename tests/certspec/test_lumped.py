@@ -1,4 +1,4 @@
-"""What truncated lists certify: the examples of the theory, solvers, and no false certificate over random truncations."""
+"""What truncated lists certify: the examples of the theory, a solver, no false certificate over random truncations."""
 
 import itertools
 import math

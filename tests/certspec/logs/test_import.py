@@ -189,7 +189,9 @@ def test_tensors_of_target_and_draft_agree_with_whole_rows(tmp_path):
 
 def test_the_command_prints_tables_cases_and_warnings(tmp_path):
     log = written.save(tmp_path / "log.json", written.chat(written.logprobs(30)))
-    result = CliRunner().invoke(main, ["import", str(log), "--out", str(tmp_path / "run"), "--rules", "strict tree:2 tree:8"])
+    result = CliRunner().invoke(
+        main, ["import", str(log), "--out", str(tmp_path / "run"), "--rules", "strict tree:2 tree:8"]
+    )
     assert result.exit_code == 0, result.output
     for text in ("30 positions", "the certificate is known", "refused: tree:8", "answers cut by length"):
         assert text in result.output

@@ -64,7 +64,11 @@ def test_streamed_chunks_of_one_answer_are_one_sequence(tmp_path):
 
 
 def test_a_batch_output_line_is_read_through_its_wrapper(tmp_path):
-    line = {"custom_id": "r-1", "response": {"status_code": 200, "body": written.chat(written.logprobs())}, "error": None}
+    line = {
+        "custom_id": "r-1",
+        "response": {"status_code": 200, "body": written.chat(written.logprobs())},
+        "error": None,
+    }
     assert len(read(written.save(tmp_path / "batch.jsonl", line))[0]) == 6
 
 

@@ -24,7 +24,9 @@ def chat(rows, depth=5, chosen=None):
     content = []
     for number, row in enumerate(rows):
         token = best(row, 1)[0] if chosen is None else chosen[number]
-        content.append(_chat_entry(row, token) | {"top_logprobs": [_chat_entry(row, other) for other in best(row, depth)]})
+        content.append(
+            _chat_entry(row, token) | {"top_logprobs": [_chat_entry(row, other) for other in best(row, depth)]}
+        )
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -94,7 +96,8 @@ def llama_cpp(rows, depth=5):
         "content": "...",
         "stop": True,
         "completion_probabilities": [
-            entry(row, best(row, 1)[0]) | {"top_logprobs": [entry(row, other) for other in best(row, depth)]} for row in rows
+            entry(row, best(row, 1)[0]) | {"top_logprobs": [entry(row, other) for other in best(row, depth)]}
+            for row in rows
         ],
     }
 
