@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from certspec.lumped import OUTSIDE, UNKNOWN, DraftLists, LumpedCertificates, TargetLists, lumped_certificates
 from certspec.rules import Absolute, Additive, Gated, Rule, default_rules
 
-__all__ = ["Truncation", "full_accepted", "main", "random_pairs", "truncate"]
+__all__ = ["Truncation", "count_false", "full_accepted", "main", "random_pairs", "truncate"]
 
 Floats = NDArray[np.float64]
 
@@ -81,14 +81,14 @@ def truncate(
     num_listed: int,
     *,
     error: float = 0.0,
-    know_size: bool = False,
+    num_tokens: int | None = None,
 ) -> Truncation:
     """The target's ``num_listed`` best tokens, and of the draft its own list, in one of the ways that logs have.
 
     A third of the rows doesn't say which tokens the draft ranks; where the draft's list is its own top-k, the target's
     tokens beyond it have no draft value.
     """
-    num_rows, num_tokens = target.shape
+    num_rows, num_columns = target.shape
     order = np.argsort(-target, axis=1, kind="stable")[:, :num_listed]
     target_lists = np.take_along_axis(target, order, 1)
     draft_order = np.argsort(-draft, axis=1, kind="stable")
@@ -97,7 +97,7 @@ def truncate(
     own_list = np.less(rng.random(num_rows), 0.5)
     unlisted = own_list[:, None] & (np.take_along_axis(draft_rank, order, 1) >= num_listed)
     draft_values[unlisted] = np.nan
-    column_of = np.full((num_rows, num_tokens), OUTSIDE)
+    column_of = np.full((num_rows, num_columns), OUTSIDE)
     np.put_along_axis(column_of, order, np.broadcast_to(np.arange(num_listed), order.shape), 1)
     best = np.take_along_axis(column_of, draft_order[:, :num_listed], 1)
     outside = np.where(best == OUTSIDE, np.take_along_axis(draft, draft_order[:, :num_listed], 1), 0.0).sum(axis=1)
@@ -108,7 +108,7 @@ def truncate(
     listed = np.minimum.accumulate(logged[0], axis=1)  # as logged lists are sorted; still within ``error`` of the truth
     num_ranked = np.full(num_rows, num_listed)
     return Truncation(
-        TargetLists(listed, num_ranked, error, num_tokens if know_size else None),
+        TargetLists(listed, num_ranked, error, num_tokens),
         DraftLists(logged[1], best, np.where(own_list, outside, 0.0), error, np.ones(num_rows, dtype=bool)),
     )
 
@@ -121,10 +121,9 @@ class _Count:
     false_certificates: int = 0
     wrong_accepted: int = 0
 
-    def add(self, judged: LumpedCertificates, target: Floats, draft: Floats) -> None:
-        self.truncations += len(target)
-        for index, rule in enumerate(judged.rules):
-            truth = full_accepted(target, draft, rule)
+    def add(self, judged: LumpedCertificates, truths: Sequence[NDArray[np.bool_]]) -> None:
+        self.truncations += judged.certified.shape[1]
+        for index, truth in enumerate(truths):
             certified, accepted = judged.certified[index], judged.accepted[index]
             self.judged += len(truth)
             self.certified += int(certified.sum())
@@ -141,9 +140,42 @@ def count_false(num_truncations: int, seed: int = 0, rules: Sequence[Rule] = SOU
         target, draft = random_pairs(rng, num_rows, num_tokens)
         error = float(rng.choice([0.0, 0.0, 1e-6, 1e-3]))
         listed = int(rng.integers(1, num_tokens + 1))
-        pair = truncate(rng, target, draft, listed, error=error, know_size=bool(rng.random() < 0.5))
-        count.add(lumped_certificates(pair.target, rules, pair.draft), target, draft)
+        pair = truncate(rng, target, draft, listed, error=error, num_tokens=num_tokens if rng.random() < 0.5 else None)
+        truths = [full_accepted(target, draft, rule) for rule in rules]
+        count.add(lumped_certificates(pair.target, rules, pair.draft), truths)
     return dict(vars(count))
+
+
+def count_false_of_real_rows(
+    target_logits: Floats, draft_logits: Floats, num_truncations: int, seed: int = 0
+) -> dict[str, int]:
+    """The same over random truncations, 1 to 64 tokens long, of given rows of logits; (rows, tokens) each."""
+    rng, count = np.random.default_rng(seed), _Count()
+    target, draft = _softmax(target_logits), _softmax(draft_logits)
+    truths = [full_accepted(target, draft, rule) for rule in SOUNDNESS_RULES]
+    num_tokens, deepest = target.shape[1], min(64, target.shape[1])
+    target, draft = _best_of_both(target, draft, deepest)
+    while count.truncations < num_truncations:
+        listed = int(rng.integers(1, deepest + 1))
+        error = float(rng.choice([0.0, 0.0, 1e-6, 1e-3]))
+        size = num_tokens if rng.random() < 0.5 else None
+        pair = truncate(rng, target, draft, listed, error=error, num_tokens=size)
+        count.add(lumped_certificates(pair.target, SOUNDNESS_RULES, pair.draft), truths)
+    return dict(vars(count))
+
+
+def _best_of_both(target: Floats, draft: Floats, depth: int) -> tuple[Floats, Floats]:
+    """Columns of the ``depth`` best tokens of either row, in the order of their ids: all that a truncation can list."""
+    best = [np.argsort(-probs, axis=1, kind="stable")[:, :depth] for probs in (target, draft)]
+    ids = np.sort(np.concatenate(best, axis=1), axis=1)
+    again = np.concatenate([np.zeros((len(ids), 1), dtype=bool), np.diff(ids, axis=1) == 0], axis=1)
+    kept = [np.where(again, 0.0, np.take_along_axis(probs, ids, 1)) for probs in (target, draft)]
+    return kept[0], kept[1]
+
+
+def _softmax(logits: Floats) -> Floats:
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -151,8 +183,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--truncations", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--rows", help=".npz with target_logits and draft_logits, (rows, tokens): truncate these instead"
+    )
     options = parser.parse_args(arguments)
-    result = count_false(options.truncations, options.seed)
+    if options.rows:
+        stored = np.load(options.rows)
+        rows = [stored[name].astype(np.float64) for name in ("target_logits", "draft_logits")]
+        result = count_false_of_real_rows(rows[0], rows[1], options.truncations, options.seed)
+    else:
+        result = count_false(options.truncations, options.seed)
     print(json.dumps(result))
     return int(result["false_certificates"] > 0 or result["wrong_accepted"] > 0)
 

@@ -47,7 +47,7 @@ def _positions(
     logits: np.ndarray, where: str, start: int, sequence: int, findings: Findings
 ) -> Iterator[LoggedPosition]:
     bad = np.logical_or(np.isnan(logits), np.isposinf(logits))
-    empty = np.isneginf(logits).all(axis=1)
+    empty = np.asarray(np.isneginf(logits).all(axis=1))
     if bad.any() or empty.any():
         row = int(np.argmax(bad.any(axis=1) | empty))
         column = int(np.argmax(bad[row, :]))
