@@ -1,0 +1,115 @@
+"""``certspec import``: logs that servers wrote become a run. Prints how each number is known and what was noticed; the
+work is done by ``certspec.logs``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from certspec.cli.options import parse_rules
+from certspec.cli.report import print_report
+
+if TYPE_CHECKING:
+    from certspec.logs.import_run import ImportedRun
+
+__all__ = ["command"]
+
+_FORMATS = ["auto", "openai-chat", "openai-completions", "sglang", "llama-cpp", "vllm", "lm-eval", "tensors"]
+_REPORTED_POSITIONS = 2_000_000  # tables and plots hold a run in memory
+
+
+@click.command("import")
+@click.argument("log", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("draft_log", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--out",
+    default=Path("certspec-run"),
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the run.",
+)
+@click.option("--format", "format_", default="auto", show_default=True, type=click.Choice(_FORMATS), help="Of LOG.")
+@click.option("--draft-format", default="auto", show_default=True, type=click.Choice(_FORMATS), help="Of DRAFT_LOG.")
+@click.option(
+    "--rules",
+    multiple=True,
+    metavar="RULES",
+    help='E.g. "strict additive:0.3 tree:4"; may be repeated (default: eight rules and widths).',
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0.0, min_open=True),
+    help="At which the target's logprobs were taken; noted in the run, and compared with what they show.",
+)
+@click.option("--num-tokens", type=click.IntRange(min=2), help="Vocabulary size, where it is known.")
+@click.option(
+    "--draft-length",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Draft length of the observed accepted lengths.",
+)
+def command(
+    log: Path, draft_log: Path | None, out: Path, format_: str, draft_format: str, rules: tuple[str, ...],
+    temperature: float | None, num_tokens: int | None, draft_length: int,
+) -> None:  # fmt: skip
+    """Turn LOG, a target's logprobs as a server wrote them, into a run; DRAFT_LOG holds a draft's for the same tokens.
+
+    Certificates need the target alone. A truncated list certifies only what it allows: each row of the run says which
+    case it is, and numbers that are lower bounds are marked.
+    """
+    from certspec.logs.import_run import import_logs
+
+    run = import_logs(
+        log, draft_log, out, format=format_, draft_format=draft_format, rules=parse_rules(rules),
+        temperature=temperature, num_tokens=num_tokens,
+    )  # fmt: skip
+    (out / "import.json").write_text(json.dumps(_facts(run), indent=2) + "\n", encoding="utf-8")
+    if run.num_positions <= _REPORTED_POSITIONS:
+        print_report(out, draft_length=draft_length)
+    _print_cases(run)
+
+
+def _print_cases(run: ImportedRun) -> None:
+    from certspec.lumped import CASES, Case
+
+    click.echo(f"\n{run.num_positions:,} positions; how each number is known:")
+    for index, rule in enumerate(run.rules):
+        click.echo(f"  {rule.label}")
+        for counts in (run.certificate_cases[index], run.decision_cases[index])[: 1 + (run.draft_findings is not None)]:
+            for case, count in zip(CASES, counts, strict=True):
+                if count:
+                    click.echo(f"    {100 * count / run.num_positions:5.1f} %  {case.value}")
+    for label, why in run.refused_rules.items():
+        click.echo(f"refused: {label}: {why}")
+    for name, findings in (("target", run.findings), ("draft", run.draft_findings)):
+        for line in findings.lines() if findings is not None else ():
+            click.echo(f"warning ({name} log): {line}")
+    interval = run.certificate_cases[:, CASES.index(Case.INTERVAL)].sum()
+    if interval and not run.knows_num_tokens:
+        click.echo("hint: an entropy threshold is known more closely with --num-tokens, the size of the vocabulary")
+    temperature = run.findings.temperature
+    if temperature is not None:
+        click.echo(f"the target's logprobs fit bfloat16 logits at temperature {temperature:g} (up to a power of two)")
+
+
+def _facts(run: ImportedRun) -> dict[str, object]:
+    from certspec.lumped import CASES
+
+    def named(counts: object) -> list[dict[str, int]]:
+        return [{case.name.lower(): int(n) for case, n in zip(CASES, row, strict=True) if n} for row in counts]  # type: ignore[attr-defined]
+
+    return {
+        "num_positions": run.num_positions,
+        "rules": [rule.label for rule in run.rules],
+        "refused_rules": run.refused_rules,
+        "certificate_cases": named(run.certificate_cases),
+        "decision_cases": named(run.decision_cases) if run.draft_findings is not None else None,
+        "num_certified": run.num_certified.tolist() if run.draft_findings is not None else None,
+        "temperature_of_the_grid": run.findings.temperature,
+        "findings": run.findings.as_json(),
+        "draft_findings": None if run.draft_findings is None else run.draft_findings.as_json(),
+    }

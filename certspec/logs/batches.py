@@ -1,0 +1,69 @@
+"""Positions gathered into the arrays that ``certspec.lumped`` judges, a bounded number at a time. This module matches
+the draft's tokens with the target's columns; it knows nothing about files or rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from certspec.logs.position import LoggedPosition
+from certspec.lumped import OUTSIDE, UNKNOWN, DraftLists, TargetLists
+
+__all__ = ["Pairs", "draft_lists", "gather", "target_lists"]
+
+_MAX_ROWS = 4096
+_MAX_CELLS = 2**20
+
+Pairs = list[tuple[LoggedPosition, LoggedPosition | None]]
+
+
+def gather(pairs: Iterable[tuple[LoggedPosition, LoggedPosition | None]]) -> Iterator[Pairs]:
+    """Batches of at most 4,096 positions, fewer where lists are long."""
+    batch: Pairs = []
+    width = 1
+    for pair in pairs:
+        width = max(width, len(pair[0].logprobs))
+        batch.append(pair)
+        if len(batch) >= _MAX_ROWS or len(batch) * width >= _MAX_CELLS:
+            yield batch
+            batch, width = [], 1
+    if batch:
+        yield batch
+
+
+def target_lists(batch: Pairs, num_tokens: int | None = None) -> TargetLists:
+    """The batch's target lists; ``num_tokens`` where the caller knows the vocabulary, else what the log says."""
+    width = max(len(target.logprobs) for target, _ in batch)
+    logprobs = np.full((len(batch), width), -np.inf)
+    for row, (target, _) in enumerate(batch):
+        logprobs[row, : len(target.logprobs)] = target.logprobs
+    sizes = {target.num_tokens for target, _ in batch}
+    known = num_tokens if num_tokens is not None else sizes.pop() if len(sizes) == 1 else None
+    num_ranked = np.array([target.num_ranked for target, _ in batch])
+    return TargetLists(logprobs, num_ranked, np.array([target.error for target, _ in batch]), known)
+
+
+def draft_lists(batch: Pairs, num_columns: int, num_best: int) -> DraftLists:
+    """The draft's logprobs for the target's columns, and where its ``num_best`` best tokens stand among them."""
+    rows = len(batch)
+    logprobs = np.full((rows, num_columns), np.nan)
+    best = np.full((rows, num_best), UNKNOWN, dtype=np.int64)
+    outside, error, present = np.zeros(rows), np.zeros(rows), np.zeros(rows, dtype=bool)
+    for row, (target, draft) in enumerate(batch):
+        if draft is None:
+            continue
+        present[row], error[row] = True, draft.error
+        known = {key: value for key, value in zip(draft.keys, draft.logprobs, strict=True) if key is not None}
+        column_of = {}
+        for column, key in enumerate(target.keys):
+            if key is not None and key in known:
+                logprobs[row, column] = known[key]
+                column_of[key] = column
+        outside[row] = sum(
+            np.exp(value) for key, value in zip(draft.keys, draft.logprobs, strict=True) if key not in column_of
+        )
+        for rank, key in enumerate(draft.keys[: min(num_best, draft.num_ranked)]):
+            if key is not None and key not in target.ambiguous:
+                best[row, rank] = column_of.get(key, OUTSIDE)
+    return DraftLists(logprobs, best, np.minimum(outside, 1.0), error, present)

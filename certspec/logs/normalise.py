@@ -1,0 +1,229 @@
+"""From a raw position to a checked one: sentinels, processed lists, sums, order, true ranks and duplicates. This module
+knows what the numbers of a log may mean; it knows nothing about the shape of files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from certspec.errors import UnreadableInput
+from certspec.logs.findings import Finding, Findings
+from certspec.logs.position import Key, LoggedPosition, RawPosition
+from certspec.logs.temperature_grid import TemperatureGrid
+
+__all__ = ["FLOAT32_ERROR", "Normaliser"]
+
+FLOAT32_ERROR = (
+    2e-6  # a float32 log-softmax of values down to -30 nats: half an ulp of the value, and of the normaliser
+)
+SUM_TOLERANCE = 1e-6  # float32 sums reach 1 + 1.1e-7
+_SENTINELS = frozenset({-math.inf, -9999.0, -1000.0, -100.0})
+_SENTINEL_TEXTS = frozenset({"-infinity", "-inf"})
+_WHOLE_VOCABULARY = 1000  # lists of at least this many entries are taken for (nearly) a whole row of logits
+_NO_KEY_MARKS = ("\ufffd", "\\x", "bytes:")
+
+
+class Normaliser:
+    """Checks the positions of one file, one by one, in bounded memory."""
+
+    def __init__(self, name: str, findings: Findings) -> None:
+        self.name, self.findings = name, findings
+        self.deepest = 0
+        self.grid = TemperatureGrid()
+        self._full_precision = False  # once a value has many decimals, the file isn't rounded
+
+    def __call__(self, raw: RawPosition) -> LoggedPosition | None:
+        """The checked position, or None where it holds no list; raises UnreadableInput naming file, line and reason."""
+        values = [self._logprob(raw, value) for _, _, value in raw.entries]
+        chosen = self._logprob(raw, raw.chosen[2]) if raw.chosen is not None else None
+        if not any(value is not None for value in values) and chosen is None:
+            first = raw.position == 0
+            self._note(raw, Finding.FIRST_WITHOUT_LIST if first else Finding.POSITION_WITHOUT_LIST)
+            return None
+        self._refuse_processed(raw, values, chosen)
+        kept = [place for place, value in enumerate(values) if value is not None]
+        if len(kept) < len(values):
+            self._note(raw, Finding.SENTINELS_DROPPED)
+        position = self._sorted(raw, kept, values)
+        self._refuse_sum(raw, position)
+        self._add_chosen(raw, position, chosen)
+        self._refuse_sum(raw, position)
+        self._note_facts(raw, position)
+        return position
+
+    def _logprob(self, raw: RawPosition, value: object) -> float | None:
+        """A logprob in nats, or None for a sentinel of probability zero (or of "outside the list")."""
+        if value is None:
+            return None
+        if isinstance(value, str):
+            if value.strip().lower() in _SENTINEL_TEXTS:
+                return None
+            raise self._refusal(raw, f"expected a logprob, got the text {value!r}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self._refusal(raw, f"expected a logprob, got {type(value).__name__} {str(value)[:40]!r}")
+        if value in _SENTINELS:
+            return None
+        if value > 0.0:
+            raise self._refusal(
+                raw, f"logprob {value!r} is above 0: these are raw logits or probabilities, not logprobs"
+            )
+        if value != value:
+            raise self._refusal(raw, "logprob is NaN")
+        return float(value)
+
+    def _refuse_processed(self, raw: RawPosition, values: Sequence[float | None], chosen: float | None) -> None:
+        known = [value for value in values if value is not None]
+        num_sentinels = len(values) - len(known)
+        if len(values) >= _WHOLE_VOCABULARY and 2 * len(known) >= len(values):
+            return  # a whole row with some masked ids
+        if not known:
+            if num_sentinels and chosen == 0.0:
+                raise self._refusal(raw, _PROCESSED.format(f"chosen at 0.0, {num_sentinels} sentinels beside it"))
+            return
+        top, mass = max(known), math.fsum(map(math.exp, known))
+        whole = abs(mass - 1.0) <= SUM_TOLERANCE
+        if num_sentinels and (top == 0.0 or whole):
+            what = "top entry exactly 0.0" if top == 0.0 else f"{len(known)} entries of mass {mass:.7f}"
+            raise self._refusal(raw, _PROCESSED.format(f"{what}, {num_sentinels} sentinels beside it"))
+        last = math.exp(min(known))
+        if 3 <= len(known) < _WHOLE_VOCABULARY and whole and last > 1e-3:
+            raise self._refusal(
+                raw, _PROCESSED.format(f"{len(known)} entries of mass {mass:.7f}, the last still {last:.2g}")
+            )
+
+    def _sorted(self, raw: RawPosition, kept: list[int], values: Sequence[float | None]) -> LoggedPosition:
+        entries = raw.entries
+        order = sorted(kept, key=lambda place: (-values[place], _id_order(entries[place][0])))  # type: ignore[operator]
+        logprobs: list[float] = [values[place] for place in order]  # type: ignore[misc]
+        keys, ambiguous = self._keys(raw, order)
+        return LoggedPosition(
+            raw.sequence, raw.position, raw.part, raw.line, logprobs, keys, [entries[place][1] for place in order],
+            num_ranked=self._num_ranked(raw, order, logprobs), error=self._rounding(logprobs), finish=raw.finish,
+            ambiguous=ambiguous,
+        )  # fmt: skip
+
+    def _keys(self, raw: RawPosition, order: list[int]) -> tuple[list[Key], frozenset[int | bytes | str]]:
+        keys = [_usable(raw.entries[place][0]) for place in order]
+        if None in keys:
+            self._note(raw, Finding.NO_KEY)
+        elif len(set(keys)) == len(keys):
+            return keys, frozenset()
+        repeated = frozenset(key for key in set(keys) if key is not None and keys.count(key) > 1)
+        if repeated:
+            self._note(raw, Finding.DUPLICATE_KEYS)
+        return [None if key in repeated else key for key in keys], repeated
+
+    def _num_ranked(self, raw: RawPosition, order: list[int], logprobs: list[float]) -> int:
+        """How many leading entries are surely the first ranks of the whole vocabulary."""
+        if raw.ranks is not None:
+            for place, index in enumerate(order):
+                if raw.ranks[index] > place + 1:
+                    self._note(raw, Finding.CHOSEN_BEYOND)
+                    return place
+            return len(order)
+        if raw.expected_entries is not None and len(order) < raw.expected_entries:
+            self._note(raw, Finding.KEY_LOST)
+            outside = 1.0 - math.fsum(map(math.exp, logprobs))
+            return sum(1 for value in logprobs if math.exp(value) > outside + FLOAT32_ERROR)
+        if raw.chosen is None or len(order) < 2:
+            return len(order)
+        # Servers put the chosen token first, or add it to the list. When it is the least of an unsorted list (or of a
+        # mapping, which has no order), nothing says that it is the next rank.
+        lowest = order[-1]
+        first_but_lowest = lowest == 0 or raw.expected_entries is not None
+        if first_but_lowest and raw.entries[lowest][0] == raw.chosen[0] and logprobs[-1] < logprobs[-2]:
+            self._note(raw, Finding.CHOSEN_BEYOND)
+            return len(order) - 1
+        return len(order)
+
+    def _add_chosen(self, raw: RawPosition, position: LoggedPosition, chosen: float | None) -> None:
+        """Find the chosen token in the list, or add it behind the ranks where its logprob is known."""
+        if raw.chosen is None:
+            return
+        key = position.chosen_key = _usable(raw.chosen[0])
+        if key is not None and key in position.keys:
+            position.chosen = position.keys.index(key)
+            listed = position.logprobs[position.chosen]
+            if chosen is not None and abs(listed - chosen) > 1e-4 + position.error:
+                raise self._refusal(
+                    raw, f"the chosen token has logprob {chosen}, in the list {listed}: two distributions"
+                )
+        elif chosen is None:
+            self._note(raw, Finding.CHOSEN_OUTSIDE)
+        elif chosen in position.logprobs:
+            position.chosen = position.logprobs.index(chosen)  # its key repeats or is unusable, its value is there
+        elif position.logprobs and chosen > position.logprobs[position.num_ranked - 1] + position.error:
+            last = position.logprobs[-1]
+            raise self._refusal(
+                raw, f"the chosen token's logprob {chosen} exceeds the list's last {last}, but it isn't listed"
+            )
+        else:
+            position.chosen = len(position.logprobs)
+            position.logprobs.append(chosen)
+            position.keys.append(key)
+            position.texts.append(raw.chosen[1])
+            if len(position.logprobs) == 1:
+                position.error = self._rounding(position.logprobs)
+
+    def _refuse_sum(self, raw: RawPosition, position: LoggedPosition) -> None:
+        mass = math.fsum(map(math.exp, position.logprobs))
+        if mass > 1.0 + max(SUM_TOLERANCE, position.error if position.error > FLOAT32_ERROR else 0.0):
+            raise self._refusal(
+                raw, f"the list's probabilities sum to {mass:.7f}, more than 1: raw logits, not logprobs"
+            )
+
+    def _note_facts(self, raw: RawPosition, position: LoggedPosition) -> None:
+        logprobs = position.logprobs
+        if len(logprobs) > 1 and logprobs[0] == logprobs[1]:
+            self._note(raw, Finding.TOP_TIE)
+        text = raw.chosen[1] if raw.chosen is not None else None
+        looks_special = text is not None and text.startswith("<") and text.endswith(">")
+        if logprobs[0] == 0.0 and position.chosen == 0 and (looks_special or len(logprobs) == 1):
+            self._note(raw, Finding.FORCED)
+        if raw.finish in ("length", "limit", "max_tokens"):
+            self._note(raw, Finding.CUT)
+        if position.error > FLOAT32_ERROR:
+            self._note(raw, Finding.COARSE_DECIMALS)
+        else:
+            self.grid.add(logprobs[: position.num_ranked])
+        if isinstance(position.keys[0], str):
+            self._note(raw, Finding.TEXT_KEYS)
+        if position.num_ranked < self.deepest:
+            self._note(raw, Finding.DEPTH_VARIES)
+        self.deepest = max(self.deepest, position.num_ranked)
+
+    def _rounding(self, logprobs: Sequence[float]) -> float:
+        """Half a unit of the last decimal where all values of the file so far have few, else what float32 leaves."""
+        telling = [value for value in logprobs if value != 0.0]
+        if self._full_precision or not telling:
+            return FLOAT32_ERROR
+        for decimals in range(1, 6):
+            if all(round(value, decimals) == value for value in telling):
+                return 0.5 * 10.0**-decimals if len(telling) > 1 else 1e-5
+        self._full_precision = True
+        return FLOAT32_ERROR
+
+    def _note(self, raw: RawPosition, finding: Finding) -> None:
+        self.findings.note(finding, f"{self.name}:{raw.line}")
+
+    def _refusal(self, raw: RawPosition, reason: str) -> UnreadableInput:
+        return UnreadableInput(f"{self.name}:{raw.line}: {raw.part} position {raw.position}: {reason}")
+
+
+_PROCESSED = (
+    "the list was processed (temperature 0, top-k, top-p or a mask) before it was logged: {}. Its certificate would "
+    "mean nothing; log raw logprobs"
+)
+
+
+def _usable(key: Key) -> Key:
+    """The key, or None where it doesn't say which token it is."""
+    if isinstance(key, int):
+        return key
+    if not key or (isinstance(key, str) and any(mark in key for mark in _NO_KEY_MARKS)):
+        return None
+    return key if not isinstance(key, bytes) or key.strip(b"\0") else None
+
+
+def _id_order(key: Key) -> int:
+    return key if isinstance(key, int) else 0

@@ -1,0 +1,97 @@
+"""OpenAI chat completions (also vLLM's and SGLang's chat servers): ``choices[].logprobs.content[]``, whole, streamed in
+chunks, or as output lines of a batch; also bare positions of that form. Knows this shape only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from certspec.logs.position import Key, RawPosition
+from certspec.logs.shapes import Place, Sequences, expect_list, expect_mapping, token_bytes
+
+__all__ = ["matches", "positions"]
+
+
+def matches(document: Mapping[str, Any]) -> bool:
+    """Whether the document has this shape."""
+    document = _body(document)
+    choices = document.get("choices")
+    if isinstance(choices, list):
+        return any(_has_content(choice) for choice in choices)
+    return _has_content(document) or _is_position(document) or _is_position(_first(document.get("steps")))
+
+
+def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -> Iterator[RawPosition]:
+    """Positions of all choices, each choice a sequence of its own."""
+    document = _body(document)
+    if _is_position(document):
+        state = sequences.stream("bare positions")
+        yield _position(document, place, state[0], state[1], None)
+        state[1] += 1
+        return
+    if "steps" in document:
+        yield from _content(document["steps"], place, [sequences.new(), 0], document.get("finish_reason"))
+        return
+    streamed = str(document.get("object", "")).endswith(".chunk")
+    for choice in expect_list(place, document.get("choices", [document]), "choices"):
+        choice = expect_mapping(place, choice, "a choice")
+        logprobs = choice.get("logprobs")
+        if logprobs is None:
+            continue  # a chunk without tokens
+        content = expect_mapping(place, logprobs, "logprobs").get("content")
+        if content is None:
+            continue
+        answer = (document.get("id"), choice.get("index"))
+        state = sequences.stream(answer) if streamed else [sequences.new(), 0]
+        yield from _content(content, place, state, choice.get("finish_reason"))
+
+
+def _content(content: object, place: Place, state: list[int], finish: object) -> Iterator[RawPosition]:
+    content = expect_list(place, content, "logprobs.content")
+    for number, item in enumerate(content):
+        last = number == len(content) - 1
+        item = expect_mapping(place, item, "an entry of logprobs.content")
+        yield _position(item, place, state[0], state[1], str(finish) if last and finish is not None else None)
+        state[1] += 1
+
+
+def _position(item: Mapping[str, Any], place: Place, sequence: int, position: int, finish: str | None) -> RawPosition:
+    listed = item.get("top_logprobs")
+    entries = [_entry(entry, place) for entry in expect_list(place, [] if listed is None else listed, "top_logprobs")]
+    return RawPosition(sequence, position, "output", place.line, entries, chosen=_entry(item, place), finish=finish)
+
+
+def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
+    item = expect_mapping(place, item, "an entry of top_logprobs")
+    token = item.get("token")
+    described = token if isinstance(token, Mapping) else item
+    text = token.get("text") if isinstance(token, Mapping) else token
+    if not isinstance(text, str):
+        raise place.error("a token's text", text)
+    if "logprob" not in item:
+        raise place.error("a token's logprob", sorted(item))
+    number = described.get("id", described.get("token_id"))
+    if isinstance(number, int) and not isinstance(number, bool):
+        return number, text, item["logprob"]
+    known = token_bytes(place, described.get("bytes"))
+    return (known if known is not None else None if "bytes" in described else text), text, item["logprob"]
+
+
+def _body(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer inside a batch's output line, or the document itself."""
+    response = document.get("response")
+    body = response.get("body") if isinstance(response, Mapping) else None
+    return body if isinstance(body, Mapping) else document
+
+
+def _has_content(choice: object) -> bool:
+    logprobs = choice.get("logprobs") if isinstance(choice, Mapping) else None
+    return isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list)
+
+
+def _is_position(item: object) -> bool:
+    return isinstance(item, Mapping) and "token" in item and "logprob" in item and "top_logprobs" in item
+
+
+def _first(items: object) -> object:
+    return items[0] if isinstance(items, list) and items else None

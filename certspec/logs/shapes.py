@@ -1,0 +1,77 @@
+"""Reading JSON values that ought to have a certain shape, with errors that say what was expected where. This module
+knows nothing about particular formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from certspec.errors import UnreadableInput
+
+__all__ = ["Place", "Sequences", "expect_int", "expect_list", "expect_mapping", "token_bytes"]
+
+
+class Place:
+    """File and line of the document at hand."""
+
+    def __init__(self, name: str, line: int) -> None:
+        self.name, self.line = name, line
+
+    def error(self, expected: str, got: object) -> UnreadableInput:
+        shown = repr(got) if isinstance(got, (str, int, float, bool, type(None))) else type(got).__name__
+        return UnreadableInput(f"{self.name}:{self.line}: expected {expected}, got {shown[:80]}")
+
+
+class Sequences:
+    """Numbers the sequences of a file; streamed chunks of one answer stay one. Remembers the latest answers only."""
+
+    _REMEMBERED = 4096
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._streams: dict[object, list[int]] = {}
+
+    def new(self, part: str = "output") -> int:
+        """The next sequence of its part ("prompt" or "output"); each part counts for itself."""
+        self._counts[part] = self._counts.get(part, -1) + 1
+        return self._counts[part]
+
+    def stream(self, answer: object) -> list[int]:
+        """[sequence, next position] of a streamed answer; the caller moves the position on."""
+        if answer not in self._streams:
+            if len(self._streams) >= self._REMEMBERED:
+                del self._streams[next(iter(self._streams))]
+            self._streams[answer] = [self.new(), 0]
+        return self._streams[answer]
+
+    def end(self, answer: object) -> None:
+        """The streamed answer is over; the next one under the same name is another sequence."""
+        self._streams.pop(answer, None)
+
+
+def expect_list(place: Place, value: object, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise place.error(f"{what} to be a list", value)
+    return value
+
+
+def expect_mapping(place: Place, value: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise place.error(f"{what} to be an object", value)
+    return value
+
+
+def expect_int(place: Place, value: object, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise place.error(f"{what} to be an integer", value)
+    return value
+
+
+def token_bytes(place: Place, value: object) -> bytes | None:
+    """A token's bytes from a list of integers, None where the log has none."""
+    if value is None:
+        return None
+    try:
+        return bytes(expect_list(place, value, "a token's bytes"))
+    except (ValueError, TypeError) as error:
+        raise place.error("a token's bytes to be integers from 0 to 255", value) from error

@@ -1,0 +1,147 @@
+"""Logits that transformers gave (``generate(output_logits=True)``), saved as .npz, .npy, .safetensors or .pt: whole
+rows, read a few at a time. Knows these files only; .pt files are loaded with ``weights_only``: they can't run code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from certspec.errors import UnreadableInput
+from certspec.logs.findings import Finding, Findings
+from certspec.logs.position import LoggedPosition
+
+__all__ = ["KEPT_TOKENS", "SUFFIXES", "tensor_positions"]
+
+SUFFIXES = (".npz", ".npy", ".safetensors", ".pt", ".pth", ".bin")
+KEPT_TOKENS = 1024  # listed tokens of a row; what lies beyond is one lump
+_ROWS_AT_ONCE = 64
+_PROCESSED_NAMES = ("scores", "output_scores", "probs")
+
+
+def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]:
+    """Positions of every array of logits in the file: (positions, vocab), or (batch, positions, vocab).
+
+    A file of generate()'s tuple holds (batch, vocab) arrays, one a step, in order. Raises UnreadableInput naming file,
+    array and row.
+    """
+    sequence = 0
+    for name, rows_of in _arrays(path):
+        if any(name == processed or name.startswith(processed + ".") for processed in _PROCESSED_NAMES):
+            raise UnreadableInput(
+                f"{path}: array {name!r} holds what logits processors left (temperature, top-k, top-p); save "
+                "generate(output_logits=True).logits instead"
+            )
+        for rows in rows_of:
+            for start in range(0, len(rows), _ROWS_AT_ONCE):
+                chunk = np.asarray(rows[start : start + _ROWS_AT_ONCE], dtype=np.float64)
+                yield from _positions(chunk, f"{path}: array {name!r}", start, sequence, findings)
+            sequence += 1
+    if not sequence:
+        raise UnreadableInput(f"{path}: expected an array of logits of 2 or 3 dimensions, found none")
+
+
+def _positions(
+    logits: np.ndarray, where: str, start: int, sequence: int, findings: Findings
+) -> Iterator[LoggedPosition]:
+    bad = np.logical_or(np.isnan(logits), np.isposinf(logits))
+    empty = np.asarray(np.isneginf(logits).all(axis=1))
+    if bad.any() or empty.any():
+        row = int(np.argmax(bad.any(axis=1) | empty))
+        column = int(np.argmax(bad[row, :]))
+        what = "only -inf" if empty[row] else f"{logits[row, column]} at column {column}"
+        raise UnreadableInput(f"{where}, row {start + row}: {what}")
+    num_tokens = logits.shape[1]
+    if 2 * np.isfinite(logits).sum(axis=1).max() < num_tokens:
+        raise UnreadableInput(
+            f"{where}, row {start}: most columns are -inf: processed by top-k or top-p, save the raw logits"
+        )
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    logprobs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    kept = min(KEPT_TOKENS, num_tokens)
+    order = np.argsort(-logprobs, axis=1, kind="stable")[:, :kept]  # stable: the lowest id first in a tie
+    for row, ids in enumerate(order):
+        values = np.minimum(logprobs[row, ids], 0.0)
+        if kept > 1 and values[0] == values[1]:
+            findings.note(Finding.TOP_TIE, f"{where}, row {start + row}")
+        finite = int(np.isfinite(values).sum())
+        whole = kept == num_tokens
+        yield LoggedPosition(
+            sequence, start + row, "output", start + row, values[: kept if whole else finite].tolist(),
+            ids[: kept if whole else finite].tolist(), [None] * (kept if whole else finite),
+            num_ranked=kept if whole else finite, error=1e-12, num_tokens=num_tokens,
+        )  # fmt: skip
+
+
+def _arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
+    """(name, sequences), each sequence something sliceable of shape (positions, vocab)."""
+    if path.suffix in (".npz", ".npy"):
+        yield from _numpy_arrays(path)
+    elif path.suffix == ".safetensors":
+        yield from _safetensors_arrays(path)
+    else:
+        yield from _torch_arrays(path)
+
+
+def _numpy_arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
+    try:
+        loaded = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
+        named = {"logits": loaded} if isinstance(loaded, np.ndarray) else loaded
+        for name in named:
+            array = named[name]
+            if array.ndim in (2, 3) and array.dtype.kind == "f":
+                yield name, _sequences(array)
+    except (ValueError, OSError, EOFError, KeyError) as error:
+        raise UnreadableInput(f"{path}: {error}") from error
+
+
+def _safetensors_arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as stored:
+            for name in stored.keys():  # noqa: SIM118  (safe_open isn't a mapping)
+                shape = stored.get_slice(name).get_shape()
+                if len(shape) == 2:
+                    yield name, [_Slices(stored.get_slice(name), shape[0])]
+                elif len(shape) == 3:
+                    yield name, _sequences(stored.get_tensor(name).float().numpy())
+    except (SafetensorError, OSError) as error:
+        raise UnreadableInput(f"{path}: {error}") from error
+
+
+class _Slices:
+    """Rows of a stored tensor, read when they are asked for."""
+
+    def __init__(self, stored: Any, num_rows: int) -> None:
+        self.stored, self.num_rows = stored, num_rows
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.stored[rows].float().numpy()
+
+
+def _torch_arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
+    import pickle
+
+    import torch
+
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UnreadableInput(f"{path}: not a file of tensors alone: {reason}") from error
+    named = loaded if isinstance(loaded, dict) else {"logits": loaded}
+    for name, value in named.items():
+        if isinstance(value, (tuple, list)) and value and all(isinstance(step, torch.Tensor) for step in value):
+            value = torch.stack([step.float() for step in value], dim=-2)  # (batch, vocab) a step
+        if isinstance(value, torch.Tensor) and value.ndim in (2, 3) and value.is_floating_point():
+            yield str(name), _sequences(value.float().numpy())
+
+
+def _sequences(array: np.ndarray) -> list[np.ndarray]:
+    return [array] if array.ndim == 2 else list(array)

@@ -1,0 +1,232 @@
+"""Logs become runs: certificates of the target alone, decisions of a joined pair, refusals that leave no half run."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import written_logs as written
+from click.testing import CliRunner
+
+import certspec as cs
+from certspec.cli import main
+from certspec.logs import Findings, read_log
+from certspec.logs.findings import Finding
+from certspec.logs.import_run import import_logs
+from certspec.logs.join import join_logs
+from certspec.scoring.run_table import read_run
+
+RULES = (cs.StrictGreedy(), cs.Additive(0.3), cs.Tree(2))
+
+
+def draft_of(rows, spread=0.05):
+    shifted = rows + np.random.default_rng(8).normal(0.0, spread, rows.shape)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("name", written.WRITERS)
+def test_a_target_log_alone_gives_the_certificates_of_its_rows(tmp_path, name):
+    rows = written.logprobs()
+    log = written.save(tmp_path / "log.json", written.WRITERS[name](rows))
+    run = import_logs(log, None, tmp_path / "run", rules=RULES)
+    table = read_run(tmp_path / "run")
+    assert run.num_positions == table.num_steps == len(rows) and table.accepted is None and table.kl is None
+    expected = [written.strict_certificate(row) for row in rows]
+    assert table.certificate[0] == pytest.approx(expected, rel=1e-5)
+    assert (table.certificate_lower[0] <= expected).all()
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "sglang", "llama-cpp", "vllm"])
+def test_a_joined_pair_certifies_only_accepted_tokens(tmp_path, name):
+    rows = written.logprobs(40)
+    drafts = draft_of(rows)
+    if name == "vllm":
+        chosen = [written.best(row, 1)[0] for row in rows]
+        documents = [written.vllm(each, depth=6, chosen=chosen) for each in (rows, drafts)]
+    else:
+        documents = [written.WRITERS[name](rows, depth=6), _teacher_forced(name, rows, drafts)]
+    logs = [written.save(tmp_path / f"{n}.json", document) for n, document in enumerate(documents)]
+    run = import_logs(*logs, tmp_path / "run", rules=RULES)
+    table = read_run(tmp_path / "run")
+    same = rows.argmax(axis=1) == drafts.argmax(axis=1)
+    assert run.num_positions == 40 and table.accepted is not None and table.certified is not None
+    assert table.accepted[0].tolist() == same.tolist()
+    assert not (table.certified & ~table.accepted).any() and table.certified[0].sum() > 20
+
+
+def _teacher_forced(name, rows, drafts):
+    """The draft's lists for the tokens of the target's answer."""
+    document = written.WRITERS[name](drafts, depth=6)
+    tokens = [written.best(row, 1)[0] for row in rows]
+    if name == "sglang":
+        scored = [[float(draft[token]), token, None] for draft, token in zip(drafts, tokens, strict=True)]
+        document["meta_info"]["output_token_logprobs"] = scored
+        return document
+    if name == "openai-chat":
+        return written.chat(drafts, depth=6, chosen=tokens)
+    for entry, draft, token in zip(document["completion_probabilities"], drafts, tokens, strict=True):
+        entry |= {"id": token, "logprob": float(draft[token]), "token": written.TEXTS[token]}
+    return document
+
+
+def test_every_row_of_a_run_says_which_case_it_is(tmp_path):
+    rows = written.logprobs(10)
+    log = written.save(tmp_path / "log.json", written.sglang(rows, depth=3))
+    import_logs(log, log, tmp_path / "run", rules=RULES)
+    table = pq.read_table(tmp_path / "run" / "steps-000000.parquet")
+    for name in ("certificate_case", "decision_case"):
+        sentences = table.column(name).to_pylist()
+        assert all(len(row) == len(RULES) and all(isinstance(text, str) for text in row) for row in sentences)
+    assert table.column("source_line").to_pylist() == [1] * 10
+
+
+def test_logs_that_go_on_with_different_tokens_are_refused_at_the_position(tmp_path):
+    rows = written.logprobs(4)
+    target = written.save(tmp_path / "t.json", written.sglang(rows))
+    draft = written.save(tmp_path / "d.json", written.sglang(rows[:, ::-1]))
+    with pytest.raises(cs.UnreadableInput, match=r"t\.json:1 and .*d\.json:1: output position 0: .*goes on with"):
+        import_logs(target, draft, tmp_path / "run", rules=RULES)
+
+
+def test_logs_whose_tokens_are_known_by_different_things_are_refused(tmp_path):
+    rows = written.logprobs(4)
+    target = written.save(tmp_path / "t.json", written.sglang(rows))
+    draft = written.save(tmp_path / "d.json", written.chat(rows))
+    with pytest.raises(cs.UnreadableInput, match="known by id, the draft's by bytes"):
+        import_logs(target, draft, tmp_path / "run", rules=RULES)
+
+
+def test_logs_without_a_common_position_are_refused_and_say_what_they_hold(tmp_path):
+    rows = written.logprobs(4)
+    target = written.save(tmp_path / "t.json", written.sglang(rows))
+    draft = written.save(tmp_path / "d.json", written.sglang(rows, part="input"))
+    with pytest.raises(cs.UnreadableInput, match="holds output positions, the draft's prompt"):
+        import_logs(target, draft, tmp_path / "run", rules=RULES)
+
+
+def test_unmatched_positions_and_other_depths_are_counted_by_name(tmp_path):
+    rows = written.logprobs(6)
+    target = written.save(tmp_path / "t.json", written.sglang(rows, depth=5))
+    draft = written.save(tmp_path / "d.json", written.sglang(rows[:4], depth=4))
+    run = import_logs(target, draft, tmp_path / "run", rules=RULES)
+    assert run.num_positions == 4
+    assert run.findings.counts[Finding.TARGET_WITHOUT_DRAFT] == 2 and run.findings.counts[Finding.DEPTHS_DIFFER] == 4
+
+
+def test_a_join_keeps_a_bounded_window(tmp_path):
+    rows = written.logprobs(50)
+    path = written.save(tmp_path / "t.json", written.sglang(rows))
+    positions = list(read_log(path))
+    findings = Findings()
+    pairs = list(join_logs(iter(positions), iter(positions[::-1]), findings, ("t", "d")))
+    assert len(pairs) == 50 and all(target.place == draft.place for target, draft in pairs)
+
+
+def test_temperatures_that_differ_are_named(tmp_path):
+    logits = np.round(np.random.default_rng(1).normal(18.0, 3.0, (40, 12)) * 8) / 8
+    paths = []
+    for temperature in (1.0, 0.7):
+        rows = logits / temperature
+        rows = (rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))).astype(np.float32).astype(float)
+        paths.append(written.save(tmp_path / f"{temperature}.json", written.sglang(rows)))
+    run = import_logs(*paths, tmp_path / "run", rules=RULES)
+    assert run.findings.first_seen[Finding.TEMPERATURES_DIFFER] == "target 1, draft 0.7"
+    run = import_logs(paths[1], None, tmp_path / "other", rules=RULES, temperature=1.0)
+    assert "as stated 1" in run.findings.first_seen[Finding.TEMPERATURES_DIFFER]
+
+
+def test_a_tree_wider_than_every_list_is_refused_by_name_and_the_rest_is_scored(tmp_path):
+    log = written.save(tmp_path / "log.json", written.sglang(written.logprobs(), depth=5))
+    run = import_logs(log, None, tmp_path / "run", rules=(cs.StrictGreedy(), cs.Tree(8)))
+    assert [rule.label for rule in run.rules] == ["strict"]
+    assert run.refused_rules == {"tree:8": "needs 9 true ranks, the lists have at most 5"}
+    with pytest.raises(cs.InvalidArgument, match="no rule is left"):
+        import_logs(log, None, tmp_path / "none", rules=(cs.Tree(8),))
+
+
+def test_a_position_too_short_for_a_tree_is_counted_and_certifies_nothing(tmp_path):
+    rows = written.logprobs(2)
+    log = written.save(tmp_path / "log.jsonl", written.sglang(rows[:1], depth=5), written.sglang(rows[1:], depth=3))
+    run = import_logs(log, None, tmp_path / "run", rules=(cs.Tree(4),))
+    table = read_run(tmp_path / "run")
+    assert table.certificate_lower[0, 1] == 0.0 < table.certificate_lower[0, 0]
+    assert run.findings.counts[Finding.RULE_TOO_WIDE] == 1 and run.findings.counts[Finding.DEPTH_VARIES] == 1
+
+
+def test_a_log_that_fails_halfway_leaves_no_run(tmp_path):
+    good, bad = written.sglang(written.logprobs()), written.sglang(written.logprobs())
+    bad["meta_info"]["output_top_logprobs"][0][0][0] = 3.0
+    log = written.save(tmp_path / "log.jsonl", *[good] * 900, bad)  # more than one batch
+    with pytest.raises(cs.UnreadableInput, match=":901:"):
+        import_logs(log, None, tmp_path / "run", rules=RULES)
+    with pytest.raises(cs.UnreadableInput, match="expected a run folder"):
+        read_run(tmp_path / "run")
+
+
+def test_another_log_into_the_same_folder_is_refused_and_the_same_one_is_read_again(tmp_path):
+    log = written.save(tmp_path / "log.json", written.sglang(written.logprobs()))
+    other = written.save(tmp_path / "other.json", written.sglang(written.logprobs(seed=3)))
+    import_logs(log, None, tmp_path / "run", rules=RULES)
+    import_logs(log, None, tmp_path / "run", rules=RULES)
+    assert read_run(tmp_path / "run").num_steps == 6
+    with pytest.raises(cs.RunMismatch):
+        import_logs(other, None, tmp_path / "run", rules=RULES)
+
+
+def test_tensors_of_target_and_draft_agree_with_whole_rows(tmp_path):
+    logits = np.random.default_rng(0).normal(0.0, 2.0, (30, 50))
+    np.savez(tmp_path / "t.npz", logits=logits)
+    np.savez(tmp_path / "d.npz", logits=logits + 0.01 * np.random.default_rng(1).normal(size=logits.shape))
+    import_logs(tmp_path / "t.npz", tmp_path / "d.npz", tmp_path / "run", rules=RULES)
+    table = read_run(tmp_path / "run")
+    target = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    assert table.certificate[0] == pytest.approx([written.strict_certificate(row) for row in target], rel=1e-9)
+    assert table.entropy == pytest.approx(-(np.exp(target) * target).sum(axis=1), rel=1e-6)
+
+
+def test_the_command_prints_tables_cases_and_warnings(tmp_path):
+    log = written.save(tmp_path / "log.json", written.chat(written.logprobs(30)))
+    result = CliRunner().invoke(
+        main, ["import", str(log), "--out", str(tmp_path / "run"), "--rules", "strict tree:2 tree:8"]
+    )
+    assert result.exit_code == 0, result.output
+    for text in ("30 positions", "the certificate is known", "refused: tree:8", "answers cut by length"):
+        assert text in result.output
+    assert json.loads((tmp_path / "run" / "import.json").read_text())["num_positions"] == 30
+
+
+def test_the_command_refuses_a_processed_log_in_one_line(tmp_path):
+    log = written.sglang(np.log([[1.0, 1e-9, 1e-9]]), depth=3)
+    for entry in log["meta_info"]["output_top_logprobs"][0][1:]:
+        entry[0] = -9999.0
+    path = written.save(tmp_path / "log.json", log)
+    result = CliRunner().invoke(main, ["import", str(path), "--out", str(tmp_path / "run")])
+    assert result.exit_code == 2 and "processed" in result.output and "Traceback" not in result.output
+
+
+REAL = Path(os.environ.get("CERTSPEC_REAL_LOGS", Path(__file__).parents[3] / ".." / "shared" / "data" / "real-logs"))
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="no folder of real logs (CERTSPEC_REAL_LOGS)")
+class TestRealLogs:
+    @pytest.mark.parametrize("name, num", [("gpt4o_mini_creative", 150), ("lang_japanese", 100), ("topk_5", 100)])
+    def test_real_chat_logs_import_at_temperature_one(self, tmp_path, name, num):
+        run = import_logs(REAL / "logprobe" / f"{name}.json", None, tmp_path / "run", rules=RULES)
+        table = read_run(tmp_path / "run")
+        assert run.num_positions == table.num_steps == num and run.findings.temperature == 1.0
+        assert (table.certificate[0] <= math.log(2.0)).all() and (table.certificate[0] >= 0.0).all()
+
+    def test_exact_ties_of_a_real_log_are_counted(self, tmp_path):
+        run = import_logs(REAL / "logprobe" / "gpt4o_mini_creative.json", None, tmp_path / "run", rules=RULES)
+        assert run.findings.counts[Finding.TOP_TIE] == 4
+
+    def test_a_real_log_at_temperature_zero_is_refused_as_processed(self, tmp_path):
+        with pytest.raises(cs.UnreadableInput, match="processed"):
+            import_logs(REAL / "ds4" / "short_reasoning_plain.official.json", None, tmp_path / "run")
+
+    def test_a_real_file_of_probabilities_is_refused_as_such(self, tmp_path):
+        with pytest.raises(cs.UnreadableInput, match="probabilities, not logprobs"):
+            import_logs(REAL / "logos-in-layers" / "output-Qwen3-8B.json", None, tmp_path / "run")

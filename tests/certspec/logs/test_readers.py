@@ -1,0 +1,279 @@
+"""Every format's reader finds what was written, whole or in pieces, and refuses what would certify nothing."""
+
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+import written_logs as written
+
+import certspec as cs
+from certspec.logs import Findings, read_log
+from certspec.logs.findings import Finding
+from certspec.logs.front_door import sniff_format
+
+
+def read(path, **options):
+    findings = Findings()
+    return list(read_log(path, findings=findings, **options)), findings
+
+
+@pytest.mark.parametrize("name", written.WRITERS)
+@pytest.mark.parametrize("shape", ["lines", "pretty", "array"])
+def test_each_format_is_recognised_and_read_in_every_json_layout(tmp_path, name, shape):
+    rows = written.logprobs()
+    path = written.save(tmp_path / "log.json", written.WRITERS[name](rows), written.WRITERS[name](rows), shape=shape)
+    assert sniff_format(path) == name
+    positions, _ = read(path)
+    assert len(positions) == 2 * len(rows)
+    for position, row in zip(positions, [*rows, *rows], strict=True):
+        assert position.logprobs == pytest.approx(sorted(row)[::-1][:5])
+        assert position.num_ranked >= 4 and position.chosen == 0
+    assert len({position.sequence for position in positions}) == 2
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "vllm", "sglang", "llama-cpp"])
+def test_a_gzipped_log_reads_like_a_plain_one(tmp_path, name):
+    document = written.WRITERS[name](written.logprobs())
+    plain = written.save(tmp_path / "log.jsonl", document)
+    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    assert [p.logprobs for p in read(plain)[0]] == [p.logprobs for p in read(tmp_path / "log.jsonl.gz")[0]]
+
+
+def test_keys_are_ids_where_there_are_ids_else_bytes_else_text(tmp_path):
+    rows = written.logprobs()
+    kinds = {}
+    for name, writer in written.WRITERS.items():
+        positions, _ = read(written.save(tmp_path / f"{name}.json", writer(rows)))
+        kinds[name] = type(positions[0].keys[0])
+    assert kinds == {"openai-chat": bytes, "openai-completions": str, "vllm": int, "sglang": int, "llama-cpp": int}
+
+
+def test_streamed_chunks_of_one_answer_are_one_sequence(tmp_path):
+    whole = written.chat(written.logprobs())
+    content = whole["choices"][0]["logprobs"]["content"]
+    chunks = [
+        {"id": "a", "object": "chat.completion.chunk", "choices": [{"index": 0, "logprobs": {"content": [item]}}]}
+        for item in content
+    ]
+    path = tmp_path / "events.txt"
+    path.write_text("".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n")
+    positions, _ = read(path)
+    assert [(p.sequence, p.position) for p in positions] == [(0, n) for n in range(len(content))]
+
+
+def test_a_batch_output_line_is_read_through_its_wrapper(tmp_path):
+    line = {
+        "custom_id": "r-1",
+        "response": {"status_code": 200, "body": written.chat(written.logprobs())},
+        "error": None,
+    }
+    assert len(read(written.save(tmp_path / "batch.jsonl", line))[0]) == 6
+
+
+def test_the_first_prompt_position_without_a_list_is_a_counted_skip(tmp_path):
+    _, findings = read(written.save(tmp_path / "v.json", written.vllm(written.logprobs())))
+    assert findings.counts[Finding.FIRST_WITHOUT_LIST] == 1
+
+
+def test_a_chosen_token_beyond_the_list_takes_one_true_rank(tmp_path):
+    row = written.logprobs(1)[0]
+    last = written.best(row, len(row))[-1]
+    positions, findings = read(written.save(tmp_path / "v.json", written.vllm([row], depth=5, chosen=[last])))
+    assert len(positions[0].logprobs) == 6 and positions[0].num_ranked == 5 and positions[0].chosen == 5
+    # vLLM's chat server cuts such a list to the depth asked for: the chosen token and k - 1 ranks
+    chat = written.chat([row], depth=4, chosen=[last])
+    item = chat["choices"][0]["logprobs"]["content"][0]
+    item["top_logprobs"].insert(0, {key: item[key] for key in ("token", "logprob", "bytes")})
+    positions, findings = read(written.save(tmp_path / "c.json", chat))
+    assert len(positions[0].logprobs) == 5 and positions[0].num_ranked == 4
+    assert findings.counts[Finding.CHOSEN_BEYOND] == 1
+
+
+def test_tokens_of_the_same_bytes_have_no_key(tmp_path):
+    log = written.chat(written.logprobs(1))
+    listed = log["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+    listed[2]["bytes"] = listed[1]["bytes"]
+    positions, findings = read(written.save(tmp_path / "c.json", log))
+    assert positions[0].keys[1] is None and positions[0].keys[2] is None and positions[0].keys[0] is not None
+    assert findings.counts[Finding.DUPLICATE_KEYS] == 1
+
+
+@pytest.mark.parametrize("text, bytes_", [("", None), ("bytes:\\xe9", None), ("\\xe9\\x9b", None), ("\ufffd", None)])
+def test_a_text_that_is_no_key_is_none(tmp_path, text, bytes_):
+    log = written.chat(written.logprobs(1))
+    entry = log["choices"][0]["logprobs"]["content"][0]["top_logprobs"][3]
+    entry["token"], entry["bytes"] = text, bytes_
+    positions, findings = read(written.save(tmp_path / "c.json", log))
+    assert positions[0].keys[3] is None and findings.counts[Finding.NO_KEY] == 1
+
+
+def test_a_text_keyed_list_that_lost_an_entry_claims_only_ranks_above_all_that_is_missing(tmp_path):
+    rows = np.log([[0.5, 0.2, 0.15, 0.1, 0.05]] * 4)
+    log = written.completions(rows, depth=4)
+    del log["choices"][0]["logprobs"]["top_logprobs"][2][written.TEXTS[1]]  # the token of 0.2 met another of its text
+    positions, findings = read(written.save(tmp_path / "c.json", log))
+    assert [position.num_ranked for position in positions] == [4, 4, 1, 4]
+    assert findings.counts[Finding.KEY_LOST] == 1
+
+
+def test_a_text_that_stands_twice_in_one_object_is_noticed(tmp_path):
+    rows = np.log([[0.5, 0.2, 0.15, 0.1, 0.05]] * 3)
+    text = json.dumps(written.completions(rows, depth=3), ensure_ascii=False)
+    broken = text.replace(f'"{written.TEXTS[2]}":', f'"{written.TEXTS[1]}":', 1)
+    (tmp_path / "c.json").write_text(broken, encoding="utf-8")
+    positions, findings = read(tmp_path / "c.json")
+    assert positions[0].num_ranked < 3 and findings.counts[Finding.KEY_LOST] == 1
+
+
+@pytest.mark.parametrize("sentinel", [None, "-Infinity", -9999.0, -1000, -100, "-inf", -math.inf])
+def test_a_chosen_token_whose_logprob_is_a_sentinel_is_outside_the_list(tmp_path, sentinel):
+    log = written.chat(written.logprobs(1))
+    item = log["choices"][0]["logprobs"]["content"][0]
+    item["token"], item["bytes"], item["logprob"] = "other", list(b"other"), sentinel
+    positions, findings = read(written.save(tmp_path / "c.json", log))
+    assert positions[0].chosen == -1 and len(positions[0].logprobs) == 5
+    assert findings.counts[Finding.CHOSEN_OUTSIDE] == 1
+
+
+def test_unsorted_lists_are_sorted_and_ties_counted(tmp_path):
+    log = written.sglang(np.log([[0.4, 0.4, 0.1, 0.06, 0.03]]))
+    log["meta_info"]["output_top_logprobs"][0].reverse()
+    positions, findings = read(written.save(tmp_path / "s.json", log))
+    assert positions[0].keys == [0, 1, 2, 3, 4] and findings.counts[Finding.TOP_TIE] == 1
+
+
+def test_forced_tokens_and_cut_answers_are_warned_about(tmp_path):
+    log = written.chat(written.logprobs(3))
+    item = log["choices"][0]["logprobs"]["content"][0]
+    item |= {"token": "<think>", "bytes": list(b"<think>"), "logprob": 0.0}
+    item["top_logprobs"] = [{"token": "<think>", "bytes": list(b"<think>"), "logprob": 0.0}]
+    _, findings = read(written.save(tmp_path / "c.json", log))
+    assert findings.counts[Finding.FORCED] == 1 and findings.counts[Finding.CUT] == 1
+
+
+def test_few_decimals_widen_the_error_of_every_value(tmp_path):
+    rows = np.log([[0.5, 0.2, 0.15, 0.08, 0.05]]).round(2)
+    positions, findings = read(written.save(tmp_path / "s.json", written.sglang(rows)))
+    assert positions[0].error == pytest.approx(0.005) and findings.counts[Finding.COARSE_DECIMALS] == 1
+
+
+@pytest.mark.parametrize("temperature, named", [(1.0, 1.0), (0.7, 0.7), (1.3, 1.3), (0.3, 0.6)])
+def test_a_temperature_hidden_in_bfloat16_logits_is_told_up_to_a_power_of_two(tmp_path, temperature, named):
+    logits = np.round(np.random.default_rng(1).normal(18.0, 3.0, (40, 12)) * 8) / 8 / temperature
+    rows = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32).astype(float)
+    _, findings = read(written.save(tmp_path / "s.json", written.sglang(rows)))
+    assert findings.temperature == named
+    assert (Finding.LOG_OF_ANOTHER_TEMPERATURE in findings.counts) == (temperature != 1.0)
+
+
+def test_float32_logits_show_no_temperature(tmp_path):
+    _, findings = read(written.save(tmp_path / "s.json", written.sglang(written.logprobs(40))))
+    assert findings.temperature is None
+
+
+def _processed(log):
+    for entry in log["meta_info"]["output_top_logprobs"][1][1:]:
+        entry[0] = -9999.0
+    log["meta_info"]["output_top_logprobs"][1][0][0] = 0.0
+
+
+def _filtered(log):
+    listed = log["meta_info"]["output_top_logprobs"][1]
+    for entry, prob in zip(listed, [0.7, 0.3, 0, 0, 0], strict=True):
+        entry[0] = math.log(prob) if prob else None
+
+
+def _renormalised(log):
+    for entry, prob in zip(log["meta_info"]["output_top_logprobs"][1], [0.4, 0.3, 0.1, 0.1, 0.1], strict=True):
+        entry[0] = math.log(prob)
+
+
+def _set_logprob(value):
+    def change(log):
+        log["meta_info"]["output_top_logprobs"][1][0][0] = value
+
+    return change
+
+
+HOSTILE = {
+    "temperature 0": (_processed, "processed"),
+    "top-p with sentinels": (_filtered, "processed"),
+    "top-k renormalised": (_renormalised, "processed"),
+    "a raw logit": (_set_logprob(12.5), "above 0: these are raw logits or probabilities"),
+    "a sum above one": (_set_logprob(-1e-9), "sum to"),
+    "NaN": (_set_logprob(math.nan), "NaN"),
+    "a text": (_set_logprob("high"), "'high'"),
+    "a truth value": (_set_logprob(True), "bool"),
+    "a list": (_set_logprob([1]), "list"),
+    "infinity": (_set_logprob(math.inf), "above 0"),
+}
+
+
+@pytest.mark.parametrize("fault", HOSTILE)
+def test_a_hostile_value_is_refused_with_file_line_and_reason(tmp_path, fault):
+    change, reason = HOSTILE[fault]
+    good, bad = written.sglang(written.logprobs()), written.sglang(written.logprobs())
+    change(bad)
+    path = written.save(tmp_path / "log.jsonl", good, bad)
+    with pytest.raises(cs.UnreadableInput, match=reason) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}:2: output position 1")
+
+
+TEXTS = {
+    "empty": ("", "empty"),
+    "blank": ("\n \n", "empty"),
+    "cut off": (json.dumps(written.sglang(written.logprobs())) + "\n" + '{"meta_info": {"out', ":2: not JSON.*cut off"),
+    "not JSON": ("hello\n", ":1: not JSON"),
+    "a number": ("3\n", ":1: expected a log of"),
+    "a list of numbers": ("[1, 2]", ":1: expected a log of"),
+    "another object": ('{"a": 1}\n', "got an object with"),
+    "no logprobs": ('{"choices": [{"text": "a"}]}\n', "choices without logprobs"),
+    "lm-eval": ('{"doc_id": 0, "resps": [[[-3.2, false]]]}\n', "lm-eval samples hold only"),
+    "nested": ("[" * 200_000, ":1: not JSON"),
+    "an error": (
+        json.dumps(written.sglang(written.logprobs())) + '\n{"error": {"message": "overloaded"}}\n',
+        ":2: the server answered with an error",
+    ),
+    "ids that aren't": (
+        '{"meta_info": {"output_top_logprobs": [[[-0.1, "x", null]]]}}\n',
+        ":1: expected token id to be an integer, got 'x'",
+    ),
+    "sampled probabilities": (
+        '{"completion_probabilities": [{"id": 1, "token": "a", "prob": 1.0, "top_probs": []}]}\n',
+        ":1: probabilities after sampling",
+    ),
+    "probabilities": ('{"rows": [{"topk": [[" a", 0.7]]}]}', "probabilities, not logprobs"),
+    "no array end": ("[" + json.dumps(written.sglang(written.logprobs())), "expected ',' or ']'"),
+}
+
+
+@pytest.mark.parametrize("fault", TEXTS)
+def test_a_hostile_file_is_refused_with_line_and_reason(tmp_path, fault):
+    text, reason = TEXTS[fault]
+    path = tmp_path / "log.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(cs.UnreadableInput, match=reason):
+        read(path)
+
+
+def test_bytes_that_are_no_text_are_refused_and_a_missing_file_is_named(tmp_path):
+    (tmp_path / "log.json").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(cs.UnreadableInput, match="UTF-8"):
+        read(tmp_path / "log.json")
+    with pytest.raises(cs.UnreadableInput, match="no such file"):
+        read(tmp_path / "none.json")
+
+
+def test_an_unknown_format_name_is_an_invalid_argument(tmp_path):
+    with pytest.raises(cs.InvalidArgument, match="openai-chat"):
+        read(tmp_path / "x", format="openai")
+
+
+def test_an_array_larger_than_the_buffer_streams_element_by_element(tmp_path):
+    documents = [written.chat(written.logprobs(20, seed)) for seed in range(60)]
+    path = written.save(tmp_path / "big.json", *documents, shape="array")
+    assert path.stat().st_size > 4 * 2**18
+    assert len(read(path)[0]) == 1200
