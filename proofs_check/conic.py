@@ -42,16 +42,21 @@ def least_by_cone(formula: Formula, cases: Sequence[Case], *, relation: Relation
     """``formula`` against the least of each case's joint programmes, target and draft both free."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
     for label, programmes, arguments in cases[:: max(1, len(cases) // at_most)]:
-        if label not in _LEAST:
-            _LEAST[label] = min(solve_joint_by_cone(make()) for make in programmes)
-        value = MP.mpf(formula(MP, *exactly(arguments)))
-        tally.add(label, value, _LEAST[label], _LEAST[label])
+        found = min(_solve_joint_once(make()) for make in programmes)
+        tally.add(label, MP.mpf(formula(MP, *exactly(arguments))), found, found)
         if tally.refuted:
             break
     return tally.evidence("cvxpy, Clarabel, target and draft free")
 
 
 _LEAST: dict[str, mpmath.mpf] = {}
+
+
+def _solve_joint_once(programme: JointProgramme) -> mpmath.mpf:
+    key = repr(programme)
+    if key not in _LEAST:
+        _LEAST[key] = solve_joint_by_cone(programme)
+    return _LEAST[key]
 
 
 def solve_joint_by_cone(programme: JointProgramme) -> mpmath.mpf:

@@ -85,16 +85,13 @@ def with_tail(
     return programme
 
 
-_SOLVED: dict[tuple[str, int], Bracket] = {}
-
-
 def least(formula: Formula, cases: Iterable[Case], effort: Effort, *, relation: Relation = "=") -> Evidence:
     """``formula`` against the least of each case's programmes, bracketed at the working digits, one at the second."""
     tally = Tally.at_digits("optimiser", effort.digits, relation)
     repeated = 0
     for number, (label, programmes, arguments) in enumerate(cases):
         for digits in (effort.digits, effort.second_digits) if number == 1 else (effort.digits,):
-            bracket = _solve_once(label, tuple(programmes), digits)
+            bracket = _least_bracket(programmes, digits)
             with working_digits(effort.digits + 20):
                 value = MP.mpf(formula(MP, *exactly(arguments)))
                 tally.add(label, value, bracket.lower, bracket.upper)
@@ -104,10 +101,18 @@ def least(formula: Formula, cases: Iterable[Case], effort: Effort, *, relation: 
     return tally.evidence(f"{effort.digits} digits, target and draft free; {repeated} again at {effort.second_digits}")
 
 
-def _solve_once(label: str, programmes: tuple[Callable[[], JointProgramme], ...], digits: int) -> Bracket:
-    key = (label, digits)
+def _least_bracket(programmes: Sequence[Callable[[], JointProgramme]], digits: int) -> Bracket:
+    brackets = [_solve_once(make(), digits) for make in programmes]
+    best = min(brackets, key=lambda b: b.upper)
+    return Bracket(min(b.lower for b in brackets), best.upper, best.draft_probs, best.iterations)
+
+
+_SOLVED: dict[tuple[str, int], Bracket] = {}
+
+
+def _solve_once(programme: JointProgramme, digits: int) -> Bracket:
+    """Solved once a process, however many mutants ask; the key is the programme itself, not a label."""
+    key = (repr(programme), digits)
     if key not in _SOLVED:
-        brackets = [minimise_jointly(make(), digits=digits) for make in programmes]
-        best = min(brackets, key=lambda b: b.upper)
-        _SOLVED[key] = Bracket(min(b.lower for b in brackets), best.upper, best.draft_probs, best.iterations)
+        _SOLVED[key] = minimise_jointly(programme, digits=digits)
     return _SOLVED[key]

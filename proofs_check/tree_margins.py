@@ -26,7 +26,7 @@ def _cases(last_gap: bool, effort: Effort, widths: tuple[int, ...] = (1, 2, 4)) 
         for gap in (F(1, 10), F(1, 2), F(9, 10)) if m < 4 else (F(1, 5), F(4, 5)):
             last = m if last_gap else 1
             for margin in ("exactly", "at least") if gap == F(1, 2) else ("exactly",):
-                make = partial(tree_programme, m + 1, m, gap, last=last, margin=margin)  # type: ignore[arg-type]
+                make = partial(tree_programme, m + 1, m, gap, last=last, margin=margin)
                 yield f"tree {m}, p1 - p{last + 1} {margin} {gap}", [make], (gap, m)
     yield (
         "tree 2, one more token",

@@ -1,5 +1,6 @@
 """Margin certificates against 50-digit formulas, their inverse, and what they refuse."""
 
+import itertools
 import math
 
 import mpmath
@@ -61,7 +62,7 @@ def test_required_margin_is_the_least_float_that_reaches_the_budget(name):
 def test_at_least_forms_never_fall_as_the_margin_grows(name):
     rule, options, _ = CASES[name]
     values = [cs.margin_certificate(rule, k / 500, **options) for k in range(501)]
-    assert all(b >= a * (1 - 1e-14) for a, b in zip(values, values[1:], strict=False))
+    assert all(b >= a * (1 - 1e-14) for a, b in itertools.pairwise(values))
 
 
 def test_exact_and_at_least_forms_differ_for_the_additive_rule_below_its_slack():
@@ -86,7 +87,7 @@ def test_width_one_is_the_strict_rule_in_both_gaps():
     [
         (lambda: cs.margin_certificate(cs.StrictGreedy(), 1.5), r"expected margin in \[0, 1\], got 1.5"),
         (lambda: cs.margin_certificate(cs.StrictGreedy(), math.nan), "got nan"),
-        (lambda: cs.margin_certificate(cs.Tree(2), 0.5, gap="p1-p3"), r"expected one of p1-p2, p1-p\(m\+1\), got 'p1-p3'"),
+        (lambda: cs.margin_certificate(cs.Tree(2), 0.5, gap="p1-p3"), "got 'p1-p3'"),
         (lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, gap="p1-p(m+1)"), "has no m"),
         (lambda: cs.margin_certificate(cs.Entropy(0.09, 1.5), 0.5), "delta <= 1"),
         (lambda: cs.margin_certificate(cs.Gated(3, multiplicative=0.5), 0.5, gap="p1-p(m+1)"), "multiplicative gate"),
