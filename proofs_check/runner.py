@@ -88,6 +88,8 @@ def _timed(check: Check, formula: Formula, effort: Effort) -> Evidence:
         evidence = check.function(formula, effort)
     except NoConvergence as error:
         evidence = Evidence(check.method, Verdict.UNDECIDED, None, "?", f"no convergence: {error}")
+    except ModuleNotFoundError as error:  # the conic witness and Arb come with the test extra
+        evidence = Evidence(check.method, Verdict.UNDECIDED, None, "?", f"{error}: pip install 'certspec[test]'")
     if evidence.method != check.method:
         raise ValueError(f"check of {check.claim!r} registered as {check.method!r} returned {evidence.method!r}")
     return replace(evidence, seconds=time.perf_counter() - started)

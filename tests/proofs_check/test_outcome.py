@@ -32,3 +32,15 @@ def test_outcome_survives_json():
     outcome = Outcome("x.y", "verified", Verdict.VERIFIED, (PROOF, WITNESS), {"m": "REFUTED"}, ("late",), 1.5)
     assert Outcome.from_json(outcome.to_json()) == outcome
     assert not outcome.as_expected
+
+
+def test_a_missing_solver_leaves_a_claim_undecided_and_names_the_extra(monkeypatch):
+    from proofs_check.registry import Check, Effort
+    from proofs_check.runner import _timed
+
+    def needs_solver(formula, effort):
+        raise ModuleNotFoundError("No module named 'cvxpy'")
+
+    evidence = _timed(Check("x.y", "conic", needs_solver), None, Effort())
+    assert evidence.verdict is Verdict.UNDECIDED
+    assert "cvxpy" in evidence.worst_point and "certspec[test]" in evidence.worst_point
