@@ -1,5 +1,5 @@
-"""The divergence from sums of unnormalised weights: one pass serves it, at the price of a cancellation where it is small.
-This module knows only gaps to each row's maximum."""
+"""The divergence from sums of unnormalised weights: one pass serves it, but it cancels where it is
+small. This module knows only gaps to each row's maximum."""
 
 from __future__ import annotations
 

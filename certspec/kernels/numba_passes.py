@@ -2,8 +2,8 @@
 know nothing about rules.
 
 A row is read in blocks of LANES columns; lane ``i`` of an accumulator sees every LANES-th column, so that a loop over a
-block is elementwise: LLVM vectorises it without reordering a sum (loops are kept short, since long ones defeat it), and a sum
-has depth ``blocks + 9``.
+block is elementwise: LLVM vectorises it without reordering a sum (loops are kept short, as long ones defeat it), and a
+sum has depth ``blocks + 9``.
 """
 
 from __future__ import annotations
