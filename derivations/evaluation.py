@@ -26,7 +26,9 @@ def symbols(names: str) -> tuple[sympy.Symbol, ...]:
 
 # --- divergence and entropy ------------------------------------------------------------------------------------------
 target_prob, draft_prob, log_ratio = symbols("target_prob draft_prob log_ratio")
-log_normaliser, mean_gap = symbols("log_normaliser mean_gap")
+log_normaliser, mean_gap, other_log_normaliser, cross_gap = symbols(
+    "log_normaliser mean_gap other_log_normaliser cross_gap"
+)
 
 BREGMAN_TERM = KernelSpec(
     name="bregman_term",
@@ -47,6 +49,15 @@ FAR_TERM = KernelSpec(
     derivation="derivations.evaluation.FAR_TERM",
     domain="log_ratio < -30, where expm1(-log_ratio) may overflow; target_prob may be 0",
     doc="The same share where the draft's probability is far above the target's [nats].",
+)
+DIFFERENCE = KernelSpec(
+    name="difference_form",
+    arguments=("cross_gap", "log_normaliser", "other_log_normaliser"),
+    form=cross_gap - (log_normaliser - other_log_normaliser),
+    claims=("eval.difference",),
+    derivation="derivations.evaluation.DIFFERENCE",
+    domain="cross_gap = E_p[(z - max z) - (y - max y)]; cancels where KL is small: only for KL >= 1e-6",
+    doc="KL(target || draft) from sums that need no normalised probability [nats].",
 )
 ENTROPY = KernelSpec(
     name="entropy",
@@ -177,7 +188,7 @@ LOG_RATIO_ERROR = KernelSpec(
     * (
         normaliser_error
         + other_error
-        + FUNCTION_ERROR * (log_normaliser + sympy.Symbol("other_log_normaliser", real=True))
+        + FUNCTION_ERROR * (log_normaliser + other_log_normaliser)
         + 3 * UNIT * reach
     ),
     claims=("bound.kl_upper",),
@@ -197,6 +208,15 @@ TERM_ERROR = KernelSpec(
     derivation="derivations.evaluation.TERM_ERROR",
     domain="weight_error = relative_weight_error(span) of target and draft",
     doc="Relative error of the sum of the terms of KL, that of the log-ratios left out.",
+)
+DIFFERENCE_ERROR = KernelSpec(
+    name="difference_error",
+    arguments=("log_ratio_error", "relative_error", "log_normaliser", "other_log_normaliser"),
+    form=SECOND_ORDER * (log_ratio_error + relative_error * (log_normaliser + other_log_normaliser)),
+    claims=("bound.kl_upper", "eval.difference"),
+    derivation="derivations.evaluation.DIFFERENCE_ERROR",
+    domain="beside it |K - KL| <= a KL + a sqrt(2 KL) remains, a the relative error: E_p|d| <= KL + sqrt(2 KL)",
+    doc="The part of the difference form's error that does not vanish with KL [nats].",
 )
 KL_UPPER = KernelSpec(
     name="kl_upper",
@@ -244,11 +264,11 @@ CERTIFICATE_LOWER = KernelSpec(
 
 # One generated file a topic and printer.
 TOPICS: dict[str, tuple[KernelSpec, ...]] = {
-    "divergence": (BREGMAN_TERM, FAR_TERM, ENTROPY),
+    "divergence": (BREGMAN_TERM, FAR_TERM, DIFFERENCE, ENTROPY),
     "pool": (POOL_TERM, PAIR_COST),
     "threshold": (RELATIVE_THRESHOLD, THRESHOLD_UPPER),
     "bounds": (
         NORMALISER_ERROR, WEIGHT_ERROR, ENTROPY_GAP_ERROR, SMOOTHED_ENTROPY_ERROR, LOG_RATIO_ERROR, TERM_ERROR,
-        KL_UPPER, RAISED_MEAN, CERTIFICATE_LOWER,
+        DIFFERENCE_ERROR, KL_UPPER, RAISED_MEAN, CERTIFICATE_LOWER,
     ),
 }  # fmt: skip

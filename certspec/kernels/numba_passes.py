@@ -2,7 +2,8 @@
 know nothing about rules.
 
 A row is read in blocks of LANES columns; lane ``i`` of an accumulator sees every LANES-th column, so that a loop over a
-block is elementwise (LLVM vectorises it without reordering a sum) and a sum has depth ``blocks + 9``.
+block is elementwise: LLVM vectorises it without reordering a sum (loops are kept short, as long ones defeat it), and a
+sum has depth ``blocks + 9``.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from certspec.kernels.loading import load_kernels
 from certspec.kernels.vector_exp import exp_of_gap, expm1_clamped
 
 __all__ = [
-    "LANES", "divergence_sum", "element", "normaliser_sums", "scan_row", "select_top", "smoothed_sum", "sum_depth",
+    "LANES", "divergence_sum", "element", "holds_nan", "joint_sums", "normaliser_sums", "scan_row", "select_top",
+    "smoothed_sum", "sum_depth",
 ]  # fmt: skip
 
 LANES = 512
-FAR_BELOW = -30.0
+FAR_BELOW = -30.0  # log-ratios below this take the form q - p + p d
+CENTRE, REACH = 500.0, 530.0  # log-ratios within [-30, 1030] are summed in the vector loop
 _divergence = load_kernels("divergence", "numba")
-far_term = _divergence.far_term
+bregman_term, far_term = _divergence.bregman_term, _divergence.far_term
 
 
 def element(source, row, column, decode):
@@ -77,25 +80,36 @@ def _total(lanes):
 
 @register_jitable(error_model="numpy")
 def scan_row(source, row, num_columns, decode, block, lane_max):
-    """(maximum, least finite logit, number of NaNs) of a row; ``lane_max`` receives each lane's maximum."""
+    """(maximum, least finite logit, number of logits that are not finite); ``lane_max`` receives the lanes' maxima."""
     lane_min = np.full(LANES, np.inf)
-    lane_nan = np.zeros(LANES)
+    lane_odd = np.zeros(LANES)
     lane_max[:] = -np.inf
     for start in range(0, num_columns, LANES):
         count = min(LANES, num_columns - start)
         load_block(source, row, start, count, decode, block)
         for i in range(count):
-            value = block[i]
-            lane_max[i] = value if value > lane_max[i] else lane_max[i]
-            finite = value if value > -np.inf else np.inf
+            lane_max[i] = block[i] if block[i] > lane_max[i] else lane_max[i]
+        for i in range(count):
+            finite = block[i] if block[i] > -np.inf else np.inf
             lane_min[i] = finite if finite < lane_min[i] else lane_min[i]
-            lane_nan[i] += 1.0 if value != value else 0.0
+        for i in range(count):
+            lane_odd[i] += 0.0 if abs(block[i]) < np.inf else 1.0
     highest = lane_max[0]
     lowest = lane_min[0]
     for i in range(1, LANES):
         highest = max(highest, lane_max[i])
         lowest = min(lowest, lane_min[i])
-    return highest, lowest, _total(lane_nan)
+    return highest, lowest, _total(lane_odd)
+
+
+@register_jitable(error_model="numpy")
+def holds_nan(source, row, num_columns, decode):
+    """Whether a row holds a NaN; asked only of rows with logits that are not finite."""
+    for column in range(num_columns):
+        value = element(source, row, column, decode)
+        if value != value:
+            return True
+    return False
 
 
 @register_jitable(error_model="numpy")
@@ -170,28 +184,66 @@ def smoothed_sum(source, row, num_columns, decode, highest, normaliser, smoothin
 
 
 @register_jitable(error_model="numpy")
+def joint_sums(target, draft, row, num_columns, decode, block, other_block, highest, other_highest):
+    """(S, E, S', X): both normalisers, E = sum w (max z - z), X = sum w ((z - max z) - (y - max y)); one pass.
+
+    X misses that a draft masks a token whose weight vanishes here: rows whose draft masks anything don't use it."""
+    lane_sum, lane_gap, other_sum, lane_cross = np.zeros(LANES), np.zeros(LANES), np.zeros(LANES), np.zeros(LANES)
+    weights = np.empty(LANES)
+    for start in range(0, num_columns, LANES):
+        count = min(LANES, num_columns - start)
+        load_block(target, row, start, count, decode, block)
+        load_block(draft, row, start, count, decode, other_block)
+        for i in range(count):
+            other_block[i] -= other_highest
+            other_sum[i] += exp_of_gap(other_block[i])
+        for i in range(count):
+            block[i] -= highest
+            weights[i] = exp_of_gap(block[i])
+            lane_sum[i] += weights[i]
+        for i in range(count):
+            gap = block[i] if weights[i] > 0.0 else 0.0
+            other_gap = other_block[i] if weights[i] > 0.0 else 0.0
+            lane_gap[i] -= weights[i] * gap
+            lane_cross[i] += weights[i] * (gap - other_gap)
+    return _total(lane_sum), _total(lane_gap), _total(other_sum), _total(lane_cross)
+
+
+@register_jitable(error_model="numpy")
 def divergence_sum(
     target, draft, row, num_columns, decode, block, other_block, highest, other_highest, normaliser, other_normaliser
 ):
     """KL(target || draft) = sum p (d + expm1(-d)), d = log(p/q) [nats]; +inf where the draft masks a possible token."""
-    lanes = np.zeros(LANES)
-    lane_missing = np.zeros(LANES)
-    per_normaliser, per_other = 1.0 / normaliser, 1.0 / other_normaliser
+    lanes, lane_far, ratios = np.zeros(LANES), np.zeros(LANES), np.empty(LANES)
+    far = 0.0
+    per_normaliser = 1.0 / normaliser
     shift = math.log(normaliser) - math.log(other_normaliser)
     for start in range(0, num_columns, LANES):
         count = min(LANES, num_columns - start)
         load_block(target, row, start, count, decode, block)
         load_block(draft, row, start, count, decode, other_block)
         for i in range(count):
-            gap = block[i] - highest
-            other_gap = other_block[i] - other_highest
-            prob = exp_of_gap(gap) * per_normaliser
-            ratio = (gap - other_gap) - shift
-            # the emitted bregman_term with the vector expm1 in place of the library's
-            near = prob * (ratio + expm1_clamped(-ratio if ratio > FAR_BELOW else 0.0))
-            other_prob = exp_of_gap(other_gap) * per_other
-            far = far_term(prob, other_prob, ratio) if prob > 0.0 else other_prob
-            lanes[i] += near if ratio >= FAR_BELOW else far
-            lane_missing[i] += 1.0 if (other_gap == -np.inf and gap > -np.inf) else 0.0
-    missing = _total(lane_missing)
-    return np.inf if missing > 0 else _total(lanes)
+            block[i] -= highest
+            other_block[i] -= other_highest
+            ratios[i] = (block[i] - other_block[i]) - shift
+        for i in range(count):
+            lane_far[i] = 0.0 if abs(ratios[i] - CENTRE) <= REACH else 1.0
+            ratios[i] = ratios[i] if abs(ratios[i] - CENTRE) <= REACH else 0.0
+        for i in range(count):  # the emitted bregman_term with the vector expm1 in place of the library's
+            lanes[i] += exp_of_gap(block[i]) * per_normaliser * (ratios[i] + expm1_clamped(-ratios[i]))
+        for i in range(count):
+            far += lane_far[i]
+        if far > 0.0:  # rare: masked tokens, or a draft far above the target
+            far = 0.0
+            for i in range(count):
+                if lane_far[i] > 0.0:
+                    gap, other_gap = block[i], other_block[i]
+                    if other_gap == -np.inf and gap > -np.inf:
+                        return np.inf
+                    prob, other_prob = exp_of_gap(gap) / normaliser, exp_of_gap(other_gap) / other_normaliser
+                    ratio = (gap - other_gap) - shift
+                    if ratio > 0.0:
+                        lanes[i] += bregman_term(prob, ratio)
+                    else:
+                        lanes[i] += far_term(prob, other_prob, ratio) if prob > 0.0 else other_prob
+    return _total(lanes)

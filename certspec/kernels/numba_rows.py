@@ -21,6 +21,8 @@ from certspec.kernels.numba_passes import (
     LANES,
     divergence_sum,
     element,
+    holds_nan,
+    joint_sums,
     normaliser_sums,
     scan_row,
     select_top,
@@ -36,13 +38,15 @@ __all__ = ["score_rows"]
 UNIT = 2.0**-53
 REACH_TARGET, REACH_DRAFT = 745.0, 1490.0  # largest gaps (nats) that enter the first-order error of a log-ratio
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
+LEAST_DIFFERENCE = 1e-6  # nats; a KL below it is summed again in the Bregman form, which does not cancel
 SMALL = 1 << 16  # logits; below this a call stays in one thread
 _bounds = load_kernels("bounds", "numba")
 relative_normaliser_error, relative_weight_error = _bounds.relative_normaliser_error, _bounds.relative_weight_error
 entropy_gap_error, smoothed_entropy_error = _bounds.entropy_gap_error, _bounds.smoothed_entropy_error
 log_ratio_bound, relative_term_error = _bounds.log_ratio_bound, _bounds.relative_term_error
-emitted_kl_upper = _bounds.kl_upper
-entropy = load_kernels("divergence", "numba").entropy
+kl_upper, difference_error = _bounds.kl_upper, _bounds.difference_error
+_divergence = load_kernels("divergence", "numba")
+entropy, difference_form = _divergence.entropy, _divergence.difference_form
 ENTROPY, PROB_MARGIN, DRAFT_TOKEN_PROB = range(3)
 _STATISTICS = 3
 HIGHEST, NORMALISER, ERROR, KL, KL_UPPER, DRAFTED_GAP = range(6)
@@ -50,17 +54,15 @@ _NUMBERS = 6
 
 
 @register_jitable(error_model="numpy")
-def _kl_bound(kl, normaliser, normaliser_error, span, other_normaliser, other_error, other_span, sum_error):
-    """The emitted upper bound of the exact KL, for the sums as this backend forms them."""
-    if not other_span < 1e100:
-        return np.inf
+def _kl_errors(normaliser, normaliser_error, span, other_normaliser, other_error, other_span, sum_error):
+    """(relative error of a sum of KL's terms, absolute error of a log-ratio) as this backend forms them."""
     span, other_span = min(span, REACH_TARGET), min(other_span, REACH_DRAFT)
     log_normaliser, other_log_normaliser = math.log(normaliser), math.log(other_normaliser)
     reach = span + log_normaliser + other_span + other_log_normaliser
     ratio_error = log_ratio_bound(log_normaliser, normaliser_error, other_log_normaliser, other_error, reach)
     weight_error, other_weight_error = relative_weight_error(span), relative_weight_error(min(other_span, REACH_TARGET))
     relative = relative_term_error(weight_error, normaliser_error, other_weight_error, other_error, sum_error)
-    return emitted_kl_upper(kl, relative, ratio_error)
+    return relative, ratio_error
 
 
 def _summarise(source_hash: str) -> Any:
@@ -72,28 +74,35 @@ def _summarise(source_hash: str) -> Any:
     ):  # fmt: skip
         _ = source_hash
         block, other_block, lane_max = np.empty(LANES), np.empty(LANES), np.empty(LANES)
-        highest, span, normaliser, error = np.empty(2), np.empty(2), np.empty(2), np.empty(2)
+        highest, span, normaliser, error, odd = np.empty(2), np.empty(2), np.empty(2), np.empty(2), np.empty(2)
         draft_values = np.empty(draft_top_ids.shape[1])
         sum_error = sum_depth(num_columns) * UNIT
         for row in range(first, stop):
             for side in range(len(sides)):
                 source = sides[side]
-                highest[side], lowest, nans = scan_row(source, row, num_columns, decode, block, lane_max)
-                if nans > 0 or not abs(highest[side]) < np.inf:
+                highest[side], lowest, odd[side] = scan_row(source, row, num_columns, decode, block, lane_max)
+                if not abs(highest[side]) < np.inf or (
+                    odd[side] > 0 and holds_nan(source, row, num_columns, decode)
+                ):
                     invalid[row, 0] = 1 + side
                     break
+                span[side] = highest[side] - lowest
                 values, ids = (top_gaps[row], top_ids[row]) if side == 0 else (draft_values, draft_top_ids[row])
                 select_top(source, row, num_columns, decode, lane_max, values, ids)
-                normaliser[side], gap_sum = normaliser_sums(source, row, num_columns, decode, block, highest[side])
-                span[side] = highest[side] - lowest
-                mean_gap = gap_sum / normaliser[side]
-                error[side] = relative_normaliser_error(mean_gap, sum_error)
-                if side == 0:
-                    entropy_gaps[0, row] = -mean_gap
-                    reach = min(span[0], REACH_TARGET)
-                    entropy_errors[0, row] = entropy_gap_error(mean_gap, reach, sum_error, error[0])
             if invalid[row, 0] != 0:
                 continue
+            cross_sum = 0.0
+            if len(sides) > 1:
+                normaliser[0], gap_sum, normaliser[1], cross_sum = joint_sums(
+                    sides[0], sides[1], row, num_columns, decode, block, other_block, highest[0], highest[1]
+                )
+                error[1] = relative_normaliser_error(math.log(num_columns), sum_error)  # E_q[max y - y] <= log V
+            else:
+                normaliser[0], gap_sum = normaliser_sums(sides[0], row, num_columns, decode, block, highest[0])
+            mean_gap = gap_sum / normaliser[0]
+            error[0] = relative_normaliser_error(mean_gap, sum_error)
+            entropy_gaps[0, row] = -mean_gap
+            entropy_errors[0, row] = entropy_gap_error(mean_gap, min(span[0], REACH_TARGET), sum_error, error[0])
             for number in range(len(smoothings)):
                 log_normaliser = math.log(normaliser[0])
                 gap = log_normaliser + smoothed_sum(
@@ -107,14 +116,21 @@ def _summarise(source_hash: str) -> Any:
                 top_gaps[row, rank] -= highest[0]
             numbers[HIGHEST, row], numbers[NORMALISER, row], numbers[ERROR, row] = highest[0], normaliser[0], error[0]
             if len(sides) > 1:
-                kl = divergence_sum(
-                    sides[0], sides[1], row, num_columns, decode, block, other_block, highest[0], highest[1],
-                    normaliser[0], normaliser[1],
-                )  # fmt: skip
-                numbers[KL, row] = kl
-                numbers[KL_UPPER, row] = _kl_bound(
-                    kl, normaliser[0], error[0], span[0], normaliser[1], error[1], span[1], sum_error
+                relative, ratio_error = _kl_errors(
+                    normaliser[0], error[0], span[0], normaliser[1], error[1], span[1], sum_error
                 )
+                log_normaliser, other_log_normaliser = math.log(normaliser[0]), math.log(normaliser[1])
+                kl = difference_form(cross_sum / normaliser[0], log_normaliser, other_log_normaliser)
+                slack = difference_error(ratio_error, relative, log_normaliser, other_log_normaliser)
+                ratio_slope = relative
+                if odd[1] > 0 or not (kl >= LEAST_DIFFERENCE and kl < np.inf):
+                    kl = divergence_sum(
+                        sides[0], sides[1], row, num_columns, decode, block, other_block, highest[0], highest[1],
+                        normaliser[0], normaliser[1],
+                    )  # fmt: skip
+                    slack, ratio_slope = 0.0, ratio_error
+                numbers[KL, row] = kl
+                numbers[KL_UPPER, row] = kl_upper(kl + slack, relative, ratio_slope) if span[1] < 1e100 else np.inf
                 numbers[DRAFTED_GAP, row] = element(sides[0], row, draft_top_ids[row, 0], decode) - highest[0]
 
     return summarise

@@ -38,6 +38,16 @@ def _float_of(typingctx, bits):
     return types.float64(types.int64), codegen
 
 
+@intrinsic
+def _fma(typingctx, factor, other, term):
+    """factor * other + term rounded once: the machine's instruction where it has one, exact to the bit anywhere."""
+
+    def codegen(context, builder, signature, args):
+        return builder.fma(*args)
+
+    return types.float64(types.float64, types.float64, types.float64), codegen
+
+
 @register_jitable(error_model="numpy")
 def _scale_and_remainder(x):
     """(2^k, expm1(r)) with x = k log 2 + r, |r| <= log(2)/2 + 2^-50, for -745 < x < 700.
@@ -45,34 +55,34 @@ def _scale_and_remainder(x):
     The Taylor polynomial of degree 13 leaves out less than r^14/14! < 2^-57 |r|; Horner's scheme ends in r + r^2 (...),
     so that its rounding error stays below 2 units in the last place of expm1(r).
     """
-    shifted = x * _PER_LOG2 + _SHIFT
+    shifted = _fma(x, _PER_LOG2, _SHIFT)
     k = shifted - _SHIFT
-    r = (x - k * _LOG2_HIGH) - k * _LOG2_LOW
+    r = _fma(-k, _LOG2_LOW, x - k * _LOG2_HIGH)
     scale = _float_of((_bits_of(shifted) + 1023) << 52)
     tail = 1.0 / 6227020800.0
-    tail = tail * r + 1.0 / 479001600.0
-    tail = tail * r + 1.0 / 39916800.0
-    tail = tail * r + 1.0 / 3628800.0
-    tail = tail * r + 1.0 / 362880.0
-    tail = tail * r + 1.0 / 40320.0
-    tail = tail * r + 1.0 / 5040.0
-    tail = tail * r + 1.0 / 720.0
-    tail = tail * r + 1.0 / 120.0
-    tail = tail * r + 1.0 / 24.0
-    tail = tail * r + 1.0 / 6.0
-    tail = tail * r + 0.5
-    return scale, r + r * r * tail
+    tail = _fma(tail, r, 1.0 / 479001600.0)
+    tail = _fma(tail, r, 1.0 / 39916800.0)
+    tail = _fma(tail, r, 1.0 / 3628800.0)
+    tail = _fma(tail, r, 1.0 / 362880.0)
+    tail = _fma(tail, r, 1.0 / 40320.0)
+    tail = _fma(tail, r, 1.0 / 5040.0)
+    tail = _fma(tail, r, 1.0 / 720.0)
+    tail = _fma(tail, r, 1.0 / 120.0)
+    tail = _fma(tail, r, 1.0 / 24.0)
+    tail = _fma(tail, r, 1.0 / 6.0)
+    tail = _fma(tail, r, 0.5)
+    return scale, _fma(r * r, tail, r)
 
 
 @register_jitable(error_model="numpy")
 def exp_of_gap(x):
     """exp(x) for x <= 0; exactly 1 at 0, exactly 0 below -700 (-inf included) and for a NaN."""
     scale, remainder = _scale_and_remainder(x)
-    return scale + scale * remainder if x >= LOWEST else 0.0
+    return _fma(scale, remainder, scale) if x >= LOWEST else 0.0
 
 
 @register_jitable(error_model="numpy")
 def expm1_clamped(x):
     """expm1(x) for x <= 690; -1 below -50. 2^k E + (2^k - 1): the subtraction is exact where k >= -52."""
     scale, remainder = _scale_and_remainder(x if x > -50.0 else -50.0)
-    return scale * remainder + (scale - 1.0)
+    return _fma(scale, remainder, scale - 1.0)

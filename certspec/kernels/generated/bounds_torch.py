@@ -1,21 +1,22 @@
 """Bounds: scalar kernels for torch. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.NORMALISER_ERROR, derivations.evaluation.WEIGHT_ERROR, derivations.evaluation.ENTROPY_GAP_ERROR, derivations.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.evaluation.LOG_RATIO_ERROR, derivations.evaluation.TERM_ERROR, derivations.evaluation.KL_UPPER, derivations.evaluation.RAISED_MEAN, derivations.evaluation.CERTIFICATE_LOWER
-claims:      bound.certificate_lower, bound.kl_upper, bound.threshold
+derivation:  derivations.evaluation.NORMALISER_ERROR, derivations.evaluation.WEIGHT_ERROR, derivations.evaluation.ENTROPY_GAP_ERROR, derivations.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.evaluation.LOG_RATIO_ERROR, derivations.evaluation.TERM_ERROR, derivations.evaluation.DIFFERENCE_ERROR, derivations.evaluation.KL_UPPER, derivations.evaluation.RAISED_MEAN, derivations.evaluation.CERTIFICATE_LOWER
+claims:      bound.certificate_lower, bound.kl_upper, bound.threshold, eval.difference
 domain:      relative_normaliser_error: sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own order
 domain:      relative_weight_error: 0 <= span = max z - z <= 745
 domain:      entropy_gap_error: span is the largest gap max z - z of a token whose weight does not vanish
 domain:      smoothed_entropy_error: smoothing in (0, 1]; entropy_gap = log S + sum p log(p + smoothing)
 domain:      log_ratio_bound: reach bounds |log p| + |log q| over tokens with p >= e^-745 and log(p/q) <= 745
 domain:      relative_term_error: weight_error = relative_weight_error(span) of target and draft
+domain:      difference_error: beside it |K - KL| <= a KL + a sqrt(2 KL) remains, a the relative error: E_p|d| <= KL + sqrt(2 KL)
 domain:      kl_upper: kl >= 0 (may be +inf); 0 <= relative_error < 1
 domain:      raised_mean: mass the float64 sum of size weights; size < 2^40
 domain:      certificate_lower: raised_sum the sum of pool_term(w, raised_mean) over the pool; weight_error that of the lowest gap, or of 32 nats where it is further (beyond it w times its error vanishes beside the unit roundoff)
 printer:     TorchPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 fb8979188cccb7cd529ebb8b3e0b529d9cb6cff9703f99f281d7d7291bbd7e6a
-body:        sha256 89d08b01a64f2ea5977873f92dccbf52743c2afa936129248d0c72d346c4f13f
+expression:  sha256 d9632930aaa479e2700dd4949512f7155d5fd622155f1ae22a880c845a8f4eb9
+body:        sha256 9f7495ffe4218110818e1e5e1fdb001c69f2f6b77e99a6b1b82b85b47c3d4122
 """
 # --- body ---
 import torch
@@ -55,6 +56,12 @@ def log_ratio_bound(log_normaliser, normaliser_error, other_log_normaliser, othe
 def relative_term_error(weight_error, normaliser_error, other_weight_error, other_error, sum_error):
     """Relative error of the sum of the terms of KL, that of the log-ratios left out."""
     return 3.608224830031759e-15 + 1.015625*sum_error + 1.015625*torch.maximum(normaliser_error + weight_error, other_error + other_weight_error)
+
+
+# claims: bound.kl_upper, eval.difference
+def difference_error(log_ratio_error, relative_error, log_normaliser, other_log_normaliser):
+    """The part of the difference form's error that does not vanish with KL [nats]."""
+    return 1.015625*log_ratio_error + 1.015625*relative_error*(log_normaliser + other_log_normaliser)
 
 
 # claims: bound.kl_upper

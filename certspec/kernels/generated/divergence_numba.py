@@ -1,15 +1,16 @@
 """Divergence: scalar kernels for numba. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.BREGMAN_TERM, derivations.evaluation.FAR_TERM, derivations.evaluation.ENTROPY
-claims:      eval.bregman, eval.entropy
+derivation:  derivations.evaluation.BREGMAN_TERM, derivations.evaluation.FAR_TERM, derivations.evaluation.DIFFERENCE, derivations.evaluation.ENTROPY
+claims:      eval.bregman, eval.difference, eval.entropy
 domain:      bregman_term: target_prob > 0, log_ratio = log(target_prob / draft_prob) >= -30
 domain:      far_term: log_ratio < -30, where expm1(-log_ratio) may overflow; target_prob may be 0
+domain:      difference_form: cross_gap = E_p[(z - max z) - (y - max y)]; cancels where KL is small: only for KL >= 1e-6
 domain:      entropy: log_normaliser = log S >= 0, mean_gap = E_p[max z - z] >= 0: nothing cancels
 printer:     NumbaPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 ee40d7fa150c7d76b7e3ac02365ace9ca1d1ce7fc73261d64d7a0a799450b867
-body:        sha256 5a6f810fe17bfe2c9b9295d57b5be40cb45010bdb7b43cd530dcf398414fd19d
+expression:  sha256 9000ff876e92134cd580ebca6626299244359474e6a565c0e1107fd615496e40
+body:        sha256 1649458ffd23d321054244f79e66e604db37f57d65982a00f0a1b5cf8aead509
 """
 # --- body ---
 import math
@@ -29,6 +30,13 @@ def bregman_term(target_prob, log_ratio):
 def far_term(target_prob, draft_prob, log_ratio):
     """The same share where the draft's probability is far above the target's [nats]."""
     return draft_prob + log_ratio*target_prob - target_prob
+
+
+# claims: eval.difference
+@register_jitable(error_model="numpy")
+def difference_form(cross_gap, log_normaliser, other_log_normaliser):
+    """KL(target || draft) from sums that need no normalised probability [nats]."""
+    return cross_gap + other_log_normaliser - log_normaliser
 
 
 # claims: eval.entropy

@@ -1,15 +1,16 @@
 """Divergence: scalar kernels for torch. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.BREGMAN_TERM, derivations.evaluation.FAR_TERM, derivations.evaluation.ENTROPY
-claims:      eval.bregman, eval.entropy
+derivation:  derivations.evaluation.BREGMAN_TERM, derivations.evaluation.FAR_TERM, derivations.evaluation.DIFFERENCE, derivations.evaluation.ENTROPY
+claims:      eval.bregman, eval.difference, eval.entropy
 domain:      bregman_term: target_prob > 0, log_ratio = log(target_prob / draft_prob) >= -30
 domain:      far_term: log_ratio < -30, where expm1(-log_ratio) may overflow; target_prob may be 0
+domain:      difference_form: cross_gap = E_p[(z - max z) - (y - max y)]; cancels where KL is small: only for KL >= 1e-6
 domain:      entropy: log_normaliser = log S >= 0, mean_gap = E_p[max z - z] >= 0: nothing cancels
 printer:     TorchPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 ee40d7fa150c7d76b7e3ac02365ace9ca1d1ce7fc73261d64d7a0a799450b867
-body:        sha256 933c4737ea0c6bbe392bda80eafc658853c3f14b6756bdf3cfb3e2ad1f9da7ca
+expression:  sha256 9000ff876e92134cd580ebca6626299244359474e6a565c0e1107fd615496e40
+body:        sha256 381c44fe176b30ed4e1ee93a22a50b5b45ebcd124f483ef1856c42bdbb8b3d0a
 """
 # --- body ---
 import torch
@@ -25,6 +26,12 @@ def bregman_term(target_prob, log_ratio):
 def far_term(target_prob, draft_prob, log_ratio):
     """The same share where the draft's probability is far above the target's [nats]."""
     return draft_prob + log_ratio*target_prob - target_prob
+
+
+# claims: eval.difference
+def difference_form(cross_gap, log_normaliser, other_log_normaliser):
+    """KL(target || draft) from sums that need no normalised probability [nats]."""
+    return cross_gap + other_log_normaliser - log_normaliser
 
 
 # claims: eval.entropy

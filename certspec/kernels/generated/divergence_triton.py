@@ -1,15 +1,16 @@
 """Divergence: scalar kernels for triton. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.BREGMAN_TERM, derivations.evaluation.FAR_TERM, derivations.evaluation.ENTROPY
-claims:      eval.bregman, eval.entropy
+derivation:  derivations.evaluation.BREGMAN_TERM, derivations.evaluation.FAR_TERM, derivations.evaluation.DIFFERENCE, derivations.evaluation.ENTROPY
+claims:      eval.bregman, eval.difference, eval.entropy
 domain:      bregman_term: target_prob > 0, log_ratio = log(target_prob / draft_prob) >= -30
 domain:      far_term: log_ratio < -30, where expm1(-log_ratio) may overflow; target_prob may be 0
+domain:      difference_form: cross_gap = E_p[(z - max z) - (y - max y)]; cancels where KL is small: only for KL >= 1e-6
 domain:      entropy: log_normaliser = log S >= 0, mean_gap = E_p[max z - z] >= 0: nothing cancels
 printer:     TritonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 ee40d7fa150c7d76b7e3ac02365ace9ca1d1ce7fc73261d64d7a0a799450b867
-body:        sha256 1ced47311f719f72fd99bae350ed801b82774fdd2c772a8199efdbde91681b6a
+expression:  sha256 9000ff876e92134cd580ebca6626299244359474e6a565c0e1107fd615496e40
+body:        sha256 ee7f6a7e84b1bad6d806f7344a90831d8df4f2345e409ecc9a7a42f79578bf0e
 """
 # --- body ---
 import triton
@@ -30,6 +31,13 @@ def bregman_term(target_prob, log_ratio):
 def far_term(target_prob, draft_prob, log_ratio):
     """The same share where the draft's probability is far above the target's [nats]."""
     return draft_prob + log_ratio*target_prob - target_prob
+
+
+# claims: eval.difference
+@triton.jit
+def difference_form(cross_gap, log_normaliser, other_log_normaliser):
+    """KL(target || draft) from sums that need no normalised probability [nats]."""
+    return cross_gap + other_log_normaliser - log_normaliser
 
 
 # claims: eval.entropy
