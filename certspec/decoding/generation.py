@@ -4,7 +4,7 @@ position is decided elsewhere (``loop``, ``verification``)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from certspec.decoding.loop import DecodingPlan, LogitsProcessor, RoundCounts, d
 from certspec.decoding.metrics import acceptance_metrics
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.decoding.records import KINDS, StepList, StepRecord
+from certspec.decoding.runner_choice import chosen_runners
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.decoding.stopping import context_limit, find_eos_token_ids, stopping_rules
 from certspec.decoding.topology import TreeShape, TreeTopology, chain
@@ -33,7 +34,8 @@ class Generation:
 
     ``sequences``: new token ids (an end-of-sequence token included); ``texts``: the same as text;
     ``finish_reasons``: "eos", "length" or "context"; ``steps``: a StepRecord for each emitted token, in columns;
-    ``metrics``: every acceptance convention by name and counts of what was emitted.
+    ``metrics``: every acceptance convention by name and counts of what was emitted (None where there is no such
+    quantity); ``engine``: what ran the models; ``notes``: what was aligned, and why transformers ran them if it did.
     """
 
     sequences: list[list[int]]
@@ -42,6 +44,8 @@ class Generation:
     texts: list[str] = field(default_factory=list)
     finish_reasons: list[str] = field(default_factory=list)
     prompts: list[list[int]] = field(default_factory=list)
+    engine: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def given_up(self) -> list[StepRecord]:
@@ -77,7 +81,8 @@ def generate(
     nothing. ``chat`` None uses the chat template where there is one. ``eos_token_ids`` replaces the target's own (an
     empty list: never stop). ``logits_processor`` (transformers' calling convention, no state) is applied at every
     position to both models' logits, each position seeing the tokens before it. ``on_step`` hears each StepRecord as it
-    is emitted. ``runners`` (target, draft) replaces how the models are run.
+    is emitted. float32 Qwen3 models on a CPU are run by the compiled engine, others by transformers
+    (``Generation.notes`` says why); ``runners`` (target, draft) replaces that choice.
 
     Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a model's logits are no
     distribution (naming prompt and round).
@@ -99,8 +104,9 @@ def generate(
     plan = DecodingPlan(topology, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step)
     steps, counts = StepList([other.label for other in extra]), RoundCounts()
     generation = Generation([], steps, {}, prompts=ids)
-    with _inference(pair.target, pair.draft):
-        target, draft = _runners(pair) if runners is None else runners
+    given = nullcontext((*runners, "given runners", ())) if runners is not None else None
+    with _inference(pair.target, pair.draft), given or chosen_runners(pair) as (target, draft, engine, notes):
+        generation.engine, generation.notes = engine, pair.notes + notes
         for index, prompt in enumerate(ids):
             tokens, reason = decode_prompt(
                 target, draft, prompt, plan, schedules[index], stopping[index], steps, counts, index
@@ -162,12 +168,6 @@ def _named(index: int, length: int, max_new_tokens: int, limit: int | None, eos:
         raise InvalidArgument(f"prompt {index}: {error}") from error
 
 
-def _runners(pair: Pair) -> tuple[ModelRunner, ModelRunner]:
-    from certspec.decoding.runner import TransformersRunner
-
-    return TransformersRunner(pair.target, pair.num_tokens), TransformersRunner(pair.draft, pair.num_tokens)
-
-
 @contextmanager
 def _inference(*models: Any) -> Iterator[None]:
     """No gradients and no dropout inside; each model's training flag is what it was afterwards."""
@@ -199,10 +199,10 @@ def _metrics(steps: StepList, counts: RoundCounts, topology: TreeTopology) -> di
         **{f"num_{kind}": int(kinds[code]) for code, kind in enumerate(KINDS)},
         "num_drafted_positions": num_drafted,
         "num_certified": int(certified.sum()),
-        "certified_share": int(certified.sum()) / num_drafted if num_drafted else float("nan"),
+        "certified_share": int(certified.sum()) / num_drafted if num_drafted else None,
         "num_false_certificates": int((certified & (steps.column("accepted") == 0)).sum()),
         "num_relaxed_tokens": int(relaxed.sum()),
-        "relaxed_prob_ratio_min": float(ratios.min()) if len(ratios) else float("nan"),
-        "relaxed_prob_ratio_mean": float(ratios.mean()) if len(ratios) else float("nan"),
+        "relaxed_prob_ratio_min": float(ratios.min()) if len(ratios) else None,
+        "relaxed_prob_ratio_mean": float(ratios.mean()) if len(ratios) else None,
         "num_flat_draft_rows": counts.num_flat_draft_rows,
     }

@@ -95,7 +95,7 @@ def verify_block(
     nodes = list(tree.rows)
     drafts = torch.stack([tree.rows[node] for node in nodes])
     targets = torch.stack([target_row(node) for node in nodes])
-    certificates = certify(_as_input(targets), _as_input(drafts), asked.rules)
+    certificates = certify(*_as_inputs(targets, drafts), asked.rules)
     walk = _walk(tree, nodes, targets, certificates, asked, lambda path: schedule.at([*before, *path]))
     verified = Verified(walk.path, list(walk.tokens))
     verified.num_flat_draft_rows = int((drafts.amax(dim=-1) == drafts.amin(dim=-1)).sum())
@@ -200,7 +200,7 @@ def _append_free_token(verified: Verified, row: Tensor, kind: str, num_extra: in
     """The target's own token at a row where the draft proposed nothing."""
     from certspec.certificates import certify
 
-    certificates = certify(_as_input(row[None]), None, (StrictGreedy(),))
+    certificates = certify(*_as_inputs(row[None]), None, (StrictGreedy(),))
     token = top_ids(row, 1)[0]
     verified.tokens.append(token)
     columns: Columns = dict.fromkeys(
@@ -220,11 +220,13 @@ def _append_free_token(verified: Verified, row: Tensor, kind: str, num_extra: in
     verified.groups.append((columns, extras))
 
 
-def _as_input(rows: Tensor) -> Any:
+def _as_inputs(*tensors: Tensor) -> list[Any]:
     """numpy where it holds the very same numbers: the CPU kernels then need no torch call."""
     import torch
 
-    return rows.numpy() if rows.device.type == "cpu" and rows.dtype in (torch.float32, torch.float64) else rows
+    if all(rows.device.type == "cpu" and rows.dtype in (torch.float32, torch.float64) for rows in tensors):
+        return [rows.numpy() for rows in tensors]
+    return list(tensors)
 
 
 def _array(values: Any) -> np.ndarray:
