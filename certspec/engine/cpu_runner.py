@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certspec.engine.cpu_forward import CONTROL_STEP, forward_pass, num_phases, work_size
+from certspec.engine.cpu_forward import CONTROL_STEP, activation_widths, forward_pass, num_phases
 from certspec.engine.cpu_packing import PackedWeights, pack_weights, rope_table
 from certspec.engine.cpu_staging import move_slots
 from certspec.engine.cpu_threads import default_num_threads, run_pass
@@ -50,8 +50,8 @@ class CpuRunner:
         geometry = self.geometry
         self._num_embeddings = len(self._packed.embedding) // geometry.hidden
         self._eps = np.float32(geometry.norm_eps)
-        self._work = np.empty(0, np.float32)
-        self._work_per_node = work_size(geometry.hidden, geometry.qkv_width, geometry.query_width, geometry.mlp)
+        self._widths = activation_widths(geometry.hidden, geometry.qkv_width, geometry.query_width, geometry.mlp)
+        self._activations = [np.empty(0, np.float32) for _ in self._widths]
 
     @property
     def lengths(self) -> np.ndarray[Any, Any]:
@@ -140,13 +140,13 @@ class CpuRunner:
 
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
         geometry, packed, nodes = self.geometry, self._packed, len(rows)
-        if nodes * self._work_per_node > len(self._work):
-            self._work = np.empty(nodes * self._work_per_node, np.float32)
+        if nodes * self._widths[0] > len(self._activations[0]):
+            self._activations = [np.empty(nodes * width, np.float32) for width in self._widths]
         control = np.zeros(num_phases(geometry.num_layers) * CONTROL_STEP, np.int64)
         logits = np.empty((len(wanted), self._sizes[6]), np.float32)
         arguments = (
             self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
-            self._values, rows, self._staging.lengths, self._staging.parents, wanted, self._work, control,
+            self._values, rows, self._staging.lengths, self._staging.parents, wanted, *self._activations, control,
             logits.reshape(-1),
         )  # fmt: skip
         useful = 1 + nodes * geometry.num_weights // _WORTH_A_THREAD

@@ -99,7 +99,7 @@ class Staging:
         self.parents, self.depths, self.straight = parents, depths, straight
 
 
-@njit(cache=True, nogil=True)
+@njit(error_model="numpy", cache=True, nogil=True)
 def stage_rows(tokens, given, lengths, before, parents, depths, straight, rows):
     """Fill ``rows`` (see Staging.stage) and the nodes' parents, depths and straightness; ``given`` without columns
     means a chain. Returns the flat index of the first node whose parent is none, or -1."""
