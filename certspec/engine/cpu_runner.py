@@ -64,7 +64,7 @@ class CpuRunner:
         if not counts or min(counts) == 0:
             raise InvalidArgument(f"prompts: expected one or more prompts of at least one token, got lengths {counts}")
         tokens = np.fromiter((token for prompt in prompts for token in prompt), np.int64, sum(counts))
-        self._check_tokens(tokens)
+        self._staging.check_tokens(tokens, self._num_embeddings)
         self._staging = Staging([0] * len(counts))
         self._cache_rows, self._moved = np.arange(len(counts)), False
         self._allocate(max(counts) + _FIRST_CAPACITY)
@@ -82,7 +82,7 @@ class CpuRunner:
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Stage (batch, n) tokens; (batch, n, num_tokens) float32 logits. ``parents``: see the runner protocol."""
         batch, count = tokens.shape
-        self._check_tokens(tokens.numpy())
+        self._staging.check_tokens(tokens.numpy(), self._num_embeddings)
         rows = self._staging.stage(tokens.numpy(), None if parents is None else parents.numpy())
         needed = int(self._staging.lengths.max()) + self._staging.num_staged
         if needed > self._capacity:
@@ -131,12 +131,6 @@ class CpuRunner:
             [geometry.num_layers, geometry.hidden, geometry.num_heads, geometry.num_kv_heads, geometry.head_dim,
              geometry.mlp, columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width], np.int64
         )  # fmt: skip
-
-    def _check_tokens(self, tokens: np.ndarray[Any, Any]) -> None:
-        if tokens.min() < 0 or tokens.max() >= self._num_embeddings:
-            raise InvalidArgument(
-                f"tokens: expected token ids 0 to {self._num_embeddings - 1}, got {tokens.min()} to {tokens.max()}"
-            )
 
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
         geometry, packed, nodes = self.geometry, self._packed, len(rows)

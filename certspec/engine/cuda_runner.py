@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certspec.engine.cuda_layers import Buffers, Cache, Layers, Tiling
+from certspec.engine.cuda_layers import Buffers, Cache, Layers
 from certspec.engine.cuda_weights import fuse_weights
-from certspec.engine.staging import Staging
+from certspec.engine.staging import Staging, node_rows
 from certspec.engine.weights import read_weights
 from certspec.errors import InvalidArgument
 
@@ -33,7 +33,7 @@ class CudaRunner:
 
     def __init__(
         self, source: Any, num_tokens: int | None = None, device: Any = "cuda", dtype: torch.dtype = torch.bfloat16,
-        capacity: int = _FIRST_CAPACITY, tilings: dict[str, Tiling] | None = None,
+        capacity: int = _FIRST_CAPACITY,
     ) -> None:  # fmt: skip
         weights = read_weights(source, num_tokens)
         self.geometry, self.device = weights.geometry, torch.device(device)
@@ -41,10 +41,11 @@ class CudaRunner:
             raise InvalidArgument(f"head_dim: expected a power of two of 16 to 256, got {self.geometry.head_dim}")
         self.num_tokens = self.geometry.num_tokens
         self._weights = fuse_weights(weights, self.device, dtype)
-        self._layers = Layers(self.geometry, self._weights, tilings)
+        self._layers = Layers(self.geometry, self._weights)
         self._capacity = capacity
         self._cache: Cache | None = None
-        self._buffers: dict[tuple[int, int], Buffers] = {}
+        self._buffers: dict[tuple[Any, ...], list[Buffers]] = {}
+        self._inputs: dict[tuple[Any, ...], Tensor] = {}
         self._graphs: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._staging = Staging([])
         self._cache_rows = np.zeros(0, np.int64)
@@ -63,7 +64,7 @@ class CudaRunner:
         self._staging = Staging([0] * len(counts))
         self._cache_rows = np.arange(len(counts))
         self._masks = np.zeros((len(counts), _MAX_STAGED), np.int64)
-        self._reserve(len(counts), int(counts.max()) + _MAX_STAGED)
+        self._reserve(len(counts), int(counts.max()))
         last: list[Tensor | None] = [None] * len(counts)
         for start in range(0, int(counts.max()), _READ_AT_ONCE):
             block = np.zeros((len(counts), min(_READ_AT_ONCE, int(counts.max()) - start)), np.int64)
@@ -81,37 +82,39 @@ class CudaRunner:
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Stage (batch, n) tokens, on either device; (batch, n, num_tokens) float32 logits on the GPU. ``parents``: see
-        the runner protocol (a CPU tensor: no synchronisation)."""
+        the runner protocol (on the CPU: no synchronisation)."""
         batch, count = tokens.shape
-        on_device = tokens.device.type != "cpu"
-        inputs, buffers = self._stage(tokens, parents, batch, count)
-        buffers.inputs.copy_(inputs, non_blocking=True)
-        if on_device:
+        rows = self._stage(tokens, parents)
+        key = ("block", batch, count)
+        inputs = np.concatenate(
+            [rows[:, :4].reshape(-1), rows[:, 4], self._spans(self._staging.num_staged).reshape(-1)]
+        )
+        (buffers,) = self._filled(key, [inputs])
+        if tokens.device.type != "cpu":
             buffers.nodes[:, 0] = tokens.reshape(-1)
         cache = self._live_cache()
-        self._run(("block", batch, count), lambda: self._layers.launch(buffers, cache))
+        self._run(key, lambda: self._layers.launch(buffers, cache))
         return buffers.logits.view(batch, count, -1).clone()
 
     def greedy_chain(self, tokens: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Stage ``tokens`` (batch,) and, one after another, the argmaxes that follow: ``length`` nodes in all, one graph.
+        """Stage ``tokens`` (batch,) and, one by one, the argmaxes that follow: ``length`` nodes in all, one graph.
 
         Returns (batch, length) int64 argmaxes after each node (the last is not staged) and (batch, length, num_tokens)
         logits, both on the GPU. Ties go to the lowest id.
         """
-        batch = len(tokens)
-        inputs, buffers = [], []
-        for step in range(length):
-            node, _ = self._stage(torch.zeros((batch, 1), dtype=torch.int64), None, batch, 1)
-            inputs.append(node)
-            buffers.append(self._chain_buffers(batch, step))
-        torch.cat([b.inputs for b in buffers])  # sizes agree
-        for buffer, node in zip(buffers, inputs, strict=True):
-            buffer.inputs.copy_(node, non_blocking=True)
-        buffers[0].nodes[:, 0] = tokens.to(self.device)
+        batch, before = len(tokens), self._staging.num_staged
+        rows = self._stage(torch.zeros((batch, length), dtype=torch.int64), None).reshape(batch, length, 5)
+        steps = [
+            np.concatenate([rows[:, i, :4].reshape(-1), rows[:, i, 4], self._spans(before + i + 1).reshape(-1)])
+            for i in range(length)
+        ]
+        key = ("chain", batch, length)
+        buffers = self._filled(key, steps)
+        buffers[0].nodes[:, 0] = tokens.to(self.device, non_blocking=True)
         cache = self._live_cache()
 
         def launch() -> tuple[Tensor, Tensor]:
-            chosen = []
+            chosen: list[Tensor] = []
             for step, buffer in enumerate(buffers):
                 if step:
                     buffer.nodes[:, 0] = chosen[-1]
@@ -119,7 +122,7 @@ class CudaRunner:
                 chosen.append(buffer.logits.argmax(dim=-1))
             return torch.stack(chosen, dim=1), torch.stack([b.logits for b in buffers], dim=1)
 
-        argmaxes, logits = self._run(("chain", batch, length), launch)
+        argmaxes, logits = self._run(key, launch)
         return argmaxes.clone(), logits.clone()
 
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
@@ -140,31 +143,32 @@ class CudaRunner:
         rows = np.asarray(remaining, np.int64)
         self._cache_rows, self._masks = self._cache_rows[rows], self._masks[rows]
 
-    def _stage(self, tokens: Tensor, parents: Tensor | None, batch: int, count: int) -> tuple[Tensor, Buffers]:
-        """Enter nodes into the books; returns the input vector for the kernels (pinned where there is a GPU)."""
+    def _stage(self, tokens: Tensor, parents: Tensor | None) -> np.ndarray[Any, Any]:
+        """Enter nodes into the books; (batch * n, 5) int64: token, cache row, slot, position, ancestor mask."""
+        batch, count = tokens.shape
         before = self._staging.num_staged
         if before + count > _MAX_STAGED:
             raise InvalidArgument(f"tokens: expected at most {_MAX_STAGED} staged nodes, got {before + count}")
         ids = tokens.numpy() if tokens.device.type == "cpu" else np.zeros((batch, count), np.int64)
-        vocabulary = len(self._weights.embedding)
-        if ids.min() < 0 or ids.max() >= vocabulary:
-            raise InvalidArgument(f"tokens: expected token ids 0 to {vocabulary - 1}, got {ids.min()} to {ids.max()}")
+        self._staging.check_tokens(ids, len(self._weights.embedding))
         rows = self._staging.stage(ids, None if parents is None else parents.cpu().numpy())
-        live = self._staging.lengths + self._staging.num_staged
-        self._reserve(batch, int(live.max()))
-        nodes = np.empty((batch * count, 4), np.int64)
-        nodes[:, 0] = rows[:, 0]
-        nodes[:, 1] = self._cache_rows[rows[:, 5]]
-        nodes[:, 2] = self._staging.lengths[rows[:, 5]] + rows[:, 2]
-        nodes[:, 3] = rows[:, 3]
-        spans = np.stack([self._cache_rows, self._staging.lengths, live], axis=1)
-        for node in range(before, before + count):
-            parent = self._staging.parents[:, node]
-            above = np.where(parent >= 0, self._masks[np.arange(batch), parent], 0)
-            self._masks[:, node] = above | np.left_shift(np.int64(1), node)
-        masks = self._masks[:, before : before + count]
-        packed = torch.from_numpy(np.concatenate([nodes.reshape(-1), masks.reshape(-1), spans.reshape(-1)]))
-        return (packed.pin_memory() if self.device.type == "cuda" else packed), self._block_buffers(batch, count)
+        self._reserve(batch, int(self._staging.lengths.max()) + self._staging.num_staged)
+        return node_rows(rows, self._cache_rows, self._staging.lengths, self._staging.parents, self._masks)
+
+    def _spans(self, num_staged: int) -> np.ndarray[Any, Any]:
+        """(batch, 3) int64: cache row, committed slots, committed and staged slots."""
+        lengths = self._staging.lengths
+        return np.stack([self._cache_rows, lengths, lengths + num_staged], axis=1)
+
+    def _filled(self, key: tuple[Any, ...], steps: list[np.ndarray[Any, Any]]) -> list[Buffers]:
+        """Buffers of one graph with these inputs, which travel in one copy (made before the host memory is reused)."""
+        if key not in self._buffers:
+            inputs = torch.zeros((len(steps), len(steps[0])), device=self.device, dtype=torch.int64)
+            like, cache = self._weights.embedding, self._live_cache()
+            self._buffers[key] = [Buffers(self.geometry, cache, vector, like, key[1]) for vector in inputs]
+            self._inputs[key] = inputs
+        self._inputs[key].copy_(torch.from_numpy(np.stack(steps)), non_blocking=True)
+        return self._buffers[key]
 
     def _live_cache(self) -> Cache:
         if self._cache is None:
@@ -176,7 +180,7 @@ class CudaRunner:
         old = self._cache
         if old is not None and rows <= old.rows and slots <= old.capacity:
             return
-        self._buffers, self._graphs = {}, {}
+        self._buffers, self._inputs, self._graphs = {}, {}, {}
         while self._capacity < slots:
             self._capacity *= 2
         self._cache = Cache(self.geometry, self._weights, rows, self._capacity)
@@ -185,18 +189,6 @@ class CudaRunner:
             self._cache.keys[:, :rows, :, : old.capacity] = old.keys[:, from_rows]
             self._cache.values[:, :rows, :, : old.capacity] = old.values[:, from_rows]
             self._cache_rows = np.arange(rows)
-
-    def _block_buffers(self, batch: int, count: int) -> Buffers:
-        return self._buffers_for((batch, count), batch, count)
-
-    def _chain_buffers(self, batch: int, step: int) -> Buffers:
-        return self._buffers_for((batch, -1 - step), batch, 1)
-
-    def _buffers_for(self, key: tuple[int, int], batch: int, count: int) -> Buffers:
-        if key not in self._buffers:
-            like = self._weights.embedding
-            self._buffers[key] = Buffers(self.geometry, self._live_cache(), like, batch, count)
-        return self._buffers[key]
 
     def _run(self, key: tuple[Any, ...], launch: Callable[[], Any]) -> Any:
         """Replay the graph of ``launch`` (made on first use); without a GPU, just launch."""

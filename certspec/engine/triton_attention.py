@@ -14,7 +14,8 @@ __all__ = ["chunk_kernel", "join_kernel"]
 
 @triton.jit
 def chunk_kernel(
-    queries, keys, values, masks, spans, sums, tops, weights, nodes_per_row, heads, kv_heads, capacity, num_chunks, scale,
+    queries, keys, values, masks, spans, sums, tops, weights,
+    nodes_per_row, heads, kv_heads, capacity, num_chunks, scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Softmax sums of BLOCK_R (node, head) pairs over STEPS * BLOCK_S slots of one cache row and key/value head.
@@ -26,7 +27,11 @@ def chunk_kernel(
     """
     chunk, batch = tl.program_id(0), tl.program_id(2)
     kv_head, tile = tl.program_id(1) % kv_heads, tl.program_id(1) // kv_heads
-    cache_row, committed, live = tl.load(spans + batch * 3), tl.load(spans + batch * 3 + 1), tl.load(spans + batch * 3 + 2)
+    cache_row, committed, live = (
+        tl.load(spans + batch * 3),
+        tl.load(spans + batch * 3 + 1),
+        tl.load(spans + batch * 3 + 2),
+    )
     first_slot = chunk * STEPS * BLOCK_S
     if first_slot < live:
         r = tile * BLOCK_R + tl.arange(0, BLOCK_R)

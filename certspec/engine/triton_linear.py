@@ -1,8 +1,8 @@
 """Products of a few rows of activations with weights streamed once, as Triton kernels: split sums over the inner
 dimension, and the gated MLP's two products with their SiLU. This module knows nothing about layers.
 
-A result does not depend on how many rows stand beside it as long as the row tile is the same, and partial sums are added
-in a fixed order by whoever reads them: no atomics, so two runs are identical.
+A result does not depend on how many rows stand beside it as long as the row tile is the same, and partial sums are
+added in a fixed order by whoever reads them: no atomics, so two runs are identical.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Row operations of a decoder layer as Triton kernels: embedding, residual sum with RMS norm, and the norm, rotation and
-storing of new queries, keys and values. Each adds the partial sums of the product before it. This module knows nothing
-about products or attention."""
+"""Row operations of a decoder layer as Triton kernels: embedding, residual sum with RMS norm, and the norm, rotation
+and storing of new queries, keys and values. Each adds the partial sums of the product before it. This module knows
+nothing about products or attention."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def place_kernel(
         low = first * cosine - second * sine
         high = second * cosine + first * sine
         if head < heads:
-            at = queries + (row * heads + head) * HEAD_DIM + i
-            tl.store(at, low.to(queries.dtype.element_ty))
-            tl.store(at + half, high.to(queries.dtype.element_ty))
+            place = queries + (row * heads + head) * HEAD_DIM + i
+            tl.store(place, low.to(queries.dtype.element_ty))
+            tl.store(place + half, high.to(queries.dtype.element_ty))
         else:
             tl.store(keys + home, low.to(keys.dtype.element_ty))
             tl.store(keys + home + half, high.to(keys.dtype.element_ty))
