@@ -7,8 +7,7 @@ import math
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba import extending
+from numba import extending, types
 from numba.extending import register_jitable
 
 __all__ = ["LOWEST", "exp_of_gap", "expm1_clamped"]
