@@ -1,0 +1,343 @@
+"""The second half of the Triton kernels: from segment statistics to certificates, one program a row. It finds the exact
+top ranks in the few segments that can hold them, works those segments again in float64 and applies the rule table."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from certspec.kernels.triton_segments import NUM_STATISTICS, integer_reference
+
+__all__ = ["combine_rows"]
+
+_LOG2E = tl.constexpr(1.4426950408889634)
+_LN2 = tl.constexpr(0.6931471805599453)
+_UNIT = tl.constexpr(2.0**-53)
+_NO_KEY = tl.constexpr(-(2**63))
+_LOW_32 = tl.constexpr(0xFFFFFFFF)
+INVALID, TIES, UNDECIDED, THRESHOLD, DEEP = (tl.constexpr(1 << bit) for bit in range(5))
+
+
+@triton.jit
+def _sort_key(value, index):
+    """int64 keys whose order is (value descending, index ascending) when the largest comes first. +0 equals -0."""
+    bits = (value + 0.0).to(tl.int32, bitcast=True)
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return (ordered.to(tl.int64) << 32) | (index.to(tl.int64) ^ _LOW_32)
+
+
+@triton.jit
+def _key_value(key):
+    ordered = (key >> 32).to(tl.int32)
+    return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _key_index(key):
+    return ((key ^ _LOW_32) & _LOW_32).to(tl.int32)
+
+
+@triton.jit
+def _largest(keys, COUNT: tl.constexpr, SLOTS: tl.constexpr):
+    """The COUNT largest keys, in order, in SLOTS places, and the keys with them taken out."""
+    slot = tl.arange(0, SLOTS)
+    found = tl.full([SLOTS], _NO_KEY, tl.int64)
+    for rank in range(COUNT):
+        best = tl.max(keys, axis=0)
+        found = tl.where(slot == rank, best, found)
+        keys = tl.where(keys == best, _NO_KEY, keys)
+    return found, keys
+
+
+@triton.jit
+def _scale(exponent):
+    """2**exponent in float64, exact for an integer-valued exponent <= 0, and 0 below -1022."""
+    clamped = tl.maximum(exponent, -1023.0)
+    return ((clamped.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _columns(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr):
+    """(slots, VEC * STEPS) column numbers of segments, see row_segments."""
+    within = tl.arange(0, VEC * STEPS)
+    first = (segments // LANES) * (LANES * VEC * STEPS) + (segments % LANES) * VEC
+    return first[:, None] + ((within // VEC) * (LANES * VEC) + within % VEC)[None, :]
+
+
+@triton.jit
+def _exact_sums(z, y, real, ref_t, ref_d):
+    """Float64 sums over re-read segments: target, draft, e x_target, e x_draft."""
+    x_t = z.to(tl.float64) * _LOG2E - ref_t
+    x_d = y.to(tl.float64) * _LOG2E - ref_d
+    x_t = tl.where(real, x_t, -2000.0)
+    x_d = tl.where(real, x_d, -2000.0)
+    e_t = tl.exp2(x_t)
+    return tl.sum(e_t), tl.sum(tl.exp2(x_d)), tl.sum(e_t * x_t), tl.sum(e_t * x_d)
+
+
+@triton.jit
+def _log1p(u):
+    """log(1 + u) for u > -1 from log alone, accurate to a few ulp (the error of 1 + u divides out)."""
+    one_more = 1.0 + u
+    return tl.where(one_more == 1.0, u, tl.log(one_more) * (u / tl.where(one_more == 1.0, 1.0, one_more - 1.0)))
+
+
+@triton.jit
+def _phi(u):
+    """phi(u) = (1 + u) log1p(u) - u; phi(-1) = 1."""
+    inside = tl.where(u > -1.0, u, 0.0)
+    return tl.where(u > -1.0, (1.0 + inside) * _log1p(inside) - inside, 1.0)
+
+
+@triton.jit
+def combine_rows(
+    target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, scalar_ptr, verdict_ptr, id_ptr, path_ptr,
+    target_stride, draft_stride, num_rows, num_columns, num_segments,
+    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr,
+    LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr, RULE_COLUMNS: tl.constexpr, SCAN: tl.constexpr,
+):  # fmt: skip
+    """Certificates of one row. grid (rows,). Outputs: certificate (2, RULES, rows) float64, exact then lower bound;
+    scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob, top probabilities;
+    verdict (2, RULES, rows) uint8: accepted, certified; id (2, rows, TOP) int64: target, draft; path (rows,) int32: 0
+    where the row is decided, else bits saying why it needs the rigorous path."""
+    row = tl.program_id(0).to(tl.int64)
+    target_ptr += row * target_stride
+    draft_ptr += row * draft_stride
+    statistics_ptr += row * NUM_STATISTICS * num_segments
+    path = 0
+
+    # --- which segments can hold the top ranks -------------------------------------------------------------------
+    segment = tl.arange(0, SEGMENT_SLOTS)
+    exists = segment < num_segments
+    max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
+    max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
+    found_t, keys_t = _largest(_sort_key(max_t, segment), SLOTS, SLOTS)
+    found_d, keys_d = _largest(_sort_key(max_d, segment), SLOTS, SLOTS)
+    rest_t = _key_value(tl.max(keys_t, axis=0))
+    rest_d = _key_value(tl.max(keys_d, axis=0))
+    ref_t = integer_reference(tl.max(max_t, axis=0)).to(tl.float64)
+    ref_d = integer_reference(tl.max(max_d, axis=0)).to(tl.float64)
+
+    # --- the other segments: float32 sums, added in float64 -------------------------------------------------------
+    tail = exists & (keys_t != _NO_KEY) & (keys_d != _NO_KEY)
+    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=tail, other=0.0).to(tl.float64)
+    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=tail, other=0.0).to(tl.float64)
+    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=tail, other=0.0).to(tl.float64)
+    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=tail, other=0.0).to(tl.float64)
+    own_ref_t = integer_reference(max_t).to(tl.float64)
+    own_ref_d = integer_reference(max_d).to(tl.float64)
+    scale_t = tl.where(tail & (max_t > float("-inf")), _scale(own_ref_t - ref_t), 0.0)
+    scale_d = tl.where(tail & (max_d > float("-inf")), _scale(own_ref_d - ref_d), 0.0)
+    sum_t *= scale_t
+    sum_d *= scale_d
+    cross_t *= scale_t
+    cross_d *= scale_t
+    tail_t = tl.sum(sum_t)
+    tail_d = tl.sum(sum_d)
+    raw_t = tl.sum(cross_t)
+    raw_d = tl.sum(cross_d)
+    tail_ct = tl.sum(cross_t + (own_ref_t - ref_t) * sum_t)
+    tail_cd = tl.sum(cross_d + (own_ref_d - ref_d) * sum_t)
+    reach_t = tl.max(tl.where(tail, tl.abs(own_ref_t), 0.0), axis=0)
+    reach_d = tl.max(tl.where(tail, tl.abs(own_ref_d), 0.0), axis=0)
+
+    # --- the chosen segments again: top ranks, and sums in float64 ------------------------------------------------
+    at_t = _columns(_key_index(found_t), LANES, VEC, STEPS)
+    at_d = _columns(_key_index(found_d), LANES, VEC, STEPS)
+    valid_t = (_key_value(found_t) > float("-inf"))[:, None] & (at_t < num_columns)
+    valid_d = (_key_value(found_d) > float("-inf"))[:, None] & (at_d < num_columns)
+    z_t = tl.load(target_ptr + at_t, mask=valid_t, other=float("-inf")).to(tl.float32)
+    y_t = tl.load(draft_ptr + at_t, mask=valid_t, other=float("-inf")).to(tl.float32)
+    z_d = tl.load(target_ptr + at_d, mask=valid_d, other=float("-inf")).to(tl.float32)
+    y_d = tl.load(draft_ptr + at_d, mask=valid_d, other=float("-inf")).to(tl.float32)
+    again = tl.sum((found_d[:, None] == found_d[:, None]).to(tl.int32) * (_key_index(found_d)[:, None] == _key_index(found_t)[None, :]).to(tl.int32), axis=1) > 0  # fmt: skip
+    part_t, part_d, part_ct, part_cd = _exact_sums(z_t, y_t, valid_t, ref_t, ref_d)
+    more_t, more_d, more_ct, more_cd = _exact_sums(z_d, y_d, valid_d & (again == 0)[:, None], ref_t, ref_d)
+    mass_t = tail_t + part_t + more_t
+    mass_d = tail_d + part_d + more_d
+    all_ct = tail_ct + part_ct + more_ct
+    all_cd = tail_cd + part_cd + more_cd
+
+    cells: tl.constexpr = SLOTS * VEC * STEPS
+    top_t, _ = _largest(tl.reshape(_sort_key(tl.where(valid_t, z_t, float("-inf")), at_t), [cells]), TOP, SLOTS)
+    top_d, _ = _largest(tl.reshape(_sort_key(tl.where(valid_d, y_d, float("-inf")), at_d), [cells]), TOP, SLOTS)
+    slot = tl.arange(0, SLOTS)
+    ranked = slot < TOP
+    ids_t = _key_index(top_t)
+    ids_d = _key_index(top_d)
+    logit_t = _key_value(top_t)
+    logit_d = _key_value(top_d)
+    last_t = tl.min(tl.where(ranked, logit_t, float("inf")), axis=0)
+    last_d = tl.min(tl.where(ranked, logit_d, float("inf")), axis=0)
+    if (rest_t >= last_t) | (rest_d >= last_d):
+        path |= TIES
+    tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=ranked)
+    tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=ranked)
+
+    # --- normalisers, entropy, divergence and their errors (nats) -------------------------------------------------
+    top_logit = tl.max(logit_t, axis=0).to(tl.float64)
+    draft_id = tl.sum(tl.where(slot == 0, ids_d, 0))
+    target_id = tl.sum(tl.where(slot == 0, ids_t, 0))
+    log_t = tl.log(mass_t)
+    log_d = tl.log(mass_d)
+    share_t = tail_t / mass_t
+    share_d = tail_d / mass_d
+    away_t = -raw_t / mass_t
+    away_d = -raw_d / mass_t
+    mean_t = all_ct / mass_t * _LN2
+    mean_d = all_cd / mass_t * _LN2
+    divergence = (mean_t - mean_d) - (log_t - log_d)
+    entropy = log_t - mean_t
+    farthest = farthest_error + reference_error * reach_t * _LN2
+    error_t = share_t * (term_error + reference_error * reach_t * _LN2) + exponent_error * away_t * _LN2 + 2e-15
+    error_d = share_d * (term_error + (exponent_error * mean_exponent + reference_error * reach_d) * _LN2) + 2e-15
+    tail_ratio = (tail_ct - tail_cd) / mass_t * _LN2 - (log_t - log_d) * share_t + 2.0 * share_d + 1e-12
+    tail_entropy = -tail_ct / mass_t * _LN2 + log_t * share_t + 1e-12
+    moved_t = ((addition_error + exponent_error) * away_t + reference_error * reach_t * share_t) * _LN2
+    moved_d = ((addition_error + exponent_error) * away_d + reference_error * reach_d * share_t) * _LN2
+    rounding = (tl.abs(mean_t) + tl.abs(mean_d) + tl.abs(log_t) + tl.abs(log_d) + tl.abs(ref_t) + tl.abs(ref_d) + 1.0) * (64 * _UNIT)  # fmt: skip
+    kl_error = 1.02 * (
+        farthest * tail_ratio + (tl.abs(divergence) + 1.0) * error_t + error_d + moved_t + moved_d
+        + tl.abs(mean_t - mean_d) * addition_error * share_t
+    ) + rounding  # fmt: skip
+    entropy_error = 1.02 * (
+        farthest * tail_entropy + (tl.abs(entropy) + 1.0) * error_t + moved_t + tl.abs(mean_t) * addition_error * share_t
+    ) + rounding  # fmt: skip
+    kl = tl.maximum(divergence, 0.0)
+    kl_upper = divergence + kl_error
+    kl_lower = divergence - kl_error
+    if not ((kl_upper < float("inf")) & (kl_upper > float("-inf")) & (entropy < float("inf")) & (error_t + error_d < 1e-3)):
+        path |= INVALID
+
+    # --- weights relative to the largest, and probabilities -------------------------------------------------------
+    gap = logit_t.to(tl.float64) - top_logit
+    weight = tl.where(ranked, tl.exp(gap), 0.0)
+    normaliser = mass_t * tl.exp2(ref_t - top_logit * _LOG2E)
+    relative = 1.01 * error_t + (tl.abs(top_logit) + 8.0) * (8 * _UNIT)
+    draft_logit = tl.load(target_ptr + draft_id).to(tl.float64)
+    draft_weight = tl.exp(draft_logit - top_logit)
+    draft_rank = tl.min(tl.where((ids_t == draft_id) & ranked, slot, num_columns), axis=0)
+    probs = weight / normaliser
+    second = tl.sum(tl.where(slot == 1, weight, 0.0))
+    scalars = scalar_ptr + row * (5 + TOP)
+    tl.store(scalars, kl)
+    tl.store(scalars + 1, kl_upper)
+    tl.store(scalars + 2, entropy)
+    tl.store(scalars + 3, (1.0 - second) / normaliser)
+    tl.store(scalars + 4, draft_weight / normaliser)
+    tl.store(scalars + 5 + slot, probs, mask=ranked)
+
+    # --- rules: thresholds in weights -----------------------------------------------------------------------------
+    rule = tl.arange(0, RULE_SLOTS)
+    is_rule = rule < RULES
+    parameters = rules_ptr + rule * RULE_COLUMNS
+    width = tl.load(parameters, mask=is_rule, other=0.0).to(tl.int32)
+    gate = tl.load(parameters + 1, mask=is_rule, other=1.0).to(tl.int32)
+    ratio = tl.load(parameters + 2, mask=is_rule, other=0.0)
+    offset = tl.load(parameters + 3, mask=is_rule, other=float("-inf"))
+    cap = tl.load(parameters + 4, mask=is_rule, other=float("inf"))
+    entropy_scale = tl.load(parameters + 5, mask=is_rule, other=float("inf"))
+    strictly = tl.load(parameters + 6, mask=is_rule, other=0.0) != 0.0
+    from_cap = cap * normaliser
+    from_top = ratio + offset * normaliser
+    from_entropy = entropy_scale * normaliser * tl.exp(-entropy)
+    tau = tl.minimum(tl.minimum(from_cap, from_top), from_entropy)
+    tau_error = tl.where(tau == from_cap, tau * relative, 0.0)
+    tau_error = tl.maximum(tau_error, tl.where(tau == from_top, tl.abs(offset) * normaliser * relative, 0.0))
+    tau_error = tl.maximum(tau_error, tl.where(tau == from_entropy, tau * (relative + 1.01 * entropy_error), 0.0))
+    # Two parts of the minimum closer than their errors: the smaller one's error need not cover the other's.
+    spread = 2.0 * (relative + entropy_error) * (tl.abs(tau) + tl.where(from_top == tau, tl.abs(offset) * normaliser, 0.0))
+    near = ((from_cap > tau) & (from_cap - tau <= spread)) | ((from_top > tau) & (from_top - tau <= 2.0 * spread)) | ((from_entropy > tau) & (from_entropy - tau <= spread))  # fmt: skip
+    tau_error = tl.where(near, tau_error + 2.0 * spread, tau_error)
+    tau_error = tl.where(tau > float("-inf"), tau_error, 0.0)
+
+    difference = weight[None, :] - tau[:, None]
+    difference = tl.where((tau > float("-inf"))[:, None], difference, 1.0)
+    reaches = tl.where(strictly[:, None], difference > 0.0, difference >= 0.0)
+    slack = tau_error[:, None] + tl.where(gap < 0.0, weight * (64 * _UNIT), 0.0)[None, :]
+    gated = (gate[:, None] == 0) | (slot[None, :] < gate[:, None])
+    single = is_rule & (width == 0)
+    doubtful = single[:, None] & ranked[None, :] & gated & (tl.abs(difference) <= slack) & (slack > 0.0)
+    passes = gated & reaches
+    rejected = tl.min(tl.where(ranked[None, :] & (passes == 0), slot[None, :], SLOTS), axis=1)
+    # Only the ranks up to the first rejected one matter.
+    doubt = tl.max((doubtful & (slot[None, :] <= rejected[:, None])).to(tl.int32), axis=1) > 0
+    rejected_weight = tl.sum(tl.where(slot[None, :] == rejected[:, None], weight[None, :], 0.0), axis=1)
+    all_pass = single & (rejected == SLOTS)
+    deep = all_pass & (num_columns > TOP)
+    if tl.max(deep.to(tl.int32), axis=0) > 0:
+        below = tl.full([RULE_SLOTS, SCAN], float("-inf"), tl.float32)
+        above = tl.full([RULE_SLOTS, SCAN], float("inf"), tl.float32)
+        cut = (top_logit + tl.log(tl.where(tau > 0.0, tau, 1.0))).to(tl.float32)
+        cut = tl.where(tau > 0.0, cut, float("-inf"))
+        for start in range(0, num_columns, SCAN):
+            column = start + tl.arange(0, SCAN)
+            z = tl.load(target_ptr + column, mask=column < num_columns, other=float("-inf")).to(tl.float32)
+            under = z[None, :] < cut[:, None]
+            below = tl.maximum(below, tl.where(under, z[None, :], float("-inf")))
+            above = tl.minimum(above, tl.where(under, float("inf"), z[None, :]))
+        under_logit = tl.max(below, axis=1)
+        over_weight = tl.exp(tl.min(above, axis=1).to(tl.float64) - top_logit)
+        under_weight = tl.exp(under_logit.to(tl.float64) - top_logit)
+        clear = (over_weight - tau > tau_error + over_weight * (64 * _UNIT)) & (tau - under_weight > tau_error + under_weight * (64 * _UNIT))  # fmt: skip
+        doubt = doubt | (deep & (clear == 0))
+        rejected_weight = tl.where(deep, under_weight, rejected_weight)
+        deep = deep & (under_logit == float("-inf"))  # every token passes: nothing to reject
+        all_pass = (all_pass & (num_columns <= TOP)) | deep
+
+    # --- rules: pools and certificates ------------------------------------------------------------------------------
+    so_far = tl.cumsum(weight, axis=0)
+    before = slot[None, :] < tl.minimum(rejected, TOP)[:, None]
+    mean_with = (so_far[None, :] + rejected_weight[:, None]) / (slot[None, :] + 2).to(tl.float64)
+    in_single = before & (weight[None, :] > mean_with)
+    total = tl.sum(weight)
+    upto = tl.sum(tl.where(slot[None, :] == width[:, None], so_far[None, :], 0.0), axis=1)
+    suffix = upto[:, None] - so_far[None, :] + weight[None, :]
+    mean_tree = (1.0 + suffix) / (width[:, None] - slot[None, :] + 2).to(tl.float64)
+    in_tree = (slot[None, :] <= width[:, None]) & ((slot[None, :] == 0) | (weight[None, :] < mean_tree))
+    is_tree = width > 0
+    pooled = tl.where(is_tree[:, None], in_tree, in_single)
+    alone = tl.where(is_tree, 0.0, rejected_weight)
+    size = tl.sum(pooled.to(tl.float64), axis=1) + tl.where(is_tree, 0.0, 1.0)
+    mass = tl.sum(tl.where(pooled, weight[None, :], 0.0), axis=1) + alone
+    center = mass / size
+    safe = tl.where(center > 0.0, center, 1.0)
+    terms = tl.where(pooled, _phi(weight[None, :] / safe[:, None] - 1.0), 0.0)
+    value = safe * (tl.sum(terms, axis=1) + tl.where(is_tree, 0.0, _phi(alone / safe - 1.0)))
+    level = tl.max(tl.where(pooled, weight[None, :], 0.0), axis=1) == tl.where(is_tree, tl.min(tl.where(pooled, weight[None, :], 2.0), axis=1), alone)  # fmt: skip
+    level = level | (size == 1.0)
+    unlimited = tl.where(is_tree, width >= num_columns, all_pass)
+    beyond = single & (all_pass == 0) & (rejected == SLOTS) & (size > TOP)  # the pool may reach past the known ranks
+    certificate = tl.where(level, 0.0, value / normaliser)
+    absolute = mass / normaliser * (256 * _UNIT)
+    lower = tl.maximum(certificate * (1.0 - relative - (64 * _UNIT)) - absolute, 0.0)
+    upper = certificate * (1.0 + relative + (64 * _UNIT)) + absolute
+    lower = tl.where(level, 0.0, lower)
+    upper = tl.where(level, 0.0, upper)
+    certificate = tl.where(unlimited, float("inf"), certificate)
+    lower = tl.where(unlimited, float("inf"), lower)
+    upper = tl.where(unlimited, float("inf"), upper)
+
+    # --- verdicts ---------------------------------------------------------------------------------------------------
+    draft_difference = tl.where(tau > float("-inf"), draft_weight - tau, 1.0)
+    draft_slack = tau_error + tl.where(draft_logit < top_logit, draft_weight * (64 * _UNIT), 0.0)
+    draft_gated = (gate == 0) | (draft_rank < gate)
+    doubt = doubt | (single & draft_gated & (tl.abs(draft_difference) <= draft_slack) & (draft_slack > 0.0))
+    single_accepts = draft_gated & tl.where(strictly, draft_difference > 0.0, draft_difference >= 0.0)
+    tree_accepts = tl.max(((ids_d == target_id)[None, :] & (slot[None, :] < width[:, None]) & ranked[None, :]).to(tl.int32), axis=1) > 0  # fmt: skip
+    accepted = tl.where(is_tree, tree_accepts, single_accepts)
+    certified = kl_upper < lower
+    decided = certified | (kl_lower >= upper)
+    if tl.max((is_rule & doubt).to(tl.int32), axis=0) > 0:
+        path |= THRESHOLD
+    if tl.max((is_rule & (decided == 0)).to(tl.int32), axis=0) > 0:
+        path |= UNDECIDED
+    if tl.max((is_rule & beyond).to(tl.int32), axis=0) > 0:
+        path |= DEEP
+    at = rule * num_rows + row
+    tl.store(certificate_ptr + at, certificate, mask=is_rule)
+    tl.store(certificate_ptr + RULES * num_rows + at, lower, mask=is_rule)
+    tl.store(verdict_ptr + at, accepted.to(tl.uint8), mask=is_rule)
+    tl.store(verdict_ptr + RULES * num_rows + at, certified.to(tl.uint8), mask=is_rule)
+    tl.store(path_ptr + row, path)
