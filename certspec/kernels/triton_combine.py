@@ -265,7 +265,8 @@ def combine_rows(
     doubt = tl.max((doubtful & (slot[None, :] <= rejected[:, None])).to(tl.int32), axis=1) > 0
     rejected_weight = tl.sum(tl.where(slot[None, :] == rejected[:, None], weight[None, :], 0.0), axis=1)
     all_pass = single & (rejected == SLOTS)
-    deep = all_pass & (num_columns > TOP)
+    deep = all_pass & (num_columns > TOP) & (tau >= -tau_error)  # below zero, nothing is rejected
+    settled = all_pass & (deep == 0)
     if tl.max(deep.to(tl.int32), axis=0) > 0:
         below = tl.full([RULE_SLOTS, SCAN], float("-inf"), tl.float32)
         above = tl.full([RULE_SLOTS, SCAN], float("inf"), tl.float32)
@@ -280,11 +281,12 @@ def combine_rows(
         under_logit = tl.max(below, axis=1)
         over_weight = tl.exp(tl.min(above, axis=1).to(tl.float64) - top_logit)
         under_weight = tl.exp(under_logit.to(tl.float64) - top_logit)
-        clear = (over_weight - tau > tau_error + over_weight * (64 * _UNIT)) & (tau - under_weight > tau_error + under_weight * (64 * _UNIT))  # fmt: skip
+        no_lower = under_logit == float("-inf")
+        clear = over_weight - tau > tau_error + over_weight * (64 * _UNIT)
+        clear = clear & (no_lower | (tau - under_weight > tau_error + under_weight * (64 * _UNIT)))
         doubt = doubt | (deep & (clear == 0))
         rejected_weight = tl.where(deep, under_weight, rejected_weight)
-        deep = deep & (under_logit == float("-inf"))  # every token passes: nothing to reject
-        all_pass = (all_pass & (num_columns <= TOP)) | deep
+        settled = settled | (deep & no_lower)
 
     # --- rules: pools and certificates ------------------------------------------------------------------------------
     so_far = tl.cumsum(weight, axis=0)
@@ -307,8 +309,8 @@ def combine_rows(
     value = safe * (tl.sum(terms, axis=1) + tl.where(is_tree, 0.0, _phi(alone / safe - 1.0)))
     level = tl.max(tl.where(pooled, weight[None, :], 0.0), axis=1) == tl.where(is_tree, tl.min(tl.where(pooled, weight[None, :], 2.0), axis=1), alone)  # fmt: skip
     level = level | (size == 1.0)
-    unlimited = tl.where(is_tree, width >= num_columns, all_pass)
-    beyond = single & (all_pass == 0) & (rejected == SLOTS) & (size > TOP)  # the pool may reach past the known ranks
+    unlimited = tl.where(is_tree, width >= num_columns, settled)
+    beyond = deep & (settled == 0) & (size > TOP)  # the pool may reach past the known ranks
     certificate = tl.where(level, 0.0, value / normaliser)
     absolute = mass / normaliser * (256 * _UNIT)
     lower = tl.maximum(certificate * (1.0 - relative - (64 * _UNIT)) - absolute, 0.0)

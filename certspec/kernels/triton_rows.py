@@ -27,6 +27,7 @@ class Plan:
     slots: int = 16
     max_registers: int | None = None
     lanes: int | None = None
+    unroll: bool = True
 
     @property
     def num_lanes(self) -> int:
@@ -81,7 +82,7 @@ def launch(
     options = {} if plan.max_registers is None else {"maxnreg": plan.max_registers}
     row_segments[(num_segments // plan.num_lanes, num_rows)](
         target, draft, out.statistics, target.stride(0), draft.stride(0), num_columns, num_segments,
-        LANES=plan.num_lanes, VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, num_warps=plan.warps, **options,
+        LANES=plan.num_lanes, VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll, num_warps=plan.warps, **options,
     )  # fmt: skip
     errors = segment_errors(plan.vector, plan.tiles, plan.groups)
     combine_rows[(num_rows,)](

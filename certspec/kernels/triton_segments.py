@@ -78,37 +78,52 @@ def _fold(target, draft, real, carry, MASKED: tl.constexpr):
 
 
 @triton.jit
+def _load(target_ptr, draft_ptr, at, num_columns, step, TILES: tl.constexpr, MASKED: tl.constexpr):
+    target = ()
+    draft = ()
+    real = ()
+    for j in tl.static_range(TILES):
+        here = at + j * step
+        if MASKED:
+            inside = here < num_columns
+            target = target + (tl.load(target_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)
+            draft = draft + (tl.load(draft_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)
+            real = real + (inside,)
+        else:
+            target = target + (tl.load(target_ptr + here, eviction_policy="evict_first").to(tl.float32),)
+            draft = draft + (tl.load(draft_ptr + here, eviction_policy="evict_first").to(tl.float32),)
+    return target, draft, real
+
+
+@triton.jit
 def _stream(
     target_ptr, draft_ptr, first, num_columns,
-    LANES: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, GROUPS: tl.constexpr, MASKED: tl.constexpr,
+    LANES: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     lane = tl.arange(0, LANES)
     offsets = first + lane[:, None] * VEC + tl.arange(0, VEC)[None, :]
+    step: tl.constexpr = LANES * VEC
     zero = tl.zeros([LANES], tl.float32)
     lowest = zero + float("-inf")
     carry = (lowest, lowest, zero, zero, zero, zero, zero, zero, zero)
-    for group in tl.static_range(GROUPS):
-        target = ()
-        draft = ()
-        real = ()
-        for j in tl.static_range(TILES):
-            at = offsets + (group * TILES + j) * (LANES * VEC)
-            if MASKED:
-                inside = at < num_columns
-                target = target + (tl.load(target_ptr + at, mask=inside, other=float("-inf")).to(tl.float32),)
-                draft = draft + (tl.load(draft_ptr + at, mask=inside, other=float("-inf")).to(tl.float32),)
-                real = real + (inside,)
-            else:
-                target = target + (tl.load(target_ptr + at).to(tl.float32),)
-                draft = draft + (tl.load(draft_ptr + at).to(tl.float32),)
-        carry = _fold(target, draft, real, carry, MASKED)
+    if UNROLL:
+        for group in tl.static_range(GROUPS):
+            at = offsets + group * TILES * step
+            target, draft, real = _load(target_ptr, draft_ptr, at, num_columns, step, TILES, MASKED)
+            carry = _fold(target, draft, real, carry, MASKED)
+    else:
+        for group in tl.range(GROUPS):
+            at = offsets + group * TILES * step
+            target, draft, real = _load(target_ptr, draft_ptr, at, num_columns, step, TILES, MASKED)
+            carry = _fold(target, draft, real, carry, MASKED)
     return carry
 
 
 @triton.jit
 def row_segments(
     target_ptr, draft_ptr, statistics_ptr, target_stride, draft_stride, num_columns, num_segments,
-    LANES: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, GROUPS: tl.constexpr,
+    LANES: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """Statistics of LANES segments: grid (chunks of columns, rows). Lane l of chunk c owns, of each of the chunk's
     TILES * GROUPS tiles of LANES * VEC columns, the VEC columns from l * VEC on.
@@ -124,10 +139,10 @@ def row_segments(
     first = chunk * width
     at = row * NUM_STATISTICS * num_segments + chunk * LANES + tl.arange(0, LANES)
     if first + width <= num_columns:
-        carry = _stream(target_ptr, draft_ptr, first, num_columns, LANES, VEC, TILES, GROUPS, False)
+        carry = _stream(target_ptr, draft_ptr, first, num_columns, LANES, VEC, TILES, GROUPS, UNROLL, False)
         _store(statistics_ptr + at, num_segments, carry)
     else:
-        carry = _stream(target_ptr, draft_ptr, first, num_columns, LANES, VEC, TILES, GROUPS, True)
+        carry = _stream(target_ptr, draft_ptr, first, num_columns, LANES, VEC, TILES, GROUPS, UNROLL, True)
         _store(statistics_ptr + at, num_segments, carry)
 
 
