@@ -6,9 +6,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from certspec.kernels.loading import load_kernels
 from certspec.kernels.triton_segments import NUM_STATISTICS, integer_reference
 
 __all__ = ["combine_rows"]
+
+_threshold = load_kernels("threshold", "triton")
+relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
+_pool = load_kernels("pool", "triton")
+pool_term = _pool.pool_term
+_bounds = load_kernels("bounds", "triton")
+raised_mean, certificate_lower = _bounds.raised_mean, _bounds.certificate_lower
+row_entropy = load_kernels("divergence", "triton").entropy
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
@@ -76,17 +85,10 @@ def _exact_sums(z, y, real, ref_t, ref_d):
 
 
 @triton.jit
-def _log1p(u):
-    """log(1 + u) for u > -1 from log alone, accurate to a few ulp (the error of 1 + u divides out)."""
-    one_more = 1.0 + u
-    return tl.where(one_more == 1.0, u, tl.log(one_more) * (u / tl.where(one_more == 1.0, 1.0, one_more - 1.0)))
-
-
-@triton.jit
-def _phi(u):
-    """phi(u) = (1 + u) log1p(u) - u; phi(-1) = 1."""
-    inside = tl.where(u > -1.0, u, 0.0)
-    return tl.where(u > -1.0, (1.0 + inside) * _log1p(inside) - inside, 1.0)
+def _pool_value(pooled, weight, mean, alone, lone):
+    """(rules,) sums of pool_term over each rule's pooled weights and, where ``lone`` is 1, its rejected token."""
+    terms = tl.where(pooled, pool_term(weight[None, :] + 0.0 * mean[:, None], mean[:, None]), 0.0)
+    return tl.sum(terms, axis=1) + lone * pool_term(alone, mean)
 
 
 @triton.jit
@@ -176,7 +178,6 @@ def combine_rows(
     tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=ranked)
 
     # --- normalisers, entropy, divergence and their errors (nats) -------------------------------------------------
-    top_logit = tl.max(logit_t, axis=0).to(tl.float64)
     draft_id = tl.sum(tl.where(slot == 0, ids_d, 0))
     target_id = tl.sum(tl.where(slot == 0, ids_t, 0))
     log_t = tl.log(mass_t)
@@ -188,7 +189,10 @@ def combine_rows(
     mean_t = all_ct / mass_t * _LN2
     mean_d = all_cd / mass_t * _LN2
     divergence = (mean_t - mean_d) - (log_t - log_d)
-    entropy = log_t - mean_t
+    top_logit = tl.max(logit_t, axis=0).to(tl.float64)
+    top_nats = top_logit - ref_t * _LN2
+    mean_gap = tl.maximum(top_nats - mean_t, 0.0)
+    entropy = row_entropy(log_t - top_nats, mean_gap)
     farthest = farthest_error + reference_error * reach_t * _LN2
     error_t = share_t * (term_error + reference_error * reach_t * _LN2) + exponent_error * away_t * _LN2 + 2e-15
     error_d = share_d * (term_error + (exponent_error * mean_exponent + reference_error * reach_d) * _LN2) + 2e-15
@@ -238,34 +242,34 @@ def combine_rows(
     offset = tl.load(parameters + 3, mask=is_rule, other=float("-inf"))
     cap = tl.load(parameters + 4, mask=is_rule, other=float("inf"))
     entropy_scale = tl.load(parameters + 5, mask=is_rule, other=float("inf"))
+    # An infinite offset would meet its own error bound as inf - inf; as the scale it means the same.
+    infinite = tl.abs(offset) == float("inf")
+    ratio = tl.where(infinite, offset, ratio)
+    offset = tl.where(infinite, 0.0, offset)
     strictly = tl.load(parameters + 6, mask=is_rule, other=0.0) != 0.0
-    from_cap = cap * normaliser
-    from_top = ratio + offset * normaliser
-    from_entropy = entropy_scale * normaliser * tl.exp(-entropy)
-    tau = tl.minimum(tl.minimum(from_cap, from_top), from_entropy)
-    tau_error = tl.where(tau == from_cap, tau * relative, 0.0)
-    tau_error = tl.maximum(tau_error, tl.where(tau == from_top, tl.abs(offset) * normaliser * relative, 0.0))
-    tau_error = tl.maximum(tau_error, tl.where(tau == from_entropy, tau * (relative + 1.01 * entropy_error), 0.0))
-    # Two parts of the minimum closer than their errors: the smaller one's error need not cover the other's.
-    spread = 2.0 * (relative + entropy_error) * (tl.abs(tau) + tl.where(from_top == tau, tl.abs(offset) * normaliser, 0.0))
-    near = ((from_cap > tau) & (from_cap - tau <= spread)) | ((from_top > tau) & (from_top - tau <= 2.0 * spread)) | ((from_entropy > tau) & (from_entropy - tau <= spread))  # fmt: skip
-    tau_error = tl.where(near, tau_error + 2.0 * spread, tau_error)
-    tau_error = tl.where(tau > float("-inf"), tau_error, 0.0)
+    gap_error = entropy_error + relative
+    tau = relative_threshold(cap, ratio, offset, entropy_scale, normaliser, -mean_gap)
+    tau_high = threshold_upper(cap, ratio, offset, entropy_scale, normaliser, -mean_gap, relative, gap_error)
+    # The same bound with its errors reversed: every part of the minimum lowered by at least its error.
+    tau_low = threshold_upper(cap, ratio, offset, entropy_scale, normaliser, -mean_gap, -relative, -gap_error)
+    tau_low -= tl.where(tau > float("-inf"), tl.abs(tau) * (64 * _UNIT), 0.0)
+    # A threshold that is a multiple of the largest weight alone meets that weight, which is 1, without rounding.
+    exact_top = (tau == ratio) & (offset == 0.0) & (tau_low > ratio - 1e-12)
 
-    difference = weight[None, :] - tau[:, None]
-    difference = tl.where((tau > float("-inf"))[:, None], difference, 1.0)
-    reaches = tl.where(strictly[:, None], difference > 0.0, difference >= 0.0)
-    slack = tau_error[:, None] + tl.where(gap < 0.0, weight * (64 * _UNIT), 0.0)[None, :]
+    reaches = tl.where(strictly[:, None], weight[None, :] > tau[:, None], weight[None, :] >= tau[:, None])
+    slack = tl.where(gap < 0.0, weight * (64 * _UNIT), 0.0)
+    close = (weight[None, :] + slack[None, :] >= tau_low[:, None]) & (weight[None, :] - slack[None, :] <= tau_high[:, None])  # fmt: skip
+    close = close & ((gap < 0.0)[None, :] | (exact_top == 0)[:, None])
     gated = (gate[:, None] == 0) | (slot[None, :] < gate[:, None])
     single = is_rule & (width == 0)
-    doubtful = single[:, None] & ranked[None, :] & gated & (tl.abs(difference) <= slack) & (slack > 0.0)
+    doubtful = single[:, None] & ranked[None, :] & gated & close
     passes = gated & reaches
     rejected = tl.min(tl.where(ranked[None, :] & (passes == 0), slot[None, :], SLOTS), axis=1)
     # Only the ranks up to the first rejected one matter.
     doubt = tl.max((doubtful & (slot[None, :] <= rejected[:, None])).to(tl.int32), axis=1) > 0
     rejected_weight = tl.sum(tl.where(slot[None, :] == rejected[:, None], weight[None, :], 0.0), axis=1)
     all_pass = single & (rejected == SLOTS)
-    deep = all_pass & (num_columns > TOP) & (tau >= -tau_error)  # below zero, nothing is rejected
+    deep = all_pass & (num_columns > TOP) & (tau_high >= 0.0)  # below zero, nothing is rejected
     settled = all_pass & (deep == 0)
     if tl.max(deep.to(tl.int32), axis=0) > 0:
         below = tl.full([RULE_SLOTS, SCAN], float("-inf"), tl.float32)
@@ -282,8 +286,8 @@ def combine_rows(
         over_weight = tl.exp(tl.min(above, axis=1).to(tl.float64) - top_logit)
         under_weight = tl.exp(under_logit.to(tl.float64) - top_logit)
         no_lower = under_logit == float("-inf")
-        clear = over_weight - tau > tau_error + over_weight * (64 * _UNIT)
-        clear = clear & (no_lower | (tau - under_weight > tau_error + under_weight * (64 * _UNIT)))
+        clear = over_weight * (1.0 - 64 * _UNIT) > tau_high
+        clear = clear & (no_lower | (under_weight * (1.0 + 64 * _UNIT) < tau_low))
         doubt = doubt | (deep & (clear == 0))
         rejected_weight = tl.where(deep, under_weight, rejected_weight)
         settled = settled | (deep & no_lower)
@@ -293,7 +297,6 @@ def combine_rows(
     before = slot[None, :] < tl.minimum(rejected, TOP)[:, None]
     mean_with = (so_far[None, :] + rejected_weight[:, None]) / (slot[None, :] + 2).to(tl.float64)
     in_single = before & (weight[None, :] > mean_with)
-    total = tl.sum(weight)
     upto = tl.sum(tl.where(slot[None, :] == width[:, None], so_far[None, :], 0.0), axis=1)
     suffix = upto[:, None] - so_far[None, :] + weight[None, :]
     mean_tree = (1.0 + suffix) / (width[:, None] - slot[None, :] + 2).to(tl.float64)
@@ -303,18 +306,18 @@ def combine_rows(
     alone = tl.where(is_tree, 0.0, rejected_weight)
     size = tl.sum(pooled.to(tl.float64), axis=1) + tl.where(is_tree, 0.0, 1.0)
     mass = tl.sum(tl.where(pooled, weight[None, :], 0.0), axis=1) + alone
-    center = mass / size
-    safe = tl.where(center > 0.0, center, 1.0)
-    terms = tl.where(pooled, _phi(weight[None, :] / safe[:, None] - 1.0), 0.0)
-    value = safe * (tl.sum(terms, axis=1) + tl.where(is_tree, 0.0, _phi(alone / safe - 1.0)))
+    mean = mass / size
+    raised = raised_mean(mass, size)
+    lone = tl.where(is_tree, 0.0, 1.0)
+    value = _pool_value(pooled, weight, tl.where(mass > 0.0, mean, 1.0), alone, lone)
+    raised_value = _pool_value(pooled, weight, tl.where(mass > 0.0, raised, 1.0), alone, lone)
     level = tl.max(tl.where(pooled, weight[None, :], 0.0), axis=1) == tl.where(is_tree, tl.min(tl.where(pooled, weight[None, :], 2.0), axis=1), alone)  # fmt: skip
     level = level | (size == 1.0)
     unlimited = tl.where(is_tree, width >= num_columns, settled)
     beyond = deep & (settled == 0) & (size > TOP)  # the pool may reach past the known ranks
     certificate = tl.where(level, 0.0, value / normaliser)
-    absolute = mass / normaliser * (256 * _UNIT)
-    lower = tl.maximum(certificate * (1.0 - relative - (64 * _UNIT)) - absolute, 0.0)
-    upper = certificate * (1.0 + relative + (64 * _UNIT)) + absolute
+    lower = certificate_lower(raised_value, mass, size, 64 * _UNIT + 0.0 * mass, normaliser, relative)
+    upper = certificate * (1.0 + relative + 64 * _UNIT) + mass / normaliser * (256 * _UNIT)
     lower = tl.where(level, 0.0, lower)
     upper = tl.where(level, 0.0, upper)
     certificate = tl.where(unlimited, float("inf"), certificate)
@@ -322,11 +325,13 @@ def combine_rows(
     upper = tl.where(unlimited, float("inf"), upper)
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
-    draft_difference = tl.where(tau > float("-inf"), draft_weight - tau, 1.0)
-    draft_slack = tau_error + tl.where(draft_logit < top_logit, draft_weight * (64 * _UNIT), 0.0)
+    draft_below = (draft_logit - top_logit + tl.zeros([RULE_SLOTS], tl.float64)) < 0.0
+    draft_slack = tl.where(draft_below, draft_weight * (64 * _UNIT), 0.0)
     draft_gated = (gate == 0) | (draft_rank < gate)
-    doubt = doubt | (single & draft_gated & (tl.abs(draft_difference) <= draft_slack) & (draft_slack > 0.0))
-    single_accepts = draft_gated & tl.where(strictly, draft_difference > 0.0, draft_difference >= 0.0)
+    draft_close = (draft_weight + draft_slack >= tau_low) & (draft_weight - draft_slack <= tau_high)
+    draft_close = draft_close & (draft_below | (exact_top == 0))
+    doubt = doubt | (single & draft_gated & draft_close)
+    single_accepts = draft_gated & tl.where(strictly, draft_weight > tau, draft_weight >= tau)
     tree_accepts = tl.max(((ids_d == target_id)[None, :] & (slot[None, :] < width[:, None]) & ranked[None, :]).to(tl.int32), axis=1) > 0  # fmt: skip
     accepted = tl.where(is_tree, tree_accepts, single_accepts)
     certified = kl_upper < lower
