@@ -48,14 +48,30 @@ def _key_index(key):
 
 @triton.jit
 def _largest(keys, COUNT: tl.constexpr, SLOTS: tl.constexpr):
-    """The COUNT largest keys, in order, in SLOTS places, and the keys with them taken out."""
-    slot = tl.arange(0, SLOTS)
-    found = tl.full([SLOTS], _NO_KEY, tl.int64)
+    """Per row of (2, n) keys the COUNT largest, in order, in SLOTS places, and the keys with them taken out."""
+    slot = tl.arange(0, SLOTS)[None, :]
+    found = tl.full([2, SLOTS], _NO_KEY, tl.int64)
     for rank in range(COUNT):
-        best = tl.max(keys, axis=0)
+        best = tl.max(keys, axis=1)[:, None]
         found = tl.where(slot == rank, best, found)
         keys = tl.where(keys == best, _NO_KEY, keys)
     return found, keys
+
+
+@triton.jit
+def _add_two_max_two(a, b, c, d, other_a, other_b, other_c, other_d):
+    return a + other_a, b + other_b, tl.maximum(c, other_c), tl.maximum(d, other_d)
+
+
+@triton.jit
+def _sides(pair):
+    """(2, n) into its target row and its draft row."""
+    return tl.split(tl.trans(pair))
+
+
+@triton.jit
+def _add_four(a, b, c, d, other_a, other_b, other_c, other_d):
+    return a + other_a, b + other_b, c + other_c, d + other_d
 
 
 @triton.jit
@@ -67,21 +83,21 @@ def _scale(exponent):
 
 @triton.jit
 def _columns(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr):
-    """(slots, VEC * STEPS) column numbers of segments, see row_segments."""
-    within = tl.arange(0, VEC * STEPS)
+    """(2, slots, VEC * STEPS) column numbers of (2, slots) segments, see row_segments."""
+    within = tl.arange(0, VEC * STEPS)[None, None, :]
     first = (segments // LANES) * (LANES * VEC * STEPS) + (segments % LANES) * VEC
-    return first[:, None] + ((within // VEC) * (LANES * VEC) + within % VEC)[None, :]
+    return first[:, :, None] + (within // VEC) * (LANES * VEC) + within % VEC
 
 
 @triton.jit
-def _exact_sums(z, y, real, ref_t, ref_d):
+def _exact_sums(z, y, real, ref_t, ref_d, CELLS: tl.constexpr):
     """Float64 sums over re-read segments: target, draft, e x_target, e x_draft."""
-    x_t = z.to(tl.float64) * _LOG2E - ref_t
-    x_d = y.to(tl.float64) * _LOG2E - ref_d
-    x_t = tl.where(real, x_t, -2000.0)
-    x_d = tl.where(real, x_d, -2000.0)
+    x_t = tl.where(real, z.to(tl.float64) * _LOG2E - ref_t, -2000.0)
+    x_d = tl.where(real, y.to(tl.float64) * _LOG2E - ref_d, -2000.0)
     e_t = tl.exp2(x_t)
-    return tl.sum(e_t), tl.sum(tl.exp2(x_d)), tl.sum(e_t * x_t), tl.sum(e_t * x_d)
+    e_d = tl.exp2(x_d)
+    values = (tl.reshape(e_t, [CELLS]), tl.reshape(e_d, [CELLS]), tl.reshape(e_t * x_t, [CELLS]), tl.reshape(e_t * x_d, [CELLS]))  # fmt: skip
+    return tl.reduce(values, 0, _add_four)
 
 
 @triton.jit
@@ -97,7 +113,7 @@ def combine_rows(
     target_stride, draft_stride, num_rows, num_columns, num_segments,
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
     RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr,
-    LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr, RULE_COLUMNS: tl.constexpr, SCAN: tl.constexpr,
+    LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr, RULE_COLUMNS: tl.constexpr, RANKS: tl.constexpr,
 ):  # fmt: skip
     """Certificates of one row. grid (rows,). Outputs: certificate (2, RULES, rows) float64, exact then lower bound;
     scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob, top probabilities;
@@ -110,76 +126,74 @@ def combine_rows(
     path = 0
 
     # --- which segments can hold the top ranks -------------------------------------------------------------------
+    side = tl.arange(0, 2)
+    slot = tl.arange(0, SLOTS)
+    shown = slot < TOP
+    ranked = slot < RANKS
     segment = tl.arange(0, SEGMENT_SLOTS)
     exists = segment < num_segments
+    max_at = statistics_ptr + side[:, None] * num_segments + segment[None, :]
+    maxima = tl.load(max_at, mask=exists[None, :], other=float("-inf"))
     max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
     max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
-    found_t, keys_t = _largest(_sort_key(max_t, segment), SLOTS, SLOTS)
-    found_d, keys_d = _largest(_sort_key(max_d, segment), SLOTS, SLOTS)
-    rest_t = _key_value(tl.max(keys_t, axis=0))
-    rest_d = _key_value(tl.max(keys_d, axis=0))
-    ref_t = integer_reference(tl.max(max_t, axis=0)).to(tl.float64)
-    ref_d = integer_reference(tl.max(max_d, axis=0)).to(tl.float64)
-
-    # --- the other segments: float32 sums, added in float64 -------------------------------------------------------
-    tail = exists & (keys_t != _NO_KEY) & (keys_d != _NO_KEY)
-    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=tail, other=0.0).to(tl.float64)
-    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=tail, other=0.0).to(tl.float64)
-    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=tail, other=0.0).to(tl.float64)
-    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=tail, other=0.0).to(tl.float64)
-    own_ref_t = integer_reference(max_t).to(tl.float64)
-    own_ref_d = integer_reference(max_d).to(tl.float64)
-    scale_t = tl.where(tail & (max_t > float("-inf")), _scale(own_ref_t - ref_t), 0.0)
-    scale_d = tl.where(tail & (max_d > float("-inf")), _scale(own_ref_d - ref_d), 0.0)
-    sum_t *= scale_t
-    sum_d *= scale_d
-    cross_t *= scale_t
-    cross_d *= scale_t
-    tail_t = tl.sum(sum_t)
-    tail_d = tl.sum(sum_d)
-    raw_t = tl.sum(cross_t)
-    raw_d = tl.sum(cross_d)
-    tail_ct = tl.sum(cross_t + (own_ref_t - ref_t) * sum_t)
-    tail_cd = tl.sum(cross_d + (own_ref_d - ref_d) * sum_t)
-    reach_t = tl.max(tl.where(tail, tl.abs(own_ref_t), 0.0), axis=0)
-    reach_d = tl.max(tl.where(tail, tl.abs(own_ref_d), 0.0), axis=0)
+    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
+    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
+    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
+    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
+    found, keys = _largest(_sort_key(maxima, segment[None, :]), SLOTS, SLOTS)
+    rest = _key_value(tl.max(keys, axis=1))
+    taken = tl.max((keys == _NO_KEY).to(tl.int32), axis=0) > 0
+    found_t, found_d = _sides(found)
+    first = slot == 0
+    ref_t = integer_reference(tl.max(_key_value(found_t), axis=0)).to(tl.float64)
+    ref_d = integer_reference(tl.max(_key_value(found_d), axis=0)).to(tl.float64)
 
     # --- the chosen segments again: top ranks, and sums in float64 ------------------------------------------------
-    at_t = _columns(_key_index(found_t), LANES, VEC, STEPS)
-    at_d = _columns(_key_index(found_d), LANES, VEC, STEPS)
-    valid_t = (_key_value(found_t) > float("-inf"))[:, None] & (at_t < num_columns)
-    valid_d = (_key_value(found_d) > float("-inf"))[:, None] & (at_d < num_columns)
-    z_t = tl.load(target_ptr + at_t, mask=valid_t, other=float("-inf")).to(tl.float32)
-    y_t = tl.load(draft_ptr + at_t, mask=valid_t, other=float("-inf")).to(tl.float32)
-    z_d = tl.load(target_ptr + at_d, mask=valid_d, other=float("-inf")).to(tl.float32)
-    y_d = tl.load(draft_ptr + at_d, mask=valid_d, other=float("-inf")).to(tl.float32)
-    again = tl.sum((found_d[:, None] == found_d[:, None]).to(tl.int32) * (_key_index(found_d)[:, None] == _key_index(found_t)[None, :]).to(tl.int32), axis=1) > 0  # fmt: skip
-    part_t, part_d, part_ct, part_cd = _exact_sums(z_t, y_t, valid_t, ref_t, ref_d)
-    more_t, more_d, more_ct, more_cd = _exact_sums(z_d, y_d, valid_d & (again == 0)[:, None], ref_t, ref_d)
-    mass_t = tail_t + part_t + more_t
-    mass_d = tail_d + part_d + more_d
-    all_ct = tail_ct + part_ct + more_ct
-    all_cd = tail_cd + part_cd + more_cd
+    at = _columns(_key_index(found), LANES, VEC, STEPS)
+    valid = (_key_value(found) > float("-inf"))[:, :, None] & (at < num_columns)
+    z = tl.load(target_ptr + at, mask=valid, other=float("-inf")).to(tl.float32)
+    y = tl.load(draft_ptr + at, mask=valid, other=float("-inf")).to(tl.float32)
+    twice = tl.max((_key_index(found_d)[:, None] == _key_index(found_t)[None, :]).to(tl.int32), axis=1)
+    counted = valid & ((side[:, None] * twice[None, :]) == 0)[:, :, None]
+    width: tl.constexpr = VEC * STEPS
+    part_t, part_d, part_ct, part_cd = _exact_sums(z, y, counted, ref_t, ref_d, 2 * SLOTS * width)
 
-    cells: tl.constexpr = SLOTS * VEC * STEPS
-    top_t, _ = _largest(tl.reshape(_sort_key(tl.where(valid_t, z_t, float("-inf")), at_t), [cells]), TOP, SLOTS)
-    top_d, _ = _largest(tl.reshape(_sort_key(tl.where(valid_d, y_d, float("-inf")), at_d), [cells]), TOP, SLOTS)
-    slot = tl.arange(0, SLOTS)
-    ranked = slot < TOP
+    # --- the other segments: float32 sums, added in float64 -------------------------------------------------------
+    tail = exists & (taken == 0)
+    own_ref_t = integer_reference(max_t).to(tl.float64)
+    own_ref_d = integer_reference(max_d).to(tl.float64)
+    scale_t = tl.where(tail, _scale(own_ref_t - ref_t), 0.0)
+    scale_d = tl.where(tail, _scale(own_ref_d - ref_d), 0.0)
+    sum_t = tl.where(tail & (max_t > float("-inf")), sum_t * scale_t, 0.0)
+    sum_d = tl.where(tail & (max_d > float("-inf")), sum_d * scale_d, 0.0)
+    cross_t = tl.where(tail, cross_t * scale_t, 0.0)
+    cross_d = tl.where(tail, cross_d * scale_t, 0.0)
+    moved_ct = cross_t + (own_ref_t - ref_t) * sum_t
+    moved_cd = cross_d + (own_ref_d - ref_d) * sum_t
+    tail_t, tail_d, raw_t, raw_d = tl.reduce((sum_t, sum_d, cross_t, cross_d), 0, _add_four)
+    reach_t = tl.where(tail, tl.abs(own_ref_t), 0.0)
+    reach_d = tl.where(tail, tl.abs(own_ref_d), 0.0)
+    tail_ct, tail_cd, reach_t, reach_d = tl.reduce((moved_ct, moved_cd, reach_t, reach_d), 0, _add_two_max_two)
+    mass_t = tail_t + part_t
+    mass_d = tail_d + part_d
+    all_ct = tail_ct + part_ct
+    all_cd = tail_cd + part_cd
+
+    value = tl.where(side[:, None, None] == 0, z, y)
+    top, _ = _largest(tl.reshape(_sort_key(tl.where(valid, value, float("-inf")), at), [2, SLOTS * width]), RANKS, SLOTS)
+    last = tl.min(tl.where(shown[None, :], _key_value(top), float("inf")), axis=1)
+    if tl.max((rest >= last).to(tl.int32), axis=0) > 0:
+        path |= TIES
+    top_t, top_d = _sides(top)
     ids_t = _key_index(top_t)
     ids_d = _key_index(top_d)
-    logit_t = _key_value(top_t)
-    logit_d = _key_value(top_d)
-    last_t = tl.min(tl.where(ranked, logit_t, float("inf")), axis=0)
-    last_d = tl.min(tl.where(ranked, logit_d, float("inf")), axis=0)
-    if (rest_t >= last_t) | (rest_d >= last_d):
-        path |= TIES
-    tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=ranked)
-    tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=ranked)
+    logit_t = tl.where(ranked, _key_value(top_t), float("-inf"))
+    tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
+    tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
 
     # --- normalisers, entropy, divergence and their errors (nats) -------------------------------------------------
-    draft_id = tl.sum(tl.where(slot == 0, ids_d, 0))
-    target_id = tl.sum(tl.where(slot == 0, ids_t, 0))
+    draft_id = tl.sum(tl.where(first, ids_d, 0))
+    target_id = tl.sum(tl.where(first, ids_t, 0))
     log_t = tl.log(mass_t)
     log_d = tl.log(mass_d)
     share_t = tail_t / mass_t
@@ -221,7 +235,7 @@ def combine_rows(
     relative = 1.01 * error_t + (tl.abs(top_logit) + 8.0) * (8 * _UNIT)
     draft_logit = tl.load(target_ptr + draft_id).to(tl.float64)
     draft_weight = tl.exp(draft_logit - top_logit)
-    draft_rank = tl.min(tl.where((ids_t == draft_id) & ranked, slot, num_columns), axis=0)
+    draft_rank = tl.min(tl.where((ids_t == draft_id) & shown, slot, num_columns), axis=0)
     probs = weight / normaliser
     second = tl.sum(tl.where(slot == 1, weight, 0.0))
     scalars = scalar_ptr + row * (5 + TOP)
@@ -230,13 +244,13 @@ def combine_rows(
     tl.store(scalars + 2, entropy)
     tl.store(scalars + 3, (1.0 - second) / normaliser)
     tl.store(scalars + 4, draft_weight / normaliser)
-    tl.store(scalars + 5 + slot, probs, mask=ranked)
+    tl.store(scalars + 5 + slot, probs, mask=shown)
 
     # --- rules: thresholds in weights -----------------------------------------------------------------------------
     rule = tl.arange(0, RULE_SLOTS)
     is_rule = rule < RULES
     parameters = rules_ptr + rule * RULE_COLUMNS
-    width = tl.load(parameters, mask=is_rule, other=0.0).to(tl.int32)
+    tree = tl.load(parameters, mask=is_rule, other=0.0).to(tl.int32)
     gate = tl.load(parameters + 1, mask=is_rule, other=1.0).to(tl.int32)
     ratio = tl.load(parameters + 2, mask=is_rule, other=0.0)
     offset = tl.load(parameters + 3, mask=is_rule, other=float("-inf"))
@@ -261,7 +275,7 @@ def combine_rows(
     close = (weight[None, :] + slack[None, :] >= tau_low[:, None]) & (weight[None, :] - slack[None, :] <= tau_high[:, None])  # fmt: skip
     close = close & ((gap < 0.0)[None, :] | (exact_top == 0)[:, None])
     gated = (gate[:, None] == 0) | (slot[None, :] < gate[:, None])
-    single = is_rule & (width == 0)
+    single = is_rule & (tree == 0)
     doubtful = single[:, None] & ranked[None, :] & gated & close
     passes = gated & reaches
     rejected = tl.min(tl.where(ranked[None, :] & (passes == 0), slot[None, :], SLOTS), axis=1)
@@ -269,21 +283,34 @@ def combine_rows(
     doubt = tl.max((doubtful & (slot[None, :] <= rejected[:, None])).to(tl.int32), axis=1) > 0
     rejected_weight = tl.sum(tl.where(slot[None, :] == rejected[:, None], weight[None, :], 0.0), axis=1)
     all_pass = single & (rejected == SLOTS)
-    deep = all_pass & (num_columns > TOP) & (tau_high >= 0.0)  # below zero, nothing is rejected
+    deep = all_pass & (num_columns > RANKS) & (tau_high >= 0.0)  # below zero, nothing is rejected
     settled = all_pass & (deep == 0)
     if tl.max(deep.to(tl.int32), axis=0) > 0:
-        below = tl.full([RULE_SLOTS, SCAN], float("-inf"), tl.float32)
-        above = tl.full([RULE_SLOTS, SCAN], float("inf"), tl.float32)
+        # The largest rejected token lies past the known ranks: in a segment whose maximum is rejected it is that
+        # maximum; the segments with accepted tokens are listed (over sums that are no longer needed) and read again.
         cut = (top_logit + tl.log(tl.where(tau > 0.0, tau, 1.0))).to(tl.float32)
-        cut = tl.where(tau > 0.0, cut, float("-inf"))
-        for start in range(0, num_columns, SCAN):
-            column = start + tl.arange(0, SCAN)
-            z = tl.load(target_ptr + column, mask=column < num_columns, other=float("-inf")).to(tl.float32)
-            under = z[None, :] < cut[:, None]
-            below = tl.maximum(below, tl.where(under, z[None, :], float("-inf")))
-            above = tl.minimum(above, tl.where(under, float("inf"), z[None, :]))
-        under_logit = tl.max(below, axis=1)
-        over_weight = tl.exp(tl.min(above, axis=1).to(tl.float64) - top_logit)
+        cut = tl.where(deep, tl.where(tau > 0.0, cut, float("-inf")), float("inf"))
+        listed = exists & (max_t >= tl.min(cut, axis=0))
+        unlisted = tl.max(tl.where(exists & (listed == 0), max_t, float("-inf")), axis=0)
+        place = tl.cumsum(listed.to(tl.int32), axis=0) - 1
+        count = tl.sum(listed.to(tl.int32), axis=0)
+        list_ptr = statistics_ptr + 2 * num_segments
+        tl.debug_barrier()
+        tl.store(list_ptr + place, segment.to(tl.float32), mask=listed)
+        tl.debug_barrier()
+        below = tl.zeros([RULE_SLOTS], tl.float32) + unlisted
+        above = tl.full([RULE_SLOTS], float("inf"), tl.float32)
+        for start in range(0, count, SLOTS):
+            named = (start + slot) < count
+            again = tl.load(list_ptr + start + slot, mask=named, other=0.0).to(tl.int32)
+            column = tl.reshape(_columns(again[None, :], LANES, VEC, STEPS), [SLOTS, width])
+            here = named[:, None] & (column < num_columns)
+            logit = tl.reshape(tl.load(target_ptr + column, mask=here, other=float("-inf")).to(tl.float32), [1, SLOTS * width])  # fmt: skip
+            under = logit < cut[:, None]
+            below = tl.maximum(below, tl.max(tl.where(under, logit, float("-inf")), axis=1))
+            above = tl.minimum(above, tl.min(tl.where(under, float("inf"), logit), axis=1))
+        under_logit = below
+        over_weight = tl.exp(above.to(tl.float64) - top_logit)
         under_weight = tl.exp(under_logit.to(tl.float64) - top_logit)
         no_lower = under_logit == float("-inf")
         clear = over_weight * (1.0 - 64 * _UNIT) > tau_high
@@ -294,14 +321,14 @@ def combine_rows(
 
     # --- rules: pools and certificates ------------------------------------------------------------------------------
     so_far = tl.cumsum(weight, axis=0)
-    before = slot[None, :] < tl.minimum(rejected, TOP)[:, None]
+    before = slot[None, :] < tl.minimum(rejected, RANKS)[:, None]
     mean_with = (so_far[None, :] + rejected_weight[:, None]) / (slot[None, :] + 2).to(tl.float64)
     in_single = before & (weight[None, :] > mean_with)
-    upto = tl.sum(tl.where(slot[None, :] == width[:, None], so_far[None, :], 0.0), axis=1)
+    upto = tl.sum(tl.where(slot[None, :] == tree[:, None], so_far[None, :], 0.0), axis=1)
     suffix = upto[:, None] - so_far[None, :] + weight[None, :]
-    mean_tree = (1.0 + suffix) / (width[:, None] - slot[None, :] + 2).to(tl.float64)
-    in_tree = (slot[None, :] <= width[:, None]) & ((slot[None, :] == 0) | (weight[None, :] < mean_tree))
-    is_tree = width > 0
+    mean_tree = (1.0 + suffix) / (tree[:, None] - slot[None, :] + 2).to(tl.float64)
+    in_tree = (slot[None, :] <= tree[:, None]) & ((slot[None, :] == 0) | (weight[None, :] < mean_tree))
+    is_tree = tree > 0
     pooled = tl.where(is_tree[:, None], in_tree, in_single)
     alone = tl.where(is_tree, 0.0, rejected_weight)
     size = tl.sum(pooled.to(tl.float64), axis=1) + tl.where(is_tree, 0.0, 1.0)
@@ -313,8 +340,8 @@ def combine_rows(
     raised_value = _pool_value(pooled, weight, tl.where(mass > 0.0, raised, 1.0), alone, lone)
     level = tl.max(tl.where(pooled, weight[None, :], 0.0), axis=1) == tl.where(is_tree, tl.min(tl.where(pooled, weight[None, :], 2.0), axis=1), alone)  # fmt: skip
     level = level | (size == 1.0)
-    unlimited = tl.where(is_tree, width >= num_columns, settled)
-    beyond = deep & (settled == 0) & (size > TOP)  # the pool may reach past the known ranks
+    unlimited = tl.where(is_tree, tree >= num_columns, settled)
+    beyond = deep & (settled == 0) & (size > RANKS)  # the pool may reach past the known ranks
     certificate = tl.where(level, 0.0, value / normaliser)
     lower = certificate_lower(raised_value, mass, size, 64 * _UNIT + 0.0 * mass, normaliser, relative)
     upper = certificate * (1.0 + relative + 64 * _UNIT) + mass / normaliser * (256 * _UNIT)
@@ -332,19 +359,20 @@ def combine_rows(
     draft_close = draft_close & (draft_below | (exact_top == 0))
     doubt = doubt | (single & draft_gated & draft_close)
     single_accepts = draft_gated & tl.where(strictly, draft_weight > tau, draft_weight >= tau)
-    tree_accepts = tl.max(((ids_d == target_id)[None, :] & (slot[None, :] < width[:, None]) & ranked[None, :]).to(tl.int32), axis=1) > 0  # fmt: skip
+    tree_accepts = tl.max(((ids_d == target_id)[None, :] & (slot[None, :] < tree[:, None]) & shown[None, :]).to(tl.int32), axis=1) > 0  # fmt: skip
     accepted = tl.where(is_tree, tree_accepts, single_accepts)
     certified = kl_upper < lower
     decided = certified | (kl_lower >= upper)
     if tl.max((is_rule & doubt).to(tl.int32), axis=0) > 0:
         path |= THRESHOLD
-    if tl.max((is_rule & (decided == 0)).to(tl.int32), axis=0) > 0:
-        path |= UNDECIDED
     if tl.max((is_rule & beyond).to(tl.int32), axis=0) > 0:
         path |= DEEP
-    at = rule * num_rows + row
-    tl.store(certificate_ptr + at, certificate, mask=is_rule)
-    tl.store(certificate_ptr + RULES * num_rows + at, lower, mask=is_rule)
-    tl.store(verdict_ptr + at, accepted.to(tl.uint8), mask=is_rule)
-    tl.store(verdict_ptr + RULES * num_rows + at, certified.to(tl.uint8), mask=is_rule)
+    certified = certified & (path == 0)  # what only the rigorous path can say is never certified here
+    if tl.max((is_rule & (decided == 0)).to(tl.int32), axis=0) > 0:
+        path |= UNDECIDED
+    cell = rule * num_rows + row
+    tl.store(certificate_ptr + cell, certificate, mask=is_rule)
+    tl.store(certificate_ptr + RULES * num_rows + cell, lower, mask=is_rule)
+    tl.store(verdict_ptr + cell, accepted.to(tl.uint8), mask=is_rule)
+    tl.store(verdict_ptr + RULES * num_rows + cell, certified.to(tl.uint8), mask=is_rule)
     tl.store(path_ptr + row, path)

@@ -91,7 +91,7 @@ def launch(
         errors.term, errors.addition, errors.exponent, errors.reference, errors.mean_exponent, errors.farthest,
         RULES=num_rules, RULE_SLOTS=_power_of_two(num_rules), TOP=num_top, SLOTS=plan.slots,
         SEGMENT_SLOTS=_power_of_two(num_segments), LANES=plan.num_lanes, VEC=plan.vector,
-        STEPS=plan.tiles * plan.groups, RULE_COLUMNS=parameters.shape[1], SCAN=1024, num_warps=plan.combine_warps,
+        STEPS=plan.tiles * plan.groups, RULE_COLUMNS=parameters.shape[1], RANKS=min(plan.slots, num_columns), num_warps=plan.combine_warps,
     )  # fmt: skip
     return out
 
