@@ -22,56 +22,35 @@ row_entropy = load_kernels("divergence", "triton").entropy
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
 _UNIT = tl.constexpr(2.0**-53)
-_NO_KEY = tl.constexpr(-(2**63))
-_LOW_32 = tl.constexpr(0xFFFFFFFF)
 INVALID, TIES, UNDECIDED, THRESHOLD, DEEP = (tl.constexpr(1 << bit) for bit in range(5))
 
 
 @triton.jit
-def _sort_key(value, index):
-    """int64 keys whose order is (value descending, index ascending) when the largest comes first. +0 equals -0."""
-    bits = (value + 0.0).to(tl.int32, bitcast=True)
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    return (ordered.to(tl.int64) << 32) | (index.to(tl.int64) ^ _LOW_32)
+def _bar(maxima, COUNT: tl.constexpr):
+    """The COUNT-th largest of (n,) maxima of disjoint parts of a row: at least COUNT of its elements reach it."""
+    higher = tl.sum((maxima[None, :] > maxima[:, None]).to(tl.int32), axis=1)
+    return tl.min(tl.where(higher < COUNT, maxima, float("inf")), axis=0)
 
 
 @triton.jit
-def _key_value(key):
-    ordered = (key >> 32).to(tl.int32)
-    return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _key_index(key):
-    return ((key ^ _LOW_32) & _LOW_32).to(tl.int32)
-
-
-@triton.jit
-def _largest(keys, COUNT: tl.constexpr, SLOTS: tl.constexpr):
-    """Per row of (2, n) keys the COUNT largest, in order, in SLOTS places, and the keys with them taken out."""
-    slot = tl.arange(0, SLOTS)[None, :]
-    found = tl.full([2, SLOTS], _NO_KEY, tl.int64)
-    for rank in range(COUNT):
-        best = tl.max(keys, axis=1)[:, None]
-        found = tl.where(slot == rank, best, found)
-        keys = tl.where(keys == best, _NO_KEY, keys)
-    return found, keys
-
-
-@triton.jit
-def _add_two_max_two(a, b, c, d, other_a, other_b, other_c, other_d):
-    return a + other_a, b + other_b, tl.maximum(c, other_c), tl.maximum(d, other_d)
-
-
-@triton.jit
-def _sides(pair):
-    """(2, n) into its target row and its draft row."""
-    return tl.split(tl.trans(pair))
+def _in_order(values, ids, present, SLOTS: tl.constexpr):
+    """The first SLOTS of (n,) values by (value descending, id ascending), by counting what comes before each."""
+    before = (values[None, :] > values[:, None]) | ((values[None, :] == values[:, None]) & (ids[None, :] < ids[:, None]))  # fmt: skip
+    rank = tl.sum((before & present[None, :]).to(tl.int32), axis=1)
+    here = (rank[None, :] == tl.arange(0, SLOTS)[:, None]) & present[None, :]
+    sorted_values = tl.max(tl.where(here, values[None, :], float("-inf")), axis=1)
+    sorted_ids = tl.max(tl.where(here, ids[None, :], 0), axis=1)
+    return sorted_values, sorted_ids
 
 
 @triton.jit
 def _add_four(a, b, c, d, other_a, other_b, other_c, other_d):
     return a + other_a, b + other_b, c + other_c, d + other_d
+
+
+@triton.jit
+def _add_two_max_two(a, b, c, d, other_a, other_b, other_c, other_d):
+    return a + other_a, b + other_b, tl.maximum(c, other_c), tl.maximum(d, other_d)
 
 
 @triton.jit
@@ -83,10 +62,15 @@ def _scale(exponent):
 
 @triton.jit
 def _columns(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr):
-    """(2, slots, VEC * STEPS) column numbers of (2, slots) segments, see row_segments."""
-    within = tl.arange(0, VEC * STEPS)[None, None, :]
+    """(n, VEC * STEPS) column numbers of (n,) segments, see row_segments."""
+    within = tl.arange(0, VEC * STEPS)[None, :]
     first = (segments // LANES) * (LANES * VEC * STEPS) + (segments % LANES) * VEC
-    return first[:, :, None] + (within // VEC) * (LANES * VEC) + within % VEC
+    return first[:, None] + (within // VEC) * (LANES * VEC) + within % VEC
+
+
+@triton.jit
+def _flat(a, b, c, d, CELLS: tl.constexpr):
+    return tl.reshape(a, [CELLS]), tl.reshape(b, [CELLS]), tl.reshape(c, [CELLS]), tl.reshape(d, [CELLS])
 
 
 @triton.jit
@@ -96,8 +80,7 @@ def _exact_sums(z, y, real, ref_t, ref_d, CELLS: tl.constexpr):
     x_d = tl.where(real, y.to(tl.float64) * _LOG2E - ref_d, -2000.0)
     e_t = tl.exp2(x_t)
     e_d = tl.exp2(x_d)
-    values = (tl.reshape(e_t, [CELLS]), tl.reshape(e_d, [CELLS]), tl.reshape(e_t * x_t, [CELLS]), tl.reshape(e_t * x_d, [CELLS]))  # fmt: skip
-    return tl.reduce(values, 0, _add_four)
+    return tl.reduce(_flat(e_t, e_d, e_t * x_t, e_t * x_d, CELLS), 0, _add_four)
 
 
 @triton.jit
@@ -110,10 +93,12 @@ def _pool_value(pooled, weight, mean, alone, lone):
 @triton.jit
 def combine_rows(
     target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, scalar_ptr, verdict_ptr, id_ptr, path_ptr,
+    scratch_ptr,
     target_stride, draft_stride, num_rows, num_columns, num_segments,
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
     RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr,
     LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr, RULE_COLUMNS: tl.constexpr, RANKS: tl.constexpr,
+    PARTS: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
     """Certificates of one row. grid (rows,). Outputs: certificate (2, RULES, rows) float64, exact then lower bound;
     scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob, top probabilities;
@@ -123,43 +108,86 @@ def combine_rows(
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
+    scratch_ptr += row * (num_segments + 4 * CELLS)
     path = 0
 
     # --- which segments can hold the top ranks -------------------------------------------------------------------
-    side = tl.arange(0, 2)
     slot = tl.arange(0, SLOTS)
+    first = slot == 0
     shown = slot < TOP
     ranked = slot < RANKS
-    segment = tl.arange(0, SEGMENT_SLOTS)
+    width: tl.constexpr = VEC * STEPS
+    part: tl.constexpr = SEGMENT_SLOTS // PARTS
+    segment = tl.arange(0, PARTS)[:, None] * part + tl.arange(0, part)[None, :]
     exists = segment < num_segments
-    max_at = statistics_ptr + side[:, None] * num_segments + segment[None, :]
-    maxima = tl.load(max_at, mask=exists[None, :], other=float("-inf"))
     max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
     max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
     sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
     sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
     cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
     cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
-    found, keys = _largest(_sort_key(maxima, segment[None, :]), SLOTS, SLOTS)
-    rest = _key_value(tl.max(keys, axis=1))
-    taken = tl.max((keys == _NO_KEY).to(tl.int32), axis=0) > 0
-    found_t, found_d = _sides(found)
-    first = slot == 0
-    ref_t = integer_reference(tl.max(_key_value(found_t), axis=0)).to(tl.float64)
-    ref_d = integer_reference(tl.max(_key_value(found_d), axis=0)).to(tl.float64)
+    part_max_t = tl.max(max_t, axis=1)
+    part_max_d = tl.max(max_d, axis=1)
+    bar_t = _bar(part_max_t, RANKS)
+    bar_d = _bar(part_max_d, RANKS)
+    ref_t = integer_reference(tl.max(part_max_t, axis=0)).to(tl.float64)
+    ref_d = integer_reference(tl.max(part_max_d, axis=0)).to(tl.float64)
+    high = ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
+    high = exists & high
+    listed = tl.reshape(high.to(tl.int32), [SEGMENT_SLOTS])
+    count = tl.sum(listed, axis=0)
+    tl.store(scratch_ptr + tl.cumsum(listed, axis=0) - 1, tl.reshape(segment, [SEGMENT_SLOTS]), mask=listed > 0)
+    tl.debug_barrier()
 
-    # --- the chosen segments again: top ranks, and sums in float64 ------------------------------------------------
-    at = _columns(_key_index(found), LANES, VEC, STEPS)
-    valid = (_key_value(found) > float("-inf"))[:, :, None] & (at < num_columns)
-    z = tl.load(target_ptr + at, mask=valid, other=float("-inf")).to(tl.float32)
-    y = tl.load(draft_ptr + at, mask=valid, other=float("-inf")).to(tl.float32)
-    twice = tl.max((_key_index(found_d)[:, None] == _key_index(found_t)[None, :]).to(tl.int32), axis=1)
-    counted = valid & ((side[:, None] * twice[None, :]) == 0)[:, :, None]
-    width: tl.constexpr = VEC * STEPS
-    part_t, part_d, part_ct, part_cd = _exact_sums(z, y, counted, ref_t, ref_d, 2 * SLOTS * width)
+    # --- these segments again: sums in float64, and the elements that reach the bars --------------------------------
+    batch = tl.arange(0, BATCH)
+    cells_ptr = scratch_ptr + num_segments
+    part_t = tl.sum(tl.zeros([SLOTS], tl.float64), axis=0)
+    part_d = part_t
+    part_ct = part_t
+    part_cd = part_t
+    num_t = 0
+    num_d = 0
+    for start in range(0, count, BATCH):
+        named = start + batch < count
+        at = _columns(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
+        real = named[:, None] & (at < num_columns)
+        z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+        y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+        more_t, more_d, more_ct, more_cd = _exact_sums(z, y, real, ref_t, ref_d, BATCH * width)
+        part_t += more_t
+        part_d += more_d
+        part_ct += more_ct
+        part_cd += more_cd
+        reach_t = real & (z >= bar_t)
+        reach_d = real & (y >= bar_d)
+        both = tl.reshape(reach_t.to(tl.int32) + (reach_d.to(tl.int32) << 16), [BATCH * width])
+        running = tl.reshape(tl.cumsum(both, axis=0), [BATCH, width])
+        place_t = num_t + (running & 0xFFFF) - 1
+        place_d = num_d + (running >> 16) - 1
+        tl.store(cells_ptr + place_t, z.to(tl.int32, bitcast=True), mask=reach_t & (place_t < CELLS))
+        tl.store(cells_ptr + CELLS + place_t, at, mask=reach_t & (place_t < CELLS))
+        tl.store(cells_ptr + 2 * CELLS + place_d, y.to(tl.int32, bitcast=True), mask=reach_d & (place_d < CELLS))
+        tl.store(cells_ptr + 3 * CELLS + place_d, at, mask=reach_d & (place_d < CELLS))
+        added = tl.sum(both, axis=0)
+        num_t += added & 0xFFFF
+        num_d += added >> 16
+    tl.debug_barrier()
+    if (num_t > CELLS) | (num_d > CELLS):
+        path |= TIES
+    cell = tl.arange(0, CELLS)
+    is_t = cell < num_t
+    is_d = cell < num_d
+    value_t = tl.load(cells_ptr + cell, mask=is_t, other=0).to(tl.float32, bitcast=True)
+    value_d = tl.load(cells_ptr + 2 * CELLS + cell, mask=is_d, other=0).to(tl.float32, bitcast=True)
+    logit_t, ids_t = _in_order(value_t, tl.load(cells_ptr + CELLS + cell, mask=is_t, other=0), is_t, SLOTS)
+    logit_d, ids_d = _in_order(value_d, tl.load(cells_ptr + 3 * CELLS + cell, mask=is_d, other=0), is_d, SLOTS)
+    tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
+    tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
+    logit_t = tl.where(ranked, logit_t, float("-inf"))
 
     # --- the other segments: float32 sums, added in float64 -------------------------------------------------------
-    tail = exists & (taken == 0)
+    tail = exists & (high == 0)
     own_ref_t = integer_reference(max_t).to(tl.float64)
     own_ref_d = integer_reference(max_d).to(tl.float64)
     scale_t = tl.where(tail, _scale(own_ref_t - ref_t), 0.0)
@@ -170,26 +198,15 @@ def combine_rows(
     cross_d = tl.where(tail, cross_d * scale_t, 0.0)
     moved_ct = cross_t + (own_ref_t - ref_t) * sum_t
     moved_cd = cross_d + (own_ref_d - ref_d) * sum_t
-    tail_t, tail_d, raw_t, raw_d = tl.reduce((sum_t, sum_d, cross_t, cross_d), 0, _add_four)
+    tail_t, tail_d, raw_t, raw_d = tl.reduce(_flat(sum_t, sum_d, cross_t, cross_d, SEGMENT_SLOTS), 0, _add_four)
     reach_t = tl.where(tail, tl.abs(own_ref_t), 0.0)
     reach_d = tl.where(tail, tl.abs(own_ref_d), 0.0)
-    tail_ct, tail_cd, reach_t, reach_d = tl.reduce((moved_ct, moved_cd, reach_t, reach_d), 0, _add_two_max_two)
+    tail_ct, tail_cd, reach_t, reach_d = tl.reduce(_flat(moved_ct, moved_cd, reach_t, reach_d, SEGMENT_SLOTS), 0, _add_two_max_two)
     mass_t = tail_t + part_t
     mass_d = tail_d + part_d
     all_ct = tail_ct + part_ct
     all_cd = tail_cd + part_cd
 
-    value = tl.where(side[:, None, None] == 0, z, y)
-    top, _ = _largest(tl.reshape(_sort_key(tl.where(valid, value, float("-inf")), at), [2, SLOTS * width]), RANKS, SLOTS)
-    last = tl.min(tl.where(shown[None, :], _key_value(top), float("inf")), axis=1)
-    if tl.max((rest >= last).to(tl.int32), axis=0) > 0:
-        path |= TIES
-    top_t, top_d = _sides(top)
-    ids_t = _key_index(top_t)
-    ids_d = _key_index(top_d)
-    logit_t = tl.where(ranked, _key_value(top_t), float("-inf"))
-    tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
-    tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
 
     # --- normalisers, entropy, divergence and their errors (nats) -------------------------------------------------
     draft_id = tl.sum(tl.where(first, ids_d, 0))
@@ -287,25 +304,24 @@ def combine_rows(
     settled = all_pass & (deep == 0)
     if tl.max(deep.to(tl.int32), axis=0) > 0:
         # The largest rejected token lies past the known ranks: in a segment whose maximum is rejected it is that
-        # maximum; the segments with accepted tokens are listed (over sums that are no longer needed) and read again.
+        # maximum; the segments with accepted tokens are listed and read again.
         cut = (top_logit + tl.log(tl.where(tau > 0.0, tau, 1.0))).to(tl.float32)
         cut = tl.where(deep, tl.where(tau > 0.0, cut, float("-inf")), float("inf"))
-        listed = exists & (max_t >= tl.min(cut, axis=0))
-        unlisted = tl.max(tl.where(exists & (listed == 0), max_t, float("-inf")), axis=0)
-        place = tl.cumsum(listed.to(tl.int32), axis=0) - 1
-        count = tl.sum(listed.to(tl.int32), axis=0)
-        list_ptr = statistics_ptr + 2 * num_segments
+        lowest = tl.min(cut, axis=0)
+        passing = exists & (max_t >= lowest)
+        listed = tl.reshape(passing.to(tl.int32), [SEGMENT_SLOTS])
+        unlisted = tl.max(tl.reshape(tl.where(passing, float("-inf"), max_t), [SEGMENT_SLOTS]), axis=0)
+        count = tl.sum(listed, axis=0)
         tl.debug_barrier()
-        tl.store(list_ptr + place, segment.to(tl.float32), mask=listed)
+        tl.store(scratch_ptr + tl.cumsum(listed, axis=0) - 1, tl.reshape(segment, [SEGMENT_SLOTS]), mask=listed > 0)
         tl.debug_barrier()
         below = tl.zeros([RULE_SLOTS], tl.float32) + unlisted
         above = tl.full([RULE_SLOTS], float("inf"), tl.float32)
-        for start in range(0, count, SLOTS):
-            named = (start + slot) < count
-            again = tl.load(list_ptr + start + slot, mask=named, other=0.0).to(tl.int32)
-            column = tl.reshape(_columns(again[None, :], LANES, VEC, STEPS), [SLOTS, width])
-            here = named[:, None] & (column < num_columns)
-            logit = tl.reshape(tl.load(target_ptr + column, mask=here, other=float("-inf")).to(tl.float32), [1, SLOTS * width])  # fmt: skip
+        for start in range(0, count, BATCH):
+            named = start + batch < count
+            at = _columns(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
+            real = named[:, None] & (at < num_columns)
+            logit = tl.reshape(tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32), [1, BATCH * width])  # fmt: skip
             under = logit < cut[:, None]
             below = tl.maximum(below, tl.max(tl.where(under, logit, float("-inf")), axis=1))
             above = tl.minimum(above, tl.min(tl.where(under, float("inf"), logit), axis=1))
@@ -370,9 +386,9 @@ def combine_rows(
     certified = certified & (path == 0)  # what only the rigorous path can say is never certified here
     if tl.max((is_rule & (decided == 0)).to(tl.int32), axis=0) > 0:
         path |= UNDECIDED
-    cell = rule * num_rows + row
-    tl.store(certificate_ptr + cell, certificate, mask=is_rule)
-    tl.store(certificate_ptr + RULES * num_rows + cell, lower, mask=is_rule)
-    tl.store(verdict_ptr + cell, accepted.to(tl.uint8), mask=is_rule)
-    tl.store(verdict_ptr + RULES * num_rows + cell, certified.to(tl.uint8), mask=is_rule)
+    at = rule * num_rows + row
+    tl.store(certificate_ptr + at, certificate, mask=is_rule)
+    tl.store(certificate_ptr + RULES * num_rows + at, lower, mask=is_rule)
+    tl.store(verdict_ptr + at, accepted.to(tl.uint8), mask=is_rule)
+    tl.store(verdict_ptr + RULES * num_rows + at, certified.to(tl.uint8), mask=is_rule)
     tl.store(path_ptr + row, path)

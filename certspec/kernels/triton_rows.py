@@ -15,6 +15,10 @@ from certspec.kernels.triton_segments import NUM_STATISTICS, row_segments
 __all__ = ["FastScores", "Plan", "launch", "plan_for"]
 
 
+CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
+PARTS = 128  # disjoint parts of a row whose maxima give that bar
+
+
 @dataclass(frozen=True)
 class Plan:
     """Launch shapes: a segment is ``vector * tiles * groups`` columns; ``warps`` stream, ``combine_warps`` combine."""
@@ -28,6 +32,7 @@ class Plan:
     max_registers: int | None = None
     lanes: int | None = None
     unroll: bool = True
+    batch: int = 32
 
     @property
     def num_lanes(self) -> int:
@@ -47,6 +52,7 @@ class FastScores:
     verdict: torch.Tensor
     ids: torch.Tensor
     path: torch.Tensor
+    scratch: torch.Tensor
     statistics: torch.Tensor
 
 
@@ -67,6 +73,7 @@ def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan
         verdict=torch.empty((2, num_rules, num_rows), dtype=torch.uint8, device=device),
         ids=torch.empty((2, num_rows, num_top), dtype=torch.int64, device=device),
         path=torch.empty((num_rows,), dtype=torch.int32, device=device),
+        scratch=torch.empty((num_rows, num_segments + 4 * CELLS), dtype=torch.int32, device=device),
         statistics=torch.empty((num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device),
     )
 
@@ -84,13 +91,15 @@ def launch(
         target, draft, out.statistics, target.stride(0), draft.stride(0), num_columns, num_segments,
         LANES=plan.num_lanes, VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll, num_warps=plan.warps, **options,
     )  # fmt: skip
+    segment_slots = max(32, _power_of_two(num_segments))
     errors = segment_errors(plan.vector, plan.tiles, plan.groups)
     combine_rows[(num_rows,)](
         target, draft, out.statistics, parameters, out.certificate, out.scalars, out.verdict, out.ids, out.path,
+        out.scratch,
         target.stride(0), draft.stride(0), num_rows, num_columns, num_segments,
         errors.term, errors.addition, errors.exponent, errors.reference, errors.mean_exponent, errors.farthest,
         RULES=num_rules, RULE_SLOTS=_power_of_two(num_rules), TOP=num_top, SLOTS=plan.slots,
-        SEGMENT_SLOTS=_power_of_two(num_segments), LANES=plan.num_lanes, VEC=plan.vector,
+        SEGMENT_SLOTS=segment_slots, PARTS=min(PARTS, segment_slots), BATCH=plan.batch, CELLS=CELLS, LANES=plan.num_lanes, VEC=plan.vector,
         STEPS=plan.tiles * plan.groups, RULE_COLUMNS=parameters.shape[1], RANKS=min(plan.slots, num_columns), num_warps=plan.combine_warps,
     )  # fmt: skip
     return out
