@@ -122,10 +122,6 @@ def combine_rows(
     exists = segment < num_segments
     max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
     max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
-    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
-    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
-    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
-    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
     part_max_t = tl.max(max_t, axis=1)
     part_max_d = tl.max(max_d, axis=1)
     bar_t = _bar(part_max_t, RANKS)
@@ -138,6 +134,27 @@ def combine_rows(
     count = tl.sum(listed, axis=0)
     tl.store(scratch_ptr + tl.cumsum(listed, axis=0) - 1, tl.reshape(segment, [SEGMENT_SLOTS]), mask=listed > 0)
     tl.debug_barrier()
+
+    # --- the other segments: float32 sums, added in float64 -------------------------------------------------------
+    tail = exists & (high == 0)
+    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
+    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
+    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
+    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
+    own_ref_t = integer_reference(max_t).to(tl.float64)
+    own_ref_d = integer_reference(max_d).to(tl.float64)
+    scale_t = tl.where(tail, _scale(own_ref_t - ref_t), 0.0)
+    scale_d = tl.where(tail, _scale(own_ref_d - ref_d), 0.0)
+    sum_t = tl.where(tail & (max_t > float("-inf")), sum_t * scale_t, 0.0)
+    sum_d = tl.where(tail & (max_d > float("-inf")), sum_d * scale_d, 0.0)
+    cross_t = tl.where(tail, cross_t * scale_t, 0.0)
+    cross_d = tl.where(tail, cross_d * scale_t, 0.0)
+    moved_ct = cross_t + (own_ref_t - ref_t) * sum_t
+    moved_cd = cross_d + (own_ref_d - ref_d) * sum_t
+    tail_t, tail_d, raw_t, raw_d = tl.reduce(_flat(sum_t, sum_d, cross_t, cross_d, SEGMENT_SLOTS), 0, _add_four)
+    reach_t = tl.where(tail, tl.abs(own_ref_t), 0.0)
+    reach_d = tl.where(tail, tl.abs(own_ref_d), 0.0)
+    tail_ct, tail_cd, reach_t, reach_d = tl.reduce(_flat(moved_ct, moved_cd, reach_t, reach_d, SEGMENT_SLOTS), 0, _add_two_max_two)
 
     # --- these segments again: sums in float64, and the elements that reach the bars --------------------------------
     batch = tl.arange(0, BATCH)
@@ -159,16 +176,16 @@ def combine_rows(
         part_d += more_d
         part_ct += more_ct
         part_cd += more_cd
-        reach_t = real & (z >= bar_t)
-        reach_d = real & (y >= bar_d)
-        both = tl.reshape(reach_t.to(tl.int32) + (reach_d.to(tl.int32) << 16), [BATCH * width])
+        above_t = real & (z >= bar_t)
+        above_d = real & (y >= bar_d)
+        both = tl.reshape(above_t.to(tl.int32) + (above_d.to(tl.int32) << 16), [BATCH * width])
         running = tl.reshape(tl.cumsum(both, axis=0), [BATCH, width])
         place_t = num_t + (running & 0xFFFF) - 1
         place_d = num_d + (running >> 16) - 1
-        tl.store(cells_ptr + place_t, z.to(tl.int32, bitcast=True), mask=reach_t & (place_t < CELLS))
-        tl.store(cells_ptr + CELLS + place_t, at, mask=reach_t & (place_t < CELLS))
-        tl.store(cells_ptr + 2 * CELLS + place_d, y.to(tl.int32, bitcast=True), mask=reach_d & (place_d < CELLS))
-        tl.store(cells_ptr + 3 * CELLS + place_d, at, mask=reach_d & (place_d < CELLS))
+        tl.store(cells_ptr + place_t, z.to(tl.int32, bitcast=True), mask=above_t & (place_t < CELLS))
+        tl.store(cells_ptr + CELLS + place_t, at, mask=above_t & (place_t < CELLS))
+        tl.store(cells_ptr + 2 * CELLS + place_d, y.to(tl.int32, bitcast=True), mask=above_d & (place_d < CELLS))
+        tl.store(cells_ptr + 3 * CELLS + place_d, at, mask=above_d & (place_d < CELLS))
         added = tl.sum(both, axis=0)
         num_t += added & 0xFFFF
         num_d += added >> 16
@@ -186,22 +203,6 @@ def combine_rows(
     tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
     logit_t = tl.where(ranked, logit_t, float("-inf"))
 
-    # --- the other segments: float32 sums, added in float64 -------------------------------------------------------
-    tail = exists & (high == 0)
-    own_ref_t = integer_reference(max_t).to(tl.float64)
-    own_ref_d = integer_reference(max_d).to(tl.float64)
-    scale_t = tl.where(tail, _scale(own_ref_t - ref_t), 0.0)
-    scale_d = tl.where(tail, _scale(own_ref_d - ref_d), 0.0)
-    sum_t = tl.where(tail & (max_t > float("-inf")), sum_t * scale_t, 0.0)
-    sum_d = tl.where(tail & (max_d > float("-inf")), sum_d * scale_d, 0.0)
-    cross_t = tl.where(tail, cross_t * scale_t, 0.0)
-    cross_d = tl.where(tail, cross_d * scale_t, 0.0)
-    moved_ct = cross_t + (own_ref_t - ref_t) * sum_t
-    moved_cd = cross_d + (own_ref_d - ref_d) * sum_t
-    tail_t, tail_d, raw_t, raw_d = tl.reduce(_flat(sum_t, sum_d, cross_t, cross_d, SEGMENT_SLOTS), 0, _add_four)
-    reach_t = tl.where(tail, tl.abs(own_ref_t), 0.0)
-    reach_d = tl.where(tail, tl.abs(own_ref_d), 0.0)
-    tail_ct, tail_cd, reach_t, reach_d = tl.reduce(_flat(moved_ct, moved_cd, reach_t, reach_d, SEGMENT_SLOTS), 0, _add_two_max_two)
     mass_t = tail_t + part_t
     mass_d = tail_d + part_d
     all_ct = tail_ct + part_ct
@@ -321,10 +322,15 @@ def combine_rows(
             named = start + batch < count
             at = _columns(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
             real = named[:, None] & (at < num_columns)
-            logit = tl.reshape(tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32), [1, BATCH * width])  # fmt: skip
-            under = logit < cut[:, None]
-            below = tl.maximum(below, tl.max(tl.where(under, logit, float("-inf")), axis=1))
-            above = tl.minimum(above, tl.min(tl.where(under, float("inf"), logit), axis=1))
+            logit = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+            for number in range(RULES):
+                own_cut = tl.max(tl.where(rule == number, cut, float("-inf")), axis=0)
+                if own_cut < float("inf"):
+                    under = logit < own_cut
+                    own_below = tl.max(tl.reshape(tl.where(under, logit, float("-inf")), [BATCH * width]), axis=0)
+                    own_above = tl.min(tl.reshape(tl.where(under, float("inf"), logit), [BATCH * width]), axis=0)
+                    below = tl.where(rule == number, tl.maximum(below, own_below), below)
+                    above = tl.where(rule == number, tl.minimum(above, own_above), above)
         under_logit = below
         over_weight = tl.exp(above.to(tl.float64) - top_logit)
         under_weight = tl.exp(under_logit.to(tl.float64) - top_logit)
