@@ -40,7 +40,7 @@ class SegmentErrors:
 
 def segment_errors(vector: int, tiles: int, groups: int) -> SegmentErrors:
     """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns."""
-    additions = tiles + vector + 2 * groups + 4
+    additions = tiles + vector + 2 * groups + 6  # six: changes of reference when the row is combined
     addition = 1.01 * additions * UNIT32
     exponent = 1.01 * (UNIT32 + CONSTANT_ERROR)
     # E_q[-x] = H_2(q) - log2(sum 2^x) <= log2 n + 1, since the largest exponent is above -1

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.triton_segments import NUM_STATISTICS, integer_reference
+from certspec.kernels.triton_segments import LOG2E, NUM_STATISTICS, integer_reference, power_of_two
 
 __all__ = ["combine_rows"]
 
@@ -44,20 +44,13 @@ def _in_order(values, ids, present, SLOTS: tl.constexpr):
 
 
 @triton.jit
-def _add_four(a, b, c, d, other_a, other_b, other_c, other_d):
-    return a + other_a, b + other_b, c + other_c, d + other_d
+def _add_five(a, b, c, d, e, other_a, other_b, other_c, other_d, other_e):
+    return a + other_a, b + other_b, c + other_c, d + other_d, e + other_e
 
 
 @triton.jit
-def _add_two_max_two(a, b, c, d, other_a, other_b, other_c, other_d):
-    return a + other_a, b + other_b, tl.maximum(c, other_c), tl.maximum(d, other_d)
-
-
-@triton.jit
-def _scale(exponent):
-    """2**exponent in float64, exact for an integer-valued exponent <= 0, and 0 below -1022."""
-    clamped = tl.maximum(exponent, -1023.0)
-    return ((clamped.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+def _add_six(a, b, c, d, e, f, other_a, other_b, other_c, other_d, other_e, other_f):
+    return a + other_a, b + other_b, c + other_c, d + other_d, e + other_e, f + other_f
 
 
 @triton.jit
@@ -69,18 +62,8 @@ def _columns(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constex
 
 
 @triton.jit
-def _flat(a, b, c, d, CELLS: tl.constexpr):
-    return tl.reshape(a, [CELLS]), tl.reshape(b, [CELLS]), tl.reshape(c, [CELLS]), tl.reshape(d, [CELLS])
-
-
-@triton.jit
-def _exact_sums(z, y, real, ref_t, ref_d, CELLS: tl.constexpr):
-    """Float64 sums over re-read segments: target, draft, e x_target, e x_draft."""
-    x_t = tl.where(real, z.to(tl.float64) * _LOG2E - ref_t, -2000.0)
-    x_d = tl.where(real, y.to(tl.float64) * _LOG2E - ref_d, -2000.0)
-    e_t = tl.exp2(x_t)
-    e_d = tl.exp2(x_d)
-    return tl.reduce(_flat(e_t, e_d, e_t * x_t, e_t * x_d, CELLS), 0, _add_four)
+def _wide(values, CELLS: tl.constexpr):
+    return tl.reshape(values, [CELLS]).to(tl.float64)
 
 
 @triton.jit
@@ -108,7 +91,7 @@ def combine_rows(
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
-    scratch_ptr += row * (num_segments + 4 * CELLS)
+    scratch_ptr += row * (num_segments + 3 * CELLS)
     path = 0
 
     # --- which segments can hold the top ranks -------------------------------------------------------------------
@@ -126,8 +109,10 @@ def combine_rows(
     part_max_d = tl.max(max_d, axis=1)
     bar_t = _bar(part_max_t, RANKS)
     bar_d = _bar(part_max_d, RANKS)
-    ref_t = integer_reference(tl.max(part_max_t, axis=0)).to(tl.float64)
-    ref_d = integer_reference(tl.max(part_max_d, axis=0)).to(tl.float64)
+    near_t = integer_reference(tl.max(part_max_t, axis=0))
+    near_d = integer_reference(tl.max(part_max_d, axis=0))
+    ref_t = near_t.to(tl.float64)
+    ref_d = near_d.to(tl.float64)
     high = ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
     high = exists & high
     listed = tl.reshape(high.to(tl.int32), [SEGMENT_SLOTS])
@@ -135,79 +120,91 @@ def combine_rows(
     tl.store(scratch_ptr + tl.cumsum(listed, axis=0) - 1, tl.reshape(segment, [SEGMENT_SLOTS]), mask=listed > 0)
     tl.debug_barrier()
 
-    # --- the other segments: float32 sums, added in float64 -------------------------------------------------------
+    # --- the other segments: float32 sums, brought to the row's references by powers of two, added in float64 -------
+    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0)
+    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0)
+    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0)
+    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0)
+    own_ref_t = integer_reference(max_t)
+    own_ref_d = integer_reference(max_d)
     tail = exists & (high == 0)
-    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
-    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
-    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
-    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0).to(tl.float64)
-    own_ref_t = integer_reference(max_t).to(tl.float64)
-    own_ref_d = integer_reference(max_d).to(tl.float64)
-    scale_t = tl.where(tail, _scale(own_ref_t - ref_t), 0.0)
-    scale_d = tl.where(tail, _scale(own_ref_d - ref_d), 0.0)
-    sum_t = tl.where(tail & (max_t > float("-inf")), sum_t * scale_t, 0.0)
-    sum_d = tl.where(tail & (max_d > float("-inf")), sum_d * scale_d, 0.0)
-    cross_t = tl.where(tail, cross_t * scale_t, 0.0)
-    cross_d = tl.where(tail, cross_d * scale_t, 0.0)
-    moved_ct = cross_t + (own_ref_t - ref_t) * sum_t
-    moved_cd = cross_d + (own_ref_d - ref_d) * sum_t
-    tail_t, tail_d, raw_t, raw_d = tl.reduce(_flat(sum_t, sum_d, cross_t, cross_d, SEGMENT_SLOTS), 0, _add_four)
-    reach_t = tl.where(tail, tl.abs(own_ref_t), 0.0)
-    reach_d = tl.where(tail, tl.abs(own_ref_d), 0.0)
-    tail_ct, tail_cd, reach_t, reach_d = tl.reduce(_flat(moved_ct, moved_cd, reach_t, reach_d, SEGMENT_SLOTS), 0, _add_two_max_two)
+    # A NaN of a listed segment outlives its multiplication by zero: it says that the row is not for this path.
+    scale_t = tl.where(tail & (max_t > float("-inf")), power_of_two(own_ref_t - near_t), 0.0)
+    scale_d = tl.where(tail & (max_d > float("-inf")), power_of_two(own_ref_d - near_d), 0.0)
+    sum_t *= scale_t
+    sum_d *= scale_d
+    cross_t *= scale_t
+    cross_d *= scale_t
+    moved_ct = cross_t + (own_ref_t - near_t) * sum_t
+    moved_cd = cross_d + (own_ref_d - near_d) * sum_t
+    cells: tl.constexpr = SEGMENT_SLOTS
+    sums = (_wide(sum_t, cells), _wide(sum_d, cells), _wide(cross_t, cells), _wide(cross_d, cells), _wide(moved_ct, cells), _wide(moved_cd, cells))  # fmt: skip
+    tail_t, tail_d, raw_t, raw_d, tail_ct, tail_cd = tl.reduce(sums, 0, _add_six)
+    segment_d = tail_d
+    reach_t = tl.maximum(tl.max(tl.max(tl.where(tail, tl.abs(own_ref_t), 0.0), axis=1), axis=0), tl.abs(near_t))
+    reach_d = tl.maximum(tl.max(tl.max(tl.where(tail, tl.abs(own_ref_d), 0.0), axis=1), axis=0), tl.abs(near_d))
 
-    # --- these segments again: sums in float64, and the elements that reach the bars --------------------------------
+    # --- the listed segments again: the elements that reach a bar are kept, the others summed -----------------------
     batch = tl.arange(0, BATCH)
     cells_ptr = scratch_ptr + num_segments
-    part_t = tl.sum(tl.zeros([SLOTS], tl.float64), axis=0)
-    part_d = part_t
-    part_ct = part_t
-    part_cd = part_t
-    num_t = 0
-    num_d = 0
+    low_dd = tail_d * 0.0
+    num_kept = 0
     for start in range(0, count, BATCH):
         named = start + batch < count
         at = _columns(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
         real = named[:, None] & (at < num_columns)
         z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
         y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
-        more_t, more_d, more_ct, more_cd = _exact_sums(z, y, real, ref_t, ref_d, BATCH * width)
-        part_t += more_t
-        part_d += more_d
-        part_ct += more_ct
-        part_cd += more_cd
-        above_t = real & (z >= bar_t)
-        above_d = real & (y >= bar_d)
-        both = tl.reshape(above_t.to(tl.int32) + (above_d.to(tl.int32) << 16), [BATCH * width])
-        running = tl.reshape(tl.cumsum(both, axis=0), [BATCH, width])
-        place_t = num_t + (running & 0xFFFF) - 1
-        place_d = num_d + (running >> 16) - 1
-        tl.store(cells_ptr + place_t, z.to(tl.int32, bitcast=True), mask=above_t & (place_t < CELLS))
-        tl.store(cells_ptr + CELLS + place_t, at, mask=above_t & (place_t < CELLS))
-        tl.store(cells_ptr + 2 * CELLS + place_d, y.to(tl.int32, bitcast=True), mask=above_d & (place_d < CELLS))
-        tl.store(cells_ptr + 3 * CELLS + place_d, at, mask=above_d & (place_d < CELLS))
-        added = tl.sum(both, axis=0)
-        num_t += added & 0xFFFF
-        num_d += added >> 16
+        kept = real & ((z >= bar_t) | (y >= bar_d))
+        low = real & (kept == 0)
+        zero = tl.zeros([BATCH, width], tl.float32)
+        x_t = tl.where(low, tl.fma(z, zero + LOG2E, zero - near_t), -200.0)  # one rounding, as the bounds ask
+        x_d = tl.where(low, tl.fma(y, zero + LOG2E, zero - near_d), -200.0)
+        e_t = tl.exp2(x_t)
+        e_d = tl.exp2(x_d)
+        cells_in: tl.constexpr = BATCH * width
+        sums = (_wide(e_t, cells_in), _wide(e_d, cells_in), _wide(e_t * x_t, cells_in), _wide(e_t * x_d, cells_in), _wide(e_d * x_d, cells_in))  # fmt: skip
+        more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(sums, 0, _add_five)
+        tail_t += more_t
+        tail_d += more_d
+        raw_t += more_ct
+        raw_d += more_cd
+        tail_ct += more_ct
+        tail_cd += more_cd
+        low_dd += more_dd
+        flat = tl.reshape(kept.to(tl.int32), [cells_in])
+        place = num_kept + tl.reshape(tl.cumsum(flat, axis=0), [BATCH, width]) - 1
+        fits = kept & (place < CELLS)
+        tl.store(cells_ptr + place, z.to(tl.int32, bitcast=True), mask=fits)
+        tl.store(cells_ptr + CELLS + place, y.to(tl.int32, bitcast=True), mask=fits)
+        tl.store(cells_ptr + 2 * CELLS + place, at, mask=fits)
+        num_kept += tl.sum(flat, axis=0)
     tl.debug_barrier()
-    if (num_t > CELLS) | (num_d > CELLS):
+    if num_kept > CELLS:
         path |= TIES
-    cell = tl.arange(0, CELLS)
-    is_t = cell < num_t
-    is_d = cell < num_d
-    value_t = tl.load(cells_ptr + cell, mask=is_t, other=0).to(tl.float32, bitcast=True)
-    value_d = tl.load(cells_ptr + 2 * CELLS + cell, mask=is_d, other=0).to(tl.float32, bitcast=True)
-    logit_t, ids_t = _in_order(value_t, tl.load(cells_ptr + CELLS + cell, mask=is_t, other=0), is_t, SLOTS)
-    logit_d, ids_d = _in_order(value_d, tl.load(cells_ptr + 3 * CELLS + cell, mask=is_d, other=0), is_d, SLOTS)
-    tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
-    tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
-    logit_t = tl.where(ranked, logit_t, float("-inf"))
 
+    # --- the kept elements: in float64, and in order -----------------------------------------------------------------
+    cell = tl.arange(0, CELLS)
+    is_kept = cell < num_kept
+    kept_z = tl.load(cells_ptr + cell, mask=is_kept, other=0).to(tl.float32, bitcast=True)
+    kept_y = tl.load(cells_ptr + CELLS + cell, mask=is_kept, other=0).to(tl.float32, bitcast=True)
+    kept_id = tl.load(cells_ptr + 2 * CELLS + cell, mask=is_kept, other=0)
+    x_t = tl.where(is_kept, kept_z.to(tl.float64) * _LOG2E - ref_t, -2000.0)
+    x_d = tl.where(is_kept, kept_y.to(tl.float64) * _LOG2E - ref_d, -2000.0)
+    e_t = tl.exp2(x_t)
+    e_d = tl.exp2(x_d)
+    part_t, part_d, part_ct, part_cd, _ = tl.reduce((e_t, e_d, e_t * x_t, e_t * x_d, e_d * x_d), 0, _add_five)
     mass_t = tail_t + part_t
     mass_d = tail_d + part_d
     all_ct = tail_ct + part_ct
     all_cd = tail_cd + part_cd
-
+    is_t = is_kept & (kept_z >= bar_t)
+    is_d = is_kept & (kept_y >= bar_d)
+    logit_t, ids_t = _in_order(kept_z, kept_id, is_t, SLOTS)
+    logit_d, ids_d = _in_order(kept_y, kept_id, is_d, SLOTS)
+    tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
+    tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
+    logit_t = tl.where(ranked, logit_t, float("-inf"))
 
     # --- normalisers, entropy, divergence and their errors (nats) -------------------------------------------------
     draft_id = tl.sum(tl.where(first, ids_d, 0))
@@ -227,7 +224,8 @@ def combine_rows(
     entropy = row_entropy(log_t - top_nats, mean_gap)
     farthest = farthest_error + reference_error * reach_t * _LN2
     error_t = share_t * (term_error + reference_error * reach_t * _LN2) + exponent_error * away_t * _LN2 + 2e-15
-    error_d = share_d * (term_error + (exponent_error * mean_exponent + reference_error * reach_d) * _LN2) + 2e-15
+    away_dd = (segment_d * mean_exponent - low_dd) / mass_d
+    error_d = share_d * (term_error + reference_error * reach_d * _LN2) + exponent_error * away_dd * _LN2 + 2e-15
     tail_ratio = (tail_ct - tail_cd) / mass_t * _LN2 - (log_t - log_d) * share_t + 2.0 * share_d + 1e-12
     tail_entropy = -tail_ct / mass_t * _LN2 + log_t * share_t + 1e-12
     moved_t = ((addition_error + exponent_error) * away_t + reference_error * reach_t * share_t) * _LN2

@@ -31,7 +31,8 @@ ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 
 @dataclass(frozen=True)
 class Plan:
     """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
-    combine ``batch`` segments at a time; ``slots`` ranks are known exactly."""
+    combine ``batch`` segments at a time; ``slots`` ranks are known exactly. The rows are worked in ``blocks`` blocks;
+    ``combine_registers`` caps the registers of a combining thread (0: no cap)."""
 
     vector: int = 8
     tiles: int = 4
@@ -42,6 +43,8 @@ class Plan:
     combine_warps: int = 8
     batch: int = 16
     slots: int = 16
+    blocks: int = 1
+    combine_registers: int = 0
 
     @property
     def chunk(self) -> int:
@@ -83,7 +86,7 @@ def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan
         ids=torch.empty((2, num_rows, num_top), dtype=torch.int64, device=device),
         path=torch.empty((num_rows,), dtype=torch.int32, device=device),
         statistics=torch.empty((num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device),
-        scratch=torch.empty((num_rows, num_segments + 4 * CELLS), dtype=torch.int32, device=device),
+        scratch=torch.empty((num_rows, num_segments + 3 * CELLS), dtype=torch.int32, device=device),
     )
 
 
@@ -96,24 +99,55 @@ def launch(
     not 0; the other outputs of such a row wait for the rigorous path."""
     num_rows, num_rules = target.shape[0], parameters.shape[0]
     out = out or allocate(num_rows, num_columns, num_rules, num_top, plan, target.device)
+    if plan.blocks == 1 or not target.is_cuda:
+        _stream(target, draft, out, 0, num_rows, num_columns, plan)
+        _combine(target, draft, parameters, out, 0, num_rows, num_columns, num_top, plan)
+        return out
+    # Combining waits on latency, streaming on memory: a block of rows is combined while the next one streams.
+    stream, beside = torch.cuda.current_stream(target.device), _stream_beside(target.device)
+    size = 16 * -(-num_rows // (16 * plan.blocks))
+    for first in range(0, num_rows, size):
+        last = min(first + size, num_rows)
+        _stream(target, draft, out, first, last, num_columns, plan)
+        beside.wait_stream(stream)
+        with torch.cuda.stream(beside):
+            _combine(target, draft, parameters, out, first, last, num_columns, num_top, plan)
+    stream.wait_stream(beside)
+    return out
+
+
+def _stream(target: Tensor, draft: Tensor, out: FastScores, first: int, last: int, num_columns: int, plan: Plan) -> None:
     num_segments = out.statistics.shape[2]
-    row_segments[(num_segments // plan.lanes, num_rows)](
-        target, draft, out.statistics, target.stride(0), draft.stride(0), num_columns, num_segments,
-        LANES=plan.lanes, VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll,
+    row_segments[(num_segments // plan.lanes, last - first)](
+        target[first:], draft[first:], out.statistics[first:], target.stride(0), draft.stride(0), num_columns,
+        num_segments, LANES=plan.lanes, VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll,
         num_warps=plan.warps,
     )  # fmt: skip
+
+
+def _combine(
+    target: Tensor, draft: Tensor, parameters: Tensor, out: FastScores, first: int, last: int, num_columns: int,
+    num_top: int, plan: Plan,
+) -> None:  # fmt: skip
+    num_segments, num_rules = out.statistics.shape[2], parameters.shape[0]
     errors = segment_errors(plan.vector, plan.tiles, plan.groups)
     segment_slots = max(32, triton.next_power_of_2(num_segments))
-    combine_rows[(num_rows,)](
-        target, draft, out.statistics, parameters, out.certificate, out.scalars, out.verdict, out.ids, out.path,
-        out.scratch, target.stride(0), draft.stride(0), num_rows, num_columns, num_segments,
+    combine_rows[(last - first,)](
+        target[first:], draft[first:], out.statistics[first:], parameters, out.certificate[:, :, first:],
+        out.scalars[first:], out.verdict[:, :, first:], out.ids[:, first:], out.path[first:], out.scratch[first:],
+        target.stride(0), draft.stride(0), target.shape[0], num_columns, num_segments,
         errors.term, errors.addition, errors.exponent, errors.reference, errors.mean_exponent, errors.farthest,
         RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), TOP=num_top, SLOTS=plan.slots,
         SEGMENT_SLOTS=segment_slots, PARTS=min(PARTS, segment_slots), BATCH=plan.batch, CELLS=CELLS,
         RANKS=min(plan.slots, num_columns), LANES=plan.lanes, VEC=plan.vector, STEPS=plan.tiles * plan.groups,
         RULE_COLUMNS=parameters.shape[1], num_warps=plan.combine_warps,
+        **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
     )  # fmt: skip
-    return out
+
+
+@lru_cache(maxsize=8)
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device, priority=-1)
 
 
 def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: RuleTable, num_top: int) -> RowScores:
