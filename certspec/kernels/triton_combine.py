@@ -163,8 +163,8 @@ def combine_rows(
         e_t = tl.exp2(x_t)
         e_d = tl.exp2(x_d)
         cells_in: tl.constexpr = BATCH * width
-        sums = (_wide(e_t, cells_in), _wide(e_d, cells_in), _wide(e_t * x_t, cells_in), _wide(e_t * x_d, cells_in), _wide(e_d * x_d, cells_in))  # fmt: skip
-        more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(sums, 0, _add_five)
+        lows = (_wide(e_t, cells_in), _wide(e_d, cells_in), _wide(e_t * x_t, cells_in), _wide(e_t * x_d, cells_in), _wide(e_d * x_d, cells_in))  # fmt: skip
+        more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(lows, 0, _add_five)
         tail_t += more_t
         tail_d += more_d
         raw_t += more_ct
