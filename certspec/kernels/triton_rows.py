@@ -1,5 +1,6 @@
-"""The Triton backend: scores rows of CUDA logits with two kernels and sends the rows that these leave undecided to the
-rigorous float64 path. Picks launch shapes; the arithmetic lives in triton_segments and triton_combine."""
+"""The Triton backend: scores rows of CUDA logits with three kernels and sends the rows that these leave undecided to the
+rigorous float64 path. Picks launch shapes; the arithmetic lives in
+triton_segments, triton_ranks and triton_rules."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from certspec.kernels import torch_rows
 from certspec.kernels.row_scores import RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.kernels.triton_bounds import segment_errors
-from certspec.kernels.triton_combine import combine_rows
+from certspec.kernels.triton_ranks import SUMMARY, rank_rows
+from certspec.kernels.triton_rules import judge_rows
 from certspec.kernels.triton_segments import NUM_STATISTICS, row_segments
 from certspec.rules import Rule
 
@@ -41,6 +43,7 @@ class Plan:
     warps: int = 4
     lanes: int = 128
     combine_warps: int = 8
+    judge_warps: int = 1
     batch: int = 16
     slots: int = 16
     blocks: int = 1
@@ -54,7 +57,7 @@ class Plan:
 
 @dataclass
 class FastScores:
-    """What the kernels wrote, see combine_rows: ``path`` is 0 on decided rows; statistics and scratch are theirs."""
+    """What the kernels wrote, see rank_rows and judge_rows: ``path`` is 0 on decided rows; the last three are theirs."""
 
     certificate: Tensor
     scalars: Tensor
@@ -63,6 +66,7 @@ class FastScores:
     path: Tensor
     statistics: Tensor
     scratch: Tensor
+    summary: Tensor
 
 
 def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Plan:
@@ -87,6 +91,7 @@ def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan
         path=torch.empty((num_rows,), dtype=torch.int32, device=device),
         statistics=torch.empty((num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device),
         scratch=torch.empty((num_rows, num_segments + 3 * CELLS), dtype=torch.int32, device=device),
+        summary=torch.empty((num_rows, int(SUMMARY) + plan.slots), dtype=torch.float64, device=device),
     )
 
 
@@ -94,7 +99,7 @@ def launch(
     target: Tensor, draft: Tensor, parameters: Tensor, num_columns: int, num_top: int, plan: Plan,
     out: FastScores | None = None,
 ) -> FastScores:  # fmt: skip
-    """Both kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32 whose
+    """The three kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32 whose
     last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it certifies holds even where ``path`` is
     not 0; the other outputs of such a row wait for the rigorous path."""
     num_rows, num_rules = target.shape[0], parameters.shape[0]
@@ -132,16 +137,23 @@ def _combine(
     num_segments, num_rules = out.statistics.shape[2], parameters.shape[0]
     errors = segment_errors(plan.vector, plan.tiles, plan.groups)
     segment_slots = max(32, triton.next_power_of_2(num_segments))
-    combine_rows[(last - first,)](
-        target[first:], draft[first:], out.statistics[first:], parameters, out.certificate[:, :, first:],
-        out.scalars[first:], out.verdict[:, :, first:], out.ids[:, first:], out.path[first:], out.scratch[first:],
-        target.stride(0), draft.stride(0), target.shape[0], num_columns, num_segments,
+    shape = {
+        "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.slots, num_columns), "SEGMENT_SLOTS": segment_slots,
+        "CELLS": CELLS, "LANES": plan.lanes, "VEC": plan.vector, "STEPS": plan.tiles * plan.groups,
+    }  # fmt: skip
+    statistics, ids, path = out.statistics[first:], out.ids[:, first:], out.path[first:]
+    rank_rows[(last - first,)](
+        target[first:], draft[first:], statistics, out.scalars[first:], ids, path, out.scratch[first:],
+        out.summary[first:], target.stride(0), draft.stride(0), target.shape[0], num_columns, num_segments,
         errors.term, errors.addition, errors.exponent, errors.reference, errors.mean_exponent, errors.farthest,
-        RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), TOP=num_top, SLOTS=plan.slots,
-        SEGMENT_SLOTS=segment_slots, PARTS=min(PARTS, segment_slots), BATCH=plan.batch, CELLS=CELLS,
-        RANKS=min(plan.slots, num_columns), LANES=plan.lanes, VEC=plan.vector, STEPS=plan.tiles * plan.groups,
-        RULE_COLUMNS=parameters.shape[1], num_warps=plan.combine_warps,
+        PARTS=min(PARTS, segment_slots), BATCH=plan.batch, **shape, num_warps=plan.combine_warps,
         **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
+    )  # fmt: skip
+    judge_rows[(last - first,)](
+        target[first:], statistics, parameters, out.certificate[:, :, first:], out.verdict[:, :, first:], ids, path,
+        out.scratch[first:], out.summary[first:], target.stride(0), target.shape[0], num_columns, num_segments,
+        RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), RULE_COLUMNS=parameters.shape[1],
+        BATCH=max(1, plan.batch // 4), **shape, num_warps=plan.judge_warps,
     )  # fmt: skip
 
 
@@ -213,7 +225,8 @@ def _views(fast: FastScores) -> RowScores:
 def _joined(parts: list[FastScores]) -> FastScores:
     rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0}
     whole = {name: torch.cat([getattr(part, name) for part in parts], dim=dim) for name, dim in rows_at.items()}
-    return FastScores(**whole, statistics=parts[0].statistics, scratch=parts[0].scratch)
+    return FastScores(**whole, statistics=parts[0].statistics, scratch=parts[0].scratch,
+                      summary=parts[0].summary)  # fmt: skip
 
 
 def _unit_stride(rows: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
-"""The second half of the Triton kernels: from segment statistics to certificates, one program a row. It finds the exact
-top ranks in the few segments that can hold them, works those segments again in float64 and applies the rule table."""
+"""The second Triton kernel: from segment statistics to a row's exact top ranks, normalisers, entropy and divergence with
+an error bound. It reads again only the few segments that can hold the top ranks, and knows nothing about rules."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ import triton.language as tl
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.triton_segments import LOG2E, NUM_STATISTICS, integer_reference, power_of_two
 
-__all__ = ["combine_rows"]
+__all__ = ["DEEP", "INVALID", "SUMMARY", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "rank_rows"]
 
-_threshold = load_kernels("threshold", "triton")
-relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
-_pool = load_kernels("pool", "triton")
-pool_term = _pool.pool_term
-_bounds = load_kernels("bounds", "triton")
-raised_mean, certificate_lower = _bounds.raised_mean, _bounds.certificate_lower
 row_entropy = load_kernels("divergence", "triton").entropy
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
 _UNIT = tl.constexpr(2.0**-53)
+SUMMARY = tl.constexpr(8)  # float64 numbers of a row before its top logits, see rank_rows
 INVALID, TIES, UNDECIDED, THRESHOLD, DEEP = (tl.constexpr(1 << bit) for bit in range(5))
 
 
@@ -54,7 +49,7 @@ def _add_six(a, b, c, d, e, f, other_a, other_b, other_c, other_d, other_e, othe
 
 
 @triton.jit
-def _columns(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr):
+def columns_of(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr):
     """(n, VEC * STEPS) column numbers of (n,) segments, see row_segments."""
     within = tl.arange(0, VEC * STEPS)[None, :]
     first = (segments // LANES) * (LANES * VEC * STEPS) + (segments % LANES) * VEC
@@ -67,31 +62,23 @@ def _wide(values, CELLS: tl.constexpr):
 
 
 @triton.jit
-def _pool_value(pooled, weight, mean, alone, lone):
-    """(rules,) sums of pool_term over each rule's pooled weights and, where ``lone`` is 1, its rejected token."""
-    terms = tl.where(pooled, pool_term(weight[None, :] + 0.0 * mean[:, None], mean[:, None]), 0.0)
-    return tl.sum(terms, axis=1) + lone * pool_term(alone, mean)
-
-
-@triton.jit
-def combine_rows(
-    target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, scalar_ptr, verdict_ptr, id_ptr, path_ptr,
-    scratch_ptr,
+def rank_rows(
+    target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
     target_stride, draft_stride, num_rows, num_columns, num_segments,
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr,
-    LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr, RULE_COLUMNS: tl.constexpr, RANKS: tl.constexpr,
-    PARTS: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr,
+    TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr,
+    BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Certificates of one row. grid (rows,). Outputs: certificate (2, RULES, rows) float64, exact then lower bound;
-    scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob, top probabilities;
-    verdict (2, RULES, rows) uint8: accepted, certified; id (2, rows, TOP) int64: target, draft; path (rows,) int32: 0
-    where the row is decided, else bits saying why it needs the rigorous path."""
+    """One row a program. Outputs: scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob,
+    top probabilities; id (2, rows, TOP) int64: target, draft; path (rows,) int32; summary (rows, SUMMARY + SLOTS)
+    float64 for judge_rows: largest logit, sum of weights relative to it and its relative error, entropy's error, E_p of
+    the gap to the largest, bounds of KL, the draft token's target logit, and the target's top logits."""
     row = tl.program_id(0).to(tl.int64)
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
     scratch_ptr += row * (num_segments + 3 * CELLS)
+    summary_ptr += row * (SUMMARY + SLOTS)
     path = 0
 
     # --- which segments can hold the top ranks -------------------------------------------------------------------
@@ -151,7 +138,7 @@ def combine_rows(
     num_kept = 0
     for start in range(0, count, BATCH):
         named = start + batch < count
-        at = _columns(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
+        at = columns_of(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
         real = named[:, None] & (at < num_columns)
         z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
         y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
@@ -208,7 +195,6 @@ def combine_rows(
 
     # --- normalisers, entropy, divergence and their errors (nats) -------------------------------------------------
     draft_id = tl.sum(tl.where(first, ids_d, 0))
-    target_id = tl.sum(tl.where(first, ids_t, 0))
     log_t = tl.log(mass_t)
     log_d = tl.log(mass_d)
     share_t = tail_t / mass_t
@@ -251,7 +237,6 @@ def combine_rows(
     relative = 1.01 * error_t + (tl.abs(top_logit) + 8.0) * (8 * _UNIT)
     draft_logit = tl.load(target_ptr + draft_id).to(tl.float64)
     draft_weight = tl.exp(draft_logit - top_logit)
-    draft_rank = tl.min(tl.where((ids_t == draft_id) & shown, slot, num_columns), axis=0)
     probs = weight / normaliser
     second = tl.sum(tl.where(slot == 1, weight, 0.0))
     scalars = scalar_ptr + row * (5 + TOP)
@@ -261,138 +246,13 @@ def combine_rows(
     tl.store(scalars + 3, (1.0 - second) / normaliser)
     tl.store(scalars + 4, draft_weight / normaliser)
     tl.store(scalars + 5 + slot, probs, mask=shown)
-
-    # --- rules: thresholds in weights -----------------------------------------------------------------------------
-    rule = tl.arange(0, RULE_SLOTS)
-    is_rule = rule < RULES
-    parameters = rules_ptr + rule * RULE_COLUMNS
-    tree = tl.load(parameters, mask=is_rule, other=0.0).to(tl.int32)
-    gate = tl.load(parameters + 1, mask=is_rule, other=1.0).to(tl.int32)
-    ratio = tl.load(parameters + 2, mask=is_rule, other=0.0)
-    offset = tl.load(parameters + 3, mask=is_rule, other=float("-inf"))
-    cap = tl.load(parameters + 4, mask=is_rule, other=float("inf"))
-    entropy_scale = tl.load(parameters + 5, mask=is_rule, other=float("inf"))
-    # An infinite offset would meet its own error bound as inf - inf; as the scale it means the same.
-    infinite = tl.abs(offset) == float("inf")
-    ratio = tl.where(infinite, offset, ratio)
-    offset = tl.where(infinite, 0.0, offset)
-    strictly = tl.load(parameters + 6, mask=is_rule, other=0.0) != 0.0
-    gap_error = entropy_error + relative
-    tau = relative_threshold(cap, ratio, offset, entropy_scale, normaliser, -mean_gap)
-    tau_high = threshold_upper(cap, ratio, offset, entropy_scale, normaliser, -mean_gap, relative, gap_error)
-    # The same bound with its errors reversed: every part of the minimum lowered by at least its error.
-    tau_low = threshold_upper(cap, ratio, offset, entropy_scale, normaliser, -mean_gap, -relative, -gap_error)
-    tau_low -= tl.where(tau > float("-inf"), tl.abs(tau) * (64 * _UNIT), 0.0)
-    # A threshold that is a multiple of the largest weight alone meets that weight, which is 1, without rounding.
-    exact_top = (tau == ratio) & (offset == 0.0) & (tau_low > ratio - 1e-12)
-
-    reaches = tl.where(strictly[:, None], weight[None, :] > tau[:, None], weight[None, :] >= tau[:, None])
-    slack = tl.where(gap < 0.0, weight * (64 * _UNIT), 0.0)
-    close = (weight[None, :] + slack[None, :] >= tau_low[:, None]) & (weight[None, :] - slack[None, :] <= tau_high[:, None])  # fmt: skip
-    close = close & ((gap < 0.0)[None, :] | (exact_top == 0)[:, None])
-    gated = (gate[:, None] == 0) | (slot[None, :] < gate[:, None])
-    single = is_rule & (tree == 0)
-    doubtful = single[:, None] & ranked[None, :] & gated & close
-    passes = gated & reaches
-    rejected = tl.min(tl.where(ranked[None, :] & (passes == 0), slot[None, :], SLOTS), axis=1)
-    # Only the ranks up to the first rejected one matter.
-    doubt = tl.max((doubtful & (slot[None, :] <= rejected[:, None])).to(tl.int32), axis=1) > 0
-    rejected_weight = tl.sum(tl.where(slot[None, :] == rejected[:, None], weight[None, :], 0.0), axis=1)
-    all_pass = single & (rejected == SLOTS)
-    deep = all_pass & (num_columns > RANKS) & (tau_high >= 0.0)  # below zero, nothing is rejected
-    settled = all_pass & (deep == 0)
-    if tl.max(deep.to(tl.int32), axis=0) > 0:
-        # The largest rejected token lies past the known ranks: in a segment whose maximum is rejected it is that
-        # maximum; the segments with accepted tokens are listed and read again.
-        cut = (top_logit + tl.log(tl.where(tau > 0.0, tau, 1.0))).to(tl.float32)
-        cut = tl.where(deep, tl.where(tau > 0.0, cut, float("-inf")), float("inf"))
-        lowest = tl.min(cut, axis=0)
-        passing = exists & (max_t >= lowest)
-        listed = tl.reshape(passing.to(tl.int32), [SEGMENT_SLOTS])
-        unlisted = tl.max(tl.reshape(tl.where(passing, float("-inf"), max_t), [SEGMENT_SLOTS]), axis=0)
-        count = tl.sum(listed, axis=0)
-        tl.debug_barrier()
-        tl.store(scratch_ptr + tl.cumsum(listed, axis=0) - 1, tl.reshape(segment, [SEGMENT_SLOTS]), mask=listed > 0)
-        tl.debug_barrier()
-        below = tl.zeros([RULE_SLOTS], tl.float32) + unlisted
-        above = tl.full([RULE_SLOTS], float("inf"), tl.float32)
-        for start in range(0, count, BATCH):
-            named = start + batch < count
-            at = _columns(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
-            real = named[:, None] & (at < num_columns)
-            logit = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
-            for number in range(RULES):
-                own_cut = tl.max(tl.where(rule == number, cut, float("-inf")), axis=0)
-                if own_cut < float("inf"):
-                    under = logit < own_cut
-                    own_below = tl.max(tl.reshape(tl.where(under, logit, float("-inf")), [BATCH * width]), axis=0)
-                    own_above = tl.min(tl.reshape(tl.where(under, float("inf"), logit), [BATCH * width]), axis=0)
-                    below = tl.where(rule == number, tl.maximum(below, own_below), below)
-                    above = tl.where(rule == number, tl.minimum(above, own_above), above)
-        under_logit = below
-        over_weight = tl.exp(above.to(tl.float64) - top_logit)
-        under_weight = tl.exp(under_logit.to(tl.float64) - top_logit)
-        no_lower = under_logit == float("-inf")
-        clear = over_weight * (1.0 - 64 * _UNIT) > tau_high
-        clear = clear & (no_lower | (under_weight * (1.0 + 64 * _UNIT) < tau_low))
-        doubt = doubt | (deep & (clear == 0))
-        rejected_weight = tl.where(deep, under_weight, rejected_weight)
-        settled = settled | (deep & no_lower)
-
-    # --- rules: pools and certificates ------------------------------------------------------------------------------
-    so_far = tl.cumsum(weight, axis=0)
-    before = slot[None, :] < tl.minimum(rejected, RANKS)[:, None]
-    mean_with = (so_far[None, :] + rejected_weight[:, None]) / (slot[None, :] + 2).to(tl.float64)
-    in_single = before & (weight[None, :] > mean_with)
-    upto = tl.sum(tl.where(slot[None, :] == tree[:, None], so_far[None, :], 0.0), axis=1)
-    suffix = upto[:, None] - so_far[None, :] + weight[None, :]
-    mean_tree = (1.0 + suffix) / (tree[:, None] - slot[None, :] + 2).to(tl.float64)
-    in_tree = (slot[None, :] <= tree[:, None]) & ((slot[None, :] == 0) | (weight[None, :] < mean_tree))
-    is_tree = tree > 0
-    pooled = tl.where(is_tree[:, None], in_tree, in_single)
-    alone = tl.where(is_tree, 0.0, rejected_weight)
-    size = tl.sum(pooled.to(tl.float64), axis=1) + tl.where(is_tree, 0.0, 1.0)
-    mass = tl.sum(tl.where(pooled, weight[None, :], 0.0), axis=1) + alone
-    mean = mass / size
-    raised = raised_mean(mass, size)
-    lone = tl.where(is_tree, 0.0, 1.0)
-    value = _pool_value(pooled, weight, tl.where(mass > 0.0, mean, 1.0), alone, lone)
-    raised_value = _pool_value(pooled, weight, tl.where(mass > 0.0, raised, 1.0), alone, lone)
-    level = tl.max(tl.where(pooled, weight[None, :], 0.0), axis=1) == tl.where(is_tree, tl.min(tl.where(pooled, weight[None, :], 2.0), axis=1), alone)  # fmt: skip
-    level = level | (size == 1.0)
-    unlimited = tl.where(is_tree, tree >= num_columns, settled)
-    beyond = deep & (settled == 0) & (size > RANKS)  # the pool may reach past the known ranks
-    certificate = tl.where(level, 0.0, value / normaliser)
-    lower = certificate_lower(raised_value, mass, size, 64 * _UNIT + 0.0 * mass, normaliser, relative)
-    upper = certificate * (1.0 + relative + 64 * _UNIT) + mass / normaliser * (256 * _UNIT)
-    lower = tl.where(level, 0.0, lower)
-    upper = tl.where(level, 0.0, upper)
-    certificate = tl.where(unlimited, float("inf"), certificate)
-    lower = tl.where(unlimited, float("inf"), lower)
-    upper = tl.where(unlimited, float("inf"), upper)
-
-    # --- verdicts ---------------------------------------------------------------------------------------------------
-    draft_below = (draft_logit - top_logit + tl.zeros([RULE_SLOTS], tl.float64)) < 0.0
-    draft_slack = tl.where(draft_below, draft_weight * (64 * _UNIT), 0.0)
-    draft_gated = (gate == 0) | (draft_rank < gate)
-    draft_close = (draft_weight + draft_slack >= tau_low) & (draft_weight - draft_slack <= tau_high)
-    draft_close = draft_close & (draft_below | (exact_top == 0))
-    doubt = doubt | (single & draft_gated & draft_close)
-    single_accepts = draft_gated & tl.where(strictly, draft_weight > tau, draft_weight >= tau)
-    tree_accepts = tl.max(((ids_d == target_id)[None, :] & (slot[None, :] < tree[:, None]) & shown[None, :]).to(tl.int32), axis=1) > 0  # fmt: skip
-    accepted = tl.where(is_tree, tree_accepts, single_accepts)
-    certified = kl_upper < lower
-    decided = certified | (kl_lower >= upper)
-    if tl.max((is_rule & doubt).to(tl.int32), axis=0) > 0:
-        path |= THRESHOLD
-    if tl.max((is_rule & beyond).to(tl.int32), axis=0) > 0:
-        path |= DEEP
-    certified = certified & (path == 0)  # what only the rigorous path can say is never certified here
-    if tl.max((is_rule & (decided == 0)).to(tl.int32), axis=0) > 0:
-        path |= UNDECIDED
-    at = rule * num_rows + row
-    tl.store(certificate_ptr + at, certificate, mask=is_rule)
-    tl.store(certificate_ptr + RULES * num_rows + at, lower, mask=is_rule)
-    tl.store(verdict_ptr + at, accepted.to(tl.uint8), mask=is_rule)
-    tl.store(verdict_ptr + RULES * num_rows + at, certified.to(tl.uint8), mask=is_rule)
+    tl.store(summary_ptr, top_logit)
+    tl.store(summary_ptr + 1, normaliser)
+    tl.store(summary_ptr + 2, relative)
+    tl.store(summary_ptr + 3, entropy_error)
+    tl.store(summary_ptr + 4, mean_gap)
+    tl.store(summary_ptr + 5, kl_upper)
+    tl.store(summary_ptr + 6, kl_lower)
+    tl.store(summary_ptr + 7, draft_logit)
+    tl.store(summary_ptr + SUMMARY + slot, logit_t.to(tl.float64))
     tl.store(path_ptr + row, path)
