@@ -5,10 +5,10 @@ For an element of a streamed segment, with c = fl32(log2 e), M an integer and x 
 
     computed exponent   |x^ - x| <= u |x^| + kappa (|x| + |M|)         one fused rounding, and c's own error kappa
     computed term       e^ = 2^x (1 + eps),  |eps| <= EXP2 + ln2 |x^ - x| (1 + tiny)
-    sums of terms of one sign (all five are), and changes of reference by powers of two: relative (number of additions) u
+    sums of terms of one sign (all five are), and changes of reference by powers of two: relative (number) u
 
-Elements in segments that are worked again in float64 carry no such error, so every bound is a multiple of the mass of
-the other segments.
+The few largest elements of a row are worked again in float64 and carry no such error, so every bound is a multiple of
+the mass of the others (the tail).
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ class SegmentErrors:
     farthest: float
 
 
-def segment_errors(vector: int, tiles: int, groups: int) -> SegmentErrors:
-    """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns."""
-    additions = tiles + vector + 2 * groups + 6  # six: changes of reference when the row is combined
+def segment_errors(vector: int, tiles: int, groups: int, per_part: int = 1) -> SegmentErrors:
+    """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns, ``per_part`` to a part."""
+    # Within a segment, then changes of reference and the segments of a part in any order, as rank_rows adds them; the
+    # low elements of the listed segments are added by a block of threads, in at most 32 steps.
+    additions = tiles + vector + 2 * groups + 6 + max(per_part, 32)
     addition = 1.01 * additions * UNIT32
     exponent = 1.01 * (UNIT32 + CONSTANT_ERROR)
     # E_q[-x] = H_2(q) - log2(sum 2^x) <= log2 n + 1, since the largest exponent is above -1

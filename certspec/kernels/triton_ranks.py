@@ -1,5 +1,5 @@
-"""The second Triton kernel: from segment statistics to a row's exact top ranks, normalisers, entropy and divergence with
-an error bound. It reads again only the few segments that can hold the top ranks, and knows nothing about rules."""
+"""The second Triton kernel: from segment statistics to a row's exact top ranks, normalisers, entropy and divergence
+with an error bound. It reads again only the few segments that can hold the top ranks, and knows nothing about rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def _bar(maxima, COUNT: tl.constexpr):
 @triton.jit
 def _in_order(values, ids, present, SLOTS: tl.constexpr):
     """The first SLOTS of (n,) values by (value descending, id ascending), by counting what comes before each."""
-    before = (values[None, :] > values[:, None]) | ((values[None, :] == values[:, None]) & (ids[None, :] < ids[:, None]))  # fmt: skip
+    equal = values[None, :] == values[:, None]
+    before = (values[None, :] > values[:, None]) | (equal & (ids[None, :] < ids[:, None]))
     rank = tl.sum((before & present[None, :]).to(tl.int32), axis=1)
     here = (rank[None, :] == tl.arange(0, SLOTS)[:, None]) & present[None, :]
     sorted_values = tl.max(tl.where(here, values[None, :], float("-inf")), axis=1)
@@ -57,8 +58,9 @@ def columns_of(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.const
 
 
 @triton.jit
-def _wide(values, CELLS: tl.constexpr):
-    return tl.reshape(values, [CELLS]).to(tl.float64)
+def _by_part(values):
+    """Sums of the rows of a tile, in float32 (their rounding is in the bounds), widened."""
+    return tl.sum(values, axis=1).to(tl.float64)
 
 
 @triton.jit
@@ -92,6 +94,10 @@ def rank_rows(
     exists = segment < num_segments
     max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
     max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
+    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0)
+    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0)
+    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0)
+    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0)
     part_max_t = tl.max(max_t, axis=1)
     part_max_d = tl.max(max_d, axis=1)
     bar_t = _bar(part_max_t, RANKS)
@@ -108,10 +114,6 @@ def rank_rows(
     tl.debug_barrier()
 
     # --- the other segments: float32 sums, brought to the row's references by powers of two, added in float64 -------
-    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0)
-    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0)
-    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0)
-    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0)
     own_ref_t = integer_reference(max_t)
     own_ref_d = integer_reference(max_d)
     tail = exists & (high == 0)
@@ -124,8 +126,7 @@ def rank_rows(
     cross_d *= scale_t
     moved_ct = cross_t + (own_ref_t - near_t) * sum_t
     moved_cd = cross_d + (own_ref_d - near_d) * sum_t
-    cells: tl.constexpr = SEGMENT_SLOTS
-    sums = (_wide(sum_t, cells), _wide(sum_d, cells), _wide(cross_t, cells), _wide(cross_d, cells), _wide(moved_ct, cells), _wide(moved_cd, cells))  # fmt: skip
+    sums = (_by_part(sum_t), _by_part(sum_d), _by_part(cross_t), _by_part(cross_d), _by_part(moved_ct), _by_part(moved_cd))
     tail_t, tail_d, raw_t, raw_d, tail_ct, tail_cd = tl.reduce(sums, 0, _add_six)
     segment_d = tail_d
     reach_t = tl.maximum(tl.max(tl.max(tl.where(tail, tl.abs(own_ref_t), 0.0), axis=1), axis=0), tl.abs(near_t))
@@ -149,17 +150,20 @@ def rank_rows(
         x_d = tl.where(low, tl.fma(y, zero + LOG2E, zero - near_d), -200.0)
         e_t = tl.exp2(x_t)
         e_d = tl.exp2(x_d)
-        cells_in: tl.constexpr = BATCH * width
-        lows = (_wide(e_t, cells_in), _wide(e_d, cells_in), _wide(e_t * x_t, cells_in), _wide(e_t * x_d, cells_in), _wide(e_d * x_d, cells_in))  # fmt: skip
+        cells: tl.constexpr = BATCH * width
+        lows = (
+            tl.reshape(e_t, [cells]), tl.reshape(e_d, [cells]), tl.reshape(e_t * x_t, [cells]),
+            tl.reshape(e_t * x_d, [cells]), tl.reshape(e_d * x_d, [cells]),
+        )  # fmt: skip
         more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(lows, 0, _add_five)
-        tail_t += more_t
-        tail_d += more_d
-        raw_t += more_ct
-        raw_d += more_cd
-        tail_ct += more_ct
-        tail_cd += more_cd
-        low_dd += more_dd
-        flat = tl.reshape(kept.to(tl.int32), [cells_in])
+        tail_t += more_t.to(tl.float64)
+        tail_d += more_d.to(tl.float64)
+        raw_t += more_ct.to(tl.float64)
+        raw_d += more_cd.to(tl.float64)
+        tail_ct += more_ct.to(tl.float64)
+        tail_cd += more_cd.to(tl.float64)
+        low_dd += more_dd.to(tl.float64)
+        flat = tl.reshape(kept.to(tl.int32), [cells])
         place = num_kept + tl.reshape(tl.cumsum(flat, axis=0), [BATCH, width]) - 1
         fits = kept & (place < CELLS)
         tl.store(cells_ptr + place, z.to(tl.int32, bitcast=True), mask=fits)
@@ -188,7 +192,7 @@ def rank_rows(
     is_t = is_kept & (kept_z >= bar_t)
     is_d = is_kept & (kept_y >= bar_d)
     logit_t, ids_t = _in_order(kept_z, kept_id, is_t, SLOTS)
-    logit_d, ids_d = _in_order(kept_y, kept_id, is_d, SLOTS)
+    _, ids_d = _in_order(kept_y, kept_id, is_d, SLOTS)
     tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
     tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
     logit_t = tl.where(ranked, logit_t, float("-inf"))
@@ -216,18 +220,21 @@ def rank_rows(
     tail_entropy = -tail_ct / mass_t * _LN2 + log_t * share_t + 1e-12
     moved_t = ((addition_error + exponent_error) * away_t + reference_error * reach_t * share_t) * _LN2
     moved_d = ((addition_error + exponent_error) * away_d + reference_error * reach_d * share_t) * _LN2
-    rounding = (tl.abs(mean_t) + tl.abs(mean_d) + tl.abs(log_t) + tl.abs(log_d) + tl.abs(ref_t) + tl.abs(ref_d) + 1.0) * (64 * _UNIT)  # fmt: skip
+    sizes = tl.abs(mean_t) + tl.abs(mean_d) + tl.abs(log_t) + tl.abs(log_d) + tl.abs(ref_t) + tl.abs(ref_d)
+    rounding = (sizes + 1.0) * (64 * _UNIT)
     kl_error = 1.02 * (
         farthest * tail_ratio + (tl.abs(divergence) + 1.0) * error_t + error_d + moved_t + moved_d
         + tl.abs(mean_t - mean_d) * addition_error * share_t
     ) + rounding  # fmt: skip
     entropy_error = 1.02 * (
-        farthest * tail_entropy + (tl.abs(entropy) + 1.0) * error_t + moved_t + tl.abs(mean_t) * addition_error * share_t
+        farthest * tail_entropy + (tl.abs(entropy) + 1.0) * error_t + moved_t
+        + tl.abs(mean_t) * addition_error * share_t
     ) + rounding  # fmt: skip
     kl = tl.maximum(divergence, 0.0)
     kl_upper = divergence + kl_error
     kl_lower = divergence - kl_error
-    if not ((kl_upper < float("inf")) & (kl_upper > float("-inf")) & (entropy < float("inf")) & (error_t + error_d < 1e-3)):
+    finite = (kl_upper < float("inf")) & (kl_upper > float("-inf")) & (entropy < float("inf"))
+    if not (finite & (error_t + error_d < 1e-3)):
         path |= INVALID
 
     # --- weights relative to the largest, and probabilities -------------------------------------------------------

@@ -25,7 +25,7 @@ from certspec.rules import Rule
 __all__ = ["FastScores", "Plan", "allocate", "launch", "plan_for", "score_rows"]
 
 CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
-PARTS = 128  # disjoint parts of a row whose maxima give that bar
+PARTS = 64  # disjoint parts of a row whose maxima give that bar
 MAX_TOP = 32
 ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 of the logits' bytes
 
@@ -74,9 +74,9 @@ def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Pl
     vector = 16 // itemsize
     slots = 16 if num_top <= 16 else MAX_TOP
     tiles, groups = (4, 4) if num_rows > 64 or vector == 4 else (4, 2)
-    while tiles * groups > 1 and vector * tiles * groups * PARTS > num_columns:
+    while tiles * groups > 1 and vector * tiles * groups * 128 > num_columns:
         tiles, groups = (tiles, groups // 2) if groups > 1 else (tiles // 2, groups)
-    batch = max(1, min(32, 2048 // (vector * tiles * groups)))
+    batch = max(1, min(32, 4096 // (vector * tiles * groups)))
     return Plan(vector=vector, tiles=tiles, groups=groups, unroll=groups <= 2, batch=batch, slots=slots)
 
 
@@ -135,8 +135,9 @@ def _combine(
     num_top: int, plan: Plan,
 ) -> None:  # fmt: skip
     num_segments, num_rules = out.statistics.shape[2], parameters.shape[0]
-    errors = segment_errors(plan.vector, plan.tiles, plan.groups)
     segment_slots = max(32, triton.next_power_of_2(num_segments))
+    parts = min(PARTS, segment_slots)
+    errors = segment_errors(plan.vector, plan.tiles, plan.groups, segment_slots // parts)
     shape = {
         "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.slots, num_columns), "SEGMENT_SLOTS": segment_slots,
         "CELLS": CELLS, "LANES": plan.lanes, "VEC": plan.vector, "STEPS": plan.tiles * plan.groups,
@@ -146,7 +147,7 @@ def _combine(
         target[first:], draft[first:], statistics, out.scalars[first:], ids, path, out.scratch[first:],
         out.summary[first:], target.stride(0), draft.stride(0), target.shape[0], num_columns, num_segments,
         errors.term, errors.addition, errors.exponent, errors.reference, errors.mean_exponent, errors.farthest,
-        PARTS=min(PARTS, segment_slots), BATCH=plan.batch, **shape, num_warps=plan.combine_warps,
+        PARTS=parts, BATCH=plan.batch, **shape, num_warps=plan.combine_warps,
         **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
     )  # fmt: skip
     judge_rows[(last - first,)](
