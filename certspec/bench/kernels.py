@@ -85,8 +85,10 @@ def _liger() -> Callable[..., Any] | None:
     return lambda target, draft: loss(torch.log_softmax(draft, -1), torch.log_softmax(target, -1))
 
 
-def measure(num_rows: int, columns: int, bandwidth: float, plan: Any = None, baselines: bool = True) -> dict[str, Any]:
-    """Times of ``num_rows`` rows of bfloat16 logits under the default rules; ours in a CUDA graph, inputs in rotation."""
+def measure(
+    num_rows: int, columns: int, bandwidth: float, plan: Any = None, *, baselines: bool = True
+) -> dict[str, Any]:
+    """Times of ``num_rows`` bfloat16 rows under the default rules; ours in a CUDA graph, inputs in rotation."""
     table = rule_table(tuple(default_rules()))
     parameters = torch.from_numpy(table.parameters.copy()).cuda()
     total = 2 * num_rows * columns * 2

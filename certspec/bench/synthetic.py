@@ -1,5 +1,5 @@
-"""Synthetic pairs of logits rows that look like a language model's: a few leading tokens over a wide bulk. Knows nothing
-about kernels."""
+"""Synthetic pairs of logits rows that look like a language model's: a few leading tokens over a wide bulk. Knows
+nothing about kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ __all__ = ["peaked_rows"]
 _LEADERS = 24
 
 
-def peaked_rows(rows: int, columns: int, *, dtype: Any, device: Any, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def peaked_rows(
+    rows: int, columns: int, *, dtype: Any, device: Any, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(target, draft) logits, each (rows, columns): top probabilities from .1 to .95, KL from 1e-3 to 1 nat."""
     generator = torch.Generator(device=device).manual_seed(seed)
 

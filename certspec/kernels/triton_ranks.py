@@ -126,7 +126,9 @@ def rank_rows(
     cross_d *= scale_t
     moved_ct = cross_t + (own_ref_t - near_t) * sum_t
     moved_cd = cross_d + (own_ref_d - near_d) * sum_t
-    sums = (_by_part(sum_t), _by_part(sum_d), _by_part(cross_t), _by_part(cross_d), _by_part(moved_ct), _by_part(moved_cd))
+    sums = (
+        _by_part(sum_t), _by_part(sum_d), _by_part(cross_t), _by_part(cross_d), _by_part(moved_ct), _by_part(moved_cd),
+    )  # fmt: skip
     tail_t, tail_d, raw_t, raw_d, tail_ct, tail_cd = tl.reduce(sums, 0, _add_six)
     segment_d = tail_d
     reach_t = tl.maximum(tl.max(tl.max(tl.where(tail, tl.abs(own_ref_t), 0.0), axis=1), axis=0), tl.abs(near_t))

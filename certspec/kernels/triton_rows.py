@@ -1,5 +1,5 @@
-"""The Triton backend: scores rows of CUDA logits with three kernels and sends the rows that these leave undecided to the
-rigorous float64 path. Picks launch shapes; the arithmetic lives in
+"""The Triton backend: scores rows of CUDA logits with three kernels and sends the rows that these leave undecided to
+the rigorous float64 path. Picks launch shapes; the arithmetic lives in
 triton_segments, triton_ranks and triton_rules."""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 
 @dataclass(frozen=True)
 class Plan:
     """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
-    combine ``batch`` segments at a time; ``slots`` ranks are known exactly. The rows are worked in ``blocks`` blocks;
-    ``combine_registers`` caps the registers of a combining thread (0: no cap)."""
+    rank ``batch`` segments at a time; ``slots`` ranks are known exactly. The rows are worked in ``blocks`` blocks;
+    ``combine_registers`` caps the registers of a combining thread (0: no cap); ``judge_warps`` apply the rules."""
 
     vector: int = 8
     tiles: int = 4
@@ -57,7 +57,7 @@ class Plan:
 
 @dataclass
 class FastScores:
-    """What the kernels wrote, see rank_rows and judge_rows: ``path`` is 0 on decided rows; the last three are theirs."""
+    """What the kernels wrote, see rank_rows and judge_rows; ``path`` is 0 on decided rows, the last three are theirs."""
 
     certificate: Tensor
     scalars: Tensor
@@ -70,14 +70,19 @@ class FastScores:
 
 
 def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Plan:
-    """Long segments for many rows, where statistics cost bandwidth; short ones for few rows and narrow vocabularies."""
+    """Few rows are combined by as many threads as help, many rows by programs small enough to share a multiprocessor;
+    narrow vocabularies get short segments."""
     vector = 16 // itemsize
     slots = 16 if num_top <= 16 else MAX_TOP
-    tiles, groups = (4, 4) if num_rows > 64 or vector == 4 else (4, 2)
+    tiles, groups = 4, 4
     while tiles * groups > 1 and vector * tiles * groups * 128 > num_columns:
         tiles, groups = (tiles, groups // 2) if groups > 1 else (tiles // 2, groups)
-    batch = max(1, min(32, 4096 // (vector * tiles * groups)))
-    return Plan(vector=vector, tiles=tiles, groups=groups, unroll=groups <= 2, batch=batch, slots=slots)
+    segment = vector * tiles * groups
+    if num_rows <= 64:
+        batch = max(1, min(32, 4096 // segment))
+        return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots, judge_warps=4)
+    batch = max(1, min(32, 2048 // segment))
+    return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots, combine_registers=128)
 
 
 def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan: Plan, device: Any) -> FastScores:
@@ -99,8 +104,8 @@ def launch(
     target: Tensor, draft: Tensor, parameters: Tensor, num_columns: int, num_top: int, plan: Plan,
     out: FastScores | None = None,
 ) -> FastScores:  # fmt: skip
-    """The three kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32 whose
-    last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it certifies holds even where ``path`` is
+    """The three kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32
+    whose last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it certifies holds even where ``path`` is
     not 0; the other outputs of such a row wait for the rigorous path."""
     num_rows, num_rules = target.shape[0], parameters.shape[0]
     out = out or allocate(num_rows, num_columns, num_rules, num_top, plan, target.device)
@@ -121,7 +126,9 @@ def launch(
     return out
 
 
-def _stream(target: Tensor, draft: Tensor, out: FastScores, first: int, last: int, num_columns: int, plan: Plan) -> None:
+def _stream(
+    target: Tensor, draft: Tensor, out: FastScores, first: int, last: int, num_columns: int, plan: Plan
+) -> None:
     num_segments = out.statistics.shape[2]
     row_segments[(num_segments // plan.lanes, last - first)](
         target[first:], draft[first:], out.statistics[first:], target.stride(0), draft.stride(0), num_columns,

@@ -1,5 +1,5 @@
-"""The third Triton kernel: the rule table applied to a row's summary, one warp a row. Thresholds, pools and certificates
-come from the emitted scalar functions; this module knows nothing about how the summary was computed."""
+"""The third Triton kernel: the rule table applied to a row's summary. Thresholds, pools and certificates come from the
+emitted scalar functions; this module knows nothing about how the summary was computed."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def judge_rows(
     RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr,
     VEC: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """One row a program. Outputs: certificate (2, RULES, rows) float64, exact then lower bound; verdict (2, RULES, rows)
-    uint8: accepted, certified; path (rows,) int32: 0 where the row is decided, else why it needs the rigorous path."""
+    """One row a program. Outputs: certificate (2, RULES, rows) float64, exact then lower bound; verdict (2, RULES,
+    rows) uint8: accepted, certified; path (rows,) int32: 0 where the row is decided, else why it is not."""
     row = tl.program_id(0).to(tl.int64)
     target_ptr += row * target_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
@@ -99,7 +99,7 @@ def judge_rows(
 
     reaches = tl.where(strictly[:, None], weight[None, :] > tau[:, None], weight[None, :] >= tau[:, None])
     slack = tl.where(gap < 0.0, weight * _weight_error(gap), 0.0)
-    close = (weight[None, :] + slack[None, :] >= tau_low[:, None]) & (weight[None, :] - slack[None, :] <= tau_high[:, None])  # fmt: skip
+    close = ((weight + slack)[None, :] >= tau_low[:, None]) & ((weight - slack)[None, :] <= tau_high[:, None])
     close = close & ((gap < 0.0)[None, :] | (exact_top == 0)[:, None])
     gated = (gate[:, None] == 0) | (slot[None, :] < gate[:, None])
     single = is_rule & (tree == 0)
@@ -177,8 +177,9 @@ def judge_rows(
     lone = tl.where(is_tree, 0.0, 1.0)
     value = _pool_value(pooled, weight, tl.where(mass > 0.0, mean, 1.0), alone, lone)
     raised_value = _pool_value(pooled, weight, tl.where(mass > 0.0, raised, 1.0), alone, lone)
-    level = tl.max(tl.where(pooled, weight[None, :], 0.0), axis=1) == tl.where(is_tree, tl.min(tl.where(pooled, weight[None, :], 2.0), axis=1), alone)  # fmt: skip
-    level = level | (size == 1.0)
+    highest = tl.max(tl.where(pooled, weight[None, :], 0.0), axis=1)
+    smallest = tl.where(is_tree, tl.min(tl.where(pooled, weight[None, :], 2.0), axis=1), alone)
+    level = (highest == smallest) | (size == 1.0)  # a pool of equal weights is worth nothing, exactly
     unlimited = tl.where(is_tree, tree >= num_columns, settled)
     beyond = deep & (settled == 0) & (size > RANKS)  # the pool may reach past the known ranks
     certificate = tl.where(level, 0.0, value / normaliser)
@@ -198,7 +199,8 @@ def judge_rows(
     draft_close = draft_close & (draft_below | (exact_top == 0))
     doubt = doubt | (single & draft_gated & draft_close)
     single_accepts = draft_gated & tl.where(strictly, draft_weight > tau, draft_weight >= tau)
-    tree_accepts = tl.max(((ids_d == target_id)[None, :] & (slot[None, :] < tree[:, None]) & shown[None, :]).to(tl.int32), axis=1) > 0  # fmt: skip
+    matches = ((ids_d == target_id) & shown)[None, :] & (slot[None, :] < tree[:, None])
+    tree_accepts = tl.max(matches.to(tl.int32), axis=1) > 0
     accepted = tl.where(is_tree, tree_accepts, single_accepts)
     certified = kl_upper < lower
     decided = certified | (kl_lower >= upper)

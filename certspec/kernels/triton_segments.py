@@ -8,9 +8,9 @@ import triton.language as tl
 
 __all__ = ["LOG2E", "NUM_STATISTICS", "integer_reference", "power_of_two", "row_segments"]
 
-LOG2E = tl.constexpr(1.44269502162933349609375)  # log2(e) rounded to float32: relative error -1.34e-8 (see triton_bounds)
+LOG2E = tl.constexpr(1.44269502162933349609375)  # log2(e) in float32, see triton_bounds.CONSTANT_ERROR
 NUM_STATISTICS = tl.constexpr(6)  # target max, draft max, target sum, draft sum, sum e x_target, sum e x_draft
-_FARTHEST = tl.constexpr(-1.0e12)  # an element below this (log2 units) might carry weight after its exponential underflowed
+_FARTHEST = tl.constexpr(-1.0e12)  # a draft exponent below this may matter where the target's exponential underflowed
 
 
 @triton.jit
@@ -86,12 +86,12 @@ def _load(target_ptr, draft_ptr, at, num_columns, step, TILES: tl.constexpr, MAS
         here = at + j * step
         if MASKED:
             inside = here < num_columns
-            target = target + (tl.load(target_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)
-            draft = draft + (tl.load(draft_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)
-            real = real + (inside,)
+            target = target + (tl.load(target_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)  # noqa: RUF005
+            draft = draft + (tl.load(draft_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)  # noqa: RUF005
+            real = real + (inside,)  # noqa: RUF005
         else:
-            target = target + (tl.load(target_ptr + here, eviction_policy="evict_first").to(tl.float32),)
-            draft = draft + (tl.load(draft_ptr + here, eviction_policy="evict_first").to(tl.float32),)
+            target = target + (tl.load(target_ptr + here, eviction_policy="evict_first").to(tl.float32),)  # noqa: RUF005
+            draft = draft + (tl.load(draft_ptr + here, eviction_policy="evict_first").to(tl.float32),)  # noqa: RUF005
     return target, draft, real
 
 
@@ -148,7 +148,7 @@ def row_segments(
 
 @triton.jit
 def _store(at, num_segments, carry):
-    max_t, max_d, ref_t, ref_d, sum_t, sum_d, cross_t, cross_d, farthest = carry
+    max_t, max_d, _, _, sum_t, sum_d, cross_t, cross_d, farthest = carry
     sum_t = tl.where(farthest > _FARTHEST, sum_t, float("nan"))
     tl.store(at, max_t)
     tl.store(at + num_segments, max_d)
