@@ -6,6 +6,7 @@ from __future__ import annotations
 import platform
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -100,12 +101,12 @@ def measure(
     out = triton_rows.allocate(num_rows, columns, len(table.rules), table.num_top, plan, "cuda")
 
     def ours(pair):
-        return triton_rows.launch(*pair, parameters, columns, table.num_top, plan, out)
+        return triton_rows.launch(pair[0], pair[1], parameters, columns, table.num_top, plan, out)
 
     result: dict[str, Any] = {"rows": num_rows, "columns": columns, "dtype": "bfloat16", "input_bytes": total}
     result["plan"] = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
     result["floor_us"] = total / bandwidth * 1e6
-    result["ours"] = _summary(graph_times([lambda pair=pair: ours(pair) for pair in pairs]), result["floor_us"])
+    result["ours"] = _summary(graph_times([partial(ours, pair) for pair in pairs]), result["floor_us"])
     undecided = sum(int((ours(pair).path != 0).sum()) for pair in pairs)
     result["undecided_rows"], result["scored_rows"] = undecided, num_rows * len(pairs)
     if not baselines:
@@ -118,7 +119,7 @@ def measure(
     for name, function in others.items():
         try:
             with torch.no_grad():
-                times = stream_times([lambda pair=pair, f=function: f(*pair) for pair in pairs[:8]])
+                times = stream_times([partial(function, *pair) for pair in pairs[:8]])
         except RuntimeError as error:  # a baseline that can't run here is said to, not left out
             result[name] = {"error": str(error)[:200]}
             continue

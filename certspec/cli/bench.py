@@ -23,10 +23,10 @@ def kernels(rows: str, columns: int, output: Path | None) -> None:
     """Time the GPU kernels, torch eager, torch.compile and Liger-Kernel on the same rows."""
     from certspec.bench import kernels as bench
 
-    report = {**bench.provenance(), "copy_bytes_per_second": bench.copy_bandwidth(), "results": []}
+    facts, bandwidth, results = bench.provenance(), bench.copy_bandwidth(), []
     for num_rows in (int(part) for part in rows.split(",")):
-        result = bench.measure(num_rows, columns, report["copy_bytes_per_second"])
-        report["results"].append(result)
+        result = bench.measure(num_rows, columns, bandwidth)
+        results.append(result)
         click.echo(f"{num_rows:>6} rows: floor {result['floor_us']:.1f} us")
         for name in ("ours", "eager_with_top", "eager", "compile", "liger_kl"):
             figures = result.get(name, {})
@@ -37,7 +37,7 @@ def kernels(rows: str, columns: int, output: Path | None) -> None:
                     f"    {name:<15}{figures['median_us']:>10.1f} us ({figures['lowest_us']:.1f} to "
                     f"{figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of the copy bandwidth"
                 )
-    text = json.dumps(report)
+    text = json.dumps({**facts, "copy_bytes_per_second": bandwidth, "results": results})
     if output is not None:
         output.write_text(text + "\n", "utf-8")
     click.echo(text)

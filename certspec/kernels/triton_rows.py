@@ -57,7 +57,7 @@ class Plan:
 
 @dataclass
 class FastScores:
-    """What the kernels wrote, see rank_rows and judge_rows; ``path`` is 0 on decided rows, the last three are theirs."""
+    """What the kernels wrote, see rank_rows and judge_rows; ``path`` is 0 on decided rows, the last 3 are theirs."""
 
     certificate: Tensor
     scalars: Tensor
@@ -105,8 +105,8 @@ def launch(
     out: FastScores | None = None,
 ) -> FastScores:  # fmt: skip
     """The three kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32
-    whose last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it certifies holds even where ``path`` is
-    not 0; the other outputs of such a row wait for the rigorous path."""
+    whose last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it certifies holds even where
+    ``path`` is not 0; the other outputs of such a row wait for the rigorous path."""
     num_rows, num_rules = target.shape[0], parameters.shape[0]
     out = out or allocate(num_rows, num_columns, num_rules, num_top, plan, target.device)
     if plan.blocks == 1 or not target.is_cuda:
@@ -177,7 +177,7 @@ def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: Ru
     Raises InvalidLogits naming the row, InvalidArgument where the logits are not on a device that Triton drives.
     """
     _check_device(target)
-    if not _is_fast(target, draft, table, num_top):
+    if draft is None or not _is_fast(target, draft, table, num_top):
         return torch_rows.score_rows(target, draft, num_columns, table, num_top)
     parts = [
         _score_block(_unit_stride(target[start : start + ROW_BLOCK]), _unit_stride(draft[start : start + ROW_BLOCK]),
@@ -192,9 +192,9 @@ def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: Ru
     return scores
 
 
-def _is_fast(target: Tensor, draft: Tensor | None, table: RuleTable, num_top: int) -> bool:
+def _is_fast(target: Tensor, draft: Tensor, table: RuleTable, num_top: int) -> bool:
     known = (torch.bfloat16, torch.float16, torch.float32)
-    if draft is None or target.dtype not in known or draft.dtype not in known:
+    if target.dtype not in known or draft.dtype not in known:
         return False
     return bool(table.rules) and table.smoothings.size == 0 and num_top <= MAX_TOP and target.shape[0] > 0
 

@@ -86,12 +86,12 @@ def _load(target_ptr, draft_ptr, at, num_columns, step, TILES: tl.constexpr, MAS
         here = at + j * step
         if MASKED:
             inside = here < num_columns
-            target = target + (tl.load(target_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)  # noqa: RUF005
-            draft = draft + (tl.load(draft_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)  # noqa: RUF005
-            real = real + (inside,)  # noqa: RUF005
+            target = target + (tl.load(target_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)  # type: ignore[assignment]  # noqa: RUF005
+            draft = draft + (tl.load(draft_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)  # type: ignore[assignment]  # noqa: RUF005
+            real = real + (inside,)  # type: ignore[assignment]  # noqa: RUF005
         else:
-            target = target + (tl.load(target_ptr + here, eviction_policy="evict_first").to(tl.float32),)  # noqa: RUF005
-            draft = draft + (tl.load(draft_ptr + here, eviction_policy="evict_first").to(tl.float32),)  # noqa: RUF005
+            target = target + (tl.load(target_ptr + here, eviction_policy="evict_first").to(tl.float32),)  # type: ignore[assignment]  # noqa: RUF005
+            draft = draft + (tl.load(draft_ptr + here, eviction_policy="evict_first").to(tl.float32),)  # type: ignore[assignment]  # noqa: RUF005
     return target, draft, real
 
 
