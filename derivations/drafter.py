@@ -225,7 +225,8 @@ MULTIPLICATIVE = Derivation(
             log(_MEAN),
         ),
         Step(
-            "Z = 1 - q_y - q_j + (1 + 1/alpha) times it: token y weighs the mean, token j the mean over alpha.", how="prose"
+            "Z = 1 - q_y - q_j + (1 + 1/alpha) times it: token y weighs the mean, token j the mean over alpha.",
+            how="prose",
         ),
         Step("At alpha = 1 it is the strict radius.", (2 * _MEAN).subs(AL, 1), 2 * sqrt(QJ * QY)),
     ),
@@ -233,7 +234,9 @@ MULTIPLICATIVE = Derivation(
 ABSOLUTE = Derivation(
     "One token loses mass to all others",
     (
-        Step("Rejection is p_y <= tau. Grouping the other tokens does not increase KL (log-sum inequality).", how="prose"),
+        Step(
+            "Rejection is p_y <= tau. Grouping the other tokens does not increase KL (log-sum inequality).", how="prose"
+        ),
         Step("The others keep their proportions, so KL is d_bin(p_y || q_y),", how="prose"),
         Step(
             "whose derivative in p_y is log(p_y (1-q_y)/(q_y (1-p_y))),",
@@ -257,11 +260,14 @@ EDGES = Derivation(
             how="prose",
         ),
         Step(
-            "Top-m with q_{m+1} = 0: p_y = 0 ties with p_{m+1} = 0; closed ties reject it at -log(1 - q_y). The open rule "
+            "Top-m with q_{m+1} = 0: p_y = 0 ties with p_{m+1} = 0; closed ties reject it at -log(1 - q_y). The open "
+            "rule "
             "never does: +inf. The certificate takes the smaller.",
             how="prose",
         ),
-        Step("The limit of the pool's value as one pooled probability vanishes:", sympy.limit(exp(log(U) / 3), U, 0), 0),
+        Step(
+            "The limit of the pool's value as one pooled probability vanishes:", sympy.limit(exp(log(U) / 3), U, 0), 0
+        ),
         Step("A vocabulary of at most m tokens leaves no competitor: +inf.", how="prose"),
     ),
 )
@@ -372,7 +378,8 @@ for _claim in (
     ),
     Claim(
         id="drafter.edges",
-        sentence="At the edges: 0 for q_1 = q_2 (strict, top); +inf for q_2 = 0 (strict, additive, multiplicative), for "
+        sentence="At the edges: 0 for q_1 = q_2 (strict, top); +inf for q_2 = 0 (strict, additive, multiplicative), "
+        "for "
         "q_{m+1} = 0 (tree) and for at most m tokens; -log(1 - q_y) for q_{m+1} = 0 (top-m, closed ties).",
         domain="the faces of the simplex",
         theory="C (edges)",

@@ -1,5 +1,5 @@
-"""The nearest distribution to a given one, in KL(moved || base), at which tokens change their order: pools at a geometric
-mean. Serves the drafter-side certificates and the reverse direction; this module knows no rule."""
+"""The nearest distribution to a given one, in KL(moved || base), at which tokens change their order: pools at a
+geometric mean. Serves the drafter-side certificates and the reverse direction; this module knows no rule."""
 
 from __future__ import annotations
 
@@ -188,7 +188,8 @@ SINK = Derivation(
 declare(
     Claim(
         id="projection.lift",
-        sentence="The least KL(x || q) at which x_j >= x_i for every i of B is -log(1 - sum_S q + |S| g), where S holds "
+        sentence="The least KL(x || q) at which x_j >= x_i for every i of B is -log(1 - sum_S q + |S| g), where S "
+        "holds "
         "j and the tokens of B above g, and g is the geometric mean of q over S.",
         domain="any q with q_j > 0, any set B of rivals",
         theory="C, D (fixed competitor)",
@@ -205,7 +206,8 @@ declare(
 declare(
     Claim(
         id="projection.sink",
-        sentence="The least KL(x || q) at which x_i >= x_1 for every i of B is -log(1 - sum_S q + |S| g), where S holds "
+        sentence="The least KL(x || q) at which x_i >= x_1 for every i of B is -log(1 - sum_S q + |S| g), where S "
+        "holds "
         "token 1 and the tokens of B below g, and g is the geometric mean of q over S.",
         domain="any q, any set B of rivals",
         theory="C, D (fixed competitors)",

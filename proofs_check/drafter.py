@@ -154,7 +154,7 @@ for _claim in CASES:
     check(_claim, method="conic")(partial(_witness, _claim))
 
 
-# (rule, a draft on the boundary with the vanishing entries as None, parameter, rows of the region for one competitor set)
+# (rule, a draft on the boundary, vanishing entries as None, parameter, the region as one set of rows per competitor)
 EDGES: list[tuple[str, list[F | None], Any, list[tuple[Row, ...]]]] = [
     ("strict", [F(1, 2), F(1, 2)], None, [(reaches(1, 0),)]),
     ("strict", [F(1), None, None], None, [(reaches(1, 0),), (reaches(2, 0),)]),

@@ -1,5 +1,5 @@
-"""The nearest distribution solved from its definition: min KL(moved || base) over ``moved`` under linear constraints, by
-a primal-dual method on the multipliers, bracketed by a duality gap. It knows nothing of pooling or of any closed form."""
+"""The nearest distribution solved from its definition: min KL(moved || base) over ``moved`` under linear constraints,
+by a primal-dual method on the multipliers, bracketed by a duality gap. It knows no pooling and no closed form."""
 
 from __future__ import annotations
 

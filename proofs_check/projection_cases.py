@@ -1,5 +1,5 @@
-"""Comparing a formula with the least of several projections, each solved from its definition: at 50 digits, again at 80,
-and by an outside conic solver. Knows neither rules nor closed forms."""
+"""Comparing a formula with the least of several projections, each solved from its definition: at 50 digits, again at
+80, and by an outside conic solver. Knows neither rules nor closed forms."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def base_draws(effort: Effort, *, max_vocab: int = 8) -> list[tuple[str, tuple[F
     return [(str(target), target.target_probs) for target in drawn if min(target.target_probs) > 0]
 
 
-def nearest(
-    formula: Formula, cases: Iterable[BaseCase], effort: Effort, *, relation: Relation = "="
-) -> Evidence:
+def nearest(formula: Formula, cases: Iterable[BaseCase], effort: Effort, *, relation: Relation = "=") -> Evidence:
     """``formula`` against the least of each case's projections; every tenth case again at the second precision."""
     tally = Tally.at_digits("optimiser", effort.digits, relation)
     repeated = 0
@@ -72,9 +70,7 @@ def _project_by_cone(projection: Projection) -> mpmath.mpf:
     base = numpy.array([float(prob) for prob in projection.base_probs])
     moved = cvxpy.Variable(len(base), nonneg=True)
     constraints = [cvxpy.sum(moved) == 1]
-    constraints += [
-        sum(float(value) * moved[i] for i, value in row) >= float(bound) for row, bound in projection.rows
-    ]
+    constraints += [sum(float(value) * moved[i] for i, value in row) >= float(bound) for row, bound in projection.rows]
     problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(moved, base))), constraints)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # cvxpy warns about inaccurate solutions; the tolerance judges them here
