@@ -14,7 +14,7 @@ from certspec.drafter_entropy import entropy_radius_lower
 from certspec.errors import InvalidArgument
 from certspec.geometric_pools import lift_radius, pool_kernels, sink_radius
 from certspec.rules import Absolute, Additive, Entropy, Gated, Multiplicative, Rule, StrictGreedy, TopM, Tree
-from certspec.top_probs import TopProbs, as_rows, top_probs
+from certspec.top_probs import TopProbs, array_module, as_rows, top_probs
 
 __all__ = ["drafter_certificate", "drafter_certificate_from_top", "drafter_certificate_lower"]
 
@@ -49,8 +49,7 @@ def drafter_certificate_lower(draft_logits: Any, rule: Rule) -> Any:
     value = drafter_certificate(draft_logits, rule)
     num_tokens = draft_logits.shape[-1]
     error = 1.02 * (2 * 745 + 64 + num_tokens) * _UNIT
-    shrunk = value * (1.0 - 2.0**-40) - error
-    shrunk = shrunk.clip(0.0)
+    shrunk = pool_kernels(array_module(value)).radius_lower(value, error)
     infinite = value == math.inf
     if bool(infinite.any()):
         rows = draft_logits[None] if draft_logits.ndim == 1 else draft_logits

@@ -140,10 +140,8 @@ def _zoom(
     sums = _power_sums(sizes, masses, kappa)
     cuts = np.linspace(0.0, 1.0, _ZOOM_PARTS + 1)
     edges = low[..., None] + (high - low)[..., None] * cuts
-    bounds = _cell_bounds(
-        edges[..., :-1, None], edges[..., 1:, None], own_log[:, None, None, None], kappa[..., None, :], sums[..., None, :],
-        log_delta,
-    )  # fmt: skip
+    own, starts, ends = own_log[:, None, None, None], edges[..., :-1, None], edges[..., 1:, None]
+    bounds = _cell_bounds(starts, ends, own, kappa[..., None, :], sums[..., None, :], log_delta)
     return bounds.max(axis=-1).min(axis=-1)
 
 

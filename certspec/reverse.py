@@ -51,7 +51,7 @@ def _single(probs: Floats, tail: Floats, threshold: Threshold) -> Floats:
 
 
 def _first_rejected(probs: Floats, threshold: Threshold) -> NDArray[np.int64]:
-    """Rank (0 = the largest) of the first rejected token of each sorted row; the vocabulary's size where there is none."""
+    """Rank (0 = the largest) of each sorted row's first rejected token; the vocabulary's size where there is none."""
     entropies = -np.where(probs > 0.0, probs * np.log(probs + threshold.smoothing), 0.0).sum(axis=1)
     pairs = zip(probs[:, 0].tolist(), entropies.tolist(), strict=True)
     tau = np.array([threshold.value(top, entropy) for top, entropy in pairs])[:, None]

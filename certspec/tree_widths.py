@@ -78,7 +78,7 @@ def _width_for_probs(kl_budget: float, probs: np.ndarray) -> int:
 
 
 def _tree_certificates(probs: np.ndarray) -> Iterator[float]:
-    """The certificates of widths 1, 2, ... of a sorted row: pools of token 1 and the smallest of 2..m+1 below the level."""
+    """The certificates of widths 1, 2, ... of a sorted row: token 1 pools with those of 2..m+1 below the level."""
     excess_cost = load_kernels("margins", "python").excess_cost
     for width in range(1, len(probs)):
         pooled, mass = [float(probs[0])], float(probs[0])

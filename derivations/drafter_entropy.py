@@ -83,12 +83,12 @@ def simple_radius(numbers: Any, draft_probs: Sequence[Any], epsilon: Any, delta:
 
 
 def first_local_minimum(numbers: Any, top: Any, start: Any, end: Any) -> Any:
-    """Draft (q_y, w, w): the divergence where the entropy constraint starts to bind, the search's first local minimum."""
+    """Draft (q_y, w, w): the divergence where the entropy starts to bind, the search's first local minimum."""
     return bernoulli_divergence(numbers, start, top)
 
 
 def least_of_both_ends(numbers: Any, top: Any, start: Any, end: Any) -> Any:
-    """The same draft: the smaller of that value and the one at the last feasible share, where one token has the rest."""
+    """The same draft: the smaller of that and the value at the last feasible share, where one token has the rest."""
     last = bernoulli_divergence(numbers, end, top) + (1 - end) * numbers.log(2 + top * 0)
     return min(bernoulli_divergence(numbers, start, top), last)
 

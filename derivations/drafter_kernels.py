@@ -6,18 +6,18 @@ from __future__ import annotations
 from typing import Any
 
 import sympy
-from sympy import Abs, Integer, Piecewise, Rational, exp, log, sqrt
+from sympy import Abs, Integer, Max, Piecewise, Rational, exp, log, sqrt
 from sympy.codegen.cfunctions import expm1, log1p
 
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.kernel_spec import KernelSpec
 
-__all__ = ["SURPLUS_FORM", "SURPLUS_TERMS", "TOPICS", "surplus_series"]
+__all__ = ["RADIUS_LOWER", "SURPLUS_FORM", "SURPLUS_TERMS", "TOPICS", "surplus_series"]
 
 SURPLUS_TERMS = 11  # with |d| <= 1/8 the first term left out is below 2^-57 of the sum
 deviation, level, rest, size, surplus_sum, lost = sympy.symbols("deviation level rest size surplus_sum lost", real=True)
 top, second, slack, alpha, tau, tilt, root, mean = sympy.symbols("top second slack alpha tau tilt root mean", real=True)
-change, log_total, scaled = sympy.symbols("change log_total scaled", real=True)
+change, log_total, scaled, radius, error = sympy.symbols("change log_total scaled radius error", real=True)
 surplus = sympy.Function("surplus", real=True)  # the kernel below, called by the others
 
 
@@ -57,9 +57,17 @@ SURPLUS = _spec(
     "eval.surplus",
     "exp(d) - 1 - d >= 0, to a few units in the last place also near d = 0.",
 )
+RADIUS_LOWER = _spec(
+    "radius_lower",
+    "radius error",
+    Max(0, radius * (1 - Rational(1, 2**40)) - error, evaluate=False),
+    "bound.radius",
+    "A bound below the exact radius, from one whose log-probabilities are off by at most error [nats].",
+)
 TOPICS: dict[str, tuple[KernelSpec, ...]] = {
     "drafter": (
         SURPLUS,
+        RADIUS_LOWER,
         _spec(
             "pool_radius",
             "surplus_sum level rest size",

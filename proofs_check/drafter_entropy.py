@@ -63,7 +63,7 @@ def _split_of_entropy(bound: mpmath.mpf) -> mpmath.mpf:
 
 
 def _at_share(draft: list[mpmath.mpf], share: mpmath.mpf, log_delta: mpmath.mpf) -> mpmath.mpf:
-    """The least KL over targets (v, (1-v) x, (1-v)(1-x)) that reject, over x by its two boundary points and w itself."""
+    """The least KL over targets (v, (1-v) x, (1-v)(1-x)) that reject, over its two boundary points and w itself."""
     left = (log_delta - mpmath.log(share) - _entropy([share, 1 - share])) / (1 - share)
     if left < 0:
         return mpmath.inf
@@ -132,7 +132,7 @@ def prove_one_dimension(formula: Formula, effort: Effort) -> Evidence:
 
 @check("drafter.entropy", method="optimiser")
 def solve_entropy_radius(formula: Formula, effort: Effort) -> Evidence:
-    """The radius by brute force over targets of three tokens, against the formula at its share, and below it elsewhere."""
+    """The radius by brute force over targets of three tokens, against the formula at its share."""
     tally = Tally("optimiser", confirm=mpf("1e-40"), refute=mpf("1e-30"))
     for number, (probs, epsilon, delta) in enumerate(DRAFTS):
         for digits in (effort.digits, effort.second_digits) if number == 2 else (effort.digits,):

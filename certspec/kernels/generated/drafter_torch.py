@@ -1,9 +1,10 @@
 """Drafter: scalar kernels for torch. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.drafter_kernels (eval.surplus), derivations.drafter_kernels (projection.lift), derivations.drafter_kernels (drafter.strict), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute)
-claims:      drafter.absolute, drafter.additive, drafter.multiplicative, drafter.strict, drafter.top, drafter.tree, eval.surplus, projection.lift, projection.sink, reverse.single, reverse.tree
+derivation:  derivations.drafter_kernels (eval.surplus), derivations.drafter_kernels (bound.radius), derivations.drafter_kernels (projection.lift), derivations.drafter_kernels (drafter.strict), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute)
+claims:      bound.radius, drafter.absolute, drafter.additive, drafter.multiplicative, drafter.strict, drafter.top, drafter.tree, eval.surplus, projection.lift, projection.sink, reverse.single, reverse.tree
 domain:      surplus: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      radius_lower: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      pool_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      strict_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      additive_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
@@ -11,8 +12,8 @@ domain:      multiplicative_radius: probabilities in [0, 1]; rest = 1 - (the pro
 domain:      absolute_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 printer:     TorchPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 15d101f444020c293d7859f877735fa59649ca255640aa4c694c2f5fc1efd445
-body:        sha256 ef0adb198af32c991de18ad26b00252da32e8b109dba7dff27d913c276474629
+expression:  sha256 edb6853cc4f9ee0aba484b14c81ae13a0e91bb845a897e406ab6eb7c0aa29583
+body:        sha256 620728394908522a904ac00673f37a17d0248151b35b100917fdb547aacf6abe
 """
 # --- body ---
 import torch
@@ -22,6 +23,12 @@ import torch
 def surplus(deviation):
     """exp(d) - 1 - d >= 0, to a few units in the last place also near d = 0."""
     return torch.where(torch.abs(deviation) <= 0.125, 0.5*deviation*deviation*(1.0 + (1.0 / 3.0)*deviation*(1.0 + 0.25*deviation*(1.0 + (1.0 / 5.0)*deviation*(1.0 + (1.0 / 6.0)*deviation*(1.0 + (1.0 / 7.0)*deviation*(1.0 + 0.125*deviation*(1.0 + (1.0 / 9.0)*deviation*(1.0 + (1.0 / 10.0)*deviation*(1.0 + (1.0 / 11.0)*deviation))))))))), torch.expm1(deviation) - deviation)
+
+
+# claims: bound.radius
+def radius_lower(radius, error):
+    """A bound below the exact radius, from one whose log-probabilities are off by at most error [nats]."""
+    return torch.clamp(0.9999999999990905*radius - error, min=0.0)
 
 
 # claims: projection.lift, projection.sink, eval.surplus, drafter.tree, drafter.top, reverse.single, reverse.tree
