@@ -21,7 +21,7 @@ COMMAND = "python -m derivations"
 GENERATED = Path(__file__).resolve().parent.parent / "certspec" / "kernels" / "generated"
 BODY_MARK = "# --- body ---\n"
 # Modules that add topics of their own: each holds TOPICS, a dict of topic -> KernelSpecs.
-TOPIC_MODULES: tuple[str, ...] = ("derivations.margin_kernels",)
+TOPIC_MODULES: tuple[str, ...] = ("derivations.margin_kernels", "derivations.drafter_kernels")
 
 
 def kernel_topics() -> dict[str, tuple[KernelSpec, ...]]:
@@ -60,11 +60,11 @@ def _emit_file(
     for spec in specs:
         body += "\n\n" + emit_function(spec, printer)
     for loop in loops:
-        claims = f"# claims: {', '.join(loop.claims)}\n"
-        body += "\n\n" + claims + (printer.decorator + "\n" if printer.decorator else "") + loop.text
+        stated = f"# claims: {', '.join(loop.claims)}\n"
+        body += "\n\n" + stated + (printer.decorator + "\n" if printer.decorator else "") + loop.text
     formulas = [f"{spec.name}{spec.arguments} = {sympy.srepr(spec.expression)}" for spec in specs]
     expression_hash = _sha256("\n".join(formulas))
-    claims = sorted({claim for item in (*specs, *loops) for claim in item.claims})
+    claims = sorted({claim for spec in specs for claim in spec.claims} | {c for loop in loops for c in loop.claims})
     header = [
         f'"""{topic.capitalize()}: scalar kernels for {printer.name}. Generated; do not edit.',
         "",

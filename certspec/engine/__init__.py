@@ -3,6 +3,7 @@ use; this package knows nothing about acceptance."""
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 __all__ = ["reason_for_fallback", "runner_for"]
@@ -16,6 +17,11 @@ def runner_for(model: Any, num_tokens: int | None = None) -> Any | None:
     """
     if reason_for_fallback(model) is not None:
         return None
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        from certspec.engine.cuda_runner import CudaRunner
+
+        return CudaRunner(model, num_tokens, device=device, dtype=model.dtype)
     from certspec.engine.cpu_runner import CpuRunner
 
     return CpuRunner(model, num_tokens)
@@ -28,11 +34,14 @@ def reason_for_fallback(model: Any) -> str | None:
     reason = why_unsupported(model.config)
     if reason is not None:
         return reason
-    device = next(model.parameters()).device.type
-    if device == "cpu":
-        from certspec.engine.cpu_tiles import BLOCK
-
-        if model.config.head_dim % BLOCK:
-            return f"head_dim {model.config.head_dim}, no multiple of {BLOCK}"
-        return None
-    return f"device {device!r}"
+    device, head_dim = next(model.parameters()).device.type, model.config.head_dim
+    if device == "cpu" and head_dim % 16:
+        return f"head_dim {head_dim}, no multiple of 16"
+    if device == "cuda":
+        if importlib.util.find_spec("triton") is None:
+            return "a GPU without triton"
+        if head_dim not in (16, 32, 64, 128, 256):
+            return f"head_dim {head_dim}, no power of two of 16 to 256"
+        if str(model.dtype) not in ("torch.bfloat16", "torch.float32"):
+            return f"dtype {model.dtype} (only bfloat16 and float32)"
+    return None if device in ("cpu", "cuda") else f"device {device!r}"

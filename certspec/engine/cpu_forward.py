@@ -13,6 +13,8 @@ Layouts (all arrays flat; a block is 16 columns, stored as (inner dimension, 16)
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -20,7 +22,7 @@ from certspec.engine.cpu_atomics import fetch_add, load_shared, yield_core
 from certspec.engine.cpu_rows import MAX_ROWS, multiply, norm_row, rotate, silu_times, weigh_scores
 from certspec.engine.cpu_tiles import ADD, BLOCK, ON, SET, widen
 
-__all__ = ["CONTROL_STEP", "forward_pass", "num_phases", "work_size"]
+__all__ = ["CONTROL_STEP", "activation_widths", "forward_pass", "num_phases"]
 
 CONTROL_STEP = 8  # int64 counters of two phases lie on different cache lines
 PHASES_PER_LAYER = 6
@@ -33,22 +35,22 @@ def num_phases(num_layers: int) -> int:
     return PHASES_PER_LAYER * num_layers + 2
 
 
-def work_size(hidden: int, qkv: int, queries: int, mlp: int) -> int:
-    """float32 numbers of shared activations per node."""
-    return sum(-(-width // BLOCK) * BLOCK for width in (hidden, qkv, queries, mlp))
+def activation_widths(hidden: int, qkv: int, queries: int, mlp: int) -> tuple[int, ...]:
+    """float32 numbers a node of the residual stream, of queries, keys and values, of attention and of the MLP."""
+    return tuple(-(-width // BLOCK) * BLOCK for width in (hidden, qkv, queries, mlp))
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _take(control, phase):
     return fetch_add(control, phase * CONTROL_STEP, 1)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _done(control, phase):
     fetch_add(control, phase * CONTROL_STEP + 1, 1)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _wait(control, phase, items):
     looks = 0
     while load_shared(control, phase * CONTROL_STEP + 1) < items:
@@ -57,13 +59,17 @@ def _wait(control, phase, items):
             yield_core()
 
 
-@njit(nogil=True)
-def _norm_rows(count, x, x_step, gain, gain_at, width, eps, y):
+@njit(error_model="numpy", nogil=True)
+def _norm_rows(control, phase, items, count, x, x_step, gain, gain_at, width, eps, y):
+    """Every thread norms all rows for itself, unless it comes too late for the phase that reads them. (The residual
+    stream changes only after that phase, so a thread that gets an item has normed what stood still.)"""
+    if load_shared(control, phase * CONTROL_STEP) >= items:
+        return
     for row in range(count):
         norm_row(x, row * x_step, gain, gain_at, width, eps, y, row * x_step)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _linear_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, w_step, y, y_step, ending):
     """y (+)= x @ w, two blocks an item."""
     items = (num_blocks + 1) // 2
@@ -78,7 +84,7 @@ def _linear_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, 
     _wait(control, phase, items)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _mlp_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, w_step, scratch, y, y_step):
     """y = silu(x @ gate) * (x @ up), two pairs of blocks an item."""
     items = (num_blocks + 1) // 2
@@ -93,7 +99,7 @@ def _mlp_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, w_s
     _wait(control, phase, items)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _store_phase(control, phase, rows, lengths, sizes, eps, qkv, norms, key_norm, rope, scratch, keys, values, layer):
     """Norm and rotate the new keys and put keys and values into their slots."""
     kv_heads, head_dim, capacity, batch = sizes[3], sizes[4], sizes[7], sizes[8]
@@ -118,7 +124,7 @@ def _store_phase(control, phase, rows, lengths, sizes, eps, qkv, norms, key_norm
     _wait(control, phase, items)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _attend(node, head, count, rows, lengths, parents, sizes, eps, qkv, norms, query_norm, rope, queries, scores, path,
             keys, values, base, y):  # fmt: skip
     """Attention of ``count`` query heads of one node that share a key/value head."""
@@ -142,7 +148,7 @@ def _attend(node, head, count, rows, lengths, parents, sizes, eps, qkv, norms, q
     for block in range(0, blocks, 2):
         multiply(SET, count, queries, 0, head_dim, min(2, blocks - block), keys, base + block * step, step, head_dim,
                      scores, block * BLOCK, capacity)  # fmt: skip
-    scale = np.float32(1.0 / np.sqrt(head_dim))
+    scale = np.float32(1.0 / math.sqrt(head_dim))
     out = node * sizes[2] * head_dim + head * head_dim
     for i in range(count):
         for j in range(extra):  # close ranks: the i-th visible slot stands at place i, as if the path were a chain
@@ -159,7 +165,7 @@ def _attend(node, head, count, rows, lengths, parents, sizes, eps, qkv, norms, q
             y[out + i * head_dim + j] *= queries[i]
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _attention_phase(control, phase, rows, lengths, parents, sizes, eps, qkv, norms, query_norm, rope, queries, scores,
                      path, keys, values, layer, y):  # fmt: skip
     heads, kv_heads, head_dim, capacity, batch = sizes[2], sizes[3], sizes[4], sizes[7], sizes[8]
@@ -180,7 +186,7 @@ def _attention_phase(control, phase, rows, lengths, parents, sizes, eps, qkv, no
     _wait(control, phase, items)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _head_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, w_step, y, y_step):
     items = (num_blocks + _HEAD_BLOCKS - 1) // _HEAD_BLOCKS
     item = _take(control, phase)
@@ -194,7 +200,7 @@ def _head_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, w_
     _wait(control, phase, items)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _embed_phase(control, phase, rows, embedding, width, y, y_step):
     items = rows.shape[0]
     item = _take(control, phase)
@@ -207,29 +213,28 @@ def _embed_phase(control, phase, rows, embedding, width, y, y_step):
     _wait(control, phase, items)
 
 
-@njit(nogil=True, cache=True)
-def forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows, lengths, parents, wanted, work,
-                 control, logits):  # fmt: skip
+@njit(error_model="numpy", nogil=True, cache=True)
+def forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows, lengths, parents, wanted,
+                 embedded, qkv, attended, gated, control, logits):  # fmt: skip
     """Run (or join) one pass. Every thread calls it with the same arguments; the last phase's counters tell the end.
 
     ``sizes``: int64, see cpu_runner.py. ``rows``: (nodes, 6) int64: token, cache row, staged index, position, length of
     the contiguous visible prefix, batch row. ``lengths`` and ``parents`` go by batch row. ``wanted``: node indices
-    whose logits are asked for. ``work``: shared activations, see ``work_size``.
+    whose logits are asked for. ``embedded`` to ``gated``: shared activations of at least ``activation_widths`` a node.
     """
     layers, hidden, heads, head_dim, mlp, columns = sizes[0], sizes[1], sizes[2], sizes[4], sizes[5], sizes[6]
     capacity, word, qkv_width = sizes[7], sizes[9], sizes[10]
     nodes, query_width = rows.shape[0], heads * head_dim
     hidden_step, mlp_step = -(-hidden // BLOCK) * BLOCK, -(-mlp // BLOCK) * BLOCK
-    embedded, work = work[: nodes * hidden_step], work[nodes * hidden_step :]
-    qkv, attended, gated = work, work[nodes * qkv_width :], work[nodes * (qkv_width + query_width) :]
-    normed = np.zeros(max(nodes, 1) * hidden_step, np.float32)
-    scratch = np.empty(max(nodes * 2 * BLOCK, head_dim), np.float32)
+    normed = np.empty(nodes * hidden_step, np.float32)
+    scratch = np.empty(nodes * 2 * BLOCK + head_dim, np.float32)
     queries, scores = np.empty(MAX_ROWS * head_dim, np.float32), np.empty(MAX_ROWS * capacity, np.float32)
     path = np.empty(parents.shape[1] + 1, np.int64)
     _embed_phase(control, 0, rows, embedding, hidden, embedded, hidden_step)
     at, norm_at, phase = 0, 0, 1
     for layer in range(layers):
-        _norm_rows(nodes, embedded, hidden_step, norms, norm_at, hidden, eps, normed)
+        _norm_rows(control, phase, (qkv_width // BLOCK + 1) // 2, nodes, embedded, hidden_step, norms, norm_at, hidden,
+                   eps, normed)  # fmt: skip
         _linear_phase(control, phase, nodes, normed, hidden_step, hidden, qkv_width // BLOCK, weights, at,
                       hidden * word, qkv, qkv_width, SET)  # fmt: skip
         at += qkv_width // BLOCK * hidden * word
@@ -241,7 +246,8 @@ def forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows
         _linear_phase(control, phase + 3, nodes, attended, query_width, query_width, hidden_step // BLOCK, weights, at,
                       query_width * word, embedded, hidden_step, ADD)  # fmt: skip
         at += hidden_step // BLOCK * query_width * word
-        _norm_rows(nodes, embedded, hidden_step, norms, norm_at + hidden, hidden, eps, normed)
+        _norm_rows(control, phase + 4, (mlp_step // BLOCK + 1) // 2, nodes, embedded, hidden_step, norms,
+                   norm_at + hidden, hidden, eps, normed)  # fmt: skip
         _mlp_phase(control, phase + 4, nodes, normed, hidden_step, hidden, mlp_step // BLOCK, weights, at,
                    hidden * word, scratch, gated, mlp_step)  # fmt: skip
         at += 2 * (mlp_step // BLOCK) * hidden * word

@@ -8,6 +8,8 @@ against transformers, not a certificate.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -45,18 +47,18 @@ def _exp(x):
     return value * from_bits((to_bits(rounded) << np.int32(23)) + np.int32(0x3F800000))
 
 
-@njit(fastmath={"reassoc", "contract"}, nogil=True)
+@njit(error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
 def norm_row(x, x_at, gain, gain_at, width, eps, y, y_at):
     """y = gain * x / sqrt(mean(x^2) + eps)."""
     squares = np.float32(0.0)
     for i in range(width):
         squares += x[x_at + i] * x[x_at + i]
-    scale = _ONE / np.sqrt(squares / np.float32(width) + eps)
+    scale = _ONE / np.float32(math.sqrt(squares / np.float32(width) + eps))
     for i in range(width):
         y[y_at + i] = gain[gain_at + i] * (x[x_at + i] * scale)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def rotate(x, at, head_dim, rope, position):
     """Rotary embedding in place; ``rope[position]`` holds head_dim / 2 cosines, then as many sines."""
     half = head_dim // 2
@@ -68,7 +70,7 @@ def rotate(x, at, head_dim, rope, position):
         x[at + half + i] = fma(second, cosine, first * sine)
 
 
-@njit(fastmath={"reassoc", "contract"}, nogil=True)
+@njit(error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
 def _total(x, at, count):
     total = np.float32(0.0)
     for i in range(count):
@@ -76,7 +78,7 @@ def _total(x, at, count):
     return total
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def weigh_scores(scores, at, count, scale):
     """scores -> exp(scale * (score - max)) in place, for the ``count`` visible slots; returns 1 / their sum."""
     top = scores[at]
@@ -87,7 +89,7 @@ def weigh_scores(scores, at, count, scale):
     return _ONE / _total(scores, at, count)
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def silu_times(pair, pair_at, y, y_at):
     """y = gate / (1 + exp(-gate)) * up for one block; ``pair`` holds 16 gate values, then 16 up values."""
     for i in range(BLOCK):
@@ -95,7 +97,7 @@ def silu_times(pair, pair_at, y, y_at):
         y[y_at + i] = gate / (_ONE + _exp(-gate)) * pair[pair_at + BLOCK + i]
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def multiply(ending, rows, x, x_at, x_step, blocks, w, w_at, w_step, depth, y, y_at, y_step):
     """y[rows, 16 * blocks] = x[rows, depth] @ packed w, for any number of rows and one or two blocks; ``ending``: SET
     stores the product, ADD adds it to y once it is complete, ON goes on with the sums that SET began."""
@@ -116,7 +118,7 @@ def multiply(ending, rows, x, x_at, x_step, blocks, w, w_at, w_step, depth, y, y
         first += count
 
 
-@njit(nogil=True)
+@njit(error_model="numpy", nogil=True)
 def _one_block(ending, count, x, x_at, x_step, w, w_at, depth, y, y_at, y_step):
     if count == 1:
         tile(1, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certspec.engine.cpu_forward import CONTROL_STEP, forward_pass, num_phases, work_size
+from certspec.engine.cpu_forward import CONTROL_STEP, activation_widths, forward_pass, num_phases
 from certspec.engine.cpu_packing import PackedWeights, pack_weights, rope_table
 from certspec.engine.cpu_staging import move_slots
 from certspec.engine.cpu_threads import default_num_threads, run_pass
@@ -50,8 +50,8 @@ class CpuRunner:
         geometry = self.geometry
         self._num_embeddings = len(self._packed.embedding) // geometry.hidden
         self._eps = np.float32(geometry.norm_eps)
-        self._work = np.empty(0, np.float32)
-        self._work_per_node = work_size(geometry.hidden, geometry.qkv_width, geometry.query_width, geometry.mlp)
+        self._widths = activation_widths(geometry.hidden, geometry.qkv_width, geometry.query_width, geometry.mlp)
+        self._activations = [np.empty(0, np.float32) for _ in self._widths]
 
     @property
     def lengths(self) -> np.ndarray[Any, Any]:
@@ -64,7 +64,7 @@ class CpuRunner:
         if not counts or min(counts) == 0:
             raise InvalidArgument(f"prompts: expected one or more prompts of at least one token, got lengths {counts}")
         tokens = np.fromiter((token for prompt in prompts for token in prompt), np.int64, sum(counts))
-        self._check_tokens(tokens)
+        self._staging.check_tokens(tokens, self._num_embeddings)
         self._staging = Staging([0] * len(counts))
         self._cache_rows, self._moved = np.arange(len(counts)), False
         self._allocate(max(counts) + _FIRST_CAPACITY)
@@ -82,7 +82,7 @@ class CpuRunner:
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Stage (batch, n) tokens; (batch, n, num_tokens) float32 logits. ``parents``: see the runner protocol."""
         batch, count = tokens.shape
-        self._check_tokens(tokens.numpy())
+        self._staging.check_tokens(tokens.numpy(), self._num_embeddings)
         rows = self._staging.stage(tokens.numpy(), None if parents is None else parents.numpy())
         needed = int(self._staging.lengths.max()) + self._staging.num_staged
         if needed > self._capacity:
@@ -132,21 +132,15 @@ class CpuRunner:
              geometry.mlp, columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width], np.int64
         )  # fmt: skip
 
-    def _check_tokens(self, tokens: np.ndarray[Any, Any]) -> None:
-        if tokens.min() < 0 or tokens.max() >= self._num_embeddings:
-            raise InvalidArgument(
-                f"tokens: expected token ids 0 to {self._num_embeddings - 1}, got {tokens.min()} to {tokens.max()}"
-            )
-
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
         geometry, packed, nodes = self.geometry, self._packed, len(rows)
-        if nodes * self._work_per_node > len(self._work):
-            self._work = np.empty(nodes * self._work_per_node, np.float32)
+        if nodes * self._widths[0] > len(self._activations[0]):
+            self._activations = [np.empty(nodes * width, np.float32) for width in self._widths]
         control = np.zeros(num_phases(geometry.num_layers) * CONTROL_STEP, np.int64)
         logits = np.empty((len(wanted), self._sizes[6]), np.float32)
         arguments = (
             self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
-            self._values, rows, self._staging.lengths, self._staging.parents, wanted, self._work, control,
+            self._values, rows, self._staging.lengths, self._staging.parents, wanted, *self._activations, control,
             logits.reshape(-1),
         )  # fmt: skip
         useful = 1 + nodes * geometry.num_weights // _WORTH_A_THREAD

@@ -9,7 +9,7 @@ from certspec.engine.cpu_tiles import BLOCK
 __all__ = ["move_slots"]
 
 
-@njit(nogil=True, cache=True)
+@njit(error_model="numpy", nogil=True, cache=True)
 def move_slots(keys, values, sizes, row, length, path):
     """Slot ``length + path[i]`` -> slot ``length + i`` in every layer and head; ``path`` ascends, so nothing is lost.
 

@@ -32,7 +32,7 @@ def default_num_threads() -> int:
     return max(1, min(cores, torch.get_num_threads()))
 
 
-@njit(nogil=True, cache=True)
+@njit(error_model="numpy", nogil=True, cache=True)
 def _enter(visitors):
     """Join unless the pass is closed."""
     if fetch_add(visitors, 0, 1) >= 0:
@@ -41,12 +41,12 @@ def _enter(visitors):
     return False
 
 
-@njit(nogil=True, cache=True)
+@njit(error_model="numpy", nogil=True, cache=True)
 def _leave(visitors):
     fetch_add(visitors, 0, -1)
 
 
-@njit(nogil=True, cache=True)
+@njit(error_model="numpy", nogil=True, cache=True)
 def _close(visitors):
     """Let nobody in any more, and wait until those inside (who find no work left) are gone."""
     fetch_add(visitors, 0, _CLOSED)

@@ -11,7 +11,7 @@ from numba import njit
 
 from certspec.errors import InvalidArgument
 
-__all__ = ["Staging"]
+__all__ = ["Staging", "node_rows"]
 
 _FIRST_ROOM = 64
 _CHAIN = np.zeros((1, 0), np.int64)
@@ -57,6 +57,12 @@ class Staging:
         self.num_staged = before + count
         return rows
 
+    def check_tokens(self, tokens: np.ndarray[Any, Any], vocabulary: int) -> None:
+        """Raise InvalidArgument unless there are tokens and each is an id below ``vocabulary``."""
+        if tokens.size == 0 or tokens.min() < 0 or tokens.max() >= vocabulary:
+            got = f"{tokens.min()} to {tokens.max()}" if tokens.size else "none"
+            raise InvalidArgument(f"tokens: expected token ids 0 to {vocabulary - 1}, got {got}")
+
     def check_paths(self, kept: Sequence[Sequence[int]]) -> list[np.ndarray[Any, Any]]:
         """``kept`` as arrays; raises InvalidArgument unless each is a path down from the last committed token."""
         if len(kept) != len(self.lengths):
@@ -99,7 +105,7 @@ class Staging:
         self.parents, self.depths, self.straight = parents, depths, straight
 
 
-@njit(cache=True, nogil=True)
+@njit(error_model="numpy", cache=True, nogil=True)
 def stage_rows(tokens, given, lengths, before, parents, depths, straight, rows):
     """Fill ``rows`` (see Staging.stage) and the nodes' parents, depths and straightness; ``given`` without columns
     means a chain. Returns the flat index of the first node whose parent is none, or -1."""
@@ -118,3 +124,18 @@ def stage_rows(tokens, given, lengths, before, parents, depths, straight, rows):
             rows[at, 3] = lengths[row] + depth
             rows[at, 4] = lengths[row] + (node + 1 if is_straight else 0)
     return -1
+
+
+@njit(error_model="numpy", cache=True, nogil=True)
+def node_rows(rows, cache_rows, lengths, parents, masks):
+    """Rows of ``Staging.stage`` as a GPU's kernels read them: token, cache row, slot, position and a mask with the bits
+    of the node and its ancestors. ``masks``: (batch, 64) int64, those of the nodes staged before; it is brought up to
+    date."""
+    nodes = np.empty((rows.shape[0], 5), np.int64)
+    for i in range(rows.shape[0]):
+        row, node = rows[i, 5], rows[i, 2]
+        parent = parents[row, node]
+        masks[row, node] = (np.int64(1) << node) | (masks[row, parent] if parent >= 0 else np.int64(0))
+        nodes[i, 0], nodes[i, 1], nodes[i, 2] = rows[i, 0], cache_rows[row], lengths[row] + node
+        nodes[i, 3], nodes[i, 4] = rows[i, 3], masks[row, node]
+    return nodes

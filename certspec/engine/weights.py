@@ -80,11 +80,14 @@ class Weights:
 
 
 def read_weights(source: Any, num_tokens: int | None = None) -> Weights:
-    """Weights of a transformers ``Qwen3ForCausalLM``, or of a directory with config.json and safetensors files.
+    """Weights of a transformers ``Qwen3ForCausalLM``, or of a directory with config.json and safetensors files; what
+    is a ``Weights`` already is returned as it is.
 
     ``num_tokens``: real vocabulary columns (None: all). Raises InvalidArgument for an architecture that the engine
     can't run, UnreadableInput for a directory that lacks a file or a tensor.
     """
+    if isinstance(source, Weights):
+        return source
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
     if isinstance(source, (str, Path)):

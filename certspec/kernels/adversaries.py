@@ -50,7 +50,8 @@ def boundary_drafts(generator: np.random.Generator, target_logits: np.ndarray) -
     last = stops.argmax(axis=1)
     pooled = (ranks <= last[:, None]) | (ranks == rank[:, None])
     with np.errstate(divide="ignore"):
-        draft = np.where(pooled, np.log(means[index, last])[:, None], gaps - gaps[:, :1])
+        level: np.ndarray = np.log(means[index, last])
+        draft = np.where(pooled, level[:, None], gaps - gaps[:, :1])
     sign = generator.choice([-1.0, 1.0], rows)
     draft[index, rank] += sign * 10.0 ** generator.uniform(-12, -3, rows)
     ordinary = generator.random(rows) < 1 / 3

@@ -300,7 +300,8 @@ def num_threads() -> int:
     """Threads that a call may use: NUMBA_NUM_THREADS or OMP_NUM_THREADS where set, else the processors allowed."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(numba.config.NUMBA_NUM_THREADS, int(asked) if asked.isdigit() and int(asked) > 0 else allowed)
+    most: Any = vars(numba.config)["NUMBA_NUM_THREADS"]  # numba sets its configuration's names at import
+    return min(most, int(asked) if asked.isdigit() and int(asked) > 0 else allowed)
 
 
 @cache

@@ -33,7 +33,7 @@ def count_false_certificates(
     while counts["pairs"] < pairs:
         target = target_rows(generator, FAMILIES[number % len(FAMILIES)], batch, vocab)
         draft = boundary_drafts(generator, target)
-        scored = certify(*(_cast(rows, dtype) for rows in (target, draft)), rules, backend=backend)
+        scored = certify(_cast(target, dtype), _cast(draft, dtype), rules, backend=backend)
         accepted, certified = np.asarray(scored.accepted), np.asarray(scored.certified)
         counts["pairs"] += accepted.size
         counts["certified"] += int(certified.sum())
@@ -57,10 +57,10 @@ def compare_with_reference(
     draft = target + torch.randn(rows, vocab, generator=generator) * torch.logspace(-3, 0, rows)[:, None]
     target, draft = (rows_of.to(getattr(torch, dtype)) for rows_of in (target, draft))
     rules = [*default_rules(), Gated(top_m=10, additive=0.6), Absolute(0.2)]
-    on_device = [rows_of.to(device) for rows_of in (target, draft)]
-    certify(on_device[0][:1], on_device[1][:1], rules, backend=backend)  # compile
+    target_there, draft_there = target.to(device), draft.to(device)
+    certify(target_there[:1], draft_there[:1], rules, backend=backend)  # compile
     start = time.perf_counter()
-    ours = certify(*on_device, rules, backend=backend)
+    ours = certify(target_there, draft_there, rules, backend=backend)
     if device != "cpu":
         torch.cuda.synchronize()
     seconds = time.perf_counter() - start

@@ -170,6 +170,8 @@ def _raise_invalid(target: Tensor, draft: Tensor | None, flags: list[Tensor], fi
     """Raise InvalidLogits for the first row that is flagged."""
     for name, logits, flag in zip(("target_logits", "draft_logits"), (target, draft), flags, strict=False):
         for index in flag.nonzero()[:1, 0].tolist():
+            if logits is None:
+                continue
             row = logits[index].double()
             for kind, bad in ((NAN, row.isnan()), (PLUS_INF, row == torch.inf)):
                 if bad.any():

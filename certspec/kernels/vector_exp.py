@@ -4,12 +4,16 @@ within 4 ulp (the bound that the certificates' error model assumes) by the argum
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, register_jitable
+from numba import extending, types
+from numba.extending import register_jitable
 
 __all__ = ["LOWEST", "exp_of_gap", "expm1_clamped"]
+
+# numba hands these functions the typing context itself, which its type hints leave to the caller
+intrinsic: Any = extending.intrinsic
 
 LOWEST = -700.0  # exp of a lower gap counts as 0: e^-700 < 1e-304
 _SHIFT = 1.5 * 2.0**52  # adding it rounds to an integer, held in the low bits

@@ -1,0 +1,1 @@
+"""Benchmarks: ours and the baselines on the same inputs in one run."""

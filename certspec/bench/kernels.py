@@ -1,0 +1,145 @@
+"""The kernels against torch eager, torch.compile and Liger-Kernel (where installed) on the same rows in one run: time,
+bytes moved, share of the copy bandwidth measured in that run."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+
+import certspec
+from certspec.bench.synthetic import peaked_rows
+from certspec.errors import InvalidArgument
+from certspec.kernels import triton_rows
+from certspec.kernels.rule_table import rule_table
+from certspec.rules import default_rules
+
+__all__ = ["copy_bandwidth", "graph_times", "measure", "provenance", "stream_times"]
+
+NUM_TOP = 9
+INPUT_BYTES = 160 << 20  # of different inputs in rotation: more than the caches hold
+
+
+def stream_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[float]:
+    """Microseconds a call, one figure a repeat, launched as any program launches them."""
+    for call in calls:
+        call()
+    return [_timed(lambda: [call() for call in calls]) / len(calls) for _ in range(repeats)]
+
+
+def graph_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[float]:
+    """The same for calls captured in one CUDA graph."""
+    beside = torch.cuda.Stream()
+    with torch.cuda.stream(beside):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    graph.replay()
+    return [_timed(graph.replay) / len(calls) for _ in range(repeats)]
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    torch.cuda.synchronize()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) * 1e3
+
+
+def copy_bandwidth() -> float:
+    """Bytes read plus bytes written a second by a large device-to-device copy."""
+    source = torch.empty(1 << 28, dtype=torch.float32, device="cuda").normal_()
+    sink = torch.empty_like(source)
+    return 2 * source.nbytes / statistics.median(stream_times([lambda: sink.copy_(source)] * 3)) * 1e6
+
+
+def eager_statistics(target: torch.Tensor, draft: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """KL(target || draft) and the target's entropy, (rows,) each, as one writes them in torch."""
+    target_logprobs = torch.log_softmax(target.float(), dim=-1)
+    draft_logprobs = torch.log_softmax(draft.float(), dim=-1)
+    target_probs = target_logprobs.exp()
+    return (target_probs * (target_logprobs - draft_logprobs)).sum(-1), -(target_probs * target_logprobs).sum(-1)
+
+
+def eager_with_top(target: torch.Tensor, draft: torch.Tensor) -> tuple[Any, ...]:
+    """The same with the top ranks of both sides."""
+    return (*eager_statistics(target, draft), target.topk(NUM_TOP), draft.topk(NUM_TOP))
+
+
+def _liger() -> Callable[..., Any] | None:
+    try:
+        from liger_kernel.transformers import LigerKLDIVLoss
+    except ImportError:
+        return None
+    loss = LigerKLDIVLoss(reduction="none", log_target=True)
+    return lambda target, draft: loss(torch.log_softmax(draft, -1), torch.log_softmax(target, -1))
+
+
+def measure(
+    num_rows: int, columns: int, bandwidth: float, plan: Any = None, *, baselines: bool = True
+) -> dict[str, Any]:
+    """Times of ``num_rows`` bfloat16 rows under the default rules; ours in a CUDA graph, inputs in rotation."""
+    table = rule_table(tuple(default_rules()))
+    parameters = torch.from_numpy(table.parameters.copy()).cuda()
+    total = 2 * num_rows * columns * 2
+    pairs = [
+        peaked_rows(num_rows, columns, dtype=torch.bfloat16, device="cuda", seed=seed)
+        for seed in range(max(2, -(-INPUT_BYTES // total)))
+    ]
+    plan = plan or triton_rows.plan_for(num_rows, columns, 2, table.num_top)
+    out = triton_rows.allocate(num_rows, columns, len(table.rules), table.num_top, plan, "cuda")
+
+    def ours(pair):
+        return triton_rows.launch(pair[0], pair[1], parameters, columns, table.num_top, plan, out)
+
+    result: dict[str, Any] = {"rows": num_rows, "columns": columns, "dtype": "bfloat16", "input_bytes": total}
+    result["plan"] = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
+    result["floor_us"] = total / bandwidth * 1e6
+    result["ours"] = _summary(graph_times([partial(ours, pair) for pair in pairs]), result["floor_us"])
+    undecided = sum(int((ours(pair).path != 0).sum()) for pair in pairs)
+    result["undecided_rows"], result["scored_rows"] = undecided, num_rows * len(pairs)
+    if not baselines:
+        return result
+    others = {"eager_with_top": eager_with_top, "eager": eager_statistics}
+    others["compile"] = torch.compile(eager_statistics, dynamic=False)
+    liger = _liger()
+    if liger is not None:
+        others["liger_kl"] = liger
+    for name, function in others.items():
+        try:
+            with torch.no_grad():
+                times = stream_times([partial(function, *pair) for pair in pairs[:8]])
+        except RuntimeError as error:  # a baseline that can't run here is said to, not left out
+            result[name] = {"error": str(error)[:200]}
+            continue
+        result[name] = _summary(times, result["floor_us"])
+        result[name]["ours_is_faster_by"] = result[name]["median_us"] / result["ours"]["median_us"]
+    result["liger_installed"] = liger is not None
+    return result
+
+
+def _summary(times: list[float], floor: float) -> dict[str, float]:
+    median = statistics.median(times)
+    return {"median_us": median, "lowest_us": min(times), "highest_us": max(times), "share_of_copy": floor / median}
+
+
+def provenance() -> dict[str, str]:
+    """What the figures depend on."""
+    if not torch.cuda.is_available():
+        raise InvalidArgument("bench kernels: expected a CUDA device, got none; the kernels' tests run without one")
+    return {
+        "card": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
+        "cuda": str(torch.version.cuda), "python": platform.python_version(), "certspec": certspec.__version__,
+        "inputs": "certspec.bench.synthetic.peaked_rows",
+    }  # fmt: skip

@@ -1,0 +1,51 @@
+"""Error constants of the Triton segment sums, as plain Python floats. The float32 part of a row is bounded term by term
+(theory F, carried to float32); this module knows nothing about Triton.
+
+For an element of a streamed segment, with c = fl32(log2 e), M an integer and x = z log2 e - M the exact exponent:
+
+    computed exponent   |x^ - x| <= u |x^| + kappa (|x| + |M|)         one fused rounding, and c's own error kappa
+    computed term       e^ = 2^x (1 + eps),  |eps| <= EXP2 + ln2 |x^ - x| (1 + tiny)
+    sums of terms of one sign (all five are), and changes of reference by powers of two: relative (number) u
+
+The few largest elements of a row are worked again in float64 and carry no such error, so every bound is a multiple of
+the mass of the others (the tail).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["CONSTANT_ERROR", "EXP2_ERROR", "SegmentErrors", "segment_errors"]
+
+UNIT32 = 2.0**-24
+EXP2_ERROR = 2.0**-22  # ex2.approx.f32, PTX ISA; 1.44e-7 was the worst of all float32 in [-126, 0] on an H100
+CONSTANT_ERROR = 1.34e-8  # |fl32(log2 e) / log2 e - 1|
+LOWEST_EXPONENT = 127.0  # below, 2**x is flushed to zero
+
+
+@dataclass(frozen=True)
+class SegmentErrors:
+    """Per unit of tail mass: ``term`` an exponential together with its summation, ``addition`` summation alone,
+    ``exponent`` per unit of |x|, ``reference`` per unit of |M| (both log2), ``mean_exponent`` bounds E|x| of a segment,
+    ``farthest`` the error of the farthest exponential that is not zero, but for the reference's part."""
+
+    term: float
+    addition: float
+    exponent: float
+    reference: float
+    mean_exponent: float
+    farthest: float
+
+
+def segment_errors(vector: int, tiles: int, groups: int, per_part: int = 1) -> SegmentErrors:
+    """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns, ``per_part`` to a part."""
+    # Within a segment, then changes of reference and the segments of a part in any order, as rank_rows adds them; the
+    # low elements of the listed segments are added by a block of threads, in at most 32 steps.
+    additions = tiles + vector + 2 * groups + 6 + max(per_part, 32)
+    addition = 1.01 * additions * UNIT32
+    exponent = 1.01 * (UNIT32 + CONSTANT_ERROR)
+    # E_q[-x] = H_2(q) - log2(sum 2^x) <= log2 n + 1, since the largest exponent is above -1
+    mean_exponent = math.log2(vector * tiles * groups) + 1.0
+    farthest = EXP2_ERROR + math.log(2) * exponent * LOWEST_EXPONENT
+    return SegmentErrors(EXP2_ERROR + addition, addition, exponent, 1.01 * CONSTANT_ERROR, mean_exponent, farthest)

@@ -1,0 +1,255 @@
+"""The Triton backend: scores rows of CUDA logits with three kernels and sends the rows that these leave undecided to
+the rigorous float64 path. Picks launch shapes; the arithmetic lives in
+triton_segments, triton_ranks and triton_rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from certspec.errors import InvalidArgument, InvalidLogits
+from certspec.kernels import torch_rows
+from certspec.kernels.row_scores import RowScores
+from certspec.kernels.rule_table import RuleTable, rule_table
+from certspec.kernels.triton_bounds import segment_errors
+from certspec.kernels.triton_ranks import SUMMARY, rank_rows
+from certspec.kernels.triton_rules import judge_rows
+from certspec.kernels.triton_segments import NUM_STATISTICS, row_segments
+from certspec.rules import Rule
+
+__all__ = ["FastScores", "Plan", "allocate", "launch", "plan_for", "score_rows"]
+
+CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
+PARTS = 64  # disjoint parts of a row whose maxima give that bar
+MAX_TOP = 32
+ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 of the logits' bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
+    rank ``batch`` segments at a time; ``slots`` ranks are known exactly. The rows are worked in ``blocks`` blocks;
+    ``combine_registers`` caps the registers of a combining thread (0: no cap); ``judge_warps`` apply the rules."""
+
+    vector: int = 8
+    tiles: int = 4
+    groups: int = 4
+    unroll: bool = False
+    warps: int = 4
+    lanes: int = 128
+    combine_warps: int = 8
+    judge_warps: int = 1
+    batch: int = 16
+    slots: int = 16
+    blocks: int = 1
+    combine_registers: int = 0
+
+    @property
+    def chunk(self) -> int:
+        """Columns of one streaming program."""
+        return self.lanes * self.vector * self.tiles * self.groups
+
+
+@dataclass
+class FastScores:
+    """What the kernels wrote, see rank_rows and judge_rows; ``path`` is 0 on decided rows, the last 3 are theirs."""
+
+    certificate: Tensor
+    scalars: Tensor
+    verdict: Tensor
+    ids: Tensor
+    path: Tensor
+    statistics: Tensor
+    scratch: Tensor
+    summary: Tensor
+
+
+def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Plan:
+    """Few rows are combined by as many threads as help, many rows by programs small enough to share a multiprocessor;
+    narrow vocabularies get short segments."""
+    vector = 16 // itemsize
+    slots = 16 if num_top <= 16 else MAX_TOP
+    tiles, groups = 4, 4
+    while tiles * groups > 1 and vector * tiles * groups * 128 > num_columns:
+        tiles, groups = (tiles, groups // 2) if groups > 1 else (tiles // 2, groups)
+    segment = vector * tiles * groups
+    if num_rows <= 64:
+        batch = max(1, min(32, 4096 // segment))
+        return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots, judge_warps=4)
+    batch = max(1, min(32, 2048 // segment))
+    return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots, combine_registers=128)
+
+
+def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan: Plan, device: Any) -> FastScores:
+    """Uninitialised outputs of ``launch``; kept between calls they let it be captured in a CUDA graph."""
+    num_segments = -(-num_columns // plan.chunk) * plan.lanes
+    return FastScores(
+        certificate=torch.empty((2, num_rules, num_rows), dtype=torch.float64, device=device),
+        scalars=torch.empty((num_rows, 5 + num_top), dtype=torch.float64, device=device),
+        verdict=torch.empty((2, num_rules, num_rows), dtype=torch.uint8, device=device),
+        ids=torch.empty((2, num_rows, num_top), dtype=torch.int64, device=device),
+        path=torch.empty((num_rows,), dtype=torch.int32, device=device),
+        statistics=torch.empty((num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device),
+        scratch=torch.empty((num_rows, num_segments + 3 * CELLS), dtype=torch.int32, device=device),
+        summary=torch.empty((num_rows, int(SUMMARY) + plan.slots), dtype=torch.float64, device=device),
+    )
+
+
+def launch(
+    target: Tensor, draft: Tensor, parameters: Tensor, num_columns: int, num_top: int, plan: Plan,
+    out: FastScores | None = None,
+) -> FastScores:  # fmt: skip
+    """The three kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32
+    whose last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it certifies holds even where
+    ``path`` is not 0; the other outputs of such a row wait for the rigorous path."""
+    num_rows, num_rules = target.shape[0], parameters.shape[0]
+    out = out or allocate(num_rows, num_columns, num_rules, num_top, plan, target.device)
+    if plan.blocks == 1 or not target.is_cuda:
+        _stream(target, draft, out, 0, num_rows, num_columns, plan)
+        _combine(target, draft, parameters, out, 0, num_rows, num_columns, num_top, plan)
+        return out
+    # Combining waits on latency, streaming on memory: a block of rows is combined while the next one streams.
+    stream, beside = torch.cuda.current_stream(target.device), _stream_beside(target.device)
+    size = 16 * -(-num_rows // (16 * plan.blocks))
+    for first in range(0, num_rows, size):
+        last = min(first + size, num_rows)
+        _stream(target, draft, out, first, last, num_columns, plan)
+        beside.wait_stream(stream)
+        with torch.cuda.stream(beside):
+            _combine(target, draft, parameters, out, first, last, num_columns, num_top, plan)
+    stream.wait_stream(beside)
+    return out
+
+
+def _stream(
+    target: Tensor, draft: Tensor, out: FastScores, first: int, last: int, num_columns: int, plan: Plan
+) -> None:
+    num_segments = out.statistics.shape[2]
+    row_segments[(num_segments // plan.lanes, last - first)](
+        target[first:], draft[first:], out.statistics[first:], target.stride(0), draft.stride(0), num_columns,
+        num_segments, LANES=plan.lanes, VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll,
+        num_warps=plan.warps,
+    )  # fmt: skip
+
+
+def _combine(
+    target: Tensor, draft: Tensor, parameters: Tensor, out: FastScores, first: int, last: int, num_columns: int,
+    num_top: int, plan: Plan,
+) -> None:  # fmt: skip
+    num_segments, num_rules = out.statistics.shape[2], parameters.shape[0]
+    segment_slots = max(32, triton.next_power_of_2(num_segments))
+    parts = min(PARTS, segment_slots)
+    errors = segment_errors(plan.vector, plan.tiles, plan.groups, segment_slots // parts)
+    shape = {
+        "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.slots, num_columns), "SEGMENT_SLOTS": segment_slots,
+        "CELLS": CELLS, "LANES": plan.lanes, "VEC": plan.vector, "STEPS": plan.tiles * plan.groups,
+    }  # fmt: skip
+    statistics, ids, path = out.statistics[first:], out.ids[:, first:], out.path[first:]
+    rank_rows[(last - first,)](
+        target[first:], draft[first:], statistics, out.scalars[first:], ids, path, out.scratch[first:],
+        out.summary[first:], target.stride(0), draft.stride(0), target.shape[0], num_columns, num_segments,
+        errors.term, errors.addition, errors.exponent, errors.reference, errors.mean_exponent, errors.farthest,
+        PARTS=parts, BATCH=plan.batch, **shape, num_warps=plan.combine_warps,
+        **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
+    )  # fmt: skip
+    judge_rows[(last - first,)](
+        target[first:], statistics, parameters, out.certificate[:, :, first:], out.verdict[:, :, first:], ids, path,
+        out.scratch[first:], out.summary[first:], target.stride(0), target.shape[0], num_columns, num_segments,
+        RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), RULE_COLUMNS=parameters.shape[1],
+        BATCH=max(1, plan.batch // 4), **shape, num_warps=plan.judge_warps,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device, priority=-1)
+
+
+def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: RuleTable, num_top: int) -> RowScores:
+    """Score rows of tensors whose first ``num_columns`` columns are real; one transfer says which rows are undecided.
+
+    Target-only calls, float64 logits, smoothed entropies and more than 32 ranks go to the torch backend as a whole.
+    Raises InvalidLogits naming the row, InvalidArgument where the logits are not on a device that Triton drives.
+    """
+    _check_device(target)
+    if draft is None or not _is_fast(target, draft, table, num_top):
+        return torch_rows.score_rows(target, draft, num_columns, table, num_top)
+    parts = [
+        _score_block(_unit_stride(target[start : start + ROW_BLOCK]), _unit_stride(draft[start : start + ROW_BLOCK]),
+                     num_columns, table, num_top)
+        for start in range(0, target.shape[0], ROW_BLOCK)
+    ]  # fmt: skip
+    fast = parts[0] if len(parts) == 1 else _joined(parts)
+    undecided = torch.nonzero(fast.path).flatten()  # the one synchronisation
+    scores = _views(fast)
+    if undecided.numel():
+        _settle(scores, undecided, target, draft, num_columns, table, num_top)
+    return scores
+
+
+def _is_fast(target: Tensor, draft: Tensor, table: RuleTable, num_top: int) -> bool:
+    known = (torch.bfloat16, torch.float16, torch.float32)
+    if target.dtype not in known or draft.dtype not in known:
+        return False
+    return bool(table.rules) and table.smoothings.size == 0 and num_top <= MAX_TOP and target.shape[0] > 0
+
+
+def _score_block(target: Tensor, draft: Tensor, num_columns: int, table: RuleTable, num_top: int) -> FastScores:
+    itemsize = max(target.element_size(), draft.element_size())
+    plan = plan_for(target.shape[0], num_columns, itemsize, num_top)
+    return launch(target, draft, _parameters(table.rules, target.device), num_columns, num_top, plan)
+
+
+def _settle(scores: RowScores, rows: Tensor, target: Tensor, draft: Tensor, num_columns, table, num_top) -> None:
+    """Score ``rows`` again on the rigorous path, in place."""
+    try:
+        rigorous = torch_rows.score_rows(target[rows], draft[rows], num_columns, table, num_top)
+    except InvalidLogits:
+        torch_rows.score_rows(target, draft, num_columns, table, num_top)  # says which row of all it is
+        raise
+    for field in fields(RowScores):
+        values, ours = getattr(rigorous, field.name), getattr(scores, field.name)
+        if field.name in ("certificate", "certificate_lower", "accepted", "certified"):
+            ours[:, rows] = values
+        else:
+            ours[rows] = values
+
+
+def _views(fast: FastScores) -> RowScores:
+    verdict = fast.verdict.view(torch.bool)
+    return RowScores(
+        kl=fast.scalars[:, 0], kl_upper=fast.scalars[:, 1], entropy=fast.scalars[:, 2],
+        prob_margin=fast.scalars[:, 3], draft_token_prob=fast.scalars[:, 4], target_top_probs=fast.scalars[:, 5:],
+        certificate=fast.certificate[0], certificate_lower=fast.certificate[1],
+        accepted=verdict[0], certified=verdict[1], target_top_ids=fast.ids[0], draft_top_ids=fast.ids[1],
+    )  # fmt: skip
+
+
+def _joined(parts: list[FastScores]) -> FastScores:
+    rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0}
+    whole = {name: torch.cat([getattr(part, name) for part in parts], dim=dim) for name, dim in rows_at.items()}
+    return FastScores(**whole, statistics=parts[0].statistics, scratch=parts[0].scratch,
+                      summary=parts[0].summary)  # fmt: skip
+
+
+def _unit_stride(rows: Tensor) -> Tensor:
+    rows = rows.detach()
+    return rows if rows.stride(1) == 1 or rows.shape[1] == 1 else rows.contiguous()
+
+
+@lru_cache(maxsize=64)
+def _parameters(rules: tuple[Rule, ...], device: torch.device) -> Tensor:
+    return torch.from_numpy(rule_table(rules).parameters.copy()).to(device)
+
+
+def _check_device(target: Any) -> None:
+    interpreted = bool(triton.knobs.runtime.interpret) if hasattr(triton, "knobs") else False
+    if isinstance(target, Tensor) and (target.is_cuda or interpreted):
+        return
+    found = f"a tensor on {target.device}" if isinstance(target, Tensor) else type(target).__name__
+    raise InvalidArgument(f"backend 'triton': expected logits as tensors on a CUDA device, got {found}")
