@@ -96,13 +96,13 @@ def conformal_quantile(scores: Any, alpha: float) -> float:
 def fit_monotone(certificates: Any, hits: Sequence[bool] | np.ndarray, max_knots: int = 64) -> MonotoneMap:
     """Isotonic regression of ``hits`` (n,) on ``certificates`` (n,): pooled adjacent violators of quantile bins.
 
-    Empty data give the constant 0; an infinite certificate counts as the largest finite one.
+    Empty data give the constant 0; an infinite certificate counts as one nat above the largest finite one.
     """
     scores, hit = np.asarray(certificates, dtype=np.float64), np.asarray(hits, dtype=np.float64)
     finite = scores[np.isfinite(scores)]
     if len(scores) == 0:
         return MonotoneMap((0.0,), (0.0,))
-    scores = np.where(np.isfinite(scores), scores, finite.max() if len(finite) else 1.0)
+    scores = np.where(np.isfinite(scores), scores, (finite.max() if len(finite) else 0.0) + 1.0)
     order = np.argsort(scores, kind="stable")
     blocks: list[tuple[float, float, int]] = []  # mean certificate, mean hit, size
     for part in np.array_split(order, min(len(order), 4 * max_knots)):

@@ -36,15 +36,15 @@ def transformers_generate(
     tree: Any = None,
     on_step: Callable[..., Any] | None = None,
     streamer: Any = None,
-    attention_mask: Tensor | None = None,
-    **_model_kwargs: Any,
+    **model_kwargs: Any,
 ) -> Any:
     """For ``model.generate(..., custom_generate=certspec.transformers_generate, assistant_model=draft)``.
 
     Emits what greedy ``model.generate`` emits (with a relaxed ``rule``: what the rule allows), for batches too. The
     keywords from ``draft_model`` (the same as ``assistant_model``) to ``on_step`` may be given to ``generate`` and mean
     what they mean in ``certspec.generate``. Stopping criteria are asked after every token, as transformers does, so a
-    stop string that straddles two blocks ends the text at the same token. Returns (batch, length) ids, or a
+    stop string that straddles two blocks ends the text at the same token. Give stop strings as a StopStringCriteria:
+    transformers loses ``tokenizer`` before it builds one for a callable. Returns (batch, length) ids, or a
     GenerateDecoderOnlyOutput with ``return_dict_in_generate``.
 
     Raises InvalidArgument for sampling, beams, scores or missing draft.
@@ -53,7 +53,7 @@ def transformers_generate(
     draft_model = draft_model if draft_model is not None else caller.get("assistant_model")
     streamer = streamer if streamer is not None else caller.get("streamer")
     _require_greedy(generation_config, draft_model)
-    prompts, num_columns = _prompts(input_ids, attention_mask), input_ids.shape[1]
+    prompts, num_columns = _prompts(input_ids, model_kwargs.get("attention_mask")), input_ids.shape[1]
     if streamer is not None and len(prompts) > 1:
         raise InvalidArgument(f"streamer: expected a single prompt, got {len(prompts)}")
     widths = [one.get_output_embeddings().weight.shape[0] for one in (model, draft_model)]
