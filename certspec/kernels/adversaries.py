@@ -37,7 +37,7 @@ def boundary_drafts(generator: np.random.Generator, target_logits: np.ndarray) -
     """
     rows, vocab = target_logits.shape
     order = np.argsort(-target_logits, axis=1, kind="stable")
-    gaps = np.take_along_axis(target_logits, order, 1)
+    gaps: np.ndarray = np.take_along_axis(target_logits, order, 1)
     weights = np.exp(gaps - gaps[:, :1])
     rank = np.minimum(generator.geometric(0.35, rows), vocab - 1)
     index = np.arange(rows)
