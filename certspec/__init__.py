@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from certspec.decoding import Generation as Generation
     from certspec.decoding import generate as generate
     from certspec.drafter import drafter_certificate as drafter_certificate
+    from certspec.drafter import drafter_certificate_from_top as drafter_certificate_from_top
+    from certspec.drafter import drafter_certificate_lower as drafter_certificate_lower
     from certspec.errors import CertspecError as CertspecError
     from certspec.errors import IncompatiblePair as IncompatiblePair
     from certspec.errors import InvalidArgument as InvalidArgument
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from certspec.margins import required_margin as required_margin
     from certspec.pairs import Pair as Pair
     from certspec.pairs import load_pair as load_pair
+    from certspec.reverse import reverse_certificate as reverse_certificate
     from certspec.rules import Absolute as Absolute
     from certspec.rules import Additive as Additive
     from certspec.rules import Entropy as Entropy
@@ -36,21 +39,24 @@ if TYPE_CHECKING:
     from certspec.rules import Tree as Tree
     from certspec.rules import default_rules as default_rules
     from certspec.rules import parse_rule as parse_rule
+    from certspec.tree_widths import tree_width_for as tree_width_for
 
 # One line a module: where each public name lives. The names above repeat it for type checkers; a test compares them.
 _HOMES: dict[str, tuple[str, ...]] = {
     "certspec.certificates": ("Certificates", "certify"),
     "certspec.decoding": ("Generation", "generate"),
-    "certspec.drafter": ("drafter_certificate",),
+    "certspec.drafter": ("drafter_certificate", "drafter_certificate_from_top", "drafter_certificate_lower"),
     "certspec.errors": (
         "CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits", "RunMismatch", "UnreadableInput",
     ),
     "certspec.margins": ("margin_certificate", "required_margin"),
     "certspec.pairs": ("Pair", "load_pair"),
+    "certspec.reverse": ("reverse_certificate",),
     "certspec.rules": (
         "Absolute", "Additive", "Entropy", "Gated", "Multiplicative", "Rule", "StrictGreedy", "TopM", "Tree",
         "default_rules", "parse_rule",
     ),
+    "certspec.tree_widths": ("tree_width_for",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

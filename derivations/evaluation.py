@@ -147,7 +147,7 @@ NORMALISER_ERROR = KernelSpec(
     name="relative_normaliser_error",
     arguments=("mean_gap", "sum_error"),
     form=SECOND_ORDER * (mean_gap * UNIT + FUNCTION_ERROR + sum_error),
-    claims=("bound.kl_upper",),
+    claims=("bound.kl_upper", "bound.normaliser"),
     derivation="derivations.evaluation.NORMALISER_ERROR",
     domain="sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own order",
     doc="Relative error of the computed S: E_p of the weights' relative errors (gap u + 8 u), and the summation.",
@@ -156,7 +156,7 @@ WEIGHT_ERROR = KernelSpec(
     name="relative_weight_error",
     arguments=("span",),
     form=SECOND_ORDER * (span * UNIT + FUNCTION_ERROR),
-    claims=("bound.certificate_lower",),
+    claims=("bound.certificate_lower", "bound.weight"),
     derivation="derivations.evaluation.WEIGHT_ERROR",
     domain="0 <= span = max z - z <= 745",
     doc="Relative error of a weight exp(z - max z): the rounding of the gap, and exp.",
@@ -185,13 +185,8 @@ LOG_RATIO_ERROR = KernelSpec(
     name="log_ratio_bound",
     arguments=("log_normaliser", "normaliser_error", "other_log_normaliser", "other_error", "reach"),
     form=SECOND_ORDER
-    * (
-        normaliser_error
-        + other_error
-        + FUNCTION_ERROR * (log_normaliser + other_log_normaliser)
-        + 3 * UNIT * reach
-    ),
-    claims=("bound.kl_upper",),
+    * (normaliser_error + other_error + FUNCTION_ERROR * (log_normaliser + other_log_normaliser) + 3 * UNIT * reach),
+    claims=("bound.kl_upper", "bound.log_ratio"),
     derivation="derivations.evaluation.LOG_RATIO_ERROR",
     domain="reach bounds |log p| + |log q| over tokens with p >= e^-745 and log(p/q) <= 745",
     doc="Absolute error of every computed log(p/q) that enters to first order [nats].",

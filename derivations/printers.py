@@ -9,7 +9,15 @@ from sympy.codegen.cfunctions import expm1, log1p
 from sympy.printing.precedence import PRECEDENCE, precedence
 from sympy.printing.printer import Printer
 
-__all__ = ["NumbaPrinter", "PythonPrinter", "SourcePrinter", "TorchPrinter", "TritonPrinter", "printer_for"]
+__all__ = [
+    "NumbaPrinter",
+    "NumpyPrinter",
+    "PythonPrinter",
+    "SourcePrinter",
+    "TorchPrinter",
+    "TritonPrinter",
+    "printer_for",
+]
 
 
 class SourcePrinter(Printer):
@@ -174,8 +182,11 @@ class TorchPrinter(SourcePrinter):
     functions = {  # noqa: RUF012
         "exp": "torch.exp", "log": "torch.log", "log1p": "torch.log1p", "expm1": "torch.expm1", "sqrt": "torch.sqrt",
         "Abs": "torch.abs", "Min": "torch.minimum", "Max": "torch.maximum", "cosh": "torch.cosh",
-        "floor": "torch.floor",
+        "floor": "torch.floor", "surplus": "surplus",
     }  # fmt: skip
+
+    def _print_Infinity(self, expr: sympy.Expr) -> str:
+        return "torch.inf"
 
     def _print_Function(self, expr: sympy.Function) -> str:
         if not expr.free_symbols:  # torch's functions want tensors
@@ -197,6 +208,23 @@ class TorchPrinter(SourcePrinter):
 
     def _choose(self, condition: str, value: str, otherwise: str) -> str:
         return f"torch.where({condition}, {value}, {otherwise})"
+
+
+class NumpyPrinter(SourcePrinter):
+    """numpy float64 arrays, elementwise; every branch is evaluated, so callers silence what they discard."""
+
+    name = "numpy"
+    preamble = "import numpy as np"
+    functions = {  # noqa: RUF012
+        "exp": "np.exp", "log": "np.log", "log1p": "np.log1p", "expm1": "np.expm1", "sqrt": "np.sqrt",
+        "Abs": "np.abs", "Min": "np.minimum", "Max": "np.maximum", "surplus": "surplus",
+    }  # fmt: skip
+
+    def _print_Infinity(self, expr: sympy.Expr) -> str:
+        return "np.inf"
+
+    def _choose(self, condition: str, value: str, otherwise: str) -> str:
+        return f"np.where({condition}, {value}, {otherwise})"
 
 
 class TritonPrinter(SourcePrinter):
@@ -226,7 +254,7 @@ class TritonPrinter(SourcePrinter):
 
 def printer_for(name: str) -> SourcePrinter:
     """The printer of that name; KeyError for an unknown one."""
-    return {p.name: p for p in (PythonPrinter, NumbaPrinter, TorchPrinter, TritonPrinter)}[name]()
+    return {p.name: p for p in (PythonPrinter, NumpyPrinter, NumbaPrinter, TorchPrinter, TritonPrinter)}[name]()
 
 
 # The functions above that are rewritings: what each stands for (checked in tests and by the claims that use them).

@@ -2,7 +2,7 @@
 
 command:     python -m derivations
 derivation:  derivations.evaluation.NORMALISER_ERROR, derivations.evaluation.WEIGHT_ERROR, derivations.evaluation.ENTROPY_GAP_ERROR, derivations.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.evaluation.LOG_RATIO_ERROR, derivations.evaluation.TERM_ERROR, derivations.evaluation.DIFFERENCE_ERROR, derivations.evaluation.KL_UPPER, derivations.evaluation.RAISED_MEAN, derivations.evaluation.CERTIFICATE_LOWER
-claims:      bound.certificate_lower, bound.kl_upper, bound.threshold, eval.difference
+claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.threshold, bound.weight, eval.difference
 domain:      relative_normaliser_error: sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own order
 domain:      relative_weight_error: 0 <= span = max z - z <= 745
 domain:      entropy_gap_error: span is the largest gap max z - z of a token whose weight does not vanish
@@ -16,19 +16,19 @@ domain:      certificate_lower: raised_sum the sum of pool_term(w, raised_mean) 
 printer:     TorchPrinter (no fast math, float64)
 sympy:       1.14.0
 expression:  sha256 d9632930aaa479e2700dd4949512f7155d5fd622155f1ae22a880c845a8f4eb9
-body:        sha256 9f7495ffe4218110818e1e5e1fdb001c69f2f6b77e99a6b1b82b85b47c3d4122
+body:        sha256 705c1bc67cb7f6d083f2bf68fe976e4d674477a4511d3be4c8d3a53cec563f3a
 """
 # --- body ---
 import torch
 
 
-# claims: bound.kl_upper
+# claims: bound.kl_upper, bound.normaliser
 def relative_normaliser_error(mean_gap, sum_error):
     """Relative error of the computed S: E_p of the weights' relative errors (gap u + 8 u), and the summation."""
     return 9.020562075079397e-16 + 1.015625*sum_error + 1.1275702593849246e-16*mean_gap
 
 
-# claims: bound.certificate_lower
+# claims: bound.certificate_lower, bound.weight
 def relative_weight_error(span):
     """Relative error of a weight exp(z - max z): the rounding of the gap, and exp."""
     return 9.020562075079397e-16 + 1.1275702593849246e-16*span
@@ -46,7 +46,7 @@ def smoothed_entropy_error(entropy_gap, log_normaliser, span, sum_error, normali
     return (4.0625 + 2.03125*log_normaliser + 1.015625*torch.abs(entropy_gap))*(2.6645352591003757e-15 + sum_error + 2.0*normaliser_error + 1.1102230246251565e-16*span)
 
 
-# claims: bound.kl_upper
+# claims: bound.kl_upper, bound.log_ratio
 def log_ratio_bound(log_normaliser, normaliser_error, other_log_normaliser, other_error, reach):
     """Absolute error of every computed log(p/q) that enters to first order [nats]."""
     return 1.015625*normaliser_error + 1.015625*other_error + 9.020562075079397e-16*log_normaliser + 9.020562075079397e-16*other_log_normaliser + 3.382710778154774e-16*reach

@@ -2,7 +2,7 @@
 
 command:     python -m derivations
 derivation:  derivations.evaluation.NORMALISER_ERROR, derivations.evaluation.WEIGHT_ERROR, derivations.evaluation.ENTROPY_GAP_ERROR, derivations.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.evaluation.LOG_RATIO_ERROR, derivations.evaluation.TERM_ERROR, derivations.evaluation.DIFFERENCE_ERROR, derivations.evaluation.KL_UPPER, derivations.evaluation.RAISED_MEAN, derivations.evaluation.CERTIFICATE_LOWER
-claims:      bound.certificate_lower, bound.kl_upper, bound.threshold, eval.difference
+claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.threshold, bound.weight, eval.difference
 domain:      relative_normaliser_error: sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own order
 domain:      relative_weight_error: 0 <= span = max z - z <= 745
 domain:      entropy_gap_error: span is the largest gap max z - z of a token whose weight does not vanish
@@ -16,7 +16,7 @@ domain:      certificate_lower: raised_sum the sum of pool_term(w, raised_mean) 
 printer:     TritonPrinter (no fast math, float64)
 sympy:       1.14.0
 expression:  sha256 d9632930aaa479e2700dd4949512f7155d5fd622155f1ae22a880c845a8f4eb9
-body:        sha256 3d83edee9b798cea1da0702f4afa784112bb0b5f533cdb76a8fe1209db274983
+body:        sha256 d7a527b440ce70e939f73ba40295d604bb39a9185d03c091f2b3469de7ed95a0
 """
 # --- body ---
 import triton
@@ -25,14 +25,14 @@ import triton.language as tl
 from certspec.kernels.triton_functions import expm1, log1p
 
 
-# claims: bound.kl_upper
+# claims: bound.kl_upper, bound.normaliser
 @triton.jit
 def relative_normaliser_error(mean_gap, sum_error):
     """Relative error of the computed S: E_p of the weights' relative errors (gap u + 8 u), and the summation."""
     return 9.020562075079397e-16 + 1.015625*sum_error + 1.1275702593849246e-16*mean_gap
 
 
-# claims: bound.certificate_lower
+# claims: bound.certificate_lower, bound.weight
 @triton.jit
 def relative_weight_error(span):
     """Relative error of a weight exp(z - max z): the rounding of the gap, and exp."""
@@ -53,7 +53,7 @@ def smoothed_entropy_error(entropy_gap, log_normaliser, span, sum_error, normali
     return (4.0625 + 2.03125*log_normaliser + 1.015625*tl.abs(entropy_gap))*(2.6645352591003757e-15 + sum_error + 2.0*normaliser_error + 1.1102230246251565e-16*span)
 
 
-# claims: bound.kl_upper
+# claims: bound.kl_upper, bound.log_ratio
 @triton.jit
 def log_ratio_bound(log_normaliser, normaliser_error, other_log_normaliser, other_error, reach):
     """Absolute error of every computed log(p/q) that enters to first order [nats]."""
