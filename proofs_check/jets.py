@@ -1,5 +1,5 @@
-"""Derivatives of formulas over whole boxes: truncated power series with interval coefficients, through which any formula
-``f(numbers, ...)`` runs unchanged. Knows no formula.
+"""Derivatives of formulas over whole boxes: truncated power series with interval coefficients, through which any
+formula ``f(numbers, ...)`` runs unchanged. Knows no formula.
 
 A comparison that the intervals can't settle is taken both ways, and the results are joined: no branch goes missing.
 """
@@ -284,7 +284,7 @@ Statement = tuple[str, Callable[..., Any], Box]
 
 
 def all_enclosed(statements: Iterable[Statement], *, max_boxes: int = 4000, detail: str = "") -> Evidence:
-    """Each (sentence, function, box): the function is >= 0 on the whole box. One Evidence; the first failure ends it."""
+    """Each (sentence, function, box): the function is >= 0 on the whole box. The first failure ends it."""
     boxes, said = 0, []
     for sentence, function, box in statements:
         found = enclose_sign(function, box, max_boxes=max_boxes)
@@ -293,7 +293,5 @@ def all_enclosed(statements: Iterable[Statement], *, max_boxes: int = 4000, deta
             point = f"{sentence}: {found.worst_point}"
             return Evidence("enclosure", found.verdict, None, found.worst_residual, point, boxes, detail=sentence)
         said.append(sentence)
-    return Evidence(
-        "enclosure", Verdict.VERIFIED, None, "0", "", boxes,
-        detail=f"{intervals().backend}, {boxes} boxes, whole domain: " + "; ".join(said) + (f". {detail}" if detail else ""),
-    )  # fmt: skip
+    told = f"{intervals().backend}, {boxes} boxes, whole domain: " + "; ".join(said) + (f". {detail}" if detail else "")
+    return Evidence("enclosure", Verdict.VERIFIED, None, "0", "", boxes, detail=told)
