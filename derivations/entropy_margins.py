@@ -22,7 +22,7 @@ A, B, G, X, R, K = sympy.symbols("a b g x r k", positive=True)
 def entropy_floor(numbers: Any, top: Any, own: Any, gap: Any) -> Any:
     """log b - b log b - a log a - (1-a-b) log(a-g): at most log(b) + H(p), for p_1 = a, p_j = b and p_2 <= a - g."""
     rest = 1 - top - own
-    spread = rest * numbers.log(top - gap) if not rest == 0 else rest
+    spread = rest * numbers.log(top - gap) if rest != 0 else rest
     return numbers.log(own) - xlogx(numbers, own) - xlogx(numbers, top) - spread
 
 

@@ -14,13 +14,22 @@ from derivations.margins import (
     additive_at_least,
     additive_exactly,
     mass_and_gap,
+    multiplicative_margin,
     top_margin,
 )
-from derivations.strict import phi
+from derivations.strict import pair_cost, phi
 
-__all__ = ["gate_at_least", "gate_exactly", "gate_last_at_least", "gate_last_exactly"]
+__all__ = [
+    "gate_at_least",
+    "gate_exactly",
+    "gate_last_at_least",
+    "gate_last_exactly",
+    "gate_multiplicative",
+    "gate_multiplicative_last",
+    "multiplicative_inside",
+]
 
-D, M, T = sympy.symbols("d m t", positive=True)
+D, M, T, X = sympy.symbols("d m t x", positive=True)
 
 
 def gate_at_least(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
@@ -49,6 +58,23 @@ def gate_last_at_least(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
     if gap <= slack:
         return min(top_margin(numbers, gap, top_m), phi(numbers, slack))
     return phi(numbers, slack if 2 * gap <= 1 + slack else 2 * gap - 1)
+
+
+def gate_multiplicative(numbers: Any, gap: Any, top_m: int, alpha: Any) -> Any:
+    """Top-m and multiplicative together, p1 - p2 = g or >= g: the smaller of the two bounds."""
+    return min(top_margin(numbers, gap, top_m), multiplicative_margin(numbers, gap, alpha))
+
+
+def multiplicative_inside(numbers: Any, gap: Any, alpha: Any) -> Any:
+    """The least certificate of a token inside the gate at p1 - p_{m+1}: d T2(1, alpha), phi(2d-1) past 1/(1+alpha)."""
+    if gap * (1 + alpha) <= 1:
+        return gap * pair_cost(numbers, 1 + alpha * 0, alpha)
+    return phi(numbers, 2 * gap - 1)
+
+
+def gate_multiplicative_last(numbers: Any, gap: Any, top_m: int, alpha: Any) -> Any:
+    """The same gate in d = p1 - p_{m+1}, exactly or at least."""
+    return min(top_margin(numbers, gap, top_m), multiplicative_inside(numbers, gap, alpha))
 
 
 GATE = Derivation(
@@ -82,6 +108,36 @@ GATE = Derivation(
             "At least d: the tail may vanish earlier; the slack t then decides, phi(t), unless d forces more.",
             how="prose",
         ),
+    ),
+)
+
+MULTIPLICATIVE_GATE = Derivation(
+    "A multiplicative gate",
+    (
+        *GATE.steps[:2],
+        *PAIR_MONOTONE,
+        Step(
+            "p_1 - p_{m+1} = d, competitor j <= m, b = p_j <= alpha a, a = p_1 >= d; the tokens after it are at least "
+            "a - d. T2 falls in b: b = alpha a, unless the mass a + b <= 1 forbids it.",
+            how="prose",
+        ),
+        Step(
+            "T2(a, alpha a) = a T2(1, alpha) grows with a, so a is least: a = d, p_{m+1} = 0, value d T2(1, alpha).",
+            pair_cost(sympy, D, T * D),
+            D * pair_cost(sympy, sympy.S.One, T),
+        ),
+        Step(
+            "The mass d (1 + alpha) <= 1 allows it up to d = 1/(1+alpha). Beyond, b <= 1 - a: T2(a, 1-a) grows with a, "
+            "so again a = d: phi(2d - 1).",
+            pair_cost(sympy, (1 + X) / 2, (1 - X) / 2),
+            phi(sympy, X),
+        ),
+        Step(
+            "The two agree where they meet, d = 1/(1+alpha): 2d - 1 = (1-alpha)/(1+alpha).",
+            2 / (1 + T) - 1,
+            (1 - T) / (1 + T),
+        ),
+        Step("Both grow with d, so exact and at-least forms agree. Competitor m+1: the top-m bound.", how="prose"),
     ),
 )
 
@@ -124,6 +180,31 @@ _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = 
         gate_last_at_least,
         GATE,
         (Mutant("the exact form", gate_last_exactly), Mutant("p1 - p2 for p1 - p_{m+1}", gate_at_least)),
+    ),
+    (
+        "margin.gate.multiplicative",
+        "Gate with factor alpha, p1 - p2 = g or >= g: min of the top-m bound and the multiplicative bound.",
+        ", m >= 2, 0 < alpha <= 1",
+        "B (gate, multiplicative)",
+        gate_multiplicative,
+        MULTIPLICATIVE_GATE,
+        (
+            Mutant("the top-m bound alone", lambda n, g, m, alpha: top_margin(n, g, m)),
+            Mutant("the multiplicative bound alone", lambda n, g, m, alpha: multiplicative_margin(n, g, alpha)),
+        ),
+    ),
+    (
+        "margin.gate.multiplicative.last",
+        "Gate with factor alpha, p1 - p_{m+1} = d or >= d: min of top-m(d) and d T2(1, alpha), phi(2d-1) for "
+        "d > 1/(1+alpha).",
+        ", m >= 2, 0 < alpha <= 1",
+        "B (gate, multiplicative)",
+        gate_multiplicative_last,
+        MULTIPLICATIVE_GATE,
+        (
+            Mutant("the multiplicative bound in p1 - p2", gate_multiplicative),
+            Mutant("the top-m bound alone", lambda n, g, m, alpha: top_margin(n, g, m)),
+        ),
     ),
 ]
 for _id, _sentence, _extra, _theory, _formula, _derivation, _mutants in _CLAIMS:

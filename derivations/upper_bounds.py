@@ -56,7 +56,7 @@ def _one_pool(numbers: Any, gap: Any) -> Any:
 
 
 _PAIR_MASS = G + 2 * (1 - G) / V
-_UP = (1 + (N - 1) * 0 + D) / (N + 1)
+_TOP = (1 + D) / (N + 1)
 UPPER_STRICT = Derivation(
     "The rest of the mass is spread as thin as the ranking allows",
     (
@@ -75,15 +75,16 @@ UPPER_SINGLE = Derivation(
     "A convex function is largest at a vertex",
     (
         Step(
-            "KL is jointly convex, the region for a fixed j is convex: C_p is convex in p. On {p: p_1 - p_j = d, p_i <= p_1}"
+            "KL is jointly convex, the region for a fixed j is convex: C_p is convex in p. On {p: p_1 - p_j = d, "
+            "p_i <= p_1}"
             " it is largest at a vertex: all but one of the other tokens are 0 or p_1.",
             how="prose",
         ),
         Step(
-            "Vertex with p_j > 0: n tokens at a, a - d at j, (n+1) a = 1 + d. Its value f_n(d) is convex in d: the second "
+            "Vertex with p_j > 0: n tokens at a, a - d at j, (n+1) a = 1 + d. Its value f_n(d) is convex in d: "
+            "the second "
             "derivative of n a log a + b log b, a = (1+d)/(n+1), b = a - d, is",
-            sympy.diff(N * (1 + D) / (N + 1) * log((1 + D) / (N + 1)) + (1 - N * D) / (N + 1) * log((1 - N * D) / (N + 1)),
-                       D, 2),
+            sympy.diff(N * _TOP * log(_TOP) + (_TOP - D) * log(_TOP - D), D, 2),
             N / ((N + 1) * (1 + D)) + N**2 / ((N + 1) * (1 - N * D)),
         ),
         Step(
@@ -93,14 +94,16 @@ UPPER_SINGLE = Derivation(
         ),
         Step("so f_n(d) <= n d log((n+1)/n), which grows with n <= N = floor(1/d): (x log(1+1/x))'' = -1/(x (1+x)^2),",
              sympy.diff(X * log(1 + 1 / X), X, 2), -1 / (X * (1 + X) ** 2)),
-        Step("a concave function with limit slope 0. Vertex with p_j = 0: N tokens of d, one of r = 1 - N d.", how="prose"),
+        Step("a concave function with limit slope 0. Vertex with p_j = 0: N tokens of d, one of r = 1 - N "
+        "d.", how="prose"),
         Step(
             "If r is not pooled, the level is N d/(N+1), and the value N d log((N+1)/N);",
             N * D * log(D / (N * D / (N + 1))),
             N * D * log((N + 1) / N),
         ),
         Step(
-            "otherwise all N + 2 tokens share c = 1/(N+2): log(N+2) + N d log d + r log r. Either way the value is at least "
+            "otherwise all N + 2 tokens share c = 1/(N+2): log(N+2) + N d log d + r log r. Either way the value "
+            "is at least "
             "that of the smaller pool (claim single.dual), hence at least every f_n(d).",
             how="prose",
         ),
@@ -130,7 +133,8 @@ UPPER_RELAXED = Derivation(
 declare(
     Claim(
         id="upper.strict",
-        sentence="phi(g) <= C <= g log 2 for the strict rule at margin g = p1 - p2; for V tokens the greatest certificate "
+        sentence="phi(g) <= C <= g log 2 for the strict rule at margin g = p1 - p2; for V tokens the greatest "
+        "certificate "
         "is s phi(g/s), s = g + 2(1-g)/V.",
         domain="0 <= g <= 1, V >= 2",
         theory="B (upper bounds, strict)",
@@ -147,7 +151,8 @@ declare(
 declare(
     Claim(
         id="upper.single",
-        sentence="phi(d) <= C_p <= U(d) <= log(1+d) for every single-token rule, d = p1 - p_j; U is the supremum over all "
+        sentence="phi(d) <= C_p <= U(d) <= log(1+d) for every single-token rule, d = p1 - p_j; U is the supremum "
+        "over all "
         "vocabularies.",
         domain="0 < d <= 1, j the competitor",
         theory="B (upper bounds, U(d))",
@@ -164,7 +169,8 @@ declare(
 declare(
     Claim(
         id="upper.tree",
-        sentence="The tree certificate is at most (p1 - p_{m+1}) log(m+1), and no smaller multiple of the margin will do.",
+        sentence="The tree certificate is at most (p1 - p_{m+1}) log(m+1), and no smaller multiple of the margin "
+        "will do.",
         domain="0 <= d <= 1, m >= 1, any vocabulary of more than m tokens",
         theory="B (upper bounds, tree)",
         relation=">=",

@@ -1,5 +1,5 @@
-"""Checks of the upper bounds at a margin: attained by explicit targets, exceeded by none of the certificates solved from
-their definition, and ordered over the whole domain."""
+"""Checks of the upper bounds at a margin: attained by explicit targets, exceeded by none of the certificates solved
+from their definition, and ordered over the whole domain."""
 
 from __future__ import annotations
 
