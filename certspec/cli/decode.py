@@ -149,11 +149,14 @@ def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: f
         "",
         f"rule {label}: {stream.num_tokens} tokens ({counts}) in {metrics['num_target_passes']} target passes, "
         f"{seconds:.2f} s, ended by {generation.finish_reasons[0]}",
-        f"vLLM: mean_acceptance_length {metrics['mean_acceptance_length']:.2f} (bonus in), draft_acceptance_rate "
-        f"{metrics['draft_acceptance_rate']:.3f}; gpt-fast mean accepted {metrics['gpt_fast_mean_accepted']:.2f} "
-        f"(bonus out); SGLang accept rate {metrics['sglang_accept_rate']:.3f} (of tree nodes)",
+        f"vLLM: mean_acceptance_length {_number(metrics['mean_acceptance_length'], 2)} (bonus in), "
+        f"draft_acceptance_rate {_number(metrics['draft_acceptance_rate'], 3)}; "
+        f"gpt-fast mean accepted {_number(metrics['gpt_fast_mean_accepted'], 2)} (bonus out); "
+        f"SGLang accept rate {_number(metrics['sglang_accept_rate'], 3)} (of tree nodes)",
         f"certified {metrics['num_certified']} of {metrics['num_drafted_positions']} drafted positions, "
         f"{metrics['num_false_certificates']} false certificates",
+        f"models run by: {generation.engine}",
+        *generation.notes,
     ]
     if metrics["num_relaxed_tokens"]:
         lines.append(
@@ -161,3 +164,7 @@ def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: f
             f"{metrics['relaxed_prob_ratio_min']:.3f}, {metrics['relaxed_prob_ratio_mean']:.3f} on average"
         )
     return lines
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "none" if value is None else f"{value:.{digits}f}"

@@ -4,21 +4,30 @@ position is decided elsewhere (``loop``, ``verification``)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certspec.decoding.loop import DecodingPlan, LogitsProcessor, RoundCounts, decode_prompt
+from certspec.decoding.decoding_options import (
+    draft_policy,
+    eos_ids,
+    positive_count,
+    prompt_stopping,
+    require_rule,
+    rule_schedules,
+)
+from certspec.decoding.drafting import DraftPolicy
+from certspec.decoding.loop import DecodingPlan, LogitsProcessor, Request, RoundCounts, decode_batch
 from certspec.decoding.metrics import acceptance_metrics
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.decoding.records import KINDS, StepList, StepRecord
-from certspec.decoding.schedules import RuleSchedule, Throughout
-from certspec.decoding.stopping import context_limit, find_eos_token_ids, stopping_rules
-from certspec.decoding.topology import TreeShape, TreeTopology, chain
-from certspec.errors import InvalidArgument
-from certspec.rules import Rule, StrictGreedy, Tree
+from certspec.decoding.runner_choice import chosen_runners
+from certspec.decoding.schedules import RuleSchedule
+from certspec.decoding.stopping import context_limit
+from certspec.decoding.topology import TreeShape, TreeTopology
+from certspec.rules import Rule, StrictGreedy
 
 if TYPE_CHECKING:
     from certspec.decoding.runner import ModelRunner
@@ -33,7 +42,8 @@ class Generation:
 
     ``sequences``: new token ids (an end-of-sequence token included); ``texts``: the same as text;
     ``finish_reasons``: "eos", "length" or "context"; ``steps``: a StepRecord for each emitted token, in columns;
-    ``metrics``: every acceptance convention by name and counts of what was emitted.
+    ``metrics``: every acceptance convention by name and counts of what was emitted (None where there is no such
+    quantity); ``engine``: what ran the models; ``notes``: what was aligned, and why transformers ran them if it did.
     """
 
     sequences: list[list[int]]
@@ -42,6 +52,8 @@ class Generation:
     texts: list[str] = field(default_factory=list)
     finish_reasons: list[str] = field(default_factory=list)
     prompts: list[list[int]] = field(default_factory=list)
+    engine: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def given_up(self) -> list[StepRecord]:
@@ -55,9 +67,10 @@ def generate(
     prompts: str | Sequence[Any],
     rule: Rule | RuleSchedule | Sequence[Rule | RuleSchedule] | None = None,
     *,
-    draft_length: int = 4,
-    tree: int | TreeShape | TreeTopology | None = None,
+    draft_length: int | DraftPolicy = 4,
+    tree: int | TreeShape | TreeTopology | DraftPolicy | None = None,
     max_new_tokens: int = 128,
+    batch_size: int = 1,
     rules: Iterable[Rule] | None = None,
     chat: bool | None = None,
     eos_token_ids: int | Iterable[int] | None = None,
@@ -72,100 +85,51 @@ def generate(
     emitted, on rejection the target's argmax, and after a fully accepted block the target's next argmax. With strict
     greedy, or a tree, the output is the target's own greedy output.
 
+    ``batch_size`` prompts are decoded together, each accepting its own number of tokens and leaving when it is done; a
+    prompt's tokens do not depend on its company.
+
     ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list of rules and
     schedules, one a prompt. ``rules`` are scored besides, at every drafted position that is emitted, and decide
     nothing. ``chat`` None uses the chat template where there is one. ``eos_token_ids`` replaces the target's own (an
     empty list: never stop). ``logits_processor`` (transformers' calling convention, no state) is applied at every
     position to both models' logits, each position seeing the tokens before it. ``on_step`` hears each StepRecord as it
-    is emitted. ``runners`` (target, draft) replaces how the models are run.
+    is emitted. float32 Qwen3 models on a CPU are run by the compiled engine, others by transformers
+    (``Generation.notes`` says why); ``runners`` (target, draft) replaces that choice.
 
     Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a model's logits are no
     distribution (naming prompt and round).
     """
     extra = tuple(rules or ())
     for given in extra:
-        _require_rule(given)
+        require_rule(given)
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, chat)
-    schedules = _schedules(StrictGreedy() if rule is None else rule, len(ids))
+    schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids))
     occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))
-    topology = _topology(occurring, draft_length, tree)
-    if topology.width >= pair.num_tokens:
-        raise InvalidArgument(
-            f"tree: expected a width below the vocabulary of {pair.num_tokens} tokens, got {topology.width}"
-        )
-    eos = _eos_token_ids(pair, eos_token_ids)
-    limit = context_limit(pair.target)
-    stopping = [_named(index, len(prompt), max_new_tokens, limit, eos) for index, prompt in enumerate(ids)]
-    plan = DecodingPlan(topology, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step)
+    policy = draft_policy(occurring, draft_length, tree, pair.num_tokens)
+    positive_count("batch_size", batch_size)
+    eos, limit = eos_ids(pair, eos_token_ids), context_limit(pair.target)
+    requests = [
+        Request(index, prompt, schedule, prompt_stopping(index, len(prompt), max_new_tokens, limit, eos))
+        for index, (prompt, schedule) in enumerate(zip(ids, schedules, strict=True))
+    ]
+    plan = DecodingPlan(policy, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step)
     steps, counts = StepList([other.label for other in extra]), RoundCounts()
     generation = Generation([], steps, {}, prompts=ids)
-    with _inference(pair.target, pair.draft):
-        target, draft = _runners(pair) if runners is None else runners
-        for index, prompt in enumerate(ids):
-            tokens, reason = decode_prompt(
-                target, draft, prompt, plan, schedules[index], stopping[index], steps, counts, index
-            )
-            generation.sequences.append(tokens)
-            generation.finish_reasons.append(reason)
-            if pair.tokenizer is not None:
-                generation.texts.append(pair.tokenizer.decode(tokens, skip_special_tokens=True))
-    generation.metrics = _metrics(steps, counts, topology)
+    given = nullcontext((*runners, "given runners", ())) if runners is not None else None
+    with _inference(pair.target, pair.draft), given or chosen_runners(pair) as (target, draft, engine, notes):
+        generation.engine, generation.notes = engine, pair.notes + notes
+        if batch_size > 1 and any(getattr(runner, "max_batch", batch_size) == 1 for runner in (target, draft)):
+            generation.notes += ("batch_size: transformers runs one prompt at a time",)
+            batch_size = 1
+        for start in range(0, len(requests), batch_size):
+            decode_batch(target, draft, requests[start : start + batch_size], plan, steps, counts)
+    steps.sort()
+    generation.sequences = [request.tokens for request in requests]
+    generation.finish_reasons = [str(request.reason) for request in requests]
+    if pair.tokenizer is not None:
+        generation.texts = [pair.tokenizer.decode(t, skip_special_tokens=True) for t in generation.sequences]
+    generation.metrics = _metrics(steps, counts, policy)
     return generation
-
-
-def _schedules(rule: Any, num_prompts: int) -> list[RuleSchedule]:
-    given = list(rule) if isinstance(rule, (list, tuple)) else [rule] * num_prompts
-    if len(given) != num_prompts:
-        raise InvalidArgument(
-            f"rule: expected one a prompt, or one for all, got {len(given)} for {num_prompts} prompts"
-        )
-    schedules = [Throughout(one) if isinstance(one, Rule) else one for one in given]
-    for schedule in schedules:
-        for one in getattr(schedule, "rules", None) or (schedule,):
-            _require_rule(one)
-    return schedules
-
-
-def _require_rule(given: Any) -> None:
-    if not isinstance(given, Rule):
-        raise InvalidArgument(f"generate: expected a Rule such as StrictGreedy(), got {given!r}")
-
-
-def _topology(rules: Sequence[Rule], draft_length: int, tree: int | TreeShape | TreeTopology | None) -> TreeTopology:
-    """The tree asked for, or the one that a Tree rule implies, or a chain."""
-    tree_rules = [rule for rule in rules if isinstance(rule, Tree)]
-    if tree is None and tree_rules:
-        tree = tree_rules[0].m
-    if tree is None:
-        return chain(draft_length)
-    if not isinstance(tree, (TreeShape, TreeTopology)):
-        tree = TreeShape(tree, draft_length)
-    topology = tree.topology if isinstance(tree, TreeShape) else tree
-    for rule in tree_rules:
-        if rule.m != topology.width:
-            raise InvalidArgument(
-                f"rule {rule} expects a draft tree of width {rule.m}, got one of width {topology.width}"
-            )
-    return topology
-
-
-def _eos_token_ids(pair: Pair, given: int | Iterable[int] | None) -> frozenset[int]:
-    if given is None:
-        return find_eos_token_ids(pair.target, pair.tokenizer)
-    return frozenset([given] if isinstance(given, int) else given)
-
-
-def _named(index: int, length: int, max_new_tokens: int, limit: int | None, eos: frozenset[int]) -> Any:
-    try:
-        return stopping_rules(length, max_new_tokens, limit, eos)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"prompt {index}: {error}") from error
-
-
-def _runners(pair: Pair) -> tuple[ModelRunner, ModelRunner]:
-    from certspec.decoding.runner import TransformersRunner
-
-    return TransformersRunner(pair.target, pair.num_tokens), TransformersRunner(pair.draft, pair.num_tokens)
 
 
 @contextmanager
@@ -185,24 +149,26 @@ def _inference(*models: Any) -> Iterator[None]:
                 model.train()
 
 
-def _metrics(steps: StepList, counts: RoundCounts, topology: TreeTopology) -> dict[str, Any]:
+def _metrics(steps: StepList, counts: RoundCounts, policy: DraftPolicy) -> dict[str, Any]:
     kinds = np.bincount(steps.column("kind"), minlength=len(KINDS))
     drafted = steps.column("accepted") >= 0
     certified = steps.column("certified")
     relaxed = steps.column("token") != steps.column("target_token")
     ratios = steps.column("token_prob_ratio")[relaxed]
     num_drafted = int(drafted.sum())
-    metrics = acceptance_metrics(counts.accepted, counts.drafted, counts.nodes, num_spec_tokens=topology.depth)
+    metrics = acceptance_metrics(counts.accepted, counts.drafted, counts.nodes, num_spec_tokens=policy.depth)
     return metrics | {
         "num_emitted": len(steps),
-        "num_target_passes": len(counts.accepted),
+        "num_rounds": len(counts.accepted),
+        "num_target_passes": counts.num_target_passes,
+        "num_draft_passes": counts.num_draft_passes,
         **{f"num_{kind}": int(kinds[code]) for code, kind in enumerate(KINDS)},
         "num_drafted_positions": num_drafted,
         "num_certified": int(certified.sum()),
-        "certified_share": int(certified.sum()) / num_drafted if num_drafted else float("nan"),
+        "certified_share": int(certified.sum()) / num_drafted if num_drafted else None,
         "num_false_certificates": int((certified & (steps.column("accepted") == 0)).sum()),
         "num_relaxed_tokens": int(relaxed.sum()),
-        "relaxed_prob_ratio_min": float(ratios.min()) if len(ratios) else float("nan"),
-        "relaxed_prob_ratio_mean": float(ratios.mean()) if len(ratios) else float("nan"),
+        "relaxed_prob_ratio_min": float(ratios.min()) if len(ratios) else None,
+        "relaxed_prob_ratio_mean": float(ratios.mean()) if len(ratios) else None,
         "num_flat_draft_rows": counts.num_flat_draft_rows,
     }

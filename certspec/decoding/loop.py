@@ -1,5 +1,5 @@
-"""Draft, verify, emit, cut the caches: the loop over one prompt, for any pair of runners. This module knows nothing
-about tokenizers or how the models are run."""
+"""Draft, verify, emit, cut the caches: the loop over a batch of prompts, for any pair of runners. This module knows
+nothing about tokenizers or how the models are run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from certspec.decoding.drafting import DraftTree, RowProcessor, draft_tree
+import numpy as np
+
+from certspec.decoding.block_cache import BlockCache
+from certspec.decoding.candidates import lowest_argmax
+from certspec.decoding.drafting import DraftPolicy, DraftTree, RowProcessor, draft_blocks
 from certspec.decoding.records import StepList, StepRecord
 from certspec.decoding.schedules import RuleSchedule
+from certspec.decoding.step_writer import Place, StepWriter
 from certspec.decoding.stopping import StoppingRules
-from certspec.decoding.topology import TreeTopology
-from certspec.decoding.verification import Verified, verify_block
-from certspec.errors import InvalidLogits
+from certspec.decoding.walking import TargetRows, walk_block
 from certspec.rules import Rule
 
 if TYPE_CHECKING:
@@ -21,17 +24,17 @@ if TYPE_CHECKING:
 
     from certspec.decoding.runner import ModelRunner
 
-__all__ = ["DecodingPlan", "RoundCounts", "decode_prompt"]
+__all__ = ["DecodingPlan", "Request", "RoundCounts", "decode_batch"]
 
 LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
 
 
 @dataclass(frozen=True)
 class DecodingPlan:
-    """What is the same for all prompts: topology, extra rules to score, the draft's context (None: no limit),
+    """What is the same for all prompts: how to draft, extra rules to score, the draft's context (None: no limit),
     logits processors, and who hears of each step."""
 
-    topology: TreeTopology
+    policy: DraftPolicy
     extra: tuple[Rule, ...] = ()
     draft_limit: int | None = None
     processors: tuple[LogitsProcessor, ...] = ()
@@ -39,161 +42,212 @@ class DecodingPlan:
 
 
 @dataclass
+class Request:
+    """One prompt and what it asks for; ``sequence`` grows, ``reason`` says why it ended (None: it has not).
+
+    ``should_stop`` sees the sequence after every round and the number of tokens that are new in it; it returns how many
+    of those are kept if the sequence ends there, or None.
+    """
+
+    index: int
+    prompt: Sequence[int]
+    schedule: RuleSchedule
+    stopping: StoppingRules
+    should_stop: Callable[[list[int], int], int | None] | None = None
+    sequence: list[int] = field(default_factory=list)
+    num_rounds: int = 0
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        self.sequence = list(self.prompt)
+
+    @property
+    def num_emitted(self) -> int:
+        return len(self.sequence) - len(self.prompt)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The new tokens."""
+        return self.sequence[len(self.prompt) :]
+
+
+@dataclass
 class RoundCounts:
-    """Per verification round: draft tokens accepted, positions drafted, tree nodes drafted."""
+    """Per verification round of a row: draft tokens accepted, positions drafted, tree nodes drafted. Passes count once
+    for a whole batch."""
 
     accepted: list[int] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)
     nodes: list[int] = field(default_factory=list)
+    num_target_passes: int = 0
+    num_draft_passes: int = 0
     num_flat_draft_rows: int = 0
 
 
-class _Cached:
-    """A runner, how much of the sequence its cache holds, and the logits after that if nothing else is pending."""
-
-    def __init__(self, runner: ModelRunner, prompt: Sequence[int]) -> None:
-        self.runner = runner
-        self.num_committed = len(prompt)
-        self.last_row: Tensor | None = runner.prefill([prompt])[0]
-        self.num_pending = 0
-
-    def commit(self, nodes: Sequence[int]) -> None:
-        """Keep the pending tokens and the staged ``nodes``, counted from the first one after the pending tokens."""
-        self.runner.commit([[*range(self.num_pending), *(self.num_pending + node for node in nodes)]])
-        self.num_committed += self.num_pending + len(nodes)
-        self.num_pending = 0
-        self.last_row = None
-
-
-def decode_prompt(
+def decode_batch(
     target: ModelRunner,
     draft: ModelRunner,
-    prompt: Sequence[int],
+    requests: Sequence[Request],
     plan: DecodingPlan,
-    schedule: RuleSchedule,
-    stopping: StoppingRules,
     steps: StepList,
     counts: RoundCounts,
-    prompt_index: int = 0,
-) -> tuple[list[int], str]:
-    """Decode one prompt (token ids); returns the new tokens and why they ended, and adds to ``steps`` and ``counts``.
+) -> None:
+    """Decode ``requests`` together until all have a ``reason``; adds to ``steps`` and ``counts``.
 
-    Each round drafts below the last token, verifies all nodes with one target pass, and emits the accepted path and
-    one token of the target's own. The draft's cache keeps what of that path it has run itself.
+    Each round drafts below every row's last token, verifies all nodes with one target pass, and emits a row's accepted
+    path and one token of the target's own. The draft's cache keeps what of that path it has run itself. A row that is
+    done leaves the batch; no row's tokens depend on the others.
     """
-    sequence = list(prompt)
-    target_side = _Cached(target, sequence)
-    draft_fits = plan.draft_limit is None or len(sequence) <= plan.draft_limit
-    draft_side = _Cached(draft, sequence) if draft_fits and len(plan.topology) else None
-    round_index, reason = 0, None
-    while reason is None:
-        num_emitted = len(sequence) - len(prompt)
-        # of r tokens still allowed at most r - 1 can be drafts: the target adds one of its own
-        depth = min(plan.topology.depth, stopping.max_new_tokens - num_emitted - 1)
-        if plan.draft_limit is not None:
-            depth = min(depth, plan.draft_limit - len(sequence) + 1 if len(sequence) <= plan.draft_limit else 0)
-        topology = plan.topology.truncated(max(depth, 0))
-        process = _row_processor(plan.processors, sequence)
-        tree = _draft(draft_side, topology, sequence, process)
-        rows = _target_rows(target_side, tree, sequence, process)
-        try:
-            verified = verify_block(tree, rows, schedule, plan.extra, steps.rule_code, sequence)
-        except InvalidLogits as error:
-            raise InvalidLogits(
-                f"prompt {prompt_index}, round {round_index}, after {num_emitted} new tokens: {error}"
-            ) from error
-        num_kept, reason = stopping.cut(num_emitted, verified.tokens)
-        sequence += verified.tokens[:num_kept]
-        counts.accepted.append(len(verified.path))
-        counts.drafted.append(topology.depth)
-        counts.nodes.append(len(topology))
-        counts.num_flat_draft_rows += verified.num_flat_draft_rows
-        _record(steps, verified, num_kept, (prompt_index, num_emitted, round_index), plan.on_step)
-        if reason is None:
-            target_side.commit(verified.path)
-            if draft_side is not None and len(topology):
-                draft_side.commit(_run_part(tree, verified.path, draft_side.num_pending))
-        round_index += 1
-    return sequence[len(prompt) :], reason
+    writer = StepWriter(steps, plan.extra, plan.on_step)
+    active = list(requests)
+    target_cache = BlockCache(target, [request.prompt for request in active])
+    draft_cache = _draft_cache(draft, active, plan)
+    while active:
+        depths = [_room(request, plan) for request in active]
+        processors = [_row_processor(plan.processors, request.sequence) for request in active]
+        pendings = _pending(draft_cache, active)
+        trees = draft_blocks(draft_cache, plan.policy, depths, pendings, processors)
+        targets = _target_rows(target_cache, trees, _pending(target_cache, active), processors)
+        counts.num_target_passes += 1
+        paths: list[list[int]] = []
+        for request, tree, rows in zip(active, trees, targets, strict=True):
+            paths.append(_emit(request, tree, rows, writer, counts))
+        remaining = [row for row, request in enumerate(active) if request.reason is None]
+        if remaining:
+            target_cache.commit(
+                [[count + node for node in path] for count, path in zip(target_cache.num_pending, paths, strict=True)]
+            )
+            if draft_cache is not None:
+                draft_cache.commit([_run_part(tree, path) for tree, path in zip(trees, paths, strict=True)])
+        if 0 < len(remaining) < len(active):
+            for cache in filter(None, (target_cache, draft_cache)):
+                cache.drop_rows(remaining)
+        active = [active[row] for row in remaining]
+    writer.flush()
+    counts.num_draft_passes += 0 if draft_cache is None else draft_cache.num_passes
+    counts.num_flat_draft_rows += writer.num_flat_draft_rows
 
 
-def _draft(
-    side: _Cached | None, topology: TreeTopology, sequence: list[int], process: RowProcessor | None
-) -> DraftTree:
-    import torch
+def _room(request: Request, plan: DecodingPlan) -> int:
+    """How deep a draft of this row may be: of r tokens still allowed at most r - 1, for the target adds its own."""
+    depth = min(plan.policy.depth, request.stopping.max_new_tokens - request.num_emitted - 1)
+    if plan.draft_limit is not None:
+        length = len(request.sequence)
+        depth = min(depth, plan.draft_limit - length + 1 if length <= plan.draft_limit else 0)
+    return max(depth, 0)
 
-    if side is None or not len(topology):
-        return DraftTree(topology, [], {}, {})
-    pending = sequence[side.num_committed :]
-    side.num_pending = len(pending)
-    root_row = side.last_row
-    if pending:
-        root_row = side.runner.forward(torch.tensor([pending], dtype=torch.int64))[0, -1]
-    if root_row is None:
-        raise RuntimeError("the draft has neither a pending token nor a last row")
-    return draft_tree(side.runner, topology, root_row, len(pending), process)
+
+def _draft_cache(draft: ModelRunner, requests: Sequence[Request], plan: DecodingPlan) -> BlockCache | None:
+    limit = plan.draft_limit
+    fits = [limit is None or len(request.prompt) <= limit for request in requests]
+    if plan.policy.depth == 0 or not any(fits):
+        return None
+    # a row that will never draft holds a single token there
+    return BlockCache(draft, [r.prompt if fit else r.prompt[:1] for r, fit in zip(requests, fits, strict=True)])
+
+
+def _pending(cache: BlockCache | None, requests: Sequence[Request]) -> list[list[int]]:
+    if cache is None:
+        return [[] for _ in requests]
+    return [request.sequence[done:] for request, done in zip(requests, cache.num_committed, strict=True)]
 
 
 def _target_rows(
-    side: _Cached, tree: DraftTree, sequence: list[int], process: RowProcessor | None
-) -> Callable[[int], Tensor]:
-    """One target pass over the pending token and all nodes; the logits after a node (-1: after the sequence)."""
+    cache: BlockCache,
+    trees: Sequence[DraftTree],
+    pendings: Sequence[list[int]],
+    processors: Sequence[RowProcessor | None],
+) -> list[TargetRows]:
+    """One target pass over each row's pending token and nodes."""
+    cache.num_pending = [len(pending) for pending in pendings]
+    blocks = [pending + tree.tokens for pending, tree in zip(pendings, trees, strict=True)]
+    hung = [
+        [*range(-1, count - 1), *(count + parent if parent >= 0 else count - 1 for parent in tree.topology.parents)]
+        for count, tree in zip(cache.num_pending, trees, strict=True)
+    ]
+    logits = cache.stage(blocks, hung) if any(blocks) else None
+    return [
+        _rows_of(cache, None if logits is None else logits[row], row, tree, process)
+        for row, (tree, process) in enumerate(zip(trees, processors, strict=True))
+    ]
+
+
+def _rows_of(
+    cache: BlockCache, logits: Tensor | None, row: int, tree: DraftTree, process: RowProcessor | None
+) -> TargetRows:
+    num_pending, last_rows = cache.num_pending[row], cache.last_rows
+    best: Any = None
+
+    def raw(node: int) -> Tensor:
+        index = num_pending + node
+        found = logits[index] if logits is not None and index >= 0 else None if last_rows is None else last_rows[row]
+        if found is None:
+            raise RuntimeError(f"the target has no logits after node {node}")
+        return found
+
+    if process is not None:
+        kept: dict[int, Tensor] = {}
+
+        def processed(node: int) -> Tensor:
+            if node not in kept:
+                kept[node] = process(raw(node), tree.path_tokens(node))
+            return kept[node]
+
+        return TargetRows(processed, lambda node: lowest_argmax(processed(node)))
+
+    def argmax(node: int) -> int:
+        nonlocal best
+        index = num_pending + node
+        if index < 0 or logits is None:
+            return lowest_argmax(raw(node))
+        if best is None:
+            best = _argmaxes(logits)
+        return int(best[index])
+
+    return TargetRows(raw, argmax)
+
+
+def _argmaxes(logits: Tensor) -> Any:
+    """Lowest argmax of each row of (n, vocab), with one synchronisation."""
     import torch
 
-    pending = sequence[side.num_committed :]
-    side.num_pending = num_pending = len(pending)
-    block = pending + tree.tokens
-    rows = None
-    if block:
-        above = [num_pending + parent if parent >= 0 else num_pending - 1 for parent in tree.topology.parents]
-        parents = None if tree.topology.width <= 1 else torch.tensor([*range(-1, num_pending - 1), *above])
-        rows = side.runner.forward(torch.tensor([block], dtype=torch.int64), parents)[0]
-    last_row = side.last_row
-
-    def row_after(node: int) -> Tensor:
-        index = num_pending + node
-        row = last_row if index < 0 else rows[index] if rows is not None else None
-        if row is None:
-            raise RuntimeError(f"the target has no logits after node {node}")
-        return row if process is None else process(row, tree.path_tokens(node))
-
-    return row_after
+    if not logits.is_cuda and logits.dtype in (torch.float32, torch.float64):
+        return np.argmax(logits.numpy(), axis=-1)
+    ids = torch.arange(logits.shape[-1], device=logits.device)
+    is_top = logits == logits.amax(dim=-1, keepdim=True)
+    # a row of NaN has no maximum: any id will do, for its certificate is refused
+    return torch.where(is_top, ids, logits.shape[-1]).amin(dim=-1).clamp(max=logits.shape[-1] - 1).cpu().numpy()
 
 
-def _run_part(tree: DraftTree, path: Sequence[int], num_pending: int) -> list[int]:
-    """The part of the accepted path that the draft has run, as staged indices after its pending tokens."""
+def _emit(request: Request, tree: DraftTree, rows: TargetRows, writer: StepWriter, counts: RoundCounts) -> list[int]:
+    """Extend the row's sequence by what the block gives; returns the accepted nodes."""
+    before = request.num_emitted
+    walk = walk_block(tree, rows, request.schedule, request.sequence)
+    num_kept, reason = request.stopping.cut(before, walk.tokens)
+    free_rule = request.schedule.at([*request.sequence, *walk.tokens[: len(walk.visited)]])
+    request.sequence += walk.tokens[:num_kept]
+    if request.should_stop is not None:
+        kept = request.should_stop(request.sequence, num_kept)
+        if kept is not None:
+            del request.sequence[len(request.sequence) - num_kept + kept :]
+            num_kept, reason = kept, "stopped" if kept < num_kept or reason is None else reason
+    writer.add(tree, walk, rows, num_kept, Place(request.index, before, request.num_rounds), free_rule)
+    counts.accepted.append(len(walk.path))
+    counts.drafted.append(tree.topology.depth)
+    counts.nodes.append(len(tree.topology))
+    request.num_rounds += 1
+    request.reason = reason
+    return walk.path
+
+
+def _run_part(tree: DraftTree, path: Sequence[int]) -> list[int]:
+    """The part of the accepted path that the draft has run, as staged indices."""
     kept = []
     for node in path:
         if node not in tree.staged:
             break
-        kept.append(tree.staged[node] - num_pending)
+        kept.append(tree.staged[node])
     return kept
-
-
-def _record(
-    steps: StepList,
-    verified: Verified,
-    num_kept: int,
-    place: tuple[int, int, int],
-    on_step: Callable[[StepRecord], Any] | None,
-) -> None:
-    prompt_index, position, round_index = place
-    for columns, extra in verified.groups:
-        count = min(len(columns["token"]), num_kept)
-        if count == 0:
-            break
-        if count < len(columns["token"]):  # the sequence ended inside the block
-            columns = {name: values[:count] for name, values in columns.items()}
-            extra = {name: values[:, :count] for name, values in extra.items()}
-        where = {
-            "prompt": prompt_index, "position": range(position, position + count), "round": round_index
-        }  # fmt: skip
-        steps.append_columns(columns | where, extra)
-        position += count
-        num_kept -= count
-        if on_step is not None:
-            for record in steps.last(count):
-                on_step(record)
 
 
 def _row_processor(processors: Sequence[LogitsProcessor], sequence: list[int]) -> RowProcessor | None:
@@ -202,8 +256,10 @@ def _row_processor(processors: Sequence[LogitsProcessor], sequence: list[int]) -
         return None
     import torch
 
+    before = list(sequence)
+
     def process(row: Tensor, path: Sequence[int]) -> Tensor:
-        tokens = torch.tensor([[*sequence, *path]], dtype=torch.int64, device=row.device)
+        tokens = torch.tensor([[*before, *path]], dtype=torch.int64, device=row.device)
         scores = row[None].clone()
         for processor in processors:
             scores = processor(tokens, scores)

@@ -21,7 +21,7 @@ def acceptance_metrics(
 
     A round that drafted nothing is a plain target step and counts in ``num_plain_steps`` only. A token accepted past an
     end of sequence counts as accepted, as it does in vLLM; ``num_emitted`` elsewhere counts what came out. Rates over
-    nothing are NaN.
+    nothing are None.
 
     - vLLM: ``mean_acceptance_length`` = 1 + accepted / rounds (bonus in), ``draft_acceptance_rate`` = accepted /
       drafted, ``acceptance_histogram[a]`` = rounds that accepted exactly a, ``num_spec_steps``,
@@ -43,7 +43,7 @@ def acceptance_metrics(
         histogram[count] += 1
     mean_accepted = _ratio(num_accepted, num_rounds)
     return {
-        "mean_acceptance_length": 1.0 + mean_accepted,
+        "mean_acceptance_length": None if mean_accepted is None else 1.0 + mean_accepted,
         "draft_acceptance_rate": _ratio(num_accepted, num_drafted),
         "acceptance_histogram": histogram,
         "num_spec_steps": num_rounds,
@@ -62,5 +62,5 @@ def acceptance_metrics(
     }
 
 
-def _ratio(numerator: float, denominator: float) -> float:
-    return numerator / denominator if denominator else float("nan")
+def _ratio(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator else None

@@ -111,6 +111,17 @@ class StepList(Sequence[StepRecord]):
         empty = np.empty((len(self.extra_labels), 0), _EXTRA_COLUMNS[name])
         return _joined(self._extra_parts[name], empty, axis=1)[self.extra_labels.index(label)]
 
+    def sort(self) -> None:
+        """Put the steps in the order of (prompt, position): a batch writes its rows in turns."""
+        keys = self.column("prompt"), self.column("position")
+        order = np.lexsort(keys[::-1])
+        if (order == np.arange(len(order))).all():
+            return
+        for name in _COLUMNS:
+            self._parts[name] = [self.column(name)[order]]
+        for name in _EXTRA_COLUMNS:
+            self._extra_parts[name] = [_joined(self._extra_parts[name], np.empty((0, 0)), axis=1)[:, order]]
+
     def __len__(self) -> int:
         return self._num_steps
 

@@ -49,6 +49,8 @@ class TransformersRunner:
     state can't be cut back (recurrent layers) are refused, and so are trees over sliding-window layers.
     """
 
+    max_batch = 1
+
     def __init__(self, model: Any, num_tokens: int | None = None) -> None:
         if getattr(model, "_is_stateful", False):
             raise IncompatiblePair(

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.decoding.loop import DecodingPlan, RoundCounts, decode_prompt
+from certspec.decoding.drafting import StaticPolicy
+from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
 from certspec.decoding.records import StepList
 from certspec.decoding.runner import TransformersRunner
 from certspec.decoding.schedules import Throughout
@@ -108,14 +109,14 @@ def scripted():
 
         runners = ScriptedRunner(12, logits(target)), ScriptedRunner(12, logits(draft))
         steps, counts = StepList([r.label for r in extra]), RoundCounts()
-        plan = DecodingPlan(topology or chain(4), tuple(extra), **plan)
+        plan = DecodingPlan(StaticPolicy(topology or chain(4)), tuple(extra), **plan)
         rule = rule or cs.StrictGreedy()
         schedule = Throughout(rule) if isinstance(rule, cs.Rule) else rule
-        tokens, reason = decode_prompt(
-            *runners, list(prompt), plan, schedule, StoppingRules(frozenset(eos), max_new_tokens), steps, counts
-        )
+        request = Request(0, list(prompt), schedule, StoppingRules(frozenset(eos), max_new_tokens))
+        decode_batch(*runners, [request], plan, steps, counts)
         return SimpleNamespace(
-            tokens=tokens, reason=reason, steps=steps, counts=counts, target=runners[0], draft=runners[1]
-        )
+            tokens=request.tokens, reason=request.reason, steps=steps, counts=counts, target=runners[0],
+            draft=runners[1],
+        )  # fmt: skip
 
     return decode

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.decoding.drafting import draft_tree
+from certspec.decoding.block_cache import BlockCache
+from certspec.decoding.drafting import StaticPolicy, draft_blocks
 from certspec.decoding.runner import TransformersRunner
 from certspec.decoding.topology import TreeShape, TreeTopology, chain
 
@@ -76,15 +77,13 @@ def test_a_prefill_forgets_the_prompt_before(tiny, runner):
 @pytest.mark.parametrize("shape", [chain(4), TreeShape(3, 3).topology, TreeShape(2, 3, "full").topology])
 def test_a_cached_draft_drafts_what_a_fresh_one_would(tiny, shape):
     """Round after round with another accepted path each time: every row equals a fresh prefill's."""
-    runner = TransformersRunner(tiny.draft, tiny.num_tokens)
     sequence = [5, 6, 7]
-    runner.prefill([sequence])
-    num_committed = len(sequence)
+    runner = TransformersRunner(tiny.draft, tiny.num_tokens)
+    cache = BlockCache(runner, [sequence])
     for round_index in range(4):
         sequence.append(40 + round_index)  # the target's own token
-        pending = sequence[num_committed:]
-        root_row = runner.forward(torch.tensor([pending]))[0, -1]
-        tree = draft_tree(runner, shape, root_row, len(pending))
+        pending = sequence[cache.num_committed[0] :]
+        [tree] = draft_blocks(cache, StaticPolicy(shape), [shape.depth], [pending], [None])
         for node, row in tree.rows.items():
             expected = fresh_row(tiny.draft, sequence + tree.path_tokens(node))
             torch.testing.assert_close(row, expected, rtol=0, atol=ABS_TOL)
@@ -94,11 +93,9 @@ def test_a_cached_draft_drafts_what_a_fresh_one_would(tiny, shape):
             path.insert(0, deepest)
             deepest = shape.parents[deepest]
         path = path[: round_index + 1]
-        kept = [tree.staged[node] for node in path if node in tree.staged]
-        runner.commit([[*range(len(pending)), *kept]])
-        num_committed += len(pending) + len(kept)
+        cache.commit([[tree.staged[node] for node in path if node in tree.staged]])
         sequence += [tree.tokens[node] for node in path]
-        assert runner.num_committed == num_committed
+        assert runner.num_committed == cache.num_committed[0]
 
 
 @pytest.mark.parametrize(
@@ -153,8 +150,8 @@ def test_a_model_whose_state_cannot_be_cut_is_refused():
 
 def test_static_trees_reach_the_draft_level_by_level(tiny):
     topology = TreeTopology.from_paths([(0,), (1,), (1, 0), (1, 1), (1, 1, 0)])
-    runner = TransformersRunner(tiny.draft, tiny.num_tokens)
-    tree = draft_tree(runner, topology, runner.prefill([[5, 6]])[0], 0)
+    cache = BlockCache(TransformersRunner(tiny.draft, tiny.num_tokens), [[5, 6]])
+    [tree] = draft_blocks(cache, StaticPolicy(topology), [topology.depth], [[]], [None])
     for node, row in tree.rows.items():
         expected = fresh_row(tiny.draft, [5, 6, *tree.path_tokens(node)])
         torch.testing.assert_close(row, expected, rtol=0, atol=ABS_TOL)

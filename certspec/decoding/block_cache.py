@@ -1,0 +1,65 @@
+"""A runner with rows of different lengths: which tokens of each row are committed, which wait, and how ragged blocks
+are staged as one rectangle. This module knows nothing about drafts, rules or acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from certspec.decoding.runner import ModelRunner
+
+__all__ = ["BlockCache"]
+
+
+class BlockCache:
+    """One runner's rows during a round: first the pending tokens (emitted, not yet run) are staged, then drafted nodes.
+
+    Rows shorter than the longest one of a pass are filled up with nodes that nobody commits; no row sees another's.
+    """
+
+    def __init__(self, runner: ModelRunner, prompts: Sequence[Sequence[int]]) -> None:
+        self.runner = runner
+        self.last_rows: Tensor | None = runner.prefill(prompts)  # logits after the prompts, until something is run
+        self.num_committed = [len(prompt) for prompt in prompts]
+        self.num_pending = [0] * len(prompts)
+        self.num_staged = 0
+        self.num_passes = 0
+
+    def stage(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Tensor:
+        """Stage ``tokens[row]`` hanging from ``parents[row]`` (staged indices, -1: the last committed token) in one
+        pass; (batch, longest, vocab) logits. The new nodes' staged indices start at the old ``num_staged``."""
+        import torch
+
+        longest = max(len(block) for block in tokens)
+        block = [[*row, *[0] * (longest - len(row))] for row in tokens]
+        hung = [[*row, *[-1] * (longest - len(row))] for row in parents]
+        chained = list(range(self.num_staged - 1, self.num_staged + longest - 1))
+        is_chain = all(row == chained for row in hung)
+        given = None if is_chain else torch.tensor(hung, dtype=torch.int64)
+        logits = self.runner.forward(torch.tensor(block, dtype=torch.int64), given)
+        self.num_staged += longest
+        self.num_passes += 1
+        return logits
+
+    def commit(self, kept: Sequence[Sequence[int]]) -> None:
+        """Per row, keep the pending tokens and then the staged indices ``kept`` (one path); forget the rest."""
+        paths = [[*range(pending), *path] for pending, path in zip(self.num_pending, kept, strict=True)]
+        if any(paths) or self.num_staged:
+            self.runner.commit(paths)
+        for row, path in enumerate(paths):
+            self.num_committed[row] += len(path)
+            self.num_pending[row] = 0
+        if self.num_staged:
+            self.last_rows = None
+        self.num_staged = 0
+
+    def drop_rows(self, remaining: Sequence[int]) -> None:
+        """Keep these rows only, in this order."""
+        self.runner.drop_rows(remaining)
+        self.num_committed = [self.num_committed[row] for row in remaining]
+        self.num_pending = [self.num_pending[row] for row in remaining]
+        if self.last_rows is not None:
+            self.last_rows = self.last_rows[list(remaining)]

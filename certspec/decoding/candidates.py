@@ -1,0 +1,86 @@
+"""The draft's best tokens at one row of its logits, with their probabilities. This module knows nothing about trees,
+targets or rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["lowest_argmax", "top_ids", "top_probs"]
+
+
+def top_ids(row: Tensor, count: int) -> list[int]:
+    """Ids of the ``count`` largest logits of ``row`` (vocab,), sorted by (-logit, id): ties go to the lowest id."""
+    if count == 1:
+        return [lowest_argmax(row)]
+    values = _as_numpy(row)
+    if values is not None:
+        ids: list[int] = _largest(values, count).tolist()
+        return ids
+    return _largest_on_device(row, count)
+
+
+def top_probs(row: Tensor, count: int) -> tuple[list[int], np.ndarray]:
+    """``top_ids`` and their probabilities (count,) float64 under the softmax of ``row``; float32 accuracy suffices
+    here, because they steer the draft and certify nothing."""
+    import torch
+
+    ids = top_ids(row, count)
+    values = _as_numpy(row)
+    if values is not None:
+        weights = np.exp(values - values[ids[0]])
+        return ids, weights[ids].astype(np.float64) / float(weights.sum(dtype=np.float64))
+    return ids, torch.softmax(row.float(), dim=-1)[torch.tensor(ids, device=row.device)].double().cpu().numpy()
+
+
+def lowest_argmax(row: Tensor) -> int:
+    """Index of the largest entry of ``row`` (vocab,), the lowest one on ties (torch.argmax promises no order)."""
+    values = _as_numpy(row)
+    if values is not None:
+        return int(values.argmax())
+    return int((row == row.max()).nonzero()[0, 0])
+
+
+def _as_numpy(row: Tensor) -> Any:
+    import torch
+
+    if row.is_cuda or row.dtype not in (torch.float32, torch.float64):
+        return None
+    return row.numpy()
+
+
+def _largest_on_device(row: Tensor, count: int) -> list[int]:
+    import torch
+
+    values = row.float()
+    smallest = torch.topk(values, count).values[-1]
+    candidates = (values >= smallest).nonzero()[:, 0]
+    order = torch.sort(values[candidates], descending=True, stable=True).indices[:count]
+    return candidates[order].tolist()
+
+
+@njit(cache=True)
+def _largest(values, count):  # type: ignore[no-untyped-def]
+    """Ids of the largest values by insertion: a later equal value never moves ahead of an earlier one."""
+    ids = np.empty(count, np.int64)
+    best = np.empty(count, values.dtype)
+    filled = 0
+    for index in range(len(values)):
+        value = values[index]
+        if filled == count and not value > best[count - 1]:
+            continue
+        place = min(filled, count - 1)
+        while place > 0 and value > best[place - 1]:
+            best[place] = best[place - 1]
+            ids[place] = ids[place - 1]
+            place -= 1
+        best[place] = value
+        ids[place] = index
+        if filled < count:
+            filled += 1
+    return ids
