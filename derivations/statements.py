@@ -80,6 +80,8 @@ STATEMENTS: dict[str, Any] = {
     "margin.tree.p1-p(m+1)": Eq(Function("T_m")(d), tree_margin_last(sympy, d, m), evaluate=False),
     "margin.entropy.simple": Ge(C, _perspective(Min(1, g + 2 * epsilon, g * (1 + delta) / (1 - delta)), g)),
     "entropy.floor": Le(log(b) - b * log(b) - a * log(a) - (1 - a - b) * log(a - g), log(b) + H),
+    "upper.relaxed": Le(C, log(1 + p[1])),
+    "upper.strict": (Le(phi(g), C), Le(C, _perspective(g + 2 * (1 - g) / Symbol("V"), g))),
     "upper.single": Le(C, Function("U")(d)),
     "rule.threshold": Eq(
         tau, Min(Symbol("cap"), Symbol("scale") * p[1] + Symbol("offset"), Symbol("E") * exp(-H), evaluate=False)

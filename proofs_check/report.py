@@ -99,6 +99,7 @@ def _step(step: Step) -> str:
 
 def _mathml(expression: object) -> str:
     printed = sympy.mathml(expression, printer="presentation", fold_short_frac=False)
+    printed = printed.replace("<mi>phi</mi>", "<mi>&phi;</mi>")
     return f"<p><math display=block>{printed}</math></p>"
 
 
