@@ -67,7 +67,7 @@ def _tailed(**given: Any) -> Programmes:
     return lambda gap: [with_tail(partial(margin_programme, competitor=1, gap=gap, **given), 3, 1, 10**6)]
 
 
-def _gate(last: int, margin: Any, **threshold: F) -> Programmes:
+def _gate(last: int, margin: Any, **threshold: Any) -> Programmes:
     def programmes(gap: F) -> list[JointProgramme]:
         inside = partial(margin_programme, competitor=1, gap=gap, last=last, margin=margin, **threshold)
         beyond = margin_programme(3, 2, gap, last=last, margin=margin)
