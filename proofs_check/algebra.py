@@ -42,7 +42,7 @@ def prove_identities(
 
 def _scope(derivation: Derivation, steps: int, identities: Sequence[tuple[str, Any, Any]]) -> str:
     """Which part of the evidence is general, and which compares instances."""
-    free = sum(bool((sympy.sympify(lhs) - sympy.sympify(rhs)).free_symbols) for _, lhs, rhs in identities)
+    free = sum(bool(sympy.sympify(lhs).free_symbols) for _, lhs, rhs in identities)
     told = f"{derivation.title}: {steps} symbolic steps and {len(derivation.steps) - steps} in words, general"
     if free:
         told += f"; the formula equals what they derive, for {free} symbolic cases"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import mpmath
@@ -227,9 +228,16 @@ def _scale(a: Any, by: Fraction, base: Intervals) -> Any:
     return None if a is None else a if by == 1 else a * base.number(by)
 
 
+@lru_cache(maxsize=32)
+def _numbers(backend: str, order: int) -> _JetNumbers:
+    """One arithmetic a backend and order: formulas compile themselves once for each."""
+    return _JetNumbers(_MpmathIntervals() if backend == _MpmathIntervals.backend else intervals(), order)
+
+
 def _all_branches(function: Callable[..., Any], base: Intervals, sides: Sequence[Any], axis: int, order: int) -> Any:
     """The hull, over every way open comparisons may go, of the coefficient of that order (k! times: the derivative)."""
-    numbers = _JetNumbers(base, order)
+    numbers = _numbers(base.backend, order)
+    numbers.forks = _Forks()
     joined = None
     for _ in range(_MAX_FORKS):
         variables = []

@@ -27,7 +27,12 @@ class _Plot:
     """What one picture shows: the rule's parameters, the margin's rank, the programmes, the certificate of a target."""
 
     def __init__(
-        self, title: str, arguments: tuple[Any, ...], programmes: Programmes | None, certificate: Certificate, last: int = 1
+        self,
+        title: str,
+        arguments: tuple[Any, ...],
+        programmes: Programmes | None,
+        certificate: Certificate,
+        last: int = 1,
     ) -> None:
         self.title, self.arguments, self.programmes, self.certificate, self.last = (
             title, arguments, programmes, certificate, last,
@@ -62,7 +67,7 @@ def _tailed(**given: Any) -> Programmes:
     return lambda gap: [with_tail(partial(margin_programme, competitor=1, gap=gap, **given), 3, 1, 10**6)]
 
 
-def _gate(last: int, margin: Any, **threshold: F) -> Programmes:
+def _gate(last: int, margin: Any, **threshold: Any) -> Programmes:
     def programmes(gap: F) -> list[JointProgramme]:
         inside = partial(margin_programme, competitor=1, gap=gap, last=last, margin=margin, **threshold)
         beyond = margin_programme(3, 2, gap, last=last, margin=margin)
@@ -96,7 +101,9 @@ PLOTS: dict[str, _Plot] = {
     "margin.gate.at-least": _Plot("m = 2, t = 0.3", (2, T), _gate(1, _LEAST, slack=T), _gated),
     "margin.gate.last.exact": _Plot("m = 2, t = 0.3", (2, T), _gate(2, "exactly", slack=T), _gated, 2),
     "margin.gate.last.at-least": _Plot("m = 2, t = 0.3", (2, T), _gate(2, _LEAST, slack=T), _gated, 2),
-    "margin.gate.multiplicative": _Plot("m = 2, alpha = 1/4", (2, ALPHA), _gate(1, "exactly", factor=ALPHA), _gated_factor),
+    "margin.gate.multiplicative": _Plot(
+        "m = 2, alpha = 1/4", (2, ALPHA), _gate(1, "exactly", factor=ALPHA), _gated_factor
+    ),
     "margin.gate.multiplicative.last": _Plot(
         "m = 2, alpha = 1/4", (2, ALPHA), _gate(2, "exactly", factor=ALPHA), _gated_factor, 2
     ),
@@ -121,7 +128,9 @@ def render_plot(claim: Claim) -> str:
     dots = _random_certificates(plot)
     top = 1.1 * max(value for _, value in curve if math.isfinite(value))
     body = _axes(plot, top) + _dots(dots, top) + _curve(curve, top) + _circles(circles, top)
-    caption = "line: the bound; " + ("circles: least certificate solved from the definition (Clarabel); " * bool(circles))
+    caption = "line: the bound; " + (
+        "circles: least certificate solved from the definition (Clarabel); " * bool(circles)
+    )
     return (
         f"<figure><svg viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' role='img'><title>{claim.id}</title>{body}</svg>"
         f"<figcaption>{plot.title}. {caption}dots: certificates of random targets [nats].</figcaption></figure>"
@@ -129,7 +138,10 @@ def render_plot(claim: Claim) -> str:
 
 
 def _value(claim: Claim, plot: _Plot, gap: F) -> float:
-    return float(claim.formula(math, float(gap), *(float(a) if isinstance(a, F) else a for a in plot.arguments)))
+    try:
+        return float(claim.formula(math, float(gap), *(float(a) if isinstance(a, F) else a for a in plot.arguments)))
+    except ValueError:  # a refuted formula may leave its own domain
+        return math.nan
 
 
 def _solved(plot: _Plot, gap: F) -> list[float]:
