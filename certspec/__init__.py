@@ -12,8 +12,15 @@ if TYPE_CHECKING:
     from certspec import presets as presets
     from certspec.certificates import Certificates as Certificates
     from certspec.certificates import certify as certify
+    from certspec.decoding import Adaptive as Adaptive
+    from certspec.decoding import BestFirst as BestFirst
     from certspec.decoding import Generation as Generation
+    from certspec.decoding import TreeShape as TreeShape
+    from certspec.decoding import WithinBudget as WithinBudget
+    from certspec.decoding import calibrate as calibrate
     from certspec.decoding import generate as generate
+    from certspec.decoding import load_profile as load_profile
+    from certspec.decoding import transformers_generate as transformers_generate
     from certspec.drafter import drafter_certificate as drafter_certificate
     from certspec.drafter import drafter_certificate_from_top as drafter_certificate_from_top
     from certspec.drafter import drafter_certificate_lower as drafter_certificate_lower
@@ -44,7 +51,10 @@ if TYPE_CHECKING:
 # One line a module: where each public name lives. The names above repeat it for type checkers; a test compares them.
 _HOMES: dict[str, tuple[str, ...]] = {
     "certspec.certificates": ("Certificates", "certify"),
-    "certspec.decoding": ("Generation", "generate"),
+    "certspec.decoding": (
+        "Adaptive", "BestFirst", "Generation", "TreeShape", "WithinBudget", "calibrate", "generate", "load_profile",
+        "transformers_generate",
+    ),
     "certspec.drafter": ("drafter_certificate", "drafter_certificate_from_top", "drafter_certificate_lower"),
     "certspec.errors": (
         "CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits", "RunMismatch", "UnreadableInput",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from certspec.decoding.runner import ModelRunner
     from certspec.pairs import Pair
 
-__all__ = ["Generation", "generate"]
+__all__ = ["Generation", "generate", "inference"]
 
 
 @dataclass
@@ -116,7 +116,7 @@ def generate(
     steps, counts = StepList([other.label for other in extra]), RoundCounts()
     generation = Generation([], steps, {}, prompts=ids)
     given = nullcontext((*runners, "given runners", ())) if runners is not None else None
-    with _inference(pair.target, pair.draft), given or chosen_runners(pair) as (target, draft, engine, notes):
+    with inference(pair.target, pair.draft), given or chosen_runners(pair) as (target, draft, engine, notes):
         generation.engine, generation.notes = engine, pair.notes + notes
         if batch_size > 1 and any(getattr(runner, "max_batch", batch_size) == 1 for runner in (target, draft)):
             generation.notes += ("batch_size: transformers runs one prompt at a time",)
@@ -133,7 +133,7 @@ def generate(
 
 
 @contextmanager
-def _inference(*models: Any) -> Iterator[None]:
+def inference(*models: Any) -> Iterator[None]:
     """No gradients and no dropout inside; each model's training flag is what it was afterwards."""
     import torch
 

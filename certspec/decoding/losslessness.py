@@ -1,5 +1,5 @@
 """Checks that strict greedy decoding emits the target's own greedy output, token for token, on the bundled prompts.
-``python -m certspec.decoding.losslessness`` runs it; the reference is transformers' ``model.generate(do_sample=False)``."""
+``python -m certspec.decoding.losslessness`` runs it; the reference is transformers' greedy ``model.generate``."""
 
 from __future__ import annotations
 

@@ -1,0 +1,192 @@
+"""Calibration of adaptive drafting: scores a draft on prompts, fits coverage and a KL budget, times passes, and finds
+the rate at which stopping pays. Its results are a ``DraftingProfile``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from certspec.decoding.adaptive import coverage_certificates
+from certspec.decoding.candidates import top_probs
+from certspec.decoding.generation import generate
+from certspec.decoding.profiles import DraftingProfile, conformal_quantile, fit_monotone
+from certspec.decoding.prompts import prompt_token_ids
+from certspec.decoding.runner_choice import chosen_runners
+from certspec.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from certspec.decoding.runner import ModelRunner
+    from certspec.pairs import Pair
+
+__all__ = ["GreedySteps", "calibrate", "greedy_steps", "measure_costs", "simulate_chain", "tuned_rate"]
+
+
+@dataclass(frozen=True)
+class GreedySteps:
+    """The draft along the target's greedy answers: at each step the draft's largest probabilities ``top`` (n, K), the
+    ``rank`` (n,) of the target's token among them (K: not there), KL(target || draft) [nats], and the prompt."""
+
+    prompt: np.ndarray
+    top: np.ndarray
+    rank: np.ndarray
+    kl: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+def greedy_steps(pair: Pair, prompts: Any, max_new_tokens: int = 128, width: int = 4) -> GreedySteps:
+    """Run the target greedily over ``prompts`` and read the draft's rows along its answers, one pass a prompt."""
+    import torch
+
+    from certspec.certificates import certify
+
+    ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
+    answers = generate(pair, ids, draft_length=4, max_new_tokens=max_new_tokens, batch_size=8).sequences
+    parts: dict[str, list[Any]] = {"prompt": [], "top": [], "rank": [], "kl": []}
+    with chosen_runners(pair) as (target, draft, _, _), torch.inference_mode():
+        for index, (prompt, answer) in enumerate(zip(ids, answers, strict=True)):
+            rows = [_rows_along(runner, prompt, answer) for runner in (target, draft)]
+            for row, token in zip(rows[1], answer, strict=True):
+                best, probs = top_probs(row, width + 1)
+                parts["top"].append(np.minimum(probs, 1.0))
+                parts["rank"].append(best.index(token) if token in best[:width] else width + 1)
+            parts["kl"] += certify(rows[0], rows[1], ()).kl.tolist()
+            parts["prompt"] += [index] * len(answer)
+    if not parts["rank"]:
+        raise InvalidArgument("prompts: expected at least one, got none")
+    return GreedySteps(*(np.array(parts[name]) for name in ("prompt", "top", "rank", "kl")))
+
+
+def _rows_along(runner: ModelRunner, prompt: Sequence[int], answer: Sequence[int]) -> Any:
+    """(len(answer), vocab) logits that predict each token of the answer."""
+    import torch
+
+    rows = [runner.prefill([prompt])]
+    if len(answer) > 1:
+        rows.append(runner.forward(torch.tensor([list(answer[:-1])], dtype=torch.int64))[0])
+    return torch.cat(rows)
+
+
+def measure_costs(pair: Pair, prompt: Sequence[int], repeats: int = 15) -> tuple[float, float]:
+    """(draft pass, one more node to verify) as shares of a target pass of one token; medians of interleaved passes."""
+    import torch
+
+    times: dict[str, list[float]] = {"one": [], "eight": [], "draft": []}
+    with chosen_runners(pair) as (target, draft, _, _), torch.inference_mode():
+        target.prefill([prompt])
+        draft.prefill([prompt])
+        for repeat in range(repeats + 2):
+            for name, runner, count in (("one", target, 1), ("eight", target, 8), ("draft", draft, 1)):
+                began = time.perf_counter()
+                rows = runner.forward(torch.full((1, count), int(prompt[0]), dtype=torch.int64))
+                if rows.is_cuda:
+                    torch.cuda.synchronize(rows.device)
+                took = time.perf_counter() - began
+                runner.commit([[]])
+                if repeat >= 2:  # the first passes may compile
+                    times[name].append(took)
+    one, eight, draft_time = (float(np.median(times[name])) for name in ("one", "eight", "draft"))
+    return draft_time / one, max((eight - one) / 7.0 / one, 1e-4)
+
+
+# chance: the probability, given that its path is right, that a chain's next token is accepted; (n,) by step
+StopRule = Callable[[float, float, int], tuple[bool, bool]]  # (path chance, own chance, depth) -> (verify it, run it)
+
+
+def simulate_chain(
+    steps: GreedySteps, chances: np.ndarray, stop: StopRule, draft_cost: float, node_cost: float, depth: int = 16
+) -> dict[str, float]:
+    """Replay chains on recorded steps: tokens a target pass, draft passes a target pass, and the rate (tokens in the
+    time of a one-token target pass). Past a wrong token the recorded rows stand in for the draft's own, which are not
+    known; they change what is spent there and never what is accepted."""
+    num_rounds = num_tokens = num_drafts = num_nodes = 0
+    ends = np.searchsorted(steps.prompt, steps.prompt, side="right")
+    hit = steps.rank == 0
+    at = 0
+    while at < len(steps):
+        end, path, length = int(ends[at]), 1.0, 0
+        drafts = 1
+        while length < min(depth, end - at - 1):
+            own = float(chances[at + length])
+            verify, run = stop(path, own, length)
+            if not verify:
+                break
+            path, length = path * own, length + 1
+            if not run:
+                break
+            drafts += 1
+        accepted = 0
+        while accepted < length and hit[at + accepted]:
+            accepted += 1
+        drafts = min(drafts, max(length, 1))
+        num_rounds, num_drafts, num_nodes = num_rounds + 1, num_drafts + drafts, num_nodes + length
+        num_tokens += min(accepted + 1, end - at)
+        at += accepted + 1
+    spent = num_rounds + draft_cost * num_drafts + node_cost * num_nodes
+    return {
+        "tokens_per_target_pass": num_tokens / num_rounds,
+        "draft_passes_per_target_pass": num_drafts / num_rounds,
+        "nodes_per_target_pass": num_nodes / num_rounds,
+        "rate": num_tokens / spent,
+    }
+
+
+def chain_stop(rate: float, draft_cost: float, node_cost: float) -> StopRule:
+    """The stopping of ``Adaptive`` with width 1."""
+
+    def stop(path: float, own: float, _depth: int) -> tuple[bool, bool]:
+        chance = path * own
+        return chance >= rate * node_cost, chance >= rate * (draft_cost + node_cost)
+
+    return stop
+
+
+def tuned_rate(steps: GreedySteps, chances: np.ndarray, draft_cost: float, node_cost: float) -> float:
+    """The rate at which a token gained pays for its cost: the fixed point of the simulated rate (Dinkelbach)."""
+    rate = 1.0
+    for _ in range(12):
+        found = simulate_chain(steps, chances, chain_stop(rate, draft_cost, node_cost), draft_cost, node_cost)["rate"]
+        if abs(found - rate) < 1e-3:
+            break
+        rate = found
+    return rate
+
+
+def calibrate(
+    pair: Pair,
+    prompts: Any,
+    *,
+    alpha: float = 0.1,
+    max_new_tokens: int = 128,
+    width: int = 4,
+    costs: tuple[float, float] | None = None,
+) -> DraftingProfile:
+    """Measure a draft on ``prompts`` and return the profile that adaptive drafting takes.
+
+    ``alpha``: miss level of the KL budget. ``costs``: (draft pass, one more node) as shares of a target pass; None
+    measures them here. Raises InvalidArgument where there is no step.
+    """
+    steps = greedy_steps(pair, prompts, max_new_tokens, width)
+    ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
+    return profile_from_steps(steps, pair.name, alpha, costs or measure_costs(pair, ids[0]))
+
+
+def profile_from_steps(steps: GreedySteps, name: str, alpha: float, costs: tuple[float, float]) -> DraftingProfile:
+    """The profile of recorded steps."""
+    width = steps.top.shape[1] - 1
+    certificates = coverage_certificates(steps.top, width)
+    coverage = tuple(fit_monotone(certificates[m], steps.rank <= m) for m in range(width))
+    profile = DraftingProfile(
+        name, len(steps), alpha, conformal_quantile(steps.kl, alpha), coverage, *costs, rate=1.0,
+        notes=(
+            "kl_budget: split-conformal, valid for exchangeable steps; the steps of one answer are not exchangeable, "
+            "so the coverage holds on average over such prompts and not step by step",
+            "coverage: isotonic regression on the same steps",
+        ),
+    )  # fmt: skip
+    return replace(profile, rate=tuned_rate(steps, coverage[0](certificates[0]), *costs))

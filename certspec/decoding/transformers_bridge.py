@@ -1,0 +1,165 @@
+"""certspec's decoding inside ``model.generate``: the callable that transformers takes as ``custom_generate``. It speaks
+transformers' arguments, stopping criteria and streamers, and leaves the decoding to ``loop``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from certspec.decoding.decoding_options import draft_policy, rule_schedules
+from certspec.decoding.generation import inference
+from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
+from certspec.decoding.records import StepList
+from certspec.decoding.runner_choice import chosen_runners
+from certspec.decoding.stopping import StoppingRules, context_limit
+from certspec.errors import InvalidArgument
+from certspec.pairs import Pair
+from certspec.rules import StrictGreedy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["transformers_generate"]
+
+
+def transformers_generate(
+    model: Any,
+    input_ids: Tensor,
+    logits_processor: Any = None,
+    stopping_criteria: Any = None,
+    generation_config: Any = None,
+    *,
+    draft_model: Any = None,
+    rule: Any = None,
+    draft_length: Any = 4,
+    tree: Any = None,
+    on_step: Callable[..., Any] | None = None,
+    streamer: Any = None,
+    attention_mask: Tensor | None = None,
+    **_model_kwargs: Any,
+) -> Any:
+    """For ``model.generate(..., custom_generate=certspec.transformers_generate, assistant_model=draft)``.
+
+    Emits what greedy ``model.generate`` emits (with a relaxed ``rule``: what the rule allows), for batches too. The
+    keywords from ``draft_model`` (the same as ``assistant_model``) to ``on_step`` may be given to ``generate`` and mean
+    what they mean in ``certspec.generate``. Stopping criteria are asked after every token, as transformers does, so a
+    stop string that straddles two blocks ends the text at the same token. Returns (batch, length) ids, or a
+    GenerateDecoderOnlyOutput with ``return_dict_in_generate``.
+
+    Raises InvalidArgument for sampling, beams, scores or missing draft.
+    """
+    caller = _arguments_of_generate()
+    draft_model = draft_model if draft_model is not None else caller.get("assistant_model")
+    streamer = streamer if streamer is not None else caller.get("streamer")
+    _require_greedy(generation_config, draft_model)
+    prompts, num_columns = _prompts(input_ids, attention_mask), input_ids.shape[1]
+    if streamer is not None and len(prompts) > 1:
+        raise InvalidArgument(f"streamer: expected a single prompt, got {len(prompts)}")
+    widths = [one.get_output_embeddings().weight.shape[0] for one in (model, draft_model)]
+    pair = Pair(model, draft_model, None, min(widths))
+    [schedule] = rule_schedules(StrictGreedy() if rule is None else rule, 1)
+    policy = draft_policy(schedule.rules, draft_length, tree, pair.num_tokens)
+    max_new_tokens, eos, others = _split(stopping_criteria or [], num_columns)
+    stopping = StoppingRules(eos, max_new_tokens)
+    requests = [
+        Request(
+            index,
+            prompt,
+            schedule,
+            stopping,
+            _after_block(input_ids[index], len(prompt), others, streamer, model.device),
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+    plan = DecodingPlan(policy, (), context_limit(draft_model), tuple(logits_processor or ()), on_step)
+    steps, counts = StepList(), RoundCounts()
+    with inference(model, draft_model), chosen_runners(pair) as (target, draft, _, _):
+        size = 1 if getattr(target, "max_batch", None) == 1 else len(requests)
+        for start in range(0, len(requests), size):
+            decode_batch(target, draft, requests[start : start + size], plan, steps, counts)
+    if streamer is not None:
+        streamer.end()
+    return _output(input_ids, [request.tokens for request in requests], generation_config)
+
+
+def _arguments_of_generate() -> dict[str, Any]:
+    """``assistant_model`` and ``streamer`` as ``generate`` was called with. transformers takes them by name and does
+    not hand them on to a callable, so they are read from its frame; where that is not our caller there are none."""
+    frame = sys._getframe(2)
+    found = frame.f_locals if frame.f_code.co_name == "generate" else {}
+    return {name: found.get(name) for name in ("assistant_model", "streamer")}
+
+
+def _require_greedy(config: Any, draft_model: Any) -> None:
+    if draft_model is None:
+        raise InvalidArgument("transformers_generate: expected assistant_model=..., got none")
+    for name, wanted in (("do_sample", False), ("num_beams", 1), ("output_scores", False), ("output_logits", False)):
+        got = getattr(config, name, wanted)
+        if got not in (wanted, None):
+            raise InvalidArgument(f"transformers_generate: expected {name}={wanted}, got {got!r}; decoding is greedy")
+
+
+def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
+    """The real tokens of each row: padding is what the attention mask hides."""
+    if mask is None:
+        rows: list[list[int]] = input_ids.tolist()
+        return rows
+    return [ids[keep.bool().to(ids.device)].tolist() for ids, keep in zip(input_ids, mask, strict=True)]
+
+
+def _split(criteria: Sequence[Any], num_columns: int) -> tuple[int, frozenset[int], list[Any]]:
+    """New tokens allowed, ids that end a sequence, and the other criteria."""
+    from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+
+    limits = [one.max_length - num_columns for one in criteria if isinstance(one, MaxLengthCriteria)]
+    if not limits:
+        raise InvalidArgument("transformers_generate: expected max_new_tokens or max_length, got neither")
+    ends: set[int] = set()
+    for one in criteria:
+        if isinstance(one, EosTokenCriteria):
+            ends |= {int(token) for token in one.eos_token_id.reshape(-1)}
+    others = [one for one in criteria if not isinstance(one, (EosTokenCriteria, MaxLengthCriteria))]
+    return min(limits), frozenset(ends), others
+
+
+def _after_block(
+    ids: Tensor, prompt_length: int, criteria: Sequence[Any], streamer: Any, device: Any
+) -> Callable[[list[int], int], int | None] | None:
+    """What a request does after a block: ask the criteria token by token, and stream what stays."""
+    if not criteria and streamer is None:
+        return None
+    import torch
+
+    def after(sequence: list[int], num_new: int) -> int | None:
+        new = torch.tensor(sequence[prompt_length:], dtype=torch.int64, device=device)
+        full = torch.cat([ids.to(device), new])[None]
+        kept = None
+        for count in range(1, num_new + 1) if criteria else ():
+            seen = full[:, : full.shape[1] - num_new + count]
+            if any(bool(torch.as_tensor(one(seen, None)).any()) for one in criteria):
+                kept = count
+                break
+        if streamer is not None:
+            for token in sequence[len(sequence) - num_new :][:kept]:
+                streamer.put(torch.tensor([token]))
+        return kept
+
+    return after
+
+
+def _output(input_ids: Tensor, rows: list[list[int]], config: Any) -> Any:
+    import torch
+
+    longest = max(map(len, rows))
+    pad = getattr(config, "_pad_token_tensor", None)
+    if pad is None and any(len(row) < longest for row in rows):
+        raise InvalidArgument("transformers_generate: expected pad_token_id for rows of different lengths, got none")
+    fill = 0 if pad is None else int(pad)
+    new = torch.tensor([row + [fill] * (longest - len(row)) for row in rows], dtype=torch.int64)
+    sequences = torch.cat([input_ids, new.to(input_ids.device)], dim=1)
+    if not getattr(config, "return_dict_in_generate", False):
+        return sequences
+    from transformers.generation import GenerateDecoderOnlyOutput
+
+    return GenerateDecoderOnlyOutput(sequences=sequences)
