@@ -14,7 +14,7 @@ import click
 from certspec.cli.options import load_chosen_pair, pair_options, parse_rules
 from certspec.cli.report import print_report
 
-__all__ = ["command"]
+__all__ = ["command", "run_with_progress"]
 
 
 @click.command("score")
@@ -56,7 +56,7 @@ def command(
     target: str | None, draft: str | None, device: str | None, dtype: str | None, prompts_path: Path | None, steps: int,
     limit: int | None, rules: tuple[str, ...], batch_size: int, plain_prompts: bool, draft_length: int, out: Path,
 ) -> None:  # fmt: skip
-    """Score a draft against its target on prompts.
+    """Score a draft against its target on prompts; with --target alone, the target's certificates.
 
     Decodes every prompt greedily with the target, certifies each step of the draft against it under every rule, prints
     tables, and writes a run folder: steps-*.parquet (one row a step), manifest.json, summary.json, summary.md and
@@ -72,14 +72,27 @@ def command(
     prompts = PromptFile.check(prompts_path or Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")))
     if shard.rank == 0:
         click.echo("loading the pair ...", err=True)
-    pair = load_chosen_pair(target, draft, shard.device(device), dtype)
+    pair = load_chosen_pair(target, draft, shard.device(device), dtype, target_alone=True)
     for note in pair.notes if shard.rank == 0 else ():
         click.echo(f"note: {note}", err=True)
 
-    from certspec.scoring.run_folder import RunFolder
-    from certspec.scoring.scoring_run import RunSettings, score_run
+    from certspec.scoring.scoring_run import RunSettings
 
     settings = RunSettings(chosen_rules, steps, batch_size, limit, not plain_prompts)
+    if run_with_progress(pair, prompts, out, settings):
+        print_report(out, draft_length=draft_length)
+
+
+def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any) -> bool:
+    """Score ``prompts`` into the folder ``out`` under a progress bar, as the rank that torchrun's environment names.
+
+    Returns whether the run is whole and this process is to report on it. Exits with 130 when interrupted.
+    """
+    from certspec.scoring.run_folder import RunFolder
+    from certspec.scoring.scoring_run import score_run
+    from certspec.scoring.shards import Shard
+
+    shard = Shard.from_environment()
     with _ProgressBar(shown=shard.rank == 0) as bar:
         try:
             outcome = score_run(
@@ -91,10 +104,9 @@ def command(
             sys.exit(130)
     if outcome.resumed and shard.world_size == 1:
         click.echo(f"went on with the run in {out}", err=True)
-    if outcome.is_whole:
-        print_report(out, draft_length=draft_length)
-    else:
+    if not outcome.is_whole:
         click.echo(f"rank {shard.rank} of {shard.world_size} is done; the last one prints the tables", err=True)
+    return outcome.is_whole
 
 
 class _ProgressBar:
