@@ -67,14 +67,16 @@ def command(
     from certspec.reproduction.prompts import download_prompts, sample_prompts, write_sample
     from certspec.scoring.prompts import PromptFile
     from certspec.scoring.scoring_run import RunSettings
+    from certspec.scoring.shards import Shard
 
     source = prompts_path
     if bundled:
         source = source or Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl"))
     elif source is None:
         source = download_prompts()
-    chosen = (None, None) if bundled else (target or _TARGET, draft)
-    pair = load_chosen_pair(*chosen, device, dtype, target_alone=True)
+    target, draft = (None, None) if bundled else (target or _TARGET, draft)
+    device = Shard.from_environment().device(device)
+    pair = load_chosen_pair(target, draft, device, dtype, target_alone=True)
     texts = sample_prompts(source, pair.tokenizer, num_prompts=num_prompts, min_tokens=min_tokens, seed=seed)
     prompts = PromptFile.check(write_sample(out, texts))
     settings = RunSettings(tuple(paper_rules()), steps, batch_size, None, not plain_prompts)
