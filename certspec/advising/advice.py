@@ -107,7 +107,7 @@ def _ways(run: RunTable, widths: Sequence[int]) -> Iterator[_Flags]:
     scored = {rule.tree_width: index for index, rule in enumerate(rules) if rule.tree_width > 1}
     for width in sorted({*scored, *(width for width in widths if width > 1 and run.draft_rank is not None)}):
         if width in scored:
-            leaf = run.accepted[scored[width]]
+            leaf: np.ndarray = run.accepted[scored[width]]
         else:
             assert run.draft_rank is not None
             if width > _listed(run):
@@ -115,7 +115,7 @@ def _ways(run: RunTable, widths: Sequence[int]) -> Iterator[_Flags]:
             leaf = (run.draft_rank >= 0) & (run.draft_rank < width)
         # a wider tree accepts whatever a narrower one does, so the widest scored one within it certifies for it
         within = [scored[narrower] for narrower in scored if narrower <= width]
-        certified = run.certified[within].any(axis=0) if within else nothing
+        certified = np.any(run.certified[within], axis=0) if within else nothing
         yield _Flags(Tree(width), *chain, leaf, certified)
 
 

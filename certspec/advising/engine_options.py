@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 
 from certspec.rules import Absolute, Entropy, Gated, Rule, StrictGreedy
 
-__all__ = ["engine_options"]
+__all__ = ["ENGINES", "engine_options", "has_options"]
+
+ENGINES = ("certspec", "vLLM", "SGLang", "TensorRT-LLM")
+_BUNDLED = ("certspec", "bundled", "target")
 
 
 def engine_options(rule: Rule, draft_length: int, target: str | None, draft: str | None) -> dict[str, str]:
@@ -24,8 +28,14 @@ def engine_options(rule: Rule, draft_length: int, target: str | None, draft: str
     }
 
 
+def has_options(line: str) -> bool:
+    """Whether a line of ``engine_options`` names options, not the reason why there are none."""
+    return not line.startswith("none")
+
+
 def _certspec(rule: Rule, draft_length: int, target: str | None, draft: str | None) -> str:
-    models = f" --target {shlex.quote(target)} --draft {shlex.quote(draft)}" if target and draft else ""
+    named = target and draft and Path(target).parts[-3:] != _BUNDLED
+    models = f" --target {shlex.quote(target or '')} --draft {shlex.quote(draft or '')}" if named else ""
     way = f"--tree {rule.tree_width}" if rule.tree_width else f"--rule {rule.label}"
     return f'certspec decode "PROMPT"{models} {way} --draft-length {draft_length}'
 
@@ -66,8 +76,8 @@ def _tensorrt(rule: Rule, draft_length: int, draft: str) -> str:
         return f"DraftTargetDecodingConfig(max_draft_len={draft_length}, speculative_model={draft!r})"
     if isinstance(rule, Gated) and rule.additive is not None:
         return (
-            f"with MTP drafts and in the thinking phase only: MTPDecodingConfig(max_draft_len={draft_length}, "
-            "use_relaxed_acceptance_for_thinking=True, "
+            "none for a draft model; with MTP drafts, in the thinking phase: "
+            f"MTPDecodingConfig(max_draft_len={draft_length}, use_relaxed_acceptance_for_thinking=True, "
             f"relaxed_topk={rule.top_m}, relaxed_delta={rule.additive:g})"
         )
     if rule.tree_width:

@@ -51,7 +51,7 @@ def command(
     Replays the recorded steps (accepted drafts come in streaks, so averages would mislead) at the costs you give.
     """
     from certspec.advising.advice import advise
-    from certspec.advising.engine_options import engine_options
+    from certspec.advising.engine_options import ENGINES
     from certspec.scoring.run_table import read_run
 
     costs = _costs(draft_ms, verify_ms, overhead_ms, costs_path)
@@ -62,11 +62,25 @@ def command(
     settings = table.manifest.get("settings", {})
     models = [(settings.get(role) or {}).get("id") for role in ("target", "draft")]
     best = advice.candidates[0]
-    options = engine_options(best.rule, best.draft_length, *models)
+    options = {engine: _best_of(advice, engine, models) for engine in ENGINES}
     if as_json:
         click.echo(json.dumps(_json(advice, best, options), indent=2))
         return
     _print(advice, options, top, max_nats_lost)
+
+
+def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
+    """The engine's options for the fastest way that it has; where that isn't the choice, its reason comes first."""
+    from certspec.advising.engine_options import engine_options, has_options
+
+    lines = (engine_options(each.rule, each.draft_length, *models)[engine] for each in advice.candidates)
+    first = next(lines)
+    if has_options(first):
+        return first
+    for each, line in zip(advice.candidates[1:], lines, strict=False):
+        if has_options(line):
+            return f"{first}. Fastest that it has: {each.rule.label}, {each.tokens_per_second:.1f} tokens/s: {line}"
+    return first
 
 
 def _costs(draft_ms: float | None, verify_ms: str | None, overhead_ms: float, path: Path | None) -> Costs:

@@ -45,6 +45,7 @@ def summarise_run(run: RunTable, *, draft_length: int = 4) -> dict[str, Any]:
         "kl": None if run.kl is None else distribution(run.kl),
         "entropy": distribution(run.entropy),
         "target_top_prob": distribution(run.target_top_prob),
+        "target_top10_mass": None if run.target_top10_mass is None else distribution(run.target_top10_mass),
         "prob_margin": distribution(run.prob_margin),
     }
 

@@ -113,6 +113,7 @@ def test_the_command_prints_a_choice_and_refuses_costs_given_twice(tmp_path):
     call = ["advise", str(tmp_path / "run"), "--draft-ms", "1", "--verify-ms", "1=10,9=12"]
     result = CliRunner().invoke(main, call)
     assert result.exit_code == 0, result.output
+    assert "Fastest that it has: strict" in result.stdout or "choice: strict" in result.stdout
     assert "choice: " in result.stdout and "certspec decode" in result.stdout and "SGLang: " in result.stdout
     found = json.loads(CliRunner().invoke(main, [*call, "--json"]).stdout)
     assert found["choice"] == found["candidates"][0] and found["choice"]["nats_lost_per_token"] <= 0.02
