@@ -128,7 +128,7 @@ def _run(name: str, target: Any, draft: Any, num_columns: int, table: RuleTable,
         from certspec.kernels import torch_rows
 
         tensors = [_torch().from_numpy(x) if isinstance(x, np.ndarray) else x for x in (target, draft)]
-        scores = torch_rows.score_rows(tensors[0], tensors[1], num_columns, table, num_top)
+        scores: RowScores = torch_rows.score_rows(tensors[0], tensors[1], num_columns, table, num_top)
         return _to_numpy(scores) if isinstance(target, np.ndarray) else scores
     if name == "triton":
         from certspec.kernels import triton_rows
@@ -137,13 +137,13 @@ def _run(name: str, target: Any, draft: Any, num_columns: int, table: RuleTable,
     if name == "reference":
         from certspec.kernels import reference
 
-        arrays = [None if x is None else _to_float64(x[:, :num_columns]) for x in (target, draft)]
-        scores = reference.score_rows(arrays[0], arrays[1], table, num_top)
+        exact_draft = None if draft is None else _to_float64(draft[:, :num_columns])
+        scores = reference.score_rows(_to_float64(target[:, :num_columns]), exact_draft, table, num_top)
     else:
         from certspec.kernels import numba_rows
 
-        kind, arrays = _to_readable(target, draft)
-        scores = numba_rows.score_rows(arrays[0], arrays[1], kind, num_columns, table, num_top)
+        kind, (readable_target, readable_draft) = _to_readable(target, draft)
+        scores = numba_rows.score_rows(readable_target, readable_draft, kind, num_columns, table, num_top)
     return scores if isinstance(target, np.ndarray) else _to_torch(scores, target.device)
 
 

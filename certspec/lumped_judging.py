@@ -242,7 +242,13 @@ def _close(rows: Rows, judgement: Judgement) -> Judgement:
     too_short = judgement.certificate_case == Case.TOO_SHORT.code
     with np.errstate(invalid="ignore"):
         judgement.certified = (judgement.kl_upper < judgement.threshold) & ~barred & ~too_short
-    has_draft = rows.draft is not None and rows.draft.present
+    draft = rows.draft
+    if draft is None:
+        return judgement
+    by_text = draft.by_text & draft.present & (judgement.certificate_case != Case.NOTHING_REJECTED.code)
+    judgement.certified &= ~by_text
+    judgement.decision_case = np.where(by_text, Case.TEXT_KEYS.code, judgement.decision_case).astype(np.int8)
+    has_draft = draft.present
     nothing = (judgement.certificate_case == Case.NOTHING_REJECTED.code) & has_draft
     judgement.accepted = np.where(
         (judgement.certified | nothing) & (judgement.accepted == -1), 1, judgement.accepted

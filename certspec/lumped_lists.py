@@ -38,6 +38,7 @@ class Case(Enum):
     DRAFT_IN_TAIL = "draft token outside the target's list: never certified (C_T)"
     TREE_PARTLY_IN_TAIL = "some draft candidates outside the list: KL of the lumped list against the tree's C_T"
     TOP_NOT_COMMON = "the draft's list lacks the target's argmax: never certified"
+    TEXT_KEYS = "tokens are known by text alone, which two tokens may share: not certified"
 
     @property
     def code(self) -> int:
@@ -89,7 +90,9 @@ class DraftLists:
 
     ``logprobs``: (rows, k) float64 nats, NaN where the draft's log doesn't hold the column's token; ``best_columns``:
     (rows, n) int64, the target's column of the draft's ranks 1..n, or OUTSIDE, or UNKNOWN; ``outside_mass``: (rows,)
-    probability of draft-listed tokens without a column; ``present``: (rows,) whether the row has a draft at all.
+    probability of draft-listed tokens without a column; ``present``: (rows,) whether the row has a draft at all;
+    ``by_text``: (rows,) whether tokens were matched by text, which two tokens may share: such rows are judged but not
+    certified, unless the rule rejects nothing there.
     """
 
     logprobs: Floats
@@ -97,11 +100,13 @@ class DraftLists:
     outside_mass: Floats
     error: Floats | float
     present: Bools
+    by_text: Bools | bool = False
 
     def __post_init__(self) -> None:
         rows = len(self.logprobs)
         object.__setattr__(self, "error", error_rows(self.error, rows))
         object.__setattr__(self, "present", np.broadcast_to(np.asarray(self.present, dtype=bool), (rows,)))
+        object.__setattr__(self, "by_text", np.broadcast_to(np.asarray(self.by_text, dtype=bool), (rows,)))
         object.__setattr__(self, "outside_mass", np.broadcast_to(np.asarray(self.outside_mass, np.float64), (rows,)))
 
 

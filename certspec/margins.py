@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
+from certspec.reverse_margins import reverse_margin_bound
 from certspec.rules import Absolute, Additive, Entropy, Gated, Multiplicative, Rule, StrictGreedy, TopM, Tree
 
 __all__ = ["GAPS", "margin_certificate", "required_margin"]
@@ -17,7 +18,9 @@ GAPS = (TOP_TWO, LAST)
 Bound = Callable[[float], float]
 
 
-def margin_certificate(rule: Rule, margin: float, at_least: bool = True, gap: str = TOP_TWO) -> float:
+def margin_certificate(
+    rule: Rule, margin: float, at_least: bool = True, gap: str = TOP_TWO, *, reverse: bool = False
+) -> float:
     """The infimum of ``rule``'s certificate over all targets, of any vocabulary, whose ``gap`` is ``margin`` [nats].
 
     rule: a single-token rule or a Tree. margin: a probability difference in [0, 1]; ``gap`` says which one,
@@ -26,6 +29,8 @@ def margin_certificate(rule: Rule, margin: float, at_least: bool = True, gap: st
     certificate drops by a jump just below t: use False only where the gap is known exactly.
     +inf where the rule can reject nothing. A draft with KL(target || draft) below the value is accepted for certain.
     Sharp for every rule but Entropy, where it is a lower bound. Source: theory B.
+    ``reverse``: for KL(draft || target) instead, theory D: no cap, +inf at margin 1, at-least forms only; a lower bound
+    for Absolute, too.
 
     Raises InvalidArgument for a margin outside [0, 1], an unknown gap, a rule that has no such gap, or a rule for which
     no bound is known (Entropy with delta > 1 or smoothing, a multiplicative gate in "p1-p(m+1)").
@@ -35,10 +40,10 @@ def margin_certificate(rule: Rule, margin: float, at_least: bool = True, gap: st
     """
     if not 0.0 <= margin <= 1.0:  # a NaN fails the comparison
         raise InvalidArgument(f"margin_certificate: expected margin in [0, 1], got {margin!r}")
-    return _bound(rule, at_least, gap)(float(margin))
+    return _bound(rule, at_least, gap, reverse)(float(margin))
 
 
-def required_margin(rule: Rule, kl_budget: float, gap: str = TOP_TWO) -> float:
+def required_margin(rule: Rule, kl_budget: float, gap: str = TOP_TWO, *, reverse: bool = False) -> float:
     """The least margin g in [0, 1] at which ``margin_certificate(rule, g, gap=gap)`` reaches ``kl_budget`` nats.
 
     Every target whose gap is at least g then accepts every draft with KL(target || draft) < kl_budget. The inverse is
@@ -50,7 +55,7 @@ def required_margin(rule: Rule, kl_budget: float, gap: str = TOP_TWO) -> float:
     """
     if not 0.0 <= kl_budget <= math.inf:
         raise InvalidArgument(f"required_margin: expected kl_budget a number of nats >= 0, got {kl_budget!r}")
-    bound = _bound(rule, True, gap)
+    bound = _bound(rule, True, gap, reverse)
     if bound(0.0) >= kl_budget:
         return 0.0
     cap = bound(1.0)
@@ -76,7 +81,7 @@ def _smallest_float_reaching(bound: Bound, goal: float) -> float:
     return high
 
 
-def _bound(rule: Rule, at_least: bool, gap: str) -> Bound:
+def _bound(rule: Rule, at_least: bool, gap: str, reverse: bool = False) -> Bound:
     """The bound as a function of the margin; raises where the rule has no such gap or no bound."""
     if gap not in GAPS:
         raise InvalidArgument(f"gap: expected one of {', '.join(GAPS)}, got {gap!r}")
@@ -84,6 +89,12 @@ def _bound(rule: Rule, at_least: bool, gap: str) -> Bound:
     width = _gap_width(rule)
     if gap == LAST and width is None:
         raise InvalidArgument(f"gap: {rule} has no m, so expected gap={TOP_TWO!r}, got {gap!r}")
+    if reverse:
+        if not at_least and isinstance(rule, (Additive, Gated)):
+            raise InvalidArgument(
+                f"{rule}: in the reverse direction only the at-least form is known, got at_least=False"
+            )
+        return reverse_margin_bound(rule, gap == LAST)
     if isinstance(rule, StrictGreedy) or width == 1:
         return kernels.strict_margin  # m = 1: both gaps are p1 - p2, and trees, top-m and gates are the strict rule
     if isinstance(rule, Tree):

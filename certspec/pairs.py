@@ -12,7 +12,7 @@ from typing import Any
 
 from certspec.errors import IncompatiblePair, InvalidArgument, UnreadableInput
 
-__all__ = ["Pair", "load_pair"]
+__all__ = ["Pair", "load_pair", "load_target"]
 
 _BUNDLED = Path(__file__).parent / "bundled"
 _WEIGHTS_THAT_RUN_CODE = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
@@ -24,7 +24,7 @@ _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "unk_token_id")
 @dataclass
 class Pair:
     """A loaded pair. ``num_tokens`` is the number of logits columns that both models share (real ids only where their
-    widths differ); ``notes`` says in words what was aligned."""
+    widths differ); ``notes`` says in words what was aligned. ``draft`` is None in what ``load_target`` returns."""
 
     target: Any
     draft: Any
@@ -89,6 +89,32 @@ def load_pair(
     for model in models.values():
         model.to(device).eval().requires_grad_(False)
     return Pair(models["target"], models["draft"], chosen, num_tokens, notes, f"{_short(target)} + {_short(draft)}")
+
+
+def load_target(
+    target: str | os.PathLike[str] | None = None,
+    *,
+    tokenizer: str | os.PathLike[str] | None = None,
+    device: Any = None,
+    dtype: Any = None,
+    revision: str | None = None,
+) -> Pair:
+    """Load a target alone (certificates need no draft), as ``load_pair`` does; with no arguments the bundled one.
+
+    All of the target's logits columns are kept. Raises what ``load_pair`` raises for a target.
+    """
+    import torch
+
+    target = _BUNDLED / "target" if target is None else target
+    device = torch.device("cpu" if device is None else device)
+    dtype = (torch.float32 if device.type == "cpu" else torch.bfloat16) if dtype is None else _dtype(dtype)
+    with _quiet_transformers():
+        chosen = _load_tokenizer("target", tokenizer or target, None if tokenizer else revision)
+        model = _load_model("target", target, revision, dtype)
+    width = _width(model)
+    _align_widths(chosen, width, width)
+    model.to(device).eval().requires_grad_(False)
+    return Pair(model, None, chosen, width, (), _short(target))
 
 
 def _require_same_tokens(tokenizers: dict[str, Any], one: str, other: str) -> None:

@@ -21,7 +21,11 @@ COMMAND = "python -m derivations"
 GENERATED = Path(__file__).resolve().parent.parent / "certspec" / "kernels" / "generated"
 BODY_MARK = "# --- body ---\n"
 # Modules that add topics of their own: each holds TOPICS, a dict of topic -> KernelSpecs.
-TOPIC_MODULES: tuple[str, ...] = ("derivations.margin_kernels", "derivations.drafter_kernels")
+TOPIC_MODULES: tuple[str, ...] = (
+    "derivations.margin_kernels",
+    "derivations.drafter_kernels",
+    "derivations.reverse_margin_kernels",
+)
 
 
 def kernel_topics() -> dict[str, tuple[KernelSpec, ...]]:

@@ -13,15 +13,11 @@ from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.strict import pair_cost, phi, xlogx
 
 __all__ = [
+    "BELOW",
+    "MARGIN_DOMAIN",
     "PAIR_MONOTONE",
-    "absolute_margin",
     "additive_at_least",
     "additive_exactly",
-    "entropy_margin",
-    "gate_at_least",
-    "gate_exactly",
-    "gate_last_at_least",
-    "gate_last_exactly",
     "mass_and_gap",
     "multiplicative_margin",
     "strict_margin",
@@ -71,42 +67,13 @@ def top_margin(numbers: Any, gap: Any, top_m: int) -> Any:
     return mass_and_gap(numbers, (2 + (top_m - 1) * gap) / (top_m + 1), gap)
 
 
-def gate_at_least(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
-    """Top-m and additive together, p1 - p2 >= g: the smaller of the two bounds, since rejection is a union."""
-    return min(top_margin(numbers, gap, top_m), additive_at_least(numbers, gap, slack))
-
-
-def gate_exactly(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
-    """The same with p1 - p2 = g exactly."""
-    return min(top_margin(numbers, gap, top_m), additive_exactly(numbers, gap, slack))
-
-
-def gate_last_exactly(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
-    """The gate over targets with p1 - p_{m+1} = d exactly."""
-    if gap <= slack:
-        return top_margin(numbers, gap, top_m)
-    if 2 * gap <= 1 + slack:
-        return mass_and_gap(numbers, (2 + (top_m - 1) * (2 * gap - slack)) / (top_m + 1), slack)
-    return phi(numbers, 2 * gap - 1)
-
-
-def gate_last_at_least(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
-    """The gate over targets with p1 - p_{m+1} >= d."""
-    if slack >= 1:
-        return top_margin(numbers, gap, top_m)
-    if gap <= slack:
-        return min(top_margin(numbers, gap, top_m), phi(numbers, slack))
-    return phi(numbers, slack if 2 * gap <= 1 + slack else 2 * gap - 1)
-
-
 _PAIR = A * log(2 * A / (A + B)) + B * log(2 * B / (A + B))
 _TRANSPORT = Step(
-    "Transport: send all tokens outside a finite set I to the uniform law on I. This Markov kernel does not "
-    "increase KL, "
-    "and keeps every difference p_a - p_b, q_a - q_b inside I.",
+    "Transport (claim lemma.transport): sending all tokens outside a finite set I to the uniform law on I does not "
+    "increase KL, and keeps every difference p_a - p_b, q_a - q_b inside I.",
     how="prose",
 )
-_BELOW = Step("C_p >= T2(p_1, p_j) for every rejected j (claim single.dual with the pool {1, j}).", how="prose")
+BELOW = Step("C_p >= T2(p_1, p_j) for every rejected j (claim single.dual with the pool {1, j}).", how="prose")
 
 PAIR_MONOTONE = (
     Step(
@@ -127,7 +94,7 @@ PAIR_MONOTONE = (
 STRICT_MARGIN = Derivation(
     "Two tokens carry all the mass",
     (
-        _BELOW,
+        BELOW,
         *PAIR_MONOTONE,
         Step(
             "C_p = s phi(g/s) with s = p_1 + p_2 <= 1, so C_p >= phi(g); equality at s = 1.",
@@ -145,7 +112,7 @@ _ADDITIVE_TOP = (1 + D + T) / 3
 ADDITIVE = Derivation(
     "The runner-up may sit between the top and the rejected token",
     (
-        _BELOW,
+        BELOW,
         *PAIR_MONOTONE,
         Step(
             "At least: p_1 - p_j >= max(g, t) and p_1 + p_j <= 1 give phi(max(g, t)); limit p = ((1+t)/2, (1-t)/2).",
@@ -158,9 +125,26 @@ ADDITIVE = Derivation(
             _ADDITIVE_TOP - T,
         ),
         Step(
-            "By the envelope theorem the value grows along (1, 1, -2): log(a/c) + log((a-g)/q_2) - 2 log(b/c) "
-            ">= 0. So a = (1+g+t)/3.",
-            how="prose",
+            "The value grows with a. Runner-up outside the pool: d/da T2(a, 1+g-2a) = log(2a/(a+b)) - 2 log(2b/(a+b)),",
+            sympy.diff(_PAIR.subs(B, 1 + D - 2 * A), A).subs(D, B - 1 + 2 * A),
+            log(2 * A / (A + B)) - 2 * log(2 * B / (A + B)),
+        ),
+        Step(
+            "that is log(a (a+b)/(2 b^2)), >= 0 since a = b + r: a (a+b) - 2 b^2 = 3 b r + r^2;",
+            ((B + SLACK) * (2 * B + SLACK) - 2 * B**2),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "inside the pool: d/da of a log a + (a-g) log(a-g) + b log b is log(a (a-g)/b^2),",
+            sympy.diff(A * log(A) + (A - D) * log(A - D) + (1 + D - 2 * A) * log(1 + D - 2 * A), A),
+            log(A) + log(A - D) - 2 * log(1 + D - 2 * A),
+        ),
+        Step(
+            "and with a - g = b + r: a (a-g) - b^2 = (b + r + g)(b + r) - b^2 >= 0. So a is least: a = (1+g+t)/3.",
+            sympy.expand((B + SLACK + D) * (B + SLACK) - B**2),
+            0,
+            "nonnegative",
         ),
         Step(
             "The runner-up a - g lies outside the pool {1, j} iff a - g <= c = a - t/2, that is g >= t/2; then "
@@ -173,7 +157,7 @@ ADDITIVE = Derivation(
 MULTIPLICATIVE = Derivation(
     "A straight chord from the origin",
     (
-        _BELOW,
+        BELOW,
         *PAIR_MONOTONE,
         Step(
             "Minimise T2(a, b) over b <= min(alpha a, a - g, 1 - a). Up to a = g/(1-alpha), b = a - g and T2 falls;",
@@ -197,7 +181,7 @@ _LEVEL = (1 - D) / (M + 1)
 TOP_MARGIN = Derivation(
     "The first m tokens block the view",
     (
-        _BELOW,
+        BELOW,
         *PAIR_MONOTONE,
         Step(
             "In g: each of p_2..p_m is >= b = p_{m+1} and p_2 = a - g >= b. T2 grows in a, so a = b + g; the "
@@ -220,41 +204,7 @@ TOP_MARGIN = Derivation(
         ),
     ),
 )
-GATE = Derivation(
-    "A gate rejects the union",
-    (
-        Step(
-            "The gate's rejected set is the union of the top-m and the additive one, so C = min(C_top, C_additive).",
-            how="prose",
-        ),
-        Step("An infimum of a minimum is the minimum of the infima, at the same margin.", how="prose"),
-        *PAIR_MONOTONE,
-        Step(
-            "p_1 - p_{m+1} = d > t: the competitor is token 2, p_2 = a - t, with p_3..p_{m+1} >= a - d. The mass "
-            "1 gives a.",
-            ((1 + T + (M - 1) * D) / (M + 1))
-            + ((1 + T + (M - 1) * D) / (M + 1) - T)
-            + (M - 1) * ((1 + T + (M - 1) * D) / (M + 1) - D),
-            1,
-        ),
-        Step(
-            "Its pair mass is s = 2a - t.",
-            2 * (1 + T + (M - 1) * D) / (M + 1) - T,
-            (2 + (M - 1) * (2 * D - T)) / (M + 1),
-        ),
-        Step(
-            "For d > (1+t)/2 the tail vanishes: p = (d, 1-d), and the gap of the pair is 2d - 1.",
-            D - (1 - D),
-            2 * D - 1,
-        ),
-        Step(
-            "At least d: the tail may vanish earlier; the slack t then decides, phi(t), unless d forces more.",
-            how="prose",
-        ),
-    ),
-)
-
-_DOMAIN = "0 <= g <= 1, any vocabulary"
+MARGIN_DOMAIN = "0 <= g <= 1, any vocabulary"
 
 
 def _wrong_corner(numbers: Any, gap: Any, alpha: Any) -> Any:
@@ -269,44 +219,6 @@ def _steeper_chord(numbers: Any, gap: Any, alpha: Any) -> Any:
 def _wrong_mass(numbers: Any, gap: Any, top_m: int) -> Any:
     return mass_and_gap(numbers, (2 + top_m * gap) / (top_m + 2), gap)
 
-
-def absolute_margin(numbers: Any, gap: Any, tau: Any) -> Any:
-    """s phi(g/s), s = min(1, g + 2 tau), for g >= tau; 0 below, where the argmax itself can be rejected."""
-    return gap * 0 if gap < tau else mass_and_gap(numbers, min(1 + gap * 0, gap + 2 * tau), gap)
-
-
-def entropy_margin(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
-    """s phi(g/s), s = min(1, g + 2 eps, g (1+delta)/(1-delta)): a lower bound, for delta <= 1."""
-    if gap == 0:
-        return gap
-    mass = min(1 + gap * 0, gap + 2 * epsilon)
-    return mass_and_gap(numbers, mass if delta == 1 else min(mass, gap * (1 + delta) / (1 - delta)), gap)
-
-
-def _single_tau(numbers: Any, gap: Any, tau: Any) -> Any:
-    return mass_and_gap(numbers, min(1 + gap * 0, gap + tau), gap)
-
-
-def _single_epsilon(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
-    return mass_and_gap(numbers, min(1 + gap * 0, gap + epsilon), gap)
-
-
-_CAPPED = Derivation(
-    "A rejected token is small in itself",
-    (
-        _BELOW,
-        *PAIR_MONOTONE,
-        Step("Rejection means p_j = b <= cap; p_1 = a >= b + g. T2(a, b) grows in a: take a = b + g.", how="prose"),
-        Step("T2(b + g, b) = s phi(g/s), s = g + 2b, falls in b: take b = min(cap, (1-g)/2).", D + 2 * (1 - D) / 2, 1),
-        Step(
-            "Entropy rule: b <= delta exp(-H) <= delta p_1 (H >= -log p_1), so b <= delta (b + g): b <= delta "
-            "g/(1 - delta),",
-            D + 2 * T * D / (1 - T),
-            D * (1 + T) / (1 - T),
-        ),
-        Step("and the pair's mass is at most s = min(1, g + 2 eps, g (1+delta)/(1-delta)).", how="prose"),
-    ),
-)
 
 _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = [
     (
@@ -361,64 +273,14 @@ _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = 
         TOP_MARGIN,
         (Mutant("m + 1 for m", _wrong_mass), Mutant("the strict bound", lambda numbers, gap, top_m: phi(numbers, gap))),
     ),
-    (
-        "margin.gate.at-least",
-        "Gate, p1 - p2 >= g: min of the top-m bound and phi(max(g, t)).",
-        ", m >= 2, 0 <= t < 1",
-        "B (gate, at least g)",
-        gate_at_least,
-        GATE,
-        (
-            Mutant("the additive bound alone", lambda n, g, m, t: additive_at_least(n, g, t)),
-            Mutant("the top-m bound alone", lambda n, g, m, t: top_margin(n, g, m)),
-        ),
-    ),
-    (
-        "margin.gate.exact",
-        "Gate, p1 - p2 = g exactly: min of the top-m bound and the exact additive bound.",
-        ", m >= 2, 0 <= t < 1",
-        "B (gate, exactly g)",
-        gate_exactly,
-        GATE,
-        (Mutant("the at-least form", gate_at_least),),
-    ),
-    (
-        "margin.gate.last.exact",
-        "Gate, p1 - p_{m+1} = d: top-m(d) for d <= t, s phi(t/s) up to (1+t)/2, phi(2d-1) beyond.",
-        ", m >= 2, 0 <= t < 1",
-        "B (gate, exactly g_m)",
-        gate_last_exactly,
-        GATE,
-        (Mutant("p1 - p2 for p1 - p_{m+1}", gate_exactly),),
-    ),
-    (
-        "margin.gate.last.at-least",
-        "Gate, p1 - p_{m+1} >= d: min(top-m(d), phi(t)) for d <= t, phi(t) up to (1+t)/2, phi(2d-1) beyond.",
-        ", m >= 2, 0 <= t < 1",
-        "B (gate, g_m at least d)",
-        gate_last_at_least,
-        GATE,
-        (Mutant("the exact form", gate_last_exactly), Mutant("p1 - p2 for p1 - p_{m+1}", gate_at_least)),
-    ),
 ]
 
-_CLAIMS.append(
-    (
-        "margin.absolute",
-        "Absolute threshold tau, p1 - p2 = g or >= g: s phi(g/s), s = min(1, g + 2 tau).",
-        ", 0 <= tau <= g",
-        "B (tools), absolute rule",
-        absolute_margin,
-        _CAPPED,
-        (Mutant("tau for 2 tau", _single_tau),),
-    )
-)
 for _id, _sentence, _extra, _theory, _formula, _derivation, _mutants in _CLAIMS:
     declare(
         Claim(
             id=_id,
             sentence=_sentence,
-            domain=_DOMAIN + _extra,
+            domain=MARGIN_DOMAIN + _extra,
             theory=_theory,
             relation="=",
             formula=_formula,
@@ -426,16 +288,3 @@ for _id, _sentence, _extra, _theory, _formula, _derivation, _mutants in _CLAIMS:
             mutants=_mutants,
         )
     )
-declare(
-    Claim(
-        id="margin.entropy.simple",
-        sentence="Entropy rule (delta <= 1), p1 - p2 >= g: every certificate is at least s phi(g/s), "
-        "s = min(1, g + 2 eps, g (1+delta)/(1-delta)).",
-        domain=_DOMAIN + ", 0 < eps <= 1, 0 < delta <= 1; not attained everywhere",
-        theory="B (entropy, simple)",
-        relation="<=",
-        formula=entropy_margin,
-        derivation=_CAPPED,
-        mutants=(Mutant("eps for 2 eps", _single_epsilon),),
-    )
-)

@@ -1,5 +1,5 @@
 """How far float64 moves the quantities that certificates are made of: weights, normalisers, log-ratios and radii, and
-the dual form that tolerates it in trees. This module knows the error model (exp, log within 8 u) and no kernel's loop."""
+the dual form that tolerates it in trees. This module knows the error model (exp, log within 8 u), no kernel's loop."""
 
 from __future__ import annotations
 

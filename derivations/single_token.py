@@ -96,7 +96,7 @@ def _largest_cost(numbers: Any, target_probs: Sequence[Any], rejected: Sequence[
 
 _HEAD = (P1 + P2 + PJ) / 3
 _A, _B, _QA, _QB = sympy.symbols("p_a p_b q_a q_b", positive=True)
-_EXCESS = sympy.Symbol("t", nonnegative=True)
+_EXCESS, _DROP = sympy.symbols("t r", nonnegative=True)
 
 POOLING = Derivation(
     "Pooling: tokens above a water level are lowered to it, and the competitor is raised to it",
@@ -162,13 +162,24 @@ COMPETITOR = Derivation(
     "Exchange: a likelier competitor is never dearer",
     (
         Step("Let p_a >= p_b and let q be feasible for b: q_b >= q_i for all i. Swap q_a and q_b.", how="prose"),
-        Step("The result is feasible for a, since its maximum now stands at a.", how="prose"),
         Step(
             "KL changes by exactly -(p_a - p_b)(log q_b - log q_a).",
             (-_A * log(_QB) - _B * log(_QA)) - (-_A * log(_QA) - _B * log(_QB)),
             -(_A - _B) * (log(_QB) - log(_QA)),
         ),
-        Step("Both factors are >= 0 (p_a >= p_b, q_b >= q_a), so KL does not increase: C(a) <= C(b).", how="prose"),
+        Step(
+            "Both factors are >= 0: with p_a = p_b + r and q_b = q_a (1 + t) the decrease is r log(1 + t).",
+            ((_A - _B) * (log(_QB) - log(_QA))).subs({_A: _B + _DROP, _QB: _QA * (1 + _EXCESS)}),
+            _DROP * log(1 + _EXCESS),
+        ),
+        Step("which is >= 0, so KL does not increase: C(a) <= C(b).", _DROP * log(1 + _EXCESS), 0, "nonnegative"),
+        Step(
+            "The swapped draft's maximum stands at a: the set of its values is unchanged, and q_b was the largest "
+            "(q_b - q_i = r >= 0 for all i).",
+            _DROP,
+            0,
+            "nonnegative",
+        ),
         Step(
             "The region of a rejected set is the union over its tokens, so its minimum is at the likeliest.",
             how="prose",

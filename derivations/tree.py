@@ -17,7 +17,7 @@ __all__ = ["TREE_COMPETITORS", "TREE_POOLING", "fixed_tree_certificate", "tree_c
 
 P1, PI, LEVEL = sympy.symbols("p_1 p_i c", positive=True)
 PA, PB, QA, QB = sympy.symbols("p_a p_b q_a q_b", positive=True)
-DEFICIT = sympy.Symbol("t", nonnegative=True)
+DEFICIT, DROP = sympy.symbols("t r", nonnegative=True)
 
 
 def tree_pool(target_probs: Sequence[Any], competitors: Sequence[int]) -> list[int]:
@@ -109,6 +109,19 @@ TREE_COMPETITORS = Derivation(
             "Otherwise q_a < q_1 <= q_b: swap the two values. KL changes by (p_a - p_b)(log q_a - log q_b) <= 0.",
             (-PA * log(QB) - PB * log(QA)) - (-PA * log(QA) - PB * log(QB)),
             (PA - PB) * (log(QA) - log(QB)),
+        ),
+        Step(
+            "It is <= 0: with p_a = p_b + r and q_b = q_a (1 + t) the decrease is r log(1 + t),",
+            ((PA - PB) * (log(QB) - log(QA))).subs({PA: PB + DROP, QB: QA * (1 + DEFICIT)}),
+            DROP * log(1 + DEFICIT),
+        ),
+        Step("which is >= 0.", DROP * log(1 + DEFICIT), 0, "nonnegative"),
+        Step(
+            "The swapped draft is feasible for a in place of b: a now holds q_b >= q_1 (q_b - q_1 = t >= 0); the rest "
+            "of B is untouched.",
+            DEFICIT,
+            0,
+            "nonnegative",
         ),
         Step("Repeating leads to B = {2, ..., m+1}.", how="prose"),
     ),

@@ -11,7 +11,7 @@ from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.margins import mass_and_gap
 from derivations.strict import xlogx
 
-__all__ = ["TREE_LAST", "TREE_TOP_TWO", "extremal_target", "tree_margin_last", "tree_margin_top_two"]
+__all__ = ["TREE_LAST", "TREE_TOP_TWO", "extremal_target", "flat_top", "tree_margin_last", "tree_margin_top_two"]
 
 G, D, M, X = sympy.symbols("g d m x", positive=True)
 L, W = sympy.symbols("l w", positive=True)
@@ -39,7 +39,8 @@ def tree_margin_last(numbers: Any, gap: Any, width: int) -> Any:
     return gap * numbers.log(ratio) - numbers.log((width - 1 + ratio + 1 / ratio) / (width + 1))
 
 
-def _flat_top(numbers: Any, gap: Any, width: int) -> Any:
+def flat_top(numbers: Any, gap: Any, width: int) -> Any:
+    """s phi(d/s), s = (2 - (m-1) d)/(m+1): the certificate of p_1 = ... = p_m, p_{m+1} = p_1 - d; not extremal."""
     return mass_and_gap(numbers, (2 - (width - 1) * gap) / (width + 1), gap)
 
 
@@ -140,7 +141,7 @@ declare(
         relation="=",
         formula=tree_margin_top_two,
         derivation=TREE_TOP_TWO,
-        mutants=(Mutant("the factor m lost", _width_lost), Mutant("the top-m-like configuration", _flat_top)),
+        mutants=(Mutant("the factor m lost", _width_lost), Mutant("the top-m-like configuration", flat_top)),
     )
 )
 declare(
@@ -155,7 +156,7 @@ declare(
         derivation=TREE_LAST,
         mutants=(
             Mutant("p1 - p2 for p1 - p_{m+1}", tree_margin_top_two),
-            Mutant("p_1 = ... = p_m, p_{m+1} = p_1 - d", _flat_top),
+            Mutant("p_1 = ... = p_m, p_{m+1} = p_1 - d", flat_top),
         ),
     )
 )

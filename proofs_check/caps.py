@@ -27,6 +27,11 @@ def solve_below_log_two(formula: Formula, effort: Effort) -> Evidence:
     return against_definition(formula, single_problems(effort), effort, relation=">=")
 
 
+@check("caps.log2", method="conic")
+def witness_log_two(formula: Formula, effort: Effort) -> Evidence:
+    return against_cone(formula, single_problems(effort), relation=">=")
+
+
 @check("caps.single", method="algebra")
 def prove_single_cap(formula: Formula, effort: Effort) -> Evidence:
     """The formula is the cost of the explicit feasible draft (p + d e_j)/(1 + d), term by term."""
@@ -68,3 +73,8 @@ def prove_tree_cap(formula: Formula, effort: Effort) -> Evidence:
 @check("caps.tree", method="optimiser")
 def solve_below_tree_cap(formula: Formula, effort: Effort) -> Evidence:
     return against_definition(formula, _top_competitor_problems(effort), effort, relation=">=")
+
+
+@check("caps.tree", method="conic")
+def witness_tree_cap(formula: Formula, effort: Effort) -> Evidence:
+    return against_cone(formula, _top_competitor_problems(effort), relation=">=")

@@ -54,7 +54,7 @@ def _top(effort: Effort) -> Iterator[BaseCase]:
 def _additive(effort: Effort) -> Iterator[BaseCase]:
     for number, (label, probs) in enumerate(base_draws(effort)):
         slack = SLACKS[number % 3]
-        yield f"{label}, t={slack}", _each_competitor(probs, lambda j, t=slack: reaches(j, 0, t)), (*probs[:2], slack)
+        yield f"{label}, t={slack}", _each_competitor(probs, partial(reaches, loser=0, by=slack)), (*probs[:2], slack)
 
 
 def _multiplicative(effort: Effort) -> Iterator[BaseCase]:
@@ -68,7 +68,7 @@ def _gate(effort: Effort) -> Iterator[BaseCase]:
     for number, (label, probs) in enumerate(base_draws(effort, max_vocab=5)):
         slack = SLACKS[number % 3]
         if len(probs) > 2:
-            additive = _each_competitor(probs, lambda j, t=slack: reaches(j, 0, t))
+            additive = _each_competitor(probs, partial(reaches, loser=0, by=slack))
             pairs = itertools.combinations(range(1, len(probs)), 2)
             top = [Projection(probs, (reaches(a, 0), reaches(b, 0))) for a, b in pairs]
             yield f"{label}, m=2, t={slack}", [*additive, *top], (probs, 2, slack)

@@ -22,6 +22,8 @@ from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 from proofs_check.targets import generate_targets
 
+__all__ = ["BOTH", "SLACKS", "Cases", "Extremal", "register"]
+
 GAPS = (F(1, 20), F(3, 10), F(7, 10))
 SLACKS = (F(1, 5), F(1, 2))
 BOTH: tuple[Margin, ...] = ("exactly", "at least")
@@ -73,42 +75,6 @@ def _top(effort: Effort) -> Iterator[Case]:
                     yield f"top {m}, p1 - p{last + 1} {margin} {gap}", [make], (gap, m)
 
 
-def _gate(margin: Margin, last_gap: bool, effort: Effort) -> Iterator[Case]:
-    for m in (2, 3):
-        for slack in SLACKS:
-            for gap in (F(1, 10), F(19, 100), F(2, 5), F(4, 5)) if m == 2 else (F(3, 10),):
-                last = m if last_gap else 1
-                makes: list[Callable[[], Any]] = []
-                for j in range(1, m + 1):
-                    if _feasible(j, last, gap, slack, m, margin):
-                        makes.append(
-                            partial(
-                                margin_programme,
-                                m + 1,
-                                j,
-                                gap,
-                                last=last,
-                                margin=margin,
-                                slack=slack if j < m else None,
-                            )
-                        )
-                kind = f"p1 - p{last + 1} {margin} {gap}"
-                yield f"gate {m}, {slack}, {kind}", makes, (gap, m, slack)
-
-
-def _feasible(j: int, last: int, gap: F, slack: F, m: int, margin: Margin) -> bool:
-    """Can token j (0-based, inside the gate) lie ``slack`` below the top at that margin?"""
-    if j == m:
-        return True  # rejected by rank alone
-    if margin == "at least":
-        return True
-    if last == j:
-        return gap >= slack
-    if last > j:  # p_1 - p_{m+1} = gap bounds every earlier drop
-        return gap > slack
-    return slack < (1 + gap) / 2  # last = 1 < j: the room below token 2
-
-
 CASES: dict[str, Callable[[Effort], Iterator[Case]]] = {
     "margin.strict": _strict,
     "margin.additive.at-least": partial(_additive, "at least"),
@@ -116,10 +82,6 @@ CASES: dict[str, Callable[[Effort], Iterator[Case]]] = {
     "margin.multiplicative": _multiplicative,
     "margin.top": _top,
     "margin.absolute": _absolute,
-    "margin.gate.at-least": partial(_gate, "at least", False),
-    "margin.gate.exact": partial(_gate, "exactly", False),
-    "margin.gate.last.exact": partial(_gate, "exactly", True),
-    "margin.gate.last.at-least": partial(_gate, "at least", True),
 }
 
 # Extremal targets in rationals: (arguments, target, 0-based competitor) at which the bound is the certificate itself.
@@ -140,46 +102,39 @@ EXTREMAL: dict[str, list[tuple[tuple[Any, ...], list[Any], int]]] = {
     ],
     "margin.absolute": [((R(1, 5), R(1, 10)), [R(3, 10), R(1, 10), *[R(1, 10)] * 6], 1)],
     "margin.top": [((R(1, 5), 3), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3)],
-    "margin.gate.at-least": [
-        ((R(1, 5), 3, R(9, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),
-        ((R(1, 2), 3, R(1, 5)), [R(3, 4), R(1, 4), R(0), R(0)], 1),
-    ],
-    "margin.gate.exact": [
-        ((R(1, 5), 3, R(9, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),
-        ((R(1, 10), 2, R(1, 5)), [R(12, 30), R(9, 30), R(9, 30)], 2),
-    ],
-    "margin.gate.last.exact": [
-        ((R(2, 5), 2, R(1, 5)), [R(8, 15), R(5, 15), R(2, 15)], 1),
-        ((R(4, 5), 2, R(1, 5)), [R(4, 5), R(1, 5), R(0)], 1),
-    ],
-    "margin.gate.last.at-least": [
-        ((R(2, 5), 2, R(1, 5)), [R(3, 5), R(2, 5), R(0)], 1),
-        ((R(4, 5), 2, R(1, 5)), [R(4, 5), R(1, 5), R(0)], 1),
-    ],
 }
 
 
-def _prove_at_extremal(claim: str, formula: Formula, effort: Effort) -> Evidence:
+Cases = Callable[[Effort], Iterator[Case]]
+Extremal = dict[str, list[tuple[tuple[Any, ...], list[Any], int]]]
+
+
+def register(cases: dict[str, Cases], extremal: Extremal) -> None:
+    """Three routes for each claim: algebra at extremal targets, the programmes by mpmath and by the cone solver."""
+    for claim, of_claim in cases.items():
+        check(claim, method="algebra")(partial(_prove_at_extremal, claim, extremal[claim]))
+        check(claim, method="optimiser")(partial(_solve, of_claim))
+        check(claim, method="conic")(partial(_witness, of_claim))
+
+
+def _prove_at_extremal(claim: str, targets: list[Any], formula: Formula, effort: Effort) -> Evidence:
     derivation: Derivation = get_claim(claim).derivation
     identities = [
         (f"{claim} at {target}", formula(sympy, *arguments), single_certificate(sympy, target, j))
-        for arguments, target, j in EXTREMAL[claim]
+        for arguments, target, j in targets
     ]
     return prove_identities(derivation, identities, [{}])
 
 
-def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    return least(formula, CASES[claim](effort), effort)
+def _solve(cases: Cases, formula: Formula, effort: Effort) -> Evidence:
+    return least(formula, cases(effort), effort)
 
 
-def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    return least_by_cone(formula, list(CASES[claim](effort)))
+def _witness(cases: Cases, formula: Formula, effort: Effort) -> Evidence:
+    return least_by_cone(formula, list(cases(effort)))
 
 
-for _claim in CASES:
-    check(_claim, method="algebra")(partial(_prove_at_extremal, _claim))
-    check(_claim, method="optimiser")(partial(_solve, _claim))
-    check(_claim, method="conic")(partial(_witness, _claim))
+register(CASES, EXTREMAL)
 
 
 @check("margin.entropy.simple", method="algebra")

@@ -7,6 +7,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,12 +15,13 @@ import mpmath
 import sympy
 from sympy import exp, log, symbols
 
-from derivations.claim import Formula
+from derivations.claim import Formula, Step
 from derivations.thresholds import NORMAL_FORMS, THRESHOLD, THRESHOLD_BOUND, NormalForm
 from proofs_check.algebra import prove_identities, random_rationals
 from proofs_check.cases import Tally, exact_cases
+from proofs_check.jets import all_enclosed, derivative, values
 from proofs_check.numbers import MP, to_mp, working_digits
-from proofs_check.outcome import Evidence
+from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 from proofs_check.targets import generate_targets
 
@@ -129,8 +131,44 @@ def compare_entropy_rule(formula: Formula, effort: Effort) -> Evidence:
 
 @check("bound.threshold", method="algebra")
 def prove_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
-    """The three signs of the derivation, and that the formula without errors is the threshold up to its roundings."""
-    return prove_identities(THRESHOLD_BOUND, [])
+    """The printed formula, one threshold active at a time: every branch of it is at least the exact value, for every
+    normaliser S (1 + x), |x| <= e = 1/(64 + k). The entropy threshold is left to the enclosure."""
+    room, size = sympy.symbols("k o", nonnegative=True)
+    error = 1 / (64 + room)
+    modes = [
+        ("cap", (CAP, sympy.oo, sympy.oo, sympy.oo), CAP * TOTAL * (1 + error)),
+        ("offset < 0", (sympy.oo, SCALE, -size, sympy.oo), SCALE - size * TOTAL * (1 - error)),
+        ("offset > 0", (sympy.oo, SCALE, size + OFFSET, sympy.oo), SCALE + (size + OFFSET) * TOTAL * (1 + error)),
+    ]
+    steps = []
+    for label, given, exact in modes:
+        printed = formula(sympy, *given, TOTAL, sympy.S.Zero, error, sympy.S.Zero)
+        for branch in printed.args if isinstance(printed, sympy.Min) else (printed,):
+            steps.append(Step(label, sympy.together(sympy.expand(branch - exact)), 0, "nonnegative"))
+    failing = [step.text for step in steps if not step.holds()]
+    if failing:
+        values = {CAP: 1, SCALE: 1, OFFSET: 1, TOTAL: 2, room: 1, size: 1}
+        low = min(float(step.lhs.subs(values)) for step in steps)
+        verdict = Verdict.REFUTED if low < -1e-12 else Verdict.UNDECIDED
+        return Evidence("algebra", verdict, None, f"{low:.3g}", f"{failing[0]} at {values}", len(steps))
+    found = prove_identities(THRESHOLD_BOUND, [])
+    return replace(found, cases=found.cases + len(steps), detail=f"{found.detail}; the printed formula, all branches")
+
+
+@check("bound.threshold", method="enclosure")
+def enclose_raised_entropy(formula: Formula, effort: Effort) -> Evidence:
+    """The printed entropy threshold at E = exp(gap) = 1 against exp(h), the worst error: both scale alike."""
+
+    def over(n: Any, error: Any) -> Any:
+        far = 10**6
+        return formula(n, far, far, 0, 1, 1, 0, 0, error) - n.exp(error)
+
+    half = Fraction(1, 128)
+    return all_enclosed([
+        ("raised - exact > 0 without error", values(over), [(0, 0)]),
+        ("the slack grows for h <= 1/128", derivative(over), [(0, half)]),
+        ("raised - exact >= 0 for 1/128 <= h <= 1/64", values(over), [(half, 2 * half)]),
+    ])  # fmt: skip
 
 
 @check("bound.threshold", method="search")

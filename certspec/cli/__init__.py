@@ -18,8 +18,10 @@ _COMMANDS = {
     "score": ("certspec.cli.score", "Score a draft against its target on prompts: tables, plots and a Parquet run."),
     "decode": ("certspec.cli.decode", "Decode a prompt speculatively and show which tokens were certified."),
     "import": ("certspec.cli.import_logs", "Turn a server's logprobs (and a draft's) into a run; needs no model."),
+    "report": ("certspec.cli.report", "Make a run's page, tables and plots again, or compare two; needs no model."),
+    "reproduce": ("certspec.cli.reproduce", "Run the paper's protocol and print its figures beside ours."),
+    "advise": ("certspec.cli.advise", "Name the fastest rule, width and draft length of a run at given costs."),
     "bench": ("certspec.cli.bench", "Measure the kernels against torch; the last line is JSON."),
-    "report": ("certspec.cli.report", "Make a run's tables and plots again; needs no model."),
 }
 
 

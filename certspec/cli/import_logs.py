@@ -46,6 +46,11 @@ _REPORTED_POSITIONS = 2_000_000  # tables and plots hold a run in memory
 )
 @click.option("--num-tokens", type=click.IntRange(min=2), help="Vocabulary size, where it is known.")
 @click.option(
+    "--text-keys-are-tokens",
+    is_flag=True,
+    help="No two tokens have the same text: certify positions of two logs that know tokens by text alone.",
+)
+@click.option(
     "--draft-length",
     default=4,
     show_default=True,
@@ -54,7 +59,7 @@ _REPORTED_POSITIONS = 2_000_000  # tables and plots hold a run in memory
 )
 def command(
     log: Path, draft_log: Path | None, out: Path, format_: str, draft_format: str, rules: tuple[str, ...],
-    temperature: float | None, num_tokens: int | None, draft_length: int,
+    temperature: float | None, num_tokens: int | None, text_keys_are_tokens: bool, draft_length: int,
 ) -> None:  # fmt: skip
     """Turn LOG, a target's logprobs as a server wrote them, into a run; DRAFT_LOG holds a draft's for the same tokens.
 
@@ -65,7 +70,7 @@ def command(
 
     run = import_logs(
         log, draft_log, out, format=format_, draft_format=draft_format, rules=parse_rules(rules),
-        temperature=temperature, num_tokens=num_tokens,
+        temperature=temperature, num_tokens=num_tokens, text_keys_are_tokens=text_keys_are_tokens,
     )  # fmt: skip
     (out / "import.json").write_text(json.dumps(_facts(run), indent=2) + "\n", encoding="utf-8")
     if run.num_positions <= _REPORTED_POSITIONS:

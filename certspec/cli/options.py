@@ -25,8 +25,15 @@ def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def load_chosen_pair(target: str | None, draft: str | None, device: str | None, dtype: str | None) -> Any:
-    """The pair that the options name; both models or neither. Raises InvalidArgument or IncompatiblePair."""
+def load_chosen_pair(
+    target: str | None, draft: str | None, device: str | None, dtype: str | None, *, target_alone: bool = False
+) -> Any:
+    """The pair that the options name; both models or neither, or (``target_alone``: the command needs no draft) the
+    target without one. Raises InvalidArgument or IncompatiblePair."""
+    if target_alone and target is not None and draft is None:
+        from certspec.pairs import load_target
+
+        return load_target(target, device=device, dtype=_torch_dtype(dtype))
     if (target is None) != (draft is None):
         given, missing = ("--target", "--draft") if draft is None else ("--draft", "--target")
         raise InvalidArgument(

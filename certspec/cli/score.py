@@ -14,7 +14,7 @@ import click
 from certspec.cli.options import load_chosen_pair, pair_options, parse_rules
 from certspec.cli.report import print_report
 
-__all__ = ["command"]
+__all__ = ["command", "run_with_progress"]
 
 
 @click.command("score")
@@ -56,41 +56,63 @@ def command(
     target: str | None, draft: str | None, device: str | None, dtype: str | None, prompts_path: Path | None, steps: int,
     limit: int | None, rules: tuple[str, ...], batch_size: int, plain_prompts: bool, draft_length: int, out: Path,
 ) -> None:  # fmt: skip
-    """Score a draft against its target on prompts.
+    """Score a draft against its target on prompts; with --target alone, the target's certificates.
 
     Decodes every prompt greedily with the target, certifies each step of the draft against it under every rule, prints
     tables, and writes a run folder: steps-*.parquet (one row a step), manifest.json, summary.json, summary.md and
     plots. Without arguments it scores the bundled pair on its 128 prompts.
+
+    Under torchrun (``torchrun --nproc-per-node 2 -m certspec score ...``) the ranks share the prompts.
     """
     from certspec.scoring.prompts import PromptFile
+    from certspec.scoring.shards import Shard
 
+    shard = Shard.from_environment()
     chosen_rules = parse_rules(rules)
     prompts = PromptFile.check(prompts_path or Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")))
-    click.echo("loading the pair ...", err=True)
-    pair = load_chosen_pair(target, draft, device, dtype)
-    for note in pair.notes:
+    if shard.rank == 0:
+        click.echo("loading the pair ...", err=True)
+    pair = load_chosen_pair(target, draft, shard.device(device), dtype, target_alone=True)
+    for note in pair.notes if shard.rank == 0 else ():
         click.echo(f"note: {note}", err=True)
 
-    from certspec.scoring.run_folder import RunFolder
-    from certspec.scoring.scoring_run import RunSettings, score_run
+    from certspec.scoring.scoring_run import RunSettings
 
     settings = RunSettings(chosen_rules, steps, batch_size, limit, not plain_prompts)
-    with _ProgressBar() as bar:
+    if run_with_progress(pair, prompts, out, settings):
+        print_report(out, draft_length=draft_length)
+
+
+def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any) -> bool:
+    """Score ``prompts`` into the folder ``out`` under a progress bar, as the rank that torchrun's environment names.
+
+    Returns whether the run is whole and this process is to report on it. Exits with 130 when interrupted.
+    """
+    from certspec.scoring.run_folder import RunFolder
+    from certspec.scoring.scoring_run import score_run
+    from certspec.scoring.shards import Shard
+
+    shard = Shard.from_environment()
+    with _ProgressBar(shown=shard.rank == 0) as bar:
         try:
-            resumed = score_run(pair, prompts, RunFolder(out), settings, on_start=bar.start, on_advance=bar.advance)
+            outcome = score_run(
+                pair, prompts, RunFolder(out), settings, shard=shard, on_start=bar.start, on_advance=bar.advance
+            )
         except KeyboardInterrupt:
             bar.close()
             click.echo(f"\nstopped; finished batches are kept in {out}. The same command goes on from there.", err=True)
             sys.exit(130)
-    if resumed:
+    if outcome.resumed and shard.world_size == 1:
         click.echo(f"went on with the run in {out}", err=True)
-    print_report(out, draft_length=draft_length)
+    if not outcome.is_whole:
+        click.echo(f"rank {shard.rank} of {shard.world_size} is done; the last one prints the tables", err=True)
+    return outcome.is_whole
 
 
 class _ProgressBar:
     """A rich progress bar with the time left on stderr; a line every tenth where stderr is no terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shown: bool = True) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeElapsedColumn as Elapsed
@@ -98,7 +120,8 @@ class _ProgressBar:
 
         console = Console(stderr=True)
         self._progress: Any = None
-        if console.is_terminal:
+        self._shown = shown
+        if shown and console.is_terminal:
             self._progress = Progress(
                 TextColumn("scoring"), BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("steps"),
                 Elapsed(), TextColumn("left"), Remaining(), console=console,
@@ -123,7 +146,7 @@ class _ProgressBar:
         self._done += num_steps
         if self._progress is not None:
             self._progress.update(self._task, advance=num_steps)
-        elif self._total and 10 * self._done // self._total > self._told:
+        elif self._shown and self._total and 10 * self._done // self._total > self._told:
             self._told = 10 * self._done // self._total
             click.echo(f"scored {10 * self._told} % in {time.monotonic() - self._began:.0f} s", err=True)
 

@@ -37,7 +37,7 @@ def boundary_drafts(generator: np.random.Generator, target_logits: np.ndarray) -
     """
     rows, vocab = target_logits.shape
     order = np.argsort(-target_logits, axis=1, kind="stable")
-    gaps = np.take_along_axis(target_logits, order, 1)
+    gaps: np.ndarray = np.take_along_axis(target_logits, order, 1)
     weights = np.exp(gaps - gaps[:, :1])
     rank = np.minimum(generator.geometric(0.35, rows), vocab - 1)
     index = np.arange(rows)
@@ -49,9 +49,9 @@ def boundary_drafts(generator: np.random.Generator, target_logits: np.ndarray) -
     stops = (follows <= means) | (ranks + 1 >= rank[:, None])
     last = stops.argmax(axis=1)
     pooled = (ranks <= last[:, None]) | (ranks == rank[:, None])
+    level = np.take_along_axis(means, last[:, None], 1)
     with np.errstate(divide="ignore"):
-        level: np.ndarray = np.log(means[index, last])
-        draft = np.where(pooled, level[:, None], gaps - gaps[:, :1])
+        draft = np.where(pooled, np.log(level), gaps - gaps[:, :1])
     sign = generator.choice([-1.0, 1.0], rows)
     draft[index, rank] += sign * 10.0 ** generator.uniform(-12, -3, rows)
     ordinary = generator.random(rows) < 1 / 3

@@ -44,16 +44,23 @@ def target_lists(batch: Pairs, num_tokens: int | None = None) -> TargetLists:
     return TargetLists(logprobs, num_ranked, np.array([target.error for target, _ in batch]), known)
 
 
-def draft_lists(batch: Pairs, num_columns: int, num_best: int) -> DraftLists:
-    """The draft's logprobs for the target's columns, and where its ``num_best`` best tokens stand among them."""
+def draft_lists(batch: Pairs, num_columns: int, num_best: int, *, text_keys_are_tokens: bool = False) -> DraftLists:
+    """The draft's logprobs for the target's columns, and where its ``num_best`` best tokens stand among them.
+
+    Rows whose tokens are known by text alone are marked so, unless ``text_keys_are_tokens``: the caller knows that no
+    two tokens of this vocabulary have the same text.
+    """
     rows = len(batch)
     logprobs = np.full((rows, num_columns), np.nan)
     best = np.full((rows, num_best), UNKNOWN, dtype=np.int64)
     outside, error, present = np.zeros(rows), np.zeros(rows), np.zeros(rows, dtype=bool)
+    by_text = np.zeros(rows, dtype=bool)
     for row, (target, draft) in enumerate(batch):
         if draft is None:
             continue
         present[row], error[row] = True, draft.error
+        texts = any(isinstance(key, str) for keys in (target.keys, draft.keys) for key in keys)
+        by_text[row] = texts and not text_keys_are_tokens
         known = {key: value for key, value in zip(draft.keys, draft.logprobs, strict=True) if key is not None}
         column_of = {}
         for column, key in enumerate(target.keys):
@@ -66,4 +73,4 @@ def draft_lists(batch: Pairs, num_columns: int, num_best: int) -> DraftLists:
         for rank, key in enumerate(draft.keys[: min(num_best, draft.num_ranked)]):
             if key is not None and key not in target.ambiguous:
                 best[row, rank] = column_of.get(key, OUTSIDE)
-    return DraftLists(logprobs, best, np.minimum(outside, 1.0), error, present)
+    return DraftLists(logprobs, best, np.minimum(outside, 1.0), error, present, by_text)

@@ -70,13 +70,16 @@ def import_logs(
     rules: Sequence[Rule] = (),
     temperature: float | None = None,
     num_tokens: int | None = None,
+    text_keys_are_tokens: bool = False,
     on_advance: Callable[[int], None] = lambda num_positions: None,
 ) -> ImportedRun:
     """Write the logs' positions as a run folder ``out``, judged under ``rules`` (default: the eight of every command).
 
     ``temperature``: at which the target's probabilities were taken, as the user states it; ``num_tokens``: vocabulary
-    size. A tree wider than every list of the first batch is left out by name. Raises UnreadableInput for what the logs
-    can't give, RunMismatch where ``out`` holds another run, InvalidArgument where no rule is left.
+    size. ``text_keys_are_tokens``: no two tokens of the vocabulary have the same text, so that positions of two logs
+    that know tokens by text alone may be certified. A tree wider than every list of the first batch is left out by
+    name. Raises UnreadableInput for what the logs can't give, RunMismatch where ``out`` holds another run,
+    InvalidArgument where no rule is left.
     """
     findings, draft_findings = Findings(), Findings() if draft_log is not None else None
     kind = sniff_format(target_log) if format == "auto" else format
@@ -96,6 +99,7 @@ def import_logs(
         "format": kind,
         "temperature": temperature,
         "num_tokens": num_tokens,
+        "text_keys_are_tokens": text_keys_are_tokens,
         "theory": "lumped lists: min(C, C_T) against KL of the lumped list",
     }
     with folder.locked():
@@ -107,7 +111,7 @@ def import_logs(
         shutil.rmtree(incoming.path, ignore_errors=True)
         incoming.path.mkdir()
         try:
-            _write(incoming, run, _chain(first, batches), num_tokens, on_advance)
+            _write(incoming, run, _chain(first, batches), num_tokens, text_keys_are_tokens, on_advance)
             for part in folder.parts() if folder.manifest_path.exists() else ():
                 part.unlink()
             folder.open(settings, _session(), refused_rules=refused)
@@ -159,6 +163,7 @@ def _write(
     run: ImportedRun,
     batches: Iterator[Pairs],
     num_tokens: int | None,
+    text_keys_are_tokens: bool,
     on_advance: Callable[[int], None],
 ) -> None:
     schema = import_schema([rule.label for rule in run.rules])
@@ -167,7 +172,10 @@ def _write(
     number = 0
     for batch in batches:
         target = target_lists(batch, num_tokens)
-        draft = draft_lists(batch, target.logprobs.shape[1], width) if run.draft_findings is not None else None
+        draft = None
+        if run.draft_findings is not None:
+            columns = target.logprobs.shape[1]
+            draft = draft_lists(batch, columns, width, text_keys_are_tokens=text_keys_are_tokens)
         judged = lumped_certificates(target, run.rules, draft)
         run.count(judged)
         short = (judged.certificate_case == Case.TOO_SHORT.code).any(axis=0)

@@ -2,43 +2,64 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from certspec.errors import CertspecError
 from certspec.rules import parse_rule
 from certspec.scoring.run_table import RunTable
 from certspec.scoring.summary import certificate_cap
 
-__all__ = ["draw_plots"]
+__all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "STYLES", "Drawing", "draw_plots"]
 
 # Okabe and Ito's palette, told apart by colour-blind readers; trees also differ by line style.
-_COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#7F7F7F")
-_STYLES = ("-", "-", "-", "-", "-", "--", "--", "--")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#7F7F7F")
+STYLES = ("-", "-", "-", "-", "-", "--", "--", "--")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _MARGIN_BINS = 10
-_LOOK: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
+LOOK: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One picture: its file name without suffix, what it shows, and the function that draws it."""
+
+    name: str
+    title: str
+    draw: Callable[[Any, RunTable, dict[str, Any]], Any]
+    needs_draft: bool = False
+
+    def render(self, run: RunTable, summary: dict[str, Any], kind: str) -> bytes:
+        """The picture as the bytes of a "png" or "svg" file; the same run gives the same bytes."""
+        import matplotlib
+
+        matplotlib.use("Agg", force=True)
+        from matplotlib import pyplot
+
+        with pyplot.rc_context(LOOK | {"svg.hashsalt": self.name}):
+            figure = self.draw(pyplot, run, summary)
+            stream = io.BytesIO()
+            figure.savefig(stream, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            pyplot.close(figure)
+        return stream.getvalue()
 
 
 def draw_plots(run: RunTable, summary: dict[str, Any], folder: Path) -> list[Path]:
     """Draw certificates.png, margin.png (where a draft was scored) and run-lengths.png into ``folder``."""
-    import matplotlib
-
-    matplotlib.use("Agg", force=True)
-    from matplotlib import pyplot
-
-    folder.mkdir(parents=True, exist_ok=True)
-    drawings: list[tuple[str, Any]] = [("certificates.png", _certificates), ("run-lengths.png", _run_lengths)]
-    if run.accepted is not None:
-        drawings.insert(1, ("margin.png", _margin))
     paths = []
-    with pyplot.rc_context(_LOOK):
-        for name, draw in drawings:
-            figure = draw(pyplot, run, summary)
-            figure.savefig(folder / name, dpi=150)
-            pyplot.close(figure)
-            paths.append(folder / name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for drawing in PLOTS:
+            if run.accepted is not None or not drawing.needs_draft:
+                paths.append(folder / f"{drawing.name}.png")
+                paths[-1].write_bytes(drawing.render(run, summary, "png"))
+    except OSError as error:
+        raise CertspecError(f"{folder}: could not write: {error.strerror or error}") from error
     return paths
 
 
@@ -49,7 +70,7 @@ def _certificates(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
     right = max(caps)
     for index in range(len(run.rules)):
         base = len(run.rules) - 1 - index
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = COLOURS[index % len(COLOURS)]
         finite = run.certificate[index][np.isfinite(run.certificate[index])]
         bins = np.linspace(0.0, caps[index], max(round(caps[index] / 0.025), 1) + 1)  # the cap ends a bin
         counts, _ = np.histogram(np.minimum(finite, caps[index]), bins=bins)
@@ -88,8 +109,8 @@ def _margin(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
         for index, label in enumerate(run.rules):
             held = np.bincount(bins, weights=flags[index], minlength=_MARGIN_BINS)
             axes.plot(
-                centres[full], held[full] / counts[full], label=label, color=_COLOURS[index % len(_COLOURS)],
-                ls=_STYLES[index % len(_STYLES)], marker=_MARKERS[index % len(_MARKERS)], ms=4.5, lw=1.5,
+                centres[full], held[full] / counts[full], label=label, color=COLOURS[index % len(COLOURS)],
+                ls=STYLES[index % len(STYLES)], marker=MARKERS[index % len(MARKERS)], ms=4.5, lw=1.5,
             )  # fmt: skip
         axes.set_title(f"{name} steps / steps in the bin", loc="left", fontsize=10)
         axes.set_xlabel("target's margin p1 - p2")
@@ -111,8 +132,8 @@ def _run_lengths(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
             lengths = np.asarray(row[key])
             axes.plot(
                 np.asarray(row["budgets"])[lengths > 0], lengths[lengths > 0], label=row["rule"],
-                color=_COLOURS[index % len(_COLOURS)], ls=_STYLES[index % len(_STYLES)],
-                marker=_MARKERS[index % len(_MARKERS)], ms=4.5, lw=1.5,
+                color=COLOURS[index % len(COLOURS)], ls=STYLES[index % len(STYLES)],
+                marker=MARKERS[index % len(MARKERS)], ms=4.5, lw=1.5,
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -127,3 +148,10 @@ def _run_lengths(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
     handles, labels = both[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
     return figure
+
+
+PLOTS = (
+    Drawing("certificates", "Certificates by rule", _certificates),
+    Drawing("margin", "Accepted and certified share against the target's margin", _margin, needs_draft=True),
+    Drawing("run-lengths", "Certified run length against the KL budget", _run_lengths),
+)

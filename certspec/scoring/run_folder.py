@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from certspec.errors import CertspecError, RunMismatch, UnreadableInput
+from certspec.scoring.shards import Shard
 from certspec.scoring.steps import SCHEMA_VERSION
 
 __all__ = ["RunFolder", "write_atomically"]
@@ -66,18 +67,29 @@ class RunFolder:
         ``session`` (versions, device) is noted beside earlier ones, ``notes`` once. Raises RunMismatch where the
         folder holds a run made with other settings, naming each that differs, or files that are no run.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not self.manifest_path.exists():
-            if self.parts():
-                raise RunMismatch(f"{self.path}: holds parts of a run but no manifest.json; pass another folder")
-            self._write_manifest({"settings": dict(settings), "sessions": [dict(session)], **notes})
+        with self._manifest_lock():
+            if not self.manifest_path.exists():
+                if self.parts():
+                    raise RunMismatch(f"{self.path}: holds parts of a run but no manifest.json; pass another folder")
+                self._write_manifest({"settings": dict(settings), "sessions": [dict(session)], **notes})
+                return False
+            manifest = self.manifest()
+            _require_same(manifest["settings"], json.loads(json.dumps(settings)), self.path)
+            if dict(session) not in manifest["sessions"]:
+                manifest["sessions"].append(dict(session))
+                self._write_manifest(manifest)
+            return True
+
+    def finish(self, num_batches: int) -> bool:
+        """Note that the run is whole, if all its parts are there; True where this call was the first to find that."""
+        if not all(self.part_path(number).exists() for number in range(num_batches)):
             return False
-        manifest = self.manifest()
-        _require_same(manifest["settings"], json.loads(json.dumps(settings)), self.path)
-        if manifest["sessions"][-1] != dict(session):
-            manifest["sessions"].append(dict(session))
-            self._write_manifest(manifest)
-        return True
+        with self._manifest_lock():
+            manifest = self.manifest()
+            if "num_batches" in manifest:
+                return False
+            self._write_manifest(manifest | {"num_batches": num_batches})
+            return True
 
     def write_part(self, number: int, table: pa.Table) -> None:
         """Write one finished part; it appears whole or not at all. A full disk is a CertspecError."""
@@ -93,29 +105,50 @@ class RunFolder:
             temporary.unlink(missing_ok=True)
             raise CertspecError(f"{final}: could not write: {error.strerror or error}") from error
 
-    def remove_leftovers(self) -> None:
-        """Remove temporary files of killed runs."""
+    def remove_leftovers(self, shard: Shard | None = None) -> None:
+        """Remove temporary files of killed runs; of several ranks each removes those of its own parts."""
+        shard = shard or Shard()
         for leftover in self.path.glob(".*.tmp"):
-            leftover.unlink(missing_ok=True)
+            number = leftover.name.removeprefix(".steps-").partition(".")[0]
+            if shard.world_size == 1 or (number.isdecimal() and shard.owns(int(number))):
+                leftover.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the folder for one process; raises RunMismatch where another one is at work in it.
+    def locked(self, shard: Shard | None = None) -> Iterator[None]:
+        """Hold the folder for one process, or one rank's share of it; raises RunMismatch where another one is at work.
 
         The lock dies with its process, so a killed run blocks nothing.
         """
+        shard = shard or Shard()
+        if shard.world_size == 1:
+            with self._held(".lock", exclusive=True):
+                yield
+        else:
+            with self._held(".lock", exclusive=False), self._held(f".lock-{shard.rank}", exclusive=True):
+                yield
+
+    @contextlib.contextmanager
+    def _held(self, name: str, *, exclusive: bool, wait: bool = False) -> Iterator[None]:
         try:
-            import fcntl
-        except ImportError:  # no advisory locks on this platform
-            yield
-            return
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a") as stream:
+            self.path.mkdir(parents=True, exist_ok=True)
+            stream = (self.path / name).open("a")
+        except OSError as error:
+            raise CertspecError(f"{self.path}: could not write: {error.strerror or error}") from error
+        with stream:
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                import fcntl
+
+                kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+                fcntl.flock(stream, kind if wait else kind | fcntl.LOCK_NB)
+            except ImportError:
+                pass  # no advisory locks on this platform
             except OSError as error:
                 raise RunMismatch(f"{self.path}: another process is scoring into this folder") from error
             yield
+
+    def _manifest_lock(self) -> contextlib.AbstractContextManager[None]:
+        """Held while the manifest is read and written again; ranks wait for each other here for a moment."""
+        return self._held(".lock-manifest", exclusive=True, wait=True)
 
     def _write_manifest(self, content: Mapping[str, Any]) -> None:
         ordered = {"format": FORMAT, "schema_version": SCHEMA_VERSION, **content}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Replay", "RunLengths", "forward_run_lengths", "replay_rounds", "run_lengths"]
+__all__ = ["Replay", "RunLengths", "drafted_steps", "forward_run_lengths", "replay_rounds", "run_lengths"]
 
 
 @dataclass(frozen=True)
@@ -86,3 +86,17 @@ def replay_rounds(accepted: np.ndarray, starts: np.ndarray, draft_length: int) -
                 counts.append(num_accepted)
             row += num_accepted + 1
     return Replay(draft_length, np.asarray(counts, dtype=np.int64), num_cut)
+
+
+def drafted_steps(accepted: np.ndarray, starts: np.ndarray, draft_length: int) -> np.ndarray:
+    """(rows,) bool: in the rounds of ``replay_rounds``, whether a step's token is an accepted draft token (else it is
+    the round's own token of the target)."""
+    lengths = forward_run_lengths(accepted, starts).tolist()
+    drafted = np.zeros(len(accepted), dtype=bool)
+    for first, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        row = first
+        while row < end:
+            num_accepted = min(lengths[row], draft_length)
+            drafted[row : row + num_accepted] = True
+            row += num_accepted + 1
+    return drafted

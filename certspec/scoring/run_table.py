@@ -28,6 +28,12 @@ class RunTable:
     ``target_token``; ``kl``, ``kl_upper``, ``draft_token``, ``draft_token_prob`` (None in a run of the target alone).
     Arrays of shape (rules, rows): ``certificate``, ``certificate_lower``; ``accepted``, ``certified`` (or None).
     ``starts``: (sequences + 1,) row offsets, sequence i being rows starts[i]:starts[i + 1].
+
+    ``target_top10_mass``: (rows,) probability of the ten best listed tokens. ``draft_rank``: (rows,) place of the
+    target's token among the draft's listed ones, from 0; -1 where it isn't listed, None where tokens have no ids.
+    In an imported run, where a log may not tell everything: ``accepted_known`` and ``certificate_known``, (rules, rows)
+    bool (None: all known; ``accepted`` is False and ``certificate`` a lower bound where they are False); the texts of
+    target and draft tokens; and by rule how often each case occurs. ``draft_token_prob`` is NaN where unknown.
     """
 
     rules: tuple[str, ...]
@@ -45,6 +51,14 @@ class RunTable:
     draft_token_prob: np.ndarray | None = None
     accepted: np.ndarray | None = None
     certified: np.ndarray | None = None
+    target_top10_mass: np.ndarray | None = None
+    draft_rank: np.ndarray | None = None
+    accepted_known: np.ndarray | None = None
+    certificate_known: np.ndarray | None = None
+    target_text: np.ndarray | None = None
+    draft_text: np.ndarray | None = None
+    certificate_cases: tuple[dict[str, int], ...] = ()
+    decision_cases: tuple[dict[str, int], ...] = ()
     skipped: tuple[dict[str, Any], ...] = ()
     ends: dict[str, int] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
@@ -52,6 +66,27 @@ class RunTable:
     @property
     def num_steps(self) -> int:
         return len(self.prompt)
+
+    @property
+    def is_import(self) -> bool:
+        """Whether the run was made from logs."""
+        return "import" in self.manifest.get("settings", {})
+
+    @property
+    def draft_differs(self) -> np.ndarray:
+        """(rows,) bool: the draft's token is another than the target's argmax, by ids or, where there are none, text.
+
+        False where the log doesn't tell the draft's token.
+        """
+        assert self.draft_token is not None
+        differs = self.draft_token != self.target_token
+        if self.target_text is None or self.draft_text is None:
+            return differs
+        by_text = np.array(
+            [None not in (one, other) and one != other
+             for one, other in zip(self.target_text, self.draft_text, strict=True)], dtype=bool
+        )  # fmt: skip
+        return np.where((self.draft_token < 0) | (self.target_token < 0), by_text, differs)
 
     @property
     def starts(self) -> np.ndarray:
@@ -75,6 +110,11 @@ def read_run(path: str | Path) -> RunTable:
     table = table.sort_by([("prompt", "ascending"), ("position", "ascending")]).combine_chunks()
     scalars: dict[str, Any] = {name: _scalars(table, name) for name in _SCALARS}
     scalars |= {name: _scalars_or_none(table, name) for name in _SCALARS_OF_DRAFT}
+    scalars |= {name: _objects_or_none(table, name) for name in ("target_text", "draft_text")}
+    per_rule = ("accepted_known", "certificate_known")
+    scalars |= {name: _per_rule_or_none(table, name, len(rules)) for name in per_rule if name in table.column_names}
+    for name, column in (("certificate_cases", "certificate_case"), ("decision_cases", "decision_case")):
+        scalars[name] = _count_cases(table, column, len(rules))
     return RunTable(
         rules=rules,
         certificate=_per_rule(table, "certificate", len(rules)),
@@ -82,6 +122,8 @@ def read_run(path: str | Path) -> RunTable:
         accepted=_per_rule_or_none(table, "accepted", len(rules)),
         certified=_per_rule_or_none(table, "certified", len(rules)),
         target_top_prob=_first_entries(table, "target_top_probs"),
+        target_top10_mass=_leading_mass(table),
+        draft_rank=_draft_rank(table),
         skipped=tuple(sorted(skipped, key=lambda skip: skip["prompt"])),
         ends=_count_ends(table),
         manifest=manifest,
@@ -92,11 +134,15 @@ def read_run(path: str | Path) -> RunTable:
 _SCALARS = ("prompt", "position", "entropy", "prob_margin", "target_token")
 _SCALARS_OF_DRAFT = ("kl", "kl_upper", "draft_token", "draft_token_prob")
 _READ = [*_SCALARS, *_SCALARS_OF_DRAFT, "certificate", "certificate_lower", "accepted", "certified", "end"]
+_READ += ["target_top_probs", "draft_top_ids"]
+_READ_FROM_LOGS = ["accepted_known", "certificate_known", "certificate_case", "decision_case", "target_text"]
+_READ_FROM_LOGS += ["draft_text"]
 
 
 def _read_part(path: Path, rules: Sequence[str]) -> pa.Table:
     try:
-        table = pq.read_table(path, columns=[*_READ, "target_top_probs"])
+        names = set(pq.read_schema(path).names)
+        table = pq.read_table(path, columns=[*_READ, *(name for name in _READ_FROM_LOGS if name in names)])
     except (pa.ArrowException, OSError, KeyError) as error:
         raise UnreadableInput(f"{path}: not a readable part of a run: {error}") from error
     metadata = table.schema.metadata or {}
@@ -114,7 +160,15 @@ def _scalars(table: pa.Table, name: str) -> np.ndarray:
 
 def _scalars_or_none(table: pa.Table, name: str) -> np.ndarray | None:
     column = table.column(name)
-    return None if column.null_count else column.to_numpy()
+    if column.null_count == len(column):
+        return None
+    return column.to_numpy()  # a null among numbers becomes NaN
+
+
+def _objects_or_none(table: pa.Table, name: str) -> np.ndarray | None:
+    if name not in table.column_names or table.column(name).null_count == table.num_rows:
+        return None
+    return np.array(table.column(name).to_pylist(), dtype=object)
 
 
 def _per_rule(table: pa.Table, name: str, num_rules: int) -> np.ndarray:
@@ -129,6 +183,44 @@ def _per_rule_or_none(table: pa.Table, name: str, num_rules: int) -> np.ndarray 
 
 def _first_entries(table: pa.Table, name: str) -> np.ndarray:
     return pc.list_element(table.column(name), 0).to_numpy()
+
+
+def _leading_mass(table: pa.Table) -> np.ndarray:
+    """Probability of the ten best listed tokens, by row."""
+    column = table.column("target_top_probs").combine_chunks()
+    parents, places = _places(column)
+    probs = column.flatten().to_numpy()
+    return np.bincount(parents, weights=np.where(places < 10, probs, 0.0), minlength=table.num_rows)
+
+
+def _draft_rank(table: pa.Table) -> np.ndarray | None:
+    column, target = table.column("draft_top_ids").combine_chunks(), table.column("target_token").to_numpy()
+    if column.null_count or (target < 0).any():
+        return None
+    parents, places = _places(column)
+    hits = column.flatten().to_numpy() == target[parents]
+    ranks = np.full(table.num_rows, -1, dtype=np.int64)
+    ranks[parents[hits]] = places[hits]
+    return ranks
+
+
+def _places(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
+    """For each entry of a column of lists, its row and its place in the list."""
+    lengths = pc.list_value_length(column).to_numpy()
+    parents = np.repeat(np.arange(len(lengths)), lengths)
+    return parents, np.arange(len(parents)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+def _count_cases(table: pa.Table, name: str, num_rules: int) -> tuple[dict[str, int], ...]:
+    """How often each case occurs, by rule; empty in a run that was scored."""
+    if name not in table.column_names or table.column(name).null_count:
+        return ()
+    flat = pc.list_flatten(table.column(name))
+    counts = []
+    for rule in range(num_rules):
+        found = pc.value_counts(flat.take(pa.array(np.arange(rule, len(flat), num_rules)))).to_pylist()
+        counts.append({entry["values"]: entry["counts"] for entry in found})
+    return tuple(counts)
 
 
 def _count_ends(table: pa.Table) -> dict[str, int]:

@@ -18,9 +18,10 @@ from certspec.scoring.padded_runner import PaddedRunner
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.provenance import kernel_hashes, session_facts, tokenizer_sha256, weights_sha256
 from certspec.scoring.run_folder import RunFolder
+from certspec.scoring.shards import Shard
 from certspec.scoring.steps import COLUMNS, step_schema, step_table
 
-__all__ = ["RunSettings", "score_run"]
+__all__ = ["RunOutcome", "RunSettings", "score_run"]
 
 
 @dataclass(frozen=True)
@@ -41,29 +42,40 @@ class RunSettings:
         object.__setattr__(self, "rules", tuple(self.rules) or tuple(default_rules()))
 
 
+@dataclass(frozen=True)
+class RunOutcome:
+    """``resumed``: an earlier run was gone on with. ``is_whole``: all parts are there, and this process is the one of
+    its ranks that has to say so (exactly one of them, whichever finishes last)."""
+
+    resumed: bool
+    is_whole: bool
+
+
 def score_run(
     pair: Any,
     prompts: PromptFile,
     folder: RunFolder,
     settings: RunSettings | None = None,
     *,
+    shard: Shard | None = None,
     on_start: Callable[[int], None] | None = None,
     on_advance: Callable[[int], None] | None = None,
-) -> bool:
-    """Score ``prompts`` into ``folder``; returns True where an earlier run was gone on with.
+) -> RunOutcome:
+    """Score ``prompts`` into ``folder``, or the batches of ``shard`` where several processes share the work.
 
     ``pair`` is a ``certspec.Pair``; its draft may be None (the target's certificates need no draft). ``on_start`` is
     told the number of steps at most, ``on_advance`` the steps done since it was last called (steps that an earlier
     process did, or that an early end made unnecessary, count as done). Raises RunMismatch where the folder holds
     another run. Killed at any moment, the next call redoes at most one batch.
     """
-    settings = settings or RunSettings()
+    settings, shard = settings or RunSettings(), shard or Shard()
     target = PaddedRunner(pair.target, pair.num_tokens)
     draft = PaddedRunner(pair.draft, pair.num_tokens) if pair.draft is not None else None
     limits = GreedyLimits(settings.steps, _context_of(pair), _eos_ids(pair.target))
     labels = [rule.label for rule in settings.rules]
     num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
-    with folder.locked():
+    num_batches = 0
+    with folder.locked(shard):
         resumed = folder.open(
             _fixed_settings(pair, prompts, settings, limits),
             session_facts(pair.device),
@@ -71,7 +83,8 @@ def score_run(
             notes=list(pair.notes),
             kernels=kernel_hashes(),
         )
-        folder.remove_leftovers()
+        was_whole = "num_batches" in folder.manifest()
+        folder.remove_leftovers(shard)
         if on_start is not None:
             on_start(num_prompts * settings.steps)
         chosen = itertools.islice(prompts, settings.limit)
@@ -80,12 +93,14 @@ def score_run(
         )
         for batch in batches:
             counter = _Counter(on_advance)
-            if not folder.part_path(batch.number).exists():
+            num_batches = batch.number + 1
+            if shard.owns(batch.number) and not folder.part_path(batch.number).exists():
                 columns = _score_or_empty(target, draft, batch, settings.rules, limits, counter)
                 schema = step_schema(labels, [asdict(skip) for skip in batch.skipped])
                 folder.write_part(batch.number, step_table(columns, schema))
             counter.finish((len(batch.prompts) + len(batch.skipped)) * settings.steps)
-    return resumed
+        is_first_to_see = folder.finish(num_batches)
+    return RunOutcome(resumed, shard.rank == 0 if was_whole else is_first_to_see)
 
 
 class _Counter:
@@ -121,7 +136,7 @@ def _fixed_settings(pair: Any, prompts: PromptFile, settings: RunSettings, limit
         "draft": _model_facts(pair.draft) if pair.draft is not None else None,
         "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
         "num_tokens": int(pair.num_tokens),
-        "device": str(pair.device),
+        "device": pair.device.type,  # ranks and sessions may each take another card of a kind
         "kernels_sha256": hashlib.sha256(json.dumps(kernel_hashes(), sort_keys=True).encode()).hexdigest(),
         "prompts_sha256": prompts.sha256,
         "rules": [rule.label for rule in settings.rules],

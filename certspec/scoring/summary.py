@@ -45,6 +45,7 @@ def summarise_run(run: RunTable, *, draft_length: int = 4) -> dict[str, Any]:
         "kl": None if run.kl is None else distribution(run.kl),
         "entropy": distribution(run.entropy),
         "target_top_prob": distribution(run.target_top_prob),
+        "target_top10_mass": None if run.target_top10_mass is None else distribution(run.target_top10_mass),
         "prob_margin": distribution(run.prob_margin),
     }
 
@@ -67,6 +68,8 @@ def _summarise_rule(run: RunTable, index: int, rule: Rule) -> dict[str, Any]:
         "share_accepted": None,
         "share_certified": None,
         "num_false_certificates": None,
+        "share_undecided": None,
+        "share_certificate_known": None,
         "share_infinite": float(np.isinf(certificate).mean()),
         "cap": cap,
         "certificate_finite": distribution(certificate),
@@ -77,6 +80,9 @@ def _summarise_rule(run: RunTable, index: int, rule: Rule) -> dict[str, Any]:
         row["share_accepted"] = float(accepted.mean())
         row["share_certified"] = float(certified.mean())
         row["num_false_certificates"] = int((certified & ~accepted).sum())
+        row["share_undecided"] = 0.0 if run.accepted_known is None else float((~run.accepted_known[index]).mean())
+    if run.certificate_known is not None:
+        row["share_certificate_known"] = float(run.certificate_known[index].mean())
     return row
 
 

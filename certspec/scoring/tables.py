@@ -10,7 +10,17 @@ from typing import Any
 
 from certspec.scoring.summary import QUANTILES
 
-__all__ = ["TextTable", "render_markdown", "render_plain", "render_rich", "summary_tables"]
+__all__ = [
+    "TextTable",
+    "render_markdown",
+    "render_plain",
+    "render_rich",
+    "spell_count",
+    "spell_length",
+    "spell_nats",
+    "spell_share",
+    "summary_tables",
+]
 
 _QUANTILE_NAMES = [f"{round(100 * quantile)} %" for quantile in QUANTILES]
 
@@ -42,29 +52,32 @@ def summary_tables(summary: dict[str, Any]) -> list[TextTable]:
 
 
 def _decisions(summary: dict[str, Any]) -> TextTable:
+    undecided = any(row["share_undecided"] for row in summary["rules"])
     rows = tuple(
         (
             row["rule"],
-            _share(row["share_accepted"]),
-            _share(row["share_certified"]),
-            _count(row["num_false_certificates"]),
-            _share(row["share_infinite"]),
+            spell_share(row["share_accepted"]),
+            spell_share(row["share_certified"]),
+            spell_count(row["num_false_certificates"]),
+            spell_share(row["share_infinite"]),
+            *([spell_share(row["share_undecided"])] if undecided else []),
         )
         for row in summary["rules"]
     )
     return TextTable(
         f"Decisions over {summary['num_steps']:,} steps of {summary['num_prompts']:,} prompts",
-        ("rule", "accepted", "certified", "false certificates", "rejects nothing"),
+        ("rule", "accepted", "certified", "false certificates", "rejects nothing", *(["unknown"] if undecided else [])),
         rows,
         "Shares of steps. Certified: KL(target || draft) is provably below the certificate, so the draft's token is "
-        "accepted for certain. False: certified and not accepted. Rejects nothing: the certificate is +inf.",
+        "accepted for certain. False: certified and not accepted. Rejects nothing: the certificate is +inf."
+        + (" Unknown: the log doesn't tell whether the draft's token is accepted." if undecided else ""),
     )
 
 
 def _certificates(summary: dict[str, Any], key: str) -> TextTable:
     capped = key == "certificate_capped"
     rows = tuple(
-        (row["rule"], _nats(row[key]["mean"]), *map(_nats, row[key]["quantiles"]), _nats(row["cap"]))
+        (row["rule"], spell_nats(row[key]["mean"]), *map(spell_nats, row[key]["quantiles"]), spell_nats(row["cap"]))
         for row in summary["rules"]
     )
     return TextTable(
@@ -80,7 +93,9 @@ def _certificates(summary: dict[str, Any], key: str) -> TextTable:
 
 def _run_lengths(summary: dict[str, Any], key: str) -> TextTable:
     budgets = summary["certified_run_lengths"][0]["budgets"]
-    rows = tuple((row["rule"], *(_length(length) for length in row[key])) for row in summary["certified_run_lengths"])
+    rows = tuple(
+        (row["rule"], *(spell_length(length) for length in row[key])) for row in summary["certified_run_lengths"]
+    )
     over_starts = key == "mean_over_starts"
     return TextTable(
         "Certified run length in tokens by KL budget, mean over "
@@ -101,14 +116,14 @@ def _observed(summary: dict[str, Any]) -> TextTable:
     rows = tuple(
         (
             row["rule"],
-            _length(row["mean_acceptance_length"]),
-            _share(row["draft_acceptance_rate"]),
-            _length(row["gpt_fast_mean_accepted"]),
-            _length(row["spec_bench_mean_accepted_tokens"]),
-            _length(row["sglang_accept_length"]),
-            _share(row["sglang_accept_rate"]),
-            _length(row["observed_run_over_starts"]),
-            _length(row["certified_run_over_starts"]),
+            spell_length(row["mean_acceptance_length"]),
+            spell_share(row["draft_acceptance_rate"]),
+            spell_length(row["gpt_fast_mean_accepted"]),
+            spell_length(row["spec_bench_mean_accepted_tokens"]),
+            spell_length(row["sglang_accept_length"]),
+            spell_share(row["sglang_accept_rate"]),
+            spell_length(row["observed_run_over_starts"]),
+            spell_length(row["certified_run_over_starts"]),
         )
         for row in observed
     )
@@ -141,10 +156,12 @@ def _distributions(summary: dict[str, Any]) -> TextTable:
         ("KL(target || draft), nats", summary["kl"]),
     ]
     rows = tuple(
-        (name, _nats(values["mean"]), *map(_nats, values["quantiles"])) for name, values in named if values is not None
+        (name, spell_nats(values["mean"]), *map(spell_nats, values["quantiles"]))
+        for name, values in named
+        if values is not None
     )
     infinite = summary["kl"]["share_infinite"] if summary["kl"] is not None else 0.0
-    note = f"KL is +inf on {_share(infinite)} of the steps, which are left out here." if infinite else ""
+    note = f"KL is +inf on {spell_share(infinite)} of the steps, which are left out here." if infinite else ""
     return TextTable("Target and draft", ("quantity", "mean", *_QUANTILE_NAMES), rows, note)
 
 
@@ -199,17 +216,17 @@ def _markdown_line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _share(value: float | None) -> str:
+def spell_share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
-def _count(value: int | None) -> str:
+def spell_count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _nats(value: float | None) -> str:
+def spell_nats(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}" if abs(value) >= 0.0005 or value == 0 else f"{value:.1e}"
 
 
-def _length(value: float | None) -> str:
+def spell_length(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from derivations import drafter, reverse, tree
+from derivations import drafter, projection_margins, reverse, tree
 
 MP = mpmath.mp
 RULES = {
@@ -70,7 +70,7 @@ def test_no_target_inside_the_radius_rejects_the_drafts_token(name):
     rng = np.random.default_rng(5)
     draft = rng.normal(size=(400, 4)).astype(np.float32)
     target = (draft + rng.normal(size=(400, 4)) * rng.choice([0.05, 0.3, 1.0], size=(400, 1))).astype(np.float32)
-    scores = cs.certify(target, draft, rule)
+    scores = cs.certify(target, draft, rule, backend="reference")
     inside = scores.kl_upper < cs.drafter_certificate_lower(draft, rule)
     assert inside.any() and not inside.all()
     assert scores.accepted[0][inside].all()
@@ -149,7 +149,32 @@ def test_no_draft_inside_the_reverse_certificate_is_rejected():
     for rule in cs.default_rules():
         inside = kl < cs.reverse_certificate(target, rule) - 1e-12
         assert inside.any()
-        assert cs.certify(target, draft, rule).accepted[0][inside].all(), rule
+        assert cs.certify(target, draft, rule, backend="reference").accepted[0][inside].all(), rule
+
+
+MARGIN_RULES = {
+    "strict": (cs.StrictGreedy(), {}, lambda g: projection_margins.pair_reverse_margin(MP, g)),
+    "additive": (cs.Additive(0.3), {}, lambda g: projection_margins.slack_reverse_margin(MP, g, MP.mpf(0.3))),
+    "multiplicative": (
+        cs.Multiplicative(0.1), {}, lambda g: projection_margins.multiplicative_reverse_margin(MP, g, MP.mpf(0.1)),
+    ),
+    "top": (cs.TopM(4), {}, lambda g: projection_margins.top_reverse_margin(MP, g, 4)),
+    "tree": (cs.Tree(8), {}, lambda g: projection_margins.tree_reverse_margin_top_two(MP, g, 8)),
+    "tree last": (cs.Tree(8), {"gap": "p1-p(m+1)"}, lambda g: projection_margins.tree_reverse_margin_last(MP, g, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MARGIN_RULES)
+def test_reverse_margin_certificates_agree_with_the_theorems_and_are_inverted(name):
+    rule, options, exact = MARGIN_RULES[name]
+    for margin in (1e-12, 1e-6, 0.01, 0.3, 0.5, 0.77, 0.999, 1.0):
+        found = cs.margin_certificate(rule, margin, reverse=True, **options)
+        with mpmath.workdps(50):
+            expected = float(exact(MP.mpf(margin)))
+        assert found == pytest.approx(expected, rel=1e-12, abs=0), margin
+    needed = cs.required_margin(rule, 2.0, reverse=True, **options)
+    assert cs.margin_certificate(rule, needed, reverse=True, **options) >= 2.0
+    assert cs.margin_certificate(rule, math.nextafter(needed, 0), reverse=True, **options) < 2.0
 
 
 @pytest.mark.parametrize("budget", [0.0, 0.01, 0.3, 1.0, 1.5])
@@ -174,6 +199,9 @@ def test_the_tree_width_is_the_least_whose_certificate_exceeds_the_budget(budget
         (lambda: cs.drafter_certificate([0.0, 1.0], cs.StrictGreedy()), "got list"),
         (lambda: cs.drafter_certificate_from_top(np.array([0.5, 0.3]), cs.Tree(2)), "at least 3 columns"),
         (lambda: cs.drafter_certificate_from_top(np.array([0.3, 0.5]), cs.StrictGreedy()), "largest first"),
+        (lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, False, reverse=True), "only the at-least form"),
+        (lambda: cs.margin_certificate(cs.Gated(3, additive=0.3), 0.5, gap="p1-p(m+1)", reverse=True), "expected gap"),
+        (lambda: cs.margin_certificate(cs.Entropy(0.3, 1.5), 0.5, reverse=True), "no reverse margin bound"),
         (lambda: cs.tree_width_for(0.1), "exactly one of"),
         (lambda: cs.tree_width_for(-0.1, margin=0.5), "got -0.1"),
         (lambda: cs.tree_width_for(0.1, margin=0.0), r"margin in \(0, 1\]"),

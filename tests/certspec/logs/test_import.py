@@ -17,6 +17,7 @@ from certspec.logs import Findings, read_log
 from certspec.logs.findings import Finding
 from certspec.logs.import_run import import_logs
 from certspec.logs.join import join_logs
+from certspec.lumped import CASES, Case
 from certspec.scoring.run_table import read_run
 
 RULES = (cs.StrictGreedy(), cs.Additive(0.3), cs.Tree(2))
@@ -207,26 +208,48 @@ def test_the_command_refuses_a_processed_log_in_one_line(tmp_path):
     assert result.exit_code == 2 and "processed" in result.output and "Traceback" not in result.output
 
 
-REAL = Path(os.environ.get("CERTSPEC_REAL_LOGS", Path(__file__).parents[3] / ".." / "shared" / "data" / "real-logs"))
+def test_tokens_that_share_a_text_never_make_a_false_certificate(tmp_path):
+    # ids 0 and 1 have the same text; a text-keyed list shows one of them, and the draft's other one looks the same
+    chance = np.random.default_rng(4)
+    positions = [{"same": -0.05, "b": -3.5, "c": -4.5}, {"same": -0.05, "b": -3.6, "c": -4.4}]
+    logs = []
+    for number, entries in enumerate(positions):
+        lists = [{key: value - float(chance.random()) * 1e-3 for key, value in entries.items()} for _ in range(5)]
+        logprobs = {"tokens": ["same"] * 5, "token_logprobs": [each["same"] for each in lists], "top_logprobs": lists}
+        document = {"choices": [{"index": 0, "logprobs": logprobs}]}
+        logs.append(written.save(tmp_path / f"{number}.json", document))
+    for trusted in (False, True):
+        run = import_logs(*logs, tmp_path / f"run-{trusted}", rules=RULES, text_keys_are_tokens=trusted)
+        table = read_run(tmp_path / f"run-{trusted}")
+        assert table.certified[0].all() == trusted and table.certified[0].any() == trusted
+        assert (run.decision_cases[0][CASES.index(Case.TEXT_KEYS)] == 0) == trusted
+        assert Finding.TEXT_KEYS in run.findings.counts
+    call = ["import", *map(str, logs), "--out", str(tmp_path / "by-command"), "--rules", "strict"]
+    result = CliRunner().invoke(main, call)
+    assert result.exit_code == 0 and Case.TEXT_KEYS.value in result.output
+    assert CliRunner().invoke(main, [*call, "--text-keys-are-tokens"]).exit_code == 2, "other settings, same folder"
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="no folder of real logs (CERTSPEC_REAL_LOGS)")
+REAL = os.environ.get("CERTSPEC_REAL_LOGS", "")
+
+
+@pytest.mark.skipif(not Path(REAL).is_dir() or not REAL, reason="CERTSPEC_REAL_LOGS names no folder of real logs")
 class TestRealLogs:
     @pytest.mark.parametrize("name, num", [("gpt4o_mini_creative", 150), ("lang_japanese", 100), ("topk_5", 100)])
     def test_real_chat_logs_import_at_temperature_one(self, tmp_path, name, num):
-        run = import_logs(REAL / "logprobe" / f"{name}.json", None, tmp_path / "run", rules=RULES)
+        run = import_logs(Path(REAL) / "logprobe" / f"{name}.json", None, tmp_path / "run", rules=RULES)
         table = read_run(tmp_path / "run")
         assert run.num_positions == table.num_steps == num and run.findings.temperature == 1.0
         assert (table.certificate[0] <= math.log(2.0)).all() and (table.certificate[0] >= 0.0).all()
 
     def test_exact_ties_of_a_real_log_are_counted(self, tmp_path):
-        run = import_logs(REAL / "logprobe" / "gpt4o_mini_creative.json", None, tmp_path / "run", rules=RULES)
+        run = import_logs(Path(REAL) / "logprobe" / "gpt4o_mini_creative.json", None, tmp_path / "run", rules=RULES)
         assert run.findings.counts[Finding.TOP_TIE] == 4
 
     def test_a_real_log_at_temperature_zero_is_refused_as_processed(self, tmp_path):
         with pytest.raises(cs.UnreadableInput, match="processed"):
-            import_logs(REAL / "ds4" / "short_reasoning_plain.official.json", None, tmp_path / "run")
+            import_logs(Path(REAL) / "ds4" / "short_reasoning_plain.official.json", None, tmp_path / "run")
 
     def test_a_real_file_of_probabilities_is_refused_as_such(self, tmp_path):
         with pytest.raises(cs.UnreadableInput, match="probabilities, not logprobs"):
-            import_logs(REAL / "logos-in-layers" / "output-Qwen3-8B.json", None, tmp_path / "run")
+            import_logs(Path(REAL) / "logos-in-layers" / "output-Qwen3-8B.json", None, tmp_path / "run")

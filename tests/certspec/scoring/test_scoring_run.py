@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,13 @@ import torch
 import certspec as cs
 from certspec.scoring.batches import plan_batches
 from certspec.scoring.greedy_run import GreedyLimits, lowest_argmax, score_batch
+from certspec.scoring.kills import compare_rows
 from certspec.scoring.padded_runner import PaddedRunner
 from certspec.scoring.run_folder import RunFolder
 from certspec.scoring.run_report import make_report
 from certspec.scoring.run_table import read_run
 from certspec.scoring.scoring_run import RunSettings, score_run
+from certspec.scoring.shards import Shard
 from certspec.scoring.steps import COLUMNS, SCHEMA_VERSION
 
 SETTINGS = RunSettings(steps=12, batch_size=3)
@@ -144,7 +147,8 @@ def test_a_folder_in_use_by_another_process_is_refused(tiny, prompts, finished):
 def test_a_finished_run_is_gone_on_with_without_touching_its_parts(finished, tiny, prompts):
     before = {part: part.stat().st_mtime_ns for part in finished.parts()}
     done = []
-    assert score_run(tiny, prompts, finished, SETTINGS, on_advance=done.append)
+    outcome = score_run(tiny, prompts, finished, SETTINGS, on_advance=done.append)
+    assert outcome.resumed and outcome.is_whole
     assert before == {part: part.stat().st_mtime_ns for part in finished.parts()}
     assert sum(done) == 11 * 12
 
@@ -153,61 +157,91 @@ def test_a_missing_part_is_made_again_exactly_as_it_was(finished, tiny, prompts)
     part = finished.parts()[1]
     before = pq.read_table(part)
     part.unlink()
-    assert score_run(tiny, prompts, finished, SETTINGS)
+    assert score_run(tiny, prompts, finished, SETTINGS).resumed
     assert pq.read_table(part).equals(before)
 
 
-KILLED = """
-import os, random, signal, sys, time, torch
-from certspec.pairs import load_pair
-from certspec.scoring.prompts import PromptFile
-from certspec.scoring.run_folder import RunFolder
-from certspec.scoring.scoring_run import RunSettings, score_run
-target, draft, prompts, out = sys.argv[1:]
-
-torch.set_num_threads(1)  # no threads before a fork
-pair = load_pair(target, draft)
-
-def run():
-    score_run(pair, PromptFile.check(prompts), RunFolder(out), RunSettings(steps=12, batch_size=3))
-
-chance = random.Random(5)
-for attempt in range(6):
-    child = os.fork()
-    if child == 0:
-        run()
-        os._exit(0)
-    num_parts = len(RunFolder(out).parts())
-    deadline = time.monotonic() + 60
-    while len(RunFolder(out).parts()) == num_parts and time.monotonic() < deadline:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            child = 0
-            break
-        time.sleep(0.001)
-    time.sleep(chance.random() * 0.1)
-    if child:
-        os.kill(child, signal.SIGKILL)
-        print("killed with", len(RunFolder(out).parts()), "parts", flush=True)
-        os.waitpid(child, 0)
-"""
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
-def test_a_run_killed_at_random_moments_loses_and_doubles_nothing(tiny_folders, tiny, prompts, finished, tmp_path):
+def test_runs_killed_at_random_moments_lose_and_double_nothing(tiny_folders, prompts):
     environment = os.environ | {"PYTHONPATH": str(Path(cs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    out = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED, *map(str, tiny_folders), str(prompts.path), str(out)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert result.returncode == 0, result.stderr
-    assert "killed" in result.stdout
-    (out / ".steps-000002.parquet.1.tmp").write_bytes(b"half a part")
-    score_run(tiny, prompts, RunFolder(out), SETTINGS)
-    assert not list(out.glob(".*.tmp"))
-    once, killed = all_rows(finished), all_rows(RunFolder(out))
-    assert [(row["prompt"], row["position"]) for row in killed] == [(row["prompt"], row["position"]) for row in once]
-    for ours, theirs in zip(killed, once, strict=True):
-        assert ours["target_token"] == theirs["target_token"]
-        assert ours["certificate"] == pytest.approx(theirs["certificate"], abs=1e-4)
+    models = ["--target", str(tiny_folders[0]), "--draft", str(tiny_folders[1]), "--prompts", str(prompts.path)]
+    command = [sys.executable, "-m", "certspec.scoring.kills", "--kills", "4", "--limit", "11", *models]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "4 kills" in result.stdout and "0 rows lost" in result.stdout
+
+
+def test_a_lost_a_doubled_and_a_changed_row_are_each_found(finished, tmp_path):
+    copy = RunFolder(shutil.copytree(finished.path, tmp_path / "copy"))
+    assert compare_rows(finished.path, copy.path) == []
+    table = pq.read_table(copy.parts()[0])
+    copy.write_part(0, table.slice(1))
+    shutil.copy(copy.parts()[1], copy.part_path(99))
+    copy.parts()[2].unlink()
+    found = "\n".join(compare_rows(finished.path, copy.path))
+    assert "steps-000000" in found and "lost" in found and "doubled" in found
+
+
+def test_half_a_part_of_a_killed_run_is_removed(tiny, prompts, finished):
+    (finished.path / ".steps-000002.parquet.1.tmp").write_bytes(b"half a part")
+    score_run(tiny, prompts, finished, SETTINGS)
+    assert not list(finished.path.glob(".*.tmp"))
+
+
+def test_ranks_share_the_batches_and_the_merged_run_equals_that_of_one_process(tiny, prompts, finished, tmp_path):
+    folder = RunFolder(tmp_path / "shared")
+    outcomes = [score_run(tiny, prompts, folder, SETTINGS, shard=Shard(rank, 3)) for rank in (2, 0, 1)]
+    assert compare_rows(finished.path, folder.path) == []
+    assert [outcome.is_whole for outcome in outcomes] == [False, False, True], "the last rank to finish reports"
+    assert [Shard(rank, 3).owns(7) for rank in range(3)] == [False, True, False]
+    again = [score_run(tiny, prompts, folder, SETTINGS, shard=Shard(rank, 2)) for rank in (0, 1)]
+    assert [outcome.is_whole for outcome in again] == [True, False] and compare_rows(finished.path, folder.path) == []
+
+
+def test_two_ranks_may_work_in_a_folder_at_once_but_not_the_same_rank_twice(tmp_path):
+    folder = RunFolder(tmp_path)
+    with folder.locked(Shard(0, 2)), folder.locked(Shard(1, 2)):
+        with pytest.raises(cs.RunMismatch), folder.locked(Shard(1, 2)):
+            pass
+        with pytest.raises(cs.RunMismatch), folder.locked():
+            pass
+
+
+def test_a_rank_removes_only_its_own_leftovers(tmp_path):
+    for number in range(4):
+        (tmp_path / f".steps-{number:06d}.parquet.1.tmp").write_bytes(b"half")
+    RunFolder(tmp_path).remove_leftovers(Shard(1, 2))
+    assert sorted(path.name[12] for path in tmp_path.glob(".*.tmp")) == ["0", "2"]
+
+
+def test_the_rank_comes_from_the_environment_of_torchrun():
+    assert Shard.from_environment({}) == Shard()
+    found = Shard.from_environment({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
+    assert found == Shard(3, 4, 1) and found.device("cuda") == "cuda:1" and found.device(None) is None
+    for wrong in ({"WORLD_SIZE": "2"}, {"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}):
+        with pytest.raises(cs.InvalidArgument, match="RANK"):
+            Shard.from_environment(wrong)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="writes to /dev/full")
+def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_afterwards(tiny, prompts, finished, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    score_run(tiny, prompts, folder, SETTINGS)
+    folder.parts()[1].unlink()
+    table = pq.read_table(finished.parts()[1])
+    temporary = folder.path / f".{folder.part_path(1).name}.{os.getpid()}.tmp"
+    temporary.symlink_to("/dev/full")
+    with pytest.raises(cs.CertspecError, match=r"steps-000001\.parquet: could not write: No space left"):
+        folder.write_part(1, table)
+    assert not temporary.exists()
+    score_run(tiny, prompts, folder, SETTINGS)
+    assert compare_rows(finished.path, folder.path) == []
+
+
+def test_a_folder_that_can_not_be_made_is_a_clear_error(tiny, prompts, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(cs.CertspecError, match="could not write"):
+        score_run(tiny, prompts, RunFolder(tmp_path / "file" / "run"), SETTINGS)
 
 
 def test_a_report_draws_three_plots_and_writes_its_figures(finished):

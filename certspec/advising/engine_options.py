@@ -1,0 +1,85 @@
+"""A way of drafting as the options of certspec, vLLM, SGLang and TensorRT-LLM, or the reason why an engine has none.
+Knows option names only."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+from certspec.rules import Absolute, Entropy, Gated, Rule, StrictGreedy
+
+__all__ = ["ENGINES", "engine_options", "has_options"]
+
+ENGINES = ("certspec", "vLLM", "SGLang", "TensorRT-LLM")
+_BUNDLED = ("certspec", "bundled", "target")
+
+
+def engine_options(rule: Rule, draft_length: int, target: str | None, draft: str | None) -> dict[str, str]:
+    """By engine: its options for this rule and draft length (of a tree: its depth), or why it has none.
+
+    ``target``, ``draft``: ids or directories, None where the run doesn't name them.
+    """
+    return {
+        "certspec": _certspec(rule, draft_length, target, draft),
+        "vLLM": _vllm(rule, draft_length, draft or "DRAFT"),
+        "SGLang": _sglang(rule, draft_length, draft or "DRAFT"),
+        "TensorRT-LLM": _tensorrt(rule, draft_length, draft or "DRAFT"),
+    }
+
+
+def has_options(line: str) -> bool:
+    """Whether a line of ``engine_options`` names options, not the reason why there are none."""
+    return not line.startswith("none")
+
+
+def _certspec(rule: Rule, draft_length: int, target: str | None, draft: str | None) -> str:
+    named = target and draft and Path(target).parts[-3:] != _BUNDLED
+    models = f" --target {shlex.quote(target or '')} --draft {shlex.quote(draft or '')}" if named else ""
+    way = f"--tree {rule.tree_width}" if rule.tree_width else f"--rule {rule.label}"
+    return f'certspec decode "PROMPT"{models} {way} --draft-length {draft_length}'
+
+
+def _vllm(rule: Rule, draft_length: int, draft: str) -> str:
+    config = json.dumps({"method": "draft_model", "model": draft, "num_speculative_tokens": draft_length})
+    if isinstance(rule, StrictGreedy):
+        return f"--speculative-config {shlex.quote(config)}, and temperature 0 in each request"
+    if isinstance(rule, Entropy):
+        return (
+            "none in V1; before it --spec-decoding-acceptance-method typical_acceptance_sampler "
+            f"--typical-acceptance-sampler-posterior-threshold {rule.epsilon:g} "
+            f"--typical-acceptance-sampler-posterior-alpha {rule.delta:g} --num-speculative-tokens {draft_length}"
+        )
+    if rule.tree_width:
+        return "none: a draft model proposes one chain"
+    return f"none for {rule.label}: greedy requests accept the argmax alone"
+
+
+def _sglang(rule: Rule, draft_length: int, draft: str) -> str:
+    width = max(rule.tree_width, 1)
+    options = (
+        f"--speculative-algorithm STANDALONE --speculative-draft-model-path {shlex.quote(draft)} "
+        f"--speculative-num-steps {draft_length} --speculative-eagle-topk {width} "
+        f"--speculative-num-draft-tokens {draft_length * width + 1}"
+    )
+    if isinstance(rule, Absolute):
+        return f"{options} --speculative-accept-threshold-single {rule.tau:g}"
+    if rule.tree_width:
+        return f"{options} (it grows its own tree of that many nodes, the best paths first)"
+    if isinstance(rule, StrictGreedy):
+        return options
+    return f"none for {rule.label}: it relaxes by an absolute threshold only (--speculative-accept-threshold-single)"
+
+
+def _tensorrt(rule: Rule, draft_length: int, draft: str) -> str:
+    if isinstance(rule, StrictGreedy):
+        return f"DraftTargetDecodingConfig(max_draft_len={draft_length}, speculative_model={draft!r})"
+    if isinstance(rule, Gated) and rule.additive is not None:
+        return (
+            "none for a draft model; with MTP drafts, in the thinking phase: "
+            f"MTPDecodingConfig(max_draft_len={draft_length}, use_relaxed_acceptance_for_thinking=True, "
+            f"relaxed_topk={rule.top_m}, relaxed_delta={rule.additive:g})"
+        )
+    if rule.tree_width:
+        return "none: a draft model proposes one chain"
+    return f"none for {rule.label}: relaxed acceptance is top-k with a difference of probabilities (gated:K,additive=D)"

@@ -1,0 +1,69 @@
+"""Reverse_margins: scalar kernels for python. Generated; do not edit.
+
+command:     python -m derivations
+derivation:  derivations.margin_kernels (eval.excess), derivations.reverse_margin_kernels (reverse.margin.single), derivations.reverse_margin_kernels (reverse.margin.additive), derivations.reverse_margin_kernels (reverse.margin.multiplicative), derivations.reverse_margin_kernels (reverse.margin.top), derivations.reverse_margin_kernels (reverse.margin.tree.p1-p2), derivations.reverse_margin_kernels (reverse.margin.tree.p1-p(m+1))
+claims:      eval.excess, eval.pool, reverse.margin.additive, reverse.margin.multiplicative, reverse.margin.single, reverse.margin.top, reverse.margin.tree.p1-p(m+1), reverse.margin.tree.p1-p2
+domain:      excess_cost: 0 <= gap <= 1 and the rule's own range
+domain:      pair_reverse_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      additive_reverse_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      multiplicative_reverse_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      top_reverse_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      tree_reverse_margin_top_two: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      tree_reverse_margin_last: 0 <= gap < 1 (+inf at 1) and the rule's own range
+printer:     PythonPrinter (no fast math, float64)
+sympy:       1.14.0
+expression:  sha256 5b4e274a8ddc815571860eb7e73bd7488fd8e00e1a44cc5737fc691e4b28147c
+body:        sha256 7fa8e3310e2ea96fce853cdd9434b8edaa46a776279b6d89af79ee919b0beba4
+"""
+# --- body ---
+import math
+
+
+# claims: eval.excess, eval.pool
+def excess_cost(excess):
+    """phi(u) = (1+u) log(1+u) - u, to a few units in the last place also near u = 0."""
+    ratio = excess/(2.0 + excess)
+    square = ratio*ratio
+    return (1.0 if excess <= -1.0 else (excess*excess + (1.0 + excess)*(2.0*ratio*square*((1.0 / 3.0) + square*((1.0 / 5.0) + square*((1.0 / 7.0) + square*((1.0 / 9.0) + square*((1.0 / 11.0) + square*((1.0 / 13.0) + square*((1.0 / 15.0) + square*((1.0 / 17.0) + (1.0 / 19.0)*square)))))))) - excess*ratio) if abs(excess) <= (1.0 / 5.0) else (1.0 + excess)*math.log1p(excess) - excess))
+
+
+# claims: reverse.margin.single
+def pair_reverse_margin(gap):
+    """-log(1-g^2)/2 [nats]."""
+    return (math.inf if gap >= 1.0 else (-0.5)*math.log1p(-gap*gap))
+
+
+# claims: reverse.margin.additive
+def additive_reverse_margin(gap, slack):
+    """Additive t, p1 - p2 >= g [nats]."""
+    return (math.inf if max(gap, slack) >= 1.0 else (-0.5)*math.log1p(-max(gap, slack)*max(gap, slack)))
+
+
+# claims: reverse.margin.multiplicative
+def multiplicative_reverse_margin(gap, alpha):
+    """Multiplicative alpha, p1 - p2 = g or >= g [nats]."""
+    return ((math.inf if gap >= 1.0 else (-0.5)*math.log1p(-gap*gap)) if gap >= (1.0 - alpha)/(1.0 + alpha) else -math.log1p(-gap*(1.0 - math.sqrt(alpha))/(1.0 + math.sqrt(alpha))))
+
+
+# claims: reverse.margin.top
+def top_reverse_margin(gap, width):
+    """Top-m in p1 - p2 or in p1 - p_{m+1}, exactly or at least [nats]."""
+    high = (1.0 + gap*width)/(1.0 + width)
+    low = (1.0 - gap)/(1.0 + width)
+    share = gap/(math.sqrt(high) + math.sqrt(low))
+    return (math.inf if gap >= 1.0 else -math.log1p(-share*share))
+
+
+# claims: reverse.margin.tree.p1-p2
+def tree_reverse_margin_top_two(gap, width):
+    """Greedy tree of width m, p1 - p2 = g or >= g [nats]."""
+    return (math.inf if gap >= 1.0 else ((1.0 + gap*width)*excess_cost(-gap*width/(1.0 + gap*width)) + width*(1.0 - gap)*excess_cost(gap/(1.0 - gap)))/(1.0 + width))
+
+
+# claims: reverse.margin.tree.p1-p(m+1)
+def tree_reverse_margin_last(gap, width):
+    """Greedy tree of width m, p1 - p_{m+1} = d < 1 or >= d [nats]."""
+    root = math.sqrt(1.0 + gap*gap*(1.0 + width)*(width - 1.0))
+    lean = gap*(1.0 + width)/(1.0 + root)
+    odds = lean*lean/(1.0 + lean)/(1.0 - lean)
+    return math.log1p(2.0*odds/(1.0 + width)) - math.log1p(odds)/(1.0 + width)

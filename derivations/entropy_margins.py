@@ -1,0 +1,186 @@
+"""The entropy rule's margin bound as a minimum over one variable, sharper than the simple form. This module knows
+delta <= 1 only: there the argmax is never rejected."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import sympy
+from sympy import log
+
+from derivations.capped_margins import CAPPED, entropy_margin
+from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.margins import BELOW, MARGIN_DOMAIN, mass_and_gap
+from derivations.strict import pair_cost, phi, xlogx
+
+__all__ = ["ENTROPY_FLOOR", "ENTROPY_LINE", "entropy_floor", "entropy_line", "second_token_bound"]
+
+A, B, G, X, R, K = sympy.symbols("a b g x r k", positive=True)
+
+
+def entropy_floor(numbers: Any, top: Any, own: Any, gap: Any) -> Any:
+    """log b - b log b - a log a - (1-a-b) log(a-g): at most log(b) + H(p), for p_1 = a, p_j = b and p_2 <= a - g."""
+    rest = 1 - top - own
+    spread = rest * numbers.log(top - gap) if rest != 0 else rest
+    return numbers.log(own) - xlogx(numbers, own) - xlogx(numbers, top) - spread
+
+
+def entropy_line(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
+    """L(g) = min over a in (g, 1] of T2(a, b(a)), b(a) the largest b that the cap, the margin, the mass and the entropy
+    allow. In double precision, by a grid and golden sections: within 1e-9 of L(g)."""
+    g, cap, reach = float(gap), float(epsilon), math.log(float(delta))
+
+    def value(top: float) -> float:
+        high = min(cap, top - g, 1 - top)
+        if high <= 0:
+            return pair_cost(math, top, 0.0)
+        low = 0.0
+        if entropy_floor(math, top, high, g) <= reach:
+            return pair_cost(math, top, high)
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if entropy_floor(math, top, middle, g) <= reach else (low, middle)
+        return pair_cost(math, top, low)
+
+    steps = 150
+    grid = [g + (1 - g) * (k / steps) ** 2 for k in range(1, steps + 1)]
+    best = min(range(steps), key=lambda k: value(grid[k]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, steps - 1)]
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(60):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (low, right) if value(left) <= value(right) else (left, high)
+    return gap * 0 + value((low + high) / 2)
+
+
+def second_token_bound(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
+    """The least T2(a, a - g) at which token 2 itself is rejected: a log(1 - g/a) <= log delta, a - g <= eps."""
+    g, reach = float(gap), math.log(float(delta))
+    low, high = g, min((1 + g) / 2, g + float(epsilon))
+    if high > g and not high * math.log(1 - g / high) <= reach:
+        for _ in range(80):
+            middle = (low + high) / 2
+            low, high = (middle, high) if middle > g and middle * math.log(1 - g / middle) <= reach else (low, middle)
+        high = low
+    return mass_and_gap(numbers, max(gap * 0 + (2 * high - g), gap), gap)
+
+
+def _single_atom(numbers: Any, top: Any, own: Any, gap: Any) -> Any:
+    rest = 1 - top - own
+    return numbers.log(own) - xlogx(numbers, own) - xlogx(numbers, top) - xlogx(numbers, rest)
+
+
+ENTROPY_FLOOR = Derivation(
+    "Small atoms cannot hide the entropy",
+    (
+        Step(
+            "delta <= 1: exp(-H) <= p_1, because H + log p_1 = sum p_i log(p_1/p_i) >= 0; with p_1 = p_i + r each is",
+            X * log((X + R) / X),
+            X * log(1 + R / X),
+        ),
+        Step("which is >= 0: token 1 is never rejected.", X * log(1 + sympy.Symbol("r", nonnegative=True) / X), 0,
+             "nonnegative"),
+        Step(
+            "Every other token has x <= p_2 = a - g, x = a - g - r: -x log x exceeds -x log(a - g) by",
+            -X * log(X) + X * log(X + R),
+            X * log(1 + R / X),
+        ),
+        Step("which is >= 0. So H >= -a log a - b log b - (1-a-b) log(a-g), with equality for k tokens of a - g:",
+             -K * (A - G) * log(A - G), -(K * (A - G)) * log(A - G)),
+        Step(
+            "A rejected token has b <= delta exp(-H), that is log b + H <= log delta: its floor is at most log delta. "
+            "It grows with b: its derivative is 1/b - 1 + log((a-g)/b),",
+            sympy.diff(log(B) - B * log(B) - A * log(A) - (1 - A - B) * log(A - G), B),
+            1 / B - 1 - log(B) + log(A - G),
+        ),
+        Step("and 1/b >= 1, a - g >= b: with b = 1/(1+r), 1/b - 1 = r.", (1 + R) - 1, R),
+        Step(
+            "The floor grows with g: its derivative is (1-a-b)/(a-g) >= 0.",
+            sympy.diff(log(B) - B * log(B) - A * log(A) - (1 - A - B) * log(A - G), G),
+            (1 - A - B) / (A - G),
+        ),
+    ),
+)  # fmt: skip
+ENTROPY_LINE = Derivation(
+    "A minimum over the top probability",
+    (
+        BELOW,
+        *ENTROPY_FLOOR.steps,
+        Step(
+            "T2(a, b) falls in b (claim lemma.pair): at given a the least value is at b(a), the largest b <= min(eps, "
+            "a-g, 1-a) whose floor is at most log delta; L(g) is the least over a.",
+            how="prose",
+        ),
+        Step(
+            "L increases: a larger g lowers a - g and raises the floor, so the sets of (a, b) are nested; exact and "
+            "at-least forms agree.",
+            how="prose",
+        ),
+        Step(
+            "Two-token regime: at a = (1+g)/2, b = (1-g)/2 the mass is used up and T2 is phi(g).",
+            pair_cost(sympy, (1 + G) / 2, (1 - G) / 2),
+            phi(sympy, G),
+        ),
+    ),
+)
+
+declare(
+    Claim(
+        id="entropy.floor",
+        sentence="log b - b log b - a log a - (1-a-b) log(a-g) <= log b + H(p) whenever p_1 = a, p_j = b, "
+        "p_1 - p_2 = g; equality where the rest is tokens of a - g.",
+        domain="any target, any j >= 2 with p_j > 0",
+        theory="B (entropy, L(g), proof)",
+        relation="<=",
+        formula=entropy_floor,
+        derivation=ENTROPY_FLOOR,
+        mutants=(
+            Mutant("the rest as one atom, a - b added", lambda n, a, b, g: _single_atom(n, a, b, g) + a - b),
+            Mutant("p_1 for p_2", lambda n, a, b, g: entropy_floor(n, a, b, g * 0) + (a - b - g)),
+        ),
+        min_methods=3,
+    )
+)
+declare(
+    Claim(
+        id="margin.entropy.line",
+        sentence="Entropy rule (delta <= 1), p1 - p2 = g or >= g: every certificate is at least L(g) = min_a T2(a, "
+        "b(a)), b(a) the largest b <= min(eps, a-g, 1-a) with floor(a, b, g) <= log delta; L is nondecreasing.",
+        domain=MARGIN_DOMAIN + ", 0 < eps <= 1, 0 < delta <= 1; sharp where (1-a-b)/(a-g) is a whole number",
+        theory="B (entropy, L(g))",
+        relation="<=",
+        formula=entropy_line,
+        derivation=ENTROPY_LINE,
+        mutants=(
+            Mutant("the floor left out, b <= a - g only", lambda n, g, e, d: phi(n, g) * 3),
+            Mutant("token 2 as the competitor", second_token_bound),
+        ),
+        min_methods=3,
+    )
+)
+declare(
+    Claim(
+        id="refuted.entropy.second-token",
+        sentence="Entropy rule, p1 - p2 = g: the least certificate has token 2 as its competitor, as elsewhere.",
+        domain="false at eps = 1, delta = .8, g = .1: token 2 costs .0414, p = (.415, .315, .27) only .0156",
+        theory="B (entropy, token 2)",
+        relation="<=",
+        formula=second_token_bound,
+        derivation=Derivation(
+            "A third token is cheaper to reach",
+            (
+                *CAPPED.steps[-2:],
+                Step(
+                    "Token 2 is rejected where log b + H <= log delta at b = a - g; the floor there is a log(1 - g/a).",
+                    (log(B) - B * log(B) - A * log(A) - (1 - A - B) * log(B)),
+                    A * (log(B) - log(A)),
+                ),
+                Step("That forces a small mass, hence a dear pair; a smaller third token escapes it.", how="prose"),
+            ),
+        ),
+        mutants=(Mutant("twice that value", lambda n, g, e, d: 2 * second_token_bound(n, g, e, d)),),
+        expected="refuted",
+        corrected=entropy_margin,
+    )
+)

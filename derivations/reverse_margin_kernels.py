@@ -1,0 +1,85 @@
+"""The evaluation forms of the margin-only reverse certificates, for scalars outside the kernels: accurate from the
+smallest margins up. The theorems: ``derivations.projection_margins``."""
+
+from __future__ import annotations
+
+import sympy
+from sympy import Max, Piecewise, sqrt
+from sympy.codegen.cfunctions import log1p
+
+from derivations.kernel_spec import KernelSpec
+from derivations.margin_kernels import EXCESS_COST
+
+__all__ = ["TOPICS"]
+
+gap, slack, alpha, width = sympy.symbols("gap slack alpha width", real=True)
+high, low, share, root, lean, odds = sympy.symbols("high low share root lean odds", real=True)
+excess_cost = sympy.Function("excess_cost", real=True)
+
+
+def _spec(
+    name: str, arguments: str, form: sympy.Expr, claim: str, doc: str, lets: dict[str, sympy.Expr] | None = None
+) -> KernelSpec:
+    return KernelSpec(
+        name=name,
+        arguments=tuple(arguments.split()),
+        form=form,
+        claims=(claim,),
+        derivation=f"derivations.reverse_margin_kernels ({claim})",
+        domain="0 <= gap < 1 (+inf at 1) and the rule's own range",
+        doc=doc,
+        printers=("python",),
+        lets=lets or {},
+    )
+
+
+def _pair(difference: sympy.Expr) -> sympy.Expr:
+    return Piecewise((sympy.oo, difference >= 1), (-log1p(-difference * difference) / 2, True))
+
+
+def _lag(x: sympy.Expr) -> sympy.Expr:
+    """x - log(1+x) >= 0, as (1+x) phi(u) at 1 + u = 1/(1+x): nothing cancels."""
+    return (1 + x) * excess_cost(-x / (1 + x))
+
+
+_CORNER = (1 - alpha) / (1 + alpha)
+TOPICS: dict[str, tuple[KernelSpec, ...]] = {
+    "reverse_margins": (
+        EXCESS_COST,
+        _spec("pair_reverse_margin", "gap", _pair(gap), "reverse.margin.single", "-log(1-g^2)/2 [nats]."),
+        _spec(
+            "additive_reverse_margin", "gap slack", _pair(Max(gap, slack)), "reverse.margin.additive",
+            "Additive t, p1 - p2 >= g [nats].",
+        ),
+        _spec(
+            "multiplicative_reverse_margin", "gap alpha",
+            Piecewise((_pair(gap), gap >= _CORNER), (-log1p(-gap * (1 - sqrt(alpha)) / (1 + sqrt(alpha))), True)),
+            "reverse.margin.multiplicative", "Multiplicative alpha, p1 - p2 = g or >= g [nats].",
+        ),
+        _spec(
+            "top_reverse_margin", "gap width",
+            Piecewise((sympy.oo, gap >= 1), (-log1p(-share * share), True)), "reverse.margin.top",
+            "Top-m in p1 - p2 or in p1 - p_{m+1}, exactly or at least [nats].",
+            lets={
+                "high": (1 + width * gap) / (width + 1),
+                "low": (1 - gap) / (width + 1),
+                "share": gap / (sqrt(high) + sqrt(low)),
+            },
+        ),
+        _spec(
+            "tree_reverse_margin_top_two", "gap width",
+            Piecewise((sympy.oo, gap >= 1), ((_lag(width * gap) + width * _lag(-gap)) / (width + 1), True)),
+            "reverse.margin.tree.p1-p2", "Greedy tree of width m, p1 - p2 = g or >= g [nats].",
+        ),
+        # with z = eta^2/(1-eta^2): log(1 + 2 z/(m+1)) - log(1+z)/(m+1)
+        _spec(
+            "tree_reverse_margin_last", "gap width", log1p(2 * odds / (width + 1)) - log1p(odds) / (width + 1),
+            "reverse.margin.tree.p1-p(m+1)", "Greedy tree of width m, p1 - p_{m+1} = d < 1 or >= d [nats].",
+            lets={
+                "root": sqrt(1 + (width - 1) * (width + 1) * gap * gap),
+                "lean": (width + 1) * gap / (1 + root),
+                "odds": lean * lean / ((1 - lean) * (1 + lean)),
+            },
+        ),
+    ),
+}  # fmt: skip
