@@ -21,7 +21,8 @@ _COMMANDS = {
     "report": ("certspec.cli.report", "Make a run's page, tables and plots again, or compare two; needs no model."),
     "reproduce": ("certspec.cli.reproduce", "Run the paper's protocol and print its figures beside ours."),
     "advise": ("certspec.cli.advise", "Name the fastest rule, width and draft length of a run at given costs."),
-    "bench": ("certspec.cli.bench", "Measure the kernels against torch; the last line is JSON."),
+    "calibrate": ("certspec.cli.calibrate", "Measure a draft on prompts; writes a profile for adaptive drafting."),
+    "bench": ("certspec.cli.bench", "Measure kernels or decoding against what else there is; the last line is JSON."),
 }
 
 

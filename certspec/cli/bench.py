@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,6 +39,52 @@ def kernels(rows: str, columns: int, output: Path | None) -> None:
                     f"{figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of the copy bandwidth"
                 )
     text = json.dumps({**facts, "copy_bytes_per_second": bandwidth, "results": results})
+    if output is not None:
+        output.write_text(text + "\n", "utf-8")
+    click.echo(text)
+
+
+@command.command("decode")
+@click.option("--prompts", "num_prompts", default=16, show_default=True, type=click.IntRange(min=1), help="How many.")
+@click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens a prompt.")
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Rounds of all ways.")
+@click.option("--chain", default=5, show_default=True, type=click.IntRange(min=1), help="Our fixed draft length.")
+@click.option(
+    "--profile", type=click.Path(path_type=Path, dir_okay=False), help='Adaptive drafting too ("certspec calibrate").'
+)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
+def decode(num_prompts: int, tokens: int, repeats: int, chain: int, profile: Path | None, output: Path | None) -> None:
+    """Time decoding of the bundled pair on the CPU: ours, transformers plain, and assisted at several settings."""
+    import os
+
+    import torch
+
+    from certspec.bench.decode import measure_decoding, pass_costs
+    from certspec.decoding import Adaptive, load_profile
+    from certspec.decoding.losslessness import bundled_prompt_ids
+    from certspec.pairs import load_pair
+
+    pair = load_pair()
+    ids = bundled_prompt_ids(pair)
+    prompts = ids[:: max(1, len(ids) // num_prompts)][:num_prompts]
+    ours: dict[str, dict[str, Any]] = {f"chain of {chain}": {"draft_length": chain}}
+    if profile is not None:
+        ours["adaptive"] = {"draft_length": Adaptive(load_profile(profile), width=2)}
+    costs = pass_costs(pair, prompts[0])
+    result = measure_decoding(pair, prompts, tokens, repeats, ours)
+    for name, speed in result["tokens_per_second"].items():
+        ratios = ", ".join(f"{row['median']:.2f} x {label}" for label, row in result["ratios"][name].items())
+        click.echo(
+            f"{name:<36}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to {speed['highest']:.1f})  {ratios}"
+        )
+    click.echo(f"best assisted setting: {result['best_assisted']}; same output everywhere: {result['same_output']}")
+    click.echo(f"draft pass {costs['draft_step_ms']:.3f} ms; target pass by positions: " + ", ".join(
+        f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items()))  # fmt: skip
+    facts = {
+        "prompts": len(prompts), "tokens": tokens, "repeats": repeats, "torch": torch.__version__,
+        "threads": torch.get_num_threads(), "cores": os.cpu_count(), "load_average": os.getloadavg()[0],
+    }  # fmt: skip
+    text = json.dumps({**facts, "costs": costs, **result})
     if output is not None:
         output.write_text(text + "\n", "utf-8")
     click.echo(text)

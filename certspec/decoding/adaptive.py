@@ -59,7 +59,8 @@ class Adaptive:
     def candidates(self, row: Tensor) -> tuple[Sequence[int], Sequence[float]]:
         ids, probs = top_probs(row, self.width + 1)
         certificates = coverage_certificates(np.minimum(probs, 1.0)[None], self.width)[:, 0]
-        shares, before = [], 0.0
+        shares: list[float] = []
+        before = 0.0
         for coverage, certificate in zip(self.profile.coverage[: self.width], certificates, strict=True):
             covered = max(before, float(coverage(certificate)))
             shares.append(min(covered - before, shares[-1] if shares else 1.0))

@@ -65,7 +65,7 @@ def _largest_on_device(row: Tensor, count: int) -> list[int]:
 
 
 @njit(cache=True)
-def _largest(values, count):  # type: ignore[no-untyped-def]
+def _largest(values, count):
     """Ids of the largest values by insertion: a later equal value never moves ahead of an earlier one."""
     ids = np.empty(count, np.int64)
     best = np.empty(count, values.dtype)

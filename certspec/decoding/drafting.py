@@ -49,7 +49,9 @@ class Grower(Protocol):
     """One row's tree while it grows. ``tokens`` and ``parents`` are those of all nodes added so far."""
 
     tokens: list[int]
-    parents: Sequence[int]
+
+    @property
+    def parents(self) -> Sequence[int]: ...
 
     def grow(self, rows: Sequence[tuple[int, Tensor]]) -> Sequence[int]:
         """Take the draft's logits at the nodes asked for last (-1: the root); which nodes to run next (none: done)."""

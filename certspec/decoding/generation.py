@@ -115,8 +115,8 @@ def generate(
     plan = DecodingPlan(policy, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step)
     steps, counts = StepList([other.label for other in extra]), RoundCounts()
     generation = Generation([], steps, {}, prompts=ids)
-    given = nullcontext((*runners, "given runners", ())) if runners is not None else None
-    with inference(pair.target, pair.draft), given or chosen_runners(pair) as (target, draft, engine, notes):
+    lent = nullcontext((*runners, "given runners", ())) if runners is not None else None
+    with inference(pair.target, pair.draft), lent or chosen_runners(pair) as (target, draft, engine, notes):
         generation.engine, generation.notes = engine, pair.notes + notes
         if batch_size > 1 and any(getattr(runner, "max_batch", batch_size) == 1 for runner in (target, draft)):
             generation.notes += ("batch_size: transformers runs one prompt at a time",)

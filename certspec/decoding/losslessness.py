@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from certspec.decoding.generation import generate
-from certspec.decoding.prompts import chat_token_ids
 from certspec.decoding.topology import TreeShape
 from certspec.pairs import Pair, load_pair
 
-__all__ = ["MODES", "Divergence", "bundled_prompt_ids", "first_divergence", "reference_tokens", "run"]
+__all__ = [
+    "MODES",
+    "Divergence",
+    "bundled_prompt_ids",
+    "first_divergence",
+    "prompt_file_ids",
+    "reference_tokens",
+    "run",
+]
 
 # How the draft proposes; each must give the same tokens
 MODES: dict[str, dict[str, Any]] = {
@@ -38,11 +45,16 @@ class Divergence:
 
 def bundled_prompt_ids(pair: Pair, count: int | None = None) -> list[list[int]]:
     """Token ids of the first ``count`` bundled prompts (None: all) in the chat template."""
+    return prompt_file_ids(pair, Path(__file__).parents[1] / "bundled" / "prompts.jsonl")[:count]
+
+
+def prompt_file_ids(pair: Pair, path: Path) -> list[list[int]]:
+    """Token ids of the prompts of a file (the last message of each) in the chat template, if there is one."""
+    from certspec.decoding.prompts import prompt_token_ids
     from certspec.scoring.prompts import PromptFile
 
-    path = Path(__file__).parents[1] / "bundled" / "prompts.jsonl"
     texts = [str(prompt.messages[-1]["content"]) for prompt in PromptFile.check(path)]
-    return [chat_token_ids(pair.tokenizer, text) for text in texts[:count]]
+    return prompt_token_ids(texts, pair.tokenizer, pair.num_tokens)
 
 
 def reference_tokens(pair: Pair, prompt: Sequence[int], num_tokens: int) -> list[int]:

@@ -44,8 +44,8 @@ def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, 
     notes = tuple(f"{role}: run by transformers ({reason})" for role, reason in reasons.items() if reason is not None)
     if any(reason is not None for reason in reasons.values()):
         # both or neither: an engine beside transformers would hide which of the two sets the pace
-        target, draft = (TransformersRunner(model, pair.num_tokens) for model in (pair.target, pair.draft))
-        yield target, draft, "transformers", notes
+        plain = [TransformersRunner(model, pair.num_tokens) for model in (pair.target, pair.draft)]
+        yield plain[0], plain[1], "transformers", notes
         return
     target, draft = (_take(model, pair.num_tokens) for model in (pair.target, pair.draft))
     yield target, draft, f"certspec {pair.target.device.type}", notes

@@ -140,8 +140,8 @@ class StepWriter:
         columns["tree_margin"][pairs] = top_probs[:, 0] - top_probs[rows, children]
         for index in pairs:
             if columns["token"][index] != columns["target_token"][index]:
-                row = waiting.targets[index]
-                gap = float(row[columns["token"][index]]) - float(row[columns["target_token"][index]])
+                logits = waiting.targets[index]
+                gap = float(logits[columns["token"][index]]) - float(logits[columns["target_token"][index]])
                 columns["token_prob_ratio"][index] = np.exp(gap)
         drafts = [row for index in pairs if (row := waiting.drafts[index]) is not None]
         self.num_flat_draft_rows += sum(bool(row.max() == row.min()) for row in drafts)

@@ -162,4 +162,5 @@ def _output(input_ids: Tensor, rows: list[list[int]], config: Any) -> Any:
         return sequences
     from transformers.generation import GenerateDecoderOnlyOutput
 
-    return GenerateDecoderOnlyOutput(sequences=sequences)
+    result: Any = GenerateDecoderOnlyOutput(sequences=sequences)  # type: ignore[arg-type]
+    return result

@@ -126,7 +126,8 @@ def _kernel_decisions(
     relaxed = tuple(rule for rule in schedule.rules if not isinstance(rule, (StrictGreedy, Tree)))
     nodes = list(tree.rows)
     targets, drafts = torch.stack([row(node) for node in nodes]), torch.stack([tree.rows[node] for node in nodes])
-    decided = certify(*as_inputs(targets, drafts), relaxed).accepted.tolist()
+    inputs = as_inputs(targets, drafts)
+    decided = certify(inputs[0], inputs[1], relaxed).accepted.tolist()
     return {
         node: {rule: bool(decided[number][index]) for number, rule in enumerate(relaxed)}
         for index, node in enumerate(nodes)

@@ -1,0 +1,48 @@
+"""The benchmark of decoding runs all ways on the same prompts, leaves the models alone, and prints JSON last."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import certspec as cs
+from certspec.bench.decode import ASSISTED_SETTINGS, measure_decoding, pass_costs
+from certspec.cli import main
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+
+
+def test_all_ways_emit_the_same_tokens_and_configs_stay_as_they_were(tiny, prompts):
+    before = tiny.draft.generation_config.to_dict()
+    result = measure_decoding(tiny, prompts[1:3], 6, 2, {"chain": {"draft_length": 3}}, batch_size=2)
+    assert tiny.draft.generation_config.to_dict() == before
+    assert result["same_output"] and set(result["tokens"].values()) == {result["tokens"]["transformers plain"]}
+    assert len(result["tokens_per_second"]) == 1 + len(ASSISTED_SETTINGS) + 2
+    assert result["ratios"]["certspec chain"]["our batch 1"]["median"] == 1.0
+    json.dumps(result, allow_nan=False)
+
+
+def test_costs_have_the_form_that_advise_reads(tiny, prompts, tmp_path):
+    from certspec.advising.costs import read_costs
+
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps({"costs": pass_costs(tiny, prompts[1], (1, 4))}))
+    costs = read_costs(path)
+    assert costs.draft_ms > 0 and [count for count, _ in costs.verify_ms] == [1, 4]
+
+
+def test_calibrate_writes_a_profile_that_generate_takes(tmp_path):
+    prompts, profile = tmp_path / "prompts.txt", tmp_path / "profile.json"
+    prompts.write_text("Tell me a short story about a dog.\nHow do I make tea?\n")
+    arguments = ["calibrate", str(prompts), "--output", str(profile), "--max-new-tokens", "12", "--width", "2"]
+    done = CliRunner().invoke(main, [*arguments, "--draft-cost", "0.1", "--node-cost", "0.1"])
+    assert done.exit_code == 0, done.output
+    loaded = cs.load_profile(profile)
+    assert loaded.num_steps == 24 and loaded.width == 2 and (loaded.draft_cost, loaded.node_cost) == (0.1, 0.1)
+    policy = cs.Adaptive(loaded, width=2)
+    pair = cs.load_pair()
+    ids = [[1, 2, 3]]
+    adaptive = cs.generate(pair, ids, draft_length=policy, max_new_tokens=8)
+    assert adaptive.sequences == cs.generate(pair, ids, draft_length=0, max_new_tokens=8).sequences
+    wrong = CliRunner().invoke(main, [*arguments, "--draft-cost", "0.1"])
+    assert wrong.exit_code == 2 and "both --draft-cost and --node-cost" in wrong.output
