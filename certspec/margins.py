@@ -33,7 +33,7 @@ def margin_certificate(
     for Absolute, too.
 
     Raises InvalidArgument for a margin outside [0, 1], an unknown gap, a rule that has no such gap, or a rule for which
-    no bound is known (Entropy with delta > 1 or smoothing, a multiplicative gate in "p1-p(m+1)").
+    no bound is known (Entropy with delta > 1 or smoothing).
 
     >>> round(margin_certificate(StrictGreedy(), 0.5), 6)
     0.130812
@@ -144,9 +144,8 @@ def _gate_bound(rule: Gated, at_least: bool, gap: str) -> Bound:
     kernels = load_kernels("margins", "python")
     width, slack, alpha = float(rule.top_m), rule.additive, rule.multiplicative
     if slack is None:
-        if gap == LAST:
-            raise InvalidArgument(f"gap: for {rule}, a multiplicative gate, expected gap={TOP_TWO!r}, got {gap!r}")
-        return lambda margin: min(kernels.top_margin(margin, width), kernels.multiplicative_margin(margin, alpha))
+        inside = kernels.gate_last_multiplicative if gap == LAST else kernels.multiplicative_margin
+        return lambda margin: min(kernels.top_margin(margin, width), inside(margin, alpha))
     if gap == LAST:
         last = kernels.gate_last_margin_at_least if at_least else kernels.gate_last_margin_exactly
         return lambda margin: last(margin, width, slack)

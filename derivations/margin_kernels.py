@@ -85,6 +85,13 @@ def _multiplicative() -> sympy.Expr:
     return Piecewise((phi(gap), gap >= corner), (gap * phi(corner) / corner, True))
 
 
+def _multiplicative_inside() -> sympy.Expr:
+    pair = group_cost(
+        (1 + alpha) / 2, [(Integer(1), (1 - alpha) / (1 + alpha)), (Integer(1), (alpha - 1) / (1 + alpha))]
+    )
+    return Piecewise((gap * pair, gap * (1 + alpha) <= 1), (phi(2 * gap - 1), True))
+
+
 def _spec(
     name: str, arguments: str, form: sympy.Expr, claim: str, doc: str, lets: dict[str, sympy.Expr] | None = None
 ) -> KernelSpec:
@@ -165,6 +172,10 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
         _spec(
             "gate_last_margin_at_least", "gap width slack", _gate_last_at_least(), "margin.gate.last.at-least",
             "Top-m and additive t, p1 - p_{m+1} >= d [nats].",
+        ),
+        _spec(
+            "gate_last_multiplicative", "gap alpha", _multiplicative_inside(), "margin.gate.multiplicative.last",
+            "A token inside a multiplicative gate, p1 - p_{m+1} = d or >= d [nats].",
         ),
         _spec(
             "tree_margin_top_two", "gap width",

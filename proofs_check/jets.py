@@ -300,6 +300,7 @@ def all_enclosed(statements: Iterable[Statement], *, max_boxes: int = 4000, deta
         if found.verdict is not Verdict.VERIFIED:
             point = f"{sentence}: {found.worst_point}"
             return Evidence("enclosure", found.verdict, None, found.worst_residual, point, boxes, detail=sentence)
-        said.append(sentence)
-    told = f"{intervals().backend}, {boxes} boxes, whole domain: " + "; ".join(said) + (f". {detail}" if detail else "")
+        ranges = " x ".join(f"[{low}, {high}]" for low, high in box)
+        said.append(f"{sentence} on {ranges}")
+    told = f"{intervals().backend}, {boxes} boxes: " + "; ".join(said) + (f". {detail}" if detail else "")
     return Evidence("enclosure", Verdict.VERIFIED, None, "0", "", boxes, detail=told)

@@ -30,7 +30,7 @@ word-break:break-word;max-width:22em}"""
 
 _METHODS = {
     "algebra": "SymPy, exact: the derivation's steps, and the formula against what they derive (proves)",
-    "enclosure": "interval arithmetic over the whole domain (proves)",
+    "enclosure": "interval arithmetic over the ranges stated with it (proves there)",
     "exact-cases": "rational arithmetic at given targets (witness)",
     "search": "mpmath at many points (witness)",
     "optimiser": "the constrained minimum from its definition, bracketed by a duality gap, mpmath (witness)",

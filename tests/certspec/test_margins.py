@@ -7,7 +7,7 @@ import mpmath
 import pytest
 
 import certspec as cs
-from derivations import margins, tree_margins
+from derivations import capped_margins, gate_margins, margins, tree_margins
 
 MP = mpmath.mp
 MARGINS = [1e-12, 1e-6, 0.01, 0.19999, 0.2, 0.2001, 0.35, 0.5, 0.77, 0.999999, 1.0]
@@ -19,18 +19,23 @@ CASES = {
     ),
     "multiplicative": (cs.Multiplicative(0.1), {}, lambda g: margins.multiplicative_margin(MP, g, MP.mpf(0.1))),
     "top": (cs.TopM(4), {}, lambda g: margins.top_margin(MP, g, 4)),
-    "gate": (cs.Gated(3, additive=0.2), {}, lambda g: margins.gate_at_least(MP, g, 3, MP.mpf(0.2))),
+    "gate": (cs.Gated(3, additive=0.2), {}, lambda g: gate_margins.gate_at_least(MP, g, 3, MP.mpf(0.2))),
     "gate exactly": (
-        cs.Gated(3, additive=0.2), {"at_least": False}, lambda g: margins.gate_exactly(MP, g, 3, MP.mpf(0.2)),
+        cs.Gated(3, additive=0.2), {"at_least": False}, lambda g: gate_margins.gate_exactly(MP, g, 3, MP.mpf(0.2)),
     ),
     "gate last": (
-        cs.Gated(3, additive=0.2), {"gap": "p1-p(m+1)"}, lambda g: margins.gate_last_at_least(MP, g, 3, MP.mpf(0.2)),
+        cs.Gated(3, additive=0.2), {"gap": "p1-p(m+1)"},
+        lambda g: gate_margins.gate_last_at_least(MP, g, 3, MP.mpf(0.2)),
     ),
     "entropy": (
-        cs.Entropy(0.09, 0.3), {}, lambda g: margins.entropy_margin(MP, g, MP.mpf(0.09), MP.mpf(0.3)),
+        cs.Entropy(0.09, 0.3), {}, lambda g: capped_margins.entropy_margin(MP, g, MP.mpf(0.09), MP.mpf(0.3)),
     ),
-    "absolute": (cs.Absolute(0.2), {}, lambda g: margins.absolute_margin(MP, g, MP.mpf(0.2))),
+    "absolute": (cs.Absolute(0.2), {}, lambda g: capped_margins.absolute_margin(MP, g, MP.mpf(0.2))),
     "tree": (cs.Tree(8), {}, lambda g: tree_margins.tree_margin_top_two(MP, g, 8)),
+    "multiplicative gate last": (
+        cs.Gated(3, multiplicative=0.25), {"gap": "p1-p(m+1)"},
+        lambda g: gate_margins.gate_multiplicative_last(MP, g, 3, MP.mpf(0.25)),
+    ),
     "tree last": (cs.Tree(8), {"gap": "p1-p(m+1)"}, lambda g: tree_margins.tree_margin_last(MP, g, 8)),
     "tree 1 last": (cs.Tree(1), {"gap": "p1-p(m+1)"}, lambda g: tree_margins.tree_margin_last(MP, g, 1)),
 }  # fmt: skip
@@ -90,7 +95,6 @@ def test_width_one_is_the_strict_rule_in_both_gaps():
         (lambda: cs.margin_certificate(cs.Tree(2), 0.5, gap="p1-p3"), "got 'p1-p3'"),
         (lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, gap="p1-p(m+1)"), "has no m"),
         (lambda: cs.margin_certificate(cs.Entropy(0.09, 1.5), 0.5), "delta <= 1"),
-        (lambda: cs.margin_certificate(cs.Gated(3, multiplicative=0.5), 0.5, gap="p1-p(m+1)"), "multiplicative gate"),
         (lambda: cs.required_margin(cs.StrictGreedy(), 0.7), "no margin suffices"),
         (lambda: cs.required_margin(cs.StrictGreedy(), -1.0), "expected kl_budget a number of nats >= 0, got -1.0"),
         (lambda: cs.required_margin(cs.StrictGreedy(), math.nan), "got nan"),

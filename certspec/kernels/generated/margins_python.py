@@ -1,8 +1,8 @@
 """Margins: scalar kernels for python. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.margin_kernels (eval.excess), derivations.margin_kernels (margin.strict), derivations.margin_kernels (margin.additive.at-least), derivations.margin_kernels (margin.additive.exact), derivations.margin_kernels (margin.multiplicative), derivations.margin_kernels (margin.top), derivations.margin_kernels (margin.gate.last.exact), derivations.margin_kernels (margin.gate.last.at-least), derivations.margin_kernels (margin.tree.p1-p2), derivations.margin_kernels (margin.tree.p1-p(m+1)), derivations.margin_kernels (margin.entropy.simple), derivations.margin_kernels (margin.absolute)
-claims:      eval.excess, eval.pool, margin.absolute, margin.additive.at-least, margin.additive.exact, margin.entropy.simple, margin.gate.last.at-least, margin.gate.last.exact, margin.multiplicative, margin.strict, margin.top, margin.tree.p1-p(m+1), margin.tree.p1-p2
+derivation:  derivations.margin_kernels (eval.excess), derivations.margin_kernels (margin.strict), derivations.margin_kernels (margin.additive.at-least), derivations.margin_kernels (margin.additive.exact), derivations.margin_kernels (margin.multiplicative), derivations.margin_kernels (margin.top), derivations.margin_kernels (margin.gate.last.exact), derivations.margin_kernels (margin.gate.last.at-least), derivations.margin_kernels (margin.gate.multiplicative.last), derivations.margin_kernels (margin.tree.p1-p2), derivations.margin_kernels (margin.tree.p1-p(m+1)), derivations.margin_kernels (margin.entropy.simple), derivations.margin_kernels (margin.absolute)
+claims:      eval.excess, eval.pool, margin.absolute, margin.additive.at-least, margin.additive.exact, margin.entropy.simple, margin.gate.last.at-least, margin.gate.last.exact, margin.gate.multiplicative.last, margin.multiplicative, margin.strict, margin.top, margin.tree.p1-p(m+1), margin.tree.p1-p2
 domain:      excess_cost: 0 <= gap <= 1 and the rule's own range
 domain:      strict_margin: 0 <= gap <= 1 and the rule's own range
 domain:      additive_margin_at_least: 0 <= gap <= 1 and the rule's own range
@@ -11,14 +11,15 @@ domain:      multiplicative_margin: 0 <= gap <= 1 and the rule's own range
 domain:      top_margin: 0 <= gap <= 1 and the rule's own range
 domain:      gate_last_margin_exactly: 0 <= gap <= 1 and the rule's own range
 domain:      gate_last_margin_at_least: 0 <= gap <= 1 and the rule's own range
+domain:      gate_last_multiplicative: 0 <= gap <= 1 and the rule's own range
 domain:      tree_margin_top_two: 0 <= gap <= 1 and the rule's own range
 domain:      tree_margin_last: 0 <= gap <= 1 and the rule's own range
 domain:      entropy_margin: 0 <= gap <= 1 and the rule's own range
 domain:      absolute_margin: 0 <= gap <= 1 and the rule's own range
 printer:     PythonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 4d57ce233b569e9a53c87bd0c540d4c7f96950eaf409fe5d12f01c5e8c7fc4b6
-body:        sha256 e697c00b1981b4f96ce04541e207a2969bf8eebb199940fc124e9550864466c7
+expression:  sha256 b40f0b766749a9f0cc51ef2ceea769bac950f7ad13ffbecf1209edfe0f3f788a
+body:        sha256 300c4b9eed558e4a152e25b2d3ca1cc5137c50b100d9fcb86766cf815f0ddd1d
 """
 # --- body ---
 import math
@@ -72,6 +73,12 @@ def gate_last_margin_exactly(gap, width, slack):
 def gate_last_margin_at_least(gap, width, slack):
     """Top-m and additive t, p1 - p_{m+1} >= d [nats]."""
     return (0.5*(2.0 + gap*(width - 1.0))*(excess_cost(gap*(1.0 + width)/(2.0 + gap*(width - 1.0))) + excess_cost(-gap*(1.0 + width)/(2.0 + gap*(width - 1.0))))/(1.0 + width) if slack >= 1.0 else (min(0.5*(2.0 + gap*(width - 1.0))*(excess_cost(gap*(1.0 + width)/(2.0 + gap*(width - 1.0))) + excess_cost(-gap*(1.0 + width)/(2.0 + gap*(width - 1.0))))/(1.0 + width), 0.5*excess_cost(slack) + 0.5*excess_cost(-slack)) if gap <= slack else (0.5*excess_cost(slack) + 0.5*excess_cost(-slack) if gap <= 0.5 + 0.5*slack else 0.5*excess_cost(1.0 - 2.0*gap) + 0.5*excess_cost(2.0*gap - 1.0))))
+
+
+# claims: margin.gate.multiplicative.last, eval.pool
+def gate_last_multiplicative(gap, alpha):
+    """A token inside a multiplicative gate, p1 - p_{m+1} = d or >= d [nats]."""
+    return (gap*(0.5 + 0.5*alpha)*(excess_cost((1.0 - alpha)/(1.0 + alpha)) + excess_cost((alpha - 1.0)/(1.0 + alpha))) if gap*(1.0 + alpha) <= 1.0 else 0.5*excess_cost(1.0 - 2.0*gap) + 0.5*excess_cost(2.0*gap - 1.0))
 
 
 # claims: margin.tree.p1-p2, eval.pool

@@ -15,6 +15,10 @@ from certspec.advising.costs import Costs, parse_verify, read_costs
 from certspec.advising.engine_options import engine_options
 from certspec.advising.replay import replay
 from certspec.cli import main
+from certspec.scoring.prompts import PromptFile
+from certspec.scoring.run_folder import RunFolder
+from certspec.scoring.run_table import read_run
+from certspec.scoring.scoring_run import RunSettings, score_run
 
 _spec = importlib.util.spec_from_file_location(
     "report_runs", Path(__file__).parents[1] / "reporting" / "test_report.py"
@@ -120,3 +124,21 @@ def test_the_command_prints_a_choice_and_refuses_costs_given_twice(tmp_path):
     for arguments, fact in ([*call, "--costs", "x.json"], "both"), (call[:4], "--verify-ms"):
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 2 and fact in result.stderr
+
+
+@pytest.mark.parametrize("tree, length", [(None, 3), (2, 4)])
+def test_replayed_rounds_are_those_that_decoding_really_takes(tmp_path_factory, tree, length):
+    spec = importlib.util.spec_from_file_location("tiny_pair", Path(__file__).parents[1] / "tiny_pair.py")
+    tiny_pair = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tiny_pair)
+    folder = tmp_path_factory.mktemp("decoded")
+    pair = cs.load_pair(*tiny_pair.write_tiny_pair(folder, noise=0.05))
+    texts = ["the old river", "a story about the sea", "write"]
+    (folder / "prompts.txt").write_text("\n".join(texts))
+    rules = (cs.StrictGreedy(), cs.Tree(2))
+    score_run(pair, PromptFile.check(folder / "prompts.txt"), RunFolder(folder / "run"), RunSettings(rules, 24))
+    run = read_run(folder / "run")
+    leaf = None if tree is None else run.accepted[1]
+    replayed = replay(run.accepted[0], run.starts, length, leaf=leaf)
+    metrics = cs.generate(pair, texts, draft_length=length, tree=tree, max_new_tokens=24).metrics
+    assert replayed.num_rounds.sum() == metrics["num_spec_steps"] + metrics["num_plain_steps"]
