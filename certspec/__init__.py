@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from certspec.errors import InvalidLogits as InvalidLogits
     from certspec.errors import RunMismatch as RunMismatch
     from certspec.errors import UnreadableInput as UnreadableInput
+    from certspec.lumped import DraftLists as DraftLists
+    from certspec.lumped import LumpedCertificates as LumpedCertificates
+    from certspec.lumped import TargetLists as TargetLists
+    from certspec.lumped import lumped_certificates as lumped_certificates
     from certspec.margins import margin_certificate as margin_certificate
     from certspec.margins import required_margin as required_margin
     from certspec.pairs import Pair as Pair
@@ -59,6 +63,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "certspec.errors": (
         "CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits", "RunMismatch", "UnreadableInput",
     ),
+    "certspec.lumped": ("DraftLists", "LumpedCertificates", "TargetLists", "lumped_certificates"),
     "certspec.margins": ("margin_certificate", "required_margin"),
     "certspec.pairs": ("Pair", "load_pair"),
     "certspec.reverse": ("reverse_certificate",),

@@ -55,7 +55,7 @@ def boundary_drafts(generator: np.random.Generator, target_logits: np.ndarray) -
     sign = generator.choice([-1.0, 1.0], rows)
     draft[index, rank] += sign * 10.0 ** generator.uniform(-12, -3, rows)
     ordinary = generator.random(rows) < 1 / 3
-    noise = generator.normal(size=draft.shape) * 10.0 ** generator.uniform(-8, 0, rows)[:, None]
+    noise = generator.normal(size=draft.shape) * 10.0 ** generator.uniform(-8, 0, (rows, 1))
     draft[ordinary] = (gaps - gaps[:, :1] + noise)[ordinary]
     result = np.empty_like(draft)
     np.put_along_axis(result, order, draft, 1)
