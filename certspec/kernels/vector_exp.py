@@ -1,5 +1,5 @@
 """exp and expm1 in float64 as straight-line arithmetic, which LLVM turns into vector instructions; numba only. Both are
-within 4 ulp (the bound that the certificates' error model assumes) by the argument in ``grown_less_one``."""
+within 4 ulp (the bound that the certificates' error model assumes) by the argument in ``_scale_and_remainder``."""
 
 from __future__ import annotations
 
