@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from certspec.errors import InvalidArgument, InvalidLogits
-from certspec.kernels.row_scores import RowScores
+from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.rules import Rule, default_rules
 
@@ -40,7 +40,8 @@ class Certificates:
     ``accepted, certified``: (rules, rows) bool; ``certified`` is ``kl_upper < certificate_lower`` and implies accepted.
     ``target_token, draft_token``: (rows,) int64 argmaxes, the lowest id on ties. ``target_top_ids, target_top_probs,
     draft_top_ids``: (rows, K), sorted by (-value, id). ``draft_token_prob``: the target's probability of draft_token.
-    Without draft logits the fields that need them are None.
+    ``paths``: (rows,) int8, 0 where a fast filter with a proved bound decided the row (triton), 1 where the rigorous
+    float64 path scored it (all rows of the other backends); ``path_counts`` counts them. Without draft logits the fields that need them are None.
     """
 
     rules: tuple[Rule, ...]
@@ -58,6 +59,22 @@ class Certificates:
     target_top_probs: Any
     draft_top_ids: Any
     draft_token_prob: Any
+    paths: Any
+
+    @property
+    def path_counts(self) -> dict[str, int]:
+        """How many rows took each path, by the names "fast" and "rigorous"."""
+        return {name: int((self.paths == index).sum()) for index, name in enumerate(PATHS)}
+
+    @property
+    def undecided(self) -> Any:
+        """(rules, rows) bool: not certified, though KL < C is possible within both sides' error bounds (each taken to
+        reach as far up as down), so that exact arithmetic might have certified. None without draft logits."""
+        if self.certified is None:
+            return None
+        positive = (self.certificate > 0) & (self.certificate < float("inf"))  # KL < 0 is false, KL < inf no question
+        # kl - (kl_upper - kl) < certificate + (certificate - certificate_lower), without inf - inf
+        return ~self.certified & positive & (2 * self.kl + self.certificate_lower < self.kl_upper + 2 * self.certificate)
 
     def __len__(self) -> int:
         return len(self.entropy)

@@ -30,7 +30,7 @@ from certspec.kernels.numba_passes import (
     sum_depth,
 )  # fmt: skip
 from certspec.kernels.numba_rules import accepts, candidate_gaps, rule_certificate, thresholds
-from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, VALID, RowScores, raise_invalid_row
+from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RIGOROUS, VALID, RowScores, raise_invalid_row
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 
 __all__ = ["score_rows"]
@@ -265,6 +265,7 @@ def score_rows(
     scores = RowScores(
         entropy=statistics[ENTROPY], prob_margin=statistics[PROB_MARGIN], certificate=certificates[0],
         certificate_lower=certificates[1], target_top_ids=top_ids[:, :num_top], target_top_probs=top_probs,
+        paths=np.full(rows, RIGOROUS, np.int8),
     )  # fmt: skip
     if has_draft:
         scores.kl, scores.kl_upper = numbers[KL], numbers[KL_UPPER]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RowScores, raise_invalid_row
+from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RIGOROUS, RowScores, raise_invalid_row
 from certspec.kernels.rule_table import RuleTable
 from certspec.rules import Rule, Threshold
 
@@ -249,6 +249,7 @@ def score_rows(target: np.ndarray, draft: np.ndarray | None, table: RuleTable, n
         entropy=np.empty(rows), prob_margin=np.empty(rows),
         certificate=np.empty((len(rules), rows)), certificate_lower=np.empty((len(rules), rows)),
         target_top_ids=np.empty((rows, num_top), np.int64), target_top_probs=np.empty((rows, num_top)),
+        paths=np.full(rows, RIGOROUS, np.int8),
     )  # fmt: skip
     if draft is not None:
         _check_values("draft_logits", draft)

@@ -8,9 +8,13 @@ from typing import Any, NoReturn
 
 from certspec.errors import InvalidLogits
 
-__all__ = ["ALL_MASKED", "NAN", "PLUS_INF", "VALID", "RowScores", "raise_invalid_row"]
+__all__ = [
+    "ALL_MASKED", "FAST", "NAN", "PATHS", "PLUS_INF", "RIGOROUS", "VALID", "RowScores", "raise_invalid_row",
+]  # fmt: skip
 
 VALID, NAN, PLUS_INF, ALL_MASKED = range(4)
+PATHS = ("fast", "rigorous")  # what decided a row: a filter of lower precision with a proved bound, or float64
+FAST, RIGOROUS = range(len(PATHS))
 
 
 @dataclass
@@ -19,7 +23,8 @@ class RowScores:
 
     ``kl, kl_upper, entropy, prob_margin, draft_token_prob``: (rows,); ``certificate, certificate_lower``: (rules,
     rows); ``accepted, certified``: (rules, rows) bool; ``target_top_ids, draft_top_ids``: (rows, K) int64;
-    ``target_top_probs``: (rows, K). Draft fields are None where there was no draft.
+    ``target_top_probs``: (rows, K). Draft fields are None where there was no draft. ``paths``: (rows,) int8, an index
+    into PATHS.
     """
 
     entropy: Any
@@ -28,6 +33,7 @@ class RowScores:
     certificate_lower: Any
     target_top_ids: Any
     target_top_probs: Any
+    paths: Any
     kl: Any = None
     kl_upper: Any = None
     draft_token_prob: Any = None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RowScores, raise_invalid_row
+from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RIGOROUS, RowScores, raise_invalid_row
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.torch_rules import decisions, single_token_certificates, thresholds, tree_certificates
 
@@ -111,6 +111,7 @@ def _score_chunk(target: Tensor, draft: Tensor | None, table: RuleTable, num_top
         certificate_lower=certificate_lower,
         target_top_ids=top_ids[:, :num_top],
         target_top_probs=torch.exp(gaps[:, :num_top]) / side.normaliser[:, None],
+        paths=torch.full_like(side.highest, RIGOROUS, dtype=torch.int8),
     )
     if draft is None:
         return scores

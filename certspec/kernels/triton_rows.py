@@ -227,6 +227,7 @@ def _views(fast: FastScores) -> RowScores:
         prob_margin=fast.scalars[:, 3], draft_token_prob=fast.scalars[:, 4], target_top_probs=fast.scalars[:, 5:],
         certificate=fast.certificate[0], certificate_lower=fast.certificate[1],
         accepted=verdict[0], certified=verdict[1], target_top_ids=fast.ids[0], draft_top_ids=fast.ids[1],
+        paths=(fast.path != 0).to(torch.int8),
     )  # fmt: skip
 
 
