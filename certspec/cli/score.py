@@ -8,19 +8,23 @@ import time
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.options import load_chosen_pair, pair_options, parse_rules
+from certspec.cli.options import load_chosen_pair, pair_options, parse_rules, spread_options
 from certspec.cli.report import print_report
 from certspec.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from certspec.scoring.shards import Shard
 
 __all__ = ["command", "run_with_progress"]
 
 
 @click.command("score")
 @pair_options
+@spread_options
 @click.option(
     "--prompts",
     "prompts_path",
@@ -48,7 +52,11 @@ __all__ = ["command", "run_with_progress"]
     help="Instead of a target: its logits, stored as .npy or .safetensors, or a folder of such shards.",
 )
 @click.option(
-    "--draft-logits", "draft_logits_path", type=click.Path(path_type=Path), metavar="PATH", help="The draft's, likewise."
+    "--draft-logits",
+    "draft_logits_path",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The draft's, likewise.",
 )
 @click.option("--num-tokens", type=click.IntRange(min=1), help="Stored logits: only the first N columns are real ids.")
 @click.option(
@@ -66,7 +74,8 @@ __all__ = ["command", "run_with_progress"]
     help="Folder of the run; a run that was stopped there is gone on with.",
 )
 def command(
-    target: str | None, draft: str | None, device: str | None, dtype: str | None, prompts_path: Path | None, steps: int,
+    target: str | None, draft: str | None, device: str | None, dtype: str | None, device_map: str | None,
+    tp_plan: str | None, prompts_path: Path | None, steps: int,
     limit: int | None, rules: tuple[str, ...], batch_size: int, plain_prompts: bool, logits_path: Path | None,
     draft_logits_path: Path | None, num_tokens: int | None, draft_length: int, out: Path,
 ) -> None:  # fmt: skip
@@ -83,14 +92,12 @@ def command(
     from certspec.scoring.prompts import PromptFile
     from certspec.scoring.shards import Shard
 
-    shard = Shard.from_environment()
+    shard = Shard.from_environment(is_team=tp_plan is not None)
     chosen_rules = parse_rules(rules)
     if logits_path is not None or draft_logits_path is not None:
-        if logits_path is None or {target, draft, dtype, prompts_path, limit} != {None}:
-            raise InvalidArgument(
-                "score: --logits (and --draft-logits) stand instead of --target, --draft, --dtype, --prompts and --limit"
-            )
-        if _score_stored(logits_path, draft_logits_path, out, chosen_rules, num_tokens, shard.device(device)):
+        if logits_path is None or {target, draft, dtype, prompts_path, limit, device_map, tp_plan} != {None}:
+            raise InvalidArgument("score: --logits (and --draft-logits) stand instead of models, --prompts and --limit")
+        if _score_stored(logits_path, draft_logits_path, out, chosen_rules, num_tokens, device, shard):
             print_report(out, draft_length=draft_length)
         return
     if num_tokens is not None:
@@ -98,31 +105,34 @@ def command(
     prompts = PromptFile.check(prompts_path or Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")))
     if shard.rank == 0:
         click.echo("loading the pair ...", err=True)
-    pair = load_chosen_pair(target, draft, shard.device(device), dtype, target_alone=True)
+    pair = load_chosen_pair(
+        target, draft, shard.device(device), dtype, target_alone=True, device_map=device_map, tp_plan=tp_plan
+    )
     for note in pair.notes if shard.rank == 0 else ():
         click.echo(f"note: {note}", err=True)
 
     from certspec.scoring.scoring_run import RunSettings
 
     settings = RunSettings(chosen_rules, steps, batch_size, limit, not plain_prompts)
-    if run_with_progress(pair, prompts, out, settings):
+    if run_with_progress(pair, prompts, out, settings, shard):
         print_report(out, draft_length=draft_length)
 
 
-def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any) -> bool:
-    """Score ``prompts`` into the folder ``out`` under a progress bar, as the rank that torchrun's environment names.
+def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any, shard: Shard) -> bool:
+    """Score ``prompts`` into the folder ``out`` under a progress bar, as ``shard``.
 
     Returns whether the run is whole and this process is to report on it. Exits with 130 when interrupted.
     """
     from certspec.scoring.run_folder import RunFolder
     from certspec.scoring.scoring_run import score_run
 
-    return _with_progress(out, lambda **told: score_run(pair, prompts, RunFolder(out), settings, **told))
+    return _with_progress(out, shard, lambda **told: score_run(pair, prompts, RunFolder(out), settings, **told))
 
 
 def _score_stored(
-    logits: Path, draft_logits: Path | None, out: Path, rules: Any, num_tokens: int | None, device: str | None
-) -> bool:
+    logits: Path, draft_logits: Path | None, out: Path, rules: Any, num_tokens: int | None, device: str | None,
+    shard: Shard,
+) -> bool:  # fmt: skip
     from certspec.rules import default_rules
     from certspec.scoring.run_folder import RunFolder
     from certspec.scoring.stored_logits import open_logits
@@ -133,16 +143,14 @@ def _score_stored(
     chosen = rules or tuple(default_rules())
     return _with_progress(
         out,
+        shard,
         lambda **told: score_stored(
-            target, draft, RunFolder(out), chosen, num_tokens=num_tokens, device=device, **told
+            target, draft, RunFolder(out), chosen, num_tokens=num_tokens, device=shard.device(device), **told
         ),
     )  # fmt: skip
 
 
-def _with_progress(out: Path, score: Callable[..., Any]) -> bool:
-    from certspec.scoring.shards import Shard
-
-    shard = Shard.from_environment()
+def _with_progress(out: Path, shard: Shard, score: Callable[..., Any]) -> bool:
     with _ProgressBar(shown=shard.rank == 0) as bar:
         try:
             outcome = score(shard=shard, on_start=bar.start, on_advance=bar.advance)
@@ -152,7 +160,7 @@ def _with_progress(out: Path, score: Callable[..., Any]) -> bool:
             sys.exit(130)
     if outcome.resumed and shard.world_size == 1:
         click.echo(f"went on with the run in {out}", err=True)
-    if not outcome.is_whole:
+    if not outcome.is_whole and not shard.is_team:
         click.echo(f"rank {shard.rank} of {shard.world_size} is done; the last one prints the tables", err=True)
     return bool(outcome.is_whole)
 

@@ -73,7 +73,7 @@ class Normaliser:
             return None
         if len(set(keys)) != len(keys) or chosen[0] not in keys:
             return None
-        if not (logprobs[0] < 0.0 and _LEAST_PLAIN < logprobs[-1] and all(map(operator.gt, logprobs, logprobs[1:]))):
+        if not (logprobs[0] < 0.0 and logprobs[-1] > _LEAST_PLAIN and all(map(operator.gt, logprobs, logprobs[1:]))):
             return None  # unsorted, tied, certain, NaN, or deep enough for a sentinel
         place = keys.index(chosen[0])
         if chosen[2] != logprobs[place] or math.fsum(map(math.exp, logprobs)) >= 1.0 - SUM_TOLERANCE:

@@ -71,6 +71,4 @@ def _is_list_of_ids(listed: object) -> bool:
     if not isinstance(listed, list):
         return False
     first = next((item for item in listed if item), None)
-    return isinstance(first, dict) and all(
-        isinstance(entry, dict) and "logprob" in entry for entry in first.values()
-    )
+    return isinstance(first, dict) and all(isinstance(entry, dict) and "logprob" in entry for entry in first.values())

@@ -78,9 +78,7 @@ def _stored_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [(f"{role}'s logits", _stored(facts)) for role, facts in settings["stored_logits"].items()]
     used = settings.get("num_tokens")
     rows.append(("columns used", "all" if used is None else f"the first {used:,}"))
-    rows.append(
-        ("certspec; kernels", f"{settings.get('certspec')}; sha256 {_short(settings.get('kernels_sha256'))}")
-    )
+    rows.append(("certspec; kernels", f"{settings.get('certspec')}; sha256 {_short(settings.get('kernels_sha256'))}"))
     return rows
 
 
