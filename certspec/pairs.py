@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.errors import IncompatiblePair, InvalidArgument, UnreadableInput
+from certspec.spread_models import default_device, spread_options
 
 __all__ = ["Pair", "load_pair", "load_target"]
 
@@ -53,12 +54,17 @@ def load_pair(
     dtype: Any = None,
     revision: str | None = None,
     draft_revision: str | None = None,
+    device_map: Any = None,
+    tp_plan: str | None = None,
 ) -> Pair:
     """Load a target and a draft from directories or hub ids; with no arguments, the bundled pair.
 
     ``device`` defaults to the CPU, ``dtype`` to float32 there and bfloat16 elsewhere. Only safetensors weights are
     read and no code from a checkpoint is run; a directory is read without any network. ``tokenizer`` names a directory
     or id whose tokenizer is used: for models that come without one. Directories' own tokenizers must agree with it.
+    A target too large for one device: ``device_map`` spreads its layers over the devices of this process, ``tp_plan``
+    ("auto") its tensors over the processes that torchrun started (both as transformers has them; they need the package
+    accelerate). The draft then lies whole on the target's first device.
 
     Raises UnreadableInput for a directory without config or safetensors weights (or with weights missing), and
     IncompatiblePair where the tokenizers differ (naming the first id and both tokens), or a model has fewer columns
@@ -73,7 +79,8 @@ def load_pair(
         )
     if target is None or draft is None:
         target, draft = _BUNDLED / "target", _BUNDLED / "draft"
-    device = torch.device("cpu" if device is None else device)
+    spread = spread_options(device, device_map, tp_plan)
+    device = torch.device(default_device(spread) if device is None else device)
     dtype = (torch.float32 if device.type == "cpu" else torch.bfloat16) if dtype is None else _dtype(dtype)
     sources = {"target": (target, revision), "draft": (draft, draft_revision)}
     with _quiet_transformers():
@@ -83,11 +90,19 @@ def load_pair(
                 tokenizers[role] = _load_tokenizer(role, source, its_revision)
         for role in list(tokenizers)[1:]:
             _require_same_tokens(tokenizers, next(iter(tokenizers)), role)
-        models = {role: _load_model(role, *place, dtype) for role, place in sources.items()}
+        models = {
+            role: _load_model(role, *place, dtype, spread if role == "target" else {})
+            for role, place in sources.items()
+        }
     chosen = next(iter(tokenizers.values()))
     num_tokens, notes = _align_widths(chosen, _width(models["target"]), _width(models["draft"]))
+    if spread:
+        device = models["target"].device
+    else:
+        models["target"].to(device)
+    models["draft"].to(device)
     for model in models.values():
-        model.to(device).eval().requires_grad_(False)
+        model.eval().requires_grad_(False)
     return Pair(models["target"], models["draft"], chosen, num_tokens, notes, f"{_short(target)} + {_short(draft)}")
 
 
@@ -98,6 +113,8 @@ def load_target(
     device: Any = None,
     dtype: Any = None,
     revision: str | None = None,
+    device_map: Any = None,
+    tp_plan: str | None = None,
 ) -> Pair:
     """Load a target alone (certificates need no draft), as ``load_pair`` does; with no arguments the bundled one.
 
@@ -106,14 +123,17 @@ def load_target(
     import torch
 
     target = _BUNDLED / "target" if target is None else target
-    device = torch.device("cpu" if device is None else device)
+    spread = spread_options(device, device_map, tp_plan)
+    device = torch.device(default_device(spread) if device is None else device)
     dtype = (torch.float32 if device.type == "cpu" else torch.bfloat16) if dtype is None else _dtype(dtype)
     with _quiet_transformers():
         chosen = _load_tokenizer("target", tokenizer or target, None if tokenizer else revision)
-        model = _load_model("target", target, revision, dtype)
+        model = _load_model("target", target, revision, dtype, spread)
     width = _width(model)
     _align_widths(chosen, width, width)
-    model.to(device).eval().requires_grad_(False)
+    if not spread:
+        model.to(device)
+    model.eval().requires_grad_(False)
     return Pair(model, None, chosen, width, (), _short(target))
 
 
@@ -164,7 +184,9 @@ def _load_tokenizer(role: str, source: str | os.PathLike[str], revision: str | N
         raise UnreadableInput(f"{role}: no tokenizer could be read from {place} ({_first_line(error)})") from error
 
 
-def _load_model(role: str, source: str | os.PathLike[str], revision: str | None, dtype: Any) -> Any:
+def _load_model(
+    role: str, source: str | os.PathLike[str], revision: str | None, dtype: Any, spread: dict[str, Any]
+) -> Any:
     from transformers import AutoModelForCausalLM
 
     place, options = _locate(role, source, revision)
@@ -172,8 +194,9 @@ def _load_model(role: str, source: str | os.PathLike[str], revision: str | None,
         _require_safetensors(role, Path(place))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            place, use_safetensors=True, trust_remote_code=False, dtype=dtype, output_loading_info=True, **options
-        )
+            place, use_safetensors=True, trust_remote_code=False, dtype=dtype, output_loading_info=True,
+            **options, **spread,
+        )  # fmt: skip
     except (OSError, ValueError) as error:
         raise UnreadableInput(f"{role}: no model could be read from {place} ({_first_line(error)})") from error
     model, info = loaded

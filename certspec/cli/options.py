@@ -10,7 +10,7 @@ import click
 from certspec.errors import InvalidArgument
 from certspec.rules import Rule, parse_rule
 
-__all__ = ["load_chosen_pair", "pair_options", "parse_rules"]
+__all__ = ["load_chosen_pair", "pair_options", "parse_rules", "spread_options"]
 
 
 def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,15 +25,29 @@ def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def spread_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --device-map and --tp-plan, for targets too large for one device."""
+    for decorate in (
+        click.option("--tp-plan", metavar="auto", help="Spread the target over torchrun's processes instead."),
+        click.option(
+            "--device-map", metavar="NAME", help='Spread the target over the devices ("auto"; needs accelerate).'
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
 def load_chosen_pair(
-    target: str | None, draft: str | None, device: str | None, dtype: str | None, *, target_alone: bool = False
-) -> Any:
+    target: str | None, draft: str | None, device: str | None, dtype: str | None, *, target_alone: bool = False,
+    device_map: str | None = None, tp_plan: str | None = None,
+) -> Any:  # fmt: skip
     """The pair that the options name; both models or neither, or (``target_alone``: the command needs no draft) the
     target without one. Raises InvalidArgument or IncompatiblePair."""
+    spread = {"device_map": device_map, "tp_plan": tp_plan}
     if target_alone and target is not None and draft is None:
         from certspec.pairs import load_target
 
-        return load_target(target, device=device, dtype=_torch_dtype(dtype))
+        return load_target(target, device=device, dtype=_torch_dtype(dtype), **spread)
     if (target is None) != (draft is None):
         given, missing = ("--target", "--draft") if draft is None else ("--draft", "--target")
         raise InvalidArgument(
@@ -42,7 +56,7 @@ def load_chosen_pair(
     from certspec.pairs import load_pair
 
     chosen = {} if target is None else {"target": target, "draft": draft}
-    return load_pair(**chosen, device=device, dtype=_torch_dtype(dtype))
+    return load_pair(**chosen, device=device, dtype=_torch_dtype(dtype), **spread)
 
 
 def parse_rules(values: tuple[str, ...]) -> tuple[Rule, ...]:

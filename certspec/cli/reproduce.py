@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from certspec.cli.options import load_chosen_pair, pair_options
+from certspec.cli.options import load_chosen_pair, pair_options, spread_options
 from certspec.cli.score import run_with_progress
 
 __all__ = ["command"]
@@ -20,6 +20,7 @@ _TARGET = "Qwen/Qwen3-1.7B"
 
 @click.command("reproduce")
 @pair_options
+@spread_options
 @click.option("--bundled", is_flag=True, help="The bundled pair on its own prompts: the protocol without its models.")
 @click.option(
     "--prompts",
@@ -48,6 +49,8 @@ def command(
     draft: str | None,
     device: str | None,
     dtype: str | None,
+    device_map: str | None,
+    tp_plan: str | None,
     bundled: bool,
     prompts_path: Path | None,
     num_prompts: int,
@@ -75,12 +78,14 @@ def command(
     elif source is None:
         source = download_prompts()
     target, draft = (None, None) if bundled else (target or _TARGET, draft)
-    device = Shard.from_environment().device(device)
-    pair = load_chosen_pair(target, draft, device, dtype, target_alone=True)
+    shard = Shard.from_environment(is_team=tp_plan is not None)
+    pair = load_chosen_pair(
+        target, draft, shard.device(device), dtype, target_alone=True, device_map=device_map, tp_plan=tp_plan
+    )
     texts = sample_prompts(source, pair.tokenizer, num_prompts=num_prompts, min_tokens=min_tokens, seed=seed)
     prompts = PromptFile.check(write_sample(out, texts))
     settings = RunSettings(tuple(paper_rules()), steps, batch_size, None, not plain_prompts)
-    if run_with_progress(pair, prompts, out, settings):
+    if run_with_progress(pair, prompts, out, settings, shard):
         _print(out, _deviations(out, source.name if bundled or prompts_path else None, num_prompts, min_tokens, steps))
 
 

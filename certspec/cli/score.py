@@ -5,20 +5,26 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.options import load_chosen_pair, pair_options, parse_rules
+from certspec.cli.options import load_chosen_pair, pair_options, parse_rules, spread_options
 from certspec.cli.report import print_report
+from certspec.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from certspec.scoring.shards import Shard
 
 __all__ = ["command", "run_with_progress"]
 
 
 @click.command("score")
 @pair_options
+@spread_options
 @click.option(
     "--prompts",
     "prompts_path",
@@ -39,6 +45,21 @@ __all__ = ["command", "run_with_progress"]
 @click.option("--batch-size", default=16, show_default=True, type=click.IntRange(min=1), help="Prompts a forward pass.")
 @click.option("--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template.")
 @click.option(
+    "--logits",
+    "logits_path",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Instead of a target: its logits, stored as .npy or .safetensors, or a folder of such shards.",
+)
+@click.option(
+    "--draft-logits",
+    "draft_logits_path",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The draft's, likewise.",
+)
+@click.option("--num-tokens", type=click.IntRange(min=1), help="Stored logits: only the first N columns are real ids.")
+@click.option(
     "--draft-length",
     default=4,
     show_default=True,
@@ -53,8 +74,10 @@ __all__ = ["command", "run_with_progress"]
     help="Folder of the run; a run that was stopped there is gone on with.",
 )
 def command(
-    target: str | None, draft: str | None, device: str | None, dtype: str | None, prompts_path: Path | None, steps: int,
-    limit: int | None, rules: tuple[str, ...], batch_size: int, plain_prompts: bool, draft_length: int, out: Path,
+    target: str | None, draft: str | None, device: str | None, dtype: str | None, device_map: str | None,
+    tp_plan: str | None, prompts_path: Path | None, steps: int,
+    limit: int | None, rules: tuple[str, ...], batch_size: int, plain_prompts: bool, logits_path: Path | None,
+    draft_logits_path: Path | None, num_tokens: int | None, draft_length: int, out: Path,
 ) -> None:  # fmt: skip
     """Score a draft against its target on prompts; with --target alone, the target's certificates.
 
@@ -62,51 +85,84 @@ def command(
     tables, and writes a run folder: steps-*.parquet (one row a step), manifest.json, summary.json, summary.md and
     plots. Without arguments it scores the bundled pair on its 128 prompts.
 
-    Under torchrun (``torchrun --nproc-per-node 2 -m certspec score ...``) the ranks share the prompts.
+    With --logits no model runs: every stored row is certified as it is.
+
+    Under torchrun (``torchrun --nproc-per-node 2 -m certspec score ...``) the ranks share the prompts (or rows).
     """
     from certspec.scoring.prompts import PromptFile
     from certspec.scoring.shards import Shard
 
-    shard = Shard.from_environment()
+    shard = Shard.from_environment(is_team=tp_plan is not None)
     chosen_rules = parse_rules(rules)
+    if logits_path is not None or draft_logits_path is not None:
+        if logits_path is None or {target, draft, dtype, prompts_path, limit, device_map, tp_plan} != {None}:
+            raise InvalidArgument("score: --logits (and --draft-logits) stand instead of models, --prompts and --limit")
+        if _score_stored(logits_path, draft_logits_path, out, chosen_rules, num_tokens, device, shard):
+            print_report(out, draft_length=draft_length)
+        return
+    if num_tokens is not None:
+        raise InvalidArgument("score: --num-tokens is for --logits; a model's tokenizer tells its ids")
     prompts = PromptFile.check(prompts_path or Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")))
     if shard.rank == 0:
         click.echo("loading the pair ...", err=True)
-    pair = load_chosen_pair(target, draft, shard.device(device), dtype, target_alone=True)
+    pair = load_chosen_pair(
+        target, draft, shard.device(device), dtype, target_alone=True, device_map=device_map, tp_plan=tp_plan
+    )
     for note in pair.notes if shard.rank == 0 else ():
         click.echo(f"note: {note}", err=True)
 
     from certspec.scoring.scoring_run import RunSettings
 
     settings = RunSettings(chosen_rules, steps, batch_size, limit, not plain_prompts)
-    if run_with_progress(pair, prompts, out, settings):
+    if run_with_progress(pair, prompts, out, settings, shard):
         print_report(out, draft_length=draft_length)
 
 
-def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any) -> bool:
-    """Score ``prompts`` into the folder ``out`` under a progress bar, as the rank that torchrun's environment names.
+def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any, shard: Shard) -> bool:
+    """Score ``prompts`` into the folder ``out`` under a progress bar, as ``shard``.
 
     Returns whether the run is whole and this process is to report on it. Exits with 130 when interrupted.
     """
     from certspec.scoring.run_folder import RunFolder
     from certspec.scoring.scoring_run import score_run
-    from certspec.scoring.shards import Shard
 
-    shard = Shard.from_environment()
+    return _with_progress(out, shard, lambda **told: score_run(pair, prompts, RunFolder(out), settings, **told))
+
+
+def _score_stored(
+    logits: Path, draft_logits: Path | None, out: Path, rules: Any, num_tokens: int | None, device: str | None,
+    shard: Shard,
+) -> bool:  # fmt: skip
+    from certspec.rules import default_rules
+    from certspec.scoring.run_folder import RunFolder
+    from certspec.scoring.stored_logits import open_logits
+    from certspec.scoring.stored_run import score_stored
+
+    target = open_logits(logits)
+    draft = None if draft_logits is None else open_logits(draft_logits)
+    chosen = rules or tuple(default_rules())
+    return _with_progress(
+        out,
+        shard,
+        lambda **told: score_stored(
+            target, draft, RunFolder(out), chosen, num_tokens=num_tokens, device=shard.device(device), **told
+        ),
+    )  # fmt: skip
+
+
+def _with_progress(out: Path, shard: Shard, score: Callable[..., Any]) -> bool:
     with _ProgressBar(shown=shard.rank == 0) as bar:
         try:
-            outcome = score_run(
-                pair, prompts, RunFolder(out), settings, shard=shard, on_start=bar.start, on_advance=bar.advance
-            )
+            outcome = score(shard=shard, on_start=bar.start, on_advance=bar.advance)
         except KeyboardInterrupt:
             bar.close()
             click.echo(f"\nstopped; finished batches are kept in {out}. The same command goes on from there.", err=True)
             sys.exit(130)
     if outcome.resumed and shard.world_size == 1:
         click.echo(f"went on with the run in {out}", err=True)
-    if not outcome.is_whole:
+    if not outcome.is_whole and not shard.is_team:
         click.echo(f"rank {shard.rank} of {shard.world_size} is done; the last one prints the tables", err=True)
-    return outcome.is_whole
+    return bool(outcome.is_whole)
 
 
 class _ProgressBar:

@@ -34,10 +34,13 @@ def gather(pairs: Iterable[tuple[LoggedPosition, LoggedPosition | None]]) -> Ite
 
 def target_lists(batch: Pairs, num_tokens: int | None = None) -> TargetLists:
     """The batch's target lists; ``num_tokens`` where the caller knows the vocabulary, else what the log says."""
-    width = max(len(target.logprobs) for target, _ in batch)
-    logprobs = np.full((len(batch), width), -np.inf)
-    for row, (target, _) in enumerate(batch):
-        logprobs[row, : len(target.logprobs)] = target.logprobs
+    widths = {len(target.logprobs) for target, _ in batch}
+    if len(widths) == 1:
+        logprobs = np.array([target.logprobs for target, _ in batch])
+    else:
+        logprobs = np.full((len(batch), max(widths)), -np.inf)
+        for row, (target, _) in enumerate(batch):
+            logprobs[row, : len(target.logprobs)] = target.logprobs
     sizes = {target.num_tokens for target, _ in batch}
     known = num_tokens if num_tokens is not None else sizes.pop() if len(sizes) == 1 else None
     num_ranked = np.array([target.num_ranked for target, _ in batch])

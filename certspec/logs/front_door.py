@@ -54,7 +54,7 @@ def sniff_format(path: Path) -> str:
     seen: Any = None
     for number, (document, line) in enumerate(iterate_documents(path)):
         for name, reader in _JSON_FORMATS.items():
-            if isinstance(document, Mapping) and reader.matches(document):
+            if isinstance(document, dict) and reader.matches(document):
                 return name
         seen = (document, line) if seen is None else seen
         if number + 1 >= _SNIFFED_DOCUMENTS:
@@ -70,7 +70,7 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
     normalise, sequences = Normaliser(str(path), findings), Sequences()
     found = False
     for document, line in iterate_documents(path, mark_repeated_keys=name == "openai-completions"):
-        if not isinstance(document, Mapping):
+        if not isinstance(document, dict):
             raise UnreadableInput(f"{path}:{line}: expected an object, got {type(document).__name__}")
         if "error" in document and "choices" not in document and document["error"]:
             raise UnreadableInput(f"{path}:{line}: the server answered with an error: {str(document['error'])[:200]}")
@@ -89,7 +89,7 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
 
 
 def _unknown(path: Path, document: Any, line: int) -> UnreadableInput:
-    if not isinstance(document, Mapping):
+    if not isinstance(document, dict):
         return UnreadableInput(f"{path}:{line}: expected a log of {', '.join(FORMATS)}, got {type(document).__name__}")
     known = ", ".join(FORMATS)
     if _holds_text_probability_pairs(document):
@@ -106,7 +106,7 @@ def _unknown(path: Path, document: Any, line: int) -> UnreadableInput:
 def _holds_text_probability_pairs(document: Mapping[str, Any]) -> bool:
     for value in document.values():
         first = value[0] if isinstance(value, list) and value else value
-        listed = first.get("topk") if isinstance(first, Mapping) else None
+        listed = first.get("topk") if isinstance(first, dict) else None
         pair = listed[0] if isinstance(listed, list) and listed else None
         if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str):
             return True

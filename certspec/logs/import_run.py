@@ -3,6 +3,8 @@ This module knows nothing about the command line."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +113,8 @@ def import_logs(
         shutil.rmtree(incoming.path, ignore_errors=True)
         incoming.path.mkdir()
         try:
-            _write(incoming, run, _chain(first, batches), num_tokens, text_keys_are_tokens, on_advance)
+            with _collector_off():
+                _write(incoming, run, _chain(first, batches), num_tokens, text_keys_are_tokens, on_advance)
             for part in folder.parts() if folder.manifest_path.exists() else ():
                 part.unlink()
             folder.open(settings, _session(), refused_rules=refused)
@@ -136,6 +139,18 @@ def _pairs(
         return ((position, None) for position in target)
     draft = read_log(draft_log, format=draft_format, findings=draft_findings)
     return join_logs(target, draft, findings, (str(target_log), str(draft_log)))
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """Positions are made of lists without cycles; the garbage collector would walk them over and over."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _chain(first: Pairs, rest: Iterator[Pairs]) -> Iterator[Pairs]:
@@ -181,11 +196,12 @@ def _write(
         short = (judged.certificate_case == Case.TOO_SHORT.code).any(axis=0)
         if short.any():
             run.findings.note(Finding.RULE_TOO_WIDE, f"line {batch[int(np.argmax(short))][0].line}", int(short.sum()))
-        tables.append(import_table(batch, judged, schema))
+        tables.append(import_table(batch, target, judged, schema))
         on_advance(len(batch))
         if sum(table.num_rows for table in tables) >= _ROWS_A_PART:
             folder.write_part(number, pa.concat_tables(tables))
             tables, number = [], number + 1
+            gc.collect()
     if tables:
         folder.write_part(number, pa.concat_tables(tables))
 

@@ -41,6 +41,8 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
 
 
 def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
+    if type(item) is dict and type(item.get("id")) is int and type(item.get("token")) is str and "logprob" in item:
+        return item["id"], item["token"], item["logprob"]  # as it should be
     item = expect_mapping(place, item, "an entry of top_logprobs")
     if "logprob" not in item:
         raise place.error("a token's logprob", sorted(item))

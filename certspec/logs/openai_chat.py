@@ -64,8 +64,8 @@ def _position(item: Mapping[str, Any], place: Place, sequence: int, position: in
 def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
     item = expect_mapping(place, item, "an entry of top_logprobs")
     token = item.get("token")
-    described = token if isinstance(token, Mapping) else item
-    text = token.get("text") if isinstance(token, Mapping) else token
+    described = token if isinstance(token, dict) else item
+    text = token.get("text") if isinstance(token, dict) else token
     if not isinstance(text, str):
         raise place.error("a token's text", text)
     if "logprob" not in item:
@@ -80,17 +80,17 @@ def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
 def _body(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The answer inside a batch's output line, or the document itself."""
     response = document.get("response")
-    body = response.get("body") if isinstance(response, Mapping) else None
-    return body if isinstance(body, Mapping) else document
+    body = response.get("body") if isinstance(response, dict) else None
+    return body if isinstance(body, dict) else document
 
 
 def _has_content(choice: object) -> bool:
-    logprobs = choice.get("logprobs") if isinstance(choice, Mapping) else None
-    return isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list)
+    logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
+    return isinstance(logprobs, dict) and isinstance(logprobs.get("content"), list)
 
 
 def _is_position(item: object) -> bool:
-    return isinstance(item, Mapping) and "token" in item and "logprob" in item and "top_logprobs" in item
+    return isinstance(item, dict) and "token" in item and "logprob" in item and "top_logprobs" in item
 
 
 def _first(items: object) -> object:

@@ -19,8 +19,8 @@ def matches(document: Mapping[str, Any]) -> bool:
     choices = document.get("choices")
     if not isinstance(choices, list):
         return False
-    found = [choice.get("logprobs") for choice in choices if isinstance(choice, Mapping)]
-    return any(isinstance(logprobs, Mapping) and "token_logprobs" in logprobs for logprobs in found)
+    found = [choice.get("logprobs") for choice in choices if isinstance(choice, dict)]
+    return any(isinstance(logprobs, dict) and "token_logprobs" in logprobs for logprobs in found)
 
 
 def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -> Iterator[RawPosition]:
@@ -56,7 +56,7 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
 
 def _asked(lists: list[Any]) -> int:
     """How many entries were asked for: the usual length; a list has one more only where the chosen token is extra."""
-    lengths = Counter(len(listed) for listed in lists if isinstance(listed, Mapping))
+    lengths = Counter(len(listed) for listed in lists if isinstance(listed, dict))
     return max(lengths, key=lambda length: (lengths[length], length)) if lengths else 0
 
 

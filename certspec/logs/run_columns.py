@@ -24,6 +24,8 @@ the lumped one. Prompt positions have 2^30 added to ``prompt``, so that prompt a
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ import pyarrow as pa
 
 from certspec.logs.batches import Pairs
 from certspec.logs.position import Key, LoggedPosition
-from certspec.lumped import CASES, LumpedCertificates
+from certspec.lumped import CASES, LumpedCertificates, TargetLists
 from certspec.scoring.steps import step_schema
 
 __all__ = ["import_schema", "import_table"]
@@ -64,10 +66,11 @@ def import_schema(rule_labels: list[str]) -> pa.Schema:
     return schema
 
 
-def import_table(batch: Pairs, judged: LumpedCertificates, schema: pa.Schema) -> pa.Table:
-    """One batch as a table of ``schema``; columns about the draft are null in a log of the target alone."""
+def import_table(batch: Pairs, lists: TargetLists, judged: LumpedCertificates, schema: pa.Schema) -> pa.Table:
+    """One batch (``lists``: its target's) as a table of ``schema``; columns about the draft are null in a log of the
+    target alone."""
     has_draft = batch[0][1] is not None
-    columns = {**_shared(batch, judged), **_of_rules(judged)}
+    columns = {**_shared(batch, lists, judged), **_of_rules(judged)}
     columns |= _of_draft(batch, judged) if has_draft else {}
     arrays = []
     for field in schema:
@@ -83,20 +86,19 @@ def import_table(batch: Pairs, judged: LumpedCertificates, schema: pa.Schema) ->
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _shared(batch: Pairs, judged: LumpedCertificates) -> dict[str, Any]:
+def _shared(batch: Pairs, lists: TargetLists, judged: LumpedCertificates) -> dict[str, Any]:
     targets = [target for target, _ in batch]
-    top = [np.exp(target.logprobs[:_TOP]) for target in targets]
+    probs = np.exp(lists.logprobs[:, :_TOP])
+    listed = np.arange(probs.shape[1]) < np.array([len(target.keys) for target in targets])[:, None]
     return {
         "prompt": [target.sequence + (_PROMPT_PART if target.part == "prompt" else 0) for target in targets],
         "position": [target.position for target in targets],
         "prompt_tokens": np.zeros(len(batch), dtype=np.int32),
         "target_token": [_id(target.keys[0]) for target in targets],
         "entropy": np.maximum(judged.entropy_lower, 0.0),
-        "prob_margin": [_margin(target) for target in targets],
-        "target_top_ids": pa.array(
-            [[_id(key) for key in target.keys[:_TOP]] for target in targets], pa.list_(pa.int32())
-        ),
-        "target_top_probs": pa.array(top, pa.list_(pa.float64())),
+        "prob_margin": _margins(probs, lists.num_ranked),
+        "target_top_ids": _id_lists(targets),
+        "target_top_probs": _uneven(pa.array(probs[listed]), listed.sum(axis=1)),
         "end": [None if target.finish is None else _ENDS.get(target.finish, target.finish) for target in targets],
         "source_line": [target.line for target in targets],
         "chosen_token": [_text(target.chosen_key, target.texts, target.chosen) for target in targets],
@@ -124,7 +126,7 @@ def _of_draft(batch: Pairs, judged: LumpedCertificates) -> dict[str, Any]:
         "draft_token": [_id(draft.keys[0]) for draft in drafts],
         "draft_text": [_text(draft.keys[0], draft.texts, 0) for draft in drafts],
         "draft_token_prob": [_prob_of(target, draft.keys[0]) for target, draft in batch if draft is not None],
-        "draft_top_ids": pa.array([[_id(key) for key in draft.keys[:_TOP]] for draft in drafts], pa.list_(pa.int32())),
+        "draft_top_ids": _id_lists(drafts),
         "kl": judged.kl_lumped,
         "kl_upper": judged.kl_lumped_upper.min(axis=0) if num_rules else judged.kl_lumped,
         "accepted": (judged.accepted == 1).T,
@@ -146,6 +148,20 @@ def _lists(values: np.ndarray, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, entries)
 
 
+def _id_lists(positions: Sequence[LoggedPosition]) -> pa.Array:
+    """The ids of each position's first tokens, -1 where a token has none."""
+    lists = [position.keys[:_TOP] for position in positions]
+    flat = list(itertools.chain.from_iterable(lists))
+    if set(map(type, flat)) != {int}:
+        flat = [_id(key) for key in flat]
+    return _uneven(pa.array(flat, pa.int32()), np.array([len(listed) for listed in lists]))
+
+
+def _uneven(flat: pa.Array, lengths: np.ndarray) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), flat)
+
+
 def _id(key: Key) -> int:
     return key if isinstance(key, int) else -1
 
@@ -157,10 +173,12 @@ def _text(key: Key, texts: list[str | None], place: int) -> str | None:
     return text
 
 
-def _margin(target: LoggedPosition) -> float:
-    """p1 - p2, or the least it can be where only one rank is known."""
-    first = float(np.exp(target.logprobs[0]))
-    second = float(np.exp(target.logprobs[1])) if target.num_ranked > 1 else min(first, 1.0 - first)
+def _margins(probs: np.ndarray, num_ranked: np.ndarray) -> np.ndarray:
+    """p1 - p2, or the least it can be where only one rank is known; (rows,)."""
+    first = probs[:, 0]
+    second = np.minimum(first, 1.0 - first)
+    if probs.shape[1] > 1:
+        second = np.where(num_ranked > 1, probs[:, 1], second)
     return first - second
 
 

@@ -24,7 +24,7 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
     """Positions of the prompt (part "prompt") and of the answer (part "output")."""
     facts = _facts(document)
     finish = facts.get("finish_reason")
-    reason = finish.get("type") if isinstance(finish, Mapping) else finish
+    reason = finish.get("type") if isinstance(finish, dict) else finish
     for name, part in _PARTS:
         lists = facts.get(f"{name}_top_logprobs")
         chosen = facts.get(f"{name}_token_logprobs")
@@ -58,4 +58,4 @@ def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
 
 def _facts(document: Mapping[str, Any]) -> Mapping[str, Any]:
     facts = document.get("meta_info")
-    return facts if isinstance(facts, Mapping) else document
+    return facts if isinstance(facts, dict) else document

@@ -64,13 +64,11 @@ def _parts(document: Mapping[str, Any]) -> Iterator[tuple[Any, str, Mapping[str,
 
 
 def _mappings(items: object) -> list[Mapping[str, Any]]:
-    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _is_list_of_ids(listed: object) -> bool:
     if not isinstance(listed, list):
         return False
     first = next((item for item in listed if item), None)
-    return isinstance(first, Mapping) and all(
-        isinstance(entry, Mapping) and "logprob" in entry for entry in first.values()
-    )
+    return isinstance(first, dict) and all(isinstance(entry, dict) and "logprob" in entry for entry in first.values())

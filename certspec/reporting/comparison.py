@@ -67,7 +67,7 @@ def _differences(first: Figures, second: Figures) -> str:
     words = ", ".join(name.replace("_", " ") for name in differing)
     other_steps = (
         " Their prompts or targets differ, so these are figures of different steps."
-        if {"prompts_sha256", "target", "limit", "steps", "import", "temperature"} & set(differing)
+        if {"prompts_sha256", "target", "limit", "steps", "import", "stored_logits", "temperature"} & set(differing)
         else ""
     )
     return f"The runs differ in: {words}.{other_steps}"

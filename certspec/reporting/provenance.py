@@ -16,7 +16,8 @@ __all__ = ["findings_of", "provenance_table", "temperature_of"]
 def temperature_of(run: RunTable, folder: Path) -> str:
     """At which temperature the target's probabilities were taken, in words."""
     if not run.is_import:
-        return "1: softmax of the logits as computed; tokens are the target's argmax"
+        made = "stored" if "stored_logits" in run.manifest.get("settings", {}) else "computed"
+        return f"1: softmax of the logits as {made}; tokens are the target's argmax"
     stated = run.manifest["settings"].get("temperature")
     seen = _import_facts(folder).get("temperature_of_the_grid")
     words = "not stated" if stated is None else f"{stated:g} as stated"
@@ -42,6 +43,8 @@ def provenance_table(run: RunTable, folder: Path) -> TextTable:
     rows = [("temperature of the target's probabilities", temperature_of(run, folder))]
     if run.is_import:
         rows += _import_rows(settings)
+    elif "stored_logits" in settings:
+        rows += _stored_rows(settings)
     else:
         rows += [(role, _model(settings.get(role))) for role in ("target", "draft")]
         rows += [
@@ -69,6 +72,23 @@ def _import_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("vocabulary size", "not stated" if size is None else f"{size:,}"))
     rows.append(("certified by", str(settings.get("theory"))))
     return rows
+
+
+def _stored_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [(f"{role}'s logits", _stored(facts)) for role, facts in settings["stored_logits"].items()]
+    used = settings.get("num_tokens")
+    rows.append(("columns used", "all" if used is None else f"the first {used:,}"))
+    rows.append(("certspec; kernels", f"{settings.get('certspec')}; sha256 {_short(settings.get('kernels_sha256'))}"))
+    return rows
+
+
+def _stored(facts: dict[str, Any] | None) -> str:
+    if facts is None:
+        return "none: a run of the target alone"
+    return (
+        f"{facts['name']}: {facts['rows']:,} rows of {facts['columns']:,} columns, {facts['dtype']}, {facts['files']} "
+        f"files, sha256 of their ends {_short(facts['sha256_of_ends'])}"
+    )
 
 
 def _model(facts: dict[str, Any] | None) -> str:

@@ -84,6 +84,10 @@ def _lead(figures: Figures) -> list[str]:
         logs = settings["import"]
         made = f"Imported from {logs['target_log']['name']} ({settings.get('format')})"
         made += "" if logs.get("draft_log") is None else f" and {logs['draft_log']['name']}"
+    elif "stored_logits" in settings:
+        stored = settings["stored_logits"]
+        made = f"Scored from the stored logits {stored['target']['name']}"
+        made += ", no draft" if stored["draft"] is None else f" and {stored['draft']['name']}"
     else:
         target, draft = settings.get("target") or {}, settings.get("draft")
         made = f"Target {_model_name(target.get('id', 'unknown'))}"

@@ -59,7 +59,7 @@ class PaddedRunner:
     def drop_rows(self, remaining: Sequence[int]) -> None:
         """Keep only the rows ``remaining``, in that order."""
         index = torch.tensor(list(remaining), dtype=torch.int64, device=self._mask.device)
-        self._cache.batch_select_indices(index)
+        self._cache.batch_select_indices(index.cpu())  # layers may lie on other devices than the mask
         self._mask = self._mask[index]
         self._next_position = self._next_position[index]
 

@@ -21,6 +21,8 @@ def weights_sha256(model: Any) -> str:
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters(), key=lambda item: item[0]):
         digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
+        if hasattr(parameter, "full_tensor"):  # spread over processes, which all come by here
+            parameter = parameter.full_tensor()
         flat = parameter.detach().contiguous().reshape(-1).view(torch.uint8)
         digest.update(memoryview(flat.cpu().numpy()))
     return digest.hexdigest()

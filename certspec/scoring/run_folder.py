@@ -110,7 +110,7 @@ class RunFolder:
         shard = shard or Shard()
         for leftover in self.path.glob(".*.tmp"):
             number = leftover.name.removeprefix(".steps-").partition(".")[0]
-            if shard.world_size == 1 or (number.isdecimal() and shard.owns(int(number))):
+            if not shard.is_shared or (number.isdecimal() and shard.owns(int(number))):
                 leftover.unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -120,7 +120,7 @@ class RunFolder:
         The lock dies with its process, so a killed run blocks nothing.
         """
         shard = shard or Shard()
-        if shard.world_size == 1:
+        if not shard.is_shared:
             with self._held(".lock", exclusive=True):
                 yield
         else:

@@ -3,6 +3,7 @@ other modules of this package and nothing about terminals."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -75,16 +76,16 @@ def score_run(
     labels = [rule.label for rule in settings.rules]
     num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
     num_batches = 0
-    with folder.locked(shard):
-        resumed = folder.open(
-            _fixed_settings(pair, prompts, settings, limits),
-            session_facts(pair.device),
-            prompts_path=str(prompts.path),
-            notes=list(pair.notes),
-            kernels=kernel_hashes(),
-        )
-        was_whole = "num_batches" in folder.manifest()
-        folder.remove_leftovers(shard)
+    fixed = _fixed_settings(pair, prompts, settings, limits)
+    resumed = was_whole = is_first_to_see = False
+    with folder.locked(shard) if shard.writes else contextlib.nullcontext():
+        if shard.writes:
+            notes = {"prompts_path": str(prompts.path), "notes": list(pair.notes), "kernels": kernel_hashes()}
+            resumed = folder.open(fixed, session_facts(pair.device), **notes)
+            was_whole = "num_batches" in folder.manifest()
+            folder.remove_leftovers(shard)
+        # In a team every rank must do the same batches, though parts appear while they work.
+        finished = shard.agree({part.name for part in folder.parts()})
         if on_start is not None:
             on_start(num_prompts * settings.steps)
         chosen = itertools.islice(prompts, settings.limit)
@@ -94,12 +95,14 @@ def score_run(
         for batch in batches:
             counter = _Counter(on_advance)
             num_batches = batch.number + 1
-            if shard.owns(batch.number) and not folder.part_path(batch.number).exists():
+            if shard.owns(batch.number) and folder.part_path(batch.number).name not in finished:
                 columns = _score_or_empty(target, draft, batch, settings.rules, limits, counter)
-                schema = step_schema(labels, [asdict(skip) for skip in batch.skipped])
-                folder.write_part(batch.number, step_table(columns, schema))
+                if shard.writes:
+                    schema = step_schema(labels, [asdict(skip) for skip in batch.skipped])
+                    folder.write_part(batch.number, step_table(columns, schema))
             counter.finish((len(batch.prompts) + len(batch.skipped)) * settings.steps)
-        is_first_to_see = folder.finish(num_batches)
+        if shard.writes:
+            is_first_to_see = folder.finish(num_batches)
     return RunOutcome(resumed, shard.rank == 0 if was_whole else is_first_to_see)
 
 
@@ -146,7 +149,17 @@ def _fixed_settings(pair: Any, prompts: PromptFile, settings: RunSettings, limit
         "chat": settings.chat,
         "context": limits.context,
         "eos_ids": sorted(limits.eos_ids),
+        **_spread(pair.target),
     }
+
+
+def _spread(model: Any) -> dict[str, Any]:
+    """How a model is spread over devices or processes, which may change its last bits; nothing for a whole one."""
+    devices = getattr(model, "hf_device_map", None)
+    if devices is not None and len(set(devices.values())) > 1:
+        return {"device_map": {name: str(device) for name, device in devices.items()}}
+    tensors = [parameter for parameter in model.parameters() if hasattr(parameter, "full_tensor")]
+    return {"tensor_parallel": int(tensors[0].device_mesh.size())} if tensors else {}
 
 
 def _model_facts(model: Any) -> dict[str, Any]:

@@ -23,7 +23,8 @@ Schema version 1, one row a step (a position of a greedy run of the target), sor
 | draft_top_ids     | list<int32>   | the draft's most probable tokens, by (-probability, id)                          |
 | end               | string        | on a prompt's last row "eos", "steps" or "context"; null elsewhere               |
 
-Columns about the draft are null in a run of the target alone. The schema's metadata holds ``certspec_schema`` (the
+In a run made from stored logits ``prompt`` is the sequence's number, ``prompt_tokens`` 0 and ``end`` null. Columns
+about the draft are null in a run of the target alone. The schema's metadata holds ``certspec_schema`` (the
 version), ``rules`` (their labels, in the order of the lists) and ``skipped`` (prompts left out, with reasons).
 """
 

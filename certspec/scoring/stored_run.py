@@ -1,0 +1,139 @@
+"""A run made from stored logits: the same parts in the same folder as one that ran the models, resumable and shared
+over ranks in the same way. Knows files of logits and certificates, and no models."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from certspec.certificates import certify
+from certspec.errors import InvalidLogits
+from certspec.rules import Rule
+from certspec.scoring.greedy_run import CHUNK_BYTES
+from certspec.scoring.provenance import kernel_hashes, session_facts
+from certspec.scoring.run_folder import RunFolder
+from certspec.scoring.scoring_run import RunOutcome
+from certspec.scoring.shards import Shard
+from certspec.scoring.steps import certificate_columns, step_schema, step_table
+from certspec.scoring.stored_logits import StoredLogits, require_same_rows
+
+__all__ = ["ROWS_A_PART", "score_stored"]
+
+ROWS_A_PART = 2048
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Rows ``start`` to ``stop`` of sequence ``sequence``: what becomes one part."""
+
+    number: int
+    sequence: int
+    start: int
+    stop: int
+
+
+def score_stored(
+    target: StoredLogits,
+    draft: StoredLogits | None,
+    folder: RunFolder,
+    rules: Sequence[Rule],
+    *,
+    num_tokens: int | None = None,
+    device: str | None = None,
+    shard: Shard | None = None,
+    on_start: Callable[[int], None] | None = None,
+    on_advance: Callable[[int], None] | None = None,
+) -> RunOutcome:
+    """Certify every row of ``target`` (and of ``draft``, the same sequences) into ``folder``.
+
+    ``num_tokens``: only the first so many columns are real ids. ``device``: where rows are certified (None: the CPU).
+    Memory holds one part's results and 32 MB of logits, however many there are. Raises InvalidArgument where the two
+    don't fit each other, InvalidLogits naming file and row, RunMismatch where the folder holds another run.
+    """
+    shard = shard or Shard()
+    if draft is not None:
+        require_same_rows(target, draft)
+    labels = [rule.label for rule in rules]
+    settings = _settings(target, draft, labels, num_tokens, device)
+    schema = step_schema(labels)
+    num_parts = 0
+    with folder.locked(shard):
+        resumed = folder.open(settings, session_facts(device or "cpu"), kernels=kernel_hashes())
+        was_whole = "num_batches" in folder.manifest()
+        folder.remove_leftovers(shard)
+        if on_start is not None:
+            on_start(target.num_rows)
+        for block in _blocks(target):
+            num_parts = block.number + 1
+            if shard.owns(block.number) and not folder.part_path(block.number).exists():
+                columns = _score(target, draft, block, rules, num_tokens, device)
+                folder.write_part(block.number, step_table(columns, schema))
+            if on_advance is not None:
+                on_advance(block.stop - block.start)
+        is_first_to_see = folder.finish(num_parts)
+    return RunOutcome(resumed, shard.rank == 0 if was_whole else is_first_to_see)
+
+
+def _blocks(target: StoredLogits) -> Iterator[_Block]:
+    number = 0
+    for sequence, array in enumerate(target.arrays):
+        for start in range(0, array.num_rows, ROWS_A_PART):
+            yield _Block(number, sequence, start, min(start + ROWS_A_PART, array.num_rows))
+            number += 1
+
+
+def _score(
+    target: StoredLogits, draft: StoredLogits | None, block: _Block, rules: Sequence[Rule], num_tokens: int | None,
+    device: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    arrays = [side.arrays[block.sequence] for side in (target, draft) if side is not None]
+    rows_at_once = max(1, CHUNK_BYTES // sum(array.row_bytes for array in arrays))
+    chunks = []
+    for start in range(block.start, block.stop, rows_at_once):
+        stop = min(start + rows_at_once, block.stop)
+        logits = [_on(array.read(start, stop), device) for array in arrays]
+        try:
+            found = certify(logits[0], logits[1] if draft is not None else None, list(rules), align=num_tokens)
+        except InvalidLogits as error:
+            names = " and ".join(array.path.name for array in arrays)
+            raise InvalidLogits(f"{names}: rows {start} to {stop - 1} of sequence {block.sequence}: {error}") from error
+        chunks.append(certificate_columns(found))
+    columns: dict[str, Any] = {
+        name: None if values is None else np.concatenate([chunk[name] for chunk in chunks])
+        for name, values in chunks[0].items()
+    }
+    num_rows = block.stop - block.start
+    return columns | {
+        "prompt": np.full(num_rows, block.sequence, dtype=np.int32),
+        "position": np.arange(block.start, block.stop, dtype=np.int32),
+        "prompt_tokens": np.zeros(num_rows, dtype=np.int32),
+        "end": None,
+    }
+
+
+def _on(rows: Any, device: str | None) -> Any:
+    if device is None or device == "cpu":
+        return rows
+    import torch
+
+    return (torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows).to(device)
+
+
+def _settings(
+    target: StoredLogits, draft: StoredLogits | None, labels: list[str], num_tokens: int | None, device: str | None
+) -> dict[str, Any]:
+    from certspec import __version__
+
+    return {
+        "certspec": __version__,
+        "stored_logits": {"target": target.facts(), "draft": None if draft is None else draft.facts()},
+        "num_tokens": num_tokens,
+        "device": (device or "cpu").partition(":")[0],
+        "kernels_sha256": hashlib.sha256(json.dumps(kernel_hashes(), sort_keys=True).encode()).hexdigest(),
+        "rules": labels,
+    }
