@@ -112,8 +112,11 @@ class _Traced:
 class _Elementary:
     """The names that formulas use, on traced expressions. A root of a perfect square is taken, ratios are reduced."""
 
-    def __init__(self, record: list[tuple[Any, bool]]) -> None:
-        self.record = record
+    def __init__(self, record: list[tuple[Any, bool]], floors: dict[Any, Any]) -> None:
+        self.record, self.floors = record, floors
+
+    def floor(self, value: _Traced) -> _Traced:
+        return _Traced(self.record, self.floors[sympy.cancel(value.expression)], mpmath.floor(value.value))
 
     def _apply(self, value: Any, symbolic: Any, numeric: Any) -> _Traced:
         if not isinstance(value, _Traced):
@@ -131,10 +134,13 @@ class _Elementary:
         return self._apply(value, lambda u: sympy.sqrt(sympy.factor(u)), mpmath.sqrt)
 
 
-def branches(formula: Formula, symbols: Sequence[Any], hints: Sequence[Sequence[Any]]) -> list[Branch]:
-    """The formula on those SymPy arguments, once a hint (one number an argument's free symbol, in ``symbols``' order).
+def branches(
+    formula: Formula, symbols: Sequence[Any], hints: Sequence[Sequence[Any]], floors: dict[Any, Any] | None = None
+) -> list[Branch]:
+    """The formula on those SymPy arguments, once a hint.
 
     ``symbols``: SymPy expressions handed to the formula. Hints are values of their free symbols, sorted by name.
+    ``floors``: what the floor of an expression is, where the formula takes it.
     """
     free = sorted(set().union(*(sympy.sympify(s).free_symbols for s in symbols)), key=str)
     found = []
@@ -142,7 +148,7 @@ def branches(formula: Formula, symbols: Sequence[Any], hints: Sequence[Sequence[
         point = dict(zip(free, hint, strict=True))
         record: list[tuple[Any, bool]] = []
         with mpmath.workdps(50):
-            numbers = _Elementary(record)
+            numbers = _Elementary(record, floors or {})
             arguments = [_Traced(record, sympy.sympify(s), _at(sympy.sympify(s), point)) for s in symbols]
             value = formula(numbers, *arguments)
         expression = value.expression if isinstance(value, _Traced) else sympy.oo if value == math.inf else value

@@ -18,7 +18,7 @@ from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 from proofs_check.slopes import Identity, Region, Slope, enclose_regions
 
-__all__ = ["ALPHA", "G", "K", "PHI_GROWS", "T", "top_grows", "top_value"]
+__all__ = ["ALPHA", "PHI_GROWS", "G", "K", "T", "top_grows", "top_value"]
 
 G, T, ALPHA, TAU, M, Y = sympy.symbols("g t alpha tau m y", positive=True)
 K = sympy.Symbol("k", nonnegative=True)  # m - 1

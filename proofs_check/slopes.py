@@ -19,7 +19,15 @@ from proofs_check.numbers import MpmathIntervals
 from proofs_check.outcome import Evidence, Verdict
 
 _EXACT = MpmathIntervals()  # ends at 0 stay at 0, which a midpoint and a radius can't promise
-__all__ = ["Identity", "Region", "Slope", "enclose_regions", "bernstein_coefficients", "polynomial_sign"]
+__all__ = [
+    "Identity",
+    "Region",
+    "Slope",
+    "bernstein_coefficients",
+    "enclose_regions",
+    "enclose_statements",
+    "polynomial_sign",
+]
 
 
 @dataclass(frozen=True)
@@ -63,15 +71,22 @@ def enclose_regions(
     regions: Sequence[Region],
     statements: Sequence[Identity | Slope],
     detail: str,
+    floors: dict[Any, Any] | None = None,
 ) -> Evidence:
     """The formula is the stated expression on each region, the regions are all there are, and the statements hold."""
-    found = branches(formula, arguments, [region.hint for region in regions])
+    found = branches(formula, arguments, [region.hint for region in regions], floors)
     for region, branch in zip(regions, found, strict=True):
         wrong = _differs(region, branch)
         if wrong is not None:
             return wrong
     if not complete(found):
         return _undecided("the branches found do not cover every answer of the formula's comparisons")
+    said = [f"{region.name} ({branch})" for region, branch in zip(regions, found, strict=True)]
+    return enclose_statements(statements, detail, f" Branches: {'; '.join(said)}.")
+
+
+def enclose_statements(statements: Sequence[Identity | Slope], detail: str, before: str = "") -> Evidence:
+    """All identities by SymPy, all slopes enclosed on their whole boxes."""
     boxes = 0
     for statement in statements:
         if isinstance(statement, Identity):
@@ -82,8 +97,7 @@ def enclose_regions(
         boxes += examined.cases
         if examined.verdict is not Verdict.VERIFIED:
             return examined
-    said = [f"{region.name} ({branch})" for region, branch in zip(regions, found, strict=True)]
-    told = f"exact Bernstein ranges and {_EXACT.backend}, {boxes} boxes, the whole closed domain. Branches: {'; '.join(said)}. "
+    told = f"exact Bernstein ranges and {_EXACT.backend}, {boxes} boxes, the whole closed domain.{before} "
     told += "; ".join(statement.sentence for statement in statements) + f". {detail}"
     return Evidence("enclosure", Verdict.VERIFIED, None, "0", "", boxes, detail=told)
 
@@ -175,5 +189,5 @@ def bernstein_coefficients(part: Any, symbols: Sequence[Any], limits: dict[Any, 
 
 def _whole(part: Any) -> Any:
     """The polynomial with whole coefficients, so that printing it makes no float."""
-    content, primitive = sympy.Poly(sympy.expand(part), *part.free_symbols).clear_denoms()
+    _, primitive = sympy.Poly(sympy.expand(part), *part.free_symbols).clear_denoms()
     return primitive.as_expr()
