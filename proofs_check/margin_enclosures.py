@@ -1,5 +1,5 @@
-"""Enclosures for the margin-only bounds over their whole domains: which expression holds where, that each grows with the
-margin (or falls, where exact and at-least forms differ), and what its ends are."""
+"""Enclosures for the margin-only bounds over their whole domains: which expression holds where, that each grows
+with the margin (or falls, where exact and at-least forms differ), and what its ends are."""
 
 from __future__ import annotations
 

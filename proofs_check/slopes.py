@@ -1,5 +1,5 @@
 """Monotony on a whole domain, ends included: a derivative written as a sum of weight times log u, where the weights and
-u - 1 are rational. Each rational function's sign is enclosed on the closed box; no logarithm is evaluated near its pole.
+u - 1 are rational. Each rational function's sign is enclosed on the closed box; no logarithm is evaluated near a pole.
 """
 
 from __future__ import annotations

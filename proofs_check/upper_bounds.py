@@ -129,7 +129,7 @@ def enclose_single(formula: Formula, effort: Effort) -> Evidence:
         Slope("log(1+u) - u/(1+u) grows with u = 1/t", rising, u, (), {}, rest=u / (1 + u) ** 2),
         Identity("from 0", rising.subs(u, 0), 0),
         Identity("and is the slope of t log(1+1/t)", sympy.diff(scaled, t), rising.subs(u, 1 / t)),
-        Identity("which is log 2 at t = 1: unpooled, U is d times its value at N >= 1", first, gap * scaled.subs(t, whole)),
+        Identity("log 2 at t = 1: unpooled, U is d times its value at N >= 1", first, gap * scaled.subs(t, whole)),
         Identity("and log(1+d) is d times its value at N + x", log(1 + gap), gap * scaled.subs(t, whole + x)),
         Identity("the branches meet at x = N/(N+1)", pooled.subs(x, corner), 0),
         Slope("beyond it the pooled value is the larger", pooled, x, ((1, x * (whole + 2) / (whole + x)),),
