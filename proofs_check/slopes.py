@@ -158,7 +158,7 @@ def polynomial_sign(rational: Any, limits: dict[Any, tuple[Any, Any]], sentence:
             continue
         box: Box = [limits.get(symbol, (0, 1)) for symbol in symbols]
         evaluate = sympy.lambdify(symbols, _whole(part), modules=[{}])
-        found = enclose_sign(lambda n, *xs, f=evaluate: n.number(0) + f(*xs), box, max_boxes=20_000, numbers=_EXACT)
+        found = enclose_sign(lambda n, *xs, f=evaluate: n.number(0) + f(*xs), box, max_boxes=2000, numbers=_EXACT)
         boxes += found.cases
         if found.verdict is not Verdict.VERIFIED:
             where = f"{sentence}: {part}, {found.worst_point}"
