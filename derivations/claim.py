@@ -121,6 +121,27 @@ def _rewritings(expression: Any) -> Any:
     yield expression
     yield sympy.expand_log(sympy.expand(expression), force=True).expand()
     # ratios of sums inside logarithms have to be brought over one denominator before the logarithm is split
-    yield sympy.expand_log(expression.replace(sympy.log, lambda u: sympy.log(sympy.factor(u))), force=True).expand()
+    factored = expression.replace(sympy.log, lambda u: sympy.log(sympy.factor(u)))
+    yield sympy.expand_log(factored, force=True).expand()
+    yield sympy.numer(sympy.together(expression.replace(sympy.log, _log_of_factors))).expand()
     yield sympy.factor(sympy.together(expression))
     yield sympy.simplify(sympy.expand_log(sympy.simplify(expression), force=True))
+
+
+_LOG_SIZE = sympy.Function("log_size")  # log|f| of an irreducible factor, as a symbol of its own
+
+
+def _log_of_factors(argument: Any) -> Any:
+    """log u = sum of e log|f| over the irreducible factors f^e of a rational u, wherever u is positive."""
+    top, bottom = sympy.fraction(sympy.together(argument))
+    if not all(part.is_polynomial(*part.free_symbols) for part in (top, bottom)):
+        return sympy.log(argument)
+    total = sympy.S.Zero
+    for part, sign in ((top, 1), (bottom, -1)):
+        content, factors = sympy.factor_list(part)
+        for number, power in sympy.factorrat(abs(content)).items() if content.is_Rational else ():
+            total += sign * power * _LOG_SIZE(number)
+        if not content.is_Rational:
+            return sympy.log(argument)
+        total += sum((sign * power * _LOG_SIZE(factor) for factor, power in factors), sympy.S.Zero)
+    return total

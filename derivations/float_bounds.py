@@ -7,13 +7,14 @@ import sympy
 from sympy import Rational, exp, log, sqrt
 
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
-from derivations.evaluation import CERTIFICATE_LOWER, KL_UPPER
+from derivations.evaluation import CERTIFICATE_LOWER, KL_UPPER, UNIT
 from derivations.rewrites import as_formula, mutate
 
-__all__ = ["CERTIFICATE_BELOW", "KL_ABOVE"]
+__all__ = ["CERTIFICATE_BELOW", "KL_ABOVE", "MASS_LOSS", "NEGATIVE_PART", "SUM_LOSS"]
 
 A, B, ROOT, CONSTANT = sympy.symbols("a b x k", positive=True)
-D, E = sympy.symbols("d e", real=True)
+D, E, X = sympy.symbols("d e x", real=True)
+E_SUM = sympy.Symbol("e", positive=True)
 P, Q, W, LEVEL, RHO = sympy.symbols("p q w c rho", positive=True)
 SLACK = sympy.Symbol("r", nonnegative=True)
 _POSITIVE_ROOT = (B * sqrt(2) + sqrt(2 * B**2 + 4 * (1 - A) * CONSTANT)) / (2 * (1 - A))
@@ -31,18 +32,28 @@ KL_ABOVE = Derivation(
             P * (1 - Q / P),
             P - Q,
         ),
-        Step("and sum |p - q| <= sqrt(2 KL) (Pinsker).", how="prose"),
         Step(
-            "p exp(-d) = q, and exp(-e) - 1 + e <= e^2 for |e| <= 1, so the second part sums to at most eta^2.",
-            how="prose",
+            "and sum |p - q| <= sqrt(2 KL) (Pinsker): merge the tokens with p > q into one, x against y (claim "
+            "lemma.transport); then sum |p - q| = 2 (x - y), and d/dy [d_bin(x || y) - 2 (x-y)^2] is",
+            sympy.diff(P * log(P / Q) + (1 - P) * log((1 - P) / (1 - Q)) - 2 * (P - Q) ** 2, Q),
+            (Q - P) * (1 - 2 * Q) ** 2 / (Q * (1 - Q)),
         ),
         Step(
-            "Errors of p and of the sum are relative: a KL; rounding of the terms adds 28 u to eta in b.", how="prose"
+            "of the sign of y - x: the least value is at y = x, 0.",
+            (P * log(P / Q) + (1 - P) * log((1 - P) / (1 - Q)) - 2 * (P - Q) ** 2).subs(Q, P),
+            0,
+        ),
+        Step("p exp(-d) = q: the second part is at most q (exp(-e) - 1 + e),", P * exp(-log(P / Q)), Q),
+        Step(
+            "and exp(-e) - 1 + e <= e^2 for |e| <= 1 (enclosed): its value and slope are 0 at 0, and its curvature",
+            sympy.diff(E**2 - exp(-E) + 1 - E, E, 2),
+            2 - exp(-E),
         ),
         Step(
-            "So KL <= K + a KL + b sqrt(2 KL) + eta^2. In x = sqrt KL: (1 - a) x^2 - b sqrt2 x - k <= 0, k = K + "
-            "eta^2.",
-            how="prose",
+            "Errors of p and of the sum are relative: a KL; rounding of the terms adds 28 u to eta in b. So KL <= K + "
+            "a KL + b sqrt(2 KL) + eta^2. In x = sqrt KL: (1 - a) x^2 - b sqrt2 x - k <= 0, k = K + eta^2.",
+            ROOT**2 - CONSTANT - A * ROOT**2 - B * sqrt(2 * ROOT**2),
+            (1 - A) * ROOT**2 - B * sqrt(2) * ROOT - CONSTANT,
         ),
         Step(
             "The parabola's positive root bounds x.",
@@ -50,19 +61,28 @@ KL_ABOVE = Derivation(
             0,
         ),
         Step(
-            "Its square is the bound; TINY covers weights that underflow, 16 u the roundings of this formula.",
-            how="prose",
+            "Its square is the bound; TINY covers weights that underflow, and the factor 1 + 16 u the roundings "
+            "of this formula: fewer than 16 operations, each within u, with room for products.",
+            (1 + 16 * UNIT) - (1 + UNIT) ** 15,
+            0,
+            "nonnegative",
         ),
     ),
 )
+SIZE, MASS, SUM, UNITS = sympy.symbols("n m V u", positive=True)
+# What the computed V = fl(sum c' phi(w/c' - 1)) and m = fl(sum w) allow to say of the weights, for n of them:
+#   sum w log(w/c') >= V (1 - SUM_LOSS) - m MASS_LOSS, and 2 N <= m NEGATIVE_PART, N the sum of the negative terms.
+SUM_LOSS = (SIZE + 14) * UNIT
+MASS_LOSS = (2 * SIZE + 34) * UNIT
+NEGATIVE_PART = Rational(3, 4) * (1 + (2 * SIZE + 16) * UNIT)
 CERTIFICATE_BELOW = Derivation(
     "A lower bound of the certificate from float64 weights",
     (
         Step(
-            "Let w be the computed weights, exact weights W = w (1 + x), |x| <= rho, c' a number >= the mean of "
-            "w. Claim "
-            "single.dual (weights w, target W): S C >= sum W log(w/c') = sum w log(w/c') + sum x w log(w/c').",
-            how="prose",
+            "Let w be the computed weights, W = w (1 + x) the exact ones, |x| <= rho, c' a number >= the mean of w. "
+            "By claim single.dual (weights w, target W) S C >= sum W log(w/c'); token by token",
+            W * (1 + X) * log(W / LEVEL),
+            W * log(W / LEVEL) + X * (W * log(W / LEVEL)),
         ),
         Step(
             "The kernels sum c' phi(w/c' - 1) = w log(w/c') - w + c'.",
@@ -70,14 +90,27 @@ CERTIFICATE_BELOW = Derivation(
             W * log(W / LEVEL) - W + LEVEL,
         ),
         Step(
-            "Their surplus is n c' - sum w, at most the raised mean's slack (n + 6) u times the mass: subtracted as "
-            "(2 n + 40) u mass, which also covers the rounding of each term.",
-            how="prose",
+            "A term's rounding is 12 u |c' (1+x) log(1+x)| at most, x = w/c' - 1; that is c' phi + (w - c'), "
+            "so over the pool 12 u V + 12 u sum |w - c'|, and sum |w - c'| <= sum w + n c': 24 u m.",
+            LEVEL * (1 + X) * log(1 + X),
+            LEVEL * ((1 + X) * log(1 + X) - X) + LEVEL * X,
         ),
         Step(
-            "The perturbation is at most rho sum |w log(w/c')| = rho (V + 2 N), V the signed sum and N its "
-            "negative part.",
-            how="prose",
+            "Summing n terms >= 0 adds (n-1) u V: in all (n + 14) u V with room for the products of errors.",
+            (12 + (SIZE - 1) + 3) * UNITS,
+            (SIZE + 14) * UNITS,
+        ),
+        Step(
+            "The surplus n c' - sum w is the raised mean's (n + 6) u and m's own (n - 1) u: (2n + 10) u m, products "
+            "included; with the 24 u m it makes (2n + 34) u m.",
+            ((SIZE + 6) + (SIZE - 1) + 5 + 24) * UNITS,
+            (2 * SIZE + 34) * UNITS,
+        ),
+        Step(
+            "The perturbation sum |x| |w log(w/c')| is at most rho (V' + 2 N), V' the signed sum and N its negative "
+            "part: a term of either sign, t = t_+ - t_-, has |t| = t + 2 t_-.",
+            (SUM - MASS) + 2 * MASS,
+            SUM + MASS,
         ),
         Step("x log(c'/x) is stationary at x = c'/e,", sympy.diff(W * log(LEVEL / W), W).subs(W, LEVEL / sympy.E), 0),
         Step(
@@ -86,12 +119,30 @@ CERTIFICATE_BELOW = Derivation(
             LEVEL / sympy.E,
         ),
         Step(
-            "So 2 N <= 2 n c'/e < mass, since 2/e < 3/4; and rho (V + 2N) <= rho V + rho mass.",
+            "So 2 N <= 2 n c'/e <= 3/4 n c', since 2/e < 3/4.",
             Rational(3, 4) - 2 / Rational(271, 100),
             0,
             "nonnegative",
         ),
-        Step("Dividing by a normaliser that is too small by at most its relative error gives the bound.", how="prose"),
+        Step(
+            "S C >= (1 - rho) V' - 2 rho N, and V' >= V (1 - (n+14) u) - m (2n+34) u. The printed bound takes off "
+            "(n + 16) u + rho of V: less than both together by",
+            (1 - (SIZE + 14) * UNITS) * (1 - RHO) - (1 - RHO - (SIZE + 16) * UNITS),
+            2 * UNITS + RHO * (SIZE + 14) * UNITS,
+        ),
+        Step(
+            "and (2n + 40) u + rho of m: more than what may be lost by",
+            (2 * SIZE + 40) * UNITS
+            + RHO
+            - (2 * SIZE + 34) * UNITS * (1 - RHO)
+            - Rational(3, 4) * RHO * (1 + (2 * SIZE + 16) * UNITS),
+            6 * UNITS + RHO / 4 + RHO * UNITS * ((2 * SIZE + 34) - Rational(3, 4) * (2 * SIZE + 16)),
+        ),
+        Step(
+            "Dividing by the computed S: the exact one is at most S (1 + e); (1 - k e - 4 u)(1 + e) <= 1, k = 65/64.",
+            1 - (1 - Rational(65, 64) * E_SUM - 4 * UNITS) * (1 + E_SUM),
+            E_SUM / 64 + Rational(65, 64) * E_SUM**2 + 4 * UNITS * (1 + E_SUM),
+        ),
     ),
 )
 

@@ -27,11 +27,16 @@ def single_upper(numbers: Any, gap: Any) -> Any:
     """U(d), N = floor(1/d), r = 1 - N d: N d log((N+1)/N) if r <= N d/(N+1), else log(N+2) + N d log d + r log r."""
     if gap == 0:
         return gap
-    whole = int(1 / gap)
+    whole = _whole_part(numbers, 1 / gap)
     rest = 1 - whole * gap
     if rest * (whole + 1) <= whole * gap:
         return whole * gap * numbers.log((gap * 0 + whole + 1) / whole)
     return numbers.log(gap * 0 + whole + 2) + whole * xlogx(numbers, gap) + xlogx(numbers, rest)
+
+
+def _whole_part(numbers: Any, ratio: Any) -> Any:
+    """floor(1/d); an arithmetic of symbols knows its own."""
+    return numbers.floor(ratio) if hasattr(numbers, "floor") else int(ratio)
 
 
 def single_vertex(gap: Any) -> list[Any]:
@@ -51,7 +56,7 @@ def relaxed_upper(numbers: Any, top: Any) -> Any:
 
 
 def _one_pool(numbers: Any, gap: Any) -> Any:
-    whole = int(1 / gap)
+    whole = _whole_part(numbers, 1 / gap)
     return whole * gap * numbers.log((gap * 0 + whole + 1) / whole)
 
 

@@ -18,7 +18,6 @@ from derivations.claim import Formula
 from derivations.drafter_entropy import CURVATURE, DUAL, FEASIBLE, INNER, ONE_DIMENSION, SIMPLE
 from proofs_check.algebra import prove_identities, random_rationals
 from proofs_check.cases import Tally, exact_cases
-from proofs_check.enclosure import enclose_sign
 from proofs_check.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -277,19 +276,6 @@ def prove_curvature(formula: Formula, effort: Effort) -> Evidence:
     dual = KAPPA * (V * log(V) + (1 - V) * log(1 - V)) + (1 - KAPPA) * log(V)
     pair = ("second derivative", formula(sympy, V, KAPPA), sympy.diff(dual, V, 2))
     return prove_identities(CURVATURE, [pair], random_rationals([V, KAPPA]))
-
-
-@check("drafter.entropy.cells", method="enclosure")
-def enclose_curvature(formula: Formula, effort: Effort) -> Evidence:
-    """Positive for v at least 1/100 above nu (the sign of v - nu is factored out at the inflection itself)."""
-    box = [(F(1, 50), F(99, 100)), (F(1, 50), F(1))]
-    margin = F(1, 100)
-    return enclose_sign(
-        lambda n, v, kappa: formula(n, v, kappa),
-        box,
-        inside=lambda n, v, kappa: v + kappa - 1 - n.number(margin),
-        detail="convex beyond nu",
-    )
 
 
 @check("drafter.entropy.feasible", method="algebra")

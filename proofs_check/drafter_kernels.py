@@ -3,8 +3,6 @@ random pools both ways."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import mpmath
 import sympy
 from sympy import Rational, factorial
@@ -13,9 +11,8 @@ from derivations.claim import Formula
 from derivations.drafter_kernels import SURPLUS_FORM, SURPLUS_TERMS
 from proofs_check.algebra import prove_identities
 from proofs_check.cases import Tally
-from proofs_check.enclosure import enclose_sign
 from proofs_check.numbers import MP, to_mp, working_digits
-from proofs_check.outcome import Evidence, Verdict
+from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 from proofs_check.targets import generate_targets
 
@@ -29,17 +26,6 @@ def prove_series(formula: Formula, effort: Effort) -> Evidence:
         identities.append((f"series at {d}", formula(sympy, d), taylor))
     identities.append(("direct form at 1", formula(sympy, Rational(1)), sympy.E - 2))
     return prove_identities(SURPLUS_FORM, identities, [{}])
-
-
-@check("eval.surplus", method="enclosure")
-def enclose_surplus(formula: Formula, effort: Effort) -> Evidence:
-    """exp(d) - 1 - d > 0 for .005 <= |d| <= 30; at 0 the derivation's derivative decides."""
-    sides = ((Fraction(-30), Fraction(-1, 200)), (Fraction(1, 200), Fraction(30)))
-    for side in sides:
-        found = enclose_sign(lambda n, d: n.exp(d) - 1 - d, [side], detail="every term is >= 0")
-        if found.verdict is not Verdict.VERIFIED:
-            break
-    return found
 
 
 @check("eval.surplus", method="search")

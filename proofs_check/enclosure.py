@@ -24,6 +24,7 @@ def enclose_sign(
     max_boxes: int = 20_000,
     inside: Callable[..., Any] | None = None,
     detail: str = "",
+    numbers: Intervals | None = None,
 ) -> Evidence:
     """Is ``function(numbers, x1, ..., xn) >= 0`` on the whole box?
 
@@ -31,7 +32,7 @@ def enclose_sign(
     dropped. A zero of the function on the domain can't be resolved by subdivision alone: factor it out first, or prove
     the sign of a derivative and let the derivation integrate.
     """
-    numbers = intervals()
+    numbers = numbers or intervals()
     ticket = itertools.count()
     start = tuple((Fraction(low), Fraction(high)) for low, high in box)
     queue = [(-_volume(start), next(ticket), start)]

@@ -19,11 +19,11 @@ from derivations.strict import pair_cost
 from proofs_check.algebra import prove_identities
 from proofs_check.cases import Tally, solve
 from proofs_check.enclosure import enclose_sign
-from proofs_check.jets import all_enclosed, derivative
 from proofs_check.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.problems import Problem
 from proofs_check.registry import Effort, check
+from proofs_check.slopes import Region, Slope, enclose_regions
 from proofs_check.targets import generate_targets
 
 R = sympy.Rational
@@ -50,23 +50,21 @@ def prove_floor(formula: Formula, effort: Effort) -> Evidence:
 
 @check("entropy.floor", method="enclosure")
 def enclose_floor(formula: Formula, effort: Effort) -> Evidence:
-    """Its signs of change over the whole domain a = g + c, b = c s: up in b, up in g."""
-
-    def along_own(n: Any, own: Any, top: Any, lower: Any) -> Any:  # own = b, c = b + lower = a - g, top = a
-        return formula(n, top, own, top - lower)
-
-    tiny = F(1, 64)
-    checks: list[tuple[str, Callable[..., Any], Any]] = []
-    for room in (F(1, 16), F(1, 4), F(3, 4)):  # a - g, at least b
-        checks.append((
-            f"increasing in b up to a - g = {room}",
-            derivative(lambda n, own, top, room=room: along_own(n, own, top, n.number(room))),
-            [(tiny, room), (room, 1)],
-        ))  # fmt: skip
-    fixed = derivative(lambda n, gap, top, own: formula(n, top, own * (1 - top), gap))
-    checks.append(("increasing in g, g <= a/2", lambda n, t, top, own: fixed(n, t * top, top, own),
-                   [(0, F(1, 2)), (F(1, 8), F(7, 8)), (F(1, 8), F(7, 8))]))  # fmt: skip
-    return all_enclosed(checks)
+    """Its signs of change over the whole domain: up in b, up in g, down in a."""
+    top, own, gap = sympy.symbols("a b g", positive=True)
+    x, y, z = sympy.symbols("x y z", nonnegative=True)
+    value = log(own) - own * log(own) - top * log(top) - (1 - top - own) * log(top - gap)
+    regions = [Region("everywhere", (R(1, 2), R(1, 10), R(1, 5)), value)]
+    inside = {own: x * y * z, gap: x * (1 - y), top: x}  # a - g = x y, b its share z
+    mass = {own: z * (1 - x), gap: x * (1 - y), top: x}
+    statements = [
+        Slope("grows with b: log((a-g)/b) + 1/b - 1", value, own, ((1, (top - gap) / own),), inside, rest=1 / own - 1),
+        Slope("grows with g: (1-a-b)/(a-g)", value, gap, (), mass, rest=(1 - top - own) / (top - gap)),
+        Slope("falls with a: log(a/(a-g)) + 1 + (1-a-b)/(a-g)", value, top, ((1, top / (top - gap)),), mass, sign=-1,
+              rest=1 + (1 - top - own) / (top - gap)),
+    ]  # fmt: skip
+    told = "0 < b <= a - g, a + b <= 1; the floor itself by the derivation: x log((a-g)/x) >= 0 for each x <= a - g"
+    return enclose_regions(formula, (top, own, gap), regions, statements, told)
 
 
 @check("entropy.floor", method="search")

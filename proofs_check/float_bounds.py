@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
-from typing import Any
 
 import mpmath
 import sympy
@@ -16,7 +15,6 @@ from derivations.evaluation import SECOND_ORDER, TINY, UNIT
 from derivations.float_bounds import CERTIFICATE_BELOW, KL_ABOVE
 from proofs_check.algebra import prove_identities, random_rationals
 from proofs_check.cases import Tally, solve
-from proofs_check.jets import all_enclosed, derivative, values
 from proofs_check.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.problems import single_problems, tree_problems
@@ -100,26 +98,6 @@ def prove_certificate_lower(formula: Formula, effort: Effort) -> Evidence:
     values = {RAISED: 1, MASS: sympy.Rational(1, 2), SIZE: 3, RHO: sympy.Rational(1, 100), TOTAL: 2}
     positive = [("below the dual value", (found - expected).subs({**values, TOTAL_ERROR: sympy.Rational(1, 90)}), 0)]
     return prove_identities(CERTIFICATE_BELOW, positive, [{}])
-
-
-@check("bound.certificate_lower", method="enclosure")
-def enclose_weight_slack(formula: Formula, effort: Effort) -> Evidence:
-    """The printed slack covers the weights' errors: V (1 - rho) - 3/4 rho mass minus the printed value grows with rho,
-    and 2 x log(1/x) <= 3/4 bounds each negative term; the normaliser's error likewise."""
-
-    def spare(n: Any, rho: Any, value: Any, mass: Any) -> Any:
-        return value * (1 - rho) - mass * rho * 3 / 4 - formula(n, value, mass, 2, rho, 1, 0)
-
-    def normalised(n: Any, error: Any) -> Any:  # the printed factor undoes a normaliser that is too small by e
-        return 1 - formula(n, 1, 0, 2, 0, 1, error) * (1 + error)
-
-    most, quarter = Fraction(1, 64), Fraction(1, 4)
-    return all_enclosed([
-        ("2 x log(1/x) <= 3/4", lambda n, x: 2 * n.xlogx(x) + n.number(Fraction(3, 4)), [(0, 1)]),
-        ("the slack for the weights grows with rho", derivative(spare), [(0, most), (quarter, 1), (quarter, 4)]),
-        ("the normaliser's factor is safe without error", values(normalised), [(0, 0)]),
-        ("and gains on a growing error", derivative(normalised), [(0, most)]),
-    ], max_boxes=20_000)  # fmt: skip
 
 
 @check("bound.certificate_lower", method="optimiser")

@@ -15,7 +15,7 @@ from typing import Any
 import mpmath
 
 from proofs_check.enclosure import Box, enclose_sign
-from proofs_check.numbers import Intervals, _MpmathIntervals, intervals
+from proofs_check.numbers import Intervals, MpmathIntervals, intervals
 from proofs_check.outcome import Evidence, Verdict
 
 __all__ = ["all_enclosed", "derivative", "values"]
@@ -58,7 +58,7 @@ class _JetNumbers:
         if isinstance(value, _Jet):
             return value
         if isinstance(value, float) and math.isinf(value):
-            value = mpmath.iv.mpf("inf") if isinstance(self.base, _MpmathIntervals) else self._arb_inf(value)
+            value = mpmath.iv.mpf("inf") if isinstance(self.base, MpmathIntervals) else self._arb_inf(value)
         elif isinstance(value, (int, float, Fraction)):
             value = self.base.number(Fraction(value))
         return _Jet(self, [value] + [None] * self.order)
@@ -78,7 +78,7 @@ class _JetNumbers:
 
     def _not_negative(self, value: Any) -> Any:
         """Formulas take logarithms of nonnegative numbers only: what an interval holds below 0 is its own rounding."""
-        if isinstance(self.base, _MpmathIntervals) and value.a < 0:
+        if isinstance(self.base, MpmathIntervals) and value.a < 0:
             return mpmath.iv.mpf([0, value.b])
         return value
 
@@ -231,7 +231,7 @@ def _scale(a: Any, by: Fraction, base: Intervals) -> Any:
 @lru_cache(maxsize=32)
 def _numbers(backend: str, order: int) -> _JetNumbers:
     """One arithmetic a backend and order: formulas compile themselves once for each."""
-    return _JetNumbers(_MpmathIntervals() if backend == _MpmathIntervals.backend else intervals(), order)
+    return _JetNumbers(MpmathIntervals() if backend == MpmathIntervals.backend else intervals(), order)
 
 
 def _all_branches(function: Callable[..., Any], base: Intervals, sides: Sequence[Any], axis: int, order: int) -> Any:
@@ -267,7 +267,7 @@ def derivative(function: Callable[..., Any], *, axis: int = 0, order: int = 1, s
     def enclosed(numbers: Intervals, *sides: Any) -> Any:
         value = _all_branches(function, numbers, sides, axis, order)
         if hasattr(value, "is_finite") and not value.is_finite():
-            value = _all_branches(function, _MpmathIntervals(), [_as_iv(side) for side in sides], axis, order)
+            value = _all_branches(function, MpmathIntervals(), [_as_iv(side) for side in sides], axis, order)
         return value if sign == 1 else -value
 
     return enclosed

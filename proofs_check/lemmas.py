@@ -20,6 +20,7 @@ from proofs_check.jets import all_enclosed, derivative, values
 from proofs_check.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
+from proofs_check.slopes import Identity, Slope, enclose_statements
 from proofs_check.targets import generate_targets
 
 X, A, B = sympy.symbols("x a b", positive=True)
@@ -150,18 +151,19 @@ def prove_transport(formula: Formula, effort: Effort) -> Evidence:
 @check("lemma.transport", method="enclosure")
 def enclose_merge(formula: Formula, effort: Effort) -> Evidence:
     """Two tokens merge (kept = 1): KL does not increase. By homogeneity u + v = x + y = 1 suffices, and there the loss
-    is KL(x || u) on two tokens: convex in u with a double zero at u = x."""
-
-    def loss(n: Any, u: Any, x: Any) -> Any:
-        own, other = formula(n, [x, 1 - x], [u, 1 - u], 1)
-        merged = own[0] * n.log(own[0] / other[0])
-        return x * (n.log(x) - n.log(u)) + (1 - x) * (n.log(1 - x) - n.log(1 - u)) - merged
-
-    margin = F(1, 64)
-    return all_enclosed(
-        [("the merge's loss is convex in u", derivative(loss, order=2), [(margin, 1 - margin), (margin, 1 - margin)])],
-        detail="zero of order 2 at u = x by the derivation",
-    )
+    is KL(x || u) on two tokens: convex in u with a double zero at u = x, for all x and u in (0, 1)."""
+    x, u = sympy.symbols("x u", positive=True)
+    own, other = formula(sympy, [x, 1 - x], [u, 1 - u], 1)
+    merged = own[0] * log(own[0] / other[0])
+    loss = x * (log(x) - log(u)) + (1 - x) * (log(1 - x) - log(1 - u)) - merged
+    curvature = x / u**2 + (1 - x) / (1 - u) ** 2
+    convex = Slope("the merge's loss is convex in u", sympy.diff(loss, u), u, (), {}, rest=curvature)
+    statements = [
+        Identity("its slope is 0 at u = x", sympy.diff(loss, u).subs(u, x), 0),
+        Identity("its value is 0 at u = x", loss.subs(u, x), 0),
+        convex,
+    ]
+    return enclose_statements(statements, "x and u from 0 to 1")
 
 
 @check("lemma.transport", method="search")

@@ -16,7 +16,7 @@ try:
 except ImportError:  # python-flint is a test dependency; mpmath's intervals serve where it is missing
     flint = None  # type: ignore[assignment]
 
-__all__ = ["MP", "Intervals", "intervals", "to_mp", "working_digits"]
+__all__ = ["MP", "Intervals", "MpmathIntervals", "intervals", "to_mp", "working_digits"]
 
 MP = mpmath.mp
 
@@ -97,7 +97,7 @@ class Intervals:
         return value if isinstance(value, flint.arb) else self.number(value)
 
 
-class _MpmathIntervals(Intervals):
+class MpmathIntervals(Intervals):
     """The same names on mpmath.iv, where python-flint is not installed."""
 
     backend = "mpmath.iv"
@@ -153,4 +153,4 @@ class _MpmathIntervals(Intervals):
 @lru_cache(maxsize=1)
 def intervals() -> Intervals:
     """Arb where python-flint is installed, else mpmath's intervals."""
-    return Intervals() if flint is not None else _MpmathIntervals()
+    return Intervals() if flint is not None else MpmathIntervals()

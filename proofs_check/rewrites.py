@@ -3,8 +3,6 @@ search against the definition at high precision."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from fractions import Fraction
 from typing import Any
 
 import mpmath
@@ -16,27 +14,13 @@ from derivations.margin_kernels import SERIES_TERMS
 from derivations.rewrites import BREGMAN, ENTROPY_SUM, EXCESS, POOL_IN_EXCESS, STRICT_FORM
 from proofs_check.algebra import prove_identities, random_rationals
 from proofs_check.cases import Tally
-from proofs_check.enclosure import enclose_sign
 from proofs_check.numbers import MP, to_mp, working_digits
-from proofs_check.outcome import Evidence, Verdict
+from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 from proofs_check.targets import generate_targets
 
 W = symbols("w_1:4", positive=True)
 P, Q = symbols("p q", positive=True)
-SMALL, LARGE = Fraction(1, 200), Fraction(1000)
-
-
-def _first_failure(parts: Iterable[Evidence]) -> Evidence:
-    """The first part that is not VERIFIED, or the last one."""
-    found = None
-    for part in parts:
-        found = part
-        if part.verdict is not Verdict.VERIFIED:
-            break
-    if found is None:
-        raise ValueError("no parts")
-    return found
 
 
 @check("eval.pool", method="algebra")
@@ -48,15 +32,6 @@ def prove_pool_form(formula: Formula, effort: Effort) -> Evidence:
         direct = sum(w * log(w / mean) for w in pool)
         identities.append((f"pool of {size}", sum(formula(sympy, w, mean) for w in pool), direct))
     return prove_identities(POOL_IN_EXCESS, identities, random_rationals(W))
-
-
-@check("eval.pool", method="enclosure")
-def enclose_pool_terms(formula: Formula, effort: Effort) -> Evidence:
-    """phi(u) > 0 for u in [-.995, -.005] and [.005, 1000]; at u = 0 the derivation's second derivative decides."""
-    sides = ((-1 + SMALL, -SMALL), (SMALL, LARGE))
-    return _first_failure(
-        enclose_sign(lambda n, u: formula(n, 1 + u, n.number(1)), [side], detail="every term is >= 0") for side in sides
-    )
 
 
 @check("eval.pool", method="search")
@@ -117,15 +92,6 @@ def search_strict_form(formula: Formula, effort: Effort) -> Evidence:
 def prove_bregman(formula: Formula, effort: Effort) -> Evidence:
     term = formula(sympy, P, log(P) - log(Q))
     return prove_identities(BREGMAN, [("one token", term, P * log(P / Q) - P + Q)], random_rationals([P, Q]))
-
-
-@check("eval.bregman", method="enclosure")
-def enclose_bregman_terms(formula: Formula, effort: Effort) -> Evidence:
-    """d + expm1(-d) > 0 for |d| in [.005, 30] (the kernels' range of this form); at 0 the second derivative decides."""
-    sides = ((Fraction(-30), -SMALL), (SMALL, Fraction(30)))
-    return _first_failure(
-        enclose_sign(lambda n, d: formula(n, n.number(1), d), [side], detail="every term is >= 0") for side in sides
-    )
 
 
 @check("eval.bregman", method="search")

@@ -4,12 +4,12 @@ from their definition, and ordered over the whole domain."""
 from __future__ import annotations
 
 from fractions import Fraction as F
-from typing import Any
 
 import sympy
 from sympy import log
 
 from derivations.claim import Formula
+from derivations.margins import mass_and_gap
 from derivations.single_token import single_certificate
 from derivations.strict import pair_cost, phi
 from derivations.tree import tree_certificate
@@ -23,10 +23,10 @@ from derivations.upper_bounds import (
 from proofs_check.algebra import prove_identities
 from proofs_check.cases import against_definition
 from proofs_check.conic import against_cone
-from proofs_check.jets import all_enclosed, values
 from proofs_check.outcome import Evidence
 from proofs_check.problems import Problem, single_problems, tree_problems
 from proofs_check.registry import Effort, check
+from proofs_check.slopes import Identity, Region, Slope, enclose_regions
 
 R = sympy.Rational
 
@@ -51,16 +51,18 @@ def prove_strict(formula: Formula, effort: Effort) -> Evidence:
 
 @check("upper.strict", method="enclosure")
 def enclose_strict(formula: Formula, effort: Effort) -> Evidence:
-    """phi(g) <= bound <= g log 2: the bound is convex in s at fixed g, and falls from s = g to s = 1."""
-    away = F(1, 16)
-    pieces: list[Any] = []
-    for count in (3, 10, 1000):
-        pieces.append((f"bound >= phi, V={count}", values(lambda n, g, V=count: formula(n, g, V) - phi(n, g)),
-                       [(away, 1 - away)]))  # fmt: skip
-        pieces.append((f"bound <= g log 2, V={count}",
-                       values(lambda n, g, V=count: g * n.log(g * 0 + 2) - formula(n, g, V)),
-                       [(away, 1 - away)]))  # fmt: skip
-    return all_enclosed(pieces, max_boxes=20_000, detail="g in [1/16, 15/16]; the rest by lemma.pair")
+    """phi(g) <= bound <= g log 2 for all real V >= 2: with v = 2/V the bound falls in v, from g log 2 to phi(g)."""
+    gap, share = sympy.symbols("g v", positive=True)
+    mass = gap + share * (1 - gap)
+    bound = mass_and_gap(sympy, mass, gap)
+    falls = Slope("-d/dv = (1-g)/2 log(s^2/(s^2-g^2)), s = g + v (1-g)", bound, share,
+                  (((1 - gap) / 2, mass**2 / (mass**2 - gap**2)),), {}, sign=-1)  # fmt: skip
+    ends = [
+        Identity("phi(g) at v = 1, V = 2", bound.subs(share, 1), phi(sympy, gap)),
+        Identity("g log 2 as v falls to 0, V grows", sympy.limit(bound, share, 0), gap * log(2)),
+    ]
+    regions = [Region("all margins", (R(1, 3), R(1, 5)), bound)]
+    return enclose_regions(formula, (gap, 2 / share), regions, [*ends, falls], "0 <= g <= 1, V >= 2")
 
 
 @check("upper.strict", method="optimiser")
@@ -109,59 +111,36 @@ def prove_single(formula: Formula, effort: Effort) -> Evidence:
 
 @check("upper.single", method="enclosure")
 def enclose_single(formula: Formula, effort: Effort) -> Evidence:
-    """phi(d) <= U(d) <= log(1+d) on each [1/(N+1), 1/N] apart from its ends, in both branches, N = 1..6."""
-    pieces: list[Any] = []
-    for whole in range(1, 7):
-        low, high = F(1, whole + 1), F(1, whole)
-        inset = (high - low) / 64
-        boundary = F(whole + 1, whole * (whole + 2))  # r = N d/(N+1)
-        for start, end in ((low + inset, boundary - inset / 8), (boundary + inset / 8, high - inset)):
-            box = [(start, end)]
-            pieces.append((f"log(1+d) - U, N={whole}",
-                           lambda n, d, N=whole: n.log(1 + d) - _branch(formula, n, d, N), box))  # fmt: skip
-            pieces.append((f"U - phi, N={whole}",
-                           lambda n, d, N=whole: _branch(formula, n, d, N) - phi(n, d), box))  # fmt: skip
-    return all_enclosed(pieces, max_boxes=20_000, detail="the ends by algebra: U(1/N) = log(1 + 1/N)")
+    """phi(d) <= U(d) <= log(1+d) for every d in (0, 1]: d = 1/(N+x), N = floor(1/d) a symbol, x from 0 to 1.
 
-
-class _Known:
-    """A margin whose floor(1/d) is known: intervals have no floor."""
-
-    def __init__(self, inner: Any, whole: int) -> None:
-        self.inner, self.whole = inner, whole
-
-    def __rtruediv__(self, other: Any) -> int:
-        return self.whole
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def __mul__(self, other: Any) -> Any:
-        return self.inner * other
-
-    __rmul__ = __mul__
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class _Lifted:
-    """The interval arithmetic, with a known margin taken back to its interval."""
-
-    def __init__(self, numbers: Any) -> None:
-        self.numbers = numbers
-
-    def log(self, value: Any) -> Any:
-        return self.numbers.log(value)
-
-    def xlogx(self, value: Any) -> Any:
-        return self.numbers.xlogx(value.inner if isinstance(value, _Known) else value)
-
-
-def _branch(formula: Formula, numbers: Any, gap: Any, whole: int) -> Any:
-    return formula(_Lifted(numbers), _Known(gap, whole))
+    Below U: U >= d log 2 >= phi(d), as t log(1+1/t) grows and phi(d) <= d^2 log 2. Above: the first branch's slack is
+    >= 0 because N <= N + x; the second's is concave in x, 0 at x = 1, and the first's at x = N/(N+1).
+    """
+    whole, x, t, u = sympy.symbols("N x t u", positive=True)
+    z = sympy.Symbol("z", nonnegative=True)
+    gap = 1 / (whole + x)
+    first = whole * gap * log((whole + 1) / whole)
+    second = log(whole + 2) - log(whole + x) + x * gap * log(x)
+    regions = [Region("r not pooled", (2, R(1, 3)), first), Region("r pooled", (2, R(4, 5)), second)]
+    scaled, pooled, slack = t * log(1 + 1 / t), (second - first) / gap, log(1 + gap) - second
+    corner, beyond = whole / (whole + 1), 1 - z * x / (1 + z)  # beyond: x from N/(N+1) to 1, in boxes, with N = 1/z
+    rising = log(1 + u) - u / (1 + u)
+    statements: list[Identity | Slope] = [
+        Slope("log(1+u) - u/(1+u) grows with u = 1/t", rising, u, (), {}, rest=u / (1 + u) ** 2),
+        Identity("from 0", rising.subs(u, 0), 0),
+        Identity("and is the slope of t log(1+1/t)", sympy.diff(scaled, t), rising.subs(u, 1 / t)),
+        Identity("log 2 at t = 1: unpooled, U is d times its value at N >= 1", first, gap * scaled.subs(t, whole)),
+        Identity("and log(1+d) is d times its value at N + x", log(1 + gap), gap * scaled.subs(t, whole + x)),
+        Identity("the branches meet at x = N/(N+1)", pooled.subs(x, corner), 0),
+        Slope("beyond it the pooled value is the larger", pooled, x, ((1, x * (whole + 2) / (whole + x)),),
+              {whole: 1 / z, x: beyond}),
+        Identity("the pooled slack is 0 at x = 1", slack.subs(x, 1), 0),
+        Slope("and concave in x", sympy.diff(slack, x), x, ((2 * whole / (whole + x) ** 3, 1 / x),),
+              {whole: 1 / z}, sign=-1,
+              rest=1 / (whole + x + 1) ** 2 - 1 / (whole + x) ** 2 + whole / (x * (whole + x) ** 2)),
+    ]  # fmt: skip
+    floors = {whole + x: whole}
+    return enclose_regions(formula, (gap,), regions, statements, "0 < d <= 1, every N = floor(1/d)", floors)
 
 
 @check("upper.single", method="optimiser")

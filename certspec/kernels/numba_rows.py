@@ -81,9 +81,7 @@ def _summarise(source_hash: str) -> Any:
             for side in range(len(sides)):
                 source = sides[side]
                 highest[side], lowest, odd[side] = scan_row(source, row, num_columns, decode, block, lane_max)
-                if not abs(highest[side]) < np.inf or (
-                    odd[side] > 0 and holds_nan(source, row, num_columns, decode)
-                ):
+                if not abs(highest[side]) < np.inf or (odd[side] > 0 and holds_nan(source, row, num_columns, decode)):
                     invalid[row, 0] = 1 + side
                     break
                 span[side] = highest[side] - lowest
@@ -163,9 +161,7 @@ def _apply_rules(source_hash: str) -> Any:
             for number in range(rules.shape[0]):
                 rule = rules[number]
                 index, width = int(rule[SMOOTHING_INDEX]), int(rule[TREE_WIDTH])
-                tau, upper = thresholds(
-                    rule, normaliser, entropy_gaps[index, row], error, entropy_errors[index, row]
-                )
+                tau, upper = thresholds(rule, normaliser, entropy_gaps[index, row], error, entropy_errors[index, row])
                 exact, lower, settled = rule_certificate(rule, tau, upper, gaps, num_columns, normaliser, error)
                 certificates[0, number, row], certificates[1, number, row] = exact, lower
                 unsettled[number, row] = not settled

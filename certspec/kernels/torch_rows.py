@@ -189,9 +189,7 @@ def _entropy_gaps(side: Side, table: RuleTable) -> tuple[Tensor, Tensor]:
         probs = side.weights / side.normaliser[:, None]
         gap = side.log_normaliser + (probs * torch.log(probs + smoothing)).sum(dim=1)
         gaps.append(gap)
-        errors.append(
-            _bounds.smoothed_entropy_error(gap, side.log_normaliser, side.span, error, side.normaliser_error)
-        )
+        errors.append(_bounds.smoothed_entropy_error(gap, side.log_normaliser, side.span, error, side.normaliser_error))
     index = torch.from_numpy(table.parameters[:, SMOOTHING_INDEX].astype("int64")).to(side.gaps.device)
     return torch.stack(gaps)[index], torch.stack(errors)[index]
 
@@ -240,4 +238,3 @@ def _kl_bound(kl: Tensor, target: Side, draft: Side) -> Tensor:
         _bounds.relative_weight_error(draft.span), draft.normaliser_error, sum_error(target.gaps.shape[1]),
     )  # fmt: skip
     return torch.where(draft.full_span < 1e100, _bounds.kl_upper(kl, relative, ratio_error), torch.inf)
-

@@ -106,9 +106,7 @@ def tree_certificates(
         joined = _first_false(rising < masses / sizes)  # tokens of the tail that are pooled
         ranks = torch.arange(gaps.shape[1], device=gaps.device)
         pool = (ranks == 0) | ((ranks > width - joined[:, None]) & (ranks <= width))
-        mass = torch.where(
-            joined > 0, torch.gather(masses, 1, (joined - 1).clamp(min=0)[:, None])[:, 0], weights[:, 0]
-        )
+        mass = torch.where(joined > 0, torch.gather(masses, 1, (joined - 1).clamp(min=0)[:, None])[:, 0], weights[:, 0])
         exact[number], lower[number] = _value(
             pool, weights, mass, joined.double() + 1.0, gaps[:, width], normaliser, normaliser_error
         )

@@ -59,9 +59,7 @@ def test_decisions_are_those_of_the_definition_and_certified_implies_accepted(ba
         scored = cs.certify(target, draft, RULES, backend=backend)
         drafted, first = exact.ranks(draft)[0], exact.ranks(target)[0]
         for rule, (_, rejected), view in zip(RULES, truth, map(scored.at, range(len(RULES))), strict=True):
-            expected = (
-                first in exact.ranks(draft)[: rule.tree_width] if rejected is None else drafted not in rejected
-            )
+            expected = first in exact.ranks(draft)[: rule.tree_width] if rejected is None else drafted not in rejected
             assert view.accepted[0] == expected, (rule, target, draft)
             assert view.accepted[0] or not view.certified[0]
 

@@ -124,9 +124,7 @@ def test_shapes_and_fields(backend):
 
 def test_rows_with_strides_equal_their_copies(backend):
     wide = torch.randn(6, 80, generator=torch.Generator().manual_seed(1)).bfloat16()
-    strided, copied = (
-        cs.certify(rows, rows, backend=backend) for rows in (wide[::2, 5:60], wide[::2, 5:60].clone())
-    )
+    strided, copied = (cs.certify(rows, rows, backend=backend) for rows in (wide[::2, 5:60], wide[::2, 5:60].clone()))
     assert torch.equal(strided.entropy, copied.entropy) and torch.equal(strided.target_top_ids, copied.target_top_ids)
 
 
