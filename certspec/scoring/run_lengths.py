@@ -3,11 +3,15 @@ nothing about files or models."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Replay", "RunLengths", "drafted_steps", "forward_run_lengths", "replay_rounds", "run_lengths"]
+__all__ = [
+    "Replay", "RunLengths", "count_runs", "drafted_steps", "forward_run_lengths", "mean_lengths", "replay_rounds",
+    "run_lengths",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,51 +56,77 @@ def forward_run_lengths(holds: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 def run_lengths(holds: np.ndarray, starts: np.ndarray) -> RunLengths:
     """Both mean run lengths of ``holds``: (rows,) bool over sequences with row offsets ``starts``."""
+    return mean_lengths(count_runs(holds, starts))
+
+
+def count_runs(holds: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """What ``mean_lengths`` needs, as integers that may be added over blocks of whole sequences: (5,) int64."""
     lengths = forward_run_lengths(holds, starts)
     ends = np.repeat(starts[1:], np.diff(starts))
     is_first = np.zeros(len(holds), dtype=bool)
     is_first[starts[:-1]] = True
     held_before = np.concatenate([[False], holds[:-1]]) & ~is_first
-    num_runs = int((holds & ~held_before).sum())
+    num_cut = ((np.arange(len(holds)) + lengths == ends) & holds).sum()
+    return np.array([len(holds), lengths.sum(), holds.sum(), (holds & ~held_before).sum(), num_cut], dtype=np.int64)
+
+
+def mean_lengths(counts: np.ndarray) -> RunLengths:
+    """Means from the (summed) counts of ``count_runs``."""
+    num_steps, total, num_holding, num_runs, num_cut = (int(count) for count in counts)
     return RunLengths(
-        mean_over_starts=float(lengths.mean()),
-        mean_over_maximal_runs=float(holds.sum() / num_runs) if num_runs else 0.0,
-        share_of_steps=float(holds.mean()),
-        share_cut=float(((np.arange(len(holds)) + lengths == ends) & holds).mean()),
+        mean_over_starts=total / num_steps,
+        mean_over_maximal_runs=num_holding / num_runs if num_runs else 0.0,
+        share_of_steps=num_holding / num_steps,
+        share_cut=num_cut / num_steps,
     )
 
 
-def replay_rounds(accepted: np.ndarray, starts: np.ndarray, draft_length: int) -> Replay:
+def replay_rounds(
+    accepted: np.ndarray, starts: np.ndarray, draft_length: int, leaf: np.ndarray | None = None
+) -> Replay:
     """Replay rounds: draft ``draft_length`` tokens, take the accepted prefix and one token of the target, go on.
 
-    Under strict greedy the history after each round is the target's own greedy text, so the replay is what decoding
-    sees. A relaxed rule's own decoding leaves that text at its first accepted token that is not the argmax; the replay
-    keeps to it.
+    ``leaf``: (rows,) bool, where the draft's best token is not accepted, another candidate of a tree is: it is accepted
+    and ends its path (the greedy tree that decoding drafts: only the draft's own chain is expanded). Under strict
+    greedy the history after each round is the target's own greedy text, so the replay is what decoding sees. A relaxed
+    rule's own decoding leaves that text at its first accepted token that is not the argmax; the replay keeps to it.
     """
-    lengths = forward_run_lengths(accepted, starts).tolist()
-    counts: list[int] = []
+    counts: list[np.ndarray] = []
     num_cut = 0
-    for first, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        row = first
-        while row < end:
-            num_accepted = min(lengths[row], draft_length)
-            if num_accepted < draft_length and row + num_accepted == end:
-                num_cut += 1
-            else:
-                counts.append(num_accepted)
-            row += num_accepted + 1
-    return Replay(draft_length, np.asarray(counts, dtype=np.int64), num_cut)
+    for rows, num_accepted, is_cut in _rounds(accepted, starts, draft_length, leaf):
+        counts.append(num_accepted[~is_cut])
+        num_cut += len(rows) - len(counts[-1])
+    joined = np.concatenate(counts) if counts else np.zeros(0, dtype=np.int64)
+    return Replay(draft_length, joined, num_cut)
 
 
 def drafted_steps(accepted: np.ndarray, starts: np.ndarray, draft_length: int) -> np.ndarray:
     """(rows,) bool: in the rounds of ``replay_rounds``, whether a step's token is an accepted draft token (else it is
     the round's own token of the target)."""
-    lengths = forward_run_lengths(accepted, starts).tolist()
-    drafted = np.zeros(len(accepted), dtype=bool)
-    for first, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        row = first
-        while row < end:
-            num_accepted = min(lengths[row], draft_length)
-            drafted[row : row + num_accepted] = True
-            row += num_accepted + 1
-    return drafted
+    changes = np.zeros(len(accepted) + 1, dtype=np.int64)
+    for rows, num_accepted, _ in _rounds(accepted, starts, draft_length, None):
+        np.add.at(changes, rows, 1)
+        np.add.at(changes, rows + num_accepted, -1)
+    return np.cumsum(changes[:-1]) > 0
+
+
+def _rounds(
+    chain: np.ndarray, starts: np.ndarray, draft_length: int, leaf: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """One round of every sequence that still goes on at a time: (first rows, accepted draft tokens, whether the end of
+    the sequence cut the round before it was decided)."""
+    rows = np.arange(len(chain))
+    ends = np.repeat(starts[1:], np.diff(starts))
+    spine = np.minimum(forward_run_lengths(chain, starts), draft_length)
+    is_cut = (spine < draft_length) & (rows + spine == ends)
+    accepted = spine
+    if leaf is not None:
+        accepted = spine + (leaf[np.minimum(rows + spine, len(chain) - 1)] & (spine < draft_length) & ~is_cut)
+    place, end = starts[:-1], starts[1:]
+    while True:
+        going = place < end
+        place, end = place[going], end[going]
+        if not len(place):
+            return
+        yield place, accepted[place], is_cut[place]
+        place = place + accepted[place] + 1
