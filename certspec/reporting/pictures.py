@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from certspec.reporting.relaxation import given_up_nats, relaxed_steps
+from certspec.reporting.relaxation import COLUMNS, given_up_nats, relaxed_steps
 from certspec.rules import parse_rule
-from certspec.scoring.plots import COLOURS, MARKERS, PLOTS, Drawing
-from certspec.scoring.run_table import RunTable
-from certspec.scoring.summary import certificate_cap
+from certspec.scoring.plots import COLOURS, MARKERS, PLOTS, Drawing, remembered
+from certspec.scoring.summary import Run, certificate_cap
 
 __all__ = ["ALL_PICTURES"]
 
@@ -20,23 +19,41 @@ _POINTS = 200  # of a cumulative curve; more can't be seen
 _LEAST = 1e-4  # nats; smaller ones are drawn at this edge
 
 
-def _improvement(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
+def _cell_counts(run: Run, edges: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Steps by certificate under the first rule and KL, where both are finite."""
+    counts = np.zeros((_CELLS, _CELLS))
+    for block in run.blocks(("kl", "certificate")):
+        certificate, kl = block.certificate[0], np.asarray(block.kl)
+        finite = np.isfinite(kl) & np.isfinite(certificate)
+        values = np.maximum(certificate[finite], _LEAST), np.maximum(kl[finite], _LEAST)
+        counts += np.histogram2d(*values, bins=edges)[0]
+    return counts
+
+
+def _ratio_counts(run: Run, edges: np.ndarray) -> np.ndarray:
+    """By rule, its relaxed steps in bins of p/p_max; (rules, bins)."""
+    counts = np.zeros((len(run.rules), len(edges) - 1), dtype=np.int64)
+    for block in run.blocks(COLUMNS):
+        ratio = np.exp(-given_up_nats(block))
+        for index in range(len(run.rules)):
+            relaxed = relaxed_steps(block, index) & ~np.isnan(ratio)
+            counts[index] += np.histogram(ratio[relaxed], bins=edges)[0]
+    return counts
+
+
+def _improvement(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     """Every step by its certificate under the first rule and its KL: below the line it is certified."""
-    assert run.kl is not None
     figure, axes = pyplot.subplots(figsize=(8.5, 5.2), layout="constrained")
-    finite = np.isfinite(run.kl) & np.isfinite(run.certificate[0])
-    certificate = np.maximum(run.certificate[0][finite], _LEAST)
-    kl = np.maximum(run.kl[finite], _LEAST)
-    top = max(float(kl.max(initial=1.0)), 1.0) * 1.3
+    top = max(summary["kl"]["largest"] or 1.0, 1.0) * 1.3
     cap = certificate_cap(parse_rule(run.rules[0])) * (1.0 + 1e-9)
     edges = np.geomspace(_LEAST, cap, _CELLS + 1), np.geomspace(_LEAST, top, _CELLS + 1)
-    _, _, _, image = axes.hist2d(
-        certificate, kl, bins=edges, cmap="Blues", norm="log", cmin=1, rasterized=True, vmin=0.5
-    )
+    counts = remembered(run, "improvement", lambda: _cell_counts(run, edges))
+    shown = np.ma.masked_equal(counts.T, 0)
+    image = axes.pcolormesh(*edges, shown, cmap="Blues", norm="log", rasterized=True, vmin=0.5)
     figure.colorbar(image, ax=axes, label="steps in the cell", pad=0.01)
     line = np.geomspace(_LEAST, cap, 50)
     axes.plot(line, line, color="black", lw=1.2)
-    axes.axvline(float(np.median(kl)), color="#D55E00", lw=1.2, ls="--")
+    axes.axvline(max(summary["kl"]["quantiles"][2] or _LEAST, _LEAST), color="#D55E00", lw=1.2, ls="--")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(_LEAST, cap)
@@ -50,22 +67,19 @@ def _improvement(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
     return figure
 
 
-def _relaxation(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
+def _relaxation(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     """For each relaxed rule, how probable the accepted tokens that are not the argmax were, as a cumulative share."""
     figure, axes = pyplot.subplots(figsize=(8.5, 4.2), layout="constrained")
-    ratio = np.exp(-given_up_nats(run))
+    edges = np.linspace(0.0, 1.0, _POINTS + 1)
+    counted = remembered(run, "relaxation", lambda: _ratio_counts(run, edges))
     drawn = 0
     for index, label in enumerate(run.rules):
-        relaxed = relaxed_steps(run, index) & ~np.isnan(ratio)
-        if not relaxed.any():
+        if not counted[index].any():
             continue
-        values = np.sort(ratio[relaxed])
-        if len(values) > _POINTS:
-            values = np.quantile(values, np.linspace(0.0, 1.0, _POINTS))
-        counts = np.linspace(1, relaxed.sum(), len(values))
+        counts = np.cumsum(counted[index])
         axes.step(
-            values, 100.0 * counts / run.num_steps, where="post", label=label, color=COLOURS[index % len(COLOURS)],
-            marker=MARKERS[index % len(MARKERS)], markevery=max(len(values) // 8, 1), ms=4.5, lw=1.5,
+            edges[1:], 100.0 * counts / run.num_steps, where="post", label=label, color=COLOURS[index % len(COLOURS)],
+            marker=MARKERS[index % len(MARKERS)], markevery=_POINTS // 8, ms=4.5, lw=1.5,
         )  # fmt: skip
         drawn += 1
     if drawn:

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from certspec.scoring.run_table import RunTable
+from certspec.scoring.summary import Run
 from certspec.scoring.tables import TextTable
 
 __all__ = ["findings_of", "provenance_table", "temperature_of"]
 
 
-def temperature_of(run: RunTable, folder: Path) -> str:
+def temperature_of(run: Run, folder: Path) -> str:
     """At which temperature the target's probabilities were taken, in words."""
     if not run.is_import:
         made = "stored" if "stored_logits" in run.manifest.get("settings", {}) else "computed"
@@ -37,7 +37,7 @@ def findings_of(folder: Path) -> list[tuple[str, str]]:
     ]
 
 
-def provenance_table(run: RunTable, folder: Path) -> TextTable:
+def provenance_table(run: Run, folder: Path) -> TextTable:
     """Everything that a reader needs to make the run again, or to doubt it."""
     settings = run.manifest.get("settings", {})
     rows = [("temperature of the target's probabilities", temperature_of(run, folder))]

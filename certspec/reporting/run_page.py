@@ -101,7 +101,7 @@ def _lead(figures: Figures) -> list[str]:
 def _cards(figures: Figures) -> list[tuple[str, str]]:
     first, rule = figures.summary["rules"][0], figures.run.rules[0]
     cards: list[tuple[Any, str]] = []
-    if figures.run.accepted is not None:
+    if figures.run.has_draft:
         num_false = sum(row["num_false_certificates"] for row in figures.summary["rules"])
         cards += [
             (spell_share(first["share_accepted"]), f"accepted, {rule}"),

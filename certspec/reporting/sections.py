@@ -15,6 +15,7 @@ from certspec.reporting.provenance import findings_of, provenance_table
 from certspec.reporting.relaxation import Relaxation, given_up_nats, measure_relaxation
 from certspec.reporting.token_names import token_names
 from certspec.scoring.run_table import RunTable
+from certspec.scoring.summary import Run
 from certspec.scoring.tables import TextTable, spell_length, spell_nats, spell_share, summary_tables
 
 __all__ = ["Figures", "Section", "measure", "report_sections"]
@@ -40,7 +41,7 @@ class Figures:
     """A run with everything that a report says about it."""
 
     folder: Path
-    run: RunTable
+    run: Run
     summary: dict[str, Any]
     relaxation: list[Relaxation]
     improvement: list[Improvement]
@@ -55,9 +56,12 @@ class Section:
     blocks: tuple[TextTable | str, ...]
 
 
-def measure(folder: Path, run: RunTable, summary: dict[str, Any], *, draft_length: int) -> Figures:
+def measure(folder: Path, run: Run, summary: dict[str, Any], *, draft_length: int) -> Figures:
     """Everything that the sections show."""
-    return Figures(folder, run, summary, measure_relaxation(run, draft_length=draft_length), measure_improvement(run))
+    typical_kl = None if summary["kl"] is None else summary["kl"]["quantiles"][2]
+    return Figures(
+        folder, run, summary, measure_relaxation(run, draft_length=draft_length), measure_improvement(run, typical_kl)
+    )
 
 
 def report_sections(figures: Figures) -> list[Section]:
@@ -69,7 +73,7 @@ def report_sections(figures: Figures) -> list[Section]:
         (*_present(tables, "Decisions"), "margin"),
     )
     sections = [
-        *([decisions] if figures.run.accepted is not None else []),
+        *([decisions] if figures.run.has_draft else []),
         Section(
             "Certificates",
             "A certificate needs the target alone: it holds for every draft whose KL is below it." + _bounds(figures),
@@ -96,8 +100,9 @@ def report_sections(figures: Figures) -> list[Section]:
 
 def _bounds(figures: Figures) -> str:
     """Which rules' certificates are lower bounds, in words."""
-    partial = [row for row in figures.summary["rules"] if (row["share_certificate_known"] or 0.0) < 1.0]
-    if figures.run.certificate_known is None or not partial:
+    known = [(row, row["share_certificate_known"]) for row in figures.summary["rules"]]
+    partial = [row for row, share in known if share is not None and share < 1.0]
+    if not partial:
         return ""
     shares = ", ".join(f"{row['rule']} {spell_share(1.0 - row['share_certificate_known'])}" for row in partial)
     return f" Lower bounds, where the log tells no more: {shares} of the steps."
@@ -148,14 +153,13 @@ def _improvement(figures: Figures) -> Section:
 
 def _worst_kl(figures: Figures) -> TextTable:
     run, entry = figures.run, figures.improvement[0]
-    assert run.kl is not None
     target, draft = token_names(run)
     rows = tuple(
         (
-            f"{run.prompt[row]}:{run.position[row]}", target(row), draft(row), f"{run.prob_margin[row]:.3f}",
-            spell_nats(float(run.kl[row])), spell_nats(float(run.certificate[0][row])),
+            _place(row), target(row), draft(row), f"{row.prob_margin[0]:.3f}",
+            "-" if row.kl is None else spell_nats(float(row.kl[0])), spell_nats(float(row.certificate[0][0])),
         )
-        for row in entry.worst.tolist()
+        for row in entry.worst
     )  # fmt: skip
     return TextTable(
         f"Largest excess of KL over the certificate under {entry.rule}",
@@ -163,6 +167,10 @@ def _worst_kl(figures: Figures) -> TextTable:
         rows,
         "The target is sure at these steps and the draft is far from it: the first to train on.",
     )
+
+
+def _place(row: RunTable) -> str:
+    return f"{row.prompt[0]}:{row.position[0]}"
 
 
 def _relaxation(figures: Figures) -> Section:
@@ -204,17 +212,16 @@ def _some_unknown(relaxation: Sequence[Relaxation]) -> bool:
 
 def _worst_relaxed(figures: Figures) -> list[TextTable]:
     run = figures.run
-    nats = given_up_nats(run)
     target, draft = token_names(run)
     tables = []
     for entry in figures.relaxation:
+        shown = [(row, float(given_up_nats(row)[0])) for row in entry.worst[:6]]
         rows = tuple(
             (
-                f"{run.prompt[row]}:{run.position[row]}", target(row), draft(row), f"{run.target_top_prob[row]:.3f}",
-                _number(np.exp(np.log(run.target_top_prob[row]) - nats[row])), _number(np.exp(-nats[row])),
-                _number(nats[row]),
+                _place(row), target(row), draft(row), f"{row.target_top_prob[0]:.3f}",
+                _number(float(row.target_top_prob[0]) * np.exp(-nats)), _number(np.exp(-nats)), _number(nats),
             )
-            for row in entry.worst[:6].tolist()
+            for row, nats in shown
         )  # fmt: skip
         if rows:
             columns = ("prompt:position", "target's token", "accepted", "p_max", "p", "p/p_max", "nats lost")
@@ -252,7 +259,8 @@ def _import(figures: Figures) -> Section:
     run = figures.run
     rows = tuple(
         (label, what, spell_share(count / run.num_steps), case)
-        for what, cases in (("certificate", run.certificate_cases), ("decision", run.decision_cases))
+        for what in ("certificate", "decision")
+        for cases in [figures.summary[f"{what}_cases"]]
         for label, counts in zip(run.rules, cases, strict=False)
         for case, count in sorted(counts.items(), key=lambda item: -item[1])
     )
@@ -266,5 +274,5 @@ def _import(figures: Figures) -> Section:
     findings = findings_of(figures.folder)
     if findings:
         blocks.append(TextTable("Noticed in the logs", ("log", "finding"), tuple(findings)))
-    words = "" if run.kl is None else "KL is that of the lumped lists, at most the full one."
+    words = "" if not run.has_draft else "KL is that of the lumped lists, at most the full one."
     return Section("Imported logs", words, tuple(blocks))

@@ -10,24 +10,25 @@ from typing import Any
 import numpy as np
 
 from certspec.scoring.run_table import RunTable
+from certspec.scoring.summary import Run
 
 __all__ = ["token_names"]
 
-Names = Callable[[int], str]
+Names = Callable[[RunTable], str]
 
 
-def token_names(run: RunTable) -> tuple[Names, Names]:
-    """Functions from a row to the target's and to the draft's token there."""
+def token_names(run: Run) -> tuple[Names, Names]:
+    """Functions from a table of one row to the target's and to the draft's token there."""
     decode = _decoder(run)
     return (
-        lambda row: _name(row, run.target_token, run.target_text, decode),
-        lambda row: _name(row, run.draft_token, run.draft_text, decode),
+        lambda row: _name(row.target_token, row.target_text, decode),
+        lambda row: _name(row.draft_token, row.draft_text, decode),
     )
 
 
-def _name(row: int, ids: np.ndarray | None, texts: np.ndarray | None, decode: Callable[[int], str | None]) -> str:
-    text = None if texts is None else texts[row]
-    token = -1 if ids is None else int(ids[row])
+def _name(ids: np.ndarray | None, texts: np.ndarray | None, decode: Callable[[int], str | None]) -> str:
+    text = None if texts is None else texts[0]
+    token = -1 if ids is None else int(ids[0])
     if text is None and token >= 0:
         text = decode(token)
     if text is not None:
@@ -35,7 +36,7 @@ def _name(row: int, ids: np.ndarray | None, texts: np.ndarray | None, decode: Ca
     return f"id {token}" if token >= 0 else "?"
 
 
-def _decoder(run: RunTable) -> Callable[[int], str | None]:
+def _decoder(run: Run) -> Callable[[int], str | None]:
     target: Any = run.manifest.get("settings", {}).get("target")
     path = Path(target["id"]) / "tokenizer.json" if isinstance(target, dict) and "id" in target else None
     if path is None or not path.is_file():

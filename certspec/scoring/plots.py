@@ -12,10 +12,9 @@ import numpy as np
 
 from certspec.errors import CertspecError
 from certspec.rules import parse_rule
-from certspec.scoring.run_table import RunTable
-from certspec.scoring.summary import certificate_cap
+from certspec.scoring.summary import Run, certificate_cap
 
-__all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "STYLES", "Drawing", "draw_plots"]
+__all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "STYLES", "Drawing", "draw_plots", "remembered"]
 
 # Okabe and Ito's palette, told apart by colour-blind readers; trees also differ by line style.
 COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#7F7F7F")
@@ -31,10 +30,10 @@ class Drawing:
 
     name: str
     title: str
-    draw: Callable[[Any, RunTable, dict[str, Any]], Any]
+    draw: Callable[[Any, Run, dict[str, Any]], Any]
     needs_draft: bool = False
 
-    def render(self, run: RunTable, summary: dict[str, Any], kind: str) -> bytes:
+    def render(self, run: Run, summary: dict[str, Any], kind: str) -> bytes:
         """The picture as the bytes of a "png" or "svg" file; the same run gives the same bytes."""
         import matplotlib
 
@@ -49,13 +48,13 @@ class Drawing:
         return stream.getvalue()
 
 
-def draw_plots(run: RunTable, summary: dict[str, Any], folder: Path) -> list[Path]:
+def draw_plots(run: Run, summary: dict[str, Any], folder: Path) -> list[Path]:
     """Draw certificates.png, margin.png (where a draft was scored) and run-lengths.png into ``folder``."""
     paths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for drawing in PLOTS:
-            if run.accepted is not None or not drawing.needs_draft:
+            if run.has_draft or not drawing.needs_draft:
                 paths.append(folder / f"{drawing.name}.png")
                 paths[-1].write_bytes(drawing.render(run, summary, "png"))
     except OSError as error:
@@ -63,21 +62,36 @@ def draw_plots(run: RunTable, summary: dict[str, Any], folder: Path) -> list[Pat
     return paths
 
 
-def _certificates(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
+def remembered(run: Run, name: str, compute: Callable[[], Any]) -> Any:
+    """What ``compute`` makes of the run's blocks, kept with the run: a picture is drawn in several formats."""
+    if name not in run.memory:
+        run.memory[name] = compute()
+    return run.memory[name]
+
+
+def _certificate_counts(run: Run, bins: list[np.ndarray]) -> list[np.ndarray]:
+    counts = [np.zeros(len(edges) - 1, dtype=np.int64) for edges in bins]
+    for block in run.blocks(("certificate",)):
+        for index, edges in enumerate(bins):
+            finite = block.certificate[index][np.isfinite(block.certificate[index])]
+            counts[index] += np.histogram(np.minimum(finite, edges[-1]), bins=edges)[0]
+    return counts
+
+
+def _certificates(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     """One violin-like row a rule: the certificates' distribution with its quartiles; +inf as a share at the right."""
     figure, axes = pyplot.subplots(figsize=(8.5, 0.62 * len(run.rules) + 1.6), layout="constrained")
     caps = [certificate_cap(parse_rule(label)) for label in run.rules]
     right = max(caps)
+    bins = [np.linspace(0.0, cap, max(round(cap / 0.025), 1) + 1) for cap in caps]  # the cap ends a bin
+    counted = remembered(run, "certificates", lambda: _certificate_counts(run, bins))
     for index in range(len(run.rules)):
         base = len(run.rules) - 1 - index
         colour = COLOURS[index % len(COLOURS)]
-        finite = run.certificate[index][np.isfinite(run.certificate[index])]
-        bins = np.linspace(0.0, caps[index], max(round(caps[index] / 0.025), 1) + 1)  # the cap ends a bin
-        counts, _ = np.histogram(np.minimum(finite, caps[index]), bins=bins)
-        heights = 0.8 * counts / max(counts.max(), 1)
-        axes.stairs(base + heights, bins, baseline=base, fill=True, color=colour, alpha=0.55)
-        if len(finite):
-            low, middle, high = np.quantile(finite, (0.25, 0.5, 0.75))
+        heights = 0.8 * counted[index] / max(counted[index].max(), 1)
+        axes.stairs(base + heights, bins[index], baseline=base, fill=True, color=colour, alpha=0.55)
+        _, low, middle, high, _ = summary["rules"][index]["certificate_finite"]["quantiles"]
+        if middle is not None:
             axes.plot([low, high], [base - 0.07] * 2, color=colour, lw=2.5, solid_capstyle="butt")
             axes.plot(middle, base - 0.07, "o", color=colour, ms=5, mec="white")
         axes.plot([caps[index]] * 2, [base, base + 0.8], color="0.35", lw=0.8, ls=":")
@@ -95,21 +109,31 @@ def _certificates(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
     return figure
 
 
-def _margin(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
+def _margin_counts(run: Run, edges: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Steps in each bin of the margin, and by rule how many of them are accepted and certified."""
+    counts = np.zeros(_MARGIN_BINS, dtype=np.int64)
+    held = {name: np.zeros((len(run.rules), _MARGIN_BINS)) for name in ("accepted", "certified")}
+    for block in run.blocks(("prob_margin", *held)):
+        bins = np.clip(np.digitize(block.prob_margin, edges) - 1, 0, _MARGIN_BINS - 1)
+        counts += np.bincount(bins, minlength=_MARGIN_BINS)
+        for name, totals in held.items():
+            for index, flags in enumerate(getattr(block, name)):
+                totals[index] += np.bincount(bins, weights=flags, minlength=_MARGIN_BINS)
+    return counts, held
+
+
+def _margin(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     """Accepted and certified shares in bins of the target's margin, and how many steps each bin holds."""
     figure, (accepted, certified) = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
     edges = np.linspace(0.0, 1.0, _MARGIN_BINS + 1)
-    bins = np.clip(np.digitize(run.prob_margin, edges) - 1, 0, _MARGIN_BINS - 1)
-    counts = np.bincount(bins, minlength=_MARGIN_BINS)
+    counts, held = remembered(run, "margin", lambda: _margin_counts(run, edges))
     centres = (edges[:-1] + edges[1:]) / 2
     full = counts > 0
-    shown: list[tuple[Any, Any, str]] = [(accepted, run.accepted, "accepted"), (certified, run.certified, "certified")]
-    for axes, flags, name in shown:
+    for axes, name in ((accepted, "accepted"), (certified, "certified")):
         axes.bar(centres, counts / counts.sum(), width=0.095, color="0.88", label="steps in the bin / all steps")
         for index, label in enumerate(run.rules):
-            held = np.bincount(bins, weights=flags[index], minlength=_MARGIN_BINS)
             axes.plot(
-                centres[full], held[full] / counts[full], label=label, color=COLOURS[index % len(COLOURS)],
+                centres[full], held[name][index][full] / counts[full], label=label, color=COLOURS[index % len(COLOURS)],
                 ls=STYLES[index % len(STYLES)], marker=MARKERS[index % len(MARKERS)], ms=4.5, lw=1.5,
             )  # fmt: skip
         axes.set_title(f"{name} steps / steps in the bin", loc="left", fontsize=10)
@@ -123,7 +147,7 @@ def _margin(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
     return figure
 
 
-def _run_lengths(pyplot: Any, run: RunTable, summary: dict[str, Any]) -> Any:
+def _run_lengths(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     """Certified run length against the KL budget, under both definitions."""
     figure, both = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
     keys = (("mean_over_starts", "mean over all start positions"), ("mean_over_maximal_runs", "mean over maximal runs"))

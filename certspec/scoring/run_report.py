@@ -9,7 +9,7 @@ from typing import Any
 
 from certspec.scoring.plots import draw_plots
 from certspec.scoring.run_folder import write_atomically
-from certspec.scoring.run_table import RunTable, read_run
+from certspec.scoring.run_stream import RunStream, open_run
 from certspec.scoring.summary import summarise_run
 from certspec.scoring.tables import TextTable, render_markdown, summary_tables
 
@@ -20,7 +20,7 @@ __all__ = ["RunReport", "make_report"]
 class RunReport:
     """What a report is made of, and the files that were written."""
 
-    run: RunTable
+    run: RunStream
     summary: dict[str, Any]
     tables: list[TextTable]
     files: tuple[Path, ...]
@@ -29,7 +29,7 @@ class RunReport:
 def make_report(path: str | Path, *, draft_length: int = 4) -> RunReport:
     """Write summary.json, summary.md and plots/*.png into the run folder ``path`` and return their content."""
     folder = Path(path)
-    run = read_run(folder)
+    run = open_run(folder)
     summary = summarise_run(run, draft_length=draft_length)
     tables = summary_tables(summary)
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")

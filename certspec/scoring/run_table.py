@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from certspec.errors import UnreadableInput
+from certspec.errors import InvalidArgument, UnreadableInput
 from certspec.scoring.run_folder import RunFolder
 from certspec.scoring.steps import SCHEMA_VERSION
 
-__all__ = ["RunTable", "read_run"]
+__all__ = ["RunTable", "check_schema", "columns_to_read", "read_part", "read_run", "table_of"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class RunTable:
     skipped: tuple[dict[str, Any], ...] = ()
     ends: dict[str, int] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def num_steps(self) -> int:
@@ -73,12 +74,31 @@ class RunTable:
         return "import" in self.manifest.get("settings", {})
 
     @property
+    def has_draft(self) -> bool:
+        """Whether a draft was scored."""
+        return self.accepted is not None and self.certified is not None
+
+    def blocks(self, columns: Sequence[str] | None = None) -> Iterator[RunTable]:
+        """The table itself: what reads a run block by block reads it as well."""
+        yield self
+
+    def take(self, rows: Any) -> RunTable:
+        """The table of some rows (indices or flags), which need not be whole sequences."""
+        changes: dict[str, Any] = {}
+        for name in (each.name for each in fields(self)):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                changes[name] = value[..., rows]
+        return replace(self, **changes, memory={})
+
+    @property
     def draft_differs(self) -> np.ndarray:
         """(rows,) bool: the draft's token is another than the target's argmax, by ids or, where there are none, text.
 
         False where the log doesn't tell the draft's token.
         """
-        assert self.draft_token is not None
+        if self.draft_token is None:
+            raise InvalidArgument("draft_differs: expected a run with a draft, got one of the target alone")
         differs = self.draft_token != self.target_token
         if self.target_text is None or self.draft_text is None:
             return differs
@@ -97,37 +117,47 @@ class RunTable:
 
 
 def read_run(path: str | Path) -> RunTable:
-    """Read every finished part of a run folder; raises UnreadableInput naming the file that can't be read."""
+    """Read every finished part of a run folder; raises UnreadableInput naming the file that can't be read.
+
+    Memory grows with the run: ``certspec.scoring.run_stream`` reads runs of any length.
+    """
     folder = RunFolder(path)
     manifest = folder.manifest()
     rules = tuple(manifest["settings"]["rules"])
-    parts = [_read_part(part, rules) for part in folder.parts()]
+    parts = [read_part(part, rules) for part in folder.parts()]
     skipped = [skip for part in parts for skip in json.loads(part.schema.metadata[b"skipped"])]
     parts = [part for part in parts if part.num_rows]
     if not parts:
         raise UnreadableInput(f"{folder.path}: the run holds no scored step yet")
     table = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
+    return table_of(table, rules, manifest, tuple(sorted(skipped, key=lambda skip: skip["prompt"])))
+
+
+def table_of(table: pa.Table, rules: tuple[str, ...], manifest: dict[str, Any], skipped: Any = ()) -> RunTable:
+    """Rows of parts as arrays, sorted; columns that were not read are None."""
     table = table.sort_by([("prompt", "ascending"), ("position", "ascending")]).combine_chunks()
-    scalars: dict[str, Any] = {name: _scalars(table, name) for name in _SCALARS}
-    scalars |= {name: _scalars_or_none(table, name) for name in _SCALARS_OF_DRAFT}
-    scalars |= {name: _objects_or_none(table, name) for name in ("target_text", "draft_text")}
-    per_rule = ("accepted_known", "certificate_known")
-    scalars |= {name: _per_rule_or_none(table, name, len(rules)) for name in per_rule if name in table.column_names}
+    there, found = set(table.column_names), dict.fromkeys(_SCALARS)
+    found |= {name: _scalars(table, name) for name in _SCALARS if name in there}
+    found |= {name: _scalars_or_none(table, name) for name in _SCALARS_OF_DRAFT if name in there}
+    found |= {name: _objects_or_none(table, name) for name in ("target_text", "draft_text") if name in there}
+    found |= {
+        name: _per_rule(table, name, len(rules)) if name in there else None
+        for name in ("certificate", "certificate_lower")
+    }
+    per_rule = ("accepted", "certified", "accepted_known", "certificate_known")
+    found |= {name: _per_rule_or_none(table, name, len(rules)) for name in per_rule if name in there}
     for name, column in (("certificate_cases", "certificate_case"), ("decision_cases", "decision_case")):
-        scalars[name] = _count_cases(table, column, len(rules))
+        found[name] = _count_cases(table, column, len(rules)) if column in there else ()
+    has_top = "target_top_probs" in there
     return RunTable(
         rules=rules,
-        certificate=_per_rule(table, "certificate", len(rules)),
-        certificate_lower=_per_rule(table, "certificate_lower", len(rules)),
-        accepted=_per_rule_or_none(table, "accepted", len(rules)),
-        certified=_per_rule_or_none(table, "certified", len(rules)),
-        target_top_prob=_first_entries(table, "target_top_probs"),
-        target_top10_mass=_leading_mass(table),
-        draft_rank=_draft_rank(table),
-        skipped=tuple(sorted(skipped, key=lambda skip: skip["prompt"])),
-        ends=_count_ends(table),
+        target_top_prob=_first_entries(table, "target_top_probs") if has_top else None,
+        target_top10_mass=_leading_mass(table) if has_top else None,
+        draft_rank=_draft_rank(table) if "draft_top_ids" in there else None,
+        skipped=skipped,
+        ends=_count_ends(table) if "end" in there else {},
         manifest=manifest,
-        **scalars,
+        **found,
     )
 
 
@@ -139,19 +169,45 @@ _READ_FROM_LOGS = ["accepted_known", "certificate_known", "certificate_case", "d
 _READ_FROM_LOGS += ["draft_text"]
 
 
-def _read_part(path: Path, rules: Sequence[str]) -> pa.Table:
+# Which columns of a part a column of the table is made from, where the names differ.
+_MADE_FROM = {
+    "target_top_prob": ("target_top_probs",),
+    "target_top10_mass": ("target_top_probs",),
+    "draft_rank": ("draft_top_ids", "target_token"),
+    "certificate_cases": ("certificate_case",),
+    "decision_cases": ("decision_case",),
+    "ends": ("end",),
+}
+
+
+def columns_to_read(names: Sequence[str] | None, there: Iterable[str]) -> list[str]:
+    """The columns of a part from which the table's columns ``names`` (None: all) are made."""
+    if names is None:
+        return [*_READ, *(name for name in _READ_FROM_LOGS if name in set(there))]
+    wanted = {"prompt", "position"}
+    for name in names:
+        wanted.update(_MADE_FROM.get(name, (name,)))
+    return [name for name in [*_READ, *_READ_FROM_LOGS] if name in wanted and name in set(there)]
+
+
+def read_part(path: Path, rules: Sequence[str]) -> pa.Table:
+    """A whole part; raises UnreadableInput naming it where it isn't one of a run with these rules."""
     try:
-        names = set(pq.read_schema(path).names)
-        table = pq.read_table(path, columns=[*_READ, *(name for name in _READ_FROM_LOGS if name in names)])
+        schema = pq.read_schema(path)
+        check_schema(schema, path, rules)
+        return pq.read_table(path, columns=columns_to_read(None, schema.names))
     except (pa.ArrowException, OSError, KeyError) as error:
         raise UnreadableInput(f"{path}: not a readable part of a run: {error}") from error
-    metadata = table.schema.metadata or {}
+
+
+def check_schema(schema: pa.Schema, path: Path, rules: Sequence[str]) -> None:
+    """Raises UnreadableInput where a part has another schema version or other rules."""
+    metadata = schema.metadata or {}
     version = metadata.get(b"certspec_schema", b"none").decode()
     if version != str(SCHEMA_VERSION):
         raise UnreadableInput(f"{path}: expected schema version {SCHEMA_VERSION}, got {version}")
     if json.loads(metadata[b"rules"]) != list(rules):
         raise UnreadableInput(f"{path}: expected the manifest's rules {list(rules)}, got {metadata[b'rules'].decode()}")
-    return table
 
 
 def _scalars(table: pa.Table, name: str) -> np.ndarray:

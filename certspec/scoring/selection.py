@@ -21,8 +21,8 @@ Key = Hashable
 
 @dataclass
 class Distribution:
-    """What a stream's finite entries are: their ``count``, ``mean``, ``largest`` and ``quantiles`` (None where there are
-    none), and how many entries are not finite."""
+    """What a stream's finite entries are: their ``count``, ``mean``, ``largest`` and ``quantiles`` (None where there
+    are none), and how many entries are not finite."""
 
     count: int = 0
     num_infinite: int = 0
@@ -39,7 +39,7 @@ class Distribution:
 def measure_distributions(
     passes: Callable[[], Iterator[Mapping[Key, np.ndarray]]], levels: Sequence[float]
 ) -> dict[Key, Distribution]:
-    """Distributions of every key's entries over a whole reading; ``passes()`` begins a reading, blocks of arrays (rows,).
+    """Distributions of every key's entries; ``passes()`` begins a reading of all blocks, each with arrays (rows,).
 
     The quantiles at ``levels`` are those of ``numpy.quantile`` (linear between order statistics) over all finite
     entries. At most 65,536 entries a key are kept; longer streams are read up to five times more, and each order

@@ -70,8 +70,13 @@ def _decisions(summary: dict[str, Any]) -> TextTable:
         rows,
         "Shares of steps. Certified: KL(target || draft) is provably below the certificate, so the draft's token is "
         "accepted for certain. False: certified and not accepted. Rejects nothing: the certificate is +inf."
-        + (" Unknown: the log doesn't tell whether the draft's token is accepted." if undecided else ""),
+        + (" Unknown: the log doesn't tell whether the draft's token is accepted." if undecided else "")
+        + _cut(summary["num_cut_sequences"]),
     )
+
+
+def _cut(num_cut: int) -> str:
+    return f" Sequences too long to be read at once were cut at {num_cut:,} places." if num_cut else ""
 
 
 def _certificates(summary: dict[str, Any], key: str) -> TextTable:
@@ -143,9 +148,17 @@ def _observed(summary: dict[str, Any]) -> TextTable:
         rows,
         "Rounds replayed over the target's own greedy history: what strict decoding sees; a relaxed rule's own "
         "decoding leaves that history. vLLM, Spec-Bench and SGLang count the bonus token in a length, gpt-fast does "
-        "not; SGLang's rate divides by all "
-        "tree nodes (length times width). Runs: mean over all start positions, unlimited draft.",
+        "not; SGLang's rate divides by all tree nodes (length times width). Trees are greedy ones, as decoding drafts "
+        "them: the draft's own chain with its best candidates beside it"
+        + _full_trees(observed)
+        + ". Runs: mean over all start positions, unlimited draft, "
+        "of a tree whose every node is expanded.",
     )
+
+
+def _full_trees(observed: Sequence[dict[str, Any]]) -> str:
+    full = [row["rule"] for row in observed if row["tree"] == "full"]
+    return f" (here {', '.join(full)} with every node expanded: the log doesn't tell the chain)" if full else ""
 
 
 def _distributions(summary: dict[str, Any]) -> TextTable:
