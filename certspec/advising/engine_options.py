@@ -15,11 +15,22 @@ ENGINES = ("certspec", "vLLM", "SGLang", "TensorRT-LLM")
 _BUNDLED = ("certspec", "bundled", "target")
 
 
-def engine_options(rule: Rule, draft_length: int, target: str | None, draft: str | None) -> dict[str, str]:
+def engine_options(
+    rule: Rule, draft_length: int, target: str | None, draft: str | None, kl_budget: float | None = None
+) -> dict[str, str]:
     """By engine: its options for this rule and draft length (of a tree: its depth), or why it has none.
+
+    ``kl_budget``: nats, where drafting stops by a drafter-side certificate; engines have fixed lengths only.
 
     ``target``, ``draft``: ids or directories, None where the run doesn't name them.
     """
+    if kl_budget is not None:
+        reason = "none: its draft length doesn't follow the draft's certainty token by token"
+        ours = (
+            "from certspec.decoding import WithinBudget; certspec.generate(pair, prompts, "
+            f"draft_length=WithinBudget({kl_budget:g}, depth={draft_length}, width=1))"
+        )
+        return dict.fromkeys(ENGINES, reason) | {"certspec": ours}
     return {
         "certspec": _certspec(rule, draft_length, target, draft),
         "vLLM": _vllm(rule, draft_length, draft or "DRAFT"),

@@ -15,28 +15,32 @@ __all__ = ["Rounds", "replay"]
 @dataclass(frozen=True)
 class Rounds:
     """What came of a replay, by prompt: ``num_tokens`` emitted, ``num_rounds`` verify steps, ``nats_lost`` by accepted
-    tokens that are not the argmax (NaN where a log doesn't tell)."""
+    tokens that are not the argmax (NaN where a log doesn't tell), ``cost`` of its rounds (0 without costs)."""
 
     num_tokens: np.ndarray
     num_rounds: np.ndarray
     nats_lost: np.ndarray
+    cost: np.ndarray
 
 
 def replay(
     chain: np.ndarray,
     starts: np.ndarray,
-    draft_length: int,
+    draft_length: int | np.ndarray,
     *,
     leaf: np.ndarray | None = None,
     nats: np.ndarray | None = None,
+    cost: np.ndarray | None = None,
 ) -> Rounds:
     """Replay drafts of ``draft_length`` tokens; each round takes the accepted ones and one token of the target.
+
+    ``draft_length`` may be (rows,): of a round that begins at the row; so may ``cost``.
 
     ``chain``: (rows,) bool, the draft's best token is accepted and drafting goes on behind it; ``leaf``: (rows,) bool,
     where it is not, another candidate of a tree is the target's token: it is accepted and ends the path (the greedy
     tree: the draft's own chain with its m best candidates at each node). ``nats``: (rows,) loss where a chain token is
     accepted. More accepted steps never need more rounds, so a replay of certified flags bounds the rounds from above.
-    """  # fmt: skip
+    """
     lengths = np.minimum(forward_run_lengths(chain, starts), draft_length)
     rows = np.arange(len(chain))
     ends = np.repeat(starts[1:], np.diff(starts))
@@ -49,12 +53,15 @@ def replay(
     loss = summed[rows + lengths] - summed[rows]
     num_rounds = np.zeros(len(starts) - 1, dtype=np.int64)
     nats_lost = np.zeros(len(starts) - 1)
+    spent = np.zeros(len(starts) - 1)
     active = np.arange(len(starts) - 1)
     place = starts[:-1].copy()
     while len(active):
         num_rounds[active] += 1
         nats_lost[active] += loss[place]
+        if cost is not None:
+            spent[active] += cost[place]
         place = following[place]
         going = place < starts[active + 1]
         active, place = active[going], place[going]
-    return Rounds(np.diff(starts), num_rounds, nats_lost)
+    return Rounds(np.diff(starts), num_rounds, nats_lost, spent)

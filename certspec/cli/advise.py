@@ -46,16 +46,16 @@ def command(
     run: Path, draft_ms: float | None, verify_ms: str | None, overhead_ms: float, costs_path: Path | None,
     max_nats_lost: float, max_length: int, widths: str, top: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Rank rules, tree widths and draft lengths of RUN by tokens per second.
+    """Rank rules, tree widths, draft lengths and KL budgets of RUN by tokens per second.
 
     Replays the recorded steps (accepted drafts come in streaks, so averages would mislead) at the costs you give.
     """
     from certspec.advising.advice import advise
     from certspec.advising.engine_options import ENGINES
-    from certspec.scoring.run_table import read_run
+    from certspec.scoring.run_stream import open_run
 
     costs = _costs(draft_ms, verify_ms, overhead_ms, costs_path)
-    table = read_run(run)
+    table = open_run(run)
     advice = advise(table, costs, lengths=range(1, max_length + 1), widths=_widths(widths), max_nats_lost=max_nats_lost)
     if not advice.candidates:
         raise InvalidArgument(f"advise: no rule of the run stays within {max_nats_lost:g} nats lost a token")
@@ -73,13 +73,15 @@ def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
     """The engine's options for the fastest way that it has; where that isn't the choice, its reason comes first."""
     from certspec.advising.engine_options import engine_options, has_options
 
-    lines = (engine_options(each.rule, each.draft_length, *models)[engine] for each in advice.candidates)
+    lines = (
+        engine_options(each.rule, each.draft_length, *models, each.kl_budget)[engine] for each in advice.candidates
+    )
     first = next(lines)
     if has_options(first):
         return first
     for each, line in zip(advice.candidates[1:], lines, strict=False):
         if has_options(line):
-            return f"{first}. Fastest that it has: {each.rule.label}, {each.tokens_per_second:.1f} tokens/s: {line}"
+            return f"{first}. Fastest that it has: {_name(each)}, {each.tokens_per_second:.1f} tokens/s: {line}"
     return first
 
 
@@ -111,7 +113,7 @@ def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> N
         shown.append(lossless)
     rows = tuple(
         (
-            each.rule.label, str(each.draft_length), str(each.num_nodes) + ("*" if each.is_beyond_costs else ""),
+            _name(each), str(each.draft_length), str(each.num_nodes) + ("*" if each.is_beyond_costs else ""),
             f"{each.tokens_per_second:.1f}", f"{each.interval[0]:.1f}-{each.interval[1]:.1f}",
             f"{each.certified_tokens_per_second:.1f}", f"{each.speedup:.2f}", f"{each.tokens_per_round:.2f}",
             spell_nats(each.nats_lost_per_token),
@@ -127,6 +129,11 @@ def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> N
         note += f" Left out: {advice.num_over_limit} ways that give up more than {limit:g} nats a token."
     if advice.num_unknown_loss:
         note += f" Left out: {advice.num_unknown_loss} ways whose loss the log doesn't tell."
+    if any(each.kl_budget is not None for each in shown):
+        note += (
+            " Within a KL budget: a chain of at most that length ends with the first token whose drafter-side "
+            "certificate is not above the budget."
+        )
     if any(each.is_beyond_costs for each in shown):
         note += " *: more positions than the given verify costs, extrapolated."
     columns = ("rule", "length", "nodes", "tokens/s", "90 %", "certified", "speed-up", "tokens/round", "nats lost")
@@ -134,9 +141,13 @@ def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> N
     best = advice.candidates[0]
     if best.speedup <= 1.0:
         click.echo("At these costs no draft pays: decode without one.\n")
-    click.echo(f"choice: {best.rule.label}, draft length {best.draft_length}")
+    click.echo(f"choice: {_name(best)}, draft length {best.draft_length}")
     for engine, line in options.items():
         click.echo(f"  {engine}: {line}")
+
+
+def _name(each: Candidate) -> str:
+    return each.rule.label if each.kl_budget is None else f"{each.rule.label} within {each.kl_budget:g} nats"
 
 
 def _json(advice: Advice, best: Candidate, options: dict[str, str]) -> dict[str, Any]:

@@ -127,6 +127,7 @@ def _of_draft(batch: Pairs, judged: LumpedCertificates) -> dict[str, Any]:
         "draft_text": [_text(draft.keys[0], draft.texts, 0) for draft in drafts],
         "draft_token_prob": [_prob_of(target, draft.keys[0]) for target, draft in batch if draft is not None],
         "draft_top_ids": _id_lists(drafts),
+        "draft_top_probs": pa.array([np.exp(draft.logprobs[:2]) for draft in drafts], pa.list_(pa.float64())),
         "kl": judged.kl_lumped,
         "kl_upper": judged.kl_lumped_upper.min(axis=0) if num_rules else judged.kl_lumped,
         "accepted": (judged.accepted == 1).T,

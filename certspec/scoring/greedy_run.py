@@ -14,7 +14,7 @@ from certspec.certificates import certify
 from certspec.errors import CertspecError
 from certspec.rules import Rule
 from certspec.scoring.batches import Batch
-from certspec.scoring.steps import certificate_columns
+from certspec.scoring.steps import certificate_columns, leading_probs
 
 __all__ = ["CHUNK_BYTES", "GreedyLimits", "lowest_argmax", "score_batch"]
 
@@ -137,6 +137,7 @@ def _certify_waiting(waiting: _Waiting, rules: Sequence[Rule]) -> dict[str, Any]
     columns["prompt"] = np.asarray(waiting.prompts, dtype=np.int32)
     columns["position"] = np.asarray(waiting.positions, dtype=np.int32)
     columns["prompt_tokens"] = np.asarray(waiting.prompt_tokens, dtype=np.int32)
+    columns["draft_top_probs"] = None if draft_logits is None else leading_probs(draft_logits)
     columns["end"] = np.asarray(waiting.ends, dtype=object)
     return columns
 

@@ -31,6 +31,8 @@ class RunTable:
 
     ``target_top10_mass``: (rows,) probability of the ten best listed tokens. ``draft_rank``: (rows,) place of the
     target's token among the draft's listed ones, from 0; -1 where it isn't listed, None where tokens have no ids.
+    ``draft_certificate``: (rows,) nats, the strict certificate of the draft's own distribution: how far a target may
+    be from it and still have its argmax.
     In an imported run, where a log may not tell everything: ``accepted_known`` and ``certificate_known``, (rules, rows)
     bool (None: all known; ``accepted`` is False and ``certificate`` a lower bound where they are False); the texts of
     target and draft tokens; and by rule how often each case occurs. ``draft_token_prob`` is NaN where unknown.
@@ -53,6 +55,7 @@ class RunTable:
     certified: np.ndarray | None = None
     target_top10_mass: np.ndarray | None = None
     draft_rank: np.ndarray | None = None
+    draft_certificate: np.ndarray | None = None
     accepted_known: np.ndarray | None = None
     certificate_known: np.ndarray | None = None
     target_text: np.ndarray | None = None
@@ -154,6 +157,7 @@ def table_of(table: pa.Table, rules: tuple[str, ...], manifest: dict[str, Any], 
         target_top_prob=_first_entries(table, "target_top_probs") if has_top else None,
         target_top10_mass=_leading_mass(table) if has_top else None,
         draft_rank=_draft_rank(table) if "draft_top_ids" in there else None,
+        draft_certificate=_draft_certificate(table) if "draft_top_probs" in there else None,
         skipped=skipped,
         ends=_count_ends(table) if "end" in there else {},
         manifest=manifest,
@@ -164,7 +168,7 @@ def table_of(table: pa.Table, rules: tuple[str, ...], manifest: dict[str, Any], 
 _SCALARS = ("prompt", "position", "entropy", "prob_margin", "target_token")
 _SCALARS_OF_DRAFT = ("kl", "kl_upper", "draft_token", "draft_token_prob")
 _READ = [*_SCALARS, *_SCALARS_OF_DRAFT, "certificate", "certificate_lower", "accepted", "certified", "end"]
-_READ += ["target_top_probs", "draft_top_ids"]
+_READ += ["target_top_probs", "draft_top_ids", "draft_top_probs"]
 _READ_FROM_LOGS = ["accepted_known", "certificate_known", "certificate_case", "decision_case", "target_text"]
 _READ_FROM_LOGS += ["draft_text"]
 
@@ -174,6 +178,7 @@ _MADE_FROM = {
     "target_top_prob": ("target_top_probs",),
     "target_top10_mass": ("target_top_probs",),
     "draft_rank": ("draft_top_ids", "target_token"),
+    "draft_certificate": ("draft_top_probs",),
     "certificate_cases": ("certificate_case",),
     "decision_cases": ("decision_case",),
     "ends": ("end",),
@@ -258,6 +263,21 @@ def _draft_rank(table: pa.Table) -> np.ndarray | None:
     ranks = np.full(table.num_rows, -1, dtype=np.int64)
     ranks[parents[hits]] = places[hits]
     return ranks
+
+
+def _draft_certificate(table: pa.Table) -> np.ndarray | None:
+    column = table.column("draft_top_probs").combine_chunks()
+    if column.null_count or not (pc.list_value_length(column).to_numpy() >= 2).all():
+        return None
+    parents, places = _places(column)
+    probs = np.zeros((table.num_rows, 2))
+    shown = places < 2
+    probs[parents[shown], places[shown]] = column.flatten().to_numpy()[shown]
+    from certspec.drafter import drafter_certificate_from_top
+    from certspec.rules import StrictGreedy
+
+    probs /= np.maximum(1.0, probs.sum(axis=1, keepdims=True))  # logs round; this certifies nothing
+    return np.asarray(drafter_certificate_from_top(probs, StrictGreedy()))
 
 
 def _places(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """The schema of scored steps, and the way from certificates to Arrow tables that follow it. Knows nothing about models
 or files.
 
-Schema version 1, one row a step (a position of a greedy run of the target), sorted by (prompt, position) in a part:
+Schema version 2, one row a step (a position of a greedy run of the target), sorted by (prompt, position) in a part:
 
 | column            | type          | meaning                                                                          |
 |-------------------|---------------|----------------------------------------------------------------------------------|
@@ -21,6 +21,7 @@ Schema version 1, one row a step (a position of a greedy run of the target), sor
 | target_top_ids    | list<int32>   | the target's most probable tokens, by (-probability, id)                         |
 | target_top_probs  | list<float64> | their probabilities                                                              |
 | draft_top_ids     | list<int32>   | the draft's most probable tokens, by (-probability, id)                          |
+| draft_top_probs   | list<float64> | the draft's two largest probabilities, from its first token on                   |
 | end               | string        | on a prompt's last row "eos", "steps" or "context"; null elsewhere               |
 
 In a run made from stored logits ``prompt`` is the sequence's number, ``prompt_tokens`` 0 and ``end`` null. Columns
@@ -37,12 +38,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["COLUMNS", "SCHEMA_VERSION", "certificate_columns", "step_schema", "step_table"]
+__all__ = ["COLUMNS", "SCHEMA_VERSION", "certificate_columns", "leading_probs", "step_schema", "step_table"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _PER_RULE = ("certificate", "certificate_lower", "accepted", "certified")
-_OF_DRAFT = ("draft_token", "draft_token_prob", "kl", "kl_upper", "accepted", "certified", "draft_top_ids")
+_OF_DRAFT = (
+    "draft_token",
+    "draft_token_prob",
+    "kl",
+    "kl_upper",
+    "accepted",
+    "certified",
+    "draft_top_ids",
+    "draft_top_probs",
+)
 
 COLUMNS: dict[str, pa.DataType] = {
     "prompt": pa.int32(),
@@ -62,6 +72,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "target_top_ids": pa.list_(pa.int32()),
     "target_top_probs": pa.list_(pa.float64()),
     "draft_top_ids": pa.list_(pa.int32()),
+    "draft_top_probs": pa.list_(pa.float64()),
     "end": pa.string(),
 }
 
@@ -81,11 +92,21 @@ def certificate_columns(certificates: Any) -> dict[str, np.ndarray | None]:
     """Columns of one ``Certificates`` value as numpy arrays: (rows,), or (rows, entries) for list columns."""
     columns: dict[str, np.ndarray | None] = {}
     for name in COLUMNS:
-        if name in ("prompt", "position", "prompt_tokens", "end"):
+        if name in ("prompt", "position", "prompt_tokens", "draft_top_probs", "end"):
             continue
         values = _as_numpy(getattr(certificates, name))
         columns[name] = values.T if values is not None and name in _PER_RULE else values
     return columns
+
+
+def leading_probs(logits: Any) -> np.ndarray:
+    """The two largest probabilities of each row, (rows, 2) float64 (one where the vocabulary has one token)."""
+    import torch
+
+    rows = torch.as_tensor(logits)
+    top = rows.topk(min(2, rows.shape[-1]), dim=-1).values.double()
+    # a float32 sum of exponentials is near enough: these probabilities decide how far to draft and certify nothing
+    return np.asarray((top - rows.float().logsumexp(dim=-1, keepdim=True).double()).exp().clamp(max=1.0).cpu())
 
 
 def step_table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:

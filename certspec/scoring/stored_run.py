@@ -19,7 +19,7 @@ from certspec.scoring.provenance import kernel_hashes, session_facts
 from certspec.scoring.run_folder import RunFolder
 from certspec.scoring.scoring_run import RunOutcome
 from certspec.scoring.shards import Shard
-from certspec.scoring.steps import certificate_columns, step_schema, step_table
+from certspec.scoring.steps import certificate_columns, leading_probs, step_schema, step_table
 from certspec.scoring.stored_logits import StoredLogits, require_same_rows
 
 __all__ = ["ROWS_A_PART", "score_stored"]
@@ -102,7 +102,8 @@ def _score(
         except InvalidLogits as error:
             names = " and ".join(array.path.name for array in arrays)
             raise InvalidLogits(f"{names}: rows {start} to {stop - 1} of sequence {block.sequence}: {error}") from error
-        chunks.append(certificate_columns(found))
+        probs = None if draft is None else leading_probs(logits[1][:, :num_tokens])
+        chunks.append(certificate_columns(found) | {"draft_top_probs": probs})
     columns: dict[str, Any] = {
         name: None if values is None else np.concatenate([chunk[name] for chunk in chunks])
         for name, values in chunks[0].items()
