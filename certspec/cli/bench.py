@@ -88,3 +88,51 @@ def decode(num_prompts: int, tokens: int, repeats: int, chain: int, profile: Pat
     if output is not None:
         output.write_text(text + "\n", "utf-8")
     click.echo(text)
+
+
+@command.command("advise")
+@click.option("--prompts", "num_prompts", default=16, show_default=True, type=click.IntRange(min=4), help="How many.")
+@click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens a prompt.")
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Rounds of all ways.")
+@click.option("--lengths", default="1,2,3,4,5,6,8,10", show_default=True, help="Draft lengths.")
+@click.option("--widths", default="2,3,4", show_default=True, help="Tree widths.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
+def advise(num_prompts: int, tokens: int, repeats: int, lengths: str, widths: str, output: Path | None) -> None:
+    """Measure every way of drafting the bundled pair, and how near the one that advice names comes to the fastest."""
+    import os
+    from importlib import resources
+
+    import torch
+
+    from certspec.bench.advice import measure_advice
+    from certspec.decoding.losslessness import bundled_prompt_ids
+    from certspec.pairs import load_pair
+
+    pair = load_pair()
+    ids = bundled_prompt_ids(pair)
+    prompts = ids[:: max(1, len(ids) // num_prompts)][:num_prompts]
+    result = measure_advice(
+        pair, Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")), prompts, num_tokens=tokens,
+        repeats=repeats, lengths=_numbers(lengths), widths=_numbers(widths),
+    )  # fmt: skip
+    for name, way in sorted(result["ways"].items(), key=lambda item: -item[1]["median"]):
+        click.echo(
+            f"{name:<36}{way['median']:>8.1f} tokens/s ({way['lowest']:.1f} to {way['highest']:.1f}), "
+            f"predicted {way['predicted']:.1f}"
+        )
+    click.echo(
+        f"advice: {result['choice']}: {100 * result['ratio']:.1f} % of the fastest, {result['best_measured']}; "
+        f"same output everywhere: {result['same_output']}"
+    )
+    facts = {
+        "prompts": len(prompts), "tokens": tokens, "repeats": repeats, "torch": torch.__version__,
+        "threads": torch.get_num_threads(), "cores": os.cpu_count(), "load_average": os.getloadavg()[0],
+    }  # fmt: skip
+    text = json.dumps({**facts, **result})
+    if output is not None:
+        output.write_text(text + "\n", "utf-8")
+    click.echo(text)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]

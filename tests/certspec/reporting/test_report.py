@@ -126,10 +126,12 @@ def write_run(folder, target_only=False, rules=("strict", "multiplicative:0.4", 
     columns |= {
         "prompt_tokens": np.full(7, 3), "target_top_ids": tops[0], "draft_top_ids": tops[1],
         "target_top_probs": np.stack([run.target_top_prob, run.target_top_prob - run.prob_margin], axis=1),
+        "draft_top_probs": np.stack([np.linspace(0.5, 0.9, 7), np.full(7, 0.05)], axis=1),
         "end": np.array([None, None, None, "eos", None, None, "steps"], dtype=object),
     }  # fmt: skip
     if target_only:
         about = ("kl", "kl_upper", "draft_token", "draft_token_prob", "draft_top_ids", "accepted", "certified")
+        about += ("draft_top_probs",)
         columns |= dict.fromkeys(about)
     run_folder.write_part(0, step_table(columns, step_schema(list(rules))))
     return folder
