@@ -1,5 +1,5 @@
-"""Whether advice is good: every way of drafting measured in real runs beside the one that ``advise`` names from recorded
-steps and measured costs. All ways are lossless; both sides count emitted token ids."""
+"""Whether advice is good: every way of drafting measured in real runs beside the one that ``advise`` names from
+recorded steps and measured costs. All ways are lossless; both sides count emitted token ids."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _BUDGETS = (0.01, 0.1, 0.3)  # of the ways that are measured; advice may choose 
 
 def measure_advice(
     pair: Pair, prompt_path: Path, prompts: Sequence[Sequence[int]], *, num_tokens: int, repeats: int,
-    lengths: Sequence[int], widths: Sequence[int],
+    lengths: Sequence[int], widths: Sequence[int], num_scored: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Score ``prompt_path``, take advice, then measure every candidate on ``prompts`` (token ids), in turns.
+    """Score ``prompt_path`` (its first ``num_scored`` prompts), take advice, then measure every candidate on ``prompts`` (token ids), in turns.
 
     ``ratio``: the choice's median speed over that of the fastest way measured; 1 where advice names it.
     """
@@ -43,7 +43,7 @@ def measure_advice(
     rules: tuple[Rule, ...] = (StrictGreedy(), *(Tree(width) for width in widths))
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run")
-        score_run(pair, PromptFile.check(prompt_path), run, RunSettings(rules, num_tokens))
+        score_run(pair, PromptFile.check(prompt_path), run, RunSettings(rules, num_tokens, limit=num_scored))
         advice = advise(
             open_run(run.path), costs, lengths=lengths, widths=(), max_nats_lost=0.0, budgets=_BUDGETS
         )  # fmt: skip
@@ -80,8 +80,8 @@ def measure_advice(
 
 
 def _measured_costs(pair: Pair, prompts: Sequence[Sequence[int]], num_tokens: int) -> tuple[Costs, dict[str, Any]]:
-    """Costs of passes, and of what decoding does around them: the rest of a round's time, from real runs of short and of
-    long chains, which is a part for each round and a part for each drafted token."""
+    """Costs of passes, and of what decoding does around them: the rest of a round's time, from real runs of short and
+    of long chains, which is a part for each round and a part for each drafted token."""
     passes = pass_costs(pair, prompts[0], _POSITIONS)
     verify = tuple((int(count), ms) for count, ms in passes["verify_ms"].items())
     bare = Costs(passes["draft_step_ms"], verify)

@@ -94,10 +94,13 @@ def decode(num_prompts: int, tokens: int, repeats: int, chain: int, profile: Pat
 @click.option("--prompts", "num_prompts", default=16, show_default=True, type=click.IntRange(min=4), help="How many.")
 @click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens a prompt.")
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Rounds of all ways.")
+@click.option("--scored", type=click.IntRange(min=1), help="Prompts that advice is taken on (default: all bundled).")
 @click.option("--lengths", default="1,2,3,4,5,6,8,10", show_default=True, help="Draft lengths.")
 @click.option("--widths", default="2,3,4", show_default=True, help="Tree widths.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
-def advise(num_prompts: int, tokens: int, repeats: int, lengths: str, widths: str, output: Path | None) -> None:
+def advise(
+    num_prompts: int, tokens: int, repeats: int, scored: int | None, lengths: str, widths: str, output: Path | None
+) -> None:
     """Measure every way of drafting the bundled pair, and how near the one that advice names comes to the fastest."""
     import os
     from importlib import resources
@@ -113,7 +116,7 @@ def advise(num_prompts: int, tokens: int, repeats: int, lengths: str, widths: st
     prompts = ids[:: max(1, len(ids) // num_prompts)][:num_prompts]
     result = measure_advice(
         pair, Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")), prompts, num_tokens=tokens,
-        repeats=repeats, lengths=_numbers(lengths), widths=_numbers(widths),
+        repeats=repeats, lengths=_numbers(lengths), widths=_numbers(widths), num_scored=scored,
     )  # fmt: skip
     for name, way in sorted(result["ways"].items(), key=lambda item: -item[1]["median"]):
         click.echo(
