@@ -35,7 +35,8 @@ def measure_advice(
     pair: Pair, prompt_path: Path, prompts: Sequence[Sequence[int]], *, num_tokens: int, repeats: int,
     lengths: Sequence[int], widths: Sequence[int], num_scored: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Score ``prompt_path`` (its first ``num_scored`` prompts), take advice, then measure every candidate on ``prompts`` (token ids), in turns.
+    """Score ``prompt_path`` (its first ``num_scored`` prompts), take advice, then measure every candidate on
+    ``prompts`` (token ids), in turns.
 
     ``ratio``: the choice's median speed over that of the fastest way measured; 1 where advice names it.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _FORMATS = ["auto", "openai-chat", "openai-completions", "sglang", "llama-cpp", "vllm", "lm-eval", "tensors"]
-_REPORTED_POSITIONS = 2_000_000  # tables and plots hold a run in memory
+_REPORTED_POSITIONS = 2_000_000  # tables and pictures of more take minutes; certspec report makes them
 
 
 @click.command("import")
@@ -67,14 +67,17 @@ def command(
     case it is, and numbers that are lower bounds are marked.
     """
     from certspec.logs.import_run import import_logs
+    from certspec.scoring.run_folder import write_atomically
 
     run = import_logs(
         log, draft_log, out, format=format_, draft_format=draft_format, rules=parse_rules(rules),
         temperature=temperature, num_tokens=num_tokens, text_keys_are_tokens=text_keys_are_tokens,
     )  # fmt: skip
-    (out / "import.json").write_text(json.dumps(_facts(run), indent=2) + "\n", encoding="utf-8")
+    write_atomically(out / "import.json", json.dumps(_facts(run), indent=2) + "\n")
     if run.num_positions <= _REPORTED_POSITIONS:
         print_report(out, draft_length=draft_length)
+    else:
+        click.echo(f"{out}: {run.num_positions:,} positions; certspec report {out} makes tables and pictures")
     _print_cases(run)
 
 

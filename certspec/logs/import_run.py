@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from certspec.errors import InvalidArgument
+from certspec.errors import CertspecError, InvalidArgument
 from certspec.logs.batches import Pairs, draft_lists, gather, target_lists
 from certspec.logs.findings import Finding, Findings
 from certspec.logs.front_door import read_log, sniff_format
@@ -111,15 +111,14 @@ def import_logs(
         # Parts come into the run only when the whole log was read, so that a log that fails halfway leaves no half run.
         incoming = RunFolder(folder.path / ".incoming")
         shutil.rmtree(incoming.path, ignore_errors=True)
-        incoming.path.mkdir()
+        try:
+            incoming.path.mkdir()
+        except OSError as error:
+            raise CertspecError(f"{incoming.path}: could not write: {error.strerror or error}") from error
         try:
             with _collector_off():
                 _write(incoming, run, _chain(first, batches), num_tokens, text_keys_are_tokens, on_advance)
-            for part in folder.parts() if folder.manifest_path.exists() else ():
-                part.unlink()
-            folder.open(settings, _session(), refused_rules=refused)
-            for part in incoming.parts():
-                part.replace(folder.path / part.name)
+            folder.replace_with(incoming, settings, _session(), refused_rules=refused)
         finally:
             shutil.rmtree(incoming.path, ignore_errors=True)
     _compare_temperatures(run, temperature)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from certspec.errors import InvalidArgument
 from certspec.lumped import OUTSIDE, UNKNOWN, DraftLists, LumpedCertificates, TargetLists, lumped_certificates
 from certspec.rules import Absolute, Additive, Gated, Rule, default_rules
 
@@ -62,7 +63,8 @@ def full_accepted(target: Floats, draft: Floats, rule: Rule) -> NDArray[np.bool_
         before = tied & (np.arange(target.shape[1]) < target.argmax(axis=1)[:, None])
         return (ahead | before).sum(axis=1) < rule.tree_width
     threshold = rule.threshold
-    assert threshold is not None  # not user input: a rule without tree width has one
+    if threshold is None:
+        raise InvalidArgument(f"{rule.label}: expected a rule with a threshold or a tree width")
     token = draft.argmax(axis=1)
     prob = target[every_row, token]
     before = (target == prob[:, None]) & (np.arange(target.shape[1]) < token[:, None])

@@ -169,6 +169,8 @@ def _run_lengths(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
         axes.set_xlabel("KL budget at every step (nats)")
         axes.grid(color="0.9")
     both[0].set_ylabel("certified run length (tokens)")
+    if not any(length for key, _ in keys for row in summary["certified_run_lengths"] for length in row[key]):
+        both[0].set_ylim(0.1, 1.0)  # an axis of logarithms needs a range where there is nothing to draw
     handles, labels = both[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
     return figure

@@ -91,6 +91,29 @@ class RunFolder:
             self._write_manifest(manifest | {"num_batches": num_batches})
             return True
 
+    def replace_with(
+        self, incoming: RunFolder, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any
+    ) -> None:
+        """Take all parts of ``incoming`` for this run's own. Killed in between, the folder holds no manifest and so no
+        run; a marker says that what is left may be replaced.
+
+        Raises RunMismatch where the folder holds parts of a run that was not being replaced.
+        """
+        marker = self.path / ".replacing"
+        if not self.manifest_path.exists() and self.parts() and not marker.exists():
+            raise RunMismatch(f"{self.path}: holds parts of a run but no manifest.json; pass another folder")
+        try:
+            marker.touch()
+            self.manifest_path.unlink(missing_ok=True)
+            for part in self.parts():
+                part.unlink()
+            for part in incoming.parts():
+                part.replace(self.path / part.name)
+            self._write_manifest({"settings": dict(settings), "sessions": [dict(session)], **notes})
+            marker.unlink()
+        except OSError as error:
+            raise CertspecError(f"{self.path}: could not write: {error.strerror or error}") from error
+
     def write_part(self, number: int, table: pa.Table) -> None:
         """Write one finished part; it appears whole or not at all. A full disk is a CertspecError."""
         final = self.part_path(number)

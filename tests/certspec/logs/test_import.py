@@ -117,6 +117,59 @@ def test_unmatched_positions_and_other_depths_are_counted_by_name(tmp_path):
     assert run.findings.counts[Finding.TARGET_WITHOUT_DRAFT] == 2 and run.findings.counts[Finding.DEPTHS_DIFFER] == 4
 
 
+def test_draft_positions_that_no_target_position_meets_are_counted(tmp_path):
+    rows = written.logprobs(6)
+    target = written.save(tmp_path / "t.json", written.sglang(rows[:4]))
+    draft = written.save(tmp_path / "d.json", written.sglang(rows))
+    run = import_logs(target, draft, tmp_path / "run", rules=RULES)
+    assert run.num_positions == 4 and run.findings.counts[Finding.DRAFT_WITHOUT_TARGET] == 2
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_an_import_killed_while_it_replaces_a_run_leaves_none_and_can_be_repeated(tmp_path, monkeypatch, moved):
+    monkeypatch.setattr("certspec.logs.import_run._ROWS_A_PART", 1)
+    documents = [written.sglang(written.logprobs(seed=seed)) for seed in range(3000)]
+    log = written.save(tmp_path / "log.jsonl", *documents)
+    out = tmp_path / "run"
+    import_logs(log, None, out, rules=RULES)
+    whole = read_run(out)
+    replace, num_moved = Path.replace, 0
+
+    def killed(self, target):
+        nonlocal num_moved
+        if self.parent.name == ".incoming":
+            num_moved += 1
+            if num_moved > moved:
+                raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        import_logs(log, None, out, rules=RULES)
+    with pytest.raises(cs.UnreadableInput, match=r"manifest\.json"):
+        read_run(out)
+    monkeypatch.setattr(Path, "replace", replace)
+    import_logs(log, None, out, rules=RULES)
+    assert np.array_equal(read_run(out).certificate, whole.certificate) and whole.num_steps == 18_000
+    assert not (out / ".replacing").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="writes to /dev/full")
+def test_a_full_disk_while_importing_is_one_clear_error_and_leaves_no_run(tmp_path, monkeypatch):
+    log = written.save(tmp_path / "log.json", written.sglang(written.logprobs()))
+    opened = Path.open
+
+    def full(self, mode="r", *rest, **named):
+        return opened(Path("/dev/full") if self.name.endswith(".tmp") else self, mode, *rest, **named)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(cs.CertspecError, match=r"steps-000000\.parquet: could not write: No space left"):
+        import_logs(log, None, tmp_path / "run", rules=RULES)
+    monkeypatch.setattr(Path, "open", opened)
+    assert not list((tmp_path / "run").glob("*.parquet"))
+    assert import_logs(log, None, tmp_path / "run", rules=RULES).num_positions == 6
+
+
 def test_a_join_keeps_a_bounded_window(tmp_path):
     rows = written.logprobs(50)
     path = written.save(tmp_path / "t.json", written.sglang(rows))

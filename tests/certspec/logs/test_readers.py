@@ -12,6 +12,7 @@ import certspec as cs
 from certspec.logs import Findings, read_log
 from certspec.logs.findings import Finding
 from certspec.logs.front_door import sniff_format
+from certspec.logs.normalise import Normaliser
 
 
 def read(path, **options):
@@ -277,3 +278,72 @@ def test_an_array_larger_than_the_buffer_streams_element_by_element(tmp_path):
     path = written.save(tmp_path / "big.json", *documents, shape="array")
     assert path.stat().st_size > 4 * 2**18
     assert len(read(path)[0]) == 1200
+
+
+def test_most_positions_take_the_short_way_and_come_out_as_on_the_long_one(tmp_path, monkeypatch):
+    rows = written.logprobs(60)
+    sampled = [int(token) for token in np.random.default_rng(2).integers(0, 5, len(rows))]
+    chosen = [written.best(row, 5)[rank] for row, rank in zip(rows, sampled, strict=True)]
+    logs = {
+        "chat": written.chat(rows, chosen=chosen), "llama": written.llama_cpp(rows), "sglang": written.sglang(rows),
+        "vllm": written.vllm(rows, chosen=chosen), "completions": written.completions(rows),
+    }  # fmt: skip
+    short = Normaliser._plain
+    taken = []
+    for name, document in logs.items():
+        path = written.save(tmp_path / f"{name}.json", document)
+        found = {}
+        for way in ("short", "long"):
+
+            def plain(self, raw, way=way):
+                position = short(self, raw) if way == "short" else None
+                taken.append(position is not None)
+                return position
+
+            monkeypatch.setattr(Normaliser, "_plain", plain)
+            positions, findings = read(path)
+            found[way] = positions, findings.counts, findings.temperature
+        assert found["short"] == found["long"], name
+    assert sum(taken) > 120, "the short way was hardly taken"
+
+
+@pytest.mark.parametrize("sentinel", [None, "-Infinity", -9999.0, -1000, -100, -math.inf])
+def test_a_listed_sentinel_is_dropped_and_its_mass_counts_as_tail(tmp_path, sentinel):
+    log = written.sglang(written.logprobs())
+    log["meta_info"]["output_top_logprobs"][2][4][0] = sentinel
+    positions, findings = read(written.save(tmp_path / "log.json", log))
+    assert len(positions[2].logprobs) == 4 and len(positions[1].logprobs) == 5
+    assert findings.counts[Finding.SENTINELS_DROPPED] == 1 and positions[2].num_ranked == 4
+
+
+def test_a_position_without_a_list_in_the_middle_is_a_counted_skip(tmp_path):
+    log = written.sglang(written.logprobs())
+    log["meta_info"]["output_top_logprobs"][3] = None
+    log["meta_info"]["output_token_logprobs"][3] = None
+    positions, findings = read(written.save(tmp_path / "log.json", log))
+    assert [position.position for position in positions] == [0, 1, 2, 4, 5]
+    assert findings.counts[Finding.POSITION_WITHOUT_LIST] == 1
+
+
+def test_a_float32_sum_a_hair_above_one_is_rounding_and_no_more_than_that(tmp_path):
+    def log_of(excess):
+        log = written.sglang(written.logprobs())
+        probs = np.array([0.9, 0.05, 0.03, 0.0195, 0.0005]) * (1.0 + excess)
+        for entry, prob in zip(log["meta_info"]["output_top_logprobs"][1], probs, strict=True):
+            entry[0] = math.log(prob)
+        log["meta_info"]["output_token_logprobs"][1][0] = math.log(probs[0])
+        return written.save(tmp_path / "log.json", log)
+
+    assert len(read(log_of(1.1e-7))[0]) == 6
+    with pytest.raises(cs.UnreadableInput, match="sum to"):
+        read(log_of(1e-5))
+
+
+def test_a_whole_row_with_some_masked_ids_is_no_processed_list(tmp_path):
+    logits = np.random.default_rng(1).normal(0.0, 1.0, (2, 1200))
+    logits[:, 7] = -np.inf
+    rows = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    lists = [[[float(row[token]), token, None] for token in np.argsort(-row).tolist()] for row in rows]
+    log = {"meta_info": {"output_top_logprobs": lists, "output_token_logprobs": [listed[0] for listed in lists]}}
+    positions, findings = read(written.save(tmp_path / "log.json", log))
+    assert len(positions[0].logprobs) == 1199 and findings.counts[Finding.SENTINELS_DROPPED] == 2

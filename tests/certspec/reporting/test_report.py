@@ -17,10 +17,12 @@ import certspec as cs
 from certspec.cli import main
 from certspec.reporting.improvement import measure_improvement
 from certspec.reporting.relaxation import measure_relaxation
+from certspec.scoring.plots import PLOTS
 from certspec.scoring.run_folder import RunFolder
 from certspec.scoring.run_lengths import drafted_steps
 from certspec.scoring.run_table import RunTable, read_run
 from certspec.scoring.steps import COLUMNS, step_schema, step_table
+from certspec.scoring.summary import summarise_run
 
 
 def run_of_seven(**changes):
@@ -91,6 +93,12 @@ def test_uncertified_steps_are_told_apart_by_what_would_help():
     assert strict.accepted_large_kl == 1.0 and strict.accepted_small_margin == 0.0
     assert strict.share_widened == pytest.approx(2 / 3) and tree.share_widened is None
     assert measure_improvement(run_of_seven(kl=None), None) == []
+
+
+def test_pictures_of_a_run_without_any_certified_length_are_drawn_empty():
+    run = run_of_seven(certificate=np.zeros((3, 7)), certificate_lower=np.zeros((3, 7)))
+    drawing = next(each for each in PLOTS if each.name == "run-lengths")
+    assert drawing.render(run, summarise_run(run), "png").startswith(b"\x89PNG")
 
 
 class _Page(HTMLParser):

@@ -1,6 +1,7 @@
 """A run read block by block against the same run read at once, however its sequences lie in its parts."""
 
 import dataclasses
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_blocks_hold_every_step_once_in_order_and_no_sequence_is_torn(folder):
     assert len(blocks) > 5 and stream.num_steps == whole.num_steps and stream.has_draft
     keys = [key for block in blocks for key in zip(block.prompt.tolist(), block.position.tolist(), strict=True)]
     assert keys == list(zip(whole.prompt.tolist(), whole.position.tolist(), strict=True))
-    for before, after in zip(blocks, blocks[1:], strict=False):
+    for before, after in itertools.pairwise(blocks):
         assert before.prompt[-1] < after.prompt[0], "a sequence goes on in the next block"
     assert np.array_equal(np.concatenate([block.certificate for block in blocks], axis=1), whole.certificate)
 
