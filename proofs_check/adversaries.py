@@ -91,8 +91,10 @@ def _add_batch(cell: dict[str, Any], backend: str, dtype: str, rows: int, vocab:
     cell["rigorous_rows"] += ours.path_counts["rigorous"]
     cell["false_certificates"] += int((a["certified"] & ~(a["accepted"] & b["accepted"])).sum())
     # a bound below the truth is below every bound above it, whoever computed that one
-    kl_lower = b["kl"] - np.where(np.isfinite(b["kl"]), b["kl_upper"] - b["kl"], 0.0)
-    above = b["certificate"] + np.where(np.isfinite(b["certificate"]), b["certificate"] - b["certificate_lower"], 0.0)
+    with np.errstate(invalid="ignore"):  # inf - inf, where the value itself is the bound
+        kl_lower = b["kl"] - np.where(np.isfinite(b["kl"]), b["kl_upper"] - b["kl"], 0.0)
+        slack = np.where(np.isfinite(b["certificate"]), b["certificate"] - b["certificate_lower"], 0.0)
+    above = b["certificate"] + slack
     cell["false_bounds"] += int((a["kl_upper"] < kl_lower).sum() + (a["certificate_lower"] > above).sum())
     _add_distances(cell["near"], b)
     chosen = generator.integers(0, rows, sample)
