@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from certspec.errors import InvalidLogits as InvalidLogits
     from certspec.errors import RunMismatch as RunMismatch
     from certspec.errors import UnreadableInput as UnreadableInput
+    from certspec.hidden_states import certify_hidden as certify_hidden
     from certspec.lumped import DraftLists as DraftLists
     from certspec.lumped import LumpedCertificates as LumpedCertificates
     from certspec.lumped import TargetLists as TargetLists
@@ -63,6 +64,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "certspec.errors": (
         "CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits", "RunMismatch", "UnreadableInput",
     ),
+    "certspec.hidden_states": ("certify_hidden",),
     "certspec.lumped": ("DraftLists", "LumpedCertificates", "TargetLists", "lumped_certificates"),
     "certspec.margins": ("margin_certificate", "required_margin"),
     "certspec.pairs": ("Pair", "load_pair"),

@@ -41,7 +41,8 @@ class Certificates:
     ``target_token, draft_token``: (rows,) int64 argmaxes, the lowest id on ties. ``target_top_ids, target_top_probs,
     draft_top_ids``: (rows, K), sorted by (-value, id). ``draft_token_prob``: the target's probability of draft_token.
     ``paths``: (rows,) int8, 0 where a fast filter with a proved bound decided the row (triton), 1 where the rigorous
-    float64 path scored it (all rows of the other backends); ``path_counts`` counts them. Without draft logits the fields that need them are None.
+    float64 path scored it (all rows of the other backends); ``path_counts`` counts them.
+    Without draft logits the fields that need them are None.
     """
 
     rules: tuple[Rule, ...]
@@ -74,7 +75,9 @@ class Certificates:
             return None
         positive = (self.certificate > 0) & (self.certificate < float("inf"))  # KL < 0 is false, KL < inf no question
         # kl - (kl_upper - kl) < certificate + (certificate - certificate_lower), without inf - inf
-        return ~self.certified & positive & (2 * self.kl + self.certificate_lower < self.kl_upper + 2 * self.certificate)
+        return (
+            ~self.certified & positive & (2 * self.kl + self.certificate_lower < self.kl_upper + 2 * self.certificate)
+        )
 
     def __len__(self) -> int:
         return len(self.entropy)

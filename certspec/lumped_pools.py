@@ -6,16 +6,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from certspec.kernels.loading import load_kernels
+
 __all__ = ["entropy_interval", "lumped_kl", "lumped_kl_upper", "pool_value", "tree_pool_value"]
 
 Floats = NDArray[np.float64]
+pool_term = load_kernels("pool", "numpy").pool_term
 
 
-def _phi(u: Floats) -> Floats:
-    """(1 + u) log(1 + u) - u >= 0 for u >= -1, with its limit 1 at u = -1."""
+def _pool_term(mass: Floats, mean: Floats) -> Floats:
+    """The emitted pool term c phi(m/c - 1) >= 0: rounding may leave it a hair below 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = (1.0 + u) * np.log1p(u) - u
-    return np.where(u <= -1.0, 1.0, np.maximum(value, 0.0))
+        term: Floats = np.maximum(pool_term(mass, mean), 0.0)
+    return term
 
 
 def pool_value(probs: Floats, competitor: Floats) -> Floats:
@@ -32,9 +35,8 @@ def pool_value(probs: Floats, competitor: Floats) -> Floats:
     following = np.concatenate([ordered[:, 1:], np.full((num_rows, 1), -1.0)], axis=1)
     last = np.argmax(means >= following, axis=1)  # the first size at which the next listed token isn't above the mean
     mean = means[np.arange(num_rows), last]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.where(sizes - 1 <= last[:, None], _phi(ordered / mean[:, None] - 1.0), 0.0)
-        value = mean * (terms.sum(axis=1) + _phi(competitor / mean - 1.0))
+    terms = np.where(sizes - 1 <= last[:, None], _pool_term(ordered, mean[:, None]), 0.0)
+    value = terms.sum(axis=1) + _pool_term(competitor, mean)
     return np.where(ordered[:, 0] <= competitor, 0.0, value)
 
 
@@ -63,10 +65,9 @@ def tree_pool_value(top: Floats, others: Floats, width: int, num_in_tail: int, t
     following = np.concatenate([masses / weights, np.full((len(top), 1), np.inf)], axis=1)
     size = np.argmax(following >= means, axis=1)  # ratios below the running mean join the pool, smallest first
     mean = means[np.arange(len(top)), size]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        joined = np.arange(masses.shape[1]) < size[:, None]
-        terms = np.where(joined, weights * _phi(masses / (weights * mean[:, None]) - 1.0), 0.0)
-        value = mean * (_phi(top / mean - 1.0) + terms.sum(axis=1))
+    joined = np.arange(masses.shape[1]) < size[:, None]
+    terms = np.where(joined, weights * _pool_term(masses / weights, mean[:, None]), 0.0)
+    value = _pool_term(top, mean) + terms.sum(axis=1)
     return np.where(feasible, np.where(top > 0.0, value, 0.0), np.inf)
 
 

@@ -10,7 +10,7 @@ import sympy
 from sympy import Max, Min, Piecewise, Rational, exp, log, sqrt
 from sympy.codegen.cfunctions import expm1, log1p
 
-from derivations.kernel_spec import KernelSpec
+from derivations.kernel_spec import PRINTERS, KernelSpec
 
 __all__ = ["TOPICS", "UNIT"]
 
@@ -82,6 +82,7 @@ POOL_TERM = KernelSpec(
     claims=("eval.pool", "single.pool", "tree.pool"),
     derivation="derivations.evaluation.POOL_TERM",
     domain="weight >= 0, mean > 0; the terms -weight + mean cancel over a pool",
+    printers=(*PRINTERS, "numpy"),
     doc="A token's share of a pool's value sum w log(w/c) = c sum phi(w/c - 1), phi(u) = (1+u) log1p(u) - u >= 0.",
 )
 PAIR_COST = KernelSpec(

@@ -17,11 +17,16 @@ def command() -> None:
 
 
 @command.command("kernels")
+@click.option("--device", default="cuda", show_default=True, type=click.Choice(["cuda", "cpu"]))
 @click.option("--rows", default="8,64,1024", show_default=True, help="Numbers of rows, separated by commas.")
 @click.option("--columns", default=151936, show_default=True, help="Columns of a row.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
-def kernels(rows: str, columns: int, output: Path | None) -> None:
-    """Time the GPU kernels, torch eager, torch.compile and Liger-Kernel on the same rows."""
+def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
+    """Time our kernels and torch eager on the same rows; on a GPU torch.compile and Liger-Kernel too, on the CPU one
+    read of the rows."""
+    if device == "cpu":
+        _cpu_kernels(rows, columns, output)
+        return
     from certspec.bench import kernels as bench
 
     facts, bandwidth, results = bench.provenance(), bench.copy_bandwidth(), []
@@ -39,6 +44,28 @@ def kernels(rows: str, columns: int, output: Path | None) -> None:
                     f"{figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of the copy bandwidth"
                 )
     text = json.dumps({**facts, "copy_bytes_per_second": bandwidth, "results": results})
+    if output is not None:
+        output.write_text(text + "\n", "utf-8")
+    click.echo(text)
+
+
+def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
+    from certspec.bench.kernels_cpu import measure_cpu, provenance
+
+    results = []
+    for num_rows in (int(part) for part in rows.split(",")):
+        result = measure_cpu(num_rows, columns)
+        results.append(result)
+        click.echo(f"{num_rows:>6} rows x {columns} float32")
+        for name in ("read", "read_one_thread", "ours", "eager_with_top", "eager"):
+            figures = result[f"{name}_ms"]
+            click.echo(
+                f"    {name:<18}{figures['median']:>9.2f} ms ({figures['lowest']:.2f} to {figures['highest']:.2f})"
+            )
+        for name in ("ours_over_read", "ours_over_read_one_thread", "eager_with_top_over_ours", "eager_over_ours"):
+            figures = result[name]
+            click.echo(f"    {name:<26}{figures['median']:>7.2f} ({figures['lowest']:.2f} to {figures['highest']:.2f})")
+    text = json.dumps({**provenance(), "results": results})
     if output is not None:
         output.write_text(text + "\n", "utf-8")
     click.echo(text)

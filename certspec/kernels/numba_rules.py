@@ -9,7 +9,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.numba_passes import element
+from certspec.kernels.numba_stream import element
 from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, STRICTLY_ABOVE, TOP_M, TREE_WIDTH
 
 __all__ = ["accepts", "candidate_gaps", "rule_certificate", "thresholds"]

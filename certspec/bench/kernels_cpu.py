@@ -1,0 +1,97 @@
+"""The CPU kernels against torch eager, and against one read of the same rows, interleaved in one run. Times are
+milliseconds; a ratio is taken within a round, so that a machine that slows down slows both of its sides."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+
+import certspec
+from certspec.bench.synthetic import peaked_rows
+from certspec.certificates import certify
+from certspec.kernels.numba_rows import num_threads
+
+__all__ = ["measure_cpu", "provenance"]
+
+NUM_TOP = 9
+
+
+def eager_statistics(target: torch.Tensor, draft: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """KL(target || draft) and the target's entropy, (rows,) each, as one writes them in torch."""
+    target_logprobs, draft_logprobs = torch.log_softmax(target, dim=-1), torch.log_softmax(draft, dim=-1)
+    target_probs = target_logprobs.exp()
+    return (target_probs * (target_logprobs - draft_logprobs)).sum(-1), -(target_probs * target_logprobs).sum(-1)
+
+
+def eager_with_top(target: torch.Tensor, draft: torch.Tensor) -> tuple[Any, ...]:
+    """The same with the top ranks of both sides; no certificates."""
+    return (*eager_statistics(target, draft), target.topk(NUM_TOP), draft.topk(NUM_TOP))
+
+
+def measure_cpu(
+    num_rows: int, columns: int, *, repeats: int = 15, dtype: torch.dtype = torch.float32
+) -> dict[str, Any]:
+    """Times of ``num_rows`` rows under the default rules. ``read``: the sum of both arrays with all threads of torch;
+    ``read_one_thread``: numpy's sum."""
+    target, draft = peaked_rows(num_rows, columns, dtype=dtype, device="cpu")
+    numbers = [side.numpy() if dtype == torch.float32 else side.view(torch.int16).numpy() for side in (target, draft)]
+    ways: dict[str, Callable[[], Any]] = {
+        "read": lambda: (target.sum(), draft.sum()),
+        "read_one_thread": lambda: [side.sum(dtype=side.dtype) for side in numbers],
+        "ours": lambda: certify(target, draft),
+        "eager_with_top": lambda: eager_with_top(target, draft),
+        "eager": lambda: eager_statistics(target, draft),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    with torch.no_grad():
+        for way in ways.values():
+            way()
+        for _ in range(repeats):
+            for name, way in ways.items():
+                start = time.perf_counter()
+                way()
+                times[name].append((time.perf_counter() - start) * 1e3)
+    scored = certify(target, draft)
+    result: dict[str, Any] = {"rows": num_rows, "columns": columns, "dtype": str(dtype).removeprefix("torch.")}
+    result["input_bytes"] = target.nbytes + draft.nbytes
+    result.update({f"{name}_ms": _spread(values) for name, values in times.items()})
+    result["ours_over_read"] = _ratios(times["ours"], times["read"])
+    result["ours_over_read_one_thread"] = _ratios(times["ours"], times["read_one_thread"])
+    result["eager_with_top_over_ours"] = _ratios(times["eager_with_top"], times["ours"])
+    result["eager_over_ours"] = _ratios(times["eager"], times["ours"])
+    result["paths"], result["undecided"] = scored.path_counts, int(np.asarray(scored.undecided).sum())
+    return result
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+
+
+def _ratios(ours: list[float], others: list[float]) -> dict[str, float]:
+    return _spread([one / other for one, other in zip(ours, others, strict=True)])
+
+
+def provenance() -> dict[str, Any]:
+    """What the figures depend on; a load average above the threads in use says that something else was running."""
+    return {
+        "device": "cpu", "processor": _processor(), "threads": num_threads(), "torch_threads": torch.get_num_threads(),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None, "torch": torch.__version__,
+        "numba": numba.__version__, "python": platform.python_version(), "certspec": certspec.__version__,
+        "inputs": "certspec.bench.synthetic.peaked_rows",
+    }  # fmt: skip
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    except OSError:
+        return platform.processor() or "unknown"
