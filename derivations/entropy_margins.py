@@ -33,17 +33,30 @@ def entropy_line(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
     allow. Bracketed on a grid in double precision, then by golden sections: in floats within 1e-9 of L(g), in an
     arithmetic with digits (``numbers.dps``) to those digits."""
     g, cap, reach = float(gap), float(epsilon), math.log(float(delta))
-    steps = 300
-    grid = [g + (1 - g) * (k / steps) ** 2 for k in range(1, steps + 1)]
-    best = min(range(steps), key=lambda k: pair_cost(math, grid[k], _largest_own(math, grid[k], g, cap, reach)))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, steps - 1)]
+    grid = _tops(g)
+    best = min(range(len(grid)), key=lambda k: _pair_value(grid[k], _largest_own(math, grid[k], g, cap, reach)))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     if not hasattr(numbers, "dps"):
         own = partial(_largest_own, math, gap=g, cap=cap, reach=reach)
-        return gap * 0 + _least_by_golden_section(math, lambda a: pair_cost(math, a, own(a)), low, high, 60)
+        return gap * 0 + _least_by_golden_section(math, lambda a: _pair_value(a, own(a)), low, high, 45)
     reach, sections = numbers.log(delta), int(4.8 * numbers.dps) + 10
     own = partial(_largest_own, numbers, gap=gap, cap=epsilon, reach=reach)
     low, high = gap * 0 + low, min(gap * 0 + high, gap * 0 + 1)
     return _least_by_golden_section(numbers, lambda a: pair_cost(numbers, a, own(a)), low, high, sections)
+
+
+def _tops(gap: float) -> list[float]:
+    """Values of a in (g, 1], dense in ratio to g and dense towards it."""
+    even = [gap + (1 - gap) * (k / 100) ** 2 for k in range(1, 101)]
+    return sorted({*even, *(gap ** (1 - k / 80) for k in range(1, 80))} - {gap}) if gap > 0 else even
+
+
+def _pair_value(top: float, own: float) -> float:
+    """T2(a, b) in floats: by s phi(d/s), as its terms cancel near a tie."""
+    share = (top - own) / (top + own)
+    if share < 1e-2:
+        return (top + own) * (share**2 / 2 + share**4 / 12 + share**6 / 30)
+    return float(pair_cost(math, top, own))
 
 
 def _largest_own(numbers: Any, top: Any, gap: Any, cap: Any, reach: Any) -> Any:

@@ -71,7 +71,7 @@ class Line:
         Coarse: from a double precision root, a billionth wide; else at the working digits.
         """
         numbers, room = intervals(), top - self.gap
-        if not numbers.sign_of(self.floor_excess(numbers, numbers.number(top), numbers.number(room))) == 1:
+        if numbers.sign_of(self.floor_excess(numbers, numbers.number(top), numbers.number(room))) != 1:
             return None
         near = self._mp_root(top, 16 if coarse else MP.dps - 15)
         width = F(1, 10**9) if coarse else F(1, 10 ** (MP.dps - 20))

@@ -68,7 +68,7 @@ def enclose_floor(formula: Formula, effort: Effort) -> Evidence:
         Slope("falls with a: log(a/(a-g)) + 1 + (1-a-b)/(a-g)", value, top, ((1, top / (top - gap)),), inside, sign=-1,
               rest=1 + (1 - top - own) / (top - gap)),
     ]  # fmt: skip
-    told = "0 < b <= a - g, a <= 1 (in g: a + b <= 1); the floor itself by the derivation: x log((a-g)/x) >= 0 for each x <= a - g"
+    told = "0 < b <= a - g, a <= 1 (in g: a + b <= 1); that it is a floor: by the derivation"
     return enclose_regions(formula, (top, own, gap), regions, statements, told)
 
 
@@ -96,7 +96,7 @@ def prove_line(formula: Formula, effort: Effort) -> Evidence:
 
 @check("margin.entropy.line", method="enclosure")
 def bound_line(formula: Formula, effort: Effort) -> Evidence:
-    """L(g) bracketed by intervals over all a in (g, 1], to 80 digits; the formula at 50 and at 80 digits lies inside."""
+    """L(g) bracketed by intervals over all a in (g, 1], to 80 digits; the formula at 50 and at 80 lies inside."""
     boxes, kinds, worst = 0, [], mpmath.mpf(0)
     for epsilon, delta, gap in LINES:
         label = f"eps={epsilon}, delta={delta}, g={gap}"
@@ -110,7 +110,7 @@ def bound_line(formula: Formula, effort: Effort) -> Evidence:
                 value = MP.mpf(formula(MP, *(to_mp(x) for x in (gap, epsilon, delta))))
             with working_digits(2 * effort.second_digits):
                 miss = max(found.lower - value, value - found.upper, mpmath.mpf(0))
-                worst = max(worst, miss * mpmath.mpf(10) ** (digits - effort.digits))
+                worst = max(worst, miss)
                 if miss > mpmath.mpf(10) ** -digits:
                     told = f"{label}: {mpmath.nstr(value, 12)} outside [{mpmath.nstr(found.lower, 12)}, ...]"
                     return Evidence("enclosure", Verdict.REFUTED, None, mpmath.nstr(miss, 3), told, boxes)
@@ -128,7 +128,7 @@ def _bracket(gap: F, epsilon: F, delta: F, digits: int) -> LineBracket:
 
 @check("margin.entropy.line", method="optimiser")
 def attain_line(formula: Formula, effort: Effort) -> Evidence:
-    """Sharp: targets (a, a-g, ..., a-g, b) with delta = exp(H) b, where T2 along the floor is stationary. The token b is
+    """Sharp: targets (a, a-g, ..., a-g, b) with delta = exp(H) b, where T2 along the floor is stationary. Token b is
     rejected there, and its certificate, solved from the definition, is L(g)."""
     tally = Tally.at_digits("optimiser", effort.digits)
     for number, (count, gap) in enumerate(ATTAINED):
