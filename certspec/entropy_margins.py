@@ -30,7 +30,7 @@ _ROUNDING = 1e-12
 
 @lru_cache(maxsize=4096)
 def entropy_line_lower(margin: float, epsilon: float, delta: float) -> float:
-    """A lower bound of L(margin) in nats, mostly 1e-4 of it below (1e-3 at most), and never below the simple bound less 1e-12 of it.
+    """A lower bound of L(margin) in nats, mostly 1e-4 of it below (1e-3 at most); never below the simple bound (1e-12).
 
     0 < margin < 1, 0 < epsilon <= 1, 0 < delta <= 1. Every certificate of the rule at p1 - p2 >= margin exceeds it.
     The cells are the same for all margins, and a larger margin lowers every B: so the bound never falls.

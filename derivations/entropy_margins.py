@@ -33,6 +33,8 @@ def entropy_line(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
     allow. Bracketed on a grid in double precision, then by golden sections: in floats within 1e-9 of L(g), in an
     arithmetic with digits (``numbers.dps``) to those digits."""
     g, cap, reach = float(gap), float(epsilon), math.log(float(delta))
+    if g >= 1:
+        return pair_cost(numbers, gap, gap * 0)
     grid = _tops(g)
     best = min(range(len(grid)), key=lambda k: _pair_value(grid[k], _largest_own(math, grid[k], g, cap, reach)))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]

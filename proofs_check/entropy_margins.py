@@ -97,7 +97,8 @@ def prove_line(formula: Formula, effort: Effort) -> Evidence:
 @check("margin.entropy.line", method="enclosure")
 def bound_line(formula: Formula, effort: Effort) -> Evidence:
     """L(g) bracketed by intervals over all a in (g, 1], to 80 digits; the formula at 50 and at 80 lies inside."""
-    boxes, kinds, worst = 0, [], mpmath.mpf(0)
+    boxes, worst = 0, mpmath.mpf(0)
+    kinds: list[str] = []
     for epsilon, delta, gap in LINES:
         label = f"eps={epsilon}, delta={delta}, g={gap}"
         try:
