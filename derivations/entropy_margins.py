@@ -4,6 +4,8 @@ delta <= 1 only: there the argmax is never rejected."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import sympy
@@ -28,30 +30,75 @@ def entropy_floor(numbers: Any, top: Any, own: Any, gap: Any) -> Any:
 
 def entropy_line(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
     """L(g) = min over a in (g, 1] of T2(a, b(a)), b(a) the largest b that the cap, the margin, the mass and the entropy
-    allow. In double precision, by a grid and golden sections: within 1e-9 of L(g)."""
+    allow. Bracketed on a grid in double precision, then by golden sections: in floats within 1e-9 of L(g), in an
+    arithmetic with digits (``numbers.dps``) to those digits."""
     g, cap, reach = float(gap), float(epsilon), math.log(float(delta))
+    if g >= 1:
+        return pair_cost(numbers, gap, gap * 0)
+    grid = _tops(g)
+    best = min(range(len(grid)), key=lambda k: _pair_value(grid[k], _largest_own(math, grid[k], g, cap, reach)))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    if not hasattr(numbers, "dps"):
+        own = partial(_largest_own, math, gap=g, cap=cap, reach=reach)
+        return gap * 0 + _least_by_golden_section(math, lambda a: _pair_value(a, own(a)), low, high, 45)
+    reach, sections = numbers.log(delta), int(4.8 * numbers.dps) + 10
+    own = partial(_largest_own, numbers, gap=gap, cap=epsilon, reach=reach)
+    low, high = gap * 0 + low, min(gap * 0 + high, gap * 0 + 1)
+    return _least_by_golden_section(numbers, lambda a: pair_cost(numbers, a, own(a)), low, high, sections)
 
-    def value(top: float) -> float:
-        high = min(cap, top - g, 1 - top)
-        if high <= 0:
-            return pair_cost(math, top, 0.0)
-        low = 0.0
-        if entropy_floor(math, top, high, g) <= reach:
-            return pair_cost(math, top, high)
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if entropy_floor(math, top, middle, g) <= reach else (low, middle)
-        return pair_cost(math, top, low)
 
-    steps = 150
-    grid = [g + (1 - g) * (k / steps) ** 2 for k in range(1, steps + 1)]
-    best = min(range(steps), key=lambda k: value(grid[k]))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, steps - 1)]
-    ratio = (math.sqrt(5) - 1) / 2
-    for _ in range(60):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        low, high = (low, right) if value(left) <= value(right) else (left, high)
-    return gap * 0 + value((low + high) / 2)
+def _tops(gap: float) -> list[float]:
+    """Values of a in (g, 1], dense in ratio to g and dense towards it."""
+    even = [gap + (1 - gap) * (k / 100) ** 2 for k in range(1, 101)]
+    return sorted({*even, *(gap ** (1 - k / 80) for k in range(1, 80))} - {gap}) if gap > 0 else even
+
+
+def _pair_value(top: float, own: float) -> float:
+    """T2(a, b) in floats: by s phi(d/s), as its terms cancel near a tie."""
+    share = (top - own) / (top + own)
+    if share < 1e-2:
+        return (top + own) * (share**2 / 2 + share**4 / 12 + share**6 / 30)
+    return float(pair_cost(math, top, own))
+
+
+def _largest_own(numbers: Any, top: Any, gap: Any, cap: Any, reach: Any) -> Any:
+    """b(a): the cap, margin and mass, or where the floor, which grows with b, reaches log delta."""
+    high = min(cap, top - gap, 1 - top)
+    if high <= 0:
+        return top * 0
+    if entropy_floor(numbers, top, high, gap) <= reach:
+        return high
+    # In t = log b the floor is increasing, and nearly linear far down: Newton's steps from the left, kept inside.
+    own = min(high, numbers.exp(reach) * (top - gap))
+    for _ in range(200):
+        slope = 1 / own - 1 + numbers.log((top - gap) / own)
+        moved = own - (entropy_floor(numbers, top, own, gap) - reach) / slope
+        moved = min(max(moved, own / 16), high)
+        if abs(moved - own) <= own * _resolution(numbers):
+            return moved
+        own = moved
+    return own
+
+
+def _resolution(numbers: Any) -> Any:
+    return numbers.mpf(10) ** -(numbers.dps - 3) if hasattr(numbers, "dps") else 4e-16
+
+
+def _least_by_golden_section(numbers: Any, value: Callable[[Any], Any], low: Any, high: Any, sections: int) -> Any:
+    """The least value of a function that falls and then rises on [low, high]."""
+    ratio = (numbers.sqrt(low * 0 + 5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = value(left), value(right)
+    for _ in range(sections):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = value(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = value(right)
+    return min(at_left, at_right)
 
 
 def second_token_bound(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:

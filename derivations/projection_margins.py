@@ -13,6 +13,8 @@ from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.projections import bernoulli_divergence
 
 __all__ = [
+    "TREE_FIRST",
+    "TREE_LAST",
     "additive_radius_margin",
     "harmonic_target",
     "multiplicative_reverse_margin",

@@ -180,7 +180,7 @@ def prove_edges(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(get_claim("drafter.edges").derivation, identities, [{}])
 
 
-@check("drafter.edges", method="optimiser")
+@check("drafter.edges", method="optimiser", twice=True)
 def approach_edges(formula: Formula, effort: Effort) -> Evidence:
     """The projection with 10^-45 and 10^-90 for the zeros: a finite limit is approached like their cube root, an
     infinite one makes the radius grow by a share of log 10^45."""

@@ -21,6 +21,7 @@ from proofs_check.cases import Tally, exact_cases
 from proofs_check.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
+from proofs_check.slopes import Slope, enclose_statements
 
 mpf = mpmath.mpf
 R = Rational
@@ -278,6 +279,27 @@ def prove_curvature(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(CURVATURE, [pair], random_rationals([V, KAPPA]))
 
 
+@check("drafter.entropy.cells", method="search")
+def search_curvature(formula: Formula, effort: Effort) -> Evidence:
+    """Second differences of the dual value at high precision."""
+    tally = Tally("search", confirm=mpf("1e-16"), refute=mpf("1e-10"))
+    with working_digits(effort.digits + 10):
+        for k, kappa in itertools.product(range(1, 20, 2), (F(1), F(1, 2), F(1, 5))):
+            v, step, weight = mpf(k) / 20, mpf("1e-12"), to_mp(kappa)
+            around = [-weight * _entropy([x, 1 - x]) + (1 - weight) * mpmath.log(x) for x in (v - step, v, v + step)]
+            value = (around[0] - 2 * around[1] + around[2]) / step**2
+            tally.add(f"v={mpmath.nstr(v, 3)}, kappa={kappa}", MP.mpf(formula(MP, v, weight)), value, value)
+    return tally.evidence("second differences")
+
+
+@check("drafter.entropy.feasible", method="enclosure")
+def enclose_feasible(formula: Formula, effort: Effort) -> Evidence:
+    """The second derivative is <= 0 for all v in (0, 1)."""
+    bend = formula(sympy, V)
+    concave = Slope("concave", bend * KAPPA, KAPPA, (), {}, sign=-1, rest=-bend)
+    return enclose_statements([concave], "0 < v < 1")
+
+
 @check("drafter.entropy.feasible", method="algebra")
 def prove_feasible(formula: Formula, effort: Effort) -> Evidence:
     rejectable = log(V) - V * log(V) - (1 - V) * log(1 - V)
@@ -306,7 +328,7 @@ def prove_simple(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(SIMPLE, [("eps decides", found, direct)], [{}])
 
 
-@check("drafter.entropy.simple", method="optimiser")
+@check("drafter.entropy.simple", method="optimiser", twice=True)
 def compare_simple(formula: Formula, effort: Effort) -> Evidence:
     """Never above the radius by brute force."""
     tally = Tally.at_digits("optimiser", effort.digits, "<=")

@@ -3,9 +3,11 @@ the whole feasible set, and exact certificates at many targets."""
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction as F
+from functools import lru_cache
 from typing import Any
 
 import mpmath
@@ -13,12 +15,12 @@ import sympy
 from sympy import log
 
 from derivations.claim import Formula
-from derivations.entropy_margins import ENTROPY_FLOOR, ENTROPY_LINE
+from derivations.entropy_margins import ENTROPY_FLOOR, ENTROPY_LINE, entropy_floor
 from derivations.single_token import single_certificate
 from derivations.strict import pair_cost
 from proofs_check.algebra import prove_identities
 from proofs_check.cases import Tally, solve
-from proofs_check.enclosure import enclose_sign
+from proofs_check.entropy_line import Line, LineBracket, Undecided, bracket_line
 from proofs_check.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.problems import Problem
@@ -28,8 +30,11 @@ from proofs_check.targets import generate_targets
 
 R = sympy.Rational
 SETTINGS = (("0.09", "0.3"), ("0.3", "0.9"), ("1", "0.8"), ("0.5", "1"))
-# (epsilon, delta, margin): where the branch and bound looks
-CORNERS = ((F(1), F(4, 5), F(1, 10)), (F(9, 100), F(3, 10), F(3, 10)))
+# (epsilon, delta, margin) with different things deciding at the minimum
+LINES = (
+    (F(1), F(4, 5), F(1, 10)), (F(9, 100), F(3, 10), F(3, 10)), (F(1, 2), F(1), F(1, 5)), (F(1), F(3, 10), F(3, 5)),
+)  # fmt: skip
+ATTAINED = ((1, F(1, 10)), (2, F(3, 10)), (3, F(1, 5)))  # (tokens of a - g, margin)
 COUNTEREXAMPLE = (F(415, 1000), F(315, 1000), F(270, 1000))
 
 
@@ -60,10 +65,10 @@ def enclose_floor(formula: Formula, effort: Effort) -> Evidence:
     statements = [
         Slope("grows with b: log((a-g)/b) + 1/b - 1", value, own, ((1, (top - gap) / own),), inside, rest=1 / own - 1),
         Slope("grows with g: (1-a-b)/(a-g)", value, gap, (), mass, rest=(1 - top - own) / (top - gap)),
-        Slope("falls with a: log(a/(a-g)) + 1 + (1-a-b)/(a-g)", value, top, ((1, top / (top - gap)),), mass, sign=-1,
+        Slope("falls with a: log(a/(a-g)) + 1 + (1-a-b)/(a-g)", value, top, ((1, top / (top - gap)),), inside, sign=-1,
               rest=1 + (1 - top - own) / (top - gap)),
     ]  # fmt: skip
-    told = "0 < b <= a - g, a + b <= 1; the floor itself by the derivation: x log((a-g)/x) >= 0 for each x <= a - g"
+    told = "0 < b <= a - g, a <= 1 (in g: a + b <= 1); that it is a floor: by the derivation"
     return enclose_regions(formula, (top, own, gap), regions, statements, told)
 
 
@@ -91,53 +96,73 @@ def prove_line(formula: Formula, effort: Effort) -> Evidence:
 
 @check("margin.entropy.line", method="enclosure")
 def bound_line(formula: Formula, effort: Effort) -> Evidence:
-    """Branch and bound: no feasible (a, b) has T2(a, b) below L(g) - 1e-3, and one has it below L(g) + 1e-3."""
-    boxes = 0
-    for epsilon, delta, gap in CORNERS:
-        value = float(formula(MP, MP.mpf(gap.numerator) / gap.denominator, to_mp(epsilon), to_mp(delta)))
-        goal = F(value).limit_denominator(10**12) - F(1, 10**3)
-        found = enclose_sign(
-            lambda n, a, b, goal=goal: _least_pair(n, a, b) - n.number(goal),
-            [(gap, 1), (0, min(epsilon, F(1, 2)))],
-            inside=_feasible(gap, epsilon, delta),
+    """L(g) bracketed by intervals over all a in (g, 1], to 80 digits; the formula at 50 and at 80 lies inside."""
+    boxes, worst = 0, mpmath.mpf(0)
+    kinds: list[str] = []
+    for epsilon, delta, gap in LINES:
+        label = f"eps={epsilon}, delta={delta}, g={gap}"
+        try:
+            found = _bracket(gap, epsilon, delta, effort.second_digits)
+        except Undecided as error:
+            return Evidence("enclosure", Verdict.UNDECIDED, None, "?", f"{label}: {error}", boxes)
+        boxes, kinds = boxes + found.boxes, [*kinds, f"{label}: {found.kind}"]
+        for digits in (effort.digits, effort.second_digits):
+            with working_digits(digits + 20):
+                value = MP.mpf(formula(MP, *(to_mp(x) for x in (gap, epsilon, delta))))
+            with working_digits(2 * effort.second_digits):
+                miss = max(found.lower - value, value - found.upper, mpmath.mpf(0))
+                worst = max(worst, miss)
+                if miss > mpmath.mpf(10) ** -digits:
+                    told = f"{label}: {mpmath.nstr(value, 12)} outside [{mpmath.nstr(found.lower, 12)}, ...]"
+                    return Evidence("enclosure", Verdict.REFUTED, None, mpmath.nstr(miss, 3), told, boxes)
+    detail = (
+        f"L(g) itself, to {effort.digits} and {effort.second_digits} digits, at {len(LINES)} settings; what meets at "
+    )
+    detail += f"the minimum: {'; '.join(kinds)}. For every setting: signs by claim entropy.floor, T2 by lemma.pair"
+    return Evidence("enclosure", Verdict.VERIFIED, None, mpmath.nstr(worst, 3), "", boxes, detail=detail)
+
+
+@lru_cache(maxsize=32)
+def _bracket(gap: F, epsilon: F, delta: F, digits: int) -> LineBracket:
+    return bracket_line(gap, epsilon, delta, digits)
+
+
+@check("margin.entropy.line", method="optimiser")
+def attain_line(formula: Formula, effort: Effort) -> Evidence:
+    """Sharp: targets (a, a-g, ..., a-g, b) with delta = exp(H) b, where T2 along the floor is stationary. Token b is
+    rejected there, and its certificate, solved from the definition, is L(g)."""
+    tally = Tally.at_digits("optimiser", effort.digits)
+    for number, (count, gap) in enumerate(ATTAINED):
+        for digits in (effort.digits, effort.second_digits) if number == 0 else (effort.digits,):
+            top = _stationary_top(count, gap, digits + 20)
+            own = 1 - top - count * (top - gap)
+            target = (top, *[top - gap] * count, own)
+            others = tuple(range(count + 1))
+            bracket = solve(Problem(f"k={count}, g={gap}", target, count + 1, others, 1, ()), digits)
+            with working_digits(digits + 20):
+                delta = mpmath.exp(entropy_floor(MP, to_mp(top), to_mp(own), to_mp(gap)))
+                value = MP.mpf(formula(MP, to_mp(gap), MP.mpf(1), delta))
+                tally.add(f"{count} tokens of a - g, g={gap}, {digits} digits", value, bracket.lower, bracket.upper)
+            if tally.refuted:
+                return tally.evidence("attained")
+    return tally.evidence(f"{effort.digits} digits, attained by {len(ATTAINED)} targets; one again at "
+                          f"{effort.second_digits}")  # fmt: skip
+
+
+def _stationary_top(count: int, gap: F, digits: int) -> F:
+    """The a, a rational to so many digits, at which T2's slope along the floor's root vanishes at that target."""
+    line = Line(gap, F(1), F(1))
+    with working_digits(digits):
+        g = to_mp(gap)
+
+        def slope(a: mpmath.mpf) -> mpmath.mpf:
+            return line.derivatives(MP, a, 1 - a - count * (a - g))[0]
+
+        low, high = g + (1 - g) / (count + 2) + mpmath.mpf("1e-6"), (1 + count * g) / (count + 1) - mpmath.mpf("1e-6")
+        found = mpmath.findroot(
+            slope, (low, high), solver="anderson", tol=mpmath.mpf(10) ** (-2 * digits), verify=False
         )
-        boxes += found.cases
-        label = f"eps={epsilon}, delta={delta}, g={gap}: L = {value:.9f}"
-        if found.verdict is not Verdict.VERIFIED:
-            where = f"{label}, (a, b) = {found.worst_point}"
-            return Evidence("enclosure", found.verdict, None, found.worst_residual, where, boxes)
-    detail = f"global minimum over all (a, b), within 1e-3, at {len(CORNERS)} settings; monotony: claim entropy.floor"
-    return Evidence("enclosure", Verdict.VERIFIED, None, "0", "", boxes, detail=detail)
-
-
-def _least_pair(n: Any, a: Any, b: Any) -> Any:
-    """T2 at the box's corner (least a, largest b), its least value there by lemma.pair; 0 where the box meets a < b."""
-    low, high = (a.lower(), b.upper()) if hasattr(a, "lower") else (n.number(a.a), n.number(b.b))
-    if not n.nonnegative(low - high):
-        return n.number(0)
-    total = low + high
-    return n.xlogx(low) + n.xlogx(high) - total * n.log(total / 2)
-
-
-def _feasible(gap: F, epsilon: F, delta: F) -> Callable[..., Any]:
-    def inside(n: Any, a: Any, b: Any) -> Any:
-        """Negative where one condition certainly fails; nonnegative where all certainly hold."""
-        left = [a - n.number(gap) - b, 1 - a - b]
-        for condition in left:
-            if n.sign_of(condition) == -1:
-                return condition
-        room = a - n.number(gap)
-        if n.sign_of(b) == 1 and n.sign_of(room) == 1:
-            rest = 1 - a - b
-            left.append(n.log(n.number(delta)) - (n.log(b) - n.xlogx(b) - n.xlogx(a) - rest * n.log(room)))
-        else:
-            left.append(n.hull(F(-1), F(1)))
-        for condition in left:
-            if n.sign_of(condition) == -1:
-                return condition
-        return next((condition for condition in left if not n.nonnegative(condition)), left[0])
-
-    return inside
+        return F(int(found * 10 ** (digits - 2)), 10 ** (digits - 2))
 
 
 @check("margin.entropy.line", method="search")
@@ -145,17 +170,17 @@ def search_line(formula: Formula, effort: Effort) -> Evidence:
     """Exact certificates at many targets never lie below L; L never exceeds phi and never falls."""
     tally = Tally("search", confirm=mpmath.mpf("1e-9"), refute=mpmath.mpf("1e-7"), relation="<=")
     for label, gap, epsilon, delta, exact in _certificates(effort):
-        tally.add(label, MP.mpf(formula(MP, gap, epsilon, delta)), exact, exact)
+        tally.add(label, MP.mpf(formula(math, *map(float, (gap, epsilon, delta)))), exact, exact)
         if tally.refuted:
             return tally.evidence("exact certificates at random targets")
     for epsilon, delta in SETTINGS:
         last = MP.mpf(0)
         for k in range(1, 20):
-            gap = MP.mpf(k) / 20
-            here = MP.mpf(formula(MP, gap, MP.mpf(epsilon), MP.mpf(delta)))
-            tally.add(f"falls before g={mpmath.nstr(gap, 3)}, eps={epsilon}, delta={delta}", last, here, here)
+            gap = k / 20
+            here = MP.mpf(formula(math, gap, float(epsilon), float(delta)))
+            tally.add(f"falls before g={gap:.3g}, eps={epsilon}, delta={delta}", last, here, here)
             last = here
-    regime = MP.mpf(formula(MP, MP.mpf("0.9"), MP.mpf("0.05"), MP.mpf(1)))
+    regime = MP.mpf(formula(math, 0.9, 0.05, 1.0))
     two = pair_cost(MP, MP.mpf("0.95"), MP.mpf("0.05"))
     tally.add("two-token regime", regime, two, two)
     return tally.evidence("exact certificates at random targets; L along 4 settings")

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Collection
 from pathlib import Path
 
 import sympy
 
 from derivations.claim import Claim, Step
 from proofs_check.outcome import Evidence, Outcome, Verdict
+from proofs_check.registry import checks_of
+from proofs_check.routes import reason_without, routes_of
 
 _GENERATED = Path(__file__).resolve().parent.parent / "certspec" / "kernels" / "generated"
 _KERNEL = re.compile(r"^# claims: (.*)\n(?:@.*\n)*def (\w+)", re.MULTILINE)
 
-__all__ = ["explain", "kernels_using", "one_line"]
+__all__ = ["explain", "kernels_using", "one_line", "routes_in_words"]
 
 
 def one_line(outcome: Outcome) -> str:
@@ -25,6 +28,9 @@ def one_line(outcome: Outcome) -> str:
     killed = sum(verdict == "REFUTED" for verdict in outcome.mutants.values())
     line = f"{mark} {outcome.verdict.name:9} {outcome.claim:24} {methods}; mutants {killed}/{len(outcome.mutants)}; "
     line += f"{outcome.seconds:.1f} s"
+    without = [route for route, used in routes_of({item.method for item in outcome.evidence}).items() if not used]
+    if without:
+        line += f"; no {', no '.join(without)} route"
     for item in outcome.evidence:
         if item.verdict is not Verdict.VERIFIED:
             line += f"\n      {item.method}: {item.verdict.value} [{item.worst_residual}] {item.worst_point}"
@@ -48,9 +54,18 @@ def explain(claim: Claim) -> str:
         f"  Derivation. {claim.derivation.title}",
         *[_step(number, step) for number, step in enumerate(claim.derivation.steps, 1)],
         _wrap("Mutants. " + "; ".join(mutant.name for mutant in claim.mutants)),
+        _wrap("Routes. " + "; ".join(routes_in_words(claim.id, {check.method for check in checks_of(claim.id)}))),
         _wrap(f"Used by. {kernels}"),
     ]
     return "\n".join(parts) + "\n"
+
+
+def routes_in_words(claim: str, methods: Collection[str]) -> list[str]:
+    """One phrase a route: its methods, or why there is none."""
+    return [
+        f"{route}: {' and '.join(used)}" if used else f"{route}: none, because it is {reason_without(claim, route)}"
+        for route, used in routes_of(methods).items()
+    ]
 
 
 def _step(number: int, step: Step) -> str:

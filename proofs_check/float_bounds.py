@@ -100,7 +100,7 @@ def prove_certificate_lower(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(CERTIFICATE_BELOW, positive, [{}])
 
 
-@check("bound.certificate_lower", method="optimiser")
+@check("bound.certificate_lower", method="optimiser", twice=True)
 def simulate_weight_errors(formula: Formula, effort: Effort) -> Evidence:
     """Weights with relative errors up to 1e-3, pools chosen from the wrong weights: never above the exact minimum."""
     rng = random.Random(effort.seed)

@@ -52,7 +52,7 @@ def enclose_kl_upper(formula: Formula, effort: Effort) -> Evidence:
     )
     if found.verdict is not Verdict.VERIFIED:
         return found
-    statements = [
+    statements: list[Identity | Slope] = [
         Identity("under the root: a square and 4 (1-a) TINY", sympy.expand(inside - square), 4 * (1 - A) * TINY),
         Identity("so R = 2(1-a)x - b sqrt2 + s, s >= 0, and the bound exceeds x^2 by s (4(1-a)x + s)/(4(1-a)^2)",
                  excess, spare * (4 * (1 - A) * X + spare)),

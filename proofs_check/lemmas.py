@@ -158,7 +158,7 @@ def enclose_merge(formula: Formula, effort: Effort) -> Evidence:
     loss = x * (log(x) - log(u)) + (1 - x) * (log(1 - x) - log(1 - u)) - merged
     curvature = x / u**2 + (1 - x) / (1 - u) ** 2
     convex = Slope("the merge's loss is convex in u", sympy.diff(loss, u), u, (), {}, rest=curvature)
-    statements = [
+    statements: list[Identity | Slope] = [
         Identity("its slope is 0 at u = x", sympy.diff(loss, u).subs(u, x), 0),
         Identity("its value is 0 at u = x", loss.subs(u, x), 0),
         convex,

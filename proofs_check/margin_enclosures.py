@@ -90,7 +90,7 @@ def enclose_tree_last(formula: Formula, effort: Effort) -> Evidence:
     falling = (K * Y**2 + 4 * Y + K) / (1 + K * Y + Y**2) ** 2
     chart = {Y: X, K: (1 - Z) / Z}
     closed = (1 - gap) * log(Y) + log(K + 2) - log(1 + K * Y + Y**2)
-    statements = [
+    statements: list[Identity | Slope] = [
         Slope("T_m falls in y: -dT/dy = (-dd/dy) log(1/y)", value, Y, ((falling, 1 / Y),), chart, sign=-1),
         Slope("d falls in y", gap, Y, (), chart, sign=-1, rest=falling),
         Identity("d = 0 at y = 1", gap.subs(Y, 1), 0),
@@ -134,6 +134,25 @@ def enclose_absolute(formula: Formula, effort: Effort) -> Evidence:
     return enclose_regions(formula, (G, TAU), regions, [grows, PHI_GROWS, meets], told)
 
 
+@check("margin.entropy.simple", method="enclosure")
+def enclose_entropy_simple(formula: Formula, effort: Effort) -> Evidence:
+    """It grows with the margin in each branch, for eps up to 1 and delta below 1 (at delta = 1 its first two)."""
+    epsilon, delta = sympy.symbols("eps delta", positive=True)
+    pair, ratio = pair_cost(sympy, G + epsilon, epsilon), (1 - delta) / (1 + delta)
+    chord = G * phi(sympy, ratio) / ratio
+    regions = [  # hints by name: delta, eps, g
+        Region("g + 2 eps >= 1, one pair with all the mass", (R(1, 2), R(1, 2), R(9, 10)), _PHI),
+        Region("g + 2 eps >= 1, delta decides", (R(1, 10), R(1, 2), R(1, 10)), chord),
+        Region("g + 2 eps < 1, eps decides", (R(9, 10), R(1, 10), R(1, 2)), pair),
+        Region("g + 2 eps < 1, delta decides", (R(1, 10), R(1, 10), R(1, 10)), chord),
+    ]
+    grows = Slope("T2(g + eps, eps) grows: log(a/c), a >= c", pair, G,
+                  ((1, (G + epsilon) / (G / 2 + epsilon)),), {G: X, epsilon: Z})  # fmt: skip
+    convex = Slope("phi'' >= 0, so phi(b)/b >= 0, the chord's slope", sympy.diff(_PHI, G), G, (), {G: X},
+                   rest=1 / (1 - G**2))  # fmt: skip
+    return enclose_regions(formula, (G, epsilon, delta), regions, [PHI_GROWS, grows, convex], "so at least = exactly")
+
+
 @check("margin.additive.at-least", method="enclosure")
 def enclose_additive_at_least(formula: Formula, effort: Effort) -> Evidence:
     regions = [
@@ -159,7 +178,7 @@ def enclose_additive_exactly(formula: Formula, effort: Effort) -> Evidence:
     ]
     room = (1 + G) / 2  # the region t <= (1+g)/2, in boxes: t = v (1+g)/2, and g = x t/2 where g < t/2
     narrow = 2 * V / (4 - X * V)
-    statements = [
+    statements: list[Identity | Slope] = [
         PHI_GROWS,
         Slope("falls for t/2 <= g <= t: -slope = log(s^2/(s^2-t^2))/3", middle, G,
               ((R(1, 3), mass**2 / (mass**2 - T**2)),), {G: X, T: V * (1 + X) / 2}, sign=-1),

@@ -16,7 +16,7 @@ try:
 except ImportError:  # python-flint is a test dependency; mpmath's intervals serve where it is missing
     flint = None  # type: ignore[assignment]
 
-__all__ = ["MP", "Intervals", "MpmathIntervals", "intervals", "to_mp", "working_digits"]
+__all__ = ["MP", "Intervals", "MpmathIntervals", "interval_digits", "intervals", "to_mp", "working_digits"]
 
 MP = mpmath.mp
 
@@ -26,6 +26,21 @@ def working_digits(digits: int) -> Iterator[None]:
     """Run the block at so many decimal digits, and restore the precision after it."""
     with mpmath.workdps(digits):
         yield
+
+
+@contextmanager
+def interval_digits(digits: int) -> Iterator[None]:
+    """Run the block with intervals of so many decimal digits, and restore their precision after it."""
+    before, before_iv = (flint.ctx.dps if flint is not None else None), mpmath.iv.dps
+    try:
+        mpmath.iv.dps = digits
+        if flint is not None:
+            flint.ctx.dps = digits
+        yield
+    finally:
+        mpmath.iv.dps = before_iv
+        if flint is not None:
+            flint.ctx.dps = before
 
 
 def to_mp(value: Any) -> mpmath.mpf:

@@ -3,7 +3,7 @@ definitions alone, by mpmath and by an outside conic solver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction as F
 from functools import partial
 from typing import Any
@@ -20,12 +20,14 @@ from proofs_check.margin_programmes import Case, least, with_tail
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
+__all__ = ["CASES", "EXTREMAL", "lifted", "register", "sorted_base", "sunk"]
+
 R = Rational
 GAPS = (F(1, 10), F(2, 5), F(4, 5))
 BOTH = (True, False)  # margin known exactly, or only from below
 
 
-def _sorted_base(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool) -> JointProgramme:
+def sorted_base(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool) -> JointProgramme:
     """KL(moved || base): ``programme.target`` is moved, ``programme.draft`` is base, sorted, with one margin given."""
     programme = JointProgramme(num_tokens)
     larger, smaller = programme.draft(pair[0]), programme.draft(pair[1])
@@ -36,12 +38,12 @@ def _sorted_base(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool) 
     return programme
 
 
-def _lifted(
+def lifted(
     num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool, *, hub: int, rivals: tuple[int, ...],
     opened: F = F(0), slack: F | None = None, factor: F | None = None,
 ) -> JointProgramme:  # fmt: skip
     """moved[hub] >= moved[i] + opened; optionally base[0] - base[hub] >= slack, base[hub] <= factor base[0]."""
-    programme = _sorted_base(num_tokens, gap, pair, exactly)
+    programme = sorted_base(num_tokens, gap, pair, exactly)
     for i in rivals:
         programme.at_least(programme.target(hub), programme.target(i), opened)
     if slack is not None:
@@ -51,8 +53,8 @@ def _lifted(
     return programme
 
 
-def _sunk(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool, *, width: int) -> JointProgramme:
-    programme = _sorted_base(num_tokens, gap, pair, exactly)
+def sunk(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool, *, width: int) -> JointProgramme:
+    programme = sorted_base(num_tokens, gap, pair, exactly)
     for i in range(1, width + 1):
         programme.at_least(programme.target(i), programme.target(0))
     return programme
@@ -61,7 +63,7 @@ def _sunk(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool, *, widt
 def _strict(effort: Effort) -> Iterator[Case]:
     for gap in GAPS:
         for exactly in BOTH if gap == GAPS[1] else (True,):
-            make = partial(_lifted, 3, gap, (0, 1), exactly, hub=1, rivals=(0,))
+            make = partial(lifted, 3, gap, (0, 1), exactly, hub=1, rivals=(0,))
             yield f"strict radius, exactly {exactly}, {gap}", [make], (gap,)
 
 
@@ -69,7 +71,7 @@ def _additive(effort: Effort) -> Iterator[Case]:
     for slack in (F(1, 5), F(3, 5)):
         for gap in GAPS:
             for exactly in BOTH if gap == GAPS[1] else (True,):
-                make = partial(_lifted, 3, gap, (0, 1), exactly, hub=1, rivals=(0,), opened=slack)
+                make = partial(lifted, 3, gap, (0, 1), exactly, hub=1, rivals=(0,), opened=slack)
                 yield f"additive radius {slack}, exactly {exactly}, {gap}", [make], (gap, slack)
 
 
@@ -77,7 +79,7 @@ def _tree_radius(effort: Effort) -> Iterator[Case]:
     for m in (1, 2, 3):
         for gap in (F(1, 20), F(1, 4)):
             for exactly in BOTH if m == 2 else (True,):
-                make = partial(_lifted, m + 2, gap, (m - 1, m), exactly, hub=m, rivals=tuple(range(m)))
+                make = partial(lifted, m + 2, gap, (m - 1, m), exactly, hub=m, rivals=tuple(range(m)))
                 yield f"tree radius {m}, exactly {exactly}, {gap}", [make], (gap, m)
 
 
@@ -99,7 +101,7 @@ def _any_rank(gap: F) -> JointProgramme:
 def _slack(effort: Effort) -> Iterator[Case]:
     for slack in (F(1, 5), F(3, 5)):
         for gap in GAPS:
-            makes = [partial(_lifted, 3, gap, (0, 1), False, hub=j, rivals=(0, 3 - j), slack=slack) for j in (1, 2)]
+            makes = [partial(lifted, 3, gap, (0, 1), False, hub=j, rivals=(0, 3 - j), slack=slack) for j in (1, 2)]
             yield f"reverse additive {slack}, at least {gap}", makes, (gap, slack)
 
 
@@ -113,7 +115,7 @@ def _factor(effort: Effort) -> Iterator[Case]:
 
 
 def _factor_programme(num_tokens: int, *, gap: F, alpha: F, exactly: bool) -> JointProgramme:
-    return _lifted(num_tokens, gap, (0, 1), exactly, hub=1, rivals=(0, 2), factor=alpha)
+    return lifted(num_tokens, gap, (0, 1), exactly, hub=1, rivals=(0, 2), factor=alpha)
 
 
 def _top(effort: Effort) -> Iterator[Case]:
@@ -121,7 +123,7 @@ def _top(effort: Effort) -> Iterator[Case]:
         for last in (1, m):
             for gap in (F(1, 10), F(3, 5)):
                 others = tuple(range(m))
-                make = partial(_lifted, m + 1, gap, (0, last), m == 3, hub=m, rivals=others)
+                make = partial(lifted, m + 1, gap, (0, last), m == 3, hub=m, rivals=others)
                 yield f"reverse top {m}, p1 - p{last + 1}, {gap}", [make], (gap, m)
 
 
@@ -130,7 +132,7 @@ def _tree(last_gap: bool, effort: Effort) -> Iterator[Case]:
         for gap in GAPS[:2] if m == 4 else GAPS:
             for exactly in BOTH if (m, gap) == (2, GAPS[1]) else (True,):
                 last = m if last_gap else 1
-                make = partial(_sunk, m + 1 + (m == 2), gap, (0, last), exactly, width=m)
+                make = partial(sunk, m + 1 + (m == 2), gap, (0, last), exactly, width=m)
                 yield f"reverse tree {m}, p1 - p{last + 1}, exactly {exactly}, {gap}", [make], (gap, m)
 
 
@@ -187,7 +189,12 @@ def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
     return least_by_cone(formula, list(CASES[claim](effort)), at_most=5)
 
 
-for _claim in CASES:
-    check(_claim, method="algebra")(partial(_prove, _claim))
-    check(_claim, method="optimiser")(partial(_solve, _claim))
-    check(_claim, method="conic")(partial(_witness, _claim))
+def register(claims: Iterable[str]) -> None:
+    """Three routes for each claim that has CASES and EXTREMAL laws."""
+    for claim in claims:
+        check(claim, method="algebra")(partial(_prove, claim))
+        check(claim, method="optimiser")(partial(_solve, claim))
+        check(claim, method="conic")(partial(_witness, claim))
+
+
+register(tuple(CASES))

@@ -12,6 +12,7 @@ import sympy
 
 from derivations.claim import Formula
 from derivations.single_token import single_certificate
+from derivations.tree import tree_certificate
 from proofs_check.cases import Relation, against_definition, exact_cases
 from proofs_check.conic import against_cone, least_by_cone
 from proofs_check.margin_programmes import Case, least, tree_programme
@@ -100,6 +101,22 @@ def _flat_cases() -> list[Case]:
         )
         for m, gap in ((4, F(1, 5)), (8, F(1, 20)))
     ]
+
+
+@check("refuted.tree.flat-top", method="exact-cases")
+def refute_flat_top_at_a_point(formula: Formula, effort: Effort) -> Evidence:
+    """m = 4, p = (3x/2, x, x, x, 2x/3), x = 6/31: its certificate lies below the value claimed at its p1 - p5."""
+
+    def holds(case: tuple[int, sympy.Rational]) -> object:
+        width, ratio = case
+        middle = 1 / (width - 1 + ratio + 1 / ratio)
+        target = [middle * ratio, *[middle] * (width - 1), middle / ratio]
+        gap = target[0] - target[-1]
+        excess = sympy.N(formula(sympy, gap, width) - tree_certificate(sympy, target, width), 40)
+        return True if abs(excess) < 1e-30 else f"claimed minus certificate: {sympy.N(excess, 5)}"
+
+    ratios = ((4, sympy.Rational(3, 2)), (8, sympy.Rational(6, 5)))
+    return exact_cases(holds, [(f"m={m}, w={w}", (m, w)) for m, w in ratios])
 
 
 @check("refuted.tree.flat-top", method="optimiser")

@@ -36,20 +36,26 @@ class Check:
     claim: str
     method: str
     function: Callable[[Formula, Effort], Evidence]
+    twice: bool = False  # run again at the second precision by the runner; else the function sees to it itself
 
 
 _CHECKS: dict[tuple[str, str], Check] = {}
 
 
-def check(claim: str, *, method: str) -> Callable[[Callable[[Formula, Effort], Evidence]], Callable]:
-    """Register a function ``(formula, effort) -> Evidence`` as the check of a claim by a method."""
+def check(
+    claim: str, *, method: str, twice: bool = False
+) -> Callable[[Callable[[Formula, Effort], Evidence]], Callable]:
+    """Register a function ``(formula, effort) -> Evidence`` as the check of a claim by a method.
+
+    ``twice``: the runner repeats it at the second precision, as it repeats every search.
+    """
     if method not in METHODS:
         raise ValueError(f"check of {claim!r}: expected a method among {', '.join(METHODS)}, got {method!r}")
 
     def register(function: Callable[[Formula, Effort], Evidence]) -> Callable:
         if (claim, method) in _CHECKS:
             raise ValueError(f"claim {claim!r} has two checks by method {method!r}")
-        _CHECKS[claim, method] = Check(claim, method, function)
+        _CHECKS[claim, method] = Check(claim, method, function, twice or method == "search")
         return function
 
     return register

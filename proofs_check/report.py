@@ -9,7 +9,7 @@ import sympy
 
 from derivations.claim import Claim, Step
 from derivations.statements import statement_of
-from proofs_check.explain import kernels_using
+from proofs_check.explain import kernels_using, routes_in_words
 from proofs_check.outcome import Evidence, Outcome
 from proofs_check.plots import render_plot
 
@@ -82,6 +82,8 @@ def _section(claim: Claim, outcome: Outcome | None, plots: bool) -> str:
         _evidence_table(outcome.evidence) if outcome else "",
     ]
     if outcome:
+        told = routes_in_words(claim.id, {item.method for item in outcome.evidence})
+        parts.append(f"<p class=quiet>Routes. {html.escape('; '.join(told))}.</p>")
         fates = "; ".join(f"{html.escape(name)} ({fate.lower()})" for name, fate in outcome.mutants.items())
         parts.append(f"<p class=quiet>Mutants: {fates or 'none'}.</p>")
         parts += [f"<p class=UNDECIDED>{html.escape(complaint)}</p>" for complaint in outcome.complaints]

@@ -57,7 +57,7 @@ def enclose_strict_form(formula: Formula, effort: Effort) -> Evidence:
 def enclose_entropy_terms(formula: Formula, effort: Effort) -> Evidence:
     """log S + E[g], S = 1 + sum of the other weights: log S >= 0, and it grows with the gap's mean."""
     value = formula(sympy, log(1 + U), Z)
-    statements = [
+    statements: list[Identity | Slope] = [
         Identity("0 for one token", value.subs({U: 0, Z: 0}), 0),
         Slope("grows with S", value, U, (), {U: RATIO}, rest=1 / (1 + U)),
         Slope("grows with the mean gap", value, Z, (), {}, rest=sympy.S.One),
@@ -69,7 +69,7 @@ def enclose_entropy_terms(formula: Formula, effort: Effort) -> Evidence:
 def enclose_difference_terms(formula: Formula, effort: Effort) -> Evidence:
     """One token against a draft of two, y the weight of the draft's other token: KL = log(1 + y), from 0 upwards."""
     value = formula(sympy, sympy.S.Zero, sympy.S.Zero, log(1 + Y))
-    statements = [
+    statements: list[Identity | Slope] = [
         Identity("0 without another token", value.subs(Y, 0), 0),
         Slope("grows with its weight", value, Y, (), {Y: RATIO}, rest=1 / (1 + Y)),
         Slope("and falls with log S: the normalisers' signs", formula(sympy, 0, U, Z), U, (), {}, sign=-1,

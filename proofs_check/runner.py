@@ -16,6 +16,7 @@ from derivations.claim import Claim, Formula, all_claims
 from proofs_check.optimise import NoConvergence
 from proofs_check.outcome import PROVING_METHODS, Evidence, Outcome, Verdict, combine
 from proofs_check.registry import Check, Effort, checks_of
+from proofs_check.routes import reason_without, routes_of
 
 __all__ = ["UnknownClaim", "fingerprint", "run_claim", "run_claims", "select_claims"]
 
@@ -86,6 +87,8 @@ def _timed(check: Check, formula: Formula, effort: Effort) -> Evidence:
     started = time.perf_counter()
     try:
         evidence = check.function(formula, effort)
+        if check.twice and evidence.verdict is Verdict.VERIFIED:
+            evidence = _again(check, formula, effort, evidence)
     except NoConvergence as error:
         evidence = Evidence(check.method, Verdict.UNDECIDED, None, "?", f"no convergence: {error}")
     except ModuleNotFoundError as error:  # the conic witness and Arb come with the test extra
@@ -93,6 +96,16 @@ def _timed(check: Check, formula: Formula, effort: Effort) -> Evidence:
     if evidence.method != check.method:
         raise ValueError(f"check of {check.claim!r} registered as {check.method!r} returned {evidence.method!r}")
     return replace(evidence, seconds=time.perf_counter() - started)
+
+
+def _again(check: Check, formula: Formula, effort: Effort, first: Evidence) -> Evidence:
+    """The same check at the second precision; the two must agree in their verdict, each to its own digits."""
+    digits = effort.second_digits
+    second = check.function(formula, replace(effort, digits=digits, per_family=1))
+    if second.verdict is not Verdict.VERIFIED:
+        return replace(second, detail=f"verified at {effort.digits} digits, not at {digits}: {second.detail}")
+    more = f"again at {digits} digits: {second.cases} cases, worst {second.worst_residual}"
+    return replace(first, detail=f"{first.detail}; {more}" if first.detail else more)
 
 
 def _first_refutation(checks: list[Check], formula: Formula, effort: Effort) -> Verdict:
@@ -114,6 +127,11 @@ def _complaints(
             claim.expected == "refuted" and any(item.verdict is not Verdict.REFUTED for item in evidence),
             "not every method refutes it",
         ),
+    ]
+    methods = {check.method for check in checks}
+    rules += [
+        (not used and reason_without(claim.id, route) is None, f"no {route} route, and no reason why")
+        for route, used in routes_of(methods).items()
     ]
     survivors = [name for name, verdict in mutants.items() if verdict != Verdict.REFUTED.name]
     return [text for applies, text in rules if applies] + [f"mutant not refuted: {name}" for name in survivors]

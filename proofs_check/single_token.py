@@ -96,7 +96,7 @@ def verify_kkt_exactly(formula: Formula, effort: Effort) -> Evidence:
     return exact_cases(holds, ((p.label, (p.target_probs, p.hub)) for p in problems if p.target_probs[p.hub] < 1))
 
 
-@check("single.kkt", method="optimiser")
+@check("single.kkt", method="optimiser", twice=True)
 def compare_points(formula: Formula, effort: Effort) -> Evidence:
     """The optimiser's draft and the formula's: KL is strongly convex, so half of the digits of the gap carry over."""
     tally = Tally("optimiser", confirm=mpmath.mpf("1e-22"), refute=mpmath.mpf("1e-12"))
@@ -121,7 +121,7 @@ def prove_exchange(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(COMPETITOR, [("rejected {2, 3} of (5, 3, 1)/9", formula(sympy, probs, [1, 2]), pair)], [{}])
 
 
-@check("single.competitor", method="optimiser")
+@check("single.competitor", method="optimiser", twice=True)
 def enumerate_competitors(formula: Formula, effort: Effort) -> Evidence:
     """The minimum over every rejected token, each solved from its definition, for every lower level set."""
     tally = Tally.at_digits("optimiser", effort.digits)

@@ -61,7 +61,7 @@ def prove_tree_exchange(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(TREE_COMPETITORS, identities, [{}])
 
 
-@check("tree.competitors", method="optimiser")
+@check("tree.competitors", method="optimiser", twice=True)
 def enumerate_competitor_sets(formula: Formula, effort: Effort) -> Evidence:
     """The least value over all sets of m competitors, each solved from its definition."""
     tally = Tally.at_digits("optimiser", effort.digits)

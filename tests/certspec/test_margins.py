@@ -7,7 +7,7 @@ import mpmath
 import pytest
 
 import certspec as cs
-from derivations import capped_margins, gate_margins, margins, tree_margins
+from derivations import capped_margins, entropy_margins, gate_margins, margins, tree_margins
 
 MP = mpmath.mp
 MARGINS = [1e-12, 1e-6, 0.01, 0.19999, 0.2, 0.2001, 0.35, 0.5, 0.77, 0.999999, 1.0]
@@ -26,9 +26,6 @@ CASES = {
     "gate last": (
         cs.Gated(3, additive=0.2), {"gap": "p1-p(m+1)"},
         lambda g: gate_margins.gate_last_at_least(MP, g, 3, MP.mpf(0.2)),
-    ),
-    "entropy": (
-        cs.Entropy(0.09, 0.3), {}, lambda g: capped_margins.entropy_margin(MP, g, MP.mpf(0.09), MP.mpf(0.3)),
     ),
     "absolute": (cs.Absolute(0.2), {}, lambda g: capped_margins.absolute_margin(MP, g, MP.mpf(0.2))),
     "tree": (cs.Tree(8), {}, lambda g: tree_margins.tree_margin_top_two(MP, g, 8)),
@@ -68,6 +65,35 @@ def test_at_least_forms_never_fall_as_the_margin_grows(name):
     rule, options, _ = CASES[name]
     values = [cs.margin_certificate(rule, k / 500, **options) for k in range(501)]
     assert all(b >= a * (1 - 1e-14) for a, b in itertools.pairwise(values))
+
+
+ENTROPY_RULES = [cs.Entropy(0.09, 0.3), cs.Entropy(1.0, 0.8), cs.Entropy(0.3, 0.9), cs.Entropy(0.5, 1.0)]
+
+
+@pytest.mark.parametrize("rule", ENTROPY_RULES, ids=str)
+def test_the_entropy_bound_lies_between_its_simple_form_and_a_thousandth_below_the_exact_minimum(rule):
+    for margin in (0.01, 0.05, 0.2, 0.35, 0.5, 0.9):
+        found = cs.margin_certificate(rule, margin)
+        with mpmath.workdps(25):
+            given = [MP.mpf(x) for x in (margin, rule.epsilon, rule.delta)]
+            exact, simple = (f(MP, *given) for f in (entropy_margins.entropy_line, capped_margins.entropy_margin))
+            assert found <= exact * (1 + MP.mpf(10) ** -15) and found >= exact * (1 - MP.mpf(10) ** -3), margin
+            assert found >= simple * (1 - MP.mpf(10) ** -14), margin
+
+
+def test_the_entropy_bound_is_sharper_than_the_simple_form_by_a_factor_of_two_at_small_margins():
+    with mpmath.workdps(25):
+        simple = float(capped_margins.entropy_margin(MP, MP.mpf(0.05), MP.mpf(1), MP.mpf(0.8)))
+    assert cs.margin_certificate(cs.Entropy(1.0, 0.8), 0.05) > 2 * simple
+
+
+@pytest.mark.parametrize("rule", ENTROPY_RULES, ids=str)
+def test_the_entropy_bound_never_falls_and_its_inverse_reaches_the_budget(rule):
+    values = [cs.margin_certificate(rule, k / 200) for k in range(201)]
+    assert all(b >= a for a, b in itertools.pairwise(values))
+    for budget in (1e-4, 0.05, 0.4):
+        margin = cs.required_margin(rule, budget)
+        assert cs.margin_certificate(rule, margin) >= budget > cs.margin_certificate(rule, math.nextafter(margin, 0.0))
 
 
 def test_exact_and_at_least_forms_differ_for_the_additive_rule_below_its_slack():

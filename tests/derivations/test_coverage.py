@@ -64,6 +64,10 @@ SECTION_C = {
     "margin, strict": "C (margin, strict)",
     "margin, additive": "C (margin, additive)",
     "margin, tree": "C (margin, tree)",
+    "margin, multiplicative": "C (margin, multiplicative)",
+    "margin, top-m, g": "C (margin, top-m, g)",
+    "margin, top-m, g_m": "C (margin, top-m, g_m)",
+    "margin, gate": "C (margin, gate)",
 }
 SECTION_D = {
     "single token": "D (single token)",
@@ -91,6 +95,8 @@ SECTION_F = {
     "C_low": "F (C_low) with A2",
     "C_low for trees": "F (C_low for trees), A2",
     "enlarged rejected set": "F (enlarged rejected set)",
+    "float32 accumulation": "F (float32 accumulation)",
+    "exp and log within 4 ulp": "F (exp within 4 ulp)",
 }
 SECTIONS = {"A": SECTION_A, "B": SECTION_B, "C": SECTION_C, "D": SECTION_D, "E": SECTION_E, "F": SECTION_F}
 THEORY = {f"{section}: {label}": pattern for section, rows in SECTIONS.items() for label, pattern in rows.items()}

@@ -1,0 +1,174 @@
+"""Margin-only bounds for the drafter-side certificates of the multiplicative rule, top-m and gates: the least radius
+over all drafts with a given margin. This module knows margins and rule parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import sympy
+from sympy import log
+
+from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.projection_margins import (
+    TREE_FIRST,
+    TREE_LAST,
+    additive_radius_margin,
+    pair_reverse_margin,
+    tree_reverse_margin_last,
+    tree_reverse_margin_top_two,
+)
+
+__all__ = ["best_ratio", "gate_radius_margin", "multiplicative_radius_margin"]
+
+A, B, G, AL, RHO, X = sympy.symbols("a b g alpha rho x", positive=True)
+
+
+def best_ratio(numbers: Any, alpha: Any) -> Any:
+    """The ratio q2/q1 below 1 at which a draft's radius per unit of margin is least: rho = x/alpha, x in (0, alpha) the
+    root of x^(-alpha/(1+alpha)) (1 + x) = 2. 1 at alpha = 1, where the chord is empty."""
+    if alpha == 1:
+        return alpha
+    if numbers is sympy:  # (1+x)^(a+b) = 2^(a+b) x^a for alpha = a/b
+        top, bottom = sympy.Rational(alpha).p, sympy.Rational(alpha).q
+        roots = sympy.solve((1 + X) ** (top + bottom) - 2 ** (top + bottom) * X**top, X)
+        return next(root for root in roots if 0 < sympy.N(root) < sympy.N(alpha)) / alpha
+    share = alpha / (1 + alpha)
+    level = numbers.log(alpha * 0 + 2)
+    low = -level / share  # there the first term alone is log 2; convex and falling from it: Newton from the left
+    for _ in range(200):
+        excess = -share * low + numbers.log(1 + numbers.exp(low)) - level
+        slope = -share + numbers.exp(low) / (1 + numbers.exp(low))
+        moved = low - excess / slope
+        if not moved > low:
+            break
+        low = moved
+    return numbers.exp(low) / alpha
+
+
+def multiplicative_radius_margin(numbers: Any, gap: Any, alpha: Any) -> Any:
+    """Factor alpha, g = q1 - q2: with rho = max(best ratio, ...) -log(1 - g f(rho)/(1 - rho)), f(rho) = 1 + rho -
+    (1 + 1/alpha)(alpha rho)^(1/(1+alpha)); for g (1+rho) >= 1 - rho two tokens carry all the mass."""
+    if gap == 1:
+        return math.inf
+    ratio = best_ratio(numbers, alpha)
+    if gap * (1 + ratio) >= 1 - ratio:
+        ratio = (1 - gap) / (1 + gap)
+    return -numbers.log(1 - gap * _loss(numbers, ratio, alpha) / (1 - ratio))
+
+
+def _loss(numbers: Any, ratio: Any, alpha: Any) -> Any:
+    mean = numbers.exp(numbers.log(alpha * ratio) / (1 + alpha))
+    return 1 + ratio - (1 + 1 / alpha) * mean
+
+
+def gate_radius_margin(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
+    """Gate of rank m and additive slack t, g = q1 - q2: the smaller of the two radii, since rejection is a union."""
+    return min(tree_reverse_margin_top_two(numbers, gap, top_m), additive_radius_margin(numbers, gap, slack))
+
+
+def _all_mass(numbers: Any, gap: Any, alpha: Any) -> Any:
+    ratio = (1 - gap) / (1 + gap)
+    return -numbers.log(1 - gap * _loss(numbers, ratio, alpha) / (1 - ratio))
+
+
+_MEAN = (1 + 1 / AL) * (AL * B) ** (1 / (1 + AL)) * A ** (AL / (1 + AL))
+_LOSS = 1 + RHO - (1 + 1 / AL) * (AL * RHO) ** (1 / (1 + AL))
+MULTIPLICATIVE_RADIUS = Derivation(
+    "A chord whose slope is a root",
+    (
+        Step(
+            "The radius is -log(1 - psi), psi = a + b - (1 + 1/alpha)(alpha b)^(1/(1+alpha)) a^(alpha/(1+alpha)), a = "
+            "q1 >= b = q2 (claim drafter.multiplicative); psi is homogeneous: psi = a f(b/a).",
+            sympy.powsimp(sympy.expand_power_base((A + B - _MEAN).subs(B, RHO * A), force=True)) / A - (1 + RHO),
+            sympy.powsimp(sympy.expand_power_base(_LOSS, force=True)) - (1 + RHO),
+        ),
+        Step("With a - b = g: a = g/(1 - rho), and psi = g f(rho)/(1 - rho).", G / (1 - RHO) - RHO * G / (1 - RHO), G),
+        Step(
+            "f'(rho)(1 - rho) + f(rho) = 2 - x^(-alpha/(1+alpha)) (1 + x), x = alpha rho: the quotient is stationary "
+            "where that vanishes.",
+            sympy.simplify(
+                (sympy.diff(_LOSS, RHO) * (1 - RHO) + _LOSS).subs(RHO, X / AL) - (2 - X ** (-AL / (1 + AL)) * (1 + X))
+            ),
+            0,
+        ),
+        Step(
+            "In log x the root's equation is -alpha/(1+alpha) log x + log(1+x) = log 2: convex, least at x = alpha,",
+            sympy.diff(-AL / (1 + AL) * log(X) + log(1 + X), X).subs(X, AL),
+            0,
+        ),
+        Step("and 0 at x = 1: below alpha there is one root, left of it the quotient falls, right of it it rises.",
+             (-AL / (1 + AL) * log(X) + log(1 + X) - log(2)).subs(X, 1), 0),
+        Step(
+            "The mass a + b = g (1+rho)/(1-rho) is at most 1: else rho = (1-g)/(1+g), where a + b = 1.",
+            (G * (1 + RHO) / (1 - RHO)).subs(RHO, (1 - G) / (1 + G)),
+            1,
+        ),
+    ),
+)  # fmt: skip
+UNION = Derivation(
+    "A gate's radius is the smaller of two",
+    (
+        *TREE_FIRST.steps,
+        Step(
+            "r = min(r_top, r_additive) (claim drafter.gate): the infimum of a minimum is the minimum of the infima, "
+            "min(x + s, x) = x for s >= 0.",
+            sympy.Min(X + sympy.Symbol("s", nonnegative=True), X),
+            X,
+        ),
+    ),
+)
+_UNIT = "0 <= g < 1, any vocabulary, exactly or at least"
+declare(
+    Claim(
+        id="drafter.margin.multiplicative",
+        sentence="Factor alpha, g = q1 - q2: the least radius is -log(1 - g f(rho)/(1-rho)), rho the smaller of the "
+        "root ratio and (1-g)/(1+g), f(rho) = 1 + rho - (1+1/alpha)(alpha rho)^(1/(1+alpha)).",
+        domain=_UNIT + ", 0 < alpha <= 1",
+        theory="C (margin, multiplicative)",
+        relation="=",
+        formula=multiplicative_radius_margin,
+        derivation=MULTIPLICATIVE_RADIUS,
+        mutants=(Mutant("two tokens at every margin", _all_mass), Mutant("the strict radius",
+                 lambda n, gap, alpha: pair_reverse_margin(n, gap))),
+    )
+)  # fmt: skip
+declare(
+    Claim(
+        id="drafter.margin.top.q1-q2",
+        sentence="Top-m: the least radius at g = q1 - q2 is -[log(1+mg) + m log(1-g)]/(m+1), as for trees in reverse.",
+        domain=_UNIT + ", m >= 1",
+        theory="C (margin, top-m, g)",
+        relation="=",
+        formula=tree_reverse_margin_top_two,
+        derivation=TREE_FIRST,
+        mutants=(Mutant("the strict radius", lambda n, g, m: pair_reverse_margin(n, g)),),
+    )
+)
+declare(
+    Claim(
+        id="drafter.margin.top.q1-q(m+1)",
+        sentence="Top-m: the least radius at d = q1 - q_{m+1} is the reverse tree's at p1 - p_{m+1}.",
+        domain=_UNIT + ", m >= 1",
+        theory="C (margin, top-m, g_m)",
+        relation="=",
+        formula=tree_reverse_margin_last,
+        derivation=TREE_LAST,
+        mutants=(Mutant("q1 - q2 for q1 - q_{m+1}", tree_reverse_margin_top_two),),
+    )
+)
+declare(
+    Claim(
+        id="drafter.margin.gate",
+        sentence="Gate of rank m and additive slack t, g = q1 - q2: the smaller of the top-m and the additive radius.",
+        domain=_UNIT + ", m >= 1, 0 <= t < 1",
+        theory="C (margin, gate)",
+        relation="=",
+        formula=gate_radius_margin,
+        derivation=UNION,
+        mutants=(
+            Mutant("top-m alone", lambda n, g, m, t: tree_reverse_margin_top_two(n, g, m)),
+            Mutant("additive alone", lambda n, g, m, t: additive_radius_margin(n, g, t)),
+        ),
+    )
+)

@@ -1,0 +1,56 @@
+"""The three independent routes, which methods belong to each, and why a claim does without one. Knows no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from fnmatch import fnmatch
+
+__all__ = ["ROUTES", "reason_without", "routes_of"]
+
+ROUTES: dict[str, tuple[str, ...]] = {
+    "exact": ("algebra", "exact-cases"),
+    "numeric": ("search", "optimiser", "conic"),
+    "enclosure": ("enclosure",),
+}
+_ANY_SIZE = (
+    "a statement for any number of tokens: no box of fixed dimension is left, and the signs are steps of the "
+    "derivation that SymPy decides for all symbols"
+)
+_POINT = "refuted by a point: there is no domain to enclose"
+_ATTAINED = (
+    "an equality at a given margin: attained exactly by algebra, its slope in the margin a step of the derivation"
+)
+# (pattern of ids, route, why it does not apply); the first match counts
+_REASONS: tuple[tuple[str, str, str], ...] = (
+    ("refuted.*", "enclosure", _POINT),
+    (
+        "refuted.entropy.second-token",
+        "exact",
+        "a bisection in floats that is under test; the point is rational",
+    ),
+    ("strict.closed", "enclosure", _ANY_SIZE),
+    ("single.*", "enclosure", _ANY_SIZE),
+    ("tree.*", "enclosure", _ANY_SIZE),
+    ("caps.*", "enclosure", _ANY_SIZE),
+    ("projection.*", "enclosure", _ANY_SIZE),
+    ("reverse.margin.*", "enclosure", _ATTAINED),
+    ("reverse.*", "enclosure", _ANY_SIZE),
+    ("lumped.*", "enclosure", _ANY_SIZE),
+    ("drafter.margin.*", "enclosure", _ATTAINED),
+    ("drafter.*", "enclosure", _ANY_SIZE),
+    ("margin.gate.*", "enclosure", "the smaller of bounds that are enclosed in their own claims"),
+    ("upper.relaxed", "enclosure", "claim caps.single with d <= p1, which SymPy decides"),
+    ("upper.tree", "enclosure", "linear in the margin: convexity of KL, a step of the derivation"),
+    ("rule.threshold", "enclosure", "an equality of sets, compared exactly in rationals"),
+    ("bound.*", "enclosure", "a sum of products of stated error terms: SymPy decides the sign of every remainder"),
+)
+
+
+def routes_of(methods: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The methods used on each route, in the order of ROUTES."""
+    return {route: tuple(m for m in among if m in methods) for route, among in ROUTES.items()}
+
+
+def reason_without(claim: str, route: str) -> str | None:
+    """Why a claim does without a route; None where nothing says so."""
+    return next((why for pattern, of, why in _REASONS if of == route and fnmatch(claim, pattern)), None)
