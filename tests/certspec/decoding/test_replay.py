@@ -1,5 +1,7 @@
 """A recorded accept pattern comes out of transformers' assisted generation as it went in."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -36,7 +38,7 @@ def test_assisted_generation_accepts_what_the_pattern_says(tiny, prompts):
         handle.remove()
     assert output.shape[1] - ids.shape[1] == 30
     # each verify pass ends 3 tokens beyond the sequence, so the steps between their ends are what was emitted
-    assert [after - before for before, after in zip(seen, seen[1:], strict=False)][:6] == [3, 1, 4, 2, 3, 1]
+    assert [after - before for before, after in pairwise(seen)][:6] == [3, 1, 4, 2, 3, 1]
     assert not tiny.target._forward_hooks
 
 
