@@ -15,7 +15,7 @@ from certspec.decoding.runner_choice import chosen_runners
 if TYPE_CHECKING:
     from certspec.pairs import Pair
 
-__all__ = ["ASSISTED_SETTINGS", "measure_decoding", "pass_costs"]
+__all__ = ["ASSISTED_SETTINGS", "assistant_setting", "measure_decoding", "pass_costs", "spread"]
 
 Prompts = Sequence[Sequence[int]]
 Decoder = Callable[[Prompts], list[list[int]]]
@@ -67,10 +67,10 @@ def measure_decoding(
         "best_assisted": assisted,
         "same_output": all(rows == outputs["transformers plain"] for rows in outputs.values()),
         "tokens": {name: sum(map(len, rows)) for name, rows in outputs.items()},
-        "tokens_per_second": {name: _spread(values) for name, values in speeds.items()},
+        "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
         "ratios": {
             name: {
-                label: _spread([one / other for one, other in zip(values, speeds[reference], strict=True)])
+                label: spread([one / other for one, other in zip(values, speeds[reference], strict=True)])
                 for label, reference in references.items()
             }
             for name, values in speeds.items()
@@ -128,7 +128,7 @@ def _transformers(pair: Pair, num_tokens: int, setting: tuple[int, str, float] |
 
     def decode(prompts: Prompts) -> list[list[int]]:
         rows = []
-        with torch.inference_mode(), _assistant_setting(pair.draft, setting):
+        with torch.inference_mode(), assistant_setting(pair.draft, setting):
             for prompt in prompts:
                 ids = torch.tensor([list(prompt)], device=pair.target.device)
                 output = pair.target.generate(
@@ -142,7 +142,7 @@ def _transformers(pair: Pair, num_tokens: int, setting: tuple[int, str, float] |
 
 
 @contextmanager
-def _assistant_setting(draft: Any, setting: tuple[int, str, float] | None) -> Iterator[None]:
+def assistant_setting(draft: Any, setting: tuple[int, str, float] | None) -> Iterator[None]:
     """transformers reads these from the assistant's own generation config; it is as it was afterwards."""
     names = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
     config = draft.generation_config
@@ -157,5 +157,5 @@ def _assistant_setting(draft: Any, setting: tuple[int, str, float] | None) -> It
             setattr(config, name, value)
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}

@@ -79,9 +79,19 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
 @click.option(
     "--profile", type=click.Path(path_type=Path, dir_okay=False), help='Adaptive drafting too ("certspec calibrate").'
 )
+@click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
-def decode(num_prompts: int, tokens: int, repeats: int, chain: int, profile: Path | None, output: Path | None) -> None:
-    """Time decoding of the bundled pair on the CPU: ours, transformers plain, and assisted at several settings."""
+def decode(
+    num_prompts: int, tokens: int, repeats: int, chain: int, profile: Path | None, device: str, output: Path | None
+) -> None:
+    """Time decoding: ours, transformers plain, and assisted at several settings.
+
+    On the CPU with the bundled pair. On a GPU with random weights of the shapes of Qwen3-4B and 0.6B, while the accept
+    pattern of the bundled pair is replayed on both sides.
+    """
+    if device == "cuda":
+        _decode_on_cuda(num_prompts, tokens, repeats, chain, output)
+        return
     import os
 
     import torch
@@ -112,6 +122,37 @@ def decode(num_prompts: int, tokens: int, repeats: int, chain: int, profile: Pat
         "threads": torch.get_num_threads(), "cores": os.cpu_count(), "load_average": os.getloadavg()[0],
     }  # fmt: skip
     text = json.dumps({**facts, "costs": costs, **result})
+    if output is not None:
+        output.write_text(text + "\n", "utf-8")
+    click.echo(text)
+
+
+def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, output: Path | None) -> None:
+    import random
+
+    from certspec.bench import decode_cuda
+    from certspec.bench.kernels import provenance
+    from certspec.engine.cuda_runner import CudaRunner
+
+    facts = provenance()
+    del facts["inputs"]
+    pair = decode_cuda.random_pair()
+    runners = (CudaRunner(pair.target, pair.num_tokens), CudaRunner(pair.draft, pair.num_tokens))
+    costs = decode_cuda.measure_rounds(*runners)
+    click.echo(
+        f"verify {costs['positions']} positions {costs['verify_ms']:.3f} ms, "
+        f"draft step {costs['draft_step_ms']:.3f} ms, "
+        f"round {costs['round_ms']:.3f} ms, of it certificates {1e3 * costs['certificates_ms']:.1f} us "
+        f"({100 * costs['certificates_share_of_verify']:.2f} % of the verify pass)"
+    )
+    prompts = [random.Random(seed).choices(range(pair.num_tokens), k=64) for seed in range(num_prompts)]
+    result = decode_cuda.measure_ways(pair, runners, sorted({3, chain}), prompts, tokens, repeats)
+    for name, speed in result["tokens_per_second"].items():
+        click.echo(f"{name:<28}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to {speed['highest']:.1f})")
+    for name, against in result["ratios"].items():
+        click.echo(f"{name}: " + ", ".join(f"{row['median']:.2f} x {label}" for label, row in against.items()))
+    facts_of_run = {"models": pair.name, "prompts": num_prompts, "tokens": tokens, "repeats": repeats}
+    text = json.dumps({**facts, **facts_of_run, "costs": costs, **result})
     if output is not None:
         output.write_text(text + "\n", "utf-8")
     click.echo(text)

@@ -5,30 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from certspec.decoding.best_first import ScoredGrower, require_count
 from certspec.decoding.candidates import top_probs
+from certspec.decoding.coverage import coverage_certificates
 from certspec.decoding.drafting import Grower
 from certspec.decoding.profiles import DraftingProfile
 from certspec.errors import InvalidArgument
-from certspec.rules import StrictGreedy, Tree
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Adaptive", "WithinBudget", "coverage_certificates"]
-
-
-def coverage_certificates(top: Any, width: int) -> np.ndarray:
-    """(width, rows) drafter-side certificates [nats] of Tree(1) (strict) to Tree(width), from the draft's largest
-    ``width + 1`` probabilities ``top`` (rows, width + 1), sorted."""
-    from certspec.drafter import drafter_certificate_from_top
-
-    rules = (StrictGreedy(), *(Tree(m) for m in range(2, width + 1)))
-    return np.stack([np.asarray(drafter_certificate_from_top(top, rule)) for rule in rules])
+__all__ = ["Adaptive", "WithinBudget"]
 
 
 @dataclass(frozen=True)

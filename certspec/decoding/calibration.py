@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certspec.decoding.adaptive import coverage_certificates
 from certspec.decoding.candidates import top_probs
+from certspec.decoding.coverage import coverage_certificates
 from certspec.decoding.generation import generate
 from certspec.decoding.profiles import DraftingProfile, conformal_quantile, fit_monotone
 from certspec.decoding.prompts import prompt_token_ids

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from certspec.decoding.adaptive import Adaptive, WithinBudget, coverage_certificates
+from certspec.decoding.adaptive import Adaptive, WithinBudget
 from certspec.decoding.best_first import BestFirst
 from certspec.decoding.calibration import (
     GreedySteps,
@@ -21,6 +21,7 @@ from certspec.decoding.calibration import (
     simulate_chain,
     tuned_rate,
 )
+from certspec.decoding.coverage import coverage_certificates
 from certspec.decoding.generation import generate
 from certspec.decoding.losslessness import bundled_prompt_ids
 from certspec.decoding.profiles import DraftingProfile, fit_monotone

@@ -93,8 +93,8 @@ def generate(
     nothing. ``chat`` None uses the chat template where there is one. ``eos_token_ids`` replaces the target's own (an
     empty list: never stop). ``logits_processor`` (transformers' calling convention, no state) is applied at every
     position to both models' logits, each position seeing the tokens before it. ``on_step`` hears each StepRecord as it
-    is emitted. float32 Qwen3 models on a CPU are run by the compiled engine, others by transformers
-    (``Generation.notes`` says why); ``runners`` (target, draft) replaces that choice.
+    is emitted. Qwen3 models are run by the compiled engines (float32 on a CPU, bfloat16 or float32 on a GPU), others by
+    transformers (``Generation.notes`` says why); ``runners`` (target, draft) replaces that choice.
 
     Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a model's logits are no
     distribution (naming prompt and round).

@@ -11,6 +11,7 @@ import numpy as np
 
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.candidates import lowest_argmax
+from certspec.decoding.device_rounds import decode_rounds, rounds_serve
 from certspec.decoding.drafting import DraftPolicy, DraftTree, RowProcessor, draft_blocks
 from certspec.decoding.records import StepList, StepRecord
 from certspec.decoding.schedules import RuleSchedule
@@ -96,8 +97,11 @@ def decode_batch(
 
     Each round drafts below every row's last token, verifies all nodes with one target pass, and emits a row's accepted
     path and one token of the target's own. The draft's cache keeps what of that path it has run itself. A row that is
-    done leaves the batch; no row's tokens depend on the others.
+    done leaves the batch; no row's tokens depend on the others. Runners on a GPU do whole rounds there where they can.
     """
+    if rounds_serve(target, draft, requests, plan):
+        decode_rounds(target, draft, requests, plan, steps, counts)
+        return
     writer = StepWriter(steps, plan.extra, plan.on_step)
     active = list(requests)
     target_cache = BlockCache(target, [request.prompt for request in active])

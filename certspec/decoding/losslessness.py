@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from certspec.decoding.adaptive import Adaptive, WithinBudget
+from certspec.decoding.best_first import BestFirst
+from certspec.decoding.calibration import calibrate
 from certspec.decoding.generation import generate
 from certspec.decoding.topology import TreeShape
 from certspec.pairs import Pair, load_pair
@@ -18,6 +21,7 @@ from certspec.pairs import Pair, load_pair
 __all__ = [
     "MODES",
     "Divergence",
+    "adaptive_modes",
     "bundled_prompt_ids",
     "first_divergence",
     "prompt_file_ids",
@@ -30,6 +34,7 @@ MODES: dict[str, dict[str, Any]] = {
     "chain of 5": {"draft_length": 5},
     "greedy tree 4 x 4": {"tree": TreeShape(4, 4)},
     "full tree 2 x 4": {"tree": TreeShape(2, 4, "full")},
+    "best-first 12": {"tree": BestFirst(12, depth=6)},
 }
 
 
@@ -41,6 +46,16 @@ class Divergence:
     position: int
     expected: int | None
     got: int | None
+
+
+def adaptive_modes(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, dict[str, Any]]:
+    """Ways of drafting that stop by certificates, with a profile measured on ``prompts`` at assumed costs."""
+    profile = calibrate(pair, prompts, max_new_tokens=48, costs=(0.2, 0.1))
+    return {
+        "adaptive chain": {"draft_length": Adaptive(profile)},
+        "adaptive, width 3": {"draft_length": Adaptive(profile, width=3)},
+        "within a tenth of the KL budget": {"draft_length": WithinBudget(profile.kl_budget / 10, width=3)},
+    }
 
 
 def bundled_prompt_ids(pair: Pair, count: int | None = None) -> list[list[int]]:
@@ -115,10 +130,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m certspec.decoding.losslessness", description=__doc__)
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt (default 128)")
     parser.add_argument("--prompts", type=int, default=None, help="the first so many bundled prompts (default all)")
+    parser.add_argument("--adaptive", action="store_true", help="adaptive drafting too, calibrated on 16 prompts")
     chosen = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)  # of transformers, about its own next version
     pair = load_pair()
-    num_failures = run(pair, bundled_prompt_ids(pair, chosen.prompts), chosen.tokens)
+    prompts = bundled_prompt_ids(pair, chosen.prompts)
+    modes = MODES | (adaptive_modes(pair, prompts[:16]) if chosen.adaptive else {})
+    num_failures = run(pair, prompts, chosen.tokens, modes=modes)
     print("all equal" if not num_failures else f"{num_failures} failures")
     return 1 if num_failures else 0
 

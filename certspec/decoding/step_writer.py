@@ -11,7 +11,7 @@ import numpy as np
 
 from certspec.decoding.drafting import DraftTree
 from certspec.decoding.records import KINDS, StepList, StepRecord
-from certspec.decoding.walking import TargetRows, Walk, as_inputs, coverage
+from certspec.decoding.walking import TargetRows, Walk, as_inputs, coverage, scoring_backend
 from certspec.errors import CertspecError, InvalidLogits
 from certspec.rules import Rule, StrictGreedy, Tree
 
@@ -160,7 +160,7 @@ def _certify(waiting: _Waiting, chosen: list[int], rules: Sequence[Rule], *, wit
         if with_draft:
             sides.append(torch.stack([row for index in indices if (row := waiting.drafts[index]) is not None]))
         inputs = as_inputs(*sides)
-        return certify(inputs[0], inputs[1] if with_draft else None, rules)
+        return certify(inputs[0], inputs[1] if with_draft else None, rules, backend=scoring_backend(inputs[0]))
 
     try:
         return run(chosen)

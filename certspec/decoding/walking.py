@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from certspec.decoding.acceptance import accepts
@@ -16,7 +17,7 @@ from certspec.rules import Rule, StrictGreedy, Tree
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["TargetRows", "Walk", "as_inputs", "governing_rule", "walk_block"]
+__all__ = ["TargetRows", "Walk", "as_inputs", "governing_rule", "scoring_backend", "walk_block"]
 
 
 @dataclass
@@ -102,6 +103,16 @@ def as_inputs(*tensors: Tensor) -> list[Any]:
     return list(tensors)
 
 
+def scoring_backend(logits: Any) -> str | None:
+    """The backend for ``certify``: on a GPU the Triton kernels where there are any, None (its own choice) elsewhere."""
+    return "triton" if getattr(logits, "is_cuda", False) and _has_triton() else None
+
+
+@lru_cache(maxsize=1)
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
 def _best_candidate(
     tokens: Sequence[int], candidates: Sequence[int], row: Callable[[int], Tensor], node: int, best: int
 ) -> int:
@@ -127,7 +138,7 @@ def _kernel_decisions(
     nodes = list(tree.rows)
     targets, drafts = torch.stack([row(node) for node in nodes]), torch.stack([tree.rows[node] for node in nodes])
     inputs = as_inputs(targets, drafts)
-    decided = certify(inputs[0], inputs[1], relaxed).accepted.tolist()
+    decided = certify(inputs[0], inputs[1], relaxed, backend=scoring_backend(inputs[0])).accepted.tolist()
     return {
         node: {rule: bool(decided[number][index]) for number, rule in enumerate(relaxed)}
         for index, node in enumerate(nodes)

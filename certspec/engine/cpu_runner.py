@@ -125,7 +125,8 @@ class CpuRunner:
             self._cache_rows, self._moved = np.arange(len(self._cache_rows)), False
         self._capacity, self._batch = capacity, len(self._cache_rows)
         self._keys, self._values = keys.reshape(-1), values.reshape(-1)
-        self._rope = rope_table(self._packed, capacity)
+        if len(self._rope) < capacity * geometry.head_dim:  # it depends on positions only
+            self._rope = rope_table(self._packed, capacity)
         columns = -(-geometry.num_tokens // BLOCK) * BLOCK
         self._sizes = np.array(
             [geometry.num_layers, geometry.hidden, geometry.num_heads, geometry.num_kv_heads, geometry.head_dim,

@@ -29,7 +29,12 @@ class CudaRunner:
     ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real vocabulary columns (None:
     all). At most 64 nodes may be staged in a round. Logits are float32; those of up to 16 nodes together are bit for
     bit those of one node at a time. Raises InvalidArgument for what the engine can't run.
+
+    ``replayed_accepts``: accepted counts that rounds replay, one a round, whatever the models would accept; for timing
+    models with random weights, and empty otherwise.
     """
+
+    makes_rounds = True  # whole rounds can stay on the device, see cuda_rounds.py
 
     def __init__(
         self, source: Any, num_tokens: int | None = None, device: Any = "cuda", dtype: torch.dtype = torch.bfloat16,
@@ -41,7 +46,7 @@ class CudaRunner:
             raise InvalidArgument(f"head_dim: expected a power of two of 16 to 256, got {self.geometry.head_dim}")
         self.num_tokens = self.geometry.num_tokens
         self._weights = fuse_weights(weights, self.device, dtype)
-        self._layers = Layers(self.geometry, self._weights)
+        self.layers = Layers(self.geometry, self._weights)
         self._capacity = capacity
         self._cache: Cache | None = None
         self._buffers: dict[tuple[Any, ...], list[Buffers]] = {}
@@ -50,6 +55,13 @@ class CudaRunner:
         self._staging = Staging([])
         self._cache_rows = np.zeros(0, np.int64)
         self._masks = np.zeros((0, _MAX_STAGED), np.int64)
+        self.replayed_accepts: tuple[int, ...] = ()
+        self.kept_rounds: dict[Any, Any] = {}  # what cuda_rounds.py made for the live cache
+
+    @property
+    def cache_rows(self) -> np.ndarray[Any, Any]:
+        """(batch,) where each row lies in the cache."""
+        return self._cache_rows
 
     @property
     def lengths(self) -> np.ndarray[Any, Any]:
@@ -64,7 +76,7 @@ class CudaRunner:
         self._staging = Staging([0] * len(counts))
         self._cache_rows = np.arange(len(counts))
         self._masks = np.zeros((len(counts), _MAX_STAGED), np.int64)
-        self._reserve(len(counts), int(counts.max()))
+        self.reserve(len(counts), int(counts.max()))
         last: list[Tensor | None] = [None] * len(counts)
         for start in range(0, int(counts.max()), _READ_AT_ONCE):
             block = np.zeros((len(counts), min(_READ_AT_ONCE, int(counts.max()) - start)), np.int64)
@@ -92,8 +104,8 @@ class CudaRunner:
         (buffers,) = self._filled(key, [inputs])
         if tokens.device.type != "cpu":
             buffers.nodes[:, 0] = tokens.reshape(-1)
-        cache = self._live_cache()
-        self._run(key, lambda: self._layers.launch(buffers, cache))
+        cache = self.live_cache()
+        self._run(key, lambda: self.layers.launch(buffers, cache))
         return buffers.logits.view(batch, count, -1).clone()
 
     def greedy_chain(self, tokens: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -111,14 +123,14 @@ class CudaRunner:
         key = ("chain", batch, length)
         buffers = self._filled(key, steps)
         buffers[0].nodes[:, 0] = tokens.to(self.device, non_blocking=True)
-        cache = self._live_cache()
+        cache = self.live_cache()
 
         def launch() -> tuple[Tensor, Tensor]:
             chosen: list[Tensor] = []
             for step, buffer in enumerate(buffers):
                 if step:
                     buffer.nodes[:, 0] = chosen[-1]
-                self._layers.launch(buffer, cache)
+                self.layers.launch(buffer, cache)
                 chosen.append(buffer.logits.argmax(dim=-1))
             return torch.stack(chosen, dim=1), torch.stack([b.logits for b in buffers], dim=1)
 
@@ -127,7 +139,7 @@ class CudaRunner:
 
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
         """Per row, keep the staged nodes of the accepted path, in order; everything else staged is forgotten."""
-        cache = self._live_cache()
+        cache = self.live_cache()
         for row, path in enumerate(self._staging.check_paths(kept)):
             if len(path) and path[-1] != len(path) - 1:
                 length, cache_row = int(self._staging.lengths[row]), int(self._cache_rows[row])
@@ -143,6 +155,14 @@ class CudaRunner:
         rows = np.asarray(remaining, np.int64)
         self._cache_rows, self._masks = self._cache_rows[rows], self._masks[rows]
 
+    def buffers(self, inputs: Tensor, batch: int, logits: Tensor | None = None) -> Buffers:
+        """Buffers of a pass over the live cache whose nodes are in ``inputs``, see cuda_layers.Buffers."""
+        return Buffers(self.geometry, self.live_cache(), inputs, self._weights.embedding, batch, logits)
+
+    def graph_of(self, batch: int, count: int) -> Any:
+        """The CUDA graph of ``forward`` for blocks of this size, once it has run; for timing."""
+        return self._graphs["block", batch, count][0]
+
     def _stage(self, tokens: Tensor, parents: Tensor | None) -> np.ndarray[Any, Any]:
         """Enter nodes into the books; (batch * n, 5) int64: token, cache row, slot, position, ancestor mask."""
         batch, count = tokens.shape
@@ -152,7 +172,7 @@ class CudaRunner:
         ids = tokens.numpy() if tokens.device.type == "cpu" else np.zeros((batch, count), np.int64)
         self._staging.check_tokens(ids, len(self._weights.embedding))
         rows = self._staging.stage(ids, None if parents is None else parents.cpu().numpy())
-        self._reserve(batch, int(self._staging.lengths.max()) + self._staging.num_staged)
+        self.reserve(batch, int(self._staging.lengths.max()) + self._staging.num_staged)
         return node_rows(rows, self._cache_rows, self._staging.lengths, self._staging.parents, self._masks)
 
     def _spans(self, num_staged: int) -> np.ndarray[Any, Any]:
@@ -164,23 +184,23 @@ class CudaRunner:
         """Buffers of one graph with these inputs, which travel in one copy (made before the host memory is reused)."""
         if key not in self._buffers:
             inputs = torch.zeros((len(steps), len(steps[0])), device=self.device, dtype=torch.int64)
-            like, cache = self._weights.embedding, self._live_cache()
-            self._buffers[key] = [Buffers(self.geometry, cache, vector, like, key[1]) for vector in inputs]
+            self._buffers[key] = [self.buffers(vector, key[1]) for vector in inputs]
             self._inputs[key] = inputs
         self._inputs[key].copy_(torch.from_numpy(np.stack(steps)), non_blocking=True)
         return self._buffers[key]
 
-    def _live_cache(self) -> Cache:
+    def live_cache(self) -> Cache:
+        """The cache that holds the rows now (another one once it has grown)."""
         if self._cache is None:
             raise InvalidArgument("runner: expected a prefill first, got none")
         return self._cache
 
-    def _reserve(self, rows: int, slots: int) -> None:
+    def reserve(self, rows: int, slots: int) -> None:
         """Room for ``slots`` tokens a row; a cache that grows keeps what it holds and costs the graphs made for it."""
         old = self._cache
         if old is not None and rows <= old.rows and slots <= old.capacity:
             return
-        self._buffers, self._inputs, self._graphs = {}, {}, {}
+        self._buffers, self._inputs, self._graphs, self.kept_rounds = {}, {}, {}, {}
         while self._capacity < slots:
             self._capacity *= 2
         self._cache = Cache(self.geometry, self._weights, rows, self._capacity)

@@ -1,5 +1,6 @@
 """Attention of staged nodes over a static key/value cache, as Triton kernels that read only the live slots: one program
 a chunk of slots and key/value head, then one that joins the chunks. This module knows nothing about weights.
+CHAINED: see triton_linear.py.
 
 A node sees every committed slot and, of the staged ones, those whose bit is set in its 64-bit ancestor mask.
 """
@@ -9,6 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from certspec.engine.triton_linear import fetch_ahead
+
 __all__ = ["chunk_kernel", "join_kernel"]
 
 
@@ -17,6 +20,7 @@ def chunk_kernel(
     queries, keys, values, masks, spans, sums, tops, weights,
     nodes_per_row, heads, kv_heads, capacity, num_chunks, scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr, STEPS: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Softmax sums of BLOCK_R (node, head) pairs over STEPS * BLOCK_S slots of one cache row and key/value head.
 
@@ -26,6 +30,8 @@ def chunk_kernel(
     Grid (chunks, kv_heads * row tiles, batch).
     """
     chunk, batch = tl.program_id(0), tl.program_id(2)
+    if CHAINED:  # what is read before the wait was written before the first chained kernel began
+        tl.extra.cuda.gdc_launch_dependents()
     kv_head, tile = tl.program_id(1) % kv_heads, tl.program_id(1) // kv_heads
     cache_row, committed, live = (
         tl.load(spans + batch * 3),
@@ -33,6 +39,13 @@ def chunk_kernel(
         tl.load(spans + batch * 3 + 2),
     )
     first_slot = chunk * STEPS * BLOCK_S
+    base = (cache_row * kv_heads + kv_head) * capacity
+    if CHAINED:
+        s = first_slot + tl.arange(0, BLOCK_S)
+        old = tl.where(s < committed, (base + s) * HEAD_DIM, -1)
+        fetch_ahead(keys, old, 0, HEAD_DIM, HEAD_DIM)
+        fetch_ahead(values, old, 0, HEAD_DIM, HEAD_DIM)
+        tl.extra.cuda.gdc_wait()
     if first_slot < live:
         r = tile * BLOCK_R + tl.arange(0, BLOCK_R)
         real = r < nodes_per_row * GROUP
@@ -41,7 +54,6 @@ def chunk_kernel(
         d = tl.arange(0, HEAD_DIM)
         q = tl.load(queries + pair[:, None] * HEAD_DIM + d[None, :], mask=real[:, None], other=0.0)
         mask = tl.load(masks + node, mask=real, other=0)
-        base = (cache_row * kv_heads + kv_head) * capacity
         top = tl.full((BLOCK_R,), float("-inf"), tl.float32)
         weight = tl.zeros((BLOCK_R,), tl.float32)
         total = tl.zeros((BLOCK_R, HEAD_DIM), tl.float32)
@@ -71,10 +83,13 @@ def chunk_kernel(
 @triton.jit
 def join_kernel(
     sums, tops, weights, spans, out, nodes_per_row, heads, num_chunks, chunk_slots,
-    HEAD_DIM: tl.constexpr, BLOCK_C: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_C: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out[node, head] = attention joined over the live chunks. Grid (batch * nodes, heads)."""
     node, head = tl.program_id(0), tl.program_id(1)
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     live = tl.load(spans + node // nodes_per_row * 3 + 2)
     c = tl.arange(0, BLOCK_C)
     used = c < tl.cdiv(live, chunk_slots)

@@ -1,6 +1,6 @@
 """Row operations of a decoder layer as Triton kernels: embedding, residual sum with RMS norm, and the norm, rotation
 and storing of new queries, keys and values. Each adds the partial sums of the product before it. This module knows
-nothing about products or attention."""
+nothing about products or attention. CHAINED: see triton_linear.py."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ __all__ = ["embed_kernel", "place_kernel", "residual_norm_kernel"]
 
 
 @triton.jit
-def embed_kernel(tokens, table, gain, stream, normed, width, eps, BLOCK: tl.constexpr):
-    """stream[row] = table[tokens[row]] (float32); normed[row] = gain * stream / rms. Grid (rows,)."""
+def embed_kernel(nodes, table, gain, stream, normed, width, eps, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
+    """stream[row] = table[nodes[row, 0]] (float32); normed[row] = gain * stream / rms. ``nodes``: (rows, 4) int64. Grid
+    (rows,)."""
     row = tl.program_id(0)
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     i = tl.arange(0, BLOCK)
     inside = i < width
-    value = tl.load(table + tl.load(tokens + row) * width + i, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(table + tl.load(nodes + row * 4) * width + i, mask=inside, other=0.0).to(tl.float32)
     tl.store(stream + row * width + i, value, mask=inside)
     scale = 1.0 / tl.sqrt(tl.sum(value * value) / width + eps)
     value = value * scale * tl.load(gain + i, mask=inside, other=0.0)
@@ -24,9 +28,14 @@ def embed_kernel(tokens, table, gain, stream, normed, width, eps, BLOCK: tl.cons
 
 
 @triton.jit
-def residual_norm_kernel(parts, gain, stream, normed, rows, width, eps, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
+def residual_norm_kernel(
+    parts, gain, stream, normed, rows, width, eps, SPLIT: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr
+):
     """stream[row] += sum over SPLIT of parts[split, row]; normed[row] = gain * stream / rms. Grid (rows,)."""
     row = tl.program_id(0)
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     i = tl.arange(0, BLOCK)
     inside = i < width
     value = tl.load(stream + row * width + i, mask=inside, other=0.0)
@@ -43,7 +52,7 @@ def residual_norm_kernel(parts, gain, stream, normed, rows, width, eps, SPLIT: t
 @triton.jit
 def place_kernel(
     parts, query_gain, key_gain, cosines, sines, nodes, queries, keys, values, rows, heads, kv_heads, capacity, eps,
-    SPLIT: tl.constexpr, HEAD_DIM: tl.constexpr,
+    SPLIT: tl.constexpr, HEAD_DIM: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Norm and rotate one head's query or key of one node; queries are kept aside, keys and values go to their slots.
 
@@ -51,6 +60,9 @@ def place_kernel(
     position. ``keys``, ``values``: (cache rows, kv_heads, capacity, HEAD_DIM). Grid (rows, heads + 2 kv_heads).
     """
     row, head = tl.program_id(0), tl.program_id(1)
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     half: tl.constexpr = HEAD_DIM // 2
     i = tl.arange(0, half)
     width = (heads + 2 * kv_heads) * HEAD_DIM

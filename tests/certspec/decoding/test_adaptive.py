@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.decoding.adaptive import coverage_certificates
 from certspec.decoding.calibration import GreedySteps, chain_stop, greedy_steps, profile_from_steps, simulate_chain
+from certspec.decoding.coverage import coverage_certificates
 from certspec.decoding.profiles import conformal_quantile, fit_monotone
 
 
@@ -23,6 +23,12 @@ def test_adaptive_output_is_the_targets_own(tiny, prompts, greedy, profile):
             run = cs.generate(tiny, prompts, draft_length=policy, max_new_tokens=20, eos_token_ids=[], batch_size=size)
             assert run.sequences == expected
             assert run.metrics["num_false_certificates"] == 0
+
+
+def test_two_adaptive_runs_in_one_process_draft_the_same(tiny, prompts, profile):
+    runs = [cs.generate(tiny, prompts, draft_length=cs.Adaptive(profile, width=2), max_new_tokens=16) for _ in range(2)]
+    assert repr(runs[0].metrics) == repr(runs[1].metrics)
+    assert list(map(repr, runs[0].steps)) == list(map(repr, runs[1].steps))
 
 
 def test_a_dearer_pass_drafts_less(tiny, prompts, profile):

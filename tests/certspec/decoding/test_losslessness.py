@@ -38,3 +38,9 @@ def test_a_run_that_differs_counts_as_a_failure(tiny, prompts, monkeypatch):
     said = []
     assert losslessness.run(tiny, prompts[:1], 4, batch_sizes=(1,), modes={"x": {}}, say=said.append) == 1
     assert "DIFFERS" in said[0]
+
+
+def test_adaptive_modes_are_lossless_too(tiny, prompts):
+    modes = losslessness.adaptive_modes(tiny, prompts)
+    assert len(modes) == 3
+    assert losslessness.run(tiny, prompts[:2], 12, batch_sizes=(1, 2), modes=modes, say=lambda line: None) == 0

@@ -35,3 +35,23 @@ def test_processed_output_equals_transformers_with_the_same_processors(tiny, pro
         )
         assert tokens == output[0, len(prompt) :].tolist()
     assert generation.metrics["num_accepted"] > 0
+
+
+def test_recorded_divergences_and_certificates_are_those_of_the_processed_distributions(scripted):
+    """Both models' favourite is suppressed: decision, KL and certificate speak of what is left."""
+
+    def target(context):
+        return [9.0 if token == 5 else 2.0 if token == 6 else 0.1 * token for token in range(12)]
+
+    def draft(context):
+        return [4.0 if token == 5 else 1.5 if token == 6 else 0.05 * token for token in range(12)]
+
+    processor = SuppressTokensLogitsProcessor([5])
+    result = scripted(target, draft, topology=chain(1), processors=(processor,), max_new_tokens=2)
+    rows = [torch.tensor([side([])]) for side in (target, draft)]
+    left = [processor(torch.zeros((1, 0), dtype=torch.int64), row.clone()) for row in rows]
+    expected, raw = (cs.certify(*pair, [cs.StrictGreedy()]) for pair in (left, rows))
+    step = result.steps[0]
+    assert (step.token, step.draft_token) == (6, 6)
+    assert step.kl == pytest.approx(float(expected.kl[0])) and step.kl != pytest.approx(float(raw.kl[0]), rel=0.1)
+    assert step.certificate == pytest.approx(float(expected.certificate[0, 0]))
