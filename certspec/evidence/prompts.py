@@ -1,5 +1,5 @@
-"""The prompts of the evidence: a request around an answer that the target once wrote, so that each has at least 64 tokens
-of its own. It knows the corpus' chats and no models.
+"""The prompts of the evidence: a request around an answer that the target once wrote, so that each has at least 64
+tokens of its own. It knows the corpus' chats and no models.
 
 The paper's UltraChat prompts are people's; these are not: a template, and in it one to two paragraphs by the target.
 """
@@ -48,8 +48,8 @@ KIND_SHARES = {"story": 0.40, "explain": 0.25, "howto": 0.15, "code": 0.20}
 def build_prompts(
     chats: Sequence[Chat], count: int, num_tokens: Callable[[str], int], seed: int
 ) -> list[dict[str, str]]:
-    """``count`` records {"id", "kind", "prompt"} in a seeded order, from distinct answers of ``chats``, each of at least
-    ``MIN_TOKENS`` tokens by ``num_tokens``. Raises ValueError where the chats hold too few answers."""
+    """``count`` records {"id", "kind", "prompt"} in a seeded order, from distinct answers of ``chats``, each of at
+    least ``MIN_TOKENS`` tokens by ``num_tokens``. Raises ValueError where the chats hold too few answers."""
     rng = random.Random(seed)
     records: list[dict[str, str]] = []
     for kind, share in KIND_SHARES.items():

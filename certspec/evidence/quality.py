@@ -24,8 +24,14 @@ STRENGTHS: tuple[Rule, ...] = (
 
 
 def measure_quality(
-    pair: Any, prompts: Sequence[str], tasks: Sequence[Task], limits: GreedyLimits, *, draft_length: int = 4,
-    batch: int = 512, rules: Sequence[Rule] = STRENGTHS,
+    pair: Any,
+    prompts: Sequence[str],
+    tasks: Sequence[Task],
+    limits: GreedyLimits,
+    *,
+    draft_length: int = 4,
+    batch: int = 512,
+    rules: Sequence[Rule] = STRENGTHS,
 ) -> dict[str, Any]:
     """Decode every prompt and every task under every rule; figures by rule. The first rule must be strict greedy."""
     texts = [*prompts, *(task.prompt for task in tasks)]

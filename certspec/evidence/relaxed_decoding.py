@@ -53,55 +53,66 @@ def decode_rows(
     the same whether it was made within a block or, as here, after it.
     """
     traces = [Trace(rule) for rule in rule_of_row]
-    order = sorted(range(len(prompts)), key=lambda row: (len(prompts[row]), row))
+    by_prompt: dict[tuple[int, ...], list[Trace]] = {}
+    for prompt, trace in zip(prompts, traces, strict=True):
+        by_prompt.setdefault(tuple(prompt), []).append(trace)
+    order = sorted(by_prompt, key=lambda prompt: (len(prompt), prompt))
     for start in range(0, len(order), batch):
-        rows = order[start : start + batch]
-        _decode(pair, [list(prompts[row]) for row in rows], [traces[row] for row in rows], rules, limits, draft_length)
+        chosen = order[start : start + batch]
+        _decode(pair, chosen, [by_prompt[prompt] for prompt in chosen], rules, limits, draft_length)
     return traces
 
 
 def _decode(
-    pair: Any, prompts: list[list[int]], traces: list[Trace], rules: Sequence[Rule], limits: GreedyLimits, length: int
-) -> None:
+    pair: Any, prompts: list[tuple[int, ...]], texts: list[list[Trace]], rules: Sequence[Rule], limits: GreedyLimits,
+    length: int,
+) -> None:  # fmt: skip
+    """``texts``: the traces that share a text so far, a prompt each at first; a text is run once and splits where its
+    rules emit different tokens."""
     runners = [PaddedRunner(model, pair.num_tokens) for model in (pair.target, pair.draft)]
     target_logits, draft_logits = (runner.prefill(prompts) for runner in runners)
-    active, num_prompt, depth = traces, [len(prompt) for prompt in prompts], np.zeros(len(traces), dtype=np.int64)
+    num_prompt = [len(prompt) for prompt in prompts]
+    depth = {id(trace): 0 for traces in texts for trace in traces}
     position = 0
-    while active:
-        asked = depth < length
-        columns = _decide(target_logits, draft_logits, rules, [trace.rule for trace in active])
-        emitted = np.where(asked & columns["emits_draft"], columns["draft_token"], columns["target_token"])
-        going = []
-        for row, trace in enumerate(active):
-            _note(trace, columns, row, int(emitted[row]), bool(asked[row]), bool(depth[row] == 0))
-            end = limits.end_of(position, num_prompt[row], int(emitted[row]))
-            trace.end = end or ""
+    while texts:
+        active = [(text, trace) for text, traces in enumerate(texts) for trace in traces]
+        columns = _decide(target_logits, draft_logits, rules, active)
+        branches: dict[tuple[int, int], list[Trace]] = {}
+        for row, (text, trace) in enumerate(active):
+            asked = depth[id(trace)] < length and position < limits.steps - 1  # the last one is never drafted
+            token = int(columns["draft_token" if asked and columns["emits_draft"][row] else "target_token"][row])
+            _note(trace, columns, row, token, asked, depth[id(trace)] == 0)
+            depth[id(trace)] = depth[id(trace)] + 1 if asked and columns["accepted"][row] else 0
+            end = limits.end_of(position, num_prompt[text], token)
             if end is None:
-                going.append(row)
-        if not going:
+                branches.setdefault((text, token), []).append(trace)
+            else:
+                trace.end = end
+        if not branches:
             return
-        depth = np.where(asked & columns["accepted"], depth + 1, 0)
-        tokens = torch.from_numpy(emitted).to(target_logits.device)
-        if len(going) < len(active):
-            tokens = tokens[torch.tensor(going, device=tokens.device)]
+        parents = [text for text, _ in branches]
+        if parents != list(range(len(texts))):
             for runner in runners:
-                runner.drop_rows(going)
-            active, num_prompt, depth = [active[row] for row in going], [num_prompt[row] for row in going], depth[going]
+                runner.drop_rows(parents)  # a text that splits is kept twice
+        num_prompt, texts = [num_prompt[text] for text in parents], list(branches.values())
+        tokens = torch.tensor([token for _, token in branches], device=target_logits.device)
         target_logits, draft_logits = (runner.forward(tokens[:, None])[:, -1] for runner in runners)
         position += 1
 
 
-def _decide(target_logits: Any, draft_logits: Any, rules: Sequence[Rule], chosen: Sequence[int]) -> dict[str, Any]:
-    """Columns of the rows, each under its own rule: all numpy, (rows,)."""
+def _decide(
+    target_logits: Any, draft_logits: Any, rules: Sequence[Rule], active: Sequence[tuple[int, Trace]]
+) -> dict[str, Any]:
+    """Columns of the active traces, each under its own rule at its text's row of logits: all numpy, (traces,)."""
     scores = certify(target_logits, draft_logits.to(target_logits.dtype), list(rules))
-    pick = torch.tensor(chosen, device=scores.kl.device)
-    at = torch.arange(len(pick), device=pick.device)
+    at = torch.tensor([text for text, _ in active], device=scores.kl.device)
+    pick = torch.tensor([trace.rule for _, trace in active], device=at.device)
     accepted, certified = scores.accepted[pick, at], scores.certified[pick, at]
     is_tree = torch.tensor([rule.tree_width > 0 for rule in rules], device=pick.device)[pick]
     columns = {
-        "target_token": scores.target_token, "draft_token": scores.draft_token, "accepted": accepted,
-        "certified": certified, "emits_draft": accepted & ~is_tree, "kl": scores.kl,
-        "top_prob": scores.target_top_probs[:, 0], "draft_token_prob": scores.draft_token_prob,
+        "target_token": scores.target_token[at], "draft_token": scores.draft_token[at], "accepted": accepted,
+        "certified": certified, "emits_draft": accepted & ~is_tree, "kl": scores.kl[at],
+        "top_prob": scores.target_top_probs[at, 0], "draft_token_prob": scores.draft_token_prob[at],
     }  # fmt: skip
     return {name: values.cpu().numpy() for name, values in columns.items()}
 

@@ -1,5 +1,5 @@
-"""A scoring run as one small dictionary: the run's summary, the paper's figures, shares by margin, and trees whose width
-follows a KL budget. It knows run folders and no models."""
+"""A scoring run as one small dictionary: the run's summary, the paper's figures, shares by margin, and trees whose
+width follows a KL budget. It knows run folders and no models."""
 
 from __future__ import annotations
 
@@ -33,17 +33,15 @@ def reduce_run(folder: Path, deviations: list[str]) -> dict[str, Any]:
     run = read_run(folder)
     summary = summarise_run(run)
     top_probs, draft_ids = _lists(folder, "target_top_probs"), _lists(folder, "draft_top_ids")
-    assert run.kl is not None
+    assert run.kl is not None and run.draft_rank is not None
+    listed = np.where(run.draft_rank < 0, MAX_WIDTH, run.draft_rank)
     return {
         "summary": summary,
         "comparison": comparison_json(summary, deviations),
         "margin_bins": margin_bins(run),
         "adaptive": adaptive_widths(run, top_probs, draft_ids),
         "kl_levels": {f"{level:g}": float(np.quantile(run.kl, level)) for level in KL_LEVELS},
-        "coverage": {
-            str(width): float(((run.draft_rank >= 0) & (run.draft_rank < width)).mean())
-            for width in range(1, MAX_WIDTH + 1)
-        },
+        "coverage": {str(width): float((listed < width).mean()) for width in range(1, MAX_WIDTH + 1)},
         "settings": run.manifest["settings"],
     }
 
@@ -110,7 +108,8 @@ def adaptive_widths(run: RunTable, top_probs: np.ndarray, draft_ids: np.ndarray)
         accepted = float((rank < width).mean())
         fixed = [m for m in range(1, MAX_WIDTH + 1) if float((rank < m).mean()) >= accepted]
         rows.append({
-            "budget": name, "nats": budget, "mean_width": float(width.mean()), "share_certified": float(certified.mean()),
+            "budget": name, "nats": budget, "mean_width": float(width.mean()),
+            "share_certified": float(certified.mean()),
             "share_accepted": accepted, "fixed_width_as_good": fixed[0] if fixed else None,
             "share_accepted_of_certified": float((rank < width)[certified].mean()) if certified.any() else None,
             "num_false": int((certified & (run.kl < budget) & (rank >= width)).sum()),

@@ -46,7 +46,11 @@ def _arithmetic(rng: random.Random, number: int) -> Task:
 
 
 def _python(rng: random.Random, number: int) -> Task:
-    frames = ("Write a Python function that {}.", "Show me short Python code that {}.", "Write only Python code that {}.")
+    frames = (
+        "Write a Python function that {}.",
+        "Show me short Python code that {}.",
+        "Write only Python code that {}.",
+    )
     prompt = frames[number // len(FUNCTIONS) % len(frames)].format(FUNCTIONS[number % len(FUNCTIONS)])
     return Task("python", prompt, is_valid_python)
 
