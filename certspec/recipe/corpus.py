@@ -126,15 +126,20 @@ def draw_prompts(num_chats: int, seed: int) -> list[tuple[str, str]]:
 def load_chat_model(path: Path, device: str) -> tuple[Any, Any]:
     """(model, tokenizer) from a Hugging Face directory, or from one .gguf file, which holds all of it."""
     import torch
+    import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    source = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
+    source: dict[str, Any] = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
     folder = path.parent if source else path
     tokenizer = AutoTokenizer.from_pretrained(folder, **source)
     if tokenizer.chat_template is None:
         raise ValueError(f"{path}: expected a tokenizer with a chat template, got none")
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    if source and hasattr(transformers, "GgufConfig"):  # where transformers would else keep the weights packed
+        source["quantization_config"] = transformers.GgufConfig(dequantize=True)
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **source)
+    if source:  # some transformers read a .gguf file's end-of-turn token wrongly; the model's own id is in its metadata
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
     return model.to(device).eval(), tokenizer
 
 

@@ -39,26 +39,39 @@ def sample_answers(
 
     An unfinished answer has no EOS. The caller chooses the precision (`mixed_precision`, or float32 without it).
     """
+    encoded = [tokenizer.encode(render_chat(prompt)).ids for prompt in prompts]
+    return sample_encoded(model, encoded, tokenizer.encode("\n").ids, temperature, max_new_tokens, batch)
+
+
+def sample_encoded(
+    model: Any,
+    encoded: Sequence[Sequence[int]],
+    newline: Sequence[int],
+    temperature: float,
+    max_new_tokens: int,
+    batch: int,
+) -> list[np.ndarray]:
+    """``sample_answers`` for prompts that are token ids already; ``newline`` follows the EOS of a finished answer."""
     device = next(model.parameters()).device
     end_id, pad_id = model.config.eos_token_id, model.config.pad_token_id
-    newline = tokenizer.encode("\n").ids
-    encoded = [tokenizer.encode(render_chat(prompt)).ids for prompt in prompts]
     by_length = sorted(range(len(encoded)), key=lambda index: len(encoded[index]))  # little padding in a batch
     choice = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature > 0 else {"do_sample": False}
     documents: list[np.ndarray] = [np.empty(0, dtype=np.uint16)] * len(encoded)
     for start in range(0, len(encoded), batch):
         indices = by_length[start : start + batch]
-        rows = [encoded[index] for index in indices]
+        rows = [list(encoded[index]) for index in indices]
         width = max(map(len, rows))
         tokens = torch.tensor([[pad_id] * (width - len(row)) + row for row in rows], device=device)
+        # by length and not by id: a model's padding token may also end its turns
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
         with torch.inference_mode():
             output = model.generate(
-                input_ids=tokens, attention_mask=(tokens != pad_id).long(), max_new_tokens=max_new_tokens,
+                input_ids=tokens, attention_mask=mask, max_new_tokens=max_new_tokens,
                 eos_token_id=end_id, pad_token_id=pad_id, **choice,
             )  # fmt: skip
         for index, row, answer in zip(indices, rows, output[:, width:].cpu().tolist(), strict=True):
             if end_id in answer:
-                answer = answer[: answer.index(end_id) + 1] + newline
+                answer = answer[: answer.index(end_id) + 1] + list(newline)
             documents[index] = np.array(row + answer, dtype=np.uint16)
     return documents
 
