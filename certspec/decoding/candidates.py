@@ -30,11 +30,12 @@ def top_probs(row: Tensor, count: int) -> tuple[list[int], np.ndarray]:
     here, because they steer the draft and certify nothing."""
     import torch
 
-    ids = top_ids(row, count)
     values = _as_numpy(row)
     if values is not None:
-        weights = np.exp(values - values[ids[0]])
-        return ids, weights[ids].astype(np.float64) / float(weights.sum(dtype=np.float64))
+        best = _largest(values, count)
+        weights = np.exp(values - values[best[0]])
+        return best.tolist(), weights[best].astype(np.float64) / float(weights.sum())
+    ids = top_ids(row, count)
     return ids, torch.softmax(row.float(), dim=-1)[torch.tensor(ids, device=row.device)].double().cpu().numpy()
 
 

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,11 @@ class MonotoneMap:
     values: tuple[float, ...]
 
     def __call__(self, certificates: Any) -> Any:
-        return np.interp(certificates, self.knots, self.values)
+        return np.interp(certificates, *self._table)
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(self.knots), np.array(self.values)
 
 
 @dataclass(frozen=True)
