@@ -67,7 +67,7 @@ class Normaliser:
             return None
         keys: list[Key]
         logprobs: list[float]
-        keys, texts, logprobs = map(list, zip(*entries, strict=True))  # type: ignore[assignment]
+        keys, texts, logprobs = map(list, zip(*entries, strict=True))
         kinds = set(map(type, keys))
         if set(map(type, logprobs)) != _FLOATS or not (kinds == _IDS or (kinds == _BYTES and all(map(_usable, keys)))):
             return None
