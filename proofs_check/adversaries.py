@@ -28,7 +28,7 @@ __all__ = ["CELLS", "Cell", "hunt", "judge_exactly"]
 
 mpf = mpmath.mpf
 DIGITS = 50
-BATCH_ROWS = 1 << 15
+BATCH_ROWS = 1 << 12  # whose temporaries stay in the caches
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 Cell = tuple[str, str, float]  # backend, dtype, share of the pairs
 # Triton's interpreter runs a row in about a second: it gets a handful of rows, for the path and not for the number.
@@ -42,7 +42,7 @@ DECADES = tuple(range(-12, 0))  # |KL / C - 1| of a pair, by its decade
 
 
 def hunt(
-    pairs: int, cells: Sequence[Cell] = CELLS, *, vocab: int = 32, seed: int = 0, sample: int = 4,
+    pairs: int, cells: Sequence[Cell] = CELLS, *, vocab: int = 32, seed: int = 0, sample: int = 2,
     rules: Sequence[Rule] | None = None, state_path: Path | None = None, say: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Score ``pairs`` adversarial pairs over the cells. With ``state_path`` the counts are kept there after every batch
@@ -221,7 +221,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pairs", type=float, default=1e8, help="adversarial (row, rule) pairs over all cells")
     parser.add_argument("--vocab", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sample", type=int, default=4, help="pairs of a batch that 50-digit arithmetic judges")
+    parser.add_argument("--sample", type=int, default=2, help="pairs of a batch that 50-digit arithmetic judges")
     parser.add_argument("--triton-rows", type=int, default=0, help="rows of each 16- and 32-bit dtype for Triton")
     parser.add_argument("--state", type=Path, default=None, help="file that keeps the counts, to go on from")
     options = parser.parse_args(arguments)
