@@ -46,11 +46,16 @@ def reverse_margin_bound(rule: Rule, last_gap: bool) -> Bound:
 
 def _gate_bound(rule: Gated, last_gap: bool) -> Bound:
     kernels = load_kernels("reverse_margins", "python")
-    if last_gap and rule.top_m > 1:
-        raise InvalidArgument(f"gap: for {rule} in the reverse direction, expected gap='p1-p2', got 'p1-p(m+1)'")
     if rule.top_m == 1:
         return kernels.pair_reverse_margin
     slack, alpha = rule.additive, rule.multiplicative
+    if last_gap and slack is None:
+        raise InvalidArgument(f"gap: for {rule} in the reverse direction, expected gap='p1-p2', got 'p1-p(m+1)'")
+    if last_gap:  # claim reverse.margin.gate.last: inside the gate the pair's gap is at least t, and at least 2d - 1
+        return lambda margin: min(
+            kernels.top_reverse_margin(margin, float(rule.top_m)),
+            kernels.additive_reverse_margin(max(0.0, 2.0 * margin - 1.0), slack),
+        )
 
     def bound(margin: float) -> float:
         if slack is not None:

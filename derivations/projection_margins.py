@@ -13,6 +13,7 @@ from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.projections import bernoulli_divergence
 
 __all__ = [
+    "PAIR_VALUE",
     "TREE_FIRST",
     "TREE_LAST",
     "additive_radius_margin",

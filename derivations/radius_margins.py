@@ -11,17 +11,19 @@ from sympy import log
 
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.projection_margins import (
+    PAIR_VALUE,
     TREE_FIRST,
     TREE_LAST,
     additive_radius_margin,
     pair_reverse_margin,
+    top_reverse_margin,
     tree_reverse_margin_last,
     tree_reverse_margin_top_two,
 )
 
-__all__ = ["best_ratio", "gate_radius_margin", "multiplicative_radius_margin"]
+__all__ = ["best_ratio", "gate_radius_margin", "gate_reverse_margin_last", "multiplicative_radius_margin"]
 
-A, B, G, AL, RHO, X = sympy.symbols("a b g alpha rho x", positive=True)
+A, B, G, T, AL, RHO, X = sympy.symbols("a b g t alpha rho x", positive=True)
 
 
 def best_ratio(numbers: Any, alpha: Any) -> Any:
@@ -65,6 +67,13 @@ def _loss(numbers: Any, ratio: Any, alpha: Any) -> Any:
 def gate_radius_margin(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
     """Gate of rank m and additive slack t, g = q1 - q2: the smaller of the two radii, since rejection is a union."""
     return min(tree_reverse_margin_top_two(numbers, gap, top_m), additive_radius_margin(numbers, gap, slack))
+
+
+def gate_reverse_margin_last(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
+    """Gate of rank m and slack t in reverse, p1 - p_{m+1} >= d: min of the top-m value and -log(1 - x^2)/2, x =
+    max(t, 2d - 1)."""
+    pair = pair_reverse_margin(numbers, max(slack, 2 * gap - 1))
+    return min(top_reverse_margin(numbers, gap, top_m), pair)
 
 
 def _all_mass(numbers: Any, gap: Any, alpha: Any) -> Any:
@@ -118,7 +127,42 @@ UNION = Derivation(
         ),
     ),
 )
+GATE_LAST = Derivation(
+    "A token inside the gate, in reverse",
+    (
+        *PAIR_VALUE,
+        Step(
+            "Competitor j <= m: p_j <= p_1 - t, a = p_1 >= d. At gap t the square falls in b, so the mass is used up: "
+            "a = (1+t)/2, p_{m+1} = 0, which allows d up to (1+t)/2; the value is that of claim reverse.margin.single.",
+            (1 + T) / 2 - (1 - T) / 2,
+            T,
+        ),
+        Step(
+            "For d beyond it a = d, b = 1 - d: the gap is 2d - 1, which is the larger of the two from there on.",
+            (2 * A - 1) - (A - (1 - A)),
+            0,
+        ),
+        Step("Competitor m+1: the top-m value at p_1 - p_{m+1} = d.", G - G, 0),
+    ),
+)
 _UNIT = "0 <= g < 1, any vocabulary, exactly or at least"
+declare(
+    Claim(
+        id="reverse.margin.gate.last",
+        sentence="Gate of rank m and slack t in reverse, p1 - p_{m+1} >= d: the smaller of the top-m value and "
+        "-log(1 - x^2)/2, x = max(t, 2d - 1).",
+        domain="0 <= d < 1, 0 <= t < 1, m >= 2, any vocabulary, at least",
+        theory="D (margin, gate, g_m)",
+        relation="=",
+        formula=gate_reverse_margin_last,
+        derivation=GATE_LAST,
+        mutants=(
+            Mutant("the margin for 2d - 1", lambda n, d, m, t: min(
+                top_reverse_margin(n, d, m), pair_reverse_margin(n, max(t, d)))),
+            Mutant("top-m alone", lambda n, d, m, t: top_reverse_margin(n, d, m)),
+        ),
+    )
+)  # fmt: skip
 declare(
     Claim(
         id="drafter.margin.multiplicative",

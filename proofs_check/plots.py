@@ -10,11 +10,13 @@ from fractions import Fraction as F
 from functools import partial
 from typing import Any
 
+from derivations import drafter, reverse
 from derivations.claim import Claim
 from derivations.single_token import single_certificate
 from derivations.tree import tree_certificate
 from proofs_check.joint import JointProgramme
 from proofs_check.margin_programmes import margin_programme, tree_programme, with_tail
+from proofs_check.projection_margins import lifted
 
 __all__ = ["PLOTS", "render_plot"]
 
@@ -33,10 +35,11 @@ class _Plot:
         programmes: Programmes | None,
         certificate: Certificate,
         last: int = 1,
+        first: int = 0,
+        letter: str = "p",
     ) -> None:
-        self.title, self.arguments, self.programmes, self.certificate, self.last = (
-            title, arguments, programmes, certificate, last,
-        )  # fmt: skip
+        self.title, self.arguments, self.programmes, self.certificate = title, arguments, programmes, certificate
+        self.first, self.last, self.letter = first, last, letter
 
 
 def _of_rule(rejects: Callable[[Sequence[float], int], bool]) -> Certificate:
@@ -57,6 +60,32 @@ def _entropy_rejects(epsilon: float, delta: float) -> Callable[[Sequence[float],
         return probs[rank] <= min(epsilon, delta * math.exp(-entropy))
 
     return rejects
+
+
+_LEAST_SEEN = 1e-6  # these values grow without limit as a token vanishes, and 1 - g rounds away
+
+
+def _where(rank: int, value: Callable[[Sequence[float]], Any]) -> Certificate:
+    """The value of a law that has a token of that rank (from 0) with some mass."""
+
+    def certificate(probs: Sequence[float]) -> float | None:
+        return float(value(probs)) if len(probs) > rank and probs[rank] > _LEAST_SEEN else None
+
+    return certificate
+
+
+def _of_reverse(rejects: Callable[[Sequence[float], int], bool]) -> Certificate:
+    def certificate(probs: Sequence[float]) -> float | None:
+        rejected = [i for i in range(1, len(probs)) if rejects(probs, i)]
+        seen = rejected and probs[rejected[0]] > _LEAST_SEEN
+        return float(reverse.reverse_of_set(math, probs, rejected)) if seen else None
+
+    return certificate
+
+
+def _radii(slack: F) -> Programmes:
+    """Draft and target free, the draft sorted: the programmes of ``projection_margins`` at one margin."""
+    return lambda gap: [lifted(3, gap, (0, 1), True, hub=1, rivals=(0,), opened=slack)]
 
 
 def _single(count: int, competitors: Sequence[int], **given: Any) -> Programmes:
@@ -115,6 +144,46 @@ PLOTS: dict[str, _Plot] = {
     "refuted.tree.flat-top": _Plot("m = 4", (4,), _tree(4, 4), _of_tree(4), 4),
 }
 
+_pair_radius = _where(1, lambda probs: drafter.strict_radius(math, probs[0], probs[1]))
+_additive_reverse = _of_reverse(lambda probs, i: probs[i] <= probs[0] - 0.3)
+_factor_reverse = _of_reverse(lambda probs, i: probs[i] <= probs[0] / 4)
+_gate_reverse = _of_reverse(lambda probs, i: i >= 2 or probs[i] <= probs[0] - 0.3)
+PLOTS |= {
+    "drafter.margin.strict": _Plot("strict radius", (), _radii(F(0)), _pair_radius, letter="q"),
+    "drafter.margin.additive": _Plot(
+        "radius, t = 0.3", (T,), _radii(T),
+        _where(1, lambda probs: drafter.additive_radius(math, probs[0], probs[1], 0.3)), letter="q",
+    ),
+    "drafter.margin.multiplicative": _Plot(
+        "radius, alpha = 1/4", (ALPHA,), None,
+        _where(1, lambda probs: drafter.multiplicative_radius(math, probs[0], probs[1], 0.25)), letter="q",
+    ),
+    "drafter.margin.tree": _Plot(
+        "radius, m = 3", (3,), None, _where(3, lambda probs: drafter.tree_radius(math, probs, 3)), 3, 2, letter="q",
+    ),
+    "drafter.margin.top.q1-q2": _Plot(
+        "radius, m = 3", (3,), None, _where(3, lambda probs: drafter.top_radius(math, probs, 3)), letter="q",
+    ),
+    "drafter.margin.top.q1-q(m+1)": _Plot(
+        "radius, m = 3", (3,), None, _where(3, lambda probs: drafter.top_radius(math, probs, 3)), 3, letter="q",
+    ),
+    "drafter.margin.gate": _Plot(
+        "radius, m = 2, t = 0.3", (2, T), None, _where(2, lambda probs: drafter.gate_radius(math, probs, 2, 0.3)),
+        letter="q",
+    ),
+    "reverse.margin.single": _Plot("reverse, j = 2", (), None, _of_reverse(lambda probs, i: True)),
+    "reverse.margin.additive": _Plot("reverse, t = 0.3", (T,), None, _additive_reverse),
+    "reverse.margin.multiplicative": _Plot("reverse, alpha = 1/4", (ALPHA,), None, _factor_reverse),
+    "reverse.margin.top": _Plot("reverse, m = 4", (4,), None, _of_reverse(lambda probs, i: i >= 4)),
+    "reverse.margin.gate.last": _Plot("reverse, m = 2, t = 0.3", (2, T), None, _gate_reverse, 2),
+    "reverse.margin.tree.p1-p2": _Plot(
+        "reverse, m = 4", (4,), None, _where(4, lambda probs: reverse.reverse_tree(math, probs, 4))
+    ),
+    "reverse.margin.tree.p1-p(m+1)": _Plot(
+        "reverse, m = 4", (4,), None, _where(4, lambda probs: reverse.reverse_tree(math, probs, 4)), 4
+    ),
+}  # fmt: skip
+
 WIDTH, HEIGHT, EDGE = 560, 280, 42
 
 
@@ -126,7 +195,7 @@ def render_plot(claim: Claim) -> str:
     curve = [(k / 160, _value(claim, plot, F(k, 160))) for k in range(1, 160)]
     circles = [(float(gap), value) for gap in (F(k, 16) for k in range(1, 16)) for value in _solved(plot, gap)]
     dots = _random_certificates(plot)
-    top = 1.1 * max(value for _, value in curve if math.isfinite(value))
+    top = 1.1 * max(value for gap, value in curve if math.isfinite(value) and gap < 0.97)
     body = _axes(plot, top) + _dots(dots, top) + _curve(curve, top) + _circles(circles, top)
     caption = "line: the bound; " + (
         "circles: least certificate solved from the definition (Clarabel); " * bool(circles)
@@ -171,7 +240,7 @@ def _random_certificates(plot: _Plot, count: int = 700) -> list[tuple[float, flo
         probs = sorted((weight / sum(weights) for weight in weights), reverse=True)
         value = plot.certificate(probs)
         if value is not None:
-            found.append((probs[0] - probs[plot.last], value))
+            found.append((probs[plot.first] - probs[plot.last], value))
     return found
 
 
@@ -188,7 +257,7 @@ def _axes(plot: _Plot, top: float) -> str:
         x, y = _at(0, top * k / 4, top)
         parts.append(f"<path d='M{x:.1f} {y:.1f}H{WIDTH - EDGE}' stroke='#eee'/>")
         parts.append(f"<text x='{x - 6:.1f}' y='{y + 4:.1f}' text-anchor='end'>{top * k / 4:.2f}</text>")
-    name = "p1 - p2" if plot.last == 1 else f"p1 - p{plot.last + 1}"
+    name = f"{plot.letter}{plot.first + 1} - {plot.letter}{plot.last + 1}"
     parts.append(f"<text x='{WIDTH / 2}' y='{HEIGHT - 6}'>margin {name}</text>")
     return "<g font-size='11' fill='#444' text-anchor='middle'>" + "".join(parts) + "</g>"
 

@@ -51,7 +51,19 @@ def _gate(effort: Effort) -> Iterator[Case]:
         yield f"gate radius {m}, {slack}, {gap}", [ranked, opened], (gap, m, slack)
 
 
+def _gate_last(effort: Effort) -> Iterator[Case]:
+    """Competitor m+1 by rank; competitor j <= m with the slack. (Clarabel returns +inf from d = 7/10 on.)"""
+    for m, slack, gap in ((2, F(1, 5), F(3, 10)), (2, F(1, 5), F(13, 20)), (3, F(1, 2), F(1, 10))):
+        makes = [
+            partial(lifted, m + 1, gap, (0, m), False, hub=j, rivals=tuple(i for i in range(m + 1) if i != j),
+                    slack=None if j == m else slack)
+            for j in range(1, m + 1)
+        ]  # fmt: skip
+        yield f"reverse gate {m}, {slack}, p1 - p{m + 1} at least {gap}", makes, (gap, m, slack)
+
+
 NEW = (
+    "reverse.margin.gate.last",
     "drafter.margin.multiplicative", "drafter.margin.top.q1-q2", "drafter.margin.top.q1-q(m+1)", "drafter.margin.gate",
 )  # fmt: skip
 CASES |= {
@@ -59,6 +71,7 @@ CASES |= {
     "drafter.margin.top.q1-q2": partial(_top, False),
     "drafter.margin.top.q1-q(m+1)": partial(_top, True),
     "drafter.margin.gate": _gate,
+    "reverse.margin.gate.last": _gate_last,
 }
 _FOUR = geometric_value(sympy, [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], range(4))
 _HARMONIC = geometric_value(sympy, [R(6, 14), R(3, 14), R(3, 14), R(2, 14)], range(4))
@@ -66,6 +79,10 @@ EXTREMAL |= {
     "drafter.margin.multiplicative": [((R(3, 5), R(1, 2)), sympy.log(R(5, 3)))],  # 3 (1/10)^(2/3) (4/5)^(1/3)
     "drafter.margin.top.q1-q2": [((R(1, 5), 3), _FOUR)],
     "drafter.margin.top.q1-q(m+1)": [((R(4, 14), 3), _HARMONIC)],
+    "reverse.margin.gate.last": [
+        ((R(3, 10), 2, R(3, 5)), geometric_value(sympy, [R(16, 30), R(7, 30), R(7, 30)], (0, 2))),
+        ((R(4, 5), 2, R(1, 5)), geometric_value(sympy, [R(4, 5), R(1, 5)], range(2))),
+    ],
     "drafter.margin.gate": [
         ((R(1, 5), 3, R(9, 10)), _FOUR),
         ((R(1, 2), 3, R(0)), bernoulli_divergence(sympy, R(1, 2), R(1, 4))),

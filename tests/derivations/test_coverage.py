@@ -75,6 +75,7 @@ SECTION_D = {
     "tree": "D (tree)",
     "margin, tree, g": "D (margin, tree, g)",
     "margin, tree, g_m": "D (margin, tree, g_m)",
+    "margin, gate, g_m": "D (margin, gate, g_m)",
 }
 SECTION_E = {
     "log-sum": "E (log-sum)",
