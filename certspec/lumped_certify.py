@@ -4,6 +4,7 @@ the judging is ``certspec.lumped``'s."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,7 @@ def _checked(name: str, logprobs: Floats, kind: str) -> Floats:
     return error
 
 
-def _refuse(name: str, wrong: NDArray[np.bool_], expected: str, logprobs: Floats, mass: Floats | None = None) -> None:
+def _refuse(name: str, wrong: Any, expected: str, logprobs: Floats, mass: Floats | None = None) -> None:
     if wrong.any():
         row = int(np.argmax(wrong))
         got = f"{logprobs[row]}" if mass is None else f"a sum of {mass[row]:.9g}"

@@ -88,7 +88,11 @@ PAIR_MONOTONE = (
         (2 * B + D) ** 2 - 4 * B * (B + D),
         D**2,
     ),
-    Step("Hence s phi(d/s) decreases in s at fixed d.", how="prose"),
+    Step(
+        "Hence s phi(d/s) decreases in s at fixed d: the derivative is log(1 - x^2)/2 <= 0, x = d/s.",
+        sympy.diff(S * phi(sympy, D / S), S),
+        (log(1 + D / S) + log(1 - D / S)) / 2,
+    ),
 )
 
 STRICT_MARGIN = Derivation(
@@ -173,7 +177,11 @@ MULTIPLICATIVE = Derivation(
             D / (1 - ALPHA) * (1 + ALPHA),
             D / ((1 - ALPHA) / (1 + ALPHA)),
         ),
-        Step("If s >= 1, that is g >= b, the mass runs out first: a = (1+g)/2 and the value is phi(g).", how="prose"),
+        Step(
+            "If s >= 1, that is g >= b, the mass runs out first: a = (1+g)/2 and the value is phi(g).",
+            pair_cost(sympy, (1 + D) / 2, (1 - D) / 2),
+            phi(sympy, D),
+        ),
         Step("The chord is approached with the remaining mass 1 - s spread over many tokens.", how="prose"),
     ),
 )

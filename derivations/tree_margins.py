@@ -79,7 +79,8 @@ TREE_TOP_TWO = Derivation(
         ),
         Step(
             "p = (1+mg, 1-g, ..., 1-g)/(m+1) has that value as its certificate: everything pools to 1/(m+1).",
-            how="prose",
+            (1 + M * G) / (M + 1) * log(1 + M * G) + M * (1 - G) / (M + 1) * log(1 - G),
+            tree_margin_top_two(sympy, G, M),
         ),
         Step(
             "It increases in g: the derivative is m/(m+1) log((1+mg)/(1-g)).",
@@ -89,6 +90,7 @@ TREE_TOP_TWO = Derivation(
     ),
 )
 _W = (D * (M - 1) + sympy.sqrt(D**2 * (M - 1) ** 2 + 4 * (1 - D**2))) / (2 * (1 - D))
+_D_OF_W = (W - 1 / W) / (M - 1 + W + 1 / W)
 TREE_LAST = Derivation(
     "The middle tokens sit at the geometric mean",
     (
@@ -125,8 +127,9 @@ TREE_LAST = Derivation(
             (W - 1) ** 2,
         ),
         Step(
-            "A supremum of functions linear in d is convex, and T_m(0) = 0 is its least value: T_m increases.",
-            how="prose",
+            "A supremum of functions linear in d is convex; along w the slope is dT_m/dd = log w >= 0: T_m increases.",
+            sympy.diff(_D_OF_W * log(W) - log((M - 1 + W + 1 / W) / (M + 1)), W),
+            log(W) * sympy.diff(_D_OF_W, W),
         ),
     ),
 )

@@ -21,5 +21,6 @@ What a method may conclude:
 
 A claim comes out VERIFIED when at least one proving method and at least ``min_methods`` methods in all agree, and none
 dissents. Topic modules have the names of the topics in ``derivations``; the framework is in ``outcome``, ``registry``,
-``runner``, ``optimise``, ``targets``, ``enclosure``, ``algebra``, ``cases`` and ``numbers``.
+``runner``, ``routes``, ``optimise``, ``targets``, ``enclosure``, ``branches``, ``slopes``, ``algebra``, ``cases``
+and ``numbers``.
 """
