@@ -6,7 +6,7 @@ import mpmath
 import pytest
 
 from proofs_check.enclosure import enclose_sign
-from proofs_check.numbers import Intervals, _MpmathIntervals
+from proofs_check.numbers import Intervals, MpmathIntervals
 from proofs_check.outcome import Verdict
 
 
@@ -32,7 +32,7 @@ def test_boxes_outside_the_domain_are_dropped():
     assert evidence.verdict is Verdict.VERIFIED
 
 
-@pytest.mark.parametrize("numbers", [Intervals(), _MpmathIntervals()], ids=["arb", "mpmath.iv"])
+@pytest.mark.parametrize("numbers", [Intervals(), MpmathIntervals()], ids=["arb", "mpmath.iv"])
 @pytest.mark.parametrize(("low", "high"), [(F(0), F(1, 10)), (F(0), F(1, 2)), (F(0), F(2)), (F(1, 4), F(1, 2))])
 def test_xlogx_contains_its_values(numbers, low, high):
     enclosure = numbers.xlogx(numbers.hull(low, high))
