@@ -22,6 +22,7 @@ import numpy as np
 
 from certspec.certificates import Certificates, certify
 from certspec.kernels.adversaries import FAMILIES, boundary_drafts, target_rows
+from certspec.kernels.soundness import cast_rows
 from certspec.rules import Absolute, Additive, Gated, Multiplicative, Rule, default_rules
 
 __all__ = ["CELLS", "Cell", "hunt", "judge_exactly"]
@@ -79,7 +80,7 @@ def _add_batch(cell: dict[str, Any], backend: str, dtype: str, rows: int, vocab:
     generator = np.random.default_rng(seed)
     target = target_rows(generator, FAMILIES[seed[-1] % len(FAMILIES)], rows, vocab)
     draft = boundary_drafts(generator, target)
-    target_logits, draft_logits = _cast(target, dtype), _cast(draft, dtype)
+    target_logits, draft_logits = cast_rows(target, dtype, "cpu"), cast_rows(draft, dtype, "cpu")
     ours = certify(target_logits, draft_logits, rules, backend=backend)
     judge = certify(target_logits, draft_logits, rules, backend="torch" if backend == "numba" else "numba")
     a, b = _arrays(ours), _arrays(judge)
@@ -99,10 +100,7 @@ def _add_batch(cell: dict[str, Any], backend: str, dtype: str, rows: int, vocab:
     _add_distances(cell["near"], b)
     chosen = generator.integers(0, rows, sample)
     for row, number in zip(chosen, generator.integers(0, len(rules), sample), strict=True):
-        exact_target, exact_draft = (
-            np.asarray(side[row] if isinstance(side, np.ndarray) else side[row].double(), dtype=np.float64)
-            for side in (target_logits, draft_logits)
-        )
+        exact_target, exact_draft = (side[row].double().numpy() for side in (target_logits, draft_logits))
         cell["judged_exactly"] += 1
         cell["false_by_50_digits"] += not judge_exactly(rules[number], int(number), exact_target, exact_draft, a, row)
 
@@ -120,12 +118,6 @@ def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> None:
 def _arrays(scored: Certificates) -> dict[str, np.ndarray]:
     names = ("kl", "kl_upper", "certificate", "certificate_lower", "accepted", "certified")
     return {name: np.asarray(getattr(scored, name)) for name in names}
-
-
-def _cast(rows: np.ndarray, dtype: str) -> Any:
-    import torch
-
-    return torch.from_numpy(rows).to(getattr(torch, dtype))
 
 
 # --- 50 digits -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from certspec.certificates import Certificates, certify
 from certspec.kernels.adversaries import FAMILIES, boundary_drafts, target_rows
 from certspec.rules import Absolute, Gated, Rule, default_rules
 
-__all__ = ["compare_with_reference", "count_false_certificates", "disagreements"]
+__all__ = ["cast_rows", "compare_with_reference", "count_false_certificates", "disagreements"]
 
 BATCH_LOGITS = 1 << 21
 
@@ -36,7 +36,7 @@ def count_false_certificates(
     while counts["pairs"] < pairs:
         target = target_rows(generator, FAMILIES[number % len(FAMILIES)], batch, vocab)
         draft = boundary_drafts(generator, target)
-        rows = [_cast(side, dtype, place) for side in (target, draft)]
+        rows = [cast_rows(side, dtype, place) for side in (target, draft)]
         scored = certify(*rows, rules, backend=backend)
         judge = certify(*rows, rules, backend="torch") if scored.path_counts["fast"] else scored
         accepted, certified = _numpy(judge.accepted), _numpy(scored.certified)
@@ -115,7 +115,7 @@ def _beyond(ours: np.ndarray, reference: np.ndarray, slack: np.ndarray) -> int:
     return int((~same).sum())
 
 
-def _cast(rows: np.ndarray, dtype: str, device: str | None) -> Any:
+def cast_rows(rows: np.ndarray, dtype: str, device: str | None) -> Any:
     """The rows in ``dtype``; a tensor where a device is named or numpy has no such dtype."""
     if dtype in ("float64", "float32", "float16") and device is None:
         return rows.astype(dtype)
