@@ -8,8 +8,8 @@ from typing import Any
 
 from certspec.evidence.claims import judge_claims
 from certspec.reproduction.comparison import comparison_table
-from certspec.scoring.summary import BUDGETS
-from certspec.scoring.tables import TextTable, spell_count, spell_length, spell_nats, spell_share, summary_tables
+from certspec.scoring.summary import BUDGETS, QUANTILES
+from certspec.scoring.tables import TextTable, spell_count, spell_length, spell_nats, spell_share
 
 __all__ = ["evidence_tables"]
 
@@ -20,7 +20,7 @@ def evidence_tables(results: dict[str, Any]) -> list[TextTable]:
     if "score" in results:
         score = results["score"]
         tables += [_claims(score), comparison_table(score["summary"], score["comparison"]["deviations"])]
-        tables += [_rules(score["summary"]), summary_tables(score["summary"])[-1], _adaptive(score)]
+        tables += [_rules(score["summary"]), _distributions(score["summary"]), _adaptive(score)]
     if "quality" in results:
         tables += [_quality(results["quality"]), _tasks(results["quality"])]
     if results.get("losses"):
@@ -57,6 +57,19 @@ def _rules(summary: dict[str, Any]) -> TextTable:
         "Certificates in nats, +inf counted as the cap. Runs: certified tokens in a row for any draft within .3 nats, "
         "mean over starts and over maximal runs.",
     )
+
+
+def _distributions(summary: dict[str, Any]) -> TextTable:
+    named = {
+        "target_top_prob": "target top-1 probability", "prob_margin": "target margin p1 - p2",
+        "entropy": "target entropy, nats", "kl": "KL(target || draft), nats",
+    }  # fmt: skip
+    rows = tuple(
+        (name, spell_nats(summary[key]["mean"]), *map(spell_nats, summary[key]["quantiles"]))
+        for key, name in named.items()
+    )
+    levels = tuple(f"{100 * level:g} %" for level in QUANTILES)
+    return TextTable("Target and draft", ("quantity", "mean", *levels), rows)
 
 
 def _adaptive(score: dict[str, Any]) -> TextTable:
