@@ -36,9 +36,9 @@ def count_false_certificates(
     while counts["pairs"] < pairs:
         target = target_rows(generator, FAMILIES[number % len(FAMILIES)], batch, vocab)
         draft = boundary_drafts(generator, target)
-        rows = [cast_rows(side, dtype, place) for side in (target, draft)]
-        scored = certify(*rows, rules, backend=backend)
-        judge = certify(*rows, rules, backend="torch") if scored.path_counts["fast"] else scored
+        target_logits, draft_logits = (cast_rows(side, dtype, place) for side in (target, draft))
+        scored = certify(target_logits, draft_logits, rules, backend=backend)
+        judge = certify(target_logits, draft_logits, rules, backend="torch") if scored.path_counts["fast"] else scored
         accepted, certified = _numpy(judge.accepted), _numpy(scored.certified)
         counts["pairs"] += accepted.size
         counts["certified"] += int(certified.sum())
