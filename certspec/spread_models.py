@@ -31,7 +31,7 @@ def spread_options(device: Any, device_map: Any, tp_plan: str | None) -> dict[st
         raise InvalidArgument(f'tp_plan: expected "auto", the plan that the model comes with, got {tp_plan!r}')
     if "WORLD_SIZE" not in os.environ:
         raise InvalidArgument("tp_plan: expected processes that torchrun started (torchrun --nproc-per-node N ...)")
-    return _tensor_parallel(tp_plan)
+    return _tensor_parallel()
 
 
 def default_device(spread: dict[str, Any]) -> str:
@@ -44,12 +44,12 @@ def default_device(spread: dict[str, Any]) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _tensor_parallel(tp_plan: str) -> dict[str, Any]:
+def _tensor_parallel() -> dict[str, Any]:
     try:  # transformers moved the argument during 5.x
         from transformers.distributed import DistributedConfig
 
         if "tp_plan" in inspect.signature(DistributedConfig).parameters:
-            return {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
+            return {"distributed_config": DistributedConfig(tp_plan="auto")}
     except ImportError:
         pass
-    return {"tp_plan": tp_plan}
+    return {"tp_plan": "auto"}

@@ -73,8 +73,10 @@ def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
     """The engine's options for the fastest way that it has; where that isn't the choice, its reason comes first."""
     from certspec.advising.engine_options import engine_options, has_options
 
+    target, draft = models
     lines = (
-        engine_options(each.rule, each.draft_length, *models, each.kl_budget)[engine] for each in advice.candidates
+        engine_options(each.rule, each.draft_length, target, draft, each.kl_budget)[engine]
+        for each in advice.candidates
     )
     first = next(lines)
     if has_options(first):

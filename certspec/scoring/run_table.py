@@ -139,7 +139,8 @@ def read_run(path: str | Path) -> RunTable:
 def table_of(table: pa.Table, rules: tuple[str, ...], manifest: dict[str, Any], skipped: Any = ()) -> RunTable:
     """Rows of parts as arrays, sorted; columns that were not read are None."""
     table = table.sort_by([("prompt", "ascending"), ("position", "ascending")]).combine_chunks()
-    there, found = set(table.column_names), dict.fromkeys(_SCALARS)
+    there = set(table.column_names)
+    found: dict[str, Any] = dict.fromkeys(_SCALARS)
     found |= {name: _scalars(table, name) for name in _SCALARS if name in there}
     found |= {name: _scalars_or_none(table, name) for name in _SCALARS_OF_DRAFT if name in there}
     found |= {name: _objects_or_none(table, name) for name in ("target_text", "draft_text") if name in there}
@@ -151,11 +152,12 @@ def table_of(table: pa.Table, rules: tuple[str, ...], manifest: dict[str, Any], 
     found |= {name: _per_rule_or_none(table, name, len(rules)) for name in per_rule if name in there}
     for name, column in (("certificate_cases", "certificate_case"), ("decision_cases", "decision_case")):
         found[name] = _count_cases(table, column, len(rules)) if column in there else ()
-    has_top = "target_top_probs" in there
+    found |= {"target_top_prob": None, "target_top10_mass": None}
+    if "target_top_probs" in there:
+        found["target_top_prob"] = _first_entries(table, "target_top_probs")
+        found["target_top10_mass"] = _leading_mass(table)
     return RunTable(
         rules=rules,
-        target_top_prob=_first_entries(table, "target_top_probs") if has_top else None,
-        target_top10_mass=_leading_mass(table) if has_top else None,
         draft_rank=_draft_rank(table) if "draft_top_ids" in there else None,
         draft_certificate=_draft_certificate(table) if "draft_top_probs" in there else None,
         skipped=skipped,

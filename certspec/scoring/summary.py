@@ -4,7 +4,7 @@ nothing about how they are shown. Reads runs block by block: its memory doesn't 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,9 +75,9 @@ def _values(block: RunTable, rules: list[Rule]) -> dict[Key, np.ndarray]:
 
 def _as_json(found: Distribution) -> dict[str, Any]:
     """Mean and quantiles of the finite entries, and the share that is +inf; all None where no entry is finite."""
-    quantiles = found.quantiles or [None] * len(QUANTILES)
+    quantiles: Sequence[float | None] = found.quantiles or [None] * len(QUANTILES)
     return {
-        "mean": found.mean, "quantiles": quantiles, "share_infinite": found.share_infinite, "largest": found.largest,
+        "mean": found.mean, "quantiles": list(quantiles), "share_infinite": found.share_infinite, "largest": found.largest,
     }  # fmt: skip
 
 
