@@ -41,7 +41,9 @@ class Certificates:
     ``target_token, draft_token``: (rows,) int64 argmaxes, the lowest id on ties. ``target_top_ids, target_top_probs,
     draft_top_ids``: (rows, K), sorted by (-value, id). ``draft_token_prob``: the target's probability of draft_token.
     ``paths``: (rows,) int8, 0 where a fast filter with a proved bound decided the row (triton), 1 where the rigorous
-    float64 path scored it (all rows of the other backends); ``path_counts`` counts them. Without draft logits the fields that need them are None.
+    float64 path scored it (all rows of the other backends); ``path_counts`` counts them. ``entropy_error, prob_error``:
+    (rows,) float64 bounds on the errors of ``entropy`` (nats) and of every probability (relative) where a fast filter
+    was at work, None where all is float64. Without draft logits the fields that need them are None.
     """
 
     rules: tuple[Rule, ...]
@@ -60,6 +62,8 @@ class Certificates:
     draft_top_ids: Any
     draft_token_prob: Any
     paths: Any
+    entropy_error: Any = None
+    prob_error: Any = None
 
     @property
     def path_counts(self) -> dict[str, int]:
@@ -74,7 +78,8 @@ class Certificates:
             return None
         positive = (self.certificate > 0) & (self.certificate < float("inf"))  # KL < 0 is false, KL < inf no question
         # kl - (kl_upper - kl) < certificate + (certificate - certificate_lower), without inf - inf
-        return ~self.certified & positive & (2 * self.kl + self.certificate_lower < self.kl_upper + 2 * self.certificate)
+        possible = 2 * self.kl + self.certificate_lower < self.kl_upper + 2 * self.certificate
+        return ~self.certified & positive & possible
 
     def __len__(self) -> int:
         return len(self.entropy)

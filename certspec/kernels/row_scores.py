@@ -24,7 +24,8 @@ class RowScores:
     ``kl, kl_upper, entropy, prob_margin, draft_token_prob``: (rows,); ``certificate, certificate_lower``: (rules,
     rows); ``accepted, certified``: (rules, rows) bool; ``target_top_ids, draft_top_ids``: (rows, K) int64;
     ``target_top_probs``: (rows, K). Draft fields are None where there was no draft. ``paths``: (rows,) int8, an index
-    into PATHS.
+    into PATHS. ``entropy_error, prob_error``: (rows,) bounds on the errors of the entropy (nats, absolute) and of the
+    target's probabilities (relative); None where all of a row is float64.
     """
 
     entropy: Any
@@ -40,6 +41,8 @@ class RowScores:
     draft_top_ids: Any = None
     accepted: Any = None
     certified: Any = None
+    entropy_error: Any = None
+    prob_error: Any = None
 
 
 def raise_invalid_row(name: str, row: int, column: int, kind: int) -> NoReturn:

@@ -25,8 +25,11 @@ from certspec.rules import Rule
 __all__ = ["FastScores", "Plan", "allocate", "launch", "plan_for", "score_rows"]
 
 CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
+NORMALISER_ERROR, ENTROPY_ERROR = 2, 3  # columns of rank_rows' summary
 PARTS = 64  # disjoint parts of a row whose maxima give that bar
 MAX_TOP = 32
+WEIGHT_ERROR = 2e-13  # relative, of exp(z - max z) down to 745 nats below the maximum, in float64
+RIGOROUS_ERROR = 1e-11  # what the float64 backends keep in entropies (nats) and probabilities (relative)
 ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 of the logits' bytes
 
 
@@ -214,7 +217,9 @@ def _settle(scores: RowScores, rows: Tensor, target: Tensor, draft: Tensor, num_
         raise
     for field in fields(RowScores):
         values, ours = getattr(rigorous, field.name), getattr(scores, field.name)
-        if field.name in ("certificate", "certificate_lower", "accepted", "certified"):
+        if values is None:
+            ours[rows] = RIGOROUS_ERROR
+        elif field.name in ("certificate", "certificate_lower", "accepted", "certified"):
             ours[:, rows] = values
         else:
             ours[rows] = values
@@ -227,15 +232,15 @@ def _views(fast: FastScores) -> RowScores:
         prob_margin=fast.scalars[:, 3], draft_token_prob=fast.scalars[:, 4], target_top_probs=fast.scalars[:, 5:],
         certificate=fast.certificate[0], certificate_lower=fast.certificate[1],
         accepted=verdict[0], certified=verdict[1], target_top_ids=fast.ids[0], draft_top_ids=fast.ids[1],
-        paths=(fast.path != 0).to(torch.int8),
+        paths=(fast.path != 0).to(torch.int8), entropy_error=fast.summary[:, ENTROPY_ERROR],
+        prob_error=fast.summary[:, NORMALISER_ERROR] + WEIGHT_ERROR,
     )  # fmt: skip
 
 
 def _joined(parts: list[FastScores]) -> FastScores:
-    rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0}
+    rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0, "summary": 0}
     whole = {name: torch.cat([getattr(part, name) for part in parts], dim=dim) for name, dim in rows_at.items()}
-    return FastScores(**whole, statistics=parts[0].statistics, scratch=parts[0].scratch,
-                      summary=parts[0].summary)  # fmt: skip
+    return FastScores(**whole, statistics=parts[0].statistics, scratch=parts[0].scratch)
 
 
 def _unit_stride(rows: Tensor) -> Tensor:

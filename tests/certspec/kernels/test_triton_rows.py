@@ -39,6 +39,11 @@ def test_values_are_within_the_float32_bounds(report):
     assert report["worst_certificate_gap"] < 1e-6
 
 
+def test_every_value_is_within_the_errors_that_the_backend_states(report):
+    assert report["beyond_stated_errors"] == {}
+    assert max(report["largest_stated_errors"]) < 1e-4
+
+
 def test_only_the_rows_that_defy_the_fast_path_leave_it(report):
     assert report["decided"] == [True, True, True, True, True, True, False, False, True]
 

@@ -10,6 +10,7 @@ import torch
 import certspec as cs
 from certspec.kernels import triton_rows
 from certspec.kernels.rule_table import rule_table
+from certspec.kernels.soundness import disagreements
 
 VOCAB = 1030  # an odd tail
 
@@ -50,6 +51,8 @@ def main(dtype_name: str) -> None:
         "upper_below_kl": int((ours.kl_upper < theirs.kl - 1e-13).sum()),
         "lower_above_certificate": int((ours.certificate_lower > theirs.certificate + 1e-13).sum()),
         "fast_certified_beyond_numba": int((fast.verdict[1].bool() & ~theirs.certified).sum()),
+        "beyond_stated_errors": disagreements(ours, theirs),
+        "largest_stated_errors": [float(ours.entropy_error.max()), float(ours.prob_error.max())],
         "worst_kl_gap": float((ours.kl - theirs.kl).abs().nan_to_num(posinf=0.0).max()),
     }
     print(json.dumps(report))
