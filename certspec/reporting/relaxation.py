@@ -90,7 +90,7 @@ def measure_relaxation(run: Run, *, draft_length: int) -> list[Relaxation]:
             nats_per_token=each.nats / num_steps,
             nats_per_token_replayed=each.nats_replayed / num_steps,
             share_diverged=found["place", index].count / num_sequences,
-            first_divergence=(found["place", index].quantiles or [None, None, None])[2],
+            first_divergence=places[2] if (places := found["place", index].quantiles) else None,
             num_unknown_prob=each.num_unknown,
             worst=each.worst.tables(),
         )
