@@ -90,12 +90,16 @@ def measure_relaxation(run: Run, *, draft_length: int) -> list[Relaxation]:
             nats_per_token=each.nats / num_steps,
             nats_per_token_replayed=each.nats_replayed / num_steps,
             share_diverged=found["place", index].count / num_sequences,
-            first_divergence=places[2] if (places := found["place", index].quantiles) else None,
+            first_divergence=_median(found["place", index].quantiles),
             num_unknown_prob=each.num_unknown,
             worst=each.worst.tables(),
         )
         for index, (rule, each) in enumerate(zip(run.rules, sums, strict=True))
     ]
+
+
+def _median(quantiles: list[float] | None) -> float | None:
+    return None if quantiles is None else quantiles[_QUANTILES.index(0.5)]
 
 
 @dataclass

@@ -77,9 +77,11 @@ def _as_json(found: Distribution) -> dict[str, Any]:
     """Mean and quantiles of the finite entries, and the share that is +inf; all None where no entry is finite."""
     quantiles: Sequence[float | None] = found.quantiles or [None] * len(QUANTILES)
     return {
-        "mean": found.mean, "quantiles": list(quantiles),
-        "share_infinite": found.share_infinite, "largest": found.largest,
-    }  # fmt: skip
+        "mean": found.mean,
+        "quantiles": list(quantiles),
+        "share_infinite": found.share_infinite,
+        "largest": found.largest,
+    }
 
 
 def chain_and_leaf(block: RunTable, rules: list[Rule], index: int) -> tuple[np.ndarray, np.ndarray | None] | None:
