@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.rules import Rule, default_rules
+
+if TYPE_CHECKING:
+    from certspec.lumped import LumpedCertificates
 
 __all__ = ["BACKENDS", "Certificates", "RuleView", "certify"]
 
@@ -108,6 +111,7 @@ class Certificates:
         return "\n".join(lines)
 
 
+@overload
 def certify(
     target_logits: Any,
     draft_logits: Any,
@@ -115,7 +119,31 @@ def certify(
     *,
     backend: str | None = None,
     align: int | None = None,
-) -> Certificates:
+    lumped: Literal[False] = False,
+) -> Certificates: ...
+
+
+@overload
+def certify(
+    target_logits: Any,
+    draft_logits: Any,
+    rules: Rule | Sequence[Rule] | None = None,
+    *,
+    backend: str | None = None,
+    align: int | None = None,
+    lumped: Literal[True],
+) -> LumpedCertificates: ...
+
+
+def certify(
+    target_logits: Any,
+    draft_logits: Any,
+    rules: Rule | Sequence[Rule] | None = None,
+    *,
+    backend: str | None = None,
+    align: int | None = None,
+    lumped: bool = False,
+) -> Certificates | LumpedCertificates:
     """Score draft against target: KL(target || draft), every rule's exact certificate, and what is certified.
 
     ``target_logits, draft_logits``: (rows, vocab) or (vocab,), numpy arrays or torch tensors of one device, float64,
@@ -124,8 +152,17 @@ def certify(
     real ids, and drops the rest of both. ``backend``: "numba" (CPU), "torch", "triton" (CUDA) or "reference".
     Nats throughout. Theory: the pool certificate (single token), its tree form, and directed rounding bounds.
 
-    Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths that do not match.
+    ``lumped=True``: the rows are lists, not logits. ``target_logits`` holds the log-probabilities (nats, (rows, k)) of
+    the target's k most probable tokens in any order, ``draft_logits`` the draft's log-probabilities of the same
+    columns; -inf pads, and what the lists leave of 1 is one lump each. Returns ``LumpedCertificates`` (numpy): a lower
+    bound of every certificate, and what K_O, the divergence of the lumped lists, certifies (theory E). A value is taken
+    to be off by at most one unit in the last place of its dtype.
+
+    Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths that do not match;
+    with ``lumped`` also for a positive logprob or a sum above 1, and InvalidArgument for ``backend`` or ``align``.
     """
+    if lumped:
+        return _certify_lumped(target_logits, draft_logits, _as_rules(rules), backend, align)
     table = rule_table(_as_rules(rules))
     target = _as_rows("target_logits", target_logits)
     draft = None if draft_logits is None else _as_rows("draft_logits", draft_logits)
@@ -167,6 +204,22 @@ def _run(name: str, target: Any, draft: Any, num_columns: int, table: RuleTable,
         kind, (readable_target, readable_draft) = _to_readable(target, draft)
         scores = numba_rows.score_rows(readable_target, readable_draft, kind, num_columns, table, num_top)
     return scores if isinstance(target, np.ndarray) else _to_torch(scores, target.device)
+
+
+def _certify_lumped(
+    target_logprobs: Any, draft_logprobs: Any, rules: tuple[Rule, ...], backend: str | None, align: int | None
+) -> LumpedCertificates:
+    from certspec.lumped_certify import certify_lists
+
+    for name, given in (("backend", backend), ("align", align)):
+        if given is not None:
+            raise InvalidArgument(
+                f"{name}: expected None with lumped=True (lists are judged in float64), got {given!r}"
+            )
+    target = _as_rows("target_logits", target_logprobs)
+    draft = None if draft_logprobs is None else _as_rows("draft_logits", draft_logprobs)
+    kinds = (_kind(target), "float64" if draft is None else _kind(draft))
+    return certify_lists(_to_float64(target), None if draft is None else _to_float64(draft), kinds, rules)
 
 
 def _as_rules(rules: Rule | Sequence[Rule] | None) -> tuple[Rule, ...]:
