@@ -1,17 +1,22 @@
-"""``python -m derivations [--check]``: write the generated kernels, or fail where they drifted from the derivations."""
+"""``python -m derivations [--check | --steps]``: write the generated kernels, or fail where they drifted from the derivations.
+``--steps`` counts the steps of all derivations by kind, and prints those that rest on words alone."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
+from derivations.claim import distinct_steps
 from derivations.emit import COMMAND, GENERATED, drift, write_files
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description="Emit the kernels from their derivations.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a generated file drifted")
+    parser.add_argument("--steps", action="store_true", help="write nothing; count steps by kind, print those in prose")
     options = parser.parse_args(arguments)
+    if options.steps:
+        return _print_steps()
     if not options.check:
         changed = write_files()
         print(f"{GENERATED}: {', '.join(changed) if changed else 'nothing'} changed")
@@ -22,6 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
     if not drifted:
         print(f"{GENERATED}: as derived")
     return 1 if drifted else 0
+
+
+def _print_steps() -> int:
+    steps = distinct_steps()
+    for owner, step in steps.get("prose", []):
+        print(f"{owner}: {step.text}")
+    print("; ".join(f"{len(found)} {how}" for how, found in sorted(steps.items(), key=lambda item: -len(item[1]))))
+    return 0
 
 
 if __name__ == "__main__":

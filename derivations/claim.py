@@ -11,32 +11,55 @@ from typing import Any, Literal
 
 import sympy
 
-__all__ = ["Claim", "Derivation", "Formula", "Mutant", "Step", "all_claims", "declare", "get_claim"]
+__all__ = [
+    "Claim",
+    "Derivation",
+    "Formula",
+    "Mutant",
+    "Step",
+    "all_claims",
+    "check_citations",
+    "declare",
+    "distinct_steps",
+    "get_claim",
+]
 
 # A formula takes the arithmetic first: ``formula(numbers, ...)`` where numbers supplies log, exp, sqrt, cosh, ...
 # (mpmath.mp, sympy, or the interval arithmetic of proofs_check), so that one text serves every route of proof.
 Formula = Callable[..., Any]
 Expected = Literal["verified", "refuted"]
-StepKind = Literal["identity", "nonnegative", "prose"]
+StepKind = Literal["identity", "nonnegative", "cited", "definition", "remark", "prose"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a derivation: a sentence and, unless ``how`` is "prose", an equation or sign that SymPy must confirm.
+    """One line of a derivation: a sentence, and what stands behind it.
 
     how = "identity": lhs = rhs, by simplification of the difference to zero;
     how = "nonnegative": lhs >= rhs, by SymPy's assumptions on the simplified or factored difference;
-    how = "prose": an argument (a swap, a citation of a standard theorem) that no simplification decides.
+    how = "cited": an instance of the claims in ``cites``, whose own checks prove it;
+    how = "definition": names, premises and the programme to be solved; asserts nothing;
+    how = "remark": meaning or motive, on which no later step rests;
+    how = "prose": an argument that nothing but reading confirms.
+    ``cites`` may also name claims on which an identity or a sign leans.
     """
 
     text: str
     lhs: Any = None
     rhs: Any = sympy.S.Zero
     how: StepKind = "identity"
+    cites: tuple[str, ...] = ()
+
+    @property
+    def symbolic(self) -> bool:
+        """True where SymPy decides the step."""
+        return self.how in ("identity", "nonnegative")
 
     def holds(self) -> bool:
-        """True where SymPy confirms the step; prose holds by reading."""
-        if self.how == "prose":
+        """True where SymPy confirms the step, or where it names the claims that do; other kinds hold by reading."""
+        if self.how == "cited":
+            return bool(self.cites)
+        if not self.symbolic:
             return True
         difference = sympy.sympify(self.lhs) - sympy.sympify(self.rhs)
         if self.how == "identity":
@@ -110,6 +133,38 @@ def all_claims() -> dict[str, Claim]:
 def get_claim(claim_id: str) -> Claim:
     """The claim of that id; KeyError naming it otherwise."""
     return all_claims()[claim_id]
+
+
+def distinct_steps() -> dict[str, list[tuple[str, Step]]]:
+    """Every step of every derivation once, by kind, with the id of the first claim that has it."""
+    found: dict[str, list[tuple[str, Step]]] = {}
+    seen: set[int] = set()
+    for claim in all_claims().values():
+        for step in claim.derivation.steps:
+            if id(step) not in seen:
+                seen.add(id(step))
+                found.setdefault(step.how, []).append((claim.id, step))
+    return found
+
+
+def check_citations(claims: dict[str, Claim]) -> None:
+    """ValueError where a step cites an unknown claim, a claim expected to be refuted, or, at any remove, its own."""
+    cited = {key: {name for step in claim.derivation.steps for name in step.cites} for key, claim in claims.items()}
+    for key, names in cited.items():
+        for name in sorted(names):
+            if name not in claims:
+                raise ValueError(f"claim {key!r} cites {name!r}: expected the id of a claim")
+            if claims[name].expected != "verified":
+                raise ValueError(f"claim {key!r} cites {name!r}, which is expected to be refuted")
+    for key in claims:
+        reached, waiting = set(), list(cited[key])
+        while waiting:
+            name = waiting.pop()
+            if name not in reached:
+                reached.add(name)
+                waiting.extend(cited[name])
+        if key in reached:
+            raise ValueError(f"claim {key!r} cites itself, through {', '.join(sorted(reached))}")
 
 
 def vanishes(expression: Any) -> bool:

@@ -31,7 +31,7 @@ def prove_identities(
             return refuted
     undecided = [step.text for step in derivation.failing_steps()]
     undecided += [label for label, lhs, rhs in identities if not vanishes(sympy.sympify(lhs) - sympy.sympify(rhs))]
-    steps = sum(step.how != "prose" for step in derivation.steps)
+    steps = sum(step.symbolic for step in derivation.steps)
     checked = len(identities) + steps
     if undecided or not checked:
         return Evidence("algebra", Verdict.UNDECIDED, None, "?", "; ".join(undecided), checked)
@@ -43,7 +43,9 @@ def prove_identities(
 def _scope(derivation: Derivation, steps: int, identities: Sequence[tuple[str, Any, Any]]) -> str:
     """Which part of the evidence is general, and which compares instances."""
     free = sum(bool(sympy.sympify(lhs).free_symbols) for _, lhs, rhs in identities)
-    told = f"{derivation.title}: {steps} symbolic steps and {len(derivation.steps) - steps} in words, general"
+    cited = sum(step.how == "cited" for step in derivation.steps)
+    words = sum(step.how == "prose" for step in derivation.steps)
+    told = f"{derivation.title}: {steps} symbolic steps, {cited} by other claims and {words} in words, general"
     if free:
         told += f"; the formula equals what they derive, for {free} symbolic cases"
     if len(identities) > free:

@@ -18,7 +18,7 @@ from proofs_check.routes import reason_without, routes_of
 _GENERATED = Path(__file__).resolve().parent.parent / "certspec" / "kernels" / "generated"
 _KERNEL = re.compile(r"^# claims: (.*)\n(?:@.*\n)*def (\w+)", re.MULTILINE)
 
-__all__ = ["explain", "kernels_using", "one_line", "routes_in_words"]
+__all__ = ["explain", "kernels_using", "one_line", "routes_in_words", "standing_of"]
 
 
 def one_line(outcome: Outcome) -> str:
@@ -69,11 +69,18 @@ def routes_in_words(claim: str, methods: Collection[str]) -> list[str]:
 
 
 def _step(number: int, step: Step) -> str:
-    text = textwrap.fill(step.text, 112, initial_indent=f"  {number:3}. ", subsequent_indent=" " * 7)
-    if step.how == "prose":
+    told = f"{step.text} [{standing}]" if (standing := standing_of(step)) else step.text
+    text = textwrap.fill(told, 112, initial_indent=f"  {number:3}. ", subsequent_indent=" " * 7)
+    if not step.symbolic:
         return text
     sign = "=" if step.how == "identity" else ">="
     return text + f"\n         {sympy.sstr(step.lhs)}  {sign}  {sympy.sstr(step.rhs)}   [checked]"
+
+
+def standing_of(step: Step) -> str:
+    """What stands behind a step besides SymPy: the claims it cites, or that it is words, a definition or a remark."""
+    kind = {"prose": "in words", "definition": "definition", "remark": "remark"}.get(step.how, "")
+    return "by " + ", ".join(step.cites) if step.cites else kind
 
 
 def _wrap(text: str) -> str:

@@ -9,7 +9,7 @@ import sympy
 
 from derivations.claim import Claim, Step
 from derivations.statements import statement_of
-from proofs_check.explain import kernels_using, routes_in_words
+from proofs_check.explain import kernels_using, routes_in_words, standing_of
 from proofs_check.outcome import Evidence, Outcome
 from proofs_check.plots import render_plot
 
@@ -91,12 +91,14 @@ def _section(claim: Claim, outcome: Outcome | None, plots: bool) -> str:
 
 
 def _step(step: Step) -> str:
-    if step.how == "prose":
-        return f"<li>{html.escape(step.text)} <span class=quiet>[in words]</span></li>"
+    standing = standing_of(step)
+    text = html.escape(step.text) + (f" <span class=quiet>[{html.escape(standing)}]</span>" if standing else "")
+    if not step.symbolic:
+        return f"<li>{text}</li>"
     relation = (sympy.Eq if step.how == "identity" else sympy.Ge)(
         sympy.sympify(step.lhs), sympy.sympify(step.rhs), evaluate=False
     )
-    return f"<li>{html.escape(step.text)}<br>{_mathml(relation)}</li>"
+    return f"<li>{text}<br>{_mathml(relation)}</li>"
 
 
 def _mathml(expression: object) -> str:
