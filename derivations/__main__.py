@@ -1,5 +1,5 @@
-"""``python -m derivations [--check | --steps]``: write the generated kernels, or fail where they drifted from the derivations.
-``--steps`` counts the steps of all derivations by kind, and prints those that rest on words alone."""
+"""``python -m derivations [--check | --steps]``: write the generated kernels, or fail where they drifted from
+the derivations. ``--steps`` counts the steps of all derivations by kind, and prints those that rest on words alone."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import sympy
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.margins import BELOW, MARGIN_DOMAIN, PAIR_MONOTONE, mass_and_gap
 
@@ -41,7 +42,8 @@ CAPPED = Derivation(
     (
         BELOW,
         *PAIR_MONOTONE,
-        Step("Rejection means p_j = b <= cap; p_1 = a >= b + g. T2(a, b) grows in a: take a = b + g.", how="prose"),
+        Step("Rejection means p_j = b <= cap; p_1 = a >= b + g.", how="definition"),
+        Step("T2(a, b) grows in a: take a = b + g.", how="cited", cites=("lemma.pair",)),
         Step("T2(b + g, b) = s phi(g/s), s = g + 2b, falls in b: take b = min(cap, (1-g)/2).", D + 2 * (1 - D) / 2, 1),
         Step(
             "Entropy rule: b <= delta exp(-H) <= delta p_1 (H >= -log p_1), so b <= delta (b + g): b <= delta "
@@ -49,7 +51,18 @@ CAPPED = Derivation(
             D + 2 * T * D / (1 - T),
             D * (1 + T) / (1 - T),
         ),
-        Step("and the pair's mass is at most s = min(1, g + 2 eps, g (1+delta)/(1-delta)).", how="prose"),
+        Step(
+            "The pair's mass is a + b = g + 2 b, at most g + 2 eps as b <= eps: with eps = b + r,",
+            (at.g + 2 * (at.b + at.r)) - ((at.b + at.g) + at.b),
+            2 * at.r,
+        ),
+        Step(
+            "and b <= delta a = delta (b + g) says b <= delta g/(1-delta), where the mass is g "
+            "(1+delta)/(1-delta); here delta = k.",
+            at.g + 2 * at.k * at.g / (1 - at.k),
+            at.g * (1 + at.k) / (1 - at.k),
+        ),
+        Step("Hence s = min(1, g + 2 eps, g (1+delta)/(1-delta)) bounds it.", how="definition"),
     ),
 )
 

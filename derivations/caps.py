@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 
 __all__ = ["CAP_SINGLE", "CAP_TREE", "CAP_UNIVERSAL", "cap_single", "cap_tree", "cap_universal"]
@@ -64,8 +65,15 @@ CAP_SINGLE = Derivation(
     "Raise the competitor to the top and renormalise",
     (
         Step(
-            "q = (p + d e_j)/(1 + d) with d = p_1 - p_j: j attains the maximum p_1/(1+d), so q is feasible.",
-            how="prose",
+            "q = (p + d e_j)/(1 + d) with d = p_1 - p_j: j attains p_1/(1+d);",
+            (at.b + (at.a - at.b)) / (1 + (at.a - at.b)),
+            at.a / (1 + (at.a - at.b)),
+        ),
+        Step(
+            "every other token has p_i/(1+d) <= p_1/(1+d), p_1 = p_i + r: q is feasible.",
+            (at.b + at.r) / (1 + at.d) - at.b / (1 + at.d),
+            0,
+            "nonnegative",
         ),
         Step("Every other token costs p_i log(1 + d).", PI * log(PI / (PI / (1 + GAP))), PI * log(1 + GAP)),
         Step(
@@ -73,7 +81,13 @@ CAP_SINGLE = Derivation(
             PJ * log(PJ / _POINT),
             PJ * log(1 + GAP) - PJ * log((PJ + GAP) / PJ),
         ),
-        Step("The sum over all tokens is log(1 + d) - p_j log(p_1/p_j) <= log(1 + d).", how="prose"),
+        Step(
+            "The tokens besides j hold 1 - p_j: the sum over all tokens is log(1 + d) - p_j log(p_1/p_j), a ="
+            " p_1, b = p_j,",
+            (1 - at.b) * at.log(1 + at.d) + at.b * at.log(at.b * (1 + at.d) / at.a),
+            at.log(1 + at.d) - at.b * at.log(at.a / at.b),
+        ),
+        Step("at most log(1 + d), as p_1 = p_j (1 + t).", at.b * at.log(at.b * (1 + at.t) / at.b), 0, "nonnegative"),
         Step("The subtracted term is >= 0, since p_1/p_j - 1 = d/p_j:", (PJ + GAP) / PJ - 1, 0, "nonnegative"),
     ),
 )
@@ -99,7 +113,8 @@ CAP_TREE = Derivation(
     (
         Step(
             "q = (p + sum_i (p_1 - p_i) e_i)/(1 + Delta) lets tokens 2..m+1 reach p_1/(1 + Delta): feasible.",
-            how="prose",
+            (at.b + (at.a - at.b)) / (1 + at.d),
+            at.a / (1 + at.d),
         ),
         Step(
             "Each raised token has q_i >= p_i/(1 + Delta), hence costs at most p_i log(1 + Delta); the rest as "
@@ -108,17 +123,31 @@ CAP_TREE = Derivation(
             PI * log(1 + GAP) - PI * log((PI + REST) / PI),
         ),
         Step(
-            "Second cap: with d = p_1 - p_{m+1} write p = (1 - d) p' + d e_1, p'_1 = p_{m+1}/(1 - d). In p' "
-            "tokens 2..m+1 "
-            "reach token 1, so its certificate is 0; the certificate of e_1 is log(m + 1).",
-            how="prose",
+            "Second cap: with d = p_1 - p_{m+1} write p = (1 - d) p' + d e_1, p'_1 = p_{m+1}/(1 - d), so that",
+            (1 - at.d) * (at.c / (1 - at.d)) + at.d,
+            at.c + at.d,
+        ),
+        Step(
+            "In p' token m+1 and those before it reach token 1: p'_{m+1} - p'_1 is",
+            at.c / (1 - at.d) - at.c / (1 - at.d),
+            0,
+        ),
+        Step(
+            "so no competitor lies below the level, and the certificate of p' is 0;", how="cited", cites=("tree.pool",)
+        ),
+        Step(
+            "the certificate of e_1 is that of the pool {1, ..., m+1} of mass 1, log(m + 1).",
+            at.log(1 / (1 / (at.n + 1))),
+            at.log(at.n + 1),
+            cites=("tree.pool",),
         ),
         Step("The masses agree: (1 - d) p_{m+1}/(1 - d) + d = p_1.", (1 - GAP) * PJ / (1 - GAP) + GAP, PJ + GAP),
         Step(
             "KL is jointly convex and the region for fixed competitors is convex, so the certificate is convex "
             "in p: it is "
             "at most (1 - d) 0 + d log(m + 1).",
-            how="prose",
+            how="cited",
+            cites=("lemma.mixture",),
         ),
     ),
 )

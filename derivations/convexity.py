@@ -108,9 +108,9 @@ KKT = Derivation(
     "The KKT conditions suffice, for any number of tokens and linear constraints",
     (
         Step(
-            "f is a sum of p log(p/q) (over drafts), x log(x/w) (over targets) or both; y* satisfies a_k.y <= b_k, keeps "
-            "the sum, and has multipliers lambda_k >= 0 with lambda_k (a_k.y* - b_k) = 0 and grad f(y*) = "
-            "mu 1 - sum_k lambda_k a_k.",
+            "f is a sum of p log(p/q) (over drafts), x log(x/w) (over targets) or both; y* satisfies a_k.y <="
+            " b_k, keeps the sum, and has multipliers lambda_k >= 0 with lambda_k (a_k.y* - b_k) = 0 and grad"
+            " f(y*) = mu 1 - sum_k lambda_k a_k.",
             how="definition",
         ),
         Step("f(y) - f(y*) >= grad f(y*).(y - y*), token by token.", how="cited", cites=("lemma.tangent",)),
@@ -148,8 +148,8 @@ VARIATIONAL = Derivation(
     "Donsker and Varadhan's bound",
     (
         Step(
-            "Take the tangent of x log(x/w) at the tilted law x_0/w_0 = exp(f)/Z, Z = E_q exp f: it is p (f - log Z + 1) "
-            "- q exp(f)/Z.",
+            "Take the tangent of x log(x/w) at the tilted law x_0/w_0 = exp(f)/Z, Z = E_q exp f: it is p (f -"
+            " log Z + 1) - q exp(f)/Z.",
             tangent(sympy, X, Q, Q * exp(F) / R, Q),
             X * (F - log(R) + 1) - _SCORED / R,
         ),
@@ -187,8 +187,8 @@ MIXTURE = Derivation(
     "The certificate of fixed competitors is convex in the target",
     (
         Step(
-            "Let q, q' be the best drafts for p, p' and mix both pairs with share k. Constraints q_j - q_i >= 0 survive: "
-            "with slacks g, r_0 and k = t/(1+t) the mixture's slack is",
+            "Let q, q' be the best drafts for p, p' and mix both pairs with share k. Constraints q_j - q_i >="
+            " 0 survive: with slacks g, r_0 and k = t/(1+t) the mixture's slack is",
             (SLACK + T * MORE) / (1 + T),
             0,
             "nonnegative",
@@ -200,7 +200,8 @@ MIXTURE = Derivation(
         ),
         Step("KL at the mixture is at most the chord.", how="cited", cites=("lemma.merge",)),
         Step(
-            "The certificate is the least KL, hence at most that: with chord B, KL = B - g, C = KL - r_0, the chord less C is",
+            "The certificate is the least KL, hence at most that: with chord B, KL = B - g, C = KL - r_0, the"
+            " chord less C is",
             B - (B - SLACK - MORE),
             SLACK + MORE,
         ),
@@ -211,8 +212,8 @@ MIXTURE = Derivation(
 declare(
     Claim(
         id="lemma.tangent",
-        sentence="x log(x/w) >= x (log(x_0/w_0) + 1) - w x_0/w_0: KL lies above its tangents, in the draft, in the target "
-        "and in both.",
+        sentence="x log(x/w) >= x (log(x_0/w_0) + 1) - w x_0/w_0: KL lies above its tangents, in the draft, in the"
+        " target and in both.",
         domain="x, w, x_0, w_0 > 0",
         theory="A1 (convexity)",
         relation="<=",

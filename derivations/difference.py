@@ -6,6 +6,7 @@ from __future__ import annotations
 import sympy
 from sympy import exp, log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.evaluation import DIFFERENCE
 from derivations.rewrites import as_formula
@@ -23,7 +24,11 @@ DIFFERENCE_OF_SUMS = Derivation(
             sympy.expand_log(log(exp(GAP)) - log(SUM) - log(exp(OTHER_GAP)) + log(OTHER_SUM), force=True),
             (GAP - OTHER_GAP) - (log(SUM) - log(OTHER_SUM)),
         ),
-        Step("averaging over p leaves the second bracket as it is, because p sums to 1.", how="prose"),
+        Step(
+            "averaging over p leaves the second bracket as it is, because p sums to 1.",
+            at.x * at.f + (1 - at.x) * at.f,
+            at.f,
+        ),
     ),
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 from sympy import exp, log, sqrt
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.projections import LIFT, SINK, bernoulli_divergence, lift_value, sink_value
 
@@ -144,36 +145,53 @@ QY, QJ, R0, T, U, AL, LA, TAU = sympy.symbols("q_y q_j r_0 t u alpha lambda tau"
 QA, QB, PA, PB = sympy.symbols("q_a q_b p_a p_b", positive=True)
 GROWTH = sympy.Symbol("r", nonnegative=True)
 
-_REGION = Step(
-    "Rejection of y is a union of half-spaces, one for each competitor j; on each the nearest target is the draft, "
-    "tilted along the half-space's normal (claims projection.lift, projection.sink).",
-    how="prose",
+_REGION = (
+    Step(
+        "Rejection of y is a union over competitors j, and the least value over a union is the least of the values;",
+        at.Min(at.Min(at.f, at.h), at.l),
+        at.Min(at.f, at.Min(at.h, at.l)),
+    ),
+    Step(
+        "on each half-space the nearest target is the draft, tilted along the half-space's normal: the "
+        "tilted law satisfies the KKT conditions.",
+        how="cited",
+        cites=("lemma.kkt",),
+    ),
 )
 COMPETITOR = Derivation(
     "Exchange: the likeliest competitor is the nearest, and need not be the maximum",
     (
-        Step("Let q_a >= q_b and let p be a target rejected because of b: p_b >= p_y + t.", how="prose"),
-        Step("If p_b <= p_a, p is rejected because of a as well.", how="prose"),
+        Step("Let q_a >= q_b and let p be a target rejected because of b: p_b >= p_y + t.", how="definition"),
+        Step(
+            "If p_b <= p_a, p is rejected because of a as well: with p_b = p_y + t + r and p_a = p_b + z, p_a"
+            " - p_y - t is",
+            (at.y + at.t + at.r + at.z) - at.y - at.t,
+            0,
+            "nonnegative",
+        ),
         Step(
             "Otherwise swap p_a and p_b. KL(p || q) changes by -(p_b - p_a)(log q_a - log q_b) <= 0.",
             (PB * log(PB / QA) + PA * log(PA / QB)) - (PA * log(PA / QA) + PB * log(PB / QB)),
             -(PB - PA) * (log(QA) - log(QB)),
         ),
+        Step("So j = 2.", how="cited", cites=("lemma.exchange",)),
         Step(
-            "So j = 2. Asking in addition that j attain the target's maximum changes nothing: the rule compares y with "
-            "the maximum, and if some j lies t above y then so does the maximum. The union over j is the same set.",
-            how="prose",
+            "Asking in addition that j attain the target's maximum changes nothing: if p_j = p_y + t + r and "
+            "the maximum is p_j + z, the maximum lies t above y too. The union over j is the same set.",
+            (at.y + at.t + at.r + at.z) - (at.y + at.t),
+            0,
+            "nonnegative",
         ),
     ),
 )
 STRICT = Derivation(
     "Two tokens meet at their geometric mean",
-    (_REGION, *COMPETITOR.steps, *LIFT.steps[-2:]),
+    (*_REGION, *COMPETITOR.steps, *LIFT.steps[-2:]),
 )
 ADDITIVE = Derivation(
     "A tilt that opens a gap",
     (
-        _REGION,
+        *_REGION,
         *COMPETITOR.steps[:3],
         Step(
             "Tilted weights q_j u, q_y/u, r0; the gap p_j - p_y = t reads q_j u - q_y/u = t (q_j u + q_y/u + r0), "
@@ -199,7 +217,12 @@ ADDITIVE = Derivation(
             0,
             "nonnegative",
         ),
-        Step("The value is lambda b - log Z = t log u - log(q_y/u + q_j u + r0).", how="prose"),
+        Step(
+            "The value: p_y = q_y/(u Z), p_j = q_j u/Z and p_i = q_i/Z give KL = (p_j - p_y) log u - log Z, "
+            "with p_j - p_y = t: t log u - log(q_y/u + q_j u + r0); here n = Z, x = p_y, y = p_j.",
+            at.x * at.log(1 / (at.u * at.n)) + at.y * at.log(at.u / at.n) + (1 - at.x - at.y) * at.log(1 / at.n),
+            (at.y - at.x) * at.log(at.u) - at.log(at.n),
+        ),
         Step(
             "At t = 0 it is the strict radius: u = sqrt(q_y/q_j).",
             QY / sqrt(QY / QJ) + QJ * sqrt(QY / QJ),
@@ -211,7 +234,7 @@ _MEAN = (AL * QJ) ** (1 / (1 + AL)) * QY ** (AL / (1 + AL))
 MULTIPLICATIVE = Derivation(
     "A tilt with unequal weights",
     (
-        _REGION,
+        *_REGION,
         *COMPETITOR.steps[:3],
         Step(
             "The half-space is alpha p_j - p_y >= 0: tilted weights q_j e^(alpha l), q_y e^(-l); "
@@ -225,8 +248,10 @@ MULTIPLICATIVE = Derivation(
             log(_MEAN),
         ),
         Step(
-            "Z = 1 - q_y - q_j + (1 + 1/alpha) times it: token y weighs the mean, token j the mean over alpha.",
-            how="prose",
+            "Z = 1 - q_y - q_j + (1 + 1/alpha) times it: the common value is s = q_y e^(-l) = alpha q_j "
+            "e^(alpha l), so token y weighs s and token j s/alpha.",
+            (1 - at.x - at.y) + at.s + at.s / at.a,
+            1 - at.x - at.y + (1 + 1 / at.a) * at.s,
         ),
         Step("At alpha = 1 it is the strict radius.", (2 * _MEAN).subs(AL, 1), 2 * sqrt(QJ * QY)),
     ),
@@ -234,21 +259,38 @@ MULTIPLICATIVE = Derivation(
 ABSOLUTE = Derivation(
     "One token loses mass to all others",
     (
+        Step("Rejection is p_y <= tau.", how="definition"),
+        Step("Grouping the other tokens does not increase KL.", how="cited", cites=("lemma.merge",)),
         Step(
-            "Rejection is p_y <= tau. Grouping the other tokens does not increase KL (log-sum inequality).", how="prose"
+            "The others may keep their proportions, p_i = q_i (1-v)/(1-w), v = p_y, w = q_y; they add up to "
+            "(1-v) log((1-v)/(1-w)), so KL is d_bin(p_y || q_y),",
+            (1 - at.w) * ((1 - at.v) / (1 - at.w)) * at.log((1 - at.v) / (1 - at.w)),
+            (1 - at.v) * at.log((1 - at.v) / (1 - at.w)),
         ),
-        Step("The others keep their proportions, so KL is d_bin(p_y || q_y),", how="prose"),
         Step(
             "whose derivative in p_y is log(p_y (1-q_y)/(q_y (1-p_y))),",
             sympy.diff(TAU * (log(TAU) - log(QY)) + (1 - TAU) * (log(1 - TAU) - log(1 - QY)), TAU),
             log(TAU) - log(QY) - log(1 - TAU) + log(1 - QY),
         ),
-        Step("negative below q_y: the least value is at p_y = tau.", how="prose"),
+        Step(
+            "negative below q_y, since q_y (1-v)/(v (1-q_y)) exceeds 1 there by",
+            at.w * (1 - at.v) / (at.v * (1 - at.w)) - 1,
+            (at.w - at.v) / (at.v * (1 - at.w)),
+        ),
+        Step("The least value is at p_y = tau.", how="remark"),
     ),
 )
 GATE = Derivation(
     "A gate rejects the union",
-    (Step("min over a union is the smaller of the two minima.", how="prose"), *ADDITIVE.steps[3:5], *SINK.steps[3:5]),
+    (
+        Step(
+            "min over a union is the smaller of the two minima.",
+            at.Min(at.Min(at.f, at.h), at.l),
+            at.Min(at.f, at.Min(at.h, at.l)),
+        ),
+        *ADDITIVE.steps[4:6],
+        *SINK.steps[4:6],
+    ),
 )
 EDGES = Derivation(
     "Ties, zeros and small vocabularies",
@@ -268,7 +310,7 @@ EDGES = Derivation(
         Step(
             "The limit of the pool's value as one pooled probability vanishes:", sympy.limit(exp(log(U) / 3), U, 0), 0
         ),
-        Step("A vocabulary of at most m tokens leaves no competitor: +inf.", how="prose"),
+        Step("A vocabulary of at most m tokens leaves no competitor: +inf.", how="definition"),
     ),
 )
 

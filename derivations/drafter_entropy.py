@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.drafter import multiplicative_radius
 from derivations.projections import bernoulli_divergence
@@ -142,31 +143,57 @@ INNER = Derivation(
     (
         *_LAGRANGIAN,
         Step(
-            "Weak duality: H(s') <= h gives KL(s' || w) >= KL + nu (H(s') - h) >= the escort's KL + nu (H - h), which "
-            "is the "
-            "escort's KL when its entropy is h. The gap is closed.",
-            how="prose",
+            "Weak duality: KL + nu H is least at the escort, so at s' of entropy h - z it is r more: KL(s' ||"
+            " w) = KL + nu h + r - nu (h - z), which exceeds KL by r + nu z, nu = t. The gap is closed.",
+            (at.f + at.t * at.h + at.r - at.t * (at.h - at.z)) - at.f,
+            0,
+            "nonnegative",
+            cites=("drafter.entropy.dual",),
         ),
         Step(
-            "Below the entropy log n of the n maximisers of w no escort reaches; nu = 1 then gives -h - log max w, "
-            "attained "
-            "by any law on the maximisers.",
-            how="prose",
+            "Below the entropy log n of the n maximisers of w no escort reaches; take nu = 1: one token of "
+            "KL(s || w) + H(s) is -s log w,",
+            at.s * at.log(at.s / at.w) - at.s * at.log(at.s),
+            -at.s * at.log(at.w),
+        ),
+        Step(
+            "at least -s log max w, max w = w (1 + t),",
+            at.s * at.log(at.w * (1 + at.t)) - at.s * at.log(at.w),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "so KL >= -h - log max w; equality on the maximisers (w = max w, shares s and 1 - s), for any entropy h.",
+            at.s * at.log(at.s / at.w) + (1 - at.s) * at.log((1 - at.s) / at.w),
+            at.s * at.log(at.s) + (1 - at.s) * at.log(1 - at.s) - at.log(at.w),
         ),
     ),
 )
 ONE_DIMENSION = Derivation(
     "One number remains",
     (
-        Step("Rejection: p_y = v <= eps and H(p) <= log(delta/v). Write the others as (1-v) s.", how="prose"),
+        Step("Rejection: p_y = v <= eps and H(p) <= log(delta/v). Write the others as (1-v) s.", how="definition"),
         Step(
             "Chain rule of KL: (1-v) s log((1-v) s/((1-q_y) w)) splits off (1-v) s log(s/w),",
             (1 - V) * S1 * (log(1 - V) + log(S1) - log(1 - QY) - log(W1)),
             (1 - V) * S1 * (log(1 - V) - log(1 - QY)) + (1 - V) * S1 * (log(S1) - log(W1)),
         ),
-        Step("so KL(p || q) = d_bin(v || q_y) + (1-v) KL(s || w), and H(p) = h(v) + (1-v) H(s).", how="prose"),
         Step(
-            "The entropy left for s is (log(delta/v) - h(v))/(1-v); claim drafter.entropy.inner gives s.", how="prose"
+            "so KL(p || q) = d_bin(v || q_y) + (1-v) KL(s || w), one other token of share s against x, y = q_y:",
+            (1 - at.v) * at.s * at.log((1 - at.v) * at.s / ((1 - at.y) * at.x)),
+            (1 - at.v) * at.s * at.log((1 - at.v) / (1 - at.y)) + (1 - at.v) * at.s * at.log(at.s / at.x),
+        ),
+        Step(
+            "and H(p) = h(v) + (1-v) H(s), the same token:",
+            -(1 - at.v) * at.s * at.log((1 - at.v) * at.s),
+            -at.s * (1 - at.v) * at.log(1 - at.v) - (1 - at.v) * at.s * at.log(at.s),
+        ),
+        Step(
+            "The entropy left for s is (log(delta/v) - h(v))/(1-v), h = h(v): H(p) <= log(delta/v) is H(s) <="
+            " it; claim drafter.entropy.inner gives s.",
+            at.h + (1 - at.v) * ((at.log(at.k / at.v) - at.h) / (1 - at.v)),
+            at.log(at.k / at.v),
+            cites=("drafter.entropy.inner",),
         ),
         *_LAGRANGIAN[1:2],
     ),
@@ -185,7 +212,13 @@ DUAL = Derivation(
             + (1 - KAPPA) * (-V * log(V) - (1 - V) * log(1 - V) + log(V) - log(DELTA)),
             dual_value(sympy, [QY, Q2], V, KAPPA, log(DELTA)),
         ),
-        Step("The bracket is <= 0 for a rejecting target, so KL >= L_nu(v).", how="prose"),
+        Step(
+            "The bracket is -r <= 0 for a rejecting target, so KL = L + nu r + z (the minimum is z below) is "
+            "at least L_nu(v); nu = t.",
+            (at.f + at.z - at.t * (-at.r)) - at.f,
+            0,
+            "nonnegative",
+        ),
     ),
 )
 CURVATURE = Derivation(
@@ -201,21 +234,42 @@ CURVATURE = Derivation(
             KAPPA / (V * (1 - V)) - (1 - KAPPA) / V**2,
             dual_curvature(sympy, V, KAPPA),
         ),
-        Step("Its sign is that of v - nu.", how="prose"),
+        Step(
+            "Its sign is that of v - nu: the denominator is positive, with 1 - v = r,", at.v**2 * at.r, 0, "nonnegative"
+        ),
     ),
 )
 FEASIBLE = Derivation(
     "The shares that can be rejected form an interval",
     (
-        Step("Some s is left iff log v + h(v) <= log delta (all other mass on one token).", how="prose"),
+        Step(
+            "A law s has entropy 0 or more (one token, s = 1/(1+t)), and 0 is attained with all mass on one token.",
+            -(1 / (1 + at.t)) * at.log(1 / (1 + at.t)),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "So some s is left iff the entropy left is >= 0, that is log v + h(v) <= log delta = log k.",
+            at.log(at.k / at.v) - at.h,
+            at.log(at.k) - (at.log(at.v) + at.h),
+        ),
         Step(
             "log v + h(v) has second derivative -1/v^2 - 1/(v(1-v)) = -1/(v^2 (1-v)): it is concave.",
             sympy.diff(log(V) - V * log(V) - (1 - V) * log(1 - V), V, 2),
             -1 / (V**2 * (1 - V)),
         ),
         Step(
-            "At v = 1 it is 0 >= log delta; so it lies below log delta < 0 on one interval (0, v_max] only.",
-            how="prose",
+            "At v = 1 it is 0 >= log delta, with v log v + (1-v) log(1-v) = 0 there:",
+            at.log(at.v).subs(at.v, 1) - (at.v * at.log(at.v)).subs(at.v, 1),
+            0,
+        ),
+        Step(
+            "A concave function that is f + z >= f at v = 1 and f + r at some v stays above f between: its "
+            "chord is (f + r + t (f + z))/(1 + t). So it lies below f = log delta on one interval (0, v_max] "
+            "only.",
+            (at.f + at.r + at.t * (at.f + at.z)) / (1 + at.t) - at.f,
+            0,
+            "nonnegative",
         ),
         Step(
             "The entropy left, (log(delta/v) - h(v))/(1-v), falls in v: its derivative times (1-v)^2 is 1 + log delta "
@@ -228,10 +282,8 @@ FEASIBLE = Derivation(
 SIMPLE = Derivation(
     "Two necessary conditions",
     (
-        Step("H >= -log p_1, so delta exp(-H) <= delta p_1: a rejected y has p_y <= delta p_1: claim "
-            "drafter.multiplicative.",
-             how="prose"),
-        Step("It also has p_y <= eps: claim drafter.absolute.", how="prose"),
+        Step("H >= -log p_1: one token's -p log p + p log p_1, p_1 = p (1 + t), is", -at.p * at.log(at.p) + at.p * at.log(at.p * (1 + at.t)), 0, "nonnegative"), Step('so delta exp(-H) <= delta p_1, with H = r - log p_1:', at.k * at.exp(-(at.r - at.log(at.p))), at.k * at.p * at.exp(-at.r)), Step("A rejected y has p_y <= delta p_1: the multiplicative rule's radius.", how="cited", cites=('drafter.multiplicative',)),
+        Step("It also has p_y <= eps: claim drafter.absolute.", how="cited", cites=('drafter.absolute',)),
         Step("The entropy of a uniform law shows H >= -log p_1 with equality.", -log(1 / W1), log(W1)),
     ),
 )  # fmt: skip
@@ -239,9 +291,8 @@ _W = (1 - QY) / 2
 UNIMODAL = Derivation(
     "A draft with two local minima",
     (
-        Step("Draft (q_y, w, w). For shares v up to v_0 with log v + h(v) + (1-v) log 2 = log delta the entropy is "
-            "free, and "
-             "d_bin(v || q_y) falls.", how="prose"),
+        Step("Draft (q_y, w, w). For shares v up to v_0 with log v + h(v) + (1-v) log 2 = log delta the "
+"entropy is free,", how="definition"), Step('and d_bin(v || q_y) falls.', how="cited", cites=('drafter.absolute',)),
         Step(
             "Beyond, s has entropy h_s < log 2 on two equal tokens and KL(s || w) = log 2 - h_s: the value is log v - "
             "v log q_y "

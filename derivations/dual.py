@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 from sympy import exp, log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 
 __all__ = ["DUAL", "single_dual_value"]
@@ -74,18 +75,29 @@ DUAL = Derivation(
             QJ * (W1 + WJ - 2 * LEVEL) / LEVEL,
         ),
         Step(
-            "which is <= 0 because c' >= mean_S(w). Hence log E_q exp f <= 0 and KL >= sum_S p log(w/c').",
-            how="prose",
+            "It is <= 0 because c' >= mean_S(w): with sum_S w = y, |S| = n and c' = y/n + r, minus it is q_j "
+            "(n c' - y)/c'.",
+            at.q * (at.n * (at.y / at.n + at.r) - at.y) / (at.y / at.n + at.r),
+            0,
+            "nonnegative",
         ),
+        Step(
+            "Hence log E_q exp f <= 0: with E_q exp f = 1/(1+t), minus it is", -at.log(1 / (1 + at.t)), 0, "nonnegative"
+        ),
+        Step("and KL >= sum_S p log(w/c').", how="cited", cites=("lemma.variational",)),
         Step(
             "At w = p, c' = c the value is the certificate itself (claim single.pool), so the bound is attained.",
-            how="prose",
+            how="cited",
+            cites=("single.pool",),
         ),
         Step(
-            "Pooling too few tokens keeps w_i >= c' (each pooled token lies above the average), hence is safe; "
-            "pooling "
-            "too many breaks w_i >= c', and the value over-states the certificate.",
-            how="prose",
+            "Pooling too few tokens keeps w_i >= c' (each pooled token lies above the average), hence is safe.",
+            how="cited",
+            cites=("lemma.level",),
+        ),
+        Step(
+            "Pooling too many breaks w_i >= c', and the value may over-state the certificate (refuted.pool.too-many).",
+            how="remark",
         ),
     ),
 )

@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.capped_margins import CAPPED, entropy_margin
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.margins import BELOW, MARGIN_DOMAIN, mass_and_gap
@@ -157,12 +158,20 @@ ENTROPY_LINE = Derivation(
         Step(
             "T2(a, b) falls in b (claim lemma.pair): at given a the least value is at b(a), the largest b <= min(eps, "
             "a-g, 1-a) whose floor is at most log delta; L(g) is the least over a.",
-            how="prose",
+            how="cited",
+            cites=("lemma.pair",),
         ),
         Step(
-            "L increases: a larger g lowers a - g and raises the floor, so the sets of (a, b) are nested; exact and "
-            "at-least forms agree.",
-            how="prose",
+            "L increases: a larger g lowers a - g, and raises the floor, whose slope in g is (1 - a - b)/(a - g);",
+            at.diff(-(1 - at.a - at.b) * at.log(at.a - at.x), at.x),
+            (1 - at.a - at.b) / (at.a - at.x),
+        ),
+        Step("not negative, with 1 - a - b = r and a - g = c.", at.r / at.c, 0, "nonnegative"),
+        Step(
+            "So the sets of (a, b) are nested, and a minimum over the smaller one, min(f, h) against min(f, "
+            "h, l), is no smaller: exact and at-least forms agree.",
+            at.Min(at.Min(at.f, at.h), at.Min(at.f, at.h, at.l)),
+            at.Min(at.f, at.h, at.l),
         ),
         Step(
             "Two-token regime: at a = (1+g)/2, b = (1-g)/2 the mass is used up and T2 is phi(g).",
@@ -217,13 +226,13 @@ declare(
         derivation=Derivation(
             "A third token is cheaper to reach",
             (
-                *CAPPED.steps[-2:],
+                *CAPPED.steps[-4:],
                 Step(
                     "Token 2 is rejected where log b + H <= log delta at b = a - g; the floor there is a log(1 - g/a).",
                     (log(B) - B * log(B) - A * log(A) - (1 - A - B) * log(B)),
                     A * (log(B) - log(A)),
                 ),
-                Step("That forces a small mass, hence a dear pair; a smaller third token escapes it.", how="prose"),
+                Step("That forces a small mass, hence a dear pair; a smaller third token escapes it.", how="remark"),
             ),
         ),
         mutants=(Mutant("twice that value", lambda n, g, e, d: 2 * second_token_bound(n, g, e, d)),),

@@ -7,6 +7,7 @@ from typing import Any
 
 import sympy
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.margins import (
     MARGIN_DOMAIN,
@@ -82,9 +83,14 @@ GATE = Derivation(
     (
         Step(
             "The gate's rejected set is the union of the top-m and the additive one, so C = min(C_top, C_additive).",
-            how="prose",
+            at.Min(at.Min(at.f, at.h), at.l),
+            at.Min(at.f, at.Min(at.h, at.l)),
         ),
-        Step("An infimum of a minimum is the minimum of the infima, at the same margin.", how="prose"),
+        Step(
+            "An infimum of a minimum is the minimum of the infima, at the same margin; for two targets:",
+            at.Min(at.Min(at.f, at.h), at.Min(at.l, at.x)),
+            at.Min(at.Min(at.f, at.l), at.Min(at.h, at.x)),
+        ),
         *PAIR_MONOTONE,
         Step(
             "p_1 - p_{m+1} = d > t: the competitor is token 2, p_2 = a - t, with p_3..p_{m+1} >= a - d. The mass "
@@ -105,8 +111,16 @@ GATE = Derivation(
             2 * D - 1,
         ),
         Step(
-            "At least d: the tail may vanish earlier; the slack t then decides, phi(t), unless d forces more.",
-            how="prose",
+            "At least d: p_1 = d + r, and p_j <= 1 - p_1 gives a gap p_1 - p_j >= 2 d - 1; the excess is",
+            ((at.d + at.r) - (1 - (at.d + at.r))) - (2 * at.d - 1),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "rejection gives a gap of at least t. A pair of either gap, of mass at most 1, costs at least phi"
+            " of it: the slack t decides, phi(t), unless d forces more.",
+            how="cited",
+            cites=("lemma.pair", "lemma.phi"),
         ),
     ),
 )
@@ -117,10 +131,11 @@ MULTIPLICATIVE_GATE = Derivation(
         *GATE.steps[:2],
         *PAIR_MONOTONE,
         Step(
-            "p_1 - p_{m+1} = d, competitor j <= m, b = p_j <= alpha a, a = p_1 >= d; the tokens after it are at least "
-            "a - d. T2 falls in b: b = alpha a, unless the mass a + b <= 1 forbids it.",
-            how="prose",
+            "p_1 - p_{m+1} = d, competitor j <= m, b = p_j <= alpha a, a = p_1 >= d; the tokens after it are "
+            "at least a - d.",
+            how="definition",
         ),
+        Step("T2 falls in b: b = alpha a, unless the mass a + b <= 1 forbids it.", how="cited", cites=("lemma.pair",)),
         Step(
             "T2(a, alpha a) = a T2(1, alpha) grows with a, so a is least: a = d, p_{m+1} = 0, value d T2(1, alpha).",
             pair_cost(sympy, D, T * D),
@@ -137,7 +152,12 @@ MULTIPLICATIVE_GATE = Derivation(
             2 / (1 + T) - 1,
             (1 - T) / (1 + T),
         ),
-        Step("Both grow with d, so exact and at-least forms agree. Competitor m+1: the top-m bound.", how="prose"),
+        Step("d T2(1, alpha) is linear in d, with slope T2(1, alpha) = x >= 0,", at.diff(at.y * at.x, at.y), at.x),
+        Step(
+            "and phi(2d - 1) increases, so exact and at-least forms agree. Competitor m+1: the top-m bound.",
+            how="cited",
+            cites=("lemma.phi", "margin.top"),
+        ),
     ),
 )
 

@@ -71,8 +71,8 @@ LEVEL = Derivation(
             "nonnegative",
         ),
         Step(
-            "The level is unique: at a root the pool's members balance, c - a - sum (x - c) = 0, which is c (1 + n) = a + "
-            "sum x, the average; here with n members of mean x.",
+            "The level is unique: at a root the pool's members balance, c - a - sum (x - c) = 0, which is c "
+            "(1 + n) = a + sum x, the average; here with n members of mean x.",
             C - A - N * (X - C),
             C * (1 + N) - (A + N * X),
         ),
@@ -128,8 +128,8 @@ declare(
 declare(
     Claim(
         id="lemma.exchange",
-        sentence="Swapping two tokens of one law lowers KL by (p_a - p_b)(log q_b - log q_a), which is >= 0 where p_a >= p_b "
-        "and q_b >= q_a.",
+        sentence="Swapping two tokens of one law lowers KL by (p_a - p_b)(log q_b - log q_a), which is >= 0 where "
+        "p_a >= p_b and q_b >= q_a.",
         domain="any two laws, any two tokens of positive probability",
         theory="A1, C, D (best competitor)",
         relation="=",

@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.single_token import POOLING, pooled_value, single_pool
 from derivations.strict import xlogx
@@ -166,7 +167,9 @@ LOG_SUM = Derivation(
             P1 * log(P1 / Q1) + R * P1 * log(R * P1 / (R * Q1)),
         ),
         Step(
-            "Summing over the tail gives K_O <= KL, with equality where the draft's tail keeps its ratio.", how="prose"
+            "Summing over the tail gives K_O <= KL, with equality where the draft's tail keeps its ratio.",
+            how="cited",
+            cites=("lemma.merge",),
         ),
     ),
 )
@@ -177,36 +180,57 @@ INSIDE = Derivation(
             "Lump the tail. The lump is no rival: among listed tokens the minimum is the pool of claim single.pool, "
             "and "
             "q_T = p_T.",
-            how="prose",
+            how="cited",
+            cites=("single.pool",),
         ),
-        *POOLING.steps[1:3],
+        *POOLING.steps[3:5],
         Step(
-            "O holds the k likeliest tokens, so the pool of j lies in O, and the fine draft with q = p on the tail is "
-            "feasible: the threshold is C(j) itself. K_O <= KL: nothing that KL certifies is lost.",
-            how="prose",
+            "O holds the k likeliest tokens: an unlisted p_i is at most p_j, which is at most the level (c = "
+            "p_i + r + t), so the pool of j lies in O.",
+            (at.x + at.r + at.t) - at.x,
+            0,
+            "nonnegative",
+            cites=("lemma.level",),
         ),
+        Step(
+            "The fine draft with q = p on the tail is feasible and costs nothing there: the threshold is C(j) itself.",
+            at.x * at.log(at.x / at.x),
+            0,
+        ),
+        Step("K_O <= KL: nothing that KL certifies is lost.", how="cited", cites=("lumped.kl",)),
     ),
 )
 TAIL = Derivation(
     "The lump as competitor",
     (
         Step(
-            "An unlisted draft argmax has q_y >= max_O q, hence q_T >= max_O q; one tail token may hold all of q_T.",
-            how="prose",
+            "An unlisted draft argmax has q_y >= max_O q, hence q_T = q_y + r >= max_O q, q_y = max_O q + t;",
+            ((at.x + at.t) + at.r) - at.x,
+            0,
+            "nonnegative",
         ),
+        Step("One tail token may hold all of q_T, so nothing less is known.", how="remark"),
         Step(
             "min K_O under q_T >= q_i is the pool of claim single.pool with the lump in place of j. Its stationarity:",
-            how="prose",
+            how="cited",
+            cites=("single.pool",),
         ),
-        *POOLING.steps[1:3],
-        Step("It is 0 iff p_T >= p_1. C(j) alone forgets these drafts.", how="prose"),
+        *POOLING.steps[3:5],
+        Step("It is 0 iff no token lies above p_T, that is p_T >= p_1.", how="cited", cites=("lemma.level",)),
+        Step("C(j) alone forgets these drafts.", how="remark"),
     ),
 )
 TREE = Derivation(
     "r competitors in the lump",
     (
-        Step("Tokens 2..m+1-r listed, r competitors unlisted: q_i >= q_1, and q_T >= r q_1.", how="prose"),
-        *TREE_POOLING.steps[1:3],
+        Step("Tokens 2..m+1-r listed, r competitors unlisted: q_i >= q_1 for each.", how="definition"),
+        Step(
+            "Their sum is at most q_T: with n competitors of mean q_1 + t and r more in the tail, q_T - n q_1 is",
+            at.n * (at.q + at.t) + at.r - at.n * at.q,
+            0,
+            "nonnegative",
+        ),
+        *TREE_POOLING.steps[2:4],
         Step(
             "Multiplier of q_T - r q_1 >= 0: stationarity at T reads -p_T/q_T + 1 - lambda = 0, and q_T = r c gives "
             "lambda = "
@@ -218,7 +242,18 @@ TREE = Derivation(
             (-P1 / C + 1 + R * (1 - P / (R * C))) * C,
             (1 + R) * C - P1 - P,
         ),
-        Step("It is pooled iff p_T < r c. The least over the possible r is the threshold.", how="prose"),
+        Step(
+            "The lump joins as r = n numbers of mean p_T/r: it lowers the average of k numbers of sum y iff "
+            "p_T/r lies below it. The average moves by",
+            (at.y + at.p) / (at.k + at.n) - at.y / at.k,
+            at.n * (at.p / at.n - at.y / at.k) / (at.k + at.n),
+            cites=("lemma.level",),
+        ),
+        Step(
+            "The least over the possible r is the threshold.",
+            at.Min(at.Min(at.f, at.h), at.l),
+            at.Min(at.f, at.Min(at.h, at.l)),
+        ),
     ),
 )
 ENTROPY = Derivation(
@@ -226,26 +261,57 @@ ENTROPY = Derivation(
     (
         Step("Each unlisted token has at most p_k, together p_T. -x log x is concave: its second derivative is -1/x.",
              sympy.diff(-X * log(X), X, 2), -1 / X),
-        Step("A concave sum over {0 <= x_i <= p_k, sum x = p_T} is least at a vertex: N atoms of p_k and one of r.",
-             how="prose"),
-        Step("tau = delta exp(-H) is largest at the least H: safe.", how="prose"),
+        Step("Moving mass e from an atom y to an atom x >= y changes -x log x - y log y at the rate log((y - "
+"e)/(x + e)),", at.diff(-(at.x + at.a) * at.log(at.x + at.a) - (at.y - at.a) * at.log(at.y - at.a), at.a), at.log(at.y - at.a) - at.log(at.x + at.a)), Step("not positive, as x + e = (y - e)(1 + t). So entropy is least when all atoms but one are 0 or "
+"p_k: N atoms of p_k and one of r.", at.log(at.y * (1 + at.t)) - at.log(at.y), 0, "nonnegative"),
+        Step("tau = delta exp(-H) is largest at the least H: safe. With H = h + r the loss is delta exp(-h)(1 "
+"- exp(-r)), r = log(1+t).", at.k * at.exp(-at.h) - at.k * at.exp(-at.h) / (1 + at.t), 0, "nonnegative"),
     ),
 )  # fmt: skip
 ACCEPTED = Derivation(
     "All listed tokens accepted",
     (
-        Step("The largest rejected token is unlisted: p_j <= min(p_k, p_T, tau).", how="prose"),
+        Step(
+            "The largest rejected token is unlisted, hence inside p_T = p_j + r,",
+            (at.p + at.r) - at.p,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "at most p_k, as the list holds the k likeliest, and at most tau, being rejected: p_j <= min(p_k,"
+            " p_T, tau).",
+            how="definition",
+        ),
         Step(
             "The certificate falls in p_j: for the pair {1, j} its derivative is log(2 p_j/(p_1+p_j)) <= 0,",
             sympy.diff(P1 * log(2 * P1 / (P1 + P2)) + P2 * log(2 * P2 / (P1 + P2)), P2),
             log(2 * P2 / (P1 + P2)),
         ),
-        Step("by the envelope theorem log(p_j/c) <= 0 in general; so a larger competitor gives a bound.", how="prose"),
+        Step(
+            "In general, p_j = x beside others of sum y in a pool of n: the pooled value's slope in p_j is log(p_j/c),",
+            at.diff(at.x * at.log(at.x) - (at.x + at.y) * at.log((at.x + at.y) / at.n), at.x),
+            at.log(at.x) - at.log((at.x + at.y) / at.n),
+        ),
+        Step(
+            "not positive, as the level is c = p_j (1 + t); so a larger competitor gives a bound.",
+            -at.log(at.x / (at.x * (1 + at.t))),
+            0,
+            "nonnegative",
+        ),
     ),
 )
 CORNERS = Derivation(
     "A convex function is largest at a corner",
-    (*_PERSPECTIVE, Step("A convex function on a box attains its maximum at a vertex.", how="prose")),
+    (
+        *_PERSPECTIVE,
+        Step(
+            "On a segment a convex function is at most the mixture of its ends, b + r and b, hence at most "
+            "the larger end; along each side of the box in turn, it attains its maximum at a vertex.",
+            at.over_vertices(),
+            0,
+            "nonnegative",
+        ),
+    ),
 )
 
 _LISTED = "O the k likeliest tokens of the target, T the lump of all others"

@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.strict import pair_cost, phi, xlogx
 
@@ -71,9 +72,14 @@ _PAIR = A * log(2 * A / (A + B)) + B * log(2 * B / (A + B))
 _TRANSPORT = Step(
     "Transport (claim lemma.transport): sending all tokens outside a finite set I to the uniform law on I does not "
     "increase KL, and keeps every difference p_a - p_b, q_a - q_b inside I.",
-    how="prose",
+    how="cited",
+    cites=("lemma.transport",),
 )
-BELOW = Step("C_p >= T2(p_1, p_j) for every rejected j (claim single.dual with the pool {1, j}).", how="prose")
+BELOW = Step(
+    "C_p >= T2(p_1, p_j) for every rejected j (claim single.dual with the pool {1, j}).",
+    how="cited",
+    cites=("single.dual",),
+)
 
 PAIR_MONOTONE = (
     Step(
@@ -120,7 +126,8 @@ ADDITIVE = Derivation(
         *PAIR_MONOTONE,
         Step(
             "At least: p_1 - p_j >= max(g, t) and p_1 + p_j <= 1 give phi(max(g, t)); limit p = ((1+t)/2, (1-t)/2).",
-            how="prose",
+            how="cited",
+            cites=("lemma.pair", "lemma.phi"),
         ),
         _TRANSPORT,
         Step(
@@ -163,10 +170,13 @@ MULTIPLICATIVE = Derivation(
     (
         BELOW,
         *PAIR_MONOTONE,
+        Step("Minimise T2(a, b) over b <= min(alpha a, a - g, 1 - a).", how="definition"),
         Step(
-            "Minimise T2(a, b) over b <= min(alpha a, a - g, 1 - a). Up to a = g/(1-alpha), b = a - g and T2 falls;",
-            how="prose",
+            "The two first bounds cross where alpha a = a - g, at a = g/(1-alpha), k = alpha:",
+            at.k * (at.g / (1 - at.k)),
+            at.g / (1 - at.k) - at.g,
         ),
+        Step("Up to there b = a - g, the gap is fixed and T2 falls;", how="cited", cites=("lemma.pair",)),
         Step(
             "beyond, b = alpha a and T2 = a T2(1, alpha) rises.",
             _PAIR.subs(B, ALPHA * A),
@@ -182,7 +192,16 @@ MULTIPLICATIVE = Derivation(
             pair_cost(sympy, (1 + D) / 2, (1 - D) / 2),
             phi(sympy, D),
         ),
-        Step("The chord is approached with the remaining mass 1 - s spread over many tokens.", how="prose"),
+        Step(
+            "The chord is approached with the remaining mass 1 - s spread over n tokens, each of which tends to 0,",
+            sympy.limit((1 - at.s) / at.n, at.n, sympy.oo),
+            0,
+        ),
+        Step(
+            "so that it falls below the pair's level: the certificate is the pair's.",
+            how="cited",
+            cites=("lemma.level",),
+        ),
     ),
 )
 _LEVEL = (1 - D) / (M + 1)
@@ -201,9 +220,11 @@ TOP_MARGIN = Derivation(
             "T2(b + g, b) falls in b, so b = (1-g)/(m+1), and s = 2b + g.", 2 * _LEVEL + D, (2 + (M - 1) * D) / (M + 1)
         ),
         Step(
-            "In g_m = p_1 - p_{m+1} the constraints are a = b + g_m and (m+1) b + g_m <= 1: the same programme.",
-            how="prose",
+            "In g_m = p_1 - p_{m+1}, a = b + g_m, and p_2, ..., p_m >= b again: the m + 1 largest hold at least",
+            (at.b + at.g) + at.n * at.b,
+            (at.n + 1) * at.b + at.g,
         ),
+        Step("It is the same programme.", how="remark"),
         Step(
             "It grows in g, so exact and at-least forms agree: with b = (1-g)/(m+1), a = (1+m g)/(m+1) both "
             "move outwards.",

@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 from sympy import log, sqrt
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.projections import bernoulli_divergence
 
@@ -94,7 +95,8 @@ A, B = sympy.symbols("a b", positive=True)
 _TRANSPORT = Step(
     "Transport: send all tokens outside a finite set I to the uniform law on I. KL does not increase, and differences "
     "inside I are kept, of both laws.",
-    how="prose",
+    how="cited",
+    cites=("lemma.transport",),
 )
 PAIR = Derivation(
     "Two tokens carry all the mass",
@@ -110,7 +112,19 @@ PAIR = Derivation(
 )
 _SQUARE = (sqrt(A) - sqrt(B)) ** 2
 PAIR_VALUE = (
-    Step("The value is at least that of the pair alone, -log(1 - (sqrt a - sqrt b)^2), a = p1, b = p_j.", how="prose"),
+    Step(
+        "Keep only q_j >= q_1 of the constraints: a minimum over a larger set, min(f, h, l) against "
+        "min(f, h), is no larger.",
+        at.Min(at.Min(at.f, at.h), at.Min(at.f, at.h, at.l)),
+        at.Min(at.f, at.h, at.l),
+    ),
+    Step(
+        "The pair alone gives sum = 1 - a - b + 2 sqrt(a b), a = p1, b = p_j: the value is -log(1 - (sqrt"
+        " a - sqrt b)^2).",
+        1 - at.a - at.b + 2 * at.sqrt(at.a * at.b),
+        1 - (at.sqrt(at.a) - at.sqrt(at.b)) ** 2,
+        cites=("projection.lift",),
+    ),
     Step("(sqrt a - sqrt b)^2 grows in a >= b,", sympy.diff(_SQUARE, A), (sqrt(A) - sqrt(B)) / sqrt(A)),
     Step("falls in b,", sympy.diff(_SQUARE, B), -(sqrt(A) - sqrt(B)) / sqrt(B)),
     Step(
@@ -139,7 +153,12 @@ CHORD = Derivation(
             G / (1 - AL) * (1 + AL),
             G * (1 + AL) / (1 - AL),
         ),
-        Step("The rest of the mass is spread over many tokens.", how="prose"),
+        Step(
+            "The rest of the mass, 1 - s, is spread over n tokens, each of which tends to 0,",
+            sympy.limit((1 - at.s) / at.n, at.n, sympy.oo),
+            0,
+        ),
+        Step("so that it falls below the pair's level: the value is the pair's.", how="cited", cites=("lemma.level",)),
     ),
 )
 _B = (1 - G) / (M + 1)
@@ -152,14 +171,26 @@ TOP = Derivation(
             _B + G,
             (1 + M * G) / (M + 1),
         ),
-        Step("Tokens 2..m at b lie below the pair's geometric mean: the value is the pair's own.", how="prose"),
+        Step(
+            "Tokens 2..m at b lie below the pair's geometric mean sqrt(a b), as a b - b^2 >= 0 with a = b (1 "
+            "+ t): the value is the pair's own.",
+            at.b * (at.b * (1 + at.t)) - at.b**2,
+            0,
+            "nonnegative",
+        ),
     ),
 )
 TREE_FIRST = Derivation(
     "The uniform law is the nearest",
     (
         _TRANSPORT,
-        Step("I = {1, ..., m+1}; averaging over tokens 2..m+1 keeps all constraints, and KL is convex.", how="prose"),
+        Step(
+            "I = {1, ..., m+1}; averaging tokens 2..m+1 keeps their sum, hence every constraint on token 1 "
+            "and the sum; for two,",
+            (at.x + at.y) / 2 + (at.x + at.y) / 2,
+            at.x + at.y,
+        ),
+        Step("and KL, jointly convex, does not rise.", how="cited", cites=("lemma.merge",)),
         Step(
             "Base (1+mg, 1-g, ..., 1-g)/(m+1), nearest law uniform: the value is minus the mean of log((m+1) p).",
             -log(1 + M * G) / (M + 1) - M * log(1 - G) / (M + 1),
@@ -178,7 +209,10 @@ TREE_LAST = Derivation(
     (
         _TRANSPORT,
         Step(
-            "Minimise KL(q || p) over q and p together: jointly convex, linear constraints, KKT suffices.", how="prose"
+            "Minimise KL(q || p) over q and p together: jointly convex, linear constraints, the KKT "
+            "conditions suffice.",
+            how="cited",
+            cites=("lemma.kkt",),
         ),
         Step(
             "With q uniform on m+1 tokens, stationarity in p under sum p = 1 and p_1 - p_{m+1} = d makes 1/p_1 = "
@@ -197,7 +231,12 @@ TREE_LAST = Derivation(
             sympy.simplify((D * ((M - 1) * (1 - _ETA**2) + 2) - 2 * _ETA) * (1 + sqrt(1 + (M**2 - 1) * D**2)) ** 2),
             0,
         ),
-        Step("Stationarity in q: q_i = g, multipliers log(g/p_i) >= 0, since x <= g:", how="prose"),
+        Step(
+            "Stationarity in q: q_i = g, multipliers log(g/p_i) >= 0, since p_i = x <= g = x (1 + t):",
+            at.log(at.x * (1 + at.t) / at.x),
+            0,
+            "nonnegative",
+        ),
         Step("g = x (1-eta^2)^(-1/(m+1)) and eta^2 >= 0, so g >= x.", E**2, 0, "nonnegative"),
         Step(
             "The value is -log((m+1) g) = -log((m+1) x) + log(1-eta^2)/(m+1).",
@@ -226,7 +265,18 @@ TREE_RADIUS = Derivation(
     "The tree's radius at a drafter margin",
     (
         _TRANSPORT,
-        Step("I = {1, ..., m+1}; averaging over tokens 1..m keeps the constraints.", how="prose"),
+        Step(
+            "I = {1, ..., m+1}; averaging tokens 1..m keeps their sum; for two,",
+            (at.x + at.y) / 2 + (at.x + at.y) / 2,
+            at.x + at.y,
+        ),
+        Step(
+            "and each gap to token m+1 stays at least d: with gaps d + r and d + t their average exceeds d by",
+            ((at.d + at.r) + (at.d + at.t)) / 2 - at.d,
+            0,
+            "nonnegative",
+        ),
+        Step("KL, jointly convex, does not rise.", how="cited", cites=("lemma.merge",)),
         Step(
             "Draft (1+g, ..., 1+g, 1-mg)/(m+1), nearest target uniform; the margin is",
             (1 + G) / (M + 1) - (1 - M * G) / (M + 1),

@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 from sympy import exp, log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 
 __all__ = [
@@ -114,10 +115,12 @@ _LEVEL = (Q1 * Q2 * QJ) ** sympy.Rational(1, 3)
 
 _TILTING = (
     Step(
-        "Fix the hub and its rivals. Minimise sum x_i log(x_i/q_i) over the simplex under x_hub - x_i >= 0 (or <= 0). "
-        "Convex objective, linear constraints, the uniform law feasible: KKT is necessary and sufficient. Tokens with "
-        "q_i = 0 keep x_i = 0.",
-        how="prose",
+        "Fix the hub and its rivals. Minimise sum x_i log(x_i/q_i) over the simplex under x_hub - x_i >= "
+        "0 (or <= 0). Tokens with q_i = 0 keep x_i = 0.",
+        how="definition",
+    ),
+    Step(
+        "Linear constraints: a point that satisfies the KKT conditions is a minimum.", how="cited", cites=("lemma.kkt",)
     ),
     Step(
         "Stationarity of x log(x/q) + mu x - lambda x in x: log(x/q) + 1 + mu - lambda = 0,",
@@ -156,10 +159,16 @@ LIFT = Derivation(
             0,
         ),
         Step(
-            "Rivals with q_i <= g take lambda_i = 0 and satisfy x_i = q_i/Z <= g/Z = x_hub. Adding rivals from the "
-            "largest down while they exceed the running geometric mean finds S: in logarithms, an average rises "
-            "exactly when a number above it joins.",
-            how="prose",
+            "Rivals with q_i <= g take lambda_i = 0 and satisfy x_i = q_i/Z <= g/Z = x_hub; g = q_i + t.",
+            (at.q + at.t) / at.x - at.q / at.x,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "Adding rivals from the largest down while they exceed the running geometric mean, that is the "
+            "running average of logarithms, finds S.",
+            how="cited",
+            cites=("lemma.level",),
         ),
         *_VALUE,
     ),
@@ -176,12 +185,25 @@ SINK = Derivation(
             0,
         ),
         Step(
-            "Rivals with q_i >= g keep q_i/Z >= x_hub. Adding rivals from the smallest up while they lie below the "
-            "running geometric mean finds S.",
-            how="prose",
+            "Rivals with q_i = g + t >= g keep q_i/Z >= x_hub = g/Z.",
+            (at.p + at.t) / at.x - at.p / at.x,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "Adding rivals from the smallest up while they lie below the running geometric mean, that is the "
+            "running average of logarithms, finds S.",
+            how="cited",
+            cites=("lemma.level",),
         ),
         *_VALUE,
-        Step("A rival with q_i = 0 may tie only at 0: x_hub = 0, and the value is -log(1 - q_hub).", how="prose"),
+        Step("A rival with q_i = 0 may tie only at 0: x_hub = 0.", how="definition"),
+        Step("The others keep their proportions.", how="cited", cites=("drafter.absolute",)),
+        Step(
+            "The value is that of a binary law (0, 1) against (q_hub, 1 - q_hub), w = q_hub: -log(1 - q_hub).",
+            1 * at.log(1 / (1 - at.w)),
+            -at.log(1 - at.w),
+        ),
     ),
 )
 

@@ -63,7 +63,13 @@ declare(
             "Too many tokens break the dual's premise",
             (
                 Step("c' = mean of {.5, .2, .2, .1} is .25,", Rational(5 + 2 + 2 + 1, 40), Rational(1, 4)),
-                Step("so w = .2 < c' violates w_i >= c' in lemma A2: the bound says nothing there.", how="prose"),
+                Step(
+                    "so w = .2 < c' = .25 violates w_i >= c',",
+                    sympy.Rational(1, 4) - sympy.Rational(1, 5),
+                    0,
+                    "nonnegative",
+                ),
+                Step("the premise of lemma A2: the bound says nothing there.", how="remark"),
                 Step("The true pool {1, 4} has c = .3 >= .2.", Rational(5 + 1, 20), Rational(3, 10)),
             ),
         ),
@@ -117,7 +123,12 @@ declare(
                     sympy.limit(phi(sympy, _A) / _A**2, _A, 0),
                     Rational(1, 2),
                 ),
-                Step("T_m's target (x w, x, ..., x, x/w) has a smaller certificate at the same d.", how="prose"),
+                Step(
+                    "T_m's target (x w, x, ..., x, x/w) has the least certificate at the same d;",
+                    how="cited",
+                    cites=("margin.tree.p1-p(m+1)",),
+                ),
+                Step("it is smaller.", how="remark"),
             ),
         ),
         mutants=(Mutant("the leading term (m+1) d^2/4", lambda n, gap, width: (width + 1) * gap**2 / 4),),

@@ -56,16 +56,19 @@ PA, PB, QA, QB = sympy.symbols("p_a p_b q_a q_b", positive=True)
 REVERSE_COMPETITOR = Derivation(
     "Exchange in the reverse direction",
     (
-        Step("Let p_a >= p_b and let the draft q be feasible for competitor b: q_b >= q_i for all i.", how="prose"),
+        Step(
+            "Let p_a >= p_b and let the draft q be feasible for competitor b: q_b >= q_i for all i.", how="definition"
+        ),
         Step(
             "Swapping q_a and q_b is feasible for a and changes KL(q || p) by -(q_b - q_a)(log p_a - log p_b) <= 0.",
             (QB * log(QB / PA) + QA * log(QA / PB)) - (QA * log(QA / PA) + QB * log(QB / PB)),
             -(QB - QA) * (log(PA) - log(PB)),
         ),
-        Step("So the likeliest rejected token is the best competitor.", how="prose"),
+        Step("So the likeliest rejected token is the best competitor.", how="cited", cites=("lemma.exchange",)),
         Step(
             "Trees: with a outside B, b in B and q_a < q_1 <= q_b the same swap serves; so B = {2, ..., m+1}.",
-            how="prose",
+            how="cited",
+            cites=("lemma.exchange",),
         ),
     ),
 )

@@ -10,6 +10,7 @@ import sympy
 from sympy import exp, log
 from sympy.codegen.cfunctions import expm1, log1p
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Formula, Mutant, Step, declare
 from derivations.evaluation import BREGMAN_TERM, ENTROPY, PAIR_COST, POOL_TERM
 from derivations.kernel_spec import KernelSpec, in_elementary_functions
@@ -93,7 +94,7 @@ POOL_IN_EXCESS = Derivation(
             "So the sum has no cancellation near a tie, where sum w log w - s log(s/n) loses every digit. log1p "
             "keeps the "
             "relative accuracy of log(1+u) for small u.",
-            how="prose",
+            how="remark",
         ),
     ),
 )
@@ -123,7 +124,12 @@ BREGMAN = Derivation(
             W1 * (log(W1 / W2) + W2 / W1 - 1),
             W1 * log(W1 / W2) - W1 + W2,
         ),
-        Step("The terms -p + q sum to zero over the vocabulary, because both distributions sum to 1.", how="prose"),
+        Step(
+            "The terms -p + q sum to zero over the vocabulary, because both distributions sum to 1; one token"
+            " against the rest:",
+            (-at.x + at.y) + (-(1 - at.x) + (1 - at.y)),
+            0,
+        ),
         Step(
             "d + exp(-d) - 1 vanishes at 0 with its derivative 1 - exp(-d);",
             sympy.diff(D + exp(-D) - 1, D),
@@ -142,7 +148,17 @@ ENTROPY_SUM = Derivation(
             -sympy.expand_log(log(exp(-GAP) / MASS), force=True),
             GAP + log(MASS),
         ),
-        Step("averaging over p gives H = E_p[g] + log S, two terms that are >= 0 (S >= 1, g >= 0).", how="prose"),
+        Step(
+            "averaging over p gives H = E_p[g] + log S, one token (gap f) against the rest (mean gap h):",
+            at.x * (at.f + at.l) + (1 - at.x) * (at.h + at.l),
+            (at.x * at.f + (1 - at.x) * at.h) + at.l,
+        ),
+        Step(
+            "two terms that are >= 0: gaps are, and S = 1 + t holds exp(0) of the largest.",
+            at.log(1 + at.t),
+            0,
+            "nonnegative",
+        ),
     ),
 )
 
@@ -175,10 +191,49 @@ EXCESS = Derivation(
             (1 + U) * D - U,
         ),
         Step(
-            "artanh(r) - r = r^3/3 + r^5/5 + ...; the terms left out are below 2 (1+u) |r|^21/(21 (1 - r^2)), "
-            "and with "
-            "|r| <= 1/9 below 2^-56 of phi(u) >= u^2/(2 (1+u/3)).",
-            how="prose",
+            "artanh(r) - r = r^3/3 + r^5/5 + ... is cut after r^19/19. A term left out has a factor 1/(21 + "
+            "t), t even, at most 1/21,",
+            sympy.Rational(1, 21) - 1 / (21 + at.t),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "and a geometric series S = 1 + r^2 S is 1/(1 - r^2): what is left out is at most 2 (1+u) "
+            "|r|^21/(21 (1 - r^2)).",
+            1 + at.r**2 / (1 - at.r**2),
+            1 / (1 - at.r**2),
+        ),
+        Step(
+            "phi(u) >= u^2/(2 (1+u/3)): both vanish twice at 0, and the second derivatives differ by",
+            at.diff((1 + at.x) * at.log(1 + at.x) - at.x - at.x**2 / (2 * (1 + at.x / 3)), at.x, 2),
+            at.x**2 * (9 + at.x) / ((1 + at.x) * (3 + at.x) ** 3),
+        ),
+        Step(
+            "which is not negative for u = y - 1 > -1.",
+            (at.y - 1) ** 2 * (8 + at.y) / (at.y * (2 + at.y) ** 3),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "With u = 2r/(1 - r) the ratio of the two is (3 - r) |r|^19/(63 (1 - r)), here for r > 0,",
+            2
+            * (1 + 2 * at.x / (1 - at.x))
+            * at.x**21
+            / (21 * (1 - at.x**2))
+            / ((2 * at.x / (1 - at.x)) ** 2 / (2 * (1 + 2 * at.x / (1 - at.x) / 3))),
+            (3 - at.x) * at.x**19 / (63 * (1 - at.x)),
+        ),
+        Step(
+            "where (3 - r)/(1 - r) <= 13/4 for r <= 1/9, that is 1 - r = 8/9 + t:",
+            sympy.Rational(13, 4) - (2 + sympy.Rational(8, 9) + at.t) / (sympy.Rational(8, 9) + at.t),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "so that with |r| <= 1/9 the part left out is below 2^-56 of phi(u).",
+            sympy.Rational(1, 2**56) - sympy.Rational(13, 4 * 63 * 9**19),
+            0,
+            "nonnegative",
         ),
     ),
 )

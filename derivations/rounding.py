@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 from sympy import Rational, exp, log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.drafter_kernels import RADIUS_LOWER
 from derivations.evaluation import LOG_RATIO_ERROR, NORMALISER_ERROR, WEIGHT_ERROR
@@ -54,18 +55,25 @@ _PRODUCTS = (
 WEIGHT = Derivation(
     "A weight's relative error",
     (
-        Step("The gap g = max z - z is rounded once: relative u. exp is taken to be within 8 u.", how="prose"),
+        Step("The gap g = max z - z is rounded once: relative u. exp is taken to be within 8 u.", how="definition"),
         Step("exp(-g (1 + u)) = exp(-g) exp(-g u):", exp(-G * (1 + U)), exp(-G) * exp(-G * U)),
-        Step("so the relative error is at most exp(g u)(1 + 8 u) - 1 = g u + 8 u and products.", how="prose"),
+        Step(
+            "so the relative error is at most exp(g u)(1 + 8 u) - 1 = g u + 8 u and products, for z = g u up "
+            "to the second order of exp, exp(z) = 1 + z + r:",
+            (1 + at.z + at.r) * (1 + 8 * at.u) - 1,
+            at.z + 8 * at.u + (at.r + 8 * at.u * (at.z + at.r)),
+        ),
         *_PRODUCTS,
     ),
 )
 NORMALISER = Derivation(
     "The normaliser's relative error",
     (
-        Step("The weights' errors enter with their own share: sum w e / sum w = E_p e = E_p[g] u + 8 u;", how="prose"),
+        Step("The weights' errors enter with their own share, sum w e / sum w = E_p e = E_p[g] u + 8 u; one "
+"weight x of gap g against the rest, y of mean gap d:", (at.x * (at.g * at.u + 8 * at.u) + at.y * (at.d * at.u + 8 * at.u)) / (at.x + at.y), (at.x * at.g + at.y * at.d) / (at.x + at.y) * at.u + 8 * at.u),
         Step("for two weights", (W1 * X + W2 * S) / (W1 + W2), W1 / (W1 + W2) * X + W2 / (W1 + W2) * S),
-        Step("the summation of nonnegative terms adds its own relative error.", how="prose"),
+        Step("the summation of nonnegative terms multiplies by 1 + z: its own relative error is added, and a "
+"product.", (1 + at.e) * (1 + at.z) - 1, at.e + at.z + at.e * at.z),
         *_PRODUCTS,
         Step("E_p[g] = H(p) + log p_1 <= log V: log p = -g - log S and log p_1 = -log S.",
              -(-G - log(Z)) - log(Z), G),
@@ -81,7 +89,8 @@ LOG_RATIO = Derivation(
             log(exp(-G) / Z) - log(exp(-S) / W),
             (S - G) + (log(W) - log(Z)),
         ),
-        Step("log S moves by log(1 + e) for a relative error e of S, and by 8 u log S in the library.", how="prose"),
+        Step("log S moves by log(1 + e) for a relative error e of S, and by 8 u log S in the library: with z ="
+" 8 u,", at.log(at.s * (1 + at.e)) * (1 + at.z) - at.log(at.s), at.log(1 + at.e) + at.z * at.log(at.s * (1 + at.e))),
         Step("|log(1 + e)| <= e + e^2 <= (1 + 1/64) e for |e| <= 1/64: its derivative is below 1 + 1/63.",
              Rational(1, 63) - (1 / (1 - Rational(1, 64)) - 1), 0, "nonnegative"),
         *_PRODUCTS,
@@ -96,7 +105,8 @@ LIPSCHITZ = Derivation(
             P * log(P / Q) - P * log(P / R),
             -(P * (log(Q) - log(R))),
         ),
-        Step("The infimum over a fixed set of p moves by at most eta: r(q) >= r(q') - eta.", how="prose"),
+        Step("The infimum over a fixed set of p moves by at most eta = e: KL(p || q) = KL(p || q') - e + t and"
+" KL(p || q') = r(q') + z for every p, so r(q) >= r(q') - e.", ((at.f + at.z) - at.e + at.t) - (at.f - at.e), 0, "nonnegative"),
         Step("The evaluation's own rounding is taken off as a relative 2^-40, far above what its few operations lose.",
              how="prose"),
     ),
@@ -104,7 +114,11 @@ LIPSCHITZ = Derivation(
 TREE_DUAL = Derivation(
     "The dual form for trees",
     (
-        Step("KL(p || q) >= E_p f - log E_q exp f with f = log(w/c') on S (claim single.dual).", how="prose"),
+        Step(
+            "KL(p || q) >= E_p f - log E_q exp f with f = log(w/c') on S (claim single.dual).",
+            how="cited",
+            cites=("lemma.variational",),
+        ),
         Step(
             "E_q exp f - 1 = sum_S q_i (w_i/c' - 1). Off token 1 the factor is <= 0 and q_i >= q_1: with w_i = c' - t "
             "and q_i "
@@ -118,7 +132,7 @@ TREE_DUAL = Derivation(
             Q1 * ((W1 / C - 1) + (W2 / C - 1)),
             Q1 * (W1 + W2 - 2 * C) / C,
         ),
-        Step("At w = p and the true pool it is the certificate (claim tree.pool).", how="prose"),
+        Step("At w = p and the true pool it is the certificate (claim tree.pool).", how="cited", cites=("tree.pool",)),
     ),
 )
 

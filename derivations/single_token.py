@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.strict import xlogx
 
@@ -102,11 +103,16 @@ POOLING = Derivation(
     "Pooling: tokens above a water level are lowered to it, and the competitor is raised to it",
     (
         Step(
-            "Fix the competitor j. Minimise -sum p_i log q_i over sum q = 1, q_i <= q_j (multipliers lambda_i >= 0), "
-            "q_i >= 0 (nu_i >= 0), with mu for the sum. The objective is convex, the constraints are linear, and the "
-            "uniform law satisfies them: the KKT conditions are necessary and sufficient.",
-            how="prose",
+            "Fix the competitor j. Minimise -sum p_i log q_i over sum q = 1, q_i <= q_j (multipliers lambda_i"
+            " >= 0), q_i >= 0 (nu_i >= 0), with mu for the sum.",
+            how="definition",
         ),
+        Step(
+            "The constraints are linear: a point that satisfies the KKT conditions is a minimum.",
+            how="cited",
+            cites=("lemma.kkt",),
+        ),
+        Step("Their second derivatives vanish.", at.diff(at.q - at.x, at.q, 2) + at.diff(at.q - at.x, at.x, 2), 0),
         Step(
             "Lagrangian of one token i != j: L_i = -p_i log q_i + mu q_i + lambda_i (q_i - q_j). Stationarity in "
             "q_i at "
@@ -142,7 +148,8 @@ POOLING = Derivation(
             "c = p_j and positive for large c. Adding tokens from the largest down while they exceed the running "
             "average "
             "finds it, because an average rises exactly when a number above it joins.",
-            how="prose",
+            how="cited",
+            cites=("lemma.level",),
         ),
         Step(
             "A number x joining n numbers of total T moves the average by (x - T/n)/(n+1): up iff x > T/n.",
@@ -161,7 +168,7 @@ POOLING = Derivation(
 COMPETITOR = Derivation(
     "Exchange: a likelier competitor is never dearer",
     (
-        Step("Let p_a >= p_b and let q be feasible for b: q_b >= q_i for all i. Swap q_a and q_b.", how="prose"),
+        Step("Let p_a >= p_b and let q be feasible for b: q_b >= q_i for all i. Swap q_a and q_b.", how="definition"),
         Step(
             "KL changes by exactly -(p_a - p_b)(log q_b - log q_a).",
             (-_A * log(_QB) - _B * log(_QA)) - (-_A * log(_QA) - _B * log(_QB)),
@@ -181,8 +188,15 @@ COMPETITOR = Derivation(
             "nonnegative",
         ),
         Step(
-            "The region of a rejected set is the union over its tokens, so its minimum is at the likeliest.",
-            how="prose",
+            "The region of a rejected set is the union over its tokens, so its minimum is the least of theirs,",
+            at.Min(at.Min(at.f, at.h), at.l),
+            at.Min(at.f, at.Min(at.h, at.l)),
+        ),
+        Step(
+            "and C(b) = C(a) + r for every other token b: it stands at the likeliest, a.",
+            (at.f + at.r) - at.f,
+            0,
+            "nonnegative",
         ),
     ),
 )

@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 
 __all__ = ["STRICT", "pair_cost", "phi", "xlogx"]
@@ -53,10 +54,15 @@ STRICT = Derivation(
     "Two tokens meet at their average",
     (
         Step(
-            "Rejection means that some token other than token 1 attains the draft's maximum; the best competitor is "
-            "token 2 (claim single.competitor). Minimise f = -p1 log q1 - p2 log q2 with q1 <= q2; all other tokens "
-            "keep q_i = p_i (claim single.pool), so q1 + q2 = p1 + p2.",
-            how="prose",
+            "Rejection means that some token other than token 1 attains the draft's maximum; the best "
+            "competitor is token 2, and the tokens outside the pool keep q_i = p_i.",
+            how="cited",
+            cites=("single.competitor", "single.pool"),
+        ),
+        Step(
+            "Minimise f = -p1 log q1 - p2 log q2 with q1 <= q2: what the others leave is q1 + q2 = 1 - x = p1 + p2.",
+            1 - (1 - at.a - at.b),
+            at.a + at.b,
         ),
         Step(
             "On q2 = p1 + p2 - q1 the derivative of f in q1 has the sign of q1 - p1:",
@@ -64,9 +70,11 @@ STRICT = Derivation(
             (_DRAFT_TOP - TOP) * (TOP + RUNNER_UP) / (_DRAFT_TOP * (TOP + RUNNER_UP - _DRAFT_TOP)),
         ),
         Step(
-            "So f falls up to q1 = p1, and q1 is as large as q1 <= q2 allows: q1 = q2 = c with 2 c = p1 + p2 (p1 "
-            ">= p2 makes c <= p1).",
-            how="prose",
+            "So f falls up to q1 = p1, and q1 is as large as q1 <= q2 allows: q1 = q2 = c with 2 c = p1 + p2,"
+            " and c <= p1 as p1 = p2 + r.",
+            (at.b + at.r) - ((at.b + at.r) + at.b) / 2,
+            0,
+            "nonnegative",
         ),
         Step(
             "The value p1 log(p1/c) + p2 log(p2/c) at that level is the pair cost.",

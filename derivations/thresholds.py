@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import sympy
 from sympy import Rational, exp, log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.evaluation import RELATIVE_THRESHOLD, SECOND_ORDER, THRESHOLD_UPPER, UNIT
 from derivations.rewrites import as_formula, mutate
@@ -48,8 +49,9 @@ THRESHOLD = Derivation(
     "A rule is a lower level set",
     (
         Step(
-            "Work in weights w = p S, where the top weight is 1: p < tau exactly when w < tau S.",
-            how="prose",
+            "Work in weights w = p S, where the top weight is 1: p < tau exactly when w < tau S, as S > 0 and",
+            at.f * at.s - at.p * at.s,
+            at.s * (at.f - at.p),
         ),
         Step(
             "An additive or multiplicative threshold: S (scale p_1 + offset) = scale + offset S at p_1 = 1/S.",
@@ -58,15 +60,21 @@ THRESHOLD = Derivation(
         ),
         Step("An entropy threshold: S E exp(-H) = E exp(log S - H).", TOTAL * exp(-ENTROPY), exp(log(TOTAL) - ENTROPY)),
         Step(
-            "The minimum of three thresholds rejects less than each: min(S a, S b) = S min(a, b) for S > 0.",
-            how="prose",
+            "The minimum of the thresholds rejects less than each: it is not above any of them;",
+            at.Min(at.f, at.Min(at.f, at.h, at.l)),
+            at.Min(at.f, at.h, at.l),
         ),
         Step(
-            "Every rule's rejected set is then {rank > top_m} union {w < tau S}: both are lower level sets of "
-            "the target, "
-            "and theorem A1 applies to their likeliest token.",
-            how="prose",
+            "and min(S a, S b) = S min(a, b) for S > 0, b = a + r.",
+            at.Min(at.s * at.f, at.s * at.f + at.s * at.r),
+            at.s * at.Min(at.f, at.f + at.r),
         ),
+        Step(
+            "Every rule's rejected set is then {rank > top_m} union {w < tau S}: both are lower level sets of"
+            " the target.",
+            how="definition",
+        ),
+        Step("Its likeliest token is the best competitor.", how="cited", cites=("single.competitor",)),
     ),
 )
 THRESHOLD_BOUND = Derivation(

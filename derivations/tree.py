@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.single_token import pooled_value
 
@@ -73,9 +74,13 @@ TREE_POOLING = Derivation(
     (
         Step(
             "Fix the competitor set B. Minimise -sum p_i log q_i over sum q = 1 and q_i >= q_1 for i in B "
-            "(multipliers "
-            "lambda_i >= 0). Convex with linear constraints and a strictly feasible point: KKT is sufficient.",
-            how="prose",
+            "(multipliers lambda_i >= 0).",
+            how="definition",
+        ),
+        Step(
+            "The constraints are linear: a point that satisfies the KKT conditions is a minimum.",
+            how="cited",
+            cites=("lemma.kkt",),
         ),
         Step(
             "Stationarity at i in B (mu = 1): -p_i/q_i + 1 - lambda_i = 0. A pooled competitor (p_i < c, q_i = "
@@ -90,12 +95,14 @@ TREE_POOLING = Derivation(
             (-P1 / LEVEL + 1 + (1 - PI / LEVEL)) * LEVEL,
             2 * LEVEL - P1 - PI,
         ),
-        Step("Slackness: lambda_i > 0 only where q_i = c = q_1. The value is sum_S p log(p/c) as before.", how="prose"),
+        Step("Slackness: where lambda_i > 0, q_i = c = q_1, and lambda_i (q_i - q_1) is", at.t * (at.c - at.c), 0),
+        Step("A token outside the pool adds p log(p/p): the value is sum_S p log(p/c).", at.p * at.log(at.p / at.p), 0),
         Step(
             "c is the mean of S; taking competitors from the smallest up while they lie below the running "
             "average finds "
             "it, because an average falls exactly when a number below it joins.",
-            how="prose",
+            how="cited",
+            cites=("lemma.level",),
         ),
     ),
 )
@@ -103,8 +110,13 @@ TREE_POOLING = Derivation(
 TREE_COMPETITORS = Derivation(
     "Exchange: the best competitors are the m likeliest tokens after the argmax",
     (
-        Step("Let a be outside B, b in B, p_a >= p_b, and q feasible for B.", how="prose"),
-        Step("If q_a >= q_1, q is feasible for B with b replaced by a, at the same KL.", how="prose"),
+        Step("Let a be outside B, b in B, p_a >= p_b, and q feasible for B.", how="definition"),
+        Step(
+            "If q_a = q_1 + r >= q_1, q is feasible for B with b replaced by a, at the same KL.",
+            (at.q + at.r) - at.q,
+            0,
+            "nonnegative",
+        ),
         Step(
             "Otherwise q_a < q_1 <= q_b: swap the two values. KL changes by (p_a - p_b)(log q_a - log q_b) <= 0.",
             (-PA * log(QB) - PB * log(QA)) - (-PA * log(QA) - PB * log(QB)),
@@ -123,7 +135,16 @@ TREE_COMPETITORS = Derivation(
             0,
             "nonnegative",
         ),
-        Step("Repeating leads to B = {2, ..., m+1}.", how="prose"),
+        Step(
+            "Each exchange puts a likelier token into B: its probability rises by p_a - p_b = r,",
+            (at.y - at.p + (at.p + at.r)) - at.y,
+            at.r,
+        ),
+        Step(
+            "and takes one token fewer from outside the m likeliest, so that it ends, at B = {2, ..., m+1}, "
+            "or at a set of the same probabilities.",
+            how="remark",
+        ),
     ),
 )
 

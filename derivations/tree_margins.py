@@ -7,6 +7,7 @@ from typing import Any
 import sympy
 from sympy import cosh, exp, log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.margins import mass_and_gap
 from derivations.strict import xlogx
@@ -56,10 +57,24 @@ _TILT = (1 + M * G) / (1 - G)
 TREE_TOP_TWO = Derivation(
     "Cramer's transform of a coin that shows 1/(m+1)",
     (
-        Step("Rejection makes q_1 the smallest of m + 1 entries: q_1 <= 1/(m+1).", how="prose"),
         Step(
-            "f = l at token 1 in KL >= E_p f - log E_q exp f gives KL >= l p_1 - log(1 + (exp(l) - 1)/(m+1)).",
-            how="prose",
+            "Rejection makes q_1 the smallest of m + 1 = n entries, so 1 = n q_1 + r and q_1 <= 1/n: 1/n - q_1 is",
+            (at.n * at.x + at.r) / at.n - at.x,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "f = l at token 1: E_q exp f = 1 + q_1 (exp(l) - 1),",
+            at.x * at.exp(at.l) + (1 - at.x),
+            1 + at.x * (at.exp(at.l) - 1),
+        ),
+        Step("so KL >= l p_1 - log(1 + q_1 (exp(l) - 1)),", how="cited", cites=("lemma.variational",)),
+        Step(
+            "and q_1 <= 1/(m+1) = q_1 + r, exp(l) = 1 + t, only raises the bracket: KL >= l p_1 - log(1 + "
+            "(exp(l) - 1)/(m+1)).",
+            (1 + (at.x + at.r) * at.t) - (1 + at.x * at.t),
+            0,
+            "nonnegative",
         ),
         Step(
             "The margin forces p_1 >= (1 + m g)/(m+1): p_1 + m (p_1 - g) >= 1.",
@@ -95,9 +110,11 @@ TREE_LAST = Derivation(
     "The middle tokens sit at the geometric mean",
     (
         Step(
-            "Take f = l at token 1 and -l at token m+1: KL >= l d - log(1 + q_1 (exp(l) - 1) - q_{m+1} (1 - exp(-l))).",
-            how="prose",
+            "Take f = l at token 1 and -l at token m+1: E_q exp f = 1 + q_1 (exp(l) - 1) - q_{m+1} (1 - exp(-l)),",
+            at.x * at.exp(at.l) + at.y * at.exp(-at.l) + (1 - at.x - at.y),
+            1 + at.x * (at.exp(at.l) - 1) - at.y * (1 - at.exp(-at.l)),
         ),
+        Step("so KL >= l d minus its logarithm.", how="cited", cites=("lemma.variational",)),
         Step(
             "q_1 <= q_{m+1}: the inner change is at most q_1 (exp(l) + exp(-l) - 2) = q_1 (2 cosh l - 2),",
             exp(L) + exp(-L) - 2,
@@ -180,9 +197,11 @@ declare(
                     sympy.Rational(729, 400),
                 ),
                 Step(
-                    "The target (1+mg, 1-g, ..., 1-g)/(m+1) has the smaller certificate: the claim fails at it.",
-                    how="prose",
+                    "The target (1+mg, 1-g, ..., 1-g)/(m+1) attains the true bound:",
+                    how="cited",
+                    cites=("margin.tree.p1-p2",),
                 ),
+                Step("it is the smaller certificate, and the claim fails at it.", how="remark"),
             ),
         ),
         mutants=(Mutant("m g^2/4 + g^2/2", lambda numbers, gap, width: width * gap**2 / 4 + gap**2 / 2),),

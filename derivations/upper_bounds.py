@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.caps import CAP_TREE
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.margins import PAIR_MONOTONE, mass_and_gap
@@ -79,12 +80,8 @@ UPPER_STRICT = Derivation(
 UPPER_SINGLE = Derivation(
     "A convex function is largest at a vertex",
     (
-        Step(
-            "KL is jointly convex, the region for a fixed j is convex: C_p is convex in p. On {p: p_1 - p_j = d, "
-            "p_i <= p_1}"
-            " it is largest at a vertex: all but one of the other tokens are 0 or p_1.",
-            how="prose",
-        ),
+        Step("The region for a fixed j is an intersection of half-spaces: C_p is convex in p.", how="cited", cites=('lemma.mixture',)), Step("On a segment it is at most the larger end, of the two ends b + r and b:", at.over_vertices(), 0, "nonnegative"), Step('The polytope {p: p_1 - p_j = d, p_i <= p_1}.', how="definition"), Step("Two other tokens x, y strictly between 0 and p_1 may trade mass e both ways, which keeps the "
+"sum: no vertex. So at a vertex all but one of the other tokens are 0 or p_1.", (at.x + at.a) + (at.y - at.a), at.x + at.y),
         Step(
             "Vertex with p_j > 0: n tokens at a, a - d at j, (n+1) a = 1 + d. Its value f_n(d) is convex in d: "
             "the second "
@@ -99,25 +96,20 @@ UPPER_SINGLE = Derivation(
         ),
         Step("so f_n(d) <= n d log((n+1)/n), which grows with n <= N = floor(1/d): (x log(1+1/x))'' = -1/(x (1+x)^2),",
              sympy.diff(X * log(1 + 1 / X), X, 2), -1 / (X * (1 + X) ** 2)),
-        Step("a concave function with limit slope 0. Vertex with p_j = 0: N tokens of d, one of r = 1 - N "
-        "d.", how="prose"),
+        Step('a concave function whose slope tends to 0:', sympy.limit(at.diff(at.x * at.log(1 + 1 / at.x), at.x), at.x, sympy.oo), 0), Step('Vertex with p_j = 0: N tokens of d, one of r = 1 - N d.', how="definition"),
         Step(
             "If r is not pooled, the level is N d/(N+1), and the value N d log((N+1)/N);",
             N * D * log(D / (N * D / (N + 1))),
             N * D * log((N + 1) / N),
         ),
-        Step(
-            "otherwise all N + 2 tokens share c = 1/(N+2): log(N+2) + N d log d + r log r. Either way the value "
-            "is at least "
-            "that of the smaller pool (claim single.dual), hence at least every f_n(d).",
-            how="prose",
-        ),
+        Step("otherwise all N + 2 tokens share c = 1/(N+2): log(N+2) + N d log d + r log r, n = N, s = r = 1 -"
+" N d;", at.n * at.x * at.log(at.x * (at.n + 2)) + at.s * at.log(at.s * (at.n + 2)) - (at.n * at.x + at.s) * at.log(at.n + 2), at.n * at.x * at.log(at.x) + at.s * at.log(at.s)), Step('either way the value is at least that of the smaller pool,', how="cited", cites=('single.dual',)), Step('hence at least every f_n(d).', how="remark"),
     ),
 )  # fmt: skip
 UPPER_TREE = Derivation(
     "A lone top over a thin tail",
     (
-        *CAP_TREE.steps[-3:],
+        *CAP_TREE.steps[-6:],
         Step(
             "Sharp: p = (d + e, e, ..., e), e -> 0, pools to c = (d + (m+1) e)/(m+1), and the value tends to "
             "d log(d/(d/(m+1))).",

@@ -34,8 +34,8 @@ def prove_tangent(formula: Formula, effort: Effort) -> Evidence:
 
 @check("lemma.tangent", method="enclosure")
 def enclose_tangent(formula: Formula, effort: Effort) -> Evidence:
-    """By homogeneity x = x_0 = 1: the excess is convex in w with a double zero where w = w_0. Boxes say 0 < w, w_0 <= 1;
-    a common factor of w and w_0 changes nothing, which SymPy confirms."""
+    """By homogeneity x = x_0 = 1: the excess is convex in w with a double zero where w = w_0. Boxes say
+    0 < w, w_0 <= 1; a common factor of w and w_0 changes nothing, which SymPy confirms."""
     excess = -log(W) - formula(sympy, 1, W, 1, W0)
     scaled = excess.subs({W: W * X, W0: W0 * X}, simultaneous=True)
     statements: list[Identity | Slope] = [
@@ -69,8 +69,8 @@ def prove_kkt(formula: Formula, effort: Effort) -> Evidence:
 
 @check("lemma.kkt", method="search")
 def sample_kkt(formula: Formula, effort: Effort) -> Evidence:
-    """A law y*, constraints through it and multipliers are drawn; p is built so that y* is the KKT point. Near it the gap
-    is met to first order, which refutes any larger one."""
+    """A law y*, constraints through it and multipliers are drawn; p is built so that y* is the KKT point. Near it the
+    gap is met to first order, which refutes any larger one."""
     rng = random.Random(effort.seed)
     tally = Tally.at_digits("search", effort.digits, "<=")
     with working_digits(effort.digits + 20):

@@ -83,7 +83,7 @@ def enclose_exchange(formula: Formula, effort: Effort) -> Evidence:
     statements: list[Identity | Slope] = [
         Identity("nothing is lost at q_a = q_b", loss.subs(QB, QA), 0),
         Identity("nothing is lost at p_a = p_b", loss.subs(PB, 1), 0),
-        Slope("the loss grows with q_b", sympy.diff(loss, QB), QB, (), {}, rest=(1 - PB) / QB),
+        Slope("the loss grows with q_b", loss, QB, (), {}, rest=(1 - PB) / QB),
     ]
     return enclose_statements(statements, "p_b/p_a and q_b from 0 to 1, any q_a")
 
