@@ -12,4 +12,7 @@ as a list of ``Step``, and the claims. To add a claim, declare it there and regi
 
 ``formula`` is written once and evaluated in three arithmetics: SymPy (``formula(sympy, ...)``), mpmath and intervals.
 So it uses ``numbers.log`` and plain operators, and compares only with values that its arguments can be compared with.
-"""
+
+A derivation's step is checked by SymPy (an identity or a sign), or cites a claim that proves it: the lemmas of
+``lemmas``, ``convexity`` and ``levels`` are there to be cited. A definition or a remark asserts nothing. What is left
+is prose, which ``python -m derivations --steps`` prints."""

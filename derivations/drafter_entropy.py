@@ -282,17 +282,36 @@ FEASIBLE = Derivation(
 SIMPLE = Derivation(
     "Two necessary conditions",
     (
-        Step("H >= -log p_1: one token's -p log p + p log p_1, p_1 = p (1 + t), is", -at.p * at.log(at.p) + at.p * at.log(at.p * (1 + at.t)), 0, "nonnegative"), Step('so delta exp(-H) <= delta p_1, with H = r - log p_1:', at.k * at.exp(-(at.r - at.log(at.p))), at.k * at.p * at.exp(-at.r)), Step("A rejected y has p_y <= delta p_1: the multiplicative rule's radius.", how="cited", cites=('drafter.multiplicative',)),
-        Step("It also has p_y <= eps: claim drafter.absolute.", how="cited", cites=('drafter.absolute',)),
+        Step(
+            "H >= -log p_1: one token's -p log p + p log p_1, p_1 = p (1 + t), is",
+            -at.p * at.log(at.p) + at.p * at.log(at.p * (1 + at.t)),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "so delta exp(-H) <= delta p_1, with H = r - log p_1:",
+            at.k * at.exp(-(at.r - at.log(at.p))),
+            at.k * at.p * at.exp(-at.r),
+        ),
+        Step(
+            "A rejected y has p_y <= delta p_1: the multiplicative rule's radius.",
+            how="cited",
+            cites=("drafter.multiplicative",),
+        ),
+        Step("It also has p_y <= eps: claim drafter.absolute.", how="cited", cites=("drafter.absolute",)),
         Step("The entropy of a uniform law shows H >= -log p_1 with equality.", -log(1 / W1), log(W1)),
     ),
-)  # fmt: skip
+)
 _W = (1 - QY) / 2
 UNIMODAL = Derivation(
     "A draft with two local minima",
     (
-        Step("Draft (q_y, w, w). For shares v up to v_0 with log v + h(v) + (1-v) log 2 = log delta the "
-"entropy is free,", how="definition"), Step('and d_bin(v || q_y) falls.', how="cited", cites=('drafter.absolute',)),
+        Step(
+            "Draft (q_y, w, w). For shares v up to v_0 with log v + h(v) + (1-v) log 2 = log delta the "
+            "entropy is free,",
+            how="definition",
+        ),
+        Step("and d_bin(v || q_y) falls.", how="cited", cites=("drafter.absolute",)),
         Step(
             "Beyond, s has entropy h_s < log 2 on two equal tokens and KL(s || w) = log 2 - h_s: the value is log v - "
             "v log q_y "
@@ -306,11 +325,14 @@ UNIMODAL = Derivation(
             sympy.diff(log(V) - V * log(QY) - (1 - V) * log(_W), V, 2),
             -1 / V**2,
         ),
-        Step("It rises from v_0 while 1/v > log(q_y/w), then falls: two local minima, and the second may be the "
+        Step(
+            "It rises from v_0 while 1/v > log(q_y/w), then falls: two local minima, and the second may be the "
             "smaller.",
-             sympy.diff(log(V) - V * log(QY) - (1 - V) * log(_W), V), 1 / V - log(QY) + log(_W)),
+            sympy.diff(log(V) - V * log(QY) - (1 - V) * log(_W), V),
+            1 / V - log(QY) + log(_W),
+        ),
     ),
-)  # fmt: skip
+)
 
 for _claim in (
     Claim(

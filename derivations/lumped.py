@@ -259,15 +259,33 @@ TREE = Derivation(
 ENTROPY = Derivation(
     "The least entropy that a list allows",
     (
-        Step("Each unlisted token has at most p_k, together p_T. -x log x is concave: its second derivative is -1/x.",
-             sympy.diff(-X * log(X), X, 2), -1 / X),
-        Step("Moving mass e from an atom y to an atom x >= y changes -x log x - y log y at the rate log((y - "
-"e)/(x + e)),", at.diff(-(at.x + at.a) * at.log(at.x + at.a) - (at.y - at.a) * at.log(at.y - at.a), at.a), at.log(at.y - at.a) - at.log(at.x + at.a)), Step("not positive, as x + e = (y - e)(1 + t). So entropy is least when all atoms but one are 0 or "
-"p_k: N atoms of p_k and one of r.", at.log(at.y * (1 + at.t)) - at.log(at.y), 0, "nonnegative"),
-        Step("tau = delta exp(-H) is largest at the least H: safe. With H = h + r the loss is delta exp(-h)(1 "
-"- exp(-r)), r = log(1+t).", at.k * at.exp(-at.h) - at.k * at.exp(-at.h) / (1 + at.t), 0, "nonnegative"),
+        Step(
+            "Each unlisted token has at most p_k, together p_T. -x log x is concave: its second derivative is -1/x.",
+            sympy.diff(-X * log(X), X, 2),
+            -1 / X,
+        ),
+        Step(
+            "Moving mass e from an atom y to an atom x >= y changes -x log x - y log y at the rate log((y - "
+            "e)/(x + e)),",
+            at.diff(-(at.x + at.a) * at.log(at.x + at.a) - (at.y - at.a) * at.log(at.y - at.a), at.a),
+            at.log(at.y - at.a) - at.log(at.x + at.a),
+        ),
+        Step(
+            "not positive, as x + e = (y - e)(1 + t). So entropy is least when all atoms but one are 0 or "
+            "p_k: N atoms of p_k and one of r.",
+            at.log(at.y * (1 + at.t)) - at.log(at.y),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "tau = delta exp(-H) is largest at the least H: safe. With H = h + r the loss is delta exp(-h)(1 "
+            "- exp(-r)), r = log(1+t).",
+            at.k * at.exp(-at.h) - at.k * at.exp(-at.h) / (1 + at.t),
+            0,
+            "nonnegative",
+        ),
     ),
-)  # fmt: skip
+)
 ACCEPTED = Derivation(
     "All listed tokens accepted",
     (

@@ -215,7 +215,7 @@ EXCESS = Derivation(
             "nonnegative",
         ),
         Step(
-            "With u = 2r/(1 - r) the ratio of the two is (3 - r) |r|^19/(63 (1 - r)), here for r > 0,",
+            "With u = 2r/(1 - r) the ratio of the two is (3 - r) |r|^19/(63 (1 - r)), r > 0 here: |r|^19 has no sign, and the other factors are rational in r;",
             2
             * (1 + 2 * at.x / (1 - at.x))
             * at.x**21

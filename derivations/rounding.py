@@ -69,16 +69,22 @@ WEIGHT = Derivation(
 NORMALISER = Derivation(
     "The normaliser's relative error",
     (
-        Step("The weights' errors enter with their own share, sum w e / sum w = E_p e = E_p[g] u + 8 u; one "
-"weight x of gap g against the rest, y of mean gap d:", (at.x * (at.g * at.u + 8 * at.u) + at.y * (at.d * at.u + 8 * at.u)) / (at.x + at.y), (at.x * at.g + at.y * at.d) / (at.x + at.y) * at.u + 8 * at.u),
+        Step(
+            "The weights' errors enter with their own share, sum w e / sum w = E_p e = E_p[g] u + 8 u; one "
+            "weight x of gap g against the rest, y of mean gap d:",
+            (at.x * (at.g * at.u + 8 * at.u) + at.y * (at.d * at.u + 8 * at.u)) / (at.x + at.y),
+            (at.x * at.g + at.y * at.d) / (at.x + at.y) * at.u + 8 * at.u,
+        ),
         Step("for two weights", (W1 * X + W2 * S) / (W1 + W2), W1 / (W1 + W2) * X + W2 / (W1 + W2) * S),
-        Step("the summation of nonnegative terms multiplies by 1 + z: its own relative error is added, and a "
-"product.", (1 + at.e) * (1 + at.z) - 1, at.e + at.z + at.e * at.z),
+        Step(
+            "the summation of nonnegative terms multiplies by 1 + z: its own relative error is added, and a product.",
+            (1 + at.e) * (1 + at.z) - 1,
+            at.e + at.z + at.e * at.z,
+        ),
         *_PRODUCTS,
-        Step("E_p[g] = H(p) + log p_1 <= log V: log p = -g - log S and log p_1 = -log S.",
-             -(-G - log(Z)) - log(Z), G),
+        Step("E_p[g] = H(p) + log p_1 <= log V: log p = -g - log S and log p_1 = -log S.", -(-G - log(Z)) - log(Z), G),
     ),
-)  # fmt: skip
+)
 LOG_RATIO = Derivation(
     "A log-ratio's absolute error",
     (
@@ -89,13 +95,20 @@ LOG_RATIO = Derivation(
             log(exp(-G) / Z) - log(exp(-S) / W),
             (S - G) + (log(W) - log(Z)),
         ),
-        Step("log S moves by log(1 + e) for a relative error e of S, and by 8 u log S in the library: with z ="
-" 8 u,", at.log(at.s * (1 + at.e)) * (1 + at.z) - at.log(at.s), at.log(1 + at.e) + at.z * at.log(at.s * (1 + at.e))),
-        Step("|log(1 + e)| <= e + e^2 <= (1 + 1/64) e for |e| <= 1/64: its derivative is below 1 + 1/63.",
-             Rational(1, 63) - (1 / (1 - Rational(1, 64)) - 1), 0, "nonnegative"),
+        Step(
+            "log S moves by log(1 + e) for a relative error e of S, and by 8 u log S in the library: with z = 8 u,",
+            at.log(at.s * (1 + at.e)) * (1 + at.z) - at.log(at.s),
+            at.log(1 + at.e) + at.z * at.log(at.s * (1 + at.e)),
+        ),
+        Step(
+            "|log(1 + e)| <= e + e^2 <= (1 + 1/64) e for |e| <= 1/64: its derivative is below 1 + 1/63.",
+            Rational(1, 63) - (1 / (1 - Rational(1, 64)) - 1),
+            0,
+            "nonnegative",
+        ),
         *_PRODUCTS,
     ),
-)  # fmt: skip
+)
 LIPSCHITZ = Derivation(
     "A radius is 1-Lipschitz in log-probabilities",
     (
@@ -105,12 +118,19 @@ LIPSCHITZ = Derivation(
             P * log(P / Q) - P * log(P / R),
             -(P * (log(Q) - log(R))),
         ),
-        Step("The infimum over a fixed set of p moves by at most eta = e: KL(p || q) = KL(p || q') - e + t and"
-" KL(p || q') = r(q') + z for every p, so r(q) >= r(q') - e.", ((at.f + at.z) - at.e + at.t) - (at.f - at.e), 0, "nonnegative"),
-        Step("The evaluation's own rounding is taken off as a relative 2^-40, far above what its few operations lose.",
-             how="prose"),
+        Step(
+            "The infimum over a fixed set of p moves by at most eta = e: KL(p || q) = KL(p || q') - e + t and"
+            " KL(p || q') = r(q') + z for every p, so r(q) >= r(q') - e.",
+            ((at.f + at.z) - at.e + at.t) - (at.f - at.e),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "The evaluation's own rounding is taken off as a relative 2^-40, far above what its few operations lose.",
+            how="prose",
+        ),
     ),
-)  # fmt: skip
+)
 TREE_DUAL = Derivation(
     "The dual form for trees",
     (

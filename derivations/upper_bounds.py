@@ -80,8 +80,24 @@ UPPER_STRICT = Derivation(
 UPPER_SINGLE = Derivation(
     "A convex function is largest at a vertex",
     (
-        Step("The region for a fixed j is an intersection of half-spaces: C_p is convex in p.", how="cited", cites=('lemma.mixture',)), Step("On a segment it is at most the larger end, of the two ends b + r and b:", at.over_vertices(), 0, "nonnegative"), Step('The polytope {p: p_1 - p_j = d, p_i <= p_1}.', how="definition"), Step("Two other tokens x, y strictly between 0 and p_1 may trade mass e both ways, which keeps the "
-"sum: no vertex. So at a vertex all but one of the other tokens are 0 or p_1.", (at.x + at.a) + (at.y - at.a), at.x + at.y),
+        Step(
+            "The region for a fixed j is an intersection of half-spaces: C_p is convex in p.",
+            how="cited",
+            cites=("lemma.mixture",),
+        ),
+        Step(
+            "On a segment it is at most the larger end, of the two ends b + r and b:",
+            at.over_vertices(),
+            0,
+            "nonnegative",
+        ),
+        Step("The polytope {p: p_1 - p_j = d, p_i <= p_1}.", how="definition"),
+        Step(
+            "Two other tokens x, y strictly between 0 and p_1 may trade mass e both ways, which keeps the "
+            "sum: no vertex. So at a vertex all but one of the other tokens are 0 or p_1.",
+            (at.x + at.a) + (at.y - at.a),
+            at.x + at.y,
+        ),
         Step(
             "Vertex with p_j > 0: n tokens at a, a - d at j, (n+1) a = 1 + d. Its value f_n(d) is convex in d: "
             "the second "
@@ -94,18 +110,33 @@ UPPER_SINGLE = Derivation(
             log(N + 1) + N * (1 / N) * log(1 / N),
             log(N + 1) - log(N),
         ),
-        Step("so f_n(d) <= n d log((n+1)/n), which grows with n <= N = floor(1/d): (x log(1+1/x))'' = -1/(x (1+x)^2),",
-             sympy.diff(X * log(1 + 1 / X), X, 2), -1 / (X * (1 + X) ** 2)),
-        Step('a concave function whose slope tends to 0:', sympy.limit(at.diff(at.x * at.log(1 + 1 / at.x), at.x), at.x, sympy.oo), 0), Step('Vertex with p_j = 0: N tokens of d, one of r = 1 - N d.', how="definition"),
+        Step(
+            "so f_n(d) <= n d log((n+1)/n), which grows with n <= N = floor(1/d): (x log(1+1/x))'' = -1/(x (1+x)^2),",
+            sympy.diff(X * log(1 + 1 / X), X, 2),
+            -1 / (X * (1 + X) ** 2),
+        ),
+        Step(
+            "a concave function whose slope tends to 0:",
+            sympy.limit(at.diff(at.x * at.log(1 + 1 / at.x), at.x), at.x, sympy.oo),
+            0,
+        ),
+        Step("Vertex with p_j = 0: N tokens of d, one of r = 1 - N d.", how="definition"),
         Step(
             "If r is not pooled, the level is N d/(N+1), and the value N d log((N+1)/N);",
             N * D * log(D / (N * D / (N + 1))),
             N * D * log((N + 1) / N),
         ),
-        Step("otherwise all N + 2 tokens share c = 1/(N+2): log(N+2) + N d log d + r log r, n = N, s = r = 1 -"
-" N d;", at.n * at.x * at.log(at.x * (at.n + 2)) + at.s * at.log(at.s * (at.n + 2)) - (at.n * at.x + at.s) * at.log(at.n + 2), at.n * at.x * at.log(at.x) + at.s * at.log(at.s)), Step('either way the value is at least that of the smaller pool,', how="cited", cites=('single.dual',)), Step('hence at least every f_n(d).', how="remark"),
+        Step(
+            "otherwise all N + 2 tokens share c = 1/(N+2): log(N+2) + N d log d + r log r, n = N, s = r = 1 - N d;",
+            at.n * at.x * at.log(at.x * (at.n + 2))
+            + at.s * at.log(at.s * (at.n + 2))
+            - (at.n * at.x + at.s) * at.log(at.n + 2),
+            at.n * at.x * at.log(at.x) + at.s * at.log(at.s),
+        ),
+        Step("either way the value is at least that of the smaller pool,", how="cited", cites=("single.dual",)),
+        Step("hence at least every f_n(d).", how="remark"),
     ),
-)  # fmt: skip
+)
 UPPER_TREE = Derivation(
     "A lone top over a thin tail",
     (
@@ -122,10 +153,13 @@ UPPER_RELAXED = Derivation(
     "A tie at the top says nothing about the rejected token",
     (
         Step("C_p <= log(1 + d), d = p_1 - p_j <= p_1 (claim caps.single); with p_1 = d + x:", (D + X) - D, X),
-        Step("(1/2, 1/2, 0) with m = 2 has p1 - p2 = 0 and pools to 1/3: log(3/2).",
-             2 * sympy.Rational(1, 2) * log(sympy.Rational(3, 2)), log(sympy.Rational(3, 2))),
+        Step(
+            "(1/2, 1/2, 0) with m = 2 has p1 - p2 = 0 and pools to 1/3: log(3/2).",
+            2 * sympy.Rational(1, 2) * log(sympy.Rational(3, 2)),
+            log(sympy.Rational(3, 2)),
+        ),
     ),
-)  # fmt: skip
+)
 
 declare(
     Claim(

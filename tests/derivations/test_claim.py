@@ -1,9 +1,11 @@
 """Derivation steps are really checked: a wrong one fails, and every derivation that ships holds."""
 
+from dataclasses import replace
+
 import pytest
 import sympy
 
-from derivations.claim import Claim, Derivation, Step, all_claims, declare
+from derivations.claim import Claim, Derivation, Step, all_claims, check_citations, declare, distinct_steps
 
 X = sympy.Symbol("x", positive=True)
 
@@ -35,3 +37,47 @@ def test_a_claim_says_what_it_needs_to_say(claim_id):
     assert claim.sentence.endswith(".") and claim.domain and claim.theory
     assert claim.mutants
     assert any(step.symbolic for step in claim.derivation.steps)
+
+
+def test_every_citation_is_of_a_verified_claim_and_none_is_circular():
+    check_citations(all_claims())
+
+
+def test_a_citation_of_an_unknown_claim_is_refused():
+    with pytest.raises(ValueError, match=r"cites .lemma\.nobody."):
+        check_citations(_with_citation("lemma.phi", "lemma.nobody"))
+
+
+def test_a_citation_of_a_refuted_claim_is_refused():
+    with pytest.raises(ValueError, match="expected to be refuted"):
+        check_citations(_with_citation("lemma.phi", "refuted.tree.folklore"))
+
+
+def test_a_citation_in_a_circle_is_refused_even_at_a_remove():
+    assert "lemma.tangent" in {name for step in all_claims()["lemma.kkt"].derivation.steps for name in step.cites}
+    with pytest.raises(ValueError, match="cites itself"):
+        check_citations(_with_citation("lemma.tangent", "single.pool"))
+
+
+def test_a_cited_step_that_names_no_claim_does_not_hold():
+    assert not Step("by a lemma", how="cited").holds()
+    assert Step("by a lemma", how="cited", cites=("lemma.phi",)).holds()
+
+
+def test_steps_that_rest_on_words_are_few_and_known():
+    assert sorted({owner for owner, _ in distinct_steps()["prose"]}) == ["bound.radius", "drafter.edges"]
+    assert len(distinct_steps()["prose"]) <= 3
+
+
+def test_only_steps_that_sympy_decides_carry_an_equation():
+    for how, steps in distinct_steps().items():
+        for owner, step in steps:
+            assert step.symbolic == (step.lhs is not None), (owner, how, step.text)
+
+
+def _with_citation(claim_id: str, cited: str) -> dict[str, Claim]:
+    claims = all_claims()
+    claim = claims[claim_id]
+    step = Step("by another claim", how="cited", cites=(cited,))
+    longer = replace(claim.derivation, steps=(*claim.derivation.steps, step))
+    return claims | {claim_id: replace(claim, derivation=longer)}
