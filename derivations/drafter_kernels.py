@@ -9,6 +9,7 @@ import sympy
 from sympy import Abs, Integer, Max, Piecewise, Rational, exp, log, sqrt
 from sympy.codegen.cfunctions import expm1, log1p
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.kernel_spec import KernelSpec
 
@@ -160,8 +161,9 @@ SURPLUS_FORM = Derivation(
             LEVEL * ((exp(log(Q1 / LEVEL)) - 1) + (exp(log(Q2 / LEVEL)) - 1)),
         ),
         Step(
-            "g is the geometric mean, so sum d_i = 0 and each term may be lowered by its d_i; for two tokens:",
-            sympy.expand_log(log(Q1 / sqrt(Q1 * Q2)) + log(Q2 / sqrt(Q1 * Q2)), force=True),
+            "g is the geometric mean, so sum d_i = 0 and each term may be lowered by its d_i; d = log w - log"
+            " g, for n members whose logarithms sum to l:",
+            at.l - at.n * (at.l / at.n),
             0,
         ),
         Step(

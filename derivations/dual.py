@@ -56,10 +56,11 @@ DUAL = Derivation(
             sympy.expand_log(P1 * log(P1 / Q1)) - P1 * F + P1 * log(LEVEL),
         ),
         Step(
-            "Take f = log(w/c') on S and 0 elsewhere. Then E_q exp f - 1 = sum_S q_i (w_i/c' - 1); for S = {1, j}:",
-            Q1 * W1 / LEVEL + QJ * WJ / LEVEL + (1 - Q1 - QJ) - 1,
-            Q1 * (W1 / LEVEL - 1) + QJ * (WJ / LEVEL - 1),
+            "Take f = log(w/c') on S and 0 elsewhere. With sum_S q_i w_i = x and sum_S q_i = y, E_q exp f - 1 is",
+            at.x / at.c + (1 - at.y) - 1,
+            at.x / at.c - at.y,
         ),
+        Step("that is sum_S q_i (w_i/c' - 1), member by member.", at.q * at.w / at.c - at.q, at.q * (at.w / at.c - 1)),
         Step(
             "For i != j the factor w_i/c' - 1 is >= 0 and q_i <= q_j, so each q_i may be raised to q_j: with q_j "
             "= q_1 + r "
@@ -70,9 +71,9 @@ DUAL = Derivation(
             "nonnegative",
         ),
         Step(
-            "So E_q exp f - 1 <= q_j sum_S (w_i/c' - 1) = q_j (sum_S w - |S| c')/c'; for |S| = 2:",
-            QJ * ((W1 / LEVEL - 1) + (WJ / LEVEL - 1)),
-            QJ * (W1 + WJ - 2 * LEVEL) / LEVEL,
+            "So E_q exp f - 1 <= q_j sum_S (w_i/c' - 1) = q_j (sum_S w - |S| c')/c', for n members of sum y:",
+            at.q * (at.y / at.c - at.n),
+            at.q * (at.y - at.n * at.c) / at.c,
         ),
         Step(
             "It is <= 0 because c' >= mean_S(w): with sum_S w = y, |S| = n and c' = y/n + r, minus it is q_j "

@@ -87,7 +87,8 @@ GATE = Derivation(
             at.Min(at.f, at.Min(at.h, at.l)),
         ),
         Step(
-            "An infimum of a minimum is the minimum of the infima, at the same margin; for two targets:",
+            "An infimum of a minimum is the minimum of the infima, at the same margin: a target more with "
+            "values l, x beside infima f, h,",
             at.Min(at.Min(at.f, at.h), at.Min(at.l, at.x)),
             at.Min(at.Min(at.f, at.l), at.Min(at.h, at.x)),
         ),

@@ -185,10 +185,10 @@ TREE_FIRST = Derivation(
     (
         _TRANSPORT,
         Step(
-            "I = {1, ..., m+1}; averaging tokens 2..m+1 keeps their sum, hence every constraint on token 1 "
-            "and the sum; for two,",
-            (at.x + at.y) / 2 + (at.x + at.y) / 2,
-            at.x + at.y,
+            "I = {1, ..., m+1}; averaging tokens 2..m+1 keeps their sum y, hence every constraint on token 1 "
+            "and the sum; m = n,",
+            at.n * (at.y / at.n),
+            at.y,
         ),
         Step("and KL, jointly convex, does not rise.", how="cited", cites=("lemma.merge",)),
         Step(
@@ -265,11 +265,7 @@ TREE_RADIUS = Derivation(
     "The tree's radius at a drafter margin",
     (
         _TRANSPORT,
-        Step(
-            "I = {1, ..., m+1}; averaging tokens 1..m keeps their sum; for two,",
-            (at.x + at.y) / 2 + (at.x + at.y) / 2,
-            at.x + at.y,
-        ),
+        Step("I = {1, ..., m+1}; averaging tokens 1..m keeps their sum y, m = n;", at.n * (at.y / at.n), at.y),
         Step(
             "and each gap to token m+1 stays at least d: with gaps d + r and d + t their average exceeds d by",
             ((at.d + at.r) + (at.d + at.t)) / 2 - at.d,

@@ -154,9 +154,10 @@ LIFT = Derivation(
         ),
         Step("Its sign: q_i = g (1 + t), t >= 0.", log(1 + RISE), 0, "nonnegative"),
         Step(
-            "The hub has weight q_j exp(sum lambda_i) = g: |S| log g = sum_S log q. For |S| = 3:",
-            sympy.expand_log(log(QJ) + log(Q1 / _LEVEL) + log(Q2 / _LEVEL) - log(_LEVEL), force=True),
-            0,
+            "The hub has weight q_j exp(sum lambda_i) = g: |S| log g = sum_S log q. With k rivals whose "
+            "logarithms sum to l, and f = log q_j, log g = (f + l)/(k + 1):",
+            at.f + (at.l - at.k * (at.f + at.l) / (at.k + 1)),
+            (at.f + at.l) / (at.k + 1),
         ),
         Step(
             "Rivals with q_i <= g take lambda_i = 0 and satisfy x_i = q_i/Z <= g/Z = x_hub; g = q_i + t.",
@@ -180,9 +181,10 @@ SINK = Derivation(
         Step("A pooled rival has lambda_i = log(g/q_i) and tilted weight g.", Q * exp(log(X / Q)), X),
         Step("Its sign: g = q_i (1 + t), t >= 0.", log(1 + RISE), 0, "nonnegative"),
         Step(
-            "The hub has weight q_1 exp(-sum lambda_i) = g: the same geometric mean. For |S| = 3:",
-            sympy.expand_log(log(Q1) - log(_LEVEL / Q2) - log(_LEVEL / QJ) - log(_LEVEL), force=True),
-            0,
+            "The hub has weight q_1 exp(-sum lambda_i) = g, the same geometric mean. With k rivals whose "
+            "logarithms sum to l, and f = log q_1, log g = (f + l)/(k + 1):",
+            at.f - (at.k * (at.f + at.l) / (at.k + 1) - at.l),
+            (at.f + at.l) / (at.k + 1),
         ),
         Step(
             "Rivals with q_i = g + t >= g keep q_i/Z >= x_hub = g/Z.",

@@ -79,8 +79,8 @@ POOL_IN_EXCESS = Derivation(
             W1 * log(W1 / MASS) - W1 + MASS,
         ),
         Step(
-            "Over a pool of mean c the terms -w + c sum to zero; for three tokens:",
-            sum(-w + _MEAN for w in (W1, W2, W3)),
+            "Over a pool of mean c the terms -w + c sum to zero, for n members of sum y:",
+            -at.y + at.n * (at.y / at.n),
             0,
         ),
         Step("phi(u) = (1+u) log(1+u) - u vanishes at 0,", _phi(sympy.S.Zero), 0),
@@ -215,7 +215,8 @@ EXCESS = Derivation(
             "nonnegative",
         ),
         Step(
-            "With u = 2r/(1 - r) the ratio of the two is (3 - r) |r|^19/(63 (1 - r)), r > 0 here: |r|^19 has no sign, and the other factors are rational in r;",
+            "With u = 2r/(1 - r) the ratio of the two is (3 - r) |r|^19/(63 (1 - r)), shown for r > 0; for r "
+            "< 0 only |r|^19 = (-r)^19 differs,",
             2
             * (1 + 2 * at.x / (1 - at.x))
             * at.x**21

@@ -148,9 +148,9 @@ TREE_DUAL = Derivation(
             "nonnegative",
         ),
         Step(
-            "So it is at most q_1 sum_S (w_i/c' - 1) = q_1 (sum_S w - |S| c')/c' <= 0; for |S| = 2:",
-            Q1 * ((W1 / C - 1) + (W2 / C - 1)),
-            Q1 * (W1 + W2 - 2 * C) / C,
+            "So it is at most q_1 sum_S (w_i/c' - 1) = q_1 (sum_S w - |S| c')/c' <= 0, for n members of sum y:",
+            at.q * (at.y / at.c - at.n),
+            at.q * (at.y - at.n * at.c) / at.c,
         ),
         Step("At w = p and the true pool it is the certificate (claim tree.pool).", how="cited", cites=("tree.pool",)),
     ),

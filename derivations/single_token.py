@@ -133,14 +133,15 @@ POOLING = Derivation(
         Step("Any other token with p_i > 0: q_i = p_i <= c with lambda_i = 0 satisfies it.", -PROB / PROB + 1),
         Step("A token with p_i = 0 takes q_i = 0; its term is absent and nu_i = 1 balances mu = 1.", 1 - sympy.S.One),
         Step(
-            "Stationarity in q_j: -p_j/c + 1 - sum lambda_i = 0. Shown for a pool {1, 2, j}; it says c |S| = sum_S p.",
-            (-PJ / LEVEL + 1 - (P1 / LEVEL - 1) - (P2 / LEVEL - 1)) * LEVEL,
-            3 * LEVEL - (P1 + P2 + PJ),
+            "Stationarity in q_j: -p_j/c + 1 - sum lambda_i = 0. With k other members of sum y the sum of "
+            "multipliers is y/c - k; it says c |S| = sum_S p.",
+            (-PJ / LEVEL + 1 - (at.y / LEVEL - at.k)) * LEVEL,
+            (at.k + 1) * LEVEL - (at.y + PJ),
         ),
         Step(
-            "The primal sum: the pool keeps its mass, |S| c = sum_S p, so sum q = sum p = 1.",
-            3 * _HEAD,
-            P1 + P2 + PJ,
+            "The primal sum: the pool keeps its mass, n members at c = y/n hold y = sum_S p, so sum q = sum p = 1.",
+            at.n * (at.y / at.n),
+            at.y,
         ),
         Step(
             "Existence and uniqueness of c: c - p_j - sum (p_i - c)_+ is continuous, strictly increasing, at "
@@ -157,10 +158,10 @@ POOLING = Derivation(
             (PROB - OTHER / LEVEL) / (LEVEL + 1),
         ),
         Step(
-            "The value: tokens outside the pool contribute p log(p/p) = 0, so KL = sum_S p log(p/c) = P_S (log|S| - "
-            "H(p_S/P_S)); shown for |S| = 2.",
-            P1 * log(P1 / ((P1 + PJ) / 2)) + PJ * log(PJ / ((P1 + PJ) / 2)),
-            (P1 + PJ) * (log(2) + P1 / (P1 + PJ) * log(P1 / (P1 + PJ)) + PJ / (P1 + PJ) * log(PJ / (P1 + PJ))),
+            "The value: tokens outside the pool contribute p log(p/p) = 0, so KL = sum_S p log(p/c) = P_S "
+            "(log|S| - H(p_S/P_S)): a member's share of it, for n members of sum y, is",
+            PROB * log(PROB / (at.y / at.n)),
+            at.y * (PROB / at.y * log(at.n) + PROB / at.y * log(PROB / at.y)),
         ),
     ),
 )

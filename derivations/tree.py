@@ -91,9 +91,10 @@ TREE_POOLING = Derivation(
         Step("Its sign, with c = p_i + t:", 1 - PI / (PI + DEFICIT), 0, "nonnegative"),
         Step("A competitor with p_i >= c keeps q_i = p_i >= c = q_1 and lambda_i = 0.", -PI / PI + 1),
         Step(
-            "Stationarity at token 1: -p_1/c + 1 + sum lambda_i = 0, for one pooled competitor 2 c = p_1 + p_i:",
-            (-P1 / LEVEL + 1 + (1 - PI / LEVEL)) * LEVEL,
-            2 * LEVEL - P1 - PI,
+            "Stationarity at token 1: -p_1/c + 1 + sum lambda_i = 0; k pooled competitors of sum y have "
+            "multipliers of sum k - y/c, so that it says c |S| = sum_S p, x = p_1:",
+            (-at.x / at.c + 1 + (at.k - at.y / at.c)) * at.c,
+            (at.k + 1) * at.c - (at.x + at.y),
         ),
         Step("Slackness: where lambda_i > 0, q_i = c = q_1, and lambda_i (q_i - q_1) is", at.t * (at.c - at.c), 0),
         Step("A token outside the pool adds p log(p/p): the value is sum_S p log(p/c).", at.p * at.log(at.p / at.p), 0),
