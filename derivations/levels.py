@@ -118,7 +118,7 @@ declare(
         sentence="Numbers that join in order while they exceed the running average form exactly the set above their "
         "final average, and no other level has that property.",
         domain="any anchor and any finite list of numbers",
-        theory="A1 (the pool)",
+        theory="A (tools, running average)",
         relation="=",
         formula=running_level,
         derivation=LEVEL,
@@ -131,7 +131,7 @@ declare(
         sentence="Swapping two tokens of one law lowers KL by (p_a - p_b)(log q_b - log q_a), which is >= 0 where "
         "p_a >= p_b and q_b >= q_a.",
         domain="any two laws, any two tokens of positive probability",
-        theory="A1, C, D (best competitor)",
+        theory="A (tools, exchange)",
         relation="=",
         formula=swap_change,
         derivation=EXCHANGE,

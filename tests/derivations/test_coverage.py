@@ -102,7 +102,7 @@ SECTION_F = {
 SECTIONS = {"A": SECTION_A, "B": SECTION_B, "C": SECTION_C, "D": SECTION_D, "E": SECTION_E, "F": SECTION_F}
 THEORY = {f"{section}: {label}": pattern for section, rows in SECTIONS.items() for label, pattern in rows.items()}
 # References of claims that are no theorem of their own: evaluation forms, tools, proofs of listed rows.
-BESIDES = ("A1 (*evaluation)", "B (tools)*", "B (entropy, L(g), proof)")
+BESIDES = ("A1 (*evaluation)", "A (tools*", "B (tools)*", "B (entropy, L(g), proof)")
 
 
 @pytest.mark.parametrize("label", list(THEORY))
