@@ -113,6 +113,16 @@ KKT = Derivation(
             " f(y*) = mu 1 - sum_k lambda_k a_k.",
             how="definition",
         ),
+        Step(
+            "A token of target probability 0 costs x log(x/w) = 0, the limit as x falls to 0,",
+            sympy.limit(X * log(X / W), X, 0),
+            0,
+        ),
+        Step(
+            "with slope -x/w = 0 in the draft: it lies on its tangent, and only q >= 0 holds it.",
+            diff(_COST, W).subs(X, 0),
+            0,
+        ),
         Step("f(y) - f(y*) >= grad f(y*).(y - y*), token by token.", how="cited", cites=("lemma.tangent",)),
         Step(
             "One coordinate of the right side, with one constraint a and the gradient put in:",

@@ -273,11 +273,11 @@ ABSOLUTE = Derivation(
             log(TAU) - log(QY) - log(1 - TAU) + log(1 - QY),
         ),
         Step(
-            "negative below q_y, since q_y (1-v)/(v (1-q_y)) exceeds 1 there by",
+            "negative below q_y, since q_y (1-v)/(v (1-q_y)) exceeds 1 there : the least value is at p_y = "
+            "tau; the excess is",
             at.w * (1 - at.v) / (at.v * (1 - at.w)) - 1,
             (at.w - at.v) / (at.v * (1 - at.w)),
         ),
-        Step("The least value is at p_y = tau.", how="remark"),
     ),
 )
 GATE = Derivation(
@@ -297,16 +297,26 @@ EDGES = Derivation(
     (
         Step("q_1 = q_2: the draft itself is rejected (closed ties), radius 0.", (sqrt(QY) - sqrt(QJ)).subs(QJ, QY), 0),
         Step(
-            "q_2 = 0: no token but y can have mass, and KL(p || q) < inf needs p_y = 1, which strict, additive and "
-            "multiplicative accept: +inf. A tree with q_{m+1} = 0 likewise.",
+            "q_i = 0 < p_i costs without bound: the inverse of p log(p/q) vanishes as q does.",
+            sympy.limit(1 / (at.x * at.log(at.x / at.w)), at.w, 0),
+            0,
+        ),
+        Step(
+            "q_2 = 0: so only y has mass, p_y = 1, which strict, additive and multiplicative rules accept: +inf.",
             how="prose",
         ),
         Step(
-            "Top-m with q_{m+1} = 0: p_y = 0 ties with p_{m+1} = 0; closed ties reject it at -log(1 - q_y). The open "
-            "rule "
-            "never does: +inf. The certificate takes the smaller.",
+            "A tree with q_{m+1} = 0 needs p_{m+1} = 0 to be the target's maximum, and all others 0 as well, "
+            "against their sum 1: +inf.",
             how="prose",
         ),
+        Step("Top-m with q_{m+1} = 0: p_y = 0 ties with p_{m+1} = 0.", how="definition"),
+        Step(
+            "Closed ties reject it at the cost of taking all mass from y, -log(1 - q_y).",
+            how="cited",
+            cites=("drafter.absolute",),
+        ),
+        Step("The open rule never rejects it: +inf. The certificate takes the smaller, which is safe.", how="remark"),
         Step(
             "The limit of the pool's value as one pooled probability vanishes:", sympy.limit(exp(log(U) / 3), U, 0), 0
         ),

@@ -220,11 +220,11 @@ TOP_MARGIN = Derivation(
             "T2(b + g, b) falls in b, so b = (1-g)/(m+1), and s = 2b + g.", 2 * _LEVEL + D, (2 + (M - 1) * D) / (M + 1)
         ),
         Step(
-            "In g_m = p_1 - p_{m+1}, a = b + g_m, and p_2, ..., p_m >= b again: the m + 1 largest hold at least",
+            "In g_m = p_1 - p_{m+1}, a = b + g_m, and p_2, ..., p_m >= b again: it is the same programme, as "
+            "the m + 1 largest hold at least",
             (at.b + at.g) + at.n * at.b,
             (at.n + 1) * at.b + at.g,
         ),
-        Step("It is the same programme.", how="remark"),
         Step(
             "It grows in g, so exact and at-least forms agree: with b = (1-g)/(m+1), a = (1+m g)/(m+1) both "
             "move outwards.",

@@ -144,7 +144,7 @@ TREE_COMPETITORS = Derivation(
         Step(
             "and takes one token fewer from outside the m likeliest, so that it ends, at B = {2, ..., m+1}, "
             "or at a set of the same probabilities.",
-            how="remark",
+            how="prose",
         ),
     ),
 )

@@ -133,8 +133,11 @@ UPPER_SINGLE = Derivation(
             - (at.n * at.x + at.s) * at.log(at.n + 2),
             at.n * at.x * at.log(at.x) + at.s * at.log(at.s),
         ),
-        Step("either way the value is at least that of the smaller pool,", how="cited", cites=("single.dual",)),
-        Step("hence at least every f_n(d).", how="remark"),
+        Step(
+            "either way the value is at least that of the smaller pool, hence at least every f_n(d).",
+            how="cited",
+            cites=("single.dual",),
+        ),
     ),
 )
 UPPER_TREE = Derivation(
