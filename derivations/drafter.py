@@ -302,13 +302,24 @@ EDGES = Derivation(
             0,
         ),
         Step(
-            "q_2 = 0: so only y has mass, p_y = 1, which strict, additive and multiplicative rules accept: +inf.",
-            how="prose",
+            "q_2 = 0: by that, only y has mass, p_y = 1 and p_j = 0, and every single-token rule asks less of y: 1 - t "
+            "of additive slack t (0: strict),",
+            1 - (1 - at.t),
+            0,
+            "nonnegative",
         ),
         Step(
-            "A tree with q_{m+1} = 0 needs p_{m+1} = 0 to be the target's maximum, and all others 0 as well, "
-            "against their sum 1: +inf.",
-            how="prose",
+            "and alpha p_1 = 1/(1+t) <= 1 of a factor alpha = 1/(1+t): no target rejects, +inf.",
+            1 - 1 / (1 + at.t),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "A tree with q_{m+1} = 0 has p_{m+1} = 0, by the same; were that the maximum, p_i = p_{m+1} - d_i with "
+            "d_i >= 0 would be <= 0, and so would any sum of them: not 1, so +inf.",
+            0,
+            (at.x - at.d + at.x - at.e).subs(at.x, 0),
+            "nonnegative",
         ),
         Step("Top-m with q_{m+1} = 0: p_y = 0 ties with p_{m+1} = 0.", how="definition"),
         Step(

@@ -19,6 +19,7 @@ __all__ = ["TREE_COMPETITORS", "TREE_POOLING", "fixed_tree_certificate", "tree_c
 P1, PI, LEVEL = sympy.symbols("p_1 p_i c", positive=True)
 PA, PB, QA, QB = sympy.symbols("p_a p_b q_a q_b", positive=True)
 DEFICIT, DROP = sympy.symbols("t r", nonnegative=True)
+OUTSIDE = sympy.Symbol("k", integer=True, positive=True)
 
 
 def tree_pool(target_probs: Sequence[Any], competitors: Sequence[int]) -> list[int]:
@@ -142,9 +143,11 @@ TREE_COMPETITORS = Derivation(
             at.r,
         ),
         Step(
-            "and takes one token fewer from outside the m likeliest, so that it ends, at B = {2, ..., m+1}, "
-            "or at a set of the same probabilities.",
-            how="prose",
+            "and the number k >= 1 of its tokens from outside the m likeliest falls to k - 1 >= 0: it ends at none, at "
+            "B = {2, ..., m+1} or a set of the same probabilities.",
+            OUTSIDE - 1,
+            0,
+            "nonnegative",
         ),
     ),
 )

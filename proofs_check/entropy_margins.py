@@ -12,6 +12,7 @@ from typing import Any
 
 import mpmath
 import sympy
+from mpmath import libmp
 from sympy import log
 
 from derivations.claim import Formula
@@ -21,7 +22,7 @@ from derivations.strict import pair_cost
 from proofs_check.algebra import prove_identities
 from proofs_check.cases import Tally, solve
 from proofs_check.entropy_line import Line, LineBracket, Undecided, bracket_line
-from proofs_check.numbers import MP, to_mp, working_digits
+from proofs_check.numbers import MP, interval_digits, intervals, to_mp, working_digits
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.problems import Problem
 from proofs_check.registry import Effort, check
@@ -236,3 +237,26 @@ def refute_second_token_from_definition(formula: Formula, effort: Effort) -> Evi
         value = MP.mpf(formula(MP, MP.mpf("0.1"), MP.mpf(1), MP.mpf("0.8")))
         tally.add(problem.label, value, bracket.lower, bracket.upper)
     return tally.evidence(f"{effort.digits} digits")
+
+
+@check("refuted.entropy.second-token", method="enclosure")
+def enclose_second_token(formula: Formula, effort: Effort) -> Evidence:
+    """The same point in intervals: token 3 is rejected there, at a cost that lies below the claimed value or not."""
+    first, _, third = COUNTEREXAMPLE
+    numbers = intervals()
+    with working_digits(effort.digits), interval_digits(effort.digits):
+        value = MP.mpf(formula(MP, MP.mpf("0.1"), MP.mpf(1), MP.mpf("0.8")))
+        entropy = -sum((numbers.xlogx(numbers.number(prob)) for prob in COUNTEREXAMPLE), numbers.number(0))
+        rejection = numbers.log(numbers.number(F(4, 5))) - entropy - numbers.log(numbers.number(third))
+        if numbers.sign_of(rejection) != 1:
+            return Evidence("enclosure", Verdict.UNDECIDED, None, "?", "token 3 is not rejected there")
+        level = (first + third) / 2  # above p_2, so that the pool is {1, 3}
+        cost = sum(
+            (numbers.number(prob) * numbers.log(numbers.number(prob / level)) for prob in (first, third)),
+            numbers.number(0),
+        )
+        excess = numbers.sign_of(cost - numbers.number(F(*libmp.to_rational(value._mpf_))))
+    verdict = {1: Verdict.VERIFIED, -1: Verdict.REFUTED}.get(excess or 0, Verdict.UNDECIDED)
+    point = "p=(.415, .315, .27), eps=1, delta=.8, g=.1"
+    told = f"{numbers.backend}: rejection and cost of token 3 enclosed; the claimed value to {effort.digits} digits"
+    return Evidence("enclosure", verdict, None, f"claimed {mpmath.nstr(value, 5)}", point, 1, detail=told)
