@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from certspec.scoring.run_lengths import forward_run_lengths
+from certspec.scoring.run_lengths import iterate_rounds
 
 __all__ = ["Rounds", "replay"]
 
@@ -41,27 +41,13 @@ def replay(
     tree: the draft's own chain with its m best candidates at each node). ``nats``: (rows,) loss where a chain token is
     accepted. More accepted steps never need more rounds, so a replay of certified flags bounds the rounds from above.
     """
-    lengths = np.minimum(forward_run_lengths(chain, starts), draft_length)
-    rows = np.arange(len(chain))
-    ends = np.repeat(starts[1:], np.diff(starts))
-    accepted = lengths
-    if leaf is not None:
-        stop = np.minimum(rows + lengths, len(chain) - 1)
-        accepted = lengths + (leaf[stop] & (lengths < draft_length) & (rows + lengths < ends))
-    following = np.minimum(rows + accepted + 1, ends)
     summed = np.concatenate([[0.0], np.cumsum(nats if nats is not None else np.zeros(len(chain)))])
-    loss = summed[rows + lengths] - summed[rows]
     num_rounds = np.zeros(len(starts) - 1, dtype=np.int64)
     nats_lost = np.zeros(len(starts) - 1)
     spent = np.zeros(len(starts) - 1)
-    active = np.arange(len(starts) - 1)
-    place = starts[:-1].copy()
-    while len(active):
-        num_rounds[active] += 1
-        nats_lost[active] += loss[place]
+    for each in iterate_rounds(chain, starts, draft_length, leaf):
+        num_rounds[each.sequences] += 1
+        nats_lost[each.sequences] += summed[each.rows + each.chain] - summed[each.rows]
         if cost is not None:
-            spent[active] += cost[place]
-        place = following[place]
-        going = place < starts[active + 1]
-        active, place = active[going], place[going]
+            spent[each.sequences] += cost[each.rows]
     return Rounds(np.diff(starts), num_rounds, nats_lost, spent)

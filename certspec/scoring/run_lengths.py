@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 __all__ = [
-    "Replay", "RunLengths", "count_runs", "drafted_steps", "forward_run_lengths", "mean_lengths", "replay_rounds",
-    "run_lengths",
+    "Replay", "RoundsAtOnce", "RunLengths", "count_runs", "drafted_steps", "forward_run_lengths", "iterate_rounds",
+    "mean_lengths", "replay_rounds", "run_lengths",
 ]  # fmt: skip
 
 
@@ -93,9 +93,9 @@ def replay_rounds(
     """
     counts: list[np.ndarray] = []
     num_cut = 0
-    for rows, num_accepted, is_cut in _rounds(accepted, starts, draft_length, leaf):
-        counts.append(num_accepted[~is_cut])
-        num_cut += len(rows) - len(counts[-1])
+    for each in iterate_rounds(accepted, starts, draft_length, leaf):
+        counts.append(each.accepted[~each.is_cut])
+        num_cut += int(each.is_cut.sum())
     joined = np.concatenate(counts) if counts else np.zeros(0, dtype=np.int64)
     return Replay(draft_length, joined, num_cut)
 
@@ -104,17 +104,29 @@ def drafted_steps(accepted: np.ndarray, starts: np.ndarray, draft_length: int) -
     """(rows,) bool: in the rounds of ``replay_rounds``, whether a step's token is an accepted draft token (else it is
     the round's own token of the target)."""
     changes = np.zeros(len(accepted) + 1, dtype=np.int64)
-    for rows, num_accepted, _ in _rounds(accepted, starts, draft_length, None):
-        np.add.at(changes, rows, 1)
-        np.add.at(changes, rows + num_accepted, -1)
+    for each in iterate_rounds(accepted, starts, draft_length):
+        np.add.at(changes, each.rows, 1)
+        np.add.at(changes, each.rows + each.accepted, -1)
     return np.cumsum(changes[:-1]) > 0
 
 
-def _rounds(
-    chain: np.ndarray, starts: np.ndarray, draft_length: int, leaf: np.ndarray | None
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """One round of every sequence that still goes on at a time: (first rows, accepted draft tokens, whether the end of
-    the sequence cut the round before it was decided)."""
+@dataclass(frozen=True)
+class RoundsAtOnce:
+    """One round of each of some ``sequences`` (indices): the ``rows`` where they begin, the draft's own ``chain``
+    tokens and all draft tokens that are ``accepted``, and ``is_cut``: the sequence ends before the round is decided."""
+
+    sequences: np.ndarray
+    rows: np.ndarray
+    chain: np.ndarray
+    accepted: np.ndarray
+    is_cut: np.ndarray
+
+
+def iterate_rounds(
+    chain: np.ndarray, starts: np.ndarray, draft_length: int | np.ndarray, leaf: np.ndarray | None = None
+) -> Iterator[RoundsAtOnce]:
+    """The rounds of ``replay_rounds``, one of every sequence that still goes on at a time. ``draft_length`` may be
+    (rows,): of a round that begins at the row."""
     rows = np.arange(len(chain))
     ends = np.repeat(starts[1:], np.diff(starts))
     spine = np.minimum(forward_run_lengths(chain, starts), draft_length)
@@ -122,11 +134,11 @@ def _rounds(
     accepted = spine
     if leaf is not None:
         accepted = spine + (leaf[np.minimum(rows + spine, len(chain) - 1)] & (spine < draft_length) & ~is_cut)
-    place, end = starts[:-1], starts[1:]
+    sequences, place = np.arange(len(starts) - 1), starts[:-1]
     while True:
-        going = place < end
-        place, end = place[going], end[going]
+        going = place < starts[sequences + 1]
+        sequences, place = sequences[going], place[going]
         if not len(place):
             return
-        yield place, accepted[place], is_cut[place]
+        yield RoundsAtOnce(sequences, place, spine[place], accepted[place], is_cut[place])
         place = place + accepted[place] + 1
