@@ -41,6 +41,11 @@ class Candidate:
     speedup: float
     is_beyond_costs: bool
 
+    @property
+    def name(self) -> str:
+        """The rule's label, and the budget where there is one."""
+        return self.rule.label if self.kl_budget is None else f"{self.rule.label} within {self.kl_budget:g} nats"
+
 
 @dataclass(frozen=True)
 class Advice:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from certspec.advising.advice import Candidate, advise
 from certspec.advising.costs import Costs
 from certspec.bench.decode import pass_costs
+from certspec.bench.spreads import spread
 from certspec.decoding.adaptive import WithinBudget
 from certspec.decoding.generation import generate
 from certspec.decoding.topology import TreeShape
@@ -71,9 +72,7 @@ def measure_advice(
         "ways": {
             name: {
                 "predicted": each.tokens_per_second,
-                "median": medians[name],
-                "lowest": min(speeds[name]),
-                "highest": max(speeds[name]),
+                **spread(speeds[name]),
             }
             for name, each in ways.items()
         },
@@ -118,5 +117,4 @@ def _run(
 
 
 def _name(each: Candidate) -> str:
-    budget = "" if each.kl_budget is None else f" within {each.kl_budget:g} nats"
-    return f"{each.rule.label}{budget}, length {each.draft_length}"
+    return f"{each.name}, length {each.draft_length}"

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from certspec.bench.spreads import ratio_spread, spread
 from certspec.decoding.generation import generate, inference
 from certspec.decoding.runner_choice import chosen_runners
 
 if TYPE_CHECKING:
     from certspec.pairs import Pair
 
-__all__ = ["ASSISTED_SETTINGS", "assistant_setting", "measure_decoding", "pass_costs", "spread"]
+__all__ = ["ASSISTED_SETTINGS", "assistant_setting", "measure_decoding", "pass_costs"]
 
 Prompts = Sequence[Sequence[int]]
 Decoder = Callable[[Prompts], list[list[int]]]
@@ -69,10 +70,7 @@ def measure_decoding(
         "tokens": {name: sum(map(len, rows)) for name, rows in outputs.items()},
         "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
         "ratios": {
-            name: {
-                label: spread([one / other for one, other in zip(values, speeds[reference], strict=True)])
-                for label, reference in references.items()
-            }
+            name: {label: ratio_spread(values, speeds[reference]) for label, reference in references.items()}
             for name, values in speeds.items()
         },
     }
@@ -155,7 +153,3 @@ def assistant_setting(draft: Any, setting: tuple[int, str, float] | None) -> Ite
     finally:
         for name, value in before.items():
             setattr(config, name, value)
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from certspec.bench.decode import assistant_setting, spread
+from certspec.bench.decode import assistant_setting
 from certspec.bench.replay import bundled_accepts, replayed_in_transformers
+from certspec.bench.spreads import ratio_spread, spread
 from certspec.decoding.generation import generate, inference
 from certspec.engine.cuda_rounds import ChainRounds
 from certspec.engine.cuda_runner import CudaRunner
@@ -138,10 +139,7 @@ def measure_ways(
         against = {
             "assisted, same length": f"assisted, {length} tokens", "best assisted": best, "plain": "transformers plain",
         }  # fmt: skip
-        ratios[f"chain of {length}"] = {
-            label: spread([one / other for one, other in zip(ours, speeds[name], strict=True)])
-            for label, name in against.items()
-        }
+        ratios[f"chain of {length}"] = {label: ratio_spread(ours, speeds[name]) for label, name in against.items()}
     return {
         "patterns": {
             str(length): {"rounds": len(pattern), "mean_accepted": statistics.fmean(pattern), "accepted": pattern}

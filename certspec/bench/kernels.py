@@ -41,6 +41,7 @@ import torch
 import triton
 
 import certspec
+from certspec.bench.eager import eager_statistics, eager_with_top
 from certspec.bench.synthetic import peaked_rows
 from certspec.errors import InvalidArgument
 from certspec.kernels import triton_rows
@@ -49,7 +50,6 @@ from certspec.rules import default_rules
 
 __all__ = ["copy_bandwidth", "graph_times", "measure", "provenance", "stream_times"]
 
-NUM_TOP = 9
 INPUT_BYTES = 160 << 20  # of different inputs in rotation: more than the caches hold
 
 
@@ -90,19 +90,6 @@ def copy_bandwidth() -> float:
     source = torch.empty(1 << 28, dtype=torch.float32, device="cuda").normal_()
     sink = torch.empty_like(source)
     return 2 * source.nbytes / statistics.median(stream_times([lambda: sink.copy_(source)] * 3)) * 1e6
-
-
-def eager_statistics(target: torch.Tensor, draft: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """KL(target || draft) and the target's entropy, (rows,) each, as one writes them in torch."""
-    target_logprobs = torch.log_softmax(target.float(), dim=-1)
-    draft_logprobs = torch.log_softmax(draft.float(), dim=-1)
-    target_probs = target_logprobs.exp()
-    return (target_probs * (target_logprobs - draft_logprobs)).sum(-1), -(target_probs * target_logprobs).sum(-1)
-
-
-def eager_with_top(target: torch.Tensor, draft: torch.Tensor) -> tuple[Any, ...]:
-    """The same with the top ranks of both sides."""
-    return (*eager_statistics(target, draft), target.topk(NUM_TOP), draft.topk(NUM_TOP))
 
 
 def _liger() -> Callable[..., Any] | None:

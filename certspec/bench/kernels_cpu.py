@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import platform
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,25 +20,13 @@ import numpy as np
 import torch
 
 import certspec
+from certspec.bench.eager import eager_statistics, eager_with_top
+from certspec.bench.spreads import ratio_spread, spread
 from certspec.bench.synthetic import peaked_rows
 from certspec.certificates import certify
 from certspec.kernels.numba_rows import num_threads
 
 __all__ = ["measure_cpu", "provenance"]
-
-NUM_TOP = 9
-
-
-def eager_statistics(target: torch.Tensor, draft: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """KL(target || draft) and the target's entropy, (rows,) each, as one writes them in torch."""
-    target_logprobs, draft_logprobs = torch.log_softmax(target, dim=-1), torch.log_softmax(draft, dim=-1)
-    target_probs = target_logprobs.exp()
-    return (target_probs * (target_logprobs - draft_logprobs)).sum(-1), -(target_probs * target_logprobs).sum(-1)
-
-
-def eager_with_top(target: torch.Tensor, draft: torch.Tensor) -> tuple[Any, ...]:
-    """The same with the top ranks of both sides; no certificates."""
-    return (*eager_statistics(target, draft), target.topk(NUM_TOP), draft.topk(NUM_TOP))
 
 
 def measure_cpu(
@@ -68,21 +55,13 @@ def measure_cpu(
     scored = certify(target, draft)
     result: dict[str, Any] = {"rows": num_rows, "columns": columns, "dtype": str(dtype).removeprefix("torch.")}
     result["input_bytes"] = target.nbytes + draft.nbytes
-    result.update({f"{name}_ms": _spread(values) for name, values in times.items()})
-    result["ours_over_read"] = _ratios(times["ours"], times["read"])
-    result["ours_over_read_one_thread"] = _ratios(times["ours"], times["read_one_thread"])
-    result["eager_with_top_over_ours"] = _ratios(times["eager_with_top"], times["ours"])
-    result["eager_over_ours"] = _ratios(times["eager"], times["ours"])
+    result.update({f"{name}_ms": spread(values) for name, values in times.items()})
+    result["ours_over_read"] = ratio_spread(times["ours"], times["read"])
+    result["ours_over_read_one_thread"] = ratio_spread(times["ours"], times["read_one_thread"])
+    result["eager_with_top_over_ours"] = ratio_spread(times["eager_with_top"], times["ours"])
+    result["eager_over_ours"] = ratio_spread(times["eager"], times["ours"])
     result["paths"], result["undecided"] = scored.path_counts, int(np.asarray(scored.undecided).sum())
     return result
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
-
-
-def _ratios(ours: list[float], others: list[float]) -> dict[str, float]:
-    return _spread([one / other for one, other in zip(ours, others, strict=True)])
 
 
 def provenance() -> dict[str, Any]:

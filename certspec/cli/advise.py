@@ -83,7 +83,7 @@ def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
         return first
     for each, line in zip(advice.candidates[1:], lines, strict=False):
         if has_options(line):
-            return f"{first}. Fastest that it has: {_name(each)}, {each.tokens_per_second:.1f} tokens/s: {line}"
+            return f"{first}. Fastest that it has: {each.name}, {each.tokens_per_second:.1f} tokens/s: {line}"
     return first
 
 
@@ -115,7 +115,7 @@ def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> N
         shown.append(lossless)
     rows = tuple(
         (
-            _name(each), str(each.draft_length), str(each.num_nodes) + ("*" if each.is_beyond_costs else ""),
+            each.name, str(each.draft_length), str(each.num_nodes) + ("*" if each.is_beyond_costs else ""),
             f"{each.tokens_per_second:.1f}", f"{each.interval[0]:.1f}-{each.interval[1]:.1f}",
             f"{each.certified_tokens_per_second:.1f}", f"{each.speedup:.2f}", f"{each.tokens_per_round:.2f}",
             spell_nats(each.nats_lost_per_token),
@@ -143,13 +143,9 @@ def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> N
     best = advice.candidates[0]
     if best.speedup <= 1.0:
         click.echo("At these costs no draft pays: decode without one.\n")
-    click.echo(f"choice: {_name(best)}, draft length {best.draft_length}")
+    click.echo(f"choice: {best.name}, draft length {best.draft_length}")
     for engine, line in options.items():
         click.echo(f"  {engine}: {line}")
-
-
-def _name(each: Candidate) -> str:
-    return each.rule.label if each.kl_budget is None else f"{each.rule.label} within {each.kl_budget:g} nats"
 
 
 def _json(advice: Advice, best: Candidate, options: dict[str, str]) -> dict[str, Any]:

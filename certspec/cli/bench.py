@@ -30,7 +30,7 @@ def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
     from certspec.bench import kernels as bench
 
     facts, bandwidth, results = bench.provenance(), bench.copy_bandwidth(), []
-    for num_rows in (int(part) for part in rows.split(",")):
+    for num_rows in _numbers(rows):
         result = bench.measure(num_rows, columns, bandwidth)
         results.append(result)
         click.echo(f"{num_rows:>6} rows: floor {result['floor_us']:.1f} us")
@@ -43,17 +43,14 @@ def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
                     f"    {name:<15}{figures['median_us']:>10.1f} us ({figures['lowest_us']:.1f} to "
                     f"{figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of the copy bandwidth"
                 )
-    text = json.dumps({**facts, "copy_bytes_per_second": bandwidth, "results": results})
-    if output is not None:
-        output.write_text(text + "\n", "utf-8")
-    click.echo(text)
+    _finish({**facts, "copy_bytes_per_second": bandwidth, "results": results}, output)
 
 
 def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
     from certspec.bench.kernels_cpu import measure_cpu, provenance
 
     results = []
-    for num_rows in (int(part) for part in rows.split(",")):
+    for num_rows in _numbers(rows):
         result = measure_cpu(num_rows, columns)
         results.append(result)
         click.echo(f"{num_rows:>6} rows x {columns} float32")
@@ -65,10 +62,7 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
         for name in ("ours_over_read", "ours_over_read_one_thread", "eager_with_top_over_ours", "eager_over_ours"):
             figures = result[name]
             click.echo(f"    {name:<26}{figures['median']:>7.2f} ({figures['lowest']:.2f} to {figures['highest']:.2f})")
-    text = json.dumps({**provenance(), "results": results})
-    if output is not None:
-        output.write_text(text + "\n", "utf-8")
-    click.echo(text)
+    _finish({**provenance(), "results": results}, output)
 
 
 @command.command("decode")
@@ -92,18 +86,13 @@ def decode(
     if device == "cuda":
         _decode_on_cuda(num_prompts, tokens, repeats, chain, output)
         return
-    import os
-
-    import torch
-
     from certspec.bench.decode import measure_decoding, pass_costs
     from certspec.decoding import Adaptive, load_profile
     from certspec.decoding.losslessness import bundled_prompt_ids
     from certspec.pairs import load_pair
 
     pair = load_pair()
-    ids = bundled_prompt_ids(pair)
-    prompts = ids[:: max(1, len(ids) // num_prompts)][:num_prompts]
+    prompts = _every_so_many(bundled_prompt_ids(pair), num_prompts)
     ours: dict[str, dict[str, Any]] = {f"chain of {chain}": {"draft_length": chain}}
     if profile is not None:
         ours["adaptive"] = {"draft_length": Adaptive(load_profile(profile), width=2)}
@@ -117,14 +106,8 @@ def decode(
     click.echo(f"best assisted setting: {result['best_assisted']}; same output everywhere: {result['same_output']}")
     click.echo(f"draft pass {costs['draft_step_ms']:.3f} ms; target pass by positions: " + ", ".join(
         f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items()))  # fmt: skip
-    facts = {
-        "prompts": len(prompts), "tokens": tokens, "repeats": repeats, "torch": torch.__version__,
-        "threads": torch.get_num_threads(), "cores": os.cpu_count(), "load_average": os.getloadavg()[0],
-    }  # fmt: skip
-    text = json.dumps({**facts, "costs": costs, **result})
-    if output is not None:
-        output.write_text(text + "\n", "utf-8")
-    click.echo(text)
+    facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
+    _finish({**facts, "costs": costs, **result}, output)
 
 
 def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, output: Path | None) -> None:
@@ -152,10 +135,7 @@ def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, out
     for name, against in result["ratios"].items():
         click.echo(f"{name}: " + ", ".join(f"{row['median']:.2f} x {label}" for label, row in against.items()))
     facts_of_run = {"models": pair.name, "prompts": num_prompts, "tokens": tokens, "repeats": repeats}
-    text = json.dumps({**facts, **facts_of_run, "costs": costs, **result})
-    if output is not None:
-        output.write_text(text + "\n", "utf-8")
-    click.echo(text)
+    _finish({**facts, **facts_of_run, "costs": costs, **result}, output)
 
 
 @command.command("advise")
@@ -170,18 +150,14 @@ def advise(
     num_prompts: int, tokens: int, repeats: int, scored: int | None, lengths: str, widths: str, output: Path | None
 ) -> None:
     """Measure every way of drafting the bundled pair, and how near the one that advice names comes to the fastest."""
-    import os
     from importlib import resources
-
-    import torch
 
     from certspec.bench.advice import measure_advice
     from certspec.decoding.losslessness import bundled_prompt_ids
     from certspec.pairs import load_pair
 
     pair = load_pair()
-    ids = bundled_prompt_ids(pair)
-    prompts = ids[:: max(1, len(ids) // num_prompts)][:num_prompts]
+    prompts = _every_so_many(bundled_prompt_ids(pair), num_prompts)
     result = measure_advice(
         pair, Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")), prompts, num_tokens=tokens,
         repeats=repeats, lengths=_numbers(lengths), widths=_numbers(widths), num_scored=scored,
@@ -195,11 +171,29 @@ def advise(
         f"advice: {result['choice']}: {100 * result['ratio']:.1f} % of the fastest, {result['best_measured']}; "
         f"same output everywhere: {result['same_output']}"
     )
-    facts = {
-        "prompts": len(prompts), "tokens": tokens, "repeats": repeats, "torch": torch.__version__,
-        "threads": torch.get_num_threads(), "cores": os.cpu_count(), "load_average": os.getloadavg()[0],
+    facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
+    _finish({**facts, **result}, output)
+
+
+def _every_so_many(prompts: list[Any], count: int) -> list[Any]:
+    """``count`` of the prompts, spread evenly over all."""
+    return prompts[:: max(1, len(prompts) // count)][:count]
+
+
+def _machine() -> dict[str, Any]:
+    import os
+
+    import torch
+
+    return {
+        "torch": torch.__version__, "threads": torch.get_num_threads(), "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
     }  # fmt: skip
-    text = json.dumps({**facts, **result})
+
+
+def _finish(result: dict[str, Any], output: Path | None) -> None:
+    """The last line is the result as JSON; ``output`` gets it too."""
+    text = json.dumps(result)
     if output is not None:
         output.write_text(text + "\n", "utf-8")
     click.echo(text)
