@@ -10,7 +10,7 @@ import numpy as np
 
 from certspec.advising.costs import Costs
 from certspec.advising.replay import replay
-from certspec.advising.ways import BUDGETS, Way, flags_of, possible_ways
+from certspec.advising.ways import BUDGETS, Flags, Way, flags_of, possible_ways
 from certspec.errors import InvalidArgument
 from certspec.rules import Rule
 from certspec.scoring.run_table import RunTable
@@ -118,18 +118,15 @@ class _Tally:
     def num_nodes(self) -> int:
         return self.length * max(self.way.rule.tree_width, 1)
 
-    def add(self, block: RunTable, flags: dict[str, np.ndarray | None], costs: Costs, draws: np.ndarray) -> None:
+    def add(self, block: RunTable, flags: Flags, costs: Costs, draws: np.ndarray) -> None:
         lengths: int | np.ndarray = self.length
         cost = np.full(block.num_steps, costs.round_ms(self.length, self.num_nodes))
-        if flags["confident"] is not None:
-            lengths = np.minimum(flags["confident"] + 1, self.length)
+        if flags.confident is not None:
+            lengths = np.minimum(flags.confident + 1, self.length)
             by_length = np.array([0.0, *(costs.round_ms(length, length) for length in range(1, self.length + 1))])
             cost = by_length[lengths]
-        chain, certified = flags["accepted"], flags["certified"]
-        if chain is None or certified is None:
-            raise InvalidArgument(f"advise: {self.way.rule.label}: a part of the run holds no decisions")
-        rounds = replay(chain, block.starts, lengths, leaf=flags["leaf"], nats=flags["nats"], cost=cost)
-        sure = replay(certified, block.starts, lengths, leaf=flags["certified_leaf"], cost=cost)
+        rounds = replay(flags.accepted, block.starts, lengths, leaf=flags.leaf, nats=flags.nats, cost=cost)
+        sure = replay(flags.certified, block.starts, lengths, leaf=flags.certified_leaf, cost=cost)
         self.num_rounds += int(rounds.num_rounds.sum())
         self.ms += float(rounds.cost.sum())
         self.certified_ms += float(sure.cost.sum())

@@ -4,17 +4,18 @@ costs, no files."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from certspec.errors import InvalidArgument
 from certspec.reporting.relaxation import given_up_nats, relaxed_steps
 from certspec.rules import Rule, StrictGreedy, Tree, parse_rule
 from certspec.scoring.run_lengths import forward_run_lengths
 from certspec.scoring.run_table import RunTable
-from certspec.scoring.summary import Run
+from certspec.scoring.summary import Run, own_chain
 
-__all__ = ["BUDGETS", "Way", "flags_of", "possible_ways"]
+__all__ = ["BUDGETS", "Flags", "Way", "flags_of", "possible_ways"]
 
 BUDGETS = (0.003, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # nats
 
@@ -52,39 +53,51 @@ def possible_ways(run: Run, widths: Sequence[int], budgets: Sequence[float]) -> 
     return ways + [Way(Tree(width)) for width in sorted(scored | asked)]
 
 
-def flags_of(block: RunTable, ways: Iterable[Way]) -> dict[Way, dict[str, np.ndarray | None]]:
-    """By way: ``accepted`` and ``certified`` steps of its chain; of a tree ``leaf`` and ``certified_leaf``, where one
-    of its other candidates ends the path; ``nats`` given up; ``confident``: how many steps from each one on have a
-    drafter-side certificate above the budget. All (rows,)."""
+@dataclass(frozen=True)
+class Flags:
+    """Of a way, on the steps of a block, each (rows,): ``accepted`` and ``certified`` steps of its chain; of a tree
+    ``leaf`` and ``certified_leaf``, where one of its other candidates ends the path; ``nats`` given up; ``confident``:
+    how many steps from each one on have a drafter-side certificate above the budget."""
+
+    accepted: np.ndarray
+    certified: np.ndarray
+    leaf: np.ndarray | None = None
+    certified_leaf: np.ndarray | None = None
+    nats: np.ndarray | None = None
+    confident: np.ndarray | None = None
+
+
+def flags_of(block: RunTable, ways: Iterable[Way]) -> dict[Way, Flags]:
+    """The flags of each way. Raises InvalidArgument for a block that holds no decisions."""
     if block.accepted is None or block.certified is None:
-        return {way: dict.fromkeys(_NAMES) for way in ways}
+        raise InvalidArgument("advise: expected a draft's decisions in every part of the run, got a part without them")
     rules = [parse_rule(label) for label in block.rules]
     nothing = np.zeros(block.num_steps, dtype=bool)
-    if StrictGreedy() in rules:
-        chain = block.accepted[rules.index(StrictGreedy())], block.certified[rules.index(StrictGreedy())]
-    else:
-        chain = (nothing if block.draft_rank is None else block.draft_rank == 0), nothing
+    chain = own_chain(block, rules)
+    strict = Flags(
+        nothing if chain is None else chain,
+        block.certified[rules.index(StrictGreedy())] if StrictGreedy() in rules else nothing,
+    )
     scored = {rule.tree_width: index for index, rule in enumerate(rules) if rule.tree_width > 1}
     nats = given_up_nats(block)
-    found: dict[Way, dict[str, np.ndarray | None]] = {}
+    found: dict[Way, Flags] = {}
     for way in ways:
-        flags: dict[str, np.ndarray | None] = dict.fromkeys(_NAMES)
-        flags["accepted"], flags["certified"] = chain
-        width = way.rule.tree_width
+        flags, width = strict, way.rule.tree_width
         if width:
             in_list = None if block.draft_rank is None else (block.draft_rank >= 0) & (block.draft_rank < width)
-            flags["leaf"] = block.accepted[scored[width]] if width in scored else in_list
             # a wider tree accepts whatever a narrower one does, so the scored ones within it certify for it
             within = [scored[narrower] for narrower in scored if narrower <= width]
-            flags["certified_leaf"] = np.any(block.certified[within], axis=0) if within else nothing
+            flags = replace(
+                strict,
+                leaf=block.accepted[scored[width]] if width in scored else in_list,
+                certified_leaf=np.any(block.certified[within], axis=0) if within else nothing,
+            )
         elif way.rule in rules:
             index = rules.index(way.rule)
-            flags["accepted"], flags["certified"] = block.accepted[index], block.certified[index]
-            flags["nats"] = np.where(relaxed_steps(block, index), nats, 0.0)
+            loss = np.where(relaxed_steps(block, index), nats, 0.0)
+            flags = Flags(block.accepted[index], block.certified[index], nats=loss)
         if way.budget is not None and block.draft_certificate is not None:
-            flags["confident"] = forward_run_lengths(block.draft_certificate > way.budget, block.starts)
+            steps = forward_run_lengths(block.draft_certificate > way.budget, block.starts)
+            flags = replace(flags, confident=steps)
         found[way] = flags
     return found
-
-
-_NAMES = ("accepted", "certified", "leaf", "certified_leaf", "nats", "confident")

@@ -34,11 +34,10 @@ import pyarrow as pa
 from certspec.logs.batches import Pairs
 from certspec.logs.position import Key, LoggedPosition
 from certspec.lumped import CASES, LumpedCertificates, TargetLists
-from certspec.scoring.steps import step_schema
+from certspec.scoring.steps import PROMPT_PART, step_schema
 
 __all__ = ["import_schema", "import_table"]
 
-_PROMPT_PART = 2**30
 _TOP = 10
 _CASE_TEXTS = np.array([case.value for case in CASES])
 _ENDS = {"stop": "eos", "eos": "eos", "length": "steps", "limit": "steps", "max_tokens": "steps"}
@@ -91,7 +90,7 @@ def _shared(batch: Pairs, lists: TargetLists, judged: LumpedCertificates) -> dic
     probs = np.exp(lists.logprobs[:, :_TOP])
     listed = np.arange(probs.shape[1]) < np.array([len(target.keys) for target in targets])[:, None]
     return {
-        "prompt": [target.sequence + (_PROMPT_PART if target.part == "prompt" else 0) for target in targets],
+        "prompt": [target.sequence + (PROMPT_PART if target.part == "prompt" else 0) for target in targets],
         "position": [target.position for target in targets],
         "prompt_tokens": np.zeros(len(batch), dtype=np.int32),
         "target_token": [_id(target.keys[0]) for target in targets],

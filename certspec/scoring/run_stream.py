@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 from certspec.errors import UnreadableInput
 from certspec.scoring.run_folder import RunFolder
 from certspec.scoring.run_table import RunTable, check_schema, columns_to_read, table_of
+from certspec.scoring.steps import PROMPT_PART
 
 __all__ = ["RunStream", "open_run"]
 
 _BLOCK_ROWS = 65_536
 # A sequence of more steps is cut into several: no block grows beyond this, whatever a log holds.
 _LONGEST_SEQUENCE = 262_144
-_PROMPT_PART = 2**30  # an imported run has prompts' sequences from here on, and answers' below
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ def _units(opened: pq.ParquetFile, path: Path) -> Iterator[tuple[int, _Unit]]:
         facts = opened.metadata.row_group(number)
         statistics = facts.column(column).statistics
         if statistics is not None and statistics.has_min_max and (
-            statistics.max < _PROMPT_PART or statistics.min >= _PROMPT_PART
+            statistics.max < PROMPT_PART or statistics.min >= PROMPT_PART
         ):  # fmt: skip
-            half = int(statistics.min >= _PROMPT_PART)
+            half = int(statistics.min >= PROMPT_PART)
             yield half, _Unit(path, number, statistics.min, statistics.max, facts.num_rows)
             continue
         prompts = opened.read_row_group(number, columns=["prompt"]).column(0)
@@ -136,7 +136,7 @@ def _units(opened: pq.ParquetFile, path: Path) -> Iterator[tuple[int, _Unit]]:
 
 
 def _in_half(prompts: Any, half: int) -> Any:
-    return (pc.greater_equal if half else pc.less)(prompts, _PROMPT_PART)
+    return (pc.greater_equal if half else pc.less)(prompts, PROMPT_PART)
 
 
 def _read_half(unit: _Unit, half: int, columns: Sequence[str] | None) -> pa.Table:

@@ -38,9 +38,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["COLUMNS", "SCHEMA_VERSION", "certificate_columns", "leading_probs", "step_schema", "step_table"]
+__all__ = [
+    "COLUMNS",
+    "PROMPT_PART",
+    "SCHEMA_VERSION",
+    "certificate_columns",
+    "leading_probs",
+    "step_schema",
+    "step_table",
+]
 
 SCHEMA_VERSION = 2
+PROMPT_PART = 2**30  # an imported run numbers prompts' own positions from here on, and answers below
 
 _PER_RULE = ("certificate", "certificate_lower", "accepted", "certified")
 _OF_DRAFT = (

@@ -16,7 +16,7 @@ from certspec.scoring.run_stream import RunStream
 from certspec.scoring.run_table import RunTable
 from certspec.scoring.selection import Distribution, Key, measure_distributions
 
-__all__ = ["BUDGETS", "QUANTILES", "Run", "certificate_cap", "chain_and_leaf", "summarise_run"]
+__all__ = ["BUDGETS", "QUANTILES", "Run", "certificate_cap", "chain_and_leaf", "own_chain", "summarise_run"]
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
@@ -84,6 +84,15 @@ def _as_json(found: Distribution) -> dict[str, Any]:
     }
 
 
+def own_chain(block: RunTable, rules: list[Rule]) -> np.ndarray | None:
+    """(rows,) bool: where the draft's best token is the target's argmax, so that its own chain goes on; None where
+    nothing tells."""
+    if block.accepted is not None and StrictGreedy() in rules:
+        accepted: np.ndarray = block.accepted[rules.index(StrictGreedy())]
+        return accepted
+    return None if block.draft_rank is None else block.draft_rank == 0
+
+
 def chain_and_leaf(block: RunTable, rules: list[Rule], index: int) -> tuple[np.ndarray, np.ndarray | None] | None:
     """Of a greedy tree, as decoding drafts it: where its own chain is accepted and goes on, and where one of its other
     candidates is accepted and ends the path; of another rule the accepted steps alone. None where nothing tells."""
@@ -91,9 +100,8 @@ def chain_and_leaf(block: RunTable, rules: list[Rule], index: int) -> tuple[np.n
         return None
     if rules[index].tree_width < 2:
         return block.accepted[index], None
-    if StrictGreedy() in rules:
-        return block.accepted[rules.index(StrictGreedy())], block.accepted[index]
-    return None if block.draft_rank is None else (block.draft_rank == 0, block.accepted[index])
+    chain = own_chain(block, rules)
+    return None if chain is None else (chain, block.accepted[index])
 
 
 @dataclass
