@@ -15,7 +15,7 @@ from derivations.convexity import KKT, MERGING, MIXTURE, TANGENT, VARIATIONAL
 from derivations.single_token import single_certificate
 from proofs_check.algebra import prove_identities, random_rationals
 from proofs_check.cases import Tally
-from proofs_check.numbers import MP, working_digits
+from proofs_check.numbers import MP, divergence, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 from proofs_check.slopes import Identity, Slope, enclose_statements
@@ -86,7 +86,7 @@ def sample_kkt(formula: Formula, effort: Effort) -> Evidence:
                     own = _with_signs(best, rows, multipliers, signs, target)
                     if min(own) <= 0:
                         continue
-                    truth = _kl(own, draft) - _kl(own, best)
+                    truth = divergence(own, draft) - divergence(own, best)
                     value = formula(MP, multipliers, [s * g for s, g in zip(signs, slacks, strict=True)])
                     tally.add(f"{size} tokens, step {mpmath.nstr(step, 3)}", value, truth, truth)
     return tally.evidence("random constraints and multipliers")
@@ -126,7 +126,7 @@ def sample_variational(formula: Formula, effort: Effort) -> Evidence:
         for size in (2, 3, 7, 50):
             for _ in range(10):
                 own, other = _law(rng, size), _law(rng, size)
-                truth = _kl(own, other)
+                truth = divergence(own, other)
                 scores = [MP.mpf(rng.uniform(-9, 9)) for _ in own]
                 below.add(f"{size} tokens", formula(MP, own, other, scores), truth, truth)
                 exact = [mpmath.log(p / q) for p, q in zip(own, other, strict=True)]
@@ -197,7 +197,3 @@ def _law(rng: random.Random, size: int) -> list[Any]:
 
 def _dot(row: list[Any], law: list[Any]) -> Any:
     return mpmath.fsum(a * q for a, q in zip(row, law, strict=True))
-
-
-def _kl(own: list[Any], other: list[Any]) -> Any:
-    return mpmath.fsum(p * mpmath.log(p / q) for p, q in zip(own, other, strict=True))

@@ -18,7 +18,7 @@ from derivations.claim import Formula
 from derivations.drafter_entropy import CURVATURE, DUAL, FEASIBLE, INNER, ONE_DIMENSION, SIMPLE
 from proofs_check.algebra import prove_identities, random_rationals
 from proofs_check.cases import Tally, exact_cases
-from proofs_check.numbers import MP, to_mp, working_digits
+from proofs_check.numbers import MP, divergence, to_mp, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 from proofs_check.slopes import Slope, enclose_statements
@@ -38,10 +38,6 @@ DRAFTS: list[tuple[tuple[F, F, F], F, F]] = [
 
 def _entropy(probs: list[mpmath.mpf]) -> mpmath.mpf:
     return -mpmath.fsum(p * mpmath.log(p) for p in probs if p > 0)
-
-
-def _divergence(moved: list[mpmath.mpf], base: list[mpmath.mpf]) -> mpmath.mpf:
-    return mpmath.fsum(p * mpmath.log(p / q) for p, q in zip(moved, base, strict=True) if p > 0)
 
 
 def _largest_root(function: Callable[[mpmath.mpf], mpmath.mpf], low: mpmath.mpf, high: mpmath.mpf) -> mpmath.mpf:
@@ -73,7 +69,7 @@ def _at_share(draft: list[mpmath.mpf], share: mpmath.mpf, log_delta: mpmath.mpf)
     else:
         split = _split_of_entropy(left)
         splits = [split, 1 - split]
-    return min(_divergence([share, (1 - share) * x, (1 - share) * (1 - x)], draft) for x in splits)
+    return min(divergence([share, (1 - share) * x, (1 - share) * (1 - x)], draft) for x in splits)
 
 
 @lru_cache(maxsize=100)
@@ -142,7 +138,7 @@ def solve_entropy_radius(formula: Formula, effort: Effort) -> Evidence:
                 others = [q / (1 - draft[0]) for q in draft[1:]]
                 left = (log_delta - mpmath.log(share) - _entropy([share, 1 - share])) / (1 - share)
                 if left < mpf(10) ** -(digits // 2):  # at the last feasible share: all other mass on one token
-                    value = _divergence([share, 1 - share, mpf(0)], draft)
+                    value = divergence([share, 1 - share, mpf(0)], draft)
                     value += 0 * formula(MP, draft, share, mpf(1))
                 else:
                     value = formula(MP, draft, share, _power_of_entropy(others, left))
@@ -187,14 +183,14 @@ def solve_small_entropy(formula: Formula, effort: Effort) -> Evidence:
 def _least_of_entropy(base: list[mpmath.mpf], bound: mpmath.mpf) -> mpmath.mpf:
     if len(base) == 2:
         split = _split_of_entropy(bound)
-        return min(_divergence([x, 1 - x], base) for x in (split, 1 - split))
+        return min(divergence([x, 1 - x], base) for x in (split, 1 - split))
     found = []
     for corner, share in itertools.product(range(3), ("0.5", "0.7", "0.9")):
         start = [(1 - mpf(share)) / 2] * 3
         start[corner] = mpf(share)
         law = _stationary_law(base, bound, start)
         if law is not None:
-            found.append(_divergence(law, base))
+            found.append(divergence(law, base))
     return min(found)
 
 
@@ -244,7 +240,7 @@ def search_dual(formula: Formula, effort: Effort) -> Evidence:
         for draft, target, kappa in _rejecting_cases(effort):
             base, moved = [to_mp(x) for x in draft], [to_mp(x) for x in target]
             log_delta = _entropy(moved) + mpmath.log(moved[0])
-            exact = _divergence(moved, base)
+            exact = divergence(moved, base)
             bound = formula(MP, base, moved[0], to_mp(kappa), log_delta)
             tally.add(f"{[float(x) for x in target]}, kappa={kappa}", MP.mpf(bound), exact, exact)
     return tally.evidence("rejecting targets")
@@ -365,7 +361,7 @@ def refute_by_a_target(formula: Formula, effort: Effort) -> Evidence:
             share = mpmath.floor(_shares(top, delta)[1] * 10**5) / 10**5  # just below the last feasible share
             target = [share, 1 - share, mpf(0)]
             rejected = _entropy(target) + mpmath.log(share) <= mpmath.log(delta)
-            nearer = _divergence(target, [top, (1 - top) / 2, (1 - top) / 2])
+            nearer = divergence(target, [top, (1 - top) / 2, (1 - top) / 2])
             if rejected and nearer < claimed - mpf("1e-6"):
                 return f"claimed {mpmath.nstr(claimed, 6)}, a rejected target at {mpmath.nstr(nearer, 6)}"
         return True
@@ -383,6 +379,6 @@ def refute_by_search(formula: Formula, effort: Effort) -> Evidence:
             start, end = _shares(own, to_mp(delta))
             value = MP.mpf(formula(MP, own, start, end))
             shares = [start + (end - start) * k / 40 for k in range(40)]
-            least = min([_at_share(draft, v, log_delta) for v in shares] + [_divergence([end, 1 - end, mpf(0)], draft)])
+            least = min([_at_share(draft, v, log_delta) for v in shares] + [divergence([end, 1 - end, mpf(0)], draft)])
             tally.add(f"q_y={top}, delta={delta}", value, least, least)
     return tally.evidence("both coordinates searched")

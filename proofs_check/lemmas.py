@@ -17,7 +17,7 @@ from derivations.strict import phi
 from proofs_check.algebra import prove_identities, random_rationals
 from proofs_check.cases import Tally
 from proofs_check.jets import all_enclosed, derivative, values
-from proofs_check.numbers import MP, to_mp, working_digits
+from proofs_check.numbers import MP, divergence, to_mp, working_digits
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 from proofs_check.slopes import Identity, Slope, enclose_statements
@@ -177,13 +177,9 @@ def sample_transport(formula: Formula, effort: Effort) -> Evidence:
             other = [weight / mpmath.fsum(weights) for weight in weights]
             for kept in range(1, len(own)):
                 moved, moved_draft = formula(MP, own, other, kept)
-                before, after = _kl(own, other), _kl(moved, moved_draft)
+                before, after = divergence(own, other), divergence(moved, moved_draft)
                 tally.add(f"{target}, |I|={kept}", after, before, before)
                 for a, b in ((moved, own), (moved_draft, other)):
                     shift = max(abs((a[0] - a[i]) - (b[0] - b[i])) for i in range(kept))
                     tally.add(f"differences at {target}, |I|={kept}", shift, MP.mpf(0), MP.mpf(0))
     return tally.evidence("random drafts")
-
-
-def _kl(own: list[mpmath.mpf], other: list[mpmath.mpf]) -> mpmath.mpf:
-    return mpmath.fsum(p * mpmath.log(p / q) for p, q in zip(own, other, strict=True) if p > 0)

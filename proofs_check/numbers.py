@@ -1,5 +1,5 @@
 """Arithmetics for ``formula(numbers, ...)``: mpmath at a stated precision and rigorous intervals. One text of a formula
-is evaluated in each; this module knows no formula."""
+is evaluated in each; this module knows no formula but KL, from its definition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ try:
 except ImportError:  # python-flint is a test dependency; mpmath's intervals serve where it is missing
     flint = None  # type: ignore[assignment]
 
-__all__ = ["MP", "Intervals", "MpmathIntervals", "interval_digits", "intervals", "to_mp", "working_digits"]
+__all__ = [
+    "MP",
+    "Intervals",
+    "MpmathIntervals",
+    "divergence",
+    "interval_digits",
+    "intervals",
+    "to_mp",
+    "working_digits",
+]
 
 MP = mpmath.mp
 
@@ -46,6 +55,11 @@ def interval_digits(digits: int) -> Iterator[None]:
 def to_mp(value: Any) -> mpmath.mpf:
     """A Fraction (or any number) as an mpf, rounded once."""
     return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else mpmath.mpf(value)
+
+
+def divergence(own: list[mpmath.mpf], other: list[mpmath.mpf]) -> mpmath.mpf:
+    """KL(own || other) in nats, from its definition."""
+    return mpmath.fsum(p * mpmath.log(p / q) for p, q in zip(own, other, strict=True) if p > 0)
 
 
 class Intervals:

@@ -22,11 +22,9 @@ class ExtremeRows:
 
     def add(self, block: RunTable, rows: np.ndarray, values: np.ndarray) -> None:
         """Take ``rows`` of a block, (n,) indices, with their ``values``, (n,)."""
-        best = rows[np.argsort(-values, kind="stable")[: self.limit]]
-        places = np.searchsorted(rows, best)
         found = [
-            (-float(values[place]), self._num_seen + int(row), block.take([row]))
-            for place, row in zip(places, best, strict=True)
+            (-float(values[place]), self._num_seen + int(rows[place]), block.take([rows[place]]))
+            for place in np.argsort(-values, kind="stable")[: self.limit]
         ]  # fmt: skip
         self._kept = heapq.nsmallest(self.limit, [*self._kept, *found], key=lambda entry: entry[:2])
         self._num_seen += block.num_steps
