@@ -9,7 +9,7 @@ import triton.language as tl
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.triton_segments import LOG2E, NUM_STATISTICS, integer_reference, power_of_two
 
-__all__ = ["DEEP", "INVALID", "SUMMARY", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "rank_rows"]
+__all__ = ["DEEP", "INVALID", "SUMMARY", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "rank_row", "rank_rows"]
 
 row_entropy = load_kernels("divergence", "triton").entropy
 
@@ -21,22 +21,13 @@ INVALID, TIES, UNDECIDED, THRESHOLD, DEEP = (tl.constexpr(1 << bit) for bit in r
 
 
 @triton.jit
-def _bar(maxima, COUNT: tl.constexpr):
-    """The COUNT-th largest of (n,) maxima of disjoint parts of a row: at least COUNT of its elements reach it."""
-    higher = tl.sum((maxima[None, :] > maxima[:, None]).to(tl.int32), axis=1)
-    return tl.min(tl.where(higher < COUNT, maxima, float("inf")), axis=0)
+def _add_two(a, b, other_a, other_b):
+    return a + other_a, b + other_b
 
 
 @triton.jit
-def _in_order(values, ids, present, SLOTS: tl.constexpr):
-    """The first SLOTS of (n,) values by (value descending, id ascending), by counting what comes before each."""
-    equal = values[None, :] == values[:, None]
-    before = (values[None, :] > values[:, None]) | (equal & (ids[None, :] < ids[:, None]))
-    rank = tl.sum((before & present[None, :]).to(tl.int32), axis=1)
-    here = (rank[None, :] == tl.arange(0, SLOTS)[:, None]) & present[None, :]
-    sorted_values = tl.max(tl.where(here, values[None, :], float("-inf")), axis=1)
-    sorted_ids = tl.max(tl.where(here, ids[None, :], 0), axis=1)
-    return sorted_values, sorted_ids
+def _add_four(a, b, c, d, other_a, other_b, other_c, other_d):
+    return a + other_a, b + other_b, c + other_c, d + other_d
 
 
 @triton.jit
@@ -45,8 +36,51 @@ def _add_five(a, b, c, d, e, other_a, other_b, other_c, other_d, other_e):
 
 
 @triton.jit
-def _add_six(a, b, c, d, e, f, other_a, other_b, other_c, other_d, other_e, other_f):
-    return a + other_a, b + other_b, c + other_c, d + other_d, e + other_e, f + other_f
+def _add_six_reach_two(a, b, c, d, e, f, far, away, at, bt, ct, dt, et, ft, other_far, other_away):
+    return a + at, b + bt, c + ct, d + dt, e + et, f + ft, tl.maximum(far, other_far), tl.maximum(away, other_away)
+
+
+@triton.jit
+def _lowest_two_largest_two(a, b, c, d, other_a, other_b, other_c, other_d):
+    return tl.minimum(a, other_a), tl.minimum(b, other_b), tl.maximum(c, other_c), tl.maximum(d, other_d)
+
+
+@triton.jit
+def _largest_three(a, b, c, other_a, other_b, other_c):
+    return tl.maximum(a, other_a), tl.maximum(b, other_b), tl.maximum(c, other_c)
+
+
+# Each reduction below works on both sides at once: a reduction costs the barriers of its block, whatever it reduces.
+@triton.jit
+def _bars(max_t, max_d, COUNT: tl.constexpr):
+    """The COUNT-th largest of (n,) maxima of disjoint parts of a row (at least COUNT of its elements reach it), for
+    both sides, and the largest for both sides."""
+    above_t = (max_t[None, :] > max_t[:, None]).to(tl.int32)
+    above_d = (max_d[None, :] > max_d[:, None]).to(tl.int32)
+    higher_t, higher_d = tl.reduce((above_t, above_d), 1, _add_two)
+    low_t = tl.where(higher_t < COUNT, max_t, float("inf"))
+    low_d = tl.where(higher_d < COUNT, max_d, float("inf"))
+    return tl.reduce((low_t, low_d, max_t, max_d), 0, _lowest_two_largest_two)
+
+
+@triton.jit
+def _before(values, ids, present):
+    """(n, n) int32: whether column j comes before row i by (value descending, id ascending)."""
+    equal = values[None, :] == values[:, None]
+    before = (values[None, :] > values[:, None]) | (equal & (ids[None, :] < ids[:, None]))
+    return (before & present[None, :]).to(tl.int32)
+
+
+@triton.jit
+def _in_order(target, draft, ids, in_target, in_draft, SLOTS: tl.constexpr):
+    """The first SLOTS target values and ids, and draft ids, of (n,) elements, by counting what comes before each."""
+    before = (_before(target, ids, in_target), _before(draft, ids, in_draft))
+    rank_t, rank_d = tl.reduce(before, 1, _add_two)
+    here_t = (rank_t[None, :] == tl.arange(0, SLOTS)[:, None]) & in_target[None, :]
+    here_d = (rank_d[None, :] == tl.arange(0, SLOTS)[:, None]) & in_draft[None, :]
+    values = tl.where(here_t, target[None, :], float("-inf"))
+    found = (values, tl.where(here_t, ids[None, :], 0), tl.where(here_d, ids[None, :], 0))
+    return tl.reduce(found, 1, _largest_three)
 
 
 @triton.jit
@@ -58,28 +92,21 @@ def columns_of(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.const
 
 
 @triton.jit
-def _by_part(values):
-    """Sums of the rows of a tile, in float32 (their rounding is in the bounds), widened."""
-    return tl.sum(values, axis=1).to(tl.float64)
-
-
-@triton.jit
-def rank_rows(
-    target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
+def rank_row(
+    row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
     target_stride, draft_stride, num_rows, num_columns, num_segments,
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
     TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr,
     BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """One row a program. Outputs: scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob,
+    """One row. Outputs: scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob,
     top probabilities; id (2, rows, TOP) int64: target, draft; path (rows,) int32; summary (rows, SUMMARY + SLOTS)
     float64 for judge_rows: largest logit, sum of weights relative to it and its relative error, entropy's error, E_p of
     the gap to the largest, bounds of KL, the draft token's target logit, and the target's top logits."""
-    row = tl.program_id(0).to(tl.int64)
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
-    scratch_ptr += row * (num_segments + 3 * CELLS)
+    scratch_ptr += row * (num_segments + CELLS)
     summary_ptr += row * (SUMMARY + SLOTS)
     path = 0
 
@@ -94,16 +121,11 @@ def rank_rows(
     exists = segment < num_segments
     max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
     max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
-    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0)
-    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0)
-    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0)
-    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0)
     part_max_t = tl.max(max_t, axis=1)
     part_max_d = tl.max(max_d, axis=1)
-    bar_t = _bar(part_max_t, RANKS)
-    bar_d = _bar(part_max_d, RANKS)
-    near_t = integer_reference(tl.max(part_max_t, axis=0))
-    near_d = integer_reference(tl.max(part_max_d, axis=0))
+    bar_t, bar_d, top_t, top_d = _bars(part_max_t, part_max_d, RANKS)
+    near_t = integer_reference(top_t)
+    near_d = integer_reference(top_d)
     ref_t = near_t.to(tl.float64)
     ref_d = near_d.to(tl.float64)
     high = ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
@@ -114,6 +136,10 @@ def rank_rows(
     tl.debug_barrier()
 
     # --- the other segments: float32 sums, brought to the row's references by powers of two, added in float64 -------
+    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0)
+    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0)
+    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0)
+    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0)
     own_ref_t = integer_reference(max_t)
     own_ref_d = integer_reference(max_d)
     tail = exists & (high == 0)
@@ -126,13 +152,19 @@ def rank_rows(
     cross_d *= scale_t
     moved_ct = cross_t + (own_ref_t - near_t) * sum_t
     moved_cd = cross_d + (own_ref_d - near_d) * sum_t
+    far_t = tl.where(tail, tl.abs(own_ref_t), 0.0)
+    far_d = tl.where(tail, tl.abs(own_ref_d), 0.0)
+    # Within a part in float32, whose rounding is in the bounds; the parts in float64.
+    sums = (sum_t, sum_d, cross_t, cross_d, moved_ct, moved_cd, far_t, far_d)
+    p_t, p_d, p_rt, p_rd, p_ct, p_cd, far_t, far_d = tl.reduce(sums, 1, _add_six_reach_two)
     sums = (
-        _by_part(sum_t), _by_part(sum_d), _by_part(cross_t), _by_part(cross_d), _by_part(moved_ct), _by_part(moved_cd),
+        p_t.to(tl.float64), p_d.to(tl.float64), p_rt.to(tl.float64), p_rd.to(tl.float64), p_ct.to(tl.float64),
+        p_cd.to(tl.float64), far_t, far_d,
     )  # fmt: skip
-    tail_t, tail_d, raw_t, raw_d, tail_ct, tail_cd = tl.reduce(sums, 0, _add_six)
+    tail_t, tail_d, raw_t, raw_d, tail_ct, tail_cd, reach_t, reach_d = tl.reduce(sums, 0, _add_six_reach_two)
     segment_d = tail_d
-    reach_t = tl.maximum(tl.max(tl.max(tl.where(tail, tl.abs(own_ref_t), 0.0), axis=1), axis=0), tl.abs(near_t))
-    reach_d = tl.maximum(tl.max(tl.max(tl.where(tail, tl.abs(own_ref_d), 0.0), axis=1), axis=0), tl.abs(near_d))
+    reach_t = tl.maximum(reach_t, tl.abs(near_t))
+    reach_d = tl.maximum(reach_d, tl.abs(near_d))
 
     # --- the listed segments again: the elements that reach a bar are kept, the others summed -----------------------
     batch = tl.arange(0, BATCH)
@@ -168,9 +200,7 @@ def rank_rows(
         flat = tl.reshape(kept.to(tl.int32), [cells])
         place = num_kept + tl.reshape(tl.cumsum(flat, axis=0), [BATCH, width]) - 1
         fits = kept & (place < CELLS)
-        tl.store(cells_ptr + place, z.to(tl.int32, bitcast=True), mask=fits)
-        tl.store(cells_ptr + CELLS + place, y.to(tl.int32, bitcast=True), mask=fits)
-        tl.store(cells_ptr + 2 * CELLS + place, at, mask=fits)
+        tl.store(cells_ptr + place, at, mask=fits)
         num_kept += tl.sum(flat, axis=0)
     tl.debug_barrier()
     if num_kept > CELLS:
@@ -179,22 +209,21 @@ def rank_rows(
     # --- the kept elements: in float64, and in order -----------------------------------------------------------------
     cell = tl.arange(0, CELLS)
     is_kept = cell < num_kept
-    kept_z = tl.load(cells_ptr + cell, mask=is_kept, other=0).to(tl.float32, bitcast=True)
-    kept_y = tl.load(cells_ptr + CELLS + cell, mask=is_kept, other=0).to(tl.float32, bitcast=True)
-    kept_id = tl.load(cells_ptr + 2 * CELLS + cell, mask=is_kept, other=0)
+    kept_id = tl.load(cells_ptr + cell, mask=is_kept, other=0)
+    kept_z = tl.load(target_ptr + kept_id, mask=is_kept, other=0.0).to(tl.float32)
+    kept_y = tl.load(draft_ptr + kept_id, mask=is_kept, other=0.0).to(tl.float32)
     x_t = tl.where(is_kept, kept_z.to(tl.float64) * _LOG2E - ref_t, -2000.0)
     x_d = tl.where(is_kept, kept_y.to(tl.float64) * _LOG2E - ref_d, -2000.0)
     e_t = tl.exp2(x_t)
     e_d = tl.exp2(x_d)
-    part_t, part_d, part_ct, part_cd, _ = tl.reduce((e_t, e_d, e_t * x_t, e_t * x_d, e_d * x_d), 0, _add_five)
+    part_t, part_d, part_ct, part_cd = tl.reduce((e_t, e_d, e_t * x_t, e_t * x_d), 0, _add_four)
     mass_t = tail_t + part_t
     mass_d = tail_d + part_d
     all_ct = tail_ct + part_ct
     all_cd = tail_cd + part_cd
     is_t = is_kept & (kept_z >= bar_t)
     is_d = is_kept & (kept_y >= bar_d)
-    logit_t, ids_t = _in_order(kept_z, kept_id, is_t, SLOTS)
-    _, ids_d = _in_order(kept_y, kept_id, is_d, SLOTS)
+    logit_t, ids_t, ids_d = _in_order(kept_z, kept_y, kept_id, is_t, is_d, SLOTS)
     tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
     tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
     logit_t = tl.where(ranked, logit_t, float("-inf"))
@@ -203,12 +232,14 @@ def rank_rows(
     draft_id = tl.sum(tl.where(first, ids_d, 0))
     log_t = tl.log(mass_t)
     log_d = tl.log(mass_d)
-    share_t = tail_t / mass_t
-    share_d = tail_d / mass_d
-    away_t = -raw_t / mass_t
-    away_d = -raw_d / mass_t
-    mean_t = all_ct / mass_t * _LN2
-    mean_d = all_cd / mass_t * _LN2
+    per_t = 1.0 / mass_t  # a division costs ten times a product
+    per_d = 1.0 / mass_d
+    share_t = tail_t * per_t
+    share_d = tail_d * per_d
+    away_t = -raw_t * per_t
+    away_d = -raw_d * per_t
+    mean_t = all_ct * per_t * _LN2
+    mean_d = all_cd * per_t * _LN2
     divergence = (mean_t - mean_d) - (log_t - log_d)
     top_logit = tl.max(logit_t, axis=0).to(tl.float64)
     top_nats = top_logit - ref_t * _LN2
@@ -216,10 +247,10 @@ def rank_rows(
     entropy = row_entropy(log_t - top_nats, mean_gap)
     farthest = farthest_error + reference_error * reach_t * _LN2
     error_t = share_t * (term_error + reference_error * reach_t * _LN2) + exponent_error * away_t * _LN2 + 2e-15
-    away_dd = (segment_d * mean_exponent - low_dd) / mass_d
+    away_dd = (segment_d * mean_exponent - low_dd) * per_d
     error_d = share_d * (term_error + reference_error * reach_d * _LN2) + exponent_error * away_dd * _LN2 + 2e-15
-    tail_ratio = (tail_ct - tail_cd) / mass_t * _LN2 - (log_t - log_d) * share_t + 2.0 * share_d + 1e-12
-    tail_entropy = -tail_ct / mass_t * _LN2 + log_t * share_t + 1e-12
+    tail_ratio = (tail_ct - tail_cd) * per_t * _LN2 - (log_t - log_d) * share_t + 2.0 * share_d + 1e-12
+    tail_entropy = -tail_ct * per_t * _LN2 + log_t * share_t + 1e-12
     moved_t = ((addition_error + exponent_error) * away_t + reference_error * reach_t * share_t) * _LN2
     moved_d = ((addition_error + exponent_error) * away_d + reference_error * reach_d * share_t) * _LN2
     sizes = tl.abs(mean_t) + tl.abs(mean_d) + tl.abs(log_t) + tl.abs(log_d) + tl.abs(ref_t) + tl.abs(ref_d)
@@ -246,14 +277,15 @@ def rank_rows(
     relative = 1.01 * error_t + (tl.abs(top_logit) + 8.0) * (8 * _UNIT)
     draft_logit = tl.load(target_ptr + draft_id).to(tl.float64)
     draft_weight = tl.exp(draft_logit - top_logit)
-    probs = weight / normaliser
+    per_weight = 1.0 / normaliser
+    probs = weight * per_weight
     second = tl.sum(tl.where(slot == 1, weight, 0.0))
     scalars = scalar_ptr + row * (5 + TOP)
     tl.store(scalars, kl)
     tl.store(scalars + 1, kl_upper)
     tl.store(scalars + 2, entropy)
-    tl.store(scalars + 3, (1.0 - second) / normaliser)
-    tl.store(scalars + 4, draft_weight / normaliser)
+    tl.store(scalars + 3, (1.0 - second) * per_weight)
+    tl.store(scalars + 4, draft_weight * per_weight)
     tl.store(scalars + 5 + slot, probs, mask=shown)
     tl.store(summary_ptr, top_logit)
     tl.store(summary_ptr + 1, normaliser)
@@ -265,3 +297,25 @@ def rank_rows(
     tl.store(summary_ptr + 7, draft_logit)
     tl.store(summary_ptr + SUMMARY + slot, logit_t.to(tl.float64))
     tl.store(path_ptr + row, path)
+
+
+@triton.jit
+def rank_rows(
+    target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
+    target_stride, draft_stride, num_rows, num_columns, num_segments,
+    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+    TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr,
+    BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """rank_row with one row a program. EARLY: it was launched before the kernel ahead of it had ended, and lets the
+    next kernel be."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    rank_row(
+        tl.program_id(0).to(tl.int64), target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr,
+        scratch_ptr, summary_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
+        term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+        TOP, SLOTS, RANKS, SEGMENT_SLOTS, PARTS, BATCH, CELLS, LANES, VEC, STEPS,
+    )  # fmt: skip

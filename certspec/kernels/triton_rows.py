@@ -4,7 +4,7 @@ triton_segments, triton_ranks and triton_rules."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from certspec.kernels import torch_rows
 from certspec.kernels.row_scores import RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.kernels.triton_bounds import segment_errors
+from certspec.kernels.triton_fused import fused_rows
 from certspec.kernels.triton_ranks import SUMMARY, rank_rows
 from certspec.kernels.triton_rules import judge_rows
 from certspec.kernels.triton_segments import NUM_STATISTICS, row_segments
@@ -37,7 +38,9 @@ ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 
 class Plan:
     """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
     rank ``batch`` segments at a time; ``slots`` ranks are known exactly. The rows are worked in ``blocks`` blocks;
-    ``combine_registers`` caps the registers of a combining thread (0: no cap); ``judge_warps`` apply the rules."""
+    ``combine_registers`` caps the registers of a combining thread (0: no cap); ``judge_warps`` apply the rules. With
+    ``fused``, the streaming program that ends a row combines it; else, with ``early``, kernels are launched before the
+    one ahead has ended (programmatic dependent launch)."""
 
     vector: int = 8
     tiles: int = 4
@@ -51,6 +54,8 @@ class Plan:
     slots: int = 16
     blocks: int = 1
     combine_registers: int = 0
+    fused: bool = False
+    early: bool = False
 
     @property
     def chunk(self) -> int:
@@ -70,6 +75,7 @@ class FastScores:
     statistics: Tensor
     scratch: Tensor
     summary: Tensor
+    arrivals: Tensor
 
 
 def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Plan:
@@ -98,8 +104,9 @@ def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan
         ids=torch.empty((2, num_rows, num_top), dtype=torch.int64, device=device),
         path=torch.empty((num_rows,), dtype=torch.int32, device=device),
         statistics=torch.empty((num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device),
-        scratch=torch.empty((num_rows, num_segments + 3 * CELLS), dtype=torch.int32, device=device),
+        scratch=torch.empty((num_rows, num_segments + CELLS), dtype=torch.int32, device=device),
         summary=torch.empty((num_rows, int(SUMMARY) + plan.slots), dtype=torch.float64, device=device),
+        arrivals=torch.zeros((num_rows,), dtype=torch.int32, device=device),
     )
 
 
@@ -112,6 +119,9 @@ def launch(
     ``path`` is not 0; the other outputs of such a row wait for the rigorous path."""
     num_rows, num_rules = target.shape[0], parameters.shape[0]
     out = out or allocate(num_rows, num_columns, num_rules, num_top, plan, target.device)
+    if plan.fused:
+        _fused(target, draft, parameters, out, num_columns, num_top, plan)
+        return out
     if plan.blocks == 1 or not target.is_cuda:
         _stream(target, draft, out, 0, num_rows, num_columns, plan)
         _combine(target, draft, parameters, out, 0, num_rows, num_columns, num_top, plan)
@@ -136,7 +146,7 @@ def _stream(
     row_segments[(num_segments // plan.lanes, last - first)](
         target[first:], draft[first:], out.statistics[first:], target.stride(0), draft.stride(0), num_columns,
         num_segments, LANES=plan.lanes, VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll,
-        num_warps=plan.warps,
+        EARLY=plan.early, num_warps=plan.warps,
     )  # fmt: skip
 
 
@@ -144,28 +154,53 @@ def _combine(
     target: Tensor, draft: Tensor, parameters: Tensor, out: FastScores, first: int, last: int, num_columns: int,
     num_top: int, plan: Plan,
 ) -> None:  # fmt: skip
-    num_segments, num_rules = out.statistics.shape[2], parameters.shape[0]
-    segment_slots = max(32, triton.next_power_of_2(num_segments))
-    parts = min(PARTS, segment_slots)
-    errors = segment_errors(plan.vector, plan.tiles, plan.groups, segment_slots // parts)
-    shape = {
-        "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.slots, num_columns), "SEGMENT_SLOTS": segment_slots,
-        "CELLS": CELLS, "LANES": plan.lanes, "VEC": plan.vector, "STEPS": plan.tiles * plan.groups,
-    }  # fmt: skip
+    num_segments = out.statistics.shape[2]
+    shape, errors, rules = _shapes(out, parameters, num_columns, num_top, plan)
     statistics, ids, path = out.statistics[first:], out.ids[:, first:], out.path[first:]
+    early = {"launch_pdl": True} if plan.early else {}
+    capped = {"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}
     rank_rows[(last - first,)](
         target[first:], draft[first:], statistics, out.scalars[first:], ids, path, out.scratch[first:],
-        out.summary[first:], target.stride(0), draft.stride(0), target.shape[0], num_columns, num_segments,
-        errors.term, errors.addition, errors.exponent, errors.reference, errors.mean_exponent, errors.farthest,
-        PARTS=parts, BATCH=plan.batch, **shape, num_warps=plan.combine_warps,
-        **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
+        out.summary[first:], target.stride(0), draft.stride(0), target.shape[0], num_columns, num_segments, *errors,
+        PARTS=min(PARTS, shape["SEGMENT_SLOTS"]), BATCH=plan.batch, EARLY=plan.early, **shape,
+        num_warps=plan.combine_warps, **early, **capped,
     )  # fmt: skip
     judge_rows[(last - first,)](
         target[first:], statistics, parameters, out.certificate[:, :, first:], out.verdict[:, :, first:], ids, path,
         out.scratch[first:], out.summary[first:], target.stride(0), target.shape[0], num_columns, num_segments,
-        RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), RULE_COLUMNS=parameters.shape[1],
-        BATCH=max(1, plan.batch // 4), **shape, num_warps=plan.judge_warps,
+        BATCH=max(1, plan.batch // 4), EARLY=plan.early, **rules, **shape, num_warps=plan.judge_warps, **early,
     )  # fmt: skip
+
+
+def _fused(
+    target: Tensor, draft: Tensor, parameters: Tensor, out: FastScores, num_columns: int, num_top: int, plan: Plan
+) -> None:
+    num_segments = out.statistics.shape[2]
+    shape, errors, rules = _shapes(out, parameters, num_columns, num_top, plan)
+    fused_rows[(num_segments // plan.lanes, target.shape[0])](
+        target, draft, out.statistics, out.arrivals, parameters, out.certificate, out.verdict, out.scalars, out.ids,
+        out.path, out.scratch, out.summary, target.stride(0), draft.stride(0), target.shape[0], num_columns,
+        num_segments, *errors, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll,
+        PARTS=min(PARTS, shape["SEGMENT_SLOTS"]), BATCH=plan.batch, DEEP_BATCH=max(1, plan.batch // 4), **rules,
+        **shape, num_warps=plan.warps,
+        **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
+    )  # fmt: skip
+
+
+def _shapes(
+    out: FastScores, parameters: Tensor, num_columns: int, num_top: int, plan: Plan
+) -> tuple[dict[str, int], tuple[float, ...], dict[str, int]]:
+    """What the combining kernels are compiled for, the error constants, and the rules' shapes."""
+    segment_slots = max(32, triton.next_power_of_2(out.statistics.shape[2]))
+    per_part = segment_slots // min(PARTS, segment_slots)
+    errors = segment_errors(plan.vector, plan.tiles, plan.groups, per_part)
+    shape = {
+        "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.slots, num_columns), "SEGMENT_SLOTS": segment_slots,
+        "CELLS": CELLS, "LANES": plan.lanes, "VEC": plan.vector, "STEPS": plan.tiles * plan.groups,
+    }  # fmt: skip
+    num_rules, rule_columns = parameters.shape
+    rules = {"RULES": num_rules, "RULE_SLOTS": triton.next_power_of_2(num_rules), "RULE_COLUMNS": rule_columns}
+    return shape, astuple(errors), rules
 
 
 @lru_cache(maxsize=8)
@@ -240,7 +275,8 @@ def _views(fast: FastScores) -> RowScores:
 def _joined(parts: list[FastScores]) -> FastScores:
     rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0, "summary": 0}
     whole = {name: torch.cat([getattr(part, name) for part in parts], dim=dim) for name, dim in rows_at.items()}
-    return FastScores(**whole, statistics=parts[0].statistics, scratch=parts[0].scratch)
+    first = parts[0]
+    return FastScores(**whole, statistics=first.statistics, scratch=first.scratch, arrivals=first.arrivals)
 
 
 def _unit_stride(rows: Tensor) -> Tensor:

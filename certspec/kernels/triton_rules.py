@@ -10,7 +10,7 @@ from certspec.kernels.loading import load_kernels
 from certspec.kernels.triton_ranks import DEEP, SUMMARY, THRESHOLD, UNDECIDED, columns_of
 from certspec.kernels.triton_segments import NUM_STATISTICS
 
-__all__ = ["judge_rows"]
+__all__ = ["judge_row", "judge_rows"]
 
 _threshold = load_kernels("threshold", "triton")
 relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
@@ -37,24 +37,40 @@ def _pool_value(pooled, weight, mean, alone, lone):
 
 
 @triton.jit
-def judge_rows(
-    target_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
-    target_stride, num_rows, num_columns, num_segments,
+def judge_row(
+    row, target_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, id_ptr, path_ptr, scratch_ptr,
+    summary_ptr, target_stride, num_rows, num_columns, num_segments,
     RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
     RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr,
-    VEC: tl.constexpr, STEPS: tl.constexpr,
+    VEC: tl.constexpr, STEPS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """One row a program. Outputs: certificate (2, RULES, rows) float64, exact then lower bound; verdict (2, RULES,
+    """One row. Outputs: certificate (2, RULES, rows) float64, exact then lower bound; verdict (2, RULES,
     rows) uint8: accepted, certified; path (rows,) int32: 0 where the row is decided, else why it is not."""
-    row = tl.program_id(0).to(tl.int64)
     target_ptr += row * target_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
-    scratch_ptr += row * (num_segments + 3 * CELLS)
+    scratch_ptr += row * (num_segments + CELLS)
     summary_ptr += row * (SUMMARY + SLOTS)
     width: tl.constexpr = VEC * STEPS
     slot = tl.arange(0, SLOTS)
     shown = slot < TOP
     ranked = slot < RANKS
+    # --- thresholds in weights --------------------------------------------------------------------------------------
+    rule = tl.arange(0, RULE_SLOTS)
+    is_rule = rule < RULES
+    parameters = rules_ptr + rule * RULE_COLUMNS
+    tree = tl.load(parameters, mask=is_rule, other=0.0).to(tl.int32)
+    gate = tl.load(parameters + 1, mask=is_rule, other=1.0).to(tl.int32)
+    ratio = tl.load(parameters + 2, mask=is_rule, other=0.0)
+    offset = tl.load(parameters + 3, mask=is_rule, other=float("-inf"))
+    cap = tl.load(parameters + 4, mask=is_rule, other=float("inf"))
+    entropy_scale = tl.load(parameters + 5, mask=is_rule, other=float("inf"))
+    # An infinite offset would meet its own error bound as inf - inf; as the scale it means the same.
+    infinite = tl.abs(offset) == float("inf")
+    ratio = tl.where(infinite, offset, ratio)
+    offset = tl.where(infinite, 0.0, offset)
+    strictly = tl.load(parameters + 6, mask=is_rule, other=0.0) != 0.0
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     path = tl.load(path_ptr + row)
     top_logit = tl.load(summary_ptr)
     normaliser = tl.load(summary_ptr + 1)
@@ -72,22 +88,6 @@ def judge_rows(
     weight = tl.where(ranked, tl.exp(gap), 0.0)
     draft_weight = tl.exp(draft_logit - top_logit)
     draft_rank = tl.min(tl.where((ids_t == draft_id) & shown, slot, num_columns), axis=0)
-
-    # --- thresholds in weights --------------------------------------------------------------------------------------
-    rule = tl.arange(0, RULE_SLOTS)
-    is_rule = rule < RULES
-    parameters = rules_ptr + rule * RULE_COLUMNS
-    tree = tl.load(parameters, mask=is_rule, other=0.0).to(tl.int32)
-    gate = tl.load(parameters + 1, mask=is_rule, other=1.0).to(tl.int32)
-    ratio = tl.load(parameters + 2, mask=is_rule, other=0.0)
-    offset = tl.load(parameters + 3, mask=is_rule, other=float("-inf"))
-    cap = tl.load(parameters + 4, mask=is_rule, other=float("inf"))
-    entropy_scale = tl.load(parameters + 5, mask=is_rule, other=float("inf"))
-    # An infinite offset would meet its own error bound as inf - inf; as the scale it means the same.
-    infinite = tl.abs(offset) == float("inf")
-    ratio = tl.where(infinite, offset, ratio)
-    offset = tl.where(infinite, 0.0, offset)
-    strictly = tl.load(parameters + 6, mask=is_rule, other=0.0) != 0.0
     gap_error = entropy_error + relative
     tau = relative_threshold(cap, ratio, offset, entropy_scale, normaliser, -mean_gap)
     tau_high = threshold_upper(cap, ratio, offset, entropy_scale, normaliser, -mean_gap, relative, gap_error)
@@ -217,3 +217,19 @@ def judge_rows(
     tl.store(verdict_ptr + at, accepted.to(tl.uint8), mask=is_rule)
     tl.store(verdict_ptr + RULES * num_rows + at, certified.to(tl.uint8), mask=is_rule)
     tl.store(path_ptr + row, path)
+
+
+@triton.jit
+def judge_rows(
+    target_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
+    target_stride, num_rows, num_columns, num_segments,
+    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
+    RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr,
+    VEC: tl.constexpr, STEPS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """judge_row with one row a program; EARLY as in rank_rows."""
+    judge_row(
+        tl.program_id(0).to(tl.int64), target_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, id_ptr,
+        path_ptr, scratch_ptr, summary_ptr, target_stride, num_rows, num_columns, num_segments,
+        RULES, RULE_SLOTS, RULE_COLUMNS, TOP, SLOTS, RANKS, SEGMENT_SLOTS, BATCH, CELLS, LANES, VEC, STEPS, EARLY,
+    )  # fmt: skip

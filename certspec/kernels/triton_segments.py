@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["LOG2E", "NUM_STATISTICS", "integer_reference", "power_of_two", "row_segments"]
+__all__ = ["LOG2E", "NUM_STATISTICS", "integer_reference", "power_of_two", "row_segments", "stream_chunk"]
 
 LOG2E = tl.constexpr(1.44269502162933349609375)  # log2(e) in float32, see triton_bounds.CONSTANT_ERROR
 NUM_STATISTICS = tl.constexpr(6)  # target max, draft max, target sum, draft sum, sum e x_target, sum e x_draft
@@ -121,18 +121,28 @@ def _stream(
 
 
 @triton.jit
-def row_segments(
-    target_ptr, draft_ptr, statistics_ptr, target_stride, draft_stride, num_columns, num_segments,
+def _store(at, num_segments, carry):
+    max_t, max_d, _, _, sum_t, sum_d, cross_t, cross_d, farthest = carry
+    sum_t = tl.where(farthest > _FARTHEST, sum_t, float("nan"))
+    tl.store(at, max_t)
+    tl.store(at + num_segments, max_d)
+    tl.store(at + 2 * num_segments, sum_t)
+    tl.store(at + 3 * num_segments, sum_d)
+    tl.store(at + 4 * num_segments, cross_t)
+    tl.store(at + 5 * num_segments, cross_d)
+
+
+@triton.jit
+def stream_chunk(
+    chunk, row, target_ptr, draft_ptr, statistics_ptr, target_stride, draft_stride, num_columns, num_segments,
     LANES: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """Statistics of LANES segments: grid (chunks of columns, rows). Lane l of chunk c owns, of each of the chunk's
-    TILES * GROUPS tiles of LANES * VEC columns, the VEC columns from l * VEC on.
+    """Statistics of the LANES segments of one chunk of one row. Lane l owns, of each of the chunk's TILES * GROUPS
+    tiles of LANES * VEC columns, the VEC columns from l * VEC on.
 
     statistics: (rows, NUM_STATISTICS, num_segments) float32; sums are relative to ``integer_reference`` of the maxima.
     A segment with a NaN, an infinity or a draft logit so low that underflow could hide it has a NaN target sum.
     """
-    chunk = tl.program_id(0)
-    row = tl.program_id(1).to(tl.int64)
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     width: tl.constexpr = LANES * VEC * TILES * GROUPS
@@ -147,12 +157,15 @@ def row_segments(
 
 
 @triton.jit
-def _store(at, num_segments, carry):
-    max_t, max_d, _, _, sum_t, sum_d, cross_t, cross_d, farthest = carry
-    sum_t = tl.where(farthest > _FARTHEST, sum_t, float("nan"))
-    tl.store(at, max_t)
-    tl.store(at + num_segments, max_d)
-    tl.store(at + 2 * num_segments, sum_t)
-    tl.store(at + 3 * num_segments, sum_d)
-    tl.store(at + 4 * num_segments, cross_t)
-    tl.store(at + 5 * num_segments, cross_d)
+def row_segments(
+    target_ptr, draft_ptr, statistics_ptr, target_stride, draft_stride, num_columns, num_segments,
+    LANES: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """stream_chunk, grid (chunks of columns, rows). EARLY: the next kernel may be launched before this one ends."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+    stream_chunk(
+        tl.program_id(0), tl.program_id(1).to(tl.int64), target_ptr, draft_ptr, statistics_ptr, target_stride,
+        draft_stride, num_columns, num_segments, LANES, VEC, TILES, GROUPS, UNROLL,
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Streaming, ranking and judging in one Triton kernel: the program that ends a row's streaming combines the row, while
+the others stream on. For many rows, where combining must not wait for the last row."""
+
+import triton
+import triton.language as tl
+
+from certspec.kernels.triton_ranks import rank_row
+from certspec.kernels.triton_rules import judge_row
+from certspec.kernels.triton_segments import stream_chunk
+
+__all__ = ["fused_rows"]
+
+
+@triton.jit
+def fused_rows(
+    target_ptr, draft_ptr, statistics_ptr, arrival_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr,
+    path_ptr, scratch_ptr, summary_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
+    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+    TILES: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr, RULES: tl.constexpr, RULE_SLOTS: tl.constexpr,
+    RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr,
+    SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr, BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr,
+    CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """Grid (chunks of columns, rows). arrival: (rows,) int32, zero before and after: programs that ended a chunk."""
+    row = tl.program_id(1).to(tl.int64)
+    stream_chunk(
+        tl.program_id(0), row, target_ptr, draft_ptr, statistics_ptr, target_stride, draft_stride, num_columns,
+        num_segments, LANES, VEC, TILES, GROUPS, UNROLL,
+    )  # fmt: skip
+    tl.debug_barrier()  # every thread's statistics come before the one thread's release
+    arrived = tl.atomic_add(arrival_ptr + row, 1, sem="acq_rel", scope="gpu")
+    if arrived == tl.num_programs(0) - 1:
+        tl.store(arrival_ptr + row, 0)
+        tl.debug_barrier()
+        rank_row(
+            row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
+            target_stride, draft_stride, num_rows, num_columns, num_segments,
+            term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+            TOP, SLOTS, RANKS, SEGMENT_SLOTS, PARTS, BATCH, CELLS, LANES, VEC, STEPS,
+        )  # fmt: skip
+        tl.debug_barrier()
+        judge_row(
+            row, target_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, id_ptr, path_ptr, scratch_ptr,
+            summary_ptr, target_stride, num_rows, num_columns, num_segments,
+            RULES, RULE_SLOTS, RULE_COLUMNS, TOP, SLOTS, RANKS, SEGMENT_SLOTS, DEEP_BATCH, CELLS, LANES, VEC, STEPS,
+            False,
+        )  # fmt: skip
