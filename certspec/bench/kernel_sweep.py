@@ -15,32 +15,29 @@ par=torch.from_numpy(table.parameters.copy()).cuda()
 def setup(rows, n=None):
     total=4*rows*V
     return [peaked_rows(rows,V,dtype=torch.bfloat16,device="cuda",seed=s) for s in range(n or max(2,-(-bk.INPUT_BYTES//total)))]
-def P(**k): return dataclasses.replace(tr.Plan(combine_warps=8,judge_warps=4,batch=32),**k)
+def P(**k): return dataclasses.replace(tr.Plan(combine_warps=8,batch=32),**k)
 FEW={
- "base":P(), "early":P(early=True), "early t8g2":P(early=True,tiles=8,groups=2,unroll=True), "early t8g2 nounroll":P(early=True,tiles=8,groups=2),
- "early t16g1":P(early=True,tiles=16,groups=1,unroll=True), "early t4g4u":P(early=True,unroll=True),"early l64":P(early=True,lanes=64,warps=2),
- "early l64 t8g2":P(early=True,lanes=64,warps=2,tiles=8,groups=2),
- "early b16":P(early=True,batch=16), "early l64 t8g1":P(early=True,lanes=128,warps=4,tiles=8,groups=1,unroll=True),
- "fused r0":P(fused=True,batch=8), "fused r128":P(fused=True,batch=8,combine_registers=128), "fused w8":P(fused=True,batch=16,warps=8,lanes=256,tiles=4,groups=2),
+ "base":P(), "ahead16":P(combine_warps=16,batch=64), "b64":P(batch=64), "w4":P(combine_warps=4,batch=16), "w4b32":P(combine_warps=4,batch=32),
+ "r12":P(ranks=12), "r12w4":P(ranks=12,combine_warps=4), "r12w16":P(ranks=12,combine_warps=16), "r10":P(ranks=10), "early":P(early=True), "early r12":P(early=True,ranks=12), "early w16 b64":P(early=True,combine_warps=16,batch=64),
+ "r12 t8g1":P(ranks=12,tiles=8,groups=1,unroll=True), "r12 t4g2u":P(ranks=12,tiles=4,groups=2,unroll=True), "r12 l64":P(ranks=12,lanes=64,warps=2), "r12 l256":P(ranks=12,lanes=256,warps=8,groups=2),
+ "fused w8":P(fused=True,batch=32,warps=8,lanes=256,tiles=4,groups=2,ranks=12),
 }
+C=dict(w4r128=dict(combine_warps=4,batch=8,combine_registers=128),w2r168=dict(combine_warps=2,batch=4,combine_registers=168),w2r128=dict(combine_warps=2,batch=4,combine_registers=128),
+ w1r255=dict(combine_warps=1,batch=2,combine_registers=255),w2r255=dict(combine_warps=2,batch=8,combine_registers=255))
 MANY={
- "base":P(combine_registers=128,batch=16,judge_warps=1), "early":P(combine_registers=128,batch=16,judge_warps=4,early=True),
- "early w4":P(combine_warps=4,batch=8,judge_warps=4,early=True), "early w4 r128":P(combine_warps=4,batch=8,judge_warps=4,early=True,combine_registers=128),
- "early w4 r128 g8":P(combine_warps=4,batch=4,judge_warps=4,early=True,combine_registers=128,groups=8),
- "fused r128":P(fused=True,batch=8,combine_registers=128), "fused r128 b4":P(fused=True,batch=4,combine_registers=128),
- "fused r168":P(fused=True,batch=8,combine_registers=168), "fused t2 r96":P(fused=True,batch=4,combine_registers=96,tiles=2,groups=8),
- "fused g8 r128":P(fused=True,batch=4,combine_registers=128,groups=8), "fused w2 l64":P(fused=True,batch=4,combine_registers=128,warps=2,lanes=64),
- "fused t2g16":P(fused=True,batch=4,combine_registers=96,tiles=2,groups=16),
+ "base":P(combine_registers=128,batch=16), "w4":P(combine_warps=4,batch=8),
+ **{n:P(**k) for n,k in C.items()}, **{"early "+n:P(early=True,**k) for n,k in C.items()},
+ "early w4r128 r12":P(early=True,ranks=12,**C["w4r128"]),"early w4r128 g8":P(early=True,groups=8,**C["w4r128"]),"early w4r96":P(early=True,combine_warps=4,batch=4,combine_registers=96),
+ **{f"blk{b} c{int(c)} {n}":P(blocks=b,chained=c,**C[n]) for b,c,n in ((4,False,"w4r128"),(4,True,"w4r128"),(8,True,"w4r128"),(4,True,"w2r168"),(8,True,"w2r168"),(4,True,"w1r255"),(2,True,"w4r128"))},
+ "fused r128":P(fused=True,batch=8,combine_registers=128), "fused r96":P(fused=True,batch=4,combine_registers=96),"fused r64":P(fused=True,batch=4,combine_registers=64,tiles=2,groups=8),
 }
-STREAM={
- "t4g4":P(), "t4g8":P(groups=8), "t4g16":P(groups=16), "t2g8":P(tiles=2,groups=8), "t2g16":P(tiles=2,groups=16), "t8g2":P(tiles=8,groups=2), "t8g4":P(tiles=8,groups=4),
- "l64t4g8":P(lanes=64,warps=2,groups=8), "l64t4g4":P(lanes=64,warps=2), "l256t4g4":P(lanes=256,warps=8), "l256t2g8":P(lanes=256,warps=8,tiles=2,groups=8), "l32t4g8":P(lanes=32,warps=1,groups=8),"t1g16":P(tiles=1,groups=16)}
+STREAM={}
 def warm(job):
     kind,plan=job
     try:
         pairs=setup(2,1); out=tr.allocate(2,V,8,10,plan,"cuda")
         if kind=="s": tr._stream(*pairs[0],out,0,2,V,plan)
-        else: tr.launch(*pairs[0],par,V,10,plan,out)
+        else: tr.launch(*pairs[0],par,V,10,dataclasses.replace(plan,blocks=1),out); tr._stream(*pairs[0],out,0,2,V,plan)
         torch.cuda.synchronize()
     except Exception as e: return repr(e)[:300]
 def med(f): return round(statistics.median(f),2)
@@ -58,7 +55,7 @@ def main():
         for n,p in group.items():
             try:
                 out=tr.allocate(rows,V,8,10,p,"cuda")
-                res[n]=med(bk.graph_times([partial(tr.launch,*q,par,V,10,p,out) for q in pairs],5))
+                times=bk.graph_times([partial(tr.launch,*q,par,V,10,p,out) for q in pairs],5); res[n]=(med(times),round(min(times),2))
                 tr.launch(*pairs[0],par,V,10,p,out); torch.cuda.synchronize()
                 if n=="base": base=out
                 else:

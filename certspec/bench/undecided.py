@@ -62,9 +62,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m certspec.bench.undecided", description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--backends", default="numba,torch", help="separated by commas")
     options = parser.parse_args(arguments)
-    rows = list(greedy_logits(load_pair(), options.steps, options.tokens))
+    rows = list(greedy_logits(load_pair(device=options.device), options.steps, options.tokens))
     results = []
     for backend in options.backends.split(","):
         for dtype in DTYPES:

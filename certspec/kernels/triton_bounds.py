@@ -40,7 +40,7 @@ class SegmentErrors:
 
 def segment_errors(vector: int, tiles: int, groups: int, per_part: int = 1) -> SegmentErrors:
     """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns, ``per_part`` to a part."""
-    # Within a segment, then changes of reference and the segments of a part in any order, as rank_rows adds them; the
+    # Within a segment, then changes of reference and the segments of a part in any order, as rank_row adds them; the
     # low elements of the listed segments are added by a block of threads, in at most 32 steps.
     additions = tiles + vector + 2 * groups + 6 + max(per_part, 32)
     addition = 1.01 * additions * UNIT32

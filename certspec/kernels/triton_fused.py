@@ -1,11 +1,11 @@
-"""Streaming, ranking and judging in one Triton kernel: the program that ends a row's streaming combines the row, while
-the others stream on. For many rows, where combining must not wait for the last row."""
+"""Streaming and combining in one Triton kernel: the program that ends a row's streaming combines the row, while the
+others stream on."""
 
 import triton
 import triton.language as tl
 
-from certspec.kernels.triton_ranks import rank_row
-from certspec.kernels.triton_rules import judge_row
+from certspec.kernels.triton_combine import combine_row
+from certspec.kernels.triton_rules import rule_parameters
 from certspec.kernels.triton_segments import stream_chunk
 
 __all__ = ["fused_rows"]
@@ -14,12 +14,12 @@ __all__ = ["fused_rows"]
 @triton.jit
 def fused_rows(
     target_ptr, draft_ptr, statistics_ptr, arrival_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr,
-    path_ptr, scratch_ptr, summary_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
+    path_ptr, scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
     TILES: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr, RULES: tl.constexpr, RULE_SLOTS: tl.constexpr,
     RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr,
     SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr, BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr,
-    CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr,
+    CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Grid (chunks of columns, rows). arrival: (rows,) int32, zero before and after: programs that ended a chunk."""
     row = tl.program_id(1).to(tl.int64)
@@ -32,16 +32,11 @@ def fused_rows(
     if arrived == tl.num_programs(0) - 1:
         tl.store(arrival_ptr + row, 0)
         tl.debug_barrier()
-        rank_row(
-            row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
-            target_stride, draft_stride, num_rows, num_columns, num_segments,
+        parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
+        combine_row(
+            row, parameters, target_ptr, draft_ptr, statistics_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr,
+            path_ptr, scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
             term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-            TOP, SLOTS, RANKS, SEGMENT_SLOTS, PARTS, BATCH, CELLS, LANES, VEC, STEPS,
-        )  # fmt: skip
-        tl.debug_barrier()
-        judge_row(
-            row, target_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, id_ptr, path_ptr, scratch_ptr,
-            summary_ptr, target_stride, num_rows, num_columns, num_segments,
-            RULES, RULE_SLOTS, RULE_COLUMNS, TOP, SLOTS, RANKS, SEGMENT_SLOTS, DEEP_BATCH, CELLS, LANES, VEC, STEPS,
-            False,
+            RULES, RULE_SLOTS, TOP, SLOTS, RANKS, SEGMENT_SLOTS, PARTS, BATCH, DEEP_BATCH, CELLS, LANES, VEC, STEPS,
+            AHEAD,
         )  # fmt: skip

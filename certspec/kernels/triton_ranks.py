@@ -1,4 +1,4 @@
-"""The second Triton kernel: from segment statistics to a row's exact top ranks, normalisers, entropy and divergence
+"""From segment statistics to a row's exact top ranks, normalisers, entropy and divergence
 with an error bound. It reads again only the few segments that can hold the top ranks, and knows nothing about rules."""
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ import triton.language as tl
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.triton_segments import LOG2E, NUM_STATISTICS, integer_reference, power_of_two
 
-__all__ = ["DEEP", "INVALID", "SUMMARY", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "rank_row", "rank_rows"]
+__all__ = ["DEEP", "INVALID", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "rank_row"]
 
 row_entropy = load_kernels("divergence", "triton").entropy
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
 _UNIT = tl.constexpr(2.0**-53)
-SUMMARY = tl.constexpr(8)  # float64 numbers of a row before its top logits, see rank_rows
 INVALID, TIES, UNDECIDED, THRESHOLD, DEEP = (tl.constexpr(1 << bit) for bit in range(5))
 
 
@@ -92,22 +91,34 @@ def columns_of(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.const
 
 
 @triton.jit
+def _load_sums(statistics_ptr, segment, num_segments):
+    at = statistics_ptr + 2 * num_segments + segment
+    exists = segment < num_segments
+    sum_t = tl.load(at, mask=exists, other=0.0)
+    sum_d = tl.load(at + num_segments, mask=exists, other=0.0)
+    cross_t = tl.load(at + 2 * num_segments, mask=exists, other=0.0)
+    cross_d = tl.load(at + 3 * num_segments, mask=exists, other=0.0)
+    return sum_t, sum_d, cross_t, cross_d
+
+
+@triton.jit
 def rank_row(
-    row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
-    target_stride, draft_stride, num_rows, num_columns, num_segments,
+    row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, scratch_ptr, error_ptr, target_stride,
+    draft_stride, num_rows, num_columns, num_segments,
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
     TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr,
     BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One row. Outputs: scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob,
-    top probabilities; id (2, rows, TOP) int64: target, draft; path (rows,) int32; summary (rows, SUMMARY + SLOTS)
-    float64 for judge_rows: largest logit, sum of weights relative to it and its relative error, entropy's error, E_p of
-    the gap to the largest, bounds of KL, the draft token's target logit, and the target's top logits."""
+    top probabilities; id (2, rows, TOP) int64: target, draft; error (rows, 2) float64: relative error of weights' sum,
+    error of the entropy. Returns what judge_row needs: path, largest logit, sum of weights relative to it and its
+    relative error, entropy's error, E_p of the gap to the largest, bounds of KL, the draft token's target logit, and
+    (SLOTS,) top logits and ids of the target, ids of the draft; the draft's argmax."""
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
     scratch_ptr += row * (num_segments + CELLS)
-    summary_ptr += row * (SUMMARY + SLOTS)
     path = 0
 
     # --- which segments can hold the top ranks -------------------------------------------------------------------
@@ -121,6 +132,8 @@ def rank_row(
     exists = segment < num_segments
     max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
     max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
+    if AHEAD:  # their latency passes while the bars are found, at the cost of registers
+        sum_t, sum_d, cross_t, cross_d = _load_sums(statistics_ptr, segment, num_segments)
     part_max_t = tl.max(max_t, axis=1)
     part_max_d = tl.max(max_d, axis=1)
     bar_t, bar_d, top_t, top_d = _bars(part_max_t, part_max_d, RANKS)
@@ -136,10 +149,8 @@ def rank_row(
     tl.debug_barrier()
 
     # --- the other segments: float32 sums, brought to the row's references by powers of two, added in float64 -------
-    sum_t = tl.load(statistics_ptr + 2 * num_segments + segment, mask=exists, other=0.0)
-    sum_d = tl.load(statistics_ptr + 3 * num_segments + segment, mask=exists, other=0.0)
-    cross_t = tl.load(statistics_ptr + 4 * num_segments + segment, mask=exists, other=0.0)
-    cross_d = tl.load(statistics_ptr + 5 * num_segments + segment, mask=exists, other=0.0)
+    if not AHEAD:
+        sum_t, sum_d, cross_t, cross_d = _load_sums(statistics_ptr, segment, num_segments)
     own_ref_t = integer_reference(max_t)
     own_ref_d = integer_reference(max_d)
     tail = exists & (high == 0)
@@ -287,35 +298,9 @@ def rank_row(
     tl.store(scalars + 3, (1.0 - second) * per_weight)
     tl.store(scalars + 4, draft_weight * per_weight)
     tl.store(scalars + 5 + slot, probs, mask=shown)
-    tl.store(summary_ptr, top_logit)
-    tl.store(summary_ptr + 1, normaliser)
-    tl.store(summary_ptr + 2, relative)
-    tl.store(summary_ptr + 3, entropy_error)
-    tl.store(summary_ptr + 4, mean_gap)
-    tl.store(summary_ptr + 5, kl_upper)
-    tl.store(summary_ptr + 6, kl_lower)
-    tl.store(summary_ptr + 7, draft_logit)
-    tl.store(summary_ptr + SUMMARY + slot, logit_t.to(tl.float64))
-    tl.store(path_ptr + row, path)
-
-
-@triton.jit
-def rank_rows(
-    target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
-    target_stride, draft_stride, num_rows, num_columns, num_segments,
-    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-    TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr,
-    BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr,
-    EARLY: tl.constexpr,
-):  # fmt: skip
-    """rank_row with one row a program. EARLY: it was launched before the kernel ahead of it had ended, and lets the
-    next kernel be."""
-    if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    rank_row(
-        tl.program_id(0).to(tl.int64), target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, path_ptr,
-        scratch_ptr, summary_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
-        term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-        TOP, SLOTS, RANKS, SEGMENT_SLOTS, PARTS, BATCH, CELLS, LANES, VEC, STEPS,
+    tl.store(error_ptr + row * 2, relative)
+    tl.store(error_ptr + row * 2 + 1, entropy_error)
+    return (
+        path, top_logit, normaliser, relative, entropy_error, mean_gap, kl_upper, kl_lower, draft_logit,
+        logit_t.to(tl.float64), ids_t, ids_d, draft_id,
     )  # fmt: skip

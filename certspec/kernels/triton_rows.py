@@ -1,4 +1,4 @@
-"""The Triton backend: scores rows of CUDA logits with three kernels and sends the rows that these leave undecided to
+"""The Triton backend: scores rows of CUDA logits with two kernels and sends the rows that these leave undecided to
 the rigorous float64 path. Picks launch shapes; the arithmetic lives in
 triton_segments, triton_ranks and triton_rules."""
 
@@ -17,16 +17,15 @@ from certspec.kernels import torch_rows
 from certspec.kernels.row_scores import RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.kernels.triton_bounds import segment_errors
+from certspec.kernels.triton_combine import combine_rows
 from certspec.kernels.triton_fused import fused_rows
-from certspec.kernels.triton_ranks import SUMMARY, rank_rows
-from certspec.kernels.triton_rules import judge_rows
 from certspec.kernels.triton_segments import NUM_STATISTICS, row_segments
 from certspec.rules import Rule
 
 __all__ = ["FastScores", "Plan", "allocate", "launch", "plan_for", "score_rows"]
 
 CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
-NORMALISER_ERROR, ENTROPY_ERROR = 2, 3  # columns of rank_rows' summary
+NORMALISER_ERROR, ENTROPY_ERROR = 0, 1  # columns of ``errors``
 PARTS = 64  # disjoint parts of a row whose maxima give that bar
 MAX_TOP = 32
 WEIGHT_ERROR = 2e-13  # relative, of exp(z - max z) down to 745 nats below the maximum, in float64
@@ -38,7 +37,7 @@ ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 
 class Plan:
     """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
     rank ``batch`` segments at a time; ``slots`` ranks are known exactly. The rows are worked in ``blocks`` blocks;
-    ``combine_registers`` caps the registers of a combining thread (0: no cap); ``judge_warps`` apply the rules. With
+    ``combine_registers`` caps the registers of a combining thread (0: no cap). With
     ``fused``, the streaming program that ends a row combines it; else, with ``early``, kernels are launched before the
     one ahead has ended (programmatic dependent launch)."""
 
@@ -49,13 +48,14 @@ class Plan:
     warps: int = 4
     lanes: int = 128
     combine_warps: int = 8
-    judge_warps: int = 1
     batch: int = 16
     slots: int = 16
+    ranks: int = 0
     blocks: int = 1
     combine_registers: int = 0
     fused: bool = False
     early: bool = False
+    chained: bool = False
 
     @property
     def chunk(self) -> int:
@@ -65,7 +65,7 @@ class Plan:
 
 @dataclass
 class FastScores:
-    """What the kernels wrote, see rank_rows and judge_rows; ``path`` is 0 on decided rows, the last 3 are theirs."""
+    """What the kernels wrote, see rank_row and judge_row; ``path`` is 0 on decided rows, statistics and scratch are theirs."""
 
     certificate: Tensor
     scalars: Tensor
@@ -74,7 +74,7 @@ class FastScores:
     path: Tensor
     statistics: Tensor
     scratch: Tensor
-    summary: Tensor
+    errors: Tensor
     arrivals: Tensor
 
 
@@ -89,7 +89,7 @@ def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Pl
     segment = vector * tiles * groups
     if num_rows <= 64:
         batch = max(1, min(32, 4096 // segment))
-        return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots, judge_warps=4)
+        return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots)
     batch = max(1, min(32, 2048 // segment))
     return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots, combine_registers=128)
 
@@ -105,7 +105,7 @@ def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan
         path=torch.empty((num_rows,), dtype=torch.int32, device=device),
         statistics=torch.empty((num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device),
         scratch=torch.empty((num_rows, num_segments + CELLS), dtype=torch.int32, device=device),
-        summary=torch.empty((num_rows, int(SUMMARY) + plan.slots), dtype=torch.float64, device=device),
+        errors=torch.empty((num_rows, 2), dtype=torch.float64, device=device),
         arrivals=torch.zeros((num_rows,), dtype=torch.int32, device=device),
     )
 
@@ -131,7 +131,7 @@ def launch(
     size = 16 * -(-num_rows // (16 * plan.blocks))
     for first in range(0, num_rows, size):
         last = min(first + size, num_rows)
-        _stream(target, draft, out, first, last, num_columns, plan)
+        _stream(target, draft, out, first, last, num_columns, plan, overlap=first > 0)
         beside.wait_stream(stream)
         with torch.cuda.stream(beside):
             _combine(target, draft, parameters, out, first, last, num_columns, num_top, plan)
@@ -140,13 +140,15 @@ def launch(
 
 
 def _stream(
-    target: Tensor, draft: Tensor, out: FastScores, first: int, last: int, num_columns: int, plan: Plan
-) -> None:
+    target: Tensor, draft: Tensor, out: FastScores, first: int, last: int, num_columns: int, plan: Plan,
+    overlap: bool = False,
+) -> None:  # fmt: skip
     num_segments = out.statistics.shape[2]
     row_segments[(num_segments // plan.lanes, last - first)](
         target[first:], draft[first:], out.statistics[first:], target.stride(0), draft.stride(0), num_columns,
         num_segments, LANES=plan.lanes, VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll,
-        EARLY=plan.early, num_warps=plan.warps,
+        EARLY=plan.early or plan.chained, num_warps=plan.warps,
+        **({"launch_pdl": True} if overlap and plan.chained else {}),
     )  # fmt: skip
 
 
@@ -159,16 +161,11 @@ def _combine(
     statistics, ids, path = out.statistics[first:], out.ids[:, first:], out.path[first:]
     early = {"launch_pdl": True} if plan.early else {}
     capped = {"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}
-    rank_rows[(last - first,)](
-        target[first:], draft[first:], statistics, out.scalars[first:], ids, path, out.scratch[first:],
-        out.summary[first:], target.stride(0), draft.stride(0), target.shape[0], num_columns, num_segments, *errors,
-        PARTS=min(PARTS, shape["SEGMENT_SLOTS"]), BATCH=plan.batch, EARLY=plan.early, **shape,
+    combine_rows[(last - first,)](
+        target[first:], draft[first:], statistics, parameters, out.certificate[:, :, first:], out.verdict[:, :, first:],
+        out.scalars[first:], ids, path, out.scratch[first:], out.errors[first:], target.stride(0), draft.stride(0),
+        target.shape[0], num_columns, num_segments, *errors, EARLY=plan.early, **rules, **shape,
         num_warps=plan.combine_warps, **early, **capped,
-    )  # fmt: skip
-    judge_rows[(last - first,)](
-        target[first:], statistics, parameters, out.certificate[:, :, first:], out.verdict[:, :, first:], ids, path,
-        out.scratch[first:], out.summary[first:], target.stride(0), target.shape[0], num_columns, num_segments,
-        BATCH=max(1, plan.batch // 4), EARLY=plan.early, **rules, **shape, num_warps=plan.judge_warps, **early,
     )  # fmt: skip
 
 
@@ -179,10 +176,9 @@ def _fused(
     shape, errors, rules = _shapes(out, parameters, num_columns, num_top, plan)
     fused_rows[(num_segments // plan.lanes, target.shape[0])](
         target, draft, out.statistics, out.arrivals, parameters, out.certificate, out.verdict, out.scalars, out.ids,
-        out.path, out.scratch, out.summary, target.stride(0), draft.stride(0), target.shape[0], num_columns,
-        num_segments, *errors, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll,
-        PARTS=min(PARTS, shape["SEGMENT_SLOTS"]), BATCH=plan.batch, DEEP_BATCH=max(1, plan.batch // 4), **rules,
-        **shape, num_warps=plan.warps,
+        out.path, out.scratch, out.errors, target.stride(0), draft.stride(0), target.shape[0], num_columns,
+        num_segments, *errors, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll, **rules, **shape,
+        num_warps=plan.warps,
         **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
     )  # fmt: skip
 
@@ -195,8 +191,10 @@ def _shapes(
     per_part = segment_slots // min(PARTS, segment_slots)
     errors = segment_errors(plan.vector, plan.tiles, plan.groups, per_part)
     shape = {
-        "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.slots, num_columns), "SEGMENT_SLOTS": segment_slots,
+        "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.ranks or plan.slots, num_columns), "SEGMENT_SLOTS": segment_slots,
         "CELLS": CELLS, "LANES": plan.lanes, "VEC": plan.vector, "STEPS": plan.tiles * plan.groups,
+        "PARTS": min(PARTS, segment_slots), "BATCH": plan.batch, "DEEP_BATCH": max(1, plan.batch // 4),
+        "AHEAD": plan.combine_registers == 0,
     }  # fmt: skip
     num_rules, rule_columns = parameters.shape
     rules = {"RULES": num_rules, "RULE_SLOTS": triton.next_power_of_2(num_rules), "RULE_COLUMNS": rule_columns}
@@ -267,13 +265,13 @@ def _views(fast: FastScores) -> RowScores:
         prob_margin=fast.scalars[:, 3], draft_token_prob=fast.scalars[:, 4], target_top_probs=fast.scalars[:, 5:],
         certificate=fast.certificate[0], certificate_lower=fast.certificate[1],
         accepted=verdict[0], certified=verdict[1], target_top_ids=fast.ids[0], draft_top_ids=fast.ids[1],
-        paths=(fast.path != 0).to(torch.int8), entropy_error=fast.summary[:, ENTROPY_ERROR],
-        prob_error=fast.summary[:, NORMALISER_ERROR] + WEIGHT_ERROR,
+        paths=(fast.path != 0).to(torch.int8), entropy_error=fast.errors[:, ENTROPY_ERROR],
+        prob_error=fast.errors[:, NORMALISER_ERROR] + WEIGHT_ERROR,
     )  # fmt: skip
 
 
 def _joined(parts: list[FastScores]) -> FastScores:
-    rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0, "summary": 0}
+    rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0, "errors": 0}
     whole = {name: torch.cat([getattr(part, name) for part in parts], dim=dim) for name, dim in rows_at.items()}
     first = parts[0]
     return FastScores(**whole, statistics=first.statistics, scratch=first.scratch, arrivals=first.arrivals)

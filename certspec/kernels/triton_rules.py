@@ -1,4 +1,4 @@
-"""The third Triton kernel: the rule table applied to a row's summary. Thresholds, pools and certificates come from the
+"""The rule table applied to a row's summary. Thresholds, pools and certificates come from the
 emitted scalar functions; this module knows nothing about how the summary was computed."""
 
 from __future__ import annotations
@@ -7,10 +7,10 @@ import triton
 import triton.language as tl
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.triton_ranks import DEEP, SUMMARY, THRESHOLD, UNDECIDED, columns_of
+from certspec.kernels.triton_ranks import DEEP, THRESHOLD, UNDECIDED, columns_of
 from certspec.kernels.triton_segments import NUM_STATISTICS
 
-__all__ = ["judge_row", "judge_rows"]
+__all__ = ["judge_row", "rule_parameters"]
 
 _threshold = load_kernels("threshold", "triton")
 relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
@@ -37,24 +37,8 @@ def _pool_value(pooled, weight, mean, alone, lone):
 
 
 @triton.jit
-def judge_row(
-    row, target_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, id_ptr, path_ptr, scratch_ptr,
-    summary_ptr, target_stride, num_rows, num_columns, num_segments,
-    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
-    RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr,
-    VEC: tl.constexpr, STEPS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """One row. Outputs: certificate (2, RULES, rows) float64, exact then lower bound; verdict (2, RULES,
-    rows) uint8: accepted, certified; path (rows,) int32: 0 where the row is decided, else why it is not."""
-    target_ptr += row * target_stride
-    statistics_ptr += row * NUM_STATISTICS * num_segments
-    scratch_ptr += row * (num_segments + CELLS)
-    summary_ptr += row * (SUMMARY + SLOTS)
-    width: tl.constexpr = VEC * STEPS
-    slot = tl.arange(0, SLOTS)
-    shown = slot < TOP
-    ranked = slot < RANKS
-    # --- thresholds in weights --------------------------------------------------------------------------------------
+def rule_parameters(rules_ptr, RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr):
+    """The columns of the rule table, (RULE_SLOTS,) each; rules that aren't there accept everything."""
     rule = tl.arange(0, RULE_SLOTS)
     is_rule = rule < RULES
     parameters = rules_ptr + rule * RULE_COLUMNS
@@ -69,22 +53,40 @@ def judge_row(
     ratio = tl.where(infinite, offset, ratio)
     offset = tl.where(infinite, 0.0, offset)
     strictly = tl.load(parameters + 6, mask=is_rule, other=0.0) != 0.0
-    if EARLY:
-        tl.extra.cuda.gdc_wait()
-    path = tl.load(path_ptr + row)
-    top_logit = tl.load(summary_ptr)
-    normaliser = tl.load(summary_ptr + 1)
-    relative = tl.load(summary_ptr + 2)
-    entropy_error = tl.load(summary_ptr + 3)
-    mean_gap = tl.load(summary_ptr + 4)
-    kl_upper = tl.load(summary_ptr + 5)
-    kl_lower = tl.load(summary_ptr + 6)
-    draft_logit = tl.load(summary_ptr + 7)
-    gap = tl.load(summary_ptr + SUMMARY + slot) - top_logit
-    ids_t = tl.load(id_ptr + row * TOP + slot, mask=shown, other=-1)
-    ids_d = tl.load(id_ptr + (num_rows + row) * TOP + slot, mask=shown, other=-1)
-    target_id = tl.load(id_ptr + row * TOP)
-    draft_id = tl.load(id_ptr + (num_rows + row) * TOP)
+    return tree, gate, ratio, offset, cap, entropy_scale, strictly
+
+
+@triton.jit
+def judge_row(
+    row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
+    target_stride, num_rows, num_columns, num_segments,
+    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr,
+    SEGMENT_SLOTS: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr,
+    STEPS: tl.constexpr,
+):  # fmt: skip
+    """One row: ``parameters`` of rule_parameters, ``ranks`` of rank_row. Outputs: certificate (2, RULES, rows) float64,
+    exact then lower bound; verdict (2, RULES, rows) uint8: accepted, certified; path (rows,) int32: 0 where the row is
+    decided, else why it is not."""
+    target_ptr += row * target_stride
+    statistics_ptr += row * NUM_STATISTICS * num_segments
+    scratch_ptr += row * (num_segments + CELLS)
+    width: tl.constexpr = VEC * STEPS
+    slot = tl.arange(0, SLOTS)
+    shown = slot < TOP
+    ranked = slot < RANKS
+    rule = tl.arange(0, RULE_SLOTS)
+    is_rule = rule < RULES
+    tree, gate, ratio, offset, cap, entropy_scale, strictly = parameters
+    (
+        path, top_logit, normaliser, relative, entropy_error, mean_gap, kl_upper, kl_lower, draft_logit, top_logits,
+        ids_t, ids_d, draft_id,
+    ) = ranks  # fmt: skip
+    ids_t = tl.where(shown, ids_t, -1)
+    ids_d = tl.where(shown, ids_d, -1)
+    target_id = tl.sum(tl.where(slot == 0, ids_t, 0))
+    gap = top_logits - top_logit
+
+    # --- thresholds in weights --------------------------------------------------------------------------------------
     weight = tl.where(ranked, tl.exp(gap), 0.0)
     draft_weight = tl.exp(draft_logit - top_logit)
     draft_rank = tl.min(tl.where((ids_t == draft_id) & shown, slot, num_columns), axis=0)
@@ -217,19 +219,3 @@ def judge_row(
     tl.store(verdict_ptr + at, accepted.to(tl.uint8), mask=is_rule)
     tl.store(verdict_ptr + RULES * num_rows + at, certified.to(tl.uint8), mask=is_rule)
     tl.store(path_ptr + row, path)
-
-
-@triton.jit
-def judge_rows(
-    target_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, id_ptr, path_ptr, scratch_ptr, summary_ptr,
-    target_stride, num_rows, num_columns, num_segments,
-    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
-    RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr,
-    VEC: tl.constexpr, STEPS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """judge_row with one row a program; EARLY as in rank_rows."""
-    judge_row(
-        tl.program_id(0).to(tl.int64), target_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, id_ptr,
-        path_ptr, scratch_ptr, summary_ptr, target_stride, num_rows, num_columns, num_segments,
-        RULES, RULE_SLOTS, RULE_COLUMNS, TOP, SLOTS, RANKS, SEGMENT_SLOTS, BATCH, CELLS, LANES, VEC, STEPS, EARLY,
-    )  # fmt: skip

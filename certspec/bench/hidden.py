@@ -1,0 +1,70 @@
+"""``python -m certspec.bench.hidden``: certify_hidden on a long sequence, its time and the memory it takes beside its
+inputs. Hidden states and heads are random, in the widths of Qwen3-4B and 0.6B. The last line is JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+import torch
+
+from certspec.bench.kernels import provenance
+from certspec.certificates import certify
+from certspec.hidden_states import certify_hidden
+from certspec.rules import default_rules
+
+__all__ = ["measure_hidden"]
+
+WIDTHS = (2560, 1024)
+
+
+def measure_hidden(rows: int, vocab: int, chunk_bytes: int, *, device: str, backend: str | None) -> dict[str, Any]:
+    """Score ``rows`` bfloat16 rows; the first ones are scored again from whole logits and must not differ."""
+    generator = torch.Generator(device).manual_seed(0)
+    sides = []
+    for width in WIDTHS:
+        shape = {"generator": generator, "device": device, "dtype": torch.bfloat16}
+        sides += [torch.randn(rows, width, **shape), torch.randn(vocab, width, **shape) * (4.0 / width**0.5)]
+    cuda = torch.device(device).type == "cuda"
+    certify_hidden(*(side[:8] if number % 2 == 0 else side for number, side in enumerate(sides)), backend=backend)
+    if cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        inputs = torch.cuda.memory_allocated()
+    start = time.perf_counter()
+    ours = certify_hidden(*sides, default_rules(), chunk_bytes=chunk_bytes, backend=backend)
+    false = int((ours.certified & ~ours.accepted).sum())  # waits for the device
+    seconds = time.perf_counter() - start
+    first = min(rows, chunk_bytes // (4 * vocab))
+    logits = [sides[at][:first] @ sides[at + 1].T for at in (0, 2)]
+    whole = certify(*logits, default_rules(), backend=backend)
+    same = bool((ours.certified[:, :first] == whole.certified).all()) and bool(torch.equal(ours.kl[:first], whole.kl))
+    return {
+        "rows": rows, "vocab": vocab, "widths": WIDTHS, "dtype": "bfloat16", "backend": backend or "default",
+        "chunk_bytes": chunk_bytes, "seconds": round(seconds, 3), "logits_bytes": 4 * rows * vocab,
+        "peak_beside_inputs_bytes": torch.cuda.max_memory_allocated() - inputs if cuda else None,
+        "first_rows": first, "first_rows_equal_certify": same, "false_certificates": false, **ours.path_counts,
+    }  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m certspec.bench.hidden", description=__doc__)
+    parser.add_argument("--rows", type=int, default=32_768)
+    parser.add_argument("--vocab", type=int, default=151_936)
+    parser.add_argument("--chunk-bytes", type=int, default=256 << 20)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--backend", default=None)
+    options = parser.parse_args(arguments)
+    result = measure_hidden(
+        options.rows, options.vocab, options.chunk_bytes, device=options.device, backend=options.backend
+    )
+    print(f"{result['rows']:,} rows in {result['seconds']} s")
+    print(json.dumps({**(provenance() if options.device.startswith("cuda") else {}), **result}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
