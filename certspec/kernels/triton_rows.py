@@ -1,6 +1,5 @@
 """The Triton backend: scores rows of CUDA logits with two kernels and sends the rows that these leave undecided to
-the rigorous float64 path. Picks launch shapes; the arithmetic lives in
-triton_segments, triton_ranks and triton_rules."""
+the rigorous float64 path. Picks launch shapes; the arithmetic lives in triton_segments, triton_ranks and triton_rules."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from certspec.errors import InvalidArgument, InvalidLogits
@@ -18,7 +18,6 @@ from certspec.kernels.row_scores import RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.kernels.triton_bounds import segment_errors
 from certspec.kernels.triton_combine import combine_rows
-from certspec.kernels.triton_fused import fused_rows
 from certspec.kernels.triton_segments import NUM_STATISTICS, row_segments
 from certspec.rules import Rule
 
@@ -36,10 +35,9 @@ ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 
 @dataclass(frozen=True)
 class Plan:
     """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
-    rank ``batch`` segments at a time; ``slots`` ranks are known exactly. The rows are worked in ``blocks`` blocks;
-    ``combine_registers`` caps the registers of a combining thread (0: no cap). With
-    ``fused``, the streaming program that ends a row combines it; else, with ``early``, kernels are launched before the
-    one ahead has ended (programmatic dependent launch)."""
+    rank ``batch`` segments at a time and judge; ``ranks`` of ``slots`` are known exactly; ``combine_registers`` caps
+    the registers of a combining thread (0: no cap). With ``early``, cards that can launch the second kernel before the
+    first has ended do (programmatic dependent launch)."""
 
     vector: int = 8
     tiles: int = 4
@@ -48,14 +46,11 @@ class Plan:
     warps: int = 4
     lanes: int = 128
     combine_warps: int = 8
-    batch: int = 16
+    batch: int = 32
     slots: int = 16
-    ranks: int = 0
-    blocks: int = 1
+    ranks: int = 16
     combine_registers: int = 0
-    fused: bool = False
-    early: bool = False
-    chained: bool = False
+    early: bool = True
 
     @property
     def chunk(self) -> int:
@@ -65,17 +60,16 @@ class Plan:
 
 @dataclass
 class FastScores:
-    """What the kernels wrote, see rank_row and judge_row; ``path`` is 0 on decided rows, statistics and scratch are theirs."""
+    """What the kernels wrote, see rank_row and judge_row; ``path`` is 0 on decided rows; the last 2 are theirs."""
 
     certificate: Tensor
     scalars: Tensor
     verdict: Tensor
     ids: Tensor
     path: Tensor
+    errors: Tensor
     statistics: Tensor
     scratch: Tensor
-    errors: Tensor
-    arrivals: Tensor
 
 
 def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Plan:
@@ -89,9 +83,12 @@ def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Pl
     segment = vector * tiles * groups
     if num_rows <= 64:
         batch = max(1, min(32, 4096 // segment))
-        return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots)
-    batch = max(1, min(32, 2048 // segment))
-    return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots, combine_registers=128)
+        return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots, ranks=slots)
+    batch = max(1, min(32, 1024 // segment))
+    return Plan(
+        vector, tiles, groups, groups <= 2, combine_warps=4, batch=batch, slots=slots,
+        ranks=12 if num_top <= 12 else slots, combine_registers=128,
+    )  # fmt: skip
 
 
 def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan: Plan, device: Any) -> FastScores:
@@ -106,7 +103,6 @@ def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan
         statistics=torch.empty((num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device),
         scratch=torch.empty((num_rows, num_segments + CELLS), dtype=torch.int32, device=device),
         errors=torch.empty((num_rows, 2), dtype=torch.float64, device=device),
-        arrivals=torch.zeros((num_rows,), dtype=torch.int32, device=device),
     )
 
 
@@ -114,96 +110,39 @@ def launch(
     target: Tensor, draft: Tensor, parameters: Tensor, num_columns: int, num_top: int, plan: Plan,
     out: FastScores | None = None,
 ) -> FastScores:  # fmt: skip
-    """The three kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32
+    """Both kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32
     whose last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it certifies holds even where
     ``path`` is not 0; the other outputs of such a row wait for the rigorous path."""
-    num_rows, num_rules = target.shape[0], parameters.shape[0]
+    num_rows, (num_rules, rule_columns) = target.shape[0], parameters.shape
     out = out or allocate(num_rows, num_columns, num_rules, num_top, plan, target.device)
-    if plan.fused:
-        _fused(target, draft, parameters, out, num_columns, num_top, plan)
-        return out
-    if plan.blocks == 1 or not target.is_cuda:
-        _stream(target, draft, out, 0, num_rows, num_columns, plan)
-        _combine(target, draft, parameters, out, 0, num_rows, num_columns, num_top, plan)
-        return out
-    # Combining waits on latency, streaming on memory: a block of rows is combined while the next one streams.
-    stream, beside = torch.cuda.current_stream(target.device), _stream_beside(target.device)
-    size = 16 * -(-num_rows // (16 * plan.blocks))
-    for first in range(0, num_rows, size):
-        last = min(first + size, num_rows)
-        _stream(target, draft, out, first, last, num_columns, plan, overlap=first > 0)
-        beside.wait_stream(stream)
-        with torch.cuda.stream(beside):
-            _combine(target, draft, parameters, out, first, last, num_columns, num_top, plan)
-    stream.wait_stream(beside)
+    early = plan.early and _launches_early(target.device)
+    num_segments = out.statistics.shape[2]
+    segment_slots = max(32, triton.next_power_of_2(num_segments))
+    parts = min(PARTS, segment_slots)
+    errors = segment_errors(plan.vector, plan.tiles, plan.groups, segment_slots // parts)
+    row_segments[(num_segments // plan.lanes, num_rows)](
+        target, draft, out.statistics, target.stride(0), draft.stride(0), num_columns, num_segments, LANES=plan.lanes,
+        VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll, EARLY=early, num_warps=plan.warps,
+    )  # fmt: skip
+    combine_rows[(num_rows,)](
+        target, draft, out.statistics, parameters, out.certificate, out.verdict, out.scalars, out.ids, out.path,
+        out.scratch, out.errors, target.stride(0), draft.stride(0), num_rows, num_columns, num_segments,
+        *astuple(errors), RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), RULE_COLUMNS=rule_columns,
+        TOP=num_top, SLOTS=plan.slots, RANKS=min(plan.ranks, num_columns), SEGMENT_SLOTS=segment_slots, PARTS=parts,
+        BATCH=plan.batch, DEEP_BATCH=max(1, plan.batch // 4), CELLS=CELLS, LANES=plan.lanes, VEC=plan.vector,
+        STEPS=plan.tiles * plan.groups, AHEAD=plan.combine_registers == 0, EARLY=early, num_warps=plan.combine_warps,
+        **({"launch_pdl": True} if early else {}),
+        **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
+    )  # fmt: skip
     return out
 
 
-def _stream(
-    target: Tensor, draft: Tensor, out: FastScores, first: int, last: int, num_columns: int, plan: Plan,
-    overlap: bool = False,
-) -> None:  # fmt: skip
-    num_segments = out.statistics.shape[2]
-    row_segments[(num_segments // plan.lanes, last - first)](
-        target[first:], draft[first:], out.statistics[first:], target.stride(0), draft.stride(0), num_columns,
-        num_segments, LANES=plan.lanes, VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll,
-        EARLY=plan.early or plan.chained, num_warps=plan.warps,
-        **({"launch_pdl": True} if overlap and plan.chained else {}),
-    )  # fmt: skip
-
-
-def _combine(
-    target: Tensor, draft: Tensor, parameters: Tensor, out: FastScores, first: int, last: int, num_columns: int,
-    num_top: int, plan: Plan,
-) -> None:  # fmt: skip
-    num_segments = out.statistics.shape[2]
-    shape, errors, rules = _shapes(out, parameters, num_columns, num_top, plan)
-    statistics, ids, path = out.statistics[first:], out.ids[:, first:], out.path[first:]
-    early = {"launch_pdl": True} if plan.early else {}
-    capped = {"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}
-    combine_rows[(last - first,)](
-        target[first:], draft[first:], statistics, parameters, out.certificate[:, :, first:], out.verdict[:, :, first:],
-        out.scalars[first:], ids, path, out.scratch[first:], out.errors[first:], target.stride(0), draft.stride(0),
-        target.shape[0], num_columns, num_segments, *errors, EARLY=plan.early, **rules, **shape,
-        num_warps=plan.combine_warps, **early, **capped,
-    )  # fmt: skip
-
-
-def _fused(
-    target: Tensor, draft: Tensor, parameters: Tensor, out: FastScores, num_columns: int, num_top: int, plan: Plan
-) -> None:
-    num_segments = out.statistics.shape[2]
-    shape, errors, rules = _shapes(out, parameters, num_columns, num_top, plan)
-    fused_rows[(num_segments // plan.lanes, target.shape[0])](
-        target, draft, out.statistics, out.arrivals, parameters, out.certificate, out.verdict, out.scalars, out.ids,
-        out.path, out.scratch, out.errors, target.stride(0), draft.stride(0), target.shape[0], num_columns,
-        num_segments, *errors, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll, **rules, **shape,
-        num_warps=plan.warps,
-        **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
-    )  # fmt: skip
-
-
-def _shapes(
-    out: FastScores, parameters: Tensor, num_columns: int, num_top: int, plan: Plan
-) -> tuple[dict[str, int], tuple[float, ...], dict[str, int]]:
-    """What the combining kernels are compiled for, the error constants, and the rules' shapes."""
-    segment_slots = max(32, triton.next_power_of_2(out.statistics.shape[2]))
-    per_part = segment_slots // min(PARTS, segment_slots)
-    errors = segment_errors(plan.vector, plan.tiles, plan.groups, per_part)
-    shape = {
-        "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.ranks or plan.slots, num_columns), "SEGMENT_SLOTS": segment_slots,
-        "CELLS": CELLS, "LANES": plan.lanes, "VEC": plan.vector, "STEPS": plan.tiles * plan.groups,
-        "PARTS": min(PARTS, segment_slots), "BATCH": plan.batch, "DEEP_BATCH": max(1, plan.batch // 4),
-        "AHEAD": plan.combine_registers == 0,
-    }  # fmt: skip
-    num_rules, rule_columns = parameters.shape
-    rules = {"RULES": num_rules, "RULE_SLOTS": triton.next_power_of_2(num_rules), "RULE_COLUMNS": rule_columns}
-    return shape, astuple(errors), rules
-
-
 @lru_cache(maxsize=8)
-def _stream_beside(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device, priority=-1)
+def _launches_early(device: torch.device) -> bool:
+    """Whether card and Triton know programmatic dependent launch."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
+        return False
+    return hasattr(getattr(tl.extra, "cuda", None), "gdc_wait")
 
 
 def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: RuleTable, num_top: int) -> RowScores:
@@ -273,8 +212,7 @@ def _views(fast: FastScores) -> RowScores:
 def _joined(parts: list[FastScores]) -> FastScores:
     rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0, "errors": 0}
     whole = {name: torch.cat([getattr(part, name) for part in parts], dim=dim) for name, dim in rows_at.items()}
-    first = parts[0]
-    return FastScores(**whole, statistics=first.statistics, scratch=first.scratch, arrivals=first.arrivals)
+    return FastScores(**whole, statistics=parts[0].statistics, scratch=parts[0].scratch)
 
 
 def _unit_stride(rows: Tensor) -> Tensor:
