@@ -26,21 +26,22 @@ def measure_hidden(rows: int, vocab: int, chunk_bytes: int, *, device: str, back
     generator = torch.Generator(device).manual_seed(0)
     sides = []
     for width in WIDTHS:
-        shape = {"generator": generator, "device": device, "dtype": torch.bfloat16}
-        sides += [torch.randn(rows, width, **shape), torch.randn(vocab, width, **shape) * (4.0 / width**0.5)]
+        for shape, scale in (((rows, width), 1.0), ((vocab, width), 4.0 / width**0.5)):
+            sides.append(scale * torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16))
     cuda = torch.device(device).type == "cuda"
-    certify_hidden(*(side[:8] if number % 2 == 0 else side for number, side in enumerate(sides)), backend=backend)
+    target, target_head, draft, draft_head = sides
+    certify_hidden(target[:8], target_head, draft[:8], draft_head, backend=backend)  # compiles
     if cuda:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         inputs = torch.cuda.memory_allocated()
     start = time.perf_counter()
-    ours = certify_hidden(*sides, default_rules(), chunk_bytes=chunk_bytes, backend=backend)
+    rules = default_rules()
+    ours = certify_hidden(target, target_head, draft, draft_head, rules, chunk_bytes=chunk_bytes, backend=backend)
     false = int((ours.certified & ~ours.accepted).sum())  # waits for the device
     seconds = time.perf_counter() - start
     first = min(rows, chunk_bytes // (4 * vocab))
-    logits = [sides[at][:first] @ sides[at + 1].T for at in (0, 2)]
-    whole = certify(*logits, default_rules(), backend=backend)
+    whole = certify(target[:first] @ target_head.T, draft[:first] @ draft_head.T, rules, backend=backend)
     same = bool((ours.certified[:, :first] == whole.certified).all()) and bool(torch.equal(ours.kl[:first], whole.kl))
     return {
         "rows": rows, "vocab": vocab, "widths": WIDTHS, "dtype": "bfloat16", "backend": backend or "default",

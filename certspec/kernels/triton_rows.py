@@ -1,5 +1,5 @@
 """The Triton backend: scores rows of CUDA logits with two kernels and sends the rows that these leave undecided to
-the rigorous float64 path. Picks launch shapes; the arithmetic lives in triton_segments, triton_ranks and triton_rules."""
+the rigorous float64 path. Picks launch shapes; the arithmetic is in triton_segments, triton_ranks and triton_rules."""
 
 from __future__ import annotations
 
