@@ -27,8 +27,8 @@ read again, 2,300 to add the others, 7,700 to read, 4,450 to sort what was kept,
 It is not hidden under the stream, probably because both want the registers: the stream to keep enough bytes in flight,
 a combining program not to spill.
 
-``results/soundness-h100.json`` and ``hidden-h100.json``: what ``certspec.kernels.soundness``, ``certspec.bench.undecided``
-and ``certspec.bench.hidden`` printed there.
+``results/soundness-h100.json`` and ``hidden-h100.json`` are what ``certspec.kernels.soundness``,
+``certspec.bench.undecided`` and ``certspec.bench.hidden`` printed there.
 """
 
 from __future__ import annotations
