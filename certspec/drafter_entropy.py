@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certspec.errors import InvalidArgument
+from certspec.geometric_pools import pool_kernels
 from certspec.rules import Entropy
 from certspec.top_probs import TopProbs
 
@@ -18,29 +19,45 @@ __all__ = ["entropy_radius_lower"]
 
 Floats = NDArray[np.float64]
 _CELLS, _SPAN = 64, 14.0  # cells of the draft token's probability, over so many nats below its ceiling
-_MULTIPLIERS = 1.0 - np.concatenate([np.geomspace(1.0, 0.02, 24), [0.0]])  # nu in [0, 1]
+_GRID = 2.0**40  # multipliers are multiples of 1/_GRID, so that kappa = 1 - nu is exact
+_MULTIPLIERS = 1.0 - np.round(np.concatenate([np.geomspace(1.0, 0.02, 24), [0.0]]) * _GRID) / _GRID  # nu in [0, 1]
 _ZOOM_CELLS, _ZOOM_PARTS, _ZOOM_MULTIPLIERS = 6, 12, 9
 _NEAR_ONE = 1.0 - 2.0**-40
 _BUCKETS, _BUCKET_WIDTH = 160, 0.25  # nats
+_ROOM = 2.0**-36  # nats; what rounding may take from the logarithm of an atom's size
+_VANISHING = -620.0  # nats; smaller probabilities may underflow, and are counted as of this size
 
 
-def entropy_radius_lower(xp: ModuleType, top: TopProbs, rule: Entropy, num_tokens: int | None) -> Any:
+def entropy_radius_lower(
+    xp: ModuleType, top: TopProbs, rule: Entropy, num_tokens: int | None, *, rounded: bool = False
+) -> Any:
     """A lower bound of inf KL(target || draft) over targets with p_y <= eps and H(p) + log p_y <= log delta [nats].
 
     For p_y = v and any nu = 1 - kappa in [0, 1], every such target has KL >= L_nu(v) = kappa (v log v + (1-v) log(1-v))
     - v log q_y - (1-v) kappa log sum_{i != y} q_i^(1/kappa) + nu log(v/delta) (claim drafter.entropy.dual), with
     equality at the best nu. The value is the least over cells of v of the best nu's bound on the cell. Returns (rows,)
-    like ``top``.
+    like ``top``. ``rounded``: less all that float64 may have rounded up (claim bound.radius.entropy; needs
+    ``num_tokens`` and positive probabilities).
     """
     probs, tail = _numpy(xp, top.probs), _numpy(xp, top.tail)
     atoms, masses = _atoms(probs, tail, None if top.weights is None else _numpy(xp, top.weights), _numpy(xp, top.total))
-    log_delta = math.log(rule.delta) + _smoothing_gain(rule, num_tokens)
+    if rounded:
+        floor = np.full((len(probs), 1), _VANISHING)
+        atoms = np.column_stack([atoms, floor])
+        masses = np.column_stack([masses, np.exp(floor) * (num_tokens or 0)])
+    gain = _smoothing_gain(rule, num_tokens)
+    log_delta = math.log(rule.delta) + gain
     with np.errstate(all="ignore"):
         # above _NEAR_ONE the divergence of y against all others is bound enough
         ceiling = min(rule.epsilon, _largest_rejected(log_delta))
         value = _least(np.log(probs[:, 0]), atoms, masses, min(ceiling, _NEAR_ONE), log_delta)
         if ceiling > _NEAR_ONE:
             value = np.minimum(value, _beyond(probs[:, 0], tail + probs[:, 1:].sum(axis=1)))
+    if rounded:
+        others = probs[:, 1] if probs.shape[1] > 1 else tail
+        scale = abs(math.log(rule.delta)) + gain - math.log(ceiling) + _SPAN + 4.0
+        reach = scale - np.log(probs[:, 0]) - np.maximum(np.log(others), _VANISHING)
+        value = pool_kernels(np).searched_radius_lower(value, reach, num_tokens)
     return value if xp is np else xp.from_numpy(value).to(top.probs.device)
 
 
@@ -56,7 +73,8 @@ def _largest_rejected(log_delta: float) -> float:
             low = v
         else:
             high = v
-    return min(high * (1.0 + 1e-12), 1.0)
+    # the left side has v (d/dv) >= 1 up to v = 1/2, so its rounding moves v by no more than itself
+    return min(high * (1.0 + 2.0**-47 * (4.0 - log_delta)), 1.0)
 
 
 def _beyond(own: Floats, rest: Floats) -> Floats:
@@ -84,7 +102,7 @@ def _atoms(probs: Floats, tail: Floats, weights: Floats | None, total: Floats | 
     listed = np.log(np.maximum(probs[:, 1:], 1e-300))
     if weights is None or total is None:
         last = np.log(np.maximum(np.minimum(probs[:, -1], tail), 1e-300))
-        return np.column_stack([listed, last]), np.column_stack([probs[:, 1:], tail])
+        return np.column_stack([listed, last]) + _ROOM, np.column_stack([probs[:, 1:], tail])
     num_rows = len(probs)
     highest = np.log(np.maximum(probs[:, -1], 1e-300))  # no unlisted token is larger
     present = weights > 0.0
@@ -93,7 +111,7 @@ def _atoms(probs: Floats, tail: Floats, weights: Floats | None, total: Floats | 
     bucket = np.clip(((highest[rows] - np.log(share)) / _BUCKET_WIDTH).astype(np.int64), 0, _BUCKETS - 1)
     flat = np.bincount(rows * _BUCKETS + bucket, weights=share, minlength=num_rows * _BUCKETS)
     sizes = highest[:, None] - _BUCKET_WIDTH * np.arange(_BUCKETS)[None, :]
-    return np.column_stack([listed, sizes]), np.column_stack([probs[:, 1:], flat.reshape(num_rows, _BUCKETS)])
+    return np.column_stack([listed, sizes]) + _ROOM, np.column_stack([probs[:, 1:], flat.reshape(num_rows, _BUCKETS)])
 
 
 def _power_sums(sizes: Floats, masses: Floats, kappa: Floats) -> Floats:
@@ -101,9 +119,9 @@ def _power_sums(sizes: Floats, masses: Floats, kappa: Floats) -> Floats:
     shape = (len(sizes),) + (1,) * (kappa.ndim - 1) + (sizes.shape[1],)
     own, mass = sizes.reshape(shape), masses.reshape(shape)
     highest = np.where(mass > 0.0, own, -np.inf).max(axis=-1)
-    beta = 1.0 / np.maximum(kappa, 1e-300)[..., None]
+    more = ((1.0 - kappa) / np.maximum(kappa, 1e-300))[..., None]  # 1/kappa - 1
     with np.errstate(all="ignore"):
-        terms = np.where(mass > 0.0, mass * np.exp((own - highest[..., None]) * (beta - 1.0) - highest[..., None]), 0.0)
+        terms = np.where(mass > 0.0, mass * np.exp((own - highest[..., None]) * more - highest[..., None]), 0.0)
         value = highest + kappa * np.log(terms.sum(axis=-1))
     return np.where(kappa > 0.0, value, highest)
 
@@ -136,10 +154,11 @@ def _zoom(
     last = len(_MULTIPLIERS) - 1
     first, end = _MULTIPLIERS[np.maximum(best - 1, 0)], _MULTIPLIERS[np.minimum(best + 1, last)]
     steps = np.linspace(0.0, 1.0, _ZOOM_MULTIPLIERS)
-    kappa = 1.0 - (first[..., None] + (end - first)[..., None] * steps)
+    kappa = np.round((1.0 - (first[..., None] + (end - first)[..., None] * steps)) * _GRID) / _GRID
     sums = _power_sums(sizes, masses, kappa)
     cuts = np.linspace(0.0, 1.0, _ZOOM_PARTS + 1)
     edges = low[..., None] + (high - low)[..., None] * cuts
+    edges[..., -1] = high  # not an ulp of the cell may be left out
     own, starts, ends = own_log[:, None, None, None], edges[..., :-1, None], edges[..., 1:, None]
     bounds = _cell_bounds(starts, ends, own, kappa[..., None, :], sums[..., None, :], log_delta)
     return bounds.max(axis=-1).min(axis=-1)
@@ -155,13 +174,13 @@ def _cell_bounds(low: Floats, high: Floats, own_log: Floats, kappa: Floats, sums
 
 
 def _convex_part(low: Floats, high: Floats, own_log: Floats, kappa: Floats, sums: Floats, log_delta: float) -> Floats:
-    """Two tangents bound a convex function from below: the least of them on [low, high]."""
+    """Two tangents bound a convex function from below: before any x the first, beyond it the second, falls at least to
+    its value at x (claim drafter.entropy.tangents). x is where they meet, to rounding; elsewhere they bound less."""
     start, end = _dual(low, own_log, kappa, sums, log_delta), _dual(high, own_log, kappa, sums, log_delta)
     rise, fall = _slope(low, own_log, kappa, sums), -_slope(high, own_log, kappa, sums)
     width = high - low
-    # start + rise x meets end + fall (width - x)
-    meeting = (end - start + fall * width) / (rise + fall)
-    crossed = start + rise * np.clip(meeting, 0.0, width)
+    meeting = np.clip((end - start + fall * width) / (rise + fall), 0.0, width)
+    crossed = np.minimum(start + rise * meeting, end + fall * (width - meeting))
     inside = np.where((rise < 0.0) & (fall < 0.0), np.minimum(crossed, np.minimum(start, end)), np.minimum(start, end))
     inside = np.where((rise < 0.0) & (fall < 0.0) & ~np.isfinite(crossed), -np.inf, inside)
     from_zero = np.where(fall >= 0.0, end, -np.inf)  # on [0, high]: falling throughout, or no bound

@@ -6,19 +6,30 @@ from __future__ import annotations
 from typing import Any
 
 import sympy
-from sympy import Abs, Integer, Max, Piecewise, Rational, exp, log, sqrt
+from sympy import Abs, Integer, Max, Min, Piecewise, Rational, exp, log, sqrt
 from sympy.codegen.cfunctions import expm1, log1p
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.evaluation import SECOND_ORDER, UNIT
 from derivations.kernel_spec import KernelSpec
 
-__all__ = ["RADIUS_LOWER", "SURPLUS_FORM", "SURPLUS_TERMS", "TOPICS", "surplus_series"]
+__all__ = [
+    "LARGEST_TILT",
+    "RADIUS_LOWER",
+    "SEARCHED_RADIUS_LOWER",
+    "SURPLUS_FORM",
+    "SURPLUS_TERMS",
+    "TOPICS",
+    "surplus_series",
+]
 
+LARGEST_TILT = 640  # a multiplier; where all probabilities are 2^-900 or more, 624 and less are the best ones
 SURPLUS_TERMS = 11  # with |d| <= 1/8 the first term left out is below 2^-57 of the sum
 deviation, level, rest, size, surplus_sum, lost = sympy.symbols("deviation level rest size surplus_sum lost", real=True)
 top, second, slack, alpha, tau, tilt, root, mean = sympy.symbols("top second slack alpha tau tilt root mean", real=True)
-change, log_total, scaled, radius, error = sympy.symbols("change log_total scaled radius error", real=True)
+change, log_total, scaled, radius, num_tokens = sympy.symbols("change log_total scaled radius num_tokens", real=True)
+fall, rise, gain, kept, reach, error = sympy.symbols("fall rise gain kept reach error", real=True)
 surplus = sympy.Function("surplus", real=True)  # the kernel below, called by the others
 
 
@@ -51,6 +62,11 @@ def _spec(
     )
 
 
+def _clipped(multiplier: sympy.Expr) -> sympy.Expr:
+    return Max(0, Min(LARGEST_TILT, multiplier, evaluate=False), evaluate=False)
+
+
+_ROOT = slack * rest + sqrt(slack * slack * rest * rest + 4 * top * second * (1 - slack) * (1 + slack))
 SURPLUS = _spec(
     "surplus",
     "deviation",
@@ -60,15 +76,58 @@ SURPLUS = _spec(
 )
 RADIUS_LOWER = _spec(
     "radius_lower",
-    "radius error",
-    Max(0, radius * (1 - Rational(1, 2**40)) - error, evaluate=False),
+    "gain kept reach size num_tokens",
+    Max(0, radius - error, evaluate=False),
     "bound.radius",
-    "A bound below the exact radius, from one whose log-probabilities are off by at most error [nats].",
+    "A bound below the exact radius, gain - log(kept) less all rounding; reach bounds the sum of size multipliers "
+    "[nats].",
+    lets={
+        "radius": gain - log(kept),
+        "error": SECOND_ORDER * UNIT * (1600 + 2 * num_tokens + (size + 4) * reach + 12 * Abs(log(kept))),
+    },
+)
+SEARCHED_RADIUS_LOWER = _spec(
+    "searched_radius_lower",
+    "radius reach num_tokens",
+    Max(0, radius - error, evaluate=False),
+    "bound.radius.entropy",
+    "The same for the entropy rule's search; reach bounds the sizes of the logarithms that enter [nats].",
+    lets={"error": SECOND_ORDER * UNIT * (4000 + 4 * num_tokens + 64 * reach)},
 )
 TOPICS: dict[str, tuple[KernelSpec, ...]] = {
     "drafter": (
         SURPLUS,
         RADIUS_LOWER,
+        SEARCHED_RADIUS_LOWER,
+        _spec(
+            "tilted_mass",
+            "top second rest fall rise",
+            top * exp(-fall) + second * exp(rise) + rest,
+            "drafter.dual bound.radius",
+            "E_q exp f for a multiplier that lets y fall and j rise: a sum of positive terms.",
+        ),
+        _spec(
+            "additive_tilt",
+            "top second rest slack",
+            _clipped(log(scaled) - log(2 * (1 - slack) * second)),
+            "drafter.additive drafter.dual",
+            "The multiplier log u of the additive rule, as near as float64 has it.",
+            lets={"scaled": _ROOT},
+        ),
+        _spec(
+            "multiplicative_tilt",
+            "top second alpha",
+            _clipped((log(top) - log(alpha * second)) / (1 + alpha)),
+            "drafter.multiplicative drafter.dual",
+            "The multiplier of the multiplicative rule.",
+        ),
+        _spec(
+            "absolute_tilt",
+            "top rest tau",
+            _clipped((log(top) - log(tau)) + (log(1 - tau) - log(rest))),
+            "drafter.absolute drafter.dual",
+            "The multiplier of an absolute threshold.",
+        ),
         _spec(
             "pool_radius",
             "surplus_sum level rest size",
@@ -103,8 +162,7 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             "drafter.additive eval.surplus",
             "Additive slack t < 1, as the sum of p (d + exp(-d) - 1) over y, j and the rest [nats].",
             lets={
-                "scaled": slack * rest
-                + sqrt(slack * slack * rest * rest + 4 * top * second * (1 - slack) * (1 + slack)),
+                "scaled": _ROOT,
                 "tilt": log(scaled) - log(2 * (1 - slack) * second),
                 "change": second * expm1(tilt) + top * expm1(-tilt),
                 "log_total": Piecewise(

@@ -1,5 +1,5 @@
-"""How far float64 moves the quantities that certificates are made of: weights, normalisers, log-ratios and radii, and
-the dual form that tolerates it in trees. This module knows the error model (exp, log within 8 u), no kernel's loop."""
+"""How far float64 moves the quantities that certificates are made of: weights, normalisers and log-ratios, and the
+dual form that tolerates it in trees. This module knows the error model (exp, log within 8 u), no kernel's loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from sympy import Rational, exp, log
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
-from derivations.drafter_kernels import RADIUS_LOWER
 from derivations.evaluation import LOG_RATIO_ERROR, NORMALISER_ERROR, WEIGHT_ERROR
 from derivations.rewrites import as_formula, mutate
 
-__all__ = ["LIPSCHITZ", "LOG_RATIO", "NORMALISER", "TREE_DUAL", "WEIGHT", "tree_dual_value"]
+__all__ = ["LOG_RATIO", "NORMALISER", "TREE_DUAL", "WEIGHT", "tree_dual_value"]
 
 
 def tree_dual_value(numbers: Any, target_probs: Sequence[Any], weights: Sequence[Any], level: Any) -> Any:
@@ -109,28 +108,6 @@ LOG_RATIO = Derivation(
         *_PRODUCTS,
     ),
 )
-LIPSCHITZ = Derivation(
-    "A radius is 1-Lipschitz in log-probabilities",
-    (
-        Step(
-            "For every p: KL(p || q') - KL(p || q) = sum p (log q - log q'), at most eta in size where |log q - log "
-            "q'| <= eta.",
-            P * log(P / Q) - P * log(P / R),
-            -(P * (log(Q) - log(R))),
-        ),
-        Step(
-            "The infimum over a fixed set of p moves by at most eta = e: KL(p || q) = KL(p || q') - e + t and"
-            " KL(p || q') = r(q') + z for every p, so r(q) >= r(q') - e.",
-            ((at.f + at.z) - at.e + at.t) - (at.f - at.e),
-            0,
-            "nonnegative",
-        ),
-        Step(
-            "The evaluation's own rounding is taken off as a relative 2^-40, far above what its few operations lose.",
-            how="prose",
-        ),
-    ),
-)
 TREE_DUAL = Derivation(
     "The dual form for trees",
     (
@@ -205,18 +182,6 @@ for _claim in (
             Mutant("one normaliser only", as_formula(LOG_RATIO_ERROR, mutate(_symbol("other_error"), 0))),
             Mutant("the reach left out", as_formula(LOG_RATIO_ERROR, mutate(_symbol("reach"), 0))),
         ),
-    ),
-    Claim(
-        id="bound.radius",
-        sentence="A radius computed from log-probabilities that are off by at most eta exceeds the exact one by at "
-        "most eta: "
-        "max(0, r (1 - 2^-40) - eta) is below it.",
-        domain="any rule; |log q - log q'| <= eta on every token",
-        theory="F (drafter side)",
-        relation="<=",
-        formula=as_formula(RADIUS_LOWER),
-        derivation=LIPSCHITZ,
-        mutants=(Mutant("half of eta", as_formula(RADIUS_LOWER, mutate(_symbol("error"), _symbol("error") / 2))),),
     ),
 ):
     declare(_claim)

@@ -9,20 +9,18 @@ from fractions import Fraction as F
 
 import mpmath
 import sympy
-from sympy import Rational, log, sqrt
+from sympy import Rational, log
 
 from derivations.claim import Formula
 from derivations.evaluation import UNIT
-from derivations.rounding import LIPSCHITZ, LOG_RATIO, NORMALISER, TREE_DUAL, WEIGHT
+from derivations.rounding import LOG_RATIO, NORMALISER, TREE_DUAL, WEIGHT
 from proofs_check.algebra import prove_identities
 from proofs_check.cases import Tally, against_definition
 from proofs_check.conic import against_cone
 from proofs_check.enclosure import enclose_sign
-from proofs_check.numbers import MP, to_mp, working_digits
+from proofs_check.numbers import MP, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.problems import Problem, tree_problems
-from proofs_check.projection import Projection, project, reaches
-from proofs_check.projection_cases import base_draws
 from proofs_check.registry import Effort, check
 
 mpf = mpmath.mpf
@@ -119,36 +117,6 @@ def simulate_log_ratio(formula: Formula, effort: Effort) -> Evidence:
                     bound = MP.mpf(formula(MP, log_s, error, log_t, other, reach))
                     tally.add(f"error {mpmath.nstr(error, 3)}, reach {mpmath.nstr(reach, 5)}", bound, found, found)
     return tally.evidence("simulated errors")
-
-
-@check("bound.radius", method="algebra")
-def prove_radius(formula: Formula, effort: Effort) -> Evidence:
-    radius = -log(1 - (sqrt(R(3, 5)) - sqrt(R(1, 5))) ** 2)
-    expected = radius * (1 - R(1, 2**40)) - R(1, 1000)
-    return prove_identities(LIPSCHITZ, [("a radius", formula(sympy, radius, R(1, 1000)), expected)], [{}])
-
-
-@check("bound.radius", method="optimiser", twice=True)
-def perturb_radii(formula: Formula, effort: Effort) -> Evidence:
-    """Radii of drafts whose log-probabilities are moved by eta, chosen to mislead, against those of the drafts."""
-    tally = Tally("optimiser", confirm=mpf(0), refute=mpf("1e-9"), relation="<=")
-    for label, probs in base_draws(effort, max_vocab=6):
-        for eta in (F(1, 20), F(1, 10**4)):
-            low, high = 1 - eta, 1 + eta  # log(1 + eta) <= eta <= -log(1 - eta)
-            for name, pattern in (("apart", (high, *[low] * (len(probs) - 1))), ("alternating", (high, low) * 5)):
-                moved = [p * f for p, f in zip(probs, pattern, strict=False)]
-                total = sum(moved)
-                rows = (reaches(1, 0),)
-                exact = project(Projection(probs, rows), effort.digits)
-                other = project(Projection(tuple(x / total for x in moved), rows), effort.digits)
-                with working_digits(effort.digits):
-                    pairs = zip(moved, probs, strict=True)
-                    size = max(abs(mpmath.log(to_mp(x / total / p))) for x, p in pairs)
-                    bound = MP.mpf(formula(MP, other.upper, size))
-                    tally.add(f"{label}, {name} by {eta}", bound, exact.lower, exact.upper)
-        if tally.refuted:
-            break
-    return tally.evidence("drafts moved")
 
 
 def _tree_dual_problems(effort: Effort) -> Iterator[Problem]:

@@ -1,10 +1,15 @@
 """Drafter: scalar kernels for numpy. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.drafter_kernels (eval.surplus), derivations.drafter_kernels (bound.radius), derivations.drafter_kernels (projection.lift), derivations.drafter_kernels (drafter.strict), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute)
-claims:      bound.radius, drafter.absolute, drafter.additive, drafter.multiplicative, drafter.strict, drafter.top, drafter.tree, eval.surplus, projection.lift, projection.sink, reverse.single, reverse.tree
+derivation:  derivations.drafter_kernels (eval.surplus), derivations.drafter_kernels (bound.radius), derivations.drafter_kernels (bound.radius.entropy), derivations.drafter_kernels (drafter.dual), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute), derivations.drafter_kernels (projection.lift), derivations.drafter_kernels (drafter.strict), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute)
+claims:      bound.radius, bound.radius.entropy, drafter.absolute, drafter.additive, drafter.dual, drafter.multiplicative, drafter.strict, drafter.top, drafter.tree, eval.surplus, projection.lift, projection.sink, reverse.single, reverse.tree
 domain:      surplus: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      radius_lower: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      searched_radius_lower: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      tilted_mass: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      additive_tilt: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      multiplicative_tilt: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      absolute_tilt: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      pool_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      strict_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      additive_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
@@ -12,8 +17,8 @@ domain:      multiplicative_radius: probabilities in [0, 1]; rest = 1 - (the pro
 domain:      absolute_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 printer:     NumpyPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 edb6853cc4f9ee0aba484b14c81ae13a0e91bb845a897e406ab6eb7c0aa29583
-body:        sha256 69ab2eedaff569c47591701ee67b5299cd13025e380daff06b7c9e59c19a7a87
+expression:  sha256 f17b4e73675ac3e94e5dfc27156e84d9813f383df6e71b19c4a6803efd7fc6d7
+body:        sha256 27319cdf8b13c0ca9b2c4ac259cbb366080ae0c13b4bf212f030a07364c9b9f1
 """
 # --- body ---
 import numpy as np
@@ -26,9 +31,43 @@ def surplus(deviation):
 
 
 # claims: bound.radius
-def radius_lower(radius, error):
-    """A bound below the exact radius, from one whose log-probabilities are off by at most error [nats]."""
-    return np.maximum(0.9999999999990905*radius - error, 0.0)
+def radius_lower(gain, kept, reach, size, num_tokens):
+    """A bound below the exact radius, gain - log(kept) less all rounding; reach bounds the sum of size multipliers [nats]."""
+    radius = gain - np.log(kept)
+    error = 1.8041124150158794e-13 + 2.255140518769849e-16*num_tokens + 1.3530843112619095e-15*np.abs(np.log(kept)) + 1.1275702593849246e-16*reach*(4.0 + size)
+    return np.maximum(radius - error, 0.0)
+
+
+# claims: bound.radius.entropy
+def searched_radius_lower(radius, reach, num_tokens):
+    """The same for the entropy rule's search; reach bounds the sizes of the logarithms that enter [nats]."""
+    error = 4.5102810375396984e-13 + 7.216449660063518e-15*reach + 4.510281037539698e-16*num_tokens
+    return np.maximum(radius - error, 0.0)
+
+
+# claims: drafter.dual, bound.radius
+def tilted_mass(top, second, rest, fall, rise):
+    """E_q exp f for a multiplier that lets y fall and j rise: a sum of positive terms."""
+    return rest + second*np.exp(rise) + top*np.exp(-fall)
+
+
+# claims: drafter.additive, drafter.dual
+def additive_tilt(top, second, rest, slack):
+    """The multiplier log u of the additive rule, as near as float64 has it."""
+    scaled = np.sqrt(rest*rest*slack*slack + 4.0*second*top*(1.0 + slack)*(1.0 - slack)) + rest*slack
+    return np.maximum(0.0, np.minimum(640.0, np.log(scaled) - np.log(second*(2.0 - 2.0*slack))))
+
+
+# claims: drafter.multiplicative, drafter.dual
+def multiplicative_tilt(top, second, alpha):
+    """The multiplier of the multiplicative rule."""
+    return np.maximum(0.0, np.minimum((np.log(top) - np.log(alpha*second))/(1.0 + alpha), 640.0))
+
+
+# claims: drafter.absolute, drafter.dual
+def absolute_tilt(top, rest, tau):
+    """The multiplier of an absolute threshold."""
+    return np.maximum(0.0, np.minimum(np.log(top) + np.log(1.0 - tau) - np.log(rest) - np.log(tau), 640.0))
 
 
 # claims: projection.lift, projection.sink, eval.surplus, drafter.tree, drafter.top, reverse.single, reverse.tree

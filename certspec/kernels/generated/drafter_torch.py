@@ -1,10 +1,15 @@
 """Drafter: scalar kernels for torch. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.drafter_kernels (eval.surplus), derivations.drafter_kernels (bound.radius), derivations.drafter_kernels (projection.lift), derivations.drafter_kernels (drafter.strict), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute)
-claims:      bound.radius, drafter.absolute, drafter.additive, drafter.multiplicative, drafter.strict, drafter.top, drafter.tree, eval.surplus, projection.lift, projection.sink, reverse.single, reverse.tree
+derivation:  derivations.drafter_kernels (eval.surplus), derivations.drafter_kernels (bound.radius), derivations.drafter_kernels (bound.radius.entropy), derivations.drafter_kernels (drafter.dual), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute), derivations.drafter_kernels (projection.lift), derivations.drafter_kernels (drafter.strict), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute)
+claims:      bound.radius, bound.radius.entropy, drafter.absolute, drafter.additive, drafter.dual, drafter.multiplicative, drafter.strict, drafter.top, drafter.tree, eval.surplus, projection.lift, projection.sink, reverse.single, reverse.tree
 domain:      surplus: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      radius_lower: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      searched_radius_lower: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      tilted_mass: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      additive_tilt: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      multiplicative_tilt: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
+domain:      absolute_tilt: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      pool_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      strict_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      additive_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
@@ -12,8 +17,8 @@ domain:      multiplicative_radius: probabilities in [0, 1]; rest = 1 - (the pro
 domain:      absolute_radius: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 printer:     TorchPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 edb6853cc4f9ee0aba484b14c81ae13a0e91bb845a897e406ab6eb7c0aa29583
-body:        sha256 620728394908522a904ac00673f37a17d0248151b35b100917fdb547aacf6abe
+expression:  sha256 f17b4e73675ac3e94e5dfc27156e84d9813f383df6e71b19c4a6803efd7fc6d7
+body:        sha256 1862d31c9b5e96de724e22b828c843580eefeffa5a2287603a680d06fa42fb7c
 """
 # --- body ---
 import torch
@@ -26,9 +31,43 @@ def surplus(deviation):
 
 
 # claims: bound.radius
-def radius_lower(radius, error):
-    """A bound below the exact radius, from one whose log-probabilities are off by at most error [nats]."""
-    return torch.clamp(0.9999999999990905*radius - error, min=0.0)
+def radius_lower(gain, kept, reach, size, num_tokens):
+    """A bound below the exact radius, gain - log(kept) less all rounding; reach bounds the sum of size multipliers [nats]."""
+    radius = gain - torch.log(kept)
+    error = 1.8041124150158794e-13 + 2.255140518769849e-16*num_tokens + 1.3530843112619095e-15*torch.abs(torch.log(kept)) + 1.1275702593849246e-16*reach*(4.0 + size)
+    return torch.clamp(radius - error, min=0.0)
+
+
+# claims: bound.radius.entropy
+def searched_radius_lower(radius, reach, num_tokens):
+    """The same for the entropy rule's search; reach bounds the sizes of the logarithms that enter [nats]."""
+    error = 4.5102810375396984e-13 + 7.216449660063518e-15*reach + 4.510281037539698e-16*num_tokens
+    return torch.clamp(radius - error, min=0.0)
+
+
+# claims: drafter.dual, bound.radius
+def tilted_mass(top, second, rest, fall, rise):
+    """E_q exp f for a multiplier that lets y fall and j rise: a sum of positive terms."""
+    return rest + second*torch.exp(rise) + top*torch.exp(-fall)
+
+
+# claims: drafter.additive, drafter.dual
+def additive_tilt(top, second, rest, slack):
+    """The multiplier log u of the additive rule, as near as float64 has it."""
+    scaled = torch.sqrt(rest*rest*slack*slack + 4.0*second*top*(1.0 + slack)*(1.0 - slack)) + rest*slack
+    return torch.clamp(torch.clamp(torch.log(scaled) - torch.log(second*(2.0 - 2.0*slack)), max=640.0), min=0.0)
+
+
+# claims: drafter.multiplicative, drafter.dual
+def multiplicative_tilt(top, second, alpha):
+    """The multiplier of the multiplicative rule."""
+    return torch.clamp(torch.clamp((torch.log(top) - torch.log(alpha*second))/(1.0 + alpha), max=640.0), min=0.0)
+
+
+# claims: drafter.absolute, drafter.dual
+def absolute_tilt(top, rest, tau):
+    """The multiplier of an absolute threshold."""
+    return torch.clamp(torch.clamp(torch.log(top) + torch.log(1.0 - tau) - torch.log(rest) - torch.log(tau), max=640.0), min=0.0)
 
 
 # claims: projection.lift, projection.sink, eval.surplus, drafter.tree, drafter.top, reverse.single, reverse.tree
