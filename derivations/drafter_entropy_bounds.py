@@ -65,7 +65,7 @@ TANGENTS = Derivation(
             "nonnegative",
         ),
         Step(
-            "Where the function does not fall at the start (slope t), or does not rise to its end, that value is least:",
+            "Where the function does not fall at the start (slope t), or not rise to its end, that value is least:",
             (at.f + at.t * at.r) - at.f,
             0,
             "nonnegative",
