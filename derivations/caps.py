@@ -128,9 +128,9 @@ CAP_TREE = Derivation(
             at.c + at.d,
         ),
         Step(
-            "In p' token m+1 and those before it reach token 1: p'_{m+1} - p'_1 is",
-            at.c / (1 - at.d) - at.c / (1 - at.d),
-            0,
+            "In p' token m+1 and those before it reach token 1: p'_1 = (p_1 - d)/(1 - d), p_1 = p_{m+1} + d, is",
+            ((at.c + at.d) - at.d) / (1 - at.d),
+            at.c / (1 - at.d),
         ),
         Step(
             "so no competitor lies below the level, and the certificate of p' is 0;", how="cited", cites=("tree.pool",)

@@ -169,7 +169,7 @@ VARIATIONAL = Derivation(
             X * (F - log(R) + 1) + Y * (A - log(R) + 1) - (_SCORED + V * exp(A)) / R,
             (X * F + Y * A) - (X + Y) * log(R) + (X + Y) - (_SCORED + V * exp(A)) / R,
         ),
-        Step("leaving E_p f - log Z.", (F - log(R) + 1) - R / R, F - log(R)),
+        Step("leaving E_p f - log Z.", (F - log(R) + 1 - X / R).subs(X, R), F - log(R)),
     ),
 )
 MERGING = Derivation(

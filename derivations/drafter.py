@@ -148,8 +148,8 @@ GROWTH = sympy.Symbol("r", nonnegative=True)
 _REGION = (
     Step(
         "Rejection of y is a union over competitors j, and the least value over a union is the least of the values;",
-        at.Min(at.Min(at.f, at.h), at.l),
-        at.Min(at.f, at.Min(at.h, at.l)),
+        how="cited",
+        cites=("lemma.infima",),
     ),
     Step(
         "on each half-space the nearest target is the draft, tilted along the half-space's normal: the "
@@ -285,8 +285,8 @@ GATE = Derivation(
     (
         Step(
             "min over a union is the smaller of the two minima.",
-            at.Min(at.Min(at.f, at.h), at.l),
-            at.Min(at.f, at.Min(at.h, at.l)),
+            how="cited",
+            cites=("lemma.infima",),
         ),
         *ADDITIVE.steps[4:6],
         *SINK.steps[4:6],

@@ -147,9 +147,9 @@ SEARCHED = Derivation(
             1 / at.v + log(1 - at.v) - log(at.v),
         ),
         Step(
-            "so that at v = 1/(2 + t) <= 1/2 a relative step in v moves it by v/v + v log(1 + t) >= 1 times as much: "
+            "so that at v = 1/(2 + t) <= 1/2 a relative step in v moves it by v (1/v + log(1 + t)) >= 1 times as much: "
             "an error of 64 u (4 + |log delta|) in it is one of v, at most.",
-            (at.v / at.v + at.v * log(1 + at.t)) - 1,
+            at.v * (1 / at.v + log(1 + at.t)) - 1,
             0,
             "nonnegative",
         ),

@@ -134,8 +134,8 @@ ENTROPY_FLOOR = Derivation(
             -X * log(X) + X * log(X + R),
             X * log(1 + R / X),
         ),
-        Step("which is >= 0. So H >= -a log a - b log b - (1-a-b) log(a-g), with equality for k tokens of a - g:",
-             -K * (A - G) * log(A - G), -(K * (A - G)) * log(A - G)),
+        Step("which is >= 0. So H >= -a log a - b log b - (1-a-b) log(a-g), equal for k tokens of (1-a-b)/k = a-g:",
+             (K * (-X * log(X))).subs(X, (1 - A - B) / K), -(1 - A - B) * log((1 - A - B) / K)),
         Step(
             "A rejected token has b <= delta exp(-H), that is log b + H <= log delta: its floor is at most log delta. "
             "It grows with b: its derivative is 1/b - 1 + log((a-g)/b),",
@@ -168,10 +168,10 @@ ENTROPY_LINE = Derivation(
         ),
         Step("not negative, with 1 - a - b = r and a - g = c.", at.r / at.c, 0, "nonnegative"),
         Step(
-            "So the sets of (a, b) are nested, and a minimum over the smaller one, min(f, h) against min(f, "
-            "h, l), is no smaller: exact and at-least forms agree.",
-            at.Min(at.Min(at.f, at.h), at.Min(at.f, at.h, at.l)),
-            at.Min(at.f, at.h, at.l),
+            "So the sets of (a, b) are nested, and a minimum over the smaller one is no smaller: exact and at-least "
+            "forms agree.",
+            how="cited",
+            cites=("lemma.infima",),
         ),
         Step(
             "Two-token regime: at a = (1+g)/2, b = (1-g)/2 the mass is used up and T2 is phi(g).",

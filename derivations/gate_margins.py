@@ -83,14 +83,13 @@ GATE = Derivation(
     (
         Step(
             "The gate's rejected set is the union of the top-m and the additive one, so C = min(C_top, C_additive).",
-            at.Min(at.Min(at.f, at.h), at.l),
-            at.Min(at.f, at.Min(at.h, at.l)),
+            how="cited",
+            cites=("lemma.infima",),
         ),
         Step(
-            "An infimum of a minimum is the minimum of the infima, at the same margin: a target more with "
-            "values l, x beside infima f, h,",
-            at.Min(at.Min(at.f, at.h), at.Min(at.l, at.x)),
-            at.Min(at.Min(at.f, at.l), at.Min(at.h, at.x)),
+            "An infimum of a minimum is the minimum of the infima, at the same margin.",
+            how="cited",
+            cites=("lemma.infima",),
         ),
         *PAIR_MONOTONE,
         Step(

@@ -194,7 +194,7 @@ INSIDE = Derivation(
         ),
         Step(
             "The fine draft with q = p on the tail is feasible and costs nothing there: the threshold is C(j) itself.",
-            at.x * at.log(at.x / at.x),
+            (at.x * at.log(at.x / at.y)).subs(at.y, at.x),
             0,
         ),
         Step("K_O <= KL: nothing that KL certifies is lost.", how="cited", cites=("lumped.kl",)),
@@ -235,7 +235,7 @@ TREE = Derivation(
             "Multiplier of q_T - r q_1 >= 0: stationarity at T reads -p_T/q_T + 1 - lambda = 0, and q_T = r c gives "
             "lambda = "
             "1 - p_T/(r c);",
-            -P / (R * C) + 1 - (1 - P / (R * C)),
+            (sympy.diff(-P * log(Q) + Q, Q) - X).subs({Q: R * C, X: 1 - P / (R * C)}),
         ),
         Step(
             "at token 1: -p_1/c + 1 + r lambda = 0, that is (1 + r) c = p_1 + p_T.",
@@ -251,8 +251,8 @@ TREE = Derivation(
         ),
         Step(
             "The least over the possible r is the threshold.",
-            at.Min(at.Min(at.f, at.h), at.l),
-            at.Min(at.f, at.Min(at.h, at.l)),
+            how="cited",
+            cites=("lemma.infima",),
         ),
     ),
 )

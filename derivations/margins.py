@@ -184,7 +184,7 @@ MULTIPLICATIVE = Derivation(
         ),
         Step(
             "At a = g/(1-alpha) the sum is s = g (1+alpha)/(1-alpha) = g/b.",
-            D / (1 - ALPHA) * (1 + ALPHA),
+            D / (1 - ALPHA) + ALPHA * D / (1 - ALPHA),
             D / ((1 - ALPHA) / (1 + ALPHA)),
         ),
         Step(

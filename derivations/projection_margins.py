@@ -113,10 +113,9 @@ PAIR = Derivation(
 _SQUARE = (sqrt(A) - sqrt(B)) ** 2
 PAIR_VALUE = (
     Step(
-        "Keep only q_j >= q_1 of the constraints: a minimum over a larger set, min(f, h, l) against "
-        "min(f, h), is no larger.",
-        at.Min(at.Min(at.f, at.h), at.Min(at.f, at.h, at.l)),
-        at.Min(at.f, at.h, at.l),
+        "Keep only q_j >= q_1 of the constraints: a minimum over a larger set is no larger.",
+        how="cited",
+        cites=("lemma.infima",),
     ),
     Step(
         "The pair alone gives sum = 1 - a - b + 2 sqrt(a b), a = p1, b = p_j: the value is -log(1 - (sqrt"
@@ -150,7 +149,7 @@ CHORD = Derivation(
         ),
         Step(
             "The mass a + b = g (1+alpha)/(1-alpha) exceeds 1 for g > (1-alpha)/(1+alpha); then a = (1+g)/2.",
-            G / (1 - AL) * (1 + AL),
+            G / (1 - AL) + AL * G / (1 - AL),
             G * (1 + AL) / (1 - AL),
         ),
         Step(

@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 from sympy import log
 
+from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.projection_margins import (
     PAIR_VALUE,
@@ -120,10 +121,9 @@ UNION = Derivation(
     (
         *TREE_FIRST.steps,
         Step(
-            "r = min(r_top, r_additive) (claim drafter.gate): the infimum of a minimum is the minimum of the infima, "
-            "min(x + s, x) = x for s >= 0.",
-            sympy.Min(X + sympy.Symbol("s", nonnegative=True), X),
-            X,
+            "r = min(r_top, r_additive): the infimum of a minimum is the minimum of the infima.",
+            how="cited",
+            cites=("drafter.gate", "lemma.infima"),
         ),
     ),
 )
@@ -142,7 +142,17 @@ GATE_LAST = Derivation(
             (2 * A - 1) - (A - (1 - A)),
             0,
         ),
-        Step("Competitor m+1: the top-m value at p_1 - p_{m+1} = d.", G - G, 0),
+        Step(
+            "the excess 2d - 1 - t at d = (1+t)/2 + r is",
+            2 * ((1 + at.t) / 2 + at.r) - 1 - at.t,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "Competitor m+1: a single token at the gap p_1 - p_{m+1} = d.",
+            how="cited",
+            cites=("reverse.margin.single",),
+        ),
     ),
 )
 _UNIT = "0 <= g < 1, any vocabulary, exactly or at least"

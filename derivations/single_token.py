@@ -97,6 +97,7 @@ def _largest_cost(numbers: Any, target_probs: Sequence[Any], rejected: Sequence[
 
 _HEAD = (P1 + P2 + PJ) / 3
 _A, _B, _QA, _QB = sympy.symbols("p_a p_b q_a q_b", positive=True)
+_STATIONARY = -PROB / DRAFT + 1 + MULTIPLIER
 _EXCESS, _DROP = sympy.symbols("t r", nonnegative=True)
 
 POOLING = Derivation(
@@ -118,11 +119,11 @@ POOLING = Derivation(
             "q_i at "
             "mu = 1 reads -p_i/q_i + 1 + lambda_i = 0.",
             sympy.diff(-PROB * log(DRAFT) + DRAFT + MULTIPLIER * DRAFT, DRAFT),
-            -PROB / DRAFT + 1 + MULTIPLIER,
+            _STATIONARY,
         ),
         Step(
             "Pooled token (p_i > c): q_i = c with lambda_i = p_i/c - 1 satisfies it.",
-            -PROB / LEVEL + 1 + (PROB / LEVEL - 1),
+            _STATIONARY.subs({DRAFT: LEVEL, MULTIPLIER: PROB / LEVEL - 1}),
         ),
         Step(
             "Its multiplier is positive: with p_i = c + t, lambda_i = t/c.",
@@ -130,8 +131,14 @@ POOLING = Derivation(
             0,
             "nonnegative",
         ),
-        Step("Any other token with p_i > 0: q_i = p_i <= c with lambda_i = 0 satisfies it.", -PROB / PROB + 1),
-        Step("A token with p_i = 0 takes q_i = 0; its term is absent and nu_i = 1 balances mu = 1.", 1 - sympy.S.One),
+        Step(
+            "Any other token with p_i > 0: q_i = p_i <= c with lambda_i = 0 satisfies it.",
+            _STATIONARY.subs({DRAFT: PROB, MULTIPLIER: 0}),
+        ),
+        Step(
+            "A token with p_i = 0 takes q_i = 0; its term is absent, and q_i (1 - nu_i) is stationary at nu_i = 1.",
+            sympy.diff(DRAFT - MULTIPLIER * DRAFT, DRAFT).subs(MULTIPLIER, 1),
+        ),
         Step(
             "Stationarity in q_j: -p_j/c + 1 - sum lambda_i = 0. With k other members of sum y the sum of "
             "multipliers is y/c - k; it says c |S| = sum_S p.",
@@ -190,8 +197,8 @@ COMPETITOR = Derivation(
         ),
         Step(
             "The region of a rejected set is the union over its tokens, so its minimum is the least of theirs,",
-            at.Min(at.Min(at.f, at.h), at.l),
-            at.Min(at.f, at.Min(at.h, at.l)),
+            how="cited",
+            cites=("lemma.infima",),
         ),
         Step(
             "and C(b) = C(a) + r for every other token b: it stands at the likeliest, a.",

@@ -61,8 +61,8 @@ THRESHOLD = Derivation(
         Step("An entropy threshold: S E exp(-H) = E exp(log S - H).", TOTAL * exp(-ENTROPY), exp(log(TOTAL) - ENTROPY)),
         Step(
             "The minimum of the thresholds rejects less than each: it is not above any of them;",
-            at.Min(at.f, at.Min(at.f, at.h, at.l)),
-            at.Min(at.f, at.h, at.l),
+            how="cited",
+            cites=("lemma.infima",),
         ),
         Step(
             "and min(S a, S b) = S min(a, b) for S > 0, b = a + r.",

@@ -16,7 +16,9 @@ from derivations.single_token import pooled_value
 
 __all__ = ["TREE_COMPETITORS", "TREE_POOLING", "fixed_tree_certificate", "tree_certificate", "tree_pool"]
 
-P1, PI, LEVEL = sympy.symbols("p_1 p_i c", positive=True)
+P1, PI, LEVEL, QI, MULTIPLIER = sympy.symbols("p_1 p_i c q_i lambda_i", positive=True)
+_STATIONARY = sympy.diff(-PI * log(QI) + QI - MULTIPLIER * QI, QI)
+_SLACKNESS = (1 - PI / QI) * (QI - LEVEL)
 PA, PB, QA, QB = sympy.symbols("p_a p_b q_a q_b", positive=True)
 DEFICIT, DROP = sympy.symbols("t r", nonnegative=True)
 OUTSIDE = sympy.Symbol("k", integer=True, positive=True)
@@ -87,18 +89,29 @@ TREE_POOLING = Derivation(
             "Stationarity at i in B (mu = 1): -p_i/q_i + 1 - lambda_i = 0. A pooled competitor (p_i < c, q_i = "
             "c) takes "
             "lambda_i = 1 - p_i/c.",
-            -PI / LEVEL + 1 - (1 - PI / LEVEL),
+            _STATIONARY.subs({QI: LEVEL, MULTIPLIER: 1 - PI / LEVEL}),
         ),
         Step("Its sign, with c = p_i + t:", 1 - PI / (PI + DEFICIT), 0, "nonnegative"),
-        Step("A competitor with p_i >= c keeps q_i = p_i >= c = q_1 and lambda_i = 0.", -PI / PI + 1),
+        Step(
+            "A competitor with p_i >= c keeps q_i = p_i >= c = q_1 and lambda_i = 0.",
+            _STATIONARY.subs({QI: PI, MULTIPLIER: 0}),
+        ),
         Step(
             "Stationarity at token 1: -p_1/c + 1 + sum lambda_i = 0; k pooled competitors of sum y have "
             "multipliers of sum k - y/c, so that it says c |S| = sum_S p, x = p_1:",
             (-at.x / at.c + 1 + (at.k - at.y / at.c)) * at.c,
             (at.k + 1) * at.c - (at.x + at.y),
         ),
-        Step("Slackness: where lambda_i > 0, q_i = c = q_1, and lambda_i (q_i - q_1) is", at.t * (at.c - at.c), 0),
-        Step("A token outside the pool adds p log(p/p): the value is sum_S p log(p/c).", at.p * at.log(at.p / at.p), 0),
+        Step(
+            "Slackness: lambda_i (q_i - q_1), lambda_i = 1 - p_i/q_i, is 0 at q_i = c = q_1 and at q_i = p_i.",
+            _SLACKNESS.subs(QI, LEVEL) + _SLACKNESS.subs(QI, PI),
+            0,
+        ),
+        Step(
+            "A token outside the pool adds p log(p/q) at q = p, 0: the value is sum_S p log(p/c).",
+            (at.p * at.log(at.p / at.q)).subs(at.q, at.p),
+            0,
+        ),
         Step(
             "c is the mean of S; taking competitors from the smallest up while they lie below the running "
             "average finds "

@@ -158,7 +158,7 @@ UPPER_RELAXED = Derivation(
         Step("C_p <= log(1 + d), d = p_1 - p_j <= p_1 (claim caps.single); with p_1 = d + x:", (D + X) - D, X),
         Step(
             "(1/2, 1/2, 0) with m = 2 has p1 - p2 = 0 and pools to 1/3: log(3/2).",
-            2 * sympy.Rational(1, 2) * log(sympy.Rational(3, 2)),
+            2 * sympy.Rational(1, 2) * log(sympy.Rational(1, 2) / sympy.Rational(1, 3)),
             log(sympy.Rational(3, 2)),
         ),
     ),
