@@ -1,5 +1,6 @@
 """``python -m derivations [--check | --steps]``: write the generated kernels, or fail where they drifted from
-the derivations. ``--steps`` counts the steps of all derivations by kind, and prints those that rest on words alone."""
+the derivations. ``--steps`` counts the steps of all derivations by kind, and prints those that rest on words alone and
+the citations whose instance is read and not computed."""
 
 from __future__ import annotations
 
@@ -33,6 +34,9 @@ def _print_steps() -> int:
     steps = distinct_steps()
     for owner, step in steps.get("prose", []):
         print(f"{owner}: {step.text}")
+    for owner, step in steps.get("cited", []):
+        if step.read:
+            print(f"{owner} cites {', '.join(step.cites)}, read ({step.read}): {step.text}")
     print("; ".join(f"{len(found)} {how}" for how, found in sorted(steps.items(), key=lambda item: -len(item[1]))))
     return 0
 

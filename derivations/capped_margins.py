@@ -9,6 +9,7 @@ import sympy
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.instances import PAIR
 from derivations.margins import BELOW, MARGIN_DOMAIN, PAIR_MONOTONE, mass_and_gap
 
 __all__ = ["CAPPED", "absolute_margin", "entropy_margin"]
@@ -43,7 +44,7 @@ CAPPED = Derivation(
         BELOW,
         *PAIR_MONOTONE,
         Step("Rejection means p_j = b <= cap; p_1 = a >= b + g.", how="definition"),
-        Step("T2(a, b) grows in a: take a = b + g.", how="cited", cites=("lemma.pair",)),
+        Step("T2(a, b) grows in a: take a = b + g.", how="cited", cites=("lemma.pair",), instances=(PAIR,)),
         Step("T2(b + g, b) = s phi(g/s), s = g + 2b, falls in b: take b = min(cap, (1-g)/2).", D + 2 * (1 - D) / 2, 1),
         Step(
             "Entropy rule: b <= delta exp(-H) <= delta p_1 (H >= -log p_1), so b <= delta (b + g): b <= delta "

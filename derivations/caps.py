@@ -9,7 +9,7 @@ import sympy
 from sympy import log
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
 
 __all__ = ["CAP_SINGLE", "CAP_TREE", "CAP_UNIVERSAL", "cap_single", "cap_tree", "cap_universal"]
 
@@ -133,7 +133,19 @@ CAP_TREE = Derivation(
             at.c / (1 - at.d),
         ),
         Step(
-            "so no competitor lies below the level, and the certificate of p' is 0;", how="cited", cites=("tree.pool",)
+            "so no competitor lies below the level, and the certificate of p' is 0;",
+            how="cited",
+            cites=("tree.pool",),
+            instances=(
+                Instance(
+                    "tree.pool",
+                    (
+                        [at.x, at.x + at.y],
+                        [1],
+                    ),
+                    0,
+                ),
+            ),
         ),
         Step(
             "the certificate of e_1 is that of the pool {1, ..., m+1} of mass 1, log(m + 1).",
@@ -148,6 +160,17 @@ CAP_TREE = Derivation(
             "at most (1 - d) 0 + d log(m + 1).",
             how="cited",
             cites=("lemma.mixture",),
+            instances=(
+                Instance(
+                    "lemma.mixture",
+                    (
+                        0,
+                        at.log(at.n + 1),
+                        at.d,
+                    ),
+                    at.d * at.log(at.n + 1),
+                ),
+            ),
         ),
     ),
 )

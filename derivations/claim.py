@@ -15,6 +15,7 @@ __all__ = [
     "Claim",
     "Derivation",
     "Formula",
+    "Instance",
     "Mutant",
     "Step",
     "all_claims",
@@ -32,12 +33,36 @@ StepKind = Literal["identity", "nonnegative", "cited", "definition", "remark", "
 
 
 @dataclass(frozen=True)
+class Instance:
+    """``claim``'s formula at ``arguments`` is ``says``: what a cited step takes from the claim, to be computed.
+
+    Formulas that ask for an order are put in positive letters, or letters beside which another is larger.
+    """
+
+    claim: str
+    arguments: tuple[Any, ...]
+    says: Any
+
+    def holds(self) -> bool:
+        """True where SymPy reduces the difference to zero, entry by entry for lists."""
+        found = get_claim(self.claim).formula(sympy, *self.arguments)
+        return _agree(found, self.says)
+
+
+def _agree(found: Any, says: Any) -> bool:
+    if isinstance(says, (tuple, list)):
+        return len(found) == len(says) and all(map(_agree, found, says))
+    return vanishes(sympy.sympify(found) - sympy.sympify(says))
+
+
+@dataclass(frozen=True)
 class Step:
     """One line of a derivation: a sentence, and what stands behind it.
 
     how = "identity": lhs = rhs, by simplification of the difference to zero;
     how = "nonnegative": lhs >= rhs, by SymPy's assumptions on the simplified or factored difference;
-    how = "cited": an instance of the claims in ``cites``, whose own checks prove it;
+    how = "cited": an instance of the claims in ``cites``, whose own checks prove it; ``instances`` computes what is
+    taken from them, and ``read`` says why nothing can be, where so;
     how = "definition": names, premises and the programme to be solved; asserts nothing;
     how = "remark": meaning or motive, on which no later step rests;
     how = "prose": an argument that nothing but reading confirms.
@@ -49,6 +74,8 @@ class Step:
     rhs: Any = sympy.S.Zero
     how: StepKind = "identity"
     cites: tuple[str, ...] = ()
+    instances: tuple[Instance, ...] = ()
+    read: str = ""
 
     @property
     def symbolic(self) -> bool:
@@ -56,9 +83,10 @@ class Step:
         return self.how in ("identity", "nonnegative")
 
     def holds(self) -> bool:
-        """True where SymPy confirms the step, or where it names the claims that do; other kinds hold by reading."""
+        """True where SymPy confirms the step, or the instances of the claims it names; other kinds hold by reading."""
         if self.how == "cited":
-            return bool(self.cites)
+            named = all(instance.claim in self.cites for instance in self.instances)
+            return bool(self.cites) and named and all(instance.holds() for instance in self.instances)
         if not self.symbolic:
             return True
         difference = sympy.sympify(self.lhs) - sympy.sympify(self.rhs)

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from sympy import diff, exp, log
 
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
 
 __all__ = ["KKT", "MERGING", "MIXTURE", "TANGENT", "VARIATIONAL", "kkt_gap", "merged", "tangent", "variational"]
 
@@ -123,7 +123,23 @@ KKT = Derivation(
             diff(_COST, W).subs(X, 0),
             0,
         ),
-        Step("f(y) - f(y*) >= grad f(y*).(y - y*), token by token.", how="cited", cites=("lemma.tangent",)),
+        Step(
+            "f(y) - f(y*) >= grad f(y*).(y - y*), token by token.",
+            how="cited",
+            cites=("lemma.tangent",),
+            instances=(
+                Instance(
+                    "lemma.tangent",
+                    (
+                        X,
+                        Q,
+                        X,
+                        Q0,
+                    ),
+                    X * log(X / Q0) - X / Q0 * (Q - Q0),
+                ),
+            ),
+        ),
         Step(
             "One coordinate of the right side, with one constraint a and the gradient put in:",
             (MU - LAMBDA * A) * (Q - Q0),
@@ -163,7 +179,23 @@ VARIATIONAL = Derivation(
             tangent(sympy, X, Q, Q * exp(F) / R, Q),
             X * (F - log(R) + 1) - _SCORED / R,
         ),
-        Step("KL >= the sum of tangents.", how="cited", cites=("lemma.tangent",)),
+        Step(
+            "KL >= the sum of tangents.",
+            how="cited",
+            cites=("lemma.tangent",),
+            instances=(
+                Instance(
+                    "lemma.tangent",
+                    (
+                        X,
+                        Q,
+                        Q * exp(F) / R,
+                        Q,
+                    ),
+                    X * (F - log(R) + 1) - Q * exp(F) / R,
+                ),
+            ),
+        ),
         Step(
             "Over all tokens sum q exp(f)/Z = 1 cancels sum p = 1, one token x, f against the rest (1-x, a):",
             X * (F - log(R) + 1) + Y * (A - log(R) + 1) - (_SCORED + V * exp(A)) / R,
@@ -180,7 +212,23 @@ MERGING = Derivation(
             tangent(sympy, X, W, X + Y, W + V) + tangent(sympy, Y, V, X + Y, W + V),
             merged(sympy, X, W, Y, V),
         ),
-        Step("Each token's term lies above its tangent.", how="cited", cites=("lemma.tangent",)),
+        Step(
+            "Each token's term lies above its tangent.",
+            how="cited",
+            cites=("lemma.tangent",),
+            instances=(
+                Instance(
+                    "lemma.tangent",
+                    (
+                        X,
+                        W,
+                        X + Y,
+                        W + V,
+                    ),
+                    X * (log((X + Y) / (W + V)) + 1) - W * (X + Y) / (W + V),
+                ),
+            ),
+        ),
         Step(
             "Terms are homogeneous, so merging (1-k)(x, w) with k (y, v) is joint convexity: the chord is",
             (1 - SHARE) * X * log((1 - SHARE) * X / ((1 - SHARE) * W)) + SHARE * Y * log(SHARE * Y / (SHARE * V)),
@@ -208,7 +256,23 @@ MIXTURE = Derivation(
             ((X + SLACK) + T * (Y + MORE) - (X + T * Y)) / (1 + T),
             (SLACK + T * MORE) / (1 + T),
         ),
-        Step("KL at the mixture is at most the chord.", how="cited", cites=("lemma.merge",)),
+        Step(
+            "KL at the mixture is at most the chord.",
+            how="cited",
+            cites=("lemma.merge",),
+            instances=(
+                Instance(
+                    "lemma.merge",
+                    (
+                        (1 - SHARE) * X,
+                        (1 - SHARE) * W,
+                        SHARE * Y,
+                        SHARE * V,
+                    ),
+                    ((1 - SHARE) * X + SHARE * Y) * log(((1 - SHARE) * X + SHARE * Y) / ((1 - SHARE) * W + SHARE * V)),
+                ),
+            ),
+        ),
         Step(
             "The certificate is the least KL, hence at most that: with chord B, KL = B - g, C = KL - r_0, the"
             " chord less C is",

@@ -11,7 +11,8 @@ import sympy
 from sympy import exp, log, sqrt
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.instances import MERGED, UNORDERED, WEIGHED
 from derivations.projections import LIFT, SINK, bernoulli_divergence, lift_value, sink_value
 
 __all__ = [
@@ -150,12 +151,14 @@ _REGION = (
         "Rejection of y is a union over competitors j, and the least value over a union is the least of the values;",
         how="cited",
         cites=("lemma.infima",),
+        read=UNORDERED,
     ),
     Step(
         "on each half-space the nearest target is the draft, tilted along the half-space's normal: the "
         "tilted law satisfies the KKT conditions.",
         how="cited",
         cites=("lemma.kkt",),
+        instances=(WEIGHED,),
     ),
 )
 COMPETITOR = Derivation(
@@ -174,7 +177,23 @@ COMPETITOR = Derivation(
             (PB * log(PB / QA) + PA * log(PA / QB)) - (PA * log(PA / QA) + PB * log(PB / QB)),
             -(PB - PA) * (log(QA) - log(QB)),
         ),
-        Step("So j = 2.", how="cited", cites=("lemma.exchange",)),
+        Step(
+            "So j = 2.",
+            how="cited",
+            cites=("lemma.exchange",),
+            instances=(
+                Instance(
+                    "lemma.exchange",
+                    (
+                        PB,
+                        PA,
+                        QB,
+                        QA,
+                    ),
+                    (PB - PA) * (log(QA) - log(QB)),
+                ),
+            ),
+        ),
         Step(
             "Asking in addition that j attain the target's maximum changes nothing: if p_j = p_y + t + r and "
             "the maximum is p_j + z, the maximum lies t above y too. The union over j is the same set.",
@@ -260,7 +279,9 @@ ABSOLUTE = Derivation(
     "One token loses mass to all others",
     (
         Step("Rejection is p_y <= tau.", how="definition"),
-        Step("Grouping the other tokens does not increase KL.", how="cited", cites=("lemma.merge",)),
+        Step(
+            "Grouping the other tokens does not increase KL.", how="cited", cites=("lemma.merge",), instances=(MERGED,)
+        ),
         Step(
             "The others may keep their proportions, p_i = q_i (1-v)/(1-w), v = p_y, w = q_y; they add up to "
             "(1-v) log((1-v)/(1-w)), so KL is d_bin(p_y || q_y),",
@@ -287,6 +308,7 @@ GATE = Derivation(
             "min over a union is the smaller of the two minima.",
             how="cited",
             cites=("lemma.infima",),
+            read=UNORDERED,
         ),
         *ADDITIVE.steps[4:6],
         *SINK.steps[4:6],
@@ -326,6 +348,16 @@ EDGES = Derivation(
             "Closed ties reject it at the cost of taking all mass from y, -log(1 - q_y).",
             how="cited",
             cites=("drafter.absolute",),
+            instances=(
+                Instance(
+                    "drafter.absolute",
+                    (
+                        at.w,
+                        0,
+                    ),
+                    -at.log(1 - at.w),
+                ),
+            ),
         ),
         Step("The open rule never rejects it: +inf. The certificate takes the smaller, which is safe.", how="remark"),
         Step(

@@ -10,9 +10,10 @@ import sympy
 from sympy import Rational, exp, log
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
 from derivations.drafter_kernels import RADIUS_LOWER
 from derivations.evaluation import SECOND_ORDER, UNIT
+from derivations.instances import EXP_TANGENT
 from derivations.rewrites import as_formula, mutate
 
 __all__ = ["DUAL_RADIUS", "LOG_COVER", "RADIUS", "UNDERFLOW", "dual_radius"]
@@ -41,14 +42,31 @@ DUAL_RADIUS = Derivation(
             "f = sum_k l_k a_k with l_k >= 0, gain = sum_k l_k b_k.",
             how="definition",
         ),
-        Step("KL(p || q) >= E_p f - log E_q exp f.", how="cited", cites=("lemma.variational",)),
+        Step(
+            "KL(p || q) >= E_p f - log E_q exp f.",
+            how="cited",
+            cites=("lemma.variational",),
+            instances=(
+                Instance(
+                    "lemma.variational",
+                    (
+                        [at.x, 1 - at.x],
+                        [at.q, 1 - at.q],
+                        [at.f, 0],
+                    ),
+                    at.x * at.f - log(at.q * exp(at.f) + 1 - at.q),
+                ),
+            ),
+        ),
         Step(
             "E_p f >= gain: one row of multiplier t gives t (f + r) for its bound f.",
             at.t * (at.f + at.r) - at.t * at.f,
             0,
             "nonnegative",
         ),
-        Step("A riser's factor is exp f >= 1 + f >= 1.", how="cited", cites=("lemma.tangent",)),
+        Step(
+            "A riser's factor is exp f >= 1 + f >= 1.", how="cited", cites=("lemma.tangent",), instances=(EXP_TANGENT,)
+        ),
         Step(
             "So one set of multipliers serves every competitor: another one has q against q + d of the likeliest, and "
             "with the factor 1 + t on it the sum is less by d t;",
@@ -108,7 +126,20 @@ RADIUS = Derivation(
             how="definition",
         ),
         Step(
-            "Before rounding it lies below the radius, whatever the multipliers.", how="cited", cites=("drafter.dual",)
+            "Before rounding it lies below the radius, whatever the multipliers.",
+            how="cited",
+            cites=("drafter.dual",),
+            instances=(
+                Instance(
+                    "drafter.dual",
+                    (
+                        [at.x, at.y],
+                        [-at.t, at.t],
+                        at.k,
+                    ),
+                    at.k - log(at.x * exp(-at.t) + at.y * exp(at.t)),
+                ),
+            ),
         ),
         *LOG_COVER,
         *UNDERFLOW,
@@ -116,12 +147,23 @@ RADIUS = Derivation(
             "Weights: a = (1 + 1/64)(745 + 8) u for a gap up to 745.",
             how="cited",
             cites=("bound.weight",),
+            instances=(Instance("bound.weight", (745,), SECOND_ORDER * (745 + 8) * UNIT),),
         ),
         Step(
             "The normaliser: no more, and n u for the summation of n tokens, each of whose n - 1 additions multiplies "
             "its terms by at most 1/(1 - u).",
             how="cited",
             cites=("bound.normaliser",),
+            instances=(
+                Instance(
+                    "bound.normaliser",
+                    (
+                        745,
+                        at.n * UNIT,
+                    ),
+                    SECOND_ORDER * (745 + 8 + at.n) * UNIT,
+                ),
+            ),
         ),
         Step(
             "Ranks: k tokens have q + d >= q, the k-th largest; computed, each is at least (q + d) s >= q s, s = 1 - a:"

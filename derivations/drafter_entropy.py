@@ -10,8 +10,9 @@ import sympy
 from sympy import log
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
 from derivations.drafter import multiplicative_radius
+from derivations.instances import LARGER_SHARE
 from derivations.projections import bernoulli_divergence
 from derivations.strict import xlogx
 
@@ -297,8 +298,29 @@ SIMPLE = Derivation(
             "A rejected y has p_y <= delta p_1: the multiplicative rule's radius.",
             how="cited",
             cites=("drafter.multiplicative",),
+            instances=(
+                Instance(
+                    "drafter.multiplicative",
+                    (
+                        at.x,
+                        at.y,
+                        at.k,
+                    ),
+                    -at.log(
+                        1
+                        - at.x
+                        - at.y
+                        + (1 + 1 / at.k) * at.exp((at.log(at.k * at.y) + at.k * at.log(at.x)) / (1 + at.k))
+                    ),
+                ),
+            ),
         ),
-        Step("It also has p_y <= eps: claim drafter.absolute.", how="cited", cites=("drafter.absolute",)),
+        Step(
+            "It also has p_y <= eps: claim drafter.absolute.",
+            how="cited",
+            cites=("drafter.absolute",),
+            instances=(LARGER_SHARE,),
+        ),
         Step("The entropy of a uniform law shows H >= -log p_1 with equality.", -log(1 / W1), log(W1)),
     ),
 )
@@ -311,7 +333,7 @@ UNIMODAL = Derivation(
             "entropy is free,",
             how="definition",
         ),
-        Step("and d_bin(v || q_y) falls.", how="cited", cites=("drafter.absolute",)),
+        Step("and d_bin(v || q_y) falls.", how="cited", cites=("drafter.absolute",), instances=(LARGER_SHARE,)),
         Step(
             "Beyond, s has entropy h_s < log 2 on two equal tokens and KL(s || w) = log 2 - h_s: the value is log v - "
             "v log q_y "

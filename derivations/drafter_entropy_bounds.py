@@ -10,10 +10,11 @@ import sympy
 from sympy import Rational, exp, log
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
 from derivations.drafter_bounds import LOG_COVER, UNDERFLOW
 from derivations.drafter_kernels import SEARCHED_RADIUS_LOWER
 from derivations.evaluation import SECOND_ORDER, UNIT
+from derivations.instances import EXP_TANGENT
 from derivations.rewrites import as_formula, mutate
 
 __all__ = ["ATOMS", "SEARCHED", "TANGENTS", "atoms_power_sum", "cut_tangents"]
@@ -45,7 +46,21 @@ def _one_power_more(numbers: Any, buckets: Sequence[tuple[Any, Sequence[Any]]], 
 TANGENTS = Derivation(
     "Two tangents, cut anywhere",
     (
-        Step("Beyond v = nu, L_nu is convex: L'' >= 0.", how="cited", cites=("drafter.entropy.cells",)),
+        Step(
+            "Beyond v = nu, L_nu is convex: L'' >= 0.",
+            how="cited",
+            cites=("drafter.entropy.cells",),
+            instances=(
+                Instance(
+                    "drafter.entropy.cells",
+                    (
+                        1 - at.k + at.t,
+                        at.k,
+                    ),
+                    at.t / ((1 - at.k + at.t) ** 2 * (at.k - at.t)),
+                ),
+            ),
+        ),
         Step(
             "By Taylor's theorem it exceeds a tangent by L''/2 times the squared distance, here z/2 (f - h)^2.",
             at.z / 2 * (at.f - at.h) ** 2,
@@ -87,7 +102,7 @@ ATOMS = Derivation(
             0,
             "nonnegative",
         ),
-        Step("exp grows: exp z = 1 + r with r >= z.", how="cited", cites=("lemma.tangent",)),
+        Step("exp grows: exp z = 1 + r with r >= z.", how="cited", cites=("lemma.tangent",), instances=(EXP_TANGENT,)),
         Step(
             "so q size^s, that is q exp(h) (1 + r) with h = s log q, is no less than q^b = q exp(h);",
             at.q * exp(at.h) * (1 + at.r) - at.q * exp(at.h),
@@ -120,8 +135,27 @@ SEARCHED = Derivation(
             "At the exact q every cell's bound is one of L_nu, and L_nu one of the divergence.",
             how="cited",
             cites=("drafter.entropy.dual", "drafter.entropy.tangents", "drafter.entropy.cells"),
+            instances=(
+                Instance(
+                    "drafter.entropy.dual",
+                    ([at.q, at.p], at.v, at.k, at.l),
+                    at.k * (at.v * log(at.v) + (1 - at.v) * log(1 - at.v)) - at.v * log(at.q)
+                    - (1 - at.v) * log(at.p) + (1 - at.k) * (log(at.v) - at.l),
+                ),
+            ),
         ),
-        Step("The sums are bounded by atoms.", how="cited", cites=("drafter.entropy.atoms",)),
+        Step(
+            "The sums are bounded by atoms.",
+            how="cited",
+            cites=("drafter.entropy.atoms",),
+            instances=(
+                Instance(
+                    "drafter.entropy.atoms",
+                    ([(at.s, [at.p, at.q])], at.b),
+                    (at.p + at.q) * at.s ** (at.b - 1),
+                ),
+            ),
+        ),
         *LOG_COVER,
         *UNDERFLOW,
         Step(
@@ -133,6 +167,10 @@ SEARCHED = Derivation(
             "x covers weights and the normaliser: 2 (65/64) 753 u, n u for the sum and 11 u, as for the other rules.",
             how="cited",
             cites=("bound.weight", "bound.normaliser"),
+            instances=(
+                Instance("bound.weight", (745,), SECOND_ORDER * (745 + 8) * UNIT),
+                Instance("bound.normaliser", (745, at.n * UNIT), SECOND_ORDER * (745 + 8 + at.n) * UNIT),
+            ),
         ),
         Step(
             "Logarithms of sizes are raised by 2^-36: more than 11 roundings at up to 745 nats, and 3 of the "

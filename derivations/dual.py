@@ -11,6 +11,7 @@ from sympy import exp, log
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.instances import JOINING, ON_A_POOL, PAIR_POOL
 
 __all__ = ["DUAL", "single_dual_value"]
 
@@ -85,16 +86,18 @@ DUAL = Derivation(
         Step(
             "Hence log E_q exp f <= 0: with E_q exp f = 1/(1+t), minus it is", -at.log(1 / (1 + at.t)), 0, "nonnegative"
         ),
-        Step("and KL >= sum_S p log(w/c').", how="cited", cites=("lemma.variational",)),
+        Step("and KL >= sum_S p log(w/c').", how="cited", cites=("lemma.variational",), instances=(ON_A_POOL,)),
         Step(
             "At w = p, c' = c the value is the certificate itself (claim single.pool), so the bound is attained.",
             how="cited",
             cites=("single.pool",),
+            instances=(PAIR_POOL,),
         ),
         Step(
             "Pooling too few tokens keeps w_i >= c' (each pooled token lies above the average), hence is safe.",
             how="cited",
             cites=("lemma.level",),
+            instances=(JOINING,),
         ),
         Step(
             "Pooling too many breaks w_i >= c', and the value may over-state the certificate (refuted.pool.too-many).",

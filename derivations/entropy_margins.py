@@ -14,6 +14,7 @@ from sympy import log
 from derivations import letters as at
 from derivations.capped_margins import CAPPED, entropy_margin
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.instances import PAIR, UNORDERED
 from derivations.margins import BELOW, MARGIN_DOMAIN, mass_and_gap
 from derivations.strict import pair_cost, phi, xlogx
 
@@ -160,6 +161,7 @@ ENTROPY_LINE = Derivation(
             "a-g, 1-a) whose floor is at most log delta; L(g) is the least over a.",
             how="cited",
             cites=("lemma.pair",),
+            instances=(PAIR,),
         ),
         Step(
             "L increases: a larger g lowers a - g, and raises the floor, whose slope in g is (1 - a - b)/(a - g);",
@@ -172,6 +174,7 @@ ENTROPY_LINE = Derivation(
             "forms agree.",
             how="cited",
             cites=("lemma.infima",),
+            read=UNORDERED,
         ),
         Step(
             "Two-token regime: at a = (1+g)/2, b = (1-g)/2 the mass is used up and T2 is phi(g).",

@@ -8,7 +8,8 @@ from typing import Any
 import sympy
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.instances import PAIR_OF_ONE, UNORDERED
 from derivations.margins import (
     MARGIN_DOMAIN,
     PAIR_MONOTONE,
@@ -85,11 +86,13 @@ GATE = Derivation(
             "The gate's rejected set is the union of the top-m and the additive one, so C = min(C_top, C_additive).",
             how="cited",
             cites=("lemma.infima",),
+            read=UNORDERED,
         ),
         Step(
             "An infimum of a minimum is the minimum of the infima, at the same margin.",
             how="cited",
             cites=("lemma.infima",),
+            read=UNORDERED,
         ),
         *PAIR_MONOTONE,
         Step(
@@ -121,6 +124,7 @@ GATE = Derivation(
             " of it: the slack t decides, phi(t), unless d forces more.",
             how="cited",
             cites=("lemma.pair", "lemma.phi"),
+            instances=(PAIR_OF_ONE,),
         ),
     ),
 )
@@ -135,7 +139,21 @@ MULTIPLICATIVE_GATE = Derivation(
             "at least a - d.",
             how="definition",
         ),
-        Step("T2 falls in b: b = alpha a, unless the mass a + b <= 1 forbids it.", how="cited", cites=("lemma.pair",)),
+        Step(
+            "T2 falls in b: b = alpha a, unless the mass a + b <= 1 forbids it.",
+            how="cited",
+            cites=("lemma.pair",),
+            instances=(
+                Instance(
+                    "lemma.pair",
+                    (
+                        at.a,
+                        at.k * at.a,
+                    ),
+                    at.a * pair_cost(sympy, 1, at.k),
+                ),
+            ),
+        ),
         Step(
             "T2(a, alpha a) = a T2(1, alpha) grows with a, so a is least: a = d, p_{m+1} = 0, value d T2(1, alpha).",
             pair_cost(sympy, D, T * D),
@@ -157,6 +175,16 @@ MULTIPLICATIVE_GATE = Derivation(
             "and phi(2d - 1) increases, so exact and at-least forms agree. Competitor m+1: the top-m bound.",
             how="cited",
             cites=("lemma.phi", "margin.top"),
+            instances=(
+                Instance(
+                    "margin.top",
+                    (
+                        at.x,
+                        2,
+                    ),
+                    (2 + at.x) / 3 * phi(sympy, 3 * at.x / (2 + at.x)),
+                ),
+            ),
         ),
     ),
 )

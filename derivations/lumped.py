@@ -11,7 +11,8 @@ import sympy
 from sympy import log
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.instances import MERGED, PAIR_POOL, UNORDERED
 from derivations.single_token import POOLING, pooled_value, single_pool
 from derivations.strict import xlogx
 from derivations.tree import TREE_POOLING
@@ -170,6 +171,7 @@ LOG_SUM = Derivation(
             "Summing over the tail gives K_O <= KL, with equality where the draft's tail keeps its ratio.",
             how="cited",
             cites=("lemma.merge",),
+            instances=(MERGED,),
         ),
     ),
 )
@@ -182,6 +184,7 @@ INSIDE = Derivation(
             "q_T = p_T.",
             how="cited",
             cites=("single.pool",),
+            instances=(PAIR_POOL,),
         ),
         *POOLING.steps[3:5],
         Step(
@@ -197,7 +200,22 @@ INSIDE = Derivation(
             (at.x * at.log(at.x / at.y)).subs(at.y, at.x),
             0,
         ),
-        Step("K_O <= KL: nothing that KL certifies is lost.", how="cited", cites=("lumped.kl",)),
+        Step(
+            "K_O <= KL: nothing that KL certifies is lost.",
+            how="cited",
+            cites=("lumped.kl",),
+            instances=(
+                Instance(
+                    "lumped.kl",
+                    (
+                        [at.x, at.a, at.b],
+                        [at.y, at.c, at.p],
+                        1,
+                    ),
+                    at.x * at.log(at.x / at.y) + (at.a + at.b) * at.log((at.a + at.b) / (at.c + at.p)),
+                ),
+            ),
+        ),
     ),
 )
 TAIL = Derivation(
@@ -214,9 +232,24 @@ TAIL = Derivation(
             "min K_O under q_T >= q_i is the pool of claim single.pool with the lump in place of j. Its stationarity:",
             how="cited",
             cites=("single.pool",),
+            instances=(PAIR_POOL,),
         ),
         *POOLING.steps[3:5],
-        Step("It is 0 iff no token lies above p_T, that is p_T >= p_1.", how="cited", cites=("lemma.level",)),
+        Step(
+            "It is 0 iff no token lies above p_T, that is p_T >= p_1.",
+            how="cited",
+            cites=("lemma.level",),
+            instances=(
+                Instance(
+                    "lemma.level",
+                    (
+                        at.x + at.y,
+                        [at.x],
+                    ),
+                    at.x + at.y,
+                ),
+            ),
+        ),
         Step("C(j) alone forgets these drafts.", how="remark"),
     ),
 )
@@ -253,6 +286,7 @@ TREE = Derivation(
             "The least over the possible r is the threshold.",
             how="cited",
             cites=("lemma.infima",),
+            read=UNORDERED,
         ),
     ),
 )

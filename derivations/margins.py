@@ -11,6 +11,7 @@ from sympy import log
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.instances import JOINING, PAIR, PAIR_OF_ONE, PAIR_WEIGHTS, TRANSPORTED
 from derivations.strict import pair_cost, phi, xlogx
 
 __all__ = [
@@ -74,11 +75,13 @@ _TRANSPORT = Step(
     "increase KL, and keeps every difference p_a - p_b, q_a - q_b inside I.",
     how="cited",
     cites=("lemma.transport",),
+    instances=(TRANSPORTED,),
 )
 BELOW = Step(
     "C_p >= T2(p_1, p_j) for every rejected j (claim single.dual with the pool {1, j}).",
     how="cited",
     cites=("single.dual",),
+    instances=(PAIR_WEIGHTS,),
 )
 
 PAIR_MONOTONE = (
@@ -128,6 +131,7 @@ ADDITIVE = Derivation(
             "At least: p_1 - p_j >= max(g, t) and p_1 + p_j <= 1 give phi(max(g, t)); limit p = ((1+t)/2, (1-t)/2).",
             how="cited",
             cites=("lemma.pair", "lemma.phi"),
+            instances=(PAIR_OF_ONE,),
         ),
         _TRANSPORT,
         Step(
@@ -176,7 +180,12 @@ MULTIPLICATIVE = Derivation(
             at.k * (at.g / (1 - at.k)),
             at.g / (1 - at.k) - at.g,
         ),
-        Step("Up to there b = a - g, the gap is fixed and T2 falls;", how="cited", cites=("lemma.pair",)),
+        Step(
+            "Up to there b = a - g, the gap is fixed and T2 falls;",
+            how="cited",
+            cites=("lemma.pair",),
+            instances=(PAIR,),
+        ),
         Step(
             "beyond, b = alpha a and T2 = a T2(1, alpha) rises.",
             _PAIR.subs(B, ALPHA * A),
@@ -201,6 +210,7 @@ MULTIPLICATIVE = Derivation(
             "so that it falls below the pair's level: the certificate is the pair's.",
             how="cited",
             cites=("lemma.level",),
+            instances=(JOINING,),
         ),
     ),
 )

@@ -11,6 +11,7 @@ from sympy import log, sqrt
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.instances import AVERAGED, JOINING, TRANSPORTED, UNORDERED, WEIGHED
 from derivations.projections import bernoulli_divergence
 
 __all__ = [
@@ -97,6 +98,7 @@ _TRANSPORT = Step(
     "inside I are kept, of both laws.",
     how="cited",
     cites=("lemma.transport",),
+    instances=(TRANSPORTED,),
 )
 PAIR = Derivation(
     "Two tokens carry all the mass",
@@ -116,6 +118,7 @@ PAIR_VALUE = (
         "Keep only q_j >= q_1 of the constraints: a minimum over a larger set is no larger.",
         how="cited",
         cites=("lemma.infima",),
+        read=UNORDERED,
     ),
     Step(
         "The pair alone gives sum = 1 - a - b + 2 sqrt(a b), a = p1, b = p_j: the value is -log(1 - (sqrt"
@@ -157,7 +160,12 @@ CHORD = Derivation(
             sympy.limit((1 - at.s) / at.n, at.n, sympy.oo),
             0,
         ),
-        Step("so that it falls below the pair's level: the value is the pair's.", how="cited", cites=("lemma.level",)),
+        Step(
+            "so that it falls below the pair's level: the value is the pair's.",
+            how="cited",
+            cites=("lemma.level",),
+            instances=(JOINING,),
+        ),
     ),
 )
 _B = (1 - G) / (M + 1)
@@ -189,7 +197,7 @@ TREE_FIRST = Derivation(
             at.n * (at.y / at.n),
             at.y,
         ),
-        Step("and KL, jointly convex, does not rise.", how="cited", cites=("lemma.merge",)),
+        Step("and KL, jointly convex, does not rise.", how="cited", cites=("lemma.merge",), instances=(AVERAGED,)),
         Step(
             "Base (1+mg, 1-g, ..., 1-g)/(m+1), nearest law uniform: the value is minus the mean of log((m+1) p).",
             -log(1 + M * G) / (M + 1) - M * log(1 - G) / (M + 1),
@@ -212,6 +220,7 @@ TREE_LAST = Derivation(
             "conditions suffice.",
             how="cited",
             cites=("lemma.kkt",),
+            instances=(WEIGHED,),
         ),
         Step(
             "With q uniform on m+1 tokens, stationarity in p under sum p = 1 and p_1 - p_{m+1} = d makes 1/p_1 = "
@@ -271,7 +280,7 @@ TREE_RADIUS = Derivation(
             0,
             "nonnegative",
         ),
-        Step("KL, jointly convex, does not rise.", how="cited", cites=("lemma.merge",)),
+        Step("KL, jointly convex, does not rise.", how="cited", cites=("lemma.merge",), instances=(AVERAGED,)),
         Step(
             "Draft (1+g, ..., 1+g, 1-mg)/(m+1), nearest target uniform; the margin is",
             (1 + G) / (M + 1) - (1 - M * G) / (M + 1),

@@ -11,7 +11,8 @@ import sympy
 from sympy import exp, log
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.instances import LARGER_SHARE, WEIGHED
 
 __all__ = [
     "LIFT",
@@ -120,7 +121,10 @@ _TILTING = (
         how="definition",
     ),
     Step(
-        "Linear constraints: a point that satisfies the KKT conditions is a minimum.", how="cited", cites=("lemma.kkt",)
+        "Linear constraints: a point that satisfies the KKT conditions is a minimum.",
+        how="cited",
+        cites=("lemma.kkt",),
+        instances=(WEIGHED,),
     ),
     Step(
         "Stationarity of x log(x/q) + mu x - lambda x in x: log(x/q) + 1 + mu - lambda = 0,",
@@ -170,6 +174,7 @@ LIFT = Derivation(
             "running average of logarithms, finds S.",
             how="cited",
             cites=("lemma.level",),
+            instances=(Instance("lemma.level", (at.l, [at.l + at.x]), at.l + at.x / 2),),
         ),
         *_VALUE,
     ),
@@ -197,10 +202,11 @@ SINK = Derivation(
             "running average of logarithms, finds S.",
             how="cited",
             cites=("lemma.level",),
+            instances=(Instance("lemma.level", (-at.l, [-at.l + at.x]), -(at.l - at.x / 2)),),
         ),
         *_VALUE,
         Step("A rival with q_i = 0 may tie only at 0: x_hub = 0.", how="definition"),
-        Step("The others keep their proportions.", how="cited", cites=("drafter.absolute",)),
+        Step("The others keep their proportions.", how="cited", cites=("drafter.absolute",), instances=(LARGER_SHARE,)),
         Step(
             "The value is that of a binary law (0, 1) against (q_hub, 1 - q_hub), w = q_hub: -log(1 - q_hub).",
             1 * at.log(1 / (1 - at.w)),

@@ -10,7 +10,7 @@ import sympy
 from sympy import log
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
 from derivations.projection_margins import (
     PAIR_VALUE,
     TREE_FIRST,
@@ -124,6 +124,7 @@ UNION = Derivation(
             "r = min(r_top, r_additive): the infimum of a minimum is the minimum of the infima.",
             how="cited",
             cites=("drafter.gate", "lemma.infima"),
+            read="a minimum of two values that letters do not order",
         ),
     ),
 )
@@ -152,6 +153,7 @@ GATE_LAST = Derivation(
             "Competitor m+1: a single token at the gap p_1 - p_{m+1} = d.",
             how="cited",
             cites=("reverse.margin.single",),
+            instances=(Instance("reverse.margin.single", (at.x,), -log(1 - at.x**2) / 2),),
         ),
     ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from sympy import Rational, log
 
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
 from derivations.single_token import pooled_value, single_certificate, single_pool
 from derivations.strict import pair_cost, phi
 from derivations.tree_margins import flat_top, tree_margin_last
@@ -127,6 +127,11 @@ declare(
                     "T_m's target (x w, x, ..., x, x/w) has the least certificate at the same d;",
                     how="cited",
                     cites=("margin.tree.p1-p(m+1)",),
+                    instances=(
+                        Instance(
+                            "margin.tree.p1-p(m+1)", (Rational(3, 5), 1), Rational(3, 5) * log(2) - log(Rational(5, 4))
+                        ),
+                    ),
                 ),
                 Step("it is smaller.", how="remark"),
             ),

@@ -11,6 +11,7 @@ import sympy
 from sympy import log
 
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.instances import SWAPPED
 from derivations.projections import LIFT, SINK, geometric_value, lift_value, sink_value
 
 __all__ = ["REVERSE_COMPETITOR", "reverse_of_set", "reverse_single", "reverse_tree"]
@@ -64,11 +65,17 @@ REVERSE_COMPETITOR = Derivation(
             (QB * log(QB / PA) + QA * log(QA / PB)) - (QA * log(QA / PA) + QB * log(QB / PB)),
             -(QB - QA) * (log(PA) - log(PB)),
         ),
-        Step("So the likeliest rejected token is the best competitor.", how="cited", cites=("lemma.exchange",)),
+        Step(
+            "So the likeliest rejected token is the best competitor.",
+            how="cited",
+            cites=("lemma.exchange",),
+            instances=(SWAPPED,),
+        ),
         Step(
             "Trees: with a outside B, b in B and q_a < q_1 <= q_b the same swap serves; so B = {2, ..., m+1}.",
             how="cited",
             cites=("lemma.exchange",),
+            instances=(SWAPPED,),
         ),
     ),
 )

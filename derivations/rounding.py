@@ -12,6 +12,7 @@ from sympy import Rational, exp, log
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.evaluation import LOG_RATIO_ERROR, NORMALISER_ERROR, WEIGHT_ERROR
+from derivations.instances import ON_A_POOL, PAIR_IN_A_TREE
 from derivations.rewrites import as_formula, mutate
 
 __all__ = ["LOG_RATIO", "NORMALISER", "TREE_DUAL", "WEIGHT", "tree_dual_value"]
@@ -115,6 +116,7 @@ TREE_DUAL = Derivation(
             "KL(p || q) >= E_p f - log E_q exp f with f = log(w/c') on S (claim single.dual).",
             how="cited",
             cites=("lemma.variational",),
+            instances=(ON_A_POOL,),
         ),
         Step(
             "E_q exp f - 1 = sum_S q_i (w_i/c' - 1). Off token 1 the factor is <= 0 and q_i >= q_1: with w_i = c' - t "
@@ -129,7 +131,12 @@ TREE_DUAL = Derivation(
             at.q * (at.y / at.c - at.n),
             at.q * (at.y - at.n * at.c) / at.c,
         ),
-        Step("At w = p and the true pool it is the certificate (claim tree.pool).", how="cited", cites=("tree.pool",)),
+        Step(
+            "At w = p and the true pool it is the certificate (claim tree.pool).",
+            how="cited",
+            cites=("tree.pool",),
+            instances=(PAIR_IN_A_TREE,),
+        ),
     ),
 )
 

@@ -11,6 +11,7 @@ from sympy import log
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.instances import JOINING, UNORDERED, WEIGHED
 from derivations.strict import xlogx
 
 __all__ = ["COMPETITOR", "POOLING", "kkt_point", "pooled_value", "single_certificate", "single_pool", "smallest_cost"]
@@ -112,6 +113,7 @@ POOLING = Derivation(
             "The constraints are linear: a point that satisfies the KKT conditions is a minimum.",
             how="cited",
             cites=("lemma.kkt",),
+            instances=(WEIGHED,),
         ),
         Step("Their second derivatives vanish.", at.diff(at.q - at.x, at.q, 2) + at.diff(at.q - at.x, at.x, 2), 0),
         Step(
@@ -158,6 +160,7 @@ POOLING = Derivation(
             "finds it, because an average rises exactly when a number above it joins.",
             how="cited",
             cites=("lemma.level",),
+            instances=(JOINING,),
         ),
         Step(
             "A number x joining n numbers of total T moves the average by (x - T/n)/(n+1): up iff x > T/n.",
@@ -199,6 +202,7 @@ COMPETITOR = Derivation(
             "The region of a rejected set is the union over its tokens, so its minimum is the least of theirs,",
             how="cited",
             cites=("lemma.infima",),
+            read=UNORDERED,
         ),
         Step(
             "and C(b) = C(a) + r for every other token b: it stands at the likeliest, a.",

@@ -10,6 +10,7 @@ from sympy import log
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.instances import BEST_OF_TWO, PAIR_POOL
 
 __all__ = ["STRICT", "pair_cost", "phi", "xlogx"]
 
@@ -58,6 +59,10 @@ STRICT = Derivation(
             "competitor is token 2, and the tokens outside the pool keep q_i = p_i.",
             how="cited",
             cites=("single.competitor", "single.pool"),
+            instances=(
+                PAIR_POOL,
+                BEST_OF_TWO,
+            ),
         ),
         Step(
             "Minimise f = -p1 log q1 - p2 log q2 with q1 <= q2: what the others leave is q1 + q2 = 1 - x = p1 + p2.",

@@ -11,6 +11,7 @@ from sympy import Rational, exp, log
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.evaluation import RELATIVE_THRESHOLD, SECOND_ORDER, THRESHOLD_UPPER, UNIT
+from derivations.instances import BEST_OF_TWO, UNORDERED
 from derivations.rewrites import as_formula, mutate
 
 __all__ = ["NORMAL_FORMS", "THRESHOLD", "THRESHOLD_BOUND", "NormalForm"]
@@ -63,6 +64,7 @@ THRESHOLD = Derivation(
             "The minimum of the thresholds rejects less than each: it is not above any of them;",
             how="cited",
             cites=("lemma.infima",),
+            read=UNORDERED,
         ),
         Step(
             "and min(S a, S b) = S min(a, b) for S > 0, b = a + r.",
@@ -74,7 +76,12 @@ THRESHOLD = Derivation(
             " the target.",
             how="definition",
         ),
-        Step("Its likeliest token is the best competitor.", how="cited", cites=("single.competitor",)),
+        Step(
+            "Its likeliest token is the best competitor.",
+            how="cited",
+            cites=("single.competitor",),
+            instances=(BEST_OF_TWO,),
+        ),
     ),
 )
 THRESHOLD_BOUND = Derivation(

@@ -12,6 +12,7 @@ from sympy import log
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.instances import FALLING, WEIGHED
 from derivations.single_token import pooled_value
 
 __all__ = ["TREE_COMPETITORS", "TREE_POOLING", "fixed_tree_certificate", "tree_certificate", "tree_pool"]
@@ -84,6 +85,7 @@ TREE_POOLING = Derivation(
             "The constraints are linear: a point that satisfies the KKT conditions is a minimum.",
             how="cited",
             cites=("lemma.kkt",),
+            instances=(WEIGHED,),
         ),
         Step(
             "Stationarity at i in B (mu = 1): -p_i/q_i + 1 - lambda_i = 0. A pooled competitor (p_i < c, q_i = "
@@ -118,6 +120,7 @@ TREE_POOLING = Derivation(
             "it, because an average falls exactly when a number below it joins.",
             how="cited",
             cites=("lemma.level",),
+            instances=(FALLING,),
         ),
     ),
 )

@@ -8,7 +8,7 @@ import sympy
 from sympy import cosh, exp, log
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
 from derivations.margins import mass_and_gap
 from derivations.strict import xlogx
 
@@ -68,7 +68,22 @@ TREE_TOP_TWO = Derivation(
             at.x * at.exp(at.l) + (1 - at.x),
             1 + at.x * (at.exp(at.l) - 1),
         ),
-        Step("so KL >= l p_1 - log(1 + q_1 (exp(l) - 1)),", how="cited", cites=("lemma.variational",)),
+        Step(
+            "so KL >= l p_1 - log(1 + q_1 (exp(l) - 1)),",
+            how="cited",
+            cites=("lemma.variational",),
+            instances=(
+                Instance(
+                    "lemma.variational",
+                    (
+                        [at.x, 1 - at.x],
+                        [at.q, 1 - at.q],
+                        [at.l, 0],
+                    ),
+                    at.l * at.x - at.log(1 + at.q * (at.exp(at.l) - 1)),
+                ),
+            ),
+        ),
         Step(
             "and q_1 <= 1/(m+1) = q_1 + r, exp(l) = 1 + t, only raises the bracket: KL >= l p_1 - log(1 + "
             "(exp(l) - 1)/(m+1)).",
@@ -114,7 +129,22 @@ TREE_LAST = Derivation(
             at.x * at.exp(at.l) + at.y * at.exp(-at.l) + (1 - at.x - at.y),
             1 + at.x * (at.exp(at.l) - 1) - at.y * (1 - at.exp(-at.l)),
         ),
-        Step("so KL >= l d minus its logarithm.", how="cited", cites=("lemma.variational",)),
+        Step(
+            "so KL >= l d minus its logarithm.",
+            how="cited",
+            cites=("lemma.variational",),
+            instances=(
+                Instance(
+                    "lemma.variational",
+                    (
+                        [at.x + at.d, at.x, 1 - 2 * at.x - at.d],
+                        [at.p, at.q, 1 - at.p - at.q],
+                        [at.l, -at.l, 0],
+                    ),
+                    at.l * at.d - at.log(1 + at.p * (at.exp(at.l) - 1) + at.q * (at.exp(-at.l) - 1)),
+                ),
+            ),
+        ),
         Step(
             "q_1 <= q_{m+1}: the inner change is at most q_1 (exp(l) + exp(-l) - 2) = q_1 (2 cosh l - 2),",
             exp(L) + exp(-L) - 2,
@@ -200,6 +230,16 @@ declare(
                     "The target (1+mg, 1-g, ..., 1-g)/(m+1) attains the true bound:",
                     how="cited",
                     cites=("margin.tree.p1-p2",),
+                    instances=(
+                        Instance(
+                            "margin.tree.p1-p2",
+                            (
+                                at.x,
+                                8,
+                            ),
+                            ((1 + 8 * at.x) * at.log(1 + 8 * at.x) + 8 * (1 - at.x) * at.log(1 - at.x)) / 9,
+                        ),
+                    ),
                 ),
                 Step("it is the smaller certificate, and the claim fails at it.", how="remark"),
             ),

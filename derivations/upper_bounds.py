@@ -10,7 +10,8 @@ from sympy import log
 
 from derivations import letters as at
 from derivations.caps import CAP_TREE
-from derivations.claim import Claim, Derivation, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.instances import PAIR_WEIGHTS
 from derivations.margins import PAIR_MONOTONE, mass_and_gap
 from derivations.strict import phi, xlogx
 
@@ -84,6 +85,17 @@ UPPER_SINGLE = Derivation(
             "The region for a fixed j is an intersection of half-spaces: C_p is convex in p.",
             how="cited",
             cites=("lemma.mixture",),
+            instances=(
+                Instance(
+                    "lemma.mixture",
+                    (
+                        at.f,
+                        at.h,
+                        at.k,
+                    ),
+                    (1 - at.k) * at.f + at.k * at.h,
+                ),
+            ),
         ),
         Step(
             "On a segment it is at most the larger end, of the two ends b + r and b:",
@@ -137,6 +149,7 @@ UPPER_SINGLE = Derivation(
             "either way the value is at least that of the smaller pool, hence at least every f_n(d).",
             how="cited",
             cites=("single.dual",),
+            instances=(PAIR_WEIGHTS,),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from derivations.claim import Claim, Derivation, Step, all_claims, check_citations, declare, distinct_steps
+from derivations.claim import Claim, Derivation, Instance, Step, all_claims, check_citations, declare, distinct_steps
 
 X = sympy.Symbol("x", positive=True)
 
@@ -62,6 +62,23 @@ def test_a_citation_in_a_circle_is_refused_even_at_a_remove():
 def test_a_cited_step_that_names_no_claim_does_not_hold():
     assert not Step("by a lemma", how="cited").holds()
     assert Step("by a lemma", how="cited", cites=("lemma.phi",)).holds()
+
+
+def test_every_cited_step_computes_its_instance_or_says_why_not():
+    for owner, step in distinct_steps()["cited"]:
+        assert bool(step.instances) != bool(step.read), (owner, step.text)
+        assert {instance.claim for instance in step.instances} <= set(step.cites), (owner, step.text)
+        assert all(instance.holds() for instance in step.instances), (owner, step.text)
+
+
+def test_a_cited_step_whose_instance_is_another_formula_does_not_hold():
+    says = X * sympy.log(2)
+    for wrong, holds in ((says, True), (2 * says, False)):
+        instance = Instance("lemma.pair", (X, 0), wrong)
+        assert Step("by a lemma", how="cited", cites=("lemma.pair",), instances=(instance,)).holds() == holds
+    assert not Step(
+        "by another", how="cited", cites=("lemma.phi",), instances=(Instance("lemma.pair", (X, 0), says),)
+    ).holds()
 
 
 def test_no_step_rests_on_words_alone():
