@@ -50,7 +50,10 @@ def _gate_bound(rule: Gated, last_gap: bool) -> Bound:
         return kernels.pair_reverse_margin
     slack, alpha = rule.additive, rule.multiplicative
     if last_gap and slack is None:
-        raise InvalidArgument(f"gap: for {rule} in the reverse direction, expected gap='p1-p2', got 'p1-p(m+1)'")
+        return lambda margin: min(
+            kernels.top_reverse_margin(margin, float(rule.top_m)),
+            kernels.gate_last_multiplicative_reverse(margin, alpha),
+        )
     if last_gap:  # claim reverse.margin.gate.last: inside the gate the pair's gap is at least t, and at least 2d - 1
         return lambda margin: min(
             kernels.top_reverse_margin(margin, float(rule.top_m)),

@@ -7,15 +7,17 @@ import math
 from typing import Any
 
 import sympy
-from sympy import log
+from sympy import log, sqrt
 
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.instances import JOINING, UNORDERED
 from derivations.projection_margins import (
     PAIR_VALUE,
     TREE_FIRST,
     TREE_LAST,
     additive_radius_margin,
+    multiplicative_reverse_margin,
     pair_reverse_margin,
     top_reverse_margin,
     tree_reverse_margin_last,
@@ -75,6 +77,19 @@ def gate_reverse_margin_last(numbers: Any, gap: Any, top_m: int, slack: Any) -> 
     max(t, 2d - 1)."""
     pair = pair_reverse_margin(numbers, max(slack, 2 * gap - 1))
     return min(top_reverse_margin(numbers, gap, top_m), pair)
+
+
+def factor_inside_reverse(numbers: Any, gap: Any, alpha: Any) -> Any:
+    """The least reverse certificate of a token inside a gate with factor alpha, d = p1 - p_{m+1}: -log(1 - d (1 - sqrt
+    alpha)^2), and the pair's at 2d - 1 past d = 1/(1 + alpha)."""
+    if gap * (1 + alpha) <= 1:
+        return -numbers.log(1 - gap * (1 - numbers.sqrt(alpha)) ** 2)
+    return pair_reverse_margin(numbers, 2 * gap - 1)
+
+
+def gate_reverse_factor_last(numbers: Any, gap: Any, top_m: int, alpha: Any) -> Any:
+    """Gate of rank m and factor alpha in reverse, p1 - p_{m+1} = d or >= d: the smaller of that and the top-m value."""
+    return min(top_reverse_margin(numbers, gap, top_m), factor_inside_reverse(numbers, gap, alpha))
 
 
 def _all_mass(numbers: Any, gap: Any, alpha: Any) -> Any:
@@ -157,6 +172,75 @@ GATE_LAST = Derivation(
         ),
     ),
 )
+_SQUARE = (sqrt(A) - sqrt(B)) ** 2
+GATE_FACTOR_LAST = Derivation(
+    "A token inside a multiplicative gate, in reverse",
+    (
+        *PAIR_VALUE,
+        Step(
+            "Competitor j <= m: b = p_j <= alpha a, a = p_1 = p_{m+1} + d >= d. Any number of tokens follow, none "
+            "above a - d.",
+            how="definition",
+        ),
+        Step(
+            "The square falls in b: b = alpha a, unless the mass a + b <= 1 forbids it. It is then a (1 - sqrt "
+            "alpha)^2,",
+            _SQUARE.subs(B, AL * A),
+            A * (1 - sqrt(AL)) ** 2,
+        ),
+        Step(
+            "growing with a: a comes down to d as p_{m+1} does to 0, under n tokens that share what is left of the "
+            "mass, 1 - s = 1 - d (1 + alpha), each of which tends to 0,",
+            sympy.limit((1 - at.s) / at.n, at.n, sympy.oo),
+            0,
+        ),
+        Step(
+            "and so falls below the pair's level: the value is the pair's.",
+            how="cited",
+            cites=("lemma.level",),
+            instances=(JOINING,),
+        ),
+        Step(
+            "For d (1 + alpha) > 1 the mass gives b <= 1 - a, and the square is 1 - 2 sqrt(a (1-a)),",
+            _SQUARE.subs(B, 1 - A),
+            1 - 2 * sqrt(A) * sqrt(1 - A),
+        ),
+        Step(
+            "which grows with a from 1/2 on, its slope being (2a - 1)/sqrt(a (1-a)), z/sqrt(x y) for z = 2a - 1 >= 0,",
+            sympy.diff(-2 * sqrt(A) * sqrt(1 - A), A),
+            (2 * A - 1) / (sqrt(A) * sqrt(1 - A)),
+        ),
+        Step("which is not negative;", at.z / sqrt(at.x * at.y), 0, "nonnegative"),
+        Step(
+            "so again a = d: -log(2 sqrt(d (1-d))), the pair's value at the gap 2d - 1, as 4 d (1-d) is",
+            4 * A * (1 - A),
+            1 - (2 * A - 1) ** 2,
+        ),
+        Step(
+            "The two squares agree where they meet, d = 1/(1 + alpha):",
+            (A * (1 - sqrt(AL)) ** 2).subs(A, 1 / (1 + AL)),
+            1 - 2 * sqrt(1 / (1 + AL) * (AL / (1 + AL))),
+        ),
+        Step(
+            "Below, the square is linear in d with a slope >= 0: both grow, and exact and at-least forms agree.",
+            (1 - sqrt(AL)) ** 2,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "Competitor m+1, by rank alone: the top-m value,",
+            how="cited",
+            cites=("reverse.margin.top",),
+            instances=(Instance("reverse.margin.top", (at.x, 1), -log(1 - at.x**2) / 2),),
+        ),
+        Step(
+            "and of the two infima the smaller.",
+            how="cited",
+            cites=("lemma.infima",),
+            read=UNORDERED,
+        ),
+    ),
+)
 _UNIT = "0 <= g < 1, any vocabulary, exactly or at least"
 declare(
     Claim(
@@ -172,6 +256,23 @@ declare(
             Mutant("the margin for 2d - 1", lambda n, d, m, t: min(
                 top_reverse_margin(n, d, m), pair_reverse_margin(n, max(t, d)))),
             Mutant("top-m alone", lambda n, d, m, t: top_reverse_margin(n, d, m)),
+        ),
+    )
+)  # fmt: skip
+declare(
+    Claim(
+        id="reverse.margin.gate.multiplicative.last",
+        sentence="Gate of rank m and factor alpha in reverse, d = p1 - p_{m+1}: the smaller of the top-m value and of "
+        "-log(1 - d (1-sqrt alpha)^2), for d > 1/(1+alpha) -log(1 - (2d-1)^2)/2.",
+        domain="0 <= d < 1, 0 < alpha <= 1, m >= 2, any vocabulary, exactly or at least",
+        theory="D (margin, gate, g_m)",
+        relation="=",
+        formula=gate_reverse_factor_last,
+        derivation=GATE_FACTOR_LAST,
+        mutants=(
+            Mutant("the margin p1 - p2", lambda n, d, m, alpha: min(
+                top_reverse_margin(n, d, m), multiplicative_reverse_margin(n, d, alpha))),
+            Mutant("top-m alone", lambda n, d, m, alpha: top_reverse_margin(n, d, m)),
         ),
     )
 )  # fmt: skip

@@ -67,6 +67,13 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             },
         ),
         _spec(
+            "gate_last_multiplicative_reverse", "gap alpha",
+            Piecewise((-log1p(-gap * share * share), gap * (1 + alpha) <= 1), (_pair(2 * gap - 1), True)),
+            "reverse.margin.gate.multiplicative.last",
+            "A token inside a multiplicative gate, p1 - p_{m+1} = d or >= d [nats].",
+            lets={"share": (1 - alpha) / (1 + sqrt(alpha))},
+        ),
+        _spec(
             "tree_reverse_margin_top_two", "gap width",
             Piecewise((sympy.oo, gap >= 1), ((_lag(width * gap) + width * _lag(-gap)) / (width + 1), True)),
             "reverse.margin.tree.p1-p2", "Greedy tree of width m, p1 - p2 = g or >= g [nats].",

@@ -62,8 +62,24 @@ def _gate_last(effort: Effort) -> Iterator[Case]:
         yield f"reverse gate {m}, {slack}, p1 - p{m + 1} at least {gap}", makes, (gap, m, slack)
 
 
+def _factor_gate_last(effort: Effort) -> Iterator[Case]:
+    for m, alpha, gap, exactly in (
+        (2, F(1, 2), F(1, 10), True), (2, F(1, 2), F(9, 20), False), (2, F(1, 2), F(3, 5), True),
+        (3, F(1, 10), F(9, 20), True),
+    ):  # fmt: skip
+        inside = partial(_inside_gate, gap=gap, last=m, exactly=exactly, alpha=alpha)
+        beyond = partial(lifted, m + 1, gap, (0, m), exactly, hub=m, rivals=tuple(range(m)))
+        makes = [partial(with_tail, inside, m + 2, 1, 10**60), beyond]
+        yield f"reverse gate {m}, x {alpha}, p1 - p{m + 1}, exactly {exactly}, {gap}", makes, (gap, m, alpha)
+
+
+def _inside_gate(num_tokens: int, *, gap: F, last: int, exactly: bool, alpha: F) -> JointProgramme:
+    """Token 2 the competitor, at most alpha times token 1, and p_1 - p_{last+1} given."""
+    return lifted(num_tokens, gap, (0, last), exactly, hub=1, rivals=(0, 2), factor=alpha)
+
+
 NEW = (
-    "reverse.margin.gate.last",
+    "reverse.margin.gate.last", "reverse.margin.gate.multiplicative.last",
     "drafter.margin.multiplicative", "drafter.margin.top.q1-q2", "drafter.margin.top.q1-q(m+1)", "drafter.margin.gate",
 )  # fmt: skip
 CASES |= {
@@ -72,6 +88,7 @@ CASES |= {
     "drafter.margin.top.q1-q(m+1)": partial(_top, True),
     "drafter.margin.gate": _gate,
     "reverse.margin.gate.last": _gate_last,
+    "reverse.margin.gate.multiplicative.last": _factor_gate_last,
 }
 _FOUR = geometric_value(sympy, [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], range(4))
 _HARMONIC = geometric_value(sympy, [R(6, 14), R(3, 14), R(3, 14), R(2, 14)], range(4))
@@ -82,6 +99,11 @@ EXTREMAL |= {
     "reverse.margin.gate.last": [
         ((R(3, 10), 2, R(3, 5)), geometric_value(sympy, [R(16, 30), R(7, 30), R(7, 30)], (0, 2))),
         ((R(4, 5), 2, R(1, 5)), geometric_value(sympy, [R(4, 5), R(1, 5)], range(2))),
+    ],
+    "reverse.margin.gate.multiplicative.last": [
+        ((R(1, 5), 3, R(1, 100)), geometric_value(sympy, [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], (0, 3))),
+        ((R(9, 10), 3, R(1, 2)), geometric_value(sympy, [R(9, 10), R(1, 10)], range(2))),
+        ((R(4, 5), 2, R(1, 4)), geometric_value(sympy, [R(4, 5), R(1, 5)], range(2))),
     ],
     "drafter.margin.gate": [
         ((R(1, 5), 3, R(9, 10)), _FOUR),

@@ -164,6 +164,10 @@ MARGIN_RULES = {
         cs.Gated(3, additive=0.3), {"gap": "p1-p(m+1)"},
         lambda g: radius_margins.gate_reverse_margin_last(MP, g, 3, MP.mpf(0.3)),
     ),
+    "factor gate last": (
+        cs.Gated(3, multiplicative=0.3), {"gap": "p1-p(m+1)"},
+        lambda g: radius_margins.gate_reverse_factor_last(MP, g, 3, MP.mpf(0.3)),
+    ),
     "tree last": (cs.Tree(8), {"gap": "p1-p(m+1)"}, lambda g: projection_margins.tree_reverse_margin_last(MP, g, 8)),
 }  # fmt: skip
 
@@ -204,10 +208,6 @@ def test_the_tree_width_is_the_least_whose_certificate_exceeds_the_budget(budget
         (lambda: cs.drafter_certificate_from_top(np.array([0.5, 0.3]), cs.Tree(2)), "at least 3 columns"),
         (lambda: cs.drafter_certificate_from_top(np.array([0.3, 0.5]), cs.StrictGreedy()), "largest first"),
         (lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, False, reverse=True), "only the at-least form"),
-        (
-            lambda: cs.margin_certificate(cs.Gated(3, multiplicative=0.3), 0.5, gap="p1-p(m+1)", reverse=True),
-            "expected gap",
-        ),
         (lambda: cs.margin_certificate(cs.Entropy(0.3, 1.5), 0.5, reverse=True), "no reverse margin bound"),
         (lambda: cs.tree_width_for(0.1), "exactly one of"),
         (lambda: cs.tree_width_for(-0.1, margin=0.5), "got -0.1"),

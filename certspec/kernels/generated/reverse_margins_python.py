@@ -1,19 +1,20 @@
 """Reverse_margins: scalar kernels for python. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.margin_kernels (eval.excess), derivations.reverse_margin_kernels (reverse.margin.single), derivations.reverse_margin_kernels (reverse.margin.additive), derivations.reverse_margin_kernels (reverse.margin.multiplicative), derivations.reverse_margin_kernels (reverse.margin.top), derivations.reverse_margin_kernels (reverse.margin.tree.p1-p2), derivations.reverse_margin_kernels (reverse.margin.tree.p1-p(m+1))
-claims:      eval.excess, eval.pool, reverse.margin.additive, reverse.margin.multiplicative, reverse.margin.single, reverse.margin.top, reverse.margin.tree.p1-p(m+1), reverse.margin.tree.p1-p2
+derivation:  derivations.margin_kernels (eval.excess), derivations.reverse_margin_kernels (reverse.margin.single), derivations.reverse_margin_kernels (reverse.margin.additive), derivations.reverse_margin_kernels (reverse.margin.multiplicative), derivations.reverse_margin_kernels (reverse.margin.top), derivations.reverse_margin_kernels (reverse.margin.gate.multiplicative.last), derivations.reverse_margin_kernels (reverse.margin.tree.p1-p2), derivations.reverse_margin_kernels (reverse.margin.tree.p1-p(m+1))
+claims:      eval.excess, eval.pool, reverse.margin.additive, reverse.margin.gate.multiplicative.last, reverse.margin.multiplicative, reverse.margin.single, reverse.margin.top, reverse.margin.tree.p1-p(m+1), reverse.margin.tree.p1-p2
 domain:      excess_cost: 0 <= gap <= 1 and the rule's own range
 domain:      pair_reverse_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
 domain:      additive_reverse_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
 domain:      multiplicative_reverse_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
 domain:      top_reverse_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      gate_last_multiplicative_reverse: 0 <= gap < 1 (+inf at 1) and the rule's own range
 domain:      tree_reverse_margin_top_two: 0 <= gap < 1 (+inf at 1) and the rule's own range
 domain:      tree_reverse_margin_last: 0 <= gap < 1 (+inf at 1) and the rule's own range
 printer:     PythonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 5b4e274a8ddc815571860eb7e73bd7488fd8e00e1a44cc5737fc691e4b28147c
-body:        sha256 7fa8e3310e2ea96fce853cdd9434b8edaa46a776279b6d89af79ee919b0beba4
+expression:  sha256 0bef4f8125559d4bfb92e830ce7483c9848ede37513de1d756803d3ce18b36ee
+body:        sha256 1dbd975d172686de42ebddec379475a23000781d40ed613ae11dcd6401078214
 """
 # --- body ---
 import math
@@ -52,6 +53,13 @@ def top_reverse_margin(gap, width):
     low = (1.0 - gap)/(1.0 + width)
     share = gap/(math.sqrt(high) + math.sqrt(low))
     return (math.inf if gap >= 1.0 else -math.log1p(-share*share))
+
+
+# claims: reverse.margin.gate.multiplicative.last
+def gate_last_multiplicative_reverse(gap, alpha):
+    """A token inside a multiplicative gate, p1 - p_{m+1} = d or >= d [nats]."""
+    share = (1.0 - alpha)/(1.0 + math.sqrt(alpha))
+    return (-math.log1p(-gap*share*share) if gap*(1.0 + alpha) <= 1.0 else (math.inf if gap >= 1.0 else (-0.5)*math.log1p((1.0 - 2.0*gap)*(2.0*gap - 1.0))))
 
 
 # claims: reverse.margin.tree.p1-p2
