@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from certspec.drafter import drafter_certificate as drafter_certificate
     from certspec.drafter import drafter_certificate_from_top as drafter_certificate_from_top
     from certspec.drafter import drafter_certificate_lower as drafter_certificate_lower
+    from certspec.drafter_margins import drafter_margin_certificate as drafter_margin_certificate
     from certspec.errors import CertspecError as CertspecError
     from certspec.errors import IncompatiblePair as IncompatiblePair
     from certspec.errors import InvalidArgument as InvalidArgument
@@ -61,6 +62,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "transformers_generate",
     ),
     "certspec.drafter": ("drafter_certificate", "drafter_certificate_from_top", "drafter_certificate_lower"),
+    "certspec.drafter_margins": ("drafter_margin_certificate",),
     "certspec.errors": (
         "CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits", "RunMismatch", "UnreadableInput",
     ),

@@ -18,6 +18,7 @@ __all__ = [
     "LARGEST_TILT",
     "RADIUS_LOWER",
     "SEARCHED_RADIUS_LOWER",
+    "SURPLUS",
     "SURPLUS_FORM",
     "SURPLUS_TERMS",
     "TOPICS",

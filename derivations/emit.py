@@ -25,6 +25,7 @@ TOPIC_MODULES: tuple[str, ...] = (
     "derivations.margin_kernels",
     "derivations.drafter_kernels",
     "derivations.reverse_margin_kernels",
+    "derivations.drafter_margin_kernels",
 )
 
 

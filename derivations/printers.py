@@ -156,7 +156,7 @@ class PythonPrinter(SourcePrinter):
     functions = {  # noqa: RUF012
         "exp": "math.exp", "log": "math.log", "log1p": "math.log1p", "expm1": "math.expm1", "sqrt": "math.sqrt",
         "Abs": "abs", "Min": "min", "Max": "max", "cosh": "math.cosh", "floor": "math.floor",
-        "excess_cost": "excess_cost",
+        "excess_cost": "excess_cost", "surplus": "surplus",
     }  # fmt: skip
 
     def _print_Infinity(self, expr: sympy.Expr) -> str:

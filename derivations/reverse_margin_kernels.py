@@ -10,7 +10,7 @@ from sympy.codegen.cfunctions import log1p
 from derivations.kernel_spec import KernelSpec
 from derivations.margin_kernels import EXCESS_COST
 
-__all__ = ["TOPICS"]
+__all__ = ["TOPICS", "lag"]
 
 gap, slack, alpha, width = sympy.symbols("gap slack alpha width", real=True)
 high, low, share, root, lean, odds = sympy.symbols("high low share root lean odds", real=True)
@@ -37,7 +37,7 @@ def _pair(difference: sympy.Expr) -> sympy.Expr:
     return Piecewise((sympy.oo, difference >= 1), (-log1p(-difference * difference) / 2, True))
 
 
-def _lag(x: sympy.Expr) -> sympy.Expr:
+def lag(x: sympy.Expr) -> sympy.Expr:
     """x - log(1+x) >= 0, as (1+x) phi(u) at 1 + u = 1/(1+x): nothing cancels."""
     return (1 + x) * excess_cost(-x / (1 + x))
 
@@ -75,7 +75,7 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
         ),
         _spec(
             "tree_reverse_margin_top_two", "gap width",
-            Piecewise((sympy.oo, gap >= 1), ((_lag(width * gap) + width * _lag(-gap)) / (width + 1), True)),
+            Piecewise((sympy.oo, gap >= 1), ((lag(width * gap) + width * lag(-gap)) / (width + 1), True)),
             "reverse.margin.tree.p1-p2", "Greedy tree of width m, p1 - p2 = g or >= g [nats].",
         ),
         # with z = eta^2/(1-eta^2): log(1 + 2 z/(m+1)) - log(1+z)/(m+1)

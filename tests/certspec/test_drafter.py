@@ -185,6 +185,44 @@ def test_reverse_margin_certificates_agree_with_the_theorems_and_are_inverted(na
     assert cs.margin_certificate(rule, math.nextafter(needed, 0), reverse=True, **options) < 2.0
 
 
+DRAFT_MARGIN_RULES = {
+    "strict": (cs.StrictGreedy(), None, lambda g: projection_margins.pair_reverse_margin(MP, g)),
+    "additive": (cs.Additive(0.3), None, lambda g: projection_margins.additive_radius_margin(MP, g, MP.mpf(0.3))),
+    "tree": (cs.Tree(3), None, lambda g: projection_margins.tree_radius_margin(MP, g, 3) if g * 3 < 1 else MP.inf),
+    "top": (cs.TopM(4), "q1-q2", lambda g: projection_margins.tree_reverse_margin_top_two(MP, g, 4)),
+    "top last": (cs.TopM(4), "q1-q(m+1)", lambda g: projection_margins.tree_reverse_margin_last(MP, g, 4)),
+    "gate": (cs.Gated(3, additive=0.3), None, lambda g: radius_margins.gate_radius_margin(MP, g, 3, MP.mpf(0.3))),
+} | {
+    f"multiplicative {alpha!r}": (
+        cs.Multiplicative(alpha), None,
+        lambda g, alpha=alpha: radius_margins.multiplicative_radius_margin(MP, g, MP.mpf(alpha)),
+    )
+    for alpha in (1e-300, 0.01, 0.1, 0.5, 0.999, 1 - 1e-9, 1 - 2.0**-53, 1.0)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAFT_MARGIN_RULES)
+def test_drafter_margin_certificates_agree_with_the_theorems(name):
+    rule, gap, exact = DRAFT_MARGIN_RULES[name]
+    for margin in (1e-12, 1e-6, 0.01, 0.2, 0.3, 0.6, 0.77, 0.999, 1.0):
+        with mpmath.workdps(70):
+            expected = float(exact(MP.mpf(margin)))
+        found = cs.drafter_margin_certificate(rule, margin, gap)
+        assert found == pytest.approx(expected, rel=1e-12, abs=0), margin
+    at_zero = cs.drafter_margin_certificate(rule, 0.0, gap)
+    assert at_zero > 0.0 if isinstance(rule, cs.Additive) else at_zero == 0.0
+
+
+@pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(2),
+                                  cs.Gated(2, multiplicative=0.4), cs.Tree(2)])  # fmt: skip
+def test_no_draft_has_a_radius_below_that_of_its_margin(rule):
+    logits = np.random.default_rng(8).normal(size=(400, 6)) * np.array([[1.0], [3.0], [0.1], [8.0]] * 100)
+    probs = -np.sort(-np.exp(logits) / np.exp(logits).sum(1, keepdims=True), axis=1)
+    gaps = probs[:, 1] - probs[:, 2] if isinstance(rule, cs.Tree) else probs[:, 0] - probs[:, 1]
+    bounds = np.array([cs.drafter_margin_certificate(rule, float(gap)) for gap in gaps])
+    assert (cs.drafter_certificate(logits, rule) >= bounds * (1 - 1e-9) - 1e-13).all()
+
+
 @pytest.mark.parametrize("budget", [0.0, 0.01, 0.3, 1.0, 1.5])
 def test_the_tree_width_is_the_least_whose_certificate_exceeds_the_budget(budget):
     for margin in (0.2, 0.4, 0.9):
@@ -209,6 +247,9 @@ def test_the_tree_width_is_the_least_whose_certificate_exceeds_the_budget(budget
         (lambda: cs.drafter_certificate_from_top(np.array([0.3, 0.5]), cs.StrictGreedy()), "largest first"),
         (lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, False, reverse=True), "only the at-least form"),
         (lambda: cs.margin_certificate(cs.Entropy(0.3, 1.5), 0.5, reverse=True), "no reverse margin bound"),
+        (lambda: cs.drafter_margin_certificate(cs.Tree(2), 0.2, "q1-q2"), "expected one of qm-q"),
+        (lambda: cs.drafter_margin_certificate(cs.Absolute(0.2), 0.2), "no drafter-side margin bound"),
+        (lambda: cs.drafter_margin_certificate(cs.StrictGreedy(), math.nan), "got nan"),
         (lambda: cs.tree_width_for(0.1), "exactly one of"),
         (lambda: cs.tree_width_for(-0.1, margin=0.5), "got -0.1"),
         (lambda: cs.tree_width_for(0.1, margin=0.0), r"margin in \(0, 1\]"),
