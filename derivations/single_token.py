@@ -193,8 +193,8 @@ COMPETITOR = Derivation(
         Step("which is >= 0, so KL does not increase: C(a) <= C(b).", _DROP * log(1 + _EXCESS), 0, "nonnegative"),
         Step(
             "The swapped draft's maximum stands at a: the set of its values is unchanged, and q_b was the largest "
-            "(q_b - q_i = r >= 0 for all i).",
-            _DROP,
+            "(q_b = q_i + r for all i).",
+            (_QA + _DROP) - _QA,
             0,
             "nonnegative",
         ),

@@ -147,9 +147,9 @@ TREE_COMPETITORS = Derivation(
         ),
         Step("which is >= 0.", DROP * log(1 + DEFICIT), 0, "nonnegative"),
         Step(
-            "The swapped draft is feasible for a in place of b: a now holds q_b >= q_1 (q_b - q_1 = t >= 0); the rest "
+            "The swapped draft is feasible for a in place of b: a now holds q_b = q_1 + t >= q_1; the rest "
             "of B is untouched.",
-            DEFICIT,
+            (at.q + DEFICIT) - at.q,
             0,
             "nonnegative",
         ),
