@@ -100,6 +100,22 @@ def count_atoms(formula: Formula, effort: Effort) -> Evidence:
     return exact_cases(holds, cases())
 
 
+@check("drafter.entropy.atoms", method="search")
+def search_atoms(formula: Formula, effort: Effort) -> Evidence:
+    """Powers that are no integers, in the logarithm: at powers of 50 the sums themselves are tiny."""
+    rng = random.Random(effort.seed)
+    tally = Tally.at_digits("search", effort.digits, ">=")
+    with working_digits(effort.digits):
+        for power in (mpf(1), mpf("1.01"), mpf("2.5"), mpf(50)):
+            for number in range(10):
+                probs = [mpf(rng.uniform(1e-6, 0.2)) for _ in range(8)]
+                buckets = [(max(group) * mpf(rng.uniform(1, 1.3)), group) for group in (probs[:3], probs[3:])]
+                direct = mpmath.log(mpmath.fsum(q**power for q in probs))
+                bound = mpmath.log(formula(MP, buckets, power))
+                tally.add(f"law {number}, power {mpmath.nstr(power, 4)}", bound, direct, direct)
+    return tally.evidence("logarithms of the sums")
+
+
 @check("bound.radius.entropy", method="algebra")
 def prove_searched(formula: Formula, effort: Effort) -> Evidence:
     expected = 1 - SECOND_ORDER * UNIT * (4000 + 4 * 4096 + 64 * 30)

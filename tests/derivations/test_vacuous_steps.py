@@ -98,8 +98,10 @@ def test_no_step_has_the_same_on_both_sides(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_no_step_states_the_sign_of_a_letter(path):
-    signs = [sides for sides in steps_of(path.read_text()) if isinstance(sides[2], (ast.Name, ast.Attribute, ast.Constant))]
-    assert [(line, text) for line, text, lhs, rhs in signs if as_written(rhs) == as_written(ast.Constant(0))] == []
+    zero, letters = as_written(ast.Constant(0)), (ast.Name, ast.Attribute, ast.Constant)
+    found = [(line, text) for line, text, lhs, rhs in steps_of(path.read_text())
+             if isinstance(lhs, letters) and as_written(rhs) == zero]  # fmt: skip
+    assert found == []
 
 
 @pytest.mark.parametrize(
