@@ -18,9 +18,10 @@ from certspec.rules import Rule, default_rules
 if TYPE_CHECKING:
     from certspec.lumped import LumpedCertificates
 
-__all__ = ["BACKENDS", "Certificates", "RuleView", "certify"]
+__all__ = ["BACKENDS", "PRECISIONS", "Certificates", "RuleView", "certify"]
 
 BACKENDS = ("numba", "reference", "torch", "triton")
+PRECISIONS = ("float64", "float32")
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Certificates:
     ``accepted, certified``: (rules, rows) bool; ``certified`` is ``kl_upper < certificate_lower`` and implies accepted.
     ``target_token, draft_token``: (rows,) int64 argmaxes, the lowest id on ties. ``target_top_ids, target_top_probs,
     draft_top_ids``: (rows, K), sorted by (-value, id). ``draft_token_prob``: the target's probability of draft_token.
-    ``paths``: (rows,) int8, 0 where a fast filter with a proved bound decided the row (triton), 1 where the rigorous
-    float64 path scored it (all rows of the other backends); ``path_counts`` counts them. ``entropy_error, prob_error``:
+    ``paths``: (rows,) int8, 0 where a float32 filter with a proved bound decided the row (``precision="float32"``), 1
+    where the rigorous float64 path scored it; ``path_counts`` counts them. ``entropy_error, prob_error``:
     (rows,) float64 bounds on the errors of ``entropy`` (nats) and of every probability (relative) where a fast filter
     was at work, None where all is float64. Without draft logits the fields that need them are None.
     """
@@ -118,6 +119,7 @@ def certify(
     rules: Rule | Sequence[Rule] | None = None,
     *,
     backend: str | None = None,
+    precision: str | None = None,
     align: int | None = None,
     lumped: Literal[False] = False,
 ) -> Certificates: ...
@@ -130,6 +132,7 @@ def certify(
     rules: Rule | Sequence[Rule] | None = None,
     *,
     backend: str | None = None,
+    precision: str | None = None,
     align: int | None = None,
     lumped: Literal[True],
 ) -> LumpedCertificates: ...
@@ -141,6 +144,7 @@ def certify(
     rules: Rule | Sequence[Rule] | None = None,
     *,
     backend: str | None = None,
+    precision: str | None = None,
     align: int | None = None,
     lumped: bool = False,
 ) -> Certificates | LumpedCertificates:
@@ -150,7 +154,11 @@ def certify(
     float32, bfloat16 or float16, -inf for a masked token. ``draft_logits=None`` gives the target's certificates only.
     ``rules``: one rule or several (default ``default_rules()``). ``align=N`` says that only the first N columns are
     real ids, and drops the rest of both. ``backend``: "numba" (CPU), "torch", "triton" (CUDA) or "reference".
-    Nats throughout. Theory: the pool certificate (single token), its tree form, and directed rounding bounds.
+    ``precision``: "float64" (the default but for "triton"), or "float32" ("numba" and "triton", whose default it is):
+    one pass in float32 decides the rows that its proved bounds decide, float64 the others, and ``kl`` and ``entropy``
+    of the former are good to about 1e-6 nats (``kl_upper``, ``entropy_error``); decisions, certificates and ids are as
+    sound as in float64, and faster to have where logits are float32, bfloat16 or float16 and a draft is given. Nats
+    throughout. Theory: the pool certificate (single token), its tree form, and directed rounding bounds.
 
     ``lumped=True``: the rows are lists, not logits. ``target_logits`` holds the log-probabilities (nats, (rows, k)) of
     the target's k most probable tokens in any order, ``draft_logits`` the draft's log-probabilities of the same
@@ -159,10 +167,11 @@ def certify(
     to be off by at most one unit in the last place of its dtype.
 
     Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths that do not match;
-    with ``lumped`` also for a positive logprob or a sum above 1, and InvalidArgument for ``backend`` or ``align``.
+    with ``lumped`` also for a positive logprob or a sum above 1, and InvalidArgument for ``backend``, ``precision`` or
+    ``align``.
     """
     if lumped:
-        return _certify_lumped(target_logits, draft_logits, _as_rules(rules), backend, align)
+        return _certify_lumped(target_logits, draft_logits, _as_rules(rules), backend, precision, align)
     table = rule_table(_as_rules(rules))
     target = _as_rows("target_logits", target_logits)
     draft = None if draft_logits is None else _as_rows("draft_logits", draft_logits)
@@ -172,7 +181,13 @@ def certify(
     name = backend or ("torch" if on_torch and target.device.type != "cpu" else "numba")
     if name not in BACKENDS:
         raise InvalidArgument(f"backend: expected one of {', '.join(BACKENDS)}, got {backend!r}")
-    scores = _run(name, target, draft, num_columns, table, num_top)
+    if precision not in (None, *PRECISIONS):
+        raise InvalidArgument(f"precision: expected one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if precision == "float32" and name not in ("numba", "triton"):
+        raise InvalidArgument(f"precision: expected 'float64' with backend {name!r}, which has no other, got 'float32'")
+    if precision == "float64" and name == "triton":
+        name = "torch"
+    scores = _run(name, target, draft, num_columns, table, num_top, precision)
     draft_top_ids = scores.draft_top_ids
     return Certificates(
         rules=table.rules,
@@ -182,7 +197,9 @@ def certify(
     )
 
 
-def _run(name: str, target: Any, draft: Any, num_columns: int, table: RuleTable, num_top: int) -> RowScores:
+def _run(
+    name: str, target: Any, draft: Any, num_columns: int, table: RuleTable, num_top: int, precision: str | None
+) -> RowScores:
     if name == "torch":
         from certspec.kernels import torch_rows
 
@@ -199,19 +216,21 @@ def _run(name: str, target: Any, draft: Any, num_columns: int, table: RuleTable,
         exact_draft = None if draft is None else _to_float64(draft[:, :num_columns])
         scores = reference.score_rows(_to_float64(target[:, :num_columns]), exact_draft, table, num_top)
     else:
-        from certspec.kernels import numba_rows
+        from certspec.kernels import numba_filter, numba_rows
 
         kind, (readable_target, readable_draft) = _to_readable(target, draft)
-        scores = numba_rows.score_rows(readable_target, readable_draft, kind, num_columns, table, num_top)
+        score_rows = numba_filter.score_rows if precision == "float32" else numba_rows.score_rows
+        scores = score_rows(readable_target, readable_draft, kind, num_columns, table, num_top)
     return scores if isinstance(target, np.ndarray) else _to_torch(scores, target.device)
 
 
 def _certify_lumped(
-    target_logprobs: Any, draft_logprobs: Any, rules: tuple[Rule, ...], backend: str | None, align: int | None
+    target_logprobs: Any, draft_logprobs: Any, rules: tuple[Rule, ...], backend: str | None, precision: str | None,
+    align: int | None,
 ) -> LumpedCertificates:
     from certspec.lumped_certify import certify_lists
 
-    for name, given in (("backend", backend), ("align", align)):
+    for name, given in (("backend", backend), ("precision", precision), ("align", align)):
         if given is not None:
             raise InvalidArgument(
                 f"{name}: expected None with lumped=True (lists are judged in float64), got {given!r}"

@@ -9,9 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from certspec.certificates import certify
+from certspec.kernels.numba_filter import filter_rows
+from certspec.kernels.rule_table import rule_table
 from certspec.rules import Rule, default_rules
 
 __all__ = ["count_undecided", "greedy_logits"]
@@ -38,14 +41,18 @@ def greedy_logits(pair: Any, num_steps: int, tokens: int) -> Iterator[tuple[torc
 
 
 def count_undecided(
-    rows: Sequence[tuple[torch.Tensor, torch.Tensor]], rules: Sequence[Rule], *, dtype: str, backend: str | None
-) -> dict[str, Any]:
-    """Undecided (row, rule) pairs, rows with one, certified pairs, and rows by path."""
-    names = ("rows", "pairs", "certified", "undecided_pairs", "undecided_rows", "fast", "rigorous")
+    rows: Sequence[tuple[torch.Tensor, torch.Tensor]], rules: Sequence[Rule], *, dtype: str, backend: str | None,
+    precision: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Undecided (row, rule) pairs, rows with one, certified pairs, rows by path, and (numba, float32) the pairs that
+    the filter alone leaves open, before float64 settles them."""
+    names = ("rows", "pairs", "certified", "undecided_pairs", "undecided_rows", "fast", "rigorous", "left_open")
     counts = dict.fromkeys(names, 0)
     for target, draft in rows:
         kind = getattr(torch, dtype)
-        scored = certify(target.to(kind), draft.to(kind), list(rules), backend=backend)
+        scored = certify(target.to(kind), draft.to(kind), list(rules), backend=backend, precision=precision)
+        if backend == "numba" and precision == "float32":
+            counts["left_open"] += _left_open(target.to(kind), draft.to(kind), dtype, rules)
         counts["rows"] += len(scored)
         counts["pairs"] += scored.undecided.numel()
         counts["certified"] += int(scored.certified.sum())
@@ -53,7 +60,17 @@ def count_undecided(
         counts["undecided_rows"] += int(scored.undecided.any(dim=0).sum())
         for name, number in scored.path_counts.items():
             counts[name] += number
-    return {"dtype": dtype, "backend": backend or "default", **counts}
+    return {"dtype": dtype, "backend": backend or "default", "precision": precision or "default", **counts}
+
+
+def _left_open(target: torch.Tensor, draft: torch.Tensor, dtype: str, rules: Sequence[Rule]) -> int:
+    table = rule_table(tuple(rules))
+    bits = torch.float32 if dtype == "float32" else torch.int16
+    sides = [side.cpu().contiguous().view(bits).numpy() for side in (target, draft)]
+    readable = [side if dtype == "float32" else side.view(np.uint16) for side in sides]
+    columns = target.shape[1]
+    _, left_open = filter_rows(readable[0], readable[1], dtype, columns, table, min(columns, table.num_top))
+    return int(left_open.sum())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,15 +80,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--backends", default="numba,torch", help="separated by commas")
+    parser.add_argument("--backends", default="numba,numba:float32,torch", help="names or name:precision, with commas")
+    parser.add_argument("--noise", default="0", help="the draft's logits plus normal noise of these sizes, with commas")
     options = parser.parse_args(arguments)
-    rows = list(greedy_logits(load_pair(device=options.device), options.steps, options.tokens))
+    plain = list(greedy_logits(load_pair(device=options.device), options.steps, options.tokens))
+    generator = torch.Generator().manual_seed(0)
+    rows = [
+        (target, draft + float(noise) * torch.randn(draft.shape, generator=generator).to(draft.device))
+        for noise in options.noise.split(",") for target, draft in plain
+    ]  # fmt: skip
     results = []
     for backend in options.backends.split(","):
+        name, _, precision = backend.partition(":")
         for dtype in DTYPES:
-            counts = count_undecided(rows, default_rules(), dtype=dtype, backend=backend)
-            print(f"{backend:<8}{dtype:<10}{counts['undecided_pairs']:>6} of {counts['pairs']:,} pairs undecided, "
-                  f"{counts['fast']:,} fast and {counts['rigorous']:,} rigorous rows")  # fmt: skip
+            counts = count_undecided(rows, default_rules(), dtype=dtype, backend=name, precision=precision or None)
+            print(f"{backend:<16}{dtype:<10}{counts['undecided_pairs']:>6} of {counts['pairs']:,} pairs undecided, "
+                  f"{counts['fast']:,} fast and {counts['rigorous']:,} rigorous rows, "
+                  f"{counts['left_open']:,} pairs left open by the filter")  # fmt: skip
             results.append(counts)
     print(json.dumps({"tokens": options.tokens, "results": results}))
     return 0

@@ -34,7 +34,7 @@ from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RIGOROUS, Row
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.vector_stream import CHUNK
 
-__all__ = ["score_rows"]
+__all__ = ["SMALL", "compiled", "decoding", "num_threads", "score_rows", "spread"]
 
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 SMALL = 1 << 16  # logits; below this a call stays in one thread
@@ -145,7 +145,7 @@ def _candidates(source_hash: str) -> Any:
 
 
 @cache
-def _compiled(make: Any) -> Any:
+def compiled(make: Any) -> Any:
     """The compiled function that ``make`` gives, cached on disk under a key that covers every kernel file, so that an
     edit of any of them makes a new entry."""
     folder = Path(__file__).parent
@@ -159,7 +159,7 @@ def _compiled(make: Any) -> Any:
 
 
 @cache
-def _decoding(kind: str) -> np.ndarray:
+def decoding(kind: str) -> np.ndarray:
     """(65536,) float32 values of the 16-bit patterns of ``kind``; a placeholder for wider logits."""
     patterns = np.arange(1 << 16, dtype=np.uint32)
     if kind == "bfloat16":
@@ -187,8 +187,8 @@ def score_rows(
     accepted, unsettled = np.empty((num_rules, rows), np.bool_), np.zeros((num_rules, rows), np.bool_)
     top_probs, invalid = np.empty((rows, num_top)), np.empty(rows, np.int64)
     sides = (target,) if draft is None else (target, draft)
-    decode = _decoding(kind)
-    score = _compiled(_score)
+    decode = decoding(kind)
+    score = compiled(_score)
 
     def finish(first: int, stop: int, streamed: bool, work: tuple[np.ndarray, ...]) -> None:
         score(
@@ -199,18 +199,18 @@ def score_rows(
 
     threads = 1 if rows * num_columns < SMALL else num_threads()
     if rows < 2 * threads and num_parts(num_columns) > 1 and threads > 1:  # threads share rows
-        work, stream = _work_space(rows, num_columns), _compiled(_stream)
+        work, stream = _work_space(rows, num_columns), compiled(_stream)
         items = rows * num_parts(num_columns)
-        _spread(lambda first, stop: stream(sides, num_columns, decode, first, stop, *work), items, threads)
-        _spread(lambda first, stop: finish(first, stop, True, work), rows, threads)
+        spread(lambda first, stop: stream(sides, num_columns, decode, first, stop, *work), items, threads)
+        spread(lambda first, stop: finish(first, stop, True, work), rows, threads)
     else:
-        _spread(lambda first, stop: finish(first, stop, False, _work_space(1, num_columns)), rows, threads)
+        spread(lambda first, stop: finish(first, stop, False, _work_space(1, num_columns)), rows, threads)
     if invalid.any():
         _raise_invalid(sides, num_columns, decode, invalid)
     if unsettled.any():
         pairs = np.argwhere(unsettled.T)  # row by row
-        candidates = _compiled(_candidates)
-        _spread(
+        candidates = compiled(_candidates)
+        spread(
             lambda first, stop: candidates(
                 target, num_columns, decode, table.parameters, pairs[first:stop], numbers, entropy_gaps, entropy_errors,
                 certificates,
@@ -250,7 +250,7 @@ def _work_space(rows: int, num_columns: int) -> tuple[np.ndarray, ...]:
     )
 
 
-def _spread(work: Callable[[int, int], None], items: int, threads: int) -> None:
+def spread(work: Callable[[int, int], None], items: int, threads: int) -> None:
     """Run ``work(first, stop)`` over all items, on several threads where there are several."""
     threads = min(items, threads)
     if threads < 2:

@@ -17,7 +17,7 @@ from certspec.kernels.vector_stream import BLOCK, CHUNK, FLOOR, LANES, block_max
 
 __all__ = [
     "CROSS_SUM", "ENTRIES", "GAP_SUM", "LEAST", "OTHER_LEAST", "OTHER_SUM", "PART", "SUM", "add_parts", "element",
-    "num_blocks", "num_parts", "reference_of", "stream_part", "streamed_depth",
+    "num_blocks", "num_parts", "readable", "reference_of", "stream_part", "streamed_depth",
 ]  # fmt: skip
 
 PART = 64 * CHUNK
@@ -51,7 +51,7 @@ def element(source, row, column, decode):
     """One logit as float64; 16-bit logits are looked up in ``decode`` (65536 float32 values)."""
 
 
-def _readable(source, row, start, count, decode, buffer):
+def readable(source, row, start, count, decode, buffer):
     """(array, offset) of ``count`` logits from column ``start`` on as floats: the source, or ``buffer`` with 16-bit
     logits decoded."""
 
@@ -63,7 +63,7 @@ def _overload_element(source, row, column, decode):
     return lambda source, row, column, decode: np.float64(source[row, column])
 
 
-@overload(_readable)
+@overload(readable)
 def _overload_readable(source, row, start, count, decode, buffer):
     if source.dtype != types.uint16:
         return lambda source, row, start, count, decode, buffer: (source, row * source.shape[1] + start)
@@ -85,7 +85,7 @@ def _overload_readable(source, row, start, count, decode, buffer):
 def _scan(source, row, start, count, decode, buffer, maxima, first):
     """Writes the maxima of the blocks of ``count`` <= CHUNK columns from ``start`` on to ``maxima[first:]``. (array,
     offset, least): where these logits may be read as floats, and the least one, a NaN where one of them is."""
-    array, offset = _readable(source, row, start, count, decode, buffer)
+    array, offset = readable(source, row, start, count, decode, buffer)
     whole = count // BLOCK
     least = np.inf
     if whole > 0:

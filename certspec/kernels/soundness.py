@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from certspec.certificates import Certificates, certify
+from certspec.certificates import PRECISIONS, Certificates, certify
 from certspec.kernels.adversaries import FAMILIES, boundary_drafts, target_rows
 from certspec.rules import Absolute, Gated, Rule, default_rules
 
@@ -22,7 +22,7 @@ BATCH_LOGITS = 1 << 21
 
 def count_false_certificates(
     pairs: int, vocab: int, *, seed: int = 0, dtype: str = "float64", backend: str | None = None,
-    rules: list[Rule] | None = None, device: str = "cpu",
+    precision: str | None = None, rules: list[Rule] | None = None, device: str = "cpu",
 ) -> dict[str, Any]:  # fmt: skip
     """Score at least ``pairs`` adversarial (row, rule) pairs; how many are certified, accepted, falsely certified.
     What a fast filter certifies is judged by the float64 path on the same rows, not by the filter's own verdict."""
@@ -37,7 +37,7 @@ def count_false_certificates(
         target = target_rows(generator, FAMILIES[number % len(FAMILIES)], batch, vocab)
         draft = boundary_drafts(generator, target)
         target_logits, draft_logits = (cast_rows(side, dtype, place) for side in (target, draft))
-        scored = certify(target_logits, draft_logits, rules, backend=backend)
+        scored = certify(target_logits, draft_logits, rules, backend=backend, precision=precision)
         judge = certify(target_logits, draft_logits, rules, backend="torch") if scored.path_counts["fast"] else scored
         accepted, certified = _numpy(judge.accepted), _numpy(scored.certified)
         counts["pairs"] += accepted.size
@@ -50,13 +50,14 @@ def count_false_certificates(
         number += 1
     return {
         **counts, "fast_rows": fast, "vocab": vocab, "dtype": dtype, "backend": backend or "default",
-        "device": device, "rules": len(rules),
+        "precision": precision or "default", "device": device, "rules": len(rules),
     }  # fmt: skip
 
 
 def compare_with_reference(
-    rows: int, vocab: int, *, device: str = "cpu", dtype: str = "bfloat16", backend: str | None = None, seed: int = 0
-) -> dict[str, Any]:
+    rows: int, vocab: int, *, device: str = "cpu", dtype: str = "bfloat16", backend: str | None = None,
+    precision: str | None = None, seed: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     """Score ``rows`` x ``vocab`` pairs on a device and with the float64 reference; what differs beyond the bounds."""
     import torch
 
@@ -67,9 +68,9 @@ def compare_with_reference(
     target, draft = (rows_of.to(getattr(torch, dtype)) for rows_of in (target, draft))
     rules = [*default_rules(), Gated(top_m=10, additive=0.6), Absolute(0.2)]
     target_there, draft_there = target.to(device), draft.to(device)
-    certify(target_there[:1], draft_there[:1], rules, backend=backend)  # compile
+    certify(target_there[:1], draft_there[:1], rules, backend=backend, precision=precision)  # compile
     start = time.perf_counter()
-    ours = certify(target_there, draft_there, rules, backend=backend)
+    ours = certify(target_there, draft_there, rules, backend=backend, precision=precision)
     if device != "cpu":
         torch.cuda.synchronize()
     seconds = time.perf_counter() - start
@@ -77,7 +78,8 @@ def compare_with_reference(
     excess = ours.kl_upper - ours.kl
     return {
         "rows": rows, "vocab": vocab, "device": device, "dtype": dtype, "backend": backend or "default",
-        "seconds": round(seconds, 4), "disagreements": wrong, "largest_kl_excess": float(excess.max()),
+        "precision": precision or "default", "seconds": round(seconds, 4), "disagreements": wrong,
+        "largest_kl_excess": float(excess.max()),
         "false_certificates": int((ours.certified & ~ours.accepted).sum()), **ours.path_counts,
     }  # fmt: skip
 
@@ -136,9 +138,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float64", choices=("float64", "float32", "bfloat16", "float16"))
     parser.add_argument("--backend", default=None)
+    parser.add_argument("--precision", default=None, choices=PRECISIONS, help='"float32": by the fast filter')
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    shared = {"dtype": options.dtype, "backend": options.backend, "seed": options.seed}
+    shared = {
+        "dtype": options.dtype, "backend": options.backend, "precision": options.precision, "seed": options.seed,
+    }  # fmt: skip
     if options.rows:
         result = compare_with_reference(options.rows, options.vocab, device=options.device, **shared)
         wrong = bool(result["disagreements"]) or result["false_certificates"] > 0

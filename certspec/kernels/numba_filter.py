@@ -1,0 +1,386 @@
+"""The float32 filter on the CPU: one pass over float32, bfloat16 or float16 rows of both models that decides every rule
+within proved bounds, or leaves the row to the float64 path. Nothing here is certified that a bound does not cover.
+
+With running maxima m, m' of the columns read so far, K = ceil(m log2 e) and s = m - m', every chunk is summed relative
+to them; where one grows, the float64 sums move with it: powers of two exactly, w g and w d by the difference times the
+sum of w. What such a move adds to |d| is added to the sum of w |d| too, so that this sum bounds every rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numba.extending import register_jitable
+
+from certspec.errors import InvalidLogits
+from certspec.kernels import numba_rows
+from certspec.kernels.filter_bounds import (
+    ADDITIONS,
+    EXP32_ERROR,
+    FARTHEST,
+    LARGEST,
+    MOST_COLUMNS,
+    REDUCTION,
+    UNIT32,
+)
+from certspec.kernels.loading import load_kernels
+from certspec.kernels.numba_passes import select_top
+from certspec.kernels.numba_rules import accepts, candidate_gaps
+from certspec.kernels.numba_stream import element, num_blocks, readable
+from certspec.kernels.row_scores import FAST, RIGOROUS, RowScores
+from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, TREE_WIDTH, RuleTable
+from certspec.kernels.vector_exp import exp_of_gap
+from certspec.kernels.vector_filter import FILTER_SUMS, GROUP, SHIFT32, WIDE, filter_sums
+from certspec.kernels.vector_stream import CHUNK
+
+__all__ = ["filter_rows", "score_rows"]
+
+UNIT = 2.0**-53
+LOG2, PER_LOG2 = math.log(2.0), 1.0 / math.log(2.0)
+FARTHEST_WEIGHT = 745.0  # nats; weights farther below the largest are zero
+RIGOROUS_ERROR = 1e-11  # what the float64 path keeps in entropies (nats) and probabilities (relative)
+WEIGHT_ERROR = 2e-13  # relative, of exp(z - max z) in float64
+SETTLING = 32  # ranks in which thresholds are looked for
+_bounds, _pool, _threshold = (load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold"))
+relative_weight_error = _bounds.relative_weight_error
+relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
+single_token_pool, tree_pool, pool_certificate = _pool.single_token_pool, _pool.tree_pool, _pool.pool_certificate
+entropy = load_kernels("divergence", "numba").entropy
+OPEN, SURE, DEEP = range(3)  # what the ranks at hand say of a rule
+# the sums' accumulators
+SUM, GAP_SUM, OTHER_SUM, CROSS_SUM, SIZE_SUM = range(FILTER_SUMS)
+# what a row's summary holds: see summarise
+HIGHEST, NORMALISER, ERROR, MEAN_GAP, GAP_ERROR, KL, KL_ERROR, ENTROPY, ENTROPY_ERROR = range(9)
+NUMBERS = 9
+# numbers of a row that the caller gets
+KL_OUT, KL_UPPER, ENTROPY_OUT, PROB_MARGIN, DRAFT_TOKEN_PROB, ENTROPY_BOUND, PROB_BOUND = range(7)
+STATISTICS = 7
+
+
+@register_jitable(error_model="numpy")
+def _move(sums, row, highest, other_highest):
+    """Makes the sums relative to the new maxima: row = (K, m, K', m', s, largest |s|), see the module."""
+    middle, other_middle = max(row[1], highest), max(row[3], other_highest)
+    if middle == row[1] and other_middle == row[3]:
+        return
+    reference, other_reference = math.ceil(middle * PER_LOG2), math.ceil(other_middle * PER_LOG2)
+    between = np.float64(np.float32(middle - other_middle))
+    if row[1] > -np.inf:  # else these are the first columns, and all sums are zero
+        scale = math.ldexp(1.0, int(row[0] - reference))
+        other_scale = math.ldexp(1.0, int(row[2] - other_reference))
+        moved, ratio_moved = row[1] - middle, row[4] - between
+        for lane in range(WIDE):
+            total = sums[SUM, lane]
+            sums[GAP_SUM, lane] = (sums[GAP_SUM, lane] + moved * total) * scale
+            sums[CROSS_SUM, lane] = (sums[CROSS_SUM, lane] + ratio_moved * total) * scale
+            sums[SIZE_SUM, lane] = (sums[SIZE_SUM, lane] + abs(ratio_moved) * total) * scale
+            sums[SUM, lane] = total * scale
+            sums[OTHER_SUM, lane] *= other_scale
+    row[0], row[1], row[2], row[3], row[4] = reference, middle, other_reference, other_middle, between
+    row[5] = max(row[5], abs(between))
+
+
+@register_jitable(error_model="numpy")
+def _add_chunk(sides, row, start, count, decode, buffers, maxima, at, sums):
+    """Adds ``count`` <= CHUNK columns from ``start`` on to ``sums``; the least logits of both sides."""
+    array, offset = readable(sides[0], row, start, count, decode, buffers[0])
+    other, other_offset = readable(sides[1], row, start, count, decode, buffers[1])
+    groups, first = count // GROUP, start // GROUP
+    least, other_least = filter_sums(
+        array, other, offset, other_offset, groups, np.float32(SHIFT32 - at[0]), np.float32(SHIFT32 - at[2]),
+        np.float32(at[1]), np.float32(at[4]), sums.reshape(FILTER_SUMS * WIDE), maxima[0], maxima[1], first,
+    )  # fmt: skip
+    if groups * GROUP < count:
+        highest, other_highest = -np.inf, -np.inf
+        for column in range(start + groups * GROUP, start + count):
+            z, y = element(sides[0], row, column, decode), element(sides[1], row, column, decode)
+            highest, other_highest = max(highest, z), max(other_highest, y)
+            least, other_least = min(least, z), min(other_least, y)
+            weight, ratio = exp_of_gap(z - at[0] * LOG2), (z - y) - at[4]
+            sums[SUM, 0] += weight
+            sums[GAP_SUM, 0] += weight * (z - at[1])
+            sums[OTHER_SUM, 0] += exp_of_gap(y - at[2] * LOG2)
+            sums[CROSS_SUM, 0] += weight * ratio
+            sums[SIZE_SUM, 0] += weight * abs(ratio)
+        maxima[0, first + groups], maxima[1, first + groups] = highest, other_highest
+    return least, other_least
+
+
+@register_jitable(error_model="numpy")
+def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
+    """The sums over a row, (FILTER_SUMS,), relative to ``at``, see _move; the largest |z| of each side. False where the
+    row is not one for the filter: a NaN, an infinity, or a span or size beyond the range of the exponentials."""
+    sums, before = np.zeros((FILTER_SUMS, WIDE)), np.empty((FILTER_SUMS, WIDE))
+    at[:] = 0.0
+    at[1] = at[3] = -np.inf
+    lowest, other_lowest = np.inf, np.inf
+    for start in range(0, num_columns, CHUNK):
+        count = min(CHUNK, num_columns - start)
+        first = start // GROUP
+        while True:
+            before[:] = sums
+            least, other_least = _add_chunk(sides, row, start, count, decode, buffers, maxima, at, sums)
+            highest, other_highest = -np.inf, -np.inf
+            for block in range(first, first + num_blocks(count)):
+                highest, other_highest = max(highest, maxima[0, block]), max(other_highest, maxima[1, block])
+            if not (highest <= LARGEST and other_highest <= LARGEST):
+                return False
+            if highest <= at[1] and other_highest <= at[3]:
+                break
+            sums[:] = before  # a new maximum: the chunk is summed again, relative to it
+            if not (highest > -np.inf and other_highest > -np.inf):
+                return False
+            _move(sums, at, highest, other_highest)
+        # Weights stay normal numbers where no logit lies FARTHEST below the maximum so far.
+        lowest, other_lowest = min(lowest, least), min(other_lowest, other_least)
+        if not (min(lowest, other_lowest) >= -LARGEST and least >= at[1] - FARTHEST
+                and other_least >= at[3] - FARTHEST):  # fmt: skip
+            return False
+    for number in range(FILTER_SUMS):
+        total = 0.0
+        for lane in range(WIDE):
+            total += sums[number, lane]
+        if not abs(total) < np.inf:  # a NaN among the logits is one in w g or w d, whatever became of its weight
+            return False
+        totals[number] = total
+    at[6], at[7] = max(abs(at[1]), abs(lowest)), max(abs(at[3]), abs(other_lowest))
+    return True
+
+
+@register_jitable(error_model="numpy")
+def _summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
+    """From logits to ``numbers``: maximum, normaliser relative to it with its relative error, E_p[max z - z], KL and
+    entropy with their absolute errors [nats]. False where the row is not one for the filter."""
+    if not _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
+        return False
+    highest, between = at[1], at[4]
+    mass = totals[SUM]
+    log_sum, other_log_sum = math.log(mass), math.log(totals[OTHER_SUM])
+    size, other_size = at[6], at[7]
+    error = 1.01 * (EXP32_ERROR + ADDITIONS + REDUCTION * size) * UNIT32
+    other_error = 1.01 * (EXP32_ERROR + ADDITIONS + REDUCTION * other_size) * UNIT32
+    mean_gap = max(-totals[GAP_SUM] / mass, 0.0)
+    mean_size = 1.001 * (totals[SIZE_SUM] / mass + UNIT32 * at[5])
+    cross = totals[CROSS_SUM] / mass
+    divergence = (cross + between - (at[0] - at[2]) * LOG2) - (log_sum - other_log_sum)
+    # float64: a handful of roundings of numbers of these sizes, and the moves of the sums
+    rounding = (size + other_size + abs(cross) + mean_gap + abs(log_sum) + abs(other_log_sum) + 1.0) * (256 * UNIT)
+    numbers[HIGHEST] = highest
+    numbers[NORMALISER] = mass * math.exp(at[0] * LOG2 - highest)
+    numbers[ERROR] = 1.01 * error + (size + 8.0) * (8 * UNIT)
+    numbers[MEAN_GAP] = mean_gap
+    numbers[GAP_ERROR] = 1.02 * (2 * error + UNIT32) * mean_gap + rounding
+    numbers[KL] = divergence
+    spread = (2 * error + 2 * UNIT32) * mean_size + UNIT32 * at[5]
+    numbers[KL_ERROR] = 1.02 * (spread + error + other_error) + rounding
+    numbers[ENTROPY] = entropy(log_sum + (at[0] * LOG2 - highest), mean_gap)
+    numbers[ENTROPY_ERROR] = numbers[GAP_ERROR] + 1.02 * error + rounding
+    return divergence < np.inf and numbers[KL_ERROR] < 1e-3
+
+
+@register_jitable(error_model="numpy")
+def _slack(gap, weight):
+    """Bound on the error of weight = exp(gap); the maximum's is exact."""
+    return weight * (relative_weight_error(min(-gap, FARTHEST_WEIGHT)) + 8 * UNIT) if gap < 0.0 else 0.0
+
+
+@register_jitable(error_model="numpy")
+def _near(gap, weight, low, high, exact_top):
+    """Whether rounding leaves open on which side of a threshold within [low, high] the exact weight lies."""
+    slack = _slack(gap, weight)
+    return weight + slack >= low and weight - slack <= high and (gap < 0.0 or not exact_top)
+
+
+@register_jitable(error_model="numpy")
+def _judge_tree(width, numbers, gaps, weights):
+    """(certificate, bound below it, bound above it) of a tree."""
+    if weights[width] == weights[0]:  # a pool of equal weights is worth nothing, exactly
+        return 0.0, 0.0, 0.0
+    tail, mass = tree_pool(weights, width)
+    return _pooled(weights, 1, tail, width, mass, gaps[width], numbers)
+
+
+@register_jitable(error_model="numpy")
+def _pooled(weights, head, tail, last, mass, lowest_gap, numbers):
+    own_error = relative_weight_error(min(-lowest_gap, FARTHEST_WEIGHT)) + 8 * UNIT
+    normaliser, error = numbers[NORMALISER], numbers[ERROR]
+    exact, lower = pool_certificate(weights, head, tail, last, mass, own_error, normaliser, error)
+    upper = exact * (1.0 + 1.02 * error + 64 * UNIT) + mass / normaliser * ((256 + FARTHEST_WEIGHT) * UNIT)
+    return exact, lower, upper
+
+
+@register_jitable(error_model="numpy")
+def _thresholds(rule, numbers):
+    """(tau, bounds below and above it, whether the largest weight meets it without rounding), in weights."""
+    cap, scale, offset, entropy_scale = rule[CAP], rule[SCALE], rule[OFFSET], rule[ENTROPY_SCALE]
+    normaliser, error, gap, gap_error = numbers[NORMALISER], numbers[ERROR], -numbers[MEAN_GAP], numbers[GAP_ERROR]
+    tau = relative_threshold(cap, scale, offset, entropy_scale, normaliser, gap)
+    high = threshold_upper(cap, scale, offset, entropy_scale, normaliser, gap, error, gap_error)
+    # the same bound with its errors reversed: every part of the minimum lowered by at least its error
+    low = threshold_upper(cap, scale, offset, entropy_scale, normaliser, gap, -error, -gap_error)
+    low = min(tau, low) - abs(tau) * (64 * UNIT)
+    # a threshold that is a multiple of the largest weight alone meets that weight, which is 1, without rounding
+    return tau, low, max(tau, high), tau == scale and offset == 0.0 and low > scale - 1e-12
+
+
+@register_jitable(error_model="numpy")
+def _judge_ranks(rule, bounds, numbers, gaps, weights, complete):
+    """(certificate, bound below it, bound above it, verdict) of a single-token rule from the largest gaps, which are
+    all that matter where ``complete``."""
+    tau, low, high, exact_top = bounds
+    count = len(gaps)
+    for rank in range(count):
+        if accepts(rule, rank, np.inf, 0.0) and _near(gaps[rank], weights[rank], low, high, exact_top):
+            return 0.0, 0.0, np.inf, OPEN
+        if not accepts(rule, rank, weights[rank], tau):
+            if weights[rank] == weights[0]:
+                return 0.0, 0.0, 0.0, SURE
+            head, mass = single_token_pool(weights, rank)
+            exact, lower, upper = _pooled(weights, head, rank, rank, mass, gaps[rank], numbers)
+            return exact, lower, upper, SURE
+    nothing = complete or high < 0.0  # no weight is below a negative threshold
+    return np.inf, np.inf, np.inf, SURE if nothing else DEEP
+
+
+@register_jitable(error_model="numpy")
+def _judge_rule(rule, numbers, gaps, weights, source, row, num_columns, decode, drafted_gap, drafted_rank, matched):
+    """(certificate, bound below it, bound above it, accepted, sure) of one rule on a summarised row."""
+    width = int(rule[TREE_WIDTH])
+    if width >= num_columns:
+        return np.inf, np.inf, np.inf, matched, True
+    if width > 0:
+        exact, lower, upper = _judge_tree(width, numbers, gaps, weights)
+        return exact, lower, upper, matched, True
+    bounds = _thresholds(rule, numbers)
+    drafted = math.exp(drafted_gap)
+    accepted = accepts(rule, drafted_rank, drafted, bounds[0])
+    if accepts(rule, drafted_rank, np.inf, 0.0) and _near(drafted_gap, drafted, bounds[1], bounds[2], bounds[3]):
+        return 0.0, 0.0, np.inf, accepted, False
+    exact, lower, upper, verdict = _judge_ranks(rule, bounds, numbers, gaps, weights, len(gaps) == num_columns)
+    if verdict == DEEP:  # all tokens that the threshold may let pass, and the largest one that it can't
+        more = candidate_gaps(bounds[1], source, row, num_columns, decode, numbers[HIGHEST])
+        more_weights = np.empty(len(more))
+        for rank in range(len(more)):
+            more_weights[rank] = math.exp(more[rank])
+        exact, lower, upper, verdict = _judge_ranks(rule, bounds, numbers, more, more_weights, True)
+    return exact, lower, upper, accepted, verdict == SURE
+
+
+def _filter(source_hash: str) -> Any:
+    """Rows from logits to decisions; ``left_open`` says which rules of which rows are not decided."""
+
+    def judge(
+        sides, rules, num_columns, decode, first, stop, top_ids, draft_top_ids, top_probs, statistics, certificates,
+        accepted, certified, left_open,
+    ):  # fmt: skip
+        _ = source_hash
+        buffers, maxima = np.empty((2, CHUNK), np.float32), np.empty((2, num_blocks(num_columns)))
+        numbers, totals, at = np.empty(NUMBERS), np.empty(FILTER_SUMS), np.empty(8)
+        settling, num_top = min(num_columns, max(SETTLING, top_ids.shape[1])), top_ids.shape[1]
+        gaps, ids, weights = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
+        draft_values = np.empty(num_top)
+        for row in range(first, stop):
+            left_open[:, row] = True
+            if not _summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
+                continue
+            select_top(sides[0], row, num_columns, decode, maxima[0], gaps, ids)
+            select_top(sides[1], row, num_columns, decode, maxima[1], draft_values, draft_top_ids[row])
+            drafted_gap = element(sides[0], row, draft_top_ids[row, 0], decode) - numbers[HIGHEST]
+            drafted_rank = settling
+            for rank in range(settling):
+                gaps[rank] -= numbers[HIGHEST]
+                weights[rank] = math.exp(gaps[rank])
+                if ids[rank] == draft_top_ids[row, 0]:
+                    drafted_rank = rank
+            normaliser = numbers[NORMALISER]
+            for rank in range(num_top):
+                top_ids[row, rank] = ids[rank]
+                top_probs[row, rank] = weights[rank] / normaliser
+            kl_upper = max(numbers[KL], 0.0) + numbers[KL_ERROR]
+            kl_lower = max(numbers[KL] - numbers[KL_ERROR], 0.0)
+            for number in range(rules.shape[0]):
+                matched = False
+                for rank in range(min(int(rules[number, TREE_WIDTH]), num_top)):
+                    matched = matched or draft_top_ids[row, rank] == ids[0]
+                exact, lower, upper, fits, sure = _judge_rule(
+                    rules[number], numbers, gaps, weights, sides[0], row, num_columns, decode, drafted_gap,
+                    drafted_rank, matched,
+                )  # fmt: skip
+                certificates[0, number, row], certificates[1, number, row] = exact, lower
+                accepted[number, row], certified[number, row] = fits, kl_upper < lower
+                left_open[number, row] = not (sure and (kl_upper < lower or kl_lower >= upper))
+            statistics[KL_OUT, row], statistics[KL_UPPER, row] = max(numbers[KL], 0.0), kl_upper
+            statistics[ENTROPY_OUT, row], statistics[ENTROPY_BOUND, row] = numbers[ENTROPY], numbers[ENTROPY_ERROR]
+            statistics[PROB_MARGIN, row] = (1.0 - (weights[1] if settling > 1 else 0.0)) / normaliser
+            statistics[DRAFT_TOKEN_PROB, row] = math.exp(drafted_gap) / normaliser
+            statistics[PROB_BOUND, row] = numbers[ERROR] + WEIGHT_ERROR
+
+    return judge
+
+
+def score_rows(
+    target: np.ndarray, draft: np.ndarray | None, kind: str, num_columns: int, table: RuleTable, num_top: int
+) -> RowScores:
+    """Like ``numba_rows.score_rows``, by the filter; the rows that it leaves open are scored in float64 and put in.
+
+    Target-only calls, float64 logits and smoothed entropies are float64 as a whole. Raises InvalidLogits naming the
+    row.
+    """
+    if draft is None or kind == "float64" or table.smoothings.size or num_columns > MOST_COLUMNS or not table.rules:
+        return numba_rows.score_rows(target, draft, kind, num_columns, table, num_top)
+    scores, left_open = filter_rows(target, draft, kind, num_columns, table, num_top)
+    undecided = np.flatnonzero(left_open.any(axis=0))
+    if undecided.size:
+        _settle(scores, undecided, target, draft, kind, num_columns, table, num_top)
+    return scores
+
+
+def filter_rows(
+    target: np.ndarray, draft: np.ndarray, kind: str, num_columns: int, table: RuleTable, num_top: int
+) -> tuple[RowScores, np.ndarray]:
+    """The filter alone, on 16- or 32-bit rows and rules without smoothed entropies: scores, and (rules, rows) bool,
+    where they are not decided. A row with an undecided rule holds nothing that may be used."""
+    rows, num_rules = target.shape[0], len(table.rules)
+    top_ids, draft_top_ids = np.zeros((2, rows, num_top), np.int64)
+    top_probs, statistics = np.zeros((rows, num_top)), np.zeros((STATISTICS, rows))
+    certificates = np.zeros((2, num_rules, rows))
+    accepted, certified, left_open = np.zeros((3, num_rules, rows), np.bool_)
+    run, decode = numba_rows.compiled(_filter), numba_rows.decoding(kind)
+    work: Callable[[int, int], None] = lambda first, stop: run(  # noqa: E731
+        (target, draft), table.parameters, num_columns, decode, first, stop, top_ids, draft_top_ids, top_probs,
+        statistics, certificates, accepted, certified, left_open,
+    )  # fmt: skip
+    numba_rows.spread(work, rows, 1 if rows * num_columns < numba_rows.SMALL else numba_rows.num_threads())
+    scores = RowScores(
+        kl=statistics[KL_OUT], kl_upper=statistics[KL_UPPER], entropy=statistics[ENTROPY_OUT],
+        prob_margin=statistics[PROB_MARGIN], draft_token_prob=statistics[DRAFT_TOKEN_PROB],
+        certificate=certificates[0], certificate_lower=certificates[1], accepted=accepted, certified=certified,
+        target_top_ids=top_ids, target_top_probs=top_probs, draft_top_ids=draft_top_ids,
+        paths=np.where(left_open.any(axis=0), RIGOROUS, FAST).astype(np.int8),
+        entropy_error=statistics[ENTROPY_BOUND], prob_error=statistics[PROB_BOUND],
+    )  # fmt: skip
+    return scores, left_open
+
+
+def _settle(
+    scores: RowScores, rows: np.ndarray, target: np.ndarray, draft: np.ndarray, kind: str, num_columns: int,
+    table: RuleTable, num_top: int,
+) -> None:  # fmt: skip
+    """Score ``rows`` again in float64, in place."""
+    try:
+        rigorous = numba_rows.score_rows(target[rows], draft[rows], kind, num_columns, table, num_top)
+    except InvalidLogits:
+        numba_rows.score_rows(target, draft, kind, num_columns, table, num_top)  # says which row of all it is
+        raise
+    for field in fields(RowScores):
+        values, ours = getattr(rigorous, field.name), getattr(scores, field.name)
+        if values is None:
+            ours[rows] = RIGOROUS_ERROR
+        elif field.name in ("certificate", "certificate_lower", "accepted", "certified"):
+            ours[:, rows] = values
+        else:
+            ours[rows] = values

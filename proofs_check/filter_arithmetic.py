@@ -1,0 +1,194 @@
+"""Checks of the float32 filter's bounds: its constants against the kernel's source, enclosures over whole ranges, and
+the operations replayed with exact rationals and adversarial signs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from fractions import Fraction as F
+from typing import Any
+
+import mpmath
+import sympy
+
+from derivations.claim import Formula
+from derivations.filter_arithmetic import (
+    EXP32_COEFFICIENTS,
+    EXP32_STEPS,
+    FILTER_STEPS,
+    HALF_LOG2_32,
+    LEFT_OUT,
+)
+from proofs_check.algebra import prove_identities
+from proofs_check.cases import Tally
+from proofs_check.jets import all_enclosed
+from proofs_check.numbers import MP, to_mp, working_digits
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
+
+END = F(int(HALF_LOG2_32.p), int(HALF_LOG2_32.q))
+UNIT32 = F(1, 2**24)
+MOST = F(1, 2**10)  # of a weight's relative error
+TERMS = 14
+R = sympy.Rational
+
+
+def _truth(condition: bool) -> sympy.Integer:
+    return sympy.Integer(int(condition))
+
+
+@check("kernel.exp32", method="algebra")
+def prove_exp32(formula: Formula, effort: Effort) -> Evidence:
+    """The kernel's coefficients and constants are those of the claim; its bounds are as stated; at r = 0 the bound is
+    one rounding and what is left out."""
+    from certspec.kernels import filter_bounds, vector_filter
+
+    stored, log2 = F(vector_filter.LOG2), mpmath.mpf(0)
+    with working_digits(40):
+        log2 = mpmath.log(2)
+        off = abs(to_mp(stored) / log2 - 1)  # r moves by k log 2 off = (z - r) off
+        far = filter_bounds.LARGEST * abs(to_mp(F(vector_filter.PER_LOG2)) * log2 - 1)
+        reach = (mpmath.mpf("0.5") + far / log2) * log2 + filter_bounds.LARGEST * off
+        identities: list[tuple[str, Any, Any]] = [
+            ("coefficients", _truth(tuple(map(F, vector_filter.COEFFICIENTS)) == EXP32_COEFFICIENTS), 1),
+            ("log 2 off by less than REDUCTION u", _truth(off * 2**24 < filter_bounds.REDUCTION), 1),
+            ("r within its range", _truth(reach < to_mp(END)), 1),
+            ("the kernel's bound is at least the claim's 3.8", _truth(filter_bounds.EXP32_ERROR >= 3.8), 1),
+            ("its additions: 5 and 2^18 in float64", _truth(F(filter_bounds.ADDITIONS) >= 5 + F(1, 2**11)), 1),
+        ]
+    at_zero = 1 + R(1, 2**20) + LEFT_OUT
+    identities.append(("bound at r = 0", sympy.nsimplify(formula(sympy, R(0))), at_zero))
+    return prove_identities(EXP32_STEPS, identities, [{}])
+
+
+def _lacking(n: Any, r: Any) -> Any:
+    """P(r) - exp(r) but for the terms of exp beyond r^13, which are below 2^-60 of it."""
+    total = r * 0
+    for power in range(TERMS - 1, 1, -1):
+        own = EXP32_COEFFICIENTS[power - 2] if power - 2 < len(EXP32_COEFFICIENTS) else F(0)
+        total = total * r + n.number(own - F(1, math.factorial(power)))
+    return total * r * r
+
+
+@check("kernel.exp32", method="enclosure")
+def enclose_exp32(formula: Formula, effort: Effort) -> Evidence:
+    """The bound stays below 3.8 u for r of either sign; the polynomial is within LEFT_OUT u of exp, relative, on the
+    whole range, and no bound is below that and one rounding."""
+    most = F(int(LEFT_OUT.p), int(LEFT_OUT.q))
+
+    def spare(sign: int) -> Any:  # with 2^-50 for the terms beyond r^13
+        return lambda n, r: n.number(most * UNIT32) * n.exp(r) - sign * _lacking(n, r) - n.number(F(1, 2**50))
+
+    return all_enclosed(
+        [
+            *((f"3.8 - bound, r of sign {sign}", lambda n, size, s=sign: n.number(F(38, 10)) - formula(n, size, s),
+               [(0, END)]) for sign in (-1, 1)),
+            ("bound - 1 - left out", lambda n, size: formula(n, size) - n.number(F(9999, 10000) + most), [(0, END)]),
+            ("polynomial - exp below", spare(1), [(-END, END)]),
+            ("polynomial - exp above", spare(-1), [(-END, END)]),
+        ]
+    )  # fmt: skip
+
+
+def _rounded(value: F) -> F:
+    """The nearest float32, ties to even (normal numbers)."""
+    if value == 0:
+        return value
+    exponent = math.floor(math.log2(abs(value)))
+    quantum = F(2) ** (exponent - 23)
+    return round(value / quantum) * quantum
+
+
+@check("kernel.exp32", method="search")
+def replay_exp32(formula: Formula, effort: Effort) -> Evidence:
+    """The kernel's operations in exact rationals, each rounded to float32 as the machine does: never off by more."""
+    from certspec.kernels import filter_bounds, vector_filter
+
+    rng = random.Random(effort.seed)
+    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -6, relation=">=")
+    per_log2, log2 = F(vector_filter.PER_LOG2), F(vector_filter.LOG2)
+    points = [rng.uniform(-80, 60) for _ in range(200)] + [rng.uniform(-1, 1) for _ in range(100)]
+    points += [(k + 0.5) * math.log(2) for k in range(-60, 40)] + [rng.uniform(-4096, 4096) for _ in range(50)]
+    with working_digits(effort.digits):
+        for point in points:
+            z = _rounded(F(point))
+            k = round(z * per_log2)
+            r = _rounded(z - k * log2)
+            value = EXP32_COEFFICIENTS[-1]
+            for coefficient in (*EXP32_COEFFICIENTS[-2::-1], F(1), F(1)):
+                value = _rounded(coefficient + value * r)
+            exact = mpmath.exp(to_mp(z) - k * mpmath.log(2))
+            off = abs(to_mp(value) / exact - 1) * 2**24
+            size = abs(to_mp(r))
+            bound = formula(MP, size, 1 if r > 0 else -1) + filter_bounds.REDUCTION * abs(to_mp(z))
+            tally.add(f"z={float(z)!r}", bound, off, off)
+    return tally.evidence("exact rationals, rounded after every operation")
+
+
+@check("kernel.filter", method="algebra")
+def prove_filter(formula: Formula, effort: Effort) -> Evidence:
+    """The formula is the sum of its four terms."""
+    t, other, size, offset = sympy.symbols("t o E s", positive=True)
+    unit = R(1, 2**24)
+    expected = R(102, 100) * ((2 * t + 2 * unit) * size + unit * offset + t + other)
+    samples = [{t: R(1, 3000), other: R(1, 5000), size: R(2, 3), offset: R(7, 2)}]
+    return prove_identities(FILTER_STEPS, [("four terms", formula(sympy, t, other, size, offset), expected)], samples)
+
+
+@check("kernel.filter", method="enclosure")
+def enclose_filter(formula: Formula, effort: Effort) -> Evidence:
+    """Each of the four coefficients is at least the exact one, times 1 - t, for every t, t' up to 2^-10."""
+    unit = UNIT32
+
+    def of_size(n: Any, t: Any) -> Any:
+        ours = formula(n, t, t * 0, n.number(1), t * 0) - formula(n, t, t * 0, t * 0, t * 0)
+        return ours * (1 - t) - 2 * t - 2 * (1 + t) * n.number(unit * (1 + unit))
+
+    def of_offset(n: Any, t: Any) -> Any:  # at t = 0: no term has both
+        ours = formula(n, t * 0, t * 0, t * 0, n.number(1))
+        return ours * n.number(2**24) * (1 - t) - (1 + t) * n.number(1 + unit)
+
+    def of_own(n: Any, t: Any) -> Any:  # t/(1 - t), over t: the formula is linear in t at E = s = 0
+        return (formula(n, n.number(1), t * 0, t * 0, t * 0) - formula(n, t * 0, t * 0, t * 0, t * 0)) * (1 - t) - 1
+
+    def of_other(n: Any, t: Any) -> Any:
+        return (formula(n, t * 0, n.number(1), t * 0, t * 0) - formula(n, t * 0, t * 0, t * 0, t * 0)) * (1 - t) - 1
+
+    names = (("E_p|d|", of_size), ("|s|", of_offset), ("t", of_own), ("t'", of_other))
+    return all_enclosed([(f"coefficient of {name}", function, [(0, MOST)]) for name, function in names])
+
+
+@check("kernel.filter", method="search")
+def simulate_filter(formula: Formula, effort: Effort) -> Evidence:
+    """Sums of three tokens with all signs of all errors at their limits, against KL from its definition."""
+    rng = random.Random(effort.seed)
+    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -20, relation=">=")
+    with working_digits(effort.digits):
+        unit = mpmath.mpf(2) ** -24
+        for case in range(12):
+            target = [mpmath.mpf(rng.uniform(-6, 2)) for _ in range(3)]
+            draft = [z + mpmath.mpf(rng.uniform(-2, 2)) * mpmath.mpf(10) ** -(case % 4) for z in target]
+            between = mpmath.mpf(rng.uniform(-9, 9)) if case % 2 else mpmath.mpf(0)
+            error, other = mpmath.mpf(10) ** -(4 + case % 3), mpmath.mpf(10) ** -(4 + case % 2)
+            weights, others = [mpmath.exp(z) for z in target], [mpmath.exp(y) for y in draft]
+            total, other_total = mpmath.fsum(weights), mpmath.fsum(others)
+            ratios = [z - y - between for z, y in zip(target, draft, strict=True)]
+            means = [mpmath.fsum(w * f(d) for w, d in zip(weights, ratios, strict=True)) / total for f in (abs, _same)]
+            exact = means[1] + between - mpmath.log(total) + mpmath.log(other_total)
+            worst = mpmath.mpf(0)
+            for signs in itertools.product((-1, 1), repeat=8):
+                first, second, third = signs[:3], signs[3:6], signs[6:]
+                crossed = mpmath.fsum(
+                    w * (1 + a * error) * (((d + between) * (1 + b * unit) - between) * (1 + b * unit))
+                    for w, a, b, d in zip(weights, first, second, ratios, strict=True)
+                )
+                mass, other_mass = total * (1 + third[0] * error), other_total * (1 + third[1] * other)
+                computed = crossed / mass + between - mpmath.log(mass) + mpmath.log(other_mass)
+                worst = max(worst, abs(computed - exact))
+            tally.add(f"case {case}", formula(MP, error, other, means[0], abs(between)), worst, worst)
+    return tally.evidence("three tokens, all signs of all errors")
+
+
+def _same(value: Any) -> Any:
+    return value
