@@ -54,14 +54,17 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
         result = measure_cpu(num_rows, columns)
         results.append(result)
         click.echo(f"{num_rows:>6} rows x {columns} float32")
-        for name in ("read", "read_one_thread", "ours", "eager_with_top", "eager"):
+        for name in ("read", "read_one_thread", "ours", "ours_float64", "eager_with_top", "eager"):
             figures = result[f"{name}_ms"]
             click.echo(
                 f"    {name:<18}{figures['median']:>9.2f} ms ({figures['lowest']:.2f} to {figures['highest']:.2f})"
             )
-        for name in ("ours_over_read", "ours_over_read_one_thread", "eager_with_top_over_ours", "eager_over_ours"):
+        for name in (
+            "ours_over_read", "ours_over_read_one_thread", "eager_with_top_over_ours", "eager_over_ours",
+            "ours_float64_over_read", "eager_with_top_over_ours_float64", "float64_over_ours",
+        ):  # fmt: skip
             figures = result[name]
-            click.echo(f"    {name:<26}{figures['median']:>7.2f} ({figures['lowest']:.2f} to {figures['highest']:.2f})")
+            click.echo(f"    {name:<33}{figures['median']:>7.2f} ({figures['lowest']:.2f} to {figures['highest']:.2f})")
     _finish({**provenance(), "results": results}, output)
 
 
