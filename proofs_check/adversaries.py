@@ -14,14 +14,16 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mpmath
 import numpy as np
+import torch
 
 from certspec.certificates import Certificates, certify
-from certspec.kernels.adversaries import FAMILIES, boundary_drafts, target_rows
+from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows
 from certspec.kernels.soundness import cast_rows
 from certspec.rules import Absolute, Additive, Gated, Multiplicative, Rule, default_rules
 
@@ -29,15 +31,19 @@ __all__ = ["CELLS", "Cell", "hunt", "judge_exactly"]
 
 mpf = mpmath.mpf
 DIGITS = 50
+PAIRS_OF_A_ROW = 3  # about so many of its rules share the certificate that a row sits beside
 BATCH_ROWS = 1 << 12  # whose temporaries stay in the caches
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-Cell = tuple[str, str, float]  # backend, dtype, share of the pairs
+Cell = tuple[str, str | None, str, float]  # backend, precision, dtype, share of the pairs
 # Triton's interpreter runs a row in about a second: it gets a handful of rows, for the path and not for the number.
-CELLS: tuple[Cell, ...] = tuple((backend, dtype, share) for backend, share in (("numba", 0.2), ("torch", 0.05))
-                                for dtype in DTYPES)  # fmt: skip
+CELLS: tuple[Cell, ...] = (
+    *(("numba", None, dtype, 0.1) for dtype in DTYPES),
+    *(("numba", "float32", dtype, 0.15) for dtype in DTYPES[1:]),
+    *(("torch", None, dtype, 0.0375) for dtype in DTYPES),
+)
 COUNTS = (
-    "pairs", "certified", "accepted", "false_certificates", "false_bounds", "undecided", "judged_exactly",
-    "false_by_50_digits", "fast_rows", "rigorous_rows",
+    "pairs", "beside", "rows", "certified", "accepted", "false_certificates", "false_bounds", "undecided",
+    "judged_exactly", "false_by_50_digits", "fast_rows", "rigorous_rows",
 )  # fmt: skip
 DECADES = tuple(range(-12, 0))  # |KL / C - 1| of a pair, by its decade
 
@@ -46,8 +52,8 @@ def hunt(
     pairs: int, cells: Sequence[Cell] = CELLS, *, vocab: int = 32, seed: int = 0, sample: int = 2,
     rules: Sequence[Rule] | None = None, state_path: Path | None = None, say: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Score ``pairs`` adversarial pairs over the cells. With ``state_path`` the counts are kept there after every batch
-    and a later call with the same arguments goes on from them."""
+    """Score ``pairs`` pairs within BAND of the boundary over the cells. With ``state_path`` the counts are kept
+    there after every batch and a later call with the same arguments goes on from them."""
     rules = list(rules or [*default_rules(), Gated(top_m=10, additive=0.6), Absolute(0.2), Additive(0.01),
                            Multiplicative(0.9)])  # fmt: skip
     plan = {"pairs": pairs, "vocab": vocab, "seed": seed, "sample": sample, "rules": [str(rule) for rule in rules]}
@@ -57,34 +63,40 @@ def hunt(
         if kept["plan"] != plan:
             raise ValueError(f"{state_path}: expected a hunt of {plan}, got one of {kept['plan']}; give another file")
         state = kept
-    for number, (backend, dtype, share) in enumerate(cells):
+    for number, (backend, precision, dtype, share) in enumerate(cells):
+        name = " ".join(part for part in (backend, precision and f"filter {precision},", dtype) if part)
         cell = state["cells"].setdefault(
-            f"{backend} {dtype}", {"batches": 0, **dict.fromkeys(COUNTS, 0), "near": [[0, 0] for _ in DECADES]}
+            name, {"batches": 0, **dict.fromkeys(COUNTS, 0), "near": [[0, 0] for _ in DECADES]}
         )
         wanted = share * pairs
-        rows = max(1, min(BATCH_ROWS, int(wanted / len(rules)) // len(FAMILIES) + 1))
+        rows = max(1, min(BATCH_ROWS, int(wanted / PAIRS_OF_A_ROW) // len(NEAR_FAMILIES) + 1))
         while cell["pairs"] < wanted:
-            _add_batch(cell, backend, dtype, rows, vocab, (seed, number, cell["batches"]), rules, sample)
+            _add_batch(cell, (backend, precision), dtype, rows, vocab, (seed, number, cell["batches"]), rules, sample)
             cell["batches"] += 1
             if state_path is not None:
-                partial = state_path.with_suffix(".partial")
-                partial.write_text(json.dumps(state) + "\n", "utf-8")
-                partial.replace(state_path)
+                unfinished = state_path.with_suffix(".partial")
+                unfinished.write_text(json.dumps(state) + "\n", "utf-8")
+                unfinished.replace(state_path)
             if say is not None:
-                say(f"{backend} {dtype}", cell, wanted)
+                say(name, cell, wanted)
     return state
 
 
-def _add_batch(cell: dict[str, Any], backend: str, dtype: str, rows: int, vocab: int, seed: tuple[int, ...],
-               rules: list[Rule], sample: int) -> None:  # fmt: skip
+def _add_batch(cell: dict[str, Any], way: tuple[str, str | None], dtype: str, rows: int, vocab: int,
+               seed: tuple[int, ...], rules: list[Rule], sample: int) -> None:  # fmt: skip
     generator = np.random.default_rng(seed)
-    target = target_rows(generator, FAMILIES[seed[-1] % len(FAMILIES)], rows, vocab)
-    draft = boundary_drafts(generator, target)
+    backend, precision = way
+    target = _representable(target_rows(generator, NEAR_FAMILIES[seed[-1] % len(NEAR_FAMILIES)], rows, vocab), dtype)
+    draft = boundary_pairs(generator, target, rules, partial(_representable, dtype=dtype))
     target_logits, draft_logits = cast_rows(target, dtype, "cpu"), cast_rows(draft, dtype, "cpu")
-    ours = certify(target_logits, draft_logits, rules, backend=backend)
-    judge = certify(target_logits, draft_logits, rules, backend="torch" if backend == "numba" else "numba")
+    ours = certify(target_logits, draft_logits, rules, backend=backend, precision=precision)
+    rigorous = "torch" if backend == "numba" and precision is None else "numba"
+    judge = certify(target_logits, draft_logits, rules, backend=rigorous)
     a, b = _arrays(ours), _arrays(judge)
-    cell["pairs"] += a["accepted"].size
+    near = _add_distances(cell["near"], b)
+    cell["pairs"] += near
+    cell["beside"] += a["accepted"].size - near
+    cell["rows"] += rows
     cell["certified"] += int(a["certified"].sum())
     cell["accepted"] += int(b["accepted"].sum())
     cell["undecided"] += int(np.asarray(ours.undecided).sum())
@@ -97,7 +109,6 @@ def _add_batch(cell: dict[str, Any], backend: str, dtype: str, rows: int, vocab:
         slack = np.where(np.isfinite(b["certificate"]), b["certificate"] - b["certificate_lower"], 0.0)
     above = b["certificate"] + slack
     cell["false_bounds"] += int((a["kl_upper"] < kl_lower).sum() + (a["certificate_lower"] > above).sum())
-    _add_distances(cell["near"], b)
     chosen = generator.integers(0, rows, sample)
     for row, number in zip(chosen, generator.integers(0, len(rules), sample), strict=True):
         exact_target, exact_draft = (side[row].double().numpy() for side in (target_logits, draft_logits))
@@ -105,7 +116,14 @@ def _add_batch(cell: dict[str, Any], backend: str, dtype: str, rows: int, vocab:
         cell["false_by_50_digits"] += not judge_exactly(rules[number], int(number), exact_target, exact_draft, a, row)
 
 
-def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> None:
+def _representable(rows: np.ndarray, dtype: str) -> np.ndarray:
+    """float64 numbers, each the nearest of ``dtype``."""
+    cast = cast_rows(rows, dtype, None)
+    return cast.astype(np.float64) if isinstance(cast, np.ndarray) else cast.double().numpy()
+
+
+def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> int:
+    """Counts pairs below and above the certificate by the decade of their distance; how many lie within BAND."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = scored["kl"] / scored["certificate"] - 1
         decade = np.floor(np.log10(np.abs(ratio)))
@@ -113,6 +131,8 @@ def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> None:
         here = np.isfinite(ratio) & (decade == exponent)
         near[place][0] += int((here & (ratio < 0)).sum())
         near[place][1] += int((here & (ratio > 0)).sum())
+    with np.errstate(invalid="ignore"):
+        return int(((np.abs(ratio) >= BAND[0]) & (np.abs(ratio) <= BAND[1])).sum())
 
 
 def _arrays(scored: Certificates) -> dict[str, np.ndarray]:
@@ -210,7 +230,7 @@ def _pool_cost(pool: list[Any]) -> Any:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m proofs_check.adversaries", description=__doc__)
-    parser.add_argument("--pairs", type=float, default=1e8, help="adversarial (row, rule) pairs over all cells")
+    parser.add_argument("--pairs", type=float, default=1e8, help="(row, rule) pairs within BAND, over all cells")
     parser.add_argument("--vocab", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sample", type=int, default=2, help="pairs of a batch that 50-digit arithmetic judges")
@@ -219,20 +239,23 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     cells = list(CELLS)
     if options.triton_rows:
-        share = 12 * options.triton_rows / options.pairs
-        cells += [("triton", dtype, share) for dtype in DTYPES[1:]]
+        share = PAIRS_OF_A_ROW * options.triton_rows / options.pairs
+        cells += [("triton", None, dtype, share) for dtype in DTYPES[1:]]
+    torch.set_num_threads(1)  # its operations on rows this narrow are over before a second thread has started
     begun, said = time.monotonic(), [0.0]
 
     def say(name: str, cell: dict[str, Any], wanted: float) -> None:
         if time.monotonic() - said[0] > 5 or cell["pairs"] >= wanted:
             said[0] = time.monotonic()
-            print(f"{said[0] - begun:7.0f} s  {name:<16}{cell['pairs']:>12,} of {int(wanted):,}", flush=True)
+            print(f"{said[0] - begun:7.0f} s  {name:<32}{cell['pairs']:>12,} of {int(wanted):,}", flush=True)
 
     state = hunt(int(options.pairs), cells, vocab=options.vocab, seed=options.seed, sample=options.sample,
                  state_path=options.state, say=say)  # fmt: skip
     total = {name: sum(cell[name] for cell in state["cells"].values()) for name in COUNTS}
     wrong = total["false_certificates"] + total["false_bounds"] + total["false_by_50_digits"]
-    print(f"{total['pairs']:,} pairs: {wrong} exceptions")
+    sides = [sum(count[side] for cell in state["cells"].values() for count in cell["near"][:9]) for side in (0, 1)]
+    print(f"{total['pairs']:,} pairs near the boundary (below {sides[0]:,}, above {sides[1]:,}) of "
+          f"{total['rows']:,} rows, {total['beside']:,} beside them: {wrong} exceptions")  # fmt: skip
     print(json.dumps({**state, "total": total, "seconds": round(time.monotonic() - begun, 1)}))
     return int(wrong > 0)
 
