@@ -74,12 +74,12 @@ def _move(sums, row, highest, other_highest):
         other_scale = math.ldexp(1.0, int(row[2] - other_reference))
         moved, ratio_moved = row[1] - middle, row[4] - between
         for lane in range(WIDE):
-            total = sums[SUM, lane]
-            sums[GAP_SUM, lane] = (sums[GAP_SUM, lane] + moved * total) * scale
-            sums[CROSS_SUM, lane] = (sums[CROSS_SUM, lane] + ratio_moved * total) * scale
-            sums[SIZE_SUM, lane] = (sums[SIZE_SUM, lane] + abs(ratio_moved) * total) * scale
-            sums[SUM, lane] = total * scale
-            sums[OTHER_SUM, lane] *= other_scale
+            total = sums[SUM * WIDE + lane]
+            sums[GAP_SUM * WIDE + lane] = (sums[GAP_SUM * WIDE + lane] + moved * total) * scale
+            sums[CROSS_SUM * WIDE + lane] = (sums[CROSS_SUM * WIDE + lane] + ratio_moved * total) * scale
+            sums[SIZE_SUM * WIDE + lane] = (sums[SIZE_SUM * WIDE + lane] + abs(ratio_moved) * total) * scale
+            sums[SUM * WIDE + lane] = total * scale
+            sums[OTHER_SUM * WIDE + lane] *= other_scale
     row[0], row[1], row[2], row[3], row[4] = reference, middle, other_reference, other_middle, between
     row[5] = max(row[5], abs(between))
 
@@ -92,7 +92,7 @@ def _add_chunk(sides, row, start, count, decode, buffers, maxima, at, sums):
     groups, first = count // GROUP, start // GROUP
     least, other_least = filter_sums(
         array, other, offset, other_offset, groups, np.float32(SHIFT32 - at[0]), np.float32(SHIFT32 - at[2]),
-        np.float32(at[1]), np.float32(at[4]), sums.reshape(FILTER_SUMS * WIDE), maxima[0], maxima[1], first,
+        np.float32(at[1]), np.float32(at[4]), sums, maxima[0], maxima[1], first,
     )  # fmt: skip
     if groups * GROUP < count:
         highest, other_highest = -np.inf, -np.inf
@@ -101,11 +101,11 @@ def _add_chunk(sides, row, start, count, decode, buffers, maxima, at, sums):
             highest, other_highest = max(highest, z), max(other_highest, y)
             least, other_least = min(least, z), min(other_least, y)
             weight, ratio = exp_of_gap(z - at[0] * LOG2), (z - y) - at[4]
-            sums[SUM, 0] += weight
-            sums[GAP_SUM, 0] += weight * (z - at[1])
-            sums[OTHER_SUM, 0] += exp_of_gap(y - at[2] * LOG2)
-            sums[CROSS_SUM, 0] += weight * ratio
-            sums[SIZE_SUM, 0] += weight * abs(ratio)
+            sums[SUM * WIDE] += weight
+            sums[GAP_SUM * WIDE] += weight * (z - at[1])
+            sums[OTHER_SUM * WIDE] += exp_of_gap(y - at[2] * LOG2)
+            sums[CROSS_SUM * WIDE] += weight * ratio
+            sums[SIZE_SUM * WIDE] += weight * abs(ratio)
         maxima[0, first + groups], maxima[1, first + groups] = highest, other_highest
     return least, other_least
 
@@ -114,7 +114,7 @@ def _add_chunk(sides, row, start, count, decode, buffers, maxima, at, sums):
 def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
     """The sums over a row, (FILTER_SUMS,), relative to ``at``, see _move; the largest |z| of each side. False where the
     row is not one for the filter: a NaN, an infinity, or a span or size beyond the range of the exponentials."""
-    sums, before = np.zeros((FILTER_SUMS, WIDE)), np.empty((FILTER_SUMS, WIDE))
+    sums, before = np.zeros(FILTER_SUMS * WIDE), np.empty(FILTER_SUMS * WIDE)
     at[:] = 0.0
     at[1] = at[3] = -np.inf
     lowest, other_lowest = np.inf, np.inf
@@ -122,7 +122,8 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
         count = min(CHUNK, num_columns - start)
         first = start // GROUP
         while True:
-            before[:] = sums
+            for entry in range(FILTER_SUMS * WIDE):  # spelled out: a loop costs less here than array expressions
+                before[entry] = sums[entry]
             least, other_least = _add_chunk(sides, row, start, count, decode, buffers, maxima, at, sums)
             highest, other_highest = -np.inf, -np.inf
             for block in range(first, first + num_blocks(count)):
@@ -131,7 +132,8 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
                 return False
             if highest <= at[1] and other_highest <= at[3]:
                 break
-            sums[:] = before  # a new maximum: the chunk is summed again, relative to it
+            for entry in range(FILTER_SUMS * WIDE):  # a new maximum: the chunk is summed again, relative to it
+                sums[entry] = before[entry]
             if not (highest > -np.inf and other_highest > -np.inf):
                 return False
             _move(sums, at, highest, other_highest)
@@ -143,7 +145,7 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
     for number in range(FILTER_SUMS):
         total = 0.0
         for lane in range(WIDE):
-            total += sums[number, lane]
+            total += sums[number * WIDE + lane]
         if not abs(total) < np.inf:  # a NaN among the logits is one in w g or w d, whatever became of its weight
             return False
         totals[number] = total
