@@ -20,9 +20,9 @@ __all__ = ["ADDITIONS", "EXP32_ERROR", "FARTHEST", "LARGEST", "MOST_COLUMNS", "R
 UNIT32 = 2.0**-24
 EXP32_ERROR = 3.8  # P instead of exp 1.9, Horner's scheme 1.51, r rounded .35
 REDUCTION = 0.0462  # per nat of |z|
-# products and additions in float32 that a term passes through (4 steps of a group and the fold of the lanes), and the
+# products and additions in float32 that a term passes through (2 steps of a group, and 32 lanes folded to 8), and the
 # float64 ones after them, fewer than 2^18 of 2^-29 u each
-ADDITIONS = 5.01
+ADDITIONS = 4.01
 LARGEST = 4096.0  # |z| of a row that the filter takes
 FARTHEST = 85.0  # nats below the maximum; farther weights would not be normal float32 numbers
 MOST_COLUMNS = 1 << 24

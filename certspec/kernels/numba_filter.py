@@ -85,20 +85,20 @@ def _move(sums, row, highest, other_highest):
 
 
 @register_jitable(error_model="numpy")
-def _add_chunk(sides, row, start, count, decode, buffers, maxima, at, sums):
-    """Adds ``count`` <= CHUNK columns from ``start`` on to ``sums``; the least logits of both sides."""
-    array, offset = readable(sides[0], row, start, count, decode, buffers[0])
-    other, other_offset = readable(sides[1], row, start, count, decode, buffers[1])
+def _add_chunk(target, draft, row, start, count, decode, buffers, maxima, other_maxima, at, sums):
+    """Adds ``count`` <= CHUNK columns from ``start`` on to ``sums``; the least logits of both sides and the largest."""
+    array, offset = readable(target, row, start, count, decode, buffers[0])
+    other, other_offset = readable(draft, row, start, count, decode, buffers[1])
     groups, first = count // GROUP, start // GROUP
-    least, other_least = filter_sums(
+    least, other_least, highest, other_highest = filter_sums(
         array, other, offset, other_offset, groups, np.float32(SHIFT32 - at[0]), np.float32(SHIFT32 - at[2]),
-        np.float32(at[1]), np.float32(at[4]), sums, maxima[0], maxima[1], first,
+        np.float32(at[1]), np.float32(at[4]), sums, maxima, other_maxima, first,
     )  # fmt: skip
     if groups * GROUP < count:
-        highest, other_highest = -np.inf, -np.inf
+        block_highest, other_block_highest = -np.inf, -np.inf
         for column in range(start + groups * GROUP, start + count):
-            z, y = element(sides[0], row, column, decode), element(sides[1], row, column, decode)
-            highest, other_highest = max(highest, z), max(other_highest, y)
+            z, y = element(target, row, column, decode), element(draft, row, column, decode)
+            block_highest, other_block_highest = max(block_highest, z), max(other_block_highest, y)
             least, other_least = min(least, z), min(other_least, y)
             weight, ratio = exp_of_gap(z - at[0] * LOG2), (z - y) - at[4]
             sums[SUM * WIDE] += weight
@@ -106,28 +106,29 @@ def _add_chunk(sides, row, start, count, decode, buffers, maxima, at, sums):
             sums[OTHER_SUM * WIDE] += exp_of_gap(y - at[2] * LOG2)
             sums[CROSS_SUM * WIDE] += weight * ratio
             sums[SIZE_SUM * WIDE] += weight * abs(ratio)
-        maxima[0, first + groups], maxima[1, first + groups] = highest, other_highest
-    return least, other_least
+        maxima[first + groups], other_maxima[first + groups] = block_highest, other_block_highest
+        highest, other_highest = max(highest, block_highest), max(other_highest, other_block_highest)
+    return least, other_least, highest, other_highest
 
 
 @register_jitable(error_model="numpy")
 def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
     """The sums over a row, (FILTER_SUMS,), relative to ``at``, see _move; the largest |z| of each side. False where the
     row is not one for the filter: a NaN, an infinity, or a span or size beyond the range of the exponentials."""
+    target, draft = sides
+    own_maxima, other_maxima = maxima[0], maxima[1]
     sums, before = np.zeros(FILTER_SUMS * WIDE), np.empty(FILTER_SUMS * WIDE)
     at[:] = 0.0
     at[1] = at[3] = -np.inf
     lowest, other_lowest = np.inf, np.inf
     for start in range(0, num_columns, CHUNK):
         count = min(CHUNK, num_columns - start)
-        first = start // GROUP
         while True:
             for entry in range(FILTER_SUMS * WIDE):  # spelled out: a loop costs less here than array expressions
                 before[entry] = sums[entry]
-            least, other_least = _add_chunk(sides, row, start, count, decode, buffers, maxima, at, sums)
-            highest, other_highest = -np.inf, -np.inf
-            for block in range(first, first + num_blocks(count)):
-                highest, other_highest = max(highest, maxima[0, block]), max(other_highest, maxima[1, block])
+            least, other_least, highest, other_highest = _add_chunk(
+                target, draft, row, start, count, decode, buffers, own_maxima, other_maxima, at, sums
+            )
             if not (highest <= LARGEST and other_highest <= LARGEST):
                 return False
             if highest <= at[1] and other_highest <= at[3]:
@@ -139,7 +140,7 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
             _move(sums, at, highest, other_highest)
         # Weights stay normal numbers where no logit lies FARTHEST below the maximum so far.
         lowest, other_lowest = min(lowest, least), min(other_lowest, other_least)
-        if not (min(lowest, other_lowest) >= -LARGEST and least >= at[1] - FARTHEST
+        if not (lowest >= -LARGEST and other_lowest >= -LARGEST and least >= at[1] - FARTHEST
                 and other_least >= at[3] - FARTHEST):  # fmt: skip
             return False
     for number in range(FILTER_SUMS):

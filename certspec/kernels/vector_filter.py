@@ -19,7 +19,7 @@ from numba.core import cgutils
 
 __all__ = ["COEFFICIENTS", "FILTER_SUMS", "GROUP", "LANES32", "SHIFT32", "WIDE", "filter_sums"]
 
-LANES32 = 16  # float32 numbers of a vector
+LANES32 = 32  # float32 numbers of a vector: as many chains of dependent steps side by side as latencies ask for
 WIDE = 8  # float64 numbers of an accumulator
 GROUP = 64  # columns summed in float32
 FILTER_SUMS = 5  # accumulators: w, w g, x, w d, w |d|
@@ -57,9 +57,17 @@ def _spread(builder: Any, scalar: Any) -> Any:
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT32, LANES32), [0] * LANES32))
 
 
-def _part(builder: Any, vector: Any, start: int) -> Any:
-    lanes = ir.Constant(ir.VectorType(_INT32, WIDE), list(range(start, start + WIDE)))
-    return builder.shuffle_vector(vector, ir.Constant(_FLOATS, ir.Undefined), lanes)
+def _halves(builder: Any, vector: Any) -> list[Any]:
+    lanes = vector.type.count // 2
+    patterns = (ir.Constant(ir.VectorType(_INT32, lanes), list(range(first, first + lanes))) for first in (0, lanes))
+    return [builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), pattern) for pattern in patterns]
+
+
+def _summed(builder: Any, vector: Any) -> Any:
+    """The lanes added by halves until WIDE of them are left, as float64."""
+    while vector.type.count > WIDE:
+        vector = builder.fadd(*_halves(builder, vector))
+    return builder.fpext(vector, _DOUBLES)
 
 
 def _exponentials(builder: Any, logits: list[Any], shifts: list[Any]) -> list[Any]:
@@ -103,14 +111,8 @@ def _choose(builder: Any, relation: str, one: Any, other: Any) -> Any:
 
 def _fold(builder: Any, relation: str, vector: Any) -> Any:
     """The largest or least lane, as float64."""
-    lanes = LANES32
-    while lanes > 1:
-        lanes //= 2
-        halves = (ir.Constant(ir.VectorType(_INT32, lanes), list(range(first, first + lanes))) for first in (0, lanes))
-        one, other = (
-            builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), pattern) for pattern in halves
-        )
-        vector = _choose(builder, relation, one, other)
+    while vector.type.count > 1:
+        vector = _choose(builder, relation, *_halves(builder, vector))
     return builder.fpext(builder.extract_element(vector, _INT32(0)), _DOUBLE)
 
 
@@ -122,8 +124,8 @@ def filter_sums(
     """Over ``num_groups`` groups of GROUP columns of float32 logits z and y: with w = 2^-K exp(z), x = 2^-K' exp(y),
     g = z - middle and d = (z - y) - between adds w, w g, x, w d and w |d| to the WIDE lanes of each of the FILTER_SUMS
     accumulators ``sums`` (float64). ``shift`` = SHIFT32 - K, which is float32 like ``middle`` and ``between``. Writes
-    the groups' largest logits to ``maxima[first:]`` and ``other_maxima[first:]`` (float64) and returns the least of
-    either side; of NaNs only the sums tell."""
+    the groups' largest logits to ``maxima[first:]`` and ``other_maxima[first:]`` (float64); returns the least logit of
+    either side, and the largest of either; of NaNs only the sums tell."""
 
     def codegen(context, builder, signature, args):
         kinds = signature.args
@@ -137,8 +139,10 @@ def filter_sums(
             builder.gep(context.make_array(kinds[i])(context, builder, args[i]).data, [args[12]]) for i in (10, 11)
         ]
         least = [cgutils.alloca_once(builder, _FLOATS) for _ in sources]
-        for place in least:
-            builder.store(_all_lanes(math.inf), place)
+        largest = [cgutils.alloca_once(builder, _FLOATS) for _ in sources]
+        for places_of, value in ((least, math.inf), (largest, -math.inf)):
+            for place in places_of:
+                builder.store(_all_lanes(value), place)
         for place, total in zip(places, totals, strict=True):
             builder.store(builder.load(place, align=8), total)
         with cgutils.for_range(builder, args[4]) as loop:
@@ -168,16 +172,17 @@ def filter_sums(
                     ]  # fmt: skip
             for place, value in zip(least, lowest, strict=True):
                 builder.store(value, place)
-            for output, value in zip(outputs, highest, strict=True):
+            for output, place, value in zip(outputs, largest, highest, strict=True):
+                builder.store(_choose(builder, ">", value, builder.load(place)), place)
                 builder.store(_fold(builder, ">", value), builder.gep(output, [loop.index]))
             for value, total in zip(group, totals, strict=True):
-                folded = builder.fadd(_part(builder, value, 0), _part(builder, value, WIDE))
-                builder.store(builder.fadd(builder.load(total), builder.fpext(folded, _DOUBLES)), total)
+                builder.store(builder.fadd(builder.load(total), _summed(builder, value)), total)
         for place, total in zip(places, totals, strict=True):
             builder.store(builder.load(total), place, align=8)
-        folded_least = [_fold(builder, "<", builder.load(place)) for place in least]
-        return context.make_tuple(builder, signature.return_type, folded_least)
+        ends = [_fold(builder, "<", builder.load(place)) for place in least]
+        ends += [_fold(builder, ">", builder.load(place)) for place in largest]
+        return context.make_tuple(builder, signature.return_type, ends)
 
     numbers = (types.int64,) * 3 + (types.float32,) * 4
-    result = types.UniTuple(types.float64, 2)
+    result = types.UniTuple(types.float64, 4)
     return result(target, draft, *numbers, sums, maxima, other_maxima, types.int64), codegen
