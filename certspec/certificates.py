@@ -225,7 +225,11 @@ def _run(
 
 
 def _certify_lumped(
-    target_logprobs: Any, draft_logprobs: Any, rules: tuple[Rule, ...], backend: str | None, precision: str | None,
+    target_logprobs: Any,
+    draft_logprobs: Any,
+    rules: tuple[Rule, ...],
+    backend: str | None,
+    precision: str | None,
     align: int | None,
 ) -> LumpedCertificates:
     from certspec.lumped_certify import certify_lists

@@ -13,9 +13,10 @@ worth at a time. 8 vectors side by side (32 lanes) are what got it from 1.37 to 
 of Horner), 8 or 16 lanes, or steps interleaved by hand did not go below .77. Restarting at new maxima, chunks of 512
 columns and what they keep add .25 ns, ranks and rules some 20 us a row.
 
-Measured so, at real-time priority on a machine that others used: read 2.65 ms, filter 9.0 ms (3.4 reads, 17 times as
-fast as eager with ranks), float64 19 ms (7.3 reads, 8.2 times). Where the read itself is slowed down by other work, the
-ratios to it look better than they are."""
+``results/kernels-cpu.json`` was measured at real-time priority (``chrt -f 1``) on a machine that others used: read 4.2
+ms, filter 11.0 (2.6 reads, 16.7 times as fast as eager with ranks), float64 22.0 (5.2 reads, 8.1 times); with a pause
+after each read, so that no thread of torch still waits for more work, 2.65, 9.0 and 19.2 ms. Without that priority the
+read is slowed down by other work as well, and the ratios to it look better than they are (3.3 reads for float64 once)."""
 
 from __future__ import annotations
 
@@ -81,10 +82,13 @@ def measure_cpu(
 
 
 def provenance() -> dict[str, Any]:
-    """What the figures depend on; a load average above the threads in use says that something else was running."""
+    """What the figures depend on; a load average above the threads in use says that something else was running, which
+    takes processors from a run without real-time priority."""
     return {
         "device": "cpu", "processor": _processor(), "threads": num_threads(), "torch_threads": torch.get_num_threads(),
-        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None, "torch": torch.__version__,
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "real_time_priority": hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == os.SCHED_FIFO,
+        "torch": torch.__version__,
         "numba": numba.__version__, "python": platform.python_version(), "certspec": certspec.__version__,
         "inputs": "certspec.bench.synthetic.peaked_rows",
     }  # fmt: skip
