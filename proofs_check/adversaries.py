@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -20,7 +21,6 @@ from typing import Any
 
 import mpmath
 import numpy as np
-import torch
 
 from certspec.certificates import Certificates, certify
 from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows
@@ -241,7 +241,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.triton_rows:
         share = PAIRS_OF_A_ROW * options.triton_rows / options.pairs
         cells += [("triton", None, dtype, share) for dtype in DTYPES[1:]]
-    torch.set_num_threads(1)  # its operations on rows this narrow are over before a second thread has started
+    # Operations on rows this narrow are over before a second thread has started; hunts of other seeds fill other cores.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     begun, said = time.monotonic(), [0.0]
 
     def say(name: str, cell: dict[str, Any], wanted: float) -> None:

@@ -16,7 +16,7 @@ columns and what they keep add .25 ns, ranks and rules some 20 us a row.
 ``results/kernels-cpu.json`` was measured at real-time priority (``chrt -f 1``) on a machine that others used: read 4.2
 ms, filter 11.0 (2.6 reads, 16.7 times as fast as eager with ranks), float64 22.0 (5.2 reads, 8.1 times); with a pause
 after each read, so that no thread of torch still waits for more work, 2.65, 9.0 and 19.2 ms. Without that priority the
-read is slowed down by other work as well, and the ratios to it look better than they are (3.3 reads for float64 once)."""
+read is slowed down by other work as well, and the ratios to it look better than they are."""
 
 from __future__ import annotations
 
