@@ -25,6 +25,7 @@ __all__ = [
     "additive_radius",
     "additive_radius_of",
     "edge_radius",
+    "gate_factor_radius",
     "gate_radius",
     "multiplicative_radius",
     "strict_radius",
@@ -81,6 +82,12 @@ def gate_radius(numbers: Any, draft_probs: Sequence[Any], width: int, slack: Any
     return min(top_radius(numbers, draft_probs, width), additive_radius(numbers, draft_probs[0], draft_probs[1], slack))
 
 
+def gate_factor_radius(numbers: Any, draft_probs: Sequence[Any], width: int, alpha: Any) -> Any:
+    """Top-m and factor alpha together: the smaller radius."""
+    pair = multiplicative_radius(numbers, draft_probs[0], draft_probs[1], alpha)
+    return min(top_radius(numbers, draft_probs, width), pair)
+
+
 def absolute_radius(numbers: Any, top: Any, tau: Any) -> Any:
     """d_bin(tau || q_y) for q_y > tau, else 0."""
     return bernoulli_divergence(numbers, tau, top) if top > tau else top * 0
@@ -131,6 +138,11 @@ def _plain_geometric(numbers: Any, top: Any, second: Any, alpha: Any) -> Any:
 
 def _least_probable(numbers: Any, draft_probs: Sequence[Any], slack: Any, candidates: Sequence[int]) -> Any:
     return additive_radius(numbers, draft_probs[0], min(draft_probs[j] for j in candidates), slack)
+
+
+def _larger_of_factor(numbers: Any, draft_probs: Sequence[Any], width: int, alpha: Any) -> Any:
+    pair = multiplicative_radius(numbers, draft_probs[0], draft_probs[1], alpha)
+    return max(top_radius(numbers, draft_probs, width), pair)
 
 
 def _largest_part(numbers: Any, draft_probs: Sequence[Any], width: int, slack: Any) -> Any:
@@ -314,6 +326,9 @@ GATE = Derivation(
         *SINK.steps[4:6],
     ),
 )
+GATE_FACTOR = Derivation(
+    "A gate with a factor rejects the union", (GATE.steps[0], *MULTIPLICATIVE.steps[-4:-1], *SINK.steps[4:6])
+)
 EDGES = Derivation(
     "Ties, zeros and small vocabularies",
     (
@@ -438,6 +453,20 @@ for _claim in (
         mutants=(
             Mutant("the larger of the two", _largest_part),
             Mutant("the top-m radius alone", lambda n, probs, m, t: top_radius(n, probs, m)),
+        ),
+    ),
+    Claim(
+        id="drafter.gate.multiplicative",
+        sentence="Gate of rank m with factor alpha: the radius is the smaller of the top-m and the multiplicative "
+        "radius.",
+        domain="draft sorted, q_2 > 0, m >= 2, 0 < alpha <= 1",
+        theory="C (gate, multiplicative)",
+        relation="=",
+        formula=gate_factor_radius,
+        derivation=GATE_FACTOR,
+        mutants=(
+            Mutant("the larger of the two", _larger_of_factor),
+            Mutant("the multiplicative radius alone", lambda n, probs, m, a: multiplicative_radius(n, *probs[:2], a)),
         ),
     ),
     Claim(

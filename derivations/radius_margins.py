@@ -72,6 +72,11 @@ def gate_radius_margin(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
     return min(tree_reverse_margin_top_two(numbers, gap, top_m), additive_radius_margin(numbers, gap, slack))
 
 
+def gate_factor_radius_margin(numbers: Any, gap: Any, top_m: int, alpha: Any) -> Any:
+    """The same with a factor alpha in place of the slack."""
+    return min(tree_reverse_margin_top_two(numbers, gap, top_m), multiplicative_radius_margin(numbers, gap, alpha))
+
+
 def gate_reverse_margin_last(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
     """Gate of rank m and slack t in reverse, p1 - p_{m+1} >= d: min of the top-m value and -log(1 - x^2)/2, x =
     max(t, 2d - 1)."""
@@ -139,6 +144,18 @@ UNION = Derivation(
             "r = min(r_top, r_additive): the infimum of a minimum is the minimum of the infima.",
             how="cited",
             cites=("drafter.gate", "lemma.infima"),
+            read="a minimum of two values that letters do not order",
+        ),
+    ),
+)
+UNION_FACTOR = Derivation(
+    "A multiplicative gate's radius is the smaller of two",
+    (
+        *TREE_FIRST.steps,
+        Step(
+            "r = min(r_top, r_multiplicative): the infimum of a minimum is the minimum of the infima.",
+            how="cited",
+            cites=("drafter.gate.multiplicative", "lemma.infima"),
             read="a minimum of two values that letters do not order",
         ),
     ),
@@ -326,6 +343,22 @@ declare(
         mutants=(
             Mutant("top-m alone", lambda n, g, m, t: tree_reverse_margin_top_two(n, g, m)),
             Mutant("additive alone", lambda n, g, m, t: additive_radius_margin(n, g, t)),
+        ),
+    )
+)
+declare(
+    Claim(
+        id="drafter.margin.gate.multiplicative",
+        sentence="Gate of rank m with factor alpha, g = q1 - q2: the smaller of the top-m and the multiplicative "
+        "radius.",
+        domain=_UNIT + ", m >= 1, 0 < alpha <= 1",
+        theory="C (margin, gate)",
+        relation="=",
+        formula=gate_factor_radius_margin,
+        derivation=UNION_FACTOR,
+        mutants=(
+            Mutant("top-m alone", lambda n, g, m, a: tree_reverse_margin_top_two(n, g, m)),
+            Mutant("multiplicative alone", lambda n, g, m, a: multiplicative_radius_margin(n, g, a)),
         ),
     )
 )

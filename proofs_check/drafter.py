@@ -64,14 +64,15 @@ def _multiplicative(effort: Effort) -> Iterator[BaseCase]:
         yield f"{label}, alpha={alpha}", _each_competitor(probs, row), (*probs[:2], alpha)
 
 
-def _gate(effort: Effort) -> Iterator[BaseCase]:
+def _gate(effort: Effort, *, factor: bool = False) -> Iterator[BaseCase]:
     for number, (label, probs) in enumerate(base_draws(effort, max_vocab=5)):
-        slack = SLACKS[number % 3]
+        parameter = (ALPHAS if factor else SLACKS)[number % 3]
         if len(probs) > 2:
-            additive = _each_competitor(probs, partial(reaches, loser=0, by=slack))
+            row = partial(reaches, loser=0, **{"factor" if factor else "by": parameter})
             pairs = itertools.combinations(range(1, len(probs)), 2)
             top = [Projection(probs, (reaches(a, 0), reaches(b, 0))) for a, b in pairs]
-            yield f"{label}, m=2, t={slack}", [*additive, *top], (probs, 2, slack)
+            name = "alpha" if factor else "t"
+            yield f"{label}, m=2, {name}={parameter}", [*_each_competitor(probs, row), *top], (probs, 2, parameter)
 
 
 def _absolute(effort: Effort) -> Iterator[BaseCase]:
@@ -107,6 +108,7 @@ CASES: dict[str, Callable[[Effort], Iterator[BaseCase]]] = {
     "drafter.additive": _additive,
     "drafter.multiplicative": _multiplicative,
     "drafter.gate": _gate,
+    "drafter.gate.multiplicative": partial(_gate, factor=True),
     "drafter.absolute": _absolute,
     "drafter.competitor": _competitor,
     "drafter.maximum": _maximum,
@@ -128,6 +130,7 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "drafter.additive": [((R(3, 4), R(1, 4), R(1, 5)), _ADDITIVE), ((R(16, 30), R(9, 30), R(0)), _LOG_TWO_PAIR)],
     "drafter.multiplicative": [((R(2, 3), R(1, 3), R(1, 2)), _HALF), ((R(16, 30), R(9, 30), R(1)), _LOG_TWO_PAIR)],
     "drafter.gate": [(([R(3, 4), R(1, 4), R(0)], 2, R(1, 5)), _ADDITIVE)],
+    "drafter.gate.multiplicative": [(([R(2, 3), R(1, 3), R(0)], 2, R(1, 2)), _HALF)],
     "drafter.absolute": [((R(3, 4), R(2, 5)), _ADDITIVE), ((R(3, 4), R(4, 5)), sympy.S.Zero)],
     "drafter.competitor": [((_PROBS, R(0), [1, 2]), _LOG_TWO_PAIR)],
     "drafter.maximum": [((_PROBS, R(0), [1, 2, 3]), _LOG_TWO_PAIR)],

@@ -171,6 +171,10 @@ PLOTS |= {
         "radius, m = 2, t = 0.3", (2, T), None, _where(2, lambda probs: drafter.gate_radius(math, probs, 2, 0.3)),
         letter="q",
     ),
+    "drafter.margin.gate.multiplicative": _Plot(
+        "radius, m = 2, alpha = 1/4", (2, ALPHA), None,
+        _where(2, lambda probs: drafter.gate_factor_radius(math, probs, 2, 0.25)), letter="q",
+    ),
     "reverse.margin.single": _Plot("reverse, j = 2", (), None, _of_reverse(lambda probs, i: True)),
     "reverse.margin.additive": _Plot("reverse, t = 0.3", (T,), None, _additive_reverse),
     "reverse.margin.multiplicative": _Plot("reverse, alpha = 1/4", (ALPHA,), None, _factor_reverse),

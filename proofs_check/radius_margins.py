@@ -51,6 +51,13 @@ def _gate(effort: Effort) -> Iterator[Case]:
         yield f"gate radius {m}, {slack}, {gap}", [ranked, opened], (gap, m, slack)
 
 
+def _factor_gate(effort: Effort) -> Iterator[Case]:
+    for m, alpha, gap in ((2, F(1, 10), F(2, 5)), (2, F(1, 2), F(1, 10)), (3, F(1, 2), F(3, 5))):
+        ranked = partial(sunk, m + 1, gap, (0, 1), True, width=m)
+        tilted = partial(with_tail, partial(_factor, gap=gap, alpha=alpha, exactly=True), 3, 1, 10**60)
+        yield f"gate radius {m}, x {alpha}, {gap}", [ranked, tilted], (gap, m, alpha)
+
+
 def _gate_last(effort: Effort) -> Iterator[Case]:
     """Competitor m+1 by rank; competitor j <= m with the slack. (Clarabel returns +inf from d = 7/10 on.)"""
     for m, slack, gap in ((2, F(1, 5), F(3, 10)), (2, F(1, 5), F(13, 20)), (3, F(1, 2), F(1, 10))):
@@ -81,12 +88,14 @@ def _inside_gate(num_tokens: int, *, gap: F, last: int, exactly: bool, alpha: F)
 NEW = (
     "reverse.margin.gate.last", "reverse.margin.gate.multiplicative.last",
     "drafter.margin.multiplicative", "drafter.margin.top.q1-q2", "drafter.margin.top.q1-q(m+1)", "drafter.margin.gate",
+    "drafter.margin.gate.multiplicative",
 )  # fmt: skip
 CASES |= {
     "drafter.margin.multiplicative": _multiplicative,
     "drafter.margin.top.q1-q2": partial(_top, False),
     "drafter.margin.top.q1-q(m+1)": partial(_top, True),
     "drafter.margin.gate": _gate,
+    "drafter.margin.gate.multiplicative": _factor_gate,
     "reverse.margin.gate.last": _gate_last,
     "reverse.margin.gate.multiplicative.last": _factor_gate_last,
 }
@@ -108,6 +117,10 @@ EXTREMAL |= {
     "drafter.margin.gate": [
         ((R(1, 5), 3, R(9, 10)), _FOUR),
         ((R(1, 2), 3, R(0)), bernoulli_divergence(sympy, R(1, 2), R(1, 4))),
+    ],
+    "drafter.margin.gate.multiplicative": [
+        ((R(3, 5), 3, R(1, 2)), geometric_value(sympy, [R(7, 10), R(1, 10), R(1, 10), R(1, 10)], range(4))),
+        ((R(3, 5), 8, R(1, 2)), sympy.log(R(5, 3))),
     ],
 }
 register(NEW)
