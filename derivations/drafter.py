@@ -466,7 +466,7 @@ for _claim in (
         derivation=GATE_FACTOR,
         mutants=(
             Mutant("the larger of the two", _larger_of_factor),
-            Mutant("the multiplicative radius alone", lambda n, probs, m, a: multiplicative_radius(n, *probs[:2], a)),
+            Mutant("the multiplicative radius alone", lambda n, q, m, a: multiplicative_radius(n, q[0], q[1], a)),
         ),
     ),
     Claim(

@@ -68,7 +68,7 @@ def _gate(effort: Effort, *, factor: bool = False) -> Iterator[BaseCase]:
     for number, (label, probs) in enumerate(base_draws(effort, max_vocab=5)):
         parameter = (ALPHAS if factor else SLACKS)[number % 3]
         if len(probs) > 2:
-            row = partial(reaches, loser=0, **{"factor" if factor else "by": parameter})
+            row = partial(reaches, loser=0, factor=parameter) if factor else partial(reaches, loser=0, by=parameter)
             pairs = itertools.combinations(range(1, len(probs)), 2)
             top = [Projection(probs, (reaches(a, 0), reaches(b, 0))) for a, b in pairs]
             name = "alpha" if factor else "t"

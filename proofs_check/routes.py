@@ -39,7 +39,6 @@ _REASONS: tuple[tuple[str, str, str], ...] = (
     ("drafter.margin.*", "enclosure", _ATTAINED),
     ("drafter.*", "enclosure", _ANY_SIZE),
     ("lemma.infima", "enclosure", "a statement on sets of numbers: no function of real arguments to enclose"),
-    ("lemma.infima", "numeric", "an equality of rationals, compared exactly"),
     ("lemma.kkt", "enclosure", _ANY_SIZE),
     ("lemma.level", "enclosure", _ANY_SIZE),
     ("lemma.mixture", "enclosure", "claim lemma.merge, enclosed there, applied token by token"),
