@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         part.add_argument("--device", default="cuda")
         part.add_argument("--limit", type=int, help="so many prompts")
         part.add_argument("--steps", type=int, help="new tokens a prompt")
-        part.add_argument("--batch", type=int, default=250)
+        part.add_argument("--batch", type=int, help="prompts at once; default: what fits 80 GB")
     tables = parts.add_parser("tables", help="make tables and plots from results")
     tables.set_defaults(run=_tables)
     tables.add_argument("--results", type=Path, help="default: the committed ones")
@@ -120,7 +120,7 @@ def _score(options: argparse.Namespace) -> None:
 
     measure_score(
         options.target, options.draft, options.prompts, options.out, options.device, limit=options.limit or 500,
-        steps=options.steps or 128, batch=options.batch,
+        steps=options.steps or 128, batch=options.batch or 250,
     )  # fmt: skip
 
 
@@ -128,8 +128,8 @@ def _quality(options: argparse.Namespace) -> None:
     from certspec.evidence.measuring import measure_relaxation
 
     measure_relaxation(
-        options.target, options.draft, options.prompts, options.out, options.device, num_prompts=options.limit or 100,
-        steps=options.steps or 128, batch=options.batch,
+        options.target, options.draft, options.prompts, options.out, options.device, num_prompts=options.limit or 200,
+        steps=options.steps or 128, batch=options.batch or 64,
     )  # fmt: skip
 
 

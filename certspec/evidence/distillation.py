@@ -33,7 +33,7 @@ class DistillationPlan:
     """``steps`` optimiser steps of ``batch`` blocks of ``block`` tokens, ``own_share`` of them the target's own greedy
     chats; a number of ``seconds`` replaces the steps by as many as fit."""
 
-    steps: int = 2000
+    steps: int = 1240
     batch: int = 32
     block: int = 1024
     own_share: float = 0.375

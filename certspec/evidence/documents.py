@@ -22,7 +22,8 @@ def encode_questions(tokenizer: Any, prompts: Sequence[str]) -> list[list[int]]:
 def encode_documents(tokenizer: Any, chats: Sequence[Chat], end_id: int) -> list[np.ndarray]:
     """One uint16 array of token ids a chat; an answer that was cut gets no end-of-turn token (``end_id``)."""
     ending = f"{tokenizer.convert_ids_to_tokens(end_id)}\n"
-    texts = [_rendered(tokenizer, chat.prompt) + chat.answer + (ending if chat.finished else "") for chat in chats]
+    rendered = {prompt: _rendered(tokenizer, prompt) for prompt in dict.fromkeys(chat.prompt for chat in chats)}
+    texts = [rendered[chat.prompt] + chat.answer + (ending if chat.finished else "") for chat in chats]
     return [np.array(ids, dtype=np.uint16) for ids in _encode(tokenizer, texts)]
 
 

@@ -21,12 +21,13 @@ from certspec.recipe.architecture import Shape, build_model, count_parameters, r
 from certspec.recipe.corpus import load_chat_model
 from certspec.recipe.data import Chat, read_corpus, split_by_prompt
 from certspec.recipe.prompts import NUM_HELD_OUT
+from certspec.scoring.provenance import file_sha256
 
 __all__ = ["DRAFT_SHAPE", "STUDY_PLAN", "Material", "make_draft", "prepare", "study_losses"]
 
 DRAFT_SHAPE = Shape(hidden=256, layers=4, heads=4, mlp=1024)
 MAX_POSITIONS = 2048
-STUDY_PLAN = DistillationPlan(steps=1000, batch=32, block=512)
+STUDY_PLAN = DistillationPlan(steps=310, batch=32, block=512)
 STUDY_SEEDS = (1, 2, 3)
 Log = Callable[[dict[str, Any]], None]
 
@@ -88,6 +89,8 @@ def prepare(
         "own_chats": len(own), "own_tokens": sum(map(len, own)), "max_new_tokens": max_new_tokens,
         "own_short": len(asked[0]), "own_long": len(asked[1]), "evaluation_prompts": len(evaluation),
         "seconds": round(time.perf_counter() - began, 1),
+        "sha256": {"corpus": file_sha256(corpus), "prompts": file_sha256(out / "prompts.jsonl")}
+        | ({"model": file_sha256(model)} if model.is_file() else {}),
     }  # fmt: skip
     return Material(target, tokenizer, documents, own, evaluation, facts)
 
@@ -96,16 +99,24 @@ def make_draft(material: Material, plan: DistillationPlan, out: Path, log: Log, 
     """Step 4: distil the draft under plain KL and write it, rounded to bfloat16, as ``out/draft``."""
     draft = _new_draft(material, shape, plan.seed)
     began = time.perf_counter()
+    curve: list[tuple[int, float]] = []
+
+    def note(record: dict[str, Any]) -> None:
+        curve.append((record["step"], record["kl"]["plain KL"]))
+        log(record)
+
     steps = distil(
-        {"plain KL": draft}, material.target, material.documents, material.own, plan, log,
+        {"plain KL": draft}, material.target, material.documents, material.own, plan, note,
         compile_rows=material.target.device.type == "cuda",
     )  # fmt: skip
+    seconds = round(time.perf_counter() - began, 1)
     round_to_bfloat16(draft)
     _export(draft, material.tokenizer, out / "draft")
     facts = {
         "plan": asdict(plan) | {"steps": steps}, "shape": asdict(shape), "parameters": count_parameters(draft),
-        "tokens": steps * plan.batch * plan.block, "data": material.facts, "provenance": _provenance(material, draft),
-    } | {"seconds": round(time.perf_counter() - began, 1)}  # fmt: skip
+        "tokens": steps * plan.batch * plan.block, "data": material.facts, "mean_kl_by_step": curve,
+        "provenance": _provenance(material, draft, out), "seconds": seconds,
+    }  # fmt: skip
     (out / "draft.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
@@ -172,13 +183,14 @@ def _new_draft(material: Material, shape: Shape, seed: int) -> Any:
     return model.to(material.target.device)
 
 
-def _provenance(material: Material, draft: Any) -> dict[str, Any]:
+def _provenance(material: Material, draft: Any, out: Path) -> dict[str, Any]:
     from certspec.scoring.provenance import session_facts, tokenizer_sha256, weights_sha256
 
     rounded = type(draft)(draft.config).to(torch.bfloat16)
     rounded.load_state_dict(draft.state_dict())
     return {
         "weights_sha256": {"target": weights_sha256(material.target), "draft": weights_sha256(rounded)},
+        "files_sha256": {role: file_sha256(out / role / "model.safetensors") for role in ("target", "draft")},
         "tokenizer_sha256": tokenizer_sha256(material.tokenizer), **session_facts(material.target.device),
     }  # fmt: skip
 

@@ -20,15 +20,23 @@ DEVIATIONS = [
 ]
 
 
+# Scores and quality are of float32 logits wherever they are computed: bfloat16 ones tie at the top at about one step in
+# fifty, and a tie is no property of the model. Speed is measured in the dtype that the device would be used with.
+JUDGING_DTYPE = "float32"
+
+
 def measure_score(
-    target: Path, draft: Path, prompts: Path, out: Path, device: str, *, limit: int, steps: int, batch: int
+    target: Path, draft: Path, prompts: Path, out: Path, device: str, *, limit: int, steps: int, batch: int = 250
 ) -> None:
-    """Score the prompts under all rules into ``out/run`` (every step) and ``out/score.json`` (what tables need)."""
+    """Score the prompts under all rules into ``out/run`` (every step) and ``out/score.json`` (what tables need).
+
+    Killed, it goes on at its last finished batch.
+    """
     from certspec.evidence.scores import SCORED_RULES, reduce_run
     from certspec.scoring.run_folder import RunFolder
     from certspec.scoring.scoring_run import RunSettings, score_run
 
-    pair = _load(target, draft, device)
+    pair = _load(target, draft, device, JUDGING_DTYPE)
     began = time.perf_counter()
     settings = RunSettings(SCORED_RULES, steps, batch, limit, True)
     score_run(pair, PromptFile.check(prompts), RunFolder(out / "run"), settings)
@@ -37,15 +45,18 @@ def measure_score(
 
 
 def measure_relaxation(
-    target: Path, draft: Path, prompts: Path, out: Path, device: str, *, num_prompts: int, steps: int, batch: int,
+    target: Path, draft: Path, prompts: Path, out: Path, device: str, *, num_prompts: int, steps: int, batch: int = 64,
     num_tasks: int = 27, draft_length: int = 4,
 ) -> None:  # fmt: skip
-    """Decode prompts and tasks under every rule and strength into ``out/quality.json``."""
+    """Decode prompts and tasks under every rule and strength into ``out/quality.json``.
+
+    ``batch`` prompts at a time, each of which may become as many rows as there are rules.
+    """
     from certspec.evidence.quality import measure_quality
     from certspec.evidence.tasks import draw_tasks
     from certspec.scoring.greedy_run import GreedyLimits
 
-    pair = _load(target, draft, device)
+    pair = _load(target, draft, device, JUDGING_DTYPE)
     began = time.perf_counter()
     context = min(int(model.config.max_position_embeddings) for model in (pair.target, pair.draft))
     limits = GreedyLimits(steps, context, frozenset([int(pair.target.config.eos_token_id)]))
@@ -64,15 +75,16 @@ def measure_speed(
     from certspec.decoding.runner_choice import reason_for_transformers
     from certspec.scoring.batches import prompt_token_ids
 
-    pair = _load(target, draft, device)
+    pair = _load(target, draft, device, None)
     began = time.perf_counter()
     ids = [
         list(prompt_token_ids(pair.tokenizer, [{"role": "user", "content": text}]))
         for text in _texts(prompts, num_prompts)
     ]
-    ours: dict[str, dict[str, Any]] = {"chain of 4": {"draft_length": 4}}
-    figures = measure_decoding(pair, ids, tokens, repeats, ours, batch_size=min(4, num_prompts))
+    ours: dict[str, dict[str, Any]] = {"chain of 4": {"draft_length": 4}, "tree of 4 x 4": {"tree": 4}}
     fallback = {role: reason_for_transformers(getattr(pair, role)) for role in ("target", "draft")}
+    batch = 1 if any(fallback.values()) else min(4, num_prompts)  # transformers' runner takes one prompt at a time
+    figures = measure_decoding(pair, ids, tokens, repeats, ours, batch_size=batch)
     facts = _facts(pair, began) | {
         "prompts": num_prompts, "new_tokens": tokens, "repeats": repeats, "run_by_transformers_because": fallback,
         "costs": pass_costs(pair, ids[0]), "cores": os.cpu_count(), "load_average": os.getloadavg()[0],
@@ -80,11 +92,11 @@ def measure_speed(
     _write(out / f"speed-{pair.device.type}.json", {**facts, **figures})
 
 
-def _load(target: Path, draft: Path, device: str) -> Any:
+def _load(target: Path, draft: Path, device: str, dtype: str | None) -> Any:
     from certspec.pairs import load_pair
 
     warnings.filterwarnings("ignore", category=FutureWarning)  # of transformers, about its own next version
-    return load_pair(target, draft, tokenizer=target, device=device)
+    return load_pair(target, draft, tokenizer=target, device=device, dtype=dtype)
 
 
 def _texts(prompts: Path, count: int) -> list[str]:

@@ -42,8 +42,14 @@ def reduce_run(folder: Path, deviations: list[str]) -> dict[str, Any]:
         "adaptive": adaptive_widths(run, top_probs, draft_ids),
         "kl_levels": {f"{level:g}": float(np.quantile(run.kl, level)) for level in KL_LEVELS},
         "coverage": {str(width): float((listed < width).mean()) for width in range(1, MAX_WIDTH + 1)},
-        "settings": run.manifest["settings"],
+        "settings": _placeless(run.manifest["settings"]),
     }
+
+
+def _placeless(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without the folders that models were read from: a name and hashes say what they are."""
+    named = {role: settings[role] | {"id": Path(settings[role]["id"]).name} for role in ("target", "draft")}
+    return settings | named
 
 
 def margin_bins(run: RunTable) -> dict[str, Any]:

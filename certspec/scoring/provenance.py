@@ -7,9 +7,10 @@ import hashlib
 import json
 import platform
 from importlib import metadata, resources
+from pathlib import Path
 from typing import Any
 
-__all__ = ["kernel_hashes", "session_facts", "tokenizer_sha256", "weights_sha256"]
+__all__ = ["file_sha256", "kernel_hashes", "session_facts", "tokenizer_sha256", "weights_sha256"]
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "numpy", "pyarrow")
 
@@ -26,6 +27,11 @@ def weights_sha256(model: Any) -> str:
         flat = parameter.detach().contiguous().reshape(-1).view(torch.uint8)
         digest.update(memoryview(flat.cpu().numpy()))
     return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:
