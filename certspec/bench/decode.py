@@ -67,6 +67,10 @@ def measure_decoding(
     return {
         "best_assisted": assisted,
         "same_output": all(rows == outputs["transformers plain"] for rows in outputs.values()),
+        "num_rows_unlike_plain": {
+            name: sum(one != other for one, other in zip(rows, outputs["transformers plain"], strict=True))
+            for name, rows in outputs.items()
+        },
         "tokens": {name: sum(map(len, rows)) for name, rows in outputs.items()},
         "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
         "ratios": {

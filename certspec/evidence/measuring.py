@@ -68,26 +68,32 @@ def measure_relaxation(
 
 
 def measure_speed(
-    target: Path, draft: Path, prompts: Path, out: Path, device: str, *, num_prompts: int, tokens: int, repeats: int = 2
+    target: Path, draft: Path, prompts: Path, out: Path, device: str, *, num_prompts: int, tokens: int, repeats: int = 3
 ) -> None:
     """Tokens a second of ours and of transformers plain and assisted, in one run, into ``out/speed-DEVICE.json``."""
     from certspec.bench.decode import measure_decoding, pass_costs
+    from certspec.decoding.best_first import BestFirst
     from certspec.decoding.runner_choice import reason_for_transformers
     from certspec.scoring.batches import prompt_token_ids
 
     pair = _load(target, draft, device, None)
+    load_before = os.getloadavg()[0]
     began = time.perf_counter()
     ids = [
         list(prompt_token_ids(pair.tokenizer, [{"role": "user", "content": text}]))
         for text in _texts(prompts, num_prompts)
     ]
-    ours: dict[str, dict[str, Any]] = {"chain of 4": {"draft_length": 4}, "tree of 4 x 4": {"tree": 4}}
+    ours: dict[str, dict[str, Any]] = {
+        "chain of 4": {"draft_length": 4}, "tree of 4 x 4": {"tree": 4},
+        "best-first tree of 16": {"tree": BestFirst(16, depth=8)},
+    }  # fmt: skip
     fallback = {role: reason_for_transformers(getattr(pair, role)) for role in ("target", "draft")}
     batch = 1 if any(fallback.values()) else min(4, num_prompts)  # transformers' runner takes one prompt at a time
     figures = measure_decoding(pair, ids, tokens, repeats, ours, batch_size=batch)
     facts = _facts(pair, began) | {
         "prompts": num_prompts, "new_tokens": tokens, "repeats": repeats, "run_by_transformers_because": fallback,
-        "costs": pass_costs(pair, ids[0]), "cores": os.cpu_count(), "load_average": os.getloadavg()[0],
+        "costs": pass_costs(pair, ids[0], (1, 2, 5, 9, 17)), "cores": os.cpu_count(),
+        "load_average": [load_before, os.getloadavg()[0]],
     }  # fmt: skip
     _write(out / f"speed-{pair.device.type}.json", {**facts, **figures})
 

@@ -3,9 +3,12 @@ loss. It knows figures and matplotlib."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from certspec.evidence.modelled_speed import place_of, tokens_per_second
+from certspec.evidence.tables import SPEEDS
 from certspec.scoring.plots import COLOURS, LOOK, MARKERS, STYLES
 
 __all__ = ["draw_evidence"]
@@ -21,7 +24,7 @@ def draw_evidence(results: dict[str, Any], folder: Path) -> list[Path]:
     from matplotlib import pyplot
 
     drawings = [("enlargement", "score", _enlargement), ("run-lengths", "score", _run_lengths),
-                ("frontier", "quality", _frontier)]  # fmt: skip
+                ("frontier", "quality", partial(_frontier, results))]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, needed, draw in drawings:
@@ -80,23 +83,33 @@ def _run_lengths(pyplot: Any, score: dict[str, Any]) -> Any:
     return figure
 
 
-def _frontier(pyplot: Any, quality: dict[str, Any]) -> Any:
-    """Tokens a target pass against log-probability lost, a point a rule; rules of one kind are joined."""
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.8), layout="constrained")
-    kinds: dict[str, list[dict[str, Any]]] = {}
-    for row in quality["rules"]:
-        kinds.setdefault(row["rule"].split(":")[0], []).append(row)
-    for number, (kind, rows) in enumerate(kinds.items()):
-        rows = sorted(rows, key=lambda row: row["nats_lost_per_token"])
-        axes.errorbar(
-            [row["nats_lost_per_token"] for row in rows], [row["tokens_per_pass"] for row in rows],
-            xerr=[row["nats_lost_standard_error"] for row in rows], label=kind, capsize=2, **_style(number),
-        )  # fmt: skip
-        for row in rows:
-            axes.annotate(row["rule"].partition(":")[2], (row["nats_lost_per_token"], row["tokens_per_pass"]),
-                          xytext=(5, -9), textcoords="offset points", fontsize=8)  # fmt: skip
-    axes.set_xlabel("log-probability lost per token (nats)")
-    axes.set_ylabel("tokens per target pass")
-    axes.grid(color="0.9")
-    axes.legend(frameon=False, fontsize=9)
+def _frontier(results: dict[str, Any], pyplot: Any, quality: dict[str, Any]) -> Any:
+    """Speed against log-probability lost, a point a rule; rules of one kind are joined. Speed is tokens a target pass,
+    and beside it tokens a second at the costs of passes that were measured."""
+    length = quality["draft_length"]
+    speeds = [results[name] for name in SPEEDS if name in results]
+    panels = [("tokens per target pass", [row["tokens_per_pass"] for row in quality["rules"]])]
+    for speed in speeds:
+        modelled = [tokens_per_second(row, length, speed["costs"]) for row in quality["rules"]]
+        panels.append((f"tokens/s at the costs measured on {place_of(speed)}", modelled))
+    figure, grid = pyplot.subplots(
+        1, len(panels), figsize=(1.5 + 5.2 * len(panels), 4.8), layout="constrained", squeeze=False
+    )
+    kinds: dict[str, list[int]] = {}
+    for index, row in enumerate(quality["rules"]):
+        kinds.setdefault(row["rule"].split(":")[0], []).append(index)
+    lost = [row["nats_lost_per_token"] for row in quality["rules"]]
+    errors = [row["nats_lost_standard_error"] for row in quality["rules"]]
+    for axes, (label, values) in zip(grid[0], panels, strict=True):
+        for number, (kind, members) in enumerate(kinds.items()):
+            members = sorted(members, key=lost.__getitem__)
+            axes.errorbar([lost[i] for i in members], [values[i] for i in members],
+                          xerr=[errors[i] for i in members], label=kind, capsize=2, **_style(number))  # fmt: skip
+            for i in members:
+                axes.annotate(quality["rules"][i]["rule"].partition(":")[2], (lost[i], values[i]),
+                              xytext=(5, -9), textcoords="offset points", fontsize=8)  # fmt: skip
+        axes.set_xlabel("log-probability lost per token (nats)")
+        axes.set_ylabel(label)
+        axes.grid(color="0.9")
+    grid[0][0].legend(frameon=False, fontsize=9, loc="lower right")
     return figure

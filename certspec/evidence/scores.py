@@ -14,7 +14,15 @@ from certspec.scoring.run_folder import RunFolder
 from certspec.scoring.run_table import RunTable, read_run
 from certspec.scoring.summary import BUDGETS, certificate_cap, summarise_run
 
-__all__ = ["MAX_WIDTH", "SCORED_RULES", "adaptive_widths", "margin_bins", "reduce_run", "tree_certificates_of"]
+__all__ = [
+    "MAX_WIDTH",
+    "SCORED_RULES",
+    "adaptive_widths",
+    "margin_bins",
+    "nearest_rejections",
+    "reduce_run",
+    "tree_certificates_of",
+]
 
 # The paper's rules, more strengths of its two relaxations, and a tree wide enough that top probabilities of all widths
 # up to MAX_WIDTH are in the run.
@@ -40,6 +48,7 @@ def reduce_run(folder: Path, deviations: list[str]) -> dict[str, Any]:
         "comparison": comparison_json(summary, deviations),
         "margin_bins": margin_bins(run),
         "adaptive": adaptive_widths(run, top_probs, draft_ids),
+        "nearest_rejections": nearest_rejections(run),
         "kl_levels": {f"{level:g}": float(np.quantile(run.kl, level)) for level in KL_LEVELS},
         "coverage": {str(width): float((listed < width).mean()) for width in range(1, MAX_WIDTH + 1)},
         "settings": _placeless(run.manifest["settings"]),
@@ -50,6 +59,19 @@ def _placeless(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings without the folders that models were read from: a name and hashes say what they are."""
     named = {role: settings[role] | {"id": Path(settings[role]["id"]).name} for role in ("target", "draft")}
     return settings | named
+
+
+def nearest_rejections(run: RunTable) -> dict[str, float | None]:
+    """For each rule the least KL / certificate over the steps that it rejects: above 1 where no certificate is false,
+    and near 1 where a real draft comes as near to the bound as it may. None where it rejects no step."""
+    assert run.accepted is not None and run.kl is not None
+    found: dict[str, float | None] = {}
+    for index, label in enumerate(run.rules):
+        rejected = ~run.accepted[index]  # their certificates are finite and positive, but for ties at the top
+        certificate, kl = run.certificate[index][rejected], run.kl[rejected]
+        ratio = np.divide(kl, certificate, out=np.full(len(kl), np.inf), where=certificate > 0)
+        found[label] = float(ratio.min()) if len(ratio) and np.isfinite(ratio).any() else None
+    return found
 
 
 def margin_bins(run: RunTable) -> dict[str, Any]:
