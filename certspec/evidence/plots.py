@@ -3,6 +3,7 @@ loss. It knows figures and matplotlib."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ def draw_evidence(results: dict[str, Any], folder: Path) -> list[Path]:
     matplotlib.use("Agg", force=True)
     from matplotlib import pyplot
 
-    drawings = [("enlargement", "score", _enlargement), ("run-lengths", "score", _run_lengths),
-                ("frontier", "quality", partial(_frontier, results))]  # fmt: skip
+    drawings: list[tuple[str, str, Callable[..., Any]]] = [
+        ("enlargement", "score", _enlargement), ("run-lengths", "score", _run_lengths),
+        ("frontier", "quality", partial(_frontier, results)),
+    ]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, needed, draw in drawings:
