@@ -17,7 +17,8 @@ __all__ = ["BlockCache"]
 class BlockCache:
     """One runner's rows during a round: first the pending tokens (emitted, not yet run) are staged, then drafted nodes.
 
-    Rows shorter than the longest one of a pass are filled up with nodes that nobody commits; no row sees another's.
+    Rows shorter than the longest one of a pass are filled up with nodes that nobody commits, unless the runner has a
+    ``forward_ragged``; no row sees another's.
     """
 
     def __init__(self, runner: ModelRunner, prompts: Sequence[Sequence[int]]) -> None:
@@ -28,12 +29,19 @@ class BlockCache:
         self.num_staged = 0
         self.num_passes = 0
 
-    def stage(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Tensor:
+    def stage(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Sequence[Tensor] | Tensor:
         """Stage ``tokens[row]`` hanging from ``parents[row]`` (staged indices, -1: the last committed token) in one
-        pass; (batch, longest, vocab) logits. The new nodes' staged indices start at the old ``num_staged``."""
+        pass; for each row (its length or more, vocab) logits. The new nodes' staged indices start at the old
+        ``num_staged``."""
+        longest = max(len(block) for block in tokens)
+        ragged = getattr(self.runner, "forward_ragged", None)
+        if ragged is not None:
+            rows: Sequence[Tensor] = ragged(tokens, parents)
+            self.num_staged += longest
+            self.num_passes += 1
+            return rows
         import torch
 
-        longest = max(len(block) for block in tokens)
         block = [[*row, *[0] * (longest - len(row))] for row in tokens]
         hung = [[*row, *[-1] * (longest - len(row))] for row in parents]
         chained = list(range(self.num_staged - 1, self.num_staged + longest - 1))

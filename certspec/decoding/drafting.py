@@ -154,7 +154,7 @@ def draft_blocks(
             hung[row] = [where.get(grower.parents[node], root) for node in nodes]
             where.update(zip(nodes, range(cache.num_staged, cache.num_staged + len(nodes)), strict=True))
         logits = cache.stage(blocks, hung)
-        found = {row: list(logits[row, : len(asked[row])]) for row in drafting}
+        found = {row: list(logits[row][: len(asked[row])]) for row in drafting}
     for row, grower in growers.items():
         trees[row] = grower.finish(staged[row])
     return trees
@@ -163,11 +163,11 @@ def draft_blocks(
 _NOTHING = TreeTopology((), ())
 
 
-def _root_row(cache: BlockCache, logits: Tensor | None, row: int) -> Tensor:
+def _root_row(cache: BlockCache, logits: Sequence[Tensor] | Tensor | None, row: int) -> Tensor:
     if cache.num_pending[row]:
         if logits is None:
             raise RuntimeError("pending tokens were not run")
-        return logits[row, cache.num_pending[row] - 1]
+        return logits[row][cache.num_pending[row] - 1]
     if cache.last_rows is None:
         raise RuntimeError("the draft has neither a pending token nor a last row")
     return cache.last_rows[row]

@@ -19,10 +19,11 @@ from certspec.decoding.decoding_options import (
     rule_schedules,
 )
 from certspec.decoding.drafting import DraftPolicy
-from certspec.decoding.loop import DecodingPlan, LogitsProcessor, Request, RoundCounts, decode_batch
+from certspec.decoding.loop import DecodingPlan, LogitsProcessor, Request, RoundCounts
 from certspec.decoding.metrics import acceptance_metrics
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.decoding.records import KINDS, StepList, StepRecord
+from certspec.decoding.row_groups import decode_shared
 from certspec.decoding.runner_choice import chosen_runners
 from certspec.decoding.schedules import RuleSchedule
 from certspec.decoding.stopping import context_limit
@@ -86,7 +87,8 @@ def generate(
     greedy, or a tree, the output is the target's own greedy output.
 
     ``batch_size`` prompts are decoded together, each accepting its own number of tokens and leaving when it is done; a
-    prompt's tokens do not depend on its company.
+    prompt's tokens do not depend on its company. On a CPU the engine's cores share the rows out, unless ``on_step`` or
+    a ``logits_processor`` has to be called.
 
     ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list of rules and
     schedules, one a prompt. ``rules`` are scored besides, at every drafted position that is emitted, and decide
@@ -122,7 +124,7 @@ def generate(
             generation.notes += ("batch_size: transformers runs one prompt at a time",)
             batch_size = 1
         for start in range(0, len(requests), batch_size):
-            decode_batch(target, draft, requests[start : start + batch_size], plan, steps, counts)
+            decode_shared(target, draft, requests[start : start + batch_size], plan, steps, counts)
     steps.sort()
     generation.sequences = [request.tokens for request in requests]
     generation.finish_reasons = [str(request.reason) for request in requests]

@@ -3,6 +3,7 @@ nothing about tokenizers or how the models are run."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,13 @@ class RoundCounts:
     num_draft_passes: int = 0
     num_flat_draft_rows: int = 0
 
+    def extend(self, other: RoundCounts) -> None:
+        """Add what was counted elsewhere."""
+        for name in ("accepted", "drafted", "nodes"):
+            getattr(self, name).extend(getattr(other, name))
+        for name in ("num_target_passes", "num_draft_passes", "num_flat_draft_rows"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
 
 def decode_batch(
     target: ModelRunner,
@@ -92,8 +100,9 @@ def decode_batch(
     plan: DecodingPlan,
     steps: StepList,
     counts: RoundCounts,
+    ended: threading.Event | None = None,
 ) -> None:
-    """Decode ``requests`` together until all have a ``reason``; adds to ``steps`` and ``counts``.
+    """Decode ``requests`` together until all have a ``reason`` or ``ended`` is set; adds to ``steps`` and ``counts``.
 
     Each round drafts below every row's last token, verifies all nodes with one target pass, and emits a row's accepted
     path and one token of the target's own. The draft's cache keeps what of that path it has run itself. A row that is
@@ -106,7 +115,7 @@ def decode_batch(
     active = list(requests)
     target_cache = BlockCache(target, [request.prompt for request in active])
     draft_cache = _draft_cache(draft, active, plan)
-    while active:
+    while active and not (ended is not None and ended.is_set()):
         depths = [_room(request, plan) for request in active]
         processors = [_row_processor(plan.processors, request.sequence) for request in active]
         pendings = _pending(draft_cache, active)

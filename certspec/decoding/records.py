@@ -102,6 +102,17 @@ class StepList(Sequence[StepRecord]):
             self._extra_parts[name].append(np.asarray(extra[name], dtype=dtype).reshape(len(self.extra_labels), count))
         self._num_steps += count
 
+    def extend(self, other: StepList) -> None:
+        """Add the steps of another list with the same extra rules."""
+        if not len(other):
+            return
+        columns = {name: other.column(name) for name in _COLUMNS}
+        columns["rule"] = np.array([self.rule_code(label) for label in other.rule_labels])[columns["rule"]]
+        empty = np.empty((len(self.extra_labels), 0))
+        self.append_columns(
+            columns, {name: _joined(other._extra_parts[name], empty, axis=1) for name in _EXTRA_COLUMNS}
+        )
+
     def column(self, name: str) -> np.ndarray:
         """(steps,) array of one field."""
         return _joined(self._parts[name], np.empty(0, _COLUMNS[name]), axis=0)

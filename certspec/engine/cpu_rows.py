@@ -110,8 +110,6 @@ def multiply(ending, rows, x, x_at, x_step, blocks, w, w_at, w_step, depth, y, y
             tile(1, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
         elif blocks == 2 and count == 2:
             tile(2, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
-        elif blocks == 2 and count == 3:
-            tile(3, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
         else:
             for block in range(blocks):
                 _one_block(ending, count, x, xs, x_step, w, w_at + block * w_step, depth, y, ys + block * BLOCK, y_step)

@@ -34,7 +34,8 @@ class CpuRunner:
     """
 
     def __init__(self, source: Any, num_tokens: int | None = None, num_threads: int | None = None) -> None:
-        self._packed: PackedWeights = pack_weights(read_weights(source, num_tokens))
+        is_packed = isinstance(source, PackedWeights)
+        self._packed: PackedWeights = source if is_packed else pack_weights(read_weights(source, num_tokens))
         self.geometry = self._packed.geometry
         if self.geometry.head_dim % BLOCK:
             raise InvalidArgument(f"head_dim: expected a multiple of {BLOCK}, got {self.geometry.head_dim}")
@@ -52,6 +53,13 @@ class CpuRunner:
         self._eps = np.float32(geometry.norm_eps)
         self._widths = activation_widths(geometry.hidden, geometry.qkv_width, geometry.query_width, geometry.mlp)
         self._activations = [np.empty(0, np.float32) for _ in self._widths]
+        self._siblings: list[CpuRunner] = []
+
+    def sibling(self, index: int) -> CpuRunner:
+        """Runner ``index`` of those over the same weights with caches of their own, for other threads; kept."""
+        while len(self._siblings) <= index:
+            self._siblings.append(CpuRunner(self._packed, num_threads=self.num_threads))
+        return self._siblings[index]
 
     @property
     def lengths(self) -> np.ndarray[Any, Any]:
@@ -82,15 +90,30 @@ class CpuRunner:
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Stage (batch, n) tokens; (batch, n, num_tokens) float32 logits. ``parents``: see the runner protocol."""
         batch, count = tokens.shape
-        self._staging.check_tokens(tokens.numpy(), self._num_embeddings)
-        rows = self._staging.stage(tokens.numpy(), None if parents is None else parents.numpy())
+        logits = self._staged_pass(tokens.numpy(), None if parents is None else parents.numpy(), None)
+        return logits.view(batch, count, -1)
+
+    def forward_ragged(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+        """``forward`` for rows of different lengths: a row's (nodes, num_tokens) logits each, none computed for what a
+        rectangle would be filled up with. A row's new nodes are numbered from where the longest row ended before."""
+        counts = [len(row) for row in tokens]
+        block = np.zeros((len(counts), max(counts, default=0)), np.int64)
+        hung = np.full(block.shape, -1)
+        for row, count in enumerate(counts):
+            block[row, :count], hung[row, :count] = tokens[row], parents[row]
+        return self._staged_pass(block, hung, counts).split(counts)
+
+    def _staged_pass(
+        self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None, counts: Sequence[int] | None
+    ) -> Tensor:
+        self._staging.check_tokens(tokens, self._num_embeddings)
+        rows = self._staging.stage(tokens, parents, counts)
         needed = int(self._staging.lengths.max()) + self._staging.num_staged
         if needed > self._capacity:
             self._allocate(2 * needed)
         if self._moved:
-            rows[:, 1] = np.repeat(self._cache_rows, count)
-        logits = self._pass(rows, np.arange(batch * count))
-        return logits.view(batch, count, -1)[:, :, : self.num_tokens]
+            rows[:, 1] = self._cache_rows[rows[:, 5]]
+        return self._pass(rows, np.arange(len(rows)))
 
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
         """Per row, keep the staged nodes of the accepted path, in order; everything else staged is forgotten."""

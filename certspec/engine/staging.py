@@ -31,10 +31,15 @@ class Staging:
         self.straight = np.zeros((0, 0), np.bool_)
         self._reserve(_FIRST_ROOM)
 
-    def stage(self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-        """Add (batch, n) nodes; returns rows (batch * n, 6) int64: token, batch row (twice: the first is for whoever
-        keeps a cache in another order), staged index, position, length of the contiguous prefix that the node sees
-        (committed tokens alone unless its path is straight), batch row."""
+    def stage(
+        self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None, num_new: Any = None
+    ) -> np.ndarray[Any, Any]:
+        """Add (batch, n) nodes; returns rows (nodes, 6) int64: token, batch row (twice: the first is for whoever keeps
+        a cache in another order), staged index, position, length of the contiguous prefix that the node sees (committed
+        tokens alone unless its path is straight), batch row.
+
+        ``num_new``: (batch,) how many of a row's n columns are nodes (None: all); the others take a number and no more.
+        """
         batch, count = tokens.shape
         if batch != len(self.lengths):
             raise InvalidArgument(f"tokens: expected {len(self.lengths)} rows (the batch), got {batch}")
@@ -46,8 +51,9 @@ class Staging:
             raise InvalidArgument(
                 f"parents: expected shape {(count,)} or {(batch, count)} like the tokens, got {parents.shape}"
             )
-        rows = np.empty((batch * count, 6), np.int64)
-        wrong = stage_rows(tokens, given, self.lengths, before, self.parents, self.depths, self.straight, rows)
+        counts = np.full(batch, count) if num_new is None else np.asarray(num_new, np.int64)
+        rows = np.empty((counts.sum(), 6), np.int64)
+        wrong = stage_rows(tokens, given, counts, self.lengths, before, self.parents, self.depths, self.straight, rows)
         if wrong >= 0:
             row, node = divmod(wrong, count)
             raise InvalidArgument(
@@ -106,23 +112,27 @@ class Staging:
 
 
 @njit(error_model="numpy", cache=True, nogil=True)
-def stage_rows(tokens, given, lengths, before, parents, depths, straight, rows):
+def stage_rows(tokens, given, counts, lengths, before, parents, depths, straight, rows):
     """Fill ``rows`` (see Staging.stage) and the nodes' parents, depths and straightness; ``given`` without columns
     means a chain. Returns the flat index of the first node whose parent is none, or -1."""
     batch, count = tokens.shape
+    at = 0
     for row in range(batch):
         for column in range(count):
             node = before + column
+            if column >= counts[row]:  # no node: on no path from the last committed token
+                parents[row, node], depths[row, node], straight[row, node] = node, 0, False
+                continue
             parent = node - 1 if given.shape[1] == 0 else given[row if given.shape[0] > 1 else 0, column]
-            if parent < -1 or parent >= node:
+            if parent < -1 or parent >= node or (parent >= 0 and parents[row, parent] == parent):
                 return row * count + column
             depth = 0 if parent < 0 else depths[row, parent] + 1
             is_straight = parent == node - 1 and (node == 0 or straight[row, parent])
             parents[row, node], depths[row, node], straight[row, node] = parent, depth, is_straight
-            at = row * count + column
             rows[at, 0], rows[at, 1], rows[at, 2], rows[at, 5] = tokens[row, column], row, node, row
             rows[at, 3] = lengths[row] + depth
             rows[at, 4] = lengths[row] + (node + 1 if is_straight else 0)
+            at += 1
     return -1
 
 

@@ -224,3 +224,52 @@ def test_a_path_that_skips_a_parent_is_refused(model: Any) -> None:
     runner.forward(block([1, 2, 3]))
     with pytest.raises(InvalidArgument, match="path from parent to child"):
         runner.commit([[0, 2]])
+
+
+def test_rows_of_different_lengths_have_the_bits_of_a_rectangle(model: Any) -> None:
+    """Trees of 5, 1 and 3 nodes, then again: numbered as if the short rows were filled up, which they are not."""
+    prompts = [tokens_of(count, seed=count) for count in (4, 17, 9)]
+    ragged, rectangle = CpuRunner(model), CpuRunner(model)
+    for runner in (ragged, rectangle):
+        runner.prefill(prompts)
+    chance = random.Random(11)
+    for counts, before in (((5, 1, 3), 0), ((2, 4, 1), 5)):
+        tokens = [[chance.randrange(97) for _ in range(count)] for count in counts]
+        parents = [[-1, *(before + chance.randrange(node) for node in range(1, count))] for count in counts]
+        longest = max(counts)
+        full = rectangle.forward(
+            block(*([*row, *[0] * (longest - len(row))] for row in tokens)),
+            torch.tensor([[*row, *[-1] * (longest - len(row))] for row in parents]),
+        )
+        rows = ragged.forward_ragged(tokens, parents)
+        assert [len(row) for row in rows] == list(counts)
+        for row, count in enumerate(counts):
+            assert torch.equal(rows[row], full[row, :count])
+    for runner in (ragged, rectangle):
+        runner.commit([[0], [5], []])
+    following = [[3], [4], [5]]
+    chained = ragged.forward_ragged(following, [[-1]] * 3)
+    assert torch.equal(torch.stack(list(chained)), rectangle.forward(block(*following)))
+
+
+def test_a_number_without_a_node_is_no_parent_and_on_no_path(model: Any) -> None:
+    runner = CpuRunner(model)
+    runner.prefill([[1, 2, 3], [4, 5]])
+    runner.forward_ragged([[1, 2], [1]], [[-1, 0], [-1]])
+    with pytest.raises(InvalidArgument, match="row 1, node 2: expected -1"):
+        runner.forward_ragged([[1], [1]], [[1], [1]])
+    with pytest.raises(InvalidArgument, match="path from parent to child"):
+        runner.commit([[0, 1], [1]])
+
+
+def test_siblings_share_weights_and_no_cache(model: Any) -> None:
+    runner = CpuRunner(model)
+    other = runner.sibling(0)
+    assert other is runner.sibling(0) is not runner.sibling(1)
+    assert other._packed is runner._packed
+    tokens = tokens_of(9)
+    expected = runner.prefill([tokens])
+    other.prefill([tokens_of(4, seed=1)])
+    following = runner.forward(block([5]))
+    assert torch.equal(CpuRunner(model).prefill([[*tokens, 5]]), following[0])
+    assert torch.equal(other.prefill([tokens]), expected)

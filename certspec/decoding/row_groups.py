@@ -1,0 +1,99 @@
+"""Shares the rows of a batch out among cores: each group of rows is decoded in a thread of its own, by runners of its
+own over the same weights. This module knows nothing about drafting or acceptance.
+
+Groups never wait for each other, and what one does in Python another's arithmetic hides. No row's tokens depend on its
+company, so the output is that of one group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
+from certspec.decoding.records import StepList
+
+if TYPE_CHECKING:
+    from certspec.decoding.runner import ModelRunner
+
+__all__ = ["decode_shared", "num_groups"]
+
+_MIN_ROWS = 2  # of a group: rows decoded together share passes
+
+
+def num_groups(target: Any, draft: Any, requests: Sequence[Request], plan: DecodingPlan) -> int:
+    """Groups worth making: one a core where the runners have siblings, 1 where somebody else's code is called."""
+    if not (hasattr(target, "sibling") and hasattr(draft, "sibling")):
+        return 1
+    if plan.on_step is not None or plan.processors or any(request.should_stop is not None for request in requests):
+        return 1  # callbacks come from one thread, in order
+    return max(1, min(int(target.num_threads), len(requests) // _MIN_ROWS))
+
+
+def decode_shared(
+    target: ModelRunner,
+    draft: ModelRunner,
+    requests: Sequence[Request],
+    plan: DecodingPlan,
+    steps: StepList,
+    counts: RoundCounts,
+) -> None:
+    """``decode_batch``, its rows in ``num_groups`` groups at once; each group counts the target passes of its own.
+
+    An error in one group ends the others; the first group's is raised.
+    """
+    number = num_groups(target, draft, requests, plan)
+    if number == 1:
+        decode_batch(target, draft, requests, plan, steps, counts)
+        return
+    groups = _Groups(target, draft, number)
+    parts = [(requests[index::number], plan, StepList(steps.extra_labels), RoundCounts()) for index in range(number)]
+    try:
+        with ThreadPoolExecutor(number - 1, thread_name_prefix="certspec-rows") as pool:
+            futures = [pool.submit(groups.run, index, *parts[index]) for index in range(1, number)]
+            groups.run(0, *parts[0])
+        for future in futures:
+            future.result()
+    finally:
+        groups.share_cores(1)
+    for _, _, part_steps, part_counts in parts:
+        steps.extend(part_steps)
+        counts.extend(part_counts)
+
+
+class _Groups:
+    """The runners of all groups, and the cores that each may use."""
+
+    def __init__(self, target: Any, draft: Any, number: int) -> None:
+        siblings = [(target.sibling(index), draft.sibling(index)) for index in range(number - 1)]
+        self.runners = [(target, draft), *siblings]
+        self.num_cores = (target.num_threads, draft.num_threads)
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._num_running = number
+        self.share_cores(number)
+
+    def run(
+        self, index: int, requests: Sequence[Request], plan: DecodingPlan, steps: StepList, counts: RoundCounts
+    ) -> None:
+        import torch
+
+        done = False
+        try:
+            with torch.inference_mode():  # a setting of each thread
+                decode_batch(*self.runners[index], requests, plan, steps, counts, ended=self._ended)
+            done = True
+        finally:
+            if not done:  # an error, or an interrupt of the main thread
+                self._ended.set()
+            with self._lock:
+                self._num_running -= 1
+                self.share_cores(max(self._num_running, 1))
+
+    def share_cores(self, number: int) -> None:
+        """Give each of ``number`` groups its part of the cores (the last ones running get more)."""
+        for pair in self.runners:
+            for runner, cores in zip(pair, self.num_cores, strict=True):
+                runner.num_threads = max(1, cores // number)

@@ -1,0 +1,92 @@
+"""A batch shared out among cores: the tokens and records of one group, errors that come through, callbacks in order."""
+
+import threading
+
+import pytest
+
+import certspec as cs
+from certspec.decoding.adaptive import WithinBudget
+from certspec.decoding.drafting import StaticPolicy
+from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
+from certspec.decoding.records import StepList
+from certspec.decoding.row_groups import num_groups
+from certspec.decoding.schedules import Throughout
+from certspec.decoding.stopping import StoppingRules
+from certspec.decoding.topology import chain
+from certspec.engine.cpu_runner import CpuRunner
+
+
+@pytest.fixture
+def runners(tiny):
+    return tuple(CpuRunner(model, tiny.num_tokens, num_threads=3) for model in (tiny.target, tiny.draft))
+
+
+@pytest.fixture
+def many(prompts):
+    return [*prompts, prompts[2][:7], prompts[3][:3], prompts[3][:11], prompts[1][:2]]
+
+
+@pytest.mark.parametrize(
+    "options", [{"draft_length": 4}, {"tree": 3}, {"rule": cs.TopM(8)}, {"draft_length": WithinBudget(0.1, width=2)}],
+    ids=["chain", "tree", "relaxed", "adaptive"],
+)  # fmt: skip
+def test_groups_give_the_tokens_and_records_of_each_prompt_alone(tiny, runners, many, options):
+    alone = cs.generate(tiny, many, max_new_tokens=20, rules=[cs.Additive(0.3)], **options)
+    shared = cs.generate(
+        tiny, many, max_new_tokens=20, rules=[cs.Additive(0.3)], batch_size=8, runners=runners, **options
+    )
+    assert shared.sequences == alone.sequences
+    assert shared.finish_reasons == alone.finish_reasons
+    assert list(map(repr, shared.steps)) == list(map(repr, alone.steps))
+    assert shared.metrics["num_rounds"] == alone.metrics["num_rounds"]
+    assert len(runners[0]._siblings) == 2
+    assert [runner.num_threads for runner in runners] == [3, 3]
+
+
+def test_an_error_in_one_group_is_raised_and_the_next_run_is_as_good_as_new(tiny, runners, many, monkeypatch):
+    expected = cs.generate(tiny, many, max_new_tokens=6).sequences
+    broken = runners[0].sibling(0)
+    before = threading.active_count()
+    monkeypatch.setattr(broken, "prefill", lambda prompts: (_ for _ in ()).throw(RuntimeError("a group fell over")))
+    with pytest.raises(RuntimeError, match="a group fell over"):
+        cs.generate(tiny, many, max_new_tokens=6, batch_size=8, runners=runners)
+    monkeypatch.undo()
+    assert [runner.num_threads for runner in runners] == [3, 3]
+    assert cs.generate(tiny, many, max_new_tokens=6, batch_size=8, runners=runners).sequences == expected
+    assert threading.active_count() <= before + 2  # helpers of the engine's own passes may have come
+
+
+def test_who_listens_hears_every_step_in_order_from_one_thread(tiny, runners, many):
+    heard, threads = [], set()
+
+    def listen(record):
+        heard.append((record.round, record.prompt, record.position))
+        threads.add(threading.get_ident())
+
+    cs.generate(tiny, many, max_new_tokens=6, batch_size=8, runners=runners, on_step=listen)
+    assert heard == sorted(heard)
+    assert threads == {threading.get_ident()}
+
+
+def test_groups_are_as_many_as_cores_of_two_rows_or_more(tiny, runners, many):
+    def requests(count, should_stop=None):
+        stopping = StoppingRules(frozenset(), 4)
+        return [
+            Request(index, many[index], Throughout(cs.StrictGreedy()), stopping, should_stop) for index in range(count)
+        ]
+
+    plan = DecodingPlan(StaticPolicy(chain(2)))
+    assert [num_groups(*runners, requests(count), plan) for count in (1, 3, 4, 6, 8)] == [1, 1, 2, 3, 3]
+    assert num_groups(*runners, requests(8, lambda sequence, new: None), plan) == 1
+    processed = DecodingPlan(StaticPolicy(chain(2)), processors=(lambda ids, scores: scores,))
+    assert num_groups(*runners, requests(8), processed) == 1
+    assert num_groups(object(), runners[1], requests(8), plan) == 1
+
+
+def test_a_batch_that_is_told_to_end_ends(tiny, runners, many):
+
+    ended = threading.Event()
+    ended.set()
+    request = Request(0, many[2], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 4))
+    decode_batch(*runners, [request], DecodingPlan(StaticPolicy(chain(2))), StepList(), RoundCounts(), ended=ended)
+    assert request.tokens == [] and request.reason is None
