@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certspec.decoding.block_cache import BlockCache
+from certspec.decoding.block_scores import BlockScores, score_blocks
 from certspec.decoding.candidates import lowest_argmax
 from certspec.decoding.device_rounds import decode_rounds, rounds_serve
 from certspec.decoding.drafting import DraftPolicy, DraftTree, RowProcessor, draft_blocks
@@ -122,9 +123,11 @@ def decode_batch(
         trees = draft_blocks(draft_cache, plan.policy, depths, pendings, processors)
         targets = _target_rows(target_cache, trees, _pending(target_cache, active), processors)
         counts.num_target_passes += 1
+        schedules, places = [request.schedule for request in active], [_place(request) for request in active]
+        scores = score_blocks(schedules, trees, targets, plan.extra, places)
         paths: list[list[int]] = []
-        for request, tree, rows in zip(active, trees, targets, strict=True):
-            paths.append(_emit(request, tree, rows, writer, counts))
+        for request, tree, rows, block_scores in zip(active, trees, targets, scores, strict=True):
+            paths.append(_emit(request, tree, rows, block_scores, writer, counts))
         remaining = [row for row, request in enumerate(active) if request.reason is None]
         if remaining:
             target_cache.commit(
@@ -232,11 +235,22 @@ def _argmaxes(logits: Tensor) -> Any:
     return torch.where(is_top, ids, logits.shape[-1]).amin(dim=-1).clamp(max=logits.shape[-1] - 1).cpu().numpy()
 
 
-def _emit(request: Request, tree: DraftTree, rows: TargetRows, writer: StepWriter, counts: RoundCounts) -> list[int]:
+def _place(request: Request) -> Place:
+    return Place(request.index, request.num_emitted, request.num_rounds)
+
+
+def _emit(
+    request: Request,
+    tree: DraftTree,
+    rows: TargetRows,
+    scores: BlockScores | None,
+    writer: StepWriter,
+    counts: RoundCounts,
+) -> list[int]:
     """Extend the row's sequence by what the block gives; returns the accepted nodes."""
-    before = request.num_emitted
-    walk = walk_block(tree, rows, request.schedule, request.sequence)
-    num_kept, reason = request.stopping.cut(before, walk.tokens)
+    place = _place(request)
+    walk = walk_block(tree, rows, request.schedule, request.sequence, scores)
+    num_kept, reason = request.stopping.cut(place.position, walk.tokens)
     free_rule = request.schedule.at([*request.sequence, *walk.tokens[: len(walk.visited)]])
     request.sequence += walk.tokens[:num_kept]
     if request.should_stop is not None:
@@ -244,7 +258,7 @@ def _emit(request: Request, tree: DraftTree, rows: TargetRows, writer: StepWrite
         if kept is not None:
             del request.sequence[len(request.sequence) - num_kept + kept :]
             num_kept, reason = kept, "stopped" if kept < num_kept or reason is None else reason
-    writer.add(tree, walk, rows, num_kept, Place(request.index, before, request.num_rounds), free_rule)
+    writer.add(tree, walk, rows, num_kept, place, free_rule, scores)
     counts.accepted.append(len(walk.path))
     counts.drafted.append(tree.topology.depth)
     counts.nodes.append(len(tree.topology))

@@ -4,26 +4,28 @@ one call, and become record columns. This module decides nothing; it checks that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 
+from certspec.decoding.block_scores import BlockScores, coverage, is_relaxed
 from certspec.decoding.drafting import DraftTree
 from certspec.decoding.records import KINDS, StepList, StepRecord
-from certspec.decoding.walking import TargetRows, Walk, as_inputs, coverage, scoring_backend
-from certspec.errors import CertspecError, InvalidLogits
-from certspec.rules import Rule, StrictGreedy, Tree
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from certspec.certificates import Certificates
+from certspec.decoding.scored_rows import RowBlock, ScoredRows, score_rows
+from certspec.decoding.walking import TargetRows, Walk
+from certspec.errors import CertspecError
+from certspec.rules import Rule, StrictGreedy
 
 __all__ = ["Place", "StepWriter"]
 
-_WAITING_BYTES = 16 << 20  # of logits, both models together
+_WAITING_BYTES = 4 << 20  # of logits, both models together: what caches hold
+_MIN_WAITING = 16  # positions, where logits are wide
+_MAX_WAITING = 4096  # positions whose certificates are known already
 _FREE_NAN = ("kl", "kl_upper", "certificate", "certificate_lower", "tree_margin", "draft_token_prob")
+_FACTS = ("prompt", "position", "round", "kind", "depth", "num_children", "rule", "token", "accepted")
+_ACCEPTED, _CORRECTED, _BONUS, _PLAIN = range(len(KINDS))
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,8 @@ class Place:
     position: int
     round: int
 
-
-@dataclass
-class _Waiting:
-    """Emitted positions whose logits wait; a rule and a draft row only where the draft proposed something."""
-
-    facts: dict[str, list[Any]] = field(default_factory=dict)
-    rules: list[Rule | None] = field(default_factory=list)
-    targets: list[Tensor] = field(default_factory=list)
-    drafts: list[Tensor | None] = field(default_factory=list)
-
-
-_FACTS = ("prompt", "position", "round", "kind", "depth", "num_children", "rule", "token", "accepted")
+    def __str__(self) -> str:
+        return f"prompt {self.prompt}, round {self.round}, after {self.position} new tokens"
 
 
 class StepWriter:
@@ -57,47 +49,86 @@ class StepWriter:
     ) -> None:
         self.steps, self.extra, self.on_step = steps, tuple(extra), on_step
         self.num_flat_draft_rows = 0
-        self._waiting = self._empty()
+        self._codes: dict[Rule, int] = {}
+        self._targets, self._drafts, self._free_targets = RowBlock(), RowBlock(), RowBlock()
+        self._forget()
+
+    def _forget(self) -> None:
+        for block in (self._targets, self._drafts, self._free_targets):
+            block.clear()
+        # of all positions that wait; then of those where something was drafted; then which positions are of what kind
+        self._facts: list[tuple[int, ...]] = []
+        self._rules: dict[int, Rule] = {}
+        self._ratios: dict[int, float] = {}
+        self._free: list[int] = []
+        self._unscored: list[int] = []
+        self._scored: list[tuple[int, BlockScores, int]] = []
         self._num_bytes = 0
 
     def add(
-        self, tree: DraftTree, walk: Walk, target: TargetRows, num_kept: int, place: Place, free_rule: Rule
+        self,
+        tree: DraftTree,
+        walk: Walk,
+        target: TargetRows,
+        num_kept: int,
+        place: Place,
+        free_rule: Rule,
+        scores: BlockScores | None = None,
     ) -> None:
-        """The first ``num_kept`` tokens of a walk; ``free_rule`` holds where the draft proposed nothing."""
-        waiting, num_visited = self._waiting, len(walk.visited)
+        """The first ``num_kept`` tokens of a walk; ``free_rule`` holds where the draft proposed nothing; ``scores``
+        where certificates are known already."""
+        num_visited = len(walk.visited)
         for depth, token in enumerate(walk.tokens[:num_kept]):
+            index = len(self._facts)
             is_free = depth == num_visited
-            node = walk.free_node if is_free else walk.visited[depth]
+            if is_free:
+                node, rule, accepted, children = walk.free_node, free_rule, -1, 0
+                kind = _BONUS if tree.tokens else _PLAIN
+            else:
+                node, rule, accepted = walk.visited[depth], walk.rules[depth], int(walk.accepted[depth])
+                kind, children = _ACCEPTED if accepted else _CORRECTED, len(tree.topology.children[node])
+                self._rules[index] = rule
             if node is None:
                 raise RuntimeError("a walk has a token of no node")
-            accepted = -1 if is_free else int(walk.accepted[depth])
-            kind = ("bonus" if tree.tokens else "plain") if is_free else ("accepted" if accepted else "corrected")
-            rule = free_rule if is_free else walk.rules[depth]
-            children = 0 if is_free else len(tree.topology.children[node])
-            facts = (
-                place.prompt, place.position + depth, place.round, KINDS.index(kind), depth, children,
-                self.steps.rule_code(rule.label), token, accepted,
+            self._facts.append(
+                (place.prompt, place.position + depth, place.round, kind, depth, children, self._code(rule), token,
+                 accepted)
             )  # fmt: skip
-            for name, value in zip(_FACTS, facts, strict=True):
-                waiting.facts[name].append(value)
+            if scores is not None and not is_free:
+                self._add_scored(index, scores, node, token, target)
+                continue
             row = target.row(node)
-            waiting.rules.append(None if is_free else rule)
-            waiting.targets.append(row)
-            waiting.drafts.append(None if is_free else tree.rows[node])
+            if is_free:
+                self._free.append(index)
+                self._free_targets.append(row)
+            else:
+                self._unscored.append(index)
+                self._targets.append(row)
+                self._drafts.append(tree.rows[node])
             self._num_bytes += row.nbytes * (1 if is_free else 2)
-        if self.on_step is not None or self._num_bytes >= _WAITING_BYTES:
+        waits = self._num_bytes < _WAITING_BYTES or len(self._free) + len(self._unscored) < _MIN_WAITING
+        if self.on_step is not None or not waits or len(self._facts) >= _MAX_WAITING:
             self.flush()
+
+    def _add_scored(self, index: int, scores: BlockScores, node: int, token: int, target: TargetRows) -> None:
+        self._scored.append((index, scores, node))
+        best = int(scores.scored.column("target_token")[scores.rows[node]])
+        if token != best:
+            logits = target.row(node)
+            self._ratios[index] = float(np.exp(float(logits[token]) - float(logits[best])))
+
+    def _code(self, rule: Rule) -> int:
+        code = self._codes.get(rule)
+        if code is None:
+            code = self._codes[rule] = self.steps.rule_code(rule.label)
+        return code
 
     def flush(self) -> None:
         """Certify and record what waits."""
-        waiting = self._waiting
-        if not waiting.rules:
+        count = len(self._facts)
+        if not count:
             return
-        self._waiting, self._num_bytes = self._empty(), 0
-        count = len(waiting.rules)
-        pairs = [index for index, rule in enumerate(waiting.rules) if rule is not None]
-        free = [index for index, rule in enumerate(waiting.rules) if rule is None]
-        columns: dict[str, Any] = {name: np.array(values) for name, values in waiting.facts.items()}
+        columns: dict[str, Any] = dict(zip(_FACTS, np.array(self._facts, np.int64).T, strict=True))
         extra = _empty_extra(len(self.extra), count)
         for name in (*_FREE_NAN, "prob_margin", "entropy", "top_prob"):
             columns[name] = np.full(count, np.nan)
@@ -105,88 +136,79 @@ class StepWriter:
         columns["target_token"] = columns["token"].copy()
         columns["certified"] = np.zeros(count, bool)
         columns["token_prob_ratio"] = np.ones(count)
-        if free:
-            certificates = _certify(waiting, free, (StrictGreedy(),), with_draft=False)
-            _fill_shared(columns, free, certificates)
-        if pairs:
-            self._fill_pairs(waiting, pairs, columns, extra)
+        for index, ratio in self._ratios.items():
+            columns["token_prob_ratio"][index] = ratio
+        if self._free:
+            free = np.array(self._free)
+            scored = score_rows(self._free_targets.rows(), None, (StrictGreedy(),), self._describer(free))
+            _fill_shared(columns, free, scored, np.arange(len(free)))
+        if self._unscored:
+            pairs = np.array(self._unscored)
+            rules = self._needed_rules(columns, pairs)
+            scored = score_rows(self._targets.rows(), self._drafts.rows(), rules, self._describer(pairs))
+            self._fill_pairs(columns, extra, pairs, scored, np.arange(len(pairs)))
+        for _, group in groupby(self._scored, key=lambda entry: id(entry[1].scored)):
+            entries = list(group)
+            at = np.array([scores.rows[node] for _, scores, node in entries])
+            self._fill_pairs(columns, extra, np.array([index for index, _, _ in entries]), entries[0][1].scored, at)
+        self._forget()
         self.steps.append_columns(columns, extra)
         if self.on_step is not None:
             for record in self.steps.last(count):
                 self.on_step(record)
 
-    def _fill_pairs(
-        self, waiting: _Waiting, pairs: list[int], columns: dict[str, Any], extra: dict[str, np.ndarray]
-    ) -> None:
-        governing = [rule for index in pairs if (rule := waiting.rules[index]) is not None]
+    def _describer(self, chosen: np.ndarray) -> Callable[[int], str]:
+        def describe(row: int) -> str:
+            prompt, position, number, *_ = self._facts[chosen[row]]
+            return str(Place(prompt, position, number))
+
+        return describe
+
+    def _needed_rules(self, columns: dict[str, Any], pairs: np.ndarray) -> tuple[Rule, ...]:
+        asked = dict.fromkeys(self._rules[index] for index in pairs.tolist())
         children = columns["num_children"][pairs]
-        asked = list(dict.fromkeys(governing))
         # they make the certificates list enough ranks for every tree margin
-        asked += [coverage(int(k)) for k in np.unique(children[children > 1]) if coverage(int(k)) not in asked]
-        rules = (*asked, *self.extra)
-        certificates = _certify(waiting, pairs, rules, with_draft=True)
-        _fill_shared(columns, pairs, certificates)
-        own, rows = np.array([asked.index(rule) for rule in governing]), np.arange(len(pairs))
+        asked |= {coverage(int(k)): None for k in np.unique(children[children > 1])}
+        return (*asked, *self.extra)
+
+    def _fill_pairs(
+        self, columns: dict[str, Any], extra: dict[str, np.ndarray], pairs: np.ndarray, scored: ScoredRows,
+        at: np.ndarray,
+    ) -> None:  # fmt: skip
+        """The columns of the positions ``pairs`` from the rows ``at`` of ``scored``, whose last rules are the extra
+        ones."""
+        governing = [self._rules[index] for index in pairs.tolist()]
+        num_asked = len(scored.rules) - len(self.extra)
+        _fill_shared(columns, pairs, scored, at)
+        own = np.array([scored.rules.index(rule) for rule in governing])
         for name in ("kl", "kl_upper", "draft_token_prob", "draft_token", "target_token"):
-            columns[name][pairs] = _array(getattr(certificates, name))
+            columns[name][pairs] = scored.column(name)[at]
         for name in ("certificate", "certificate_lower", "certified"):
-            values = _array(getattr(certificates, name))
-            columns[name][pairs] = values[own, rows]
-            extra[name][:, pairs] = values[len(asked) :]
-        verdicts = _array(certificates.accepted)
-        extra["accepted"][:, pairs] = verdicts[len(asked) :]
-        _require_same_verdicts(columns, pairs, governing, verdicts[own, rows])
-        top_probs = _array(certificates.target_top_probs)
-        columns["tree_margin"][pairs] = top_probs[:, 0] - top_probs[rows, children]
-        for index in pairs:
-            if columns["token"][index] != columns["target_token"][index]:
-                logits = waiting.targets[index]
-                gap = float(logits[columns["token"][index]]) - float(logits[columns["target_token"][index]])
-                columns["token_prob_ratio"][index] = np.exp(gap)
-        drafts = [row for index in pairs if (row := waiting.drafts[index]) is not None]
-        self.num_flat_draft_rows += sum(bool(row.max() == row.min()) for row in drafts)
-
-    def _empty(self) -> _Waiting:
-        return _Waiting({name: [] for name in _FACTS})
+            values = scored.column(name)
+            columns[name][pairs] = values[own, at]
+            extra[name][:, pairs] = values[num_asked:, at]
+        verdicts = scored.column("accepted")
+        extra["accepted"][:, pairs] = verdicts[num_asked:, at]
+        _require_same_verdicts(columns, pairs, governing, verdicts[own, at])
+        top_probs = scored.column("target_top_probs")
+        columns["tree_margin"][pairs] = top_probs[at, 0] - top_probs[at, columns["num_children"][pairs]]
+        if scored.is_flat is not None:
+            self.num_flat_draft_rows += int(scored.is_flat[at].sum())
 
 
-def _certify(waiting: _Waiting, chosen: list[int], rules: Sequence[Rule], *, with_draft: bool) -> Certificates:
-    import torch
-
-    from certspec.certificates import certify
-
-    def run(indices: list[int]) -> Certificates:
-        sides = [torch.stack([waiting.targets[index] for index in indices])]
-        if with_draft:
-            sides.append(torch.stack([row for index in indices if (row := waiting.drafts[index]) is not None]))
-        inputs = as_inputs(*sides)
-        return certify(inputs[0], inputs[1] if with_draft else None, rules, backend=scoring_backend(inputs[0]))
-
-    try:
-        return run(chosen)
-    except InvalidLogits:
-        for index in chosen:  # one at a time, to name the first bad one
-            try:
-                run([index])
-            except InvalidLogits as error:
-                prompt, position, number = (waiting.facts[name][index] for name in ("prompt", "position", "round"))
-                raise InvalidLogits(f"prompt {prompt}, round {number}, after {position} new tokens: {error}") from error
-        raise
-
-
-def _fill_shared(columns: dict[str, Any], chosen: list[int], certificates: Certificates) -> None:
-    columns["prob_margin"][chosen] = _array(certificates.prob_margin)
-    columns["entropy"][chosen] = _array(certificates.entropy)
-    columns["top_prob"][chosen] = _array(certificates.target_top_probs)[:, 0]
+def _fill_shared(columns: dict[str, Any], chosen: np.ndarray, scored: ScoredRows, at: np.ndarray) -> None:
+    columns["prob_margin"][chosen] = scored.column("prob_margin")[at]
+    columns["entropy"][chosen] = scored.column("entropy")[at]
+    columns["top_prob"][chosen] = scored.column("target_top_probs")[at, 0]
 
 
 def _require_same_verdicts(
-    columns: dict[str, Any], pairs: list[int], governing: Sequence[Rule], verdicts: np.ndarray
+    columns: dict[str, Any], pairs: np.ndarray, governing: Sequence[Rule], verdicts: np.ndarray
 ) -> None:
     """A decision and its certificate come from two places; they must say the same wherever both speak of one token."""
     decided = columns["accepted"][pairs].astype(bool)
     # on a tree a relaxed rule may accept a second candidate, of which the kernel's verdict does not speak
-    relaxed = np.array([not isinstance(rule, (StrictGreedy, Tree)) for rule in governing])
+    relaxed = np.array([is_relaxed(rule) for rule in governing])
     differs = (decided != verdicts) & ~(relaxed & (columns["num_children"][pairs] > 1) & decided)
     if differs.any():
         at = pairs[int(np.flatnonzero(differs)[0])]
@@ -202,7 +224,3 @@ def _empty_extra(num_rules: int, count: int) -> dict[str, np.ndarray]:
         "accepted": np.full(shape, -1), "certified": np.zeros(shape, bool), "certificate": np.full(shape, np.nan),
         "certificate_lower": np.full(shape, np.nan),
     }  # fmt: skip
-
-
-def _array(values: Any) -> np.ndarray:
-    return values if isinstance(values, np.ndarray) else values.cpu().numpy()

@@ -110,7 +110,7 @@ def multiply(ending, rows, x, x_at, x_step, blocks, w, w_at, w_step, depth, y, y
             tile(1, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
         elif blocks == 2 and count == 2:
             tile(2, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
-        else:
+        else:  # three rows of two blocks would want 17 of the 16 vector registers
             for block in range(blocks):
                 _one_block(ending, count, x, xs, x_step, w, w_at + block * w_step, depth, y, ys + block * BLOCK, y_step)
         first += count
