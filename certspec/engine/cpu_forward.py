@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 
 from certspec.engine.cpu_atomics import fetch_add, load_shared, yield_core
-from certspec.engine.cpu_rows import MAX_ROWS, multiply, norm_row, rotate, silu_times, weigh_scores
+from certspec.engine.cpu_rows import MAX_ROWS, multiply, norm_row, rotate, scale_row, silu_times, weigh_scores
 from certspec.engine.cpu_tiles import ADD, BLOCK, ON, SET, widen
 
 __all__ = ["CONTROL_STEP", "activation_widths", "forward_pass", "num_phases"]
@@ -161,8 +161,7 @@ def _attend(node, head, count, rows, lengths, parents, sizes, eps, qkv, norms, q
         for j in range(extra):
             multiply(ON, count, scores, prefix + j, capacity, 1, values, at + path[j] * BLOCK, 0, 1, y, to, head_dim)
     for i in range(count):
-        for j in range(head_dim):
-            y[out + i * head_dim + j] *= queries[i]
+        scale_row(y, out + i * head_dim, head_dim, queries[i])
 
 
 @njit(error_model="numpy", nogil=True)

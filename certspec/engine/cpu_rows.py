@@ -2,6 +2,7 @@
 products with packed weights. Each is written once and called the same way for one row and for many, which (with the
 tiles) makes the engine's arithmetic batch-invariant. This module knows nothing about layers or caches.
 
+Rows are taken as slices: an index counted from 0 needs no test for a negative one, and LLVM makes vectors of the loop.
 Reassociation is allowed in the sums of squares and of softmax weights: this is model arithmetic, held to a tolerance
 against transformers, not a certificate.
 """
@@ -15,7 +16,7 @@ from numba import njit
 
 from certspec.engine.cpu_tiles import BLOCK, fma, from_bits, tile, to_bits
 
-__all__ = ["MAX_ROWS", "multiply", "norm_row", "rotate", "silu_times", "weigh_scores"]
+__all__ = ["MAX_ROWS", "multiply", "norm_row", "rotate", "scale_row", "silu_times", "weigh_scores"]
 
 MAX_ROWS = 6  # 6 rows x 16 columns fill 12 of 16 vector registers
 
@@ -50,12 +51,13 @@ def _exp(x):
 @njit(error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
 def norm_row(x, x_at, gain, gain_at, width, eps, y, y_at):
     """y = gain * x / sqrt(mean(x^2) + eps)."""
+    row, gains, out = x[x_at : x_at + width], gain[gain_at : gain_at + width], y[y_at : y_at + width]
     squares = np.float32(0.0)
     for i in range(width):
-        squares += x[x_at + i] * x[x_at + i]
+        squares += row[i] * row[i]
     scale = _ONE / np.float32(math.sqrt(squares / np.float32(width) + eps))
     for i in range(width):
-        y[y_at + i] = gain[gain_at + i] * (x[x_at + i] * scale)
+        out[i] = gains[i] * (row[i] * scale)
 
 
 @njit(error_model="numpy", nogil=True)
@@ -63,38 +65,50 @@ def rotate(x, at, head_dim, rope, position):
     """Rotary embedding in place; ``rope[position]`` holds head_dim / 2 cosines, then as many sines."""
     half = head_dim // 2
     table = position * head_dim
+    firsts, seconds = x[at : at + half], x[at + half : at + head_dim]
+    cosines, sines = rope[table : table + half], rope[table + half : table + head_dim]
     for i in range(half):
-        first, second = x[at + i], x[at + half + i]
-        cosine, sine = rope[table + i], rope[table + half + i]
-        x[at + i] = fma(first, cosine, -(second * sine))
-        x[at + half + i] = fma(second, cosine, first * sine)
+        first, second = firsts[i], seconds[i]
+        firsts[i] = fma(first, cosines[i], -(second * sines[i]))
+        seconds[i] = fma(second, cosines[i], first * sines[i])
 
 
 @njit(error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
 def _total(x, at, count):
+    row = x[at : at + count]
     total = np.float32(0.0)
     for i in range(count):
-        total += x[at + i]
+        total += row[i]
     return total
 
 
 @njit(error_model="numpy", nogil=True)
 def weigh_scores(scores, at, count, scale):
     """scores -> exp(scale * (score - max)) in place, for the ``count`` visible slots; returns 1 / their sum."""
-    top = scores[at]
+    row = scores[at : at + count]
+    top = row[0]
     for i in range(1, count):
-        top = scores[at + i] if scores[at + i] > top else top
+        top = row[i] if row[i] > top else top
     for i in range(count):
-        scores[at + i] = _exp((scores[at + i] - top) * scale)
+        row[i] = _exp((row[i] - top) * scale)
     return _ONE / _total(scores, at, count)
+
+
+@njit(error_model="numpy", nogil=True)
+def scale_row(x, at, count, factor):
+    """x *= factor."""
+    row = x[at : at + count]
+    for i in range(count):
+        row[i] *= factor
 
 
 @njit(error_model="numpy", nogil=True)
 def silu_times(pair, pair_at, y, y_at):
     """y = gate / (1 + exp(-gate)) * up for one block; ``pair`` holds 16 gate values, then 16 up values."""
+    gates, ups = pair[pair_at : pair_at + BLOCK], pair[pair_at + BLOCK : pair_at + 2 * BLOCK]
+    out = y[y_at : y_at + BLOCK]
     for i in range(BLOCK):
-        gate = pair[pair_at + i]
-        y[y_at + i] = gate / (_ONE + _exp(-gate)) * pair[pair_at + BLOCK + i]
+        out[i] = gates[i] / (_ONE + _exp(-gates[i])) * ups[i]
 
 
 @njit(error_model="numpy", nogil=True)
