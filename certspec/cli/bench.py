@@ -178,6 +178,44 @@ def advise(
     _finish({**facts, **result}, output)
 
 
+@command.command("drafting")
+@click.option("--calibration", default=64, show_default=True, type=click.IntRange(min=2), help="Prompts to choose on.")
+@click.option("--held-out", default=64, show_default=True, type=click.IntRange(min=2), help="Other prompts, measured.")
+@click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens a prompt.")
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Of every way and prompt.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
+def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output: Path | None) -> None:
+    """Time adaptive drafting against the best fixed chain, the best trees and a confidence threshold.
+
+    Bundled pair, batch 1. Every family's setting is chosen on even bundled prompts and measured on odd ones.
+    """
+    from certspec.bench.drafting import measure_drafting
+    from certspec.decoding.losslessness import bundled_prompt_ids
+    from certspec.pairs import load_pair
+
+    pair = load_pair()
+    prompts = bundled_prompt_ids(pair)
+    result = measure_drafting(
+        pair, _every_so_many(prompts[::2], calibration), _every_so_many(prompts[1::2], held_out), num_tokens=tokens,
+        repeats=repeats,
+    )  # fmt: skip
+    for family, row in result["held_out"].items():
+        speed = row["tokens_per_second"]
+        click.echo(
+            f"{family + ': ' + result['chosen'][family]:<52}{speed['overall']:>8.1f} tokens/s "
+            f"({speed['lowest']:.1f} to {speed['highest']:.1f}), {row['tokens_per_target_pass']:.2f} tokens, "
+            f"{row['nodes_per_target_pass']:.2f} nodes, {row['draft_passes_per_target_pass']:.2f} draft passes a pass"
+        )
+    for family, row in result["ratios"].items():
+        click.echo(f"adaptive over {family}: " + ", ".join(
+            f"{name.replace('_', ' ')} {ratio['ratio']:.3f} ({ratio['low_95']:.3f} to {ratio['high_95']:.3f})"
+            for name, ratio in row.items()))  # fmt: skip
+    click.echo("modelled at the measured costs, tokens in the time of a target pass:")
+    for name, figures in result["modelled"].items():
+        click.echo(f"  {name:<52}{figures['rate']:>7.3f}")
+    _finish({**_machine(), **result}, output)
+
+
 def _every_so_many(prompts: list[Any], count: int) -> list[Any]:
     """``count`` of the prompts, spread evenly over all."""
     return prompts[:: max(1, len(prompts) // count)][:count]

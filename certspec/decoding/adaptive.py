@@ -49,17 +49,19 @@ class Adaptive:
 
     def candidates(self, row: Tensor) -> tuple[Sequence[int], Sequence[float]]:
         ids, probs = top_probs(row, self.width + 1)
-        certificates = coverage_certificates(np.minimum(probs, 1.0)[None], self.width)[:, 0]
+        certificates = coverage_certificates(np.minimum(probs, 1.0)[None], self.width)[:, 0].tolist()
         shares: list[float] = []
         before = 0.0
         for coverage, certificate in zip(self.profile.coverage[: self.width], certificates, strict=True):
-            covered = max(before, float(coverage(certificate)))
+            covered = max(before, coverage.at(certificate))
             shares.append(min(covered - before, shares[-1] if shares else 1.0))
             before = covered
         return ids[: self.width], shares
 
     def worth_running(self, scores: Sequence[float], fresh: Sequence[int]) -> Sequence[int]:
         bar = self._rate * (self.profile.draft_cost + self.profile.node_cost)
+        if len(fresh) == 1:
+            return fresh if scores[fresh[0]] >= bar else ()
         # one pass runs several nodes at little more than the price of one: the best of them has to pay for it
         best = max(fresh, key=lambda node: (scores[node], -node), default=None)
         if best is None or scores[best] < bar:

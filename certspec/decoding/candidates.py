@@ -13,16 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["lowest_argmax", "top_ids", "top_probs"]
 
+_FEW = 6
+
 
 def top_ids(row: Tensor, count: int) -> list[int]:
     """Ids of the ``count`` largest logits of ``row`` (vocab,), sorted by (-logit, id): ties go to the lowest id."""
     if count == 1:
         return [lowest_argmax(row)]
     values = _as_numpy(row)
-    if values is not None:
-        ids: list[int] = _largest(values, count).tolist()
-        return ids
-    return _largest_on_device(row, count)
+    return _few_largest(values, count) if values is not None else _largest_on_device(row, count)
 
 
 def top_probs(row: Tensor, count: int) -> tuple[list[int], np.ndarray]:
@@ -32,9 +31,9 @@ def top_probs(row: Tensor, count: int) -> tuple[list[int], np.ndarray]:
 
     values = _as_numpy(row)
     if values is not None:
-        best = _largest(values, count)
+        best = _few_largest(values, count)
         weights = np.exp(values - values[best[0]])
-        return best.tolist(), weights[best].astype(np.float64) / float(weights.sum())
+        return best, weights[best].astype(np.float64) / float(weights.sum())
     ids = top_ids(row, count)
     return ids, torch.softmax(row.float(), dim=-1)[torch.tensor(ids, device=row.device)].double().cpu().numpy()
 
@@ -53,6 +52,25 @@ def _as_numpy(row: Tensor) -> Any:
     if row.is_cuda or row.dtype not in (torch.float32, torch.float64):
         return None
     return row.numpy()
+
+
+def _few_largest(values: np.ndarray[Any, Any], count: int) -> list[int]:
+    """Ids of the ``count`` largest: one vectorised argmax each, which for a few is faster than one pass."""
+    if count > _FEW:
+        return _ids(_largest(values, count))
+    left, ids = values.copy(), []
+    for _ in range(count):
+        best = int(left.argmax())
+        if not left[best] > -np.inf:  # masked tokens, or no number: an argmax would name one twice
+            return _ids(_largest(values, count))
+        ids.append(best)
+        left[best] = -np.inf
+    return ids
+
+
+def _ids(found: np.ndarray[Any, Any]) -> list[int]:
+    ids: list[int] = found.tolist()
+    return ids
 
 
 def _largest_on_device(row: Tensor, count: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -29,6 +30,14 @@ class MonotoneMap:
 
     def __call__(self, certificates: Any) -> Any:
         return np.interp(certificates, *self._table)
+
+    def at(self, certificate: float) -> float:
+        """The value at one certificate, for inner loops: what calling the map gives, but for rounding."""
+        above = bisect_right(self.knots, certificate)
+        if above == 0 or above == len(self.knots):
+            return self.values[max(above - 1, 0)]
+        x1, x2, y1, y2 = *self.knots[above - 1 : above + 1], *self.values[above - 1 : above + 1]
+        return y1 + (certificate - x1) * (y2 - y1) / (x2 - x1)
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:

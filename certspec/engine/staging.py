@@ -75,14 +75,14 @@ class Staging:
             raise InvalidArgument(f"kept: expected one path for each of {len(self.lengths)} rows, got {len(kept)}")
         paths = []
         for row, nodes in enumerate(kept):
-            path = np.asarray(nodes, np.int64)
-            if len(path) and not (path.min() >= 0 and path.max() < self.num_staged):
+            path = np.array(nodes, np.int64)
+            if len(path) and not (min(nodes) >= 0 and max(nodes) < self.num_staged):
                 raise InvalidArgument(f"kept: row {row}: expected staged nodes 0 to {self.num_staged - 1}, got {nodes}")
-            expected = np.concatenate([[-1], path[:-1]]) if len(path) else path
-            if not np.array_equal(self.parents[row, path], expected):
+            parents = self.parents[row, path].tolist()
+            if parents != [-1, *nodes[:-1]][: len(nodes)]:
                 raise InvalidArgument(
                     f"kept: row {row}: expected a path from parent to child, got nodes {list(nodes)} "
-                    f"with parents {self.parents[row, path].tolist()}"
+                    f"with parents {parents}"
                 )
             paths.append(path)
         return paths

@@ -1,0 +1,210 @@
+"""Whether drafting that knows when to stop is faster, in real runs: each family's setting is chosen on some prompts and
+measured on others. All ways are strict greedy in our engine; this module decides nothing about tokens."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from certspec.bench.spreads import spread
+from certspec.decoding.adaptive import Adaptive, WithinBudget
+from certspec.decoding.best_first import BestFirst, ScoredGrower
+from certspec.decoding.calibration import greedy_steps, measure_costs, profile_from_steps
+from certspec.decoding.candidates import top_probs
+from certspec.decoding.drafting import Grower
+from certspec.decoding.drafting_study import simulations
+from certspec.decoding.generation import generate
+from certspec.decoding.topology import TreeShape
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from certspec.decoding.profiles import DraftingProfile
+    from certspec.pairs import Pair
+
+__all__ = ["ConfidentChain", "families", "measure_drafting"]
+
+Prompts = Sequence[Sequence[int]]
+_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class ConfidentChain:
+    """transformers' ``assistant_confidence_threshold`` as a policy of ours: a chain goes on while the token just
+    drafted has a draft probability of at least ``threshold``; that token is verified either way."""
+
+    threshold: float
+    depth: int = 16
+    width: int = 1
+
+    def start(self, max_depth: int) -> Grower:
+        return ScoredGrower(self, max_depth)
+
+    def candidates(self, row: Tensor) -> tuple[Sequence[int], Sequence[float]]:
+        ids, probs = top_probs(row, 1)
+        return ids, [1.0 if probs[0] >= self.threshold else 0.5]  # scores only mark what goes on
+
+    def worth_running(self, scores: Sequence[float], fresh: Sequence[int]) -> Sequence[int]:
+        return [node for node in fresh if scores[node] == 1.0]
+
+    def kept(self, scores: Sequence[float]) -> Sequence[int]:
+        return range(len(scores))
+
+
+def families(profile: DraftingProfile) -> dict[str, dict[str, dict[str, Any]]]:
+    """The settings that compete within each family, by family and name: keywords of ``generate``."""
+    widths = range(1, min(2, profile.width) + 1)
+    adaptive: dict[str, dict[str, Any]] = {
+        f"profile, width {width}, depth {depth}": {"draft_length": Adaptive(profile, depth=depth, width=width)}
+        for width in widths
+        for depth in (8, 16)
+    }
+    adaptive |= {
+        f"within {budget} nats, width {width}, depth {depth}": {
+            "draft_length": WithinBudget(budget, depth=depth, width=width)
+        }
+        for width in widths
+        for budget in (0.003, 0.01, 0.03, 0.1)
+        for depth in (8, 16)
+    }
+    return {
+        "adaptive": adaptive,
+        "fixed chain": {f"chain of {length}": {"draft_length": length} for length in (2, 3, 4, 5, 6, 7, 8)},
+        "fixed tree": {
+            f"tree {width} x {depth}": {"tree": TreeShape(width, depth)}
+            for width, depth in ((2, 3), (2, 4), (2, 5), (2, 6), (3, 4), (4, 4))
+        },
+        "best-first tree": {f"{nodes} nodes": {"tree": BestFirst(nodes, depth=8, width=2)} for nodes in (4, 6, 8, 12)},
+        "confidence threshold": {
+            f"probability {threshold}, depth {depth}": {"draft_length": ConfidentChain(threshold, depth)}
+            for threshold in (0.2, 0.4, 0.6, 0.8)
+            for depth in (8, 16)
+        },
+    }
+
+
+def measure_drafting(
+    pair: Pair, calibration: Prompts, held_out: Prompts, *, num_tokens: int, repeats: int, num_tuning: int = 16
+) -> dict[str, Any]:
+    """Fit a profile and choose each family's fastest setting on ``calibration``, then time the choices on ``held_out``.
+
+    Choice: tokens a second over ``num_tuning`` calibration prompts, ways in turns, the median of two rounds. Measured:
+    every way in turn prompt by prompt, the order shifted from prompt to prompt, ``repeats`` times; a prompt's time is
+    the median of its repeats. ``ratios``: the adaptive choice over each other one, tokens a second and tokens a target
+    pass, with the 95 % interval of a bootstrap over prompts. ``modelled``: chains on the recorded held-out steps at the
+    measured costs, with transformers' threshold and an oracle that knows what will be accepted.
+    """
+    load_before = os.getloadavg()[0]
+    steps = greedy_steps(pair, calibration, num_tokens)
+    profile = profile_from_steps(steps, pair.name, 0.1, measure_costs(pair, calibration[0]))
+    tuning = _every(calibration, num_tuning)
+    chosen: dict[str, str] = {}
+    tuned: dict[str, dict[str, float]] = {}
+    settings = families(profile)
+    ways = {(family, name): options for family, group in settings.items() for name, options in group.items()}
+    runs = _measure(pair, ways, tuning, num_tokens, 2)
+    for family, group in settings.items():
+        tuned[family] = {name: _speed(runs[family, name]) for name in group}
+        chosen[family] = max(tuned[family], key=tuned[family].__getitem__)
+    finals = {(family, name): settings[family][name] for family, name in chosen.items()}
+    runs = _measure(pair, finals, held_out, num_tokens, repeats)
+    results = {family: runs[family, name] for family, name in chosen.items()}
+    costs = (profile.draft_cost, profile.node_cost)
+    return {
+        "num_calibration": len(calibration), "num_tuning": len(tuning), "num_held_out": len(held_out),
+        "tokens": num_tokens, "repeats": repeats, "load_average": [load_before, os.getloadavg()[0]],
+        "costs": {"draft_pass": costs[0], "verified_node": costs[1]},
+        "chosen": chosen,
+        "tuning_tokens_per_second": tuned,
+        "held_out": {
+            family: {
+                "tokens_per_second": {"overall": _speed(run), **_of_repeats(run)},
+                "tokens_per_target_pass": float(run.tokens.sum() / run.passes.sum()),
+                "draft_passes_per_target_pass": float(run.draft_passes.sum() / run.passes.sum()),
+                "nodes_per_target_pass": float(run.nodes.sum() / run.passes.sum()),
+            }
+            for family, run in results.items()
+        },
+        "ratios": {
+            family: {
+                "tokens_per_second": _ratio(results["adaptive"], run, "seconds"),
+                "tokens_per_target_pass": _ratio(results["adaptive"], run, "passes"),
+            }
+            for family, run in results.items()
+            if family != "adaptive"
+        },
+        "modelled": simulations(steps, greedy_steps(pair, held_out, num_tokens), costs),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One way, by prompt: (repeats, prompts) ``times`` [s], and (prompts,) what was emitted and spent."""
+
+    times: np.ndarray[Any, Any]
+    tokens: np.ndarray[Any, Any]
+    passes: np.ndarray[Any, Any]
+    draft_passes: np.ndarray[Any, Any]
+    nodes: np.ndarray[Any, Any]
+
+    @property
+    def seconds(self) -> np.ndarray[Any, Any]:
+        return np.median(self.times, axis=0)
+
+
+def _measure(
+    pair: Pair, ways: dict[Any, dict[str, Any]], prompts: Prompts, num_tokens: int, repeats: int
+) -> dict[Any, _Run]:
+    """Raises RuntimeError where two ways emit different tokens: all are strict greedy."""
+    names = list(ways)
+    times = {name: np.zeros((repeats, len(prompts))) for name in names}
+    counts = {name: np.zeros((4, len(prompts))) for name in names}
+    for options in ways.values():  # compiles, and warms caches
+        generate(pair, [prompts[0]], max_new_tokens=num_tokens, **options)
+    expected: dict[int, list[int]] = {}
+    for repeat in range(repeats):
+        for index, prompt in enumerate(prompts):
+            shift = (index + repeat) % len(names)
+            for name in names[shift:] + names[:shift]:
+                began = time.perf_counter()
+                generation = generate(pair, [prompt], max_new_tokens=num_tokens, **ways[name])
+                times[name][repeat, index] = time.perf_counter() - began
+                if expected.setdefault(index, generation.sequences[0]) != generation.sequences[0]:
+                    raise RuntimeError(f"{name}: the tokens of prompt {index} differ from those of {names[0]}")
+                metrics = generation.metrics
+                counts[name][:, index] = [
+                    metrics[key] for key in ("num_emitted", "num_target_passes", "num_draft_passes", "num_draft_nodes")
+                ]
+    return {name: _Run(times[name], *counts[name]) for name in names}
+
+
+def _speed(run: _Run) -> float:
+    return float(run.tokens.sum() / run.seconds.sum())
+
+
+def _of_repeats(run: _Run) -> dict[str, float]:
+    return spread([float(run.tokens.sum() / row.sum()) for row in run.times])
+
+
+def _ratio(ours: _Run, other: _Run, spent: str) -> dict[str, float]:
+    """Tokens per ``spent`` of ours over the other's (tokens are the same), and a bootstrap interval over prompts."""
+    one, two = getattr(ours, spent), getattr(other, spent)
+    picks = np.random.default_rng(0).integers(len(one), size=(_RESAMPLES, len(one)))
+    ratios = two[picks].sum(axis=1) / one[picks].sum(axis=1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    per_prompt = [float(b / a) for a, b in zip(one, two, strict=True)]
+    return {
+        "ratio": float(two.sum() / one.sum()), "low_95": float(low), "high_95": float(high),
+        "median_prompt": statistics.median(per_prompt),
+        "prompts_won": sum(value > 1.0 for value in per_prompt) / len(per_prompt),
+    }  # fmt: skip
+
+
+def _every(prompts: Prompts, count: int) -> Prompts:
+    return prompts[:: max(1, len(prompts) // count)][:count]
