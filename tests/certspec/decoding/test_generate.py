@@ -117,6 +117,8 @@ def test_text_prompts_go_through_the_chat_template(tiny):
         ({"rule": "strict"}, "expected a Rule"),
         ({"tree": 0}, "width an integer of at least 1, got 0"),
         ({"tree": 297}, "expected a width below the vocabulary of 297 tokens, got 297"),
+        ({"tree": cs.BestFirst(4, width=297)}, "expected a width below the vocabulary of 297 tokens, got 297"),
+        ({"draft_length": cs.WithinBudget(0.1, width=300)}, "expected a width below the vocabulary of 297 tokens"),
         ({"rule": cs.Tree(300)}, "expected a width below the vocabulary of 297 tokens, got 300"),
         ({"rule": cs.Tree(3), "tree": 2}, "rule tree:3 expects a draft tree of width 3, got one of width 2"),
         ({"draft_length": -1}, "draft_length: expected an integer of at least 0, got -1"),

@@ -55,3 +55,36 @@ def test_recorded_divergences_and_certificates_are_those_of_the_processed_distri
     assert (step.token, step.draft_token) == (6, 6)
     assert step.kl == pytest.approx(float(expected.kl[0])) and step.kl != pytest.approx(float(raw.kl[0]), rel=0.1)
     assert step.certificate == pytest.approx(float(expected.certificate[0, 0]))
+
+
+@pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.TopM(8)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"tree": 3}], ids=["chain", "tree"])
+def test_each_row_of_a_batch_is_processed_with_its_own_tokens(tiny, prompts, rule, options):
+    processors = [RepetitionPenaltyLogitsProcessor(1.3)]
+    together, alone = (
+        cs.generate(tiny, prompts, rule, max_new_tokens=16, logits_processor=processors, batch_size=size, **options)
+        for size in (4, 1)
+    )
+    assert together.sequences == alone.sequences
+    assert together.sequences != cs.generate(tiny, prompts, rule, max_new_tokens=16, **options).sequences
+    assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
+
+
+def test_a_relaxed_decision_and_its_record_speak_of_the_same_processed_rows(scripted):
+    """Without the processor the rule would reject the draft's token; with it both decision and record accept."""
+
+    def target(context):
+        return [9.0 if token == 5 else 2.0 if token == 6 else 1.9 if token == 7 else 0.0 for token in range(12)]
+
+    def draft(context):
+        return [4.0 if token == 5 else 2.0 if token == 7 else 0.0 for token in range(12)]
+
+    rule, processor = cs.Additive(0.1), SuppressTokensLogitsProcessor([5])
+    result = scripted(target, draft, topology=chain(1), processors=(processor,), rule=rule, max_new_tokens=2)
+    left = [processor(torch.zeros((1, 0), dtype=torch.int64), torch.tensor([side([])])) for side in (target, draft)]
+    expected = cs.certify(*left, [rule])
+    step = result.steps[0]
+    assert (step.token, step.target_token, step.accepted) == (7, 6, True) and bool(expected.accepted[0, 0])
+    assert step.kl == pytest.approx(float(expected.kl[0]))
+    assert step.certificate == pytest.approx(float(expected.certificate[0, 0]))
+    assert step.token_prob_ratio == pytest.approx(float(torch.exp(torch.tensor(-0.1))), rel=1e-6)

@@ -19,11 +19,20 @@ def test_two_runs_in_one_process_are_identical(tiny, prompts):
     assert list(map(repr, runs[0].steps)) == list(map(repr, runs[1].steps))
 
 
+@pytest.mark.parametrize("options", [{"draft_length": cs.WithinBudget(0.05, width=2)}, {"tree": cs.BestFirst(8)}, {}])
+def test_two_batched_runs_draft_and_record_the_same_however_threads_take_turns(tiny, prompts, options):
+    runs = [cs.generate(tiny, [*prompts, *prompts], max_new_tokens=20, batch_size=8, **options) for _ in range(2)]
+    assert runs[0].sequences == runs[1].sequences
+    assert repr(runs[0].metrics) == repr(runs[1].metrics)
+    assert list(map(repr, runs[0].steps)) == list(map(repr, runs[1].steps))
+
+
 def test_nothing_is_written_into_the_models(tiny, prompts):
     models = (tiny.target, tiny.draft)
     before = [snapshot(model) for model in models]
     weights = [{name: tensor.clone() for name, tensor in model.state_dict().items()} for model in models]
     cs.generate(tiny, prompts, cs.Additive(0.3), tree=2, max_new_tokens=12)
+    cs.generate(tiny, prompts, draft_length=cs.WithinBudget(0.05), max_new_tokens=12, batch_size=4)
     assert [snapshot(model) for model in models] == before
     for model, saved in zip(models, weights, strict=True):
         assert all(torch.equal(tensor, saved[name]) for name, tensor in model.state_dict().items())

@@ -57,6 +57,18 @@ def test_one_new_token_needs_no_draft_and_is_plain(scripted):
     assert result.draft.contexts == [[1]]  # its prefill only
 
 
+@pytest.mark.parametrize(
+    "options", [{"draft_length": 5}, {"tree": 3}, {"draft_length": cs.WithinBudget(0.05, width=2)}]
+)
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_prompt_of_one_token_and_two_new_ones_are_decoded_as_any_other(tiny, greedy, options, batch_size):
+    some = [[5], [9], [60], [7]]
+    for count in (1, 2):
+        generation = cs.generate(tiny, some, max_new_tokens=count, eos_token_ids=[], batch_size=batch_size, **options)
+        assert generation.sequences == [greedy(tiny, prompt, count) for prompt in some]
+        assert len(generation.steps) == 4 * count
+
+
 def test_a_context_that_is_reached_ends_the_sequence_and_says_so(tiny, greedy):
     limit = context_limit(tiny.target)
     prompt = [5 + i % 7 for i in range(limit - 6)]
