@@ -73,14 +73,16 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
 @click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens a prompt.")
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Rounds of all ways.")
 @click.option("--chain", default=5, show_default=True, type=click.IntRange(min=1), help="Our fixed draft length.")
+@click.option("--batch-chain", default=2, show_default=True, type=click.IntRange(min=0), help="Another one in batches.")
 @click.option(
     "--profile", type=click.Path(path_type=Path, dir_okay=False), help='Adaptive drafting too ("certspec calibrate").'
 )
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
 def decode(
-    num_prompts: int, tokens: int, repeats: int, chain: int, profile: Path | None, device: str, output: Path | None
-) -> None:
+    num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None, device: str,
+    output: Path | None,
+) -> None:  # fmt: skip
     """Time decoding: ours, transformers plain, and assisted at several settings.
 
     On the CPU with the bundled pair. On a GPU with random weights of the shapes of Qwen3-4B and 0.6B, while the accept
@@ -100,7 +102,8 @@ def decode(
     if profile is not None:
         ours["adaptive"] = {"draft_length": Adaptive(load_profile(profile), width=2)}
     costs = pass_costs(pair, prompts[0])
-    result = measure_decoding(pair, prompts, tokens, repeats, ours)
+    shorter: dict[str, dict[str, Any]] = {f"chain of {batch_chain}": {"draft_length": batch_chain}}
+    result = measure_decoding(pair, prompts, tokens, repeats, ours, in_batches=shorter)
     for name, speed in result["tokens_per_second"].items():
         ratios = ", ".join(f"{row['median']:.2f} x {label}" for label, row in result["ratios"][name].items())
         click.echo(

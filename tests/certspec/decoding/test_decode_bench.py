@@ -14,10 +14,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWa
 
 def test_all_ways_emit_the_same_tokens_and_configs_stay_as_they_were(tiny, prompts):
     before = tiny.draft.generation_config.to_dict()
-    result = measure_decoding(tiny, prompts[1:3], 6, 2, {"chain": {"draft_length": 3}}, batch_size=2)
+    shorter = {"shorter": {"draft_length": 1}}
+    result = measure_decoding(
+        tiny, prompts[1:3], 6, 2, {"chain": {"draft_length": 3}}, batch_size=2, in_batches=shorter
+    )
     assert tiny.draft.generation_config.to_dict() == before
     assert result["same_output"] and set(result["tokens"].values()) == {result["tokens"]["transformers plain"]}
-    assert len(result["tokens_per_second"]) == 1 + len(ASSISTED_SETTINGS) + 2
+    assert len(result["tokens_per_second"]) == 1 + len(ASSISTED_SETTINGS) + 3
+    assert "certspec shorter, batch 2" in result["ratios"] and "certspec shorter" not in result["ratios"]
     assert result["ratios"]["certspec chain"]["our batch 1"]["median"] == 1.0
     json.dumps(result, allow_nan=False)
 
