@@ -70,7 +70,13 @@ def _norm_rows(control, phase, items, count, x, x_step, gain, gain_at, width, ep
 
 
 @njit(error_model="numpy", nogil=True)
-def _linear_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, w_step, y, y_step, ending):
+def _ahead(last, item_blocks, threads):
+    """Blocks from this pair of an item to the next one of the same thread, if threads take items in turns."""
+    return 2 + item_blocks * (threads - 1) if last else 2
+
+
+@njit(error_model="numpy", nogil=True)
+def _linear_phase(control, phase, threads, count, x, x_step, depth, num_blocks, w, w_at, w_step, y, y_step, ending):
     """y (+)= x @ w, two blocks an item."""
     items = (num_blocks + 1) // 2
     item = _take(control, phase)
@@ -78,20 +84,23 @@ def _linear_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, 
         block = 2 * item
         blocks = min(2, num_blocks - block)
         at = w_at + block * w_step
-        multiply(ending, count, x, 0, x_step, blocks, w, at, w_step, depth, y, block * BLOCK, y_step)
+        ahead = 2 * threads * w_step
+        multiply(ending, count, x, 0, x_step, blocks, w, at, w_step, depth, ahead, y, block * BLOCK, y_step)
         _done(control, phase)
         item = _take(control, phase)
     _wait(control, phase, items)
 
 
 @njit(error_model="numpy", nogil=True)
-def _mlp_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, w_step, scratch, y, y_step):
+def _mlp_phase(control, phase, threads, count, x, x_step, depth, num_blocks, w, w_at, w_step, scratch, y, y_step):
     """y = silu(x @ gate) * (x @ up), two pairs of blocks an item."""
     items = (num_blocks + 1) // 2
     item = _take(control, phase)
     while item < items:
         for block in range(2 * item, min(2 * item + 2, num_blocks)):
-            multiply(SET, count, x, 0, x_step, 2, w, w_at + 2 * block * w_step, w_step, depth, scratch, 0, 2 * BLOCK)
+            at = w_at + 2 * block * w_step
+            ahead = _ahead(block % 2 == 1, 4, threads) * w_step
+            multiply(SET, count, x, 0, x_step, 2, w, at, w_step, depth, ahead, scratch, 0, 2 * BLOCK)
             for row in range(count):
                 silu_times(scratch, row * 2 * BLOCK, y, row * y_step + block * BLOCK)
         _done(control, phase)
@@ -147,7 +156,7 @@ def _attend(node, head, count, rows, lengths, parents, sizes, eps, qkv, norms, q
     step = head_dim * BLOCK
     for block in range(0, blocks, 2):
         multiply(SET, count, queries, 0, head_dim, min(2, blocks - block), keys, base + block * step, step, head_dim,
-                     scores, block * BLOCK, capacity)  # fmt: skip
+                     2 * step, scores, block * BLOCK, capacity)  # fmt: skip
     scale = np.float32(1.0 / math.sqrt(head_dim))
     out = node * sizes[2] * head_dim + head * head_dim
     for i in range(count):
@@ -157,9 +166,10 @@ def _attend(node, head, count, rows, lengths, parents, sizes, eps, qkv, norms, q
     for part in range(head_dim // BLOCK):
         at = base + part * capacity * BLOCK
         to = out + part * BLOCK
-        multiply(SET, count, scores, 0, capacity, 1, values, at, 0, prefix, y, to, head_dim)
+        multiply(SET, count, scores, 0, capacity, 1, values, at, 0, prefix, 0, y, to, head_dim)
         for j in range(extra):
-            multiply(ON, count, scores, prefix + j, capacity, 1, values, at + path[j] * BLOCK, 0, 1, y, to, head_dim)
+            place = at + path[j] * BLOCK
+            multiply(ON, count, scores, prefix + j, capacity, 1, values, place, 0, 1, 0, y, to, head_dim)
     for i in range(count):
         scale_row(y, out + i * head_dim, head_dim, queries[i])
 
@@ -186,14 +196,15 @@ def _attention_phase(control, phase, rows, lengths, parents, sizes, eps, qkv, no
 
 
 @njit(error_model="numpy", nogil=True)
-def _head_phase(control, phase, count, x, x_step, depth, num_blocks, w, w_at, w_step, y, y_step):
+def _head_phase(control, phase, threads, count, x, x_step, depth, num_blocks, w, w_at, w_step, y, y_step):
     items = (num_blocks + _HEAD_BLOCKS - 1) // _HEAD_BLOCKS
     item = _take(control, phase)
     while item < items:
         for block in range(item * _HEAD_BLOCKS, min((item + 1) * _HEAD_BLOCKS, num_blocks), 2):
             blocks = min(2, num_blocks - block)
             at = w_at + block * w_step
-            multiply(SET, count, x, 0, x_step, blocks, w, at, w_step, depth, y, block * BLOCK, y_step)
+            ahead = _ahead(block % _HEAD_BLOCKS == _HEAD_BLOCKS - 2, _HEAD_BLOCKS, threads) * w_step
+            multiply(SET, count, x, 0, x_step, blocks, w, at, w_step, depth, ahead, y, block * BLOCK, y_step)
         _done(control, phase)
         item = _take(control, phase)
     _wait(control, phase, items)
@@ -222,7 +233,7 @@ def forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows
     whose logits are asked for. ``embedded`` to ``gated``: shared activations of at least ``activation_widths`` a node.
     """
     layers, hidden, heads, head_dim, mlp, columns = sizes[0], sizes[1], sizes[2], sizes[4], sizes[5], sizes[6]
-    capacity, word, qkv_width = sizes[7], sizes[9], sizes[10]
+    capacity, word, qkv_width, threads = sizes[7], sizes[9], sizes[10], sizes[11]
     nodes, query_width = rows.shape[0], heads * head_dim
     hidden_step, mlp_step = -(-hidden // BLOCK) * BLOCK, -(-mlp // BLOCK) * BLOCK
     normed = np.empty(nodes * hidden_step, np.float32)
@@ -234,7 +245,7 @@ def forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows
     for layer in range(layers):
         _norm_rows(control, phase, (qkv_width // BLOCK + 1) // 2, nodes, embedded, hidden_step, norms, norm_at, hidden,
                    eps, normed)  # fmt: skip
-        _linear_phase(control, phase, nodes, normed, hidden_step, hidden, qkv_width // BLOCK, weights, at,
+        _linear_phase(control, phase, threads, nodes, normed, hidden_step, hidden, qkv_width // BLOCK, weights, at,
                       hidden * word, qkv, qkv_width, SET)  # fmt: skip
         at += qkv_width // BLOCK * hidden * word
         query_norm, key_norm = norm_at + 2 * hidden, norm_at + 2 * hidden + head_dim
@@ -242,20 +253,20 @@ def forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows
                      layer)  # fmt: skip
         _attention_phase(control, phase + 2, rows, lengths, parents, sizes, eps, qkv, norms, query_norm, rope, queries,
                          scores, path, keys, values, layer, attended)  # fmt: skip
-        _linear_phase(control, phase + 3, nodes, attended, query_width, query_width, hidden_step // BLOCK, weights, at,
-                      query_width * word, embedded, hidden_step, ADD)  # fmt: skip
+        _linear_phase(control, phase + 3, threads, nodes, attended, query_width, query_width, hidden_step // BLOCK,
+                      weights, at, query_width * word, embedded, hidden_step, ADD)  # fmt: skip
         at += hidden_step // BLOCK * query_width * word
         _norm_rows(control, phase + 4, (mlp_step // BLOCK + 1) // 2, nodes, embedded, hidden_step, norms,
                    norm_at + hidden, hidden, eps, normed)  # fmt: skip
-        _mlp_phase(control, phase + 4, nodes, normed, hidden_step, hidden, mlp_step // BLOCK, weights, at,
+        _mlp_phase(control, phase + 4, threads, nodes, normed, hidden_step, hidden, mlp_step // BLOCK, weights, at,
                    hidden * word, scratch, gated, mlp_step)  # fmt: skip
         at += 2 * (mlp_step // BLOCK) * hidden * word
-        _linear_phase(control, phase + 5, nodes, gated, mlp_step, mlp, hidden_step // BLOCK, weights, at, mlp * word,
-                      embedded, hidden_step, ADD)  # fmt: skip
+        _linear_phase(control, phase + 5, threads, nodes, gated, mlp_step, mlp, hidden_step // BLOCK, weights, at,
+                      mlp * word, embedded, hidden_step, ADD)  # fmt: skip
         at += hidden_step // BLOCK * mlp * word
         norm_at += 2 * (hidden + head_dim)
         phase += PHASES_PER_LAYER
     for i in range(wanted.shape[0]):
         norm_row(embedded, wanted[i] * hidden_step, norms, norm_at, hidden, eps, normed, i * hidden_step)
-    _head_phase(control, phase, wanted.shape[0], normed, hidden_step, hidden, columns // BLOCK, weights, at,
+    _head_phase(control, phase, threads, wanted.shape[0], normed, hidden_step, hidden, columns // BLOCK, weights, at,
                 hidden * word, logits, columns)  # fmt: skip

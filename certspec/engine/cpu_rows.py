@@ -112,35 +112,37 @@ def silu_times(pair, pair_at, y, y_at):
 
 
 @njit(error_model="numpy", nogil=True)
-def multiply(ending, rows, x, x_at, x_step, blocks, w, w_at, w_step, depth, y, y_at, y_step):
+def multiply(ending, rows, x, x_at, x_step, blocks, w, w_at, w_step, depth, ahead, y, y_at, y_step):
     """y[rows, 16 * blocks] = x[rows, depth] @ packed w, for any number of rows and one or two blocks; ``ending``: SET
-    stores the product, ADD adds it to y once it is complete, ON goes on with the sums that SET began."""
+    stores the product, ADD adds it to y once it is complete, ON goes on with the sums that SET began. ``ahead``: how
+    many elements further the weights stand that this thread is likely to need next (0: none)."""
     tiles = (rows + MAX_ROWS - 1) // MAX_ROWS
     first = 0
     for part in range(tiles):
         count = (rows - first + tiles - part - 1) // (tiles - part)
         xs, ys = x_at + first * x_step, y_at + first * y_step
         if blocks == 2 and count == 1:
-            tile(1, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
+            tile(1, 2, ending, x, xs, x_step, w, w_at, w_step, depth, ahead, y, ys, y_step)
         elif blocks == 2 and count == 2:
-            tile(2, 2, ending, x, xs, x_step, w, w_at, w_step, depth, y, ys, y_step)
+            tile(2, 2, ending, x, xs, x_step, w, w_at, w_step, depth, ahead, y, ys, y_step)
         else:  # three rows of two blocks would want 17 of the 16 vector registers
             for block in range(blocks):
-                _one_block(ending, count, x, xs, x_step, w, w_at + block * w_step, depth, y, ys + block * BLOCK, y_step)
+                to = ys + block * BLOCK
+                _one_block(ending, count, x, xs, x_step, w, w_at + block * w_step, depth, ahead, y, to, y_step)
         first += count
 
 
 @njit(error_model="numpy", nogil=True)
-def _one_block(ending, count, x, x_at, x_step, w, w_at, depth, y, y_at, y_step):
+def _one_block(ending, count, x, x_at, x_step, w, w_at, depth, ahead, y, y_at, y_step):
     if count == 1:
-        tile(1, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+        tile(1, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
     elif count == 2:
-        tile(2, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+        tile(2, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
     elif count == 3:
-        tile(3, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+        tile(3, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
     elif count == 4:
-        tile(4, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+        tile(4, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
     elif count == 5:
-        tile(5, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+        tile(5, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
     else:
-        tile(6, 1, ending, x, x_at, x_step, w, w_at, 0, depth, y, y_at, y_step)
+        tile(6, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)

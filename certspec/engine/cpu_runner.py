@@ -153,7 +153,7 @@ class CpuRunner:
         columns = -(-geometry.num_tokens // BLOCK) * BLOCK
         self._sizes = np.array(
             [geometry.num_layers, geometry.hidden, geometry.num_heads, geometry.num_kv_heads, geometry.head_dim,
-             geometry.mlp, columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width], np.int64
+             geometry.mlp, columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1], np.int64
         )  # fmt: skip
 
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
@@ -168,6 +168,8 @@ class CpuRunner:
             logits.reshape(-1),
         )  # fmt: skip
         useful = 1 + nodes * geometry.num_weights // _WORTH_A_THREAD
-        run_pass(forward_pass, arguments, min(self.num_threads, useful) if self._compiled else 1)
+        num_threads = min(self.num_threads, useful) if self._compiled else 1
+        self._sizes[11] = num_threads  # for prefetches; a pass by fewer is only slower
+        run_pass(forward_pass, arguments, num_threads)
         self._compiled = True
         return torch.from_numpy(logits)[:, : self.num_tokens]

@@ -25,6 +25,7 @@ BLOCK = 16  # columns of one packed block
 SET, ADD, ON = 0, 1, 2  # store the sums; add them to what is stored; start the chains of sums from what is stored
 _HALF = 8  # one AVX register of float32; LLVM splits or joins the vectors for other machines
 _UNROLL = 4
+_LINE = 64  # bytes of a cache line
 _F32 = ir.FloatType()
 _VEC = ir.VectorType(_F32, _HALF)
 _INT_VEC = ir.VectorType(ir.IntType(32), _HALF)
@@ -32,22 +33,26 @@ _I64 = ir.IntType(64)
 
 
 @_intrinsic(prefer_literal=True)
-def tile(typingctx, rows, blocks, ending, x, x_at, x_step, w, w_at, w_step, depth, y, y_at, y_step):
-    """y[rows, 16 * blocks] = x[rows, depth] @ w for literal ``rows`` and ``blocks``; ``ending``: SET, ADD or ON."""
+def tile(typingctx, rows, blocks, ending, x, x_at, x_step, w, w_at, w_step, depth, ahead, y, y_at, y_step):
+    """y[rows, 16 * blocks] = x[rows, depth] @ w for literal ``rows`` and ``blocks``; ``ending``: SET, ADD or ON.
+
+    Weights ``ahead`` elements further are asked for meanwhile: they lie in a cache so slow that a few rows would wait
+    for it (hardware prefetches along one page only). What is asked for in vain, even past the end, costs nothing else.
+    """
     num_rows, num_blocks = rows.literal_value, blocks.literal_value
     packed = w.dtype == types.uint32
     integer = types.int64
     signature = types.void(
-        rows, blocks, integer, x, integer, integer, w, integer, integer, integer, y, integer, integer
+        rows, blocks, integer, x, integer, integer, w, integer, integer, integer, integer, y, integer, integer
     )
 
     def codegen(context, builder, sig, args):
-        _, _, ending, x, x_at, x_step, w, w_at, w_step, depth, y, y_at, y_step = args
+        _, _, ending, x, x_at, x_step, w, w_at, w_step, depth, ahead, y, y_at, y_step = args
         starts = []
-        for array, kind, at in ((x, sig.args[3], x_at), (w, sig.args[6], w_at), (y, sig.args[10], y_at)):
+        for array, kind, at in ((x, sig.args[3], x_at), (w, sig.args[6], w_at), (y, sig.args[11], y_at)):
             starts.append(builder.gep(context.make_array(kind)(context, builder, array).data, [at]))
         function = _tile_function(builder.module, num_rows, num_blocks, packed)
-        builder.call(function, [*starts, ending, x_step, w_step, depth, y_step])
+        builder.call(function, [*starts, ending, x_step, w_step, depth, ahead, y_step])
         return context.get_dummy_value()
 
     return signature, codegen
@@ -59,7 +64,7 @@ def _tile_function(module: ir.Module, rows: int, blocks: int, packed: bool) -> i
         return module.globals[name]
     weight = ir.IntType(32) if packed else _F32
     pointers = [ir.PointerType(_F32), ir.PointerType(weight), ir.PointerType(_F32)]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*pointers, *[_I64] * 5]), name)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*pointers, *[_I64] * 6]), name)
     function.linkage = "linkonce_odr"
     function.attributes.add("noinline")
     x, w, y = function.args[:3]
@@ -74,7 +79,8 @@ class _TileWriter:
 
     def __init__(self, function: ir.Function, rows: int, blocks: int, packed: bool) -> None:
         self.function, self.rows, self.blocks, self.packed = function, rows, blocks, packed
-        self.x, self.w, self.y, self.ending, self.x_step, self.w_step, self.depth, self.y_step = function.args
+        self.x, self.w, self.y, self.ending, self.x_step, self.w_step, self.depth, self.ahead = function.args[:8]
+        self.y_step = function.args[8]
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
         name = f"llvm.fma.v{_HALF}f32"
         kind = ir.FunctionType(_VEC, [_VEC] * 3)
@@ -109,6 +115,8 @@ class _TileWriter:
         at = builder.phi(_I64)
         phis = [builder.phi(_VEC) for _ in sums]
         new = list(phis)
+        if stride > 1:
+            self._prefetch(at, stride)
         for step in range(stride):
             new = self._step(builder.add(at, _I64(step)), new)
         following = builder.add(at, _I64(stride))
@@ -126,6 +134,19 @@ class _TileWriter:
             phi.add_incoming(value, body)
             results.append(phi)
         return results
+
+    def _prefetch(self, at: ir.Value, count: int) -> None:
+        """Ask for what stands ``ahead`` elements beyond ``count`` rows of weights from row ``at`` on, line by line."""
+        builder = self.builder
+        bytes_of, flag = ir.PointerType(ir.IntType(8)), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [bytes_of, flag, flag, flag])
+        prefetch = cgutils.get_or_insert_function(self.function.module, kind, "llvm.prefetch.p0i8")
+        width = _HALF if self.packed else BLOCK  # of 4 bytes
+        for block in range(self.blocks):
+            start = builder.add(builder.mul(self.w_step, _I64(block)), builder.mul(at, _I64(width)))
+            for line in range(0, count * width, _LINE // 4):
+                place = builder.gep(self.w, [builder.add(builder.add(start, self.ahead), _I64(line))])
+                builder.call(prefetch, [builder.bitcast(place, bytes_of), flag(0), flag(3), flag(1)])
 
     def _step(self, at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
         builder = self.builder
