@@ -64,6 +64,17 @@ class BlockCache:
             self.last_rows = None
         self.num_staged = 0
 
+    def join(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Append rows of new prompts between rounds; each one's last token is its first pending one."""
+        import torch
+
+        self.runner.join([prompt[:-1] for prompt in prompts])  # type: ignore[attr-defined]
+        self.num_committed += [len(prompt) - 1 for prompt in prompts]
+        self.num_pending += [0] * len(prompts)
+        if self.last_rows is not None:  # a row with a pending token has no use for it
+            empty = self.last_rows.new_full((len(prompts), self.last_rows.shape[1]), float("nan"))
+            self.last_rows = torch.cat([self.last_rows, empty])
+
     def drop_rows(self, remaining: Sequence[int]) -> None:
         """Keep these rows only, in this order."""
         self.runner.drop_rows(remaining)

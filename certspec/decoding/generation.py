@@ -86,9 +86,9 @@ def generate(
     emitted, on rejection the target's argmax, and after a fully accepted block the target's next argmax. With strict
     greedy, or a tree, the output is the target's own greedy output.
 
-    ``batch_size`` prompts are decoded together, each accepting its own number of tokens and leaving when it is done; a
-    prompt's tokens do not depend on its company. On a CPU the engine's cores share the rows out, unless ``on_step`` or
-    a ``logits_processor`` has to be called.
+    ``batch_size`` prompts are decoded together, each accepting its own number of tokens and leaving when it is done (on
+    a CPU the next one takes its place); a prompt's tokens do not depend on its company. On a CPU the engine's cores
+    share the rows out, unless ``on_step`` or a ``logits_processor`` has to be called.
 
     ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list of rules and
     schedules, one a prompt. ``rules`` are scored besides, at every drafted position that is emitted, and decide
@@ -123,8 +123,7 @@ def generate(
         if batch_size > 1 and any(getattr(runner, "max_batch", batch_size) == 1 for runner in (target, draft)):
             generation.notes += ("batch_size: transformers runs one prompt at a time",)
             batch_size = 1
-        for start in range(0, len(requests), batch_size):
-            decode_shared(target, draft, requests[start : start + batch_size], plan, steps, counts)
+        decode_shared(target, draft, requests, batch_size, plan, steps, counts)
     steps.sort()
     generation.sequences = [request.tokens for request in requests]
     generation.finish_reasons = [str(request.reason) for request in requests]

@@ -4,6 +4,7 @@ nothing about tokenizers or how the models are run."""
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -102,12 +103,14 @@ def decode_batch(
     steps: StepList,
     counts: RoundCounts,
     ended: threading.Event | None = None,
+    waiting: deque[Request] | None = None,
 ) -> None:
     """Decode ``requests`` together until all have a ``reason`` or ``ended`` is set; adds to ``steps`` and ``counts``.
 
     Each round drafts below every row's last token, verifies all nodes with one target pass, and emits a row's accepted
     path and one token of the target's own. The draft's cache keeps what of that path it has run itself. A row that is
-    done leaves the batch; no row's tokens depend on the others. Runners on a GPU do whole rounds there where they can.
+    done leaves the batch, and the next request of ``waiting`` takes its place where the runners can ``join`` rows; no
+    row's tokens depend on the others. Runners on a GPU do whole rounds there where they can.
     """
     if rounds_serve(target, draft, requests, plan):
         decode_rounds(target, draft, requests, plan, steps, counts)
@@ -139,6 +142,8 @@ def decode_batch(
             for cache in filter(None, (target_cache, draft_cache)):
                 cache.drop_rows(remaining)
         active = [active[row] for row in remaining]
+        if waiting and active:
+            active += _join(waiting, len(requests) - len(active), target_cache, draft_cache, plan)
     writer.flush()
     counts.num_draft_passes += 0 if draft_cache is None else draft_cache.num_passes
     counts.num_flat_draft_rows += writer.num_flat_draft_rows
@@ -153,13 +158,33 @@ def _room(request: Request, plan: DecodingPlan) -> int:
     return max(depth, 0)
 
 
+def _join(
+    waiting: deque[Request], count: int, target_cache: BlockCache, draft_cache: BlockCache | None, plan: DecodingPlan
+) -> list[Request]:
+    """Let up to ``count`` waiting requests into a running batch; those who came in."""
+    if draft_cache is None and plan.policy.depth > 0:  # prompts too long for the draft: others wait for the next batch
+        return []
+    if not all(hasattr(cache.runner, "join") for cache in (target_cache, draft_cache) if cache is not None):
+        return []
+    joined = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+    if joined:
+        target_cache.join([request.prompt for request in joined])
+        if draft_cache is not None:
+            draft_cache.join(_draft_prompts(joined, plan))
+    return joined
+
+
 def _draft_cache(draft: ModelRunner, requests: Sequence[Request], plan: DecodingPlan) -> BlockCache | None:
     limit = plan.draft_limit
-    fits = [limit is None or len(request.prompt) <= limit for request in requests]
-    if plan.policy.depth == 0 or not any(fits):
+    if plan.policy.depth == 0 or not any(limit is None or len(request.prompt) <= limit for request in requests):
         return None
-    # a row that will never draft holds a single token there
-    return BlockCache(draft, [r.prompt if fit else r.prompt[:1] for r, fit in zip(requests, fits, strict=True)])
+    return BlockCache(draft, _draft_prompts(requests, plan))
+
+
+def _draft_prompts(requests: Sequence[Request], plan: DecodingPlan) -> list[Sequence[int]]:
+    """The prompts as the draft gets them: a row that will never draft holds a single token there."""
+    limit = plan.draft_limit
+    return [r.prompt if limit is None or len(r.prompt) <= limit else r.prompt[:1] for r in requests]
 
 
 def _pending(cache: BlockCache | None, requests: Sequence[Request]) -> list[list[int]]:

@@ -8,6 +8,7 @@ company, so the output is that of one group.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -23,33 +24,39 @@ __all__ = ["decode_shared", "num_groups"]
 _MIN_ROWS = 2  # of a group: rows decoded together share passes
 
 
-def num_groups(target: Any, draft: Any, requests: Sequence[Request], plan: DecodingPlan) -> int:
+def num_groups(target: Any, draft: Any, requests: Sequence[Request], batch_size: int, plan: DecodingPlan) -> int:
     """Groups worth making: one a core where the runners have siblings, 1 where somebody else's code is called."""
     if not (hasattr(target, "sibling") and hasattr(draft, "sibling")):
         return 1
     if plan.on_step is not None or plan.processors or any(request.should_stop is not None for request in requests):
         return 1  # callbacks come from one thread, in order
-    return max(1, min(int(target.num_threads), len(requests) // _MIN_ROWS))
+    return max(1, min(int(target.num_threads), min(batch_size, len(requests)) // _MIN_ROWS))
 
 
 def decode_shared(
     target: ModelRunner,
     draft: ModelRunner,
     requests: Sequence[Request],
+    batch_size: int,
     plan: DecodingPlan,
     steps: StepList,
     counts: RoundCounts,
 ) -> None:
-    """``decode_batch``, its rows in ``num_groups`` groups at once; each group counts the target passes of its own.
+    """``decode_batch`` for any number of requests, ``batch_size`` at a time, the rows in ``num_groups`` groups at once;
+    each group counts the target passes of its own.
 
-    An error in one group ends the others; the first group's is raised.
+    A row that is done makes room for the next request of its group. An error in one group ends the others; the first group's is raised.
     """
-    number = num_groups(target, draft, requests, plan)
+    number = num_groups(target, draft, requests, batch_size, plan)
     if number == 1:
-        decode_batch(target, draft, requests, plan, steps, counts)
+        _decode_all(target, draft, requests, batch_size, plan, steps, counts, None)
         return
     groups = _Groups(target, draft, number)
-    parts = [(requests[index::number], plan, StepList(steps.extra_labels), RoundCounts()) for index in range(number)]
+    sizes = [(batch_size + index) // number for index in range(number)]
+    parts = [
+        (requests[index::number], size, plan, StepList(steps.extra_labels), RoundCounts())
+        for index, size in enumerate(reversed(sizes))
+    ]
     try:
         with ThreadPoolExecutor(number - 1, thread_name_prefix="certspec-rows") as pool:
             futures = [pool.submit(groups.run, index, *parts[index]) for index in range(1, number)]
@@ -58,9 +65,25 @@ def decode_shared(
             future.result()
     finally:
         groups.share_cores(1)
-    for _, _, part_steps, part_counts in parts:
+    for *_, part_steps, part_counts in parts:
         steps.extend(part_steps)
         counts.extend(part_counts)
+
+
+def _decode_all(
+    target: ModelRunner,
+    draft: ModelRunner,
+    requests: Sequence[Request],
+    batch_size: int,
+    plan: DecodingPlan,
+    steps: StepList,
+    counts: RoundCounts,
+    ended: threading.Event | None,
+) -> None:
+    waiting = deque(requests)
+    while waiting and not (ended is not None and ended.is_set()):
+        first = [waiting.popleft() for _ in range(min(batch_size, len(waiting)))]
+        decode_batch(target, draft, first, plan, steps, counts, ended, waiting)
 
 
 class _Groups:
@@ -76,14 +99,20 @@ class _Groups:
         self.share_cores(number)
 
     def run(
-        self, index: int, requests: Sequence[Request], plan: DecodingPlan, steps: StepList, counts: RoundCounts
+        self,
+        index: int,
+        requests: Sequence[Request],
+        batch_size: int,
+        plan: DecodingPlan,
+        steps: StepList,
+        counts: RoundCounts,
     ) -> None:
         import torch
 
         done = False
         try:
             with torch.inference_mode():  # a setting of each thread
-                decode_batch(*self.runners[index], requests, plan, steps, counts, ended=self._ended)
+                _decode_all(*self.runners[index], requests, batch_size, plan, steps, counts, self._ended)
             done = True
         finally:
             if not done:  # an error, or an interrupt of the main thread

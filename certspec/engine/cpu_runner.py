@@ -75,17 +75,32 @@ class CpuRunner:
         self._staging.check_tokens(tokens, self._num_embeddings)
         self._staging = Staging([0] * len(counts))
         self._cache_rows, self._moved = np.arange(len(counts)), False
-        self._allocate(max(counts) + _FIRST_CAPACITY)
-        rows = np.empty((len(tokens), 6), np.int64)
-        rows[:, 0] = tokens
-        rows[:, 1] = np.repeat(self._cache_rows, counts)
-        rows[:, 2] = np.concatenate([np.arange(count) for count in counts])
-        rows[:, 3] = rows[:, 2]
-        rows[:, 4] = rows[:, 2] + 1
-        rows[:, 5] = rows[:, 1]
-        logits = self._pass(rows, np.cumsum(counts) - 1)
+        self._allocate(max(counts) + _FIRST_CAPACITY, keep=False)
+        logits = self._pass(_prompt_rows(tokens, counts, self._cache_rows), np.cumsum(counts) - 1)
         self._staging = Staging(counts)
         return logits
+
+    def join(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Add a row for each of ``prompts`` (which may be empty) with its tokens committed, behind the rows there are;
+        between rounds, when nothing is staged."""
+        counts, held = [len(prompt) for prompt in prompts], self._staging
+        if held.num_staged:
+            raise InvalidArgument(f"join: expected nothing to be staged, got {held.num_staged} nodes a row")
+        free = np.setdiff1d(np.arange(self._batch), self._cache_rows)
+        if len(free) < len(counts) or max(counts, default=0) >= self._capacity:
+            self._allocate(max(self._capacity, max(counts) + _FIRST_CAPACITY), keep=True, spare=len(counts))
+            free = np.arange(len(self._cache_rows), self._batch)
+        fresh = free[: len(counts)]
+        tokens = np.fromiter((token for prompt in prompts for token in prompt), np.int64, sum(counts))
+        if len(tokens):
+            held.check_tokens(tokens, self._num_embeddings)
+            self._staging = Staging([0] * len(counts))
+            try:
+                self._pass(_prompt_rows(tokens, counts, fresh), np.zeros(0, np.int64))
+            finally:
+                self._staging = held
+        held.add_rows(counts)
+        self._cache_rows, self._moved = np.concatenate([self._cache_rows, fresh]), True
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Stage (batch, n) tokens; (batch, n, num_tokens) float32 logits. ``parents``: see the runner protocol."""
@@ -110,7 +125,7 @@ class CpuRunner:
         rows = self._staging.stage(tokens, parents, counts)
         needed = int(self._staging.lengths.max()) + self._staging.num_staged
         if needed > self._capacity:
-            self._allocate(2 * needed)
+            self._allocate(2 * needed, keep=True)
         if self._moved:
             rows[:, 1] = self._cache_rows[rows[:, 5]]
         return self._pass(rows, np.arange(len(rows)))
@@ -131,22 +146,23 @@ class CpuRunner:
         self._cache_rows = self._cache_rows[np.asarray(remaining, np.int64)]
         self._moved = True
 
-    def _allocate(self, num_slots: int) -> None:
-        """Room for ``num_slots`` tokens a row; what the committed and staged tokens left in the cache is kept."""
+    def _allocate(self, num_slots: int, *, keep: bool, spare: int = 0) -> None:
+        """Room for ``num_slots`` tokens in each row and in ``spare`` more; ``keep`` what the committed and staged tokens
+        of the rows left in the cache."""
         geometry = self.geometry
-        capacity = -(-num_slots // BLOCK) * BLOCK
-        lead = (geometry.num_layers, len(self._cache_rows), geometry.num_kv_heads)
+        capacity, count = -(-num_slots // BLOCK) * BLOCK, len(self._cache_rows)
+        lead = (geometry.num_layers, count + spare, geometry.num_kv_heads)
         keys = np.zeros((*lead, capacity // BLOCK, geometry.head_dim, BLOCK), np.float32)
         values = np.zeros((*lead, geometry.head_dim // BLOCK, capacity, BLOCK), np.float32)
-        if len(self._staging.lengths) and self._staging.lengths.any():
+        if keep:
             old = self._capacity
             shape = (geometry.num_layers, self._batch, geometry.num_kv_heads)
             old_keys = self._keys.reshape(*shape, old // BLOCK, geometry.head_dim, BLOCK)
             old_values = self._values.reshape(*shape, geometry.head_dim // BLOCK, old, BLOCK)
-            keys[:, :, :, : old // BLOCK] = old_keys[:, self._cache_rows]
-            values[:, :, :, :, :old] = old_values[:, self._cache_rows]
-            self._cache_rows, self._moved = np.arange(len(self._cache_rows)), False
-        self._capacity, self._batch = capacity, len(self._cache_rows)
+            keys[:, :count, :, : old // BLOCK] = old_keys[:, self._cache_rows]
+            values[:, :count, :, :, :old] = old_values[:, self._cache_rows]
+            self._cache_rows, self._moved = np.arange(count), False
+        self._capacity, self._batch = capacity, count + spare
         self._keys, self._values = keys.reshape(-1), values.reshape(-1)
         if len(self._rope) < capacity * geometry.head_dim:  # it depends on positions only
             self._rope = rope_table(self._packed, capacity)
@@ -173,3 +189,15 @@ class CpuRunner:
         run_pass(forward_pass, arguments, num_threads)
         self._compiled = True
         return torch.from_numpy(logits)[:, : self.num_tokens]
+
+
+def _prompt_rows(tokens: Any, counts: Sequence[int], cache_rows: Any) -> np.ndarray[Any, Any]:
+    """Rows as ``Staging.stage`` gives them, of prompts that fill empty cache rows."""
+    rows = np.empty((len(tokens), 6), np.int64)
+    rows[:, 0] = tokens
+    rows[:, 1] = np.repeat(cache_rows, counts)
+    rows[:, 2] = np.concatenate([np.arange(count) for count in counts])
+    rows[:, 3] = rows[:, 2]
+    rows[:, 4] = rows[:, 2] + 1
+    rows[:, 5] = np.repeat(np.arange(len(counts)), counts)
+    return rows

@@ -101,6 +101,11 @@ class Staging:
         self.lengths = self.lengths[rows]
         self.parents, self.depths, self.straight = self.parents[rows], self.depths[rows], self.straight[rows]
 
+    def add_rows(self, lengths: Sequence[int]) -> None:
+        """Append rows of so many committed tokens; nothing may be staged."""
+        self.lengths = np.concatenate([self.lengths, np.asarray(lengths, np.int64)])
+        self._reserve(self.parents.shape[1])
+
     def _reserve(self, room: int) -> None:
         shape = (len(self.lengths), room)
         parents, depths, straight = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.bool_)

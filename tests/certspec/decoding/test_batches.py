@@ -34,6 +34,34 @@ def test_rows_that_end_early_leave_and_the_others_go_on(tiny, prompts):
     assert len({len(row) for row in expected}) > 1
 
 
+@pytest.mark.parametrize("options", SHAPES.values(), ids=SHAPES.keys())
+def test_the_next_prompt_takes_the_place_of_a_row_that_is_done(tiny, prompts, options):
+    """Each prompt stops at its own length, so that rows come and go in the middle of others."""
+    many = [*prompts, *(prompt[:-1] + [9] for prompt in prompts[::-1]), prompts[3][:3], prompts[2][:7]]
+    alone = cs.generate(tiny, many, max_new_tokens=24, eos_token_ids=[], **options)
+    stops = [row[5 + 3 * index % 17] for index, row in enumerate(alone.sequences)][:3]
+    alone = cs.generate(tiny, many, max_new_tokens=24, eos_token_ids=stops, rules=[cs.Additive(0.3)], **options)
+    assert len({len(row) for row in alone.sequences}) > 2
+    for size in (2, 3, 5):
+        together = cs.generate(
+            tiny, many, max_new_tokens=24, eos_token_ids=stops, rules=[cs.Additive(0.3)], batch_size=size, **options
+        )
+        assert together.sequences == alone.sequences
+        assert together.finish_reasons == alone.finish_reasons
+        assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
+        assert together.metrics["num_rounds"] == alone.metrics["num_rounds"]
+
+
+def test_a_prompt_too_long_for_the_draft_joins_and_is_decoded_without_it(tiny, prompts, monkeypatch):
+    monkeypatch.setattr("certspec.decoding.generation.context_limit", lambda model: 20 if model is tiny.draft else 128)
+    many = [prompts[1], prompts[2], prompts[3], prompts[0], prompts[3], prompts[2]]
+    alone = cs.generate(tiny, many, max_new_tokens=12, eos_token_ids=[])
+    for size in (2, 3):
+        together = cs.generate(tiny, many, max_new_tokens=12, eos_token_ids=[], batch_size=size)
+        assert together.sequences == alone.sequences
+        assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
+
+
 def test_rows_near_the_end_of_the_context_stop_drafting_while_others_draft(tiny, greedy):
     long, short = [5 + i % 7 for i in range(122)], [9, 8, 7]
     generation = cs.generate(tiny, [long, short], max_new_tokens=30, eos_token_ids=[], batch_size=2, tree=2)

@@ -76,11 +76,12 @@ def test_groups_are_as_many_as_cores_of_two_rows_or_more(tiny, runners, many):
         ]
 
     plan = DecodingPlan(StaticPolicy(chain(2)))
-    assert [num_groups(*runners, requests(count), plan) for count in (1, 3, 4, 6, 8)] == [1, 1, 2, 3, 3]
-    assert num_groups(*runners, requests(8, lambda sequence, new: None), plan) == 1
+    assert [num_groups(*runners, requests(count), 8, plan) for count in (1, 3, 4, 6, 8)] == [1, 1, 2, 3, 3]
+    assert num_groups(*runners, requests(8), 4, plan) == 2
+    assert num_groups(*runners, requests(8, lambda sequence, new: None), 8, plan) == 1
     processed = DecodingPlan(StaticPolicy(chain(2)), processors=(lambda ids, scores: scores,))
-    assert num_groups(*runners, requests(8), processed) == 1
-    assert num_groups(object(), runners[1], requests(8), plan) == 1
+    assert num_groups(*runners, requests(8), 8, processed) == 1
+    assert num_groups(object(), runners[1], requests(8), 8, plan) == 1
 
 
 def test_a_batch_that_is_told_to_end_ends(tiny, runners, many):

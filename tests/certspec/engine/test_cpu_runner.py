@@ -273,3 +273,45 @@ def test_siblings_share_weights_and_no_cache(model: Any) -> None:
     following = runner.forward(block([5]))
     assert torch.equal(CpuRunner(model).prefill([[*tokens, 5]]), following[0])
     assert torch.equal(other.prefill([tokens]), expected)
+
+
+def test_rows_that_join_are_as_if_they_had_been_there_from_the_first(model: Any) -> None:
+    """Into rows that others left, into new ones, with longer prompts than there was room for, and with none at all."""
+    texts = {"a": tokens_of(5, seed=1), "b": tokens_of(9, seed=2), "c": tokens_of(3, seed=3)}
+    runner, rows = CpuRunner(model), ["a", "b", "c"]
+    runner.prefill(list(texts.values()))
+    steps = [
+        (["b"], {"d": tokens_of(7, seed=4)}),
+        ([], {"e": [], "f": tokens_of(300, seed=5)}),
+        (["a", "d"], {"g": [8]}),
+    ]
+    for leaving, joining in [*steps, (["f"], {"h": tokens_of(2, seed=6), "i": tokens_of(700, seed=7)})]:
+        if leaving:
+            runner.drop_rows([row for row, name in enumerate(rows) if name not in leaving])
+            rows = [name for name in rows if name not in leaving]
+        runner.join(list(joining.values()))
+        texts |= joining
+        rows += joining
+        assert runner.lengths.tolist() == [len(texts[name]) for name in rows]
+        new = [[len(name) + row, 60 + row] for row, name in enumerate(rows)]
+        logits = runner.forward_ragged(new, [[-1, -1]] * len(rows))
+        runner.commit([[1]] * len(rows))
+        for row, name in enumerate(rows):
+            alone = CpuRunner(model)
+            for node, token in enumerate(new[row]):
+                assert torch.equal(logits[row][node], alone.prefill([[*texts[name], token]])[0])
+            texts[name] = [*texts[name], new[row][1]]
+
+
+def test_rows_join_between_rounds_only(model: Any) -> None:
+    runner = CpuRunner(model)
+    runner.prefill([[1, 2, 3]])
+    runner.forward(block([4]))
+    with pytest.raises(InvalidArgument, match="expected nothing to be staged, got 1"):
+        runner.join([[5, 6]])
+    runner.commit([[]])
+    with pytest.raises(InvalidArgument, match="token ids"):
+        runner.join([[5, 97]])
+    assert runner.lengths.tolist() == [3] and torch.equal(
+        runner.forward(block([4]))[0], CpuRunner(model).prefill([[1, 2, 3, 4]])
+    )
