@@ -45,7 +45,8 @@ def decode_shared(
     """``decode_batch`` for any number of requests, ``batch_size`` at a time, the rows in ``num_groups`` groups at once;
     each group counts the target passes of its own.
 
-    A row that is done makes room for the next request of its group. An error in one group ends the others; the first group's is raised.
+    A row that is done makes room for the next request of its group. An error in one group ends the others; the first
+    group's is raised.
     """
     number = num_groups(target, draft, requests, batch_size, plan)
     if number == 1:

@@ -147,8 +147,8 @@ class CpuRunner:
         self._moved = True
 
     def _allocate(self, num_slots: int, *, keep: bool, spare: int = 0) -> None:
-        """Room for ``num_slots`` tokens in each row and in ``spare`` more; ``keep`` what the committed and staged tokens
-        of the rows left in the cache."""
+        """Room for ``num_slots`` tokens in each row and in ``spare`` more; ``keep`` what the rows' committed and staged
+        tokens left in the cache."""
         geometry = self.geometry
         capacity, count = -(-num_slots // BLOCK) * BLOCK, len(self._cache_rows)
         lead = (geometry.num_layers, count + spare, geometry.num_kv_heads)

@@ -37,7 +37,7 @@ def test_rows_that_end_early_leave_and_the_others_go_on(tiny, prompts):
 @pytest.mark.parametrize("options", SHAPES.values(), ids=SHAPES.keys())
 def test_the_next_prompt_takes_the_place_of_a_row_that_is_done(tiny, prompts, options):
     """Each prompt stops at its own length, so that rows come and go in the middle of others."""
-    many = [*prompts, *(prompt[:-1] + [9] for prompt in prompts[::-1]), prompts[3][:3], prompts[2][:7]]
+    many = [*prompts, *([*prompt[:-1], 9] for prompt in prompts[::-1]), prompts[3][:3], prompts[2][:7]]
     alone = cs.generate(tiny, many, max_new_tokens=24, eos_token_ids=[], **options)
     stops = [row[5 + 3 * index % 17] for index, row in enumerate(alone.sequences)][:3]
     alone = cs.generate(tiny, many, max_new_tokens=24, eos_token_ids=stops, rules=[cs.Additive(0.3)], **options)
