@@ -77,7 +77,7 @@ class StepWriter:
     ) -> None:
         """The first ``num_kept`` tokens of a walk; ``free_rule`` holds where the draft proposed nothing; ``scores``
         where certificates are known already."""
-        num_visited = len(walk.visited)
+        num_visited, children_of = len(walk.visited), tree.topology.children
         for depth, token in enumerate(walk.tokens[:num_kept]):
             index = len(self._facts)
             is_free = depth == num_visited
@@ -86,7 +86,7 @@ class StepWriter:
                 kind = _BONUS if tree.tokens else _PLAIN
             else:
                 node, rule, accepted = walk.visited[depth], walk.rules[depth], int(walk.accepted[depth])
-                kind, children = _ACCEPTED if accepted else _CORRECTED, len(tree.topology.children[node])
+                kind, children = _ACCEPTED if accepted else _CORRECTED, len(children_of[node])
                 self._rules[index] = rule
             if node is None:
                 raise RuntimeError("a walk has a token of no node")

@@ -90,12 +90,12 @@ class TreeTopology:
             depths.append(1 if parent < 0 else depths[parent] + 1)
         return tuple(depths)
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Length of the longest path (0 for an empty draft)."""
         return max(self.depths, default=0)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Largest number of children of a node."""
         return max((len(nodes) for nodes in self.children.values()), default=0)
