@@ -34,9 +34,9 @@ def test_no_pair_of_rows_is_certified_twice(tiny, prompts, certified, rule, opti
 
 
 def test_a_relaxed_rule_takes_one_call_a_round_for_the_whole_batch(tiny, prompts, certified):
-    generation = cs.generate(tiny, prompts, cs.TopM(8), max_new_tokens=12, batch_size=3, draft_length=4)
+    generation = cs.generate(tiny, prompts[:3], cs.TopM(8), max_new_tokens=12, batch_size=3, draft_length=4)
     drafting = [call for call in certified if call[0][1] is not None]
-    assert len(drafting) == len({(r.prompt // 3, r.round) for r in generation.steps if r.accepted is not None})
+    assert len(drafting) == len({r.round for r in generation.steps if r.accepted is not None})
     assert max(map(len, drafting)) == 12
 
 
