@@ -16,7 +16,12 @@ __all__ = ["ModelRunner", "TransformersRunner"]
 
 
 class ModelRunner(Protocol):
-    """One model with a key/value cache of committed tokens and room for a block of staged (not committed) nodes."""
+    """One model with a key/value cache of committed tokens and room for a block of staged (not committed) nodes.
+
+    A runner may have more, as the CPU engine has: ``forward_ragged(tokens, parents)`` stages rows of different lengths
+    and returns each row's logits; ``join(prompts)`` appends rows between rounds, prompts committed; ``sibling(index)``
+    gives runners over the same weights for other threads, and ``num_threads`` may be set on each.
+    """
 
     num_tokens: int  # vocabulary columns of the logits, padding excluded
 
