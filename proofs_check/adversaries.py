@@ -239,6 +239,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     cells = list(CELLS)
     if options.triton_rows:
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            from certspec.kernels.interpreter_reductions import reduce_by_halves
+
+            reduce_by_halves()
         share = PAIRS_OF_A_ROW * options.triton_rows / options.pairs
         cells += [("triton", None, dtype, share) for dtype in DTYPES[1:]]
     # Operations on rows this narrow are over before a second thread has started; hunts of other seeds fill other cores.

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 import torch
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    from certspec.kernels.interpreter_reductions import reduce_by_halves
+
+    reduce_by_halves()
 
 
 def make_model(bfloat16: bool = True, seed: int = 0, **changes: Any) -> Any:

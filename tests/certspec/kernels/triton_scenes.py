@@ -9,6 +9,7 @@ import torch
 
 import certspec as cs
 from certspec.kernels import triton_rows
+from certspec.kernels.interpreter_reductions import reduce_by_halves
 from certspec.kernels.rule_table import rule_table
 from certspec.kernels.soundness import disagreements
 
@@ -59,4 +60,5 @@ def main(dtype_name: str) -> None:
 
 
 if __name__ == "__main__":
+    reduce_by_halves()
     main(sys.argv[1])
