@@ -1,5 +1,5 @@
-"""Triton's interpreter reduces tuples element by element in Python, minutes a row; this reduces them half by half, whole
-arrays at a time, as a GPU does in some order too. For tests and hunts; nothing of it runs on a device."""
+"""Triton's interpreter reduces tuples element by element in Python, minutes a row; this reduces them half by half,
+whole arrays at a time, as a GPU does in some order too. For tests and hunts; nothing of it runs on a device."""
 
 from __future__ import annotations
 
