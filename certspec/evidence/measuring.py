@@ -76,7 +76,8 @@ def measure_speed(
     from certspec.decoding.runner_choice import reason_for_transformers
     from certspec.scoring.batches import prompt_token_ids
 
-    pair = _load(target, draft, device, None)
+    # In its own bfloat16 on a GPU; a CPU without bfloat16 arithmetic takes many times as long in it as in float32.
+    pair = _load(target, draft, device, JUDGING_DTYPE if device == "cpu" else None)
     load_before = os.getloadavg()[0]
     began = time.perf_counter()
     ids = [
