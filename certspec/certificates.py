@@ -216,10 +216,11 @@ def _run(
         exact_draft = None if draft is None else _to_float64(draft[:, :num_columns])
         scores = reference.score_rows(_to_float64(target[:, :num_columns]), exact_draft, table, num_top)
     else:
-        from certspec.kernels import numba_filter, numba_rows
-
+        if precision == "float32":
+            from certspec.kernels.numba_filter import score_rows
+        else:
+            from certspec.kernels.numba_rows import score_rows
         kind, (readable_target, readable_draft) = _to_readable(target, draft)
-        score_rows = numba_filter.score_rows if precision == "float32" else numba_rows.score_rows
         scores = score_rows(readable_target, readable_draft, kind, num_columns, table, num_top)
     return scores if isinstance(target, np.ndarray) else _to_torch(scores, target.device)
 

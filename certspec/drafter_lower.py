@@ -41,9 +41,8 @@ def _lower(xp: ModuleType, top: TopProbs, rule: Rule, num_tokens: int, num_prese
     if isinstance(rule, Entropy):
         return entropy_radius_lower(xp, top, rule, num_tokens, rounded=True)
     if isinstance(rule, Gated):
-        part = Additive(rule.additive) if rule.additive is not None else Multiplicative(rule.multiplicative or 1.0)
         first = _lower(xp, top, TopM(rule.top_m), num_tokens, num_present)
-        return xp.minimum(first, _lower(xp, top, part, num_tokens, num_present))
+        return xp.minimum(first, _lower(xp, top, rule.slack_rule, num_tokens, num_present))
     if isinstance(rule, Tree):
         if num_tokens <= rule.m:
             return infinite

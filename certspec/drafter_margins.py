@@ -54,8 +54,7 @@ def _bounds(rule: Rule) -> dict[str, Bound]:
             LAST: lambda margin: math.inf if margin == 1.0 else shared.tree_reverse_margin_last(margin, width),
         }
     if isinstance(rule, Gated):  # rejection is a union: the smaller of the two infima
-        part = Additive(rule.additive) if rule.additive is not None else Multiplicative(rule.multiplicative or 1.0)
-        first, second = _bounds(TopM(rule.top_m))[TOP_TWO], _bounds(part)[TOP_TWO]
+        first, second = _bounds(TopM(rule.top_m))[TOP_TWO], _bounds(rule.slack_rule)[TOP_TWO]
         return {TOP_TWO: lambda margin: min(first(margin), second(margin))}
     if isinstance(rule, StrictGreedy):
         return {TOP_TWO: shared.pair_reverse_margin}

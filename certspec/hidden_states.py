@@ -12,12 +12,10 @@ import numpy as np
 
 from certspec.certificates import Certificates, certify
 from certspec.errors import InvalidArgument, InvalidLogits
+from certspec.kernels.row_scores import BY_RULE
 from certspec.rules import Rule
 
 __all__ = ["certify_hidden"]
-
-_BY_RULE = ("certificate", "certificate_lower", "accepted", "certified")  # (rules, rows)
-
 
 def certify_hidden(
     target_hidden: Any,
@@ -117,7 +115,7 @@ def _joined(parts: list[Certificates]) -> Certificates:
         if field.name == "rules" or pieces[0] is None:
             joined[field.name] = pieces[0]
         elif isinstance(pieces[0], np.ndarray):
-            joined[field.name] = np.concatenate(pieces, axis=1 if field.name in _BY_RULE else 0)
+            joined[field.name] = np.concatenate(pieces, axis=1 if field.name in BY_RULE else 0)
         else:
-            joined[field.name] = sys.modules["torch"].cat(pieces, dim=1 if field.name in _BY_RULE else 0)
+            joined[field.name] = sys.modules["torch"].cat(pieces, dim=1 if field.name in BY_RULE else 0)
     return Certificates(**joined)

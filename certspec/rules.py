@@ -170,6 +170,11 @@ class Gated(Rule):
             return Threshold(top_m=self.top_m, scale=1.0, offset=-self.additive)
         return Threshold(top_m=self.top_m, scale=float(self.multiplicative or 0.0), offset=0.0)
 
+    @property
+    def slack_rule(self) -> Additive | Multiplicative:
+        """The rule that tokens within the gate have to pass."""
+        return Additive(self.additive) if self.additive is not None else Multiplicative(self.multiplicative or 1.0)
+
 
 @dataclass(frozen=True)
 class Entropy(Rule):

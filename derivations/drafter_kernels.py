@@ -12,7 +12,7 @@ from sympy.codegen.cfunctions import expm1, log1p
 from derivations import letters as at
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.evaluation import SECOND_ORDER, UNIT
-from derivations.kernel_spec import KernelSpec
+from derivations.kernel_spec import KernelSpec, kernel_family
 
 __all__ = [
     "LARGEST_TILT",
@@ -47,20 +47,11 @@ def _minus_log(lost_mass: sympy.Expr, kept_mass: sympy.Expr) -> sympy.Expr:
     return Piecewise((-log1p(-lost_mass), lost_mass <= Rational(1, 2)), (-log(kept_mass), True))
 
 
-def _spec(
-    name: str, arguments: str, form: sympy.Expr, claims: str, doc: str, lets: dict[str, sympy.Expr] | None = None
-) -> KernelSpec:
-    return KernelSpec(
-        name=name,
-        arguments=tuple(arguments.split()),
-        form=form,
-        claims=tuple(claims.split()),
-        derivation=f"derivations.drafter_kernels ({claims.split()[0]})",
-        domain="probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself",
-        doc=doc,
-        printers=("numpy", "torch"),
-        lets=lets or {},
-    )
+_spec = kernel_family(
+    "derivations.drafter_kernels",
+    "probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself",
+    ("numpy", "torch"),
+)
 
 
 def _clipped(multiplier: sympy.Expr) -> sympy.Expr:

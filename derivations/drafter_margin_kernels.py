@@ -10,7 +10,7 @@ from sympy import Max, Piecewise, exp
 from sympy.codegen.cfunctions import log1p
 
 from derivations.drafter_kernels import SURPLUS
-from derivations.kernel_spec import KernelSpec
+from derivations.kernel_spec import KernelSpec, kernel_family
 from derivations.margin_kernels import EXCESS_COST
 from derivations.reverse_margin_kernels import lag
 
@@ -22,20 +22,9 @@ excess_cost = sympy.Function("excess_cost", real=True)
 surplus = sympy.Function("surplus", real=True)
 
 
-def _spec(
-    name: str, arguments: str, form: sympy.Expr, claims: str, doc: str, lets: dict[str, sympy.Expr] | None = None
-) -> KernelSpec:
-    return KernelSpec(
-        name=name,
-        arguments=tuple(arguments.split()),
-        form=form,
-        claims=tuple(claims.split()),
-        derivation=f"derivations.drafter_margin_kernels ({claims.split()[0]})",
-        domain="0 <= gap < 1 (+inf at 1) and the rule's own range",
-        doc=doc,
-        printers=("python",),
-        lets=lets or {},
-    )
+_spec = kernel_family(
+    "derivations.drafter_margin_kernels", "0 <= gap < 1 (+inf at 1) and the rule's own range", ("python",)
+)
 
 
 TOPICS: dict[str, tuple[KernelSpec, ...]] = {

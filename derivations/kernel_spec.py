@@ -3,14 +3,14 @@ rests on. This module knows nothing about programming languages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import sympy
 from sympy.codegen.cfunctions import expm1, log1p
 
-__all__ = ["PRINTERS", "KernelSpec", "in_elementary_functions"]
+__all__ = ["PRINTERS", "KernelSpec", "in_elementary_functions", "kernel_family"]
 
 PRINTERS = ("numba", "torch", "triton")
 
@@ -68,3 +68,28 @@ def in_elementary_functions(expression: sympy.Expr) -> sympy.Expr:
     expression = expression.replace(sympy.Piecewise, lambda *branches: branches[-1][0])
     expression = expression.replace(log1p, lambda x: sympy.log(1 + x))
     return expression.replace(expm1, lambda x: sympy.exp(x) - 1)
+
+
+def kernel_family(
+    module: str, domain: str, printers: tuple[str, ...], shared_claims: tuple[str, ...] = ()
+) -> Callable[..., KernelSpec]:
+    """Makes the kernels that ``module`` derives for one domain: ``make(name, arguments, form, claims, doc, lets)``,
+    arguments and claims as words; the first claim is the one whose derivation is told, ``shared_claims`` come last."""
+
+    def make(
+        name: str, arguments: str, form: sympy.Expr, claims: str, doc: str, lets: Mapping[str, sympy.Expr] | None = None
+    ) -> KernelSpec:
+        words = claims.split()
+        return KernelSpec(
+            name=name,
+            arguments=tuple(arguments.split()),
+            form=form,
+            claims=(*words, *shared_claims),
+            derivation=f"{module} ({words[0]})",
+            domain=domain,
+            doc=doc,
+            printers=printers,
+            lets=lets or {},
+        )
+
+    return make

@@ -10,7 +10,7 @@ import sympy
 from sympy import Integer, Max, Min, Piecewise, Rational, sqrt
 from sympy.codegen.cfunctions import log1p
 
-from derivations.kernel_spec import KernelSpec
+from derivations.kernel_spec import KernelSpec, kernel_family
 
 __all__ = ["EXCESS_COST", "TOPICS", "excess_series"]
 
@@ -92,20 +92,9 @@ def _multiplicative_inside() -> sympy.Expr:
     return Piecewise((gap * pair, gap * (1 + alpha) <= 1), (phi(2 * gap - 1), True))
 
 
-def _spec(
-    name: str, arguments: str, form: sympy.Expr, claim: str, doc: str, lets: dict[str, sympy.Expr] | None = None
-) -> KernelSpec:
-    return KernelSpec(
-        name=name,
-        arguments=tuple(arguments.split()),
-        form=form,
-        claims=(claim, "eval.pool"),
-        derivation=f"derivations.margin_kernels ({claim})",
-        domain="0 <= gap <= 1 and the rule's own range",
-        doc=doc,
-        printers=("python",),
-        lets=lets or {},
-    )
+_spec = kernel_family(
+    "derivations.margin_kernels", "0 <= gap <= 1 and the rule's own range", ("python",), ("eval.pool",)
+)
 
 
 EXCESS_COST = _spec(

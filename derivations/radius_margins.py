@@ -136,29 +136,26 @@ MULTIPLICATIVE_RADIUS = Derivation(
         ),
     ),
 )  # fmt: skip
-UNION = Derivation(
-    "A gate's radius is the smaller of two",
-    (
-        *TREE_FIRST.steps,
-        Step(
-            "r = min(r_top, r_additive): the infimum of a minimum is the minimum of the infima.",
-            how="cited",
-            cites=("drafter.gate", "lemma.infima"),
-            read="a minimum of two values that letters do not order",
+
+
+def _union(kind: str, claim: str, title: str) -> Derivation:
+    return Derivation(
+        title,
+        (
+            *TREE_FIRST.steps,
+            Step(
+                f"r = min(r_top, r_{kind}): the infimum of a minimum is the minimum of the infima.",
+                how="cited",
+                cites=(claim, "lemma.infima"),
+                read="a minimum of two values that letters do not order",
+            ),
         ),
-    ),
-)
-UNION_FACTOR = Derivation(
-    "A multiplicative gate's radius is the smaller of two",
-    (
-        *TREE_FIRST.steps,
-        Step(
-            "r = min(r_top, r_multiplicative): the infimum of a minimum is the minimum of the infima.",
-            how="cited",
-            cites=("drafter.gate.multiplicative", "lemma.infima"),
-            read="a minimum of two values that letters do not order",
-        ),
-    ),
+    )
+
+
+UNION = _union("additive", "drafter.gate", "A gate's radius is the smaller of two")
+UNION_FACTOR = _union(
+    "multiplicative", "drafter.gate.multiplicative", "A multiplicative gate's radius is the smaller of two"
 )
 GATE_LAST = Derivation(
     "A token inside the gate, in reverse",

@@ -7,7 +7,7 @@ import sympy
 from sympy import Max, Piecewise, sqrt
 from sympy.codegen.cfunctions import log1p
 
-from derivations.kernel_spec import KernelSpec
+from derivations.kernel_spec import KernelSpec, kernel_family
 from derivations.margin_kernels import EXCESS_COST
 
 __all__ = ["TOPICS", "lag"]
@@ -17,20 +17,9 @@ high, low, share, root, lean, odds = sympy.symbols("high low share root lean odd
 excess_cost = sympy.Function("excess_cost", real=True)
 
 
-def _spec(
-    name: str, arguments: str, form: sympy.Expr, claim: str, doc: str, lets: dict[str, sympy.Expr] | None = None
-) -> KernelSpec:
-    return KernelSpec(
-        name=name,
-        arguments=tuple(arguments.split()),
-        form=form,
-        claims=(claim,),
-        derivation=f"derivations.reverse_margin_kernels ({claim})",
-        domain="0 <= gap < 1 (+inf at 1) and the rule's own range",
-        doc=doc,
-        printers=("python",),
-        lets=lets or {},
-    )
+_spec = kernel_family(
+    "derivations.reverse_margin_kernels", "0 <= gap < 1 (+inf at 1) and the rule's own range", ("python",)
+)
 
 
 def _pair(difference: sympy.Expr) -> sympy.Expr:

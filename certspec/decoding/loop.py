@@ -126,11 +126,12 @@ def decode_batch(
         trees = draft_blocks(draft_cache, plan.policy, depths, pendings, processors)
         targets = _target_rows(target_cache, trees, _pending(target_cache, active), processors)
         counts.num_target_passes += 1
-        schedules, places = [request.schedule for request in active], [_place(request) for request in active]
+        schedules = [request.schedule for request in active]
+        places = [Place(request.index, request.num_emitted, request.num_rounds) for request in active]
         scores = score_blocks(schedules, trees, targets, plan.extra, places)
         paths: list[list[int]] = []
-        for request, tree, rows, block_scores in zip(active, trees, targets, scores, strict=True):
-            paths.append(_emit(request, tree, rows, block_scores, writer, counts))
+        for request, tree, rows, place, block_scores in zip(active, trees, targets, places, scores, strict=True):
+            paths.append(_emit(request, tree, rows, place, block_scores, writer, counts))
         remaining = [row for row, request in enumerate(active) if request.reason is None]
         if remaining:
             target_cache.commit(
@@ -260,20 +261,16 @@ def _argmaxes(logits: Tensor) -> Any:
     return torch.where(is_top, ids, logits.shape[-1]).amin(dim=-1).clamp(max=logits.shape[-1] - 1).cpu().numpy()
 
 
-def _place(request: Request) -> Place:
-    return Place(request.index, request.num_emitted, request.num_rounds)
-
-
 def _emit(
     request: Request,
     tree: DraftTree,
     rows: TargetRows,
+    place: Place,
     scores: BlockScores | None,
     writer: StepWriter,
     counts: RoundCounts,
 ) -> list[int]:
     """Extend the row's sequence by what the block gives; returns the accepted nodes."""
-    place = _place(request)
     walk = walk_block(tree, rows, request.schedule, request.sequence, scores)
     num_kept, reason = request.stopping.cut(place.position, walk.tokens)
     free_rule = request.schedule.at([*request.sequence, *walk.tokens[: len(walk.visited)]])

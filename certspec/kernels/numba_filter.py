@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
 
-from certspec.errors import InvalidLogits
 from certspec.kernels import numba_rows
 from certspec.kernels.filter_bounds import (
     ADDITIONS,
@@ -31,7 +29,7 @@ from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba_passes import select_top
 from certspec.kernels.numba_rules import accepts, candidate_gaps
 from certspec.kernels.numba_stream import element, num_blocks, readable
-from certspec.kernels.row_scores import FAST, RIGOROUS, RowScores
+from certspec.kernels.row_scores import FAST, RIGOROUS, WEIGHT_ERROR, RowScores, settle
 from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, TREE_WIDTH, RuleTable
 from certspec.kernels.vector_exp import exp_of_gap
 from certspec.kernels.vector_filter import FILTER_SUMS, GROUP, SHIFT32, WIDE, filter_sums
@@ -42,8 +40,6 @@ __all__ = ["filter_rows", "score_rows"]
 UNIT = 2.0**-53
 LOG2, PER_LOG2 = math.log(2.0), 1.0 / math.log(2.0)
 FARTHEST_WEIGHT = 745.0  # nats; weights farther below the largest are zero
-RIGOROUS_ERROR = 1e-11  # what the float64 path keeps in entropies (nats) and probabilities (relative)
-WEIGHT_ERROR = 2e-13  # relative, of exp(z - max z) in float64
 SETTLING = 32  # ranks in which thresholds are looked for
 _bounds, _pool, _threshold = (load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold"))
 relative_weight_error = _bounds.relative_weight_error
@@ -338,7 +334,8 @@ def score_rows(
     scores, left_open = filter_rows(target, draft, kind, num_columns, table, num_top)
     undecided = np.flatnonzero(left_open.any(axis=0))
     if undecided.size:
-        _settle(scores, undecided, target, draft, kind, num_columns, table, num_top)
+        settle(scores, undecided, target, draft, lambda one, other: numba_rows.score_rows(
+            one, other, kind, num_columns, table, num_top))  # fmt: skip
     return scores
 
 
@@ -367,23 +364,3 @@ def filter_rows(
         entropy_error=statistics[ENTROPY_BOUND], prob_error=statistics[PROB_BOUND],
     )  # fmt: skip
     return scores, left_open
-
-
-def _settle(
-    scores: RowScores, rows: np.ndarray, target: np.ndarray, draft: np.ndarray, kind: str, num_columns: int,
-    table: RuleTable, num_top: int,
-) -> None:  # fmt: skip
-    """Score ``rows`` again in float64, in place."""
-    try:
-        rigorous = numba_rows.score_rows(target[rows], draft[rows], kind, num_columns, table, num_top)
-    except InvalidLogits:
-        numba_rows.score_rows(target, draft, kind, num_columns, table, num_top)  # says which row of all it is
-        raise
-    for field in fields(RowScores):
-        values, ours = getattr(rigorous, field.name), getattr(scores, field.name)
-        if values is None:
-            ours[rows] = RIGOROUS_ERROR
-        elif field.name in ("certificate", "certificate_lower", "accepted", "certified"):
-            ours[:, rows] = values
-        else:
-            ours[rows] = values

@@ -3,18 +3,23 @@ about how a backend computes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 from certspec.errors import InvalidLogits
 
 __all__ = [
-    "ALL_MASKED", "FAST", "NAN", "PATHS", "PLUS_INF", "RIGOROUS", "VALID", "RowScores", "raise_invalid_row",
+    "ALL_MASKED", "BY_RULE", "FAST", "NAN", "PATHS", "PLUS_INF", "RIGOROUS", "VALID", "WEIGHT_ERROR", "RowScores",
+    "raise_invalid_row", "settle",
 ]  # fmt: skip
 
 VALID, NAN, PLUS_INF, ALL_MASKED = range(4)
 PATHS = ("fast", "rigorous")  # what decided a row: a filter of lower precision with a proved bound, or float64
 FAST, RIGOROUS = range(len(PATHS))
+BY_RULE = ("certificate", "certificate_lower", "accepted", "certified")  # fields of shape (rules, rows)
+WEIGHT_ERROR = 2e-13  # relative, of exp(z - max z) down to 745 nats below the maximum, in float64
+_RIGOROUS_ERROR = 1e-11  # what the float64 backends keep in entropies (nats) and probabilities (relative)
 
 
 @dataclass
@@ -43,6 +48,23 @@ class RowScores:
     certified: Any = None
     entropy_error: Any = None
     prob_error: Any = None
+
+
+def settle(scores: RowScores, rows: Any, target: Any, draft: Any, rigorous: Callable[[Any, Any], RowScores]) -> None:
+    """Put into ``scores`` what ``rigorous(target, draft)`` says of the ``rows`` that a filter left open, in place."""
+    try:
+        settled = rigorous(target[rows], draft[rows])
+    except InvalidLogits:
+        rigorous(target, draft)  # says which row of all it is
+        raise
+    for field in fields(RowScores):
+        values, ours = getattr(settled, field.name), getattr(scores, field.name)
+        if values is None:
+            ours[rows] = _RIGOROUS_ERROR
+        elif field.name in BY_RULE:
+            ours[:, rows] = values
+        else:
+            ours[rows] = values
 
 
 def raise_invalid_row(name: str, row: int, column: int, kind: int) -> NoReturn:

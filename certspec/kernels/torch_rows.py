@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RIGOROUS, RowScores, raise_invalid_row
+from certspec.kernels.row_scores import ALL_MASKED, BY_RULE, NAN, PLUS_INF, RIGOROUS, RowScores, raise_invalid_row
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.torch_rules import decisions, single_token_certificates, thresholds, tree_certificates
 
@@ -68,7 +68,7 @@ def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: Ru
     joined = {}
     for field in fields(RowScores):
         pieces = [getattr(part, field.name) for part in parts]
-        rows_last = field.name in ("certificate", "certificate_lower", "accepted", "certified")
+        rows_last = field.name in BY_RULE
         joined[field.name] = None if pieces[0] is None else torch.cat(pieces, dim=1 if rows_last else 0)
     return RowScores(**joined)
 

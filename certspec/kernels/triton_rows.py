@@ -3,7 +3,7 @@ the rigorous float64 path. Picks launch shapes; the arithmetic is in triton_segm
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from certspec.errors import InvalidArgument, InvalidLogits
+from certspec.errors import InvalidArgument
 from certspec.kernels import torch_rows
-from certspec.kernels.row_scores import RowScores
+from certspec.kernels.row_scores import WEIGHT_ERROR, RowScores, settle
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.kernels.triton_bounds import segment_errors
 from certspec.kernels.triton_combine import combine_rows
@@ -27,8 +27,6 @@ CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties)
 NORMALISER_ERROR, ENTROPY_ERROR = 0, 1  # columns of ``errors``
 PARTS = 64  # disjoint parts of a row whose maxima give that bar
 MAX_TOP = 32
-WEIGHT_ERROR = 2e-13  # relative, of exp(z - max z) down to 745 nats below the maximum, in float64
-RIGOROUS_ERROR = 1e-11  # what the float64 backends keep in entropies (nats) and probabilities (relative)
 ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 of the logits' bytes
 
 
@@ -163,7 +161,8 @@ def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: Ru
     undecided = torch.nonzero(fast.path).flatten()  # the one synchronisation
     scores = _views(fast)
     if undecided.numel():
-        _settle(scores, undecided, target, draft, num_columns, table, num_top)
+        settle(scores, undecided, target, draft, lambda one, other: torch_rows.score_rows(
+            one, other, num_columns, table, num_top))  # fmt: skip
     return scores
 
 
@@ -178,23 +177,6 @@ def _score_block(target: Tensor, draft: Tensor, num_columns: int, table: RuleTab
     itemsize = max(target.element_size(), draft.element_size())
     plan = plan_for(target.shape[0], num_columns, itemsize, num_top)
     return launch(target, draft, _parameters(table.rules, target.device), num_columns, num_top, plan)
-
-
-def _settle(scores: RowScores, rows: Tensor, target: Tensor, draft: Tensor, num_columns, table, num_top) -> None:
-    """Score ``rows`` again on the rigorous path, in place."""
-    try:
-        rigorous = torch_rows.score_rows(target[rows], draft[rows], num_columns, table, num_top)
-    except InvalidLogits:
-        torch_rows.score_rows(target, draft, num_columns, table, num_top)  # says which row of all it is
-        raise
-    for field in fields(RowScores):
-        values, ours = getattr(rigorous, field.name), getattr(scores, field.name)
-        if values is None:
-            ours[rows] = RIGOROUS_ERROR
-        elif field.name in ("certificate", "certificate_lower", "accepted", "certified"):
-            ours[:, rows] = values
-        else:
-            ours[rows] = values
 
 
 def _views(fast: FastScores) -> RowScores:
