@@ -146,10 +146,10 @@ def _candidates(source_hash: str) -> Any:
 
 @cache
 def compiled(make: Any) -> Any:
-    """The compiled function that ``make`` gives, cached on disk under a key that covers every kernel file, so that an
-    edit of any of them makes a new entry."""
+    """The compiled function that ``make`` gives, cached on disk under a key that covers every kernel file and those of
+    constants, so that an edit of any of them makes a new entry."""
     folder = Path(__file__).parent
-    sources = sorted([*folder.glob("numba_*.py"), *folder.glob("vector_*.py"), *folder.glob("generated/*_numba.py")])
+    sources = sorted([*folder.glob("*.py"), *folder.glob("generated/*_numba.py")])
     function = make(hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest())
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
