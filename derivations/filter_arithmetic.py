@@ -12,8 +12,17 @@ from sympy import Rational, exp, log
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 
 __all__ = [
-    "EXP32_COEFFICIENTS", "EXP32_STEPS", "FILTER_STEPS", "HALF_LOG2_32", "LEFT_OUT", "ROUND32", "exp32_error",
+    "EXP32_COEFFICIENTS",
+    "EXP32_STEPS",
+    "FILTER_STEPS",
+    "HALF_LOG2_32",
+    "LEFT_OUT",
+    "ROUND32",
+    "SIZE_STEPS",
+    "exp32_error",
     "filter_kl_error",
+    "filter_mean_size",
+    "filter_rest_size",
 ]  # fmt: skip
 
 ROUND32 = Rational(1, 2**24)
@@ -22,20 +31,23 @@ LEFT_OUT = Rational(19, 10)  # in u: what the polynomial lacks of exp, relative;
 EXP32_COEFFICIENTS = tuple(
     Fraction(float.fromhex(text)) for text in ("0x1.fffdf8p-2", "0x1.5557b4p-3", "0x1.572c62p-5", "0x1.10617ap-7")
 )
-R, U, X, Y, T, S, D, G, LATER, E_TAIL, C, N = sympy.symbols("r u x y t s d g l e c n", positive=True)
+R, U, X, Y, T, S, D, LATER, E_TAIL, C, N = sympy.symbols("r u x y t s d l e c n", positive=True)
 A, B = sympy.symbols("a b", real=True)
 
 
 def exp32_error(numbers: Any, size: Any, sign: int = -1, left_out: Any = LEFT_OUT) -> Any:
     """A bound, in units u = 2^-24, of the relative error of the computed exp(z) at |r| = ``size`` and r of that sign,
-    for exact log 2: Horner's scheme (one rounding a step), the rounded r, and what the polynomial leaves out."""
-    value, error = size * 0, size * 0
-    for coefficient in (*EXP32_COEFFICIENTS[::-1], Fraction(1), Fraction(1)):  # v = fl(c + r v)
-        first = coefficient == EXP32_COEFFICIENTS[-1]
-        value = _exact(size, coefficient) + sign * size * value
-        error = size * error + (0 if first else value)
-    grown = numbers.exp(sign * size)
-    return error / grown * (1 + 1 / (size * 0 + 2**20)) + size * (1 + 1 / (size * 0 + 2**20)) + _exact(size, left_out)
+    for exact log 2: one rounding of every operation, the rounded r, and what the polynomial leaves out."""
+    c = [_exact(size, coefficient) for coefficient in EXP32_COEFFICIENTS]
+    square = size * size
+    low, high = c[0] + sign * size * c[1], c[2] + sign * size * c[3]  # positive, rounded once like the square
+    middle = high * square + low
+    middle_error = middle + low + square * high + high * square
+    value = sign * size + square * middle  # of the sign of r
+    value_error = sign * value + square * middle_error + middle * square
+    error = value_error + 1 + value
+    more = 1 + 1 / (size * 0 + 2**20)  # products of errors
+    return error / numbers.exp(sign * size) * more + size * more + _exact(size, left_out)
 
 
 def _exact(like: Any, value: Any) -> Any:
@@ -45,24 +57,39 @@ def _exact(like: Any, value: Any) -> Any:
     return (like * 0 + int(value.p)) / (like * 0 + int(value.q))
 
 
-def filter_kl_error(numbers: Any, weight_error: Any, other_error: Any, mean_size: Any, offset: Any) -> Any:
-    """1.02 ((2 t + 2 u) E_p|d| + u |s| + t + t'): the error of KL [nats] where weights with their sums are off by t (of
-    the target) and t' (of the draft), d = (z - y) - s is rounded twice, and ``mean_size`` is E_p|d|."""
+def filter_kl_error(
+    numbers: Any, weight_error: Any, other_error: Any, share: Any, other_share: Any, rest_size: Any, mean_size: Any,
+    offset: Any,
+) -> Any:  # fmt: skip
+    """1.02 (t P (1 + |E_p d|) + (t + 2 u) R + u |s| P + t' Q): the error of KL [nats] where weights of probability P of
+    the target, Q of the draft, are summed in float32, off by t and t' with their sums, and the others exactly; there
+    d = (z - y) - s is rounded twice. ``rest_size`` is R, the sum of p|d| over the former, ``mean_size`` |E_p d|."""
     unit = 1 / (weight_error * 0 + 2**24)
-    inner = (2 * weight_error + 2 * unit) * mean_size + unit * offset + weight_error + other_error
-    return inner * 102 / 100
+    own = weight_error * share * (1 + mean_size) + (weight_error + 2 * unit) * rest_size + unit * offset * share
+    return (own + other_error * other_share) * 102 / 100
+
+
+def filter_mean_size(numbers: Any, kl: Any) -> Any:
+    """KL + sqrt(2 KL), which bounds E_p|log(p/q)|."""
+    return kl + numbers.sqrt(2 * kl)
+
+
+def filter_rest_size(numbers: Any, signed: Any, other_share: Any) -> Any:
+    """sum p log(p/q) + 3/4 sum q, which bounds sum p |log(p/q)|, each over the same tokens."""
+    return signed + 3 * other_share / 4
 
 
 EXP32_STEPS = Derivation(
-    "A polynomial in Horner's form with fused operations, in float32",
+    "A polynomial in Estrin's form with fused operations, in float32",
     (
         Step("z = k log 2 + r: exp(z) = 2^k exp(r), and 2^k is exact.", exp(N * log(2) + R) / exp(R), exp(N * log(2))),
         Step(
-            "The stored coefficients are exact float32 numbers. One step v = fl(c + r v'), with error e of v': the "
-            "error grows to |r| e and one rounding u |v|.",
-            (C + R * (LATER + E_TAIL)) - (C + R * LATER),
-            R * E_TAIL,
+            "The stored coefficients are exact float32 numbers. A fused step fl(l + h s), with errors of l, h and s, "
+            "is off by those of l, |s| times that of h, |h| times that of s, and one rounding.",
+            (C + E_TAIL) + (LATER + U) * X - (C + LATER * X),
+            E_TAIL + U * X,
         ),
+        Step("The last one, 2^k + 2^k v, is 2^k fl(1 + v): rounded once.", X + X * Y, X * (1 + Y)),
         Step(
             "r is rounded once, u |r|, which moves exp(r) by exp(u |r|) <= 1 + u |r| (1 + 2^-20): slope at 0",
             sympy.diff(exp(U * R), U).subs(U, 0),
@@ -86,9 +113,10 @@ FILTER_STEPS = Derivation(
             X * (A * D + (1 + A) * E_TAIL - B * D) / (1 + B),
         ),
         Step(
-            "at most p (2 t |d| + (1 + t) |e|)/(1 - t): |a| and |b| are at most t.",
-            (T * D + (1 + T) * E_TAIL + T * D) - (2 * T * D + (1 + T) * E_TAIL),
-            0,
+            "a part over the tokens summed in float32 alone, a and e being 0 elsewhere, at most "
+            "(t R + (1 + t) sum p|e|)/(1 - t), and b E_p d/(1 + b): b = sum p a is at most t P.",
+            X * (A * D + (1 + A) * E_TAIL - B * D) / (1 + B),
+            X * (A * D + (1 + A) * E_TAIL) / (1 + B) - B * (X * D) / (1 + B),
         ),
         Step(
             "d = (z - y) - s with both roundings is ((z - y)(1 + a) - s)(1 + b): off by",
@@ -101,7 +129,8 @@ FILTER_STEPS = Derivation(
             U * D + U * (1 + U) * (D + S) + U**2 * D,
         ),
         Step(
-            "A sum's logarithm is off by |log(1 + b)| <= t/(1 - t): t/(1 - t) + log(1 - t) is 0 at 0, with slope",
+            "A sum's logarithm is off by |log(1 + b)| <= t/(1 - t), t for t P: t/(1 - t) + log(1 - t) is 0 at 0, with "
+            "slope",
             sympy.diff(T / (1 - T) + log(1 - T), T),
             T / (1 - T) ** 2,
         ),
@@ -118,12 +147,29 @@ FILTER_STEPS = Derivation(
         ),
     ),
 )
+SIZE_STEPS = Derivation(
+    "The mean size of log-ratios",
+    (
+        Step("|L| = L + 2 max(-L, 0), L = log(p/q): where L = -x < 0,", -X + 2 * X, X),
+        Step("p max(-L, 0) = p log(q/p), with q = x p: its share of q, log(x)/x, has the slope",
+             sympy.diff(log(X) / X, X), (1 - log(X)) / X**2),
+        Step("and so its maximum at x = e, 1/e;", (log(X) / X).subs(X, sympy.E), exp(-1)),
+        Step("2/e is below 3/4: sum p|L| <= sum p L + 3/4 sum q over any tokens.",
+             Rational(3, 4) - 2 / Rational(271, 100), 0, "nonnegative"),
+        Step("Over all of them sum p L = KL, and p log x <= p (x - 1) = q - p: the slope of x - 1 - log x is",
+             sympy.diff(X - 1 - log(X), X), (X - 1) / X),
+        Step("of the sign of x - 1. So 2 sum p max(-L, 0) <= 2 sum max(q - p, 0) = sum |p - q|: x - y over p > q,",
+             (X - Y) + (X - Y), 2 * (X - Y)),
+        Step("and that is at most sqrt(2 KL) (Pinsker; its steps are in claim kernel.kl_upper): squared,",
+             sympy.sqrt(2 * X) ** 2, 2 * X),
+    ),
+)  # fmt: skip
 
 declare(
     Claim(
         id="kernel.exp32",
-        sentence="The filter's float32 exp is within a relative 3.8 u + .0462 u |z|, u = 2^-24: its bound in |r| stays "
-        "below 3.8 and above what the operations lose.",
+        sentence="The filter's float32 exp is within a relative 3.95 u + .0462 u |z|, u = 2^-24: its bound in |r| "
+        "stays below 3.95 and above what the operations lose.",
         domain="|z| <= 4096, |r| <= .3475",
         theory="F (float32 accumulation)",
         relation=">=",
@@ -139,17 +185,49 @@ declare(
 declare(
     Claim(
         id="kernel.filter",
-        sentence="The filter's KL is within 1.02 ((2 t + 2 u) E_p|d| + u |s| + t + t') of the exact one, u = 2^-24.",
+        sentence="The filter's KL is within 1.02 (t P (1 + |E_p d|) + (t + 2 u) R + u |s| P + t' Q) of the exact one, "
+        "u = 2^-24, P and Q the probabilities of what is summed in float32, R the sum of p|d| over it.",
         domain="weights with their sums within relative t, t' <= 2^-10; d = (z - y) - s rounded twice",
         theory="F (float32 accumulation)",
         relation=">=",
         formula=filter_kl_error,
         derivation=FILTER_STEPS,
         mutants=(
-            Mutant("half of E_p|d|", lambda n, t, other, size, s: filter_kl_error(n, t, other, size / 2, s)),
-            Mutant("no u |s|", lambda n, t, other, size, s: filter_kl_error(n, t, other, size, s * 0)),
-            Mutant("no t' of the draft", lambda n, t, other, size, s: filter_kl_error(n, t, other * 0, size, s)),
+            Mutant("half of R", lambda n, t, o, p, q, rest, mean, s: filter_kl_error(n, t, o, p, q, rest / 2, mean, s)),
+            Mutant("no E_p d", lambda n, t, o, p, q, rest, mean, s: filter_kl_error(n, t, o, p, q, rest, mean * 0, s)),
+            Mutant("no u |s|", lambda n, t, o, p, q, rest, mean, s: filter_kl_error(n, t, o, p, q, rest, mean, s * 0)),
+            Mutant("no t' of the draft", lambda n, t, o, *rest: filter_kl_error(n, t, o * 0, *rest)),
         ),
         min_methods=3,
+    )
+)
+declare(
+    Claim(
+        id="kernel.filter_size",
+        sentence="E_p|log(p/q)| is at most KL + sqrt(2 KL).",
+        domain="all distributions",
+        theory="F (float32 accumulation)",
+        relation=">=",
+        formula=filter_mean_size,
+        derivation=SIZE_STEPS,
+        mutants=(
+            Mutant("KL alone", lambda n, kl: kl),
+            Mutant("sqrt KL for sqrt(2 KL)", lambda n, kl: kl + n.sqrt(kl)),
+        ),
+    )
+)
+declare(
+    Claim(
+        id="kernel.filter_rest",
+        sentence="Over any tokens, sum p|log(p/q)| is at most sum p log(p/q) + 3/4 sum q.",
+        domain="all distributions",
+        theory="F (float32 accumulation)",
+        relation=">=",
+        formula=filter_rest_size,
+        derivation=SIZE_STEPS,
+        mutants=(
+            Mutant("no share of the draft", lambda n, signed, other: signed),
+            Mutant("7/10 of it", lambda n, signed, other: signed + 7 * other / 10),
+        ),
     )
 )

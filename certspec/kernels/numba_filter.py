@@ -1,9 +1,7 @@
 """The float32 filter on the CPU: one pass over float32, bfloat16 or float16 rows of both models that decides every rule
 within proved bounds, or leaves the row to the float64 path. Nothing here is certified that a bound does not cover.
 
-With running maxima m, m' of the columns read so far, K = ceil(m log2 e) and s = m - m', every chunk is summed relative
-to them; where one grows, the float64 sums move with it: powers of two exactly, w g and w d by the difference times the
-sum of w. What such a move adds to |d| is added to the sum of w |d| too, so that this sum bounds every rounding.
+A row with a rule that the first sums leave open is summed once more, within narrower bounds.
 """
 
 from __future__ import annotations
@@ -16,169 +14,45 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certspec.kernels import numba_rows
-from certspec.kernels.filter_bounds import (
-    ADDITIONS,
-    EXP32_ERROR,
-    FARTHEST,
-    LARGEST,
-    MOST_COLUMNS,
-    REDUCTION,
-    UNIT32,
-)
+from certspec.kernels.filter_bounds import MOST_COLUMNS
 from certspec.kernels.loading import load_kernels
+from certspec.kernels.numba_filter_sums import (
+    DECODED,
+    ENTROPY,
+    ENTROPY_ERROR,
+    ERROR,
+    GAP_ERROR,
+    HIGHEST,
+    KL,
+    KL_ERROR,
+    MEAN_GAP,
+    NORMALISER,
+    NUMBERS,
+    STATE,
+    num_groups,
+    refine,
+    summarise,
+)
 from certspec.kernels.numba_passes import select_top
 from certspec.kernels.numba_rules import accepts, candidate_gaps
-from certspec.kernels.numba_stream import element, num_blocks, readable
+from certspec.kernels.numba_stream import element
 from certspec.kernels.row_scores import FAST, RIGOROUS, WEIGHT_ERROR, RowScores, settle
 from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, TREE_WIDTH, RuleTable
-from certspec.kernels.vector_exp import exp_of_gap
-from certspec.kernels.vector_filter import FILTER_SUMS, GROUP, SHIFT32, WIDE, filter_sums
-from certspec.kernels.vector_stream import CHUNK
+from certspec.kernels.vector_filter import FILTER_SUMS, GROUP
 
 __all__ = ["filter_rows", "score_rows"]
 
 UNIT = 2.0**-53
-LOG2, PER_LOG2 = math.log(2.0), 1.0 / math.log(2.0)
 FARTHEST_WEIGHT = 745.0  # nats; weights farther below the largest are zero
 SETTLING = 32  # ranks in which thresholds are looked for
 _bounds, _pool, _threshold = (load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold"))
 relative_weight_error = _bounds.relative_weight_error
 relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
 single_token_pool, tree_pool, pool_certificate = _pool.single_token_pool, _pool.tree_pool, _pool.pool_certificate
-entropy = load_kernels("divergence", "numba").entropy
 OPEN, SURE, DEEP = range(3)  # what the ranks at hand say of a rule
-# the sums' accumulators
-SUM, GAP_SUM, OTHER_SUM, CROSS_SUM, SIZE_SUM = range(FILTER_SUMS)
-# what a row's summary holds: see summarise
-HIGHEST, NORMALISER, ERROR, MEAN_GAP, GAP_ERROR, KL, KL_ERROR, ENTROPY, ENTROPY_ERROR = range(9)
-NUMBERS = 9
 # numbers of a row that the caller gets
 KL_OUT, KL_UPPER, ENTROPY_OUT, PROB_MARGIN, DRAFT_TOKEN_PROB, ENTROPY_BOUND, PROB_BOUND = range(7)
 STATISTICS = 7
-
-
-@register_jitable(error_model="numpy")
-def _move(sums, row, highest, other_highest):
-    """Makes the sums relative to the new maxima: row = (K, m, K', m', s, largest |s|), see the module."""
-    middle, other_middle = max(row[1], highest), max(row[3], other_highest)
-    if middle == row[1] and other_middle == row[3]:
-        return
-    reference, other_reference = math.ceil(middle * PER_LOG2), math.ceil(other_middle * PER_LOG2)
-    between = np.float64(np.float32(middle - other_middle))
-    if row[1] > -np.inf:  # else these are the first columns, and all sums are zero
-        scale = math.ldexp(1.0, int(row[0] - reference))
-        other_scale = math.ldexp(1.0, int(row[2] - other_reference))
-        moved, ratio_moved = row[1] - middle, row[4] - between
-        for lane in range(WIDE):
-            total = sums[SUM * WIDE + lane]
-            sums[GAP_SUM * WIDE + lane] = (sums[GAP_SUM * WIDE + lane] + moved * total) * scale
-            sums[CROSS_SUM * WIDE + lane] = (sums[CROSS_SUM * WIDE + lane] + ratio_moved * total) * scale
-            sums[SIZE_SUM * WIDE + lane] = (sums[SIZE_SUM * WIDE + lane] + abs(ratio_moved) * total) * scale
-            sums[SUM * WIDE + lane] = total * scale
-            sums[OTHER_SUM * WIDE + lane] *= other_scale
-    row[0], row[1], row[2], row[3], row[4] = reference, middle, other_reference, other_middle, between
-    row[5] = max(row[5], abs(between))
-
-
-@register_jitable(error_model="numpy")
-def _add_chunk(target, draft, row, start, count, decode, buffers, maxima, other_maxima, at, sums):
-    """Adds ``count`` <= CHUNK columns from ``start`` on to ``sums``; the least logits of both sides and the largest."""
-    array, offset = readable(target, row, start, count, decode, buffers[0])
-    other, other_offset = readable(draft, row, start, count, decode, buffers[1])
-    groups, first = count // GROUP, start // GROUP
-    least, other_least, highest, other_highest = filter_sums(
-        array, other, offset, other_offset, groups, np.float32(SHIFT32 - at[0]), np.float32(SHIFT32 - at[2]),
-        np.float32(at[1]), np.float32(at[4]), sums, maxima, other_maxima, first,
-    )  # fmt: skip
-    if groups * GROUP < count:
-        block_highest, other_block_highest = -np.inf, -np.inf
-        for column in range(start + groups * GROUP, start + count):
-            z, y = element(target, row, column, decode), element(draft, row, column, decode)
-            block_highest, other_block_highest = max(block_highest, z), max(other_block_highest, y)
-            least, other_least = min(least, z), min(other_least, y)
-            weight, ratio = exp_of_gap(z - at[0] * LOG2), (z - y) - at[4]
-            sums[SUM * WIDE] += weight
-            sums[GAP_SUM * WIDE] += weight * (z - at[1])
-            sums[OTHER_SUM * WIDE] += exp_of_gap(y - at[2] * LOG2)
-            sums[CROSS_SUM * WIDE] += weight * ratio
-            sums[SIZE_SUM * WIDE] += weight * abs(ratio)
-        maxima[first + groups], other_maxima[first + groups] = block_highest, other_block_highest
-        highest, other_highest = max(highest, block_highest), max(other_highest, other_block_highest)
-    return least, other_least, highest, other_highest
-
-
-@register_jitable(error_model="numpy")
-def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
-    """The sums over a row, (FILTER_SUMS,), relative to ``at``, see _move; the largest |z| of each side. False where the
-    row is not one for the filter: a NaN, an infinity, or a span or size beyond the range of the exponentials."""
-    target, draft = sides
-    own_maxima, other_maxima = maxima[0], maxima[1]
-    sums, before = np.zeros(FILTER_SUMS * WIDE), np.empty(FILTER_SUMS * WIDE)
-    at[:] = 0.0
-    at[1] = at[3] = -np.inf
-    lowest, other_lowest = np.inf, np.inf
-    for start in range(0, num_columns, CHUNK):
-        count = min(CHUNK, num_columns - start)
-        while True:
-            for entry in range(FILTER_SUMS * WIDE):  # spelled out: a loop costs less here than array expressions
-                before[entry] = sums[entry]
-            least, other_least, highest, other_highest = _add_chunk(
-                target, draft, row, start, count, decode, buffers, own_maxima, other_maxima, at, sums
-            )
-            if not (highest <= LARGEST and other_highest <= LARGEST):
-                return False
-            if highest <= at[1] and other_highest <= at[3]:
-                break
-            for entry in range(FILTER_SUMS * WIDE):  # a new maximum: the chunk is summed again, relative to it
-                sums[entry] = before[entry]
-            if not (highest > -np.inf and other_highest > -np.inf):
-                return False
-            _move(sums, at, highest, other_highest)
-        # Weights stay normal numbers where no logit lies FARTHEST below the maximum so far.
-        lowest, other_lowest = min(lowest, least), min(other_lowest, other_least)
-        if not (lowest >= -LARGEST and other_lowest >= -LARGEST and least >= at[1] - FARTHEST
-                and other_least >= at[3] - FARTHEST):  # fmt: skip
-            return False
-    for number in range(FILTER_SUMS):
-        total = 0.0
-        for lane in range(WIDE):
-            total += sums[number * WIDE + lane]
-        if not abs(total) < np.inf:  # a NaN among the logits is one in w g or w d, whatever became of its weight
-            return False
-        totals[number] = total
-    at[6], at[7] = max(abs(at[1]), abs(lowest)), max(abs(at[3]), abs(other_lowest))
-    return True
-
-
-@register_jitable(error_model="numpy")
-def _summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
-    """From logits to ``numbers``: maximum, normaliser relative to it with its relative error, E_p[max z - z], KL and
-    entropy with their absolute errors [nats]. False where the row is not one for the filter."""
-    if not _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
-        return False
-    highest, between = at[1], at[4]
-    mass = totals[SUM]
-    log_sum, other_log_sum = math.log(mass), math.log(totals[OTHER_SUM])
-    size, other_size = at[6], at[7]
-    error = 1.01 * (EXP32_ERROR + ADDITIONS + REDUCTION * size) * UNIT32
-    other_error = 1.01 * (EXP32_ERROR + ADDITIONS + REDUCTION * other_size) * UNIT32
-    mean_gap = max(-totals[GAP_SUM] / mass, 0.0)
-    mean_size = 1.001 * (totals[SIZE_SUM] / mass + UNIT32 * at[5])
-    cross = totals[CROSS_SUM] / mass
-    divergence = (cross + between - (at[0] - at[2]) * LOG2) - (log_sum - other_log_sum)
-    # float64: a handful of roundings of numbers of these sizes, and the moves of the sums
-    rounding = (size + other_size + abs(cross) + mean_gap + abs(log_sum) + abs(other_log_sum) + 1.0) * (256 * UNIT)
-    numbers[HIGHEST] = highest
-    numbers[NORMALISER] = mass * math.exp(at[0] * LOG2 - highest)
-    numbers[ERROR] = 1.01 * error + (size + 8.0) * (8 * UNIT)
-    numbers[MEAN_GAP] = mean_gap
-    numbers[GAP_ERROR] = 1.02 * (2 * error + UNIT32) * mean_gap + rounding
-    numbers[KL] = divergence
-    spread = (2 * error + 2 * UNIT32) * mean_size + UNIT32 * at[5]
-    numbers[KL_ERROR] = 1.02 * (spread + error + other_error) + rounding
-    numbers[ENTROPY] = entropy(log_sum + (at[0] * LOG2 - highest), mean_gap)
-    numbers[ENTROPY_ERROR] = numbers[GAP_ERROR] + 1.02 * error + rounding
-    return divergence < np.inf and numbers[KL_ERROR] < 1e-3
 
 
 @register_jitable(error_model="numpy")
@@ -269,6 +143,35 @@ def _judge_rule(rule, numbers, gaps, weights, source, row, num_columns, decode, 
     return exact, lower, upper, accepted, verdict == SURE
 
 
+@register_jitable(error_model="numpy")
+def _judge_row(
+    sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids, drafted_gap, drafted_rank,
+    top_probs, statistics, certificates, accepted, certified, left_open,
+):  # fmt: skip
+    """All rules on a summarised row, and what the caller gets of it."""
+    normaliser, num_top = numbers[NORMALISER], len(top_probs)
+    for rank in range(num_top):
+        top_probs[rank] = weights[rank] / normaliser
+    kl_upper = max(numbers[KL], 0.0) + numbers[KL_ERROR]
+    kl_lower = max(numbers[KL] - numbers[KL_ERROR], 0.0)
+    for number in range(rules.shape[0]):
+        matched = False
+        for rank in range(min(int(rules[number, TREE_WIDTH]), num_top)):
+            matched = matched or draft_top_ids[rank] == ids[0]
+        exact, lower, upper, fits, sure = _judge_rule(
+            rules[number], numbers, gaps, weights, sides[0], row, num_columns, decode, drafted_gap, drafted_rank,
+            matched,
+        )  # fmt: skip
+        certificates[0, number, row], certificates[1, number, row] = exact, lower
+        accepted[number, row], certified[number, row] = fits, kl_upper < lower
+        left_open[number, row] = not (sure and (kl_upper < lower or kl_lower >= upper))
+    statistics[KL_OUT, row], statistics[KL_UPPER, row] = max(numbers[KL], 0.0), kl_upper
+    statistics[ENTROPY_OUT, row], statistics[ENTROPY_BOUND, row] = numbers[ENTROPY], numbers[ENTROPY_ERROR]
+    statistics[PROB_MARGIN, row] = (1.0 - (weights[1] if len(weights) > 1 else 0.0)) / normaliser
+    statistics[DRAFT_TOKEN_PROB, row] = math.exp(drafted_gap) / normaliser
+    statistics[PROB_BOUND, row] = numbers[ERROR] + WEIGHT_ERROR
+
+
 def _filter(source_hash: str) -> Any:
     """Rows from logits to decisions; ``left_open`` says which rules of which rows are not decided."""
 
@@ -277,17 +180,17 @@ def _filter(source_hash: str) -> Any:
         accepted, certified, left_open,
     ):  # fmt: skip
         _ = source_hash
-        buffers, maxima = np.empty((2, CHUNK), np.float32), np.empty((2, num_blocks(num_columns)))
-        numbers, totals, at = np.empty(NUMBERS), np.empty(FILTER_SUMS), np.empty(8)
+        buffers, maxima = np.empty((2, DECODED), np.float32), np.empty((num_groups(num_columns), 2), np.float32)
+        numbers, totals, at = np.empty(NUMBERS), np.empty(FILTER_SUMS), np.empty(STATE)
         settling, num_top = min(num_columns, max(SETTLING, top_ids.shape[1])), top_ids.shape[1]
         gaps, ids, weights = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
         draft_values = np.empty(num_top)
         for row in range(first, stop):
             left_open[:, row] = True
-            if not _summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
+            if not summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
                 continue
-            select_top(sides[0], row, num_columns, decode, maxima[0], gaps, ids)
-            select_top(sides[1], row, num_columns, decode, maxima[1], draft_values, draft_top_ids[row])
+            select_top(sides[0], row, num_columns, decode, maxima[:, 0], GROUP, gaps, ids)
+            select_top(sides[1], row, num_columns, decode, maxima[:, 1], GROUP, draft_values, draft_top_ids[row])
             drafted_gap = element(sides[0], row, draft_top_ids[row, 0], decode) - numbers[HIGHEST]
             drafted_rank = settling
             for rank in range(settling):
@@ -295,28 +198,19 @@ def _filter(source_hash: str) -> Any:
                 weights[rank] = math.exp(gaps[rank])
                 if ids[rank] == draft_top_ids[row, 0]:
                     drafted_rank = rank
-            normaliser = numbers[NORMALISER]
             for rank in range(num_top):
                 top_ids[row, rank] = ids[rank]
-                top_probs[row, rank] = weights[rank] / normaliser
-            kl_upper = max(numbers[KL], 0.0) + numbers[KL_ERROR]
-            kl_lower = max(numbers[KL] - numbers[KL_ERROR], 0.0)
-            for number in range(rules.shape[0]):
-                matched = False
-                for rank in range(min(int(rules[number, TREE_WIDTH]), num_top)):
-                    matched = matched or draft_top_ids[row, rank] == ids[0]
-                exact, lower, upper, fits, sure = _judge_rule(
-                    rules[number], numbers, gaps, weights, sides[0], row, num_columns, decode, drafted_gap,
-                    drafted_rank, matched,
+            _judge_row(
+                sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids[row], drafted_gap,
+                drafted_rank, top_probs[row], statistics, certificates, accepted, certified, left_open,
+            )  # fmt: skip
+            if left_open[:, row].any() and refine(
+                sides, row, num_columns, decode, buffers, maxima, ids, at, totals, numbers
+            ):
+                _judge_row(
+                    sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids[row],
+                    drafted_gap, drafted_rank, top_probs[row], statistics, certificates, accepted, certified, left_open,
                 )  # fmt: skip
-                certificates[0, number, row], certificates[1, number, row] = exact, lower
-                accepted[number, row], certified[number, row] = fits, kl_upper < lower
-                left_open[number, row] = not (sure and (kl_upper < lower or kl_lower >= upper))
-            statistics[KL_OUT, row], statistics[KL_UPPER, row] = max(numbers[KL], 0.0), kl_upper
-            statistics[ENTROPY_OUT, row], statistics[ENTROPY_BOUND, row] = numbers[ENTROPY], numbers[ENTROPY_ERROR]
-            statistics[PROB_MARGIN, row] = (1.0 - (weights[1] if settling > 1 else 0.0)) / normaliser
-            statistics[DRAFT_TOKEN_PROB, row] = math.exp(drafted_gap) / normaliser
-            statistics[PROB_BOUND, row] = numbers[ERROR] + WEIGHT_ERROR
 
     return judge
 

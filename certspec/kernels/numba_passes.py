@@ -17,11 +17,13 @@ from numba.extending import overload, register_jitable
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba_stream import element
 from certspec.kernels.vector_exp import exp_of_gap, expm1_clamped
-from certspec.kernels.vector_stream import BLOCK
+from certspec.kernels.vector_stream import fetch
 
 __all__ = ["LANES", "divergence_sum", "lane_depth", "least_finite", "select_top", "smoothed_sum"]
 
 LANES = 512
+SPAN = 8  # blocks
+LINE = 16  # columns of float32 in a cache line
 FAR_BELOW = -30.0  # log-ratios below this take the form q - p + p d
 CENTRE, REACH = 500.0, 530.0  # log-ratios within [-30, 1030] are summed in the vector loop
 _divergence = load_kernels("divergence", "numba")
@@ -99,24 +101,43 @@ def _insert(values, ids, filled, value, column):
 
 
 @register_jitable(error_model="numpy")
-def select_top(source, row, num_columns, decode, maxima, values, ids):
+def select_top(source, row, num_columns, decode, maxima, width, values, ids):
     """The len(values) <= num_columns largest logits and their ids, sorted by (-value, id).
 
-    The k-th largest of the blocks' maxima is a lower bound of the k-th largest logit, so only blocks that reach it are
-    read again.
+    The k-th largest of ``maxima``, of blocks of ``width`` columns, is a lower bound of the k-th largest logit, so only
+    blocks that reach it are read again. Of many blocks SPAN are taken together: their maxima's k-th largest is hardly
+    lower and sooner found.
     """
-    size = len(values)
+    size, blocks = len(values), len(maxima)
     filled = 0
     bound = -np.inf
-    if size <= len(maxima):
-        for block in range(len(maxima)):
-            if filled < size or maxima[block] > values[size - 1]:
-                filled = _insert(values, ids, filled, maxima[block], block)
+    span = SPAN if blocks >= 2 * SPAN * size else 1
+    spans = (blocks + span - 1) // span
+    highest = np.empty(spans)
+    for number in range(spans):
+        most = maxima[number * span]
+        for block in range(number * span + 1, min((number + 1) * span, blocks)):
+            most = maxima[block] if maxima[block] > most else most
+        highest[number] = most
+    if size <= spans:
+        for number in range(spans):
+            if filled < size or highest[number] > values[size - 1]:
+                filled = _insert(values, ids, filled, highest[number], number)
         bound = values[size - 1]
         filled = 0
-    for block in range(len(maxima)):
-        if maxima[block] >= bound:
-            for column in range(block * BLOCK, min(num_columns, (block + 1) * BLOCK)):
+    reaching, count = np.empty(blocks, np.int32), 0
+    for number in range(spans):
+        if highest[number] >= bound:
+            for block in range(number * span, min((number + 1) * span, blocks)):
+                if maxima[block] >= bound:
+                    reaching[count] = block
+                    count += 1
+                    for column in range(block * width, min(num_columns, (block + 1) * width), LINE):
+                        fetch(source, row * source.shape[1] + column)  # by now mostly in no cache near the processor
+    for place in range(count):
+        if maxima[reaching[place]] >= bound:
+            first = reaching[place] * width
+            for column in range(first, min(num_columns, first + width)):
                 value = element(source, row, column, decode)
                 if value >= bound:
                     filled = _insert(values, ids, filled, value, column)

@@ -34,7 +34,7 @@ from certspec.kernels.numba_stream import (
     stream_part,
     streamed_depth,
 )  # fmt: skip
-from certspec.kernels.vector_stream import WIDENING
+from certspec.kernels.vector_stream import BLOCK, WIDENING
 
 __all__ = [
     "DRAFTED_GAP", "ERROR", "HIGHEST", "KL", "KL_UPPER", "NORMALISER", "NUMBERS", "stream_row", "summarise_row",
@@ -114,12 +114,12 @@ def summarise_row(
     entropy_errors[0] = entropy_gap_error(mean_gap + 2.0 * offsets[0], WIDENING * wide, sum_error, error)
     _smoothed(sides[0], row, num_columns, decode, smoothings, references[0], sums[SUM], math.log(normaliser),
               WIDENING * wide, error, entropy_gaps, entropy_errors)  # fmt: skip
-    select_top(sides[0], row, num_columns, decode, maxima[0], top_gaps, top_ids)
+    select_top(sides[0], row, num_columns, decode, maxima[0], BLOCK, top_gaps, top_ids)
     for rank in range(len(top_gaps)):
         top_gaps[rank] -= highest[0]
     numbers[HIGHEST], numbers[NORMALISER], numbers[ERROR] = highest[0], normaliser, error
     if len(sides) > 1:
-        select_top(sides[1], row, num_columns, decode, maxima[1], np.empty(len(draft_top_ids)), draft_top_ids)
+        select_top(sides[1], row, num_columns, decode, maxima[1], BLOCK, np.empty(len(draft_top_ids)), draft_top_ids)
         numbers[DRAFTED_GAP] = element(sides[0], row, draft_top_ids[0], decode) - highest[0]
         other_span = _span(sides[1], row, num_columns, decode, highest[1], sums[LEAST + 1])
         # E_q(M' - y) <= log V

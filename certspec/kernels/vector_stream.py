@@ -25,7 +25,9 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-__all__ = ["BLOCK", "CHUNK", "COEFFICIENTS", "FLOOR", "LANES", "WIDENING", "block_maxima", "pair_sums", "row_sums"]
+__all__ = [
+    "BLOCK", "CHUNK", "COEFFICIENTS", "FLOOR", "LANES", "WIDENING", "block_maxima", "fetch", "pair_sums", "row_sums",
+]  # fmt: skip
 
 LANES = 16  # float64 numbers of a vector
 BLOCK = 64  # columns that share a maximum
@@ -231,3 +233,21 @@ def block_maxima(typingctx, logits, offset, num_blocks, maxima, first):
         return builder.select(any_odd, _DOUBLE(math.nan), fold("<", builder.load(least)))
 
     return types.float64(logits, types.int64, types.int64, maxima, types.int64), codegen
+
+
+@intrinsic
+def fetch(typingctx, array, index):
+    """Asks memory for the cache line of element ``index`` of a contiguous array, counted through all its dimensions."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        address = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+        name = "llvm.prefetch.p0i8"
+        function = builder.module.globals.get(name)
+        if function is None:
+            kinds = [address.type, _INT32, _INT32, _INT32]
+            function = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), kinds), name)
+        builder.call(function, [address, _INT32(0), _INT32(3), _INT32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen

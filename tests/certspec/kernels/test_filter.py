@@ -1,13 +1,17 @@
 """The CPU's float32 filter: what it decides is what float64 decides, its bounds hold, and what it can't bound it leaves
 to float64."""
 
+import numba
 import numpy as np
 import pytest
 import torch
 
 import certspec as cs
+from certspec.kernels import numba_filter_sums, numba_rows
 from certspec.kernels.adversaries import FAMILIES, boundary_drafts, target_rows
+from certspec.kernels.numba_passes import select_top
 from certspec.kernels.soundness import count_false_certificates, disagreements
+from certspec.kernels.vector_filter import GROUP
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -55,20 +59,88 @@ def test_adversarial_rows_get_the_verdicts_of_float64(family, dtype):
     assert not (filtered.certified & ~filtered.accepted).any()
 
 
-def test_a_pair_nearer_the_boundary_than_the_bounds_goes_to_float64():
+def flat_pair(columns, distance, seed=5):
+    """A row with its mass on ``columns`` tokens alike, and a draft whose KL is beyond its strict certificate, from the
+    target's draft q_1 = q_2, by about ``distance`` nats."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randn(1, columns, generator=generator).double() * 0.01
+    target[0, :2] = torch.tensor([5.0, 4.0])
+    draft = target.clone()
+    draft[0, :2] = torch.logsumexp(target[0, :2], 0) - torch.log(torch.tensor(2.0, dtype=torch.float64)) + distance
+    return target.float(), draft.float()
+
+
+def test_a_pair_nearer_the_boundary_than_the_first_bounds_is_decided_by_the_narrower_ones():
     target = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
     draft = torch.log(torch.tensor([[0.4 + 1e-7, 0.4, 0.2]]))
-    scored = cs.certify(target, draft, cs.StrictGreedy(), precision="float32")
-    assert scored.path_counts == {"fast": 0, "rigorous": 1}
-    assert scored.entropy_error[0] <= 1e-11
+    filtered, exact = (cs.certify(target, draft, cs.StrictGreedy(), precision=each) for each in ("float32", "float64"))
+    assert filtered.path_counts == {"fast": 1, "rigorous": 0} and torch.equal(filtered.certified, exact.certified)
+    assert filtered.kl_upper - filtered.kl <= 1e-11 and filtered.entropy_error[0] <= 1e-11
+    assert disagreements(*both(target, draft)) == {}
 
 
-def test_a_threshold_nearer_a_token_than_the_bounds_goes_to_float64():
+def test_a_threshold_nearer_a_token_than_the_first_bounds_is_decided_by_the_narrower_ones():
     target = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))  # additive 0.3: the second token is at the threshold
     scored = cs.certify(target, target, cs.Additive(0.3), precision="float32")
     exact = cs.certify(target, target, cs.Additive(0.3))
-    assert scored.path_counts["rigorous"] == 1
-    assert torch.equal(scored.certificate, exact.certificate) and torch.equal(scored.accepted, exact.accepted)
+    assert torch.equal(scored.accepted, exact.accepted)
+    assert torch.allclose(scored.certificate, exact.certificate, rtol=1e-11, atol=0)
+
+
+def test_a_flat_pair_nearer_the_boundary_than_any_bound_goes_to_float64():
+    target, draft = flat_pair(60_000, 0.0)
+    scored = cs.certify(target, draft, cs.StrictGreedy(), precision="float32")
+    assert scored.path_counts == {"fast": 0, "rigorous": 1}
+    assert scored.entropy_error[0] <= 1e-11
+    for distance in (0.01, -0.01):
+        assert disagreements(*both(*flat_pair(60_000, distance))) == {}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [50, 300, 20_001])
+def test_the_narrower_bounds_hold_and_are_narrower(columns, dtype):
+    target, draft = pair_of(6, columns, dtype, seed=columns)
+    kl, kl_errors, entropy, entropy_errors = bounds_of(target, draft, dtype)
+    exact = cs.certify(target, draft, cs.StrictGreedy(), backend="reference")
+    assert (np.abs(kl - exact.kl.numpy()) <= kl_errors).all()
+    assert (np.abs(entropy - exact.entropy.numpy()) <= entropy_errors).all()
+    assert (kl_errors[1] < kl_errors[0]).all() and (entropy_errors[1] < entropy_errors[0]).all()
+
+
+def bounds_of(target, draft, dtype):
+    """KL, its bound, entropy and its bound, each (2, rows): as first computed, and narrower."""
+    rows, columns = target.shape
+    sides = tuple(
+        each.numpy() if dtype == "float32" else each.view(torch.int16).numpy().view(np.uint16)
+        for each in (target, draft)
+    )
+    numbers = np.empty((2, rows, numba_filter_sums.NUMBERS))
+    assert run_both(sides, columns, numba_rows.decoding(dtype), numbers)
+    names = (
+        numba_filter_sums.KL,
+        numba_filter_sums.KL_ERROR,
+        numba_filter_sums.ENTROPY,
+        numba_filter_sums.ENTROPY_ERROR,
+    )
+    return [numbers[:, :, name] for name in names]
+
+
+@numba.njit(error_model="numpy")
+def run_both(sides, num_columns, decode, numbers):
+    size = min(32, num_columns)
+    buffers = np.empty((2, numba_filter_sums.DECODED), np.float32)
+    maxima = np.empty((numba_filter_sums.num_groups(num_columns), 2), np.float32)
+    at, totals, gaps, ids = np.empty(numba_filter_sums.STATE), np.empty(4), np.empty(size), np.empty(size, np.int64)
+    done = True
+    for row in range(sides[0].shape[0]):
+        done &= numba_filter_sums.summarise(
+            sides, row, num_columns, decode, buffers, maxima, at, totals, numbers[0, row]
+        )
+        select_top(sides[0], row, num_columns, decode, maxima[:, 0], GROUP, gaps, ids)
+        done &= numba_filter_sums.refine(
+            sides, row, num_columns, decode, buffers, maxima, ids, at, totals, numbers[1, row]
+        )  # fmt: skip
+    return done
 
 
 @pytest.mark.parametrize("peak", [20.0, 80.0, 4000.0, 5000.0])
@@ -147,8 +219,6 @@ def test_a_precision_that_a_backend_does_not_have_is_an_error():
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):
-    from certspec.kernels import numba_rows
-
     target, draft = pair_of(9, 30_000)
     found = []
     for threads in (1, 3):
