@@ -6,17 +6,22 @@ GB/s; an AMD EPYC of 256-bit vectors, 3.2 GHz, two multiply-adds a cycle and cor
 
 The floor of arithmetic, per pair of logits: in float64 two exponentials of 12 multiply-adds and 2 for the sums, on 4
 pairs a vector: 26/4 x .155 ns / 2 cores = .50 ns, 4.9 ms for these rows, 1.9 reads: no float64 pass reaches 1.6. In
-float32 (``vector_filter``) two of 7 and 3 for the sums, on 8 pairs: .17 ns, 1.7 ms: below the read, so 1.6 reads is not
-out of reach in principle. The loop needs .75 ns a pair and core (3.6 ms, 1.4 reads, on two), not .35, because it waits:
-the chain of an exponential is 10 dependent steps of 3 to 4 cycles, of which a core's scheduler holds about two vectors'
-worth at a time. 8 vectors side by side (32 lanes) are what got it from 1.37 to .82 ns; shorter chains (Estrin in place
-of Horner), 8 or 16 lanes, or steps interleaved by hand did not go below .77. Restarting at new maxima, chunks of 512
-columns and what they keep add .25 ns, ranks and rules some 20 us a row.
+float32 (``vector_filter``) two of 7 and 2 for the sums, on 8 pairs: .16 ns, 1.5 ms: below the read, so 1.6 reads is not
+out of reach in principle. Its 32 vector instructions for 8 pairs take 10 cycles where 3.3 of them start in a cycle,
+.39 ns a pair and core; with loads, copies of what a multiply-add overwrites, and the end of a group, of which there are
+24 more, it takes .57 (2.8 ms on two cores), about 4 instructions a cycle.
 
-``results/kernels-cpu.json`` was measured at real-time priority (``chrt -f 1``) on a machine that others used: read 4.2
-ms, filter 11.0 (2.6 reads, 16.7 times as fast as eager with ranks), float64 22.0 (5.2 reads, 8.1 times); with a pause
-after each read, so that no thread of torch still waits for more work, 2.65, 9.0 and 19.2 ms. Without that priority the
-read is slowed down by other work as well, and the ratios to it look better than they are."""
+What held the loop back before (1.33 ns in cache as from memory, so neither bandwidth nor latency of memory; fetching
+ahead changes nothing measurable): 8 vectors of both models side by side do not fit 16 registers, and a third of its
+instructions moved numbers to and from the stack. Two passes over a group of columns, one for each model, 4 vectors
+abreast, need few such (.67); a multiply-add that applies the scale, in place of two additions, and groups of 128
+columns, whose ends cost 24 cycles, give the rest. A new maximum costs one group, not a chunk of 512 columns. The top
+ranks were 28 us a row, mostly waiting for blocks that no near cache holds by then: they are fetched before they are
+read (16 us).
+
+``results/kernels-cpu.json`` was measured before that, at real-time priority (``chrt -f 1``) on a machine that others
+used: read 4.2 ms, filter 11.0 (2.6 reads, 16.7 times as fast as eager with ranks), float64 22.0 (5.2 reads, 8.1 times).
+Without that priority the read is slowed down by other work as well, and the ratios to it look better than they are."""
 
 from __future__ import annotations
 
