@@ -90,22 +90,6 @@ def test_trees_commit_scattered_paths_and_rows_leave() -> None:
             rows = [2, 0]
 
 
-def test_a_greedy_chain_is_argmax_after_argmax() -> None:
-    model = make_model(**SMALL)
-    text = tokens_of(9)
-    runner = runner_of(model)
-    runner.prefill([text])
-    chosen, logits = runner.greedy_chain(torch.tensor([11]), 4)
-    text.append(11)
-    for step in range(4):
-        expected = truth(model, text)[-1]
-        close(logits[0, step], expected)
-        assert int(chosen[0, step]) == int(expected.argmax())
-        text.append(int(chosen[0, step]))
-    runner.commit([[0, 1, 2, 3]])
-    close(runner.forward(block([text[-1]]))[0, 0], truth(model, text)[-1])
-
-
 def test_a_cache_that_grows_keeps_what_it_holds() -> None:
     model = make_model(**SMALL)
     tokens = tokens_of(23)
