@@ -3,7 +3,6 @@ other modules of this package and nothing about terminals."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
@@ -18,11 +17,11 @@ from certspec.scoring.greedy_run import GreedyLimits, score_batch
 from certspec.scoring.padded_runner import PaddedRunner
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.provenance import kernel_hashes, session_facts, tokenizer_sha256, weights_sha256
-from certspec.scoring.run_folder import RunFolder
+from certspec.scoring.run_folder import RunFolder, RunOutcome
 from certspec.scoring.shards import Shard
 from certspec.scoring.steps import COLUMNS, step_schema, step_table
 
-__all__ = ["RunOutcome", "RunSettings", "score_run"]
+__all__ = ["RunSettings", "score_run"]
 
 
 @dataclass(frozen=True)
@@ -41,15 +40,6 @@ class RunSettings:
             if value is not None and value < 1:
                 raise InvalidArgument(f"{name}: expected an integer of at least 1, got {value!r}")
         object.__setattr__(self, "rules", tuple(self.rules) or tuple(default_rules()))
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """``resumed``: an earlier run was gone on with. ``is_whole``: all parts are there, and this process is the one of
-    its ranks that has to say so (exactly one of them, whichever finishes last)."""
-
-    resumed: bool
-    is_whole: bool
 
 
 def score_run(
@@ -77,13 +67,8 @@ def score_run(
     num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
     num_batches = 0
     fixed = _fixed_settings(pair, prompts, settings, limits)
-    resumed = was_whole = is_first_to_see = False
-    with folder.locked(shard) if shard.writes else contextlib.nullcontext():
-        if shard.writes:
-            notes = {"prompts_path": str(prompts.path), "notes": list(pair.notes), "kernels": kernel_hashes()}
-            resumed = folder.open(fixed, session_facts(pair.device), **notes)
-            was_whole = "num_batches" in folder.manifest()
-            folder.remove_leftovers(shard)
+    notes = {"prompts_path": str(prompts.path), "notes": list(pair.notes), "kernels": kernel_hashes()}
+    with folder.working(shard, fixed, session_facts(pair.device), **notes) as finish:
         # In a team every rank must do the same batches, though parts appear while they work.
         finished = shard.agree({part.name for part in folder.parts()})
         if on_start is not None:
@@ -101,9 +86,7 @@ def score_run(
                     schema = step_schema(labels, [asdict(skip) for skip in batch.skipped])
                     folder.write_part(batch.number, step_table(columns, schema))
             counter.finish((len(batch.prompts) + len(batch.skipped)) * settings.steps)
-        if shard.writes:
-            is_first_to_see = folder.finish(num_batches)
-    return RunOutcome(resumed, shard.rank == 0 if was_whole else is_first_to_see)
+        return finish(num_batches)
 
 
 class _Counter:
