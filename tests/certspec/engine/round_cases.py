@@ -95,6 +95,24 @@ def test_rounds_emit_and_record_what_the_loop_does(pair, runners, monkeypatch, r
         np.testing.assert_array_equal(*extra)
 
 
+def test_rounds_break_exact_ties_as_the_loop_does(monkeypatch) -> None:
+    """Token i + 48 has the logits of token i, in both models; maxima are sought in several parts of a row."""
+    monkeypatch.setattr("certspec.engine.cuda_rounds._TOPS_BLOCK", 32)
+    models = [make_model(num_hidden_layers=1, seed=seed, **SMALL) for seed in (0, 0)]
+    for model in models:
+        with torch.no_grad():
+            model.lm_head.weight[48:96] = model.lm_head.weight[:48]
+            model.lm_head.weight[96] = 0.0
+    device = "cuda" if ON_GPU else "cpu"
+    runners = [CudaRunner(model, device=device, dtype=torch.float32, capacity=64) for model in models]
+    ours, theirs = both(
+        Pair(*models, None, 97, (), "twins"), runners, [prompt_of(9)], monkeypatch, draft_length=2, max_new_tokens=6
+    )
+    assert ours.sequences == theirs.sequences and max(ours.sequences[0]) < 48
+    same_records(ours, theirs)
+    assert set(ours.steps.column("prob_margin")) == {0.0} and not ours.steps.column("certified").any()
+
+
 @on_gpu
 def test_a_batch_in_rounds_gives_each_row_its_own_tokens(pair, runners, monkeypatch) -> None:
     """Rows of different lengths; all but one end early, so the last one moves to a batch of its own."""
