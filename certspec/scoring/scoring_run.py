@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from certspec.decoding.runner_choice import reason_for_transformers
 from certspec.errors import InvalidArgument
 from certspec.rules import Rule, default_rules
 from certspec.scoring.batches import Batch, plan_batches
@@ -60,13 +61,12 @@ def score_run(
     another run. Killed at any moment, the next call redoes at most one batch.
     """
     settings, shard = settings or RunSettings(), shard or Shard()
-    target = PaddedRunner(pair.target, pair.num_tokens)
-    draft = PaddedRunner(pair.draft, pair.num_tokens) if pair.draft is not None else None
+    target, draft, engine = _runners(pair)
     limits = GreedyLimits(settings.steps, _context_of(pair), _eos_ids(pair.target))
     labels = [rule.label for rule in settings.rules]
     num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
     num_batches = 0
-    fixed = _fixed_settings(pair, prompts, settings, limits)
+    fixed = _fixed_settings(pair, prompts, settings, limits, engine)
     notes = {"prompts_path": str(prompts.path), "notes": list(pair.notes), "kernels": kernel_hashes()}
     with folder.working(shard, fixed, session_facts(pair.device), **notes) as finish:
         # In a team every rank must do the same batches, though parts appear while they work.
@@ -112,7 +112,27 @@ def _score_or_empty(
     return score_batch(target, draft, batch, rules, limits, on_steps=counter)
 
 
-def _fixed_settings(pair: Any, prompts: PromptFile, settings: RunSettings, limits: GreedyLimits) -> dict[str, Any]:
+def _runners(pair: Any) -> tuple[Any, Any | None, str]:
+    """Runners of target and draft (None where there is no draft) and what they are: the compiled engine on a CPU for
+    float32 models that it knows, transformers for all others, and for both where one of the two needs it."""
+    models = [model for model in (pair.target, pair.draft) if model is not None]
+    runner: Any = PaddedRunner
+    is_engine = all(map(_is_for_the_engine, models))
+    if is_engine:
+        from certspec.engine.cpu_runner import CpuRunner
+
+        runner = CpuRunner
+    target, *draft = [runner(model, pair.num_tokens) for model in models]
+    return target, draft[0] if draft else None, "certspec cpu" if is_engine else "transformers"
+
+
+def _is_for_the_engine(model: Any) -> bool:
+    return model.device.type == "cpu" and not _spread(model) and reason_for_transformers(model) is None
+
+
+def _fixed_settings(
+    pair: Any, prompts: PromptFile, settings: RunSettings, limits: GreedyLimits, engine: str
+) -> dict[str, Any]:
     """The settings that decide a run's rows, as JSON values."""
     from certspec import __version__
 
@@ -122,6 +142,7 @@ def _fixed_settings(pair: Any, prompts: PromptFile, settings: RunSettings, limit
         "draft": _model_facts(pair.draft) if pair.draft is not None else None,
         "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
         "num_tokens": int(pair.num_tokens),
+        "engine": engine,  # another one may round a logit's last bits otherwise
         "device": pair.device.type,  # ranks and sessions may each take another card of a kind
         "kernels_sha256": hashlib.sha256(json.dumps(kernel_hashes(), sort_keys=True).encode()).hexdigest(),
         "prompts_sha256": prompts.sha256,
