@@ -13,6 +13,7 @@ import torch
 import certspec as cs
 from certspec.decoding import device_rounds, loop
 from certspec.engine.cuda_runner import CudaRunner
+from certspec.engine.triton_rounds import choose_kernel, tops_kernel
 from certspec.pairs import Pair
 
 from .conftest import make_model
@@ -95,22 +96,18 @@ def test_rounds_emit_and_record_what_the_loop_does(pair, runners, monkeypatch, r
         np.testing.assert_array_equal(*extra)
 
 
-def test_rounds_break_exact_ties_as_the_loop_does(monkeypatch) -> None:
-    """Token i + 48 has the logits of token i, in both models; maxima are sought in several parts of a row."""
-    monkeypatch.setattr("certspec.engine.cuda_rounds._TOPS_BLOCK", 32)
-    models = [make_model(num_hidden_layers=1, seed=seed, **SMALL) for seed in (0, 0)]
-    for model in models:
-        with torch.no_grad():
-            model.lm_head.weight[48:96] = model.lm_head.weight[:48]
-            model.lm_head.weight[96] = 0.0
-    device = "cuda" if ON_GPU else "cpu"
-    runners = [CudaRunner(model, device=device, dtype=torch.float32, capacity=64) for model in models]
-    ours, theirs = both(
-        Pair(*models, None, 97, (), "twins"), runners, [prompt_of(9)], monkeypatch, draft_length=2, max_new_tokens=6
+def test_the_kernels_of_a_round_take_the_lowest_id_of_a_tie_within_a_part_of_a_row_and_across_parts() -> None:
+    device, parts = "cuda" if ON_GPU else "cpu", 4  # of 32 columns, the last one short
+    logits = torch.zeros((4, 97), device=device)
+    for row, tied in enumerate(([3, 7], [40, 90], [31, 32, 96])):  # of the last row all are
+        logits[row, tied] = 2.0
+    tops, ids = torch.zeros((4, parts), device=device), torch.zeros((4, parts), device=device, dtype=torch.int32)
+    tops_kernel[(4, parts)](logits, logits.stride(0), 97, tops, ids, BLOCK=32, CHAINED=False)
+    chosen = torch.full((3, 4, 4), -1, device=device, dtype=torch.int64)
+    choose_kernel[(4,)](
+        tops, ids, parts, 97, chosen[0], chosen[1], 4, chosen[2], 4, BLOCK_P=4, CHAINED=False, num_warps=1
     )
-    assert ours.sequences == theirs.sequences and max(ours.sequences[0]) < 48
-    same_records(ours, theirs)
-    assert set(ours.steps.column("prob_margin")) == {0.0} and not ours.steps.column("certified").any()
+    assert chosen[:, :, 0].tolist() == [[3, 40, 31, 0]] * 3
 
 
 @on_gpu
