@@ -97,8 +97,9 @@ def test_rows_near_the_end_of_the_context_stop_drafting_while_others_draft(tiny,
 
 def test_each_row_of_a_batch_has_its_own_rule(tiny, prompts):
     rules = [cs.StrictGreedy(), cs.TopM(8), cs.Additive(0.3), cs.StrictGreedy()]
-    together = cs.generate(tiny, prompts, rules, max_new_tokens=16, batch_size=4)
-    assert together.sequences == cs.generate(tiny, prompts, rules, max_new_tokens=16).sequences
+    together, alone = (cs.generate(tiny, prompts, rules, max_new_tokens=16, batch_size=size) for size in (4, 1))
+    assert together.sequences == alone.sequences
+    assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
 
 
 def test_transformers_decodes_one_at_a_time_and_says_so(tiny, prompts):
