@@ -4,14 +4,14 @@ draft alone. This module knows draft probabilities, sorted, and a rule's paramet
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
 from sympy import exp, log, sqrt
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Formula, Instance, Mutant, Step, declare
 from derivations.instances import MERGED, UNORDERED, WEIGHED
 from derivations.projections import LIFT, SINK, bernoulli_divergence, lift_value, sink_value
 
@@ -77,15 +77,19 @@ def multiplicative_radius(numbers: Any, top: Any, second: Any, alpha: Any) -> An
     return -numbers.log(1 - top - second + (1 + 1 / alpha) * mean)
 
 
-def gate_radius(numbers: Any, draft_probs: Sequence[Any], width: int, slack: Any) -> Any:
-    """Top-m and additive together: rejection is a union, so the smaller radius."""
-    return min(top_radius(numbers, draft_probs, width), additive_radius(numbers, draft_probs[0], draft_probs[1], slack))
+def _gate_with(pair_radius: Formula, choose: Callable[[Any, Any], Any] = min) -> Formula:
+    """Top-m together with a rule of two tokens: rejection is a union, so the smaller radius (mutants choose otherwise).
+    The formula's last two parameters are m and the other rule's own."""
+
+    def radius(numbers: Any, draft_probs: Sequence[Any], width: int, parameter: Any) -> Any:
+        pair = pair_radius(numbers, draft_probs[0], draft_probs[1], parameter)
+        return choose(top_radius(numbers, draft_probs, width), pair)
+
+    return radius
 
 
-def gate_factor_radius(numbers: Any, draft_probs: Sequence[Any], width: int, alpha: Any) -> Any:
-    """Top-m and factor alpha together: the smaller radius."""
-    pair = multiplicative_radius(numbers, draft_probs[0], draft_probs[1], alpha)
-    return min(top_radius(numbers, draft_probs, width), pair)
+gate_radius = _gate_with(additive_radius)
+gate_factor_radius = _gate_with(multiplicative_radius)
 
 
 def absolute_radius(numbers: Any, top: Any, tau: Any) -> Any:
@@ -138,15 +142,6 @@ def _plain_geometric(numbers: Any, top: Any, second: Any, alpha: Any) -> Any:
 
 def _least_probable(numbers: Any, draft_probs: Sequence[Any], slack: Any, candidates: Sequence[int]) -> Any:
     return additive_radius(numbers, draft_probs[0], min(draft_probs[j] for j in candidates), slack)
-
-
-def _larger_of_factor(numbers: Any, draft_probs: Sequence[Any], width: int, alpha: Any) -> Any:
-    pair = multiplicative_radius(numbers, draft_probs[0], draft_probs[1], alpha)
-    return max(top_radius(numbers, draft_probs, width), pair)
-
-
-def _largest_part(numbers: Any, draft_probs: Sequence[Any], width: int, slack: Any) -> Any:
-    return max(top_radius(numbers, draft_probs, width), additive_radius(numbers, draft_probs[0], draft_probs[1], slack))
 
 
 def _open_top(numbers: Any, rule: str, draft_probs: Sequence[Any], parameter: Any) -> Any:
@@ -451,7 +446,7 @@ for _claim in (
         formula=gate_radius,
         derivation=GATE,
         mutants=(
-            Mutant("the larger of the two", _largest_part),
+            Mutant("the larger of the two", _gate_with(additive_radius, max)),
             Mutant("the top-m radius alone", lambda n, probs, m, t: top_radius(n, probs, m)),
         ),
     ),
@@ -465,7 +460,7 @@ for _claim in (
         formula=gate_factor_radius,
         derivation=GATE_FACTOR,
         mutants=(
-            Mutant("the larger of the two", _larger_of_factor),
+            Mutant("the larger of the two", _gate_with(multiplicative_radius, max)),
             Mutant("the multiplicative radius alone", lambda n, q, m, a: multiplicative_radius(n, q[0], q[1], a)),
         ),
     ),

@@ -10,7 +10,7 @@ import sympy
 from sympy import log, sqrt
 
 from derivations import letters as at
-from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.claim import Claim, Derivation, Formula, Instance, Mutant, Step, declare
 from derivations.instances import JOINING, UNORDERED
 from derivations.projection_margins import (
     PAIR_VALUE,
@@ -67,14 +67,18 @@ def _loss(numbers: Any, ratio: Any, alpha: Any) -> Any:
     return 1 + ratio - (1 + 1 / alpha) * mean
 
 
-def gate_radius_margin(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
-    """Gate of rank m and additive slack t, g = q1 - q2: the smaller of the two radii, since rejection is a union."""
-    return min(tree_reverse_margin_top_two(numbers, gap, top_m), additive_radius_margin(numbers, gap, slack))
+def _gate_with(pair_radius: Formula) -> Formula:
+    """Gate of rank m and a rule of two tokens, g = q1 - q2: the smaller of the two radii, since rejection is a union.
+    The formula's last two parameters are m and the other rule's own."""
+
+    def radius(numbers: Any, gap: Any, top_m: int, parameter: Any) -> Any:
+        return min(tree_reverse_margin_top_two(numbers, gap, top_m), pair_radius(numbers, gap, parameter))
+
+    return radius
 
 
-def gate_factor_radius_margin(numbers: Any, gap: Any, top_m: int, alpha: Any) -> Any:
-    """The same with a factor alpha in place of the slack."""
-    return min(tree_reverse_margin_top_two(numbers, gap, top_m), multiplicative_radius_margin(numbers, gap, alpha))
+gate_radius_margin = _gate_with(additive_radius_margin)
+gate_factor_radius_margin = _gate_with(multiplicative_radius_margin)
 
 
 def gate_reverse_margin_last(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:

@@ -44,18 +44,15 @@ def _top(last_gap: bool, effort: Effort) -> Iterator[Case]:
         yield f"top radius {m}, q1 - q{pair[1] + 1}, exactly {exactly}, {gap}", [make], (gap, m)
 
 
-def _gate(effort: Effort) -> Iterator[Case]:
-    for m, slack, gap in ((2, F(1, 10), F(2, 5)), (2, F(3, 5), F(1, 10)), (3, F(1, 2), F(3, 5))):
+def _gate(effort: Effort, *, factor: bool = False) -> Iterator[Case]:
+    parameters = (F(1, 10), F(1, 2), F(1, 2)) if factor else (F(1, 10), F(3, 5), F(1, 2))
+    for (m, gap), parameter in zip(((2, F(2, 5)), (2, F(1, 10)), (3, F(3, 5))), parameters, strict=True):
         ranked = partial(sunk, m + 1, gap, (0, 1), True, width=m)
-        opened = partial(lifted, m + 1, gap, (0, 1), True, hub=1, rivals=(0,), opened=slack)
-        yield f"gate radius {m}, {slack}, {gap}", [ranked, opened], (gap, m, slack)
-
-
-def _factor_gate(effort: Effort) -> Iterator[Case]:
-    for m, alpha, gap in ((2, F(1, 10), F(2, 5)), (2, F(1, 2), F(1, 10)), (3, F(1, 2), F(3, 5))):
-        ranked = partial(sunk, m + 1, gap, (0, 1), True, width=m)
-        tilted = partial(with_tail, partial(_factor, gap=gap, alpha=alpha, exactly=True), 3, 1, 10**60)
-        yield f"gate radius {m}, x {alpha}, {gap}", [ranked, tilted], (gap, m, alpha)
+        if factor:
+            other = partial(with_tail, partial(_factor, gap=gap, alpha=parameter, exactly=True), 3, 1, 10**60)
+        else:
+            other = partial(lifted, m + 1, gap, (0, 1), True, hub=1, rivals=(0,), opened=parameter)
+        yield f"gate radius {m}, {'x ' if factor else ''}{parameter}, {gap}", [ranked, other], (gap, m, parameter)
 
 
 def _gate_last(effort: Effort) -> Iterator[Case]:
@@ -95,7 +92,7 @@ CASES |= {
     "drafter.margin.top.q1-q2": partial(_top, False),
     "drafter.margin.top.q1-q(m+1)": partial(_top, True),
     "drafter.margin.gate": _gate,
-    "drafter.margin.gate.multiplicative": _factor_gate,
+    "drafter.margin.gate.multiplicative": partial(_gate, factor=True),
     "reverse.margin.gate.last": _gate_last,
     "reverse.margin.gate.multiplicative.last": _factor_gate_last,
 }

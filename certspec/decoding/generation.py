@@ -23,7 +23,7 @@ from certspec.decoding.loop import DecodingPlan, LogitsProcessor, Request, Round
 from certspec.decoding.metrics import acceptance_metrics
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.decoding.records import KINDS, StepList, StepRecord
-from certspec.decoding.row_groups import decode_shared
+from certspec.decoding.row_groups import Workload, decode_shared
 from certspec.decoding.runner_choice import chosen_runners
 from certspec.decoding.schedules import RuleSchedule
 from certspec.decoding.stopping import context_limit
@@ -123,7 +123,7 @@ def generate(
         if batch_size > 1 and any(getattr(runner, "max_batch", batch_size) == 1 for runner in (target, draft)):
             generation.notes += ("batch_size: transformers runs one prompt at a time",)
             batch_size = 1
-        decode_shared(target, draft, requests, batch_size, plan, steps, counts)
+        decode_shared(target, draft, Workload(requests, batch_size, plan, steps, counts))
     steps.sort()
     generation.sequences = [request.tokens for request in requests]
     generation.finish_reasons = [str(request.reason) for request in requests]

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
@@ -19,9 +20,21 @@ from certspec.decoding.records import StepList
 if TYPE_CHECKING:
     from certspec.decoding.runner import ModelRunner
 
-__all__ = ["decode_shared", "num_groups"]
+__all__ = ["Workload", "decode_shared", "num_groups"]
 
 _MIN_ROWS = 2  # of a group: rows decoded together share passes
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``requests`` to decode by ``plan``, ``batch_size`` at a time, and the ``steps`` and ``counts`` that grow with
+    them."""
+
+    requests: Sequence[Request]
+    batch_size: int
+    plan: DecodingPlan
+    steps: StepList
+    counts: RoundCounts
 
 
 def num_groups(target: Any, draft: Any, requests: Sequence[Request], batch_size: int, plan: DecodingPlan) -> int:
@@ -33,58 +46,41 @@ def num_groups(target: Any, draft: Any, requests: Sequence[Request], batch_size:
     return max(1, min(int(target.num_threads), min(batch_size, len(requests)) // _MIN_ROWS))
 
 
-def decode_shared(
-    target: ModelRunner,
-    draft: ModelRunner,
-    requests: Sequence[Request],
-    batch_size: int,
-    plan: DecodingPlan,
-    steps: StepList,
-    counts: RoundCounts,
-) -> None:
-    """``decode_batch`` for any number of requests, ``batch_size`` at a time, the rows in ``num_groups`` groups at once;
-    each group counts the target passes of its own.
+def decode_shared(target: ModelRunner, draft: ModelRunner, work: Workload) -> None:
+    """``decode_batch`` for any number of requests, the rows in ``num_groups`` groups at once; each group counts the
+    target passes of its own.
 
     A row that is done makes room for the next request of its group. An error in one group ends the others; the first
     group's is raised.
     """
-    number = num_groups(target, draft, requests, batch_size, plan)
+    number = num_groups(target, draft, work.requests, work.batch_size, work.plan)
     if number == 1:
-        _decode_all(target, draft, requests, batch_size, plan, steps, counts, None)
+        _decode_all(target, draft, work, None)
         return
     groups = _Groups(target, draft, number)
-    sizes = [(batch_size + index) // number for index in range(number)]
+    sizes = [(work.batch_size + index) // number for index in range(number)]
     parts = [
-        (requests[index::number], size, plan, StepList(steps.extra_labels), RoundCounts())
+        Workload(work.requests[index::number], size, work.plan, StepList(work.steps.extra_labels), RoundCounts())
         for index, size in enumerate(reversed(sizes))
     ]
     try:
         with ThreadPoolExecutor(number - 1, thread_name_prefix="certspec-rows") as pool:
-            futures = [pool.submit(groups.run, index, *parts[index]) for index in range(1, number)]
-            groups.run(0, *parts[0])
+            futures = [pool.submit(groups.run, index, parts[index]) for index in range(1, number)]
+            groups.run(0, parts[0])
         for future in futures:
             future.result()
     finally:
         groups.share_cores(1)
-    for *_, part_steps, part_counts in parts:
-        steps.extend(part_steps)
-        counts.extend(part_counts)
+    for part in parts:
+        work.steps.extend(part.steps)
+        work.counts.extend(part.counts)
 
 
-def _decode_all(
-    target: ModelRunner,
-    draft: ModelRunner,
-    requests: Sequence[Request],
-    batch_size: int,
-    plan: DecodingPlan,
-    steps: StepList,
-    counts: RoundCounts,
-    ended: threading.Event | None,
-) -> None:
-    waiting = deque(requests)
+def _decode_all(target: ModelRunner, draft: ModelRunner, work: Workload, ended: threading.Event | None) -> None:
+    waiting = deque(work.requests)
     while waiting and not (ended is not None and ended.is_set()):
-        first = [waiting.popleft() for _ in range(min(batch_size, len(waiting)))]
-        decode_batch(target, draft, first, plan, steps, counts, ended, waiting)
+        first = [waiting.popleft() for _ in range(min(work.batch_size, len(waiting)))]
+        decode_batch(target, draft, first, work.plan, work.steps, work.counts, ended, waiting)
 
 
 class _Groups:
@@ -99,21 +95,13 @@ class _Groups:
         self._num_running = number
         self.share_cores(number)
 
-    def run(
-        self,
-        index: int,
-        requests: Sequence[Request],
-        batch_size: int,
-        plan: DecodingPlan,
-        steps: StepList,
-        counts: RoundCounts,
-    ) -> None:
+    def run(self, index: int, work: Workload) -> None:
         import torch
 
         done = False
         try:
             with torch.inference_mode():  # a setting of each thread
-                _decode_all(*self.runners[index], requests, batch_size, plan, steps, counts, self._ended)
+                _decode_all(*self.runners[index], work, self._ended)
             done = True
         finally:
             if not done:  # an error, or an interrupt of the main thread

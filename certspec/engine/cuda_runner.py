@@ -1,5 +1,5 @@
-"""The GPU engine as a model runner: static cache, one CUDA graph for each size of staged block, a draft chain as one
-graph. This module knows caches, rows and graphs; the kernels are launched in cuda_layers.py."""
+"""The GPU engine as a model runner: static cache, one CUDA graph for each size of staged block. This module
+knows caches, rows and graphs; the kernels are launched in cuda_layers.py."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class CudaRunner:
         self.layers = Layers(self.geometry, self._weights)
         self._capacity = capacity
         self._cache: Cache | None = None
-        self._buffers: dict[tuple[Any, ...], list[Buffers]] = {}
-        self._inputs: dict[tuple[Any, ...], Tensor] = {}
-        self._graphs: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+        self._buffers: dict[tuple[int, int], Buffers] = {}  # by (batch, nodes a row), as the two that follow
+        self._inputs: dict[tuple[int, int], Tensor] = {}
+        self._graphs: dict[tuple[int, int], Any] = {}
         self._staging = Staging([])
         self._cache_rows = np.zeros(0, np.int64)
         self._masks = np.zeros((0, _MAX_STAGED), np.int64)
@@ -97,45 +97,14 @@ class CudaRunner:
         the runner protocol (on the CPU: no synchronisation)."""
         batch, count = tokens.shape
         rows = self._stage(tokens, parents)
-        key = ("block", batch, count)
-        inputs = np.concatenate(
-            [rows[:, :4].reshape(-1), rows[:, 4], self._spans(self._staging.num_staged).reshape(-1)]
-        )
-        (buffers,) = self._filled(key, [inputs])
+        key = (batch, count)
+        inputs = np.concatenate([rows[:, :4].reshape(-1), rows[:, 4], self._spans().reshape(-1)])
+        buffers = self._filled(key, inputs)
         if tokens.device.type != "cpu":
             buffers.nodes[:, 0] = tokens.reshape(-1)
         cache = self.live_cache()
         self._run(key, lambda: self.layers.launch(buffers, cache))
         return buffers.logits.view(batch, count, -1).clone()
-
-    def greedy_chain(self, tokens: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Stage ``tokens`` (batch,) and, one by one, the argmaxes that follow: ``length`` nodes in all, one graph.
-
-        Returns (batch, length) int64 argmaxes after each node (the last is not staged) and (batch, length, num_tokens)
-        logits, both on the GPU. Ties go to the lowest id.
-        """
-        batch, before = len(tokens), self._staging.num_staged
-        rows = self._stage(torch.zeros((batch, length), dtype=torch.int64), None).reshape(batch, length, 5)
-        steps = [
-            np.concatenate([rows[:, i, :4].reshape(-1), rows[:, i, 4], self._spans(before + i + 1).reshape(-1)])
-            for i in range(length)
-        ]
-        key = ("chain", batch, length)
-        buffers = self._filled(key, steps)
-        buffers[0].nodes[:, 0] = tokens.to(self.device, non_blocking=True)
-        cache = self.live_cache()
-
-        def launch() -> tuple[Tensor, Tensor]:
-            chosen: list[Tensor] = []
-            for step, buffer in enumerate(buffers):
-                if step:
-                    buffer.nodes[:, 0] = chosen[-1]
-                self.layers.launch(buffer, cache)
-                chosen.append(buffer.logits.argmax(dim=-1))
-            return torch.stack(chosen, dim=1), torch.stack([b.logits for b in buffers], dim=1)
-
-        argmaxes, logits = self._run(key, launch)
-        return argmaxes.clone(), logits.clone()
 
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
         """Per row, keep the staged nodes of the accepted path, in order; everything else staged is forgotten."""
@@ -161,7 +130,7 @@ class CudaRunner:
 
     def graph_of(self, batch: int, count: int) -> Any:
         """The CUDA graph of ``forward`` for blocks of this size, once it has run; for timing."""
-        return self._graphs["block", batch, count][0]
+        return self._graphs[batch, count]
 
     def _stage(self, tokens: Tensor, parents: Tensor | None) -> np.ndarray[Any, Any]:
         """Enter nodes into the books; (batch * n, 5) int64: token, cache row, slot, position, ancestor mask."""
@@ -175,18 +144,17 @@ class CudaRunner:
         self.reserve(batch, int(self._staging.lengths.max()) + self._staging.num_staged)
         return node_rows(rows, self._cache_rows, self._staging.lengths, self._staging.parents, self._masks)
 
-    def _spans(self, num_staged: int) -> np.ndarray[Any, Any]:
+    def _spans(self) -> np.ndarray[Any, Any]:
         """(batch, 3) int64: cache row, committed slots, committed and staged slots."""
         lengths = self._staging.lengths
-        return np.stack([self._cache_rows, lengths, lengths + num_staged], axis=1)
+        return np.stack([self._cache_rows, lengths, lengths + self._staging.num_staged], axis=1)
 
-    def _filled(self, key: tuple[Any, ...], steps: list[np.ndarray[Any, Any]]) -> list[Buffers]:
+    def _filled(self, key: tuple[int, int], inputs: np.ndarray[Any, Any]) -> Buffers:
         """Buffers of one graph with these inputs, which travel in one copy (made before the host memory is reused)."""
         if key not in self._buffers:
-            inputs = torch.zeros((len(steps), len(steps[0])), device=self.device, dtype=torch.int64)
-            self._buffers[key] = [self.buffers(vector, key[1]) for vector in inputs]
-            self._inputs[key] = inputs
-        self._inputs[key].copy_(torch.from_numpy(np.stack(steps)), non_blocking=True)
+            self._inputs[key] = torch.zeros(len(inputs), device=self.device, dtype=torch.int64)
+            self._buffers[key] = self.buffers(self._inputs[key], key[0])
+        self._inputs[key].copy_(torch.from_numpy(inputs), non_blocking=True)
         return self._buffers[key]
 
     def live_cache(self) -> Cache:
@@ -210,10 +178,11 @@ class CudaRunner:
             self._cache.values[:, :rows, :, : old.capacity] = old.values[:, from_rows]
             self._cache_rows = np.arange(rows)
 
-    def _run(self, key: tuple[Any, ...], launch: Callable[[], Any]) -> Any:
+    def _run(self, key: tuple[int, int], launch: Callable[[], None]) -> None:
         """Replay the graph of ``launch`` (made on first use); without a GPU, just launch."""
         if self.device.type != "cuda":
-            return launch()
+            launch()
+            return
         if key not in self._graphs:
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
@@ -222,8 +191,6 @@ class CudaRunner:
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                result = launch()
-            self._graphs[key] = graph, result
-        graph, result = self._graphs[key]
-        graph.replay()
-        return result
+                launch()
+            self._graphs[key] = graph
+        self._graphs[key].replay()

@@ -10,6 +10,7 @@ import numpy as np
 
 from certspec.reproduction.comparison import comparison_json
 from certspec.rules import Additive, Entropy, Multiplicative, Rule, StrictGreedy, Tree, parse_rule
+from certspec.scoring.margin_bins import MARGIN_EDGES, NUM_MARGIN_BINS, margin_bins_of
 from certspec.scoring.run_folder import RunFolder
 from certspec.scoring.run_table import RunTable, read_run
 from certspec.scoring.summary import BUDGETS, certificate_cap, summarise_run
@@ -32,7 +33,6 @@ SCORED_RULES: tuple[Rule, ...] = (
     Multiplicative(0.9), Multiplicative(0.7), Multiplicative(0.5), Multiplicative(0.3), Multiplicative(0.1),
     Entropy(epsilon=0.09, delta=0.3), Tree(2), Tree(4), Tree(8), Tree(MAX_WIDTH),
 )  # fmt: skip
-NUM_BINS = 10
 KL_LEVELS = (0.5, 0.75, 0.9, 0.95)
 
 
@@ -77,12 +77,11 @@ def nearest_rejections(run: RunTable) -> dict[str, float | None]:
 def margin_bins(run: RunTable) -> dict[str, Any]:
     """By bins of the target's p1 - p2: how many steps, and for each rule the mean certificate (+inf as the cap), the
     shares accepted and certified, and the share of steps certified for any draft within .3 nats."""
-    edges = np.linspace(0.0, 1.0, NUM_BINS + 1)
-    bins = np.clip(np.digitize(run.prob_margin, edges) - 1, 0, NUM_BINS - 1)
-    counts = np.bincount(bins, minlength=NUM_BINS)
+    bins = margin_bins_of(run.prob_margin)
+    counts = np.bincount(bins, minlength=NUM_MARGIN_BINS)
 
     def means(values: np.ndarray) -> list[float | None]:
-        sums = np.bincount(bins, weights=values, minlength=NUM_BINS)
+        sums = np.bincount(bins, weights=values, minlength=NUM_MARGIN_BINS)
         return [float(total / count) if count else None for total, count in zip(sums, counts, strict=True)]
 
     assert run.accepted is not None and run.certified is not None
@@ -95,7 +94,7 @@ def margin_bins(run: RunTable) -> dict[str, Any]:
             "certified": means(run.certified[index]),
             "certified_at_0.3": means(run.certificate_lower[index] > 0.3),
         })  # fmt: skip
-    return {"edges": edges.tolist(), "counts": counts.tolist(), "rules": rules}
+    return {"edges": MARGIN_EDGES.tolist(), "counts": counts.tolist(), "rules": rules}
 
 
 def tree_certificates_of(top_probs: np.ndarray) -> np.ndarray:

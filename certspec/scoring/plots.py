@@ -12,6 +12,7 @@ import numpy as np
 
 from certspec.errors import CertspecError
 from certspec.rules import parse_rule
+from certspec.scoring.margin_bins import MARGIN_EDGES, NUM_MARGIN_BINS, margin_bins_of
 from certspec.scoring.summary import Run, certificate_cap
 
 __all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "STYLES", "Drawing", "draw_plots", "remembered"]
@@ -20,7 +21,6 @@ __all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "STYLES", "Drawing", "draw_plo
 COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#7F7F7F")
 STYLES = ("-", "-", "-", "-", "-", "--", "--", "--")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_MARGIN_BINS = 10
 LOOK: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
 
 
@@ -109,25 +109,24 @@ def _certificates(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     return figure
 
 
-def _margin_counts(run: Run, edges: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _margin_counts(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Steps in each bin of the margin, and by rule how many of them are accepted and certified."""
-    counts = np.zeros(_MARGIN_BINS, dtype=np.int64)
-    held = {name: np.zeros((len(run.rules), _MARGIN_BINS)) for name in ("accepted", "certified")}
+    counts = np.zeros(NUM_MARGIN_BINS, dtype=np.int64)
+    held = {name: np.zeros((len(run.rules), NUM_MARGIN_BINS)) for name in ("accepted", "certified")}
     for block in run.blocks(("prob_margin", *held)):
-        bins = np.clip(np.digitize(block.prob_margin, edges) - 1, 0, _MARGIN_BINS - 1)
-        counts += np.bincount(bins, minlength=_MARGIN_BINS)
+        bins = margin_bins_of(block.prob_margin)
+        counts += np.bincount(bins, minlength=NUM_MARGIN_BINS)
         for name, totals in held.items():
             for index, flags in enumerate(getattr(block, name)):
-                totals[index] += np.bincount(bins, weights=flags, minlength=_MARGIN_BINS)
+                totals[index] += np.bincount(bins, weights=flags, minlength=NUM_MARGIN_BINS)
     return counts, held
 
 
 def _margin(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     """Accepted and certified shares in bins of the target's margin, and how many steps each bin holds."""
     figure, (accepted, certified) = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
-    edges = np.linspace(0.0, 1.0, _MARGIN_BINS + 1)
-    counts, held = remembered(run, "margin", lambda: _margin_counts(run, edges))
-    centres = (edges[:-1] + edges[1:]) / 2
+    counts, held = remembered(run, "margin", lambda: _margin_counts(run))
+    centres = (MARGIN_EDGES[:-1] + MARGIN_EDGES[1:]) / 2
     full = counts > 0
     for axes, name in ((accepted, "accepted"), (certified, "certified")):
         axes.bar(centres, counts / counts.sum(), width=0.095, color="0.88", label="steps in the bin / all steps")

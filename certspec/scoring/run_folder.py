@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,18 @@ from certspec.errors import CertspecError, RunMismatch, UnreadableInput
 from certspec.scoring.shards import Shard
 from certspec.scoring.steps import SCHEMA_VERSION
 
-__all__ = ["RunFolder", "write_atomically"]
+__all__ = ["RunFolder", "RunOutcome", "write_atomically"]
 
 FORMAT = "certspec-run"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """``resumed``: an earlier run was gone on with. ``is_whole``: all parts are there, and this process is the one of
+    its ranks that has to say so (exactly one of them, whichever finishes last)."""
+
+    resumed: bool
+    is_whole: bool
 
 
 class RunFolder:
@@ -90,6 +100,27 @@ class RunFolder:
                 return False
             self._write_manifest(manifest | {"num_batches": num_batches})
             return True
+
+    @contextlib.contextmanager
+    def working(
+        self, shard: Shard, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any
+    ) -> Iterator[Callable[[int], RunOutcome]]:
+        """Hold the folder for ``shard``, ``open`` it and remove what killed runs left; yields what is to be called with
+        the number of parts of the whole run once this process's own are written. A process that writes nothing holds
+        nothing."""
+        if not shard.writes:
+            yield lambda num_parts: RunOutcome(resumed=False, is_whole=False)
+            return
+        with self.locked(shard):
+            resumed = self.open(settings, session, **notes)
+            was_whole = "num_batches" in self.manifest()
+            self.remove_leftovers(shard)
+
+            def finish(num_parts: int) -> RunOutcome:
+                is_first_to_see = self.finish(num_parts)
+                return RunOutcome(resumed, shard.rank == 0 if was_whole else is_first_to_see)
+
+            yield finish
 
     def replace_with(
         self, incoming: RunFolder, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any

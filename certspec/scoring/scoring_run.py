@@ -3,7 +3,6 @@ other modules of this package and nothing about terminals."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from certspec.decoding.runner_choice import reason_for_transformers
 from certspec.errors import InvalidArgument
 from certspec.rules import Rule, default_rules
 from certspec.scoring.batches import Batch, plan_batches
@@ -18,11 +18,11 @@ from certspec.scoring.greedy_run import GreedyLimits, score_batch
 from certspec.scoring.padded_runner import PaddedRunner
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.provenance import kernel_hashes, session_facts, tokenizer_sha256, weights_sha256
-from certspec.scoring.run_folder import RunFolder
+from certspec.scoring.run_folder import RunFolder, RunOutcome
 from certspec.scoring.shards import Shard
 from certspec.scoring.steps import COLUMNS, step_schema, step_table
 
-__all__ = ["RunOutcome", "RunSettings", "score_run"]
+__all__ = ["RunSettings", "score_run"]
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,6 @@ class RunSettings:
         object.__setattr__(self, "rules", tuple(self.rules) or tuple(default_rules()))
 
 
-@dataclass(frozen=True)
-class RunOutcome:
-    """``resumed``: an earlier run was gone on with. ``is_whole``: all parts are there, and this process is the one of
-    its ranks that has to say so (exactly one of them, whichever finishes last)."""
-
-    resumed: bool
-    is_whole: bool
-
-
 def score_run(
     pair: Any,
     prompts: PromptFile,
@@ -70,20 +61,14 @@ def score_run(
     another run. Killed at any moment, the next call redoes at most one batch.
     """
     settings, shard = settings or RunSettings(), shard or Shard()
-    target = PaddedRunner(pair.target, pair.num_tokens)
-    draft = PaddedRunner(pair.draft, pair.num_tokens) if pair.draft is not None else None
+    target, draft, engine = _runners(pair)
     limits = GreedyLimits(settings.steps, _context_of(pair), _eos_ids(pair.target))
     labels = [rule.label for rule in settings.rules]
     num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
     num_batches = 0
-    fixed = _fixed_settings(pair, prompts, settings, limits)
-    resumed = was_whole = is_first_to_see = False
-    with folder.locked(shard) if shard.writes else contextlib.nullcontext():
-        if shard.writes:
-            notes = {"prompts_path": str(prompts.path), "notes": list(pair.notes), "kernels": kernel_hashes()}
-            resumed = folder.open(fixed, session_facts(pair.device), **notes)
-            was_whole = "num_batches" in folder.manifest()
-            folder.remove_leftovers(shard)
+    fixed = _fixed_settings(pair, prompts, settings, limits, engine)
+    notes = {"prompts_path": str(prompts.path), "notes": list(pair.notes), "kernels": kernel_hashes()}
+    with folder.working(shard, fixed, session_facts(pair.device), **notes) as finish:
         # In a team every rank must do the same batches, though parts appear while they work.
         finished = shard.agree({part.name for part in folder.parts()})
         if on_start is not None:
@@ -101,9 +86,7 @@ def score_run(
                     schema = step_schema(labels, [asdict(skip) for skip in batch.skipped])
                     folder.write_part(batch.number, step_table(columns, schema))
             counter.finish((len(batch.prompts) + len(batch.skipped)) * settings.steps)
-        if shard.writes:
-            is_first_to_see = folder.finish(num_batches)
-    return RunOutcome(resumed, shard.rank == 0 if was_whole else is_first_to_see)
+        return finish(num_batches)
 
 
 class _Counter:
@@ -129,7 +112,27 @@ def _score_or_empty(
     return score_batch(target, draft, batch, rules, limits, on_steps=counter)
 
 
-def _fixed_settings(pair: Any, prompts: PromptFile, settings: RunSettings, limits: GreedyLimits) -> dict[str, Any]:
+def _runners(pair: Any) -> tuple[Any, Any | None, str]:
+    """Runners of target and draft (None where there is no draft) and what they are: the compiled engine on a CPU for
+    float32 models that it knows, transformers for all others, and for both where one of the two needs it."""
+    models = [model for model in (pair.target, pair.draft) if model is not None]
+    runner: Any = PaddedRunner
+    is_engine = all(map(_is_for_the_engine, models))
+    if is_engine:
+        from certspec.engine.cpu_runner import CpuRunner
+
+        runner = CpuRunner
+    target, *draft = [runner(model, pair.num_tokens) for model in models]
+    return target, draft[0] if draft else None, "certspec cpu" if is_engine else "transformers"
+
+
+def _is_for_the_engine(model: Any) -> bool:
+    return model.device.type == "cpu" and not _spread(model) and reason_for_transformers(model) is None
+
+
+def _fixed_settings(
+    pair: Any, prompts: PromptFile, settings: RunSettings, limits: GreedyLimits, engine: str
+) -> dict[str, Any]:
     """The settings that decide a run's rows, as JSON values."""
     from certspec import __version__
 
@@ -139,6 +142,7 @@ def _fixed_settings(pair: Any, prompts: PromptFile, settings: RunSettings, limit
         "draft": _model_facts(pair.draft) if pair.draft is not None else None,
         "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
         "num_tokens": int(pair.num_tokens),
+        "engine": engine,  # another one may round a logit's last bits otherwise
         "device": pair.device.type,  # ranks and sessions may each take another card of a kind
         "kernels_sha256": hashlib.sha256(json.dumps(kernel_hashes(), sort_keys=True).encode()).hexdigest(),
         "prompts_sha256": prompts.sha256,

@@ -16,8 +16,7 @@ from certspec.errors import InvalidLogits
 from certspec.rules import Rule
 from certspec.scoring.greedy_run import CHUNK_BYTES
 from certspec.scoring.provenance import kernel_hashes, session_facts
-from certspec.scoring.run_folder import RunFolder
-from certspec.scoring.scoring_run import RunOutcome
+from certspec.scoring.run_folder import RunFolder, RunOutcome
 from certspec.scoring.shards import Shard
 from certspec.scoring.steps import certificate_columns, leading_probs, step_schema, step_table
 from certspec.scoring.stored_logits import StoredLogits, require_same_rows
@@ -62,10 +61,7 @@ def score_stored(
     settings = _settings(target, draft, labels, num_tokens, device)
     schema = step_schema(labels)
     num_parts = 0
-    with folder.locked(shard):
-        resumed = folder.open(settings, session_facts(device or "cpu"), kernels=kernel_hashes())
-        was_whole = "num_batches" in folder.manifest()
-        folder.remove_leftovers(shard)
+    with folder.working(shard, settings, session_facts(device or "cpu"), kernels=kernel_hashes()) as finish:
         if on_start is not None:
             on_start(target.num_rows)
         for block in _blocks(target):
@@ -75,8 +71,7 @@ def score_stored(
                 folder.write_part(block.number, step_table(columns, schema))
             if on_advance is not None:
                 on_advance(block.stop - block.start)
-        is_first_to_see = folder.finish(num_parts)
-    return RunOutcome(resumed, shard.rank == 0 if was_whole else is_first_to_see)
+        return finish(num_parts)
 
 
 def _blocks(target: StoredLogits) -> Iterator[_Block]:

@@ -22,9 +22,20 @@ _spec.loader.exec_module(_tiny_pair)
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory):
+def tiny_folders(tmp_path_factory):
+    return _tiny_pair.write_tiny_pair(tmp_path_factory.mktemp("tiny"), noise=0.03)
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folders):
     """A random pair whose draft is near its target, so that long and short acceptances both occur."""
-    return cs.load_pair(*_tiny_pair.write_tiny_pair(tmp_path_factory.mktemp("tiny"), noise=0.03))
+    return cs.load_pair(*tiny_folders)
+
+
+@pytest.fixture
+def unused(tiny_folders):
+    """The same pair, never run: what a generation writes into it can't have been there before."""
+    return cs.load_pair(*tiny_folders)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import pytest
 import certspec as cs
 from certspec.decoding import TreeShape
 from certspec.decoding.runner import TransformersRunner
+from certspec.engine.cpu_runner import CpuRunner
 
 SHAPES = {
     "no draft": {"draft_length": 0}, "chain": {"draft_length": 4}, "greedy tree": {"tree": 3},
@@ -22,6 +23,31 @@ def test_each_row_equals_its_run_alone_in_tokens_and_records(tiny, prompts, opti
     assert together.finish_reasons == alone.finish_reasons
     assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
     assert together.metrics["num_rounds"] == alone.metrics["num_rounds"] == alone.metrics["num_target_passes"]
+    assert together.metrics["num_target_passes"] < alone.metrics["num_target_passes"]
+
+
+class RectangularRunner:
+    """A runner with the protocol's methods and no more, as the GPU's is: rows of a pass have one length."""
+
+    def __init__(self, model, num_tokens):
+        inner = CpuRunner(model, num_tokens)
+        self.num_tokens, self.prefill, self.forward = inner.num_tokens, inner.prefill, inner.forward
+        self.commit, self.drop_rows = inner.commit, inner.drop_rows
+
+
+@pytest.mark.parametrize(
+    "options", [*SHAPES.values(), {"draft_length": cs.WithinBudget(0.05, width=2)}], ids=[*SHAPES, "adaptive"]
+)
+def test_rows_filled_up_to_a_rectangle_equal_their_runs_alone(tiny, prompts, monkeypatch, options):
+    """One prompt is too long for the draft, so that its part of the draft's passes is nothing but filling."""
+    monkeypatch.setattr("certspec.decoding.generation.context_limit", lambda model: 20 if model is tiny.draft else 128)
+    alone = cs.generate(tiny, prompts, max_new_tokens=14, rules=[cs.Additive(0.3)], **options)
+    runners = tuple(RectangularRunner(model, tiny.num_tokens) for model in (tiny.target, tiny.draft))
+    together = cs.generate(
+        tiny, prompts, max_new_tokens=14, rules=[cs.Additive(0.3)], batch_size=4, runners=runners, **options
+    )
+    assert together.sequences == alone.sequences
+    assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
     assert together.metrics["num_target_passes"] < alone.metrics["num_target_passes"]
 
 
@@ -71,8 +97,9 @@ def test_rows_near_the_end_of_the_context_stop_drafting_while_others_draft(tiny,
 
 def test_each_row_of_a_batch_has_its_own_rule(tiny, prompts):
     rules = [cs.StrictGreedy(), cs.TopM(8), cs.Additive(0.3), cs.StrictGreedy()]
-    together = cs.generate(tiny, prompts, rules, max_new_tokens=16, batch_size=4)
-    assert together.sequences == cs.generate(tiny, prompts, rules, max_new_tokens=16).sequences
+    together, alone = (cs.generate(tiny, prompts, rules, max_new_tokens=16, batch_size=size) for size in (4, 1))
+    assert together.sequences == alone.sequences
+    assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
 
 
 def test_transformers_decodes_one_at_a_time_and_says_so(tiny, prompts):

@@ -57,15 +57,47 @@ def test_certified_implies_accepted_and_accepted_implies_an_accepted_kind(tiny, 
                 assert step.certified == (step.kl_upper < step.certificate_lower)
 
 
-def test_a_node_is_certified_with_its_real_number_of_children(tiny, prompts):
+@pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Tree(3)], ids=str)
+def test_a_node_is_certified_with_its_real_number_of_children(tiny, prompts, rule):
     tree = TreeTopology.from_paths([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0)])
-    generation = cs.generate(tiny, prompts, tree=tree, max_new_tokens=30)
+    generation = cs.generate(tiny, prompts, rule, tree=tree, max_new_tokens=30)
     seen = set()
     for step in generation.steps:
         if step.kind in ("accepted", "corrected"):
             seen.add(step.num_children)
             assert step.rule == f"tree:{step.num_children}"
     assert seen == {1, 2, 3}
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize(
+    "options", [{}, {"tree": 3}, {"draft_length": cs.WithinBudget(0.0, width=2)}, {"rule": cs.TopM(2)}]
+)
+def test_where_every_logit_stands_twice_only_lower_ids_are_emitted_and_nothing_is_certified(
+    unused, prompts, options, batch_size
+):
+    """Token i + 148 has the logits of token i, in both models: every maximum is an exact tie."""
+    with torch.no_grad():
+        for model in (unused.target, unused.draft):
+            model.lm_head.weight[148:296] = model.lm_head.weight[:148]
+            model.lm_head.weight[296] = 0.0
+    generation = cs.generate(unused, prompts, max_new_tokens=16, eos_token_ids=[], batch_size=batch_size, **options)
+    assert max(map(max, generation.sequences)) < 148
+    drafted = [step for step in generation.steps if step.accepted is not None]
+    assert {step.prob_margin for step in generation.steps} == {0.0} and max(step.draft_token for step in drafted) < 148
+    assert any(step.accepted for step in drafted)
+    for step in drafted:
+        if step.rule in ("strict", "tree:1"):
+            assert step.certificate == 0.0 and not step.certified
+
+
+def test_a_rank_gate_wider_than_the_vocabulary_rejects_nothing(tiny, prompts):
+    for tree in (None, 2):
+        generation = cs.generate(tiny, prompts, cs.TopM(10**6), tree=tree, max_new_tokens=12, rules=[cs.Tree(500)])
+        drafted = generation.steps.column("accepted") >= 0
+        assert drafted.any() and (generation.steps.column("certificate")[drafted] == float("inf")).all()
+        assert generation.steps.column("certified")[drafted].all()
+        assert generation.steps.extra_column("tree:500", "certified")[drafted].all()
 
 
 def test_extra_rules_are_scored_and_decide_nothing(tiny, prompts, greedy):

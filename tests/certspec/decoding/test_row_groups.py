@@ -27,8 +27,10 @@ def many(prompts):
 
 
 @pytest.mark.parametrize(
-    "options", [{"draft_length": 4}, {"tree": 3}, {"rule": cs.TopM(8)}, {"draft_length": WithinBudget(0.1, width=2)}],
-    ids=["chain", "tree", "relaxed", "adaptive"],
+    "options",
+    [{"draft_length": 4}, {"tree": 3}, {"rule": cs.TopM(8)}, {"draft_length": WithinBudget(0.1, width=2)},
+     {"rule": [cs.StrictGreedy(), cs.TopM(8), cs.Additive(0.3), cs.Multiplicative(0.1)] * 2}],
+    ids=["chain", "tree", "relaxed", "adaptive", "own rules"],
 )  # fmt: skip
 def test_groups_give_the_tokens_and_records_of_each_prompt_alone(tiny, runners, many, options):
     alone = cs.generate(tiny, many, max_new_tokens=20, rules=[cs.Additive(0.3)], **options)

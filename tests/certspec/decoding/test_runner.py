@@ -98,6 +98,16 @@ def test_a_cached_draft_drafts_what_a_fresh_one_would(tiny, shape):
         assert runner.num_committed == cache.num_committed[0]
 
 
+@pytest.mark.parametrize("topology", [chain(4), TreeShape(3, 3).topology, TreeShape(2, 3, "full").topology])
+def test_no_position_is_run_twice_by_either_model(scripted, topology):
+    """What of an accepted path was run stays in both caches: of the draft's too, the last level excepted."""
+    target, draft = [4, 5, 6, 7, 4, 5, 6, 7, 8, 4, 5, 6], [9, 5, 6, 9, 4, 5, 6, 7, 8, 4, 9, 6]
+    result = scripted(target, draft, topology=topology, max_new_tokens=12)
+    assert result.tokens == target and 0 < sum(result.counts.accepted) < sum(result.counts.drafted)
+    for runner in (result.target, result.draft):
+        assert len(runner.contexts) == len(set(map(tuple, runner.contexts)))
+
+
 @pytest.mark.parametrize(
     ("use", "message"),
     [

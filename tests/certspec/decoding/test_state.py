@@ -27,12 +27,12 @@ def test_two_batched_runs_draft_and_record_the_same_however_threads_take_turns(t
     assert list(map(repr, runs[0].steps)) == list(map(repr, runs[1].steps))
 
 
-def test_nothing_is_written_into_the_models(tiny, prompts):
-    models = (tiny.target, tiny.draft)
+def test_nothing_is_written_into_the_models(unused, prompts):
+    models = (unused.target, unused.draft)
     before = [snapshot(model) for model in models]
     weights = [{name: tensor.clone() for name, tensor in model.state_dict().items()} for model in models]
-    cs.generate(tiny, prompts, cs.Additive(0.3), tree=2, max_new_tokens=12)
-    cs.generate(tiny, prompts, draft_length=cs.WithinBudget(0.05), max_new_tokens=12, batch_size=4)
+    cs.generate(unused, prompts, cs.Additive(0.3), tree=2, max_new_tokens=12)
+    cs.generate(unused, prompts, draft_length=cs.WithinBudget(0.05), max_new_tokens=12, batch_size=4)
     assert [snapshot(model) for model in models] == before
     for model, saved in zip(models, weights, strict=True):
         assert all(torch.equal(tensor, saved[name]) for name, tensor in model.state_dict().items())

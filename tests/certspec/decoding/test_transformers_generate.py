@@ -98,11 +98,12 @@ def test_processors_and_config_act_as_in_generate(tiny, prompts):
     assert torch.equal(got.sequences, expected.sequences)
 
 
-def test_nothing_is_written_into_configs_and_two_runs_are_identical(tiny, prompts):
-    before = [copy.deepcopy(model.generation_config.to_dict()) for model in (tiny.target, tiny.draft)]
-    outputs = [both(tiny, torch.tensor([prompts[1]]), max_new_tokens=12)[1] for _ in range(2)]
+def test_nothing_is_written_into_configs_and_two_runs_are_identical(unused, prompts):
+    configs = [config for model in (unused.target, unused.draft) for config in (model.generation_config, model.config)]
+    before = [copy.deepcopy(config.to_dict()) for config in configs]
+    outputs = [both(unused, torch.tensor([prompts[1]]), max_new_tokens=12)[1] for _ in range(2)]
     assert torch.equal(*outputs)
-    assert [model.generation_config.to_dict() for model in (tiny.target, tiny.draft)] == before
+    assert [config.to_dict() for config in configs] == before
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import torch
 import certspec as cs
 from certspec.decoding import device_rounds, loop
 from certspec.engine.cuda_runner import CudaRunner
+from certspec.engine.triton_rounds import choose_kernel, tops_kernel
 from certspec.pairs import Pair
 
 from .conftest import make_model
@@ -93,6 +94,20 @@ def test_rounds_emit_and_record_what_the_loop_does(pair, runners, monkeypatch, r
     for name in ("accepted", "certified"):
         extra = [generation.steps.extra_column("tree:2", name)[:cut] for generation in (ours, theirs)]
         np.testing.assert_array_equal(*extra)
+
+
+def test_the_kernels_of_a_round_take_the_lowest_id_of_a_tie_within_a_part_of_a_row_and_across_parts() -> None:
+    device, parts = "cuda" if ON_GPU else "cpu", 4  # of 32 columns, the last one short
+    logits = torch.zeros((4, 97), device=device)
+    for row, tied in enumerate(([3, 7], [40, 90], [31, 32, 96])):  # of the last row all are
+        logits[row, tied] = 2.0
+    tops, ids = torch.zeros((4, parts), device=device), torch.zeros((4, parts), device=device, dtype=torch.int32)
+    tops_kernel[(4, parts)](logits, logits.stride(0), 97, tops, ids, BLOCK=32, CHAINED=False)
+    chosen = torch.full((3, 4, 4), -1, device=device, dtype=torch.int64)
+    choose_kernel[(4,)](
+        tops, ids, parts, 97, chosen[0], chosen[1], 4, chosen[2], 4, BLOCK_P=4, CHAINED=False, num_warps=1
+    )
+    assert chosen[:, :, 0].tolist() == [[3, 40, 31, 0]] * 3
 
 
 @on_gpu

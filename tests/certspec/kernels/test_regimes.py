@@ -66,6 +66,45 @@ def test_a_saturated_row_is_one_hot_and_costs_log_2(backend):
     assert scored.at(0).certified[0]
 
 
+def test_a_temperature_that_falls_to_zero_ends_at_one_hot_rows_without_a_nan(backend):
+    logits = np.array([[1.0, 0.5, 0.2, -3.0], [1.0, 1.0, 0.2, -3.0]])
+    for temperature in (1.0, 1e-2, 1e-4, 1e-30, 1e-300):
+        with np.errstate(over="raise"):
+            rows = logits / temperature
+        scored = cs.certify(rows, rows[:, [0, 2, 1, 3]], backend=backend)
+        for name in ("kl", "kl_upper", "certificate", "certificate_lower", "entropy", "prob_margin"):
+            assert not np.isnan(getattr(scored, name)).any(), (name, temperature)
+        assert scored.accepted[0].all() and scored.certificate[0, 1] == 0  # the tie stays one
+        if temperature < 1e-3:
+            assert scored.at(cs.StrictGreedy()).certificate[0] == pytest.approx(math.log(2), abs=1e-15)
+            assert scored.entropy == pytest.approx([0.0, math.log(2)], abs=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_no_rounding_makes_a_divergence_negative(backend, dtype):
+    """Drafts that are the target's law but for a constant, or for its last bits."""
+    generator = torch.Generator().manual_seed(8)
+    target = (torch.randn(40, 900, generator=generator, dtype=torch.float64) * 3).to(getattr(torch, dtype))
+    shifted = target + torch.linspace(-30, 30, 40)[:, None].to(target.dtype)
+    nudged = torch.nextafter(target.double().float(), torch.tensor(100.0)).to(target.dtype)
+    for draft in (target, shifted, nudged):
+        scored = cs.certify(target, draft, cs.StrictGreedy(), backend=backend)
+        assert (scored.kl >= 0).all() and (scored.kl_upper >= scored.kl).all()
+
+
+def test_as_shipped_medusa_rejects_the_argmax_of_a_flat_row_of_a_real_vocabulary(backend):
+    """H adds 1e-5 inside its logarithm: at 151,936 equal tokens exp(-H) is 1 / V + 1e-5, 2.52 times any probability."""
+    row = np.zeros((1, 151_936), np.float32)
+    rules = [
+        cs.presets.medusa(0.09, 0.398),
+        cs.presets.medusa(0.09, 0.396),
+        cs.presets.medusa(0.09, 0.999, exact_entropy=True),
+    ]
+    scored = cs.certify(row, row, rules, backend=backend)
+    assert scored.accepted[:, 0].tolist() == [False, True, True]
+    assert scored.certificate[0, 0] == 0 and not scored.certified[0, 0]
+
+
 def test_a_mask_value_far_below_every_logit_keeps_the_bounds_finite(backend):
     generator = np.random.default_rng(3)
     target = generator.normal(size=(4, 40)).astype(np.float32)

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import certspec as cs
+from certspec.engine.cpu_runner import CpuRunner
 from certspec.scoring.batches import plan_batches
 from certspec.scoring.greedy_run import GreedyLimits, lowest_argmax, score_batch
 from certspec.scoring.kills import compare_rows
@@ -87,23 +88,46 @@ def test_certified_steps_are_accepted_and_tokens_are_the_targets_own_greedy_ones
             ids = [*ids, token]
 
 
-def test_rows_do_not_depend_on_the_batch_they_were_scored_in(tiny, prompts):
-    limits = GreedyLimits(8, 48, frozenset())
-    runs = []
-    for batch_size in (1, 4):
-        rows = {}
-        for batch in plan_batches(prompts, tiny.tokenizer, batch_size=batch_size, context=48):
-            if batch.prompts:
-                runners = PaddedRunner(tiny.target, tiny.num_tokens), PaddedRunner(tiny.draft, tiny.num_tokens)
-                columns = score_batch(*runners, batch, cs.default_rules(), limits)
-                for row in range(len(columns["prompt"])):
-                    key = int(columns["prompt"][row]), int(columns["position"][row])
-                    rows[key] = columns["target_token"][row], columns["draft_token"][row], columns["kl"][row]
-        runs.append(rows)
+def scored_rows(tiny, prompts, runner, batch_size):
+    """(prompt, position) -> the two tokens, then the numbers, of every greedy step."""
+    rows = {}
+    for batch in plan_batches(prompts, tiny.tokenizer, batch_size=batch_size, context=48):
+        if batch.prompts:
+            runners = [runner(model, tiny.num_tokens) for model in (tiny.target, tiny.draft)]
+            columns = score_batch(*runners, batch, cs.default_rules(), GreedyLimits(8, 48, frozenset()))
+            for row in range(len(columns["prompt"])):
+                key = int(columns["prompt"][row]), int(columns["position"][row])
+                numbers = [columns[name][row] for name in ("kl", "kl_upper", "prob_margin", "entropy")]
+                numbers += [*columns["certificate"][row], *columns["certificate_lower"][row]]
+                rows[key] = (columns["target_token"][row], columns["draft_token"][row]), np.array(numbers)
+    return rows
+
+
+@pytest.mark.parametrize("runner", [PaddedRunner, CpuRunner])
+def test_rows_do_not_depend_on_the_batch_they_were_scored_in(tiny, prompts, runner):
+    runs = [scored_rows(tiny, prompts, runner, batch_size) for batch_size in (1, 4)]
     assert runs[0].keys() == runs[1].keys()
-    for key, (target_token, draft_token, kl) in runs[0].items():
-        assert runs[1][key][:2] == (target_token, draft_token)
-        assert runs[1][key][2] == pytest.approx(kl, abs=1e-4)
+    for key, (tokens, numbers) in runs[0].items():
+        assert runs[1][key][0] == tokens
+        # transformers' products are summed in another order for another batch; the engine's never are
+        np.testing.assert_allclose(runs[1][key][1], numbers, rtol=0, atol=1e-4 if runner is PaddedRunner else 0)
+
+
+def test_the_engines_rows_are_those_of_transformers_but_for_rounding(tiny, prompts):
+    ours, theirs = (scored_rows(tiny, prompts, runner, 4) for runner in (CpuRunner, PaddedRunner))
+    assert ours.keys() == theirs.keys()
+    for key, (tokens, numbers) in theirs.items():
+        assert ours[key][0] == tokens
+        np.testing.assert_allclose(ours[key][1], numbers, rtol=0, atol=1e-4)  # float32 logits agree to 1e-4
+
+
+def test_the_engine_scores_float32_models_on_a_cpu_and_transformers_all_others(tiny_folders, prompts, tmp_path):
+    engines = {}
+    for dtype in ("float32", "bfloat16"):
+        folder = RunFolder(tmp_path / dtype)
+        score_run(cs.load_pair(*tiny_folders, dtype=dtype), prompts, folder, dataclasses.replace(SETTINGS, limit=2))
+        engines[dtype] = folder.manifest()["settings"]["engine"]
+    assert engines == {"float32": "certspec cpu", "bfloat16": "transformers"}
 
 
 def test_a_run_ends_at_eos_at_the_step_limit_or_where_the_context_is_full(tiny, prompts):
