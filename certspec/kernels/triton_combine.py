@@ -23,8 +23,6 @@ def combine_rows(
 ):  # fmt: skip
     """rank_row, then judge_row, whose outputs these are. EARLY: it was launched before the kernel ahead had ended."""
     row = tl.program_id(0).to(tl.int64)
-    if BLOCKS == 1:  # many threads: registers to hold the rules while the kernel ahead ends
-        parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
     if EARLY:
         tl.extra.cuda.gdc_wait()
     ranks = rank_row(
@@ -33,10 +31,9 @@ def combine_rows(
         term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
         TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED, BATCH, CELLS, LANES, VEC, STEPS,
     )  # fmt: skip
-    if BLOCKS > 1:
-        parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
+    parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
     judge_row(
         row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
         target_stride, num_rows, num_columns, num_segments,
-        RULES, RULE_SLOTS, TOP, SLOTS, RANKS, PARTS * QUADS * ADDED, DEEP_BATCH, CELLS, LANES, VEC, STEPS,
+        RULES, RULE_SLOTS, TOP, SLOTS, RANKS, 2 * PARTS * QUADS * ADDED, DEEP_BATCH, CELLS, LANES, VEC, STEPS,
     )  # fmt: skip

@@ -89,13 +89,13 @@ def _in_order(target, draft, ids, is_kept, SLOTS: tl.constexpr):
 
 
 @triton.jit
-def _kept(cells_ptr, num_kept, ref_t, ref_d, CELLS: tl.constexpr, COUNT: tl.constexpr, SLOTS: tl.constexpr):
+def _kept(cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, COUNT: tl.constexpr, SLOTS: tl.constexpr):
     """The first COUNT kept elements: their four sums in float64, and the SLOTS first of both sides in order."""
     cell = tl.arange(0, COUNT)
     is_kept = cell < num_kept
     ids = tl.load(cells_ptr + cell, mask=is_kept, other=0)
-    z = tl.load(cells_ptr + CELLS + cell, mask=is_kept, other=0).to(tl.float32, bitcast=True)
-    y = tl.load(cells_ptr + 2 * CELLS + cell, mask=is_kept, other=0).to(tl.float32, bitcast=True)
+    z = tl.load(target_ptr + ids, mask=is_kept, other=0.0).to(tl.float32)
+    y = tl.load(draft_ptr + ids, mask=is_kept, other=0.0).to(tl.float32)
     x_t = tl.where(is_kept, z.to(tl.float64) * _LOG2E - ref_t, -2000.0)
     x_d = tl.where(is_kept, y.to(tl.float64) * _LOG2E - ref_d, -2000.0)
     e_t = tl.exp2(x_t)
@@ -132,18 +132,6 @@ def _load_maxima(statistics_ptr, segment, num_segments):
     max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
     max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
     return max_t, max_d
-
-
-@triton.jit
-def _load_listed(
-    segments, named, target_ptr, draft_ptr, num_columns, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr
-):
-    """Columns of (n,) segments, which of them are real, and both sides' logits as stored; n more for the next turn."""
-    at = columns_of(segments, LANES, VEC, STEPS)
-    real = named[:, None] & (at < num_columns)
-    z = tl.load(target_ptr + at, mask=real, other=float("-inf"))
-    y = tl.load(draft_ptr + at, mask=real, other=float("-inf"))
-    return at, real, z, y
 
 
 @triton.jit
@@ -203,7 +191,7 @@ def rank_row(
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
-    scratch_ptr += row * (num_segments + 3 * CELLS)
+    scratch_ptr += row * (num_segments + CELLS)
     path = 0
 
     # --- which segments can hold the top ranks -------------------------------------------------------------------
@@ -281,25 +269,19 @@ def rank_row(
     none64 = tl.zeros([cells // VEC], tl.float64)
     low_t, low_d, low_ct, low_cd, low_dd = none64, none64, none64, none64, none64
     num_kept = 0
-    # Each turn asks for the next batch, and for the list of the one after, before it works on its own.
-    at, real, z, y = _load_listed(
-        tl.load(scratch_ptr + batch, mask=batch < count, other=0), batch < count, target_ptr, draft_ptr, num_columns,
-        LANES, VEC, STEPS,
-    )  # fmt: skip
-    listed = tl.load(scratch_ptr + BATCH + batch, mask=BATCH + batch < count, other=0)
+    listed = tl.load(scratch_ptr + batch, mask=batch < count, other=0)
     for start in range(0, count, BATCH):
-        next_at, next_real, next_z, next_y = _load_listed(
-            listed, start + BATCH + batch < count, target_ptr, draft_ptr, num_columns, LANES, VEC, STEPS
-        )
-        listed = tl.load(scratch_ptr + start + 2 * BATCH + batch, mask=start + 2 * BATCH + batch < count, other=0)
-        z32 = z.to(tl.float32)
-        y32 = y.to(tl.float32)
-        kept = real & ((z32 >= bar_t) | (y32 >= bar_d))
+        at = columns_of(listed, LANES, VEC, STEPS)
+        real = (start + batch < count)[:, None] & (at < num_columns)
+        z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+        y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+        listed = tl.load(scratch_ptr + start + BATCH + batch, mask=start + BATCH + batch < count, other=0)
+        kept = real & ((z >= bar_t) | (y >= bar_d))
         low = real & (kept == 0)
         one = tl.full([BATCH, width], LOG2E, tl.float32)
         zero32 = tl.zeros([BATCH, width], tl.float32)
-        x_t = tl.where(low, tl.fma(z32, one, zero32 - near_t), -200.0)  # one rounding, as the bounds ask
-        x_d = tl.where(low, tl.fma(y32, one, zero32 - near_d), -200.0)
+        x_t = tl.where(low, tl.fma(z, one, zero32 - near_t), -200.0)  # one rounding, as the bounds ask
+        x_d = tl.where(low, tl.fma(y, one, zero32 - near_d), -200.0)
         e_t = tl.exp2(x_t)
         e_d = tl.exp2(x_d)
         shape: tl.constexpr = (cells // VEC, VEC)
@@ -317,10 +299,7 @@ def rank_row(
         place = num_kept + tl.reshape(tl.cumsum(flat, axis=0), [BATCH, width]) - 1
         fits = kept & (place < CELLS)
         tl.store(cells_ptr + place, at, mask=fits)
-        tl.store(cells_ptr + CELLS + place, z32.to(tl.int32, bitcast=True), mask=fits)
-        tl.store(cells_ptr + 2 * CELLS + place, y32.to(tl.int32, bitcast=True), mask=fits)
         num_kept += tl.sum(flat, axis=0)
-        at, real, z, y = next_at, next_real, next_z, next_y
     tl.debug_barrier()
     if num_kept > CELLS:
         path |= TIES
@@ -335,11 +314,11 @@ def rank_row(
     # --- the kept elements: in float64, and in order -----------------------------------------------------------------
     if num_kept <= CELLS // 2:
         part_t, part_d, part_ct, part_cd, logit_t, ids_t, ids_d = _kept(
-            cells_ptr, num_kept, ref_t, ref_d, CELLS, CELLS // 2, SLOTS
+            cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, CELLS // 2, SLOTS
         )
     else:
         part_t, part_d, part_ct, part_cd, logit_t, ids_t, ids_d = _kept(
-            cells_ptr, num_kept, ref_t, ref_d, CELLS, CELLS, SLOTS
+            cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, CELLS, SLOTS
         )
     mass_t = tail_t + part_t
     mass_d = tail_d + part_d

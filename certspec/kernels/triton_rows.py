@@ -34,7 +34,7 @@ ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 
 class Plan:
     """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
     rank and judge: ``parts * quads * added`` segments at a time, of which ``added`` are added in float32, and
-    ``batch`` of those that hold the top ranks. The maxima of ``parts`` disjoint parts of a row bound the top ranks;
+    ``batch`` of those that hold the top ranks (``deep_batch`` of those that hold deeper ones). The maxima of ``parts`` disjoint parts of a row bound the top ranks;
     ``ranks`` of ``slots`` are known exactly; ``combine_registers`` caps the registers of a combining thread (0: no
     cap). With ``early``, cards that can launch the second kernel before the first has ended do (programmatic dependent
     launch)."""
@@ -45,11 +45,12 @@ class Plan:
     unroll: bool = False
     warps: int = 4
     lanes: int = LANES
-    combine_warps: int = 8
+    combine_warps: int = 4
     parts: int = 32
-    quads: int = 16
+    quads: int = 4
     added: int = 4
-    batch: int = 32
+    batch: int = 8
+    deep_batch: int = 4
     slots: int = 16
     ranks: int = 12
     combine_registers: int = 0
@@ -86,16 +87,14 @@ def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Pl
         tiles, groups = (tiles, groups // 2) if groups > 1 else (tiles // 2, groups)
     segment = vector * tiles * groups
     num_segments = -(-num_columns // (segment * LANES)) * LANES
-    parts = 32 if ranks <= 16 and num_segments >= 512 else 64
-    warps = 8 if num_rows <= 64 else 1
-    added = 4 if num_segments >= 512 else 2
-    quads = 1
-    while quads < 2 * warps and parts * quads * added < num_segments:
-        quads *= 2
-    batch = max(1, min(32, 512 * warps // segment))
+    parts, added = (32, 4) if ranks <= 16 and num_segments >= 512 else (64, 2)
+    # A program a row: of a few rows, each gets what shortens its own way; of many, eight fit a multiprocessor at once.
+    warps = 4 if num_rows <= 16 else 8 if num_rows <= 128 else 2
+    quads = max(1, min(warps * 128, triton.next_power_of_2(num_segments)) // (parts * added))
+    batch = max(1, min(32, warps * 256 // segment))
     return Plan(
         vector, tiles, groups, groups <= 2, combine_warps=warps, parts=parts, quads=quads, added=added, batch=batch,
-        slots=slots, ranks=ranks,
+        deep_batch=max(1, batch // 2), slots=slots, ranks=ranks, combine_registers=128 if warps == 2 else 0,
     )  # fmt: skip
 
 
@@ -109,7 +108,7 @@ def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan
         ids=torch.empty((2, num_rows, num_top), dtype=torch.int64, device=device),
         path=torch.empty((num_rows,), dtype=torch.int32, device=device),
         statistics=torch.empty((num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device),
-        scratch=torch.empty((num_rows, num_segments + 3 * CELLS), dtype=torch.int32, device=device),
+        scratch=torch.empty((num_rows, num_segments + CELLS), dtype=torch.int32, device=device),
         errors=torch.empty((num_rows, 2), dtype=torch.float64, device=device),
     )
 
@@ -136,7 +135,7 @@ def launch(
         *astuple(errors), RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), RULE_COLUMNS=rule_columns,
         TOP=num_top, SLOTS=plan.slots, RANKS=min(plan.ranks, num_columns),
         BLOCKS=triton.cdiv(num_segments, plan.parts * plan.quads * plan.added), PARTS=plan.parts, QUADS=plan.quads,
-        ADDED=plan.added, BATCH=plan.batch, DEEP_BATCH=max(1, plan.batch // 4), CELLS=CELLS, LANES=plan.lanes,
+        ADDED=plan.added, BATCH=plan.batch, DEEP_BATCH=plan.deep_batch, CELLS=CELLS, LANES=plan.lanes,
         VEC=plan.vector, STEPS=plan.tiles * plan.groups, EARLY=early, num_warps=plan.combine_warps,
         **({"launch_pdl": True} if early else {}),
         **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),

@@ -77,7 +77,7 @@ def judge_row(
     decided, else why it is not."""
     target_ptr += row * target_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
-    scratch_ptr += row * (num_segments + 3 * CELLS)
+    scratch_ptr += row * (num_segments + CELLS)
     width: tl.constexpr = VEC * STEPS
     slot = tl.arange(0, SLOTS)
     shown = slot < TOP
@@ -145,19 +145,23 @@ def judge_row(
         below = tl.zeros([RULE_SLOTS], tl.float32) + unlisted
         above = tl.full([RULE_SLOTS], float("inf"), tl.float32)
         batch = tl.arange(0, BATCH)
-        for start in range(0, count, BATCH):
-            named = start + batch < count
-            at = columns_of(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
-            real = named[:, None] & (at < num_columns)
-            logit = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
-            for number in range(RULES):
-                own_cut = tl.max(tl.where(rule == number, cut, float("-inf")), axis=0)
-                if own_cut < float("inf"):
+        for number in range(RULES):
+            own_cut = tl.max(tl.where(rule == number, cut, float("-inf")), axis=0)
+            if own_cut < float("inf"):
+                highest_under = tl.full([BATCH, width], float("-inf"), tl.float32)
+                lowest_over = tl.full([BATCH, width], float("inf"), tl.float32)
+                for start in range(0, count, BATCH):
+                    named = start + batch < count
+                    at = columns_of(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
+                    real = named[:, None] & (at < num_columns)
+                    logit = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
                     under = logit < own_cut
-                    own_below = tl.max(tl.reshape(tl.where(under, logit, float("-inf")), [BATCH * width]), axis=0)
-                    own_above = tl.min(tl.reshape(tl.where(under, float("inf"), logit), [BATCH * width]), axis=0)
-                    below = tl.where(rule == number, tl.maximum(below, own_below), below)
-                    above = tl.where(rule == number, tl.minimum(above, own_above), above)
+                    highest_under = tl.maximum(highest_under, tl.where(under, logit, float("-inf")))
+                    lowest_over = tl.minimum(lowest_over, tl.where(under, float("inf"), logit))
+                own_below = tl.max(tl.reshape(highest_under, [BATCH * width]), axis=0)
+                own_above = tl.min(tl.reshape(lowest_over, [BATCH * width]), axis=0)
+                below = tl.where(rule == number, tl.maximum(below, own_below), below)
+                above = tl.where(rule == number, own_above, above)
         under_logit = below
         over_gap = tl.minimum(above.to(tl.float64) - top_logit, 0.0)
         under_gap = under_logit.to(tl.float64) - top_logit
