@@ -90,7 +90,8 @@ def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Pl
     parts, added = (32, 4) if ranks <= 16 and num_segments >= 512 else (64, 2)
     # A program a row: of a few rows, each gets what shortens its own way; of many, eight fit a multiprocessor at once.
     warps = 4 if num_rows <= 16 else 8 if num_rows <= 128 else 2
-    quads = max(1, min(warps * 128, triton.next_power_of_2(num_segments)) // (parts * added))
+    slots_at_once = 2048 if warps == 8 else warps * 128
+    quads = max(1, min(slots_at_once, triton.next_power_of_2(num_segments)) // (parts * added))
     batch = max(1, min(32, warps * 256 // segment))
     return Plan(
         vector, tiles, groups, groups <= 2, combine_warps=warps, parts=parts, quads=quads, added=added, batch=batch,
