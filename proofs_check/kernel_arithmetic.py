@@ -121,9 +121,9 @@ def prove_segments(formula: Formula, effort: Effort) -> Evidence:
     from certspec.kernels.triton_bounds import CONSTANT_ERROR, segment_errors
 
     identities: list[tuple[str, Any, Any]] = []
-    for vector, tiles, groups in ((8, 4, 4), (4, 8, 16)):
-        additions = tiles + vector + 2 * groups + 6 + 32
-        library = F(segment_errors(vector, tiles, groups).addition).limit_denominator(10**40)
+    for vector, tiles, groups, added in ((8, 4, 4, 4), (4, 8, 16, 2), (4, 1, 1, 8)):
+        additions = tiles + vector + 2 * groups + 6 + max(added, vector)
+        library = F(segment_errors(vector, tiles, groups, added).addition).limit_denominator(10**40)
         stated = formula(sympy, sympy.Integer(additions))
         close = abs(float(stated) / float(library) - 1) < 1e-14
         identities.append((f"addition of {additions} terms", sympy.Integer(int(close)), 1))

@@ -38,11 +38,12 @@ class SegmentErrors:
     farthest: float
 
 
-def segment_errors(vector: int, tiles: int, groups: int, per_part: int = 1) -> SegmentErrors:
-    """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns, ``per_part`` to a part."""
-    # Within a segment, then changes of reference and the segments of a part in any order, as rank_row adds them; the
-    # low elements of the listed segments are added by a block of threads, in at most 32 steps.
-    additions = tiles + vector + 2 * groups + 6 + max(per_part, 32)
+def segment_errors(vector: int, tiles: int, groups: int, added: int = 1) -> SegmentErrors:
+    """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns, ``added`` of which are added
+    in float32."""
+    # Within a segment, then changes of reference and ``added`` segments in any order, as rank_row adds them; the low
+    # elements of the listed segments are added ``vector`` at a time.
+    additions = tiles + vector + 2 * groups + 6 + max(added, vector)
     addition = 1.01 * additions * UNIT32
     exponent = 1.01 * (UNIT32 + CONSTANT_ERROR)
     # E_q[-x] = H_2(q) - log2(sum 2^x) <= log2 n + 1, since the largest exponent is above -1

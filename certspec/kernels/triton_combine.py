@@ -8,30 +8,7 @@ import triton.language as tl
 from certspec.kernels.triton_ranks import rank_row
 from certspec.kernels.triton_rules import judge_row, rule_parameters
 
-__all__ = ["combine_row", "combine_rows"]
-
-
-@triton.jit
-def combine_row(
-    row, parameters, target_ptr, draft_ptr, statistics_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr, path_ptr,
-    scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
-    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr,
-    SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr, BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr,
-    CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr, AHEAD: tl.constexpr,
-):  # fmt: skip
-    """rank_row, then judge_row. Outputs are theirs."""
-    ranks = rank_row(
-        row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, scratch_ptr, error_ptr, target_stride,
-        draft_stride, num_rows, num_columns, num_segments,
-        term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-        TOP, SLOTS, RANKS, SEGMENT_SLOTS, PARTS, BATCH, CELLS, LANES, VEC, STEPS, AHEAD,
-    )  # fmt: skip
-    judge_row(
-        row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
-        target_stride, num_rows, num_columns, num_segments,
-        RULES, RULE_SLOTS, TOP, SLOTS, RANKS, SEGMENT_SLOTS, DEEP_BATCH, CELLS, LANES, VEC, STEPS,
-    )  # fmt: skip
+__all__ = ["combine_rows"]
 
 
 @triton.jit
@@ -40,17 +17,23 @@ def combine_rows(
     scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
     RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
-    RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr, BATCH: tl.constexpr,
-    DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr,
-    AHEAD: tl.constexpr, EARLY: tl.constexpr,
+    RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr, QUADS: tl.constexpr, ADDED: tl.constexpr,
+    BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr,
+    STEPS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """combine_row, one row a program. EARLY: it was launched before the kernel ahead of it had ended."""
-    parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
+    """rank_row, then judge_row, whose outputs these are. EARLY: it was launched before the kernel ahead had ended."""
+    row = tl.program_id(0).to(tl.int64)
     if EARLY:
         tl.extra.cuda.gdc_wait()
-    combine_row(
-        tl.program_id(0).to(tl.int64), parameters, target_ptr, draft_ptr, statistics_ptr, certificate_ptr, verdict_ptr,
-        scalar_ptr, id_ptr, path_ptr, scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns,
-        num_segments, term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-        RULES, RULE_SLOTS, TOP, SLOTS, RANKS, SEGMENT_SLOTS, PARTS, BATCH, DEEP_BATCH, CELLS, LANES, VEC, STEPS, AHEAD,
+    ranks = rank_row(
+        row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, scratch_ptr, error_ptr, target_stride,
+        draft_stride, num_rows, num_columns, num_segments,
+        term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+        TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED, BATCH, CELLS, LANES, VEC, STEPS,
+    )  # fmt: skip
+    parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
+    judge_row(
+        row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
+        target_stride, num_rows, num_columns, num_segments,
+        RULES, RULE_SLOTS, TOP, SLOTS, RANKS, 2 * PARTS * QUADS * ADDED, DEEP_BATCH, CELLS, LANES, VEC, STEPS,
     )  # fmt: skip

@@ -35,6 +35,11 @@ def _add_five(a, b, c, d, e, other_a, other_b, other_c, other_d, other_e):
 
 
 @triton.jit
+def _add_six(a, b, c, d, e, f, at, bt, ct, dt, et, ft):
+    return a + at, b + bt, c + ct, d + dt, e + et, f + ft
+
+
+@triton.jit
 def _add_six_reach_two(a, b, c, d, e, f, far, away, at, bt, ct, dt, et, ft, other_far, other_away):
     return a + at, b + bt, c + ct, d + dt, e + et, f + ft, tl.maximum(far, other_far), tl.maximum(away, other_away)
 
@@ -50,36 +55,56 @@ def _largest_three(a, b, c, other_a, other_b, other_c):
 
 
 # Each reduction below works on both sides at once: a reduction costs the barriers of its block, whatever it reduces.
+# Square comparisons are counted along axis 0, of which a thread of a narrow block holds all elements.
 @triton.jit
-def _bars(max_t, max_d, COUNT: tl.constexpr):
+def _bars(max_t, max_d, COUNT_T: tl.constexpr, COUNT_D: tl.constexpr):
     """The COUNT-th largest of (n,) maxima of disjoint parts of a row (at least COUNT of its elements reach it), for
     both sides, and the largest for both sides."""
-    above_t = (max_t[None, :] > max_t[:, None]).to(tl.int32)
-    above_d = (max_d[None, :] > max_d[:, None]).to(tl.int32)
-    higher_t, higher_d = tl.reduce((above_t, above_d), 1, _add_two)
-    low_t = tl.where(higher_t < COUNT, max_t, float("inf"))
-    low_d = tl.where(higher_d < COUNT, max_d, float("inf"))
+    above_t = (max_t[:, None] > max_t[None, :]).to(tl.int32)
+    above_d = (max_d[:, None] > max_d[None, :]).to(tl.int32)
+    higher_t, higher_d = tl.reduce((above_t, above_d), 0, _add_two)
+    low_t = tl.where(higher_t < COUNT_T, max_t, float("inf"))
+    low_d = tl.where(higher_d < COUNT_D, max_d, float("inf"))
     return tl.reduce((low_t, low_d, max_t, max_d), 0, _lowest_two_largest_two)
 
 
 @triton.jit
-def _before(values, ids, present):
-    """(n, n) int32: whether column j comes before row i by (value descending, id ascending)."""
-    equal = values[None, :] == values[:, None]
-    before = (values[None, :] > values[:, None]) | (equal & (ids[None, :] < ids[:, None]))
-    return (before & present[None, :]).to(tl.int32)
+def _before(values, ids):
+    """(n, n) int32: whether row j comes before column i by (value descending, id ascending)."""
+    equal = values[:, None] == values[None, :]
+    return ((values[:, None] > values[None, :]) | (equal & (ids[:, None] < ids[None, :]))).to(tl.int32)
 
 
 @triton.jit
-def _in_order(target, draft, ids, in_target, in_draft, SLOTS: tl.constexpr):
+def _in_order(target, draft, ids, is_kept, SLOTS: tl.constexpr):
     """The first SLOTS target values and ids, and draft ids, of (n,) elements, by counting what comes before each."""
-    before = (_before(target, ids, in_target), _before(draft, ids, in_draft))
-    rank_t, rank_d = tl.reduce(before, 1, _add_two)
-    here_t = (rank_t[None, :] == tl.arange(0, SLOTS)[:, None]) & in_target[None, :]
-    here_d = (rank_d[None, :] == tl.arange(0, SLOTS)[:, None]) & in_draft[None, :]
-    values = tl.where(here_t, target[None, :], float("-inf"))
-    found = (values, tl.where(here_t, ids[None, :], 0), tl.where(here_d, ids[None, :], 0))
-    return tl.reduce(found, 1, _largest_three)
+    by_id = tl.where(is_kept, ids, 2147483647)  # what isn't there is -inf on both sides and comes last
+    rank_t, rank_d = tl.reduce((_before(target, by_id), _before(draft, by_id)), 0, _add_two)
+    slot = tl.arange(0, SLOTS)[None, :]
+    here_t = (rank_t[:, None] == slot) & is_kept[:, None]
+    here_d = (rank_d[:, None] == slot) & is_kept[:, None]
+    values = tl.where(here_t, target[:, None], float("-inf"))
+    found = (values, tl.where(here_t, ids[:, None], 0), tl.where(here_d, ids[:, None], 0))
+    return tl.reduce(found, 0, _largest_three)
+
+
+@triton.jit
+def _kept(cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, COUNT: tl.constexpr, SLOTS: tl.constexpr):
+    """The first COUNT kept elements: their four sums in float64, and the SLOTS first of both sides in order."""
+    cell = tl.arange(0, COUNT)
+    is_kept = cell < num_kept
+    ids = tl.load(cells_ptr + cell, mask=is_kept, other=0)
+    z = tl.load(target_ptr + ids, mask=is_kept, other=0.0).to(tl.float32)
+    y = tl.load(draft_ptr + ids, mask=is_kept, other=0.0).to(tl.float32)
+    x_t = tl.where(is_kept, z.to(tl.float64) * _LOG2E - ref_t, -2000.0)
+    x_d = tl.where(is_kept, y.to(tl.float64) * _LOG2E - ref_d, -2000.0)
+    e_t = tl.exp2(x_t)
+    e_d = tl.exp2(x_d)
+    sum_t, sum_d, cross_t, cross_d = tl.reduce((e_t, e_d, e_t * x_t, e_t * x_d), 0, _add_four)
+    z = tl.where(is_kept, z, float("-inf"))
+    y = tl.where(is_kept, y, float("-inf"))
+    logit_t, ids_t, ids_d = _in_order(z, y, ids, is_kept, SLOTS)
+    return sum_t, sum_d, cross_t, cross_d, logit_t, ids_t, ids_d
 
 
 @triton.jit
@@ -102,19 +127,67 @@ def _load_sums(statistics_ptr, segment, num_segments):
 
 
 @triton.jit
+def _load_maxima(statistics_ptr, segment, num_segments):
+    exists = segment < num_segments
+    max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
+    max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
+    return max_t, max_d
+
+
+@triton.jit
+def _tail_sums(exists, high, maxima, sums, near_t, near_d):
+    """Sums of the segments that are not listed, relative to the row's references: powers of two do not round. Added
+    over the last axis in float32, whose rounding is in the bounds; from there on in float64."""
+    max_t, max_d = maxima
+    sum_t, sum_d, cross_t, cross_d = sums
+    own_ref_t = integer_reference(max_t)
+    own_ref_d = integer_reference(max_d)
+    shift_t = own_ref_t - near_t
+    shift_d = own_ref_d - near_d
+    tail = exists & (high == 0)
+    # A NaN of a listed segment outlives its multiplication by zero: it says that the row is not for this path.
+    scale_t = tl.where(tail & (max_t > float("-inf")), power_of_two(shift_t), 0.0)
+    scale_d = tl.where(tail & (max_d > float("-inf")), power_of_two(shift_d), 0.0)
+    sum_t *= scale_t
+    sum_d *= scale_d
+    cross_t *= scale_t
+    cross_d *= scale_t
+    moved = (sum_t, sum_d, cross_t, cross_d, cross_t + shift_t * sum_t, cross_d + shift_d * sum_t)
+    p_t, p_d, p_rt, p_rd, p_ct, p_cd = tl.reduce(moved, 2, _add_six)
+    far_t = tl.max(tl.where(tail, tl.abs(own_ref_t), 0.0), axis=2)
+    far_d = tl.max(tl.where(tail, tl.abs(own_ref_d), 0.0), axis=2)
+    return (
+        p_t.to(tl.float64), p_d.to(tl.float64), p_rt.to(tl.float64), p_rd.to(tl.float64), p_ct.to(tl.float64),
+        p_cd.to(tl.float64), far_t, far_d,
+    )  # fmt: skip
+
+
+@triton.jit
+def _list_segments(scratch_ptr, count, high, segment, BLOCK: tl.constexpr):
+    """Append the high segments to the list; the new count."""
+    listed = tl.reshape(high.to(tl.int32), [BLOCK])
+    place = count + tl.cumsum(listed, axis=0) - 1
+    tl.store(scratch_ptr + place, tl.reshape(segment, [BLOCK]), mask=listed > 0)
+    return count + tl.sum(listed, axis=0)
+
+
+@triton.jit
 def rank_row(
     row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, scratch_ptr, error_ptr, target_stride,
     draft_stride, num_rows, num_columns, num_segments,
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-    TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, SEGMENT_SLOTS: tl.constexpr, PARTS: tl.constexpr,
-    BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr,
-    AHEAD: tl.constexpr,
+    TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr,
+    QUADS: tl.constexpr, ADDED: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr,
+    VEC: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """One row. Outputs: scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob,
     top probabilities; id (2, rows, TOP) int64: target, draft; error (rows, 2) float64: relative error of weights' sum,
     error of the entropy. Returns what judge_row needs: path, largest logit, sum of weights relative to it and its
     relative error, entropy's error, E_p of the gap to the largest, bounds of KL, the draft token's target logit, and
-    (SLOTS,) top logits and ids of the target, ids of the draft; the draft's argmax."""
+    (SLOTS,) top logits and ids of the target, ids of the draft; the draft's argmax.
+
+    Segments are worked in BLOCKS blocks of PARTS * QUADS * ADDED; a part is what one row of such a block holds of
+    all blocks."""
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
@@ -127,52 +200,64 @@ def rank_row(
     shown = slot < TOP
     ranked = slot < RANKS
     width: tl.constexpr = VEC * STEPS
-    part: tl.constexpr = SEGMENT_SLOTS // PARTS
-    segment = tl.arange(0, PARTS)[:, None] * part + tl.arange(0, part)[None, :]
-    exists = segment < num_segments
-    max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
-    max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
-    if AHEAD:  # their latency passes while the bars are found, at the cost of registers
-        sum_t, sum_d, cross_t, cross_d = _load_sums(statistics_ptr, segment, num_segments)
-    part_max_t = tl.max(max_t, axis=1)
-    part_max_d = tl.max(max_d, axis=1)
-    bar_t, bar_d, top_t, top_d = _bars(part_max_t, part_max_d, RANKS)
+    block_size: tl.constexpr = PARTS * QUADS * ADDED
+    within = (
+        tl.arange(0, PARTS)[:, None, None] * (QUADS * ADDED) + tl.arange(0, QUADS)[None, :, None] * ADDED
+        + tl.arange(0, ADDED)[None, None, :]
+    )  # fmt: skip
+    max_t, max_d = _load_maxima(statistics_ptr, within, num_segments)
+    if BLOCKS == 1:  # their latency passes while the bars are found, at the cost of registers
+        sums = _load_sums(statistics_ptr, within, num_segments)
+    high_t = max_t
+    high_d = max_d
+    for block in tl.static_range(1, BLOCKS):
+        next_t, next_d = _load_maxima(statistics_ptr, block * block_size + within, num_segments)
+        high_t = tl.maximum(high_t, next_t)
+        high_d = tl.maximum(high_d, next_d)
+    part_max_t = tl.max(tl.max(high_t, axis=2), axis=1)
+    part_max_d = tl.max(tl.max(high_d, axis=2), axis=1)
+    bar_t, bar_d, top_t, top_d = _bars(part_max_t, part_max_d, RANKS, TOP)
     near_t = integer_reference(top_t)
     near_d = integer_reference(top_d)
     ref_t = near_t.to(tl.float64)
     ref_d = near_d.to(tl.float64)
-    high = ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
-    high = exists & high
-    listed = tl.reshape(high.to(tl.int32), [SEGMENT_SLOTS])
-    count = tl.sum(listed, axis=0)
-    tl.store(scratch_ptr + tl.cumsum(listed, axis=0) - 1, tl.reshape(segment, [SEGMENT_SLOTS]), mask=listed > 0)
-    tl.debug_barrier()
 
-    # --- the other segments: float32 sums, brought to the row's references by powers of two, added in float64 -------
-    if not AHEAD:
-        sum_t, sum_d, cross_t, cross_d = _load_sums(statistics_ptr, segment, num_segments)
-    own_ref_t = integer_reference(max_t)
-    own_ref_d = integer_reference(max_d)
-    tail = exists & (high == 0)
-    # A NaN of a listed segment outlives its multiplication by zero: it says that the row is not for this path.
-    scale_t = tl.where(tail & (max_t > float("-inf")), power_of_two(own_ref_t - near_t), 0.0)
-    scale_d = tl.where(tail & (max_d > float("-inf")), power_of_two(own_ref_d - near_d), 0.0)
-    sum_t *= scale_t
-    sum_d *= scale_d
-    cross_t *= scale_t
-    cross_d *= scale_t
-    moved_ct = cross_t + (own_ref_t - near_t) * sum_t
-    moved_cd = cross_d + (own_ref_d - near_d) * sum_t
-    far_t = tl.where(tail, tl.abs(own_ref_t), 0.0)
-    far_d = tl.where(tail, tl.abs(own_ref_d), 0.0)
-    # Within a part in float32, whose rounding is in the bounds; the parts in float64.
-    sums = (sum_t, sum_d, cross_t, cross_d, moved_ct, moved_cd, far_t, far_d)
-    p_t, p_d, p_rt, p_rd, p_ct, p_cd, far_t, far_d = tl.reduce(sums, 1, _add_six_reach_two)
-    sums = (
-        p_t.to(tl.float64), p_d.to(tl.float64), p_rt.to(tl.float64), p_rd.to(tl.float64), p_ct.to(tl.float64),
-        p_cd.to(tl.float64), far_t, far_d,
+    # --- they are listed; the others' float32 sums are brought to the row's references and added ---------------------
+    count = 0
+    if BLOCKS == 1:
+        exists = within < num_segments
+        high = ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
+        high = exists & high
+        count = _list_segments(scratch_ptr, count, high, within, block_size)
+        tail = _tail_sums(exists, high, (max_t, max_d), sums, near_t, near_d)
+    else:
+        zero = tl.zeros([PARTS, QUADS], tl.float64)
+        none = tl.zeros([PARTS, QUADS], tl.float32)
+        tail = (zero, zero, zero, zero, zero, zero, none, none)
+        max_t, max_d = _load_maxima(statistics_ptr, within, num_segments)
+        sum_t, sum_d, cross_t, cross_d = _load_sums(statistics_ptr, within, num_segments)
+        for block in tl.range(BLOCKS):
+            segment = block * block_size + within
+            exists = segment < num_segments
+            ahead_t, ahead_d = _load_maxima(statistics_ptr, segment + block_size, num_segments)
+            ahead = _load_sums(statistics_ptr, segment + block_size, num_segments)
+            high = ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
+            high = exists & high
+            count = _list_segments(scratch_ptr, count, high, segment, block_size)
+            sums = (sum_t, sum_d, cross_t, cross_d)
+            a, b, c, d, e, f, g, h = _tail_sums(exists, high, (max_t, max_d), sums, near_t, near_d)
+            a0, b0, c0, d0, e0, f0, g0, h0 = tail
+            tail = (a0 + a, b0 + b, c0 + c, d0 + d, e0 + e, f0 + f, tl.maximum(g0, g), tl.maximum(h0, h))
+            max_t, max_d = ahead_t, ahead_d
+            sum_t, sum_d, cross_t, cross_d = ahead
+    tl.debug_barrier()
+    lane: tl.constexpr = PARTS * QUADS
+    a, b, c, d, e, f, g, h = tail
+    tail = (
+        tl.reshape(a, [lane]), tl.reshape(b, [lane]), tl.reshape(c, [lane]), tl.reshape(d, [lane]),
+        tl.reshape(e, [lane]), tl.reshape(f, [lane]), tl.reshape(g, [lane]), tl.reshape(h, [lane]),
     )  # fmt: skip
-    tail_t, tail_d, raw_t, raw_d, tail_ct, tail_cd, reach_t, reach_d = tl.reduce(sums, 0, _add_six_reach_two)
+    tail_t, tail_d, raw_t, raw_d, tail_ct, tail_cd, reach_t, reach_d = tl.reduce(tail, 0, _add_six_reach_two)
     segment_d = tail_d
     reach_t = tl.maximum(reach_t, tl.abs(near_t))
     reach_d = tl.maximum(reach_d, tl.abs(near_d))
@@ -180,33 +265,35 @@ def rank_row(
     # --- the listed segments again: the elements that reach a bar are kept, the others summed -----------------------
     batch = tl.arange(0, BATCH)
     cells_ptr = scratch_ptr + num_segments
-    low_dd = tail_d * 0.0
+    cells: tl.constexpr = BATCH * width
+    none64 = tl.zeros([cells // VEC], tl.float64)
+    low_t, low_d, low_ct, low_cd, low_dd = none64, none64, none64, none64, none64
     num_kept = 0
+    listed = tl.load(scratch_ptr + batch, mask=batch < count, other=0)
     for start in range(0, count, BATCH):
-        named = start + batch < count
-        at = columns_of(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
-        real = named[:, None] & (at < num_columns)
+        at = columns_of(listed, LANES, VEC, STEPS)
+        real = (start + batch < count)[:, None] & (at < num_columns)
         z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
         y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+        listed = tl.load(scratch_ptr + start + BATCH + batch, mask=start + BATCH + batch < count, other=0)
         kept = real & ((z >= bar_t) | (y >= bar_d))
         low = real & (kept == 0)
-        zero = tl.zeros([BATCH, width], tl.float32)
-        x_t = tl.where(low, tl.fma(z, zero + LOG2E, zero - near_t), -200.0)  # one rounding, as the bounds ask
-        x_d = tl.where(low, tl.fma(y, zero + LOG2E, zero - near_d), -200.0)
+        one = tl.full([BATCH, width], LOG2E, tl.float32)
+        zero32 = tl.zeros([BATCH, width], tl.float32)
+        x_t = tl.where(low, tl.fma(z, one, zero32 - near_t), -200.0)  # one rounding, as the bounds ask
+        x_d = tl.where(low, tl.fma(y, one, zero32 - near_d), -200.0)
         e_t = tl.exp2(x_t)
         e_d = tl.exp2(x_d)
-        cells: tl.constexpr = BATCH * width
+        shape: tl.constexpr = (cells // VEC, VEC)
         lows = (
-            tl.reshape(e_t, [cells]), tl.reshape(e_d, [cells]), tl.reshape(e_t * x_t, [cells]),
-            tl.reshape(e_t * x_d, [cells]), tl.reshape(e_d * x_d, [cells]),
+            tl.reshape(e_t, shape), tl.reshape(e_d, shape), tl.reshape(e_t * x_t, shape),
+            tl.reshape(e_t * x_d, shape), tl.reshape(e_d * x_d, shape),
         )  # fmt: skip
-        more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(lows, 0, _add_five)
-        tail_t += more_t.to(tl.float64)
-        tail_d += more_d.to(tl.float64)
-        raw_t += more_ct.to(tl.float64)
-        raw_d += more_cd.to(tl.float64)
-        tail_ct += more_ct.to(tl.float64)
-        tail_cd += more_cd.to(tl.float64)
+        more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(lows, 1, _add_five)
+        low_t += more_t.to(tl.float64)
+        low_d += more_d.to(tl.float64)
+        low_ct += more_ct.to(tl.float64)
+        low_cd += more_cd.to(tl.float64)
         low_dd += more_dd.to(tl.float64)
         flat = tl.reshape(kept.to(tl.int32), [cells])
         place = num_kept + tl.reshape(tl.cumsum(flat, axis=0), [BATCH, width]) - 1
@@ -216,25 +303,27 @@ def rank_row(
     tl.debug_barrier()
     if num_kept > CELLS:
         path |= TIES
+    all_t, all_d, low_ct, low_cd, low_dd = tl.reduce((low_t, low_d, low_ct, low_cd, low_dd), 0, _add_five)
+    tail_t += all_t
+    tail_d += all_d
+    raw_t += low_ct
+    raw_d += low_cd
+    tail_ct += low_ct
+    tail_cd += low_cd
 
     # --- the kept elements: in float64, and in order -----------------------------------------------------------------
-    cell = tl.arange(0, CELLS)
-    is_kept = cell < num_kept
-    kept_id = tl.load(cells_ptr + cell, mask=is_kept, other=0)
-    kept_z = tl.load(target_ptr + kept_id, mask=is_kept, other=0.0).to(tl.float32)
-    kept_y = tl.load(draft_ptr + kept_id, mask=is_kept, other=0.0).to(tl.float32)
-    x_t = tl.where(is_kept, kept_z.to(tl.float64) * _LOG2E - ref_t, -2000.0)
-    x_d = tl.where(is_kept, kept_y.to(tl.float64) * _LOG2E - ref_d, -2000.0)
-    e_t = tl.exp2(x_t)
-    e_d = tl.exp2(x_d)
-    part_t, part_d, part_ct, part_cd = tl.reduce((e_t, e_d, e_t * x_t, e_t * x_d), 0, _add_four)
+    if num_kept <= CELLS // 2:
+        part_t, part_d, part_ct, part_cd, logit_t, ids_t, ids_d = _kept(
+            cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, CELLS // 2, SLOTS
+        )
+    else:
+        part_t, part_d, part_ct, part_cd, logit_t, ids_t, ids_d = _kept(
+            cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, CELLS, SLOTS
+        )
     mass_t = tail_t + part_t
     mass_d = tail_d + part_d
     all_ct = tail_ct + part_ct
     all_cd = tail_cd + part_cd
-    is_t = is_kept & (kept_z >= bar_t)
-    is_d = is_kept & (kept_y >= bar_d)
-    logit_t, ids_t, ids_d = _in_order(kept_z, kept_y, kept_id, is_t, is_d, SLOTS)
     tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
     tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
     logit_t = tl.where(ranked, logit_t, float("-inf"))

@@ -25,28 +25,34 @@ __all__ = ["FastScores", "Plan", "allocate", "launch", "plan_for", "score_rows"]
 
 CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
 NORMALISER_ERROR, ENTROPY_ERROR = 0, 1  # columns of ``errors``
-PARTS = 64  # disjoint parts of a row whose maxima give that bar
 MAX_TOP = 32
+LANES = 128  # segments of one streaming program
 ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 of the logits' bytes
 
 
 @dataclass(frozen=True)
 class Plan:
     """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
-    rank ``batch`` segments at a time and judge; ``ranks`` of ``slots`` are known exactly; ``combine_registers`` caps
-    the registers of a combining thread (0: no cap). With ``early``, cards that can launch the second kernel before the
-    first has ended do (programmatic dependent launch)."""
+    rank and judge: ``parts * quads * added`` segments at a time, of which ``added`` are added in float32, and
+    ``batch`` of those that hold the top ranks (``deep_batch`` of those that hold deeper ones). The maxima of ``parts`` disjoint parts of a row bound the top ranks;
+    ``ranks`` of ``slots`` are known exactly; ``combine_registers`` caps the registers of a combining thread (0: no
+    cap). With ``early``, cards that can launch the second kernel before the first has ended do (programmatic dependent
+    launch)."""
 
     vector: int = 8
     tiles: int = 4
     groups: int = 4
     unroll: bool = False
     warps: int = 4
-    lanes: int = 128
-    combine_warps: int = 8
-    batch: int = 32
+    lanes: int = LANES
+    combine_warps: int = 4
+    parts: int = 32
+    quads: int = 4
+    added: int = 4
+    batch: int = 8
+    deep_batch: int = 4
     slots: int = 16
-    ranks: int = 16
+    ranks: int = 12
     combine_registers: int = 0
     early: bool = True
 
@@ -75,17 +81,21 @@ def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Pl
     narrow vocabularies get short segments."""
     vector = 16 // itemsize
     slots = 16 if num_top <= 16 else MAX_TOP
+    ranks = min(slots, max(12, num_top))
     tiles, groups = 4, 4
-    while tiles * groups > 1 and vector * tiles * groups * 128 > num_columns:
+    while tiles * groups > 1 and vector * tiles * groups * LANES > num_columns:
         tiles, groups = (tiles, groups // 2) if groups > 1 else (tiles // 2, groups)
     segment = vector * tiles * groups
-    if num_rows <= 64:
-        batch = max(1, min(32, 4096 // segment))
-        return Plan(vector, tiles, groups, groups <= 2, batch=batch, slots=slots, ranks=slots)
-    batch = max(1, min(32, 1024 // segment))
+    num_segments = -(-num_columns // (segment * LANES)) * LANES
+    parts, added = (32, 4) if ranks <= 16 and num_segments >= 512 else (64, 2)
+    # A program a row: of a few rows, each gets what shortens its own way; of many, eight fit a multiprocessor at once.
+    warps = 4 if num_rows <= 16 else 8 if num_rows <= 128 else 2
+    slots_at_once = 2048 if warps == 8 else warps * 128
+    quads = max(1, min(slots_at_once, triton.next_power_of_2(num_segments)) // (parts * added))
+    batch = max(1, min(32, warps * 256 // segment))
     return Plan(
-        vector, tiles, groups, groups <= 2, combine_warps=4, batch=batch, slots=slots,
-        ranks=12 if num_top <= 12 else slots, combine_registers=128,
+        vector, tiles, groups, groups <= 2, combine_warps=warps, parts=parts, quads=quads, added=added, batch=batch,
+        deep_batch=max(1, batch // 2), slots=slots, ranks=ranks, combine_registers=128 if warps == 2 else 0,
     )  # fmt: skip
 
 
@@ -115,9 +125,7 @@ def launch(
     out = out or allocate(num_rows, num_columns, num_rules, num_top, plan, target.device)
     early = plan.early and _launches_early(target.device)
     num_segments = out.statistics.shape[2]
-    segment_slots = max(32, triton.next_power_of_2(num_segments))
-    parts = min(PARTS, segment_slots)
-    errors = segment_errors(plan.vector, plan.tiles, plan.groups, segment_slots // parts)
+    errors = segment_errors(plan.vector, plan.tiles, plan.groups, plan.added)
     row_segments[(num_segments // plan.lanes, num_rows)](
         target, draft, out.statistics, target.stride(0), draft.stride(0), num_columns, num_segments, LANES=plan.lanes,
         VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll, EARLY=early, num_warps=plan.warps,
@@ -126,9 +134,10 @@ def launch(
         target, draft, out.statistics, parameters, out.certificate, out.verdict, out.scalars, out.ids, out.path,
         out.scratch, out.errors, target.stride(0), draft.stride(0), num_rows, num_columns, num_segments,
         *astuple(errors), RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), RULE_COLUMNS=rule_columns,
-        TOP=num_top, SLOTS=plan.slots, RANKS=min(plan.ranks, num_columns), SEGMENT_SLOTS=segment_slots, PARTS=parts,
-        BATCH=plan.batch, DEEP_BATCH=max(1, plan.batch // 4), CELLS=CELLS, LANES=plan.lanes, VEC=plan.vector,
-        STEPS=plan.tiles * plan.groups, AHEAD=plan.combine_registers == 0, EARLY=early, num_warps=plan.combine_warps,
+        TOP=num_top, SLOTS=plan.slots, RANKS=min(plan.ranks, num_columns),
+        BLOCKS=triton.cdiv(num_segments, plan.parts * plan.quads * plan.added), PARTS=plan.parts, QUADS=plan.quads,
+        ADDED=plan.added, BATCH=plan.batch, DEEP_BATCH=plan.deep_batch, CELLS=CELLS, LANES=plan.lanes,
+        VEC=plan.vector, STEPS=plan.tiles * plan.groups, EARLY=early, num_warps=plan.combine_warps,
         **({"launch_pdl": True} if early else {}),
         **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
     )  # fmt: skip

@@ -30,10 +30,18 @@ def _weight_error(gap):
 
 
 @triton.jit
-def _pool_value(pooled, weight, mean, alone, lone):
-    """(rules,) sums of pool_term over each rule's pooled weights and, where ``lone`` is 1, its rejected token."""
-    terms = tl.where(pooled, pool_term(weight[None, :] + 0.0 * mean[:, None], mean[:, None]), 0.0)
-    return tl.sum(terms, axis=1) + lone * pool_term(alone, mean)
+def _pool_value(pooled, weight, mean, alone, lone, FREE: tl.constexpr):
+    """(rules,) sums of pool_term over each rule's pooled weights and, where ``lone`` is 1, its rejected token. FREE: a
+    slot that no rank needs holds that token, or -1."""
+    weights = weight[None, :] + 0.0 * mean[:, None]
+    if FREE >= 0:
+        here = tl.arange(0, weight.shape[0])[None, :] == FREE
+        weights = tl.where(here, alone[:, None], weights)
+        pooled = tl.where(here, (lone > 0.0)[:, None], pooled)
+    value = tl.sum(tl.where(pooled, pool_term(weights, mean[:, None]), 0.0), axis=1)
+    if FREE < 0:
+        value += lone * pool_term(alone, mean)
+    return value
 
 
 @triton.jit
@@ -61,7 +69,7 @@ def judge_row(
     row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
     target_stride, num_rows, num_columns, num_segments,
     RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr,
-    SEGMENT_SLOTS: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr,
+    SCAN: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr,
     STEPS: tl.constexpr,
 ):  # fmt: skip
     """One row: ``parameters`` of rule_parameters, ``ranks`` of rank_row. Outputs: certificate (2, RULES, rows) float64,
@@ -122,31 +130,38 @@ def judge_row(
         cut = (top_logit + tl.log(tl.where(tau > 0.0, tau, 1.0))).to(tl.float32)
         cut = tl.where(deep, tl.where(tau > 0.0, cut, float("-inf")), float("inf"))
         lowest = tl.min(cut, axis=0)
-        segment = tl.arange(0, SEGMENT_SLOTS)
-        exists = segment < num_segments
-        max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
-        passing = exists & (max_t >= lowest)
-        listed = passing.to(tl.int32)
-        unlisted = tl.max(tl.where(passing, float("-inf"), max_t), axis=0)
-        count = tl.sum(listed, axis=0)
-        tl.store(scratch_ptr + tl.cumsum(listed, axis=0) - 1, segment, mask=passing)
+        unlisted = top_logit.to(tl.float32) - float("inf")
+        count = 0
+        for start in range(0, num_segments, SCAN):
+            segment = start + tl.arange(0, SCAN)
+            exists = segment < num_segments
+            max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
+            passing = exists & (max_t >= lowest)
+            listed = passing.to(tl.int32)
+            unlisted = tl.maximum(unlisted, tl.max(tl.where(passing, float("-inf"), max_t), axis=0))
+            tl.store(scratch_ptr + count + tl.cumsum(listed, axis=0) - 1, segment, mask=passing)
+            count += tl.sum(listed, axis=0)
         tl.debug_barrier()
         below = tl.zeros([RULE_SLOTS], tl.float32) + unlisted
         above = tl.full([RULE_SLOTS], float("inf"), tl.float32)
         batch = tl.arange(0, BATCH)
-        for start in range(0, count, BATCH):
-            named = start + batch < count
-            at = columns_of(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
-            real = named[:, None] & (at < num_columns)
-            logit = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
-            for number in range(RULES):
-                own_cut = tl.max(tl.where(rule == number, cut, float("-inf")), axis=0)
-                if own_cut < float("inf"):
+        for number in range(RULES):
+            own_cut = tl.max(tl.where(rule == number, cut, float("-inf")), axis=0)
+            if own_cut < float("inf"):
+                highest_under = tl.full([BATCH, width], float("-inf"), tl.float32)
+                lowest_over = tl.full([BATCH, width], float("inf"), tl.float32)
+                for start in range(0, count, BATCH):
+                    named = start + batch < count
+                    at = columns_of(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
+                    real = named[:, None] & (at < num_columns)
+                    logit = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
                     under = logit < own_cut
-                    own_below = tl.max(tl.reshape(tl.where(under, logit, float("-inf")), [BATCH * width]), axis=0)
-                    own_above = tl.min(tl.reshape(tl.where(under, float("inf"), logit), [BATCH * width]), axis=0)
-                    below = tl.where(rule == number, tl.maximum(below, own_below), below)
-                    above = tl.where(rule == number, tl.minimum(above, own_above), above)
+                    highest_under = tl.maximum(highest_under, tl.where(under, logit, float("-inf")))
+                    lowest_over = tl.minimum(lowest_over, tl.where(under, float("inf"), logit))
+                own_below = tl.max(tl.reshape(highest_under, [BATCH * width]), axis=0)
+                own_above = tl.min(tl.reshape(lowest_over, [BATCH * width]), axis=0)
+                below = tl.where(rule == number, tl.maximum(below, own_below), below)
+                above = tl.where(rule == number, own_above, above)
         under_logit = below
         over_gap = tl.minimum(above.to(tl.float64) - top_logit, 0.0)
         under_gap = under_logit.to(tl.float64) - top_logit
@@ -174,18 +189,18 @@ def judge_row(
     alone = tl.where(is_tree, 0.0, rejected_weight)
     size = tl.sum(pooled.to(tl.float64), axis=1) + tl.where(is_tree, 0.0, 1.0)
     mass = tl.sum(tl.where(pooled, weight[None, :], 0.0), axis=1) + alone
-    mean = mass / size
     raised = raised_mean(mass, size)
     lone = tl.where(is_tree, 0.0, 1.0)
-    value = _pool_value(pooled, weight, tl.where(mass > 0.0, mean, 1.0), alone, lone)
-    raised_value = _pool_value(pooled, weight, tl.where(mass > 0.0, raised, 1.0), alone, lone)
+    # Its value at a mean raised by d is above that at the mean by mass (d - log(1 + d)), far below any rounding.
+    free: tl.constexpr = SLOTS - 1 if RANKS < SLOTS else -1
+    value = _pool_value(pooled, weight, tl.where(mass > 0.0, raised, 1.0), alone, lone, free)
     highest = tl.max(tl.where(pooled, weight[None, :], 0.0), axis=1)
     smallest = tl.where(is_tree, tl.min(tl.where(pooled, weight[None, :], 2.0), axis=1), alone)
     level = (highest == smallest) | (size == 1.0)  # a pool of equal weights is worth nothing, exactly
     unlimited = tl.where(is_tree, tree >= num_columns, settled)
     beyond = deep & (settled == 0) & (size > RANKS)  # the pool may reach past the known ranks
     certificate = tl.where(level, 0.0, value / normaliser)
-    lower = certificate_lower(raised_value, mass, size, _weight_error(lowest_gap), normaliser, relative)
+    lower = certificate_lower(value, mass, size, _weight_error(lowest_gap), normaliser, relative)
     upper = certificate * (1.0 + relative + 64 * _UNIT) + mass / normaliser * ((256 + _REACH) * _UNIT)
     lower = tl.where(level, 0.0, lower)
     upper = tl.where(level, 0.0, upper)
