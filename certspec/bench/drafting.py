@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from certspec.decoding.calibration import greedy_steps, measure_costs, profile_f
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import Grower
 from certspec.decoding.drafting_study import simulations
+from certspec.decoding.growth import THRESHOLD, GrowthNumbers
 from certspec.decoding.generation import generate
 from certspec.decoding.topology import TreeShape
 
@@ -42,6 +44,10 @@ class ConfidentChain:
     threshold: float
     depth: int = 16
     width: int = 1
+
+    @cached_property
+    def numbers(self) -> GrowthNumbers:
+        return GrowthNumbers(THRESHOLD, 1, bar=self.threshold)
 
     def start(self, max_depth: int) -> Grower:
         return ScoredGrower(self, max_depth)

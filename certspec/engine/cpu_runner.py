@@ -3,7 +3,7 @@ committed. This module knows caches and rows; the arithmetic is in cpu_forward.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from certspec.errors import InvalidArgument
 __all__ = ["CpuRunner"]
 
 _FIRST_CAPACITY = 256  # slots beyond the longest prompt before the cache first grows
+_ONE_THREADS_WORTH = 16_000_000  # multiply-adds of a pass in a loop that leaves Python once for many passes
 _WORTH_A_THREAD = 2_000_000  # multiply-adds that outweigh waking another thread
 
 
@@ -65,6 +66,16 @@ class CpuRunner:
     def lengths(self) -> np.ndarray[Any, Any]:
         """(batch,) committed tokens of each row."""
         return self._staging.lengths
+
+    @property
+    def num_staged(self) -> int:
+        """Nodes staged in this round, as they are numbered."""
+        return self._staging.num_staged
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of a row of logits in memory, padding included."""
+        return -(-self.geometry.num_tokens // BLOCK) * BLOCK
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Forget everything, read the prompts; (batch, num_tokens) float32 logits after each prompt's last token."""
@@ -111,21 +122,48 @@ class CpuRunner:
     def forward_ragged(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         """``forward`` for rows of different lengths: a row's (nodes, num_tokens) logits each, none computed for what a
         rectangle would be filled up with. A row's new nodes are numbered from where the longest row ended before."""
-        counts = [len(row) for row in tokens]
-        block = np.zeros((len(counts), max(counts, default=0)), np.int64)
-        hung = np.full(block.shape, -1)
-        for row, count in enumerate(counts):
-            block[row, :count], hung[row, :count] = tokens[row], parents[row]
+        block, counts = ragged_block(tokens)
+        hung, _ = ragged_block(parents)
         return self._staged_pass(block, hung, counts).split(counts)
+
+    def one_thread_is_enough(self, nodes: int) -> bool:
+        """Whether a pass over so many nodes is so short that other threads would hardly come in time."""
+        return self.num_threads == 1 or nodes * self.geometry.num_weights <= _ONE_THREADS_WORTH
+
+    def run_levels(
+        self, loop: Callable[..., Any], tokens: Sequence[Sequence[int]], room: int, widest: int, *arguments: Any
+    ) -> int:
+        """Stage ``tokens`` as chains and call the compiled ``loop(model, staging, nodes staged, rows of these tokens,
+        *arguments)``, which runs passes of its own on this thread; returns how many it ran.
+
+        ``room``: nodes a row that the loop may stage at most; ``widest``: nodes of its largest pass.
+        """
+        staging = self._staging
+        blocks, counts = ragged_block(tokens)
+        rows = np.empty((0, 6), np.int64)
+        staging.reserve(staging.num_staged + blocks.shape[1] + room)
+        if blocks.shape[1]:
+            staging.check_tokens(blocks, self._num_embeddings)
+            rows = staging.stage(blocks, None, counts)
+        self._ensure(staging.num_staged + room)
+        rows[:, 1] = self._cache_rows[rows[:, 5]]
+        self._reserve_activations(max(widest, len(rows)))
+        packed, control = self._packed, np.zeros(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
+        self._sizes[11] = 1
+        model = (
+            self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
+            self._values, *self._activations, control, self.num_tokens,
+        )  # fmt: skip
+        held = (staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows)
+        staging.num_staged, passes = loop(model, held, staging.num_staged, rows, *arguments)
+        return int(passes)
 
     def _staged_pass(
         self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None, counts: Sequence[int] | None
     ) -> Tensor:
         self._staging.check_tokens(tokens, self._num_embeddings)
         rows = self._staging.stage(tokens, parents, counts)
-        needed = int(self._staging.lengths.max()) + self._staging.num_staged
-        if needed > self._capacity:
-            self._allocate(2 * needed, keep=True)
+        self._ensure(self._staging.num_staged)
         if self._moved:
             rows[:, 1] = self._cache_rows[rows[:, 5]]
         return self._pass(rows, np.arange(len(rows)))
@@ -145,6 +183,16 @@ class CpuRunner:
         self._staging.keep_rows(remaining)
         self._cache_rows = self._cache_rows[np.asarray(remaining, np.int64)]
         self._moved = True
+
+    def _ensure(self, num_staged: int) -> None:
+        """Room for so many staged nodes in each row."""
+        needed = int(self._staging.lengths.max()) + num_staged
+        if needed > self._capacity:
+            self._allocate(2 * needed, keep=True)
+
+    def _reserve_activations(self, nodes: int) -> None:
+        if nodes * self._widths[0] > len(self._activations[0]):
+            self._activations = [np.empty(nodes * width, np.float32) for width in self._widths]
 
     def _allocate(self, num_slots: int, *, keep: bool, spare: int = 0) -> None:
         """Room for ``num_slots`` tokens in each row and in ``spare`` more; ``keep`` what the rows' committed and staged
@@ -166,16 +214,14 @@ class CpuRunner:
         self._keys, self._values = keys.reshape(-1), values.reshape(-1)
         if len(self._rope) < capacity * geometry.head_dim:  # it depends on positions only
             self._rope = rope_table(self._packed, capacity)
-        columns = -(-geometry.num_tokens // BLOCK) * BLOCK
         self._sizes = np.array(
             [geometry.num_layers, geometry.hidden, geometry.num_heads, geometry.num_kv_heads, geometry.head_dim,
-             geometry.mlp, columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1], np.int64
+             geometry.mlp, self.num_columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1], np.int64
         )  # fmt: skip
 
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
         geometry, packed, nodes = self.geometry, self._packed, len(rows)
-        if nodes * self._widths[0] > len(self._activations[0]):
-            self._activations = [np.empty(nodes * width, np.float32) for width in self._widths]
+        self._reserve_activations(nodes)
         control = np.zeros(num_phases(geometry.num_layers) * CONTROL_STEP, np.int64)
         logits = np.empty((len(wanted), self._sizes[6]), np.float32)
         arguments = (
@@ -189,6 +235,15 @@ class CpuRunner:
         run_pass(forward_pass, arguments, num_threads)
         self._compiled = True
         return torch.from_numpy(logits)[:, : self.num_tokens]
+
+
+def ragged_block(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray[Any, Any], list[int]]:
+    """(batch, longest) int64, rows filled up with zeros, and their lengths."""
+    counts = [len(row) for row in rows]
+    block = np.zeros((len(counts), max(counts, default=0)), np.int64)
+    for row, values in enumerate(rows):
+        block[row, : counts[row]] = values
+    return block, counts
 
 
 def _prompt_rows(tokens: Any, counts: Sequence[int], cache_rows: Any) -> np.ndarray[Any, Any]:
