@@ -3,6 +3,7 @@ committed. This module knows caches and rows; the arithmetic is in cpu_forward.p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from certspec.engine.cpu_forward import CONTROL_STEP, activation_widths, forward_pass, num_phases
 from certspec.engine.cpu_packing import PackedWeights, pack_weights, rope_table
 from certspec.engine.cpu_staging import move_slots
-from certspec.engine.cpu_threads import default_num_threads, run_pass
+from certspec.engine.cpu_threads import ThreadChoice, default_num_threads, run_pass
 from certspec.engine.cpu_tiles import BLOCK
 from certspec.engine.staging import Staging
 from certspec.engine.weights import read_weights
@@ -30,7 +31,7 @@ class CpuRunner:
     """A Qwen3 decoder on the CPU, float32 arithmetic; bfloat16 weights are kept as such and widened on the fly.
 
     ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real vocabulary columns (None:
-    all). ``num_threads``: None takes the cores of this process. The logits of a position do not depend on how many
+    all). ``num_threads``: the most a pass may run on; None takes the cores of this process. The logits of a position do not depend on how many
     positions or rows are computed beside it, bit for bit. Raises InvalidArgument for what the engine can't run.
     """
 
@@ -48,6 +49,7 @@ class CpuRunner:
         self._keys = self._values = self._rope = np.empty(0, np.float32)
         self._sizes = np.empty(0, np.int64)
         self._moved = False  # whether batch rows and cache rows differ
+        self._threads = ThreadChoice()
         self._compiled = False  # the first pass, which may compile, runs on one thread
         geometry = self.geometry
         self._num_embeddings = len(self._packed.embedding) // geometry.hidden
@@ -229,10 +231,13 @@ class CpuRunner:
             self._values, rows, self._staging.lengths, self._staging.parents, wanted, *self._activations, control,
             logits.reshape(-1),
         )  # fmt: skip
-        useful = 1 + nodes * geometry.num_weights // _WORTH_A_THREAD
-        num_threads = min(self.num_threads, useful) if self._compiled else 1
+        work = nodes * geometry.num_weights
+        limit = min(self.num_threads, 1 + work // _WORTH_A_THREAD) if self._compiled else 1
+        num_threads = self._threads.pick(work, limit)
         self._sizes[11] = num_threads  # for prefetches; a pass by fewer is only slower
+        began = time.perf_counter()
         run_pass(forward_pass, arguments, num_threads)
+        self._threads.report(work, limit, num_threads, time.perf_counter() - began)
         self._compiled = True
         return torch.from_numpy(logits)[:, : self.num_tokens]
 
