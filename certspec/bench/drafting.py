@@ -20,8 +20,8 @@ from certspec.decoding.calibration import greedy_steps, measure_costs, profile_f
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import Grower
 from certspec.decoding.drafting_study import simulations
-from certspec.decoding.growth import THRESHOLD, GrowthNumbers
 from certspec.decoding.generation import generate
+from certspec.decoding.growth import THRESHOLD, GrowthNumbers
 from certspec.decoding.topology import TreeShape
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ class BlockCache:
         self.num_pending = [0] * len(prompts)
         self.num_staged = 0
         self.num_passes = 0
-        self.logits_room: np.ndarray[Any, Any] | None = None  # of whoever drafts in compiled code; used again
+        self.draft_space: tuple[np.ndarray[Any, Any], ...] | None = None  # of a compiled draft loop
 
     def stage(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Sequence[Tensor] | Tensor:
         """Stage ``tokens[row]`` hanging from ``parents[row]`` (staged indices, -1: the last committed token) in one

@@ -32,48 +32,45 @@ def grow_blocks(
     from certspec.decoding.growth_kernels import grow_levels
 
     runner: Any = cache.runner
-    drafting = np.flatnonzero(np.asarray(depths))
-    batch, deepest = len(depths), max(depths)
-    widest = len(drafting) * numbers.most_run
-    room = deepest * numbers.most_run * numbers.width
-    if batch * room > _MOST_NODES or not runner.one_thread_is_enough(widest):
+    limits, pending = np.array(depths), np.array(cache.num_pending)
+    drafting = limits.nonzero()[0]
+    batch, deepest, most_run = len(depths), max(depths), numbers.most_run
+    widest = len(drafting) * most_run
+    room = deepest * most_run * numbers.width
+    known = not pending.any()
+    if batch * room > _MOST_NODES or not runner.one_thread_is_enough(widest) or not (known or pending[drafting].all()):
         return None
-    pending = [len(row) for row in waiting]
-    num_known = 0 if any(pending) else len(drafting)
-    if not num_known and not all(pending[row] for row in drafting):
-        return None
-    num_rows = len(drafting) + (deepest - 1) * widest
-    logits = _logits_room(cache, num_rows, runner.num_columns)
-    if num_known:
+    logits, blocks, counts = _space(cache, len(drafting) + (deepest - 1) * widest, batch, room)
+    if known:
         if cache.last_rows is None:
             raise RuntimeError("the draft has neither a pending token nor a last row")
-        logits[:num_known, : runner.num_tokens] = cache.last_rows.numpy()[drafting]
-    ends = np.cumsum(pending) - 1
-    blocks, where = np.empty((3, batch, room), np.int64), np.empty((batch, room), np.int64)
-    logits_at, counts = np.empty((batch, room + 1), np.int64), np.zeros(batch, np.int64)
-    cache.num_passes += runner.run_levels(
-        grow_levels, waiting, (deepest - 1) * numbers.most_run, widest, drafting, np.asarray(pending)[drafting] - 1,
-        ends[drafting], np.asarray(depths), *numbers.arrays, logits, num_known, blocks, where, logits_at, counts,
+        logits[: len(drafting), : runner.num_tokens] = cache.last_rows.numpy()[drafting]
+    passes, used = runner.run_levels(
+        grow_levels, waiting, (deepest - 1) * most_run, widest, drafting, pending, limits, *numbers.arrays, logits,
+        blocks, counts,
     )  # fmt: skip
+    cache.num_passes += passes
     cache.num_staged = runner.num_staged
-    rows = torch.from_numpy(logits)[:, : runner.num_tokens].unbind()
+    rows = torch.from_numpy(logits)[:used, : runner.num_tokens].unbind()
     trees = [DraftTree(_topology((), ()), []) for _ in depths]
-    for row in drafting.tolist():
-        count = int(counts[row])
-        tokens, parents, ranks = blocks[:, row, :count].tolist()
+    sizes = counts.tolist()
+    for root, row in enumerate(drafting.tolist()):
+        tokens, parents, ranks, staged, found = blocks[:, row, : sizes[row]].tolist()
         topology = _topology(tuple(parents), tuple(ranks))
-        found, staged = logits_at[row, : count + 1].tolist(), where[row, :count].tolist()
         trees[row] = DraftTree(
-            topology, tokens, {node: rows[found[node + 1]] for node in topology.children},
+            topology, tokens, {node: rows[found[node] if node >= 0 else root] for node in topology.children},
             {node: index for node, index in enumerate(staged) if index >= 0},
         )  # fmt: skip
     return trees
 
 
-def _logits_room(cache: BlockCache, num_rows: int, columns: int) -> np.ndarray[Any, Any]:
-    if cache.logits_room is None or len(cache.logits_room) < num_rows:
-        cache.logits_room = np.empty((num_rows, columns), np.float32)
-    return cache.logits_room
+def _space(cache: BlockCache, num_rows: int, batch: int, room: int) -> tuple[np.ndarray[Any, Any], ...]:
+    """(rows, columns) for logits, (5, batch, room) for blocks and (batch,) for counts, used again by the next call."""
+    held, columns = cache.draft_space, cache.runner.num_columns  # type: ignore[attr-defined]
+    if held is None or len(held[0]) < num_rows or held[1].shape != (5, batch, room):
+        logits = np.empty((num_rows, columns), np.float32) if held is None or len(held[0]) < num_rows else held[0]
+        held = cache.draft_space = (logits, np.empty((5, batch, room), np.int64), np.empty(batch, np.int64))
+    return held
 
 
 @lru_cache(maxsize=1024)

@@ -1,5 +1,5 @@
-"""What a draft policy decides, as numbers: whoever drafts in compiled code grows the same blocks without asking it. This
-module runs nothing."""
+"""What a draft policy decides, as numbers: whoever drafts in compiled code grows the same blocks without asking it.
+This module runs nothing."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class GrowthNumbers:
 
     @cached_property
     def arrays(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The numbers, (5,) float64 behind ``kind`` and ``width``, and (2 * width, longest) knots over values, filled
-        up with infinite knots."""
+        """``kind``, ``width``, ``bar`` and the scores and count after it, (6,) float64, and (2 * width, longest) knots
+        over values in turn, filled up with infinite knots."""
         longest = max(map(len, self.knots), default=0)
         tables = np.full((2 * len(self.knots), longest), np.inf)
         for index, (knots, values) in enumerate(zip(self.knots, self.values, strict=True)):

@@ -19,6 +19,7 @@ from certspec.engine.staging import stage_rows
 __all__ = ["grow_levels", "largest"]
 
 _BLOCK = 64
+_TOKEN, _PARENT, _RANK, _STAGED, _LOGITS = range(5)
 
 
 @njit(error_model="numpy", nogil=True)
@@ -96,7 +97,7 @@ def _score(values, numbers, tables, ids, top, shares):
 
 
 @njit(error_model="numpy", nogil=True)
-def _keep(row, count, numbers, blocks, where, logits_at, scores):
+def _keep(row, count, numbers, blocks, scores):
     """Drop the nodes of a block that are not worth verifying and number the others anew; returns how many stay."""
     keep_score, max_nodes = numbers[4], numbers[5]
     renamed = np.full(count, -1)
@@ -110,60 +111,58 @@ def _keep(row, count, numbers, blocks, where, logits_at, scores):
         if scores[row, node] < keep_score or better >= max_nodes:
             continue
         renamed[node] = kept
-        parent = blocks[1, row, node]
-        blocks[0, row, kept], blocks[2, row, kept] = blocks[0, row, node], blocks[2, row, node]
-        blocks[1, row, kept] = -1 if parent < 0 else renamed[parent]
-        where[row, kept], logits_at[row, kept + 1] = where[row, node], logits_at[row, node + 1]
+        for part in range(blocks.shape[0]):
+            blocks[part, row, kept] = blocks[part, row, node]
+        parent = blocks[_PARENT, row, node]
+        blocks[_PARENT, row, kept] = -1 if parent < 0 else renamed[parent]
         kept += 1
     return kept
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def grow_levels(model, staging, num_staged, first, drafting, roots, wanted, limits, numbers, tables, logits, num_logits,
-                blocks, where, logits_at, counts):  # fmt: skip
-    """Draft below each batch row of ``drafting`` at most ``limits[row]`` deep; returns (nodes staged, passes).
+def grow_levels(model, staging, num_staged, first, drafting, pending, limits, numbers, tables, logits, blocks, counts):
+    """Draft below each batch row of ``drafting`` (ascending) at most ``limits[row]`` deep; returns (nodes staged,
+    passes, rows of logits).
 
     ``model``: arguments of ``forward_pass``. ``staging``: lengths, parents, depths, straight of ``Staging``, with room
-    for what comes, and the cache row of each batch row. ``first``: rows of the pass over the pending tokens, ``wanted`` the last one of each drafting row,
-    ``roots`` its staged index; without rows, the drafting rows' logits lie in ``logits[:num_logits]`` already.
+    for what comes, and the cache row of each batch row. ``first``: rows of the pass over the pending tokens, of which
+    batch row r has ``pending[r]``; without any, ``logits`` holds the drafting rows' logits already.
 
-    Filled in: ``blocks`` (3, batch, room) tokens, parents, ranks of each row's ``counts[row]`` nodes; ``where`` (batch,
-    room) the staged index of each, -1 where the draft has not run it; ``logits`` (rows, columns), and ``logits_at``
-    (batch, 1 + room) which of them belongs to the root and to each node.
+    Filled in: ``blocks`` (5, batch, room), which holds of each row's ``counts[row]`` nodes the token, parent, rank,
+    staged index (-1: the draft has not run it) and row of ``logits`` (that of a node which was not run means nothing);
+    ``logits`` (rows, columns), the drafting rows' roots first.
     """
     sizes, eps, weights, norms, embedding, rope, keys, values, embedded, qkv, attended, gated, control, num_tokens = (
         model
     )
     lengths, parents, depths, straight, cache_rows = staging
-    batch, room = where.shape
-    columns, width, run_score = logits.shape[1], int(numbers[1]), numbers[3]
+    batch, room, columns = blocks.shape[1], blocks.shape[2], logits.shape[1]
+    width, run_score = int(numbers[1]), numbers[3]
     flat = logits.reshape(-1)
     ids, top, shares = np.empty(width + 1, np.int64), np.empty((1, width + 1)), np.empty(width + 1)
     scores = np.empty((batch, room))
     asked = np.empty((2, len(logits)), np.int64)  # batch row and node of each row of logits
-    passes, at = 0, 0
+    asked[0, : len(drafting)], asked[1, : len(drafting)] = drafting, -1
+    passes, at, num_logits, level = 0, 0, len(drafting), 0
     if len(first):
+        ends = (np.cumsum(pending) - 1)[drafting]
         control[:] = 0
-        forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, first, lengths, parents, wanted,
+        forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, first, lengths, parents, ends,
                      embedded, qkv, attended, gated, control, flat)  # fmt: skip
-        passes, num_logits = 1, len(wanted)
-    for index in range(num_logits):
-        asked[0, index], asked[1, index] = drafting[index], -1
-    root_of = np.empty(batch, np.int64)
-    root_of[drafting] = roots
-    level = 0
+        passes = 1
+    counts[:] = 0
     while at < num_logits:
         level += 1
         fresh = counts.copy()
         for index in range(at, num_logits):
             row, node = asked[0, index], asked[1, index]
-            logits_at[row, node + 1] = index
             found = _score(flat[index * columns : index * columns + num_tokens], numbers, tables, ids, top, shares)
             above = 1.0 if node < 0 else scores[row, node]
             for rank in range(found):
                 child = counts[row]
-                blocks[0, row, child], blocks[1, row, child], blocks[2, row, child] = ids[rank], node, rank
-                scores[row, child], where[row, child] = above * shares[rank], -1
+                blocks[_TOKEN, row, child], blocks[_PARENT, row, child] = ids[rank], node
+                blocks[_RANK, row, child], blocks[_STAGED, row, child] = rank, -1
+                scores[row, child] = above * shares[rank]
                 counts[row] = child + 1
         at = num_logits
         next_counts = np.zeros(batch, np.int64)
@@ -171,7 +170,8 @@ def grow_levels(model, staging, num_staged, first, drafting, roots, wanted, limi
             if level < limits[row]:
                 for node in range(fresh[row], counts[row]):
                     if scores[row, node] >= run_score:
-                        where[row, node] = num_staged + next_counts[row]
+                        blocks[_STAGED, row, node] = num_staged + next_counts[row]
+                        blocks[_LOGITS, row, node] = num_logits
                         asked[0, num_logits], asked[1, num_logits] = row, node
                         next_counts[row] += 1
                         num_logits += 1
@@ -181,9 +181,9 @@ def grow_levels(model, staging, num_staged, first, drafting, roots, wanted, limi
         tokens, hung = np.zeros((batch, longest), np.int64), np.full((batch, longest), -1)
         for index in range(at, num_logits):
             row, node = asked[0, index], asked[1, index]
-            parent, column = blocks[1, row, node], where[row, node] - num_staged
-            tokens[row, column] = blocks[0, row, node]
-            hung[row, column] = root_of[row] if parent < 0 else where[row, parent]
+            parent, column = blocks[_PARENT, row, node], blocks[_STAGED, row, node] - num_staged
+            tokens[row, column] = blocks[_TOKEN, row, node]
+            hung[row, column] = pending[row] - 1 if parent < 0 else blocks[_STAGED, row, parent]
         rows = np.empty((num_logits - at, 6), np.int64)
         stage_rows(tokens, hung, next_counts, lengths, num_staged, parents, depths, straight, rows)
         rows[:, 1] = cache_rows[rows[:, 5]]
@@ -193,5 +193,5 @@ def grow_levels(model, staging, num_staged, first, drafting, roots, wanted, limi
                      np.arange(len(rows)), embedded, qkv, attended, gated, control, flat[at * columns :])  # fmt: skip
         passes += 1
     for row in drafting:
-        counts[row] = _keep(row, counts[row], numbers, blocks, where, logits_at, scores)
-    return num_staged, passes
+        counts[row] = _keep(row, counts[row], numbers, blocks, scores)
+    return num_staged, passes, num_logits

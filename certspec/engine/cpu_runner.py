@@ -31,8 +31,9 @@ class CpuRunner:
     """A Qwen3 decoder on the CPU, float32 arithmetic; bfloat16 weights are kept as such and widened on the fly.
 
     ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real vocabulary columns (None:
-    all). ``num_threads``: the most a pass may run on; None takes the cores of this process. The logits of a position do not depend on how many
-    positions or rows are computed beside it, bit for bit. Raises InvalidArgument for what the engine can't run.
+    all). ``num_threads``: the most that a pass may run on; None takes the cores of this process. The logits of a
+    position do not depend on how many positions or rows are computed beside it, bit for bit. Raises InvalidArgument for
+    what the engine can't run.
     """
 
     def __init__(self, source: Any, num_tokens: int | None = None, num_threads: int | None = None) -> None:
@@ -134,9 +135,9 @@ class CpuRunner:
 
     def run_levels(
         self, loop: Callable[..., Any], tokens: Sequence[Sequence[int]], room: int, widest: int, *arguments: Any
-    ) -> int:
+    ) -> tuple[int, ...]:
         """Stage ``tokens`` as chains and call the compiled ``loop(model, staging, nodes staged, rows of these tokens,
-        *arguments)``, which runs passes of its own on this thread; returns how many it ran.
+        *arguments)``, which runs passes of its own on this thread and returns (nodes staged, ...); the rest of that.
 
         ``room``: nodes a row that the loop may stage at most; ``widest``: nodes of its largest pass.
         """
@@ -150,15 +151,15 @@ class CpuRunner:
         self._ensure(staging.num_staged + room)
         rows[:, 1] = self._cache_rows[rows[:, 5]]
         self._reserve_activations(max(widest, len(rows)))
-        packed, control = self._packed, np.zeros(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
+        packed, control = self._packed, np.empty(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
         self._sizes[11] = 1
         model = (
             self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
             self._values, *self._activations, control, self.num_tokens,
         )  # fmt: skip
         held = (staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows)
-        staging.num_staged, passes = loop(model, held, staging.num_staged, rows, *arguments)
-        return int(passes)
+        staging.num_staged, *others = loop(model, held, staging.num_staged, rows, *arguments)
+        return tuple(others)
 
     def _staged_pass(
         self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None, counts: Sequence[int] | None
@@ -218,7 +219,8 @@ class CpuRunner:
             self._rope = rope_table(self._packed, capacity)
         self._sizes = np.array(
             [geometry.num_layers, geometry.hidden, geometry.num_heads, geometry.num_kv_heads, geometry.head_dim,
-             geometry.mlp, self.num_columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1], np.int64
+             geometry.mlp, self.num_columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1],
+            np.int64,
         )  # fmt: skip
 
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
