@@ -190,7 +190,8 @@ def advise(
 def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output: Path | None) -> None:
     """Time adaptive drafting against the best fixed chain, the best trees and a confidence threshold.
 
-    Bundled pair, batch 1. Every family's setting is chosen on even bundled prompts and measured on odd ones.
+    Bundled pair, batch 1. Every family's setting is chosen on even bundled prompts and measured on odd ones, once for
+    tokens a second and, at several budgets of nodes, once for tokens a target pass.
     """
     from certspec.bench.drafting import measure_drafting
     from certspec.decoding.losslessness import bundled_prompt_ids
@@ -213,6 +214,13 @@ def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output:
         click.echo(f"adaptive over {family}: " + ", ".join(
             f"{name.replace('_', ' ')} {ratio['ratio']:.3f} ({ratio['low_95']:.3f} to {ratio['high_95']:.3f})"
             for name, ratio in row.items()))  # fmt: skip
+    for budget, found in result["at_node_budget"].items():
+        click.echo(f"at most {budget} nodes a target pass, tokens a pass: " + "; ".join(
+            f"{family} ({found['chosen'][family]}) {row['tokens_per_target_pass']:.3f} with "
+            f"{row['nodes_per_target_pass']:.2f}" for family, row in found["held_out"].items()))  # fmt: skip
+        click.echo("    adaptive over " + ", ".join(
+            f"{family} {row['tokens_per_target_pass']['ratio']:.3f} ({row['tokens_per_target_pass']['low_95']:.3f} to "
+            f"{row['tokens_per_target_pass']['high_95']:.3f})" for family, row in found["ratios"].items()))  # fmt: skip
     click.echo("modelled at the measured costs, tokens in the time of a target pass:")
     for name, figures in result["modelled"].items():
         click.echo(f"  {name:<52}{figures['rate']:>7.3f}")
