@@ -104,11 +104,11 @@ def pass_costs(pair: Pair, prompt: Sequence[int], positions: Sequence[int] = (1,
 
     with inference(pair.target, pair.draft), chosen_runners(pair) as (target, draft, engine, _):
         target.prefill([prompt])
-        draft_time = draft_timer(draft, prompt)
+        draft_time = draft_timer(draft, [prompt])
         rounds = [
             (draft_time(), *(timed(target, count) for count in positions))
-            for _ in range(17)  # the first two may compile
-        ][2:]
+            for _ in range(23)  # the first ones may compile, and try how many threads to use
+        ][8:]
     medians = [1e3 * statistics.median(column) for column in zip(*rounds, strict=True)]
     verify = {str(count): ms for count, ms in zip(positions, medians[1:], strict=True)}
     return {"engine": engine, "draft_step_ms": medians[0], "verify_ms": verify}

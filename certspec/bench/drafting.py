@@ -119,7 +119,7 @@ def measure_drafting(
     """
     load_before = os.getloadavg()[0]
     steps = greedy_steps(pair, calibration, num_tokens)
-    profile = profile_from_steps(steps, pair.name, 0.1, measure_costs(pair, calibration[0]))
+    profile = profile_from_steps(steps, pair.name, 0.1, measure_costs(pair, calibration))
     tuning = _every(calibration, num_tuning)
     settings = families(profile)
     ways = {(family, name): options for family, group in settings.items() for name, options in group.items()}

@@ -77,11 +77,16 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
 @click.option(
     "--profile", type=click.Path(path_type=Path, dir_okay=False), help='Adaptive drafting too ("certspec calibrate").'
 )
+@click.option(
+    "--batch-profile",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help='The same in batches ("certspec calibrate --batch-size 8").',
+)
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
 def decode(
-    num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None, device: str,
-    output: Path | None,
+    num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None,
+    batch_profile: Path | None, device: str, output: Path | None,
 ) -> None:  # fmt: skip
     """Time decoding: ours, transformers plain, and assisted at several settings.
 
@@ -103,6 +108,8 @@ def decode(
         ours["adaptive"] = {"draft_length": Adaptive(load_profile(profile), width=2)}
     costs = pass_costs(pair, prompts[0])
     shorter: dict[str, dict[str, Any]] = {f"chain of {batch_chain}": {"draft_length": batch_chain}}
+    if batch_profile is not None:
+        shorter["adaptive for batches"] = {"draft_length": Adaptive(load_profile(batch_profile))}
     result = measure_decoding(pair, prompts, tokens, repeats, ours, in_batches=shorter)
     for name, speed in result["tokens_per_second"].items():
         ratios = ", ".join(f"{row['median']:.2f} x {label}" for label, row in result["ratios"][name].items())
