@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from certspec.bench.spreads import ratio_spread, spread
+from certspec.decoding.calibration import draft_timer
 from certspec.decoding.generation import generate, inference
 from certspec.decoding.runner_choice import chosen_runners
 
@@ -88,8 +89,8 @@ def measure_decoding(
 
 
 def pass_costs(pair: Pair, prompt: Sequence[int], positions: Sequence[int] = (1, 2, 4, 6, 8, 12, 16)) -> dict[str, Any]:
-    """Milliseconds of a draft pass and of target passes by number of positions: medians of 15, the form that ``certspec
-    advise`` reads."""
+    """Milliseconds of a draft pass, as drafting a chain spends them, and of target passes by number of positions:
+    medians of 15, the form that ``certspec advise`` reads."""
     import torch
 
     def timed(runner: Any, count: int) -> float:
@@ -99,16 +100,16 @@ def pass_costs(pair: Pair, prompt: Sequence[int], positions: Sequence[int] = (1,
             torch.cuda.synchronize(rows.device)
         took = time.perf_counter() - began
         runner.commit([[]])
-        return 1e3 * took
+        return took
 
     with inference(pair.target, pair.draft), chosen_runners(pair) as (target, draft, engine, _):
         target.prefill([prompt])
-        draft.prefill([prompt])
+        draft_time = draft_timer(draft, [prompt])
         rounds = [
-            (timed(draft, 1), *(timed(target, count) for count in positions))
-            for _ in range(17)  # the first two may compile
-        ][2:]
-    medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
+            (draft_time(), *(timed(target, count) for count in positions))
+            for _ in range(23)  # the first ones may compile, and try how many threads to use
+        ][8:]
+    medians = [1e3 * statistics.median(column) for column in zip(*rounds, strict=True)]
     verify = {str(count): ms for count, ms in zip(positions, medians[1:], strict=True)}
     return {"engine": engine, "draft_step_ms": medians[0], "verify_ms": verify}
 

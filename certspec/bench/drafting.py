@@ -1,13 +1,15 @@
 """Whether drafting that knows when to stop is faster, in real runs: each family's setting is chosen on some prompts and
-measured on others. All ways are strict greedy in our engine; this module decides nothing about tokens."""
+measured on others, by tokens a second and by tokens a target pass. All ways are strict greedy in our engine; this
+module decides nothing about tokens."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import Grower
 from certspec.decoding.drafting_study import simulations
 from certspec.decoding.generation import generate
+from certspec.decoding.growth import THRESHOLD, GrowthNumbers
 from certspec.decoding.topology import TreeShape
 
 if TYPE_CHECKING:
@@ -28,10 +31,11 @@ if TYPE_CHECKING:
     from certspec.decoding.profiles import DraftingProfile
     from certspec.pairs import Pair
 
-__all__ = ["ConfidentChain", "families", "measure_drafting"]
+__all__ = ["NODE_BUDGETS", "ConfidentChain", "families", "measure_drafting"]
 
 Prompts = Sequence[Sequence[int]]
 _RESAMPLES = 10_000
+NODE_BUDGETS = (3, 4, 6, 8)  # nodes verified a target pass
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,10 @@ class ConfidentChain:
     threshold: float
     depth: int = 16
     width: int = 1
+
+    @cached_property
+    def numbers(self) -> GrowthNumbers:
+        return GrowthNumbers(THRESHOLD, 1, bar=self.threshold)
 
     def start(self, max_depth: int) -> Grower:
         return ScoredGrower(self, max_depth)
@@ -66,11 +74,18 @@ def families(profile: DraftingProfile) -> dict[str, dict[str, dict[str, Any]]]:
         for depth in (8, 16)
     }
     adaptive |= {
+        f"profile at {share} of its rate, width {width}": {
+            "draft_length": Adaptive(profile, width=width, rate=share * profile.rate)
+        }
+        for width in range(1, min(3, profile.width) + 1)
+        for share in (0.125, 0.25, 0.5)
+    }
+    adaptive |= {
         f"within {budget} nats, width {width}, depth {depth}": {
             "draft_length": WithinBudget(budget, depth=depth, width=width)
         }
         for width in widths
-        for budget in (0.003, 0.01, 0.03, 0.1)
+        for budget in (0.001, 0.003, 0.01, 0.03, 0.1)
         for depth in (8, 16)
     }
     return {
@@ -78,7 +93,7 @@ def families(profile: DraftingProfile) -> dict[str, dict[str, dict[str, Any]]]:
         "fixed chain": {f"chain of {length}": {"draft_length": length} for length in (2, 3, 4, 5, 6, 7, 8)},
         "fixed tree": {
             f"tree {width} x {depth}": {"tree": TreeShape(width, depth)}
-            for width, depth in ((2, 3), (2, 4), (2, 5), (2, 6), (3, 4), (4, 4))
+            for width, depth in ((2, 2), (2, 3), (2, 4), (2, 5), (2, 6), (3, 2), (3, 3), (3, 4), (4, 4))
         },
         "best-first tree": {f"{nodes} nodes": {"tree": BestFirst(nodes, depth=8, width=2)} for nodes in (4, 6, 8, 12)},
         "confidence threshold": {
@@ -92,55 +107,87 @@ def families(profile: DraftingProfile) -> dict[str, dict[str, dict[str, Any]]]:
 def measure_drafting(
     pair: Pair, calibration: Prompts, held_out: Prompts, *, num_tokens: int, repeats: int, num_tuning: int = 16
 ) -> dict[str, Any]:
-    """Fit a profile and choose each family's fastest setting on ``calibration``, then time the choices on ``held_out``.
+    """Fit a profile and choose each family's settings on ``calibration``, then measure the choices on ``held_out``.
 
-    Choice: tokens a second over ``num_tuning`` calibration prompts, ways in turns, the median of two rounds. Measured:
-    every way in turn prompt by prompt, the order shifted from prompt to prompt, ``repeats`` times; a prompt's time is
-    the median of its repeats. ``ratios``: the adaptive choice over each other one, tokens a second and tokens a target
-    pass, with the 95 % interval of a bootstrap over prompts. ``modelled``: chains on the recorded held-out steps at the
+    Two criteria, each with a choice of its own, over ``num_tuning`` calibration prompts, ways in turns: tokens a second
+    (the median of two rounds), and, for each of ``NODE_BUDGETS``, tokens a target pass among the settings that verify
+    at most so many nodes a pass. Measured: the fastest ones in turn prompt by prompt, the order shifted from prompt to
+    prompt, ``repeats`` times, a prompt's time being the median of its repeats; those of the budgets once, for passes
+    and nodes do not depend on the clock. ``ratios`` and those ``at_node_budget``: the adaptive choice over each other
+    one, with the 95 % interval of a bootstrap over prompts. ``modelled``: chains on the recorded held-out steps at the
     measured costs, with transformers' threshold and an oracle that knows what will be accepted.
     """
     load_before = os.getloadavg()[0]
     steps = greedy_steps(pair, calibration, num_tokens)
-    profile = profile_from_steps(steps, pair.name, 0.1, measure_costs(pair, calibration[0]))
+    profile = profile_from_steps(steps, pair.name, 0.1, measure_costs(pair, calibration))
     tuning = _every(calibration, num_tuning)
-    chosen: dict[str, str] = {}
-    tuned: dict[str, dict[str, float]] = {}
     settings = families(profile)
     ways = {(family, name): options for family, group in settings.items() for name, options in group.items()}
-    runs = _measure(pair, ways, tuning, num_tokens, 2)
-    for family, group in settings.items():
-        tuned[family] = {name: _speed(runs[family, name]) for name in group}
-        chosen[family] = max(tuned[family], key=tuned[family].__getitem__)
-    finals = {(family, name): settings[family][name] for family, name in chosen.items()}
-    runs = _measure(pair, finals, held_out, num_tokens, repeats)
-    results = {family: runs[family, name] for family, name in chosen.items()}
+    tuned = _measure(pair, ways, tuning, num_tokens, 2)
+    fastest = _choices(tuned, settings, _speed)
+    runs = _measure(pair, {key: ways[key] for key in fastest.values()}, held_out, num_tokens, repeats)
+    within = {
+        budget: _choices({key: run for key, run in tuned.items() if _nodes(run) <= budget}, settings, _tokens_a_pass)
+        for budget in NODE_BUDGETS
+    }
+    others = dict.fromkeys(key for chosen in within.values() for key in chosen.values() if key not in runs)
+    runs |= _measure(pair, {key: ways[key] for key in others}, held_out, num_tokens, 1)
     costs = (profile.draft_cost, profile.node_cost)
     return {
         "num_calibration": len(calibration), "num_tuning": len(tuning), "num_held_out": len(held_out),
         "tokens": num_tokens, "repeats": repeats, "load_average": [load_before, os.getloadavg()[0]],
         "costs": {"draft_pass": costs[0], "verified_node": costs[1]},
-        "chosen": chosen,
-        "tuning_tokens_per_second": tuned,
+        "chosen": {family: name for family, (_, name) in fastest.items()},
+        "tuning_tokens_per_second": _by_family(tuned, settings, _speed),
+        "tuning_tokens_per_target_pass": _by_family(tuned, settings, _tokens_a_pass),
+        "tuning_nodes_per_target_pass": _by_family(tuned, settings, _nodes),
         "held_out": {
             family: {
-                "tokens_per_second": {"overall": _speed(run), **_of_repeats(run)},
-                "tokens_per_target_pass": float(run.tokens.sum() / run.passes.sum()),
-                "draft_passes_per_target_pass": float(run.draft_passes.sum() / run.passes.sum()),
-                "nodes_per_target_pass": float(run.nodes.sum() / run.passes.sum()),
+                "tokens_per_second": {"overall": _speed(runs[key]), **_of_repeats(runs[key])}, **_per_pass(runs[key]),
             }
-            for family, run in results.items()
+            for family, key in fastest.items()
         },
-        "ratios": {
-            family: {
-                "tokens_per_second": _ratio(results["adaptive"], run, "seconds"),
-                "tokens_per_target_pass": _ratio(results["adaptive"], run, "passes"),
+        "ratios": _ratios(runs, fastest, ("seconds", "passes")),
+        "at_node_budget": {
+            str(budget): {
+                "chosen": {family: name for family, (_, name) in chosen.items()},
+                "held_out": {family: _per_pass(runs[key]) for family, key in chosen.items()},
+                "ratios": _ratios(runs, chosen, ("passes",)),
             }
-            for family, run in results.items()
-            if family != "adaptive"
+            for budget, chosen in within.items()
         },
         "modelled": simulations(steps, greedy_steps(pair, held_out, num_tokens), costs),
     }  # fmt: skip
+
+
+def _choices(runs: dict[Any, _Run], settings: Any, criterion: Callable[[_Run], float]) -> dict[str, tuple[str, str]]:
+    """The key (family, name) of the best setting of each family that has one among ``runs``."""
+    keys = {family: [key for key in runs if key[0] == family] for family in settings}
+    return {family: max(own, key=lambda key: criterion(runs[key])) for family, own in keys.items() if own}
+
+
+def _by_family(runs: dict[Any, _Run], settings: Any, criterion: Callable[[_Run], float]) -> dict[str, dict[str, float]]:
+    return {family: {name: criterion(runs[family, name]) for name in group} for family, group in settings.items()}
+
+
+def _per_pass(run: _Run) -> dict[str, float]:
+    return {
+        "tokens_per_target_pass": _tokens_a_pass(run),
+        "draft_passes_per_target_pass": float(run.draft_passes.sum() / run.passes.sum()),
+        "nodes_per_target_pass": _nodes(run),
+    }
+
+
+def _ratios(runs: dict[Any, _Run], chosen: dict[str, Any], spent: Sequence[str]) -> dict[str, dict[str, Any]]:
+    names = {"seconds": "tokens_per_second", "passes": "tokens_per_target_pass"}
+    if "adaptive" not in chosen:
+        return {}
+    ours = runs[chosen["adaptive"]]
+    return {
+        family: {names[each]: _ratio(ours, runs[key], each) for each in spent}
+        for family, key in chosen.items()
+        if family != "adaptive"
+    }
 
 
 @dataclass(frozen=True)
@@ -170,7 +217,7 @@ def _measure(
     expected: dict[int, list[int]] = {}
     for repeat in range(repeats):
         for index, prompt in enumerate(prompts):
-            shift = (index + repeat) % len(names)
+            shift = (index + repeat) % max(len(names), 1)
             for name in names[shift:] + names[:shift]:
                 began = time.perf_counter()
                 generation = generate(pair, [prompt], max_new_tokens=num_tokens, **ways[name])
@@ -186,6 +233,14 @@ def _measure(
 
 def _speed(run: _Run) -> float:
     return float(run.tokens.sum() / run.seconds.sum())
+
+
+def _tokens_a_pass(run: _Run) -> float:
+    return float(run.tokens.sum() / run.passes.sum())
+
+
+def _nodes(run: _Run) -> float:
+    return float(run.nodes.sum() / run.passes.sum())
 
 
 def _of_repeats(run: _Run) -> dict[str, float]:

@@ -77,11 +77,16 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
 @click.option(
     "--profile", type=click.Path(path_type=Path, dir_okay=False), help='Adaptive drafting too ("certspec calibrate").'
 )
+@click.option(
+    "--batch-profile",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help='The same in batches ("certspec calibrate --batch-size 8").',
+)
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
 def decode(
-    num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None, device: str,
-    output: Path | None,
+    num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None,
+    batch_profile: Path | None, device: str, output: Path | None,
 ) -> None:  # fmt: skip
     """Time decoding: ours, transformers plain, and assisted at several settings.
 
@@ -103,6 +108,8 @@ def decode(
         ours["adaptive"] = {"draft_length": Adaptive(load_profile(profile), width=2)}
     costs = pass_costs(pair, prompts[0])
     shorter: dict[str, dict[str, Any]] = {f"chain of {batch_chain}": {"draft_length": batch_chain}}
+    if batch_profile is not None:
+        shorter["adaptive for batches"] = {"draft_length": Adaptive(load_profile(batch_profile))}
     result = measure_decoding(pair, prompts, tokens, repeats, ours, in_batches=shorter)
     for name, speed in result["tokens_per_second"].items():
         ratios = ", ".join(f"{row['median']:.2f} x {label}" for label, row in result["ratios"][name].items())
@@ -190,7 +197,8 @@ def advise(
 def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output: Path | None) -> None:
     """Time adaptive drafting against the best fixed chain, the best trees and a confidence threshold.
 
-    Bundled pair, batch 1. Every family's setting is chosen on even bundled prompts and measured on odd ones.
+    Bundled pair, batch 1. Every family's setting is chosen on even bundled prompts and measured on odd ones, once for
+    tokens a second and, at several budgets of nodes, once for tokens a target pass.
     """
     from certspec.bench.drafting import measure_drafting
     from certspec.decoding.losslessness import bundled_prompt_ids
@@ -213,6 +221,13 @@ def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output:
         click.echo(f"adaptive over {family}: " + ", ".join(
             f"{name.replace('_', ' ')} {ratio['ratio']:.3f} ({ratio['low_95']:.3f} to {ratio['high_95']:.3f})"
             for name, ratio in row.items()))  # fmt: skip
+    for budget, found in result["at_node_budget"].items():
+        click.echo(f"at most {budget} nodes a target pass, tokens a pass: " + "; ".join(
+            f"{family} ({found['chosen'][family]}) {row['tokens_per_target_pass']:.3f} with "
+            f"{row['nodes_per_target_pass']:.2f}" for family, row in found["held_out"].items()))  # fmt: skip
+        click.echo("    adaptive over " + ", ".join(
+            f"{family} {row['tokens_per_target_pass']['ratio']:.3f} ({row['tokens_per_target_pass']['low_95']:.3f} to "
+            f"{row['tokens_per_target_pass']['high_95']:.3f})" for family, row in found["ratios"].items()))  # fmt: skip
     click.echo("modelled at the measured costs, tokens in the time of a target pass:")
     for name, figures in result["modelled"].items():
         click.echo(f"  {name:<52}{figures['rate']:>7.3f}")

@@ -20,11 +20,12 @@ __all__ = ["command"]
 @click.option("--alpha", default=0.1, show_default=True, type=float, help="Miss level of the KL budget.")
 @click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=2), help="Steps a prompt.")
 @click.option("--width", default=4, show_default=True, type=click.IntRange(1, 64), help="Widest node to calibrate.")
+@click.option("--batch-size", default=1, show_default=True, type=click.IntRange(min=1), help="Of the runs tuned for.")
 @click.option("--draft-cost", type=float, help="A draft pass in one-token target passes (default: measured here).")
 @click.option("--node-cost", type=float, help="One more verified node, in the same unit (default: measured here).")
 def command(
     prompts: Path | None, target: str | None, draft: str | None, device: str | None, dtype: str | None, output: Path,
-    alpha: float, max_new_tokens: int, width: int, draft_cost: float | None, node_cost: float | None,
+    alpha: float, max_new_tokens: int, width: int, batch_size: int, draft_cost: float | None, node_cost: float | None,
 ) -> None:  # fmt: skip
     """Calibrate drafting on PROMPTS (a prompt file; default: the bundled prompts) and write a profile.
 
@@ -38,7 +39,9 @@ def command(
     from certspec.decoding.losslessness import bundled_prompt_ids, prompt_file_ids
 
     ids = bundled_prompt_ids(pair) if prompts is None else prompt_file_ids(pair, prompts)
-    profile = calibrate(pair, ids, alpha=alpha, max_new_tokens=max_new_tokens, width=width, costs=costs)
+    profile = calibrate(
+        pair, ids, alpha=alpha, max_new_tokens=max_new_tokens, width=width, costs=costs, batch_size=batch_size
+    )
     profile.save(output)
     click.echo(f"{output}: {profile.num_steps} steps of {len(ids)} prompts, pair {profile.name}")
     click.echo(f"KL budget {profile.kl_budget:.4g} nats at alpha {profile.alpha:g}; a step is not exchangeable with "

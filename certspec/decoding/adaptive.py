@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from certspec.decoding.best_first import ScoredGrower, require_count
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.coverage import coverage_certificates
 from certspec.decoding.drafting import Grower
+from certspec.decoding.growth import BUDGET, PROFILE, GrowthNumbers
 from certspec.decoding.profiles import DraftingProfile
 from certspec.errors import InvalidArgument
 
@@ -73,6 +75,15 @@ class Adaptive:
         best = sorted(range(len(scores)), key=lambda node: (-scores[node], node))[: self.max_nodes]
         return sorted(node for node in best if scores[node] >= bar)
 
+    @cached_property
+    def numbers(self) -> GrowthNumbers:
+        coverage, profile = self.profile.coverage[: self.width], self.profile
+        return GrowthNumbers(
+            PROFILE, self.width, run_score=self._rate * (profile.draft_cost + profile.node_cost),
+            keep_score=self._rate * profile.node_cost, max_nodes=self.max_nodes,
+            knots=tuple(each.knots for each in coverage), values=tuple(each.values for each in coverage),
+        )  # fmt: skip
+
     @property
     def _rate(self) -> float:
         return self.profile.rate if self.rate is None else self.rate
@@ -95,6 +106,10 @@ class WithinBudget:
         require_count("WithinBudget", "width", self.width)
         if not self.budget >= 0.0:
             raise InvalidArgument(f"WithinBudget: expected a budget of at least 0 nats, got {self.budget!r}")
+
+    @cached_property
+    def numbers(self) -> GrowthNumbers:
+        return GrowthNumbers(BUDGET, self.width, bar=self.budget)
 
     def start(self, max_depth: int) -> Grower:
         return ScoredGrower(self, max_depth)

@@ -4,7 +4,9 @@ are staged as one rectangle. This module knows nothing about drafts, rules or ac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +30,7 @@ class BlockCache:
         self.num_pending = [0] * len(prompts)
         self.num_staged = 0
         self.num_passes = 0
+        self.draft_space: tuple[np.ndarray[Any, Any], ...] | None = None  # of a compiled draft loop
 
     def stage(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Sequence[Tensor] | Tensor:
         """Stage ``tokens[row]`` hanging from ``parents[row]`` (staged indices, -1: the last committed token) in one

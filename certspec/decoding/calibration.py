@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.coverage import coverage_certificates
-from certspec.decoding.generation import generate
+from certspec.decoding.drafting import StaticPolicy, draft_blocks
+from certspec.decoding.generation import generate, inference
 from certspec.decoding.profiles import DraftingProfile, conformal_quantile, fit_monotone
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.decoding.runner_choice import chosen_runners
+from certspec.decoding.topology import chain
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from certspec.decoding.runner import ModelRunner
     from certspec.pairs import Pair
 
-__all__ = ["GreedySteps", "calibrate", "greedy_steps", "measure_costs", "simulate_chain", "tuned_rate"]
+__all__ = ["GreedySteps", "calibrate", "draft_timer", "greedy_steps", "measure_costs", "simulate_chain", "tuned_rate"]
+
+_TIMED_CHAIN = 8  # draft passes timed together
+_TIMED_PROMPTS, _TIMED_TOKENS, _TIMED_LENGTH = 4, 33, 4  # of the runs that tell what rounds cost
+_TRIED = 6  # draft timings a repeat, the first of which warms the caches
 
 
 @dataclass(frozen=True)
@@ -72,26 +79,103 @@ def _rows_along(runner: ModelRunner, prompt: Sequence[int], answer: Sequence[int
     return torch.cat(rows)
 
 
-def measure_costs(pair: Pair, prompt: Sequence[int], repeats: int = 15) -> tuple[float, float]:
-    """(draft pass, one more node to verify) as shares of a target pass of one token; medians of interleaved passes."""
+def measure_costs(
+    pair: Pair, prompts: Sequence[Sequence[int]], batch_size: int = 1, repeats: int = 5
+) -> tuple[float, float]:
+    """(draft pass, one more node to verify) as shares of a target pass of one token, all for one row of a batch of
+    ``batch_size``; medians of interleaved repeats.
+
+    Where the draft loop is compiled, a target pass stands for a whole round without a draft, and a node for what a
+    round with one more takes: what the host does is in both. Elsewhere the passes alone are timed, for one row.
+    """
+    with chosen_runners(pair) as (target, draft, _, _):
+        is_compiled = hasattr(draft, "run_levels")
+        if not is_compiled:
+            return _pass_shares(target, draft, prompts[0], 3 * repeats)
+    chosen = [prompts[index % len(prompts)] for index in range(max(batch_size, _TIMED_PROMPTS))]
+    ways = [(length, tokens) for length in (0, _TIMED_LENGTH) for tokens in (1, _TIMED_TOKENS)]
+    seconds: dict[tuple[int, int], list[float]] = {way: [] for way in ways}
+    metrics: dict[tuple[int, int], dict[str, Any]] = {}
+    draft_passes: list[float] = []
+    for repeat in range(repeats + 1):
+        for length, tokens in ways:
+            began = time.perf_counter()
+            run = generate(
+                pair, chosen, draft_length=length, max_new_tokens=tokens, eos_token_ids=[], batch_size=batch_size
+            )
+            if repeat:  # the first runs may compile
+                seconds[length, tokens].append(time.perf_counter() - began)
+            metrics[length, tokens] = run.metrics
+        with chosen_runners(pair) as (_, draft, _, _), inference(pair.target, pair.draft):
+            timer = draft_timer(draft, chosen[:batch_size])
+            draft_passes += [timer() for _ in range(_TRIED)][1:]
+
+    def of_rounds(length: int) -> tuple[float, float]:
+        """Seconds and nodes a round of one row, prefill taken off."""
+        first, whole = metrics[length, 1], metrics[length, _TIMED_TOKENS]
+        rounds = max(whole["num_rounds"] - first["num_rounds"], 1)
+        took = np.median(np.array(seconds[length, _TIMED_TOKENS]) - np.array(seconds[length, 1]))
+        return float(took) / rounds, max(whole["num_draft_nodes"] / rounds, 1e-9)
+
+    plain, (drafted, nodes) = max(of_rounds(0)[0], 1e-9), of_rounds(_TIMED_LENGTH)
+    draft_pass = float(np.median(draft_passes)) / batch_size
+    return draft_pass / plain, max(((drafted - plain) / nodes - draft_pass) / plain, 1e-4)
+
+
+def _pass_shares(target: ModelRunner, draft: ModelRunner, prompt: Sequence[int], repeats: int) -> tuple[float, float]:
     import torch
 
     times: dict[str, list[float]] = {"one": [], "eight": [], "draft": []}
-    with chosen_runners(pair) as (target, draft, _, _), torch.inference_mode():
+    with torch.inference_mode():
         target.prefill([prompt])
-        draft.prefill([prompt])
+        draft_time = draft_timer(draft, [prompt])
         for repeat in range(repeats + 2):
-            for name, runner, count in (("one", target, 1), ("eight", target, 8), ("draft", draft, 1)):
+            took = {"draft": draft_time()}
+            for name, count in (("one", 1), ("eight", 8)):
                 began = time.perf_counter()
-                rows = runner.forward(torch.full((1, count), int(prompt[0]), dtype=torch.int64))
+                rows = target.forward(torch.full((1, count), int(prompt[0]), dtype=torch.int64))
                 if rows.is_cuda:
                     torch.cuda.synchronize(rows.device)
-                took = time.perf_counter() - began
-                runner.commit([[]])
-                if repeat >= 2:  # the first passes may compile
-                    times[name].append(took)
-    one, eight, draft_time = (float(np.median(times[name])) for name in ("one", "eight", "draft"))
-    return draft_time / one, max((eight - one) / 7.0 / one, 1e-4)
+                took[name] = time.perf_counter() - began
+                target.commit([[]])
+            if repeat >= 2:  # the first passes may compile
+                for name, spent in took.items():
+                    times[name].append(spent)
+    one, eight, draft_pass = (float(np.median(times[name])) for name in ("one", "eight", "draft"))
+    return draft_pass / one, max((eight - one) / 7.0 / one, 1e-4)
+
+
+def draft_timer(draft: ModelRunner, prompts: Sequence[Sequence[int]]) -> Callable[[], float]:
+    """What a draft pass of one token a prompt takes [s] each time it is called: a part of a chain where the runner
+    drafts chains in compiled code, for there a pass costs no return to Python; else a pass on its own."""
+    import torch
+
+    tokens = [[int(prompt[0])] for prompt in prompts]
+    nothing: list[list[int]] = [[] for _ in prompts]
+    if hasattr(draft, "run_levels"):
+        cache, policy = BlockCache(draft, prompts), StaticPolicy(chain(_TIMED_CHAIN))
+
+        def part_of_chain() -> float:
+            began = time.perf_counter()
+            draft_blocks(cache, policy, [_TIMED_CHAIN] * len(prompts), tokens, [None] * len(prompts))
+            took = (time.perf_counter() - began) / _TIMED_CHAIN
+            cache.runner.commit(nothing)
+            cache.num_staged = 0
+            return took
+
+        return part_of_chain
+    draft.prefill(prompts)
+
+    def one_pass() -> float:
+        began = time.perf_counter()
+        rows = draft.forward(torch.tensor(tokens, dtype=torch.int64))
+        if rows.is_cuda:
+            torch.cuda.synchronize(rows.device)
+        took = time.perf_counter() - began
+        draft.commit(nothing)
+        return took
+
+    return one_pass
 
 
 # chance: the probability, given that its path is right, that a chain's next token is accepted; (n,) by step
@@ -165,15 +249,17 @@ def calibrate(
     max_new_tokens: int = 128,
     width: int = 4,
     costs: tuple[float, float] | None = None,
+    batch_size: int = 1,
 ) -> DraftingProfile:
     """Measure a draft on ``prompts`` and return the profile that adaptive drafting takes.
 
     ``alpha``: miss level of the KL budget. ``costs``: (draft pass, one more node) as shares of a target pass; None
-    measures them here. Raises InvalidArgument where there is no step.
+    measures them here, for batches of ``batch_size``: a batch fills the cores, so that a node costs more of a pass
+    there. Raises InvalidArgument where there is no step.
     """
     steps = greedy_steps(pair, prompts, max_new_tokens, width)
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
-    return profile_from_steps(steps, pair.name, alpha, costs or measure_costs(pair, ids[0]))
+    return profile_from_steps(steps, pair.name, alpha, costs or measure_costs(pair, ids, batch_size))
 
 
 def profile_from_steps(steps: GreedySteps, name: str, alpha: float, costs: tuple[float, float]) -> DraftingProfile:

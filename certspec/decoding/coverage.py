@@ -11,7 +11,7 @@ from numba import njit
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
 
-__all__ = ["coverage_certificates"]
+__all__ = ["coverage_certificates", "radii"]
 
 _kernels = load_kernels("drafter", "numpy")
 _strict_radius, _surplus, _pool_radius = (
@@ -26,11 +26,12 @@ def coverage_certificates(top: Any, width: int) -> np.ndarray:
     rows = np.ascontiguousarray(top, dtype=np.float64)
     if rows.ndim != 2 or not 1 <= width < rows.shape[1]:
         raise InvalidArgument(f"top: expected shape (rows, {width + 1} or more), got {rows.shape}")
-    return _radii(rows, width)
+    return radii(rows, width)
 
 
 @njit(error_model="numpy", cache=True)
-def _radii(top, width):
+def radii(top, width):
+    """``coverage_certificates`` for compiled callers: ``top`` contiguous float64."""
     num_rows, columns = top.shape
     radii = np.empty((width, num_rows))
     tail = np.empty(num_rows)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from certspec.decoding.candidates import top_ids
-from certspec.decoding.topology import TreeTopology
+from certspec.decoding.growth import ALL, GrowthNumbers
+from certspec.decoding.topology import TreeShape, TreeTopology
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +65,10 @@ class Grower(Protocol):
 
 
 class DraftPolicy(Protocol):
-    """How blocks are drafted: at most ``depth`` deep, at most ``width`` children a node."""
+    """How blocks are drafted: at most ``depth`` deep, at most ``width`` children a node.
+
+    A policy may also have ``numbers`` (``GrowthNumbers`` or None): the same decisions for a compiled draft loop.
+    """
 
     @property
     def depth(self) -> int: ...
@@ -88,8 +93,21 @@ class StaticPolicy:
     def width(self) -> int:
         return self.topology.width
 
+    @property
+    def numbers(self) -> GrowthNumbers | None:
+        """For chains and greedy trees; other trees are grown by their topology."""
+        return _spine_numbers(self.topology)
+
     def start(self, max_depth: int) -> Grower:
         return _StaticGrower(self.topology.truncated(max_depth))
+
+
+@lru_cache(maxsize=64)
+def _spine_numbers(topology: TreeTopology) -> GrowthNumbers | None:
+    width, depth = topology.width, topology.depth
+    if not width or len(topology) != width * depth or topology != TreeShape(width, depth).topology:
+        return None
+    return GrowthNumbers(ALL, width)
 
 
 class _StaticGrower:
@@ -131,6 +149,13 @@ def draft_blocks(
         return trees
     waiting = [list(pending) if depth > 0 else [] for pending, depth in zip(pendings, depths, strict=True)]
     cache.num_pending = [len(pending) for pending in waiting]
+    numbers = getattr(policy, "numbers", None)
+    if numbers is not None and hasattr(cache.runner, "run_levels") and not any(processors):
+        from certspec.decoding.compiled_drafting import grow_blocks
+
+        grown = grow_blocks(cache, numbers, depths, waiting)
+        if grown is not None:
+            return grown
     logits = cache.stage(waiting, [range(-1, len(row) - 1) for row in waiting]) if any(waiting) else None
     growers, staged = {row: policy.start(depths[row]) for row in drafting}, {row: {} for row in drafting}  # type: ignore[var-annotated]
     asked: dict[int, Sequence[int]] = dict.fromkeys(drafting, (-1,))

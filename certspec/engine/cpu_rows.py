@@ -16,7 +16,7 @@ from numba import njit
 
 from certspec.engine.cpu_tiles import BLOCK, fma, from_bits, tile, to_bits
 
-__all__ = ["MAX_ROWS", "multiply", "norm_row", "rotate", "scale_row", "silu_times", "weigh_scores"]
+__all__ = ["MAX_ROWS", "multiply", "norm_row", "rotate", "scale_row", "silu_times", "sum_exp", "weigh_scores"]
 
 MAX_ROWS = 6  # 6 rows x 16 columns fill 12 of 16 vector registers
 
@@ -79,6 +79,15 @@ def _total(x, at, count):
     total = np.float32(0.0)
     for i in range(count):
         total += row[i]
+    return total
+
+
+@njit(error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
+def sum_exp(row, top):
+    """The sum of exp(row - top), float32."""
+    total = np.float32(0.0)
+    for i in range(len(row)):
+        total += _exp(row[i] - top)
     return total
 
 

@@ -3,7 +3,8 @@ committed. This module knows caches and rows; the arithmetic is in cpu_forward.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 from certspec.engine.cpu_forward import CONTROL_STEP, activation_widths, forward_pass, num_phases
 from certspec.engine.cpu_packing import PackedWeights, pack_weights, rope_table
 from certspec.engine.cpu_staging import move_slots
-from certspec.engine.cpu_threads import default_num_threads, run_pass
+from certspec.engine.cpu_threads import ThreadChoice, default_num_threads, run_pass
 from certspec.engine.cpu_tiles import BLOCK
 from certspec.engine.staging import Staging
 from certspec.engine.weights import read_weights
@@ -22,6 +23,7 @@ from certspec.errors import InvalidArgument
 __all__ = ["CpuRunner"]
 
 _FIRST_CAPACITY = 256  # slots beyond the longest prompt before the cache first grows
+_ONE_THREADS_WORTH = 16_000_000  # multiply-adds of a pass in a loop that leaves Python once for many passes
 _WORTH_A_THREAD = 2_000_000  # multiply-adds that outweigh waking another thread
 
 
@@ -29,8 +31,9 @@ class CpuRunner:
     """A Qwen3 decoder on the CPU, float32 arithmetic; bfloat16 weights are kept as such and widened on the fly.
 
     ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real vocabulary columns (None:
-    all). ``num_threads``: None takes the cores of this process. The logits of a position do not depend on how many
-    positions or rows are computed beside it, bit for bit. Raises InvalidArgument for what the engine can't run.
+    all). ``num_threads``: the most that a pass may run on; None takes the cores of this process. The logits of a
+    position do not depend on how many positions or rows are computed beside it, bit for bit. Raises InvalidArgument for
+    what the engine can't run.
     """
 
     def __init__(self, source: Any, num_tokens: int | None = None, num_threads: int | None = None) -> None:
@@ -47,6 +50,7 @@ class CpuRunner:
         self._keys = self._values = self._rope = np.empty(0, np.float32)
         self._sizes = np.empty(0, np.int64)
         self._moved = False  # whether batch rows and cache rows differ
+        self._threads = ThreadChoice()
         self._compiled = False  # the first pass, which may compile, runs on one thread
         geometry = self.geometry
         self._num_embeddings = len(self._packed.embedding) // geometry.hidden
@@ -65,6 +69,16 @@ class CpuRunner:
     def lengths(self) -> np.ndarray[Any, Any]:
         """(batch,) committed tokens of each row."""
         return self._staging.lengths
+
+    @property
+    def num_staged(self) -> int:
+        """Nodes staged in this round, as they are numbered."""
+        return self._staging.num_staged
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of a row of logits in memory, padding included."""
+        return -(-self.geometry.num_tokens // BLOCK) * BLOCK
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Forget everything, read the prompts; (batch, num_tokens) float32 logits after each prompt's last token."""
@@ -111,21 +125,48 @@ class CpuRunner:
     def forward_ragged(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         """``forward`` for rows of different lengths: a row's (nodes, num_tokens) logits each, none computed for what a
         rectangle would be filled up with. A row's new nodes are numbered from where the longest row ended before."""
-        counts = [len(row) for row in tokens]
-        block = np.zeros((len(counts), max(counts, default=0)), np.int64)
-        hung = np.full(block.shape, -1)
-        for row, count in enumerate(counts):
-            block[row, :count], hung[row, :count] = tokens[row], parents[row]
+        block, counts = ragged_block(tokens)
+        hung, _ = ragged_block(parents)
         return self._staged_pass(block, hung, counts).split(counts)
+
+    def one_thread_is_enough(self, nodes: int) -> bool:
+        """Whether a pass over so many nodes is so short that other threads would hardly come in time."""
+        return self.num_threads == 1 or nodes * self.geometry.num_weights <= _ONE_THREADS_WORTH
+
+    def run_levels(
+        self, loop: Callable[..., Any], tokens: Sequence[Sequence[int]], room: int, widest: int, *arguments: Any
+    ) -> tuple[int, ...]:
+        """Stage ``tokens`` as chains and call the compiled ``loop(model, staging, nodes staged, rows of these tokens,
+        *arguments)``, which runs passes of its own on this thread and returns (nodes staged, ...); the rest of that.
+
+        ``room``: nodes a row that the loop may stage at most; ``widest``: nodes of its largest pass.
+        """
+        staging = self._staging
+        blocks, counts = ragged_block(tokens)
+        rows = np.empty((0, 6), np.int64)
+        staging.reserve(staging.num_staged + blocks.shape[1] + room)
+        if blocks.shape[1]:
+            staging.check_tokens(blocks, self._num_embeddings)
+            rows = staging.stage(blocks, None, counts)
+        self._ensure(staging.num_staged + room)
+        rows[:, 1] = self._cache_rows[rows[:, 5]]
+        self._reserve_activations(max(widest, len(rows)))
+        packed, control = self._packed, np.empty(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
+        self._sizes[11] = 1
+        model = (
+            self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
+            self._values, *self._activations, control, self.num_tokens,
+        )  # fmt: skip
+        held = (staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows)
+        staging.num_staged, *others = loop(model, held, staging.num_staged, rows, *arguments)
+        return tuple(others)
 
     def _staged_pass(
         self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None, counts: Sequence[int] | None
     ) -> Tensor:
         self._staging.check_tokens(tokens, self._num_embeddings)
         rows = self._staging.stage(tokens, parents, counts)
-        needed = int(self._staging.lengths.max()) + self._staging.num_staged
-        if needed > self._capacity:
-            self._allocate(2 * needed, keep=True)
+        self._ensure(self._staging.num_staged)
         if self._moved:
             rows[:, 1] = self._cache_rows[rows[:, 5]]
         return self._pass(rows, np.arange(len(rows)))
@@ -145,6 +186,16 @@ class CpuRunner:
         self._staging.keep_rows(remaining)
         self._cache_rows = self._cache_rows[np.asarray(remaining, np.int64)]
         self._moved = True
+
+    def _ensure(self, num_staged: int) -> None:
+        """Room for so many staged nodes in each row."""
+        needed = int(self._staging.lengths.max()) + num_staged
+        if needed > self._capacity:
+            self._allocate(2 * needed, keep=True)
+
+    def _reserve_activations(self, nodes: int) -> None:
+        if nodes * self._widths[0] > len(self._activations[0]):
+            self._activations = [np.empty(nodes * width, np.float32) for width in self._widths]
 
     def _allocate(self, num_slots: int, *, keep: bool, spare: int = 0) -> None:
         """Room for ``num_slots`` tokens in each row and in ``spare`` more; ``keep`` what the rows' committed and staged
@@ -166,16 +217,15 @@ class CpuRunner:
         self._keys, self._values = keys.reshape(-1), values.reshape(-1)
         if len(self._rope) < capacity * geometry.head_dim:  # it depends on positions only
             self._rope = rope_table(self._packed, capacity)
-        columns = -(-geometry.num_tokens // BLOCK) * BLOCK
         self._sizes = np.array(
             [geometry.num_layers, geometry.hidden, geometry.num_heads, geometry.num_kv_heads, geometry.head_dim,
-             geometry.mlp, columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1], np.int64
+             geometry.mlp, self.num_columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1],
+            np.int64,
         )  # fmt: skip
 
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
         geometry, packed, nodes = self.geometry, self._packed, len(rows)
-        if nodes * self._widths[0] > len(self._activations[0]):
-            self._activations = [np.empty(nodes * width, np.float32) for width in self._widths]
+        self._reserve_activations(nodes)
         control = np.zeros(num_phases(geometry.num_layers) * CONTROL_STEP, np.int64)
         logits = np.empty((len(wanted), self._sizes[6]), np.float32)
         arguments = (
@@ -183,12 +233,24 @@ class CpuRunner:
             self._values, rows, self._staging.lengths, self._staging.parents, wanted, *self._activations, control,
             logits.reshape(-1),
         )  # fmt: skip
-        useful = 1 + nodes * geometry.num_weights // _WORTH_A_THREAD
-        num_threads = min(self.num_threads, useful) if self._compiled else 1
+        work = nodes * geometry.num_weights
+        limit = min(self.num_threads, 1 + work // _WORTH_A_THREAD) if self._compiled else 1
+        num_threads = self._threads.pick(work, limit)
         self._sizes[11] = num_threads  # for prefetches; a pass by fewer is only slower
+        began = time.perf_counter()
         run_pass(forward_pass, arguments, num_threads)
+        self._threads.report(work, limit, num_threads, time.perf_counter() - began)
         self._compiled = True
         return torch.from_numpy(logits)[:, : self.num_tokens]
+
+
+def ragged_block(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray[Any, Any], list[int]]:
+    """(batch, longest) int64, rows filled up with zeros, and their lengths."""
+    counts = [len(row) for row in rows]
+    block = np.zeros((len(counts), max(counts, default=0)), np.int64)
+    for row, values in enumerate(rows):
+        block[row, : counts[row]] = values
+    return block, counts
 
 
 def _prompt_rows(tokens: Any, counts: Sequence[int], cache_rows: Any) -> np.ndarray[Any, Any]:

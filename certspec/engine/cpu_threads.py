@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +18,12 @@ from numba import njit
 
 from certspec.engine.cpu_atomics import fetch_add, load_shared, yield_core
 
-__all__ = ["default_num_threads", "run_pass"]
+__all__ = ["ThreadChoice", "default_num_threads", "run_pass"]
 
 _CLOSED = -(1 << 40)
+_REMEMBERED = 9  # passes whose median stands for what a pass costs
+_TRIED = 3  # passes before a number of threads is judged
+_LOOK_AGAIN = 64  # passes from one look at the other choice to the next: the machine's load changes
 
 
 def default_num_threads() -> int:
@@ -30,6 +34,54 @@ def default_num_threads() -> int:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, torch.get_num_threads()))
+
+
+class ThreadChoice:
+    """Whether a pass runs on one thread or on all it may have, by what passes of its size took either way.
+
+    Cores that a virtual machine reports may be two threads of one physical core, where a second thread adds nothing to
+    arithmetic that fills the core; and a helper that has to share its core is waited for. Both can only be seen by
+    timing. The arithmetic does not depend on the choice.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[int, int], _Costs] = {}
+
+    def pick(self, work: int, limit: int) -> int:
+        """1 or ``limit``, for a pass of ``work`` multiply-adds."""
+        return self._costs(work, limit).pick() if limit > 1 else 1
+
+    def report(self, work: int, limit: int, threads: int, seconds: float) -> None:
+        """What such a pass took."""
+        if limit > 1:
+            self._costs(work, limit).add(threads == 1, seconds / work)
+
+    def _costs(self, work: int, limit: int) -> _Costs:
+        key = (work.bit_length(), limit)
+        if key not in self._sizes:
+            self._sizes[key] = _Costs(limit)
+        return self._sizes[key]
+
+
+class _Costs:
+    """Seconds a multiply-add of the last passes alone and together, for passes of one size."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._passes = limit, 0
+        self._seconds: dict[bool, deque[float]] = {alone: deque(maxlen=_REMEMBERED) for alone in (True, False)}
+        self._alone = True
+
+    def pick(self) -> int:
+        self._passes += 1
+        counts = len(self._seconds[True]), len(self._seconds[False])
+        if min(counts) < _TRIED:
+            return 1 if counts[0] <= counts[1] else self._limit
+        return 1 if self._alone != (self._passes % _LOOK_AGAIN == 0) else self._limit
+
+    def add(self, alone: bool, seconds: float) -> None:
+        self._seconds[alone].append(seconds)
+        medians = [sorted(taken)[len(taken) // 2] if taken else 0.0 for taken in self._seconds.values()]
+        self._alone = medians[0] <= medians[1]
 
 
 @njit(error_model="numpy", nogil=True, cache=True)

@@ -44,8 +44,7 @@ class Staging:
         if batch != len(self.lengths):
             raise InvalidArgument(f"tokens: expected {len(self.lengths)} rows (the batch), got {batch}")
         before = self.num_staged
-        if before + count > self.parents.shape[1]:
-            self._reserve(2 * (before + count))
+        self.reserve(before + count)
         given = _CHAIN if parents is None else np.atleast_2d(parents)
         if parents is not None and given.shape not in ((batch, count), (1, count)):
             raise InvalidArgument(
@@ -105,6 +104,11 @@ class Staging:
         """Append rows of so many committed tokens; nothing may be staged."""
         self.lengths = np.concatenate([self.lengths, np.asarray(lengths, np.int64)])
         self._reserve(self.parents.shape[1])
+
+    def reserve(self, room: int) -> None:
+        """Room for so many nodes a row."""
+        if room > self.parents.shape[1]:
+            self._reserve(2 * room)
 
     def _reserve(self, room: int) -> None:
         shape = (len(self.lengths), room)

@@ -124,3 +124,21 @@ def test_the_tuned_rate_is_a_fixed_point(tiny, prompts):
     chances = profile.coverage[0](coverage_certificates(steps.top, 1)[0])
     found = simulate_chain(steps, chances, chain_stop(profile.rate, 0.15, 0.05), 0.15, 0.05)["rate"]
     assert found == pytest.approx(profile.rate, abs=0.05)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_costs_are_shares_of_a_round_whatever_runs_the_models(tiny, prompts, batch_size, monkeypatch):
+    from certspec.decoding import calibration
+    from certspec.engine.cpu_runner import CpuRunner
+
+    runs, generate = [], calibration.generate
+    monkeypatch.setattr(
+        calibration, "generate", lambda *args, **options: runs.append(options) or generate(*args, **options)
+    )
+    draft_cost, node_cost = calibration.measure_costs(tiny, prompts, batch_size, repeats=1)
+    assert 0.0 < draft_cost < 10.0 and 0.0 < node_cost < 10.0
+    assert {options["batch_size"] for options in runs} == {batch_size}
+    runs.clear()
+    monkeypatch.delattr(CpuRunner, "run_levels")  # as if there were no compiled loop
+    draft_cost, node_cost = calibration.measure_costs(tiny, prompts, batch_size, repeats=1)
+    assert 0.0 < draft_cost < 10.0 and 0.0 < node_cost < 10.0 and runs == []

@@ -42,6 +42,25 @@ def test_every_familys_choice_is_measured_on_prompts_it_was_not_chosen_on(tiny, 
     json.dumps(result, allow_nan=False)
 
 
+def test_within_a_node_budget_the_choice_is_the_best_setting_that_keeps_to_it(tiny, prompts, monkeypatch):
+    monkeypatch.setattr(drafting, "NODE_BUDGETS", (1, 3))
+    monkeypatch.setattr(drafting, "families", lambda profile: {
+        "adaptive": {f"rate {rate}": {"draft_length": cs.Adaptive(profile, rate=rate)} for rate in (0.05, 9.0)},
+        "fixed chain": {f"chain of {length}": {"draft_length": length} for length in (1, 2, 6)},
+    })  # fmt: skip
+    result = drafting.measure_drafting(tiny, prompts[:2], prompts[2:], num_tokens=24, repeats=1)
+    nodes = result["tuning_nodes_per_target_pass"]
+    passes = result["tuning_tokens_per_target_pass"]
+    for budget, found in result["at_node_budget"].items():
+        for family, chosen in found["chosen"].items():
+            allowed = {name: passes[family][name] for name, count in nodes[family].items() if count <= float(budget)}
+            assert passes[family][chosen] == max(allowed.values())
+    wide = result["at_node_budget"]["3"]
+    assert wide["chosen"]["fixed chain"] == "chain of 2"
+    assert set(wide["ratios"]) <= {"fixed chain"} and set(wide["held_out"]) == set(wide["chosen"])
+    assert result["at_node_budget"]["1"]["chosen"]["fixed chain"] == "chain of 1"
+
+
 def test_the_families_hold_what_they_are_named_for():
     from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 
