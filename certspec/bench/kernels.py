@@ -1,31 +1,33 @@
 """The kernels against torch eager, torch.compile and Liger-Kernel (where installed) on the same rows in one run: time,
 bytes moved, share of the copy bandwidth measured in that run.
 
-``results/kernels-h100.json`` is what ``certspec bench kernels`` wrote (H100; a copy moves 2,994 GB/s). Rows of 151,936
-bfloat16 columns, microseconds; the floor is the inputs' bytes at the speed of that copy:
+``results/kernels-h100.json`` is what ``certspec bench kernels`` wrote (H100; a copy moves 2,985 GB/s; 64 rows in a
+second run). Rows of 151,936 bfloat16 columns, microseconds; the floor is the inputs' bytes at the speed of that copy:
 
-    rows    floor    ours            eager + top-9      eager              torch.compile    Liger's KL alone
-    8         1.6     22.4             279 (12.5x)        124 (5.5x)         165 (7.3x)        92 (4.1x)
-    64       13.0     33.7             686 (20.3x)        412 (12.2x)        281 (8.4x)       166 (4.9x)
-    1,024   207.9    304.9 (68.2 %)  7,818 (25.6x)      5,383 (17.7x)        668 (2.19x)    1,505 (4.9x)
+    rows    floor    ours            eager + top-10     eager              torch.compile    Liger's KL alone
+    8         1.6     19.2             365 (19.0x)        131 (6.8x)         259 (13.5x)        97 (5.1x)
+    64       13.1     31.9             695 (21.8x)        419 (13.2x)        270 (8.5x)        133 (4.2x)
+    1,024   208.5    267.1 (78.1 %)  7,771 (29.1x)      5,342 (20.0x)        682 (2.55x)     1,508 (5.6x)
 
-Of the targets 20, 35 and 260 (80 %), the second is met. Eight times as fast as that torch.compile (no ranks, no
-certificates) at 1,024 rows would be 83 us, below the floor: no kernel that reads the logits can be. Thirty times eager
-with ranks would be 261 us, 80 %.
+Of the targets 20, 35 and 261 (80 %), the first two are met. Eight times as fast as that torch.compile (no ranks, no
+certificates) at 1,024 rows would be 85 us, below the floor: no kernel that reads the logits can be. Thirty times eager
+with ranks would be 259 us.
 
-Streaming alone takes 6.4 us at 8 rows and 223 to 229 us (91 to 93 % of the copy's speed) at 1,024; combining takes the
-rest. At 8 rows it is a serial chain in one program a row, with bytes for 1.6 us: 4,400 clocks to find the segments to
-read again, 2,300 to add the others, 7,700 to read, 4,450 to sort what was kept, 3,200 of scalars, 8,900 to judge
-(counted before both were one kernel). At 1,024 rows it adds 76 us however it is laid out, microseconds in all:
+Streaming alone takes 6.4 us at 8 rows and 223 to 229 us at 1,024, of which 5 % are the statistics it writes; combining
+takes the rest. It is a chain of dependent steps, one program a row: by the profiler, of 50 us at 1,024 rows (caches
+flushed) 31 % is waiting for memory, half of that for the listed segments, 13 % for instructions (8,600 of them, nearly
+straight, do not fit the instruction cache), 15 % for shared memory and barriers; at 8 rows instructions are 44 %. So it
+is laid out for all rows of a multiprocessor at once (eight programs of 2 warps of 128 registers: 1,024 rows are one
+wave), and for few instructions. Microseconds in all at 1,024 rows, each within about 3 of itself:
 
-    ranking and judging apart, 8 warps                 323      in one kernel, 8 warps, 128 registers      320
-    apart, 4 warps of 128 registers, launched early    299      in one, 4 warps of 128 registers           311
-    in one, launched early, 12 ranks in place of 16    302      the same with 2 warps, 1 warp              335, 367
-    in 2, 4, 8 blocks beside the next block's stream   307, 305, 394
-    in the streaming program that ends a row, registers capped at 128, 96, 64       304 to 308, 326, 416
-
-It is not hidden under the stream, probably because both want the registers: the stream to keep enough bytes in flight,
-a combining program not to spill.
+    4 warps, all statistics in registers, two evaluations a pool                     305
+    in blocks of 256 segments, one evaluation a pool: 2 warps 276, 1 warp 280, 4 warps 298
+    the same, the list read ahead: 2 warps 267, 1 warp 271, 4 warps of 64 registers 308
+    segments of 256 columns 283; of 64 parts 310; 4 or 8 times as many listed segments at once 274, 277
+    the listed logits read a turn ahead, or kept beside their ids: no gain
+    programs that wait for their row's chunks in place of the grid's end: no gain (268; streaming in turns 281)
+    statistics kept in the cache by eviction hints: no gain
+    at 8 rows: 8 warps 20.6, 4 warps 19.2, 2 warps 29; judging once for the instruction cache while streaming: no gain
 
 ``results/soundness-h100.json`` and ``hidden-h100.json`` are what ``certspec.kernels.soundness``,
 ``certspec.bench.undecided`` and ``certspec.bench.hidden`` printed there.

@@ -19,8 +19,8 @@ columns, whose ends cost 24 cycles, give the rest. A new maximum costs one group
 ranks were 28 us a row, mostly waiting for blocks that no near cache holds by then: they are fetched before they are
 read (16 us).
 
-``results/kernels-cpu.json`` was measured before that, at real-time priority (``chrt -f 1``) on a machine that others
-used: read 4.2 ms, filter 11.0 (2.6 reads, 16.7 times as fast as eager with ranks), float64 22.0 (5.2 reads, 8.1 times).
+``results/kernels-cpu.json`` was measured at real-time priority (``chrt -f 1``) on a quiet machine: read 3.7 ms (3.1 to
+6.7), filter 7.3 (1.94 reads, 1.06 to 2.52; 22.9 times as fast as eager with ranks), float64 21.9 (5.9, 7.7 times).
 Without that priority the read is slowed down by other work as well, and the ratios to it look better than they are."""
 
 from __future__ import annotations

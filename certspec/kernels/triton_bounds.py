@@ -39,8 +39,8 @@ class SegmentErrors:
 
 
 def segment_errors(vector: int, tiles: int, groups: int, added: int = 1) -> SegmentErrors:
-    """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns, ``added`` of which are added
-    in float32."""
+    """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns, of which ``added`` are
+    added in float32."""
     # Within a segment, then changes of reference and ``added`` segments in any order, as rank_row adds them; the low
     # elements of the listed segments are added ``vector`` at a time.
     additions = tiles + vector + 2 * groups + 6 + max(added, vector)

@@ -33,11 +33,11 @@ ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 
 @dataclass(frozen=True)
 class Plan:
     """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
-    rank and judge: ``parts * quads * added`` segments at a time, of which ``added`` are added in float32, and
-    ``batch`` of those that hold the top ranks (``deep_batch`` of those that hold deeper ones). The maxima of ``parts`` disjoint parts of a row bound the top ranks;
-    ``ranks`` of ``slots`` are known exactly; ``combine_registers`` caps the registers of a combining thread (0: no
-    cap). With ``early``, cards that can launch the second kernel before the first has ended do (programmatic dependent
-    launch)."""
+    rank and judge: ``parts * quads * added`` segments at a time, of which ``added`` are added in float32, and of those
+    that hold the top ranks ``batch``, deeper ones ``deep_batch``. The maxima of ``parts`` disjoint parts of a row
+    bound the top ranks; ``ranks`` of ``slots`` are known exactly; ``combine_registers`` caps the registers of a
+    combining thread (0: no cap). With ``early``, cards that can launch the second kernel before the first has ended do
+    (programmatic dependent launch)."""
 
     vector: int = 8
     tiles: int = 4
