@@ -17,6 +17,7 @@ from certspec.rules import Rule
 
 __all__ = ["certify_hidden"]
 
+
 def certify_hidden(
     target_hidden: Any,
     target_head: Any,
