@@ -48,6 +48,11 @@ def test_only_the_rows_that_defy_the_fast_path_leave_it(report):
     assert report["decided"] == [True, True, True, True, True, True, False, False, True]
 
 
+def test_a_row_worked_in_blocks_of_segments_gets_the_same_ids_and_flags(report):
+    assert report["different_in_blocks"] == []
+    assert report["worst_gap_in_blocks"] < 2e-6  # both are within the float32 bounds
+
+
 def test_the_rounded_constant_is_as_near_to_log2_e_as_claimed():
     assert abs(1.44269502162933349609375 / 1.4426950408889634 - 1) < CONSTANT_ERROR
 

@@ -3,6 +3,7 @@ as a script in a process of its own, since Triton decides at import whether it i
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -39,6 +40,8 @@ def main(dtype_name: str) -> None:
     table = rule_table(rules)
     plan = triton_rows.plan_for(len(target), VOCAB, target.element_size(), table.num_top)
     fast = triton_rows.launch(target, wide, torch.from_numpy(table.parameters.copy()), VOCAB, table.num_top, plan)
+    blocks = replace(plan, parts=32, quads=1, added=2, batch=2, deep_batch=2)  # 2 blocks of segments, as of long rows
+    again = triton_rows.launch(target, wide, torch.from_numpy(table.parameters.copy()), VOCAB, table.num_top, blocks)
     ours = cs.certify(target, wide, rules, backend="triton", align=VOCAB)
     theirs = cs.certify(target, wide, rules, backend="numba", align=VOCAB)
     names = ("target_token", "draft_token", "target_top_ids", "draft_top_ids", "accepted", "certified")
@@ -48,6 +51,17 @@ def main(dtype_name: str) -> None:
     report = {
         "different": [name for name in names if not torch.equal(getattr(ours, name), getattr(theirs, name))],
         "decided": decided.tolist(),
+        "different_in_blocks": [
+            name
+            for name in ("ids", "verdict", "path")
+            if not np.array_equal(
+                *(
+                    side[..., decided, :] if name == "ids" else side[..., decided]
+                    for side in (getattr(fast, name).numpy(), getattr(again, name).numpy())
+                )
+            )
+        ],
+        "worst_gap_in_blocks": float((fast.scalars - again.scalars).abs()[decided].max()),
         "worst_certificate_gap": float(gap.max()),
         "upper_below_kl": int((ours.kl_upper < theirs.kl - 1e-13).sum()),
         "lower_above_certificate": int((ours.certificate_lower > theirs.certificate + 1e-13).sum()),
