@@ -151,12 +151,9 @@ class CpuRunner:
         self._ensure(staging.num_staged + room)
         rows[:, 1] = self._cache_rows[rows[:, 5]]
         self._reserve_activations(max(widest, len(rows)))
-        packed, control = self._packed, np.empty(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
+        control = np.empty(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
         self._sizes[11] = 1
-        model = (
-            self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
-            self._values, *self._activations, control, self.num_tokens,
-        )  # fmt: skip
+        model = (*self._model, *self._activations, control, self.num_tokens)
         held = (staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows)
         staging.num_staged, *others = loop(model, held, staging.num_staged, rows, *arguments)
         return tuple(others)
@@ -223,14 +220,22 @@ class CpuRunner:
             np.int64,
         )  # fmt: skip
 
+    @property
+    def _model(self) -> tuple[Any, ...]:
+        """What every pass gets first: sizes, weights and the cache."""
+        packed = self._packed
+        return (
+            self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
+            self._values,
+        )  # fmt: skip
+
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
-        geometry, packed, nodes = self.geometry, self._packed, len(rows)
+        geometry, nodes = self.geometry, len(rows)
         self._reserve_activations(nodes)
         control = np.zeros(num_phases(geometry.num_layers) * CONTROL_STEP, np.int64)
         logits = np.empty((len(wanted), self._sizes[6]), np.float32)
         arguments = (
-            self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
-            self._values, rows, self._staging.lengths, self._staging.parents, wanted, *self._activations, control,
+            *self._model, rows, self._staging.lengths, self._staging.parents, wanted, *self._activations, control,
             logits.reshape(-1),
         )  # fmt: skip
         work = nodes * geometry.num_weights

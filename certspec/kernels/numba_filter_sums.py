@@ -109,6 +109,21 @@ def _add_exactly(sides, row, start, stop, decode, at, sums):
 
 
 @register_jitable(error_model="numpy")
+def _chunk_columns(num_columns, decode):
+    """Columns that are summed at a time: 16-bit logits are decoded before they are."""
+    return DECODED if len(decode) > 1 else num_columns
+
+
+@register_jitable(error_model="numpy")
+def _chunk(sides, row, start, num_columns, decode, buffers):
+    """The end of the chunk of columns from ``start`` on, and its logits of both sides as arrays and offsets in them."""
+    stop = min(start + _chunk_columns(num_columns, decode), num_columns)
+    array, offset = readable(sides[0], row, start, stop - start, decode, buffers[0])
+    other, other_offset = readable(sides[1], row, start, stop - start, decode, buffers[1])
+    return stop, (array, other), (offset, other_offset)
+
+
+@register_jitable(error_model="numpy")
 def _add_groups(sources, offsets, group, groups, at, sums, maxima, first):
     """``filter_sums`` relative to ``at``."""
     return filter_sums(
@@ -142,14 +157,11 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
     if not _fits(highest, other_highest):
         return False
     _move(sums, at, highest, other_highest)
-    step = DECODED if len(decode) > 1 else num_columns  # 16-bit logits are decoded before they are summed
-    for start in range(0, num_columns, step):
-        count = min(step, num_columns - start)
-        array, offset = readable(sides[0], row, start, count, decode, buffers[0])
-        other, other_offset = readable(sides[1], row, start, count, decode, buffers[1])
-        group, groups, first = 0, count // GROUP, start // GROUP
+    for start in range(0, num_columns, _chunk_columns(num_columns, decode)):
+        stop, sources, offsets = _chunk(sides, row, start, num_columns, decode, buffers)
+        group, groups, first = 0, (stop - start) // GROUP, start // GROUP
         while group < groups:
-            group, bits = _add_groups((array, other), (offset, other_offset), group, groups, at, sums, maxima, first)
+            group, bits = _add_groups(sources, offsets, group, groups, at, sums, maxima, first)
             if bits < LEAST_BITS:
                 return False
             at[7] = min(at[7], (at[0] + (bits - SHIFT32_BITS) - 1.0) * LOG2)
@@ -160,7 +172,7 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
                     return False
                 _move(sums, at, highest, other_highest)
         rest = start + groups * GROUP
-        if rest < start + count:  # the last columns, which fill no group
+        if rest < stop:  # the last columns, which fill no group
             highest = _maximum(sides[0], row, rest, num_columns, decode)
             other_highest = _maximum(sides[1], row, rest, num_columns, decode)
             maxima[first + groups, 0], maxima[first + groups, 1] = highest, other_highest
@@ -244,25 +256,22 @@ def refine(sides, row, num_columns, decode, buffers, maxima, ids, at, totals, nu
     at[4] = np.float64(np.float32(at[4] + (cross - divergence)))
     at[5], at[6] = abs(at[4]), 0.0
     sums, exact = np.zeros(FILTER_SUMS * WIDE), np.zeros(FILTER_SUMS * WIDE)
-    step = DECODED if len(decode) > 1 else num_columns
-    for start in range(0, num_columns, step):
-        count = min(step, num_columns - start)
-        array, offset = readable(sides[0], row, start, count, decode, buffers[0])
-        other, other_offset = readable(sides[1], row, start, count, decode, buffers[1])
-        group, groups, first = 0, count // GROUP, start // GROUP
+    for start in range(0, num_columns, _chunk_columns(num_columns, decode)):
+        stop, sources, offsets = _chunk(sides, row, start, num_columns, decode, buffers)
+        group, groups, first = 0, (stop - start) // GROUP, start // GROUP
         while group < groups:
-            stop = group
-            while stop < groups and not kept[first + stop]:
-                stop += 1
-            reached, bits = _add_groups((array, other), (offset, other_offset), group, stop, at, sums, maxima, first)
-            if reached < stop or bits < LEAST_BITS:
+            end = group
+            while end < groups and not kept[first + end]:
+                end += 1
+            reached, bits = _add_groups(sources, offsets, group, end, at, sums, maxima, first)
+            if reached < end or bits < LEAST_BITS:
                 return False
-            group = stop
+            group = end
             if group < groups:
                 begin = start + group * GROUP
                 _add_exactly(sides, row, begin, begin + GROUP, decode, at, exact)
                 group += 1
-        _add_exactly(sides, row, start + groups * GROUP, start + count, decode, at, exact)
+        _add_exactly(sides, row, start + groups * GROUP, stop, decode, at, exact)
     rest = np.empty(FILTER_SUMS)
     if not (_totals(sums, rest) and _totals(exact, totals)):
         return False

@@ -9,7 +9,7 @@ import triton.language as tl
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.triton_segments import LOG2E, NUM_STATISTICS, integer_reference, power_of_two
 
-__all__ = ["DEEP", "INVALID", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "rank_row"]
+__all__ = ["DEEP", "INVALID", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "list_segments", "rank_row"]
 
 row_entropy = load_kernels("divergence", "triton").entropy
 
@@ -163,7 +163,13 @@ def _tail_sums(exists, high, maxima, sums, near_t, near_d):
 
 
 @triton.jit
-def _list_segments(scratch_ptr, count, high, segment, BLOCK: tl.constexpr):
+def _reaches(max_t, bar_t, max_d, bar_d):
+    """Whether a segment with these maxima may hold elements that reach a bar."""
+    return ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
+
+
+@triton.jit
+def list_segments(scratch_ptr, count, high, segment, BLOCK: tl.constexpr):
     """Append the high segments to the list; the new count."""
     listed = tl.reshape(high.to(tl.int32), [BLOCK])
     place = count + tl.cumsum(listed, axis=0) - 1
@@ -226,9 +232,8 @@ def rank_row(
     count = 0
     if BLOCKS == 1:
         exists = within < num_segments
-        high = ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
-        high = exists & high
-        count = _list_segments(scratch_ptr, count, high, within, block_size)
+        high = exists & _reaches(max_t, bar_t, max_d, bar_d)
+        count = list_segments(scratch_ptr, count, high, within, block_size)
         tail = _tail_sums(exists, high, (max_t, max_d), sums, near_t, near_d)
     else:
         zero = tl.zeros([PARTS, QUADS], tl.float64)
@@ -241,9 +246,8 @@ def rank_row(
             exists = segment < num_segments
             ahead_t, ahead_d = _load_maxima(statistics_ptr, segment + block_size, num_segments)
             ahead = _load_sums(statistics_ptr, segment + block_size, num_segments)
-            high = ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
-            high = exists & high
-            count = _list_segments(scratch_ptr, count, high, segment, block_size)
+            high = exists & _reaches(max_t, bar_t, max_d, bar_d)
+            count = list_segments(scratch_ptr, count, high, segment, block_size)
             sums = (sum_t, sum_d, cross_t, cross_d)
             a, b, c, d, e, f, g, h = _tail_sums(exists, high, (max_t, max_d), sums, near_t, near_d)
             a0, b0, c0, d0, e0, f0, g0, h0 = tail

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.triton_ranks import DEEP, THRESHOLD, UNDECIDED, columns_of
+from certspec.kernels.triton_ranks import DEEP, THRESHOLD, UNDECIDED, columns_of, list_segments
 from certspec.kernels.triton_segments import NUM_STATISTICS
 
 __all__ = ["judge_row", "rule_parameters"]
@@ -137,10 +137,8 @@ def judge_row(
             exists = segment < num_segments
             max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
             passing = exists & (max_t >= lowest)
-            listed = passing.to(tl.int32)
             unlisted = tl.maximum(unlisted, tl.max(tl.where(passing, float("-inf"), max_t), axis=0))
-            tl.store(scratch_ptr + count + tl.cumsum(listed, axis=0) - 1, segment, mask=passing)
-            count += tl.sum(listed, axis=0)
+            count = list_segments(scratch_ptr, count, passing, segment, SCAN)
         tl.debug_barrier()
         below = tl.zeros([RULE_SLOTS], tl.float32) + unlisted
         above = tl.full([RULE_SLOTS], float("inf"), tl.float32)

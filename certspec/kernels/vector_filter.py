@@ -20,6 +20,8 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 
+from certspec.kernels.vector_stream import ask_for, call_llvm
+
 __all__ = [
     "ABREAST", "COEFFICIENTS", "FILTER_SUMS", "GROUP", "LANES32", "LEAST_BITS", "LOG2", "PER_LOG2", "SHIFT32",
     "SHIFT32_BITS", "WIDE", "filter_sums",
@@ -51,15 +53,8 @@ def _all_lanes(value: float) -> ir.Constant:
     return ir.Constant(_FLOATS, [value] * LANES32)
 
 
-def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(result, [each.type for each in arguments]), name)
-    return builder.call(function, arguments)
-
-
 def _fma(builder: Any, factor: Any, other: Any, term: Any) -> Any:
-    return _call(builder, f"llvm.fma.v{LANES32}f32", _FLOATS, factor, other, term)
+    return call_llvm(builder, f"llvm.fma.v{LANES32}f32", _FLOATS, factor, other, term)
 
 
 def _shuffle(builder: Any, one: Any, other: Any, lanes: Sequence[int]) -> Any:
@@ -133,9 +128,7 @@ class _Source:
     def fetch(self, index: Any) -> None:
         """Ask for the lines of the group at ``index``: memory then works while the sums do."""
         for line in range(0, GROUP, _LINE):
-            place = self.builder.gep(self.start, [self.builder.add(index, _INT64(line))])
-            address = self.builder.bitcast(place, ir.IntType(8).as_pointer())
-            _call(self.builder, "llvm.prefetch.p0i8", ir.VoidType(), address, _INT32(0), _INT32(3), _INT32(1))
+            ask_for(self.builder, self.builder.gep(self.start, [self.builder.add(index, _INT64(line))]))
 
 
 def _over_group(builder: Any, carried: list[Any], body: Callable[[list[Any], list[Any]], list[Any]]) -> list[Any]:

@@ -26,7 +26,8 @@ from numba import extending, types
 from numba.core import cgutils
 
 __all__ = [
-    "BLOCK", "CHUNK", "COEFFICIENTS", "FLOOR", "LANES", "WIDENING", "block_maxima", "fetch", "pair_sums", "row_sums",
+    "BLOCK", "CHUNK", "COEFFICIENTS", "FLOOR", "LANES", "WIDENING", "ask_for", "block_maxima", "call_llvm", "fetch",
+    "pair_sums", "row_sums",
 ]  # fmt: skip
 
 LANES = 16  # float64 numbers of a vector
@@ -63,12 +64,20 @@ def _spread(builder: Any, scalar: Any) -> Any:
     )
 
 
+def call_llvm(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """A call of one of LLVM's intrinsic functions."""
+    kind = ir.FunctionType(result, [each.type for each in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def ask_for(builder: Any, place: Any) -> None:
+    """Ask memory for the cache line of ``place``, to be read."""
+    address = builder.bitcast(place, ir.IntType(8).as_pointer())
+    call_llvm(builder, "llvm.prefetch.p0i8", ir.VoidType(), address, _INT32(0), _INT32(3), _INT32(1))
+
+
 def _fma(builder: Any, factor: Any, other: Any, term: Any) -> Any:
-    name = f"llvm.fma.v{LANES}f64"
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(_DOUBLES, [_DOUBLES] * 3), name)
-    return builder.call(function, [factor, other, term])
+    return call_llvm(builder, f"llvm.fma.v{LANES}f64", _DOUBLES, factor, other, term)
 
 
 def _exponentials(builder: Any, gaps: Sequence[Any]) -> list[Any]:
@@ -241,13 +250,7 @@ def fetch(typingctx, array, index):
 
     def codegen(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        address = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
-        name = "llvm.prefetch.p0i8"
-        function = builder.module.globals.get(name)
-        if function is None:
-            kinds = [address.type, _INT32, _INT32, _INT32]
-            function = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), kinds), name)
-        builder.call(function, [address, _INT32(0), _INT32(3), _INT32(1)])
+        ask_for(builder, builder.gep(data, [args[1]]))
         return context.get_dummy_value()
 
     return types.void(array, types.int64), codegen
