@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certspec.bench.spreads import spread
+from certspec.bench.spreads import every_so_many, spread
 from certspec.decoding.adaptive import Adaptive, WithinBudget
 from certspec.decoding.best_first import BestFirst, ScoredGrower
 from certspec.decoding.calibration import greedy_steps, measure_costs, profile_from_steps
@@ -120,7 +120,7 @@ def measure_drafting(
     load_before = os.getloadavg()[0]
     steps = greedy_steps(pair, calibration, num_tokens)
     profile = profile_from_steps(steps, pair.name, 0.1, measure_costs(pair, calibration))
-    tuning = _every(calibration, num_tuning)
+    tuning = every_so_many(calibration, num_tuning)
     settings = families(profile)
     ways = {(family, name): options for family, group in settings.items() for name, options in group.items()}
     tuned = _measure(pair, ways, tuning, num_tokens, 2)
@@ -259,7 +259,3 @@ def _ratio(ours: _Run, other: _Run, spent: str) -> dict[str, float]:
         "median_prompt": statistics.median(per_prompt),
         "prompts_won": sum(value > 1.0 for value in per_prompt) / len(per_prompt),
     }  # fmt: skip
-
-
-def _every(prompts: Prompts, count: int) -> Prompts:
-    return prompts[:: max(1, len(prompts) // count)][:count]

@@ -1,11 +1,19 @@
-"""How a benchmark's repeated figures are told: the median with the lowest and the highest."""
+"""Which items a benchmark takes of many, and how repeated figures are told: the median with the lowest and highest."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import TypeVar
 
-__all__ = ["ratio_spread", "spread"]
+__all__ = ["every_so_many", "ratio_spread", "spread"]
+
+Item = TypeVar("Item")
+
+
+def every_so_many(items: Sequence[Item], count: int) -> Sequence[Item]:
+    """``count`` of the items, spread evenly over all."""
+    return items[:: max(1, len(items) // count)][:count]
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

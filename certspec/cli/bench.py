@@ -97,12 +97,13 @@ def decode(
         _decode_on_cuda(num_prompts, tokens, repeats, chain, output)
         return
     from certspec.bench.decode import measure_decoding, pass_costs
+    from certspec.bench.spreads import every_so_many
     from certspec.decoding import Adaptive, load_profile
     from certspec.decoding.losslessness import bundled_prompt_ids
     from certspec.pairs import load_pair
 
     pair = load_pair()
-    prompts = _every_so_many(bundled_prompt_ids(pair), num_prompts)
+    prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
     ours: dict[str, dict[str, Any]] = {f"chain of {chain}": {"draft_length": chain}}
     if profile is not None:
         ours["adaptive"] = {"draft_length": Adaptive(load_profile(profile), width=2)}
@@ -166,11 +167,12 @@ def advise(
     from importlib import resources
 
     from certspec.bench.advice import measure_advice
+    from certspec.bench.spreads import every_so_many
     from certspec.decoding.losslessness import bundled_prompt_ids
     from certspec.pairs import load_pair
 
     pair = load_pair()
-    prompts = _every_so_many(bundled_prompt_ids(pair), num_prompts)
+    prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
     result = measure_advice(
         pair, Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")), prompts, num_tokens=tokens,
         repeats=repeats, lengths=_numbers(lengths), widths=_numbers(widths), num_scored=scored,
@@ -201,13 +203,14 @@ def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output:
     tokens a second and, at several budgets of nodes, once for tokens a target pass.
     """
     from certspec.bench.drafting import measure_drafting
+    from certspec.bench.spreads import every_so_many
     from certspec.decoding.losslessness import bundled_prompt_ids
     from certspec.pairs import load_pair
 
     pair = load_pair()
     prompts = bundled_prompt_ids(pair)
     result = measure_drafting(
-        pair, _every_so_many(prompts[::2], calibration), _every_so_many(prompts[1::2], held_out), num_tokens=tokens,
+        pair, every_so_many(prompts[::2], calibration), every_so_many(prompts[1::2], held_out), num_tokens=tokens,
         repeats=repeats,
     )  # fmt: skip
     for family, row in result["held_out"].items():
@@ -232,11 +235,6 @@ def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output:
     for name, figures in result["modelled"].items():
         click.echo(f"  {name:<52}{figures['rate']:>7.3f}")
     _finish({**_machine(), **result}, output)
-
-
-def _every_so_many(prompts: list[Any], count: int) -> list[Any]:
-    """``count`` of the prompts, spread evenly over all."""
-    return prompts[:: max(1, len(prompts) // count)][:count]
 
 
 def _machine() -> dict[str, Any]:
