@@ -118,12 +118,15 @@ def _rounded(value: F) -> float:
 @check("kernel.segments", method="algebra")
 def prove_segments(formula: Formula, effort: Effort) -> Evidence:
     """The library's constants: its additions' bound is this formula, and its log2 e is off by less than it says."""
-    from certspec.kernels.triton_bounds import CONSTANT_ERROR, segment_errors
+    from certspec.kernels.triton_bounds import CONSTANT_ERROR, LOW_AT_ONCE, segment_errors
 
     identities: list[tuple[str, Any, Any]] = []
-    for vector, tiles, groups, added in ((8, 4, 4, 4), (4, 8, 16, 2), (4, 1, 1, 8)):
-        additions = tiles + vector + 2 * groups + 6 + max(added, vector)
-        library = F(segment_errors(vector, tiles, groups, added).addition).limit_denominator(10**40)
+    for vector, near, tiles, added in ((8, 4, 4, 4), (4, 4, 4, 2), (4, 8, 1, 8), (1, 1, 1, 1)):
+        # Of e x, and of e: sums over tiles, columns and threads. Of e x a product before them, of e one after them,
+        # with the shift of the reference; both then meet in a sum; sums of segments.
+        within = (tiles - 1) + (vector - 1) + (near - 1)
+        additions = max(within + 2 + (added - 1), 1 + (LOW_AT_ONCE - 1))
+        library = F(segment_errors(vector, near, tiles, added).addition).limit_denominator(10**40)
         stated = formula(sympy, sympy.Integer(additions))
         close = abs(float(stated) / float(library) - 1) < 1e-14
         identities.append((f"addition of {additions} terms", sympy.Integer(int(close)), 1))

@@ -5,7 +5,7 @@ For an element of a streamed segment, with c = fl32(log2 e), M an integer and x 
 
     computed exponent   |x^ - x| <= u |x^| + kappa (|x| + |M|)         one fused rounding, and c's own error kappa
     computed term       e^ = 2^x (1 + eps),  |eps| <= EXP2 + ln2 |x^ - x| (1 + tiny)
-    sums of terms of one sign (all five are), and changes of reference by powers of two: relative (number) u
+    sums of terms of one sign (all five are), and a change of reference by a power of two: relative (number) u
 
 The few largest elements of a row are worked again in float64 and carry no such error, so every bound is a multiple of
 the mass of the others (the tail).
@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["CONSTANT_ERROR", "EXP2_ERROR", "SegmentErrors", "segment_errors"]
+__all__ = ["CONSTANT_ERROR", "EXP2_ERROR", "LOW_AT_ONCE", "SegmentErrors", "segment_errors"]
 
 UNIT32 = 2.0**-24
 EXP2_ERROR = 2.0**-22  # ex2.approx.f32, PTX ISA; 1.44e-7 was the worst of all float32 in [-126, 0] on an H100
 CONSTANT_ERROR = 1.34e-8  # |fl32(log2 e) / log2 e - 1|
 LOWEST_EXPONENT = 127.0  # below, 2**x is flushed to zero
+LOW_AT_ONCE = 8  # elements of a listed segment that rank_row adds in float32
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,16 @@ class SegmentErrors:
     farthest: float
 
 
-def segment_errors(vector: int, tiles: int, groups: int, added: int = 1) -> SegmentErrors:
-    """Constants for segments of ``groups`` groups of ``tiles`` tiles of ``vector`` columns, of which ``added`` are
-    added in float32."""
-    # Within a segment, then changes of reference and ``added`` segments in any order, as rank_row adds them; the low
-    # elements of the listed segments are added ``vector`` at a time.
-    additions = tiles + vector + 2 * groups + 6 + max(added, vector)
+def segment_errors(vector: int, near: int, tiles: int, added: int = 1) -> SegmentErrors:
+    """Constants for segments of ``tiles`` runs, each of ``near`` threads' ``vector`` columns, of which ``added``
+    segments are added in float32."""
+    # A term meets tiles - 1 sums over tiles, vector - 1 over a thread's columns, near - 1 over threads, in any order of
+    # each; a product, its own or the one of its change of reference, and that change's sum; added - 1 sums of
+    # segments. The low elements of listed segments meet a product and LOW_AT_ONCE - 1 sums.
+    additions = max(tiles + vector + near + added - 2, LOW_AT_ONCE)
     addition = 1.01 * additions * UNIT32
     exponent = 1.01 * (UNIT32 + CONSTANT_ERROR)
     # E_q[-x] = H_2(q) - log2(sum 2^x) <= log2 n + 1, since the largest exponent is above -1
-    mean_exponent = math.log2(vector * tiles * groups) + 1.0
+    mean_exponent = math.log2(vector * near * tiles) + 1.0
     farthest = EXP2_ERROR + math.log(2) * exponent * LOWEST_EXPONENT
     return SegmentErrors(EXP2_ERROR + addition, addition, exponent, 1.01 * CONSTANT_ERROR, mean_exponent, farthest)

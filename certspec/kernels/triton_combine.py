@@ -18,7 +18,7 @@ def combine_rows(
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
     RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
     RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr, QUADS: tl.constexpr, ADDED: tl.constexpr,
-    BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr,
+    BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
     STEPS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """rank_row, then judge_row, whose outputs these are. EARLY: it was launched before the kernel ahead had ended."""
@@ -29,11 +29,11 @@ def combine_rows(
         row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, scratch_ptr, error_ptr, target_stride,
         draft_stride, num_rows, num_columns, num_segments,
         term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-        TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED, BATCH, CELLS, LANES, VEC, STEPS,
+        TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED, BATCH, CELLS, LANES, RUN, STEPS,
     )  # fmt: skip
     parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
     judge_row(
         row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
         target_stride, num_rows, num_columns, num_segments,
-        RULES, RULE_SLOTS, TOP, SLOTS, RANKS, 2 * PARTS * QUADS * ADDED, DEEP_BATCH, CELLS, LANES, VEC, STEPS,
+        RULES, RULE_SLOTS, TOP, SLOTS, RANKS, 2 * PARTS * QUADS * ADDED, DEEP_BATCH, CELLS, LANES, RUN, STEPS,
     )  # fmt: skip

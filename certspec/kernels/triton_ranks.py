@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from certspec.kernels.loading import load_kernels
+from certspec.kernels.triton_bounds import LOW_AT_ONCE
 from certspec.kernels.triton_segments import LOG2E, NUM_STATISTICS, integer_reference, power_of_two
 
 __all__ = ["DEEP", "INVALID", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "list_segments", "rank_row"]
@@ -16,6 +17,7 @@ row_entropy = load_kernels("divergence", "triton").entropy
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
 _UNIT = tl.constexpr(2.0**-53)
+_LOW_AT_ONCE = tl.constexpr(LOW_AT_ONCE)
 INVALID, TIES, UNDECIDED, THRESHOLD, DEEP = (tl.constexpr(1 << bit) for bit in range(5))
 
 
@@ -108,11 +110,11 @@ def _kept(cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, COUNT: tl.co
 
 
 @triton.jit
-def columns_of(segments, LANES: tl.constexpr, VEC: tl.constexpr, STEPS: tl.constexpr):
-    """(n, VEC * STEPS) column numbers of (n,) segments, see row_segments."""
-    within = tl.arange(0, VEC * STEPS)[None, :]
-    first = (segments // LANES) * (LANES * VEC * STEPS) + (segments % LANES) * VEC
-    return first[:, None] + (within // VEC) * (LANES * VEC) + within % VEC
+def columns_of(segments, LANES: tl.constexpr, RUN: tl.constexpr, STEPS: tl.constexpr):
+    """(n, RUN * STEPS) column numbers of (n,) segments, see row_segments."""
+    within = tl.arange(0, RUN * STEPS)[None, :]
+    first = (segments // LANES) * (LANES * RUN * STEPS) + (segments % LANES) * RUN
+    return first[:, None] + (within // RUN) * (LANES * RUN) + within % RUN
 
 
 @triton.jit
@@ -184,7 +186,7 @@ def rank_row(
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
     TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr,
     QUADS: tl.constexpr, ADDED: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr,
-    VEC: tl.constexpr, STEPS: tl.constexpr,
+    RUN: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """One row. Outputs: scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob,
     top probabilities; id (2, rows, TOP) int64: target, draft; error (rows, 2) float64: relative error of weights' sum,
@@ -205,7 +207,7 @@ def rank_row(
     first = slot == 0
     shown = slot < TOP
     ranked = slot < RANKS
-    width: tl.constexpr = VEC * STEPS
+    width: tl.constexpr = RUN * STEPS
     block_size: tl.constexpr = PARTS * QUADS * ADDED
     within = (
         tl.arange(0, PARTS)[:, None, None] * (QUADS * ADDED) + tl.arange(0, QUADS)[None, :, None] * ADDED
@@ -270,12 +272,13 @@ def rank_row(
     batch = tl.arange(0, BATCH)
     cells_ptr = scratch_ptr + num_segments
     cells: tl.constexpr = BATCH * width
-    none64 = tl.zeros([cells // VEC], tl.float64)
+    at_once: tl.constexpr = min(RUN, _LOW_AT_ONCE)  # in float32
+    none64 = tl.zeros([cells // at_once], tl.float64)
     low_t, low_d, low_ct, low_cd, low_dd = none64, none64, none64, none64, none64
     num_kept = 0
     listed = tl.load(scratch_ptr + batch, mask=batch < count, other=0)
     for start in range(0, count, BATCH):
-        at = columns_of(listed, LANES, VEC, STEPS)
+        at = columns_of(listed, LANES, RUN, STEPS)
         real = (start + batch < count)[:, None] & (at < num_columns)
         z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
         y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
@@ -288,7 +291,7 @@ def rank_row(
         x_d = tl.where(low, tl.fma(y, one, zero32 - near_d), -200.0)
         e_t = tl.exp2(x_t)
         e_d = tl.exp2(x_d)
-        shape: tl.constexpr = (cells // VEC, VEC)
+        shape: tl.constexpr = (cells // at_once, at_once)
         lows = (
             tl.reshape(e_t, shape), tl.reshape(e_d, shape), tl.reshape(e_t * x_t, shape),
             tl.reshape(e_t * x_d, shape), tl.reshape(e_d * x_d, shape),

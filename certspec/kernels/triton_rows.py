@@ -3,7 +3,7 @@ the rigorous float64 path. Picks launch shapes; the arithmetic is in triton_segm
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,25 +26,23 @@ __all__ = ["FastScores", "Plan", "allocate", "launch", "plan_for", "score_rows"]
 CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
 NORMALISER_ERROR, ENTROPY_ERROR = 0, 1  # columns of ``errors``
 MAX_TOP = 32
-LANES = 128  # segments of one streaming program
+FEWEST_SEGMENTS = 256  # of a row, where it has columns enough: the top ranks must spread over many
 ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 of the logits' bytes
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Launch shapes. A segment is ``vector * tiles * groups`` columns of one lane; ``warps`` stream, ``combine_warps``
-    rank and judge: ``parts * quads * added`` segments at a time, of which ``added`` are added in float32, and of those
-    that hold the top ranks ``batch``, deeper ones ``deep_batch``. The maxima of ``parts`` disjoint parts of a row
-    bound the top ranks; ``ranks`` of ``slots`` are known exactly; ``combine_registers`` caps the registers of a
-    combining thread (0: no cap). With ``early``, cards that can launch the second kernel before the first has ended do
-    (programmatic dependent launch)."""
+    """Launch shapes. A segment is ``tiles`` runs of ``near`` threads' ``vector`` columns; programs of ``warps`` stream
+    as many segments as they hold at once; ``combine_warps`` rank and judge: ``parts * quads * added`` segments at a
+    time, of which ``added`` are added in float32, and of those that hold the top ranks ``batch``, deeper ones
+    ``deep_batch``. The maxima of ``parts`` disjoint parts of a row bound the top ranks; ``ranks`` of ``slots`` are
+    known exactly; ``combine_registers`` caps the registers of a combining thread (0: no cap). With ``early``, cards
+    that can launch the second kernel before the first has ended do (programmatic dependent launch)."""
 
     vector: int = 8
+    near: int = 4
     tiles: int = 4
-    groups: int = 4
-    unroll: bool = False
-    warps: int = 4
-    lanes: int = LANES
+    warps: int = 2
     combine_warps: int = 4
     parts: int = 32
     quads: int = 4
@@ -57,9 +55,18 @@ class Plan:
     early: bool = True
 
     @property
-    def chunk(self) -> int:
-        """Columns of one streaming program."""
-        return self.lanes * self.vector * self.tiles * self.groups
+    def lanes(self) -> int:
+        """Segments of a streaming program, ``near`` threads each."""
+        return self.warps * 32 // self.near
+
+    @property
+    def segment(self) -> int:
+        """Columns of one segment."""
+        return self.vector * self.near * self.tiles
+
+    def segments(self, num_columns: int) -> int:
+        """Segments of a row, whole programs of them."""
+        return -(-num_columns // (self.lanes * self.segment)) * self.lanes
 
 
 @dataclass
@@ -79,29 +86,26 @@ class FastScores:
 def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Plan:
     """Few rows are combined by as many threads as help, many rows by programs small enough to share a multiprocessor;
     narrow vocabularies get short segments."""
-    vector = 16 // itemsize
-    slots = 16 if num_top <= 16 else MAX_TOP
-    ranks = min(slots, max(12, num_top))
-    tiles, groups = 4, 4
-    while tiles * groups > 1 and vector * tiles * groups * LANES > num_columns:
-        tiles, groups = (tiles, groups // 2) if groups > 1 else (tiles // 2, groups)
-    segment = vector * tiles * groups
-    num_segments = -(-num_columns // (segment * LANES)) * LANES
+    plan = Plan(vector=16 // itemsize, slots=16 if num_top <= 16 else MAX_TOP)
+    while plan.near > 1 and FEWEST_SEGMENTS * plan.segment > num_columns:
+        plan = replace(plan, tiles=plan.tiles // 2) if plan.tiles > 1 else replace(plan, near=plan.near // 2)
+    ranks = min(plan.slots, max(12, num_top))
+    num_segments = plan.segments(num_columns)
     parts, added = (32, 4) if ranks <= 16 and num_segments >= 512 else (64, 2)
     # A program a row: of a few rows, each gets what shortens its own way; of many, eight fit a multiprocessor at once.
     warps = 4 if num_rows <= 16 else 8 if num_rows <= 128 else 2
     slots_at_once = 2048 if warps == 8 else warps * 128
     quads = max(1, min(slots_at_once, triton.next_power_of_2(num_segments)) // (parts * added))
-    batch = max(1, min(32, warps * 256 // segment))
-    return Plan(
-        vector, tiles, groups, groups <= 2, combine_warps=warps, parts=parts, quads=quads, added=added, batch=batch,
-        deep_batch=max(1, batch // 2), slots=slots, ranks=ranks, combine_registers=128 if warps == 2 else 0,
+    batch = max(1, min(32, warps * 256 // plan.segment))
+    return replace(
+        plan, combine_warps=warps, parts=parts, quads=quads, added=added, batch=batch, deep_batch=max(1, batch // 2),
+        ranks=ranks, combine_registers=128 if warps == 2 else 0,
     )  # fmt: skip
 
 
 def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan: Plan, device: Any) -> FastScores:
     """Uninitialised outputs of ``launch``; kept between calls they let it be captured in a CUDA graph."""
-    num_segments = -(-num_columns // plan.chunk) * plan.lanes
+    num_segments = plan.segments(num_columns)
     return FastScores(
         certificate=torch.empty((2, num_rules, num_rows), dtype=torch.float64, device=device),
         scalars=torch.empty((num_rows, 5 + num_top), dtype=torch.float64, device=device),
@@ -125,10 +129,10 @@ def launch(
     out = out or allocate(num_rows, num_columns, num_rules, num_top, plan, target.device)
     early = plan.early and _launches_early(target.device)
     num_segments = out.statistics.shape[2]
-    errors = segment_errors(plan.vector, plan.tiles, plan.groups, plan.added)
+    errors = segment_errors(plan.vector, plan.near, plan.tiles, plan.added)
     row_segments[(num_segments // plan.lanes, num_rows)](
         target, draft, out.statistics, target.stride(0), draft.stride(0), num_columns, num_segments, LANES=plan.lanes,
-        VEC=plan.vector, TILES=plan.tiles, GROUPS=plan.groups, UNROLL=plan.unroll, EARLY=early, num_warps=plan.warps,
+        NEAR=plan.near, VEC=plan.vector, TILES=plan.tiles, EARLY=early, num_warps=plan.warps,
     )  # fmt: skip
     combine_rows[(num_rows,)](
         target, draft, out.statistics, parameters, out.certificate, out.verdict, out.scalars, out.ids, out.path,
@@ -137,7 +141,7 @@ def launch(
         TOP=num_top, SLOTS=plan.slots, RANKS=min(plan.ranks, num_columns),
         BLOCKS=triton.cdiv(num_segments, plan.parts * plan.quads * plan.added), PARTS=plan.parts, QUADS=plan.quads,
         ADDED=plan.added, BATCH=plan.batch, DEEP_BATCH=plan.deep_batch, CELLS=CELLS, LANES=plan.lanes,
-        VEC=plan.vector, STEPS=plan.tiles * plan.groups, EARLY=early, num_warps=plan.combine_warps,
+        RUN=plan.near * plan.vector, STEPS=plan.tiles, EARLY=early, num_warps=plan.combine_warps,
         **({"launch_pdl": True} if early else {}),
         **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
     )  # fmt: skip

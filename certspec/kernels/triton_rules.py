@@ -69,7 +69,7 @@ def judge_row(
     row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
     target_stride, num_rows, num_columns, num_segments,
     RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr,
-    SCAN: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, VEC: tl.constexpr,
+    SCAN: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
     STEPS: tl.constexpr,
 ):  # fmt: skip
     """One row: ``parameters`` of rule_parameters, ``ranks`` of rank_row. Outputs: certificate (2, RULES, rows) float64,
@@ -78,7 +78,7 @@ def judge_row(
     target_ptr += row * target_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
     scratch_ptr += row * (num_segments + CELLS)
-    width: tl.constexpr = VEC * STEPS
+    width: tl.constexpr = RUN * STEPS
     slot = tl.arange(0, SLOTS)
     shown = slot < TOP
     ranked = slot < RANKS
@@ -150,7 +150,7 @@ def judge_row(
                 lowest_over = tl.full([BATCH, width], float("inf"), tl.float32)
                 for start in range(0, count, BATCH):
                     named = start + batch < count
-                    at = columns_of(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, VEC, STEPS)
+                    at = columns_of(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, RUN, STEPS)
                     real = named[:, None] & (at < num_columns)
                     logit = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
                     under = logit < own_cut

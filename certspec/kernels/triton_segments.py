@@ -1,12 +1,12 @@
 """The streaming half of the Triton kernels: one read of target and draft logits, reduced to six numbers a segment.
-A segment is the set of columns that one thread owns; this module knows nothing about rules or certificates."""
+A segment is a few runs of columns that neighbouring threads share; this module knows nothing about rules."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-__all__ = ["LOG2E", "NUM_STATISTICS", "integer_reference", "power_of_two", "row_segments", "stream_chunk"]
+__all__ = ["LOG2E", "NUM_STATISTICS", "integer_reference", "power_of_two", "row_segments"]
 
 LOG2E = tl.constexpr(1.44269502162933349609375)  # log2(e) in float32, see triton_bounds.CONSTANT_ERROR
 NUM_STATISTICS = tl.constexpr(6)  # target max, draft max, target sum, draft sum, sum e x_target, sum e x_draft
@@ -29,52 +29,47 @@ def power_of_two(exponent):
 
 
 @triton.jit
-def _fold(target, draft, real, carry, MASKED: tl.constexpr):
-    """One group of tiles into the running statistics: its maxima first, so that no exponential exceeds one."""
-    max_t, max_d, ref_t, ref_d, sum_t, sum_d, cross_t, cross_d, farthest = carry
-    group_max_t = target[0]
-    group_max_d = draft[0]
+def _over_run(values):
+    """(lanes,) sums of (lanes, near, vector) values: a thread's own first, then its neighbours', whatever the order of
+    each, so that a term meets no more than vector + near - 2 roundings."""
+    return tl.sum(tl.sum(values, axis=2), axis=1)
+
+
+@triton.jit
+def _statistics(target, draft, real, MASKED: tl.constexpr):
+    """The statistics of (lanes,) segments from their tiles: maxima first, so that no exponential exceeds one."""
+    high_t = target[0]
+    high_d = draft[0]
     for j in tl.static_range(1, len(target)):
-        group_max_t = tl.maximum(group_max_t, target[j])
-        group_max_d = tl.maximum(group_max_d, draft[j])
-    max_t = tl.maximum(max_t, tl.max(group_max_t, axis=1))
-    max_d = tl.maximum(max_d, tl.max(group_max_d, axis=1))
-    new_t = integer_reference(max_t)
-    new_d = integer_reference(max_d)
-    # The first group starts from empty sums, for which any reference will do.
-    shift_t = ref_t - new_t
-    shift_d = ref_d - new_d
-    scale_t = power_of_two(shift_t)
-    scale_d = power_of_two(shift_d)
-    cross_t = (cross_t + shift_t * sum_t) * scale_t
-    cross_d = (cross_d + shift_d * sum_t) * scale_t
-    sum_t = sum_t * scale_t
-    sum_d = sum_d * scale_d
-    below_t = -new_t[:, None]
-    below_d = -new_d[:, None]
-    part_t = tl.zeros_like(target[0])
-    part_d = tl.zeros_like(part_t)
-    part_ct = tl.zeros_like(part_t)
-    part_cd = tl.zeros_like(part_t)
-    part_far = tl.zeros_like(part_t)
+        high_t = tl.maximum(high_t, target[j])
+        high_d = tl.maximum(high_d, draft[j])
+    max_t = tl.max(tl.max(high_t, axis=2), axis=1)
+    max_d = tl.max(tl.max(high_d, axis=2), axis=1)
+    below_t = -integer_reference(max_t)[:, None, None] + tl.zeros_like(target[0])
+    below_d = -integer_reference(max_d)[:, None, None] + tl.zeros_like(target[0])
+    log2e = tl.full(target[0].shape, LOG2E, tl.float32)
     for j in tl.static_range(len(target)):
-        x_t = tl.fma(target[j], tl.full(target[j].shape, LOG2E, tl.float32), below_t + tl.zeros_like(target[j]))
-        x_d = tl.fma(draft[j], tl.full(target[j].shape, LOG2E, tl.float32), below_d + tl.zeros_like(target[j]))
+        x_t = tl.fma(target[j], log2e, below_t)
+        x_d = tl.fma(draft[j], log2e, below_d)
         if MASKED:
             x_t = tl.where(real[j], x_t, -200.0)
             x_d = tl.where(real[j], x_d, -200.0)
         e_t = tl.exp2(x_t)
-        part_t += e_t
-        part_d += tl.exp2(x_d)
-        part_ct += e_t * x_t
-        part_cd += e_t * x_d
-        part_far += x_d
-    sum_t += tl.sum(part_t, axis=1)
-    sum_d += tl.sum(part_d, axis=1)
-    cross_t += tl.sum(part_ct, axis=1)
-    cross_d += tl.sum(part_cd, axis=1)
-    farthest += tl.sum(part_far, axis=1)
-    return max_t, max_d, new_t, new_d, sum_t, sum_d, cross_t, cross_d, farthest
+        e_d = tl.exp2(x_d)
+        if j == 0:
+            part_t = e_t
+            part_d = e_d
+            part_ct = e_t * x_t
+            part_cd = e_t * x_d
+            part_far = x_d
+        else:
+            part_t += e_t
+            part_d += e_d
+            part_ct += e_t * x_t
+            part_cd += e_t * x_d
+            part_far += x_d
+    sum_t = tl.where(_over_run(part_far) > _FARTHEST, _over_run(part_t), float("nan"))
+    return max_t, max_d, sum_t, _over_run(part_d), _over_run(part_ct), _over_run(part_cd)
 
 
 @triton.jit
@@ -97,75 +92,44 @@ def _load(target_ptr, draft_ptr, at, num_columns, step, TILES: tl.constexpr, MAS
 
 @triton.jit
 def _stream(
-    target_ptr, draft_ptr, first, num_columns,
-    LANES: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr,
-    MASKED: tl.constexpr,
+    target_ptr, draft_ptr, at, first, num_columns, num_segments,
+    LANES: tl.constexpr, NEAR: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     lane = tl.arange(0, LANES)
-    offsets = first + lane[:, None] * VEC + tl.arange(0, VEC)[None, :]
-    step: tl.constexpr = LANES * VEC
-    zero = tl.zeros([LANES], tl.float32)
-    lowest = zero + float("-inf")
-    carry = (lowest, lowest, zero, zero, zero, zero, zero, zero, zero)
-    if UNROLL:
-        for group in tl.static_range(GROUPS):
-            at = offsets + group * TILES * step
-            target, draft, real = _load(target_ptr, draft_ptr, at, num_columns, step, TILES, MASKED)
-            carry = _fold(target, draft, real, carry, MASKED)
-    else:
-        for group in tl.range(GROUPS):
-            at = offsets + group * TILES * step
-            target, draft, real = _load(target_ptr, draft_ptr, at, num_columns, step, TILES, MASKED)
-            carry = _fold(target, draft, real, carry, MASKED)
-    return carry
-
-
-@triton.jit
-def _store(at, num_segments, carry):
-    max_t, max_d, _, _, sum_t, sum_d, cross_t, cross_d, farthest = carry
-    sum_t = tl.where(farthest > _FARTHEST, sum_t, float("nan"))
-    tl.store(at, max_t)
-    tl.store(at + num_segments, max_d)
-    tl.store(at + 2 * num_segments, sum_t)
-    tl.store(at + 3 * num_segments, sum_d)
-    tl.store(at + 4 * num_segments, cross_t)
-    tl.store(at + 5 * num_segments, cross_d)
-
-
-@triton.jit
-def stream_chunk(
-    chunk, row, target_ptr, draft_ptr, statistics_ptr, target_stride, draft_stride, num_columns, num_segments,
-    LANES: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr,
-):  # fmt: skip
-    """Statistics of the LANES segments of one chunk of one row. Lane l owns, of each of the chunk's TILES * GROUPS
-    tiles of LANES * VEC columns, the VEC columns from l * VEC on.
-
-    statistics: (rows, NUM_STATISTICS, num_segments) float32; sums are relative to ``integer_reference`` of the maxima.
-    A segment with a NaN, an infinity or a draft logit so low that underflow could hide it has a NaN target sum.
-    """
-    target_ptr += row * target_stride
-    draft_ptr += row * draft_stride
-    width: tl.constexpr = LANES * VEC * TILES * GROUPS
-    first = chunk * width
-    at = row * NUM_STATISTICS * num_segments + chunk * LANES + tl.arange(0, LANES)
-    if first + width <= num_columns:
-        carry = _stream(target_ptr, draft_ptr, first, num_columns, LANES, VEC, TILES, GROUPS, UNROLL, False)
-        _store(statistics_ptr + at, num_segments, carry)
-    else:
-        carry = _stream(target_ptr, draft_ptr, first, num_columns, LANES, VEC, TILES, GROUPS, UNROLL, True)
-        _store(statistics_ptr + at, num_segments, carry)
+    within = tl.arange(0, NEAR)[None, :, None] * VEC + tl.arange(0, VEC)[None, None, :]
+    columns = first + lane[:, None, None] * (NEAR * VEC) + within
+    target, draft, real = _load(target_ptr, draft_ptr, columns, num_columns, LANES * NEAR * VEC, TILES, MASKED)
+    max_t, max_d, sum_t, sum_d, cross_t, cross_d = _statistics(target, draft, real, MASKED)
+    tl.store(at + lane, max_t)
+    tl.store(at + lane + num_segments, max_d)
+    tl.store(at + lane + 2 * num_segments, sum_t)
+    tl.store(at + lane + 3 * num_segments, sum_d)
+    tl.store(at + lane + 4 * num_segments, cross_t)
+    tl.store(at + lane + 5 * num_segments, cross_d)
 
 
 @triton.jit
 def row_segments(
     target_ptr, draft_ptr, statistics_ptr, target_stride, draft_stride, num_columns, num_segments,
-    LANES: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr,
-    EARLY: tl.constexpr,
+    LANES: tl.constexpr, NEAR: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """stream_chunk, grid (chunks of columns, rows). EARLY: the next kernel may be launched before this one ends."""
+    """Statistics of LANES segments of a row, grid (chunks of columns, rows). A segment is TILES runs of NEAR * VEC
+    columns; the NEAR threads that share it read a run together, so that whoever reads a segment again moves few pieces
+    of memory. EARLY: the next kernel may be launched before this one ends.
+
+    statistics: (rows, NUM_STATISTICS, num_segments) float32; sums are relative to ``integer_reference`` of the maxima.
+    A segment with a NaN, an infinity or a draft logit so low that underflow could hide it has a NaN target sum.
+    """
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
-    stream_chunk(
-        tl.program_id(0), tl.program_id(1).to(tl.int64), target_ptr, draft_ptr, statistics_ptr, target_stride,
-        draft_stride, num_columns, num_segments, LANES, VEC, TILES, GROUPS, UNROLL,
-    )  # fmt: skip
+    chunk = tl.program_id(0)
+    row = tl.program_id(1).to(tl.int64)
+    target_ptr += row * target_stride
+    draft_ptr += row * draft_stride
+    width: tl.constexpr = LANES * NEAR * VEC * TILES
+    first = chunk * width
+    at = statistics_ptr + row * NUM_STATISTICS * num_segments + chunk * LANES
+    if first + width <= num_columns:
+        _stream(target_ptr, draft_ptr, at, first, num_columns, num_segments, LANES, NEAR, VEC, TILES, False)
+    else:
+        _stream(target_ptr, draft_ptr, at, first, num_columns, num_segments, LANES, NEAR, VEC, TILES, True)

@@ -58,4 +58,4 @@ def test_the_rounded_constant_is_as_near_to_log2_e_as_claimed():
 
 
 def test_longer_segments_have_larger_errors():
-    assert segment_errors(8, 4, 4).term > segment_errors(8, 4, 1).term > segment_errors(4, 1, 1).term > 0
+    assert segment_errors(8, 4, 4).term > segment_errors(8, 4, 1).term > segment_errors(8, 1, 1).term > 0
