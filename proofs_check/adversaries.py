@@ -5,115 +5,263 @@ Every (row, rule) pair is judged by a second float64 path: what one backend cert
 both error bounds in the right order. Of every batch some pairs are judged again from the stored logits in 50-digit
 arithmetic: the decision, KL below its bound, the certificate above its bound. This module knows rules by their normal
 form only.
+
+``--device cuda`` hunts in the Triton backend on a GPU, in narrow rows and in wide ones whose head lies near the
+boundary (several segments, programs and blocks a row). A batch of rows follows from its cell and number alone, and
+``--processes`` make batches side by side that are counted in order: the counts depend neither on how many processes
+there are nor on a kill.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
+import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mpmath
 import numpy as np
 
 from certspec.certificates import Certificates, certify
-from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows
+from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows, with_tail
+from certspec.kernels.row_scores import FAST
 from certspec.kernels.soundness import cast_rows
 from certspec.rules import Absolute, Additive, Gated, Multiplicative, Rule, default_rules
 
-__all__ = ["CELLS", "Cell", "hunt", "judge_exactly"]
+__all__ = ["CELLS", "TRITON_CELLS", "Cell", "hunt", "judge_exactly"]
 
 mpf = mpmath.mpf
 DIGITS = 50
 PAIRS_OF_A_ROW = 3  # about so many of its rules share the certificate that a row sits beside
-BATCH_ROWS = 1 << 12  # whose temporaries stay in the caches
+BATCH_ROWS = 1 << 12
+BLOCK_VALUES = 1 << 17  # made at once, so that the temporaries stay in the caches; BATCH_ROWS rows of 32
+LAUNCH_VALUES = 1 << 22  # in a batch for a GPU of wide rows
+LAUNCH_ROWS = 1 << 14  # in one of narrow rows
+EXACT_VALUES = 1 << 10  # logits of a row that 50-digit arithmetic sums in any batch; of wider rows in few batches
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-Cell = tuple[str, str | None, str, float]  # backend, precision, dtype, share of the pairs
+
+
+class Cell(NamedTuple):
+    """What is hunted in: a backend at a precision, a dtype, the share of all pairs, and the columns of a row where a
+    tail is added to its head (0: none)."""
+
+    backend: str
+    precision: str | None
+    dtype: str
+    share: float
+    width: int = 0
+
+    @property
+    def name(self) -> str:
+        filtered = self.precision and f"filter {self.precision},"
+        width = f"of {self.width} columns" if self.width else ""
+        return " ".join(part for part in (self.backend, filtered, self.dtype, width) if part)
+
+
 # Triton's interpreter runs a row in about a second: it gets a handful of rows, for the path and not for the number.
 CELLS: tuple[Cell, ...] = (
-    *(("numba", None, dtype, 0.1) for dtype in DTYPES),
-    *(("numba", "float32", dtype, 0.15) for dtype in DTYPES[1:]),
-    *(("torch", None, dtype, 0.0375) for dtype in DTYPES),
+    *(Cell("numba", None, dtype, 0.1) for dtype in DTYPES),
+    *(Cell("numba", "float32", dtype, 0.15) for dtype in DTYPES[1:]),
+    *(Cell("torch", None, dtype, 0.0375) for dtype in DTYPES),
+)
+# Of 6,000 columns a row has two streaming programs, of 40,000 three to five and several blocks of segments. float64
+# logits are the torch backend's, whole rows of them.
+WIDE = ((6000, 0.005), (40_000, 0.0005))
+TRITON_CELLS: tuple[Cell, ...] = (
+    *(Cell("triton", None, dtype, (1 - sum(share for _, share in WIDE)) / 3) for dtype in DTYPES[1:]),
+    *(Cell("triton", None, dtype, share / 3, width) for width, share in WIDE for dtype in DTYPES[1:]),
 )
 COUNTS = (
     "pairs", "beside", "rows", "certified", "accepted", "false_certificates", "false_bounds", "undecided",
-    "judged_exactly", "false_by_50_digits", "fast_rows", "rigorous_rows",
+    "judged_exactly", "false_by_50_digits", "fast_rows", "rigorous_rows", "near_fast",
 )  # fmt: skip
 DECADES = tuple(range(-12, 0))  # |KL / C - 1| of a pair, by its decade
+Progress = Callable[[str, dict[str, Any], float], None]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Everything that a batch follows from, beside its cell and number. ``judge``: the backend that judges Triton's
+    pairs, on the CPU ("numba") or on ``device`` ("torch")."""
+
+    pairs: int
+    vocab: int
+    seed: int
+    sample: int
+    rules: tuple[Rule, ...]
+    device: str
+    judge: str
+
+    def rows(self, cell: Cell) -> int:
+        """Rows of a batch."""
+        most = BATCH_ROWS
+        if self.device != "cpu":
+            most = max(1, min(LAUNCH_ROWS, LAUNCH_VALUES // max(cell.width, self.vocab)))
+        elif cell.width:
+            most = max(1, BLOCK_VALUES // cell.width)
+        return max(1, min(most, int(cell.share * self.pairs / PAIRS_OF_A_ROW) // len(NEAR_FAMILIES) + 1))
 
 
 def hunt(
-    pairs: int, cells: Sequence[Cell] = CELLS, *, vocab: int = 32, seed: int = 0, sample: int = 2,
-    rules: Sequence[Rule] | None = None, state_path: Path | None = None, say: Any = None,
+    pairs: int, cells: Sequence[tuple[Any, ...]] = CELLS, *, vocab: int = 32, seed: int = 0, sample: int = 2,
+    rules: Sequence[Rule] | None = None, state_path: Path | None = None, say: Progress | None = None,
+    device: str = "cpu", judge: str = "numba", processes: int = 1,
 ) -> dict[str, Any]:  # fmt: skip
-    """Score ``pairs`` pairs within BAND of the boundary over the cells. With ``state_path`` the counts are kept
-    there after every batch and a later call with the same arguments goes on from them."""
-    rules = list(rules or [*default_rules(), Gated(top_m=10, additive=0.6), Absolute(0.2), Additive(0.01),
-                           Multiplicative(0.9)])  # fmt: skip
-    plan = {"pairs": pairs, "vocab": vocab, "seed": seed, "sample": sample, "rules": [str(rule) for rule in rules]}
-    state: dict[str, Any] = {"plan": plan, "cells": {}}
+    """Score ``pairs`` pairs within BAND of the boundary over the ``cells`` (Cell or its fields), with logits on
+    ``device``, in that many ``processes``. With ``state_path`` the counts are kept there after every batch and a later
+    call with the same arguments goes on from them; processes are none of these arguments."""
+    hunted = tuple(rules or [*default_rules(), Gated(top_m=10, additive=0.6), Absolute(0.2), Additive(0.01),
+                             Multiplicative(0.9)])  # fmt: skip
+    plan = _Plan(pairs, vocab, seed, sample, hunted, device, judge)
+    named = [Cell(*cell) for cell in cells]
+    stated = {**asdict(plan), "rules": [str(rule) for rule in hunted], "cells": [list(cell) for cell in named]}
+    state: dict[str, Any] = {"plan": stated, "cells": {}}
     if state_path is not None and state_path.exists():
         kept = json.loads(state_path.read_text("utf-8"))
-        if kept["plan"] != plan:
-            raise ValueError(f"{state_path}: expected a hunt of {plan}, got one of {kept['plan']}; give another file")
+        if kept["plan"] != stated:
+            raise ValueError(f"{state_path}: expected a hunt of {stated}, got one of {kept['plan']}; give another file")
         state = kept
-    for number, (backend, precision, dtype, share) in enumerate(cells):
-        name = " ".join(part for part in (backend, precision and f"filter {precision},", dtype) if part)
-        cell = state["cells"].setdefault(
-            name, {"batches": 0, **dict.fromkeys(COUNTS, 0), "near": [[0, 0] for _ in DECADES]}
-        )
-        wanted = share * pairs
-        rows = max(1, min(BATCH_ROWS, int(wanted / PAIRS_OF_A_ROW) // len(NEAR_FAMILIES) + 1))
-        while cell["pairs"] < wanted:
-            _add_batch(cell, (backend, precision), dtype, rows, vocab, (seed, number, cell["batches"]), rules, sample)
-            cell["batches"] += 1
-            if state_path is not None:
-                unfinished = state_path.with_suffix(".partial")
-                unfinished.write_text(json.dumps(state) + "\n", "utf-8")
-                unfinished.replace(state_path)
-            if say is not None:
-                say(name, cell, wanted)
+    pool = _pool(processes) if processes > 1 else None
+    try:
+        if pool is not None:  # every cell's kernels are compiled at once and found in their caches afterwards
+            warm = [pool.submit(_count_batch, plan, cell, number, 0) for number, cell in enumerate(named)]
+            for future in warm:
+                future.result()
+        for number, cell in enumerate(named):
+            total = state["cells"].setdefault(cell.name, _no_counts())
+            wanted = cell.share * pairs
+            if total["pairs"] >= wanted:
+                continue
+            for counts in _batches(pool, processes, plan, cell, number, total["batches"]):
+                _add(total, counts)
+                if state_path is not None:
+                    unfinished = state_path.with_suffix(".partial")
+                    unfinished.write_text(json.dumps(state) + "\n", "utf-8")
+                    unfinished.replace(state_path)
+                if say is not None:
+                    say(cell.name, total, wanted)
+                if total["pairs"] >= wanted:
+                    break
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
     return state
 
 
-def _add_batch(cell: dict[str, Any], way: tuple[str, str | None], dtype: str, rows: int, vocab: int,
-               seed: tuple[int, ...], rules: list[Rule], sample: int) -> None:  # fmt: skip
-    generator = np.random.default_rng(seed)
-    backend, precision = way
-    target = _representable(target_rows(generator, NEAR_FAMILIES[seed[-1] % len(NEAR_FAMILIES)], rows, vocab), dtype)
-    draft = boundary_pairs(generator, target, rules, partial(_representable, dtype=dtype))
-    target_logits, draft_logits = cast_rows(target, dtype, "cpu"), cast_rows(draft, dtype, "cpu")
-    ours = certify(target_logits, draft_logits, rules, backend=backend, precision=precision)
-    rigorous = "torch" if backend == "numba" and precision is None else "numba"
-    judge = certify(target_logits, draft_logits, rules, backend=rigorous)
+def _no_counts() -> dict[str, Any]:
+    return {"batches": 0, **dict.fromkeys(COUNTS, 0), "near": [[0, 0] for _ in DECADES]}
+
+
+def _add(total: dict[str, Any], counts: dict[str, Any]) -> None:
+    for name in ("batches", *COUNTS):
+        total[name] += counts[name]
+    for sides, more in zip(total["near"], counts["near"], strict=True):
+        sides[:] = [side + other for side, other in zip(sides, more, strict=True)]
+
+
+def _batches(
+    pool: ProcessPoolExecutor | None, processes: int, plan: _Plan, cell: Cell, number: int, first: int
+) -> Iterator[dict[str, Any]]:
+    """Counts of the batches from ``first`` on, in order, without end. Batches under way when the caller has enough are
+    dropped uncounted, so that what is counted does not depend on the number of processes."""
+    if pool is None:
+        for batch in count(first):
+            yield _count_batch(plan, cell, number, batch)
+    else:
+        ahead: deque[Future[dict[str, Any]]] = deque()
+        try:
+            for batch in count(first):
+                ahead.append(pool.submit(_count_batch, plan, cell, number, batch))
+                if len(ahead) > processes + 2:
+                    yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    """Fresh processes: one that was forked from a process with threads or a CUDA context cannot be trusted."""
+    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start_process)
+
+
+def _start_process() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from certspec.kernels.interpreter_reductions import reduce_by_halves
+
+        reduce_by_halves()
+
+
+def _make_rows(generator: np.random.Generator, plan: _Plan, cell: Cell, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, columns) target and draft logits, float64 numbers of the cell's dtype, a family after the other."""
+    rounded = partial(_representable, dtype=cell.dtype)
+    rows, columns = plan.rows(cell), cell.width or plan.vocab
+    at_once = max(1, min(rows, BLOCK_VALUES // columns)) if cell.width or rows > BATCH_ROWS else rows
+    blocks = -(-rows // at_once)
+    sides: list[tuple[np.ndarray, np.ndarray]] = []
+    for block in range(blocks):
+        family = NEAR_FAMILIES[(batch * blocks + block) % len(NEAR_FAMILIES)]
+        target = target_rows(generator, family, min(at_once, rows - block * at_once), plan.vocab)
+        if cell.width:
+            target = with_tail(generator, target, cell.width)
+        target = rounded(target)
+        sides.append((target, boundary_pairs(generator, target, plan.rules, rounded)))
+    if blocks == 1:
+        return sides[0]
+    return np.concatenate([target for target, _ in sides]), np.concatenate([draft for _, draft in sides])
+
+
+def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, Any]:
+    """The counts of one batch; the same ones for the same arguments."""
+    generator = np.random.default_rng((plan.seed, number, batch))
+    target, draft = _make_rows(generator, plan, cell, batch)
+    here = [cast_rows(side, cell.dtype, "cpu") for side in (target, draft)]
+    there = [side.to(plan.device) for side in here]
+    rules = list(plan.rules)
+    ours = certify(there[0], there[1], rules, backend=cell.backend, precision=cell.precision)
+    if cell.backend == "triton":
+        judged, rigorous = (there if plan.judge == "torch" else here), plan.judge
+    else:
+        judged, rigorous = here, "torch" if cell.backend == "numba" and cell.precision is None else "numba"
+    judge = certify(judged[0], judged[1], rules, backend=rigorous)
     a, b = _arrays(ours), _arrays(judge)
-    near = _add_distances(cell["near"], b)
-    cell["pairs"] += near
-    cell["beside"] += a["accepted"].size - near
-    cell["rows"] += rows
-    cell["certified"] += int(a["certified"].sum())
-    cell["accepted"] += int(b["accepted"].sum())
-    cell["undecided"] += int(np.asarray(ours.undecided).sum())
-    cell["fast_rows"] += ours.path_counts["fast"]
-    cell["rigorous_rows"] += ours.path_counts["rigorous"]
-    cell["false_certificates"] += int((a["certified"] & ~(a["accepted"] & b["accepted"])).sum())
+    counts = {**_no_counts(), "batches": 1, "rows": len(target)}
+    near = _add_distances(counts["near"], b)
+    counts["pairs"] = int(near.sum())
+    counts["near_fast"] = int(near[:, a["paths"] == FAST].sum())
+    counts["beside"] = a["accepted"].size - counts["pairs"]
+    counts["certified"] = int(a["certified"].sum())
+    counts["accepted"] = int(b["accepted"].sum())
+    counts["undecided"] = int(_numpy(ours.undecided).sum())
+    counts["fast_rows"] = ours.path_counts["fast"]
+    counts["rigorous_rows"] = ours.path_counts["rigorous"]
+    counts["false_certificates"] = int((a["certified"] & ~(a["accepted"] & b["accepted"])).sum())
     # a bound below the truth is below every bound above it, whoever computed that one
     with np.errstate(invalid="ignore"):  # inf - inf, where the value itself is the bound
         kl_lower = b["kl"] - np.where(np.isfinite(b["kl"]), b["kl_upper"] - b["kl"], 0.0)
         slack = np.where(np.isfinite(b["certificate"]), b["certificate"] - b["certificate_lower"], 0.0)
     above = b["certificate"] + slack
-    cell["false_bounds"] += int((a["kl_upper"] < kl_lower).sum() + (a["certificate_lower"] > above).sum())
-    chosen = generator.integers(0, rows, sample)
-    for row, number in zip(chosen, generator.integers(0, len(rules), sample), strict=True):
-        exact_target, exact_draft = (side[row].double().numpy() for side in (target_logits, draft_logits))
-        cell["judged_exactly"] += 1
-        cell["false_by_50_digits"] += not judge_exactly(rules[number], int(number), exact_target, exact_draft, a, row)
+    counts["false_bounds"] = int((a["kl_upper"] < kl_lower).sum() + (a["certificate_lower"] > above).sum())
+    sample = plan.sample if batch % -(-target.shape[1] // EXACT_VALUES) == 0 else 0
+    chosen = generator.integers(0, len(target), sample)
+    for row, rule in zip(chosen, generator.integers(0, len(rules), sample), strict=True):
+        exact_target, exact_draft = (side[row].double().numpy() for side in here)
+        counts["judged_exactly"] += 1
+        counts["false_by_50_digits"] += not judge_exactly(rules[rule], int(rule), exact_target, exact_draft, a, row)
+    return counts
 
 
 def _representable(rows: np.ndarray, dtype: str) -> np.ndarray:
@@ -122,8 +270,9 @@ def _representable(rows: np.ndarray, dtype: str) -> np.ndarray:
     return cast.astype(np.float64) if isinstance(cast, np.ndarray) else cast.double().numpy()
 
 
-def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> int:
-    """Counts pairs below and above the certificate by the decade of their distance; how many lie within BAND."""
+def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> np.ndarray:
+    """Counts pairs below and above the certificate by the decade of their distance; (rules, rows) which lie within
+    BAND."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = scored["kl"] / scored["certificate"] - 1
         decade = np.floor(np.log10(np.abs(ratio)))
@@ -132,12 +281,17 @@ def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> int:
         near[place][0] += int((here & (ratio < 0)).sum())
         near[place][1] += int((here & (ratio > 0)).sum())
     with np.errstate(invalid="ignore"):
-        return int(((np.abs(ratio) >= BAND[0]) & (np.abs(ratio) <= BAND[1])).sum())
+        within: np.ndarray = (np.abs(ratio) >= BAND[0]) & (np.abs(ratio) <= BAND[1])
+    return within
 
 
 def _arrays(scored: Certificates) -> dict[str, np.ndarray]:
-    names = ("kl", "kl_upper", "certificate", "certificate_lower", "accepted", "certified")
-    return {name: np.asarray(getattr(scored, name)) for name in names}
+    names = ("kl", "kl_upper", "certificate", "certificate_lower", "accepted", "certified", "paths")
+    return {name: _numpy(getattr(scored, name)) for name in names}
+
+
+def _numpy(values: Any) -> np.ndarray:
+    return values if isinstance(values, np.ndarray) else values.cpu().numpy()
 
 
 # --- 50 digits -------------------------------------------------------------------------------------------------------
@@ -234,19 +388,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--vocab", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sample", type=int, default=2, help="pairs of a batch that 50-digit arithmetic judges")
+    parser.add_argument("--device", default=None, help="hunt in Triton alone, on cuda, or on cpu in its interpreter")
+    parser.add_argument("--judge", default="numba", choices=("numba", "torch"),
+                        help="float64 backend for Triton's pairs: on the CPU, or (torch) on the device")  # fmt: skip
+    parser.add_argument("--processes", type=int, default=1, help="that make batches side by side")
     parser.add_argument("--triton-rows", type=int, default=0, help="rows of each 16- and 32-bit dtype for Triton")
     parser.add_argument("--state", type=Path, default=None, help="file that keeps the counts, to go on from")
     options = parser.parse_args(arguments)
-    cells = list(CELLS)
+    cells = list(TRITON_CELLS if options.device else CELLS)
+    device = options.device or "cpu"
     if options.triton_rows:
-        if os.environ.get("TRITON_INTERPRET") == "1":
-            from certspec.kernels.interpreter_reductions import reduce_by_halves
-
-            reduce_by_halves()
         share = PAIRS_OF_A_ROW * options.triton_rows / options.pairs
-        cells += [("triton", None, dtype, share) for dtype in DTYPES[1:]]
-    # Operations on rows this narrow are over before a second thread has started; hunts of other seeds fill other cores.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+        cells += [Cell("triton", None, dtype, share) for dtype in DTYPES[1:]]
+    # Operations on rows this narrow are over before a second thread has started; processes fill other cores.
+    for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    _start_process()
     begun, said = time.monotonic(), [0.0]
 
     def say(name: str, cell: dict[str, Any], wanted: float) -> None:
@@ -255,14 +412,33 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{said[0] - begun:7.0f} s  {name:<32}{cell['pairs']:>12,} of {int(wanted):,}", flush=True)
 
     state = hunt(int(options.pairs), cells, vocab=options.vocab, seed=options.seed, sample=options.sample,
-                 state_path=options.state, say=say)  # fmt: skip
+                 state_path=options.state, say=say, device=device, judge=options.judge,
+                 processes=options.processes)  # fmt: skip
     total = {name: sum(cell[name] for cell in state["cells"].values()) for name in COUNTS}
     wrong = total["false_certificates"] + total["false_bounds"] + total["false_by_50_digits"]
     sides = [sum(count[side] for cell in state["cells"].values() for count in cell["near"][:9]) for side in (0, 1)]
     print(f"{total['pairs']:,} pairs near the boundary (below {sides[0]:,}, above {sides[1]:,}) of "
-          f"{total['rows']:,} rows, {total['beside']:,} beside them: {wrong} exceptions")  # fmt: skip
-    print(json.dumps({**state, "total": total, "seconds": round(time.monotonic() - begun, 1)}))
+          f"{total['rows']:,} rows, {total['near_fast']:,} of them decided by a fast path, {total['beside']:,} beside "
+          f"them: {wrong} exceptions")  # fmt: skip
+    facts = {"seconds": round(time.monotonic() - begun, 1), "processes": options.processes}
+    print(json.dumps({**state, "total": total, **facts, **_provenance(device, cells)}))
     return int(wrong > 0)
+
+
+def _provenance(device: str, cells: Sequence[Cell]) -> dict[str, Any]:
+    """The machine and the versions that computed."""
+    import numba
+    import torch
+
+    used: dict[str, Any] = {"torch": torch.__version__, "numba": numba.__version__, "numpy": np.__version__}
+    if any(cell.backend == "triton" for cell in cells):
+        import triton
+
+        used["triton"] = triton.__version__
+    if device != "cpu":
+        used |= {"card": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+    return {"device": device, "machine": platform.machine(), "cores": os.cpu_count(),
+            "python": platform.python_version(), **used}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 
 from certspec.rules import Rule
 
-__all__ = ["BAND", "FAMILIES", "NEAR_FAMILIES", "boundary_drafts", "boundary_pairs", "target_rows"]
+__all__ = ["BAND", "FAMILIES", "NEAR_FAMILIES", "boundary_drafts", "boundary_pairs", "target_rows", "with_tail"]
 
 FAMILIES = ("normal", "flat", "heavy", "near-tie", "tie", "saturated", "masked", "grid")
 # Of these every row has a certificate to sit beside; "steep": a few tokens over a tail of any mass down to 1e-12.
@@ -37,6 +37,19 @@ def target_rows(generator: np.random.Generator, family: str, rows: int, vocab: i
         logits -= np.where(ranks < heads, 0.0, generator.uniform(0, 25, (rows, 1)))
     elif family == "grid":  # as bfloat16 logits are: many exact ties
         logits = np.round(logits * 4) / 4
+    return logits
+
+
+def with_tail(generator: np.random.Generator, head: np.ndarray, width: int) -> np.ndarray:
+    """(rows, width) logits: the (rows, n) head spread over the columns, at the same ones in every row, and between them
+    a tail whose mass is e**-25 to e**-1 of the largest weight."""
+    rows, vocab = head.shape
+    mass = generator.uniform(-25, -1, (rows, 1))
+    spread = 2.5
+    # the mean of exp(spread x) over normal x is exp(spread**2 / 2)
+    level = head.max(axis=1, keepdims=True) + mass - np.log(width - vocab) - spread**2 / 2
+    logits: np.ndarray = generator.standard_normal((rows, width)) * spread + level
+    logits[:, generator.choice(width, vocab, replace=False)] = head
     return logits
 
 

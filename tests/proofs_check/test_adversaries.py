@@ -2,13 +2,17 @@
 that is wrong by a hair."""
 
 import json
+import os
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows
+from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows, with_tail
 from proofs_check.adversaries import _representable, hunt, judge_exactly
 
 CELLS = (("numba", None, "float32", 0.4), ("torch", None, "bfloat16", 0.3), ("numba", "float32", "float16", 0.3))
@@ -40,6 +44,52 @@ def test_a_hunt_goes_on_where_it_stopped(tmp_path):
         hunt(3000, CELLS, vocab=12, rules=RULES, sample=1, state_path=path, say=interrupt)
     assert json.loads(path.read_text())["cells"]["numba float32"]["batches"] == 3
     assert hunt(3000, CELLS, vocab=12, rules=RULES, sample=1, state_path=path) == whole
+
+
+def test_processes_side_by_side_count_what_one_counts_and_no_batch_twice_after_a_kill(tmp_path):
+    arguments = {"vocab": 12, "rules": RULES, "sample": 1}
+    whole = hunt(3000, CELLS[:2], **arguments)
+
+    class Killed(Exception):
+        pass
+
+    def kill(name, cell, wanted):
+        if cell["batches"] == 2:
+            raise Killed
+
+    path = tmp_path / "state.json"
+    with pytest.raises(Killed):
+        hunt(3000, CELLS[:2], state_path=path, say=kill, processes=2, **arguments)
+    assert json.loads(path.read_text())["cells"]["numba float32"]["batches"] == 2
+    assert hunt(3000, CELLS[:2], state_path=path, processes=2, **arguments) == whole
+
+
+@pytest.mark.triton
+def test_the_device_hunt_runs_every_cell_of_triton_in_the_interpreter():
+    pytest.importorskip("triton")
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "proofs_check.adversaries", "--device", "cpu", "--pairs", "9", "--sample", "1"]
+    run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=600)
+    assert run.returncode == 0, run.stdout + run.stderr
+    facts = json.loads(run.stdout.splitlines()[-1])
+    assert facts["total"]["near_fast"] > 0 and facts["total"]["judged_exactly"] >= 9
+    assert [name for name in facts["cells"] if "of 40000 columns" in name and "triton" in name] and facts["triton"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_rows_with_a_tail_sit_beside_a_certificate_too(dtype):
+    generator = np.random.default_rng(6)
+    rounded = partial(_representable, dtype=dtype)
+    head = target_rows(generator, "steep", 60, 32)
+    wide = with_tail(generator, head, 700)
+    assert wide.shape == (60, 700) and all(np.isin(a, b).all() for a, b in zip(head, wide, strict=True))
+    assert (np.exp(wide - wide.max(axis=1, keepdims=True)).sum(axis=1) < 34).all()
+    target = rounded(wide)
+    scored = cs.certify(target, boundary_pairs(generator, target, HUNTED, rounded), HUNTED)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.abs(scored.kl / scored.certificate - 1)
+    assert ((distance >= BAND[0]) & (distance <= BAND[1])).any(axis=0).mean() > 0.8
 
 
 def test_a_hunt_with_other_arguments_does_not_mix_its_counts_in(tmp_path):
