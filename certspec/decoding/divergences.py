@@ -1,5 +1,6 @@
 """Where an engine in low precision leaves transformers' greedy output, and whether rounding alone explains it.
-``python -m certspec.decoding.divergences --device cuda`` prints every first divergence with the evidence.
+``python -m certspec.decoding.divergences --device cuda`` prints every first divergence with the evidence, for chains,
+trees and adaptive drafting, one prompt at a time and eight at once.
 
 Two programs that round differently must part where the two best logits are closer than their rounding. So at each first
 divergence both candidate tokens are looked up in the transformers model's own logits: their gap there is compared with
@@ -12,23 +13,37 @@ import argparse
 import json
 import math
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from certspec.decoding.generation import generate
-from certspec.decoding.losslessness import bundled_prompt_ids, first_divergence, reference_tokens
-from certspec.decoding.topology import TreeShape
+from certspec.decoding.losslessness import (
+    MODES,
+    adaptive_modes,
+    bundled_prompt_ids,
+    first_divergence,
+    reference_tokens,
+)
 from certspec.pairs import Pair, load_pair
 
-__all__ = ["RoundedDivergence", "explain"]
+__all__ = ["BATCH_SIZES", "RoundedDivergence", "explain", "modes"]
 
-MODES: dict[str, dict[str, Any]] = {
-    "chain of 5": {"draft_length": 5},
-    "chain of 5, batch 8": {"draft_length": 5, "batch_size": 8},
-    "greedy tree 4 x 4": {"tree": TreeShape(4, 4)},
-}
+BATCH_SIZES = (1, 8)
+CALIBRATED = 16  # prompts that the adaptive profile is measured on
+
+
+def modes(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, dict[str, Any]]:
+    """Chain, trees and an adaptive chain with a profile measured on ``prompts``, at each of BATCH_SIZES."""
+    adaptive = adaptive_modes(pair, prompts)["adaptive chain"]
+    ways = {name: MODES[name] for name in ("chain of 5", "greedy tree 4 x 4", "best-first 12")}
+    return {
+        f"{name}, batch {size}": {**options, "batch_size": size}
+        for name, options in {**ways, "adaptive chain": adaptive}.items()
+        for size in BATCH_SIZES
+    }
 
 
 @dataclass(frozen=True)
@@ -89,16 +104,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--prompts", type=int, default=128, help="the first so many bundled prompts (default all)")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt (default 64)")
+    parser.add_argument("--modes", default="", help="only those whose name holds one of these words, with commas")
     chosen = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)  # of transformers, about its own next version
     pair = load_pair(device=chosen.device, dtype=chosen.dtype)
     exact = load_pair(device=chosen.device, dtype=torch.float32).target
     prompts = bundled_prompt_ids(pair, chosen.prompts)
+    chosen_modes = modes(pair, prompts[:CALIBRATED])
+    if chosen.modes:
+        wanted = chosen.modes.split(",")
+        chosen_modes = {name: options for name, options in chosen_modes.items() if any(each in name for each in wanted)}
+    begun = time.monotonic()
     expected = [reference_tokens(pair, prompt, chosen.tokens) for prompt in prompts]
+    print(f"reference: {len(prompts)} prompts in {time.monotonic() - begun:.0f} s", flush=True)
     results: dict[str, Any] = {}
     unexplained = 0
-    for name, options in MODES.items():
+    for name, options in chosen_modes.items():
+        started = time.monotonic()
         generation = generate(pair, prompts, max_new_tokens=chosen.tokens, **options)
+        seconds = time.monotonic() - started
         rows = zip(prompts, expected, generation.sequences, strict=True)
         found = [explain(pair, exact, *row, index) for index, row in enumerate(rows)]
         parted = [divergence for divergence in found if divergence is not None]
@@ -106,12 +130,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unexplained += wrong
         print(f"{name}, {generation.engine}: {len(parted)} of {len(prompts)} prompts part from transformers within "
               f"{chosen.tokens} tokens, {wrong} of them beyond rounding; "
-              f"{generation.metrics['num_false_certificates']} false certificates")  # fmt: skip
+              f"{generation.metrics['num_false_certificates']} false certificates; {seconds:.0f} s",
+              flush=True)  # fmt: skip
         for divergence in parted:
             print(f"  prompt {divergence.prompt:>3} position {divergence.position:>3}: gap {divergence.gap:8.4f} "
                   f"({divergence.exact_gap:8.4f} in float32), spacing {divergence.spacing:.4f}, error of the logits "
                   f"{divergence.error:.4f}{'' if divergence.is_rounding else '  NOT EXPLAINED'}")  # fmt: skip
-        results[name] = {"parted": len(parted), "unexplained": wrong, "first": [asdict(each) for each in parted]}
+        results[name] = {
+            "parted": len(parted), "unexplained": wrong, "engine": generation.engine,
+            "num_false_certificates": generation.metrics["num_false_certificates"], "seconds": round(seconds, 1),
+            "first": [asdict(each) for each in parted],
+        }  # fmt: skip
     print(json.dumps({
         "device": torch.cuda.get_device_name() if chosen.device.startswith("cuda") else chosen.device,
         "dtype": chosen.dtype, "prompts": len(prompts), "tokens": chosen.tokens, "modes": results,

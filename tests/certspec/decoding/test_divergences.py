@@ -1,11 +1,15 @@
 """A first divergence is called rounding only where the two tokens are as close as the logits' own error."""
 
 import copy
+import json
 
 import pytest
 import torch
 
-from certspec.decoding.divergences import RoundedDivergence, explain
+from certspec.decoding import divergences
+from certspec.decoding.adaptive import Adaptive
+from certspec.decoding.best_first import BestFirst
+from certspec.decoding.divergences import RoundedDivergence, explain, modes
 from certspec.pairs import Pair
 
 
@@ -40,3 +44,19 @@ def test_a_gap_within_the_error_is_rounding_and_one_beyond_is_not():
 def test_an_output_that_merely_ends_is_an_error(rounded):
     with pytest.raises(RuntimeError, match="prompt 4: one output ends at position 1"):
         explain(*rounded, [5, 6], [7, 8], [7], index=4)
+
+
+def test_chain_trees_and_adaptive_drafting_are_compared_at_batch_1_and_8(tiny):
+    ways = modes(tiny, [[5, 6, 7], [8, 9]])
+    assert sorted({options["batch_size"] for options in ways.values()}) == [1, 8] and len(ways) == 8
+    assert isinstance(ways["adaptive chain, batch 8"]["draft_length"], Adaptive)
+    assert isinstance(ways["best-first 12, batch 1"]["tree"], BestFirst)
+    assert ways["chain of 5, batch 1"]["draft_length"] == 5 and ways["greedy tree 4 x 4, batch 8"]["tree"].width == 4
+
+
+def test_in_float32_on_a_cpu_no_mode_parts_from_transformers(capsys, monkeypatch):
+    monkeypatch.setattr(divergences, "CALIBRATED", 2)
+    command = ["--device", "cpu", "--dtype", "float32", "--prompts", "2", "--tokens", "6", "--modes", "chain,best"]
+    assert divergences.main(command) == 0
+    facts = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert len(facts["modes"]) == 6 and all(mode["parted"] == 0 for mode in facts["modes"].values())
