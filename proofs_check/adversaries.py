@@ -36,7 +36,6 @@ import numpy as np
 from certspec.certificates import Certificates, certify
 from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows, with_tail
 from certspec.kernels.row_scores import FAST
-from certspec.kernels.soundness import cast_rows
 from certspec.rules import Absolute, Additive, Gated, Multiplicative, Rule, default_rules
 
 __all__ = ["CELLS", "TRITON_CELLS", "Cell", "hunt", "judge_exactly"]
@@ -45,9 +44,9 @@ mpf = mpmath.mpf
 DIGITS = 50
 PAIRS_OF_A_ROW = 3  # about so many of its rules share the certificate that a row sits beside
 BATCH_ROWS = 1 << 12
-BLOCK_VALUES = 1 << 17  # made at once, so that the temporaries stay in the caches; BATCH_ROWS rows of 32
-LAUNCH_VALUES = 1 << 22  # in a batch for a GPU of wide rows
-LAUNCH_ROWS = 1 << 14  # in one of narrow rows
+WIDE_VALUES = 1 << 17  # logits of a side in a batch of wide rows; BATCH_ROWS rows of 32
+DEVICE_VALUES = 1 << 24  # the same for a GPU
+DEVICE_ROWS = 1 << 14  # at most, in a batch for a GPU
 EXACT_VALUES = 1 << 10  # logits of a row that 50-digit arithmetic sums in any batch; of wider rows in few batches
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
@@ -75,12 +74,12 @@ CELLS: tuple[Cell, ...] = (
     *(Cell("numba", "float32", dtype, 0.15) for dtype in DTYPES[1:]),
     *(Cell("torch", None, dtype, 0.0375) for dtype in DTYPES),
 )
-# Of 6,000 columns a row has two streaming programs, of 40,000 three to five and several blocks of segments. float64
-# logits are the torch backend's, whole rows of them.
-WIDE = ((6000, 0.005), (40_000, 0.0005))
-TRITON_CELLS: tuple[Cell, ...] = (
-    *(Cell("triton", None, dtype, (1 - sum(share for _, share in WIDE)) / 3) for dtype in DTYPES[1:]),
-    *(Cell("triton", None, dtype, share / 3, width) for width, share in WIDE for dtype in DTYPES[1:]),
+# In rows of 32 columns all are among the few that the Triton kernels work in float64; from 512 on the others are summed
+# in float32. Of 6,000 columns a row has two streaming programs, of 40,000 three to five and several blocks of segments.
+# float64 logits are the torch backend's, whole rows of them.
+WIDE = ((0, 0.1), (512, 0.889), (6000, 0.01), (40_000, 0.001))
+TRITON_CELLS: tuple[Cell, ...] = tuple(
+    Cell("triton", None, dtype, share / 3, width) for width, share in WIDE for dtype in DTYPES[1:]
 )
 COUNTS = (
     "pairs", "beside", "rows", "certified", "accepted", "false_certificates", "false_bounds", "undecided",
@@ -107,9 +106,9 @@ class _Plan:
         """Rows of a batch."""
         most = BATCH_ROWS
         if self.device != "cpu":
-            most = max(1, min(LAUNCH_ROWS, LAUNCH_VALUES // max(cell.width, self.vocab)))
+            most = max(1, min(DEVICE_ROWS, DEVICE_VALUES // max(cell.width, self.vocab)))
         elif cell.width:
-            most = max(1, BLOCK_VALUES // cell.width)
+            most = max(1, WIDE_VALUES // cell.width)
         return max(1, min(most, int(cell.share * self.pairs / PAIRS_OF_A_ROW) // len(NEAR_FAMILIES) + 1))
 
 
@@ -205,31 +204,32 @@ def _start_process() -> None:
         reduce_by_halves()
 
 
-def _make_rows(generator: np.random.Generator, plan: _Plan, cell: Cell, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, columns) target and draft logits, float64 numbers of the cell's dtype, a family after the other."""
+def _make_rows(generator: np.random.Generator, plan: _Plan, cell: Cell, batch: int) -> tuple[Any, Any]:
+    """(rows, columns) target and draft logits on the plan's device, float64 numbers of the cell's dtype, a family after
+    the other."""
+    import torch
+
     rounded = partial(_representable, dtype=cell.dtype)
     rows, columns = plan.rows(cell), cell.width or plan.vocab
-    at_once = max(1, min(rows, BLOCK_VALUES // columns)) if cell.width or rows > BATCH_ROWS else rows
-    blocks = -(-rows // at_once)
-    sides: list[tuple[np.ndarray, np.ndarray]] = []
+    blocks = min(rows, len(NEAR_FAMILIES)) if plan.device != "cpu" else 1
+    sides = []
     for block in range(blocks):
         family = NEAR_FAMILIES[(batch * blocks + block) % len(NEAR_FAMILIES)]
-        target = target_rows(generator, family, min(at_once, rows - block * at_once), plan.vocab)
-        if cell.width:
-            target = with_tail(generator, target, cell.width)
-        target = rounded(target)
+        head = target_rows(generator, family, (block + 1) * rows // blocks - block * rows // blocks, plan.vocab)
+        target = torch.from_numpy(with_tail(generator, head, columns) if cell.width else head)
+        target = rounded(target.to(plan.device))
         sides.append((target, boundary_pairs(generator, target, plan.rules, rounded)))
-    if blocks == 1:
-        return sides[0]
-    return np.concatenate([target for target, _ in sides]), np.concatenate([draft for _, draft in sides])
+    return torch.cat([target for target, _ in sides]), torch.cat([draft for _, draft in sides])
 
 
 def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, Any]:
     """The counts of one batch; the same ones for the same arguments."""
     generator = np.random.default_rng((plan.seed, number, batch))
     target, draft = _make_rows(generator, plan, cell, batch)
-    here = [cast_rows(side, cell.dtype, "cpu") for side in (target, draft)]
-    there = [side.to(plan.device) for side in here]
+    import torch
+
+    there = [side.to(getattr(torch, cell.dtype)) for side in (target, draft)]
+    here = [side.cpu() for side in there]
     rules = list(plan.rules)
     ours = certify(there[0], there[1], rules, backend=cell.backend, precision=cell.precision)
     if cell.backend == "triton":
@@ -264,10 +264,11 @@ def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, 
     return counts
 
 
-def _representable(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """float64 numbers, each the nearest of ``dtype``."""
-    cast = cast_rows(rows, dtype, None)
-    return cast.astype(np.float64) if isinstance(cast, np.ndarray) else cast.double().numpy()
+def _representable(rows: Any, dtype: str) -> Any:
+    """A float64 tensor's numbers, each the nearest of ``dtype``."""
+    import torch
+
+    return rows.to(getattr(torch, dtype)).double()
 
 
 def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> np.ndarray:

@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import mpmath
@@ -30,7 +31,7 @@ from certspec.scoring.provenance import session_facts
 __all__ = ["added", "count_undecided", "drawn_prompts", "greedy_logits", "rate_upper_bound"]
 
 DTYPES = ("float32", "bfloat16", "float16")
-PROMPTS_AT_ONCE = 64
+PROMPTS_AT_ONCE, ON_A_GPU = 64, 256
 REASONS = ("invalid", "ties", "undecided", "threshold", "deep")  # bit by bit, see triton_ranks
 EXPLAINED = 100  # rows of a dtype, at most
 FACTORS = (1, 3, 10, 30, 100, 300, 1000, 3000)
@@ -56,13 +57,14 @@ def greedy_logits(
     pair: Any, num_steps: int, tokens: int, prompts: Iterable[Sequence[int]] | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """(target, draft) logits, each (steps, columns), of every step of the target's greedy answers to ``prompts`` (by
-    default the bundled ones), PROMPTS_AT_ONCE of them at a time, until there are ``num_steps``."""
+    default the bundled ones), a batch of prompts at a time, until there are ``num_steps``."""
     from certspec.decoding.losslessness import bundled_prompt_ids
 
     waiting = iter(bundled_prompt_ids(pair) if prompts is None else prompts)
+    at_once = PROMPTS_AT_ONCE if pair.device.type == "cpu" else ON_A_GPU
     done = 0
     while done < num_steps:
-        taken = [list(prompt) for prompt, _ in zip(waiting, range(PROMPTS_AT_ONCE), strict=False)]
+        taken = [list(prompt) for prompt in islice(waiting, at_once)]
         if not taken:
             return
         answers = _greedy_answers(pair, taken, tokens)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import certspec as cs
 from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows, with_tail
@@ -85,8 +86,9 @@ def test_rows_with_a_tail_sit_beside_a_certificate_too(dtype):
     wide = with_tail(generator, head, 700)
     assert wide.shape == (60, 700) and all(np.isin(a, b).all() for a, b in zip(head, wide, strict=True))
     assert (np.exp(wide - wide.max(axis=1, keepdims=True)).sum(axis=1) < 34).all()
-    target = rounded(wide)
-    scored = cs.certify(target, boundary_pairs(generator, target, HUNTED, rounded), HUNTED)
+    target = rounded(torch.from_numpy(wide))
+    draft = boundary_pairs(generator, target, HUNTED, rounded)
+    scored = cs.certify(target.numpy(), draft.numpy(), HUNTED)
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.abs(scored.kl / scored.certificate - 1)
     assert ((distance >= BAND[0]) & (distance <= BAND[1])).any(axis=0).mean() > 0.8
@@ -119,10 +121,10 @@ def test_the_judge_refutes_bounds_on_the_wrong_side(rule):
 def test_nearly_every_row_sits_within_the_band_of_a_certificate_on_either_side(family, dtype):
     generator = np.random.default_rng(5)
     rounded = partial(_representable, dtype=dtype)
-    target = rounded(target_rows(generator, family, 400, 32))
+    target = rounded(torch.from_numpy(target_rows(generator, family, 400, 32)))
     draft = boundary_pairs(generator, target, HUNTED, rounded)
-    assert np.array_equal(draft, rounded(draft))
-    scored = cs.certify(target, draft, HUNTED)
+    assert torch.equal(draft, rounded(draft))
+    scored = cs.certify(target.numpy(), draft.numpy(), HUNTED)
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = scored.kl / scored.certificate - 1
     near = (np.abs(distance) >= BAND[0]) & (np.abs(distance) <= BAND[1])
