@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import metadata
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -428,14 +429,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _provenance(device: str, cells: Sequence[Cell]) -> dict[str, Any]:
     """The machine and the versions that computed."""
-    import numba
     import torch
 
-    used: dict[str, Any] = {"torch": torch.__version__, "numba": numba.__version__, "numpy": np.__version__}
-    if any(cell.backend == "triton" for cell in cells):
-        import triton
-
-        used["triton"] = triton.__version__
+    used: dict[str, Any] = {"torch": torch.__version__, "numpy": np.__version__}
+    for library in ("numba", "triton"):
+        if library in sys.modules or any(cell.backend == library for cell in cells):
+            used[library] = metadata.version(library)
     if device != "cpu":
         used |= {"card": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     return {"device": device, "machine": platform.machine(), "cores": os.cpu_count(),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,6 @@ from certspec.certificates import Certificates, certify
 from certspec.kernels.numba_filter import filter_rows
 from certspec.kernels.rule_table import rule_table
 from certspec.rules import Rule, default_rules
-from certspec.scoring.provenance import session_facts
 
 __all__ = ["added", "count_undecided", "drawn_prompts", "greedy_logits", "rate_upper_bound"]
 
@@ -286,11 +286,21 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{'':16}to float64 {rates['rows']} of rows, {rates['pairs']} of pairs, each with its 95 % bound; "
                   f"by reason {counts['reasons']}; decided rows within so many errors {counts['within']}")  # fmt: skip
     print(json.dumps({
-        "tokens": options.tokens, "prompts": options.prompts, "noise": options.noise, **session_facts(pair.device),
+        "tokens": options.tokens, "prompts": options.prompts, "noise": options.noise, **_provenance(pair.device),
         "models": str(pair.dtype).removeprefix("torch."), "seconds": round(time.monotonic() - begun, 1),
         "results": list(results.values()),
     }))  # fmt: skip
     return 0
+
+
+def _provenance(device: torch.device) -> dict[str, Any]:
+    """The device and the versions that computed."""
+    facts = {"device": device.type, "python": platform.python_version(), "torch": torch.__version__}
+    if "triton" in sys.modules:
+        facts["triton"] = sys.modules["triton"].__version__
+    if device.type == "cuda":
+        facts |= {"card": torch.cuda.get_device_name(device), "cuda": str(torch.version.cuda)}
+    return facts
 
 
 def _rates(counts: dict[str, Any]) -> dict[str, list[float]]:

@@ -143,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }  # fmt: skip
     print(json.dumps({
         "device": torch.cuda.get_device_name() if chosen.device.startswith("cuda") else chosen.device,
+        "torch": torch.__version__,
         "dtype": chosen.dtype, "prompts": len(prompts), "tokens": chosen.tokens, "modes": results,
     }))  # fmt: skip
     return 1 if unexplained else 0
