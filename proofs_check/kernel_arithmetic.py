@@ -118,7 +118,14 @@ def _rounded(value: F) -> float:
 @check("kernel.segments", method="algebra")
 def prove_segments(formula: Formula, effort: Effort) -> Evidence:
     """The library's constants: its additions' bound is this formula, and its log2 e is off by less than it says."""
-    from certspec.kernels.triton_bounds import CONSTANT_ERROR, LOW_AT_ONCE, segment_errors
+    from certspec.kernels.triton_bounds import (
+        CONSTANT_ERROR,
+        EXACT_EXP2_ERROR,
+        EXACT_EXPONENT_ERROR,
+        EXACT_FARTHEST_ERROR,
+        LOW_AT_ONCE,
+        segment_errors,
+    )
 
     identities: list[tuple[str, Any, Any]] = []
     for vector, near, tiles, added in ((8, 4, 4, 4), (4, 4, 4, 2), (4, 8, 1, 8), (1, 1, 1, 1)):
@@ -133,6 +140,19 @@ def prove_segments(formula: Formula, effort: Effort) -> Evidence:
     constant = F(float(numpy.float32(numpy.log2(numpy.e))))
     off = abs(sympy.N(R(constant.numerator, constant.denominator) * sympy.log(2) - 1, 40))
     identities.append(("the constant's error", sympy.Integer(1 if off < CONSTANT_ERROR else 0), 1))
+    # x = fl(fl(c z) - M) in float64, c = log2 e (1 + t), |t| <= u: |x^ - x| <= (2 u + u^2) |c z| (1 + u) + u |x|, and
+    # |log2 e z| <= |x| + |M|
+    unit = R(1, 2**53)
+    product = (1 + unit) ** 2 - 1
+    of_x = product * (1 + unit) + unit
+    far = R(EXACT_EXP2_ERROR) + 1076 * R(EXACT_EXPONENT_ERROR) * R(7, 10)  # 7/10 > log 2
+    constant = F(float(numpy.log2(numpy.e)))
+    off = abs(sympy.N(R(constant.numerator, constant.denominator) * sympy.log(2) - 1, 40))
+    for name, holds in (
+        ("float64's log2 e", off < unit), ("float64's exponent", of_x <= R(EXACT_EXPONENT_ERROR)),
+        ("float64's farthest", far <= R(EXACT_FARTHEST_ERROR)),
+    ):  # fmt: skip
+        identities.append((name, sympy.Integer(int(bool(holds))), 1))
     return prove_identities(SEGMENT_STEPS, identities, [{}])
 
 

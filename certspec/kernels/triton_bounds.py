@@ -16,12 +16,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["CONSTANT_ERROR", "EXP2_ERROR", "LOW_AT_ONCE", "SegmentErrors", "segment_errors"]
+__all__ = [
+    "CONSTANT_ERROR", "EXACT_EXP2_ERROR", "EXACT_EXPONENT_ERROR", "EXACT_FARTHEST_ERROR", "EXP2_ERROR", "LOW_AT_ONCE",
+    "SegmentErrors", "segment_errors",
+]  # fmt: skip
 
 UNIT32 = 2.0**-24
 EXP2_ERROR = 2.0**-22  # ex2.approx.f32, PTX ISA; 1.44e-7 was the worst of all float32 in [-126, 0] on an H100
 CONSTANT_ERROR = 1.34e-8  # |fl32(log2 e) / log2 e - 1|
 LOWEST_EXPONENT = 127.0  # below, 2**x is flushed to zero
+# Where a row is summed again in float64, u = 2^-53: c and the product with it, then the difference, so that
+# |x^ - x| <= 3 u |x| + 2 u |M|; exp2 within 2 ulp; and the least x whose exponential is no zero is above -1,076.
+EXACT_EXPONENT_ERROR = 4.0 * 2.0**-53  # per unit of |x|, and per unit of |M|
+EXACT_EXP2_ERROR = 4.0 * 2.0**-53
+EXACT_FARTHEST_ERROR = 4096.0 * 2.0**-53
 LOW_AT_ONCE = 8  # elements of a listed segment that rank_row adds in float32
 
 

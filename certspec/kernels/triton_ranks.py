@@ -7,7 +7,12 @@ import triton
 import triton.language as tl
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.triton_bounds import LOW_AT_ONCE
+from certspec.kernels.triton_bounds import (
+    EXACT_EXP2_ERROR,
+    EXACT_EXPONENT_ERROR,
+    EXACT_FARTHEST_ERROR,
+    LOW_AT_ONCE,
+)
 from certspec.kernels.triton_segments import LOG2E, NUM_STATISTICS, integer_reference, power_of_two
 
 __all__ = ["DEEP", "INVALID", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "list_segments", "rank_row"]
@@ -18,6 +23,9 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
 _UNIT = tl.constexpr(2.0**-53)
 _LOW_AT_ONCE = tl.constexpr(LOW_AT_ONCE)
+_EXACT_EXP2_ERROR = tl.constexpr(EXACT_EXP2_ERROR)
+_EXACT_EXPONENT_ERROR = tl.constexpr(EXACT_EXPONENT_ERROR)
+_EXACT_FARTHEST_ERROR = tl.constexpr(EXACT_FARTHEST_ERROR)
 INVALID, TIES, UNDECIDED, THRESHOLD, DEEP = (tl.constexpr(1 << bit) for bit in range(5))
 
 
@@ -180,19 +188,43 @@ def list_segments(scratch_ptr, count, high, segment, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _exact_tail(target_ptr, draft_ptr, num_columns, bar_t, bar_d, ref_t, ref_d, BLOCK: tl.constexpr):
+    """Over all columns but the kept ones, in float64: the sums of e_t, e_d, e_t x_t, e_t x_d and e_d x_d."""
+    none = tl.zeros([BLOCK], tl.float64)
+    sum_t, sum_d, cross_t, cross_d, cross_dd = none, none, none, none, none
+    for start in range(0, num_columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        real = at < num_columns
+        z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+        y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+        low = real & (z < bar_t) & (y < bar_d)
+        x_t = tl.where(low, z.to(tl.float64) * _LOG2E - ref_t, -2000.0)
+        x_d = tl.where(low, y.to(tl.float64) * _LOG2E - ref_d, -2000.0)
+        e_t = tl.exp2(x_t)
+        e_d = tl.exp2(x_d)
+        sum_t += e_t
+        sum_d += e_d
+        cross_t += e_t * x_t
+        cross_d += e_t * x_d
+        cross_dd += e_d * x_d
+    return tl.reduce((sum_t, sum_d, cross_t, cross_d, cross_dd), 0, _add_five)
+
+
+@triton.jit
 def rank_row(
     row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, scratch_ptr, error_ptr, target_stride,
     draft_stride, num_rows, num_columns, num_segments,
     term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
     TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr,
     QUADS: tl.constexpr, ADDED: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr,
-    RUN: tl.constexpr, STEPS: tl.constexpr,
+    RUN: tl.constexpr, STEPS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """One row. Outputs: scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob,
-    top probabilities; id (2, rows, TOP) int64: target, draft; error (rows, 2) float64: relative error of weights' sum,
-    error of the entropy. Returns what judge_row needs: path, largest logit, sum of weights relative to it and its
-    relative error, entropy's error, E_p of the gap to the largest, bounds of KL, the draft token's target logit, and
-    (SLOTS,) top logits and ids of the target, ids of the draft; the draft's argmax.
+    """One row. EXACT: with the sums over it in float64, for which it is read once more. Outputs: scalar (rows, 5 + TOP)
+    float64: kl, kl_upper, entropy, prob_margin, draft_token_prob, top probabilities; id (2, rows, TOP) int64: target,
+    draft; error (rows, 2) float64: relative error of weights' sum, error of the entropy. Returns what judge_row needs:
+    path, largest logit, sum of weights relative to it and its relative error, entropy's error, E_p of the gap to the
+    largest, bounds of KL, the draft token's target logit, and (SLOTS,) top logits and ids of the target, ids of the
+    draft; the draft's argmax.
 
     Segments are worked in BLOCKS blocks of PARTS * QUADS * ADDED; a part is what one row of such a block holds of
     all blocks."""
@@ -317,6 +349,19 @@ def rank_row(
     raw_d += low_cd
     tail_ct += low_ct
     tail_cd += low_cd
+    if EXACT:
+        tail_t, tail_d, tail_ct, tail_cd, low_dd = _exact_tail(
+            target_ptr, draft_ptr, num_columns, bar_t, bar_d, ref_t, ref_d, block_size
+        )
+        raw_t = tail_ct
+        raw_d = tail_cd
+        segment_d = 0.0 * tail_d
+        # a lane's additions and a product, then those of the lanes in any order
+        addition_error = (num_columns // block_size + block_size + 2) * (1.01 * _UNIT)
+        exponent_error = _EXACT_EXPONENT_ERROR
+        reference_error = _EXACT_EXPONENT_ERROR
+        term_error = addition_error + _EXACT_EXP2_ERROR
+        farthest_error = _EXACT_FARTHEST_ERROR
 
     # --- the kept elements: in float64, and in order -----------------------------------------------------------------
     if num_kept <= CELLS // 2:

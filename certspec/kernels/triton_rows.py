@@ -122,7 +122,7 @@ def launch(
     target: Tensor, draft: Tensor, parameters: Tensor, num_columns: int, num_top: int, plan: Plan,
     out: FastScores | None = None,
 ) -> FastScores:  # fmt: skip
-    """Both kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32
+    """The kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32
     whose last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it certifies holds even where
     ``path`` is not 0; the other outputs of such a row wait for the rigorous path."""
     num_rows, (num_rules, rule_columns) = target.shape[0], parameters.shape
@@ -134,17 +134,19 @@ def launch(
         target, draft, out.statistics, target.stride(0), draft.stride(0), num_columns, num_segments, LANES=plan.lanes,
         NEAR=plan.near, VEC=plan.vector, TILES=plan.tiles, EARLY=early, num_warps=plan.warps,
     )  # fmt: skip
-    combine_rows[(num_rows,)](
-        target, draft, out.statistics, parameters, out.certificate, out.verdict, out.scalars, out.ids, out.path,
-        out.scratch, out.errors, target.stride(0), draft.stride(0), num_rows, num_columns, num_segments,
-        *astuple(errors), RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), RULE_COLUMNS=rule_columns,
-        TOP=num_top, SLOTS=plan.slots, RANKS=min(plan.ranks, num_columns),
-        BLOCKS=triton.cdiv(num_segments, plan.parts * plan.quads * plan.added), PARTS=plan.parts, QUADS=plan.quads,
-        ADDED=plan.added, BATCH=plan.batch, DEEP_BATCH=plan.deep_batch, CELLS=CELLS, LANES=plan.lanes,
-        RUN=plan.near * plan.vector, STEPS=plan.tiles, EARLY=early, num_warps=plan.combine_warps,
-        **({"launch_pdl": True} if early else {}),
-        **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
-    )  # fmt: skip
+    for exact in (False, True):
+        combine_rows[(num_rows,)](
+            target, draft, out.statistics, parameters, out.certificate, out.verdict, out.scalars, out.ids, out.path,
+            out.scratch, out.errors, target.stride(0), draft.stride(0), num_rows, num_columns, num_segments,
+            *astuple(errors), RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), RULE_COLUMNS=rule_columns,
+            TOP=num_top, SLOTS=plan.slots, RANKS=min(plan.ranks, num_columns),
+            BLOCKS=triton.cdiv(num_segments, plan.parts * plan.quads * plan.added), PARTS=plan.parts,
+            QUADS=plan.quads, ADDED=plan.added, BATCH=plan.batch, DEEP_BATCH=plan.deep_batch, CELLS=CELLS,
+            LANES=plan.lanes, RUN=plan.near * plan.vector, STEPS=plan.tiles, EXACT=exact, EARLY=early,
+            num_warps=plan.combine_warps,
+            **({"launch_pdl": True} if early else {}),
+            **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
+        )  # fmt: skip
     return out
 
 

@@ -53,6 +53,15 @@ def test_a_row_worked_in_blocks_of_segments_gets_the_same_ids_and_flags(report):
     assert report["worst_gap_in_blocks"] < 2e-6  # both are within the float32 bounds
 
 
+def test_a_row_that_float32_sums_leave_open_is_decided_by_float64_sums(report):
+    found = report["near_a_threshold"]
+    assert found["path"] == found["different"] == found["lower_above"] == 0
+    assert not found["upper_below_kl"]
+    assert found["kl_gap"] < 1e-13
+    assert 0 < found["kl_excess"] < 1e-11
+    assert found["certificate_gap"] < 1e-12
+
+
 def test_the_rounded_constant_is_as_near_to_log2_e_as_claimed():
     assert abs(1.44269502162933349609375 / 1.4426950408889634 - 1) < CONSTANT_ERROR
 

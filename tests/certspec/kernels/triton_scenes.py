@@ -29,6 +29,24 @@ def rows_of_every_regime() -> torch.Tensor:
     return rows
 
 
+def near_a_threshold(target: torch.Tensor, draft: torch.Tensor) -> dict[str, float]:
+    """A row whose second token lies a relative 1e-8 above an additive threshold, which float32 sums can't tell."""
+    top = torch.softmax(target.double(), -1).topk(2).values[0]
+    table = rule_table((cs.Additive(float(top[0] - top[1] * (1 - 1e-8))), cs.StrictGreedy()))
+    width = target.shape[1]
+    plan = triton_rows.plan_for(1, width, target.element_size(), table.num_top)
+    fast = triton_rows.launch(target, draft, torch.from_numpy(table.parameters.copy()), width, table.num_top, plan)
+    theirs = cs.certify(target, draft, table.rules, backend="numba")
+    return {
+        "path": int(fast.path[0]), "kl_gap": abs(float(fast.scalars[0, 0] - theirs.kl[0])),
+        "kl_excess": float(fast.scalars[0, 1] - fast.scalars[0, 0]),
+        "upper_below_kl": bool(fast.scalars[0, 1] < theirs.kl[0]),
+        "different": int((fast.verdict[0, :, 0].bool() != theirs.accepted[:, 0]).sum()),
+        "certificate_gap": float((fast.certificate[0, :, 0] - theirs.certificate[:, 0]).abs().max()),
+        "lower_above": int((fast.certificate[1, :, 0] > theirs.certificate[:, 0]).sum()),
+    }  # fmt: skip
+
+
 def main(dtype_name: str) -> None:
     dtype = getattr(torch, dtype_name)
     generator = torch.Generator().manual_seed(6)
@@ -50,6 +68,7 @@ def main(dtype_name: str) -> None:
     gap = np.abs(ours.certificate.numpy() - theirs.certificate.numpy(), where=finite, out=np.zeros(finite.shape))
     report = {
         "different": [name for name in names if not torch.equal(getattr(ours, name), getattr(theirs, name))],
+        "near_a_threshold": near_a_threshold(target[2:3], draft[2:3]),
         "decided": decided.tolist(),
         "different_in_blocks": [
             name
