@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import platform
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -54,13 +55,13 @@ from certspec.rules import default_rules
 
 __all__ = ["copy_bandwidth", "graph_times", "measure", "provenance", "stream_times"]
 
+WARM_SECONDS = 0.1  # before anything is timed
 INPUT_BYTES = 160 << 20  # of different inputs in rotation: more than the caches hold
 
 
 def stream_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[float]:
     """Microseconds a call, one figure a repeat, launched as any program launches them."""
-    for call in calls:
-        call()
+    _warm(lambda: [call() for call in calls])
     return [_timed(lambda: [call() for call in calls]) / len(calls) for _ in range(repeats)]
 
 
@@ -75,8 +76,16 @@ def graph_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[fl
     with torch.cuda.graph(graph):
         for call in calls:
             call()
-    graph.replay()
+    _warm(graph.replay)
     return [_timed(graph.replay) / len(calls) for _ in range(repeats)]
+
+
+def _warm(work: Callable[[], Any]) -> None:
+    """Keep the card busy for a while: one that has idled, as it does while something compiles, is slower at first."""
+    start = time.perf_counter()
+    while time.perf_counter() - start < WARM_SECONDS:
+        work()
+        torch.cuda.synchronize()
 
 
 def _timed(work: Callable[[], Any]) -> float:

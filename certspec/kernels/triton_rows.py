@@ -1,4 +1,4 @@
-"""The Triton backend: scores rows of CUDA logits with two kernels and sends the rows that these leave undecided to
+"""The Triton backend: scores rows of CUDA logits with three kernels and sends the rows that these leave undecided to
 the rigorous float64 path. Picks launch shapes; the arithmetic is in triton_segments, triton_ranks and triton_rules."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from certspec.kernels import torch_rows
 from certspec.kernels.row_scores import WEIGHT_ERROR, RowScores, settle
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.kernels.triton_bounds import segment_errors
-from certspec.kernels.triton_combine import combine_rows
+from certspec.kernels.triton_combine import combine_open_rows, combine_rows
 from certspec.kernels.triton_segments import NUM_STATISTICS, row_segments
 from certspec.rules import Rule
 
@@ -27,6 +27,7 @@ CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties)
 NORMALISER_ERROR, ENTROPY_ERROR = 0, 1  # columns of ``errors``
 MAX_TOP = 32
 FEWEST_SEGMENTS = 256  # of a row, where it has columns enough: the top ranks must spread over many
+OPEN_PROGRAMS = 128  # that look for rows left open, at the most
 ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 of the logits' bytes
 
 
@@ -134,19 +135,25 @@ def launch(
         target, draft, out.statistics, target.stride(0), draft.stride(0), num_columns, num_segments, LANES=plan.lanes,
         NEAR=plan.near, VEC=plan.vector, TILES=plan.tiles, EARLY=early, num_warps=plan.warps,
     )  # fmt: skip
-    for exact in (False, True):
-        combine_rows[(num_rows,)](
-            target, draft, out.statistics, parameters, out.certificate, out.verdict, out.scalars, out.ids, out.path,
-            out.scratch, out.errors, target.stride(0), draft.stride(0), num_rows, num_columns, num_segments,
-            *astuple(errors), RULES=num_rules, RULE_SLOTS=triton.next_power_of_2(num_rules), RULE_COLUMNS=rule_columns,
-            TOP=num_top, SLOTS=plan.slots, RANKS=min(plan.ranks, num_columns),
-            BLOCKS=triton.cdiv(num_segments, plan.parts * plan.quads * plan.added), PARTS=plan.parts,
-            QUADS=plan.quads, ADDED=plan.added, BATCH=plan.batch, DEEP_BATCH=plan.deep_batch, CELLS=CELLS,
-            LANES=plan.lanes, RUN=plan.near * plan.vector, STEPS=plan.tiles, EXACT=exact, EARLY=early,
-            num_warps=plan.combine_warps,
-            **({"launch_pdl": True} if early else {}),
-            **({"maxnreg": plan.combine_registers} if target.is_cuda and plan.combine_registers else {}),
-        )  # fmt: skip
+    outputs = (out.certificate, out.verdict, out.scalars, out.ids, out.path, out.scratch, out.errors)
+    sizes = (target.stride(0), draft.stride(0), num_rows, num_columns, num_segments, *astuple(errors))
+    shapes: dict[str, Any] = {
+        "RULES": num_rules, "RULE_SLOTS": triton.next_power_of_2(num_rules), "RULE_COLUMNS": rule_columns,
+        "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.ranks, num_columns),
+        "BLOCKS": triton.cdiv(num_segments, plan.parts * plan.quads * plan.added), "PARTS": plan.parts,
+        "QUADS": plan.quads, "ADDED": plan.added, "BATCH": plan.batch, "DEEP_BATCH": plan.deep_batch, "CELLS": CELLS,
+        "LANES": plan.lanes, "RUN": plan.near * plan.vector, "STEPS": plan.tiles, "EARLY": early,
+        "num_warps": plan.combine_warps,
+    }  # fmt: skip
+    if early:
+        shapes["launch_pdl"] = True
+    if target.is_cuda and plan.combine_registers:
+        shapes["maxnreg"] = plan.combine_registers
+    combine_rows[(num_rows,)](target, draft, out.statistics, parameters, *outputs, *sizes, **shapes)
+    rows_each = triton.next_power_of_2(triton.cdiv(num_rows, OPEN_PROGRAMS))
+    combine_open_rows[(triton.cdiv(num_rows, rows_each),)](
+        target, draft, out.statistics, parameters, *outputs, *sizes, ROWS=rows_each, **shapes
+    )
     return out
 
 
