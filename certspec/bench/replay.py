@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from certspec.decoding.generation import generate
 from certspec.decoding.losslessness import bundled_prompt_ids
 from certspec.decoding.records import KINDS
+from certspec.decoding.topology import TreeTopology, chain
 from certspec.pairs import load_pair
 
 if TYPE_CHECKING:
@@ -27,11 +28,15 @@ __all__ = ["bundled_accepts", "replayed_in_transformers", "rounds_accepted"]
 _EDITED_LOGIT = 60.0
 
 
-def rounds_accepted(pair: Pair, prompts: Sequence[Sequence[int]], length: int, num_tokens: int) -> tuple[int, ...]:
-    """Draft tokens accepted in each full round of chains of ``length``, by prompt (but for rounds cut short)."""
+def rounds_accepted(
+    pair: Pair, prompts: Sequence[Sequence[int]], draft: int | TreeTopology, num_tokens: int
+) -> tuple[int, ...]:
+    """Draft tokens accepted in each full round of chains of length ``draft``, or of that tree, by prompt (but for
+    rounds cut short)."""
     import numpy as np
 
-    steps = generate(pair, list(prompts), draft_length=length, max_new_tokens=num_tokens, eos_token_ids=[]).steps
+    tree = chain(draft) if isinstance(draft, int) else draft
+    steps = generate(pair, list(prompts), tree=tree, max_new_tokens=num_tokens, eos_token_ids=[]).steps
     keys = steps.column("prompt") * (num_tokens + 1) + steps.column("round")
     rounds, index = np.unique(keys, return_inverse=True)
     accepted = np.bincount(index, steps.column("kind") == KINDS.index("accepted"), len(rounds)).astype(int)
@@ -39,10 +44,10 @@ def rounds_accepted(pair: Pair, prompts: Sequence[Sequence[int]], length: int, n
     return tuple(np.delete(accepted, last).tolist())
 
 
-def bundled_accepts(length: int, num_prompts: int = 16, num_tokens: int = 64) -> tuple[int, ...]:
+def bundled_accepts(draft: int | TreeTopology, num_prompts: int = 16, num_tokens: int = 64) -> tuple[int, ...]:
     """``rounds_accepted`` of the bundled pair on the CPU, shuffled with a seed: a short replay takes the beginning."""
     pair = load_pair()
-    accepted = list(rounds_accepted(pair, bundled_prompt_ids(pair, num_prompts), length, num_tokens))
+    accepted = list(rounds_accepted(pair, bundled_prompt_ids(pair, num_prompts), draft, num_tokens))
     random.Random(0).shuffle(accepted)
     return tuple(accepted)
 
