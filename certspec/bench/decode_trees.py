@@ -12,11 +12,14 @@ import torch
 
 from certspec.bench.replay import bundled_accepts
 from certspec.bench.spreads import spread
+from certspec.decoding.device_rounds import round_shape
+from certspec.decoding.drafting import DraftPolicy
 from certspec.decoding.generation import generate, inference
 from certspec.decoding.round_writer import own_rules
-from certspec.decoding.topology import TreeTopology
 from certspec.engine.cuda_rounds import TreeRounds
 from certspec.engine.cuda_runner import CudaRunner
+from certspec.engine.growth_layout import GrowthLayout
+from certspec.errors import InvalidArgument
 from certspec.kernels.rule_table import rule_table
 from certspec.rules import StrictGreedy
 
@@ -29,7 +32,7 @@ _WARM_UPS = 5
 
 
 def measure_tree_rounds(
-    target: CudaRunner, draft: CudaRunner, topologies: Mapping[str, TreeTopology], context: int = 512, repeats: int = 30
+    target: CudaRunner, draft: CudaRunner, policies: Mapping[str, DraftPolicy], context: int = 512, repeats: int = 30
 ) -> dict[str, dict[str, float]]:
     """Milliseconds on the GPU of a whole round of each tree after ``context`` tokens, one CUDA graph: where a longest
     path is accepted and moved in the caches, where nothing is, and where nothing is certified either; and of a verify
@@ -40,15 +43,21 @@ def measure_tree_rounds(
         runner.reserve(1, context + 256)
     launches: dict[tuple[str, str], Callable[[], Any]] = {}
     rounds: list[TreeRounds] = []
-    for name, topology in topologies.items():
-        target.forward(torch.ones((1, len(topology) + 1), dtype=torch.int64))
+    found: dict[str, dict[str, float]] = {}
+    for name, policy in policies.items():
+        shape = round_shape(policy)
+        if shape is None:
+            raise InvalidArgument(f"trees: expected one that rounds on the device can draft, got {name}")
+        nodes = shape.num_nodes if isinstance(shape, GrowthLayout) else len(shape)
+        found[name] = {"nodes": nodes, "depth": shape.depth}
+        target.forward(torch.ones((1, nodes + 1), dtype=torch.int64))
         target.commit([[]])
-        launches[name, "verify_ms"] = target.graph_of(1, len(topology) + 1).replay
-        table = rule_table(own_rules(StrictGreedy(), topology))
+        launches[name, "verify_ms"] = target.graph_of(1, nodes + 1).replay
+        table = rule_table(own_rules(StrictGreedy(), policy))
         for figure, pattern, certify in (
-            ("round_ms", (topology.depth,), True), ("rejected_ms", (0,), True), ("uncertified_ms", (0,), False)
+            ("round_ms", (shape.depth,), True), ("rejected_ms", (0,), True), ("uncertified_ms", (0,), False)
         ):  # fmt: skip
-            each = TreeRounds(target, draft, 1, topology, table, strict=True, pattern=pattern, certify=certify)
+            each = TreeRounds(target, draft, 1, shape, table, strict=True, pattern=pattern, certify=certify)
             rounds.append(each)
             launches[name, figure] = each.begin
     times: dict[tuple[str, str], list[float]] = {key: [] for key in launches}
@@ -64,10 +73,8 @@ def measure_tree_rounds(
             end.synchronize()
             if repeat >= _WARM_UPS:
                 times[key].append(begin.elapsed_time(end))
-    found: dict[str, dict[str, float]] = {}
     for (name, figure), values in times.items():
-        own = found.setdefault(name, {"nodes": len(topologies[name]), "depth": topologies[name].depth})
-        own[figure] = statistics.median(values)
+        found[name][figure] = statistics.median(values)
     for name, own in found.items():
         for figure, one, other in (
             ("certificates_us", "rejected_ms", "uncertified_ms"), ("moves_us", "round_ms", "rejected_ms")
@@ -78,19 +85,19 @@ def measure_tree_rounds(
 
 
 def measure_tree_speeds(
-    pair: Pair, runners: tuple[CudaRunner, CudaRunner], topologies: Mapping[str, TreeTopology],
+    pair: Pair, runners: tuple[CudaRunner, CudaRunner], policies: Mapping[str, DraftPolicy],
     prompts: Sequence[Sequence[int]], num_tokens: int, repeats: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Tokens a second of ``generate`` with each tree, records and host included, while the accept pattern of the
     bundled pair under the same tree is replayed; and milliseconds a round without a pattern (random weights accept
     next to nothing), on the device and in the loop on the host."""
-    patterns = {name: bundled_accepts(topology, 8, 48) for name, topology in topologies.items()}
+    patterns = {name: bundled_accepts(policy, 8, 48) for name, policy in policies.items()}
     ways: dict[tuple[str, str], Callable[[Sequence[int]], Any]] = {}
-    for name, topology in topologies.items():
+    for name, policy in policies.items():
         for figure, pattern, on_device in (
             ("tokens_per_second", patterns[name], True), ("round_ms", (), True), ("loop_round_ms", (), False)
         ):  # fmt: skip
-            ways[name, figure] = _way(pair, runners, topology, num_tokens, pattern, on_device)
+            ways[name, figure] = _way(pair, runners, policy, num_tokens, pattern, on_device)
     found: dict[tuple[str, str], list[float]] = {key: [] for key in ways}
     with inference(pair.target, pair.draft):
         for way in ways.values():  # compiles, captures, warms up
@@ -111,19 +118,19 @@ def measure_tree_speeds(
             "mean_accepted": statistics.fmean(patterns[name]),
             **{figure: spread(values) for (other, figure), values in found.items() if other == name},
         }
-        for name in topologies
+        for name in policies
     }
 
 
 def _way(
-    pair: Pair, runners: tuple[CudaRunner, CudaRunner], topology: TreeTopology, num_tokens: int,
+    pair: Pair, runners: tuple[CudaRunner, CudaRunner], policy: DraftPolicy, num_tokens: int,
     pattern: tuple[int, ...], on_device: bool,
 ) -> Callable[[Sequence[int]], Any]:  # fmt: skip
     def decode(prompt: Sequence[int]) -> Any:
         runners[0].replayed_accepts, runners[0].makes_rounds = pattern, on_device
         try:
             return generate(
-                pair, [list(prompt)], tree=topology, max_new_tokens=num_tokens, runners=runners, eos_token_ids=[]
+                pair, [list(prompt)], tree=policy, max_new_tokens=num_tokens, runners=runners, eos_token_ids=[]
             ).metrics
         finally:
             runners[0].replayed_accepts, runners[0].makes_rounds = (), True

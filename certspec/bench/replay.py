@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from certspec.decoding.drafting import DraftPolicy
 from certspec.decoding.generation import generate
 from certspec.decoding.losslessness import bundled_prompt_ids
 from certspec.decoding.records import KINDS
-from certspec.decoding.topology import TreeTopology, chain
 from certspec.pairs import load_pair
 
 if TYPE_CHECKING:
@@ -29,14 +29,13 @@ _EDITED_LOGIT = 60.0
 
 
 def rounds_accepted(
-    pair: Pair, prompts: Sequence[Sequence[int]], draft: int | TreeTopology, num_tokens: int
+    pair: Pair, prompts: Sequence[Sequence[int]], draft: int | DraftPolicy, num_tokens: int
 ) -> tuple[int, ...]:
-    """Draft tokens accepted in each full round of chains of length ``draft``, or of that tree, by prompt (but for
+    """Draft tokens accepted in each full round of chains of length ``draft``, or of that policy, by prompt (but for
     rounds cut short)."""
     import numpy as np
 
-    tree = chain(draft) if isinstance(draft, int) else draft
-    steps = generate(pair, list(prompts), tree=tree, max_new_tokens=num_tokens, eos_token_ids=[]).steps
+    steps = generate(pair, list(prompts), draft_length=draft, max_new_tokens=num_tokens, eos_token_ids=[]).steps
     keys = steps.column("prompt") * (num_tokens + 1) + steps.column("round")
     rounds, index = np.unique(keys, return_inverse=True)
     accepted = np.bincount(index, steps.column("kind") == KINDS.index("accepted"), len(rounds)).astype(int)
@@ -44,7 +43,7 @@ def rounds_accepted(
     return tuple(np.delete(accepted, last).tolist())
 
 
-def bundled_accepts(draft: int | TreeTopology, num_prompts: int = 16, num_tokens: int = 64) -> tuple[int, ...]:
+def bundled_accepts(draft: int | DraftPolicy, num_prompts: int = 16, num_tokens: int = 64) -> tuple[int, ...]:
     """``rounds_accepted`` of the bundled pair on the CPU, shuffled with a seed: a short replay takes the beginning."""
     pair = load_pair()
     accepted = list(rounds_accepted(pair, bundled_prompt_ids(pair, num_prompts), draft, num_tokens))

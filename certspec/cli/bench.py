@@ -83,7 +83,9 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
     help='The same in batches ("certspec calibrate --batch-size 8").',
 )
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
-@click.option("--trees", help="On a GPU: greedy trees (4x3: width 4, depth 3) instead, and the chain beside them.")
+@click.option(
+    "--trees", help="On a GPU: time these instead, beside the chain: greedy (4x3: width x depth), best first (16 nodes)."
+)
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
 def decode(
     num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None,
@@ -161,26 +163,33 @@ def _trees_on_cuda(num_prompts: int, tokens: int, repeats: int, length: int, tre
 
     from certspec.bench import decode_cuda, decode_trees
     from certspec.bench.kernels import provenance
-    from certspec.decoding import TreeShape
+    from certspec.decoding import BestFirst, TreeShape
+    from certspec.decoding.drafting import DraftPolicy, StaticPolicy
 
     facts = provenance()
     del facts["inputs"]
-    topologies = {f"chain of {length}": TreeShape(1, length).topology}
-    for each in trees.split(","):
-        width, _, depth = each.strip().partition("x")
-        topologies[f"tree {each.strip()}"] = TreeShape(int(width), int(depth or 0)).topology
+    policies: dict[str, DraftPolicy] = {f"chain of {length}": StaticPolicy(TreeShape(1, length).topology)}
+    for each in map(str.strip, trees.split(",")):
+        width, is_greedy, depth = each.partition("x")
+        try:
+            if is_greedy:
+                policies[f"greedy {each}"] = StaticPolicy(TreeShape(int(width), int(depth)).topology)
+            else:
+                policies[f"best first {each}"] = BestFirst(int(each))
+        except ValueError as error:
+            raise click.UsageError(f"--trees: expected 4x3 or a number of nodes, got {each!r}") from error
     pair, runners = decode_cuda.random_runners()
-    rounds = decode_trees.measure_tree_rounds(*runners, topologies)
+    rounds = decode_trees.measure_tree_rounds(*runners, policies)
     for name, row in rounds.items():
         click.echo(
-            f"{name:<14}{row['nodes']:>3} nodes: round {row['round_ms']:.3f} ms (verify {row['verify_ms']:.3f} ms), "
+            f"{name:<16}{row['nodes']:>3} nodes: round {row['round_ms']:.3f} ms (verify {row['verify_ms']:.3f} ms), "
             f"of it certificates {row['certificates_us']:.1f} us, moves {row['moves_us']:.1f} us"
         )
     prompts = [random.Random(seed).choices(range(pair.num_tokens), k=64) for seed in range(num_prompts)]
-    speeds = decode_trees.measure_tree_speeds(pair, runners, topologies, prompts, tokens, repeats)
+    speeds = decode_trees.measure_tree_speeds(pair, runners, policies, prompts, tokens, repeats)
     for name, own in speeds.items():
         click.echo(
-            f"{name:<14}{own['tokens_per_second']['median']:>7.1f} tokens/s at {own['mean_accepted']:.2f} accepted; "
+            f"{name:<16}{own['tokens_per_second']['median']:>7.1f} tokens/s at {own['mean_accepted']:.2f} accepted; "
             f"a round {own['round_ms']['median']:.3f} ms, in the loop {own['loop_round_ms']['median']:.3f} ms"
         )
     facts_of_run = {"models": pair.name, "prompts": num_prompts, "tokens": tokens, "repeats": repeats}

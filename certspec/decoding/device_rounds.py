@@ -1,19 +1,20 @@
-"""Static trees drafted and verified in rounds that stay on the GPU: the host starts a round, waits for one small copy,
-and writes the last round's records while the next one runs. This module knows requests and records, no kernels."""
+"""Trees drafted and verified in rounds that stay on the GPU: the host starts a round, waits for one small copy, and
+writes the last round's records while the next one runs. This module knows requests and records, no kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from certspec.decoding.acceptance import accepts
+from certspec.decoding.best_first import BestFirst
 from certspec.decoding.block_scores import is_relaxed
-from certspec.decoding.drafting import StaticPolicy
+from certspec.decoding.drafting import DraftPolicy, StaticPolicy
 from certspec.decoding.records import StepList
 from certspec.decoding.round_writer import RoundWriter, own_rules
 from certspec.decoding.schedules import Throughout
-from certspec.decoding.topology import TreeTopology
+from certspec.engine.growth_layout import GrowthLayout
 from certspec.engine.round_layout import MAX_NODES
 from certspec.errors import InvalidLogits
 from certspec.kernels.rule_table import RuleTable, rule_table
@@ -21,21 +22,23 @@ from certspec.rules import Rule
 
 if TYPE_CHECKING:
     from certspec.decoding.loop import DecodingPlan, Request, RoundCounts
+    from certspec.decoding.topology import TreeTopology
     from certspec.engine.cuda_rounds import RoundScores, TreeRounds
 
-__all__ = ["decode_rounds", "rounds_serve"]
+__all__ = ["decode_rounds", "round_shape", "rounds_serve"]
 
 _MAX_RANKS = 32  # that the kernels list
+_MAX_CANDIDATES = 512  # that one program puts in order
 
 
 def rounds_serve(target: Any, draft: Any, requests: Sequence[Request], plan: DecodingPlan) -> bool:
-    """Whether rounds on the device do what is asked: one static tree, one rule for all, nothing that runs on the
-    host."""
+    """Whether rounds on the device do what is asked: a static or best-first tree, one rule for all, nothing that runs
+    on the host."""
     if not (getattr(target, "makes_rounds", False) and getattr(draft, "makes_rounds", False)) or plan.processors:
         return False
-    policy, schedules = plan.policy, {request.schedule for request in requests}
-    if not isinstance(policy, StaticPolicy) or not 1 <= len(policy.topology) <= MAX_NODES:
+    if round_shape(plan.policy) is None:
         return False
+    schedules = {request.schedule for request in requests}
     (schedule,) = schedules if len(schedules) == 1 else (None,)
     if not isinstance(schedule, Throughout):
         return False
@@ -51,8 +54,11 @@ def rounds_serve(target: Any, draft: Any, requests: Sequence[Request], plan: Dec
 def decode_rounds(
     target: Any, draft: Any, requests: Sequence[Request], plan: DecodingPlan, steps: StepList, counts: RoundCounts
 ) -> None:
-    """What ``loop.decode_batch`` does, for what ``rounds_serve`` says yes to. A tree is always drafted as a whole;
-    where less room is left, what is deeper counts as not drafted (but for ``num_draft_passes``, which are all run)."""
+    """What ``loop.decode_batch`` does, for what ``rounds_serve`` says yes to. All levels of a tree are always drafted;
+    where less room is left, what is deeper counts as not drafted (but for ``num_draft_passes``, which are all run).
+
+    Best-first trees are the loop's but where two scores are nearer than float32 sums in another order tell apart.
+    """
     schedule = requests[0].schedule
     if not isinstance(schedule, Throughout):
         raise RuntimeError(f"rounds on the device know one rule throughout, not {schedule}")
@@ -66,10 +72,9 @@ def decode_rounds(
         for row, (request, walk) in enumerate(zip(run.requests, walks, strict=True)):
             if walk is not None:
                 _emit(request, row, walk, writer, counts)
-                counts.nodes.append(run.nodes_within[walk.room])
                 ended += [row] if request.reason is not None else []
         counts.num_target_passes += 1
-        counts.num_draft_passes += run.topology.depth
+        counts.num_draft_passes += run.shape.depth
         run.go_on(ended)
         writer.add(scores)
     writer.flush()
@@ -77,15 +82,49 @@ def decode_rounds(
 
 
 def _table_of(rule: Rule, plan: DecodingPlan) -> RuleTable:
-    return rule_table((*own_rules(rule, plan.policy.topology), *plan.extra))  # type: ignore[attr-defined]
+    return rule_table((*own_rules(rule, plan.policy), *plan.extra))
+
+
+def round_shape(policy: DraftPolicy) -> TreeTopology | GrowthLayout | None:
+    """What the device's rounds are told of a policy; None where they can't draft as it says."""
+    if isinstance(policy, StaticPolicy):
+        return policy.topology if 1 <= len(policy.topology) <= MAX_NODES else None
+    if not isinstance(policy, BestFirst):
+        return None
+    depth = min(policy.depth, policy.num_nodes)  # with a node its path is kept
+    layout = GrowthLayout(policy.num_nodes, depth, policy.width, policy.beam or policy.width)
+    if max(layout.num_nodes, layout.num_slots) > MAX_NODES or layout.num_candidates > _MAX_CANDIDATES:
+        return None
+    return layout
+
+
+@dataclass(frozen=True)
+class _RowTree:
+    """A row's tree in a round: the nodes below each node that has any, and how deep, large and wide it is."""
+
+    children: Mapping[int, Sequence[int]]
+    depth: int
+    num_nodes: int
+    width: int
+
+    @classmethod
+    def of(cls, parents: Sequence[int], depths: Sequence[int], room: int) -> _RowTree:
+        """Without what is deeper than ``room`` and what has parent -2."""
+        children: dict[int, list[int]] = {}
+        for node, (parent, depth) in enumerate(zip(parents, depths, strict=True)):
+            if parent >= -1 and depth <= room:
+                children.setdefault(parent, []).append(node)
+        sizes = [len(nodes) for nodes in children.values()]
+        depth = max((depths[nodes[0]] for nodes in children.values()), default=0)
+        return cls(children, depth, sum(sizes), max(sizes, default=0))
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """What a row's round gave: how deep it might draft, the accepted nodes, the tokens they and the target give, and
-    the nodes whose draft had all logits equal."""
+    """What a row's round gave: the tree, the accepted nodes, the tokens they and the target give, and the nodes whose
+    draft had all logits equal."""
 
-    room: int
+    tree: _RowTree
     path: list[int]
     tokens: list[int]
     flat: frozenset[int] = frozenset()
@@ -96,9 +135,17 @@ class _Run:
 
     def __init__(self, target: Any, draft: Any, requests: list[Request], plan: DecodingPlan, rule: Rule) -> None:
         self.target, self.draft, self.requests, self.rule = target, draft, requests, rule
-        self.topology: TreeTopology = plan.policy.topology  # type: ignore[attr-defined]
-        depths = self.topology.depths
-        self.nodes_within = [sum(depth <= room for depth in depths) for room in range(self.topology.depth + 1)]
+        shape = round_shape(plan.policy)
+        if shape is None:
+            raise RuntimeError(f"rounds on the device cannot draft as {plan.policy} says")
+        self.shape = shape
+        self._cut: list[_RowTree] = []  # a static tree by the room there is
+        if isinstance(shape, GrowthLayout):
+            self.num_nodes, staged = shape.num_nodes, shape.num_slots
+        else:
+            self.num_nodes = staged = len(shape)
+            self._cut = [_RowTree.of(shape.parents, shape.depths, room) for room in range(shape.depth + 1)]
+        self._slots = max(self.num_nodes, staged) + self.shape.depth + 4  # beyond the end of a sequence
         self.table = _table_of(rule, plan)
         self.strict = not is_relaxed(rule)
         self.rounds: TreeRounds
@@ -110,8 +157,7 @@ class _Run:
 
     def start(self) -> None:
         """Read the prompts but for their last token, and begin the first round."""
-        room = max(len(r.prompt) + r.stopping.max_new_tokens for r in self.requests)
-        room += self.topology.depth + len(self.topology) + 4
+        room = max(len(r.prompt) + r.stopping.max_new_tokens for r in self.requests) + self._slots
         for runner in (self.target, self.draft):
             runner.prefill([request.prompt[:-1] for request in self.requests])
             runner.reserve(len(self.requests), room)
@@ -144,43 +190,48 @@ class _Run:
         ]
 
     def _walk_of(self, row: int, request: Request, scores: RoundScores) -> _Walk:
-        room = min(self.topology.depth, request.stopping.max_new_tokens - request.num_emitted - 1)
+        room = min(self.shape.depth, request.stopping.max_new_tokens - request.num_emitted - 1)
+        if self._cut:
+            tree = self._cut[room]
+        else:
+            parents, depths, _ = scores.tree[row].tolist()
+            tree = _RowTree.of(parents, depths, room)
         accepted = min(int(scores.accepted[row]), room)
-        path, first = scores.path[row, :accepted].tolist(), row * (len(self.topology) + 1)
+        path, first = scores.path[row, :accepted].tolist(), row * (self.num_nodes + 1)
         visited = [first, *(first + 1 + node for node in path)]
         if scores.scores["path"][visited].any() or (len(scores.words) and scores.words[row, 2]):
-            walk = self._walked(row, request, scores, room)
+            walk = self._walked(row, request, scores, tree)
             self._stale |= walk.path != path
             return walk
         tokens = scores.tokens[row, : accepted + 1].tolist()
         if accepted < scores.accepted[row]:  # no candidate there: the target's own token
             tokens[accepted] = int(scores.scores["ids"][0, visited[-1], 0])
-        return _Walk(room, path, tokens)
+        return _Walk(tree, path, tokens)
 
-    def _walked(self, row: int, request: Request, scores: RoundScores, room: int) -> _Walk:
+    def _walked(self, row: int, request: Request, scores: RoundScores, tree: _RowTree) -> _Walk:
         """Walk a row's tree on the host, scoring the nodes that were left open."""
         path: list[int] = []
         flat: list[int] = []
         node, goes_on = -1, True
         while goes_on:
-            at = row * (len(self.topology) + 1) + node + 1
+            at = row * (self.num_nodes + 1) + node + 1
             is_open = bool(scores.scores["path"][at])
             if is_open and self._score(row, node, request, scores, len(path)):
                 flat.append(node)
-            candidates = self.topology.children.get(node, ()) if len(path) < room else ()
+            candidates = tree.children.get(node, ())
             child = self._accepted(row, node, candidates, scores, is_open)
             goes_on = child is not None
             if child is not None:
                 path.append(child)
                 node = child
-        final = int(scores.scores["ids"][0, row * (len(self.topology) + 1) + node + 1, 0])
-        return _Walk(room, path, [*scores.drafted[row, path].tolist(), final], frozenset(flat))
+        final = int(scores.scores["ids"][0, row * (self.num_nodes + 1) + node + 1, 0])
+        return _Walk(tree, path, [*scores.drafted[row, path].tolist(), final], frozenset(flat))
 
     def _accepted(
         self, row: int, node: int, candidates: Sequence[int], scores: RoundScores, is_open: bool
     ) -> int | None:
         """The candidate of a scored node that is accepted, as ``walking.walk_block`` says."""
-        at, tokens = row * (len(self.topology) + 1) + node + 1, scores.drafted[row]
+        at, tokens = row * (self.num_nodes + 1) + node + 1, scores.drafted[row]
         if self.strict:
             best = scores.scores["ids"][0, at, 0]
             return next((child for child in candidates if tokens[child] == best), None)
@@ -198,7 +249,7 @@ class _Run:
         """Score a node rigorously; whether the draft's logits there are all equal."""
         from certspec.certificates import certify
 
-        at = row * (len(self.topology) + 1) + node + 1
+        at = row * (self.num_nodes + 1) + node + 1
         target, draft = self.rounds.logits(row, node)
         try:
             found = certify(target[None], draft[None], self.table.rules, backend="torch")
@@ -226,12 +277,13 @@ class _Run:
         from certspec.engine.cuda_rounds import tree_rounds
 
         self.rounds = tree_rounds(
-            self.target, self.draft, len(self.requests), self.topology, self.table, self.strict
+            self.target, self.draft, len(self.requests), self.shape, self.table, self.strict
         )
         self.rounds.start(
             [request.sequence[-2:] for request in self.requests],
             [len(request.sequence) - 1 for request in self.requests],
             self.target.cache_rows, self.draft.cache_rows, [request.num_rounds for request in self.requests],
+            [len(request.prompt) + request.stopping.max_new_tokens for request in self.requests],
         )  # fmt: skip
         for row, request in enumerate(self.requests):
             if request.reason is not None:
@@ -249,10 +301,16 @@ def _emit(request: Request, row: int, walk: _Walk, writer: RoundWriter, counts: 
         if kept is not None:
             del request.sequence[len(request.sequence) - num_kept + kept :]
             num_kept, reason = kept, "stopped" if kept < num_kept or reason is None else reason
-    writer.note(row, request.index, before, request.num_rounds, walk.room, walk.path, walk.tokens[:num_kept])
-    drafted = [-1, *walk.path][: min(num_kept, walk.room)]
-    writer.num_flat_draft_rows += sum(node in walk.flat for node in drafted)
+    nodes, tree = [-1, *walk.path], walk.tree
+    num_children = [len(tree.children.get(node, ())) for node in nodes]
+    writer.note(
+        row, request.index, before, request.num_rounds, walk.path, walk.tokens[:num_kept], num_children, tree.width
+    )
+    writer.num_flat_draft_rows += sum(
+        node in walk.flat and count > 0 for node, count in zip(nodes[:num_kept], num_children, strict=False)
+    )
     counts.accepted.append(len(walk.path))
-    counts.drafted.append(walk.room)
+    counts.drafted.append(tree.depth)
+    counts.nodes.append(tree.num_nodes)
     request.num_rounds += 1
     request.reason = reason

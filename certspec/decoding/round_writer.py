@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certspec.decoding.block_scores import coverage, governing_rule, is_relaxed
+from certspec.decoding.drafting import DraftPolicy, StaticPolicy
 from certspec.decoding.records import KINDS, StepList
 from certspec.errors import CertspecError
 from certspec.kernels.rule_table import rule_table
@@ -16,26 +17,30 @@ from certspec.rules import Rule
 
 if TYPE_CHECKING:
     from certspec.decoding.loop import DecodingPlan
-    from certspec.decoding.topology import TreeTopology
     from certspec.engine.cuda_rounds import RoundScores
 
 __all__ = ["RoundWriter", "own_rules"]
 
 _WAITING_ROUNDS = 256
-_NOTES = ("at", "prompt", "position", "round", "accepted", "kept", "room")
+_NOTES = ("at", "prompt", "position", "round", "accepted", "kept", "width")
 _ACCEPTED, _CORRECTED, _BONUS, _PLAIN = range(len(KINDS))
 
 
-def own_rules(rule: Rule, topology: TreeTopology) -> tuple[Rule, ...]:
-    """The rules whose certificates nodes of ``topology`` have under ``rule``, however deep it is cut; where that lists
-    too few ranks for the tree margins of its nodes, one that lists them."""
-    found: dict[Rule, None] = {}
-    for room in range(1, topology.depth + 1):
-        cut = topology.truncated(room)
-        found |= dict.fromkeys(governing_rule(rule, len(nodes), cut.width) for nodes in cut.children.values())
-    if rule_table(tuple(found)).num_top <= topology.width:
-        found[coverage(topology.width)] = None
+def own_rules(rule: Rule, policy: DraftPolicy) -> tuple[Rule, ...]:
+    """The rules whose certificates nodes have under ``rule`` in the trees of ``policy``, a static or best-first one;
+    where that lists too few ranks for the tree margins, one more that lists them."""
+    found = dict.fromkeys(governing_rule(rule, count, width) for count, width in _node_shapes(policy))
+    if rule_table(tuple(found)).num_top <= policy.width:
+        found[coverage(policy.width)] = None
     return tuple(found)
+
+
+def _node_shapes(policy: DraftPolicy) -> list[tuple[int, int]]:
+    """Numbers of children that nodes of the policy's trees may have, each with the tree's width (2: several)."""
+    if not isinstance(policy, StaticPolicy):
+        return [(1, 1), *((count, 2) for count in range(1, policy.width + 1) if policy.width > 1)]
+    cuts = [policy.topology.truncated(room) for room in range(1, policy.depth + 1)]
+    return sorted({(len(nodes), min(cut.width, 2)) for cut in cuts for nodes in cut.children.values()})
 
 
 class RoundWriter:
@@ -43,40 +48,38 @@ class RoundWriter:
     The rules that were scored are ``own_rules``, then the plan's extra ones."""
 
     def __init__(self, steps: StepList, plan: DecodingPlan, rule: Rule) -> None:
-        topology: TreeTopology = plan.policy.topology  # type: ignore[attr-defined]
         self.steps, self.rule, self.on_step = steps, rule, plan.on_step
-        self.num_nodes = len(topology)
         self.num_flat_draft_rows = 0
-        self._own = own_rules(rule, topology)
-        self._num_children = np.array([len(topology.children.get(node, ())) for node in range(-1, len(topology))])
-        # by room and number of children
-        self._governing = np.zeros((topology.depth + 1, topology.width + 1), np.int64)
-        for room in range(1, topology.depth + 1):
-            cut = topology.truncated(room)
-            for count in set(map(len, cut.children.values())):
-                self._governing[room, count] = self._own.index(governing_rule(rule, count, cut.width))
+        self._own = own_rules(rule, plan.policy)
+        # by whether some node of the tree has several children, and how many this one has
+        self._governing = np.zeros((2, plan.policy.width + 1), np.int64)
+        for count, width in _node_shapes(plan.policy):
+            self._governing[width - 1, count] = self._own.index(governing_rule(rule, count, width))
         self._scores: list[dict[str, np.ndarray[Any, Any]]] = []
         self._notes: list[tuple[int, ...]] = []
         self._tokens: list[int] = []
         self._nodes: list[int] = []
+        self._num_children: list[int] = []
         self._gaps: list[float] = []
         self._num_rows = 0
         self._noted: list[tuple[Any, ...]] = []
 
     def note(
-        self, row: int, prompt: int, position: int, number: int, room: int, path: Sequence[int], tokens: Sequence[int]
-    ) -> None:
-        """A row of the round that is added next: where it stands, how deep it may draft, the accepted nodes, and the
-        tokens that are emitted (one more at most)."""
-        self._noted.append((row, prompt, position, number, room, path, tokens))
+        self, row: int, prompt: int, position: int, number: int, path: Sequence[int], tokens: Sequence[int],
+        num_children: Sequence[int], width: int,
+    ) -> None:  # fmt: skip
+        """A row of the round that is added next: where it stands, the accepted nodes, the tokens that are emitted (one
+        more at most), the number of children of the node before each, and the tree's width (0: nothing drafted)."""
+        self._noted.append((row, prompt, position, number, path, tokens, num_children, width))
 
     def add(self, scores: RoundScores) -> None:
         """The scores of the rows just noted."""
-        for row, prompt, position, number, room, path, tokens in self._noted:
-            at = self._num_rows + row * (self.num_nodes + 1)
-            self._notes.append((at, prompt, position, number, len(path), len(tokens), room))
+        for row, prompt, position, number, path, tokens, num_children, width in self._noted:
+            at = self._num_rows + row * (scores.drafted.shape[1] + 1)
+            self._notes.append((at, prompt, position, number, len(path), len(tokens), width))
             self._tokens += tokens
             self._nodes += [-1, *path][: len(tokens)]
+            self._num_children += num_children[: len(tokens)]
             if len(scores.gaps):
                 self._gaps += [*scores.gaps[row, path].tolist(), 0.0][: len(tokens)]
         self._noted = []
@@ -91,21 +94,20 @@ class RoundWriter:
             return
         notes = {name: np.array(values) for name, values in zip(_NOTES, zip(*self._notes, strict=True), strict=True)}
         parts = {name: [scores[name] for scores in self._scores] for name in self._scores[0]}
-        tokens, nodes = np.array(self._tokens), np.array(self._nodes)
+        tokens, nodes, num_children = (np.array(each) for each in (self._tokens, self._nodes, self._num_children))
         gaps = np.array(self._gaps)
         self._scores, self._notes, self._num_rows = [], [], 0
-        self._tokens, self._nodes, self._gaps = [], [], []
+        self._tokens, self._nodes, self._num_children, self._gaps = [], [], [], []
         kept = notes["kept"]
         depth = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
         at = np.repeat(notes["at"], kept) + nodes + 1
-        accepted, room = (np.repeat(notes[name], kept) for name in ("accepted", "room"))
+        accepted, width = (np.repeat(notes[name], kept) for name in ("accepted", "width"))
         scalars = np.concatenate(parts["scalars"])[at]
         ids = np.concatenate(parts["ids"], axis=1)[:, at, 0]
         verdict = np.concatenate(parts["verdict"], axis=2)[:, :, at].astype(bool)
         certificate = np.concatenate(parts["certificate"], axis=2)[:, :, at]
-        num_children = np.where(depth < room, self._num_children[nodes + 1], 0)
         drafted, is_accepted = num_children > 0, depth < accepted
-        step, own = np.arange(len(at)), self._governing[room, num_children]
+        step, own = np.arange(len(at)), self._governing[(width > 1).astype(int), num_children]
         self._check(notes, kept, depth, num_children, is_accepted, verdict[0, own, step])
 
         def of_pairs(values: Any, otherwise: Any = np.nan) -> Any:
@@ -118,7 +120,7 @@ class RoundWriter:
         columns = {
             **{name: np.repeat(notes[name], kept) for name in ("prompt", "round")},
             "position": np.repeat(notes["position"], kept) + depth, "depth": depth,
-            "kind": np.where(is_accepted, _ACCEPTED, np.where(drafted, _CORRECTED, np.where(room > 0, _BONUS, _PLAIN))),
+            "kind": np.select([is_accepted, drafted, width > 0], [_ACCEPTED, _CORRECTED, _BONUS], _PLAIN),
             "num_children": num_children, "rule": self._codes(drafted, own), "token": tokens,
             "draft_token": of_pairs(ids[1], -1), "target_token": np.where(drafted, ids[0], tokens),
             "accepted": of_pairs(is_accepted, -1), "certified": of_pairs(verdict[1, own, step], False),

@@ -13,9 +13,38 @@ import numpy as np
 if TYPE_CHECKING:
     from certspec.decoding.topology import TreeTopology
 
-__all__ = ["MAX_NODES", "RoundLayout"]
+__all__ = ["DRAFT_ROOT", "MAX_NODES", "TARGET_ROOT", "Pass", "RoundLayout"]
 
 MAX_NODES = 63  # with the last token before them, the bits of an ancestor mask
+
+
+# slot and position from the row's length, ancestor mask, place in the row's tail (-1: none) of the draft's first nodes,
+# the last two tokens, and of the target's first node, the last one
+DRAFT_ROOT = ((-1, -1, 1, 0), (0, 0, 3, 1))
+TARGET_ROOT = (0, 0, 1, 1)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of a round over rows at ``cache_rows``. ``nodes``: as DRAFT_ROOT; ``committed``: slots that every node
+    sees, from the row's length."""
+
+    cache_rows: Sequence[int]
+    nodes: tuple[tuple[int, int, int, int], ...]
+    committed: int
+
+    def entries(self) -> np.ndarray[Any, Any]:
+        """(inputs, 4) int64: base, slope by the row's length, batch row, and place in the tail of two tokens a row (-1:
+        none) of every input, see cuda_layers.Buffers."""
+        nodes, masks, spans = [], [], []
+        live = self.nodes[-1][0] + 1
+        for row, cache_row in enumerate(self.cache_rows):
+            for slot, position, mask, place in self.nodes:
+                token = (0, 0, row, 2 * row + place if place >= 0 else -1)
+                nodes += [token, (int(cache_row), 0, row, -1), (slot, 1, row, -1), (position, 1, row, -1)]
+                masks.append((mask - (mask >> 63 << 64), 0, row, -1))  # as a signed word
+            spans += [(int(cache_row), 0, row, -1), (self.committed, 1, row, -1), (live, 1, row, -1)]
+        return np.array(nodes + masks + spans, np.int64)
 
 
 @dataclass(frozen=True)
@@ -83,9 +112,8 @@ class RoundLayout:
         return found
 
     def entries(self, target_rows: Sequence[int], draft_rows: Sequence[int]) -> list[np.ndarray[Any, Any]]:
-        """For each pass of a round, (inputs, 4) int64: base, slope by the row's length, batch row, and place in the
-        tail of two tokens a row (-1: none) of every input, see cuda_layers.Buffers."""
-        passes = [_Pass(draft_rows, ((-1, -1, 1, 0), (0, 0, 3, 1)), -1)]
+        """Pass.entries of each pass of a round, the target's last."""
+        passes = [Pass(draft_rows, DRAFT_ROOT, -1)]
         for level in self.levels[1:]:
             first = self.staged[level[0]]
             masks = [self._staged_mask(node) for node in level]
@@ -97,33 +125,12 @@ class RoundLayout:
                 (1 + self.staged[node], self.topology.depths[node], mask >> shared, -1)
                 for node, mask in zip(level, masks, strict=True)
             )
-            passes.append(_Pass(draft_rows, nodes, 1 + shared))
+            passes.append(Pass(draft_rows, nodes, 1 + shared))
         nodes = tuple(
             (1 + node, depth, self.ancestors[node] << 1 | 1, -1) for node, depth in enumerate(self.topology.depths)
         )
-        passes.append(_Pass(target_rows, ((0, 0, 1, 1), *nodes), 0))
+        passes.append(Pass(target_rows, (TARGET_ROOT, *nodes), 0))
         return [each.entries() for each in passes]
 
     def _staged_mask(self, node: int) -> int:
         return sum(1 << self.staged[above] for above in range(node + 1) if self.ancestors[node] >> above & 1)
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """``nodes``: slot and position from the row's length, ancestor mask, place in the row's tail; ``committed``: slots
-    that every node sees, from the row's length."""
-
-    cache_rows: Sequence[int]
-    nodes: tuple[tuple[int, int, int, int], ...]
-    committed: int
-
-    def entries(self) -> np.ndarray[Any, Any]:
-        nodes, masks, spans = [], [], []
-        live = self.nodes[-1][0] + 1
-        for row, cache_row in enumerate(self.cache_rows):
-            for slot, position, mask, place in self.nodes:
-                token = (0, 0, row, 2 * row + place if place >= 0 else -1)
-                nodes += [token, (int(cache_row), 0, row, -1), (slot, 1, row, -1), (position, 1, row, -1)]
-                masks.append((mask - (mask >> 63 << 64), 0, row, -1))  # as a signed word
-            spans += [(int(cache_row), 0, row, -1), (self.committed, 1, row, -1), (live, 1, row, -1)]
-        return np.array(nodes + masks + spans, np.int64)

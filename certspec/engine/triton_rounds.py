@@ -2,7 +2,8 @@
 best candidates, the accepted path through a tree, and its move to the front of the cache. This module knows nothing
 about models; CHAINED: see triton_linear.py.
 
-A tree's nodes are numbered from 0; its target rows are one more, row 0 being the last token and row i + 1 node i.
+A tree's nodes are numbered from 0; its target rows are one more, row 0 being the last token and row i + 1 node i. A
+place that holds no node has parent -2.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ def begin_kernel(base, slope, row_of, from_tail, lengths, tail, inputs, count, B
 
 
 @triton.jit
-def tops_kernel(logits, step, columns, tops, ids, COUNT: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
-    """The COUNT largest of BLOCK logits of a row, ties by the lowest id. Grid (rows, parts); ``tops``, ``ids``: (rows,
-    parts, COUNT)."""
+def tops_kernel(
+    logits, step, columns, tops, ids, sums, COUNT: tl.constexpr, SUMS: tl.constexpr, BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
+):  # fmt: skip
+    """The COUNT largest of BLOCK logits of a row, ties by the lowest id, and (SUMS) the sum of exp(logit - largest), 0
+    where all are -inf. Grid (rows, parts); ``tops``, ``ids``: (rows, parts, COUNT), ``sums``: (rows, parts)."""
     row, part = tl.program_id(0), tl.program_id(1)
     if CHAINED:
         tl.extra.cuda.gdc_launch_dependents()
@@ -42,6 +46,10 @@ def tops_kernel(logits, step, columns, tops, ids, COUNT: tl.constexpr, BLOCK: tl
     free = i < columns
     value = tl.load(logits + row.to(tl.int64) * step + i, mask=free, other=float("-inf"))
     at = (row * tl.num_programs(1) + part) * COUNT
+    if SUMS:
+        highest = tl.max(value, 0)
+        weights = tl.exp(value - tl.where(highest == float("-inf"), 0.0, highest))
+        tl.store(sums + row * tl.num_programs(1) + part, tl.sum(weights, 0))
     for rank in range(COUNT):
         top = tl.max(tl.where(free, value, float("-inf")), 0)
         best = tl.min(tl.where(free & (value == top), i, _NOWHERE), 0)
@@ -99,7 +107,7 @@ def choose_kernel(
 
 @triton.jit
 def replay_kernel(
-    logits, columns, drafted, tree, tree_step, num_nodes, replayed, pattern, pattern_length, rounds,
+    logits, columns, drafted, tree, tree_step, num_nodes, replayed, replayed_step, pattern, pattern_length, rounds,
     HIGH: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Edit one target logit a node, so that the first pattern[rounds[row]] nodes of the path ``replayed`` (bits of
@@ -108,9 +116,10 @@ def replay_kernel(
     accepted = tl.load(pattern + tl.load(rounds + row) % pattern_length)
     i = tl.arange(0, BLOCK_N)
     real = i < num_nodes
-    parent = tl.load(tree + row * tree_step + i, mask=real, other=-1)
+    parent = tl.load(tree + row * tree_step + i, mask=real, other=-2)
+    real = parent >= -1
     depth = tl.load(tree + row * tree_step + num_nodes + i, mask=real, other=0)
-    bits = tl.load(replayed)
+    bits = tl.load(replayed + row * replayed_step)
     below = (parent < 0) | (((bits >> tl.maximum(parent, 0)) & 1) != 0)  # a child of the path
     on = ((bits >> i) & 1) != 0
     token = tl.load(drafted + row * num_nodes + i, mask=real, other=0)
@@ -136,6 +145,7 @@ def allow_kernel(
     i = tl.arange(0, BLOCK_N)
     real = i < num_nodes
     parent = tl.load(tree + row * tree_step + i, mask=real, other=-2)
+    real = parent >= -1
     token = tl.load(drafted + row * num_nodes + i, mask=real, other=0)
     home = (row * (num_nodes + 1) + tl.maximum(parent, -1) + 1).to(tl.int64)
     value = tl.load(logits + home * columns + token, mask=real, other=0.0)
@@ -201,11 +211,12 @@ def settle_kernel(
     i = tl.arange(0, BLOCK_N)
     real = i < num_nodes
     at = tree + row * tree_step + i
-    parent = tl.load(at, mask=real, other=-1)
+    parent = tl.load(at, mask=real, other=-2)
+    real = parent >= -1
     level = tl.load(at + num_nodes, mask=real, other=0)
     above = tl.load(at + 2 * num_nodes, mask=real, other=0)
     token = tl.load(drafted + row * num_nodes + i, mask=real, other=-1)
-    home = row * (num_nodes + 1) + parent + 1
+    home = row * (num_nodes + 1) + tl.maximum(parent, -1) + 1
     one = tl.full((BLOCK_N,), 1, tl.int64)
     if STRICT:
         good = token == _best(tops, ids, home, real, parts, columns, BLOCK_P)
@@ -243,8 +254,9 @@ def settle_kernel(
 
 @triton.jit
 def compact_kernel(
-    keys, values, moves, depth, places, spans, rows, kv_heads, capacity, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr
-):
+    keys, values, moves, depth, places, places_step, spans, rows, kv_heads, capacity,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
     """Move the accepted path of a row to the slots that follow its last token. ``places``: by node, its slot from there
     (-1: not in this cache, which only the end of a path can be). ``keys``, ``values``: (layers, rows, kv_heads,
     capacity, HEAD_DIM). Grid (layers * kv_heads, batch)."""
@@ -253,7 +265,7 @@ def compact_kernel(
     first, count = tl.load(move), tl.load(move + 1)
     d = tl.arange(0, BLOCK_D)
     node = tl.load(move + 2 + d, mask=d < count, other=0)
-    source = tl.load(places + node, mask=d < count, other=-1)
+    source = tl.load(places + batch * places_step + node, mask=d < count, other=-1)
     moved = (source >= 0) & (source != d)
     if tl.max(moved.to(tl.int32), 0) > 0:
         cache_row = tl.load(spans + batch * 3)

@@ -5,6 +5,8 @@ own."""
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,13 @@ TREES = {
     "narrow, then wide": TreeTopology((-1, 0, 1, 1, 2, 2), (0, 0, 0, 1, 0, 1)),
     "chain": TreeShape(1, 4).topology,
     "63 nodes": TreeShape(21, 3).topology,
+}
+GROWN = {
+    "8 nodes": cs.BestFirst(8, depth=4, width=3),
+    "wide beam": cs.BestFirst(12, depth=3, width=2, beam=5),
+    "narrow beam": cs.BestFirst(5, depth=5, width=4, beam=1),
+    "more room than candidates": cs.BestFirst(20, depth=2, width=3),
+    "one level": cs.BestFirst(3, depth=1, width=5),
 }
 RULES = [cs.Additive(0.02), cs.Entropy(0.3, 0.3), cs.TopM(3), cs.Gated(2, additive=0.05)]
 
@@ -141,11 +150,46 @@ def test_rounds_of_every_tree_give_what_the_loop_gives(pair, runners, monkeypatc
     assert ours.metrics["num_false_certificates"] == 0
 
 
+@pytest.mark.parametrize("name", GROWN)
+def test_trees_grow_best_first_as_in_the_loop(pair, runners, monkeypatch, name) -> None:
+    """Node by node: the draft's own probabilities decide, so every tree must be the loop's, accepted or not."""
+    options = {"tree": GROWN[name], "max_new_tokens": 15, "rules": [cs.Tree(2)]}
+    with drafted_trees(monkeypatch) as trees:
+        ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
+    assert trees["device"] == trees["host"] and len(set(trees["host"])) > 2
+    same_generation(ours, theirs)
+
+
+@contextmanager
+def drafted_trees(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[Any]]]:
+    """Parents and tokens of every tree, of the device's rounds and of the loop's."""
+    found: dict[str, list[Any]] = {"device": [], "host": []}
+    walked, drafted = device_rounds._Run._walk_of, loop.draft_blocks
+
+    def of_device(self: Any, row: int, request: Any, scores: Any) -> Any:
+        walk = walked(self, row, request, scores)
+        parents = {child: parent for parent, nodes in walk.tree.children.items() for child in nodes}
+        nodes = sorted(parents)
+        found["device"].append((tuple(parents[n] for n in nodes), tuple(scores.drafted[row, nodes].tolist())))
+        return walk
+
+    def of_host(*arguments: Any) -> Any:
+        trees = drafted(*arguments)
+        found["host"] += [(tree.topology.parents, tuple(tree.tokens)) for tree in trees]
+        return trees
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device_rounds._Run, "_walk_of", of_device)
+        patch.setattr(loop, "draft_blocks", of_host)
+        yield found
+
+
 @pytest.mark.parametrize("error", [0.0, 0.2], ids=["decided by the kernel", "left to the host"])
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
         *(("ragged", rule) for rule in RULES),
+        *(("8 nodes", rule) for rule in RULES[1:3]),
         *(pytest.param(name, rule, marks=on_gpu) for name in ("full 2x3", "wide root") for rule in RULES),
         ("chain", RULES[0]),
     ],
@@ -153,7 +197,7 @@ def test_rounds_of_every_tree_give_what_the_loop_gives(pair, runners, monkeypatc
 )
 def test_relaxed_rules_decide_on_trees_as_in_the_loop(pair, runners, monkeypatch, name, rule, error) -> None:
     say_errors(monkeypatch, error)
-    options = {"tree": TREES[name], "max_new_tokens": 12, "rule": rule, "rules": [cs.StrictGreedy()]}
+    options = {"tree": (TREES | GROWN)[name], "max_new_tokens": 12, "rule": rule, "rules": [cs.StrictGreedy()]}
     ours, theirs = both(pair, runners, [prompt_of(7)], monkeypatch, **options)
     same_generation(ours, theirs)
 
@@ -163,10 +207,11 @@ def test_a_tree_rule_governs_its_tree(pair, runners, monkeypatch) -> None:
         same_generation(*both(pair, runners, [prompt_of(9)], monkeypatch, rule=cs.Tree(m), max_new_tokens=11))
 
 
-@pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Additive(0.02)], ids=str)
-def test_rows_of_a_batch_differ_in_length_end_and_leave(pair, runners, monkeypatch, rule) -> None:
+@pytest.mark.parametrize("name", ["ragged", "8 nodes"])
+@pytest.mark.parametrize("rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.02), marks=on_gpu)], ids=str)
+def test_rows_of_a_batch_differ_in_length_end_and_leave(pair, runners, monkeypatch, rule, name) -> None:
     prompts = [prompt_of(count) for count in (2, 7, 11, 5, 16)]
-    options = {"tree": TREES["ragged"], "max_new_tokens": 13, "rule": rule}
+    options = {"tree": (TREES | GROWN)[name], "max_new_tokens": 13, "rule": rule}
     with monkeypatch.context() as patch:
         patch.setattr(loop, "rounds_serve", lambda *_: False)
         alone = [cs.generate(pair, [p], runners=runners, eos_token_ids=[], **options).sequences[0] for p in prompts]
@@ -181,8 +226,8 @@ def test_rows_of_a_batch_differ_in_length_end_and_leave(pair, runners, monkeypat
 @pytest.mark.parametrize("count", [1, 2, 3, 4, pytest.param(5, marks=on_gpu)])
 def test_less_room_than_the_tree_is_deep(pair, runners, monkeypatch, count) -> None:
     for rule in (cs.StrictGreedy(), cs.Additive(0.3)):
-        for name in ("ragged", "narrow, then wide"):
-            options = {"tree": TREES[name], "max_new_tokens": count, "rule": rule}
+        for name in ("ragged", "narrow, then wide", "8 nodes"):
+            options = {"tree": (TREES | GROWN)[name], "max_new_tokens": count, "rule": rule}
             same_generation(*both(pair, runners, [prompt_of(9)], monkeypatch, **options))
 
 
@@ -193,11 +238,12 @@ def test_steps_are_heard_as_they_are_emitted(pair, runners, monkeypatch) -> None
     assert [step.token for step in heard] == ours.sequences[0] + theirs.sequences[0]
 
 
-def test_replayed_acceptances_come_out_as_they_went_in(pair, runners) -> None:
+@pytest.mark.parametrize("tree", [MEDUSA, cs.BestFirst(9, depth=4, width=2, beam=1)], ids=["static", "grown"])
+def test_replayed_acceptances_come_out_as_they_went_in(pair, runners, tree) -> None:
     runners[0].replayed_accepts = pattern = (2, 0, 4, 1, 3)
     try:
         generation = cs.generate(
-            pair, [prompt_of(9)], runners=runners, eos_token_ids=[], tree=MEDUSA, max_new_tokens=sum(pattern) + 5
+            pair, [prompt_of(9)], runners=runners, eos_token_ids=[], tree=tree, max_new_tokens=sum(pattern) + 10
         )
     finally:
         runners[0].replayed_accepts = ()
@@ -253,7 +299,9 @@ def test_the_kernels_list_candidates_by_logit_and_then_by_id_within_a_part_and_a
     logits = logits.to(device)
     tops = torch.zeros((6, parts * count), device=device)
     ids = torch.zeros((6, parts * count), device=device, dtype=torch.int32)
-    tops_kernel[(6, parts)](logits, logits.stride(0), 97, tops, ids, COUNT=count, BLOCK=32, CHAINED=False)
+    tops_kernel[(6, parts)](
+        logits, logits.stride(0), 97, tops, ids, tops, COUNT=count, SUMS=False, BLOCK=32, CHAINED=False
+    )
     # of each candidate, its node and its place in the draft's next pass
     places = [[0, 2], [1, -1], [2, 0], [-1, -1], [3, 1]][:count]
     drafted, target, following = (torch.full((6, n), -1, device=device, dtype=torch.int64) for n in (4, 16, 12))
@@ -274,7 +322,8 @@ def test_what_rounds_cannot_do_is_left_to_the_loop(pair, runners, monkeypatch) -
         loop, "rounds_serve", lambda *a: served.append(device_rounds.rounds_serve(*a)) or served[-1]
     )
     asked = [
-        {"tree": TreeShape(16, 4)}, {"tree": TreeShape(32, 1)}, {"tree": cs.BestFirst(4)},
+        {"tree": TreeShape(16, 4)}, {"tree": TreeShape(32, 1)}, {"tree": cs.BestFirst(64)},
+        {"tree": cs.BestFirst(32, depth=20)}, {"tree": cs.WithinBudget(0.1)},
         {"rule": cs.Entropy(0.1, 0.3, smoothing=1e-5), "tree": 2},
     ]  # fmt: skip
     for options in asked:
