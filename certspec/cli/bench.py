@@ -83,9 +83,7 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
     help='The same in batches ("certspec calibrate --batch-size 8").',
 )
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
-@click.option(
-    "--trees", help="On a GPU: time these instead, beside the chain: greedy (4x3: width x depth), best first (16 nodes)."
-)
+@click.option("--trees", help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first).")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
 def decode(
     num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,19 @@ import torch
 
 import certspec as cs
 from certspec.decoding import TreeShape, TreeTopology, device_rounds, loop
+from certspec.decoding.acceptance import accepts
 from certspec.decoding.records import _COLUMNS
 from certspec.engine import cuda_rounds
 from certspec.engine.cuda_runner import CudaRunner
 from certspec.engine.triton_rounds import choose_kernel, tops_kernel
+from certspec.kernels import triton_rows
 from certspec.pairs import Pair
 
 from .conftest import make_model
 from .plain_kernels import PlainScores, run_layers
 
 ON_GPU = torch.cuda.is_available()
+LAUNCHED = cuda_rounds.TreeRounds._launch
 on_gpu = pytest.mark.skipif(not ON_GPU, reason="takes minutes in the interpreter")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy in the interpreter, on infinities
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1}
@@ -46,7 +50,7 @@ GROWN = {
     "more room than candidates": cs.BestFirst(20, depth=2, width=3),
     "one level": cs.BestFirst(3, depth=1, width=5),
 }
-RULES = [cs.Additive(0.02), cs.Entropy(0.3, 0.3), cs.TopM(3), cs.Gated(2, additive=0.05)]
+RULES = [cs.Additive(0.02), cs.Entropy(0.3, 4.0), cs.TopM(3), cs.Gated(2, additive=0.05)]
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +82,21 @@ def torch_for_large_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def say_errors(monkeypatch: pytest.MonkeyPatch, error: float) -> None:
-    """The statistics claim this error, in the interpreter."""
-    made = cuda_rounds.TreeRounds.__init__
+    """The scoring kernels claim this error of their statistics (0: on a GPU their own)."""
+    if ON_GPU:
 
-    def watched(self: Any, target: Any, draft: Any, batch: int, topology: Any, table: Any, **options: Any) -> None:
-        monkeypatch.setattr(cuda_rounds, "launch", PlainScores(table, error))
-        made(self, target, draft, batch, topology, table, **options)
+        def launched(*arguments: Any) -> Any:
+            out = triton_rows.launch(*arguments)
+            return out if error == 0.0 else replace(out, errors=out.errors.fill_(error))
 
-    monkeypatch.setattr(cuda_rounds.TreeRounds, "__init__", watched)
+        monkeypatch.setattr(cuda_rounds, "launch", launched)
+        return
+
+    def watched(self: Any) -> None:
+        monkeypatch.setattr(cuda_rounds, "launch", PlainScores(self.table, error))
+        LAUNCHED(self)
+
+    monkeypatch.setattr(cuda_rounds.TreeRounds, "_launch", watched)
 
 
 def prompt_of(count: int) -> list[int]:
@@ -184,22 +195,26 @@ def drafted_trees(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[An
         yield found
 
 
-@pytest.mark.parametrize("error", [0.0, 0.2], ids=["decided by the kernel", "left to the host"])
+@pytest.mark.parametrize("error", [0.0, 5.0], ids=["decided by the kernel", "left to the host"])
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
         *(("ragged", rule) for rule in RULES),
         *(("8 nodes", rule) for rule in RULES[1:3]),
-        *(pytest.param(name, rule, marks=on_gpu) for name in ("full 2x3", "wide root") for rule in RULES),
+        *(pytest.param(name, rule, marks=on_gpu) for name, rule in zip(("full 2x3", "wide root"), RULES, strict=False)),
         ("chain", RULES[0]),
     ],
     ids=str,
 )
 def test_relaxed_rules_decide_on_trees_as_in_the_loop(pair, runners, monkeypatch, name, rule, error) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(device_rounds, "accepts", lambda *a: asked.append(a[2]) or accepts(*a))
     say_errors(monkeypatch, error)
     options = {"tree": (TREES | GROWN)[name], "max_new_tokens": 12, "rule": rule, "rules": [cs.StrictGreedy()]}
     ours, theirs = both(pair, runners, [prompt_of(7)], monkeypatch, **options)
     same_generation(ours, theirs)
+    # a rule of rank alone has no threshold to be near to, and a chain no second candidate
+    assert bool(asked) == (error > 0.0 and rule != cs.TopM(3) and name != "chain")
 
 
 def test_a_tree_rule_governs_its_tree(pair, runners, monkeypatch) -> None:
