@@ -156,17 +156,12 @@ def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, out
     _finish({**facts, **facts_of_run, "costs": costs, **result}, output)
 
 
-def _trees_on_cuda(num_prompts: int, tokens: int, repeats: int, length: int, trees: str, output: Path | None) -> None:
-    import random
-
-    from certspec.bench import decode_cuda, decode_trees
-    from certspec.bench.kernels import provenance
+def _tree_policies(trees: str) -> dict[str, Any]:
+    """Draft policies by name, from what --trees says."""
     from certspec.decoding import BestFirst, TreeShape
-    from certspec.decoding.drafting import DraftPolicy, StaticPolicy
+    from certspec.decoding.drafting import StaticPolicy
 
-    facts = provenance()
-    del facts["inputs"]
-    policies: dict[str, DraftPolicy] = {f"chain of {length}": StaticPolicy(TreeShape(1, length).topology)}
+    policies: dict[str, Any] = {}
     for each in map(str.strip, trees.split(",")):
         width, is_greedy, depth = each.partition("x")
         try:
@@ -175,7 +170,20 @@ def _trees_on_cuda(num_prompts: int, tokens: int, repeats: int, length: int, tre
             else:
                 policies[f"best first {each}"] = BestFirst(int(each))
         except ValueError as error:
-            raise click.UsageError(f"--trees: expected 4x3 or a number of nodes, got {each!r}") from error
+            raise click.UsageError(f"--trees: expected widths and depths like 4x3, or nodes, got {each!r}") from error
+    return policies
+
+
+def _trees_on_cuda(num_prompts: int, tokens: int, repeats: int, length: int, trees: str, output: Path | None) -> None:
+    policies = _tree_policies(f"1x{length},{trees}")
+
+    import random
+
+    from certspec.bench import decode_cuda, decode_trees
+    from certspec.bench.kernels import provenance
+
+    facts = provenance()
+    del facts["inputs"]
     pair, runners = decode_cuda.random_runners()
     rounds = decode_trees.measure_tree_rounds(*runners, policies)
     for name, row in rounds.items():
