@@ -16,13 +16,14 @@ from certspec.bench.decode import assistant_setting
 from certspec.bench.replay import bundled_accepts, replayed_in_transformers
 from certspec.bench.spreads import ratio_spread, spread
 from certspec.decoding.generation import generate, inference
-from certspec.engine.cuda_rounds import ChainRounds
+from certspec.decoding.topology import chain
+from certspec.engine.cuda_rounds import TreeRounds
 from certspec.engine.cuda_runner import CudaRunner
 from certspec.kernels.rule_table import rule_table
 from certspec.pairs import Pair
 from certspec.rules import StrictGreedy
 
-__all__ = ["SHAPES", "measure_rounds", "measure_ways", "random_pair"]
+__all__ = ["SHAPES", "measure_rounds", "measure_ways", "random_pair", "random_runners"]
 
 SHAPES: dict[str, dict[str, Any]] = {
     "4B": {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},
@@ -35,6 +36,12 @@ def random_pair(target: str = "4B", draft: str = "0.6B") -> Pair:
     """Two Qwen3 models of these shapes in bfloat16 on the GPU, with random weights; no tokenizer, nothing ends them."""
     models = [_random_model(SHAPES[name], seed) for seed, name in enumerate((target, draft))]
     return Pair(models[0], models[1], None, _COLUMNS, (), f"random {target} + random {draft}")
+
+
+def random_runners() -> tuple[Pair, tuple[CudaRunner, CudaRunner]]:
+    """``random_pair`` and its engines."""
+    pair = random_pair()
+    return pair, (CudaRunner(pair.target, pair.num_tokens), CudaRunner(pair.draft, pair.num_tokens))
 
 
 def _random_model(shape: dict[str, Any], seed: int) -> Any:
@@ -71,7 +78,7 @@ def measure_rounds(target: CudaRunner, draft: CudaRunner, num_positions: int = 8
         graphs[name] = runner.graph_of(1, count).replay
     table = rule_table((StrictGreedy(),))
     rounds = {
-        name: ChainRounds(target, draft, 1, num_positions - 1, table, strict=True, certify=certify)
+        name: TreeRounds(target, draft, 1, chain(num_positions - 1), table, strict=True, certify=certify)
         for name, certify in (("round", True), ("round without certificates", False))
     }
     for name, each in rounds.items():

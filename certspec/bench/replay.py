@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from certspec.decoding.drafting import DraftPolicy
 from certspec.decoding.generation import generate
 from certspec.decoding.losslessness import bundled_prompt_ids
 from certspec.decoding.records import KINDS
@@ -27,11 +28,14 @@ __all__ = ["bundled_accepts", "replayed_in_transformers", "rounds_accepted"]
 _EDITED_LOGIT = 60.0
 
 
-def rounds_accepted(pair: Pair, prompts: Sequence[Sequence[int]], length: int, num_tokens: int) -> tuple[int, ...]:
-    """Draft tokens accepted in each full round of chains of ``length``, by prompt (but for rounds cut short)."""
+def rounds_accepted(
+    pair: Pair, prompts: Sequence[Sequence[int]], draft: int | DraftPolicy, num_tokens: int
+) -> tuple[int, ...]:
+    """Draft tokens accepted in each full round of chains of length ``draft``, or of that policy, by prompt (but for
+    rounds cut short)."""
     import numpy as np
 
-    steps = generate(pair, list(prompts), draft_length=length, max_new_tokens=num_tokens, eos_token_ids=[]).steps
+    steps = generate(pair, list(prompts), draft_length=draft, max_new_tokens=num_tokens, eos_token_ids=[]).steps
     keys = steps.column("prompt") * (num_tokens + 1) + steps.column("round")
     rounds, index = np.unique(keys, return_inverse=True)
     accepted = np.bincount(index, steps.column("kind") == KINDS.index("accepted"), len(rounds)).astype(int)
@@ -39,10 +43,10 @@ def rounds_accepted(pair: Pair, prompts: Sequence[Sequence[int]], length: int, n
     return tuple(np.delete(accepted, last).tolist())
 
 
-def bundled_accepts(length: int, num_prompts: int = 16, num_tokens: int = 64) -> tuple[int, ...]:
+def bundled_accepts(draft: int | DraftPolicy, num_prompts: int = 16, num_tokens: int = 64) -> tuple[int, ...]:
     """``rounds_accepted`` of the bundled pair on the CPU, shuffled with a seed: a short replay takes the beginning."""
     pair = load_pair()
-    accepted = list(rounds_accepted(pair, bundled_prompt_ids(pair, num_prompts), length, num_tokens))
+    accepted = list(rounds_accepted(pair, bundled_prompt_ids(pair, num_prompts), draft, num_tokens))
     random.Random(0).shuffle(accepted)
     return tuple(accepted)
 

@@ -83,18 +83,24 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
     help='The same in batches ("certspec calibrate --batch-size 8").',
 )
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
+@click.option("--trees", help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first).")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
 def decode(
     num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None,
-    batch_profile: Path | None, device: str, output: Path | None,
+    batch_profile: Path | None, device: str, trees: str | None, output: Path | None,
 ) -> None:  # fmt: skip
     """Time decoding: ours, transformers plain, and assisted at several settings.
 
     On the CPU with the bundled pair. On a GPU with random weights of the shapes of Qwen3-4B and 0.6B, while the accept
     pattern of the bundled pair is replayed on both sides.
     """
+    if trees is not None and device != "cuda":
+        raise click.UsageError("--trees: expected --device cuda")
     if device == "cuda":
-        _decode_on_cuda(num_prompts, tokens, repeats, chain, output)
+        if trees is not None:
+            _trees_on_cuda(num_prompts, tokens, repeats, chain, trees, output)
+        else:
+            _decode_on_cuda(num_prompts, tokens, repeats, chain, output)
         return
     from certspec.bench.decode import measure_decoding, pass_costs
     from certspec.bench.spreads import every_so_many
@@ -129,12 +135,10 @@ def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, out
 
     from certspec.bench import decode_cuda
     from certspec.bench.kernels import provenance
-    from certspec.engine.cuda_runner import CudaRunner
 
     facts = provenance()
     del facts["inputs"]
-    pair = decode_cuda.random_pair()
-    runners = (CudaRunner(pair.target, pair.num_tokens), CudaRunner(pair.draft, pair.num_tokens))
+    pair, runners = decode_cuda.random_runners()
     costs = decode_cuda.measure_rounds(*runners)
     click.echo(
         f"verify {costs['positions']} positions {costs['verify_ms']:.3f} ms, "
@@ -150,6 +154,52 @@ def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, out
         click.echo(f"{name}: " + ", ".join(f"{row['median']:.2f} x {label}" for label, row in against.items()))
     facts_of_run = {"models": pair.name, "prompts": num_prompts, "tokens": tokens, "repeats": repeats}
     _finish({**facts, **facts_of_run, "costs": costs, **result}, output)
+
+
+def _tree_policies(trees: str) -> dict[str, Any]:
+    """Draft policies by name, from what --trees says."""
+    from certspec.decoding import BestFirst, TreeShape
+    from certspec.decoding.drafting import StaticPolicy
+
+    policies: dict[str, Any] = {}
+    for each in map(str.strip, trees.split(",")):
+        width, is_greedy, depth = each.partition("x")
+        try:
+            if is_greedy:
+                policies[f"greedy {each}"] = StaticPolicy(TreeShape(int(width), int(depth)).topology)
+            else:
+                policies[f"best first {each}"] = BestFirst(int(each))
+        except ValueError as error:
+            raise click.UsageError(f"--trees: expected widths and depths like 4x3, or nodes, got {each!r}") from error
+    return policies
+
+
+def _trees_on_cuda(num_prompts: int, tokens: int, repeats: int, length: int, trees: str, output: Path | None) -> None:
+    policies = _tree_policies(f"1x{length},{trees}")
+
+    import random
+
+    from certspec.bench import decode_cuda, decode_trees
+    from certspec.bench.kernels import provenance
+
+    facts = provenance()
+    del facts["inputs"]
+    pair, runners = decode_cuda.random_runners()
+    rounds = decode_trees.measure_tree_rounds(*runners, policies)
+    for name, row in rounds.items():
+        click.echo(
+            f"{name:<16}{row['nodes']:>3} nodes: round {row['round_ms']:.3f} ms (verify {row['verify_ms']:.3f} ms), "
+            f"of it certificates {row['certificates_us']:.1f} us, moves {row['moves_us']:.1f} us"
+        )
+    prompts = [random.Random(seed).choices(range(pair.num_tokens), k=64) for seed in range(num_prompts)]
+    speeds = decode_trees.measure_tree_speeds(pair, runners, policies, prompts, tokens, repeats)
+    for name, own in speeds.items():
+        click.echo(
+            f"{name:<16}{own['tokens_per_second']['median']:>7.1f} tokens/s at {own['mean_accepted']:.2f} accepted; "
+            f"a round {own['round_ms']['median']:.3f} ms, in the loop {own['loop_round_ms']['median']:.3f} ms"
+        )
+    facts_of_run = {"models": pair.name, "prompts": num_prompts, "tokens": tokens, "repeats": repeats}
+    _finish({**facts, **facts_of_run, "rounds": rounds, "speeds": speeds}, output)
 
 
 @command.command("advise")

@@ -34,8 +34,6 @@ class CudaRunner:
     models with random weights, and empty otherwise.
     """
 
-    makes_rounds = True  # whole rounds can stay on the device, see cuda_rounds.py
-
     def __init__(
         self, source: Any, num_tokens: int | None = None, device: Any = "cuda", dtype: torch.dtype = torch.bfloat16,
         capacity: int = _FIRST_CAPACITY,
@@ -55,6 +53,7 @@ class CudaRunner:
         self._staging = Staging([])
         self._cache_rows = np.zeros(0, np.int64)
         self._masks = np.zeros((0, _MAX_STAGED), np.int64)
+        self.makes_rounds = True  # whole rounds can stay on the device, see cuda_rounds.py
         self.replayed_accepts: tuple[int, ...] = ()
         self.kept_rounds: dict[Any, Any] = {}  # what cuda_rounds.py made for the live cache
 

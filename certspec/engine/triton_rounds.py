@@ -1,14 +1,22 @@
-"""What happens between the passes of a round on the GPU, as Triton kernels: inputs from the rows' lengths, argmaxes,
-the accepted part of a chain. This module knows nothing about models; CHAINED: see triton_linear.py."""
+"""What happens between the passes of a round on the GPU, as Triton kernels: inputs from the rows' lengths, the draft's
+best candidates, the accepted path through a tree, and its move to the front of the cache. This module knows nothing
+about models; CHAINED: see triton_linear.py.
+
+A tree's nodes are numbered from 0; its target rows are one more, row 0 being the last token and row i + 1 node i. A
+place that holds no node has parent -2.
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-__all__ = ["begin_kernel", "choose_kernel", "replay_kernel", "settle_kernel", "tops_kernel"]
+__all__ = [
+    "allow_kernel", "begin_kernel", "choose_kernel", "compact_kernel", "replay_kernel", "settle_kernel", "tops_kernel",
+]  # fmt: skip
 
 _NOWHERE = tl.constexpr(2147483647)
+_ROUNDING = tl.constexpr(1e-12)  # relative; far above that of a few float64 operations
 
 
 @triton.jit
@@ -24,18 +32,30 @@ def begin_kernel(base, slope, row_of, from_tail, lengths, tail, inputs, count, B
 
 
 @triton.jit
-def tops_kernel(logits, step, columns, tops, ids, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
-    """The largest of BLOCK logits of a row, and its lowest id. Grid (rows, parts); ``tops``, ``ids``: (rows, parts)."""
+def tops_kernel(
+    logits, step, columns, tops, ids, sums, COUNT: tl.constexpr, SUMS: tl.constexpr, BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
+):  # fmt: skip
+    """The COUNT largest of BLOCK logits of a row, ties by the lowest id, and (SUMS) the sum of exp(logit - largest), 0
+    where all are -inf. Grid (rows, parts); ``tops``, ``ids``: (rows, parts, COUNT), ``sums``: (rows, parts)."""
     row, part = tl.program_id(0), tl.program_id(1)
     if CHAINED:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     i = part * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(logits + row.to(tl.int64) * step + i, mask=i < columns, other=float("-inf"))
-    top = tl.max(value, 0)
-    at = row * tl.num_programs(1) + part
-    tl.store(tops + at, top)
-    tl.store(ids + at, tl.min(tl.where((value == top) & (i < columns), i, _NOWHERE), 0))
+    free = i < columns
+    value = tl.load(logits + row.to(tl.int64) * step + i, mask=free, other=float("-inf"))
+    at = (row * tl.num_programs(1) + part) * COUNT
+    if SUMS:
+        highest = tl.max(value, 0)
+        weights = tl.exp(value - tl.where(highest == float("-inf"), 0.0, highest))
+        tl.store(sums + row * tl.num_programs(1) + part, tl.sum(weights, 0))
+    for rank in range(COUNT):
+        top = tl.max(tl.where(free, value, float("-inf")), 0)
+        best = tl.min(tl.where(free & (value == top), i, _NOWHERE), 0)
+        tl.store(tops + at + rank, top)
+        tl.store(ids + at + rank, best)
+        free = free & (i != best)
 
 
 @triton.jit
@@ -53,64 +73,208 @@ def _best(tops, ids, rows, real, parts, columns, BLOCK_P: tl.constexpr):
 
 @triton.jit
 def choose_kernel(
-    tops, ids, parts, columns, to_draft, to_target, target_step, to_chain, chain_step,
-    BLOCK_P: tl.constexpr, CHAINED: tl.constexpr,
+    tops, ids, found, columns, choices, per_row, to_draft, draft_step, to_target, target_step, drafted, num_nodes,
+    COUNT: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """The argmax of a row: the token of the draft's next node, of the target's node, and of the chain. Grid (rows,)."""
+    """The COUNT best candidates of a row, as tokens of the draft's next nodes, of the target's nodes and of the tree.
+
+    ``tops``, ``ids``: (rows, ``found``). ``choices``: (per_row, COUNT, 2), see RoundLayout.choices; ``to_draft``: (4 a
+    node), ``to_target``: the same from the first node of the tree on. Grid (batch * per_row,).
+    """
     row = tl.program_id(0)
+    c = tl.arange(0, BLOCK_C)
+    at = choices + (row % per_row * COUNT + c) * 2
+    node = tl.load(at, mask=c < COUNT, other=-1)  # fixed, so it may be read before the wait
+    following = tl.load(at + 1, mask=c < COUNT, other=-1)
     if CHAINED:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    rows = row + tl.arange(0, 1)
-    token = tl.sum(_best(tops, ids, rows, rows >= 0, parts, columns, BLOCK_P), 0)
-    tl.store(to_draft + row * 4, token)
-    tl.store(to_target + row * target_step, token)
-    tl.store(to_chain + row * chain_step, token)
+    p = tl.arange(0, BLOCK_P)
+    free = p < found
+    value = tl.load(tops + row * found + p, mask=free, other=float("-inf"))
+    index = tl.load(ids + row * found + p, mask=free, other=_NOWHERE)
+    token = tl.zeros((BLOCK_C,), tl.int64)
+    for rank in range(COUNT):
+        top = tl.max(tl.where(free, value, float("-inf")), 0)
+        best = tl.min(tl.where(free & (value == top), index, _NOWHERE), 0)  # a row of NaN has none, see _best
+        token = tl.where(c == rank, tl.minimum(best, columns - 1).to(tl.int64), token)
+        free = free & (index != best)
+    batch = row // per_row
+    tl.store(to_draft + batch * draft_step + following * 4, token, mask=following >= 0)
+    tl.store(to_target + batch * target_step + node * 4, token, mask=node >= 0)
+    tl.store(drafted + batch * num_nodes + node, token, mask=node >= 0)
 
 
 @triton.jit
-def replay_kernel(logits, columns, chain, pattern, pattern_length, rounds, length, HIGH: tl.constexpr):
-    """Edit one target logit a node, so that the first pattern[rounds[row]] drafted tokens are accepted, no more."""
+def replay_kernel(
+    logits, columns, drafted, tree, tree_step, num_nodes, replayed, replayed_step, pattern, pattern_length, rounds,
+    HIGH: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Edit one target logit a node, so that the first pattern[rounds[row]] nodes of the path ``replayed`` (bits of
+    nodes) are accepted, no more. Grid (rows,)."""
     row = tl.program_id(0)
     accepted = tl.load(pattern + tl.load(rounds + row) % pattern_length)
-    for node in range(length):
-        if node <= accepted:
-            token = tl.load(chain + row * length + node)
-            value = tl.where(node < accepted, HIGH, -HIGH)
-            tl.store(logits + (row * (length + 1) + node).to(tl.int64) * columns + token, value)
+    i = tl.arange(0, BLOCK_N)
+    real = i < num_nodes
+    parent = tl.load(tree + row * tree_step + i, mask=real, other=-2)
+    real = parent >= -1
+    depth = tl.load(tree + row * tree_step + num_nodes + i, mask=real, other=0)
+    bits = tl.load(replayed + row * replayed_step)
+    below = (parent < 0) | (((bits >> tl.maximum(parent, 0)) & 1) != 0)  # a child of the path
+    on = ((bits >> i) & 1) != 0
+    token = tl.load(drafted + row * num_nodes + i, mask=real, other=0)
+    at = (row * (num_nodes + 1) + parent + 1).to(tl.int64) * columns + token
+    value = tl.where(depth <= accepted, HIGH, -HIGH)
+    tl.store(logits + at, value, mask=real & ((on & (depth <= accepted)) | (below & (depth == accepted + 1))))
+
+
+@triton.jit
+def allow_kernel(
+    logits, columns, drafted, tree, tree_step, num_nodes, allowed, ids, scalars, errors, parameters, words, gaps,
+    WEIGHT_ERROR: tl.constexpr, TOP: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Which nodes a relaxed rule lets through where a node may have several candidates: of each node's children the one
+    that the target likes best (ties: lowest id), where the kernel lets the draft's argmax through or the rule that one.
+
+    ``allowed``, ``ids``, ``scalars``, ``errors``: of the scoring kernels, see FastScores; ``parameters``: the rule's
+    row of the table. Written: ``words`` (rows, 3) int64, bits of nodes: let through, best of its siblings, too near the
+    threshold for the statistics' errors (then what is said holds for nothing); ``gaps`` (rows, nodes) float64: the
+    node's target logit less the largest. Grid (rows,).
+    """
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK_N)
+    real = i < num_nodes
+    parent = tl.load(tree + row * tree_step + i, mask=real, other=-2)
+    real = parent >= -1
+    token = tl.load(drafted + row * num_nodes + i, mask=real, other=0)
+    home = (row * (num_nodes + 1) + tl.maximum(parent, -1) + 1).to(tl.int64)
+    value = tl.load(logits + home * columns + token, mask=real, other=0.0)
+    top_id = tl.load(ids + home * TOP, mask=real, other=0)
+    top = tl.load(logits + home * columns + tl.minimum(tl.maximum(top_id, 0), columns - 1), mask=real, other=0.0)
+    gap = value.to(tl.float64) - top.to(tl.float64)
+    tl.store(gaps + row * num_nodes + i, gap, mask=real)
+    siblings = (parent[:, None] == parent[None, :]) & real[:, None] & real[None, :]
+    earlier = (token[None, :] < token[:, None]) | ((token[None, :] == token[:, None]) & (i[None, :] < i[:, None]))
+    ahead = (value[None, :] > value[:, None]) | ((value[None, :] == value[:, None]) & earlier)
+    best = real & (tl.sum((siblings & ahead).to(tl.int32), 1) == 0)
+    several = tl.sum(siblings.to(tl.int32), 1) > 1
+
+    top_m = tl.load(parameters + 1) + tl.zeros((BLOCK_N,), tl.float64)
+    scale, offset, cap = tl.load(parameters + 2), tl.load(parameters + 3), tl.load(parameters + 4)
+    entropy_scale, strictly = tl.load(parameters + 5), tl.load(parameters + 6) != 0.0
+    width = 5 + TOP
+    entropy = tl.load(scalars + home * width + 2, mask=real, other=0.0)
+    top_prob = tl.load(scalars + home * width + 5, mask=real, other=1.0)
+    relative = tl.load(errors + home * 2, mask=real, other=0.0) + WEIGHT_ERROR + _ROUNDING
+    entropy_error = tl.load(errors + home * 2 + 1, mask=real, other=0.0) + _ROUNDING
+    within = top_m == 0.0
+    for rank in range(TOP):
+        found = tl.load(ids + home * TOP + rank, mask=real, other=-1)
+        within = within | ((found == token) & (rank < top_m))
+    prob = top_prob * tl.exp(gap)
+    tau = tl.minimum(cap, tl.minimum(scale * top_prob + offset, entropy_scale * tl.exp(-entropy)))
+    reach = tl.abs(scale) * top_prob * relative
+    low = tl.minimum(
+        cap, tl.minimum(scale * top_prob + offset - reach, entropy_scale * tl.exp(-entropy - entropy_error))
+    )
+    high = tl.minimum(
+        cap, tl.minimum(scale * top_prob + offset + reach, entropy_scale * tl.exp(-entropy + entropy_error))
+    )
+    room = _ROUNDING * (tl.abs(tau) + tl.abs(scale * top_prob) + tl.where(tl.abs(offset) < 2.0, tl.abs(offset), 0.0))
+    clear = (prob * (1.0 - relative) > high + room) | (prob * (1.0 + relative) < low - room)
+    passes = tl.where(strictly, prob > tau, prob >= tau)
+    let = tl.load(allowed + home, mask=real, other=0) != 0
+    good = best & (let | (several & within & passes))
+    doubtful = best & (let == 0) & several & within & (clear == 0)
+    one = tl.full((BLOCK_N,), 1, tl.int64)
+    tl.store(words + row * 3, tl.sum(tl.where(good, one << i, 0), 0))
+    tl.store(words + row * 3 + 1, tl.sum(tl.where(best, one << i, 0), 0))
+    tl.store(words + row * 3 + 2, tl.sum(tl.where(doubtful, one << i, 0), 0))
 
 
 @triton.jit
 def settle_kernel(
-    tops, ids, parts, columns, chain, allowed, active, tail, lengths, rounds, report, length,
-    STRICT: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_P: tl.constexpr,
+    tops, ids, parts, columns, drafted, tree, tree_step, num_nodes, depth, allowed, words, active, tail, lengths,
+    rounds, report, moves, STRICT: tl.constexpr, SEVERAL: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
-    """How much of a row's chain is accepted, what is emitted, and the row's new tail and length. Grid (rows,).
+    """Which path of a row's tree is accepted, what is emitted, and the row's new tail and length. Grid (rows,).
 
-    ``chain``: (rows, length) drafted tokens; node j of ``length + 1`` target rows is what follows j of them.
-    ``allowed``: (rows, length + 1) uint8 verdicts of the rule, unless STRICT (then: the target's argmax). ``report``:
-    (rows, length + 2): number accepted, then the tokens, of which the first accepted + 1 are emitted. A row that is not
-    ``active`` reports and stays as it is.
+    ``drafted``: (rows, nodes) tokens. ``tree``: parents, depths and ancestors (bits of nodes, its own in), as many as
+    nodes each. A node is let through where its token is the target's argmax (STRICT), or else as ``allowed`` says,
+    (rows, nodes + 1) uint8 verdicts on each node's only child, or (SEVERAL) the first of the row's ``words``, see
+    allow_kernel.
+    ``report``: (rows, 2 * depth + 2): number accepted, then the tokens, of which the first accepted + 1 are emitted,
+    then the accepted nodes. ``moves``: (rows, depth + 2): first slot after the last token, number and nodes of the
+    path. A row that is not ``active`` reports and stays as it is.
     """
     row = tl.program_id(0)
-    j = tl.arange(0, BLOCK_J)
-    drafted = j < length
-    nodes = row * (length + 1) + j
-    best = _best(tops, ids, nodes, j <= length, parts, columns, BLOCK_P)
-    token = tl.load(chain + row * length + j, mask=drafted, other=-1)
-    good = token == best
-    if not STRICT:
-        good = tl.load(allowed + nodes, mask=drafted, other=0) != 0
-    good = good & drafted
-    accepted = tl.min(tl.where(good, BLOCK_J, tl.minimum(j, length)), 0)
-    token = tl.where(j < accepted, token, best)
-    tl.store(report + row * (length + 2), accepted.to(tl.int64))
-    tl.store(report + row * (length + 2) + 1 + j, token, mask=j <= length)
-    if tl.load(active + row) != 0:
-        last = tl.sum(tl.where(j == accepted, token, 0), 0)
-        before = tl.sum(tl.where(j == accepted - 1, token, 0), 0)
+    i = tl.arange(0, BLOCK_N)
+    real = i < num_nodes
+    at = tree + row * tree_step + i
+    parent = tl.load(at, mask=real, other=-2)
+    real = parent >= -1
+    level = tl.load(at + num_nodes, mask=real, other=0)
+    above = tl.load(at + 2 * num_nodes, mask=real, other=0)
+    token = tl.load(drafted + row * num_nodes + i, mask=real, other=-1)
+    home = row * (num_nodes + 1) + tl.maximum(parent, -1) + 1
+    one = tl.full((BLOCK_N,), 1, tl.int64)
+    if STRICT:
+        good = token == _best(tops, ids, home, real, parts, columns, BLOCK_P)
+        bits = tl.sum(tl.where(good & real, one << i, 0), 0)
+    elif SEVERAL:
+        bits = tl.load(words + row * 3)
+    else:
+        good = tl.load(allowed + home, mask=real, other=0) != 0
+        bits = tl.sum(tl.where(good & real, one << i, 0), 0)
+    on = real & ((above & ~bits) == 0)
+    # of a row of NaN, which is refused, several children may be one token: the report keeps its size
+    accepted = tl.minimum(tl.sum(on.to(tl.int32), 0), depth)
+    last = tl.max(tl.where(on, i, -1), 0)
+    rows = row * (num_nodes + 1) + last + 1 + tl.arange(0, 1)
+    final = tl.sum(_best(tops, ids, rows, rows >= 0, parts, columns, BLOCK_P), 0)
+    out = report + row * (2 * depth + 2)
+    tl.store(out, accepted.to(tl.int64))
+    tl.store(out + level, token, mask=on & (level <= accepted))
+    tl.store(out + 1 + accepted, final)
+    tl.store(out + depth + 1 + level, i.to(tl.int64), mask=on & (level <= accepted))
+    is_active = tl.load(active + row) != 0
+    length = tl.load(lengths + row)
+    move = moves + row * (depth + 2)
+    tl.store(move, length + 1)
+    tl.store(move + 1, tl.where(is_active, accepted, 0).to(tl.int64))
+    tl.store(move + 1 + level, i.to(tl.int64), mask=on & (level <= accepted))
+    if is_active:
+        before = tl.sum(tl.where(i == last, token, 0), 0)
         before = tl.where(accepted == 0, tl.load(tail + row * 2 + 1), before)
         tl.store(tail + row * 2, before)
-        tl.store(tail + row * 2 + 1, last)
-        tl.store(lengths + row, tl.load(lengths + row) + accepted + 1)
+        tl.store(tail + row * 2 + 1, final)
+        tl.store(lengths + row, length + accepted + 1)
         tl.store(rounds + row, tl.load(rounds + row) + 1)
+
+
+@triton.jit
+def compact_kernel(
+    keys, values, moves, depth, places, places_step, spans, rows, kv_heads, capacity,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Move the accepted path of a row to the slots that follow its last token. ``places``: by node, its slot from there
+    (-1: not in this cache, which only the end of a path can be). ``keys``, ``values``: (layers, rows, kv_heads,
+    capacity, HEAD_DIM). Grid (layers * kv_heads, batch)."""
+    layer, head, batch = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads, tl.program_id(1)
+    move = moves + batch * (depth + 2)
+    first, count = tl.load(move), tl.load(move + 1)
+    d = tl.arange(0, BLOCK_D)
+    node = tl.load(move + 2 + d, mask=d < count, other=0)
+    source = tl.load(places + batch * places_step + node, mask=d < count, other=-1)
+    moved = (source >= 0) & (source != d)
+    if tl.max(moved.to(tl.int32), 0) > 0:
+        cache_row = tl.load(spans + batch * 3)
+        base = ((layer.to(tl.int64) * rows + cache_row) * kv_heads + head) * capacity + first
+        e = tl.arange(0, HEAD_DIM)
+        old = (base + source)[:, None] * HEAD_DIM + e[None, :]
+        new = (base + d)[:, None] * HEAD_DIM + e[None, :]
+        key = tl.load(keys + old, mask=moved[:, None])
+        value = tl.load(values + old, mask=moved[:, None])
+        tl.debug_barrier()  # a slot may be read for one node and written for another
+        tl.store(keys + new, key, mask=moved[:, None])
+        tl.store(values + new, value, mask=moved[:, None])

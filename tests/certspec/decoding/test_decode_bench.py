@@ -8,6 +8,7 @@ from click.testing import CliRunner
 import certspec as cs
 from certspec.bench.decode import ASSISTED_SETTINGS, measure_decoding, pass_costs
 from certspec.cli import main
+from certspec.cli.bench import _tree_policies
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 
@@ -50,3 +51,13 @@ def test_calibrate_writes_a_profile_that_generate_takes(tmp_path):
     assert adaptive.sequences == cs.generate(pair, ids, draft_length=0, max_new_tokens=8).sequences
     wrong = CliRunner().invoke(main, [*arguments, "--draft-cost", "0.1"])
     assert wrong.exit_code == 2 and "both --draft-cost and --node-cost" in wrong.output
+
+
+def test_trees_are_timed_on_a_gpu_only_and_named_as_they_are_written():
+    wrong = [["--trees", "4x3"], ["--device", "cuda", "--trees", "4x3,4y3"], ["--device", "cuda", "--trees", "0x3"]]
+    for arguments in wrong:
+        done = CliRunner().invoke(main, ["bench", "decode", *arguments])
+        assert done.exit_code == 2 and "--trees: expected" in done.output
+    policies = _tree_policies("4x3, 16")
+    assert list(policies) == ["greedy 4x3", "best first 16"]
+    assert len(policies["greedy 4x3"].topology) == 12 and policies["best first 16"] == cs.BestFirst(16)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.triton
-@pytest.mark.parametrize("name", ["cuda_cases.py", "round_cases.py"])
+@pytest.mark.parametrize("name", ["cuda_cases.py", "round_cases.py", "tree_cases.py"])
 def test_the_gpu_engine_agrees_with_transformers_and_its_rounds_with_the_loop(name: str) -> None:
     pytest.importorskip("triton")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,0 +1,190 @@
+"""A best-first draft tree grown on the GPU, as Triton kernels: the candidates of the nodes just run, which nodes the
+draft runs next, and which are verified. This module knows nothing about models; CHAINED: see triton_linear.py, and for
+the numbering of candidates and slots GrowthLayout.
+
+``scores``: (rows, candidates) float64, the products of the draft's probabilities along the path, -1 where there is no
+candidate. ``run``: (rows, slots) int64, the candidate that each slot holds (-1: none). Ties go to the lower number.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["candidates_kernel", "gather_kernel", "grow_kernel", "select_kernel"]
+
+_NOWHERE = tl.constexpr(2147483647)
+
+
+@triton.jit
+def candidates_kernel(
+    tops, ids, sums, parts, columns, run, num_slots, first_slot, scores, tokens, num_candidates, per_row,
+    COUNT: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_Q: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """The COUNT best candidates of a node that was run, and their scores. ``tops``, ``ids``, ``sums``: of tops_kernel;
+    ``first_slot``: of the level, negative for the last token. Probabilities are float32. Grid (batch * per_row,)."""
+    row = tl.program_id(0)
+    batch, j = row // per_row, row % per_row
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    p = tl.arange(0, BLOCK_P)
+    free = p < parts * COUNT
+    value = tl.load(tops + row * parts * COUNT + p, mask=free, other=float("-inf"))
+    index = tl.load(ids + row * parts * COUNT + p, mask=free, other=_NOWHERE)
+    q = tl.arange(0, BLOCK_Q)
+    part_top = tl.load(tops + (row * parts + q) * COUNT, mask=q < parts, other=float("-inf"))
+    part_sum = tl.load(sums + row * parts + q, mask=q < parts, other=0.0)
+    highest = tl.max(part_top, 0)
+    total = tl.sum(tl.where(part_sum > 0.0, part_sum * tl.exp(part_top - highest), 0.0), 0)
+    slot = tl.where(first_slot >= 0, first_slot + j, -1)
+    held = tl.load(run + batch * num_slots + slot, mask=slot >= 0, other=-1)
+    above = tl.load(scores + batch * num_candidates + held, mask=held >= 0, other=-1.0)
+    above = tl.where(slot >= 0, above, 1.0)
+    c = tl.arange(0, BLOCK_C)
+    token = tl.zeros((BLOCK_C,), tl.int64)
+    logit = tl.full((BLOCK_C,), float("-inf"), tl.float32)
+    for rank in range(COUNT):
+        top = tl.max(tl.where(free, value, float("-inf")), 0)
+        best = tl.min(tl.where(free & (value == top), index, _NOWHERE), 0)
+        token = tl.where(c == rank, tl.minimum(best, columns - 1).to(tl.int64), token)
+        logit = tl.where(c == rank, top, logit)
+        free = free & (index != best)
+    prob = tl.exp(logit - highest) / total
+    prob = tl.where(prob >= 0.0, prob, 0.0)  # of a row of NaN, which is refused
+    score = tl.where(above >= 0.0, above * tl.minimum(prob, 1.0).to(tl.float64), -1.0)
+    at = batch * num_candidates + (slot + 1) * COUNT + c
+    tl.store(scores + at, score, mask=c < COUNT)
+    tl.store(tokens + at, token, mask=c < COUNT)
+
+
+@triton.jit
+def grow_kernel(
+    scores, tokens, num_candidates, first, fresh, run, run_masks, num_slots, next_slot, nodes, masks, budget, beam,
+    WIDTH: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_A: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """Which of the candidates ``first``, ..., ``first + fresh - 1`` the draft runs next: of the ``beam`` best those
+    that fewer than ``budget`` candidates so far equal or exceed, in the order of their numbers.
+
+    Written: their slots from ``next_slot`` on, with the bits of the slots above each (``run_masks``), and the inputs of
+    the draft's next pass. Grid (batch,).
+    """
+    batch = tl.program_id(0)
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    f = tl.arange(0, BLOCK_F)
+    own = scores + batch * num_candidates
+    score = tl.load(own + first + f, mask=f < fresh, other=-1.0)
+    reached = tl.zeros((BLOCK_F,), tl.int32)
+    for start in range(0, first + fresh, BLOCK_A):
+        a = start + tl.arange(0, BLOCK_A)
+        other = tl.load(own + a, mask=a < first + fresh, other=-1.0)
+        reached += tl.sum((other[None, :] >= score[:, None]).to(tl.int32), 1)
+    ahead = (score[None, :] > score[:, None]) | ((score[None, :] == score[:, None]) & (f[None, :] < f[:, None]))
+    rank = tl.sum(ahead.to(tl.int32), 1)
+    chosen = (score > 0.0) & (reached < budget) & (rank < beam)
+    number = tl.sum(((f[None, :] < f[:, None]) & chosen[None, :]).to(tl.int32), 1)
+    total = tl.sum(chosen.to(tl.int32), 0)
+    parent = (first + f) // WIDTH - 1  # its slot
+    inherited = tl.load(run_masks + batch * num_slots + parent, mask=chosen & (parent >= 0), other=0)
+    token = tl.load(tokens + batch * num_candidates + first + f, mask=chosen, other=0)
+    slot = next_slot + number
+    one = tl.full((BLOCK_F,), 1, tl.int64)
+    mask = (one << slot) | inherited
+    tl.store(run + batch * num_slots + slot, (first + f).to(tl.int64), mask=chosen)
+    tl.store(run_masks + batch * num_slots + slot, mask, mask=chosen)
+    tl.store(nodes + (batch * beam + number) * 4, token, mask=chosen)
+    tl.store(masks + batch * beam + number, mask, mask=chosen)
+    # slots that hold nothing: nobody sees what is run there
+    empty = (f >= total) & (f < beam)
+    tl.store(run + batch * num_slots + next_slot + f, tl.zeros((BLOCK_F,), tl.int64) - 1, mask=empty)
+    tl.store(run_masks + batch * num_slots + next_slot + f, one << (next_slot + f), mask=empty)
+    tl.store(nodes + (batch * beam + f) * 4, tl.zeros((BLOCK_F,), tl.int64), mask=empty)
+    tl.store(masks + batch * beam + f, one << (next_slot + f), mask=empty)
+
+
+@triton.jit
+def select_kernel(
+    scores, tokens, num_candidates, run, num_slots, lengths, ends, depth, num_nodes, beam, index, drafted, tree, places,
+    replayed, nodes, masks,
+    WIDTH: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """The ``num_nodes`` best candidates, in the order of their numbers, as the tree that is verified; none deeper than
+    leaves room for one more token before ``ends`` (rows,), the largest length of a sequence. Grid (batch,).
+
+    Written: ``index`` (rows, candidates): the node that a candidate became (-1: none); ``drafted``, ``tree`` and
+    ``replayed`` as the kernels of triton_rounds.py read them, ``places`` (rows, nodes): each node's slot in the draft
+    (-1: none); the target's inputs. A place without a node has parent -2.
+    """
+    batch = tl.program_id(0)
+    own = scores + batch * num_candidates
+    length = tl.load(lengths + batch)
+    room = tl.minimum(tl.load(ends + batch) - length - 2, depth)
+    c = tl.arange(0, BLOCK_C)
+    level = tl.where(c < WIDTH, 1, 2 + (c - WIDTH) // (beam * WIDTH))
+    score = tl.load(own + c, mask=(c < num_candidates) & (level <= room), other=-1.0)
+    rank = tl.zeros((BLOCK_C,), tl.int32)
+    for start in range(0, num_candidates, BLOCK_A):
+        a = start + tl.arange(0, BLOCK_A)
+        deep = tl.where(a < WIDTH, 1, 2 + (a - WIDTH) // (beam * WIDTH))
+        other = tl.load(own + a, mask=(a < num_candidates) & (deep <= room), other=-1.0)
+        ahead = (other[None, :] > score[:, None]) | ((other[None, :] == score[:, None]) & (a[None, :] < c[:, None]))
+        rank += tl.sum(ahead.to(tl.int32), 1)
+    kept = (score >= 0.0) & (rank < num_nodes)
+    node = tl.cumsum(kept.to(tl.int32), 0) - 1
+    total = tl.sum(kept.to(tl.int32), 0)
+    tl.store(index + batch * num_candidates + c, tl.where(kept, node, -1).to(tl.int64), mask=c < num_candidates)
+    i = tl.arange(0, BLOCK_N)
+    inside = i < num_nodes
+    tl.store(places + batch * num_nodes + i, tl.zeros((BLOCK_N,), tl.int64) - 1, mask=inside)
+    tl.debug_barrier()
+    slot = c // WIDTH - 1
+    above = tl.load(run + batch * num_slots + slot, mask=kept & (slot >= 0), other=-1)
+    parent = tl.load(index + batch * num_candidates + above, mask=kept & (above >= 0), other=-1)
+    token = tl.load(tokens + batch * num_candidates + c, mask=kept, other=0)
+    home = tree + batch * 3 * num_nodes
+    tl.store(home + node, parent, mask=kept)
+    tl.store(home + num_nodes + node, level.to(tl.int64), mask=kept)
+    tl.store(drafted + batch * num_nodes + node, token, mask=kept)
+    empty = inside & (i >= total)
+    tl.store(home + i, tl.zeros((BLOCK_N,), tl.int64) - 2, mask=empty)
+    tl.store(home + num_nodes + i, tl.zeros((BLOCK_N,), tl.int64), mask=empty)
+    tl.store(drafted + batch * num_nodes + i, tl.zeros((BLOCK_N,), tl.int64), mask=empty)
+    s = tl.arange(0, BLOCK_S)
+    held = tl.load(run + batch * num_slots + s, mask=s < num_slots, other=-1)
+    became = tl.load(index + batch * num_candidates + held, mask=held >= 0, other=-1)
+    tl.store(places + batch * num_nodes + became, s.to(tl.int64), mask=became >= 0)
+    tl.debug_barrier()
+    one = tl.full((BLOCK_N,), 1, tl.int64)
+    bits = one << i
+    step = tl.load(home + i, mask=i < total, other=-1)
+    for _ in range(depth):
+        bits = bits | tl.where(step >= 0, one << tl.maximum(step, 0), 0)
+        step = tl.load(home + step, mask=step >= 0, other=-1)
+    own_depth = tl.load(home + num_nodes + i, mask=inside, other=0)
+    first = tl.min(tl.where(own_depth == tl.max(own_depth, 0), i, BLOCK_N), 0)
+    tl.store(replayed + batch, tl.sum(tl.where((i == first) & (i < total), bits, 0), 0))
+    tl.store(home + 2 * num_nodes + i, bits, mask=inside)
+    at = batch * (num_nodes + 1) + 1 + i
+    final = tl.load(drafted + batch * num_nodes + i, mask=inside, other=0)
+    tl.store(nodes + at * 4, final, mask=inside)
+    tl.store(nodes + at * 4 + 3, length + own_depth, mask=inside)
+    tl.store(masks + at, (bits << 1) | 1, mask=inside)
+
+
+@triton.jit
+def gather_kernel(
+    staged, columns, run, num_slots, index, num_candidates, beam, batch, num_nodes, out, BLOCK: tl.constexpr
+):
+    """Bring the draft's logits from the slots to the nodes that these became. ``staged``: (levels, batch, beam,
+    columns); ``out``: (batch, num_nodes + 1, columns). Grid (batch * num_slots, column blocks)."""
+    row, slot = tl.program_id(0) // num_slots, tl.program_id(0) % num_slots
+    held = tl.load(run + row * num_slots + slot)
+    if held >= 0:
+        node = tl.load(index + row * num_candidates + held)
+        if node >= 0:
+            i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+            source = ((slot // beam) * batch + row) * beam + slot % beam
+            value = tl.load(staged + source.to(tl.int64) * columns + i, mask=i < columns, other=0.0)
+            tl.store(out + (row * (num_nodes + 1) + node + 1) * columns + i, value, mask=i < columns)
