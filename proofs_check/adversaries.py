@@ -25,7 +25,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib import metadata
 from itertools import count
 from pathlib import Path
@@ -35,8 +34,9 @@ import mpmath
 import numpy as np
 
 from certspec.certificates import Certificates, certify
-from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows, with_tail
+from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, near_rows
 from certspec.kernels.row_scores import FAST
+from certspec.kernels.soundness import score_alone, versions_used
 from certspec.rules import Absolute, Additive, Gated, Multiplicative, Rule, default_rules
 
 __all__ = ["CELLS", "TRITON_CELLS", "Cell", "hunt", "judge_exactly"]
@@ -192,44 +192,22 @@ def _batches(
 
 def _pool(processes: int) -> ProcessPoolExecutor:
     """Fresh processes: one that was forked from a process with threads or a CUDA context cannot be trusted."""
-    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start_process)
-
-
-def _start_process() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        from certspec.kernels.interpreter_reductions import reduce_by_halves
-
-        reduce_by_halves()
+    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), score_alone)
 
 
 def _make_rows(generator: np.random.Generator, plan: _Plan, cell: Cell, batch: int) -> tuple[Any, Any]:
-    """(rows, columns) target and draft logits on the plan's device, float64 numbers of the cell's dtype, a family after
-    the other."""
-    import torch
-
-    rounded = partial(_representable, dtype=cell.dtype)
-    rows, columns = plan.rows(cell), cell.width or plan.vocab
+    """Target and draft logits of a batch, a family after the other."""
+    rows = plan.rows(cell)
     blocks = min(rows, len(NEAR_FAMILIES)) if plan.device != "cpu" else 1
-    sides = []
-    for block in range(blocks):
-        family = NEAR_FAMILIES[(batch * blocks + block) % len(NEAR_FAMILIES)]
-        head = target_rows(generator, family, (block + 1) * rows // blocks - block * rows // blocks, plan.vocab)
-        target = torch.from_numpy(with_tail(generator, head, columns) if cell.width else head)
-        target = rounded(target.to(plan.device))
-        sides.append((target, boundary_pairs(generator, target, plan.rules, rounded)))
-    return torch.cat([target for target, _ in sides]), torch.cat([draft for _, draft in sides])
+    families = [NEAR_FAMILIES[(batch * blocks + block) % len(NEAR_FAMILIES)] for block in range(blocks)]
+    columns = cell.width or plan.vocab
+    return near_rows(generator, plan.rules, families, rows, plan.vocab, columns, cell.dtype, plan.device)
 
 
 def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, Any]:
     """The counts of one batch; the same ones for the same arguments."""
     generator = np.random.default_rng((plan.seed, number, batch))
-    target, draft = _make_rows(generator, plan, cell, batch)
-    import torch
-
-    there = [side.to(getattr(torch, cell.dtype)) for side in (target, draft)]
+    there = _make_rows(generator, plan, cell, batch)
     here = [side.cpu() for side in there]
     rules = list(plan.rules)
     ours = certify(there[0], there[1], rules, backend=cell.backend, precision=cell.precision)
@@ -239,7 +217,7 @@ def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, 
         judged, rigorous = here, "torch" if cell.backend == "numba" and cell.precision is None else "numba"
     judge = certify(judged[0], judged[1], rules, backend=rigorous)
     a, b = _arrays(ours), _arrays(judge)
-    counts = {**_no_counts(), "batches": 1, "rows": len(target)}
+    counts = {**_no_counts(), "batches": 1, "rows": len(here[0])}
     near = _add_distances(counts["near"], b)
     counts["pairs"] = int(near.sum())
     counts["near_fast"] = int(near[:, a["paths"] == FAST].sum())
@@ -256,20 +234,13 @@ def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, 
         slack = np.where(np.isfinite(b["certificate"]), b["certificate"] - b["certificate_lower"], 0.0)
     above = b["certificate"] + slack
     counts["false_bounds"] = int((a["kl_upper"] < kl_lower).sum() + (a["certificate_lower"] > above).sum())
-    sample = plan.sample if batch % -(-target.shape[1] // EXACT_VALUES) == 0 else 0
-    chosen = generator.integers(0, len(target), sample)
+    sample = plan.sample if batch % -(-here[0].shape[1] // EXACT_VALUES) == 0 else 0
+    chosen = generator.integers(0, len(here[0]), sample)
     for row, rule in zip(chosen, generator.integers(0, len(rules), sample), strict=True):
         exact_target, exact_draft = (side[row].double().numpy() for side in here)
         counts["judged_exactly"] += 1
         counts["false_by_50_digits"] += not judge_exactly(rules[rule], int(rule), exact_target, exact_draft, a, row)
     return counts
-
-
-def _representable(rows: Any, dtype: str) -> Any:
-    """A float64 tensor's numbers, each the nearest of ``dtype``."""
-    import torch
-
-    return rows.to(getattr(torch, dtype)).double()
 
 
 def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> np.ndarray:
@@ -405,7 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Operations on rows this narrow are over before a second thread has started; processes fill other cores.
     for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    _start_process()
+    score_alone()
     begun, said = time.monotonic(), [0.0]
 
     def say(name: str, cell: dict[str, Any], wanted: float) -> None:
@@ -429,14 +400,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _provenance(device: str, cells: Sequence[Cell]) -> dict[str, Any]:
     """The machine and the versions that computed."""
-    import torch
-
-    used: dict[str, Any] = {"torch": torch.__version__, "numpy": np.__version__}
+    used = versions_used(device) | {"numpy": np.__version__}
     for library in ("numba", "triton"):
         if library in sys.modules or any(cell.backend == library for cell in cells):
             used[library] = metadata.version(library)
-    if device != "cpu":
-        used |= {"card": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     return {"device": device, "machine": platform.machine(), "cores": os.cpu_count(),
             "python": platform.python_version(), **used}  # fmt: skip
 

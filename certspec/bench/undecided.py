@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
 import sys
 import time
@@ -18,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-import mpmath
 import numpy as np
 import torch
 from torch import Tensor
@@ -151,11 +151,12 @@ def rate_upper_bound(found: int, of: int, confidence: float = 0.95) -> float:
     1 - ``confidence``."""
     if found >= of:
         return 1.0
+    counts = range(found + 1)
+    ways = np.array([math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in counts])
     low, high = found / of, 1.0
     for _ in range(100):
         middle = (low + high) / 2
-        # P(X <= k) of a binomial is an incomplete beta function of 1 - p
-        seen = mpmath.betainc(of - found, found + 1, 0, 1 - middle, regularized=True)
+        seen = np.exp(ways + np.array(counts) * math.log(middle) + (of - np.array(counts)) * math.log1p(-middle)).sum()
         low, high = (middle, high) if seen > 1 - confidence else (low, middle)
     return high
 

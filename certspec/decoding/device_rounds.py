@@ -276,9 +276,7 @@ class _Run:
         """Put the rows' state on the device and begin a round."""
         from certspec.engine.cuda_rounds import tree_rounds
 
-        self.rounds = tree_rounds(
-            self.target, self.draft, len(self.requests), self.shape, self.table, self.strict
-        )
+        self.rounds = tree_rounds(self.target, self.draft, len(self.requests), self.shape, self.table, self.strict)
         self.rounds.start(
             [request.sequence[-2:] for request in self.requests],
             [len(request.sequence) - 1 for request in self.requests],

@@ -12,7 +12,10 @@ from torch import Tensor
 
 from certspec.rules import Rule
 
-__all__ = ["BAND", "FAMILIES", "NEAR_FAMILIES", "boundary_drafts", "boundary_pairs", "target_rows", "with_tail"]
+__all__ = [
+    "BAND", "FAMILIES", "NEAR_FAMILIES", "as_dtype", "boundary_drafts", "boundary_pairs", "near_rows", "target_rows",
+    "with_tail",
+]  # fmt: skip
 
 FAMILIES = ("normal", "flat", "heavy", "near-tie", "tie", "saturated", "masked", "grid")
 # Of these every row has a certificate to sit beside; "steep": a few tokens over a tail of any mass down to 1e-12.
@@ -205,3 +208,29 @@ def _divergence(weights: Tensor, gaps: Tensor, draft: Tensor) -> Tensor:
     return torch.where(weights > 0, probs * (ratios + torch.expm1(-ratios.clamp(max=700.0))), others / sums[1]).sum(
         dim=1
     )
+
+
+def as_dtype(rows: Tensor, dtype: str) -> Tensor:
+    """The rows as numbers of the torch dtype of this name."""
+    return rows.to(getattr(torch, dtype))
+
+
+def near_rows(
+    generator: np.random.Generator, rules: Sequence[Rule], families: Sequence[str], rows: int, vocab: int, columns: int,
+    dtype: str, device: str,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(rows, columns) target and draft logits on ``device`` in ``dtype``, pairs of ``boundary_pairs``, as many of each
+    of the ``families``. Rows wider than ``vocab`` have a tail beside their ``vocab`` columns, see ``with_tail``."""
+
+    def rounded(values: Tensor) -> Tensor:
+        return as_dtype(values, dtype).double()
+
+    sides = []
+    for number, family in enumerate(families):
+        count = (number + 1) * rows // len(families) - number * rows // len(families)
+        head = target_rows(generator, family, count, vocab)
+        target = torch.from_numpy(with_tail(generator, head, columns) if columns > vocab else head)
+        target = rounded(target.to(device))
+        sides.append((target, boundary_pairs(generator, target, rules, rounded)))
+    targets, drafts = zip(*sides, strict=True)
+    return as_dtype(torch.cat(targets), dtype), as_dtype(torch.cat(drafts), dtype)

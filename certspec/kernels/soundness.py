@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -15,7 +16,9 @@ from certspec.certificates import PRECISIONS, Certificates, certify
 from certspec.kernels.adversaries import FAMILIES, boundary_drafts, target_rows
 from certspec.rules import Absolute, Gated, Rule, default_rules
 
-__all__ = ["cast_rows", "compare_with_reference", "count_false_certificates", "disagreements"]
+__all__ = [
+    "cast_rows", "compare_with_reference", "count_false_certificates", "disagreements", "score_alone", "versions_used",
+]  # fmt: skip
 
 BATCH_LOGITS = 1 << 21
 
@@ -115,6 +118,26 @@ def _beyond(ours: np.ndarray, reference: np.ndarray, slack: np.ndarray) -> int:
     with np.errstate(invalid="ignore"):
         same = (ours == reference) | (np.abs(ours - reference) <= slack)
     return int((~same).sum())
+
+
+def score_alone() -> None:
+    """Make this process one of several that score side by side: one thread of torch; and in Triton's interpreter, the
+    quick reductions."""
+    import torch
+
+    torch.set_num_threads(1)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from certspec.kernels.interpreter_reductions import reduce_by_halves
+
+        reduce_by_halves()
+
+
+def versions_used(device: str) -> dict[str, Any]:
+    """Of torch, and on a GPU the card and its CUDA."""
+    import torch
+
+    used = {"torch": torch.__version__}
+    return used if device == "cpu" else {**used, "card": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
 
 
 def cast_rows(rows: np.ndarray, dtype: str, device: str | None) -> Any:

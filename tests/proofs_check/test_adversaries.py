@@ -13,12 +13,16 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, boundary_pairs, target_rows, with_tail
-from proofs_check.adversaries import _representable, hunt, judge_exactly
+from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, as_dtype, boundary_pairs, target_rows, with_tail
+from proofs_check.adversaries import hunt, judge_exactly
 
 CELLS = (("numba", None, "float32", 0.4), ("torch", None, "bfloat16", 0.3), ("numba", "float32", "float16", 0.3))
 HUNTED = [*cs.default_rules(), cs.Gated(top_m=10, additive=0.6), cs.Absolute(0.2), cs.Multiplicative(0.9)]
 RULES = [cs.StrictGreedy(), cs.Entropy(epsilon=0.09, delta=0.3), cs.Tree(2)]
+
+
+def _rounded(rows, dtype):
+    return as_dtype(rows, dtype).double()
 
 
 def test_no_pair_of_a_small_hunt_is_falsely_certified():
@@ -81,7 +85,7 @@ def test_the_device_hunt_runs_every_cell_of_triton_in_the_interpreter():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_rows_with_a_tail_sit_beside_a_certificate_too(dtype):
     generator = np.random.default_rng(6)
-    rounded = partial(_representable, dtype=dtype)
+    rounded = partial(_rounded, dtype=dtype)
     head = target_rows(generator, "steep", 60, 32)
     wide = with_tail(generator, head, 700)
     assert wide.shape == (60, 700) and all(np.isin(a, b).all() for a, b in zip(head, wide, strict=True))
@@ -120,7 +124,7 @@ def test_the_judge_refutes_bounds_on_the_wrong_side(rule):
 @pytest.mark.parametrize("family", sorted(set(NEAR_FAMILIES)))
 def test_nearly_every_row_sits_within_the_band_of_a_certificate_on_either_side(family, dtype):
     generator = np.random.default_rng(5)
-    rounded = partial(_representable, dtype=dtype)
+    rounded = partial(_rounded, dtype=dtype)
     target = rounded(torch.from_numpy(target_rows(generator, family, 400, 32)))
     draft = boundary_pairs(generator, target, HUNTED, rounded)
     assert torch.equal(draft, rounded(draft))

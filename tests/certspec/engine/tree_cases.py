@@ -333,9 +333,7 @@ def test_the_kernels_list_candidates_by_logit_and_then_by_id_within_a_part_and_a
 
 def test_what_rounds_cannot_do_is_left_to_the_loop(pair, runners, monkeypatch) -> None:
     served: list[bool] = []
-    monkeypatch.setattr(
-        loop, "rounds_serve", lambda *a: served.append(device_rounds.rounds_serve(*a)) or served[-1]
-    )
+    monkeypatch.setattr(loop, "rounds_serve", lambda *a: served.append(device_rounds.rounds_serve(*a)) or served[-1])
     asked = [
         {"tree": TreeShape(16, 4)}, {"tree": TreeShape(32, 1)}, {"tree": cs.BestFirst(64)},
         {"tree": cs.BestFirst(32, depth=20)}, {"tree": cs.WithinBudget(0.1)},
