@@ -14,6 +14,7 @@ import numpy as np
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.block_scores import BlockScores, score_blocks
 from certspec.decoding.candidates import lowest_argmax
+from certspec.decoding.compiled_rounds import CompiledRounds
 from certspec.decoding.device_rounds import decode_rounds, rounds_serve
 from certspec.decoding.drafting import DraftPolicy, DraftTree, RowProcessor, draft_blocks
 from certspec.decoding.records import StepList, StepRecord
@@ -115,30 +116,16 @@ def decode_batch(
     if rounds_serve(target, draft, requests, plan):
         decode_rounds(target, draft, requests, plan, steps, counts)
         return
-    writer = StepWriter(steps, plan.extra, plan.on_step)
+    writer, rounds = StepWriter(steps, plan.extra, plan.on_step), CompiledRounds(plan)
     active = list(requests)
     target_cache = BlockCache(target, [request.prompt for request in active])
     draft_cache = _draft_cache(draft, active, plan)
     while active and not (ended is not None and ended.is_set()):
-        depths = [_room(request, plan) for request in active]
-        processors = [_row_processor(plan.processors, request.sequence) for request in active]
-        pendings = _pending(draft_cache, active)
-        trees = draft_blocks(draft_cache, plan.policy, depths, pendings, processors)
-        targets = _target_rows(target_cache, trees, _pending(target_cache, active), processors)
-        counts.num_target_passes += 1
-        schedules = [request.schedule for request in active]
-        places = [Place(request.index, request.num_emitted, request.num_rounds) for request in active]
-        scores = score_blocks(schedules, trees, targets, plan.extra, places)
-        paths: list[list[int]] = []
-        for request, tree, rows, place, block_scores in zip(active, trees, targets, places, scores, strict=True):
-            paths.append(_emit(request, tree, rows, place, block_scores, writer, counts))
+        if draft_cache is not None and rounds.serve(target_cache, draft_cache, active):
+            rounds.run(target_cache, draft_cache, active, writer, counts)
+        else:
+            _decode_round(target_cache, draft_cache, active, plan, writer, counts)
         remaining = [row for row, request in enumerate(active) if request.reason is None]
-        if remaining:
-            target_cache.commit(
-                [[count + node for node in path] for count, path in zip(target_cache.num_pending, paths, strict=True)]
-            )
-            if draft_cache is not None:
-                draft_cache.commit([_run_part(tree, path) for tree, path in zip(trees, paths, strict=True)])
         if 0 < len(remaining) < len(active):
             for cache in filter(None, (target_cache, draft_cache)):
                 cache.drop_rows(remaining)
@@ -148,6 +135,35 @@ def decode_batch(
     writer.flush()
     counts.num_draft_passes += 0 if draft_cache is None else draft_cache.num_passes
     counts.num_flat_draft_rows += writer.num_flat_draft_rows
+
+
+def _decode_round(
+    target_cache: BlockCache,
+    draft_cache: BlockCache | None,
+    active: Sequence[Request],
+    plan: DecodingPlan,
+    writer: StepWriter,
+    counts: RoundCounts,
+) -> None:
+    """One round of all rows, committed unless all of them are done."""
+    depths = [_room(request, plan) for request in active]
+    processors = [_row_processor(plan.processors, request.sequence) for request in active]
+    pendings = _pending(draft_cache, active)
+    trees = draft_blocks(draft_cache, plan.policy, depths, pendings, processors)
+    targets = _target_rows(target_cache, trees, _pending(target_cache, active), processors)
+    counts.num_target_passes += 1
+    schedules = [request.schedule for request in active]
+    places = [Place(request.index, request.num_emitted, request.num_rounds) for request in active]
+    scores = score_blocks(schedules, trees, targets, plan.extra, places)
+    paths: list[list[int]] = []
+    for request, tree, rows, place, block_scores in zip(active, trees, targets, places, scores, strict=True):
+        paths.append(_emit(request, tree, rows, place, block_scores, writer, counts))
+    if any(request.reason is None for request in active):
+        target_cache.commit(
+            [[count + node for node in path] for count, path in zip(target_cache.num_pending, paths, strict=True)]
+        )
+        if draft_cache is not None:
+            draft_cache.commit([_run_part(tree, path) for tree, path in zip(trees, paths, strict=True)])
 
 
 def _room(request: Request, plan: DecodingPlan) -> int:

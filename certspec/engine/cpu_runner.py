@@ -144,19 +144,26 @@ class CpuRunner:
         staging = self._staging
         blocks, counts = ragged_block(tokens)
         rows = np.empty((0, 6), np.int64)
-        staging.reserve(staging.num_staged + blocks.shape[1] + room)
         if blocks.shape[1]:
             staging.check_tokens(blocks, self._num_embeddings)
             rows = staging.stage(blocks, None, counts)
-        self._ensure(staging.num_staged + room)
+        model, held = self.lend(staging.num_staged + room, max(widest, len(rows)))
         rows[:, 1] = self._cache_rows[rows[:, 5]]
-        self._reserve_activations(max(widest, len(rows)))
+        staging.num_staged, *others = loop(model, held, staging.num_staged, rows, *arguments)
+        return tuple(others)
+
+    def lend(self, room: int, nodes: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """(model, staging) for a compiled loop that runs passes of its own on this thread, with room for ``room``
+        staged nodes a row and passes of ``nodes``: arguments of ``forward_pass`` and the columns of a row of logits;
+        lengths (to which the loop adds what it commits), parents, depths, straight and cache rows by batch row."""
+        staging = self._staging
+        staging.reserve(room)
+        self._ensure(room)
+        self._reserve_activations(nodes)
         control = np.empty(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
         self._sizes[11] = 1
         model = (*self._model, *self._activations, control, self.num_tokens)
-        held = (staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows)
-        staging.num_staged, *others = loop(model, held, staging.num_staged, rows, *arguments)
-        return tuple(others)
+        return model, (staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows)
 
     def _staged_pass(
         self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None, counts: Sequence[int] | None
