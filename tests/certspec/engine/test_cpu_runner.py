@@ -303,6 +303,27 @@ def test_rows_that_join_are_as_if_they_had_been_there_from_the_first(model: Any)
             texts[name] = [*texts[name], new[row][1]]
 
 
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_what_a_pass_leaves_out_of_its_last_layer_changes_no_bit(
+    name: str, num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a prompt the last layer runs the last token at most."""
+    monkeypatch.setattr("certspec.engine.cpu_runner._WORTH_A_THREAD", 1)
+    model = make_model(**SHAPES[name])
+    prompts, expected = [tokens_of(13), tokens_of(6, seed=1)], []
+    plain = CpuRunner(model, num_threads=1)
+    for prompt in prompts:
+        plain.prefill([prompt[:1]])
+        expected.append(plain.forward(block(prompt[1:]))[0, -1])  # every node's logits are wanted here
+    runner = CpuRunner(model, num_threads=num_threads)
+    for _ in range(3):
+        assert torch.equal(runner.prefill(prompts), torch.stack(expected))
+        runner.join([prompt[:-1] for prompt in prompts])
+        logits = runner.forward_ragged([[5], [6], *([prompt[-1]] for prompt in prompts)], [[-1]] * 4)
+        assert torch.equal(torch.cat(list(logits[2:])), torch.stack(expected))
+
+
 def test_rows_join_between_rounds_only(model: Any) -> None:
     runner = CpuRunner(model)
     runner.prefill([[1, 2, 3]])
