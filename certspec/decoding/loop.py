@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from certspec.decoding.runner import ModelRunner
 
-__all__ = ["DecodingPlan", "Request", "RoundCounts", "decode_batch"]
+__all__ = ["DecodingPlan", "Request", "RoundCounts", "decode_batch", "take_waiting"]
 
 LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
 
@@ -183,12 +183,23 @@ def _join(
         return []
     if not all(hasattr(cache.runner, "join") for cache in (target_cache, draft_cache) if cache is not None):
         return []
-    joined = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+    joined = take_waiting(waiting, count)
     if joined:
         target_cache.join([request.prompt for request in joined])
         if draft_cache is not None:
             draft_cache.join(_draft_prompts(joined, plan))
     return joined
+
+
+def take_waiting(waiting: deque[Request], count: int) -> list[Request]:
+    """The next ``count`` requests, or what is left of them; other threads may take from the same queue."""
+    taken: list[Request] = []
+    while len(taken) < count:
+        try:
+            taken.append(waiting.popleft())
+        except IndexError:
+            break
+    return taken
 
 
 def _draft_cache(draft: ModelRunner, requests: Sequence[Request], plan: DecodingPlan) -> BlockCache | None:

@@ -11,10 +11,10 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
+from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch, take_waiting
 from certspec.decoding.records import StepList
 
 if TYPE_CHECKING:
@@ -50,23 +50,25 @@ def decode_shared(target: ModelRunner, draft: ModelRunner, work: Workload) -> No
     """``decode_batch`` for any number of requests, the rows in ``num_groups`` groups at once; each group counts the
     target passes of its own.
 
-    A row that is done makes room for the next request of its group. An error in one group ends the others; the first
-    group's is raised.
+    A row that is done makes room for the next request that no group has taken yet, so which rows are company depends on
+    the clock. An error in one group ends the others; the first group's is raised.
     """
     number = num_groups(target, draft, work.requests, work.batch_size, work.plan)
     if number == 1:
-        _decode_all(target, draft, work, None)
+        waiting = deque(work.requests[work.batch_size :])
+        _decode_all(target, draft, replace(work, requests=work.requests[: work.batch_size]), waiting, None)
         return
     groups = _Groups(target, draft, number)
-    sizes = [(work.batch_size + index) // number for index in range(number)]
+    first, waiting = work.requests[: work.batch_size], deque(work.requests[work.batch_size :])
+    sizes = [(work.batch_size + number - 1 - index) // number for index in range(number)]
     parts = [
-        Workload(work.requests[index::number], size, work.plan, StepList(work.steps.extra_labels), RoundCounts())
-        for index, size in enumerate(reversed(sizes))
+        Workload(first[index::number], size, work.plan, StepList(work.steps.extra_labels), RoundCounts())
+        for index, size in enumerate(sizes)
     ]
     try:
         with ThreadPoolExecutor(number - 1, thread_name_prefix="certspec-rows") as pool:
-            futures = [pool.submit(groups.run, index, parts[index]) for index in range(1, number)]
-            groups.run(0, parts[0])
+            futures = [pool.submit(groups.run, index, parts[index], waiting) for index in range(1, number)]
+            groups.run(0, parts[0], waiting)
         for future in futures:
             future.result()
     finally:
@@ -76,11 +78,14 @@ def decode_shared(target: ModelRunner, draft: ModelRunner, work: Workload) -> No
         work.counts.extend(part.counts)
 
 
-def _decode_all(target: ModelRunner, draft: ModelRunner, work: Workload, ended: threading.Event | None) -> None:
-    waiting = deque(work.requests)
-    while waiting and not (ended is not None and ended.is_set()):
-        first = [waiting.popleft() for _ in range(min(work.batch_size, len(waiting)))]
+def _decode_all(
+    target: ModelRunner, draft: ModelRunner, work: Workload, waiting: deque[Request], ended: threading.Event | None
+) -> None:
+    """The requests of ``work``, then what is left of ``waiting``."""
+    first = list(work.requests)
+    while first and not (ended is not None and ended.is_set()):
         decode_batch(target, draft, first, work.plan, work.steps, work.counts, ended, waiting)
+        first = take_waiting(waiting, work.batch_size)
 
 
 class _Groups:
@@ -95,13 +100,13 @@ class _Groups:
         self._num_running = number
         self.share_cores(number)
 
-    def run(self, index: int, work: Workload) -> None:
+    def run(self, index: int, work: Workload, waiting: deque[Request]) -> None:
         import torch
 
         done = False
         try:
             with torch.inference_mode():  # a setting of each thread
-                _decode_all(*self.runners[index], work, self._ended)
+                _decode_all(*self.runners[index], work, waiting, self._ended)
             done = True
         finally:
             if not done:  # an error, or an interrupt of the main thread

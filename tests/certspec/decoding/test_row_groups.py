@@ -1,6 +1,7 @@
 """A batch shared out among cores: the tokens and records of one group, errors that come through, callbacks in order."""
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -93,3 +94,25 @@ def test_a_batch_that_is_told_to_end_ends(tiny, runners, many):
     request = Request(0, many[2], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 4))
     decode_batch(*runners, [request], DecodingPlan(StaticPolicy(chain(2))), StepList(), RoundCounts(), ended=ended)
     assert request.tokens == [] and request.reason is None
+
+
+def test_whichever_group_has_room_takes_the_next_prompt(tiny, many, monkeypatch):
+    expected = cs.generate(tiny, many, max_new_tokens=6).sequences
+    runners = tuple(CpuRunner(model, tiny.num_tokens, num_threads=2) for model in (tiny.target, tiny.draft))
+    late, others, taken = runners[0].sibling(0), threading.Event(), []
+    methods = {name: getattr(runners[0], name) for name in ("prefill", "join")}
+
+    def begin(prompts, prefill=late.prefill):
+        assert others.wait(60), "the prompts that waited were not taken by the other group"
+        return prefill(prompts)
+
+    def take(name, prompts):
+        taken.extend(prompts)
+        if len(taken) == 6:  # two at first, and the four that waited
+            others.set()
+        return methods[name](prompts)
+
+    monkeypatch.setattr(late, "prefill", begin)
+    for name in methods:
+        monkeypatch.setattr(runners[0], name, partial(take, name))
+    assert cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences == expected
