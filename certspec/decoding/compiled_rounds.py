@@ -26,10 +26,12 @@ _WORK_A_CALL = 10_000_000_000  # multiply-adds until the interpreter has a say a
 
 
 class CompiledRounds:
-    """Rounds of rows that change in between, by one plan; ``serve`` says when."""
+    """Rounds of rows that change in between, by one plan; ``serve`` says when. ``called``: (1,) int64, not 0 where
+    somebody waits for some of several rows."""
 
-    def __init__(self, plan: DecodingPlan) -> None:
+    def __init__(self, plan: DecodingPlan, called: np.ndarray[Any, Any] | None = None) -> None:
         self._plan = plan
+        self._called = np.zeros(1, np.int64) if called is None else called
         self._numbers: GrowthNumbers | None = getattr(plan.policy, "numbers", None)
         self._target_logits = np.empty((0, 0), np.float32)
 
@@ -65,7 +67,8 @@ class CompiledRounds:
         self, target: BlockCache, draft: BlockCache, requests: Sequence[Request], writer: StepWriter,
         counts: RoundCounts,
     ) -> None:  # fmt: skip
-        """At least one round, and more until a row ends: extends what the requests hold, the caches and ``counts``."""
+        """At least one round, and more until a row ends or somebody
+        calls: extends what the requests hold, the caches and ``counts``."""
         from certspec.decoding import round_kernels as kernels
 
         if self._numbers is None:
@@ -90,7 +93,7 @@ class CompiledRounds:
         notes = np.empty((len(facts), 3), np.int64)
         run_rounds: Any = kernels.run_rounds
         rounds, passes, num_facts, num_notes, num_pairs, num_free = run_rounds(
-            *lent, *self._numbers.arrays, depth, level, 1 + _WORK_A_CALL // work, texts, ends, states,
+            *lent, *self._numbers.arrays, depth, level, 1 + _WORK_A_CALL // work, self._called, texts, ends, states,
             _eos_ids(requests), *draft_space(draft, batch * (1 + (depth - 1) * level), batch, room),
             self._logits(batch * (room + 1), runners[0].num_columns), facts, notes, *space,
         )  # fmt: skip

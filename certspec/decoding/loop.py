@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from certspec.decoding.runner import ModelRunner
 
-__all__ = ["DecodingPlan", "Request", "RoundCounts", "decode_batch", "take_waiting"]
+__all__ = ["DecodingPlan", "OtherGroups", "Request", "RoundCounts", "decode_batch", "take_waiting"]
 
 LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
 
@@ -76,6 +76,18 @@ class Request:
         return self.sequence[len(self.prompt) :]
 
 
+class OtherGroups(Protocol):
+    """Groups of rows decoded elsewhere, which may have run out of them."""
+
+    called: np.ndarray[Any, Any]  # (1,) int64, not 0 where one of them waits
+
+    def share(
+        self, active: Sequence[Request], target_cache: BlockCache, draft_cache: BlockCache | None
+    ) -> list[Request]:
+        """Hand some rows to a group that waits, if one does, and drop them here; those that stay."""
+        ...
+
+
 @dataclass
 class RoundCounts:
     """Per verification round of a row: draft tokens accepted, positions drafted, tree nodes drafted. Passes count once
@@ -105,21 +117,26 @@ def decode_batch(
     counts: RoundCounts,
     ended: threading.Event | None = None,
     waiting: deque[Request] | None = None,
+    others: OtherGroups | None = None,
+    caches: tuple[BlockCache, BlockCache | None] | None = None,
 ) -> None:
     """Decode ``requests`` together until all have a ``reason`` or ``ended`` is set; adds to ``steps`` and ``counts``.
 
     Each round drafts below every row's last token, verifies all nodes with one target pass, and emits a row's accepted
     path and one token of the target's own. The draft's cache keeps what of that path it has run itself. A row that is
     done leaves the batch, and the next request of ``waiting`` takes its place where the runners can ``join`` rows; no
-    row's tokens depend on the others. Runners on a GPU do whole rounds there where they can.
+    row's tokens depend on the others. Once nothing waits, ``others`` may take rows over. Runners on a GPU do whole
+    rounds there where they can. ``caches``: where the rows' prompts and tokens have been run already.
     """
     if rounds_serve(target, draft, requests, plan):
         decode_rounds(target, draft, requests, plan, steps, counts)
         return
-    writer, rounds = StepWriter(steps, plan.extra, plan.on_step), CompiledRounds(plan)
+    writer = StepWriter(steps, plan.extra, plan.on_step)
+    rounds = CompiledRounds(plan, None if others is None else others.called)
     active = list(requests)
-    target_cache = BlockCache(target, [request.prompt for request in active])
-    draft_cache = _draft_cache(draft, active, plan)
+    if caches is None:
+        caches = BlockCache(target, [request.prompt for request in active]), _draft_cache(draft, active, plan)
+    target_cache, draft_cache = caches
     while active and not (ended is not None and ended.is_set()):
         if draft_cache is not None and rounds.serve(target_cache, draft_cache, active):
             rounds.run(target_cache, draft_cache, active, writer, counts)
@@ -132,6 +149,8 @@ def decode_batch(
         active = [active[row] for row in remaining]
         if waiting and active:
             active += _join(waiting, len(requests) - len(active), target_cache, draft_cache, plan)
+        if others is not None and not waiting and len(active) > 1:
+            active = others.share(active, target_cache, draft_cache)
     writer.flush()
     counts.num_draft_passes += 0 if draft_cache is None else draft_cache.num_passes
     counts.num_flat_draft_rows += writer.num_flat_draft_rows

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from certspec.decoding.growth_kernels import grow_levels, largest
+from certspec.engine.cpu_atomics import load_shared
 from certspec.engine.cpu_forward import forward_pass
 from certspec.engine.cpu_staging import move_slots
 from certspec.engine.staging import stage_rows
@@ -114,11 +115,12 @@ def _has_room(staging, sizes, pending, nodes):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def run_rounds(target, target_staging, draft, draft_staging, numbers, tables, deepest, level_nodes, most_rounds, texts,
-               ends, states, eos, draft_logits, blocks, counts, target_logits, facts, notes, target_rows, draft_rows,
-               free_rows):  # fmt: skip
-    """Rounds of all batch rows until one of them ends, something has no room for another one, or ``most_rounds`` are
-    done; returns (rounds, draft passes, facts, notes, rows of pairs, rows of targets alone).
+def run_rounds(target, target_staging, draft, draft_staging, numbers, tables, deepest, level_nodes, most_rounds, called,
+               texts, ends, states, eos, draft_logits, blocks, counts, target_logits, facts, notes, target_rows,
+               draft_rows, free_rows):  # fmt: skip
+    """Rounds of all batch rows until one of them ends, something has no room for another one, ``most_rounds`` are done,
+    or ``called``, (1,) int64, is not 0 after a round of several rows; returns (rounds, draft passes, facts, notes, rows
+    of pairs, rows of targets alone).
 
     ``target``, ``draft`` and their stagings: see ``CpuRunner.lend``. Nothing is staged, and of each row's text
     ``texts[row, :ends[row]]`` the target has not run the last token, the draft the last one or more. ``states``:
@@ -136,7 +138,7 @@ def run_rounds(target, target_staging, draft, draft_staging, numbers, tables, de
     depths, path, ids = np.empty(room + 1, np.int64), np.empty(room + texts.shape[1], np.int64), np.empty(1, np.int64)
     limits, pending = np.empty(batch, np.int64), np.empty(batch, np.int64)
     done, passes, num_facts, num_notes, num_pairs, num_free, ended = 0, 0, 0, 0, 0, 0, False
-    while done < most_rounds and not ended:
+    while done < most_rounds and not ended and not (done and batch > 1 and load_shared(called, 0)):
         for row in range(batch):
             limits[row] = min(deepest, states[row, _MOST] - states[row, _EMITTED] - 1)
             pending[row] = ends[row] - draft_lengths[row] if limits[row] > 0 else 0

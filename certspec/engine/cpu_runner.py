@@ -116,6 +116,19 @@ class CpuRunner:
         held.add_rows(counts)
         self._cache_rows, self._moved = np.concatenate([self._cache_rows, fresh]), True
 
+    def adopt(self, other: CpuRunner, rows: Sequence[int]) -> None:
+        """Forget everything and hold copies of the rows ``rows`` of a sibling in which nothing is staged."""
+        if other._staging.num_staged:
+            raise InvalidArgument(f"adopt: expected nothing to be staged, got {other._staging.num_staged} nodes a row")
+        self._staging = Staging(other.lengths[list(rows)].tolist())
+        self._cache_rows, self._moved = np.arange(len(rows)), False
+        longest = int(self.lengths.max())
+        self._allocate(longest + _FIRST_CAPACITY, keep=False)
+        taken, slots = other._cache_rows[list(rows)], -(-longest // BLOCK) * BLOCK
+        (keys, values), (other_keys, other_values) = self._cache, other._cache
+        keys[:, :, :, : slots // BLOCK] = other_keys[:, taken, :, : slots // BLOCK]
+        values[:, :, :, :, :slots] = other_values[:, taken, :, :, :slots]
+
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Stage (batch, n) tokens; (batch, n, num_tokens) float32 logits. ``parents``: see the runner protocol."""
         batch, count = tokens.shape
@@ -210,10 +223,7 @@ class CpuRunner:
         keys = np.zeros((*lead, capacity // BLOCK, geometry.head_dim, BLOCK), np.float32)
         values = np.zeros((*lead, geometry.head_dim // BLOCK, capacity, BLOCK), np.float32)
         if keep:
-            old = self._capacity
-            shape = (geometry.num_layers, self._batch, geometry.num_kv_heads)
-            old_keys = self._keys.reshape(*shape, old // BLOCK, geometry.head_dim, BLOCK)
-            old_values = self._values.reshape(*shape, geometry.head_dim // BLOCK, old, BLOCK)
+            old, (old_keys, old_values) = self._capacity, self._cache
             keys[:, :count, :, : old // BLOCK] = old_keys[:, self._cache_rows]
             values[:, :count, :, :, :old] = old_values[:, self._cache_rows]
             self._cache_rows, self._moved = np.arange(count), False
@@ -226,6 +236,17 @@ class CpuRunner:
              geometry.mlp, self.num_columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1],
             np.int64,
         )  # fmt: skip
+
+    @property
+    def _cache(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Views: keys (layers, rows, kv heads, slot blocks, head_dim, 16), values (layers, rows, kv heads, head_dim /
+        16, slots, 16)."""
+        geometry, slots = self.geometry, self._capacity
+        lead = (geometry.num_layers, self._batch, geometry.num_kv_heads)
+        return (
+            self._keys.reshape(*lead, slots // BLOCK, geometry.head_dim, BLOCK),
+            self._values.reshape(*lead, geometry.head_dim // BLOCK, slots, BLOCK),
+        )
 
     @property
     def _model(self) -> tuple[Any, ...]:

@@ -4,13 +4,17 @@ import threading
 from functools import partial
 
 import pytest
+import torch
 
 import certspec as cs
+from certspec.decoding import row_groups
 from certspec.decoding.adaptive import WithinBudget
+from certspec.decoding.best_first import BestFirst
+from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.drafting import StaticPolicy
 from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
 from certspec.decoding.records import StepList
-from certspec.decoding.row_groups import num_groups
+from certspec.decoding.row_groups import Workload, decode_shared, num_groups
 from certspec.decoding.schedules import Throughout
 from certspec.decoding.stopping import StoppingRules
 from certspec.decoding.topology import chain
@@ -116,3 +120,63 @@ def test_whichever_group_has_room_takes_the_next_prompt(tiny, many, monkeypatch)
     for name in methods:
         monkeypatch.setattr(runners[0], name, partial(take, name))
     assert cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences == expected
+
+
+@pytest.mark.parametrize("policy", [StaticPolicy(chain(3)), StaticPolicy(chain(0)), BestFirst(6)])
+def test_a_group_without_rows_takes_some_over(tiny, runners, many, policy, monkeypatch):
+    """The second group's rows end at once, so that the first one's are shared out; with a draft, without, in Python."""
+
+    def decode(batch_size):
+        requests = [
+            Request(i, many[i], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 1 if i % 2 else 60))
+            for i in range(8)
+        ]
+        steps, counts = StepList(), RoundCounts()
+        work = Workload(requests, batch_size, DecodingPlan(policy), steps, counts)
+        with torch.inference_mode():
+            decode_shared(*runners, work)
+        steps.sort()
+        return [request.tokens for request in requests], list(map(repr, steps)), sum(counts.accepted)
+
+    expected = decode(1)
+    for runner in runners:
+        runner.num_threads = 2
+    adopted, adopt = [], CpuRunner.adopt
+    monkeypatch.setattr(
+        CpuRunner,
+        "adopt",
+        lambda self, other, rows: (adopted.append((self, other, len(rows))), adopt(self, other, rows)),
+    )
+    assert decode(8) == expected
+    assert (runners[0].sibling(0), runners[0], 2) in adopted
+    assert ((runners[1].sibling(0), runners[1], 2) in adopted) == (policy.depth > 0)
+    assert [runner.num_threads for runner in runners] == [2, 2]
+
+
+def test_an_error_ends_groups_that_wait_for_rows(tiny, runners, many, monkeypatch):
+    for runner in runners:
+        runner.num_threads = 2
+    waits, calls, commit = threading.Event(), [], BlockCache.commit
+    wait = row_groups._Group.wait
+
+    def begin(self):
+        waits.set()
+        return wait(self)
+
+    def fail(self, kept):
+        calls.append(self)
+        if waits.is_set():
+            raise RuntimeError("a group fell over")
+        commit(self, kept)
+
+    monkeypatch.setattr(row_groups._Group, "wait", begin)
+    monkeypatch.setattr(row_groups._Group, "share", lambda self, active, *caches: active)
+    monkeypatch.setattr(BlockCache, "commit", fail)
+    requests = [
+        Request(i, many[i], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 1 if i % 2 else 60))
+        for i in range(4)
+    ]
+    work = Workload(requests, 4, DecodingPlan(BestFirst(6)), StepList(), RoundCounts())
+    with torch.inference_mode(), pytest.raises(RuntimeError, match="a group fell over"):
+        decode_shared(*runners, work)
+    assert [runner.num_threads for runner in runners] == [2, 2]

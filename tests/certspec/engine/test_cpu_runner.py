@@ -324,6 +324,26 @@ def test_what_a_pass_leaves_out_of_its_last_layer_changes_no_bit(
         assert torch.equal(torch.cat(list(logits[2:])), torch.stack(expected))
 
 
+def test_rows_that_a_sibling_adopts_are_the_same_rows(model: Any) -> None:
+    runner, prompts = CpuRunner(model), [tokens_of(count, seed=count) for count in (5, 40, 300, 1)]
+    runner.prefill(prompts)
+    runner.drop_rows([3, 1, 2])  # so that cache rows are not batch rows
+    sibling = runner.sibling(0)
+    sibling.prefill([[1, 2]])
+    sibling.adopt(runner, [2, 0])
+    tokens = block([7, 8], [9, 10], [11, 12])
+    expected = runner.forward(tokens)
+    assert torch.equal(sibling.forward(tokens[[2, 0]]), expected[[2, 0]])
+    assert sibling.lengths.tolist() == [300, 1]
+    with pytest.raises(InvalidArgument, match="adopt: expected nothing to be staged, got 2"):
+        runner.sibling(1).adopt(runner, [0])
+    for _ in range(2):  # each keeps its own rows
+        runner.commit([[0, 1]] * 3)
+        sibling.commit([[0, 1]] * 2)
+        again = runner.forward(tokens)
+        assert torch.equal(sibling.forward(tokens[[2, 0]]), again[[2, 0]])
+
+
 def test_rows_join_between_rounds_only(model: Any) -> None:
     runner = CpuRunner(model)
     runner.prefill([[1, 2, 3]])
