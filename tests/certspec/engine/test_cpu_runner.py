@@ -67,6 +67,7 @@ def test_weights_that_are_no_bfloat16_numbers_are_kept_exactly() -> None:
     tokens = tokens_of(20)
     assert runner._packed.matrices.dtype == np.float32
     assert CpuRunner(make_model())._packed.matrices.dtype == np.uint32
+    assert runner._packed.matrices.ctypes.data % (2 << 20) == 0
     torch.testing.assert_close(runner.prefill([tokens])[0], truth(model, tokens)[-1], atol=ABS_TOL, rtol=0)
 
 
