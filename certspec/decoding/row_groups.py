@@ -63,7 +63,8 @@ def decode_shared(target: ModelRunner, draft: ModelRunner, work: Workload) -> No
         _decode_all(target, draft, replace(work, requests=work.requests[: work.batch_size]), waiting, None)
         return
     groups = _Groups(target, draft, number)
-    first, waiting = work.requests[: work.batch_size], deque(work.requests[work.batch_size :])
+    ordered = _longest_first(work.requests)
+    first, waiting = ordered[: work.batch_size], deque(ordered[work.batch_size :])
     sizes = [(work.batch_size + number - 1 - index) // number for index in range(number)]
     parts = [
         Workload(first[index::number], size, work.plan, StepList(work.steps.extra_labels), RoundCounts())
@@ -81,6 +82,11 @@ def decode_shared(target: ModelRunner, draft: ModelRunner, work: Workload) -> No
     for part in parts:
         work.steps.extend(part.steps)
         work.counts.extend(part.counts)
+
+
+def _longest_first(requests: Sequence[Request]) -> list[Request]:
+    """Long prompts begin early, so that at the end, when cores run out of rows, no group reads a long one."""
+    return sorted(requests, key=lambda request: -len(request.prompt))
 
 
 def _decode_all(

@@ -122,15 +122,40 @@ def test_whichever_group_has_room_takes_the_next_prompt(tiny, many, monkeypatch)
     assert cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences == expected
 
 
+def test_long_prompts_begin_first(tiny, many, monkeypatch):
+    runners = tuple(CpuRunner(model, tiny.num_tokens, num_threads=2) for model in (tiny.target, tiny.draft))
+    expected = cs.generate(tiny, many, max_new_tokens=6).sequences
+    lengths = []
+    for target in (runners[0], runners[0].sibling(0)):
+        monkeypatch.setattr(target, "prefill", partial(_note_lengths, lengths, target.prefill))
+    assert cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences == expected
+    assert [30, 11] in lengths and [12, 7] in lengths
+
+
+def _note_lengths(lengths, prefill, prompts):
+    lengths.append([len(prompt) for prompt in prompts])
+    return prefill(prompts)
+
+
+@pytest.fixture
+def by_turns():
+    """Requests of equal prompts' lengths that end at once, or late, in turns: a group's each."""
+
+    def make(count):
+        return [
+            Request(i, [4 + i, 9, 5, 6], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 1 if i % 2 else 60))
+            for i in range(count)
+        ]
+
+    return make
+
+
 @pytest.mark.parametrize("policy", [StaticPolicy(chain(3)), StaticPolicy(chain(0)), BestFirst(6)])
-def test_a_group_without_rows_takes_some_over(tiny, runners, many, policy, monkeypatch):
+def test_a_group_without_rows_takes_some_over(runners, by_turns, policy, monkeypatch):
     """The second group's rows end at once, so that the first one's are shared out; with a draft, without, in Python."""
 
     def decode(batch_size):
-        requests = [
-            Request(i, many[i], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 1 if i % 2 else 60))
-            for i in range(8)
-        ]
+        requests = by_turns(8)
         steps, counts = StepList(), RoundCounts()
         work = Workload(requests, batch_size, DecodingPlan(policy), steps, counts)
         with torch.inference_mode():
@@ -153,7 +178,7 @@ def test_a_group_without_rows_takes_some_over(tiny, runners, many, policy, monke
     assert [runner.num_threads for runner in runners] == [2, 2]
 
 
-def test_an_error_ends_groups_that_wait_for_rows(tiny, runners, many, monkeypatch):
+def test_an_error_ends_groups_that_wait_for_rows(runners, by_turns, monkeypatch):
     for runner in runners:
         runner.num_threads = 2
     waits, calls, commit = threading.Event(), [], BlockCache.commit
@@ -172,11 +197,7 @@ def test_an_error_ends_groups_that_wait_for_rows(tiny, runners, many, monkeypatc
     monkeypatch.setattr(row_groups._Group, "wait", begin)
     monkeypatch.setattr(row_groups._Group, "share", lambda self, active, *caches: active)
     monkeypatch.setattr(BlockCache, "commit", fail)
-    requests = [
-        Request(i, many[i], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 1 if i % 2 else 60))
-        for i in range(4)
-    ]
-    work = Workload(requests, 4, DecodingPlan(BestFirst(6)), StepList(), RoundCounts())
+    work = Workload(by_turns(4), 4, DecodingPlan(BestFirst(6)), StepList(), RoundCounts())
     with torch.inference_mode(), pytest.raises(RuntimeError, match="a group fell over"):
         decode_shared(*runners, work)
     assert [runner.num_threads for runner in runners] == [2, 2]
