@@ -10,18 +10,19 @@ import numpy as np
 
 from certspec.decoding.block_scores import governing_rule, is_relaxed
 from certspec.decoding.compiled_drafting import MOST_NODES, draft_space
+from certspec.decoding.growth import ALL, GrowthNumbers
 from certspec.decoding.schedules import Throughout
 from certspec.rules import Rule
 
 if TYPE_CHECKING:
     from certspec.decoding.block_cache import BlockCache
-    from certspec.decoding.growth import GrowthNumbers
     from certspec.decoding.loop import DecodingPlan, Request, RoundCounts
     from certspec.decoding.step_writer import StepWriter
 
 __all__ = ["CompiledRounds"]
 
 _MOST_BYTES = 64 << 20  # of a round's target logits
+_NO_DRAFT = GrowthNumbers(ALL, 1)  # never asked, for no block is any deep
 _WORK_A_CALL = 10_000_000_000  # multiply-adds until the interpreter has a say again
 
 
@@ -32,16 +33,18 @@ class CompiledRounds:
     def __init__(self, plan: DecodingPlan, called: np.ndarray[Any, Any] | None = None) -> None:
         self._plan = plan
         self._called = np.zeros(1, np.int64) if called is None else called
-        self._numbers: GrowthNumbers | None = getattr(plan.policy, "numbers", None)
+        numbers: GrowthNumbers | None = getattr(plan.policy, "numbers", None)
+        self._numbers = numbers if plan.policy.depth else _NO_DRAFT
         self._target_logits = np.empty((0, 0), np.float32)
 
     def serve(self, target: BlockCache, draft: BlockCache | None, requests: Sequence[Request]) -> bool:
         """Whether the next round of ``requests`` can be done here: by passes on one thread (a round that may use more
         wakes them from Python), one way of drafting that can be told as numbers, rules that accept the target's argmax
         alone, no callback, and tokens of each row that neither model has run."""
-        if self._numbers is None or draft is None or target.last_rows is not None or draft.last_rows is not None:
+        caches = [cache for cache in (target, draft) if cache is not None]
+        if self._numbers is None or (draft is None and self._plan.policy.depth):
             return False
-        if not all(getattr(cache.runner, "num_threads", 0) == 1 for cache in (target, draft)):
+        if not all(cache.last_rows is None and getattr(cache.runner, "num_threads", 0) == 1 for cache in caches):
             return False
         plan, limit = self._plan, self._plan.draft_limit
         if plan.processors or plan.on_step is not None or not hasattr(target.runner, "lend"):
@@ -64,47 +67,50 @@ class CompiledRounds:
         return 0 if numbers is None else self._plan.policy.depth * numbers.most_run * numbers.width
 
     def run(
-        self, target: BlockCache, draft: BlockCache, requests: Sequence[Request], writer: StepWriter,
+        self, target: BlockCache, draft: BlockCache | None, requests: Sequence[Request], writer: StepWriter,
         counts: RoundCounts,
     ) -> None:  # fmt: skip
-        """At least one round, and more until a row ends or somebody
-        calls: extends what the requests hold, the caches and ``counts``."""
+        """At least one round, and more until a row ends or somebody calls: extends what the requests hold, the caches
+        and ``counts``."""
         from certspec.decoding import round_kernels as kernels
 
         if self._numbers is None:
             raise RuntimeError("a policy without numbers is not drafted here")
         batch, depth, room, level = len(requests), self._plan.policy.depth, self._room, self._numbers.most_run
-        runners: tuple[Any, Any] = target.runner, draft.runner
+        runner: Any = target.runner
         texts, ends = _texts(requests)
-        longest = max(depth + 1, int((ends - runners[1].lengths).max()))
-        lent = (
-            *runners[0].lend(room + 1, batch * (room + 1)),
-            *runners[1].lend(longest + (depth - 1) * level, batch * max(longest, level)),
-        )
+        lent = runner.lend(room + 1, batch * (room + 1))
+        drafter: Any = runner if draft is None else draft.runner
+        drafting = lent  # nothing is drafted without a draft
+        if draft is not None:
+            longest = max(depth + 1, int((ends - drafter.lengths).max()))
+            drafting = drafter.lend(longest + (depth - 1) * level, batch * max(longest, level))
         states = np.array(
             [
                 [request.index, request.num_emitted, request.num_rounds, request.stopping.max_new_tokens, 0]
                 for request in requests
             ]
         )
-        work = batch * (room + 1) * (runners[0].geometry.num_weights + runners[1].geometry.num_weights)
-        space = writer.room(batch * depth, batch, runners[0].num_tokens)
+        work = batch * (room + 1) * (runner.geometry.num_weights + drafter.geometry.num_weights)
+        space = writer.room(batch * depth, batch, runner.num_tokens)
         facts = np.empty((len(space[0]) + len(space[2]), 9), np.int64)
         notes = np.empty((len(facts), 3), np.int64)
         run_rounds: Any = kernels.run_rounds
         rounds, passes, num_facts, num_notes, num_pairs, num_free = run_rounds(
-            *lent, *self._numbers.arrays, depth, level, 1 + _WORK_A_CALL // work, self._called, texts, ends, states,
-            _eos_ids(requests), *draft_space(draft, batch * (1 + (depth - 1) * level), batch, room),
-            self._logits(batch * (room + 1), runners[0].num_columns), facts, notes, *space,
+            *lent, *drafting, *self._numbers.arrays, depth, level, 1 + _WORK_A_CALL // work, self._called, texts,
+            ends, states, _eos_ids(requests),
+            *draft_space(draft or target, batch * (1 + max(depth - 1, 0) * level), batch, room),
+            self._logits(batch * (room + 1), runner.num_columns), facts, notes, *space,
         )  # fmt: skip
         if not rounds:
             raise RuntimeError("a compiled round found no room for itself")
         counts.num_target_passes += rounds
-        draft.num_passes += passes
+        for cache in filter(None, (target, draft)):
+            cache.num_committed = cache.runner.lengths.tolist()  # type: ignore[attr-defined]
+        if draft is not None:
+            draft.num_passes += passes
         for name, column in zip(("accepted", "drafted", "nodes"), notes[:num_notes].T.tolist(), strict=True):
             getattr(counts, name).extend(column)
-        for cache, runner in zip((target, draft), runners, strict=True):
-            cache.num_committed = runner.lengths.tolist()
         for request, text, end, state in zip(requests, texts, ends.tolist(), states.tolist(), strict=True):
             request.sequence += text[len(request.sequence) : end].tolist()
             request.num_rounds = state[kernels.ROUND]

@@ -138,7 +138,7 @@ def decode_batch(
         caches = BlockCache(target, [request.prompt for request in active]), _draft_cache(draft, active, plan)
     target_cache, draft_cache = caches
     while active and not (ended is not None and ended.is_set()):
-        if draft_cache is not None and rounds.serve(target_cache, draft_cache, active):
+        if rounds.serve(target_cache, draft_cache, active):
             rounds.run(target_cache, draft_cache, active, writer, counts)
         else:
             _decode_round(target_cache, draft_cache, active, plan, writer, counts)

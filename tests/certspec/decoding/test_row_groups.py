@@ -166,7 +166,10 @@ def test_a_group_without_rows_takes_some_over(runners, by_turns, policy, monkeyp
     expected = decode(1)
     for runner in runners:
         runner.num_threads = 2
-    adopted, adopt = [], CpuRunner.adopt
+    adopted, adopt, waits = [], CpuRunner.adopt, threading.Event()
+    wait, prefill = row_groups._Group.wait, runners[0].prefill
+    monkeypatch.setattr(row_groups._Group, "wait", lambda self: (waits.set(), wait(self))[1])
+    monkeypatch.setattr(runners[0], "prefill", lambda prompts: (waits.wait(60), prefill(prompts))[1])
     monkeypatch.setattr(
         CpuRunner,
         "adopt",
