@@ -4,6 +4,7 @@ are staged as one rectangle. This module knows nothing about drafts, rules or ac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,6 +78,17 @@ class BlockCache:
         if self.last_rows is not None:  # a row with a pending token has no use for it
             empty = self.last_rows.new_full((len(prompts), self.last_rows.shape[1]), float("nan"))
             self.last_rows = torch.cat([self.last_rows, empty])
+
+    def moved(self, rows: Sequence[int], runner: ModelRunner) -> BlockCache:
+        """Between rounds: a cache of these rows in ``runner``, which can ``adopt`` rows of this one's; they stay here
+        too, until they are dropped."""
+        runner.adopt(self.runner, rows)  # type: ignore[attr-defined]
+        other = copy(self)
+        other.runner, other.num_passes, other.draft_space = runner, 0, None
+        other.num_committed = [self.num_committed[row] for row in rows]
+        other.num_pending = [self.num_pending[row] for row in rows]
+        other.last_rows = None if self.last_rows is None else self.last_rows[list(rows)]
+        return other
 
     def drop_rows(self, remaining: Sequence[int]) -> None:
         """Keep these rows only, in this order."""

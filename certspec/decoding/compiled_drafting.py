@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from certspec.decoding.block_cache import BlockCache
     from certspec.decoding.drafting import DraftTree
 
-__all__ = ["grow_blocks"]
+__all__ = ["MOST_NODES", "draft_space", "grow_blocks"]
 
-_MOST_NODES = 4096  # of all rows and levels together: more is not worth their memory
+MOST_NODES = 4096  # of all rows and levels together: more is not worth their memory
 
 
 def grow_blocks(
@@ -38,9 +38,9 @@ def grow_blocks(
     widest = len(drafting) * most_run
     room = deepest * most_run * numbers.width
     known = not pending.any()
-    if batch * room > _MOST_NODES or not runner.one_thread_is_enough(widest) or not (known or pending[drafting].all()):
+    if batch * room > MOST_NODES or not runner.one_thread_is_enough(widest) or not (known or pending[drafting].all()):
         return None
-    logits, blocks, counts = _space(cache, len(drafting) + (deepest - 1) * widest, batch, room)
+    logits, blocks, counts = draft_space(cache, len(drafting) + (deepest - 1) * widest, batch, room)
     if known:
         if cache.last_rows is None:
             raise RuntimeError("the draft has neither a pending token nor a last row")
@@ -64,7 +64,7 @@ def grow_blocks(
     return trees
 
 
-def _space(cache: BlockCache, num_rows: int, batch: int, room: int) -> tuple[np.ndarray[Any, Any], ...]:
+def draft_space(cache: BlockCache, num_rows: int, batch: int, room: int) -> tuple[np.ndarray[Any, Any], ...]:
     """(rows, columns) for logits, (5, batch, room) for blocks and (batch,) for counts, used again by the next call."""
     held, columns = cache.draft_space, cache.runner.num_columns  # type: ignore[attr-defined]
     if held is None or len(held[0]) < num_rows or held[1].shape != (5, batch, room):

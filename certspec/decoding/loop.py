@@ -7,13 +7,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.block_scores import BlockScores, score_blocks
 from certspec.decoding.candidates import lowest_argmax
+from certspec.decoding.compiled_rounds import CompiledRounds
 from certspec.decoding.device_rounds import decode_rounds, rounds_serve
 from certspec.decoding.drafting import DraftPolicy, DraftTree, RowProcessor, draft_blocks
 from certspec.decoding.records import StepList, StepRecord
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from certspec.decoding.runner import ModelRunner
 
-__all__ = ["DecodingPlan", "Request", "RoundCounts", "decode_batch"]
+__all__ = ["DecodingPlan", "OtherGroups", "Request", "RoundCounts", "decode_batch", "take_waiting"]
 
 LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
 
@@ -75,6 +76,18 @@ class Request:
         return self.sequence[len(self.prompt) :]
 
 
+class OtherGroups(Protocol):
+    """Groups of rows decoded elsewhere, which may have run out of them."""
+
+    called: np.ndarray[Any, Any]  # (1,) int64, not 0 where one of them waits
+
+    def share(
+        self, active: Sequence[Request], target_cache: BlockCache, draft_cache: BlockCache | None
+    ) -> list[Request]:
+        """Hand some rows to a group that waits, if one does, and drop them here; those that stay."""
+        ...
+
+
 @dataclass
 class RoundCounts:
     """Per verification round of a row: draft tokens accepted, positions drafted, tree nodes drafted. Passes count once
@@ -104,50 +117,72 @@ def decode_batch(
     counts: RoundCounts,
     ended: threading.Event | None = None,
     waiting: deque[Request] | None = None,
+    others: OtherGroups | None = None,
+    caches: tuple[BlockCache, BlockCache | None] | None = None,
 ) -> None:
     """Decode ``requests`` together until all have a ``reason`` or ``ended`` is set; adds to ``steps`` and ``counts``.
 
     Each round drafts below every row's last token, verifies all nodes with one target pass, and emits a row's accepted
     path and one token of the target's own. The draft's cache keeps what of that path it has run itself. A row that is
     done leaves the batch, and the next request of ``waiting`` takes its place where the runners can ``join`` rows; no
-    row's tokens depend on the others. Runners on a GPU do whole rounds there where they can.
+    row's tokens depend on the others. Once nothing waits, ``others`` may take rows over. Runners on a GPU do whole
+    rounds there where they can. ``caches``: where the rows' prompts and tokens have been run already.
     """
     if rounds_serve(target, draft, requests, plan):
         decode_rounds(target, draft, requests, plan, steps, counts)
         return
     writer = StepWriter(steps, plan.extra, plan.on_step)
+    rounds = CompiledRounds(plan, None if others is None else others.called)
     active = list(requests)
-    target_cache = BlockCache(target, [request.prompt for request in active])
-    draft_cache = _draft_cache(draft, active, plan)
+    if caches is None:
+        caches = BlockCache(target, [request.prompt for request in active]), _draft_cache(draft, active, plan)
+    target_cache, draft_cache = caches
     while active and not (ended is not None and ended.is_set()):
-        depths = [_room(request, plan) for request in active]
-        processors = [_row_processor(plan.processors, request.sequence) for request in active]
-        pendings = _pending(draft_cache, active)
-        trees = draft_blocks(draft_cache, plan.policy, depths, pendings, processors)
-        targets = _target_rows(target_cache, trees, _pending(target_cache, active), processors)
-        counts.num_target_passes += 1
-        schedules = [request.schedule for request in active]
-        places = [Place(request.index, request.num_emitted, request.num_rounds) for request in active]
-        scores = score_blocks(schedules, trees, targets, plan.extra, places)
-        paths: list[list[int]] = []
-        for request, tree, rows, place, block_scores in zip(active, trees, targets, places, scores, strict=True):
-            paths.append(_emit(request, tree, rows, place, block_scores, writer, counts))
+        if rounds.serve(target_cache, draft_cache, active):
+            rounds.run(target_cache, draft_cache, active, writer, counts)
+        else:
+            _decode_round(target_cache, draft_cache, active, plan, writer, counts)
         remaining = [row for row, request in enumerate(active) if request.reason is None]
-        if remaining:
-            target_cache.commit(
-                [[count + node for node in path] for count, path in zip(target_cache.num_pending, paths, strict=True)]
-            )
-            if draft_cache is not None:
-                draft_cache.commit([_run_part(tree, path) for tree, path in zip(trees, paths, strict=True)])
         if 0 < len(remaining) < len(active):
             for cache in filter(None, (target_cache, draft_cache)):
                 cache.drop_rows(remaining)
         active = [active[row] for row in remaining]
         if waiting and active:
             active += _join(waiting, len(requests) - len(active), target_cache, draft_cache, plan)
+        if others is not None and not waiting and len(active) > 1:
+            active = others.share(active, target_cache, draft_cache)
     writer.flush()
     counts.num_draft_passes += 0 if draft_cache is None else draft_cache.num_passes
     counts.num_flat_draft_rows += writer.num_flat_draft_rows
+
+
+def _decode_round(
+    target_cache: BlockCache,
+    draft_cache: BlockCache | None,
+    active: Sequence[Request],
+    plan: DecodingPlan,
+    writer: StepWriter,
+    counts: RoundCounts,
+) -> None:
+    """One round of all rows, committed unless all of them are done."""
+    depths = [_room(request, plan) for request in active]
+    processors = [_row_processor(plan.processors, request.sequence) for request in active]
+    pendings = _pending(draft_cache, active)
+    trees = draft_blocks(draft_cache, plan.policy, depths, pendings, processors)
+    targets = _target_rows(target_cache, trees, _pending(target_cache, active), processors)
+    counts.num_target_passes += 1
+    schedules = [request.schedule for request in active]
+    places = [Place(request.index, request.num_emitted, request.num_rounds) for request in active]
+    scores = score_blocks(schedules, trees, targets, plan.extra, places)
+    paths: list[list[int]] = []
+    for request, tree, rows, place, block_scores in zip(active, trees, targets, places, scores, strict=True):
+        paths.append(_emit(request, tree, rows, place, block_scores, writer, counts))
+    if any(request.reason is None for request in active):
+        target_cache.commit(
+            [[count + node for node in path] for count, path in zip(target_cache.num_pending, paths, strict=True)]
+        )
+        if draft_cache is not None:
+            draft_cache.commit([_run_part(tree, path) for tree, path in zip(trees, paths, strict=True)])
 
 
 def _room(request: Request, plan: DecodingPlan) -> int:
@@ -167,12 +202,23 @@ def _join(
         return []
     if not all(hasattr(cache.runner, "join") for cache in (target_cache, draft_cache) if cache is not None):
         return []
-    joined = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+    joined = take_waiting(waiting, count)
     if joined:
         target_cache.join([request.prompt for request in joined])
         if draft_cache is not None:
             draft_cache.join(_draft_prompts(joined, plan))
     return joined
+
+
+def take_waiting(waiting: deque[Request], count: int) -> list[Request]:
+    """The next ``count`` requests, or what is left of them; other threads may take from the same queue."""
+    taken: list[Request] = []
+    while len(taken) < count:
+        try:
+            taken.append(waiting.popleft())
+        except IndexError:
+            break
+    return taken
 
 
 def _draft_cache(draft: ModelRunner, requests: Sequence[Request], plan: DecodingPlan) -> BlockCache | None:

@@ -73,6 +73,22 @@ class RowBlock:
             self._array = self._array.astype(np.float64)
         self._array[self._count - 1] = values
 
+    def room(self, count: int, columns: int) -> np.ndarray[Any, Any]:
+        """(count, columns) float32 behind the rows that wait, which ``grow`` adds to them once they are filled."""
+        needed = self._count + count
+        if self._tensors or (self._array is not None and self._array.dtype != np.float32):
+            raise RuntimeError("rows of another kind wait already")
+        if self._array is None or len(self._array) < needed:
+            array = np.empty((needed, columns), np.float32)
+            if self._array is not None:
+                array[: self._count] = self._array[: self._count]
+            self._array = array
+        return self._array[self._count : needed]
+
+    def grow(self, count: int) -> None:
+        """``count`` rows of the ``room`` are filled."""
+        self._count += count
+
     def rows(self) -> Any:
         """(rows, vocab) numpy array (good until the next ``append``) or tensor."""
         import torch

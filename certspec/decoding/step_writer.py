@@ -110,6 +110,32 @@ class StepWriter:
         if self.on_step is not None or not waits or len(self._facts) >= _MAX_WAITING:
             self.flush()
 
+    def room(self, pairs: int, free: int, columns: int) -> tuple[np.ndarray[Any, Any], ...]:
+        """Space for the logits of at least so many positions, more where little waits: of targets and of drafts
+        (rows, columns), and of targets where nothing was drafted; see ``add_rows``."""
+        most = max(_WAITING_BYTES // (8 * columns), _MIN_WAITING)
+        num_pairs, num_free = max(pairs, most - len(self._unscored)), max(free, most - len(self._free))
+        drafted = (block.room(num_pairs, columns) for block in (self._targets, self._drafts))
+        return *drafted, self._free_targets.room(num_free, columns)
+
+    def add_rows(self, facts: np.ndarray[Any, Any], rules: Sequence[Rule], num_pairs: int, num_free: int) -> None:
+        """Positions of many rows at once: ``facts`` (positions, 9) int64 as ``records`` has them but for the rule,
+        which ``rules`` gives; their logits stand in the ``room``, in the same order."""
+        first = len(self._facts)
+        facts[:, _FACTS.index("rule")] = list(map(self._code, rules))
+        self._facts += facts.tolist()
+        is_free = facts[:, _FACTS.index("num_children")] == 0
+        drafted = (first + np.flatnonzero(~is_free)).tolist()
+        self._rules.update((index, rules[index - first]) for index in drafted)
+        self._unscored += drafted
+        self._free += (first + np.flatnonzero(is_free)).tolist()
+        for block, count in ((self._targets, num_pairs), (self._drafts, num_pairs), (self._free_targets, num_free)):
+            block.grow(count)
+        row_bytes = 4 * self._free_targets.rows().shape[1]
+        self._num_bytes += (2 * num_pairs + num_free) * row_bytes
+        if 4 * self._num_bytes >= 3 * _WAITING_BYTES or len(self._facts) >= _MAX_WAITING:
+            self.flush()  # before so little room is left that rounds come one by one
+
     def _add_scored(self, index: int, scores: BlockScores, node: int, token: int, target: TargetRows) -> None:
         self._scored.append((index, scores, node))
         best = int(scores.scored.column("target_token")[scores.rows[node]])

@@ -32,7 +32,7 @@ _HEAD_BLOCKS = 8  # blocks of the output projection per item
 
 def num_phases(num_layers: int) -> int:
     """Phases of one pass; ``control`` holds CONTROL_STEP counters for each."""
-    return PHASES_PER_LAYER * num_layers + 2
+    return PHASES_PER_LAYER * num_layers + 3
 
 
 def activation_widths(hidden: int, qkv: int, queries: int, mlp: int) -> tuple[int, ...]:
@@ -76,12 +76,13 @@ def _ahead(last, item_blocks, threads):
 
 
 @njit(error_model="numpy", nogil=True)
-def _linear_phase(control, phase, threads, count, x, x_step, depth, num_blocks, w, w_at, w_step, y, y_step, ending):
-    """y (+)= x @ w, two blocks an item."""
-    items = (num_blocks + 1) // 2
+def _linear_phase(control, phase, threads, count, x, x_step, depth, num_blocks, w, w_at, w_step, y, y_step, ending,
+                  first=0):  # fmt: skip
+    """y (+)= x @ w from block ``first`` on, two blocks an item."""
+    items = (num_blocks - first + 1) // 2
     item = _take(control, phase)
     while item < items:
-        block = 2 * item
+        block = first + 2 * item
         blocks = min(2, num_blocks - block)
         at = w_at + block * w_step
         ahead = 2 * threads * w_step
@@ -134,9 +135,9 @@ def _store_phase(control, phase, rows, lengths, sizes, eps, qkv, norms, key_norm
 
 
 @njit(error_model="numpy", nogil=True)
-def _attend(node, head, count, rows, lengths, parents, sizes, eps, qkv, norms, query_norm, rope, queries, scores, path,
-            keys, values, base, y):  # fmt: skip
-    """Attention of ``count`` query heads of one node that share a key/value head."""
+def _attend(node, place, head, count, rows, lengths, parents, sizes, eps, qkv, norms, query_norm, rope, queries, scores,
+            path, keys, values, base, y):  # fmt: skip
+    """Attention of ``count`` query heads of one node that share a key/value head; row ``place`` of ``y``."""
     head_dim, capacity = sizes[4], sizes[7]
     staged, prefix, row = rows[node, 2], rows[node, 4], rows[node, 5]
     for i in range(count):
@@ -158,7 +159,7 @@ def _attend(node, head, count, rows, lengths, parents, sizes, eps, qkv, norms, q
         multiply(SET, count, queries, 0, head_dim, min(2, blocks - block), keys, base + block * step, step, head_dim,
                      2 * step, scores, block * BLOCK, capacity)  # fmt: skip
     scale = np.float32(1.0 / math.sqrt(head_dim))
-    out = node * sizes[2] * head_dim + head * head_dim
+    out = place * sizes[2] * head_dim + head * head_dim
     for i in range(count):
         for j in range(extra):  # close ranks: the i-th visible slot stands at place i, as if the path were a chain
             scores[i * capacity + prefix + j] = scores[i * capacity + path[j]]
@@ -175,21 +176,23 @@ def _attend(node, head, count, rows, lengths, parents, sizes, eps, qkv, norms, q
 
 
 @njit(error_model="numpy", nogil=True)
-def _attention_phase(control, phase, rows, lengths, parents, sizes, eps, qkv, norms, query_norm, rope, queries, scores,
-                     path, keys, values, layer, y):  # fmt: skip
+def _attention_phase(control, phase, chosen, rows, lengths, parents, sizes, eps, qkv, norms, query_norm, rope, queries,
+                     scores, path, keys, values, layer, y):  # fmt: skip
+    """Attention of the nodes ``chosen``, whose results are the rows of ``y`` in turn."""
     heads, kv_heads, head_dim, capacity, batch = sizes[2], sizes[3], sizes[4], sizes[7], sizes[8]
-    group, nodes = heads // kv_heads, rows.shape[0]
+    group, nodes = heads // kv_heads, chosen.shape[0]
     parts = (group + MAX_ROWS - 1) // MAX_ROWS
     if nodes * kv_heads == 1 and group > 1:
         parts = max(parts, 2)  # something for a second thread
     items = nodes * kv_heads * parts
     item = _take(control, phase)
     while item < items:
-        node, kv_head, part = item // (kv_heads * parts), item // parts % kv_heads, item % parts
+        place, kv_head, part = item // (kv_heads * parts), item // parts % kv_heads, item % parts
+        node = chosen[place]
         first, last = group * part // parts, group * (part + 1) // parts
         base = ((layer * batch + rows[node, 1]) * kv_heads + kv_head) * capacity * head_dim
-        _attend(node, kv_head * group + first, last - first, rows, lengths, parents, sizes, eps, qkv, norms, query_norm,
-                rope, queries, scores, path, keys, values, base, y)  # fmt: skip
+        _attend(node, place, kv_head * group + first, last - first, rows, lengths, parents, sizes, eps, qkv, norms,
+                query_norm, rope, queries, scores, path, keys, values, base, y)  # fmt: skip
         _done(control, phase)
         item = _take(control, phase)
     _wait(control, phase, items)
@@ -211,6 +214,18 @@ def _head_phase(control, phase, threads, count, x, x_step, depth, num_blocks, w,
 
 
 @njit(error_model="numpy", nogil=True)
+def _gather_phase(control, phase, chosen, width, x, x_step):
+    """Move the rows ``chosen`` of ``x``, which ascend, to its beginning."""
+    if _take(control, phase) == 0:
+        for place in range(chosen.shape[0]):
+            source, target = chosen[place] * x_step, place * x_step
+            for i in range(width):
+                x[target + i] = x[source + i]
+        _done(control, phase)
+    _wait(control, phase, 1)
+
+
+@njit(error_model="numpy", nogil=True)
 def _embed_phase(control, phase, rows, embedding, width, y, y_step):
     items = rows.shape[0]
     item = _take(control, phase)
@@ -229,8 +244,9 @@ def forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows
     """Run (or join) one pass. Every thread calls it with the same arguments; the last phase's counters tell the end.
 
     ``sizes``: int64, see cpu_runner.py. ``rows``: (nodes, 6) int64: token, cache row, staged index, position, length of
-    the contiguous visible prefix, batch row. ``lengths`` and ``parents`` go by batch row. ``wanted``: node indices
-    whose logits are asked for. ``embedded`` to ``gated``: shared activations of at least ``activation_widths`` a node.
+    the contiguous visible prefix, batch row. ``lengths`` and ``parents`` go by batch row. ``wanted``: node indices,
+    ascending, whose logits are asked for. ``embedded`` to ``gated``: shared activations of at least
+    ``activation_widths`` a node.
     """
     layers, hidden, heads, head_dim, mlp, columns = sizes[0], sizes[1], sizes[2], sizes[4], sizes[5], sizes[6]
     capacity, word, qkv_width, threads = sizes[7], sizes[9], sizes[10], sizes[11]
@@ -241,18 +257,26 @@ def forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows
     queries, scores = np.empty(MAX_ROWS * head_dim, np.float32), np.empty(MAX_ROWS * capacity, np.float32)
     path = np.empty(parents.shape[1] + 1, np.int64)
     _embed_phase(control, 0, rows, embedding, hidden, embedded, hidden_step)
-    at, norm_at, phase = 0, 0, 1
+    at, norm_at, phase, chosen = 0, 0, 1, np.arange(nodes)
     for layer in range(layers):
-        _norm_rows(control, phase, (qkv_width // BLOCK + 1) // 2, nodes, embedded, hidden_step, norms, norm_at, hidden,
-                   eps, normed)  # fmt: skip
+        # of the last layer a node whose logits nobody wants leaves keys and values only
+        is_last = layer == layers - 1 and wanted.shape[0] < nodes
+        unread = query_width // BLOCK if is_last and wanted.shape[0] == 0 else 0
+        _norm_rows(control, phase, (qkv_width // BLOCK - unread + 1) // 2, nodes, embedded, hidden_step, norms, norm_at,
+                   hidden, eps, normed)  # fmt: skip
         _linear_phase(control, phase, threads, nodes, normed, hidden_step, hidden, qkv_width // BLOCK, weights, at,
-                      hidden * word, qkv, qkv_width, SET)  # fmt: skip
+                      hidden * word, qkv, qkv_width, SET, unread)  # fmt: skip
         at += qkv_width // BLOCK * hidden * word
         query_norm, key_norm = norm_at + 2 * hidden, norm_at + 2 * hidden + head_dim
         _store_phase(control, phase + 1, rows, lengths, sizes, eps, qkv, norms, key_norm, rope, scratch, keys, values,
                      layer)  # fmt: skip
-        _attention_phase(control, phase + 2, rows, lengths, parents, sizes, eps, qkv, norms, query_norm, rope, queries,
-                         scores, path, keys, values, layer, attended)  # fmt: skip
+        if is_last:
+            if wanted.shape[0] == 0:
+                return
+            _gather_phase(control, phase + PHASES_PER_LAYER + 1, wanted, hidden, embedded, hidden_step)
+            chosen, nodes = wanted, wanted.shape[0]
+        _attention_phase(control, phase + 2, chosen, rows, lengths, parents, sizes, eps, qkv, norms, query_norm, rope,
+                         queries, scores, path, keys, values, layer, attended)  # fmt: skip
         _linear_phase(control, phase + 3, threads, nodes, attended, query_width, query_width, hidden_step // BLOCK,
                       weights, at, query_width * word, embedded, hidden_step, ADD)  # fmt: skip
         at += hidden_step // BLOCK * query_width * word
@@ -266,7 +290,7 @@ def forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows
         at += hidden_step // BLOCK * mlp * word
         norm_at += 2 * (hidden + head_dim)
         phase += PHASES_PER_LAYER
-    for i in range(wanted.shape[0]):
-        norm_row(embedded, wanted[i] * hidden_step, norms, norm_at, hidden, eps, normed, i * hidden_step)
-    _head_phase(control, phase, threads, wanted.shape[0], normed, hidden_step, hidden, columns // BLOCK, weights, at,
+    for row in range(nodes):
+        norm_row(embedded, row * hidden_step, norms, norm_at, hidden, eps, normed, row * hidden_step)
+    _head_phase(control, phase, threads, nodes, normed, hidden_step, hidden, columns // BLOCK, weights, at,
                 hidden * word, logits, columns)  # fmt: skip

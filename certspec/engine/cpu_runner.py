@@ -116,6 +116,19 @@ class CpuRunner:
         held.add_rows(counts)
         self._cache_rows, self._moved = np.concatenate([self._cache_rows, fresh]), True
 
+    def adopt(self, other: CpuRunner, rows: Sequence[int]) -> None:
+        """Forget everything and hold copies of the rows ``rows`` of a sibling in which nothing is staged."""
+        if other._staging.num_staged:
+            raise InvalidArgument(f"adopt: expected nothing to be staged, got {other._staging.num_staged} nodes a row")
+        self._staging = Staging(other.lengths[list(rows)].tolist())
+        self._cache_rows, self._moved = np.arange(len(rows)), False
+        longest = int(self.lengths.max())
+        self._allocate(longest + _FIRST_CAPACITY, keep=False)
+        taken, slots = other._cache_rows[list(rows)], -(-longest // BLOCK) * BLOCK
+        (keys, values), (other_keys, other_values) = self._cache, other._cache
+        keys[:, :, :, : slots // BLOCK] = other_keys[:, taken, :, : slots // BLOCK]
+        values[:, :, :, :, :slots] = other_values[:, taken, :, :, :slots]
+
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Stage (batch, n) tokens; (batch, n, num_tokens) float32 logits. ``parents``: see the runner protocol."""
         batch, count = tokens.shape
@@ -144,19 +157,26 @@ class CpuRunner:
         staging = self._staging
         blocks, counts = ragged_block(tokens)
         rows = np.empty((0, 6), np.int64)
-        staging.reserve(staging.num_staged + blocks.shape[1] + room)
         if blocks.shape[1]:
             staging.check_tokens(blocks, self._num_embeddings)
             rows = staging.stage(blocks, None, counts)
-        self._ensure(staging.num_staged + room)
+        model, held = self.lend(staging.num_staged + room, max(widest, len(rows)))
         rows[:, 1] = self._cache_rows[rows[:, 5]]
-        self._reserve_activations(max(widest, len(rows)))
+        staging.num_staged, *others = loop(model, held, staging.num_staged, rows, *arguments)
+        return tuple(others)
+
+    def lend(self, room: int, nodes: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """(model, staging) for a compiled loop that runs passes of its own on this thread, with room for ``room``
+        staged nodes a row and passes of ``nodes``: arguments of ``forward_pass`` and the columns of a row of logits;
+        lengths (to which the loop adds what it commits), parents, depths, straight and cache rows by batch row."""
+        staging = self._staging
+        staging.reserve(room)
+        self._ensure(room)
+        self._reserve_activations(nodes)
         control = np.empty(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
         self._sizes[11] = 1
         model = (*self._model, *self._activations, control, self.num_tokens)
-        held = (staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows)
-        staging.num_staged, *others = loop(model, held, staging.num_staged, rows, *arguments)
-        return tuple(others)
+        return model, (staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows)
 
     def _staged_pass(
         self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None, counts: Sequence[int] | None
@@ -203,10 +223,7 @@ class CpuRunner:
         keys = np.zeros((*lead, capacity // BLOCK, geometry.head_dim, BLOCK), np.float32)
         values = np.zeros((*lead, geometry.head_dim // BLOCK, capacity, BLOCK), np.float32)
         if keep:
-            old = self._capacity
-            shape = (geometry.num_layers, self._batch, geometry.num_kv_heads)
-            old_keys = self._keys.reshape(*shape, old // BLOCK, geometry.head_dim, BLOCK)
-            old_values = self._values.reshape(*shape, geometry.head_dim // BLOCK, old, BLOCK)
+            old, (old_keys, old_values) = self._capacity, self._cache
             keys[:, :count, :, : old // BLOCK] = old_keys[:, self._cache_rows]
             values[:, :count, :, :, :old] = old_values[:, self._cache_rows]
             self._cache_rows, self._moved = np.arange(count), False
@@ -219,6 +236,17 @@ class CpuRunner:
              geometry.mlp, self.num_columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1],
             np.int64,
         )  # fmt: skip
+
+    @property
+    def _cache(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Views: keys (layers, rows, kv heads, slot blocks, head_dim, 16), values (layers, rows, kv heads, head_dim /
+        16, slots, 16)."""
+        geometry, slots = self.geometry, self._capacity
+        lead = (geometry.num_layers, self._batch, geometry.num_kv_heads)
+        return (
+            self._keys.reshape(*lead, slots // BLOCK, geometry.head_dim, BLOCK),
+            self._values.reshape(*lead, geometry.head_dim // BLOCK, slots, BLOCK),
+        )
 
     @property
     def _model(self) -> tuple[Any, ...]:

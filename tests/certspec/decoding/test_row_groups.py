@@ -1,15 +1,20 @@
 """A batch shared out among cores: the tokens and records of one group, errors that come through, callbacks in order."""
 
 import threading
+from functools import partial
 
 import pytest
+import torch
 
 import certspec as cs
+from certspec.decoding import row_groups
 from certspec.decoding.adaptive import WithinBudget
+from certspec.decoding.best_first import BestFirst
+from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.drafting import StaticPolicy
 from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
 from certspec.decoding.records import StepList
-from certspec.decoding.row_groups import num_groups
+from certspec.decoding.row_groups import Workload, decode_shared, num_groups
 from certspec.decoding.schedules import Throughout
 from certspec.decoding.stopping import StoppingRules
 from certspec.decoding.topology import chain
@@ -93,3 +98,109 @@ def test_a_batch_that_is_told_to_end_ends(tiny, runners, many):
     request = Request(0, many[2], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 4))
     decode_batch(*runners, [request], DecodingPlan(StaticPolicy(chain(2))), StepList(), RoundCounts(), ended=ended)
     assert request.tokens == [] and request.reason is None
+
+
+def test_whichever_group_has_room_takes_the_next_prompt(tiny, many, monkeypatch):
+    expected = cs.generate(tiny, many, max_new_tokens=6).sequences
+    runners = tuple(CpuRunner(model, tiny.num_tokens, num_threads=2) for model in (tiny.target, tiny.draft))
+    late, others, taken = runners[0].sibling(0), threading.Event(), []
+    methods = {name: getattr(runners[0], name) for name in ("prefill", "join")}
+
+    def begin(prompts, prefill=late.prefill):
+        assert others.wait(60), "the prompts that waited were not taken by the other group"
+        return prefill(prompts)
+
+    def take(name, prompts):
+        taken.extend(prompts)
+        if len(taken) == 6:  # two at first, and the four that waited
+            others.set()
+        return methods[name](prompts)
+
+    monkeypatch.setattr(late, "prefill", begin)
+    for name in methods:
+        monkeypatch.setattr(runners[0], name, partial(take, name))
+    assert cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences == expected
+
+
+def test_long_prompts_begin_first(tiny, many, monkeypatch):
+    runners = tuple(CpuRunner(model, tiny.num_tokens, num_threads=2) for model in (tiny.target, tiny.draft))
+    expected = cs.generate(tiny, many, max_new_tokens=6).sequences
+    lengths = []
+    for target in (runners[0], runners[0].sibling(0)):
+        monkeypatch.setattr(target, "prefill", partial(_note_lengths, lengths, target.prefill))
+    assert cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences == expected
+    assert [30, 11] in lengths and [12, 7] in lengths
+
+
+def _note_lengths(lengths, prefill, prompts):
+    lengths.append([len(prompt) for prompt in prompts])
+    return prefill(prompts)
+
+
+@pytest.fixture
+def by_turns():
+    """Requests of equal prompts' lengths that end at once, or late, in turns: a group's each."""
+
+    def make(count):
+        return [
+            Request(i, [4 + i, 9, 5, 6], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 1 if i % 2 else 60))
+            for i in range(count)
+        ]
+
+    return make
+
+
+@pytest.mark.parametrize("policy", [StaticPolicy(chain(3)), StaticPolicy(chain(0)), BestFirst(6)])
+def test_a_group_without_rows_takes_some_over(runners, by_turns, policy, monkeypatch):
+    """The second group's rows end at once, so that the first one's are shared out; with a draft, without, in Python."""
+
+    def decode(batch_size):
+        requests = by_turns(8)
+        steps, counts = StepList(), RoundCounts()
+        work = Workload(requests, batch_size, DecodingPlan(policy), steps, counts)
+        with torch.inference_mode():
+            decode_shared(*runners, work)
+        steps.sort()
+        return [request.tokens for request in requests], list(map(repr, steps)), sum(counts.accepted)
+
+    expected = decode(1)
+    for runner in runners:
+        runner.num_threads = 2
+    adopted, adopt, waits = [], CpuRunner.adopt, threading.Event()
+    wait, prefill = row_groups._Group.wait, runners[0].prefill
+    monkeypatch.setattr(row_groups._Group, "wait", lambda self: (waits.set(), wait(self))[1])
+    monkeypatch.setattr(runners[0], "prefill", lambda prompts: (waits.wait(60), prefill(prompts))[1])
+    monkeypatch.setattr(
+        CpuRunner,
+        "adopt",
+        lambda self, other, rows: (adopted.append((self, other, len(rows))), adopt(self, other, rows)),
+    )
+    assert decode(8) == expected
+    assert (runners[0].sibling(0), runners[0], 2) in adopted
+    assert ((runners[1].sibling(0), runners[1], 2) in adopted) == (policy.depth > 0)
+    assert [runner.num_threads for runner in runners] == [2, 2]
+
+
+def test_an_error_ends_groups_that_wait_for_rows(runners, by_turns, monkeypatch):
+    for runner in runners:
+        runner.num_threads = 2
+    waits, calls, commit = threading.Event(), [], BlockCache.commit
+    wait = row_groups._Group.wait
+
+    def begin(self):
+        waits.set()
+        return wait(self)
+
+    def fail(self, kept):
+        calls.append(self)
+        if waits.is_set():
+            raise RuntimeError("a group fell over")
+        commit(self, kept)
+
+    monkeypatch.setattr(row_groups._Group, "wait", begin)
+    monkeypatch.setattr(row_groups._Group, "share", lambda self, active, *caches: active)
+    monkeypatch.setattr(BlockCache, "commit", fail)
+    work = Workload(by_turns(4), 4, DecodingPlan(BestFirst(6)), StepList(), RoundCounts())
+    with torch.inference_mode(), pytest.raises(RuntimeError, match="a group fell over"):
+        decode_shared(*runners, work)
+    assert [runner.num_threads for runner in runners] == [2, 2]

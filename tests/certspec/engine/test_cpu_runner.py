@@ -67,6 +67,7 @@ def test_weights_that_are_no_bfloat16_numbers_are_kept_exactly() -> None:
     tokens = tokens_of(20)
     assert runner._packed.matrices.dtype == np.float32
     assert CpuRunner(make_model())._packed.matrices.dtype == np.uint32
+    assert runner._packed.matrices.ctypes.data % (2 << 20) == 0
     torch.testing.assert_close(runner.prefill([tokens])[0], truth(model, tokens)[-1], atol=ABS_TOL, rtol=0)
 
 
@@ -301,6 +302,47 @@ def test_rows_that_join_are_as_if_they_had_been_there_from_the_first(model: Any)
             for node, token in enumerate(new[row]):
                 assert torch.equal(logits[row][node], alone.prefill([[*texts[name], token]])[0])
             texts[name] = [*texts[name], new[row][1]]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_what_a_pass_leaves_out_of_its_last_layer_changes_no_bit(
+    name: str, num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a prompt the last layer runs the last token at most."""
+    monkeypatch.setattr("certspec.engine.cpu_runner._WORTH_A_THREAD", 1)
+    model = make_model(**SHAPES[name])
+    prompts, expected = [tokens_of(13), tokens_of(6, seed=1)], []
+    plain = CpuRunner(model, num_threads=1)
+    for prompt in prompts:
+        plain.prefill([prompt[:1]])
+        expected.append(plain.forward(block(prompt[1:]))[0, -1])  # every node's logits are wanted here
+    runner = CpuRunner(model, num_threads=num_threads)
+    for _ in range(3):
+        assert torch.equal(runner.prefill(prompts), torch.stack(expected))
+        runner.join([prompt[:-1] for prompt in prompts])
+        logits = runner.forward_ragged([[5], [6], *([prompt[-1]] for prompt in prompts)], [[-1]] * 4)
+        assert torch.equal(torch.cat(list(logits[2:])), torch.stack(expected))
+
+
+def test_rows_that_a_sibling_adopts_are_the_same_rows(model: Any) -> None:
+    runner, prompts = CpuRunner(model), [tokens_of(count, seed=count) for count in (5, 40, 300, 1)]
+    runner.prefill(prompts)
+    runner.drop_rows([3, 1, 2])  # so that cache rows are not batch rows
+    sibling = runner.sibling(0)
+    sibling.prefill([[1, 2]])
+    sibling.adopt(runner, [2, 0])
+    tokens = block([7, 8], [9, 10], [11, 12])
+    expected = runner.forward(tokens)
+    assert torch.equal(sibling.forward(tokens[[2, 0]]), expected[[2, 0]])
+    assert sibling.lengths.tolist() == [300, 1]
+    with pytest.raises(InvalidArgument, match="adopt: expected nothing to be staged, got 2"):
+        runner.sibling(1).adopt(runner, [0])
+    for _ in range(2):  # each keeps its own rows
+        runner.commit([[0, 1]] * 3)
+        sibling.commit([[0, 1]] * 2)
+        again = runner.forward(tokens)
+        assert torch.equal(sibling.forward(tokens[[2, 0]]), again[[2, 0]])
 
 
 def test_rows_join_between_rounds_only(model: Any) -> None:
