@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,13 +23,15 @@ from certspec.kernels.rule_table import rule_table
 from certspec.pairs import Pair
 from certspec.rules import StrictGreedy
 
-__all__ = ["SHAPES", "measure_rounds", "measure_ways", "random_pair", "random_runners"]
+__all__ = ["SHAPES", "launch_times", "measure_rounds", "measure_ways", "random_pair", "random_runners"]
 
 SHAPES: dict[str, dict[str, Any]] = {
     "4B": {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},
     "0.6B": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072},
 }
 _COLUMNS = 151_936
+_WARM_UPS = 5  # turns that are not counted
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def random_pair(target: str = "4B", draft: str = "0.6B") -> Pair:
@@ -64,6 +66,25 @@ def _random_model(shape: dict[str, Any], seed: int) -> Any:
     return model.eval().requires_grad_(False)
 
 
+def launch_times(
+    launches: Mapping[_Key, Callable[[], Any]], restart: Callable[[], Any], repeats: int
+) -> dict[_Key, list[float]]:  # fmt: skip
+    """Milliseconds of each launch on the device, all in turn, ``restart`` before every turn; some turns warm up."""
+    times: dict[_Key, list[float]] = {key: [] for key in launches}
+    for repeat in range(_WARM_UPS + repeats):
+        restart()
+        for key, launch in launches.items():
+            torch.cuda.synchronize()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            launch()
+            end.record()
+            end.synchronize()
+            if repeat >= _WARM_UPS:
+                times[key].append(begin.elapsed_time(end))
+    return times
+
+
 def measure_rounds(target: CudaRunner, draft: CudaRunner, num_positions: int = 8, context: int = 512) -> dict[str, Any]:
     """Milliseconds on the GPU of a verify pass, a draft step, and a round with and without certificates (medians of
     turns), each one CUDA graph, after ``context`` tokens."""
@@ -83,19 +104,12 @@ def measure_rounds(target: CudaRunner, draft: CudaRunner, num_positions: int = 8
     }
     for name, each in rounds.items():
         graphs[name] = each.begin
-    times: dict[str, list[float]] = {name: [] for name in graphs}
-    for repeat in range(40):
-        for each in rounds.values():  # the same place in the cache every time
+
+    def restart() -> None:  # the same place in the cache every time
+        for each in rounds.values():
             each.start([prompt[-2:]], [context], [0], [0])
-        for name, launch in graphs.items():
-            torch.cuda.synchronize()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            launch()
-            end.record()
-            end.synchronize()
-            if repeat >= 5:
-                times[name].append(begin.elapsed_time(end))
+
+    times = launch_times(graphs, restart, 35)
     found = {name: statistics.median(values) for name, values in times.items()}
     added = statistics.median(
         [one - other for one, other in zip(times["round"], times["round without certificates"], strict=True)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from certspec.bench.decode_cuda import launch_times
 from certspec.bench.replay import bundled_accepts
 from certspec.bench.spreads import spread
 from certspec.decoding.device_rounds import round_shape
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from certspec.pairs import Pair
 
 __all__ = ["measure_tree_rounds", "measure_tree_speeds"]
-
-_WARM_UPS = 5
 
 
 def measure_tree_rounds(
@@ -60,19 +59,12 @@ def measure_tree_rounds(
             each = TreeRounds(target, draft, 1, shape, table, strict=True, pattern=pattern, certify=certify)
             rounds.append(each)
             launches[name, figure] = each.begin
-    times: dict[tuple[str, str], list[float]] = {key: [] for key in launches}
-    for repeat in range(_WARM_UPS + repeats):
-        for each in rounds:  # the same place in the cache every time
+
+    def restart() -> None:  # the same place in the cache every time
+        for each in rounds:
             each.start([prompt[-2:]], [context], [0], [0])
-        for key, launch in launches.items():
-            torch.cuda.synchronize()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            launch()
-            end.record()
-            end.synchronize()
-            if repeat >= _WARM_UPS:
-                times[key].append(begin.elapsed_time(end))
+
+    times = launch_times(launches, restart, repeats)
     for (name, figure), values in times.items():
         found[name][figure] = statistics.median(values)
     for name, own in found.items():

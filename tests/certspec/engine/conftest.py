@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+
+from certspec.pairs import Pair
+
+if TYPE_CHECKING:
+    from certspec.engine.cuda_runner import CudaRunner
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     from certspec.kernels.interpreter_reductions import reduce_by_halves
@@ -32,6 +37,28 @@ def make_model(bfloat16: bool = True, seed: int = 0, **changes: Any) -> Any:
             if bfloat16:
                 parameter.copy_(parameter.bfloat16().float())
     return model
+
+
+def small_pair(noise: float, seed: int, **changes: Any) -> Pair:
+    """One random layer, and a draft near it: the same weights and some noise, so that all kinds of paths are
+    accepted."""
+    target, draft = (make_model(num_hidden_layers=1, **changes) for _ in range(2))
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in draft.parameters():
+            parameter += noise * parameter.std() * torch.randn_like(parameter)
+    return Pair(target, draft, None, 97, (), "small")
+
+
+def small_runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
+    """The GPU engine over both models, on the CPU where there is no GPU, with a cache that has to grow."""
+    from certspec.engine.cuda_runner import CudaRunner  # wants Triton
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    target, draft = (
+        CudaRunner(model, device=device, dtype=torch.float32, capacity=64) for model in (pair.target, pair.draft)
+    )
+    return target, draft
 
 
 def truth(model: Any, tokens: list[int]) -> torch.Tensor:

@@ -15,7 +15,7 @@ from certspec.decoding import TreeTopology, device_rounds, loop
 from certspec.engine.cuda_runner import CudaRunner
 from certspec.pairs import Pair
 
-from .conftest import make_model
+from .conftest import small_pair, small_runners
 
 ON_GPU = torch.cuda.is_available()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy in the interpreter, on infinities
@@ -25,23 +25,12 @@ SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "
 
 @pytest.fixture(scope="module")
 def pair() -> Pair:
-    """A draft near its target: the same weights and some noise, so that short and long acceptances occur."""
-    target = make_model(num_hidden_layers=1, **SMALL)
-    draft = make_model(num_hidden_layers=1, **SMALL)
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for parameter in draft.parameters():
-            parameter += 0.12 * parameter.std() * torch.randn_like(parameter)
-    return Pair(target, draft, None, 97, (), "small")
+    return small_pair(0.12, 5, **SMALL)
 
 
 @pytest.fixture(scope="module")
 def runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
-    device = "cuda" if ON_GPU else "cpu"
-    target, draft = (
-        CudaRunner(model, device=device, dtype=torch.float32, capacity=64) for model in (pair.target, pair.draft)
-    )
-    return target, draft
+    return small_runners(pair)
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from certspec.engine.triton_rounds import choose_kernel, tops_kernel
 from certspec.kernels import triton_rows
 from certspec.pairs import Pair
 
-from .conftest import make_model
+from .conftest import small_pair, small_runners
 from .plain_kernels import PlainScores, run_layers
 
 ON_GPU = torch.cuda.is_available()
@@ -55,22 +55,12 @@ RULES = [cs.Additive(0.02), cs.Entropy(0.3, 4.0), cs.TopM(3), cs.Gated(2, additi
 
 @pytest.fixture(scope="module")
 def pair() -> Pair:
-    """A draft near its target: the same weights and some noise, so that all kinds of paths are accepted."""
-    target, draft = (make_model(num_hidden_layers=1, tie_word_embeddings=False, **SMALL) for _ in range(2))
-    torch.manual_seed(6)
-    with torch.no_grad():
-        for parameter in draft.parameters():
-            parameter += 0.1 * parameter.std() * torch.randn_like(parameter)
-    return Pair(target, draft, None, 97, (), "small")
+    return small_pair(0.1, 6, tie_word_embeddings=False, **SMALL)
 
 
 @pytest.fixture(scope="module")
 def runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
-    device = "cuda" if ON_GPU else "cpu"
-    target, draft = (
-        CudaRunner(model, device=device, dtype=torch.float32, capacity=64) for model in (pair.target, pair.draft)
-    )
-    return target, draft
+    return small_runners(pair)
 
 
 @pytest.fixture(autouse=True)
