@@ -24,8 +24,10 @@ import torch
 from torch import Tensor
 
 from certspec.certificates import Certificates, certify
+from certspec.kernels.adversaries import as_dtype
 from certspec.kernels.numba_filter import filter_rows
 from certspec.kernels.rule_table import rule_table
+from certspec.kernels.soundness import versions_used
 from certspec.rules import Rule, default_rules
 
 __all__ = ["added", "count_undecided", "drawn_prompts", "greedy_logits", "rate_upper_bound"]
@@ -119,8 +121,7 @@ def count_undecided(
         counts["errors_of_fast_rows"] = dict.fromkeys(("kl", "normaliser", "entropy"), 0.0)
         counts["within"] = {kind: dict.fromkeys(map(str, FACTORS), 0) for kind in ("kl", "threshold", "either")}
     for target, draft in rows:
-        kind = getattr(torch, dtype)
-        sides = (target.to(kind), draft.to(kind))
+        sides = (as_dtype(target, dtype), as_dtype(draft, dtype))
         scored = certify(*sides, list(rules), backend=backend, precision=precision)
         if backend == "numba" and precision == "float32":
             counts["left_open"] += _left_open(*sides, dtype, rules)
@@ -296,11 +297,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _provenance(device: torch.device) -> dict[str, Any]:
     """The device and the versions that computed."""
-    facts = {"device": device.type, "python": platform.python_version(), "torch": torch.__version__}
+    facts = {"device": device.type, "python": platform.python_version(), **versions_used(str(device))}
     if "triton" in sys.modules:
         facts["triton"] = sys.modules["triton"].__version__
-    if device.type == "cuda":
-        facts |= {"card": torch.cuda.get_device_name(device), "cuda": str(torch.version.cuda)}
     return facts
 
 

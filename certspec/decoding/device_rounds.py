@@ -292,13 +292,7 @@ class _Run:
 
 def _emit(request: Request, row: int, walk: _Walk, writer: RoundWriter, counts: RoundCounts) -> None:
     before = request.num_emitted
-    num_kept, reason = request.stopping.cut(before, walk.tokens)
-    request.sequence += walk.tokens[:num_kept]
-    if request.should_stop is not None:
-        kept = request.should_stop(request.sequence, num_kept)
-        if kept is not None:
-            del request.sequence[len(request.sequence) - num_kept + kept :]
-            num_kept, reason = kept, "stopped" if kept < num_kept or reason is None else reason
+    num_kept, reason = request.extend(walk.tokens)
     nodes, tree = [-1, *walk.path], walk.tree
     num_children = [len(tree.children.get(node, ())) for node in nodes]
     writer.note(

@@ -75,6 +75,17 @@ class Request:
         """The new tokens."""
         return self.sequence[len(self.prompt) :]
 
+    def extend(self, tokens: Sequence[int]) -> tuple[int, str | None]:
+        """Emit ``tokens`` up to where the sequence ends: how many, and why it ends (None: it goes on)."""
+        num_kept, reason = self.stopping.cut(self.num_emitted, tokens)
+        self.sequence += tokens[:num_kept]
+        if self.should_stop is not None:
+            kept = self.should_stop(self.sequence, num_kept)
+            if kept is not None:
+                del self.sequence[len(self.sequence) - num_kept + kept :]
+                num_kept, reason = kept, "stopped" if kept < num_kept or reason is None else reason
+        return num_kept, reason
+
 
 class OtherGroups(Protocol):
     """Groups of rows decoded elsewhere, which may have run out of them."""
@@ -318,14 +329,8 @@ def _emit(
 ) -> list[int]:
     """Extend the row's sequence by what the block gives; returns the accepted nodes."""
     walk = walk_block(tree, rows, request.schedule, request.sequence, scores)
-    num_kept, reason = request.stopping.cut(place.position, walk.tokens)
     free_rule = request.schedule.at([*request.sequence, *walk.tokens[: len(walk.visited)]])
-    request.sequence += walk.tokens[:num_kept]
-    if request.should_stop is not None:
-        kept = request.should_stop(request.sequence, num_kept)
-        if kept is not None:
-            del request.sequence[len(request.sequence) - num_kept + kept :]
-            num_kept, reason = kept, "stopped" if kept < num_kept or reason is None else reason
+    num_kept, reason = request.extend(walk.tokens)
     writer.add(tree, walk, rows, num_kept, place, free_rule, scores)
     counts.accepted.append(len(walk.path))
     counts.drafted.append(tree.topology.depth)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates import PRECISIONS, Certificates, certify
-from certspec.kernels.adversaries import FAMILIES, boundary_drafts, target_rows
+from certspec.kernels.adversaries import FAMILIES, as_dtype, boundary_drafts, target_rows
 from certspec.rules import Absolute, Gated, Rule, default_rules
 
 __all__ = [
@@ -68,7 +68,7 @@ def compare_with_reference(
     scale = torch.linspace(0.5, 4.0, rows)[:, None]
     target = torch.randn(rows, vocab, generator=generator) * scale
     draft = target + torch.randn(rows, vocab, generator=generator) * torch.logspace(-3, 0, rows)[:, None]
-    target, draft = (rows_of.to(getattr(torch, dtype)) for rows_of in (target, draft))
+    target, draft = (as_dtype(side, dtype) for side in (target, draft))
     rules = [*default_rules(), Gated(top_m=10, additive=0.6), Absolute(0.2)]
     target_there, draft_there = target.to(device), draft.to(device)
     certify(target_there[:1], draft_there[:1], rules, backend=backend, precision=precision)  # compile
@@ -146,7 +146,7 @@ def cast_rows(rows: np.ndarray, dtype: str, device: str | None) -> Any:
         return rows.astype(dtype)
     import torch
 
-    return torch.from_numpy(rows).to(getattr(torch, dtype)).to(device or "cpu")
+    return as_dtype(torch.from_numpy(rows), dtype).to(device or "cpu")
 
 
 def _numpy(value: Any) -> np.ndarray:

@@ -45,6 +45,12 @@ def prompts(tiny):
     return [torch.randint(4, tiny.num_tokens, (n,), generator=generator).tolist() for n in (1, 5, 12, 30)]
 
 
+@pytest.fixture
+def many(prompts):
+    """More of them, of other lengths."""
+    return [*prompts, prompts[2][:7], prompts[3][:3], prompts[3][:11], prompts[1][:2]]
+
+
 @pytest.fixture(scope="session")
 def greedy():
     """The target's own greedy output, one token at a time through the same kind of runner."""

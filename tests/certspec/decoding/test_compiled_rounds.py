@@ -23,11 +23,6 @@ def runners(tiny):
 
 
 @pytest.fixture
-def many(prompts):
-    return [*prompts, prompts[2][:7], prompts[3][:3], prompts[3][:11], prompts[1][:2]]
-
-
-@pytest.fixture
 def rounds(monkeypatch):
     """Row rounds that were compiled."""
     done, run = [], CompiledRounds.run

@@ -26,11 +26,6 @@ def runners(tiny):
     return tuple(CpuRunner(model, tiny.num_tokens, num_threads=3) for model in (tiny.target, tiny.draft))
 
 
-@pytest.fixture
-def many(prompts):
-    return [*prompts, prompts[2][:7], prompts[3][:3], prompts[3][:11], prompts[1][:2]]
-
-
 @pytest.mark.parametrize(
     "options",
     [{"draft_length": 4}, {"tree": 3}, {"rule": cs.TopM(8)}, {"draft_length": WithinBudget(0.1, width=2)},

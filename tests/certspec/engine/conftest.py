@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
+import certspec as cs
+from certspec.decoding import device_rounds, loop
 from certspec.pairs import Pair
 
 if TYPE_CHECKING:
@@ -59,6 +62,28 @@ def small_runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
         CudaRunner(model, device=device, dtype=torch.float32, capacity=64) for model in (pair.target, pair.draft)
     )
     return target, draft
+
+
+def prompt_of(count: int) -> list[int]:
+    return random.Random(count).choices(range(97), k=count)
+
+
+def both(pair: Pair, runners: Any, prompts: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[Any]:
+    """The same call in rounds on the device, which serve every batch, and in the loop on the host."""
+    served: list[bool] = []
+
+    def watched(*arguments: Any) -> bool:
+        served.append(device_rounds.rounds_serve(*arguments))
+        return served[-1]
+
+    options = {"eos_token_ids": [], "runners": runners, **options}
+    runners[0].kept_rounds.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "rounds_serve", watched)
+        ours = cs.generate(pair, prompts, **options)
+        assert served == [True] * -(-len(prompts) // options.get("batch_size", 1))
+        patch.setattr(loop, "rounds_serve", lambda *_: False)
+        return [ours, cs.generate(pair, prompts, **options)]
 
 
 def truth(model: Any, tokens: list[int]) -> torch.Tensor:

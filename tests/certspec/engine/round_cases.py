@@ -3,7 +3,6 @@ interpreter on small shapes. Run by test_cuda_runner.py in a process of its own.
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,11 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.decoding import TreeTopology, device_rounds, loop
+from certspec.decoding import TreeTopology
 from certspec.engine.cuda_runner import CudaRunner
 from certspec.pairs import Pair
 
-from .conftest import small_pair, small_runners
+from .conftest import both, prompt_of, small_pair, small_runners
 
 ON_GPU = torch.cuda.is_available()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy in the interpreter, on infinities
@@ -36,25 +35,6 @@ def runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("certspec.engine.cuda_runner._READ_AT_ONCE", 8)
-
-
-def prompt_of(count: int) -> list[int]:
-    return random.Random(count).choices(range(97), k=count)
-
-
-def both(pair: Pair, runners: Any, prompts: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[Any]:
-    """The same call in rounds on the device and in the loop on the host."""
-    served: list[bool] = []
-
-    def watched(*arguments: Any) -> bool:
-        served.append(device_rounds.rounds_serve(*arguments))
-        return served[-1]
-
-    monkeypatch.setattr(loop, "rounds_serve", watched)
-    ours = cs.generate(pair, prompts, runners=runners, eos_token_ids=[], **options)
-    assert served == [True]
-    monkeypatch.setattr(loop, "rounds_serve", lambda *_: False)
-    return [ours, cs.generate(pair, prompts, runners=runners, eos_token_ids=[], **options)]
 
 
 def same_records(ours: Any, theirs: Any) -> None:

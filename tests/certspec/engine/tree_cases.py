@@ -4,7 +4,6 @@ own."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +23,7 @@ from certspec.engine.triton_rounds import choose_kernel, tops_kernel
 from certspec.kernels import triton_rows
 from certspec.pairs import Pair
 
-from .conftest import small_pair, small_runners
+from .conftest import both, prompt_of, small_pair, small_runners
 from .plain_kernels import PlainScores, run_layers
 
 ON_GPU = torch.cuda.is_available()
@@ -87,28 +86,6 @@ def say_errors(monkeypatch: pytest.MonkeyPatch, error: float) -> None:
         LAUNCHED(self)
 
     monkeypatch.setattr(cuda_rounds.TreeRounds, "_launch", watched)
-
-
-def prompt_of(count: int) -> list[int]:
-    return random.Random(count).choices(range(97), k=count)
-
-
-def both(pair: Pair, runners: Any, prompts: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[Any]:
-    """The same call in rounds on the device and in the loop on the host."""
-    served: list[bool] = []
-
-    def watched(*arguments: Any) -> bool:
-        served.append(device_rounds.rounds_serve(*arguments))
-        return served[-1]
-
-    options = {"eos_token_ids": [], "runners": runners, **options}
-    runners[0].kept_rounds.clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "rounds_serve", watched)
-        ours = cs.generate(pair, prompts, **options)
-        assert served and all(served)
-        patch.setattr(loop, "rounds_serve", lambda *_: False)
-        return [ours, cs.generate(pair, prompts, **options)]
 
 
 def same_generation(ours: Any, theirs: Any) -> None:
