@@ -50,7 +50,7 @@ def _minus_log(lost_mass: sympy.Expr, kept_mass: sympy.Expr) -> sympy.Expr:
 _spec = kernel_family(
     "derivations.drafter_kernels",
     "probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself",
-    ("numpy", "torch"),
+    ("numpy", "torch", "triton"),
 )
 
 

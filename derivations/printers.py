@@ -237,8 +237,11 @@ class TritonPrinter(SourcePrinter):
     decorator = "@triton.jit"
     functions = {  # noqa: RUF012
         "exp": "tl.exp", "log": "tl.log", "log1p": "log1p", "expm1": "expm1", "sqrt": "tl.sqrt", "Abs": "tl.abs",
-        "Min": "tl.minimum", "Max": "tl.maximum",
+        "Min": "tl.minimum", "Max": "tl.maximum", "surplus": "surplus",
     }  # fmt: skip
+
+    def _print_Infinity(self, expr: sympy.Expr) -> str:
+        return 'float("inf")'
 
     def _print_Function(self, expr: sympy.Function) -> str:
         return super()._print_Function(expr) if expr.free_symbols else repr(float(expr))

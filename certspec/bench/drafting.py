@@ -22,8 +22,8 @@ from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import Grower
 from certspec.decoding.drafting_study import simulations
 from certspec.decoding.generation import generate
-from certspec.decoding.growth import THRESHOLD, GrowthNumbers
 from certspec.decoding.topology import TreeShape
+from certspec.engine.growth_numbers import THRESHOLD, GrowthNumbers
 
 if TYPE_CHECKING:
     from torch import Tensor

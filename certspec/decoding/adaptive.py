@@ -14,8 +14,8 @@ from certspec.decoding.best_first import ScoredGrower, require_count
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.coverage import coverage_certificates
 from certspec.decoding.drafting import Grower
-from certspec.decoding.growth import BUDGET, PROFILE, GrowthNumbers
 from certspec.decoding.profiles import DraftingProfile
+from certspec.engine.growth_numbers import BUDGET, PROFILE, GrowthNumbers
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:

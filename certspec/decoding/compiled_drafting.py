@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certspec.decoding.growth import GrowthNumbers
 from certspec.decoding.topology import TreeTopology
+from certspec.engine.growth_numbers import GrowthNumbers
 
 if TYPE_CHECKING:
     from certspec.decoding.block_cache import BlockCache

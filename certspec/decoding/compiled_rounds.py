@@ -10,8 +10,8 @@ import numpy as np
 
 from certspec.decoding.block_scores import governing_rule, is_relaxed
 from certspec.decoding.compiled_drafting import MOST_NODES, draft_space
-from certspec.decoding.growth import ALL, GrowthNumbers
 from certspec.decoding.schedules import Throughout
+from certspec.engine.growth_numbers import ALL, GrowthNumbers
 from certspec.rules import Rule
 
 if TYPE_CHECKING:

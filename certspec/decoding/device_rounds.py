@@ -4,7 +4,7 @@ writes the last round's records while the next one runs. This module knows reque
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from certspec.decoding.acceptance import accepts
@@ -15,6 +15,7 @@ from certspec.decoding.records import StepList
 from certspec.decoding.round_writer import RoundWriter, own_rules
 from certspec.decoding.schedules import Throughout
 from certspec.engine.growth_layout import GrowthLayout
+from certspec.engine.growth_numbers import GrowthNumbers
 from certspec.engine.round_layout import MAX_NODES
 from certspec.errors import InvalidLogits
 from certspec.kernels.rule_table import RuleTable, rule_table
@@ -32,8 +33,8 @@ _MAX_CANDIDATES = 512  # that one program puts in order
 
 
 def rounds_serve(target: Any, draft: Any, requests: Sequence[Request], plan: DecodingPlan) -> bool:
-    """Whether rounds on the device do what is asked: a static or best-first tree, one rule for all, nothing that runs
-    on the host."""
+    """Whether rounds on the device do what is asked: a static tree, or one that grows best first or by numbers, one
+    rule for all, nothing that runs on the host."""
     if not (getattr(target, "makes_rounds", False) and getattr(draft, "makes_rounds", False)) or plan.processors:
         return False
     if round_shape(plan.policy) is None:
@@ -54,10 +55,12 @@ def rounds_serve(target: Any, draft: Any, requests: Sequence[Request], plan: Dec
 def decode_rounds(
     target: Any, draft: Any, requests: Sequence[Request], plan: DecodingPlan, steps: StepList, counts: RoundCounts
 ) -> None:
-    """What ``loop.decode_batch`` does, for what ``rounds_serve`` says yes to. All levels of a tree are always drafted;
-    where less room is left, what is deeper counts as not drafted (but for ``num_draft_passes``, which are all run).
+    """What ``loop.decode_batch`` does, for what ``rounds_serve`` says yes to. A tree is drafted as if there were room
+    for all its levels; where less is left, what is deeper counts as not drafted (but for ``num_draft_passes``, which
+    were run). A level is run where any row of the batch has something to run there.
 
-    Best-first trees are the loop's but where two scores are nearer than float32 sums in another order tell apart.
+    Trees that grow are the loop's but where two scores, or a score and a bar, are nearer than float32 sums in another
+    order tell apart.
     """
     schedule = requests[0].schedule
     if not isinstance(schedule, Throughout):
@@ -74,7 +77,7 @@ def decode_rounds(
                 _emit(request, row, walk, writer, counts)
                 ended += [row] if request.reason is not None else []
         counts.num_target_passes += 1
-        counts.num_draft_passes += run.shape.depth
+        counts.num_draft_passes += int((scores.counts[:, 0] > 0).sum()) if len(scores.counts) else run.shape.depth
         run.go_on(ended)
         writer.add(scores)
     writer.flush()
@@ -89,10 +92,15 @@ def round_shape(policy: DraftPolicy) -> TreeTopology | GrowthLayout | None:
     """What the device's rounds are told of a policy; None where they can't draft as it says."""
     if isinstance(policy, StaticPolicy):
         return policy.topology if 1 <= len(policy.topology) <= MAX_NODES else None
-    if not isinstance(policy, BestFirst):
+    numbers: GrowthNumbers | None = getattr(policy, "numbers", None)
+    if isinstance(policy, BestFirst):
+        depth = min(policy.depth, policy.num_nodes)  # with a node its path is kept
+        layout = GrowthLayout(policy.num_nodes, depth, policy.width, policy.beam or policy.width)
+    elif numbers is not None and policy.depth >= 1:
+        layout = GrowthLayout(MAX_NODES, policy.depth, numbers.width, numbers.most_run, numbers)
+        layout = replace(layout, num_nodes=min(numbers.max_nodes, layout.num_candidates))
+    else:
         return None
-    depth = min(policy.depth, policy.num_nodes)  # with a node its path is kept
-    layout = GrowthLayout(policy.num_nodes, depth, policy.width, policy.beam or policy.width)
     if max(layout.num_nodes, layout.num_slots) > MAX_NODES or layout.num_candidates > _MAX_CANDIDATES:
         return None
     return layout

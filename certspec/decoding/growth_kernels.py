@@ -1,5 +1,5 @@
 """Drafting a whole batch of blocks in one compiled call: after each draft pass the candidates, their certificates and
-what to run next, without a return to Python. This module knows the numbers of ``growth`` and the CPU engine's pass.
+what to run next, without a return to Python. This module knows ``growth_numbers`` and the CPU engine's pass.
 
 It makes the decisions of ``ScoredGrower`` and its rules, to the rounding of a probability; they steer the draft and
 certify nothing. numba's cache does not watch cpu_forward.py and what that uses: after an edit there, touch this file.
@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 
 from certspec.decoding.coverage import radii
-from certspec.decoding.growth import ALL, BUDGET, THRESHOLD
 from certspec.engine.cpu_forward import forward_pass
 from certspec.engine.cpu_rows import sum_exp
+from certspec.engine.growth_numbers import ALL, BUDGET, THRESHOLD
 from certspec.engine.staging import stage_rows
 
 __all__ = ["grow_levels", "largest"]

@@ -1,5 +1,5 @@
 """The draft's part of a round on the GPU: its passes over a tree level by level, and which tokens the tree gets, static
-or grown best first. This module knows kernels and buffers, and nothing about the target's answer."""
+or grown. This module knows kernels and buffers, and nothing about the target's answer."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ class _Drafting:
         self._tops = torch.zeros(most * self.parts, device=self.draft.device)
         self._ids = torch.zeros(most * self.parts, dtype=torch.int32, device=self.draft.device)
 
-    def _run(self, level: int, cache: Cache) -> Tensor:
-        """Run the nodes of a level; (batch * nodes, columns) logits, those of the last tokens in their places too."""
+    def _run(self, level: int, cache: Cache, count: Tensor | None = None) -> Tensor:
+        """Run the nodes of a level; (batch * nodes, columns) logits, those of the last tokens in their places too.
+        ``count``: how many nodes there are; with none, nothing is run."""
         columns, rows = self.draft.num_tokens, self.steps[level].logits
-        self.draft.layers.launch(self.steps[level], cache)
+        self.draft.layers.launch(self.steps[level], cache, count)
         if level == 0:  # this pass ran two nodes a row, the second of which is wanted
             rows = self._by_node[:, 0]
             rows.copy_(self.steps[0].logits.view(self.batch, 2, columns)[:, 1])
@@ -79,8 +80,9 @@ class StaticDrafting(_Drafting):
         self.target_moves, self.draft_moves = layout.target_moves, layout.draft_moves
 
     def prepare(
-        self, inputs: Sequence[Tensor], verify: Buffers, drafted: Tensor, draft_logits: Tensor, tree: Tensor
-    ) -> None:
+        self, inputs: Sequence[Tensor], verify: Buffers, drafted: Tensor, draft_logits: Tensor, tree: Tensor,
+        counts: Tensor,
+    ) -> None:  # fmt: skip
         """Make buffers for the passes whose inputs these are; tokens go to ``verify`` and ``drafted``, logits to the
         nodes' rows of ``draft_logits``."""
         device, layout = self.draft.device, self.layout
@@ -133,7 +135,8 @@ class StaticDrafting(_Drafting):
 
 
 class GrowthDrafting(_Drafting):
-    """Grows a tree best first; every level is run, also where nothing on it is worth running."""
+    """Grows a tree, best first or as a policy's numbers say. The kernels of every level are launched; where no row has
+    anything to run there, they end at once."""
 
     grows = target_moves = draft_moves = True
 
@@ -145,12 +148,16 @@ class GrowthDrafting(_Drafting):
         )  # fmt: skip
 
     def prepare(
-        self, inputs: Sequence[Tensor], verify: Buffers, drafted: Tensor, draft_logits: Tensor, tree: Tensor
-    ) -> None:
-        """See StaticDrafting.prepare; ``tree``: (batch, 3, nodes), written every round."""
+        self, inputs: Sequence[Tensor], verify: Buffers, drafted: Tensor, draft_logits: Tensor, tree: Tensor,
+        counts: Tensor,
+    ) -> None:  # fmt: skip
+        """See StaticDrafting.prepare; ``tree``: (batch, 3, nodes), and ``counts``: (levels, 2), of nodes that the draft
+        ran (in the first column), written every round."""
         batch, layout, device = self.batch, self.layout, self.draft.device
         self._take_logits(draft_logits)
         self._verify, self._drafted, self.tree = verify, drafted, tree
+        self._counts = counts
+        counts[0] = 1  # the last token is always run
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -164,24 +171,32 @@ class GrowthDrafting(_Drafting):
         self._staged = zeros(max(1, (layout.depth - 1) * per_level), self.draft.num_tokens, dtype=torch.float32)
         homes = [None, *(self._staged[a * per_level : (a + 1) * per_level] for a in range(layout.depth - 1))]
         self.steps = [self.draft.buffers(part, batch, home) for part, home in zip(inputs, homes, strict=True)]
-        self._make_tops(per_level * layout.width)
+        numbers, tables = (None, None) if layout.numbers is None else layout.numbers.arrays
+        self._numbers = zeros(1, dtype=torch.float64) if numbers is None else torch.from_numpy(numbers).to(device)
+        self._tables = zeros(2, 1, dtype=torch.float64)
+        if tables is not None and tables.size:
+            self._tables = torch.from_numpy(tables).to(device)
+        self._make_tops(per_level * layout.num_ranks)
         self._sums = zeros(per_level * self.parts, dtype=torch.float32)
 
     def launch(self, cache: Cache, lengths: Tensor, ends: Tensor) -> None:
         """All levels in order, then the choice of nodes."""
         layout, batch, columns, chained = self.layout, self.batch, self.draft.num_tokens, self.draft.layers.chained
-        width, beam, num_candidates = layout.width, layout.beam, layout.num_candidates
+        width, beam, num_candidates, kind = layout.width, layout.beam, layout.num_candidates, layout.kind
+        found, longest = layout.num_ranks * self.parts, self._tables.shape[1]
         for level in range(self.depth):
-            rows, per_row = self._run(level, cache), beam if level else 1
+            rows, per_row = self._run(level, cache, self._counts[level, :1]), beam if level else 1
             tops_kernel[(batch * per_row, self.parts)](
-                rows, rows.stride(0), columns, self._tops, self._ids, self._sums, COUNT=width, SUMS=True,
+                rows, rows.stride(0), columns, self._tops, self._ids, self._sums, COUNT=layout.num_ranks, SUMS=True,
                 BLOCK=TOPS_BLOCK, num_warps=4, **chained,
             )  # fmt: skip
             candidates_kernel[(batch * per_row,)](
                 self._tops, self._ids, self._sums, self.parts, columns, self._held, self._slots, (level - 1) * beam,
-                self._scores, self._tokens, num_candidates, per_row, COUNT=width,
-                BLOCK_C=triton.next_power_of_2(width), BLOCK_P=triton.next_power_of_2(self.parts * width),
-                BLOCK_Q=triton.next_power_of_2(self.parts), num_warps=1 if self.parts * width <= 512 else 4, **chained,
+                self._scores, self._tokens, num_candidates, per_row, self._counts, self._numbers, self._tables, longest,
+                self.depth, COUNT=layout.num_ranks, WIDTH=width, KIND=kind,
+                BLOCK_C=triton.next_power_of_2(layout.num_ranks), BLOCK_P=triton.next_power_of_2(found),
+                BLOCK_Q=triton.next_power_of_2(self.parts), BLOCK_K=triton.next_power_of_2(longest),
+                num_warps=1 if found <= 512 else 4, **chained,
             )  # fmt: skip
             if level + 1 == self.depth:
                 break
@@ -189,15 +204,15 @@ class GrowthDrafting(_Drafting):
             grow_kernel[(batch,)](
                 self._scores, self._tokens, num_candidates, width + (level - 1) * beam * width if level else 0, fresh,
                 self._held, self._masks, self._slots, level * beam, following.nodes, following.masks, layout.num_nodes,
-                beam, WIDTH=width, BLOCK_F=triton.next_power_of_2(max(fresh, beam)), BLOCK_A=_AT_ONCE, num_warps=4,
-                **chained,
+                beam, self._counts[level + 1, :1], self._numbers, WIDTH=width, KIND=kind,
+                BLOCK_F=triton.next_power_of_2(max(fresh, beam)), BLOCK_A=_AT_ONCE, num_warps=4, **chained,
             )  # fmt: skip
         select_kernel[(batch,)](
             self._scores, self._tokens, num_candidates, self._held, self._slots, lengths, ends, self.depth,
             self.num_nodes, beam, self._index, self._drafted, self.tree, self.places, self.replayed,
-            self._verify.nodes, self._verify.masks, WIDTH=width, BLOCK_C=triton.next_power_of_2(num_candidates),
-            BLOCK_A=_AT_ONCE, BLOCK_N=triton.next_power_of_2(self.num_nodes),
-            BLOCK_S=triton.next_power_of_2(self._slots), num_warps=4 if num_candidates <= 128 else 8,
+            self._verify.nodes, self._verify.masks, self._numbers, WIDTH=width, KIND=kind,
+            BLOCK_C=triton.next_power_of_2(num_candidates), BLOCK_A=_AT_ONCE,
+            BLOCK_N=triton.next_power_of_2(self.num_nodes), BLOCK_S=triton.next_power_of_2(self._slots), num_warps=4 if num_candidates <= 128 else 8,
         )  # fmt: skip
         if layout.num_slots:
             gather_kernel[(batch * layout.num_slots, self.parts)](

@@ -107,39 +107,40 @@ class Layers:
             "head": _LINEAR,  # its result is read as it is, so it is not split
         }
 
-    def launch(self, b: Buffers, cache: Cache) -> None:
-        """One pass over the nodes in ``b.inputs``: fills ``b.logits`` and writes the nodes' slots of the cache."""
+    def launch(self, b: Buffers, cache: Cache, count: Tensor | None = None) -> None:
+        """One pass over the nodes in ``b.inputs``: fills ``b.logits`` and writes the nodes' slots of the cache, unless
+        ``count``, one int64 on the device that a kernel before wrote, is 0."""
         g, w = self.geometry, self.weights
         width = triton.next_power_of_2(g.hidden)
         embed_kernel[(b.rows,)](
-            b.nodes, w.embedding, w.layers[0].input_norm, b.stream, b.normed, g.hidden, g.norm_eps, BLOCK=width,
-            **self.chained,
+            b.nodes, w.embedding, w.layers[0].input_norm, b.stream, b.normed, count, g.hidden, g.norm_eps,
+            BLOCK=width, **self.chained,
         )  # fmt: skip
         gains = [layer.input_norm for layer in w.layers[1:]] + [w.final_norm]
         for index, (layer, next_gain) in enumerate(zip(w.layers, gains, strict=True)):
-            split = self._linear("qkv", b.normed, layer.qkv, b.parts)
+            split = self._linear("qkv", b.normed, layer.qkv, b.parts, count)
             place_kernel[(b.rows, g.num_heads + 2 * g.num_kv_heads)](
                 b.parts, layer.query_norm, layer.key_norm, cache.cosines, cache.sines, b.nodes, b.queries,
-                cache.keys[index], cache.values[index], b.rows, g.num_heads, g.num_kv_heads, cache.capacity, g.norm_eps,
-                SPLIT=split, HEAD_DIM=g.head_dim, num_warps=1, **self.chained,
+                cache.keys[index], cache.values[index], count, b.rows, g.num_heads, g.num_kv_heads, cache.capacity,
+                g.norm_eps, SPLIT=split, HEAD_DIM=g.head_dim, num_warps=1, **self.chained,
             )  # fmt: skip
-            self._attend(b, cache, index)
-            split = self._linear("out", b.attended, layer.out, b.parts)
-            self._residual_norm(b, layer.mlp_norm, split, width)
-            self._gate(b, layer.gate_up)
-            split = self._linear("down", b.gated, layer.down, b.parts)
-            self._residual_norm(b, next_gain, split, width)
-        self._linear("head", b.normed, w.head, b.logits)
+            self._attend(b, cache, index, count)
+            split = self._linear("out", b.attended, layer.out, b.parts, count)
+            self._residual_norm(b, layer.mlp_norm, split, width, count)
+            self._gate(b, layer.gate_up, count)
+            split = self._linear("down", b.gated, layer.down, b.parts, count)
+            self._residual_norm(b, next_gain, split, width, count)
+        self._linear("head", b.normed, w.head, b.logits, count)
 
-    def _residual_norm(self, b: Buffers, gain: Tensor, split: int, width: int) -> None:
+    def _residual_norm(self, b: Buffers, gain: Tensor, split: int, width: int, count: Tensor | None) -> None:
         g = self.geometry
         warps = 4 if width <= 1024 else 8
         residual_norm_kernel[(b.rows,)](
-            b.parts, gain, b.stream, b.normed, b.rows, g.hidden, g.norm_eps, SPLIT=split, BLOCK=width, num_warps=warps,
-            **self.chained,
+            b.parts, gain, b.stream, b.normed, count, b.rows, g.hidden, g.norm_eps, SPLIT=split, BLOCK=width,
+            num_warps=warps, **self.chained,
         )  # fmt: skip
 
-    def _linear(self, name: str, x: Tensor, weight: Tensor, out: Tensor) -> int:
+    def _linear(self, name: str, x: Tensor, weight: Tensor, out: Tensor, count: Tensor | None) -> int:
         """Launch one product; returns the number of partial sums that its reader must add."""
         tiling, (columns, depth), rows = self.tilings[name], weight.shape, x.shape[0]
         block_m, block_k = _row_tile(rows), _inner_step(tiling, weight)
@@ -147,35 +148,35 @@ class Layers:
         grid = (triton.cdiv(columns, tiling.block_n), tiling.split, triton.cdiv(rows, block_m))
         out_step = out.stride(0) if out.ndim == 2 else columns
         linear_kernel[grid](
-            x, weight, out, rows, columns, depth, out_step, BLOCK_M=block_m, BLOCK_N=tiling.block_n, BLOCK_K=block_k,
-            SPLIT=tiling.split, EVEN=even, AHEAD=_ahead(tiling, block_k), num_warps=tiling.warps,
+            x, weight, out, rows, columns, depth, out_step, count, BLOCK_M=block_m, BLOCK_N=tiling.block_n,
+            BLOCK_K=block_k, SPLIT=tiling.split, EVEN=even, AHEAD=_ahead(tiling, block_k), num_warps=tiling.warps,
             num_stages=tiling.stages, **self.chained,
         )  # fmt: skip
         return tiling.split
 
-    def _gate(self, b: Buffers, weight: Tensor) -> None:
+    def _gate(self, b: Buffers, weight: Tensor, count: Tensor | None) -> None:
         tiling, depth, columns = self.tilings["gate_up"], weight.shape[1], weight.shape[0] // 2
         block_m, block_k = _row_tile(b.rows), _inner_step(tiling, weight)
         even = depth % block_k == 0 and columns % tiling.block_n == 0
         grid = (triton.cdiv(columns, tiling.block_n), triton.cdiv(b.rows, block_m))
         gated_kernel[grid](
-            b.normed, weight, b.gated, b.rows, columns, depth, BLOCK_M=block_m, BLOCK_N=tiling.block_n, BLOCK_K=block_k,
-            EVEN=even, AHEAD=_ahead(tiling, block_k), num_warps=tiling.warps, num_stages=tiling.stages,
+            b.normed, weight, b.gated, b.rows, columns, depth, count, BLOCK_M=block_m, BLOCK_N=tiling.block_n,
+            BLOCK_K=block_k, EVEN=even, AHEAD=_ahead(tiling, block_k), num_warps=tiling.warps, num_stages=tiling.stages,
             **self.chained,
         )  # fmt: skip
 
-    def _attend(self, b: Buffers, cache: Cache, index: int) -> None:
+    def _attend(self, b: Buffers, cache: Cache, index: int, count: Tensor | None) -> None:
         g = self.geometry
         block_r = min(64, max(16, triton.next_power_of_2(b.nodes_per_row * g.group)))
         tiles = triton.cdiv(b.nodes_per_row * g.group, block_r)
         chunk_kernel[(cache.num_chunks, g.num_kv_heads * tiles, b.batch)](
             b.queries, cache.keys[index], cache.values[index], b.masks, b.spans, b.sums, b.tops, b.weights,
-            b.nodes_per_row, g.num_heads, g.num_kv_heads, cache.capacity, cache.num_chunks, g.head_dim**-0.5,
+            count, b.nodes_per_row, g.num_heads, g.num_kv_heads, cache.capacity, cache.num_chunks, g.head_dim**-0.5,
             GROUP=g.group, HEAD_DIM=g.head_dim, BLOCK_R=block_r, BLOCK_S=CHUNK_SLOTS, STEPS=cache.steps, num_warps=4,
             **self.chained,
         )  # fmt: skip
         join_kernel[(b.rows, g.num_heads)](
-            b.sums, b.tops, b.weights, b.spans, b.attended, b.nodes_per_row, g.num_heads, cache.num_chunks,
+            b.sums, b.tops, b.weights, b.spans, b.attended, count, b.nodes_per_row, g.num_heads, cache.num_chunks,
             CHUNK_SLOTS * cache.steps, HEAD_DIM=g.head_dim, BLOCK_C=triton.next_power_of_2(cache.num_chunks),
             num_warps=4, **self.chained,
         )  # fmt: skip

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RoundScores", "TreeRounds", "tree_rounds"]
 
+_OWN = ("drafted", "tree", "counts", "words", "gaps")  # what a round reports beside its scores
 _REPLAYED_LOGIT = 60.0  # above and below what a random model gives; its softmax stays finite
 
 
@@ -59,6 +60,8 @@ class RoundScores:
     ``accepted``: (batch,); ``tokens``: (batch, depth + 1), the first accepted + 1 of a row are emitted; ``path``:
     (batch, depth), its first accepted nodes; ``drafted``: (batch, nodes) tokens of the tree; ``tree``: (batch, 3,
     nodes) parents (-2: no node), depths and ancestors of a tree that was grown, (0, 3, nodes) of a static one.
+    ``counts``: (levels, 2), in the first column how many nodes of all rows the draft ran at each level of a tree that
+    was grown, (0, 2) of a static one: all.
     ``words``, ``gaps``: see allow_kernel, filled where a relaxed rule decides about several candidates. ``scores``: the
     kernels' outputs over batch * (nodes + 1) target rows, see FastScores, of which the first of a sequence is the last
     token's and the others are the nodes'; rows of nodes without children have no draft, so only what speaks of the
@@ -70,14 +73,15 @@ class RoundScores:
     path: np.ndarray[Any, Any]
     drafted: np.ndarray[Any, Any]
     tree: np.ndarray[Any, Any]
+    counts: np.ndarray[Any, Any]
     words: np.ndarray[Any, Any]
     gaps: np.ndarray[Any, Any]
     scores: dict[str, np.ndarray[Any, Any]]
 
 
 class TreeRounds:
-    """Rounds of ``batch`` rows that draft a tree of at most MAX_NODES nodes, static or grown best first, under
-    ``table``; its first rule decides, unless ``strict``: then the target's argmax among a node's children does.
+    """Rounds of ``batch`` rows that draft a tree of at most MAX_NODES nodes, static or grown, under ``table``; its first
+    rule decides, unless ``strict``: then the target's argmax among a node's children does.
 
     ``pattern``: accepted counts to replay instead of what the models would accept, by editing target logits along the
     first of the longest paths (for timing random weights). The caches of both runners must have room for as many slots
@@ -139,7 +143,7 @@ class TreeRounds:
             self._done.synchronize()
         host, depth = self._host.numpy().copy(), self.depth
         parts = {name: _view(host, section) for name, section in self._sections.items()}
-        report, own = parts.pop("report"), {name: parts.pop(name) for name in ("drafted", "tree", "words", "gaps")}
+        report, own = parts.pop("report"), {name: parts.pop(name) for name in _OWN}
         return RoundScores(report[:, 0], report[:, 1 : depth + 2], report[:, depth + 2 :], **own, scores=parts)
 
     def logits(self, row: int, node: int) -> tuple[Tensor, Tensor]:
@@ -191,21 +195,21 @@ class TreeRounds:
             for value in [getattr(fast, name)]
         }
         words = batch if self._asks_several else 0
-        trees = batch if self.drafting.grows else 0
+        trees, levels = (batch, self.depth) if self.drafting.grows else (0, 0)
         own = {
             "report": ((batch, 2 * self.depth + 2), torch.int64), "drafted": ((batch, nodes), torch.int64),
-            "tree": ((trees, 3, nodes), torch.int64), "words": ((words, 3), torch.int64),
-            "gaps": ((words, nodes), torch.float64),
+            "tree": ((trees, 3, nodes), torch.int64), "counts": ((levels, 2), torch.int64),
+            "words": ((words, 3), torch.int64), "gaps": ((words, nodes), torch.float64),
         }  # fmt: skip
         self._sections, size = _layout({**own, **shapes})
         packed = torch.zeros(size, dtype=torch.uint8, device=device)
         self._host = torch.zeros(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
         views = {name: _device_view(packed, section) for name, section in self._sections.items()}
         self._packed = packed
-        self._report, self._drafted, tree, self._words, self._gaps = (views.pop(name) for name in own)
+        self._report, self._drafted, tree, counts, self._words, self._gaps = (views.pop(name) for name in own)
         self._fast: FastScores = replace(fast, **views)
         self._done: Any = torch.cuda.Event() if device.type == "cuda" else None
-        self.drafting.prepare(slices[:-1], self._verify, self._drafted, self._draft_logits, tree)
+        self.drafting.prepare(slices[:-1], self._verify, self._drafted, self._draft_logits, tree, counts)
 
     @property
     def _asks_several(self) -> bool:
@@ -272,12 +276,12 @@ class TreeRounds:
 
 
 def _layout(parts: dict[str, tuple[tuple[int, ...], torch.dtype]]) -> tuple[dict[str, Any], int]:
-    """Byte ranges of arrays in one block of memory, each at a multiple of 8: name -> (start, end, shape, dtype)."""
+    """Byte ranges of arrays in one block of memory, each at a multiple of 16: name -> (start, end, shape, dtype)."""
     sections, at = {}, 0
     for name, (shape, dtype) in parts.items():
         size = int(np.prod(shape)) * dtype.itemsize
         sections[name] = (at, at + size, shape, dtype)
-        at += -(-size // 8) * 8
+        at += -(-size // 16) * 16
     return sections, at
 
 

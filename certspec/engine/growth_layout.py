@@ -1,4 +1,4 @@
-"""Where the candidates of a best-first tree and the nodes that the draft runs stand, before any token is known. This
+"""Where the candidates of a tree that grows and the nodes that the draft runs stand, before any token is known. This
 module knows counts and integers; it knows nothing about models, caches or devices."""
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from certspec.engine.growth_numbers import ALL, GrowthNumbers
 from certspec.engine.round_layout import DRAFT_ROOT, TARGET_ROOT, Pass
 
 __all__ = ["GrowthLayout"]
@@ -16,8 +17,9 @@ __all__ = ["GrowthLayout"]
 
 @dataclass(frozen=True)
 class GrowthLayout:
-    """A tree that grows by cumulative draft probability (see decoding.best_first.BestFirst): ``num_nodes`` are verified
-    at most, ``depth`` deep, of ``width`` candidates a node; the draft runs ``beam`` nodes a level.
+    """A tree that grows by cumulative draft probability (see decoding.best_first.BestFirst), or as a policy's
+    ``numbers`` say: ``num_nodes`` are verified at most, ``depth`` deep, of ``width`` candidates a node; the draft runs
+    at most ``beam`` nodes a level.
 
     Every run node has ``width`` candidates, numbered level by level: first those of the last token, then those of slot
     0, 1, ... of the nodes that are run; a level has ``beam`` slots, of which some may hold nothing. So a candidate's
@@ -28,6 +30,17 @@ class GrowthLayout:
     depth: int
     width: int
     beam: int
+    numbers: GrowthNumbers | None = None
+
+    @property
+    def kind(self) -> int:
+        """How candidates are scored, see growth_numbers; -1: best first."""
+        return -1 if self.numbers is None else self.numbers.kind
+
+    @property
+    def num_ranks(self) -> int:
+        """Of the draft's best tokens, how many have to be known at a node."""
+        return self.width if self.kind <= ALL else self.width + 1
 
     @property
     def num_slots(self) -> int:

@@ -1,6 +1,6 @@
 """Attention of staged nodes over a static key/value cache, as Triton kernels that read only the live slots: one program
 a chunk of slots and key/value head, then one that joins the chunks. This module knows nothing about weights.
-CHAINED: see triton_linear.py.
+CHAINED and ``count``: see triton_linear.py.
 
 A node sees every committed slot and, of the staged ones, those whose bit is set in its 64-bit ancestor mask.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from certspec.engine.triton_linear import fetch_ahead
+from certspec.engine.triton_linear import begin, fetch_ahead
 
 __all__ = ["chunk_kernel", "join_kernel"]
 
 
 @triton.jit
 def chunk_kernel(
-    queries, keys, values, masks, spans, sums, tops, weights,
+    queries, keys, values, masks, spans, sums, tops, weights, count,
     nodes_per_row, heads, kv_heads, capacity, num_chunks, scale,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr, STEPS: tl.constexpr,
     CHAINED: tl.constexpr,
@@ -32,6 +32,10 @@ def chunk_kernel(
     chunk, batch = tl.program_id(0), tl.program_id(2)
     if CHAINED:  # what is read before the wait was written before the first chained kernel began
         tl.extra.cuda.gdc_launch_dependents()
+    if count is not None and tl.load(count, volatile=True) == 0:
+        if CHAINED:
+            tl.extra.cuda.gdc_wait()
+        return
     kv_head, tile = tl.program_id(1) % kv_heads, tl.program_id(1) // kv_heads
     cache_row, committed, live = (
         tl.load(spans + batch * 3),
@@ -82,14 +86,14 @@ def chunk_kernel(
 
 @triton.jit
 def join_kernel(
-    sums, tops, weights, spans, out, nodes_per_row, heads, num_chunks, chunk_slots,
+    sums, tops, weights, spans, out, count, nodes_per_row, heads, num_chunks, chunk_slots,
     HEAD_DIM: tl.constexpr, BLOCK_C: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out[node, head] = attention joined over the live chunks. Grid (batch * nodes, heads)."""
     node, head = tl.program_id(0), tl.program_id(1)
-    if CHAINED:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    found = begin(count, CHAINED)
+    if count is not None and found == 0:
+        return
     live = tl.load(spans + node // nodes_per_row * 3 + 2)
     c = tl.arange(0, BLOCK_C)
     used = c < tl.cdiv(live, chunk_slots)

@@ -1,15 +1,20 @@
-"""A best-first draft tree grown on the GPU, as Triton kernels: the candidates of the nodes just run, which nodes the
-draft runs next, and which are verified. This module knows nothing about models; CHAINED: see triton_linear.py, and for
-the numbering of candidates and slots GrowthLayout.
+"""A draft tree grown on the GPU, as Triton kernels: the candidates of the nodes just run, which nodes the draft runs
+next, and which are verified. This module knows nothing about models; CHAINED: see triton_linear.py, and for the
+numbering of candidates and slots GrowthLayout.
 
-``scores``: (rows, candidates) float64, the products of the draft's probabilities along the path, -1 where there is no
-candidate. ``run``: (rows, slots) int64, the candidate that each slot holds (-1: none). Ties go to the lower number.
+``scores``: (rows, candidates) float64, products along the path, -1 where there is no candidate: of the draft's
+probabilities, best first (KIND -1), or of the shares that a policy's ``numbers`` give, see candidate_shares. ``run``:
+(rows, slots) int64, the candidate that each slot holds (-1: none). ``counts``: (levels, 2) int64, whose first column
+says how many nodes the draft runs at a level; where it is 0, the level's passes end at once. Ties go to the lower
+number.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+from certspec.engine.triton_shares import candidate_shares
 
 __all__ = ["candidates_kernel", "gather_kernel", "grow_kernel", "select_kernel"]
 
@@ -18,11 +23,14 @@ _NOWHERE = tl.constexpr(2147483647)
 
 @triton.jit
 def candidates_kernel(
-    tops, ids, sums, parts, columns, run, num_slots, first_slot, scores, tokens, num_candidates, per_row,
-    COUNT: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_Q: tl.constexpr, CHAINED: tl.constexpr,
+    tops, ids, sums, parts, columns, run, num_slots, first_slot, scores, tokens, num_candidates, per_row, counts,
+    numbers, tables, longest, num_levels,
+    COUNT: tl.constexpr, WIDTH: tl.constexpr, KIND: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """The COUNT best candidates of a node that was run, and their scores. ``tops``, ``ids``, ``sums``: of tops_kernel;
-    ``first_slot``: of the level, negative for the last token. Probabilities are float32. Grid (batch * per_row,)."""
+    """The WIDTH best candidates of a node that was run, and their scores from the COUNT largest logits. ``tops``,
+    ``ids``, ``sums``: of tops_kernel; ``first_slot``: of the level, negative for the last token, which begins a tree.
+    Best-first probabilities are float32. Grid (batch * per_row,)."""
     row = tl.program_id(0)
     batch, j = row // per_row, row % per_row
     if CHAINED:
@@ -50,24 +58,35 @@ def candidates_kernel(
         token = tl.where(c == rank, tl.minimum(best, columns - 1).to(tl.int64), token)
         logit = tl.where(c == rank, top, logit)
         free = free & (index != best)
-    prob = tl.exp(logit - highest) / total
-    prob = tl.where(prob >= 0.0, prob, 0.0)  # of a row of NaN, which is refused
-    score = tl.where(above >= 0.0, above * tl.minimum(prob, 1.0).to(tl.float64), -1.0)
-    at = batch * num_candidates + (slot + 1) * COUNT + c
-    tl.store(scores + at, score, mask=c < COUNT)
-    tl.store(tokens + at, token, mask=c < COUNT)
+    if KIND < 0:
+        prob = tl.exp(logit - highest) / total
+        prob = tl.where(prob >= 0.0, prob, 0.0)  # of a row of NaN, which is refused
+        share = tl.minimum(prob, 1.0).to(tl.float64)
+    else:
+        exact = tl.exp(logit.to(tl.float64) - highest.to(tl.float64)) / total.to(tl.float64)
+        exact = tl.minimum(tl.where(exact >= 0.0, exact, 0.0), 1.0)
+        share = candidate_shares(exact, numbers, tables, longest, KIND, WIDTH, COUNT, BLOCK_K)
+    score = tl.where(above >= 0.0, tl.where(share >= 0.0, above * share, -1.0), -1.0)
+    at = batch * num_candidates + (slot + 1) * WIDTH + c
+    tl.store(scores + at, score, mask=c < WIDTH)
+    tl.store(tokens + at, token, mask=c < WIDTH)
+    if first_slot < 0 and row == 0:
+        for level in range(1, num_levels):
+            tl.store(counts + 2 * level, tl.full((), 0, tl.int64))
 
 
 @triton.jit
 def grow_kernel(
     scores, tokens, num_candidates, first, fresh, run, run_masks, num_slots, next_slot, nodes, masks, budget, beam,
-    WIDTH: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_A: tl.constexpr, CHAINED: tl.constexpr,
+    count, numbers,
+    WIDTH: tl.constexpr, KIND: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_A: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """Which of the candidates ``first``, ..., ``first + fresh - 1`` the draft runs next: of the ``beam`` best those
-    that fewer than ``budget`` candidates so far equal or exceed, in the order of their numbers.
+    """Which of the candidates ``first``, ..., ``first + fresh - 1`` the draft runs next, in the order of their numbers:
+    of the ``beam`` best those that fewer than ``budget`` candidates so far equal or exceed (KIND -1), or whose score
+    reaches what ``numbers`` ask of a node that is run.
 
-    Written: their slots from ``next_slot`` on, with the bits of the slots above each (``run_masks``), and the inputs of
-    the draft's next pass. Grid (batch,).
+    Written: their slots from ``next_slot`` on, with the bits of the slots above each (``run_masks``), the inputs of the
+    draft's next pass, and how many nodes of all rows that runs (``count``). Grid (batch,).
     """
     batch = tl.program_id(0)
     if CHAINED:
@@ -76,16 +95,21 @@ def grow_kernel(
     f = tl.arange(0, BLOCK_F)
     own = scores + batch * num_candidates
     score = tl.load(own + first + f, mask=f < fresh, other=-1.0)
-    reached = tl.zeros((BLOCK_F,), tl.int32)
-    for start in range(0, first + fresh, BLOCK_A):
-        a = start + tl.arange(0, BLOCK_A)
-        other = tl.load(own + a, mask=a < first + fresh, other=-1.0)
-        reached += tl.sum((other[None, :] >= score[:, None]).to(tl.int32), 1)
+    if KIND < 0:
+        reached = tl.zeros((BLOCK_F,), tl.int32)
+        for start in range(0, first + fresh, BLOCK_A):
+            a = start + tl.arange(0, BLOCK_A)
+            other = tl.load(own + a, mask=a < first + fresh, other=-1.0)
+            reached += tl.sum((other[None, :] >= score[:, None]).to(tl.int32), 1)
+        worth = (score > 0.0) & (reached < budget)
+    else:
+        worth = (score >= 0.0) & (score >= tl.load(numbers + 3))
     ahead = (score[None, :] > score[:, None]) | ((score[None, :] == score[:, None]) & (f[None, :] < f[:, None]))
     rank = tl.sum(ahead.to(tl.int32), 1)
-    chosen = (score > 0.0) & (reached < budget) & (rank < beam)
+    chosen = worth & (rank < beam)
     number = tl.sum(((f[None, :] < f[:, None]) & chosen[None, :]).to(tl.int32), 1)
     total = tl.sum(chosen.to(tl.int32), 0)
+    tl.atomic_add(count, total.to(tl.int64))
     parent = (first + f) // WIDTH - 1  # its slot
     inherited = tl.load(run_masks + batch * num_slots + parent, mask=chosen & (parent >= 0), other=0)
     token = tl.load(tokens + batch * num_candidates + first + f, mask=chosen, other=0)
@@ -107,11 +131,13 @@ def grow_kernel(
 @triton.jit
 def select_kernel(
     scores, tokens, num_candidates, run, num_slots, lengths, ends, depth, num_nodes, beam, index, drafted, tree, places,
-    replayed, nodes, masks,
-    WIDTH: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_S: tl.constexpr,
+    replayed, nodes, masks, numbers,
+    WIDTH: tl.constexpr, KIND: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """The ``num_nodes`` best candidates, in the order of their numbers, as the tree that is verified; none deeper than
-    leaves room for one more token before ``ends`` (rows,), the largest length of a sequence. Grid (batch,).
+    leaves room for one more token before ``ends`` (rows,), the largest length of a sequence, and none whose score is
+    less than what ``numbers`` ask of a node that is verified (KIND -1: any). Grid (batch,).
 
     Written: ``index`` (rows, candidates): the node that a candidate became (-1: none); ``drafted``, ``tree`` and
     ``replayed`` as the kernels of triton_rounds.py read them, ``places`` (rows, nodes): each node's slot in the draft
@@ -132,6 +158,8 @@ def select_kernel(
         ahead = (other[None, :] > score[:, None]) | ((other[None, :] == score[:, None]) & (a[None, :] < c[:, None]))
         rank += tl.sum(ahead.to(tl.int32), 1)
     kept = (score >= 0.0) & (rank < num_nodes)
+    if KIND >= 0:
+        kept = kept & (score >= tl.load(numbers + 4))
     node = tl.cumsum(kept.to(tl.int32), 0) - 1
     total = tl.sum(kept.to(tl.int32), 0)
     tl.store(index + batch * num_candidates + c, tl.where(kept, node, -1).to(tl.int64), mask=c < num_candidates)

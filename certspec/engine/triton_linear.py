@@ -6,6 +6,9 @@ added in a fixed order by whoever reads them: no atomics, so two runs are identi
 
 CHAINED kernels start while the kernel before them still runs (programmatic dependent launch, Hopper and later). They
 wait for its end before they read or write anything but weights, which nobody changes: those are fetched at once.
+
+``count`` of a kernel (None: not asked): where it holds 0, the pass was called off and the kernel does nothing. It may
+be read before the wait: embed_kernel lets nobody start before whoever wrote it has ended.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["gated_kernel", "linear_kernel"]
+__all__ = ["begin", "fetch_ahead", "gated_kernel", "linear_kernel"]
 
 
 @triton.jit
@@ -32,8 +35,21 @@ def fetch_ahead(matrix, rows, first, room, COUNT: tl.constexpr):
 
 
 @triton.jit
+def begin(count, CHAINED: tl.constexpr):
+    """Let the next kernel start, and wait for the end of the one before; what ``count`` holds (1 where it is None)."""
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()
+    found = 1
+    if count is not None:
+        found = tl.load(count, volatile=True)
+    if CHAINED:
+        tl.extra.cuda.gdc_wait()
+    return found
+
+
+@triton.jit
 def linear_kernel(
-    x, weight, out, rows, columns, depth, out_step,
+    x, weight, out, rows, columns, depth, out_step, count,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr, EVEN: tl.constexpr,
     CHAINED: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -42,6 +58,10 @@ def linear_kernel(
     ``x``: (rows, depth), ``weight``: (columns, depth), ``out_step``: elements from one row of ``out`` to the next; grid
     (columns / BLOCK_N, SPLIT, rows / BLOCK_M). EVEN: BLOCK_K * SPLIT divides depth and BLOCK_N divides columns.
     """
+    if count is not None and tl.load(count, volatile=True) == 0:
+        if CHAINED:
+            tl.extra.cuda.gdc_wait()
+        return
     part = tl.program_id(1)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -74,11 +94,15 @@ def linear_kernel(
 
 @triton.jit
 def gated_kernel(
-    x, weight, out, rows, columns, depth,
+    x, weight, out, rows, columns, depth, count,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN: tl.constexpr, CHAINED: tl.constexpr,
     AHEAD: tl.constexpr,
 ):  # fmt: skip
     """out[row, column] = silu(x . gate[column]) * (x . up[column]); ``weight``: (2 * columns, depth), gate then up."""
+    if count is not None and tl.load(count, volatile=True) == 0:
+        if CHAINED:
+            tl.extra.cuda.gdc_wait()
+        return
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     k = tl.arange(0, BLOCK_K)

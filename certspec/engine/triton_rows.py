@@ -1,23 +1,30 @@
 """Row operations of a decoder layer as Triton kernels: embedding, residual sum with RMS norm, and the norm, rotation
 and storing of new queries, keys and values. Each adds the partial sums of the product before it. This module knows
-nothing about products or attention. CHAINED: see triton_linear.py."""
+nothing about products or attention. CHAINED and ``count``: see triton_linear.py."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
+from certspec.engine.triton_linear import begin
+
 __all__ = ["embed_kernel", "place_kernel", "residual_norm_kernel"]
 
 
 @triton.jit
-def embed_kernel(nodes, table, gain, stream, normed, width, eps, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
+def embed_kernel(nodes, table, gain, stream, normed, count, width, eps, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
     """stream[row] = table[nodes[row, 0]] (float32); normed[row] = gain * stream / rms. ``nodes``: (rows, 4) int64. Grid
     (rows,)."""
     row = tl.program_id(0)
-    if CHAINED:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    if count is None:
+        begin(count, CHAINED)
+    else:
+        if CHAINED:  # in this order: all kernels after this one may then read ``count`` early
+            tl.extra.cuda.gdc_wait()
+            tl.extra.cuda.gdc_launch_dependents()
+        if tl.load(count, volatile=True) == 0:
+            return
     i = tl.arange(0, BLOCK)
     inside = i < width
     value = tl.load(table + tl.load(nodes + row * 4) * width + i, mask=inside, other=0.0).to(tl.float32)
@@ -29,13 +36,14 @@ def embed_kernel(nodes, table, gain, stream, normed, width, eps, BLOCK: tl.const
 
 @triton.jit
 def residual_norm_kernel(
-    parts, gain, stream, normed, rows, width, eps, SPLIT: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr
-):
+    parts, gain, stream, normed, count, rows, width, eps, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
+):  # fmt: skip
     """stream[row] += sum over SPLIT of parts[split, row]; normed[row] = gain * stream / rms. Grid (rows,)."""
     row = tl.program_id(0)
-    if CHAINED:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    found = begin(count, CHAINED)
+    if count is not None and found == 0:
+        return
     i = tl.arange(0, BLOCK)
     inside = i < width
     value = tl.load(stream + row * width + i, mask=inside, other=0.0)
@@ -51,8 +59,8 @@ def residual_norm_kernel(
 
 @triton.jit
 def place_kernel(
-    parts, query_gain, key_gain, cosines, sines, nodes, queries, keys, values, rows, heads, kv_heads, capacity, eps,
-    SPLIT: tl.constexpr, HEAD_DIM: tl.constexpr, CHAINED: tl.constexpr,
+    parts, query_gain, key_gain, cosines, sines, nodes, queries, keys, values, count, rows, heads, kv_heads,
+    capacity, eps, SPLIT: tl.constexpr, HEAD_DIM: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Norm and rotate one head's query or key of one node; queries are kept aside, keys and values go to their slots.
 
@@ -60,9 +68,9 @@ def place_kernel(
     position. ``keys``, ``values``: (cache rows, kv_heads, capacity, HEAD_DIM). Grid (rows, heads + 2 kv_heads).
     """
     row, head = tl.program_id(0), tl.program_id(1)
-    if CHAINED:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    found = begin(count, CHAINED)
+    if count is not None and found == 0:
+        return
     half: tl.constexpr = HEAD_DIM // 2
     i = tl.arange(0, half)
     width = (heads + 2 * kv_heads) * HEAD_DIM

@@ -12,8 +12,11 @@ from certspec.kernels import torch_rows
 from certspec.kernels.rule_table import RuleTable
 
 
-def run_layers(layers: Any, b: Any, cache: Any) -> None:
-    """``Layers.launch``: one pass over the nodes in ``b.inputs``."""
+def run_layers(layers: Any, b: Any, cache: Any, count: Any = None) -> None:
+    """``Layers.launch``: one pass over the nodes in ``b.inputs``, unless ``count`` is 0."""
+    if count is not None and int(count) == 0:
+        b.logits.fill_(float("nan"))  # nobody may look at them
+        return
     g, w = layers.geometry, layers.weights
     cache_rows, slots, positions = b.nodes[:, 1], b.nodes[:, 2], b.nodes[:, 3]
     stream = w.embedding[b.nodes[:, 0]].float()

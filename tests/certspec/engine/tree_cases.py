@@ -14,8 +14,10 @@ import pytest
 import torch
 
 import certspec as cs
+from certspec.bench.drafting import ConfidentChain
 from certspec.decoding import TreeShape, TreeTopology, device_rounds, loop
 from certspec.decoding.acceptance import accepts
+from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.decoding.records import _COLUMNS
 from certspec.engine import cuda_rounds
 from certspec.engine.cuda_runner import CudaRunner
@@ -48,6 +50,17 @@ GROWN = {
     "narrow beam": cs.BestFirst(5, depth=5, width=4, beam=1),
     "more room than candidates": cs.BestFirst(20, depth=2, width=3),
     "one level": cs.BestFirst(3, depth=1, width=5),
+}
+# steep maps, so that some nodes go on and some do not; rates in nodes, at which several nodes of a level are run
+MAPS = tuple(MonotoneMap((0.001, 0.05, 0.4), (low, low + 0.2, 0.99)) for low in (0.4, 0.6, 0.7))
+PROFILE = DraftingProfile("made up", 1000, 0.1, 0.5, MAPS, draft_cost=0.15, node_cost=0.05, rate=1.0)
+CERTIFIED = {
+    "adaptive chain": cs.Adaptive(PROFILE, depth=5),
+    "adaptive tree": cs.Adaptive(PROFILE, depth=4, width=3, rate=1.2),
+    "adaptive, few nodes": cs.Adaptive(PROFILE, depth=4, width=2, rate=0.8, max_nodes=3),
+    "hopeless": cs.Adaptive(PROFILE, depth=3, rate=30.0),
+    "within a budget": cs.WithinBudget(0.08, depth=5, width=3),
+    "confident": ConfidentChain(0.3, depth=5),
 }
 RULES = [cs.Additive(0.02), cs.Entropy(0.3, 4.0), cs.TopM(3), cs.Gated(2, additive=0.05)]
 
@@ -138,6 +151,32 @@ def test_trees_grow_best_first_as_in_the_loop(pair, runners, monkeypatch, name) 
     same_generation(ours, theirs)
 
 
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_the_drafters_certificates_steer_a_tree_on_the_device_as_in_the_loop(pair, runners, monkeypatch, name) -> None:
+    """Node by node, and pass by pass: a level where nothing is worth running is not run."""
+    options = {"tree": CERTIFIED[name], "max_new_tokens": 15, "rules": [cs.Tree(2)]}
+    with drafted_trees(monkeypatch) as trees:
+        ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
+    assert trees["device"] == trees["host"] and len(set(trees["host"])) > (0 if name == "hopeless" else 2)
+    assert name == "hopeless" or len({len(parents) for parents, _ in trees["host"]}) > 1
+    same_generation(ours, theirs)
+    # where less room is left than the tree is deep, the device runs levels that the loop does not ask for
+    depth, rounds = CERTIFIED[name].depth, ours.steps.column("round")
+    rooms = [14 - int(np.flatnonzero(rounds == number)[0]) for number in range(rounds.max() + 1)]
+    most = sum(depth - room for room in rooms if room < depth)
+    assert 0 <= ours.metrics["num_draft_passes"] - theirs.metrics["num_draft_passes"] <= most < depth * len(rooms)
+
+
+def test_rows_of_a_batch_stop_drafting_each_at_its_own_place(pair, runners, monkeypatch) -> None:
+    prompts = [prompt_of(count) for count in (2, 7, 11, 5)]
+    for name in ("adaptive chain", "adaptive tree") if ON_GPU else ("adaptive tree",):
+        options = {"tree": CERTIFIED[name], "max_new_tokens": 9, "batch_size": 4}
+        with drafted_trees(monkeypatch) as trees:
+            ours, theirs = both(pair, runners, prompts, monkeypatch, **options)
+        assert sorted(trees["device"]) == sorted(trees["host"])
+        same_generation(ours, theirs)
+
+
 @contextmanager
 def drafted_trees(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[Any]]]:
     """Parents and tokens of every tree, of the device's rounds and of the loop's."""
@@ -180,8 +219,9 @@ def test_relaxed_rules_decide_on_trees_as_in_the_loop(pair, runners, monkeypatch
     options = {"tree": (TREES | GROWN)[name], "max_new_tokens": 12, "rule": rule, "rules": [cs.StrictGreedy()]}
     ours, theirs = both(pair, runners, [prompt_of(7)], monkeypatch, **options)
     same_generation(ours, theirs)
-    # a rule of rank alone has no threshold to be near to, and a chain no second candidate
-    assert bool(asked) == (error > 0.0 and rule != cs.TopM(3) and name != "chain")
+    if error > 0.0 or not ON_GPU:  # the real kernels leave to the host what is within their errors, and rows of ties
+        # a rule of rank alone has no threshold to be near to, and a chain no second candidate
+        assert bool(asked) == (error > 0.0 and rule != cs.TopM(3) and name != "chain")
 
 
 def test_a_tree_rule_governs_its_tree(pair, runners, monkeypatch) -> None:
