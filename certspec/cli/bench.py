@@ -83,7 +83,11 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
     help='The same in batches ("certspec calibrate --batch-size 8").',
 )
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
-@click.option("--trees", help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first).")
+@click.option(
+    "--trees",
+    help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first; 3of8: a chain of at most 8 "
+    "whose draft certificates always stop it after 3).",
+)
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
 def decode(
     num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None,
@@ -158,19 +162,25 @@ def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, out
 
 def _tree_policies(trees: str) -> dict[str, Any]:
     """Draft policies by name, from what --trees says."""
+    from certspec.bench.stopped import stopped_chain
     from certspec.decoding import BestFirst, TreeShape
     from certspec.decoding.drafting import StaticPolicy
 
     policies: dict[str, Any] = {}
     for each in map(str.strip, trees.split(",")):
         width, is_greedy, depth = each.partition("x")
+        drafted, is_stopped, most = each.partition("of")
         try:
-            if is_greedy:
+            if is_stopped:
+                policies[f"stopped {each}"] = stopped_chain(int(drafted), int(most))
+            elif is_greedy:
                 policies[f"greedy {each}"] = StaticPolicy(TreeShape(int(width), int(depth)).topology)
             else:
                 policies[f"best first {each}"] = BestFirst(int(each))
         except ValueError as error:
-            raise click.UsageError(f"--trees: expected widths and depths like 4x3, or nodes, got {each!r}") from error
+            raise click.UsageError(
+                f"--trees: expected widths and depths like 4x3, nodes, or lengths like 3of8, got {each!r}"
+            ) from error
     return policies
 
 

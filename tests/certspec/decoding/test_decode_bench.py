@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 import certspec as cs
 from certspec.bench.decode import ASSISTED_SETTINGS, measure_decoding, pass_costs
+from certspec.bench.stopped import stopped_chain
 from certspec.cli import main
 from certspec.cli.bench import _tree_policies
 
@@ -55,9 +56,19 @@ def test_calibrate_writes_a_profile_that_generate_takes(tmp_path):
 
 def test_trees_are_timed_on_a_gpu_only_and_named_as_they_are_written():
     wrong = [["--trees", "4x3"], ["--device", "cuda", "--trees", "4x3,4y3"], ["--device", "cuda", "--trees", "0x3"]]
+    wrong += [["--device", "cuda", "--trees", "9of8"], ["--device", "cuda", "--trees", "0of8"]]
     for arguments in wrong:
         done = CliRunner().invoke(main, ["bench", "decode", *arguments])
         assert done.exit_code == 2 and "--trees: expected" in done.output
-    policies = _tree_policies("4x3, 16")
-    assert list(policies) == ["greedy 4x3", "best first 16"]
+    policies = _tree_policies("4x3, 16, 3of8")
+    assert list(policies) == ["greedy 4x3", "best first 16", "stopped 3of8"]
     assert len(policies["greedy 4x3"].topology) == 12 and policies["best first 16"] == cs.BestFirst(16)
+
+
+@pytest.mark.parametrize(("drafted", "most"), [(1, 1), (1, 8), (3, 8), (8, 8)])
+def test_a_stopped_chain_stops_where_it_is_told_to(drafted, most):
+    grower, row, passes = stopped_chain(drafted, most).start(most), torch.randn(50), 0
+    nodes = [-1]
+    while nodes:
+        passes, nodes = passes + 1, grower.grow([(node, row) for node in nodes])
+    assert passes == drafted and len(grower.finish({}).tokens) == drafted
