@@ -1,22 +1,22 @@
 """The kernels against torch eager, torch.compile and Liger-Kernel (where installed) on the same rows in one run: time,
 bytes moved, share of the copy bandwidth measured in that run.
 
-``results/kernels-h100.json`` is what ``certspec bench kernels`` wrote (H100; a copy moves 2,950 GB/s; Liger's KL from
-an earlier run). Rows of 151,936 bfloat16 columns, microseconds; the floor is that of a copy of the inputs:
+``results/kernels-h100.json`` is what ``certspec bench kernels`` wrote (H100; a copy moves 3,002 GB/s). Rows of 151,936
+bfloat16 columns, microseconds; the floor is that of a copy of the inputs:
 
     rows    floor    ours            eager + top-9      eager              torch.compile    Liger's KL alone
-    8         1.6     19.2             297 (15.5x)        125 (6.5x)         154 (8.0x)          97
-    64       13.2     37.4             689 (18.4x)        413 (11.1x)        187 (5.0x)         133
-    1,024   211.0    260.3 (81.0 %)  7,805 (30.0x)      5,355 (20.6x)        619 (2.4x)       1,508
+    8         1.6     19.2             254 (13.2x)        123 (6.4x)         131 (6.8x)          89
+    64       13.0     30.8             683 (22.2x)        412 (13.4x)        148 (4.8x)         131
+    1,024   207.3    255.5 (81.1 %)  7,769 (30.4x)      5,328 (20.9x)        611 (2.4x)       1,503
 
-In that run the card had idled while other ways were compiled; timed right after other work the same kernels take
-19.4, 31.2 and 258.6, and the benchmark warms the card now. The targets are 20, 35 and 80 % of the copy. Eight times as
-fast as that torch.compile (no ranks, no certificates) at 1,024 rows would be 77 us, below the floor: no kernel that
-reads the logits can be.
+The targets are 20, 35 and 80 % of the copy. Eight times as fast as that torch.compile (no ranks, no certificates) at
+1,024 rows would be 76 us, below the floor: no kernel that reads the logits can be. Two runs of the command before it
+emptied the allocator's memory between sizes gave 37.4 and 36.5 at 64 rows and the same else; in a process of their own
+64 rows took 30.3 to 31.8 whatever had run before, so what slowed those two is not known for certain.
 
 Of these the third kernel, which sums a row that float32 leaves open again in float64, and mostly finds none, takes 2.4,
-1.2 and 4.8: without it 17.0, 30.0 and 253.8. (It had a program a row then; now at most 128 look at all rows, not timed
-yet.) Written behind the second kernel's own text it takes as long (260.3 in all) and compiles for 38 s, not 7.5.
+1.3 and 2.9 (at most 128 programs look at all rows; 64 or 32 take as long). Written behind the second kernel's own text
+it takes as long as with a program a row (260.3 in all) and compiles for 38 s, not 7.5.
 
 Streaming alone takes 220.7 us at 1,024 rows, of which 5 % are the statistics it writes; combining takes the rest. It is
 a chain of dependent steps, one program a row, laid out for all rows of a multiprocessor at once (eight programs of 2
@@ -124,6 +124,7 @@ def measure(
     table = rule_table(tuple(default_rules()))
     parameters = torch.from_numpy(table.parameters.copy()).cuda()
     total = 2 * num_rows * columns * 2
+    torch.cuda.empty_cache()  # new memory: what was cut up by other sizes before lies scattered
     pairs = [
         peaked_rows(num_rows, columns, dtype=torch.bfloat16, device="cuda", seed=seed)
         for seed in range(max(2, -(-INPUT_BYTES // total)))

@@ -85,8 +85,8 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
 @click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
 @click.option(
     "--trees",
-    help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first; 3of8: a chain of at most 8 "
-    "whose draft certificates always stop it after 3).",
+    help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first; 3of8: a chain of at most "
+    "8 whose draft certificates always stop it after 3).",
 )
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
 def decode(

@@ -212,7 +212,8 @@ class GrowthDrafting(_Drafting):
             self.num_nodes, beam, self._index, self._drafted, self.tree, self.places, self.replayed,
             self._verify.nodes, self._verify.masks, self._numbers, WIDTH=width, KIND=kind,
             BLOCK_C=triton.next_power_of_2(num_candidates), BLOCK_A=_AT_ONCE,
-            BLOCK_N=triton.next_power_of_2(self.num_nodes), BLOCK_S=triton.next_power_of_2(self._slots), num_warps=4 if num_candidates <= 128 else 8,
+            BLOCK_N=triton.next_power_of_2(self.num_nodes), BLOCK_S=triton.next_power_of_2(self._slots),
+            num_warps=4 if num_candidates <= 128 else 8,
         )  # fmt: skip
         if layout.num_slots:
             gather_kernel[(batch * layout.num_slots, self.parts)](

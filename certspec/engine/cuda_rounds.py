@@ -80,8 +80,8 @@ class RoundScores:
 
 
 class TreeRounds:
-    """Rounds of ``batch`` rows that draft a tree of at most MAX_NODES nodes, static or grown, under ``table``; its first
-    rule decides, unless ``strict``: then the target's argmax among a node's children does.
+    """Rounds of ``batch`` rows that draft a tree of at most MAX_NODES nodes, static or grown, under ``table``; its
+    first rule decides, unless ``strict``: then the target's argmax among a node's children does.
 
     ``pattern``: accepted counts to replay instead of what the models would accept, by editing target logits along the
     first of the longest paths (for timing random weights). The caches of both runners must have room for as many slots
