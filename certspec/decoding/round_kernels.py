@@ -12,10 +12,10 @@ import numpy as np
 from numba import njit
 
 from certspec.decoding.growth_kernels import grow_levels, largest
-from certspec.engine.cpu_atomics import load_shared
 from certspec.engine.cpu_forward import forward_pass
 from certspec.engine.cpu_staging import move_slots
 from certspec.engine.staging import stage_rows
+from certspec.kernels.cpu_atomics import load_shared
 
 __all__ = ["GOES_ON", "NUM_CHILDREN", "REASON", "ROUND", "RULE", "STOPPED", "run_rounds"]
 

@@ -18,9 +18,9 @@ import math
 import numpy as np
 from numba import njit
 
-from certspec.engine.cpu_atomics import fetch_add, load_shared, yield_core
 from certspec.engine.cpu_rows import MAX_ROWS, multiply, norm_row, rotate, scale_row, silu_times, weigh_scores
 from certspec.engine.cpu_tiles import ADD, BLOCK, ON, SET, widen
+from certspec.kernels.cpu_atomics import fetch_add, load_shared, yield_core
 
 __all__ = ["CONTROL_STEP", "activation_widths", "forward_pass", "num_phases"]
 

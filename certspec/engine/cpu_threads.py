@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from certspec.engine.cpu_atomics import fetch_add, load_shared, yield_core
+from certspec.kernels.cpu_atomics import fetch_add, load_shared, yield_core
 
 __all__ = ["ThreadChoice", "default_num_threads", "run_pass"]
 

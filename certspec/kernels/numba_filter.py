@@ -7,13 +7,13 @@ A row with a rule that the first sums leave open is summed once more, within nar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
 
 from certspec.kernels import numba_rows
+from certspec.kernels.cpu_atomics import fetch_add
 from certspec.kernels.filter_bounds import MOST_COLUMNS
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba_filter_sums import (
@@ -176,7 +176,7 @@ def _filter(source_hash: str) -> Any:
     """Rows from logits to decisions; ``left_open`` says which rules of which rows are not decided."""
 
     def judge(
-        sides, rules, num_columns, decode, first, stop, top_ids, draft_top_ids, top_probs, statistics, certificates,
+        sides, rules, num_columns, decode, taken, top_ids, draft_top_ids, top_probs, statistics, certificates,
         accepted, certified, left_open,
     ):  # fmt: skip
         _ = source_hash
@@ -185,7 +185,10 @@ def _filter(source_hash: str) -> Any:
         settling, num_top = min(num_columns, max(SETTLING, top_ids.shape[1])), top_ids.shape[1]
         gaps, ids, weights = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
         draft_values = np.empty(num_top)
-        for row in range(first, stop):
+        while True:
+            row = fetch_add(taken, 0, 1)  # threads take rows one by one: none waits long for another at the end
+            if row >= top_ids.shape[0]:
+                break
             left_open[:, row] = True
             if not summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
                 continue
@@ -244,11 +247,15 @@ def filter_rows(
     certificates = np.zeros((2, num_rules, rows))
     accepted, certified, left_open = np.zeros((3, num_rules, rows), np.bool_)
     run, decode = numba_rows.compiled(_filter), numba_rows.decoding(kind)
-    work: Callable[[int, int], None] = lambda first, stop: run(  # noqa: E731
-        (target, draft), table.parameters, num_columns, decode, first, stop, top_ids, draft_top_ids, top_probs,
-        statistics, certificates, accepted, certified, left_open,
+    taken = np.zeros(1, np.int64)  # rows that some thread has begun
+    threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
+    numba_rows.on_threads(
+        lambda: run(
+            (target, draft), table.parameters, num_columns, decode, taken, top_ids, draft_top_ids, top_probs,
+            statistics, certificates, accepted, certified, left_open,
+        ),
+        threads,
     )  # fmt: skip
-    numba_rows.spread(work, rows, 1 if rows * num_columns < numba_rows.SMALL else numba_rows.num_threads())
     scores = RowScores(
         kl=statistics[KL_OUT], kl_upper=statistics[KL_UPPER], entropy=statistics[ENTROPY_OUT],
         prob_margin=statistics[PROB_MARGIN], draft_token_prob=statistics[DRAFT_TOKEN_PROB],

@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RIGOROUS, Row
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.vector_stream import CHUNK
 
-__all__ = ["SMALL", "compiled", "decoding", "num_threads", "score_rows", "spread"]
+__all__ = ["SMALL", "compiled", "decoding", "num_threads", "on_threads", "score_rows", "spread"]
 
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 SMALL = 1 << 16  # logits; below this a call stays in one thread
@@ -259,6 +259,18 @@ def spread(work: Callable[[int, int], None], items: int, threads: int) -> None:
     pieces = min(items, 4 * threads)
     bounds = [items * piece // pieces for piece in range(pieces + 1)]
     list(_pool(threads, os.getpid()).map(work, bounds[:-1], bounds[1:]))
+
+
+def on_threads(work: Callable[[], None], threads: int) -> None:
+    """Run ``work()`` on so many threads at once, the caller's among them; what one raises is raised here, after all
+    have ended."""
+    others = [_pool(threads, os.getpid()).submit(work) for _ in range(threads - 1)]
+    try:
+        work()
+    finally:
+        wait(others)
+    for each in others:
+        each.result()
 
 
 def num_threads() -> int:

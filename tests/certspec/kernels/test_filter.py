@@ -1,6 +1,9 @@
 """The CPU's float32 filter: what it decides is what float64 decides, its bounds hold, and what it can't bound it leaves
 to float64."""
 
+import time
+from dataclasses import fields
+
 import numba
 import numpy as np
 import pytest
@@ -9,9 +12,12 @@ import torch
 import certspec as cs
 from certspec.kernels import numba_filter_sums, numba_rows
 from certspec.kernels.adversaries import FAMILIES, boundary_drafts, target_rows
+from certspec.kernels.numba_filter import filter_rows
 from certspec.kernels.numba_passes import select_top
+from certspec.kernels.rule_table import rule_table
 from certspec.kernels.soundness import count_false_certificates, disagreements
 from certspec.kernels.vector_filter import GROUP
+from certspec.rules import default_rules
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -233,3 +239,33 @@ def test_no_adversarial_pair_is_falsely_certified(dtype):
     counts = count_false_certificates(200_000, 48, dtype=dtype, precision="float32", seed=3)
     assert counts["false_certificates"] == counts["false_bounds"] == 0
     assert counts["fast_rows"] > 0 and counts["certified"] > 0
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_rows_are_shared_out_between_threads_and_none_is_done_twice_or_left(monkeypatch, threads):
+    target, draft = pair_of(23, 3000, seed=3)
+    sides, table = (target.numpy(), draft.numpy()), rule_table(tuple(default_rules()))
+    monkeypatch.setattr(numba_rows, "SMALL", 0)
+    found = []
+    for count in (1, threads):
+        monkeypatch.setattr(numba_rows, "num_threads", lambda count=count: count)
+        found.append(filter_rows(*sides, "float32", 3000, table, 9))
+    for field in fields(found[0][0]):
+        one, other = (getattr(scores, field.name) for scores, _ in found)
+        np.testing.assert_array_equal(one, other, err_msg=field.name)
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+def test_what_one_of_several_threads_raises_reaches_the_caller_after_all_have_ended():
+    ended, begun = [], iter(range(3))
+
+    def work():
+        number = next(begun)
+        if number == 1:
+            raise ValueError("the second")
+        time.sleep(0.05)
+        ended.append(number)
+
+    with pytest.raises(ValueError, match="the second"):
+        numba_rows.on_threads(work, 3)
+    assert sorted(ended) == [0, 2]
