@@ -134,15 +134,27 @@ def decode(
     _finish({**facts, "costs": costs, **result}, output)
 
 
-def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, output: Path | None) -> None:
+def _random_on_cuda(
+    num_prompts: int, tokens: int, repeats: int
+) -> tuple[dict[str, Any], Any, tuple[Any, Any], list[list[int]]]:
+    """What a run on a GPU depends on, a pair of random weights, its runners, and random prompts."""
     import random
 
     from certspec.bench import decode_cuda
     from certspec.bench.kernels import provenance
 
-    facts = provenance()
+    facts: dict[str, Any] = provenance()
     del facts["inputs"]
     pair, runners = decode_cuda.random_runners()
+    prompts = [random.Random(seed).choices(range(pair.num_tokens), k=64) for seed in range(num_prompts)]
+    facts |= {"models": pair.name, "prompts": num_prompts, "tokens": tokens, "repeats": repeats}
+    return facts, pair, runners, prompts
+
+
+def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, output: Path | None) -> None:
+    from certspec.bench import decode_cuda
+
+    facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)
     costs = decode_cuda.measure_rounds(*runners)
     click.echo(
         f"verify {costs['positions']} positions {costs['verify_ms']:.3f} ms, "
@@ -150,14 +162,12 @@ def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, out
         f"round {costs['round_ms']:.3f} ms, of it certificates {1e3 * costs['certificates_ms']:.1f} us "
         f"({100 * costs['certificates_share_of_verify']:.2f} % of the verify pass)"
     )
-    prompts = [random.Random(seed).choices(range(pair.num_tokens), k=64) for seed in range(num_prompts)]
     result = decode_cuda.measure_ways(pair, runners, sorted({3, chain}), prompts, tokens, repeats)
     for name, speed in result["tokens_per_second"].items():
         click.echo(f"{name:<28}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to {speed['highest']:.1f})")
     for name, against in result["ratios"].items():
         click.echo(f"{name}: " + ", ".join(f"{row['median']:.2f} x {label}" for label, row in against.items()))
-    facts_of_run = {"models": pair.name, "prompts": num_prompts, "tokens": tokens, "repeats": repeats}
-    _finish({**facts, **facts_of_run, "costs": costs, **result}, output)
+    _finish({**facts, "costs": costs, **result}, output)
 
 
 def _tree_policies(trees: str) -> dict[str, Any]:
@@ -187,29 +197,22 @@ def _tree_policies(trees: str) -> dict[str, Any]:
 def _trees_on_cuda(num_prompts: int, tokens: int, repeats: int, length: int, trees: str, output: Path | None) -> None:
     policies = _tree_policies(f"1x{length},{trees}")
 
-    import random
+    from certspec.bench import decode_trees
 
-    from certspec.bench import decode_cuda, decode_trees
-    from certspec.bench.kernels import provenance
-
-    facts = provenance()
-    del facts["inputs"]
-    pair, runners = decode_cuda.random_runners()
+    facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)
     rounds = decode_trees.measure_tree_rounds(*runners, policies)
     for name, row in rounds.items():
         click.echo(
             f"{name:<16}{row['nodes']:>3} nodes: round {row['round_ms']:.3f} ms (verify {row['verify_ms']:.3f} ms), "
             f"of it certificates {row['certificates_us']:.1f} us, moves {row['moves_us']:.1f} us"
         )
-    prompts = [random.Random(seed).choices(range(pair.num_tokens), k=64) for seed in range(num_prompts)]
     speeds = decode_trees.measure_tree_speeds(pair, runners, policies, prompts, tokens, repeats)
     for name, own in speeds.items():
         click.echo(
             f"{name:<16}{own['tokens_per_second']['median']:>7.1f} tokens/s at {own['mean_accepted']:.2f} accepted; "
             f"a round {own['round_ms']['median']:.3f} ms, in the loop {own['loop_round_ms']['median']:.3f} ms"
         )
-    facts_of_run = {"models": pair.name, "prompts": num_prompts, "tokens": tokens, "repeats": repeats}
-    _finish({**facts, **facts_of_run, "rounds": rounds, "speeds": speeds}, output)
+    _finish({**facts, "rounds": rounds, "speeds": speeds}, output)
 
 
 @command.command("advise")

@@ -7,14 +7,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from certspec.engine.growth_numbers import ALL, BUDGET, PROFILE, THRESHOLD
+from certspec.engine.growth_numbers import BUDGET, THRESHOLD
 from certspec.kernels.loading import load_kernels
 
 __all__ = ["candidate_shares"]
 
 _kernels = load_kernels("drafter", "triton")
 _surplus, _strict_radius, _pool_radius = _kernels.surplus, _kernels.strict_radius, _kernels.pool_radius
-_ALL, _THRESHOLD, _BUDGET, _PROFILE = (tl.constexpr(kind) for kind in (ALL, THRESHOLD, BUDGET, PROFILE))
+_THRESHOLD, _BUDGET = tl.constexpr(THRESHOLD), tl.constexpr(BUDGET)  # kinds after these read certificates as well
 
 
 @triton.jit

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -253,12 +254,15 @@ def _work_space(rows: int, num_columns: int) -> tuple[np.ndarray, ...]:
 def spread(work: Callable[[int, int], None], items: int, threads: int) -> None:
     """Run ``work(first, stop)`` over all items, on several threads where there are several."""
     threads = min(items, threads)
-    if threads < 2:
-        work(0, items)
-        return
-    pieces = min(items, 4 * threads)
+    pieces = min(items, 4 * threads) if threads > 1 else 1
     bounds = [items * piece // pieces for piece in range(pieces + 1)]
-    list(_pool(threads, os.getpid()).map(work, bounds[:-1], bounds[1:]))
+    waiting = iter(list(pairwise(bounds)))  # one for all threads: each takes the next piece from it
+
+    def take() -> None:
+        for first, stop in waiting:
+            work(first, stop)
+
+    on_threads(take, threads)
 
 
 def on_threads(work: Callable[[], None], threads: int) -> None:

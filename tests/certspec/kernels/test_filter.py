@@ -256,6 +256,13 @@ def test_rows_are_shared_out_between_threads_and_none_is_done_twice_or_left(monk
     np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
+@pytest.mark.parametrize(("items", "threads"), [(0, 3), (1, 3), (7, 1), (7, 3), (100, 3)])
+def test_items_are_spread_over_threads_in_pieces_and_each_is_done_once(items, threads):
+    done = []
+    numba_rows.spread(lambda first, stop: done.extend(range(first, stop)), items, threads)
+    assert sorted(done) == list(range(items))
+
+
 def test_what_one_of_several_threads_raises_reaches_the_caller_after_all_have_ended():
     ended, begun = [], iter(range(3))
 
