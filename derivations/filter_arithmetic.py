@@ -12,10 +12,11 @@ from sympy import Rational, exp, log
 from derivations.claim import Claim, Derivation, Mutant, Step, declare
 
 __all__ = [
+    "EIGHTH_LOG2_32",
     "EXP32_COEFFICIENTS",
+    "EXP32_SCALES",
     "EXP32_STEPS",
     "FILTER_STEPS",
-    "HALF_LOG2_32",
     "LEFT_OUT",
     "ROUND32",
     "SIZE_STEPS",
@@ -26,10 +27,13 @@ __all__ = [
 ]  # fmt: skip
 
 ROUND32 = Rational(1, 2**24)
-HALF_LOG2_32 = Rational(3475, 10**4)  # above log(2)/2 + 2^-11, where the reduced argument ends for |z| <= 4096
-LEFT_OUT = Rational(19, 10)  # in u: what the polynomial lacks of exp, relative; enclosed
+EIGHTH_LOG2_32 = Rational(871, 10**4)  # above log(2)/8 + 2^-12, where the reduced argument ends for |z| <= 4096
+LEFT_OUT = Rational(517, 100)  # in u: how far polynomial and table are off exp together, relative; enclosed
 EXP32_COEFFICIENTS = tuple(
-    Fraction(float.fromhex(text)) for text in ("0x1.fffdf8p-2", "0x1.5557b4p-3", "0x1.572c62p-5", "0x1.10617ap-7")
+    Fraction(float.fromhex(text)) for text in ("0x1.801f54p+2", "0x1.801f6ap+2", "0x1.805d82p+1")
+)
+EXP32_SCALES = tuple(
+    Fraction(float.fromhex(text)) for text in ("0x1.553978p-3", "0x1.95c95ep-3", "0x1.e29076p-3", "0x1.1eef38p-2")
 )
 R, U, X, Y, T, S, D, LATER, E_TAIL, C, N = sympy.symbols("r u x y t s d l e c n", positive=True)
 A, B = sympy.symbols("a b", real=True)
@@ -37,17 +41,15 @@ A, B = sympy.symbols("a b", real=True)
 
 def exp32_error(numbers: Any, size: Any, sign: int = -1, left_out: Any = LEFT_OUT) -> Any:
     """A bound, in units u = 2^-24, of the relative error of the computed exp(z) at |r| = ``size`` and r of that sign,
-    for exact log 2: one rounding of every operation, the rounded r, and what the polynomial leaves out."""
+    for exact log 2: one rounding of every operation, the rounded r, and how far polynomial and table are off."""
     c = [_exact(size, coefficient) for coefficient in EXP32_COEFFICIENTS]
-    square = size * size
-    low, high = c[0] + sign * size * c[1], c[2] + sign * size * c[3]  # positive, rounded once like the square
-    middle = high * square + low
-    middle_error = middle + low + square * high + high * square
-    value = sign * size + square * middle  # of the sign of r
-    value_error = sign * value + square * middle_error + middle * square
-    error = value_error + 1 + value
-    more = 1 + 1 / (size * 0 + 2**20)  # products of errors
-    return error / numbers.exp(sign * size) * more + size * more + _exact(size, left_out)
+    value = c[2] + sign * size  # positive like all that follow; the leading coefficient is 1
+    error = value
+    for coefficient in (c[1], c[0]):
+        value = sign * size * value + coefficient
+        error = size * error + value
+    more = 1 + 1 / (size * 0 + 2**18)  # products of errors
+    return (error / value + 1 + size) * more + _exact(size, left_out)
 
 
 def _exact(like: Any, value: Any) -> Any:
@@ -80,25 +82,29 @@ def filter_rest_size(numbers: Any, signed: Any, other_share: Any) -> Any:
 
 
 EXP32_STEPS = Derivation(
-    "A polynomial in Estrin's form with fused operations, in float32",
+    "A polynomial in Horner's form with fused operations and a table of four, in float32",
     (
-        Step("z = k log 2 + r: exp(z) = 2^k exp(r), and 2^k is exact.", exp(N * log(2) + R) / exp(R), exp(N * log(2))),
         Step(
-            "The stored coefficients are exact float32 numbers. A fused step fl(l + h s), with errors of l, h and s, "
-            "is off by those of l, |s| times that of h, |h| times that of s, and one rounding.",
-            (C + E_TAIL) + (LATER + U) * X - (C + LATER * X),
-            E_TAIL + U * X,
+            "z = j (log 2)/4 + r: exp(z) = 2^(j/4) exp(r); of j = 4 k + i, 2^k is exact.",
+            exp(N * log(2) + X * log(2) / 4 + R) / exp(R) / exp(X * log(2) / 4),
+            exp(N * log(2)),
         ),
-        Step("The last one, 2^k + 2^k v, is 2^k fl(1 + v): rounded once.", X + X * Y, X * (1 + Y)),
+        Step(
+            "The stored numbers are exact float32 numbers. A fused step fl(c + r l), with the error e of l, is off by "
+            "|r| e and one rounding.",
+            (C + R * (LATER + E_TAIL)) * (1 + U) - (C + R * LATER),
+            R * E_TAIL + U * (C + R * (LATER + E_TAIL)),
+        ),
+        Step("The last one is a product with the table's number: rounded once.", X * Y * (1 + U) / (X * Y) - 1, U),
         Step(
             "r is rounded once, u |r|, which moves exp(r) by exp(u |r|) <= 1 + u |r| (1 + 2^-20): slope at 0",
             sympy.diff(exp(U * R), U).subs(U, 0),
             R,
         ),
         Step(
-            "log 2 rounded to l = log 2 (1 + x) moves r by k log 2 x = (z - r) x, a relative x |z|: REDUCTION.",
-            (Y - N * log(2)) - (Y - N * log(2) * (1 + X)),
-            N * log(2) * X,
+            "log 2 rounded to l = log 2 (1 + x) moves r by j (log 2)/4 x = (z - r) x, a relative x |z|: REDUCTION.",
+            (Y - N * log(2) / 4) - (Y - N * log(2) / 4 * (1 + X)),
+            N * log(2) / 4 * X,
         ),
         Step("Relative errors of a factor add up, but for their product.", (1 + X) * (1 + Y) - 1, X + Y + X * Y),
     ),
@@ -168,9 +174,9 @@ SIZE_STEPS = Derivation(
 declare(
     Claim(
         id="kernel.exp32",
-        sentence="The filter's float32 exp is within a relative 3.95 u + .0462 u |z|, u = 2^-24: its bound in |r| "
-        "stays below 3.95 and above what the operations lose.",
-        domain="|z| <= 4096, |r| <= .3475",
+        sentence="The filter's float32 exp is within a relative 7.4 u + .0462 u |z|, u = 2^-24: its bound in |r| "
+        "stays below 7.4 and above what the operations lose.",
+        domain="|z| <= 4096, |r| <= .0871",
         theory="F (float32 accumulation)",
         relation=">=",
         formula=exp32_error,

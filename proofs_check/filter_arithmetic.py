@@ -14,10 +14,11 @@ import sympy
 
 from derivations.claim import Formula
 from derivations.filter_arithmetic import (
+    EIGHTH_LOG2_32,
     EXP32_COEFFICIENTS,
+    EXP32_SCALES,
     EXP32_STEPS,
     FILTER_STEPS,
-    HALF_LOG2_32,
     LEFT_OUT,
     SIZE_STEPS,
 )
@@ -28,7 +29,7 @@ from proofs_check.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
-END = F(int(HALF_LOG2_32.p), int(HALF_LOG2_32.q))
+END = F(int(EIGHTH_LOG2_32.p), int(EIGHTH_LOG2_32.q))
 UNIT32 = F(1, 2**24)
 MOST = F(1, 2**10)  # of a weight's relative error
 TERMS = 14
@@ -40,69 +41,76 @@ def _truth(condition: bool) -> sympy.Integer:
 
 
 def _additions() -> F:
-    """Roundings of a term on its way through the kernel's sums: a product, one for every halving of the vectors
-    abreast, one for each of the other steps of a group, one a fold of the lanes, and in float64, of 2^-29 u, one a
-    group of the widest row and one for each of few lanes and moves."""
+    """Roundings of a term on its way through the kernel's sums: a product with its addition, one for each of the
+    other vectors of a group, one a fold of the lanes, and in float64, of 2^-29 u, one a group of the widest row and one
+    for each of few lanes and moves."""
     from certspec.kernels import filter_bounds, vector_filter
 
-    halvings = vector_filter.ABREAST.bit_length() - 1
-    steps = vector_filter.GROUP // (vector_filter.LANES32 * vector_filter.ABREAST)
+    vectors = vector_filter.GROUP // vector_filter.LANES32
     folds = (vector_filter.LANES32 // vector_filter.WIDE).bit_length() - 1
     groups = filter_bounds.MOST_COLUMNS // vector_filter.GROUP
-    return 1 + halvings + (steps - 1) + folds + F(2 * groups, 2**29)
+    return 1 + (vectors - 1) + folds + F(2 * groups, 2**29)
 
 
 @check("kernel.exp32", method="algebra")
 def prove_exp32(formula: Formula, effort: Effort) -> Evidence:
-    """The kernel's coefficients and constants are those of the claim; its bounds are as stated; at r = 0 the bound is
-    one rounding and what is left out."""
+    """The kernel's numbers are those of the claim; its bounds are as stated; at r = 0 the bound is the roundings of the
+    polynomial's first coefficient and of the product, and how far polynomial and table are off."""
     from certspec.kernels import filter_bounds, vector_filter
 
     stored, log2 = F(vector_filter.LOG2), mpmath.mpf(0)
     with working_digits(40):
         log2 = mpmath.log(2)
-        off = abs(to_mp(stored) / log2 - 1)  # r moves by k log 2 off = (z - r) off
+        off = abs(to_mp(stored) / log2 - 1)  # r moves by j (log 2)/4 off = (z - r) off
         far = filter_bounds.LARGEST * abs(to_mp(F(vector_filter.PER_LOG2)) * log2 - 1)
-        reach = (mpmath.mpf("0.5") + far / log2) * log2 + filter_bounds.LARGEST * off
+        reach = (mpmath.mpf("0.125") + far / log2) * log2 + filter_bounds.LARGEST * off
         identities: list[tuple[str, Any, Any]] = [
             ("coefficients", _truth(tuple(map(F, vector_filter.COEFFICIENTS)) == EXP32_COEFFICIENTS), 1),
+            ("table", _truth(tuple(map(F, vector_filter.SCALES)) == EXP32_SCALES), 1),
+            ("steps of an octave", len(EXP32_SCALES), vector_filter.STEPS),
             ("log 2 off by less than REDUCTION u", _truth(off * 2**24 < filter_bounds.REDUCTION), 1),
             ("r within its range", _truth(reach < to_mp(END)), 1),
-            ("the kernel's bound is at least the claim's 3.95", _truth(filter_bounds.EXP32_ERROR >= 3.95), 1),
+            ("the kernel's bound is at least the claim's 7.4", _truth(filter_bounds.EXP32_ERROR >= 7.4), 1),
             ("its additions", _truth(F(filter_bounds.ADDITIONS) >= _additions()), 1),
         ]
-    at_zero = 1 + R(1, 2**20) + LEFT_OUT
+    at_zero = 2 * (1 + R(1, 2**18)) + LEFT_OUT
     identities.append(("bound at r = 0", sympy.nsimplify(formula(sympy, R(0))), at_zero))
     return prove_identities(EXP32_STEPS, identities, [{}])
 
 
-def _lacking(n: Any, r: Any) -> Any:
-    """P(r) - exp(r) but for the terms of exp beyond r^13, which are below 2^-60 of it."""
+def _excess(n: Any, r: Any, scale: F) -> Any:
+    """scale P(r) - exp(r) but for the terms of exp beyond r^13, which are below 2^-80 of it."""
     total = r * 0
-    for power in range(TERMS - 1, 1, -1):
-        own = EXP32_COEFFICIENTS[power - 2] if power - 2 < len(EXP32_COEFFICIENTS) else F(0)
-        total = total * r + n.number(own - F(1, math.factorial(power)))
-    return total * r * r
+    for power in range(TERMS - 1, -1, -1):
+        own = [*EXP32_COEFFICIENTS, F(1)][power] if power <= len(EXP32_COEFFICIENTS) else F(0)
+        total = total * r + (n.number(scale * own) - n.number(F(1, math.factorial(power))))
+    return total
 
 
 @check("kernel.exp32", method="enclosure")
 def enclose_exp32(formula: Formula, effort: Effort) -> Evidence:
-    """The bound stays below 3.95 u for r of either sign; the polynomial is within LEFT_OUT u of exp, relative, on the
-    whole range, and no bound is below that and one rounding."""
+    """The bound stays below 7.4 u for r of either sign; polynomial times table is within LEFT_OUT u of exp, relative,
+    on the whole range and at every step, and no bound is below that and two roundings."""
     most = F(int(LEFT_OUT.p), int(LEFT_OUT.q))
 
-    def spare(sign: int) -> Any:  # with 2^-50 for the terms beyond r^13
-        return lambda n, r: n.number(most * UNIT32) * n.exp(r) - sign * _lacking(n, r) - n.number(F(1, 2**50))
+    def spare(step: int, sign: int) -> Any:  # with 2^-60 for the terms beyond r^13 and the rational power
+        scale = EXP32_SCALES[step] / _power(step)
+        return lambda n, r: n.number(most * UNIT32) * n.exp(r) - sign * _excess(n, r, scale) - n.number(F(1, 2**60))
 
     return all_enclosed(
         [
-            *((f"3.95 - bound, r of sign {sign}", lambda n, size, s=sign: n.number(F(395, 100)) - formula(n, size, s),
+            *((f"7.4 - bound, r of sign {sign}", lambda n, size, s=sign: n.number(F(74, 10)) - formula(n, size, s),
                [(0, END)]) for sign in (-1, 1)),
-            ("bound - 1 - left out", lambda n, size: formula(n, size) - n.number(F(9999, 10000) + most), [(0, END)]),
-            ("polynomial - exp below", spare(1), [(-END, END)]),
-            ("polynomial - exp above", spare(-1), [(-END, END)]),
+            ("bound - 1.8 - off", lambda n, size: formula(n, size) - n.number(F(18, 10) + most), [(0, END)]),
+            *((f"step {step}, {'above' if sign < 0 else 'below'}", spare(step, sign), [(-END, END)])
+              for step in range(len(EXP32_SCALES)) for sign in (1, -1)),
         ]
     )  # fmt: skip
+
+
+def _power(step: int) -> F:
+    """2^(step/4) within 2^-70: its fourth power is squared twice."""
+    return F(math.isqrt(math.isqrt((2**step) << 320)), 2**80)
 
 
 def _rounded(value: F) -> F:
@@ -123,19 +131,19 @@ def replay_exp32(formula: Formula, effort: Effort) -> Evidence:
     tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -6, relation=">=")
     per_log2, log2 = F(vector_filter.PER_LOG2), F(vector_filter.LOG2)
     points = [rng.uniform(-80, 60) for _ in range(200)] + [rng.uniform(-1, 1) for _ in range(100)]
-    points += [(k + 0.5) * math.log(2) for k in range(-60, 40)] + [rng.uniform(-4096, 4096) for _ in range(50)]
+    points += [(j + 0.5) * math.log(2) / 4 for j in range(-240, 160, 3)] + [rng.uniform(-4096, 4096) for _ in range(50)]
     with working_digits(effort.digits):
         for point in points:
             z = _rounded(F(point))
-            k = round(z * per_log2)
-            r = _rounded(z - k * log2)
-            square, c = _rounded(r * r), EXP32_COEFFICIENTS
-            low, high = _rounded(c[1] * r + c[0]), _rounded(c[3] * r + c[2])
-            value = _rounded(_rounded(_rounded(high * square + low) * square + r) + 1)
-            exact = mpmath.exp(to_mp(z) - k * mpmath.log(2))
+            j = round(vector_filter.STEPS * z * per_log2)
+            r = _rounded(z - j * log2 / vector_filter.STEPS)
+            value = _rounded(r + EXP32_COEFFICIENTS[2])
+            for coefficient in EXP32_COEFFICIENTS[1::-1]:
+                value = _rounded(value * r + coefficient)
+            value = _rounded(value * EXP32_SCALES[j % vector_filter.STEPS])
+            exact = mpmath.exp(to_mp(z) - (j // vector_filter.STEPS) * mpmath.log(2))
             off = abs(to_mp(value) / exact - 1) * 2**24
-            size = abs(to_mp(r))
-            bound = formula(MP, size, 1 if r > 0 else -1) + filter_bounds.REDUCTION * abs(to_mp(z))
+            bound = formula(MP, abs(to_mp(r)), 1 if r > 0 else -1) + filter_bounds.REDUCTION * abs(to_mp(z))
             tally.add(f"z={float(z)!r}", bound, off, off)
     return tally.evidence("exact rationals, rounded after every operation")
 

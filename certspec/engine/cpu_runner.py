@@ -14,11 +14,12 @@ from torch import Tensor
 from certspec.engine.cpu_forward import CONTROL_STEP, activation_widths, forward_pass, num_phases
 from certspec.engine.cpu_packing import PackedWeights, pack_weights, rope_table
 from certspec.engine.cpu_staging import move_slots
-from certspec.engine.cpu_threads import ThreadChoice, default_num_threads, run_pass
+from certspec.engine.cpu_threads import ThreadChoice, default_num_threads
 from certspec.engine.cpu_tiles import BLOCK
 from certspec.engine.staging import Staging
 from certspec.engine.weights import read_weights
 from certspec.errors import InvalidArgument
+from certspec.kernels.cpu_threads import run_shared
 
 __all__ = ["CpuRunner"]
 
@@ -271,7 +272,7 @@ class CpuRunner:
         num_threads = self._threads.pick(work, limit)
         self._sizes[11] = num_threads  # for prefetches; a pass by fewer is only slower
         began = time.perf_counter()
-        run_pass(forward_pass, arguments, num_threads)
+        run_shared(forward_pass, arguments, num_threads)
         self._threads.report(work, limit, num_threads, time.perf_counter() - began)
         self._compiled = True
         return torch.from_numpy(logits)[:, : self.num_tokens]

@@ -14,6 +14,7 @@ from numba.extending import register_jitable
 
 from certspec.kernels import numba_rows
 from certspec.kernels.cpu_atomics import fetch_add
+from certspec.kernels.cpu_threads import run_shared
 from certspec.kernels.filter_bounds import MOST_COLUMNS
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba_filter_sums import (
@@ -249,13 +250,11 @@ def filter_rows(
     run, decode = numba_rows.compiled(_filter), numba_rows.decoding(kind)
     taken = np.zeros(1, np.int64)  # rows that some thread has begun
     threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
-    numba_rows.on_threads(
-        lambda: run(
-            (target, draft), table.parameters, num_columns, decode, taken, top_ids, draft_top_ids, top_probs,
-            statistics, certificates, accepted, certified, left_open,
-        ),
-        threads,
+    arguments = (
+        (target, draft), table.parameters, num_columns, decode, taken, top_ids, draft_top_ids, top_probs, statistics,
+        certificates, accepted, certified, left_open,
     )  # fmt: skip
+    run_shared(run, arguments, threads)
     scores = RowScores(
         kl=statistics[KL_OUT], kl_upper=statistics[KL_UPPER], entropy=statistics[ENTROPY_OUT],
         prob_margin=statistics[PROB_MARGIN], draft_token_prob=statistics[DRAFT_TOKEN_PROB],

@@ -29,6 +29,7 @@ from certspec.kernels.vector_filter import (
     LEAST_BITS,
     SHIFT32,
     SHIFT32_BITS,
+    STEPS,
     WIDE,
     filter_sums,
 )
@@ -126,9 +127,10 @@ def _chunk(sides, row, start, num_columns, decode, buffers):
 @register_jitable(error_model="numpy")
 def _add_groups(sources, offsets, group, groups, at, sums, maxima, first):
     """``filter_sums`` relative to ``at``."""
+    shift, other_shift = np.float32(SHIFT32 - STEPS * at[0]), np.float32(SHIFT32 - STEPS * at[2])
     return filter_sums(
-        sources[0], sources[1], offsets[0], offsets[1], group, groups, np.float32(SHIFT32 - at[0]),
-        np.float32(SHIFT32 - at[2]), np.float32(at[1]), np.float32(at[3]), np.float32(at[4]), sums, maxima, first,
+        sources[0], sources[1], offsets[0], offsets[1], group, groups, shift, other_shift, np.float32(at[1]),
+        np.float32(at[3]), np.float32(at[4]), sums, maxima, first,
     )  # fmt: skip
 
 
@@ -164,8 +166,8 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
             group, bits = _add_groups(sources, offsets, group, groups, at, sums, maxima, first)
             if bits < LEAST_BITS:
                 return False
-            at[7] = min(at[7], (at[0] + (bits - SHIFT32_BITS) - 1.0) * LOG2)
-            at[8] = min(at[8], (at[2] + (bits - SHIFT32_BITS) - 1.0) * LOG2)
+            at[7] = min(at[7], (at[0] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2)
+            at[8] = min(at[8], (at[2] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2)
             if group < groups:  # a new maximum: from here on relative to it
                 highest, other_highest = np.float64(maxima[first + group, 0]), np.float64(maxima[first + group, 1])
                 if not _fits(highest, other_highest):

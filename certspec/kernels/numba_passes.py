@@ -17,6 +17,7 @@ from numba.extending import overload, register_jitable
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba_stream import element
 from certspec.kernels.vector_exp import exp_of_gap, expm1_clamped
+from certspec.kernels.vector_scan import SCANNED, lowest_bit, reaching
 from certspec.kernels.vector_stream import fetch
 
 __all__ = ["LANES", "divergence_sum", "lane_depth", "least_finite", "select_top", "smoothed_sum"]
@@ -101,6 +102,47 @@ def _insert(values, ids, filled, value, column):
 
 
 @register_jitable(error_model="numpy")
+def _take_one(source, row, column, decode, bound, values, ids, filled):
+    """Insert a column that reaches ``bound``; the new length and bound."""
+    value = element(source, row, column, decode)
+    if value >= bound:
+        filled = _insert(values, ids, filled, value, column)
+        if filled == len(values):
+            bound = max(bound, values[-1])
+    return filled, bound
+
+
+def _take(source, row, first, stop, decode, bound, values, ids, filled):
+    """``_take_one`` for columns from ``first`` to ``stop``."""
+
+
+@overload(_take)
+def _overload_take(source, row, first, stop, decode, bound, values, ids, filled):
+    if source.dtype == types.uint16:
+
+        def take(source, row, first, stop, decode, bound, values, ids, filled):
+            for column in range(first, stop):
+                filled, bound = _take_one(source, row, column, decode, bound, values, ids, filled)
+            return filled, bound
+
+    else:
+
+        def take(source, row, first, stop, decode, bound, values, ids, filled):
+            while first + SCANNED <= stop:
+                mask = reaching(source, row * source.shape[1] + first, bound)
+                while mask != 0:
+                    column = first + lowest_bit(mask)
+                    filled, bound = _take_one(source, row, column, decode, bound, values, ids, filled)
+                    mask &= mask - 1
+                first += SCANNED
+            for column in range(first, stop):
+                filled, bound = _take_one(source, row, column, decode, bound, values, ids, filled)
+            return filled, bound
+
+    return take
+
+
+@register_jitable(error_model="numpy")
 def select_top(source, row, num_columns, decode, maxima, width, values, ids):
     """The len(values) <= num_columns largest logits and their ids, sorted by (-value, id).
 
@@ -125,24 +167,20 @@ def select_top(source, row, num_columns, decode, maxima, width, values, ids):
                 filled = _insert(values, ids, filled, highest[number], number)
         bound = values[size - 1]
         filled = 0
-    reaching, count = np.empty(blocks, np.int32), 0
+    near, count = np.empty(blocks, np.int32), 0
     for number in range(spans):
         if highest[number] >= bound:
             for block in range(number * span, min((number + 1) * span, blocks)):
                 if maxima[block] >= bound:
-                    reaching[count] = block
+                    near[count] = block
                     count += 1
                     for column in range(block * width, min(num_columns, (block + 1) * width), LINE):
                         fetch(source, row * source.shape[1] + column)  # by now mostly in no cache near the processor
     for place in range(count):
-        if maxima[reaching[place]] >= bound:
-            first = reaching[place] * width
-            for column in range(first, min(num_columns, first + width)):
-                value = element(source, row, column, decode)
-                if value >= bound:
-                    filled = _insert(values, ids, filled, value, column)
-                    if filled == size:
-                        bound = max(bound, values[size - 1])
+        if maxima[near[place]] >= bound:
+            first = near[place] * width
+            stop = min(num_columns, first + width)
+            filled, bound = _take(source, row, first, stop, decode, bound, values, ids, filled)
 
 
 @register_jitable(error_model="numpy")

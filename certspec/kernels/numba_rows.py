@@ -7,7 +7,6 @@ import hashlib
 import math
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +16,7 @@ import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from certspec.kernels.cpu_threads import run_shared
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba_rules import accepts, candidate_gaps, rule_certificate, thresholds
 from certspec.kernels.numba_stream import ENTRIES, num_blocks, num_parts, reference_of, stream_part
@@ -35,7 +35,7 @@ from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RIGOROUS, Row
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.vector_stream import CHUNK
 
-__all__ = ["SMALL", "compiled", "decoding", "num_threads", "on_threads", "score_rows", "spread"]
+__all__ = ["SMALL", "compiled", "decoding", "num_threads", "score_rows", "spread"]
 
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 SMALL = 1 << 16  # logits; below this a call stays in one thread
@@ -262,19 +262,7 @@ def spread(work: Callable[[int, int], None], items: int, threads: int) -> None:
         for first, stop in waiting:
             work(first, stop)
 
-    on_threads(take, threads)
-
-
-def on_threads(work: Callable[[], None], threads: int) -> None:
-    """Run ``work()`` on so many threads at once, the caller's among them; what one raises is raised here, after all
-    have ended."""
-    others = [_pool(threads, os.getpid()).submit(work) for _ in range(threads - 1)]
-    try:
-        work()
-    finally:
-        wait(others)
-    for each in others:
-        each.result()
+    run_shared(take, (), threads)
 
 
 def num_threads() -> int:
@@ -283,9 +271,3 @@ def num_threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     most: Any = vars(numba.config)["NUMBA_NUM_THREADS"]  # numba sets its configuration's names at import
     return min(most, int(asked) if asked.isdigit() and int(asked) > 0 else allowed)
-
-
-@cache
-def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Worker threads of this process (a forked child makes its own)."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="certspec")

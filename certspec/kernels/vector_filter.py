@@ -2,13 +2,16 @@
 group of GROUP columns in float32 and then added to float64. LLVM splits the vectors to the machine's width; the order
 of every sum is the one written here. This module knows nothing about rows, models or rules.
 
-    exp(z) = 2^k (1 + v),  k = round(z / log 2),  r = z - k log 2,  v = r + r^2 ((c_0 + c_1 r) + r^2 (c_2 + c_3 r))
+    exp(z) = 2^(j/4) exp(r),  j = round(4 z / log 2),  r = z - j (log 2)/4,  exp(r) = C (c_0 + r (c_1 + r (c_2 + r)))
 
-No logit is moved to a reference first: 2^(k - K) has an integer reference K, which costs no rounding. What is rounded,
-in u = 2^-24, is bounded by claim kernel.exp32; ``filter_bounds`` has the constants. There are no fast-math flags.
+A table of four has C 2^(i/4), i = j mod 4; as its numbers are free, so is C, and the polynomial's first coefficient is
+1, which saves an instruction. No logit is moved to a reference first: 2^(j/4 - K) has an integer reference K, which
+costs no rounding. What is rounded, in u = 2^-24, is bounded by claim kernel.exp32; ``filter_bounds`` has the constants.
+There are no fast-math flags.
 
-A group is read twice, once for the target's weights, which are kept, and once for the draft: so the numbers that a loop
-needs at hand fit the 16 registers of a 256-bit machine. Its loops must not be unrolled further, which undoes that.
+A group is read twice, once for the target's weights, which are kept, and once for the draft, a vector after the other:
+so the numbers that a loop needs at hand fit the 16 registers of a 256-bit machine, and a processor that works ahead
+overlaps the vectors' latencies by itself. Loops that take several vectors a turn, or are unrolled, undo that.
 """
 
 from __future__ import annotations
@@ -17,29 +20,33 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import extending, types
 
 from certspec.kernels.vector_stream import ask_for, call_llvm
 
 __all__ = [
-    "ABREAST", "COEFFICIENTS", "FILTER_SUMS", "GROUP", "LANES32", "LEAST_BITS", "LOG2", "PER_LOG2", "SHIFT32",
-    "SHIFT32_BITS", "WIDE", "filter_sums",
+    "COEFFICIENTS", "FILTER_SUMS", "GROUP", "LANES32", "LEAST_BITS", "LOG2", "PER_LOG2", "SCALES", "SHIFT32",
+    "SHIFT32_BITS", "STEPS", "WIDE", "filter_sums",
 ]  # fmt: skip
 
 LANES32 = 8  # float32 numbers of a vector
 WIDE = 4  # float64 numbers of an accumulator
-ABREAST = 4  # vectors that are worked on side by side, so that their latencies overlap
 GROUP = 128  # columns summed in float32
 FILTER_SUMS = 4  # accumulators: w, w g, x, w d
-SHIFT32 = 1.5 * 2.0**23 + 127.0  # adding it rounds to an integer, held in the low bits with the exponents' bias
-SHIFT32_BITS = 0x4B40007F  # of SHIFT32; those of SHIFT32 + j are j more, |j| < 2^21
-LEAST_BITS = SHIFT32_BITS - 124  # 2^-124 (1 + v) is a normal number
-COEFFICIENTS = tuple(map(float.fromhex, ("0x1.fffdf8p-2", "0x1.5557b4p-3", "0x1.572c62p-5", "0x1.10617ap-7")))
+STEPS = 4  # entries of the table: steps of an exponential to an octave
+SHIFT32 = 1.5 * 2.0**23  # adding it rounds to an integer, held in the low bits
+SHIFT32_BITS = 0x4B400000  # of SHIFT32; those of SHIFT32 + j are j more, |j| < 2^21
+LEAST_BITS = SHIFT32_BITS - 123 * STEPS  # 2^-123 C, C > 2^-3, is a normal number
+COEFFICIENTS = tuple(map(float.fromhex, ("0x1.801f54p+2", "0x1.801f6ap+2", "0x1.805d82p+1")))
+SCALES = tuple(map(float.fromhex, ("0x1.553978p-3", "0x1.95c95ep-3", "0x1.e29076p-3", "0x1.1eef38p-2")))  # C 2^(i/4)
 PER_LOG2, LOG2 = float.fromhex("0x1.715476p+0"), float.fromhex("0x1.62e430p-1")  # log2 e and log 2 in float32
 _AHEAD = 512  # columns between what is summed and what is fetched
 _LINE = 16  # float32 numbers of a cache line
 _VECTORS = GROUP // LANES32
+_MANTISSA = 23  # bits below the exponent
+_STEP_BITS = 2  # of a step's number
 _BYTES = 4 * LANES32  # of a vector
 _FLOAT, _DOUBLE, _INT32, _INT64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
 _FLOATS, _INTS, _DOUBLES = ir.VectorType(_FLOAT, LANES32), ir.VectorType(_INT32, LANES32), ir.VectorType(_DOUBLE, WIDE)
@@ -51,6 +58,10 @@ intrinsic: Any = extending.intrinsic
 
 def _all_lanes(value: float) -> ir.Constant:
     return ir.Constant(_FLOATS, [value] * LANES32)
+
+
+def _all_numbers(value: int) -> ir.Constant:
+    return ir.Constant(_INTS, [value] * LANES32)
 
 
 def _fma(builder: Any, factor: Any, other: Any, term: Any) -> Any:
@@ -80,38 +91,41 @@ def _lesser(builder: Any, one: Any, other: Any) -> Any:
     return builder.select(builder.icmp_signed("<", one, other), one, other)
 
 
-def _exponentials(builder: Any, logits: list[Any], shift: Any) -> tuple[list[Any], list[Any]]:
-    """2^-K exp of vectors of logits, ``shift`` = SHIFT32 - K, side by side; and the bits of SHIFT32 + k - K, the lowest
-    of which are the exponent of the scale."""
-
-    def fma(factors: Sequence[Any], others: Sequence[Any], terms: Sequence[Any]) -> list[Any]:
-        return [_fma(builder, *each) for each in zip(factors, others, terms, strict=True)]
-
-    count = len(logits)
-    c = [[_all_lanes(coefficient)] * count for coefficient in COEFFICIENTS]
-    shifted = fma(logits, [_all_lanes(PER_LOG2)] * count, [shift] * count)
-    multiples = [builder.fsub(value, shift) for value in shifted]
-    rests = fma(multiples, [_all_lanes(-LOG2)] * count, logits)
-    squares = [builder.fmul(rest, rest) for rest in rests]
-    low, high = fma(rests, c[1], c[0]), fma(rests, c[3], c[2])
-    values = fma(fma(high, squares, low), squares, rests)
-    bits = [builder.bitcast(value, _INTS) for value in shifted]
-    scales = [builder.bitcast(builder.shl(bit, ir.Constant(_INTS, [23] * LANES32)), _FLOATS) for bit in bits]
-    return fma(values, scales, scales), bits  # 2^(k - K) (1 + value), rounded once: a normal number
-
-
-def _added(builder: Any, total: Any, vectors: list[Any]) -> Any:
-    """total + ((v_0 + v_1) + (v_2 + v_3))."""
-    while len(vectors) > 1:
-        vectors = [builder.fadd(one, other) for one, other in zip(vectors[::2], vectors[1::2], strict=True)]
-    return builder.fadd(total, vectors[0])
+def _scales(builder: Any, bits: Any, has_lookup: bool) -> Any:
+    """C 2^(j/4 - K) where ``bits`` are those of SHIFT32 + j - STEPS K."""
+    octaves = builder.shl(bits, _all_numbers(_MANTISSA - _STEP_BITS))  # with the step's number
+    stored = [int(np.float32(scale).view(np.int32)) for scale in SCALES]
+    table = [number - (step << (_MANTISSA - _STEP_BITS)) for step, number in enumerate(stored)]
+    if has_lookup:
+        kind = ir.FunctionType(_FLOATS, [_FLOATS, _INTS])
+        look_up = builder.module.declare_intrinsic("llvm.x86.avx.vpermilvar.ps.256", (), kind)
+        entries = builder.bitcast(ir.Constant(_INTS, table * (LANES32 // STEPS)), _FLOATS)
+        found = builder.bitcast(builder.call(look_up, [entries, bits]), _INTS)
+    else:
+        odd, upper = (
+            builder.icmp_unsigned("!=", builder.and_(bits, _all_numbers(bit)), _all_numbers(0)) for bit in (1, 2)
+        )
+        numbers = [_all_numbers(number) for number in table]
+        low, high = (builder.select(odd, numbers[first + 1], numbers[first]) for first in (0, 2))
+        found = builder.select(upper, high, low)
+    return builder.bitcast(builder.add(found, octaves), _FLOATS)
 
 
-def _added_products(builder: Any, total: Any, factors: list[Any], others: list[Any]) -> Any:
-    """total + ((f_0 o_0 + f_1 o_1) + (f_2 o_2 + f_3 o_3)), with fused operations in the inner sums."""
-    firsts = [builder.fmul(*each) for each in zip(factors[::2], others[::2], strict=True)]
-    pairs = zip(factors[1::2], others[1::2], firsts, strict=True)
-    return _added(builder, total, [_fma(builder, *each) for each in pairs])
+def _has_lookup(context: Any) -> bool:
+    """Whether the processor that is compiled for has one instruction for a table of four (AVX)."""
+    features = context.codegen().magic_tuple()[2]  # as LLVM gets them
+    return "+avx" in features.split(",")
+
+
+def _exponential(builder: Any, logits: Any, shift: Any, has_lookup: bool) -> tuple[Any, Any]:
+    """2^-K exp of a vector of logits, ``shift`` = SHIFT32 - STEPS K; and the bits of SHIFT32 + j - STEPS K."""
+    shifted = _fma(builder, logits, _all_lanes(STEPS * PER_LOG2), shift)
+    rest = _fma(builder, builder.fsub(shifted, shift), _all_lanes(-LOG2 / STEPS), logits)
+    value = builder.fadd(rest, _all_lanes(COEFFICIENTS[2]))
+    for coefficient in COEFFICIENTS[1::-1]:
+        value = _fma(builder, value, rest, _all_lanes(coefficient))
+    bits = builder.bitcast(shifted, _INTS)
+    return builder.fmul(value, _scales(builder, bits, has_lookup)), bits  # a normal number
 
 
 class _Source:
@@ -131,16 +145,15 @@ class _Source:
             ask_for(self.builder, self.builder.gep(self.start, [self.builder.add(index, _INT64(line))]))
 
 
-def _over_group(builder: Any, carried: list[Any], body: Callable[[list[Any], list[Any]], list[Any]]) -> list[Any]:
-    """A loop over the vectors of a group, ABREAST at a time: ``body`` gets their numbers and what the loop carries."""
+def _over_group(builder: Any, carried: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """A loop over the vectors of a group: ``body`` gets a vector's number and what the loop carries."""
     before = builder.block
     loop, after = (builder.function.append_basic_block(name) for name in ("vectors", "after"))
     builder.branch(loop)
     builder.position_at_end(loop)
     number = builder.phi(_INT64)
     values = [builder.phi(value.type) for value in carried]
-    numbers = [builder.add(number, _INT64(vector)) for vector in range(ABREAST)]
-    following = [builder.add(number, _INT64(ABREAST)), *body(numbers, values)]
+    following = [builder.add(number, _INT64(1)), *body(number, values)]
     for phi, first, later in zip([number, *values], [_INT64(0), *carried], following, strict=True):
         phi.add_incoming(first, before)
         phi.add_incoming(later, builder.block)
@@ -162,13 +175,14 @@ def filter_sums(
     """Over the groups of GROUP columns of float32 logits z and y from number ``group`` on, up to ``num_groups`` or the
     first that holds a z above ``middle`` or a y above ``other_middle``: with w = 2^-K exp(z), x = 2^-K' exp(y),
     g = z - middle and d = (z - y) - between adds w, w g, x and w d to the WIDE lanes of each of the FILTER_SUMS
-    accumulators ``sums`` (float64); nothing of the group that it stops at. ``shift`` = SHIFT32 - K, which is float32
-    like the next four. Writes the largest z and y of group i, where they are numbers, to ``maxima[first + i]``, a row
-    of 2 float32. Returns the group that it stopped at, and the least SHIFT32_BITS + k - K or k' - K' of all that was
-    read: below LEAST_BITS where a weight is not a normal number, or not a number; of other NaNs the sums tell."""
+    accumulators ``sums`` (float64); nothing of the group that it stops at. ``shift`` = SHIFT32 - STEPS K, which is
+    float32 like the next four. Writes the largest z and y of group i, where they are numbers, to ``maxima[first + i]``,
+    a row of 2 float32. Returns the group that it stopped at, and the least SHIFT32_BITS + j - STEPS K or
+    j' - STEPS K' of all that was read: below LEAST_BITS where a weight is not a normal number, or not a number; of
+    other NaNs the sums tell."""
 
     def codegen(context, builder, signature, args):
-        kinds = signature.args
+        kinds, has_lookup = signature.args, _has_lookup(context)
         sources = [_Source(context, builder, kinds[i], args[i], args[i + 2]) for i in (0, 1)]
         shifts = [_spread(builder, args[i]) for i in (6, 7)]
         centre, distance = (_spread(builder, args[i]) for i in (8, 10))
@@ -188,7 +202,7 @@ def filter_sums(
             builder.store(builder.load(place, align=8), total)
         before = builder.block
         begin, add, end = (builder.function.append_basic_block(name) for name in ("group", "add", "end"))
-        most = ir.Constant(_INTS, [2**31 - 1] * LANES32)
+        most = _all_numbers(2**31 - 1)
         builder.cbranch(builder.icmp_signed("<", args[4], args[5]), begin, end)
 
         builder.position_at_end(begin)
@@ -197,38 +211,32 @@ def filter_sums(
         for source in sources:
             source.fetch(builder.add(start, _INT64(_AHEAD)))
 
-        def read(source: _Source, vectors: list[Any]) -> list[Any]:
-            return [source.load(builder.add(start, builder.mul(vector, _INT64(LANES32)))) for vector in vectors]
+        def read(source: _Source, vector: Any) -> Any:
+            return source.load(builder.add(start, builder.mul(vector, _INT64(LANES32))))
 
         def place_of(vector: Any) -> Any:
             return builder.gep(kept, [_INT64(0), vector])
 
-        def ends_of(values: list[Any], bits: list[Any], highest: Any, lowest: Any) -> tuple[Any, Any]:
-            for value, bit in zip(values, bits, strict=True):
-                highest, lowest = _larger(builder, value, highest), _lesser(builder, bit, lowest)
-            return highest, lowest
-
-        def of_target(vectors: list[Any], carried: list[Any]) -> list[Any]:
-            logits = read(sources[0], vectors)
-            weights, bits = _exponentials(builder, logits, shifts[0])
-            for vector, weight in zip(vectors, weights, strict=True):
-                builder.store(weight, place_of(vector), align=_BYTES)
-            gaps = [builder.fsub(logit, centre) for logit in logits]
+        def added(carried: list[Any], logit: Any, bits: Any, weight: Any, factor: Any, size: Any) -> list[Any]:
+            """The sums of weights and of factor * size, the largest logit and the least bits, with one vector more."""
+            mass, products, highest, least = carried
             return [
-                _added(builder, carried[0], weights), _added_products(builder, carried[1], weights, gaps),
-                *ends_of(logits, bits, *carried[2:]),
+                builder.fadd(mass, weight), _fma(builder, factor, size, products), _larger(builder, logit, highest),
+                _lesser(builder, bits, least),
             ]  # fmt: skip
 
-        def of_draft(vectors: list[Any], carried: list[Any]) -> list[Any]:
-            logits = read(sources[1], vectors)
-            weights, bits = _exponentials(builder, logits, shifts[1])
-            pairs = zip(read(sources[0], vectors), logits, strict=True)
-            ratios = [builder.fsub(builder.fsub(*each), distance) for each in pairs]
-            own = [builder.load(place_of(vector), align=_BYTES) for vector in vectors]
-            return [
-                _added(builder, carried[0], weights), _added_products(builder, carried[1], own, ratios),
-                *ends_of(logits, bits, *carried[2:]),
-            ]  # fmt: skip
+        def of_target(vector: Any, carried: list[Any]) -> list[Any]:
+            logit = read(sources[0], vector)
+            weight, bits = _exponential(builder, logit, shifts[0], has_lookup)
+            builder.store(weight, place_of(vector), align=_BYTES)
+            return added(carried, logit, bits, weight, weight, builder.fsub(logit, centre))
+
+        def of_draft(vector: Any, carried: list[Any]) -> list[Any]:
+            logit = read(sources[1], vector)
+            weight, bits = _exponential(builder, logit, shifts[1], has_lookup)
+            ratio = builder.fsub(builder.fsub(read(sources[0], vector), logit), distance)
+            own = builder.load(place_of(vector), align=_BYTES)
+            return added(carried, logit, bits, weight, own, ratio)
 
         zero, lowest = _all_lanes(0.0), _all_lanes(-math.inf)
         mass, gap_sum, highest, bits = _over_group(builder, [zero, zero, lowest, least], of_target)

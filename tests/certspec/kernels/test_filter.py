@@ -1,7 +1,6 @@
 """The CPU's float32 filter: what it decides is what float64 decides, its bounds hold, and what it can't bound it leaves
 to float64."""
 
-import time
 from dataclasses import fields
 
 import numba
@@ -49,7 +48,8 @@ def test_its_figures_are_within_their_stated_bounds_and_those_are_small():
     bound = filtered.kl_upper - filtered.kl
     assert ((filtered.kl - exact.kl).abs() <= bound).all() and bound.max() < 2e-5
     assert ((filtered.entropy - exact.entropy).abs() <= filtered.entropy_error).all()
-    assert filtered.entropy_error.max() < 2e-5 and filtered.prob_error.max() < 1e-6
+    assert filtered.entropy_error.max() < 2e-5
+    assert filtered.prob_error.max() < 1.6e-6  # 26 units: 7.4 of exp, 17 additions, what log 2 adds
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -261,18 +261,3 @@ def test_items_are_spread_over_threads_in_pieces_and_each_is_done_once(items, th
     done = []
     numba_rows.spread(lambda first, stop: done.extend(range(first, stop)), items, threads)
     assert sorted(done) == list(range(items))
-
-
-def test_what_one_of_several_threads_raises_reaches_the_caller_after_all_have_ended():
-    ended, begun = [], iter(range(3))
-
-    def work():
-        number = next(begun)
-        if number == 1:
-            raise ValueError("the second")
-        time.sleep(0.05)
-        ended.append(number)
-
-    with pytest.raises(ValueError, match="the second"):
-        numba_rows.on_threads(work, 3)
-    assert sorted(ended) == [0, 2]

@@ -1,0 +1,106 @@
+"""Helper threads that join a piece of work when they are free. This module knows nothing about the work: every thread
+calls the same function with the same arguments, and the function itself shares out what there is to do.
+
+Work never waits for a helper that has not come, so a busy pool, a forked process or a machine with one core is only
+slower. A helper that comes late finds the work closed and leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from certspec.kernels.cpu_atomics import fetch_add, load_shared, yield_core
+
+__all__ = ["run_shared"]
+
+_CLOSED = -(1 << 40)
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _enter(visitors):
+    """Join unless the work is closed."""
+    if fetch_add(visitors, 0, 1) >= 0:
+        return True
+    fetch_add(visitors, 0, -1)
+    return False
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _leave(visitors):
+    fetch_add(visitors, 0, -1)
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _close(visitors):
+    """Let nobody in any more, and wait until those inside (who find no work left) are gone."""
+    fetch_add(visitors, 0, _CLOSED)
+    while load_shared(visitors, 0) > _CLOSED:
+        yield_core()
+
+
+class _Helper:
+    """One daemon thread that waits for work to join."""
+
+    def __init__(self) -> None:
+        self.asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        threading.Thread(target=self._loop, daemon=True, name="certspec").start()
+
+    def _loop(self) -> None:
+        while True:
+            self.asked.get()()
+
+
+class _Pool:
+    def __init__(self) -> None:
+        self.helpers: list[_Helper] = []
+        self.process = os.getpid()
+        self.lock = threading.Lock()
+
+    def ask(self, count: int, call: Callable[[], None]) -> None:
+        while len(self.helpers) < count:
+            self.helpers.append(_Helper())
+        for helper in self.helpers[:count]:
+            helper.asked.put(call)
+
+
+_pool = _Pool()
+
+
+def run_shared(function: Callable[..., Any], arguments: tuple[Any, ...], num_threads: int) -> None:
+    """Call ``function(*arguments)`` here and, if they come in time, in up to ``num_threads - 1`` helper threads. What
+    one of the calls raises is raised here, after all have ended."""
+    global _pool
+    if _pool.process != os.getpid():  # threads do not survive a fork, and a lock may be held by one of them
+        _pool = _Pool()
+    pool = _pool
+    if num_threads <= 1 or not pool.lock.acquire(blocking=False):  # another call has the helpers
+        function(*arguments)
+        return
+    try:
+        visitors, raised = np.zeros(1, np.int64), []
+
+        def join() -> None:
+            if _enter(visitors):
+                try:
+                    function(*arguments)
+                except BaseException as error:  # noqa: BLE001 - the caller raises it
+                    raised.append(error)
+                finally:
+                    _leave(visitors)
+
+        pool.ask(num_threads - 1, join)
+        try:
+            function(*arguments)
+        finally:
+            _close(visitors)
+    finally:
+        pool.lock.release()
+    if raised:
+        raise raised[0]
