@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from certspec.errors import InvalidArgument, InvalidLogits
-from certspec.kernels.row_scores import PATHS, RowScores
+from certspec.kernels.row_scores import FIELDS, PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.rules import Rule, default_rules
 
@@ -193,7 +194,7 @@ def certify(
         rules=table.rules,
         target_token=scores.target_top_ids[:, 0],
         draft_token=None if draft_top_ids is None else draft_top_ids[:, 0],
-        **{field.name: getattr(scores, field.name) for field in fields(RowScores)},
+        **{name: getattr(scores, name) for name in FIELDS},
     )
 
 
@@ -248,8 +249,13 @@ def _certify_lumped(
 
 def _as_rules(rules: Rule | Sequence[Rule] | None) -> tuple[Rule, ...]:
     if rules is None:
-        return tuple(default_rules())
+        return _default_rules()
     return (rules,) if isinstance(rules, Rule) else tuple(rules)
+
+
+@cache
+def _default_rules() -> tuple[Rule, ...]:
+    return tuple(default_rules())
 
 
 def _as_rows(name: str, logits: Any) -> Any:
@@ -334,11 +340,15 @@ def _torch() -> Any:
 
 
 def _to_torch(scores: RowScores, device: Any) -> RowScores:
-    torch = _torch()
-    values = {field.name: getattr(scores, field.name) for field in fields(RowScores)}
-    return RowScores(**{k: None if v is None else torch.from_numpy(v).to(device) for k, v in values.items()})
+    from_numpy, elsewhere = _torch().from_numpy, device.type != "cpu"
+    values = {}
+    for name in FIELDS:
+        value = getattr(scores, name)
+        tensor = None if value is None else from_numpy(value)
+        values[name] = tensor.to(device) if elsewhere and tensor is not None else tensor
+    return RowScores(**values)
 
 
 def _to_numpy(scores: RowScores) -> RowScores:
-    values = {field.name: getattr(scores, field.name) for field in fields(RowScores)}
+    values = {name: getattr(scores, name) for name in FIELDS}
     return RowScores(**{k: None if v is None else v.numpy() for k, v in values.items()})

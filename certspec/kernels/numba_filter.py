@@ -178,10 +178,10 @@ def _filter(source_hash: str) -> Any:
 
     def judge(
         sides, rules, num_columns, decode, taken, top_ids, draft_top_ids, top_probs, statistics, certificates,
-        accepted, certified, left_open,
+        accepted, certified, left_open, paths,
     ):  # fmt: skip
         _ = source_hash
-        buffers, maxima = np.empty((2, DECODED), np.float32), np.empty((num_groups(num_columns), 2), np.float32)
+        buffers, maxima = np.empty((2, DECODED), np.float32), np.empty((2, num_groups(num_columns)), np.float32)
         numbers, totals, at = np.empty(NUMBERS), np.empty(FILTER_SUMS), np.empty(STATE)
         settling, num_top = min(num_columns, max(SETTLING, top_ids.shape[1])), top_ids.shape[1]
         gaps, ids, weights = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
@@ -190,11 +190,11 @@ def _filter(source_hash: str) -> Any:
             row = fetch_add(taken, 0, 1)  # threads take rows one by one: none waits long for another at the end
             if row >= top_ids.shape[0]:
                 break
-            left_open[:, row] = True
+            left_open[:, row], paths[row] = True, RIGOROUS
             if not summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
                 continue
-            select_top(sides[0], row, num_columns, decode, maxima[:, 0], GROUP, gaps, ids)
-            select_top(sides[1], row, num_columns, decode, maxima[:, 1], GROUP, draft_values, draft_top_ids[row])
+            select_top(sides[0], row, num_columns, decode, maxima[0], GROUP, gaps, ids)
+            select_top(sides[1], row, num_columns, decode, maxima[1], GROUP, draft_values, draft_top_ids[row])
             drafted_gap = element(sides[0], row, draft_top_ids[row, 0], decode) - numbers[HIGHEST]
             drafted_rank = settling
             for rank in range(settling):
@@ -215,6 +215,7 @@ def _filter(source_hash: str) -> Any:
                     sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids[row],
                     drafted_gap, drafted_rank, top_probs[row], statistics, certificates, accepted, certified, left_open,
                 )  # fmt: skip
+            paths[row] = RIGOROUS if left_open[:, row].any() else FAST
 
     return judge
 
@@ -229,8 +230,8 @@ def score_rows(
     """
     if draft is None or kind == "float64" or table.smoothings.size or num_columns > MOST_COLUMNS or not table.rules:
         return numba_rows.score_rows(target, draft, kind, num_columns, table, num_top)
-    scores, left_open = filter_rows(target, draft, kind, num_columns, table, num_top)
-    undecided = np.flatnonzero(left_open.any(axis=0))
+    scores, _ = filter_rows(target, draft, kind, num_columns, table, num_top)
+    undecided = np.flatnonzero(scores.paths)  # RIGOROUS
     if undecided.size:
         settle(scores, undecided, target, draft, lambda one, other: numba_rows.score_rows(
             one, other, kind, num_columns, table, num_top))  # fmt: skip
@@ -245,14 +246,14 @@ def filter_rows(
     rows, num_rules = target.shape[0], len(table.rules)
     top_ids, draft_top_ids = np.zeros((2, rows, num_top), np.int64)
     top_probs, statistics = np.zeros((rows, num_top)), np.zeros((STATISTICS, rows))
-    certificates = np.zeros((2, num_rules, rows))
+    certificates, paths = np.zeros((2, num_rules, rows)), np.empty(rows, np.int8)
     accepted, certified, left_open = np.zeros((3, num_rules, rows), np.bool_)
     run, decode = numba_rows.compiled(_filter), numba_rows.decoding(kind)
     taken = np.zeros(1, np.int64)  # rows that some thread has begun
     threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
     arguments = (
         (target, draft), table.parameters, num_columns, decode, taken, top_ids, draft_top_ids, top_probs, statistics,
-        certificates, accepted, certified, left_open,
+        certificates, accepted, certified, left_open, paths,
     )  # fmt: skip
     run_shared(run, arguments, threads)
     scores = RowScores(
@@ -260,7 +261,7 @@ def filter_rows(
         prob_margin=statistics[PROB_MARGIN], draft_token_prob=statistics[DRAFT_TOKEN_PROB],
         certificate=certificates[0], certificate_lower=certificates[1], accepted=accepted, certified=certified,
         target_top_ids=top_ids, target_top_probs=top_probs, draft_top_ids=draft_top_ids,
-        paths=np.where(left_open.any(axis=0), RIGOROUS, FAST).astype(np.int8),
+        paths=paths,
         entropy_error=statistics[ENTROPY_BOUND], prob_error=statistics[PROB_BOUND],
     )  # fmt: skip
     return scores, left_open

@@ -169,7 +169,7 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
             at[7] = min(at[7], (at[0] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2)
             at[8] = min(at[8], (at[2] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2)
             if group < groups:  # a new maximum: from here on relative to it
-                highest, other_highest = np.float64(maxima[first + group, 0]), np.float64(maxima[first + group, 1])
+                highest, other_highest = np.float64(maxima[0, first + group]), np.float64(maxima[1, first + group])
                 if not _fits(highest, other_highest):
                     return False
                 _move(sums, at, highest, other_highest)
@@ -177,7 +177,7 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
         if rest < stop:  # the last columns, which fill no group
             highest = _maximum(sides[0], row, rest, num_columns, decode)
             other_highest = _maximum(sides[1], row, rest, num_columns, decode)
-            maxima[first + groups, 0], maxima[first + groups, 1] = highest, other_highest
+            maxima[0, first + groups], maxima[1, first + groups] = highest, other_highest
             if not _fits(highest, other_highest):
                 return False
             if highest > at[1] or other_highest > at[3]:
@@ -250,7 +250,7 @@ def refine(sides, row, num_columns, decode, buffers, maxima, ids, at, totals, nu
     """``numbers`` once more, narrower: the groups of the likeliest tokens of either side are summed in float64, and s
     is the difference of the logarithms of both sums. ``ids`` of the target's likeliest tokens."""
     draft_values, draft_ids = np.empty(len(ids)), np.empty(len(ids), np.int64)
-    select_top(sides[1], row, num_columns, decode, maxima[:, 1], GROUP, draft_values, draft_ids)
+    select_top(sides[1], row, num_columns, decode, maxima[1], GROUP, draft_values, draft_ids)
     kept = np.zeros(num_groups(num_columns), np.bool_)
     for rank in range(len(ids)):
         kept[ids[rank] // GROUP] = kept[draft_ids[rank] // GROUP] = True

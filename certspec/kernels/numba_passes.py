@@ -17,13 +17,14 @@ from numba.extending import overload, register_jitable
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba_stream import element
 from certspec.kernels.vector_exp import exp_of_gap, expm1_clamped
-from certspec.kernels.vector_scan import SCANNED, lowest_bit, reaching
+from certspec.kernels.vector_scan import SCANNED, lowest_bit, num_bits, reaching
 from certspec.kernels.vector_stream import fetch
 
 __all__ = ["LANES", "divergence_sum", "lane_depth", "least_finite", "select_top", "smoothed_sum"]
 
 LANES = 512
 SPAN = 8  # blocks
+HALVINGS = 24  # of a range in which a bound is looked for
 LINE = 16  # columns of float32 in a cache line
 FAR_BELOW = -30.0  # log-ratios below this take the form q - p + p d
 CENTRE, REACH = 500.0, 530.0  # log-ratios within [-30, 1030] are summed in the vector loop
@@ -143,39 +144,72 @@ def _overload_take(source, row, first, stop, decode, bound, values, ids, filled)
 
 
 @register_jitable(error_model="numpy")
+def _reached(maxima, size):
+    """A number that at least ``size`` of ``maxima`` reach, near the largest such one; -inf where too few are finite.
+
+    Of many maxima SPAN are taken together, and the largest of each such set counted: hardly lower, and sooner found.
+    """
+    blocks = len(maxima)
+    span = SPAN if blocks >= 2 * SPAN * size else 1
+    sets = (blocks + span - 1) // span
+    highest = np.full((sets + SCANNED - 1) // SCANNED * SCANNED, -np.inf, maxima.dtype)
+    for start in range(0, blocks, sets):
+        for i in range(min(sets, blocks - start)):
+            highest[i] = maxima[start + i] if maxima[start + i] > highest[i] else highest[i]
+    low, high = np.inf, -np.inf
+    for i in range(sets):
+        high = max(high, highest[i])
+        low = min(low, highest[i] if highest[i] > -np.inf else np.inf)
+    if not (high < np.inf and _count(highest, low) >= size):
+        return -np.inf
+    tried = np.empty(1, maxima.dtype)
+    for _ in range(HALVINGS):
+        tried[0] = 0.5 * low + 0.5 * high  # rounded to a number of their type
+        if not low < tried[0] < high:
+            break
+        count = _count(highest, tried[0])
+        if count >= size:
+            low = np.float64(tried[0])
+        else:
+            high = np.float64(tried[0])
+        if count == size:
+            break
+    return low
+
+
+@register_jitable(error_model="numpy")
+def _count(numbers, bound):
+    """How many of a multiple of SCANNED numbers reach ``bound``."""
+    count = 0
+    for start in range(0, len(numbers), SCANNED):
+        count += num_bits(reaching(numbers, start, bound))
+    return count
+
+
+@register_jitable(error_model="numpy")
 def select_top(source, row, num_columns, decode, maxima, width, values, ids):
     """The len(values) <= num_columns largest logits and their ids, sorted by (-value, id).
 
-    The k-th largest of ``maxima``, of blocks of ``width`` columns, is a lower bound of the k-th largest logit, so only
-    blocks that reach it are read again. Of many blocks SPAN are taken together: their maxima's k-th largest is hardly
-    lower and sooner found.
+    A number that k of ``maxima``, (blocks,) of blocks of ``width`` columns, reach is a lower bound of the k-th largest
+    logit, so only blocks that reach it are read again.
     """
     size, blocks = len(values), len(maxima)
-    filled = 0
-    bound = -np.inf
-    span = SPAN if blocks >= 2 * SPAN * size else 1
-    spans = (blocks + span - 1) // span
-    highest = np.empty(spans)
-    for number in range(spans):
-        most = maxima[number * span]
-        for block in range(number * span + 1, min((number + 1) * span, blocks)):
-            most = maxima[block] if maxima[block] > most else most
-        highest[number] = most
-    if size <= spans:
-        for number in range(spans):
-            if filled < size or highest[number] > values[size - 1]:
-                filled = _insert(values, ids, filled, highest[number], number)
-        bound = values[size - 1]
-        filled = 0
+    filled, bound = 0, _reached(maxima, size)
     near, count = np.empty(blocks, np.int32), 0
-    for number in range(spans):
-        if highest[number] >= bound:
-            for block in range(number * span, min((number + 1) * span, blocks)):
-                if maxima[block] >= bound:
-                    near[count] = block
-                    count += 1
-                    for column in range(block * width, min(num_columns, (block + 1) * width), LINE):
-                        fetch(source, row * source.shape[1] + column)  # by now mostly in no cache near the processor
+    for start in range(0, blocks, SCANNED):
+        if start + SCANNED <= blocks:
+            mask = reaching(maxima, start, bound)
+        else:
+            mask = 0
+            for block in range(start, blocks):
+                mask |= np.int64(maxima[block] >= bound) << (block - start)
+        while mask != 0:
+            block = start + lowest_bit(mask)
+            mask &= mask - 1
+            near[count] = block
+            count += 1
+            for column in range(block * width, min(num_columns, (block + 1) * width), LINE):
+                fetch(source, row * source.shape[1] + column)  # by now mostly in no cache near the processor
     for place in range(count):
         if maxima[near[place]] >= bound:
             first = near[place] * width

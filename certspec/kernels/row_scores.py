@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 from certspec.errors import InvalidLogits
 
 __all__ = [
-    "ALL_MASKED", "BY_RULE", "FAST", "NAN", "PATHS", "PLUS_INF", "RIGOROUS", "VALID", "WEIGHT_ERROR", "RowScores",
-    "raise_invalid_row", "settle",
+    "ALL_MASKED", "BY_RULE", "FAST", "FIELDS", "NAN", "PATHS", "PLUS_INF", "RIGOROUS", "VALID", "WEIGHT_ERROR",
+    "RowScores", "raise_invalid_row", "settle",
 ]  # fmt: skip
 
 VALID, NAN, PLUS_INF, ALL_MASKED = range(4)
@@ -50,6 +50,9 @@ class RowScores:
     prob_error: Any = None
 
 
+FIELDS = tuple(field.name for field in fields(RowScores))
+
+
 def settle(scores: RowScores, rows: Any, target: Any, draft: Any, rigorous: Callable[[Any, Any], RowScores]) -> None:
     """Put into ``scores`` what ``rigorous(target, draft)`` says of the ``rows`` that a filter left open, in place."""
     try:
@@ -57,11 +60,11 @@ def settle(scores: RowScores, rows: Any, target: Any, draft: Any, rigorous: Call
     except InvalidLogits:
         rigorous(target, draft)  # says which row of all it is
         raise
-    for field in fields(RowScores):
-        values, ours = getattr(settled, field.name), getattr(scores, field.name)
+    for name in FIELDS:
+        values, ours = getattr(settled, name), getattr(scores, name)
         if values is None:
             ours[rows] = _RIGOROUS_ERROR
-        elif field.name in BY_RULE:
+        elif name in BY_RULE:
             ours[:, rows] = values
         else:
             ours[rows] = values

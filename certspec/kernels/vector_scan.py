@@ -10,7 +10,7 @@ from numba import extending, types
 
 from certspec.kernels.vector_stream import call_llvm
 
-__all__ = ["SCANNED", "lowest_bit", "reaching"]
+__all__ = ["SCANNED", "lowest_bit", "num_bits", "reaching"]
 
 SCANNED = 64  # numbers of a mask
 _LANES = 8
@@ -48,5 +48,15 @@ def lowest_bit(typingctx, mask):
 
     def codegen(context, builder, signature, args):
         return call_llvm(builder, "llvm.cttz.i64", _INT64, args[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def num_bits(typingctx, mask):
+    """How many bits are set in ``mask`` (int64)."""
+
+    def codegen(context, builder, signature, args):
+        return call_llvm(builder, "llvm.ctpop.i64", _INT64, args[0])
 
     return types.int64(types.int64), codegen

@@ -135,14 +135,14 @@ def bounds_of(target, draft, dtype):
 def run_both(sides, num_columns, decode, numbers):
     size = min(32, num_columns)
     buffers = np.empty((2, numba_filter_sums.DECODED), np.float32)
-    maxima = np.empty((numba_filter_sums.num_groups(num_columns), 2), np.float32)
+    maxima = np.empty((2, numba_filter_sums.num_groups(num_columns)), np.float32)
     at, totals, gaps, ids = np.empty(numba_filter_sums.STATE), np.empty(4), np.empty(size), np.empty(size, np.int64)
     done = True
     for row in range(sides[0].shape[0]):
         done &= numba_filter_sums.summarise(
             sides, row, num_columns, decode, buffers, maxima, at, totals, numbers[0, row]
         )
-        select_top(sides[0], row, num_columns, decode, maxima[:, 0], GROUP, gaps, ids)
+        select_top(sides[0], row, num_columns, decode, maxima[0], GROUP, gaps, ids)
         done &= numba_filter_sums.refine(
             sides, row, num_columns, decode, buffers, maxima, ids, at, totals, numbers[1, row]
         )  # fmt: skip

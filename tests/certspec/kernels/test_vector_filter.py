@@ -1,5 +1,5 @@
-"""The float32 exponentials of the filter: within their bound of exp, the same with and without the instruction that
-looks up the table; and the masks by which the top ranks are found."""
+"""The float32 exponentials of the filter: within their bound of exp, the same as instructions and in the portable form;
+and the masks by which the top ranks are found."""
 
 import math
 
@@ -7,6 +7,7 @@ import mpmath
 import numba
 import numpy as np
 import pytest
+from numba import extending, types
 
 from certspec.kernels import vector_filter
 from certspec.kernels.filter_bounds import EXP32_ERROR, REDUCTION, UNIT32
@@ -15,17 +16,17 @@ from certspec.kernels.vector_scan import SCANNED, lowest_bit, reaching
 
 
 def summing():
-    """A function compiled now: the sums of one group, (4, 4), and the least bits."""
+    """A function compiled now: the sums of groups, their maxima, the group it stopped at, and the least bits."""
 
     @numba.njit(error_model="numpy")
-    def run(target, draft, reference, other_reference, highest, other_highest):
-        sums, maxima = np.zeros(16), np.zeros((1, 2), np.float32)
+    def run(target, draft, reference, other_reference, highest, other_highest, first, count):
+        sums, maxima = np.zeros(16), np.zeros((2, len(target) // GROUP), np.float32)
         shift, other_shift = np.float32(SHIFT32 - STEPS * reference), np.float32(SHIFT32 - STEPS * other_reference)
-        _, bits = filter_sums(
-            target, draft, 0, 0, 0, 1, shift, other_shift, np.float32(highest), np.float32(other_highest),
-            np.float32(0.0), sums, maxima, 0,
+        stopped, bits = filter_sums(
+            target, draft, 0, 0, first, count, shift, other_shift, np.float32(highest), np.float32(other_highest),
+            np.float32(0.25), sums, maxima, 0,
         )  # fmt: skip
-        return sums, bits
+        return sums, maxima, stopped, bits
 
     return run
 
@@ -42,7 +43,7 @@ def test_a_weight_is_within_its_bound_of_exp():
     values = np.concatenate([rng.uniform(-80, 60, 300), (np.arange(-200, 200) + 0.5) * math.log(2) / STEPS])
     for value in np.float32(values):
         reference = math.ceil(float(value) / math.log(2))
-        sums, _ = run(lone(value), lone(value), reference, reference, value, value)
+        sums = run(lone(value), lone(value), reference, reference, value, value, 0, 1)[0]
         mpmath.mp.dps = 30
         exact = mpmath.exp(mpmath.mpf(float(value))) / mpmath.mpf(2) ** reference
         bound = (EXP32_ERROR + REDUCTION * abs(float(value)) + 2) * UNIT32  # 2: what is added to it in float32
@@ -50,18 +51,64 @@ def test_a_weight_is_within_its_bound_of_exp():
             assert abs(sums[4 * number : 4 * number + 4].sum() / exact - 1) <= bound, value
 
 
-def test_sums_and_bits_do_not_depend_on_how_the_table_is_looked_up(monkeypatch):
-    rng = np.random.default_rng(2)
-    target, draft = (rng.uniform(-50, 3, GROUP).astype(np.float32) for _ in range(2))
-    arguments = (target, draft, 5, 6, float(target.max()), float(draft.max()))
+def portable(context):
+    return False
+
+
+def spoilt(array, rng, value):
+    """A copy with ``value`` in some places of each group."""
+    copy = array.copy()
+    for group in range(len(array) // GROUP):
+        copy[group * GROUP + rng.integers(GROUP, size=3)] = value
+    return copy
+
+
+@pytest.mark.parametrize("case", ["numbers", "NaNs", "masked", "zeros", "a new maximum", "no group", "from the second"])
+def test_instructions_and_the_portable_form_agree_bit_for_bit(monkeypatch, case):
+    if not find_instructions():
+        pytest.skip("this processor has no AVX2 with FMA")
+    rng, groups = np.random.default_rng(2), 5
+    target, draft = (rng.uniform(-50, 3, groups * GROUP).astype(np.float32) for _ in range(2))
+    limits, first, count = (float(target.max()), float(draft.max())), 0, groups
+    if case in ("NaNs", "masked"):
+        target, draft = (spoilt(side, rng, np.nan if case == "NaNs" else -np.inf) for side in (target, draft))
+    elif case == "zeros":  # of both signs: the first of equal ones stays the largest
+        target, draft = (np.where(side > -25, np.float32(-0.0), np.float32(0.0)) for side in (target, draft))
+        limits = (0.0, 0.0)
+    elif case == "a new maximum":
+        draft[3 * GROUP + 17] = limits[1] + 1
+    elif case == "no group":
+        count = 0
+    elif case == "from the second":
+        first = 1
     found = []
-    for has_lookup in (vector_filter._has_lookup, lambda context: False):
-        monkeypatch.setattr(vector_filter, "_has_lookup", has_lookup)
-        found.append(summing()(*arguments))
-    np.testing.assert_array_equal(found[0][0], found[1][0])
-    assert found[0][1] == found[1][1]
-    least = min(np.rint(STEPS * side.min() / math.log(2)) - STEPS * k for side, k in ((target, 5), (draft, 6)))
-    assert found[0][1] == SHIFT32_BITS + least
+    for choice in (vector_filter.has_instructions, portable):
+        monkeypatch.setattr(vector_filter, "has_instructions", choice)
+        found.append(summing()(target, draft, 5, 6, *limits, first, count))
+    (sums, maxima, stopped, bits), other = found
+    assert sums.tobytes() == other[0].tobytes() and maxima.tobytes() == other[1].tobytes()
+    assert (stopped, bits) == other[2:]
+    assert stopped == {"a new maximum": 3, "no group": 0}.get(case, groups)
+    if case == "numbers":
+        least = min(np.rint(STEPS * side.min() / math.log(2)) - STEPS * k for side, k in ((target, 5), (draft, 6)))
+        assert bits == SHIFT32_BITS + least
+        np.testing.assert_array_equal(maxima, np.stack([target, draft]).reshape(2, groups, GROUP).max(2))
+
+
+def find_instructions():
+    """Whether functions compiled here use them."""
+    found = []
+
+    @extending.intrinsic
+    def probe(typingctx):
+        def codegen(context, builder, signature, args):
+            found.append(vector_filter.has_instructions(context))
+            return context.get_dummy_value()
+
+        return types.void(), codegen
+
+    numba.njit(lambda: probe())()
+    return found[0]
 
 
 @pytest.mark.parametrize("value", [-np.inf, -100.0])
@@ -70,8 +117,9 @@ def test_weights_that_are_no_normal_numbers_are_told_by_their_bits(value):
     low = group.copy()
     low[77] = value
     run = summing()
-    assert run(group, group, 0, 0, 0.0, 0.0)[1] >= LEAST_BITS
-    assert run(low, group, 0, 0, 0.0, 0.0)[1] < LEAST_BITS and run(group, low, 0, 0, 0.0, 0.0)[1] < LEAST_BITS
+    assert run(group, group, 0, 0, 0.0, 0.0, 0, 1)[3] >= LEAST_BITS
+    for sides in ((low, group), (group, low)):
+        assert run(*sides, 0, 0, 0.0, 0.0, 0, 1)[3] < LEAST_BITS
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
