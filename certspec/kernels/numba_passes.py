@@ -17,7 +17,7 @@ from numba.extending import overload, register_jitable
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba_stream import element
 from certspec.kernels.vector_exp import exp_of_gap, expm1_clamped
-from certspec.kernels.vector_scan import SCANNED, lowest_bit, num_bits, reaching
+from certspec.kernels.vector_scan import AT_ONCE, SCANNED, keep_larger, lowest_bit, num_bits, reaching
 from certspec.kernels.vector_stream import fetch
 
 __all__ = ["LANES", "divergence_sum", "lane_depth", "least_finite", "select_top", "smoothed_sum"]
@@ -151,11 +151,14 @@ def _reached(maxima, size):
     """
     blocks = len(maxima)
     span = SPAN if blocks >= 2 * SPAN * size else 1
-    sets = (blocks + span - 1) // span
+    sets = (blocks + span * AT_ONCE - 1) // (span * AT_ONCE) * AT_ONCE
     highest = np.full((sets + SCANNED - 1) // SCANNED * SCANNED, -np.inf, maxima.dtype)
     for start in range(0, blocks, sets):
-        for i in range(min(sets, blocks - start)):
-            highest[i] = maxima[start + i] if maxima[start + i] > highest[i] else highest[i]
+        count = min(sets, blocks - start)
+        for place in range(0, count - AT_ONCE + 1, AT_ONCE):
+            keep_larger(maxima, start + place, highest, place)
+        for place in range(count // AT_ONCE * AT_ONCE, count):
+            highest[place] = max(highest[place], maxima[start + place])
     low, high = np.inf, -np.inf
     for i in range(sets):
         high = max(high, highest[i])
