@@ -1,7 +1,8 @@
 """The float32 filter on the CPU: one pass over float32, bfloat16 or float16 rows of both models that decides every rule
 within proved bounds, or leaves the row to the float64 path. Nothing here is certified that a bound does not cover.
 
-A row with a rule that the first sums leave open is summed once more, within narrower bounds.
+A row with a rule that the first sums leave open is summed once more, within narrower bounds; where these leave one open
+too, a third time, all of it in float64.
 """
 
 from __future__ import annotations
@@ -208,13 +209,15 @@ def _filter(source_hash: str) -> Any:
                 sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids[row], drafted_gap,
                 drafted_rank, top_probs[row], statistics, certificates, accepted, certified, left_open,
             )  # fmt: skip
-            if left_open[:, row].any() and refine(
-                sides, row, num_columns, decode, buffers, maxima, ids, at, totals, numbers
-            ):
-                _judge_row(
-                    sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids[row],
-                    drafted_gap, drafted_rank, top_probs[row], statistics, certificates, accepted, certified, left_open,
-                )  # fmt: skip
+            for whole in (False, True):
+                if left_open[:, row].any() and refine(
+                    sides, row, num_columns, decode, buffers, maxima, ids, whole, at, totals, numbers
+                ):
+                    _judge_row(
+                        sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids[row],
+                        drafted_gap, drafted_rank, top_probs[row], statistics, certificates, accepted, certified,
+                        left_open,
+                    )  # fmt: skip
             paths[row] = RIGOROUS if left_open[:, row].any() else FAST
 
     return judge

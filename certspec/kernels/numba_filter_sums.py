@@ -7,8 +7,9 @@ sum of w. Roundings of w d are in proportion to |d|, d = log(p/q) + s - c with c
 
     E_p|d| <= KL + sqrt(2 KL) + |s - c| + E_p[what moves add to |d|]                        (claim kernel.filter_size)
 
-``refine`` sums a row once more, with s = c, the groups of the likeliest tokens of
-either side in float64: only the rest, mostly a small share of both distributions, is then off by more.
+``refine`` sums a row once more, with s = c, the groups of the likeliest tokens of either side in float64: only the
+rest, mostly a small share of both distributions, is then off by more. Or all groups: slow, for the few rows whose
+thresholds lie so near to a token's probability, or KL so near to a certificate, that the rest is not known well enough.
 """
 
 from __future__ import annotations
@@ -207,19 +208,20 @@ def _divergence(at, totals):
 
 
 @register_jitable(error_model="numpy")
-def _bound(at, totals, share, other_share, rest_gap, rest_size, mean_size, numbers):
+def _bound(at, totals, share, other_share, rest_gap, rest_size, mean_size, added, numbers):
     """``numbers`` of a row: maximum, normaliser relative to it with its relative error, E_p[max z - z], KL and entropy
     with their absolute errors [nats]. ``share``, ``other_share``: the probabilities of the tokens that were summed in
     float32; of max z - z and |d|, ``rest_gap`` and ``rest_size`` are means over those, 0 elsewhere, and ``mean_size``
-    over all. False where KL is not known within WIDEST."""
+    over all. ``added``: terms that one accumulator of float64 took. False where KL is not known within WIDEST."""
     error, other_error = _errors(at)
     mass = totals[SUM]
     divergence, cross = _divergence(at, totals)
     mean_gap = max(-totals[GAP_SUM] / mass, 0.0)
     log_sum = math.log(mass)
-    # float64: a handful of roundings of numbers of these sizes, the moves of the sums, and weights in float64
+    # float64: a handful of roundings of numbers of these sizes, the moves of the sums, and weights in float64; and one
+    # a term, of sums of p|d| too, at most 1.4 (1 + |E_p d|): KL + sqrt(2 KL) against 1 + KL (claim kernel.filter_size)
     sizes = abs(at[1]) + abs(at[7]) + abs(at[3]) + abs(at[8]) + abs(log_sum) + abs(math.log(totals[OTHER_SUM]))
-    rounding = (sizes + abs(cross) + mean_gap + 1.0) * (256 * UNIT)
+    rounding = (sizes + abs(cross) + mean_gap + 1.0) * (256 * UNIT) + 1.5 * added * UNIT
     numbers[HIGHEST] = at[1]
     numbers[NORMALISER] = mass * math.exp(at[0] * LOG2 - at[1])
     numbers[ERROR] = 1.02 * error * share + rounding
@@ -242,16 +244,17 @@ def summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numb
     most = max(divergence, 0.0) + WIDEST  # of KL, if its error stays within WIDEST
     mean_size = 1.001 * (most + math.sqrt(2.0 * most) + abs(divergence - cross) + at[6] / totals[SUM]) + WIDEST
     mean_gap = max(-totals[GAP_SUM] / totals[SUM], 0.0)
-    return _bound(at, totals, 1.0, 1.0, mean_gap, mean_size, mean_size, numbers)
+    return _bound(at, totals, 1.0, 1.0, mean_gap, mean_size, mean_size, num_columns % GROUP, numbers)
 
 
 @register_jitable(error_model="numpy")
-def refine(sides, row, num_columns, decode, buffers, maxima, ids, at, totals, numbers):
-    """``numbers`` once more, narrower: the groups of the likeliest tokens of either side are summed in float64, and s
-    is the difference of the logarithms of both sums. ``ids`` of the target's likeliest tokens."""
+def refine(sides, row, num_columns, decode, buffers, maxima, ids, whole, at, totals, numbers):
+    """``numbers`` once more, narrower: the groups of the likeliest tokens of either side, or with ``whole`` all groups,
+    are summed in float64, and s is the difference of the logarithms of both sums. ``ids`` of the target's likeliest
+    tokens."""
     draft_values, draft_ids = np.empty(len(ids)), np.empty(len(ids), np.int64)
     select_top(sides[1], row, num_columns, decode, maxima[1], GROUP, draft_values, draft_ids)
-    kept = np.zeros(num_groups(num_columns), np.bool_)
+    kept, added = np.full(num_groups(num_columns), whole), 0
     for rank in range(len(ids)):
         kept[ids[rank] // GROUP] = kept[draft_ids[rank] // GROUP] = True
     divergence, cross = _divergence(at, totals)
@@ -273,7 +276,9 @@ def refine(sides, row, num_columns, decode, buffers, maxima, ids, at, totals, nu
                 begin = start + group * GROUP
                 _add_exactly(sides, row, begin, begin + GROUP, decode, at, exact)
                 group += 1
+                added += GROUP
         _add_exactly(sides, row, start + groups * GROUP, stop, decode, at, exact)
+        added += stop - (start + groups * GROUP)
     rest = np.empty(FILTER_SUMS)
     if not (_totals(sums, rest) and _totals(exact, totals)):
         return False
@@ -286,4 +291,4 @@ def refine(sides, row, num_columns, decode, buffers, maxima, ids, at, totals, nu
     rest_size = max(rest[CROSS_SUM] / totals[SUM], 0.0) + 0.75 * other_share  # claim kernel.filter_rest, of log(p/q)
     rest_size = 1.001 * (rest_size + (2.0 * off + UNIT32 * at[5]) * share)
     rest_gap = 1.001 * max(-rest[GAP_SUM] / totals[SUM], 0.0)
-    return _bound(at, totals, share, other_share, rest_gap, rest_size, abs(cross) + WIDEST, numbers)
+    return _bound(at, totals, share, other_share, rest_gap, rest_size, abs(cross) + WIDEST, added, numbers)

@@ -93,13 +93,22 @@ def test_a_threshold_nearer_a_token_than_the_first_bounds_is_decided_by_the_narr
     assert torch.allclose(scored.certificate, exact.certificate, rtol=1e-11, atol=0)
 
 
-def test_a_flat_pair_nearer_the_boundary_than_any_bound_goes_to_float64():
-    target, draft = flat_pair(60_000, 0.0)
+def test_a_flat_pair_nearer_the_boundary_than_float32_knows_is_decided_by_sums_in_float64():
+    target, draft = flat_pair(60_000, 1e-3)  # 1.6e-9 nats from it
     scored = cs.certify(target, draft, cs.StrictGreedy(), precision="float32")
-    assert scored.path_counts == {"fast": 0, "rigorous": 1}
-    assert scored.entropy_error[0] <= 1e-11
-    for distance in (0.01, -0.01):
+    assert scored.path_counts == {"fast": 1, "rigorous": 0}
+    assert scored.kl_upper - scored.kl <= 1e-10 and scored.entropy_error[0] <= 1e-10
+    for distance in (1e-3, -1e-3, 0.01, -0.01):
         assert disagreements(*both(*flat_pair(60_000, distance))) == {}
+
+
+def test_what_no_bound_decides_goes_to_float64():
+    target = torch.zeros(1, 4)  # every token is at the threshold
+    for sides, rule in ((flat_pair(60_000, 0.0), cs.StrictGreedy()), ((target, target), cs.Absolute(0.25))):
+        scored = cs.certify(*sides, rule, precision="float32")
+        assert scored.path_counts == {"fast": 0, "rigorous": 1}
+        assert scored.entropy_error[0] <= 1e-11
+        assert disagreements(*both(*sides, rule)) == {}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -110,17 +119,18 @@ def test_the_narrower_bounds_hold_and_are_narrower(columns, dtype):
     exact = cs.certify(target, draft, cs.StrictGreedy(), backend="reference")
     assert (np.abs(kl - exact.kl.numpy()) <= kl_errors).all()
     assert (np.abs(entropy - exact.entropy.numpy()) <= entropy_errors).all()
-    assert (kl_errors[1] < kl_errors[0]).all() and (entropy_errors[1] < entropy_errors[0]).all()
+    for errors in (kl_errors, entropy_errors):
+        assert (errors[1] < errors[0]).all() and (errors[2] <= errors[1] * (1 + 1e-6)).all() and errors[2].max() < 1e-10
 
 
 def bounds_of(target, draft, dtype):
-    """KL, its bound, entropy and its bound, each (2, rows): as first computed, and narrower."""
+    """KL, its bound, entropy and its bound, each (3, rows): as first computed, narrower, and all in float64."""
     rows, columns = target.shape
     sides = tuple(
         each.numpy() if dtype == "float32" else each.view(torch.int16).numpy().view(np.uint16)
         for each in (target, draft)
     )
-    numbers = np.empty((2, rows, numba_filter_sums.NUMBERS))
+    numbers = np.empty((3, rows, numba_filter_sums.NUMBERS))
     assert run_both(sides, columns, numba_rows.decoding(dtype), numbers)
     names = (
         numba_filter_sums.KL,
@@ -143,9 +153,10 @@ def run_both(sides, num_columns, decode, numbers):
             sides, row, num_columns, decode, buffers, maxima, at, totals, numbers[0, row]
         )
         select_top(sides[0], row, num_columns, decode, maxima[0], GROUP, gaps, ids)
-        done &= numba_filter_sums.refine(
-            sides, row, num_columns, decode, buffers, maxima, ids, at, totals, numbers[1, row]
-        )  # fmt: skip
+        for whole in (False, True):
+            done &= numba_filter_sums.refine(
+                sides, row, num_columns, decode, buffers, maxima, ids, whole, at, totals, numbers[1 + whole, row]
+            )  # fmt: skip
     return done
 
 
