@@ -4,7 +4,7 @@ Checks the arguments and picks a backend; the arithmetic lives in ``certspec.ker
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -194,7 +194,7 @@ def certify(
         rules=table.rules,
         target_token=scores.target_top_ids[:, 0],
         draft_token=None if draft_top_ids is None else draft_top_ids[:, 0],
-        **{name: getattr(scores, name) for name in FIELDS},
+        **vars(scores),
     )
 
 
@@ -217,13 +217,18 @@ def _run(
         exact_draft = None if draft is None else _to_float64(draft[:, :num_columns])
         scores = reference.score_rows(_to_float64(target[:, :num_columns]), exact_draft, table, num_top)
     else:
-        if precision == "float32":
-            from certspec.kernels.numba_filter import score_rows
-        else:
-            from certspec.kernels.numba_rows import score_rows
         kind, (readable_target, readable_draft) = _to_readable(target, draft)
-        scores = score_rows(readable_target, readable_draft, kind, num_columns, table, num_top)
+        scores = _numba_scorer(precision)(readable_target, readable_draft, kind, num_columns, table, num_top)
     return scores if isinstance(target, np.ndarray) else _to_torch(scores, target.device)
+
+
+@cache
+def _numba_scorer(precision: str | None) -> Callable[..., RowScores]:
+    if precision == "float32":
+        from certspec.kernels.numba_filter import score_rows
+    else:
+        from certspec.kernels.numba_rows import score_rows
+    return score_rows
 
 
 def _certify_lumped(
@@ -323,7 +328,8 @@ def _to_readable(target: Any, draft: Any) -> tuple[str, tuple[np.ndarray, np.nda
 
 def _as_numpy(rows: Any, kind: str) -> np.ndarray:
     if not isinstance(rows, np.ndarray):
-        tensor = rows.detach().cpu()
+        tensor = rows.detach() if rows.requires_grad else rows
+        tensor = tensor.cpu() if tensor.device.type != "cpu" else tensor
         if _kind(tensor) == kind == "bfloat16":
             return np.ascontiguousarray(tensor.view(_torch().int16).numpy().view(np.uint16))
         rows = (tensor.double() if _kind(tensor) == "bfloat16" else tensor).numpy()
@@ -332,7 +338,12 @@ def _as_numpy(rows: Any, kind: str) -> np.ndarray:
 
 
 def _kind(rows: Any) -> str:
-    return str(rows.dtype).removeprefix("torch.")
+    return _name_of(rows.dtype)
+
+
+@cache
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _torch() -> Any:
@@ -340,12 +351,10 @@ def _torch() -> Any:
 
 
 def _to_torch(scores: RowScores, device: Any) -> RowScores:
-    from_numpy, elsewhere = _torch().from_numpy, device.type != "cpu"
-    values = {}
-    for name in FIELDS:
-        value = getattr(scores, name)
-        tensor = None if value is None else from_numpy(value)
-        values[name] = tensor.to(device) if elsewhere and tensor is not None else tensor
+    from_numpy = _torch().from_numpy
+    values = {name: None if value is None else from_numpy(value) for name, value in vars(scores).items()}
+    if device.type != "cpu":
+        values = {name: None if value is None else value.to(device) for name, value in values.items()}
     return RowScores(**values)
 
 

@@ -1,37 +1,33 @@
 """The CPU kernels against torch eager, and against one read of the same rows, interleaved in one run. Times are
 milliseconds; a ratio is taken within a round, so that a machine that slows down slows both of its sides.
 
-The floor of bytes: 64 pairs of float32 rows of 151,936 columns are 77.8 MB, read in 2.3 to 3 ms by two cores (26 to 34
-GB/s; an AMD EPYC of 256-bit vectors, 3.2 GHz, two multiply-adds a cycle and core, .155 ns each, on both cores).
+The floor of bytes: 64 pairs of float32 rows of 151,936 columns are 77.8 MB, read in 2.3 to 3.3 ms by two cores (24 to
+34 GB/s; an AMD EPYC of 256-bit vectors, 2.45 to 3.2 GHz, two multiply-adds a cycle and core).
 
 The floor of arithmetic, per pair of logits: in float64 two exponentials of 12 multiply-adds and 2 for the sums, on 4
 pairs a vector: 26/4 x .155 ns / 2 cores = .50 ns, 4.9 ms for these rows, 1.9 reads: no float64 pass reaches 1.6. In
-float32 (``vector_filter``) two of 7 and 2 for the sums, on 8 pairs: .16 ns, 1.5 ms: below the read, so 1.6 reads is not
-out of reach in principle. Its 32 vector instructions for 8 pairs take 10 cycles where 3.3 of them start in a cycle,
-.39 ns a pair and core; with loads, copies of what a multiply-add overwrites, and the end of a group, of which there are
-24 more, it takes .57 (2.8 ms on two cores), about 4 instructions a cycle.
+float32 (``vector_filter``, ``x86_filter``) 8 pairs take 31 vector operations: 12 multiply-adds or products on two of
+four pipes, 11 additions on the others, 8 of integers: 8 cycles, 1.5 ms at 3.2 GHz, .5 reads. They take 11.6, 2.2 ms:
 
-What held the loop back before (1.33 ns in cache as from memory, so neither bandwidth nor latency of memory; fetching
-ahead changes nothing measurable): 8 vectors of both models side by side do not fit 16 registers, and a third of its
-instructions moved numbers to and from the stack. Two passes over a group of columns, one for each model, 4 vectors
-abreast, need few such (.67); a multiply-add that applies the scale, in place of two additions, and groups of 128
-columns, whose ends cost 24 cycles, give the rest. A new maximum costs one group, not a chunk of 512 columns. The top
-ranks were 28 us a row, mostly waiting for blocks that no near cache holds by then: they are fetched before they are
-read (16 us).
+- A processor that works ahead finds too little that does not wait: the chain of an exponential is 28 cycles, and 64
+  operations may wait at a time. Interleaved by twos or threes, or merged into one loop for both models, it is no
+  faster; beginning a vector before the one before it is finished gives .7 cycles; with a third step, constants no
+  longer fit the registers, and loads would take 10 cycles.
+- The polynomial of degree 3 with a table of four costs two multiply-adds less than degree 5 (13.7 cycles) and is off by
+  5 units where that is by 2; degree 2 with a table of eight would be 57 off (.7 cycles less).
+- The end of a group of 128 columns costs .7 cycles for 8 pairs.
+- As LLVM compiles the portable form, it is 14.1 cycles: what does not fit the registers is read again and copied.
 
-Of 64 rows one thread spends 8.5 ms in that loop, 1.5 on ranks and .9 on rules where the processor runs at its nominal
-2.45 GHz; 7.3 in all where it runs at 3.2. So on two cores the loop alone is 1.4 reads in the one state and 1.1 in the
-other, for a read waits for memory and does not care. Without gain: fetching 512 to 16,384 columns ahead, 2 vectors
-abreast or the 4 in twos (LLVM interleaves them again), 12 ranks first and 32 only where they leave a rule open.
+A row takes 75 to 95 us in that loop (69 if its logits are near), 5 to 9 for 32 ranks of the target, 3 to 4 for 10 of
+the draft, 3 to 4 for the rules. What is left of a call are .4 ms of Python, slow because a call leaves nothing of it in
+the caches, and .1 to .2 until the second thread has come and both have ended. Without gain: fetching 128 to 4,096
+columns ahead, past the near caches or into the second one; large pages.
 
-Two threads take rows one by one, the caller among them. Handed out in eight pieces, they took 8 to 12 % longer (40
-interleaved calls: 6.8 ms against 6.2), as one waited for the other at the end; each more piece costs 25 us. Of 256 rows
-64 take 4.8 ms, 1.5 reads: what is left of the difference is the start.
-
-``results/kernels-cpu.json`` was measured before that, at real-time priority (``chrt -f 1``) on a quiet machine: read
-3.0 ms (2.7 to 3.6), filter 6.2 (2.12 reads, 1.69 at best; 22.2 times as fast as eager with ranks), float64 17.1 (5.7,
-8.4 times); an earlier run gave read 3.7, filter 7.3 (1.94 reads). Without that priority the read is slowed down by
-other work as well, and the ratios to it look better than they are."""
+The host matters as much: a row takes 90 us at one time and 150 some minutes later, with the same instructions. Of six
+runs in a row at real-time priority (``chrt -f 1``) the median ratios to the read were 1.48, 1.56, 1.58, 1.64, 1.71 and
+1.80, of four an hour before 1.38, 1.45, 1.49 and 1.51; on 2 of 16 cores of an Intel Xeon, which read in 2.3 ms, 1.9 to
+2.0. ``results/kernels-cpu.json`` is the fourth of those six: read 2.8 ms, filter 4.9 (1.64 reads; 33 times as fast as eager
+with ranks), float64 19.1 (6.5 reads, 8.4 times)."""
 
 from __future__ import annotations
 
