@@ -26,8 +26,8 @@ columns ahead, past the near caches or into the second one; large pages.
 The host matters as much: a row takes 90 us at one time and 150 some minutes later, with the same instructions. Of six
 runs in a row at real-time priority (``chrt -f 1``) the median ratios to the read were 1.48, 1.56, 1.58, 1.64, 1.71 and
 1.80, of four an hour before 1.38, 1.45, 1.49 and 1.51; on 2 of 16 cores of an Intel Xeon, which read in 2.3 ms, 1.9 to
-2.0. ``results/kernels-cpu.json`` is the fourth of those six: read 2.8 ms, filter 4.9 (1.64 reads; 33 times as fast as eager
-with ranks), float64 19.1 (6.5 reads, 8.4 times)."""
+2.0. ``results/kernels-cpu.json`` is the fourth of those six by size: read 2.8 ms, filter 4.9 (1.64 reads; 33 times as
+fast as eager with ranks), float64 19.1 (6.5 reads, 8.4 times)."""
 
 from __future__ import annotations
 
