@@ -157,7 +157,7 @@ def certify(
     real ids, and drops the rest of both. ``backend``: "numba" (CPU), "torch", "triton" (CUDA) or "reference".
     ``precision``: "float64" (the default but for "triton"), or "float32" ("numba" and "triton", whose default it is):
     one pass in float32 decides the rows that its proved bounds decide, float64 the others, and ``kl`` and ``entropy``
-    of the former are good to about 1e-6 nats (``kl_upper``, ``entropy_error``); decisions, certificates and ids are as
+    of the former are good to about 1e-5 nats (``kl_upper``, ``entropy_error``); decisions, certificates and ids are as
     sound as in float64, and faster to have where logits are float32, bfloat16 or float16 and a draft is given. Nats
     throughout. Theory: the pool certificate (single token), its tree form, and directed rounding bounds.
 

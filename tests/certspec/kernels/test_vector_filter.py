@@ -2,6 +2,7 @@
 and the masks by which the top ranks are found."""
 
 import math
+from functools import cache
 
 import mpmath
 import numba
@@ -15,8 +16,10 @@ from certspec.kernels.vector_filter import GROUP, LEAST_BITS, SHIFT32, SHIFT32_B
 from certspec.kernels.vector_scan import SCANNED, lowest_bit, reaching
 
 
-def summing():
-    """A function compiled now: the sums of groups, their maxima, the group it stopped at, and the least bits."""
+@cache
+def summing(form=vector_filter.has_instructions):
+    """A function compiled with or without instructions: the sums of groups, their maxima, the group it stopped at, and
+    the least bits."""
 
     @numba.njit(error_model="numpy")
     def run(target, draft, reference, other_reference, highest, other_highest, first, count):
@@ -28,6 +31,10 @@ def summing():
         )  # fmt: skip
         return sums, maxima, stopped, bits
 
+    one = np.zeros(GROUP, np.float32)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(vector_filter, "has_instructions", form)
+        run(one, one, 0, 0, 0.0, 0.0, 0, 1)  # compiles
     return run
 
 
@@ -64,7 +71,7 @@ def spoilt(array, rng, value):
 
 
 @pytest.mark.parametrize("case", ["numbers", "NaNs", "masked", "zeros", "a new maximum", "no group", "from the second"])
-def test_instructions_and_the_portable_form_agree_bit_for_bit(monkeypatch, case):
+def test_instructions_and_the_portable_form_agree_bit_for_bit(case):
     if not find_instructions():
         pytest.skip("this processor has no AVX2 with FMA")
     rng, groups = np.random.default_rng(2), 5
@@ -81,11 +88,9 @@ def test_instructions_and_the_portable_form_agree_bit_for_bit(monkeypatch, case)
         count = 0
     elif case == "from the second":
         first = 1
-    found = []
-    for choice in (vector_filter.has_instructions, portable):
-        monkeypatch.setattr(vector_filter, "has_instructions", choice)
-        found.append(summing()(target, draft, 5, 6, *limits, first, count))
-    (sums, maxima, stopped, bits), other = found
+    (sums, maxima, stopped, bits), other = (
+        run(target, draft, 5, 6, *limits, first, count) for run in (summing(), summing(portable))
+    )
     assert sums.tobytes() == other[0].tobytes() and maxima.tobytes() == other[1].tobytes()
     assert (stopped, bits) == other[2:]
     assert stopped == {"a new maximum": 3, "no group": 0}.get(case, groups)
@@ -95,6 +100,15 @@ def test_instructions_and_the_portable_form_agree_bit_for_bit(monkeypatch, case)
         np.testing.assert_array_equal(maxima, np.stack([target, draft]).reshape(2, groups, GROUP).max(2))
 
 
+def test_the_two_forms_are_two():
+    if not find_instructions():
+        pytest.skip("this processor has no AVX2 with FMA")
+    for form, looks_up in ((summing(), True), (summing(portable), False)):
+        assert [("vpermilps" in text) for text in form.inspect_asm().values()] == [looks_up] * len(form.signatures)
+    assert len(summing(portable).signatures) == 1
+
+
+@cache
 def find_instructions():
     """Whether functions compiled here use them."""
     found = []
