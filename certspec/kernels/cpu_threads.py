@@ -80,7 +80,8 @@ def run_shared(function: Callable[..., Any], arguments: tuple[Any, ...], num_thr
     if _pool.process != os.getpid():  # threads do not survive a fork, and a lock may be held by one of them
         _pool = _Pool()
     pool = _pool
-    if num_threads <= 1 or not pool.lock.acquire(blocking=False):  # another call has the helpers
+    alone = num_threads <= 1 or os.name == "nt"  # where helpers are waited for through a POSIX call
+    if alone or not pool.lock.acquire(blocking=False):  # another call has the helpers
         function(*arguments)
         return
     try:
