@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from certspec.errors import InvalidArgument, InvalidLogits
-from certspec.kernels.row_scores import FIELDS, PATHS, RowScores
+from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.rules import Rule, default_rules
 
@@ -359,5 +359,4 @@ def _to_torch(scores: RowScores, device: Any) -> RowScores:
 
 
 def _to_numpy(scores: RowScores) -> RowScores:
-    values = {name: getattr(scores, name) for name in FIELDS}
-    return RowScores(**{k: None if v is None else v.numpy() for k, v in values.items()})
+    return RowScores(**{name: None if value is None else value.numpy() for name, value in vars(scores).items()})

@@ -1,7 +1,7 @@
 """Atomic counters for numba code that several threads run at once. This module knows nothing about models.
 
-numba's cache does not watch this file: after an edit here, touch engine/cpu_forward.py, decoding/growth_kernels.py and
-decoding/round_kernels.py so that their caches are rebuilt.
+numba's cache does not watch this file: after an edit here, touch kernels/cpu_threads.py, engine/cpu_forward.py,
+decoding/growth_kernels.py and decoding/round_kernels.py so that their caches are rebuilt.
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@ about how a backend computes."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from certspec.errors import InvalidLogits
 
 __all__ = [
-    "ALL_MASKED", "BY_RULE", "FAST", "FIELDS", "NAN", "PATHS", "PLUS_INF", "RIGOROUS", "VALID", "WEIGHT_ERROR",
-    "RowScores", "raise_invalid_row", "settle",
+    "ALL_MASKED", "BY_RULE", "FAST", "NAN", "PATHS", "PLUS_INF", "RIGOROUS", "VALID", "WEIGHT_ERROR", "RowScores",
+    "raise_invalid_row", "settle",
 ]  # fmt: skip
 
 VALID, NAN, PLUS_INF, ALL_MASKED = range(4)
@@ -50,9 +50,6 @@ class RowScores:
     prob_error: Any = None
 
 
-FIELDS = tuple(field.name for field in fields(RowScores))
-
-
 def settle(scores: RowScores, rows: Any, target: Any, draft: Any, rigorous: Callable[[Any, Any], RowScores]) -> None:
     """Put into ``scores`` what ``rigorous(target, draft)`` says of the ``rows`` that a filter left open, in place."""
     try:
@@ -60,8 +57,8 @@ def settle(scores: RowScores, rows: Any, target: Any, draft: Any, rigorous: Call
     except InvalidLogits:
         rigorous(target, draft)  # says which row of all it is
         raise
-    for name in FIELDS:
-        values, ours = getattr(settled, name), getattr(scores, name)
+    for name, ours in vars(scores).items():
+        values = getattr(settled, name)
         if values is None:
             ours[rows] = _RIGOROUS_ERROR
         elif name in BY_RULE:
