@@ -10,8 +10,25 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from certspec import presets as presets
-    from certspec.certificates import Certificates as Certificates
-    from certspec.certificates import certify as certify
+    from certspec.certificates.certify import Certificates as Certificates
+    from certspec.certificates.certify import certify as certify
+    from certspec.certificates.drafter import drafter_certificate as drafter_certificate
+    from certspec.certificates.drafter import (
+        drafter_certificate_from_top as drafter_certificate_from_top,
+    )
+    from certspec.certificates.drafter import drafter_certificate_lower as drafter_certificate_lower
+    from certspec.certificates.drafter_margins import (
+        drafter_margin_certificate as drafter_margin_certificate,
+    )
+    from certspec.certificates.hidden import certify_hidden as certify_hidden
+    from certspec.certificates.lumped import DraftLists as DraftLists
+    from certspec.certificates.lumped import LumpedCertificates as LumpedCertificates
+    from certspec.certificates.lumped import TargetLists as TargetLists
+    from certspec.certificates.lumped import lumped_certificates as lumped_certificates
+    from certspec.certificates.margins import margin_certificate as margin_certificate
+    from certspec.certificates.margins import required_margin as required_margin
+    from certspec.certificates.reverse import reverse_certificate as reverse_certificate
+    from certspec.certificates.tree_widths import tree_width_for as tree_width_for
     from certspec.decoding import Adaptive as Adaptive
     from certspec.decoding import BestFirst as BestFirst
     from certspec.decoding import Generation as Generation
@@ -21,26 +38,14 @@ if TYPE_CHECKING:
     from certspec.decoding import generate as generate
     from certspec.decoding import load_profile as load_profile
     from certspec.decoding import transformers_generate as transformers_generate
-    from certspec.drafter import drafter_certificate as drafter_certificate
-    from certspec.drafter import drafter_certificate_from_top as drafter_certificate_from_top
-    from certspec.drafter import drafter_certificate_lower as drafter_certificate_lower
-    from certspec.drafter_margins import drafter_margin_certificate as drafter_margin_certificate
     from certspec.errors import CertspecError as CertspecError
     from certspec.errors import IncompatiblePair as IncompatiblePair
     from certspec.errors import InvalidArgument as InvalidArgument
     from certspec.errors import InvalidLogits as InvalidLogits
     from certspec.errors import RunMismatch as RunMismatch
     from certspec.errors import UnreadableInput as UnreadableInput
-    from certspec.hidden_states import certify_hidden as certify_hidden
-    from certspec.lumped import DraftLists as DraftLists
-    from certspec.lumped import LumpedCertificates as LumpedCertificates
-    from certspec.lumped import TargetLists as TargetLists
-    from certspec.lumped import lumped_certificates as lumped_certificates
-    from certspec.margins import margin_certificate as margin_certificate
-    from certspec.margins import required_margin as required_margin
-    from certspec.pairs import Pair as Pair
-    from certspec.pairs import load_pair as load_pair
-    from certspec.reverse import reverse_certificate as reverse_certificate
+    from certspec.models.pairs import Pair as Pair
+    from certspec.models.pairs import load_pair as load_pair
     from certspec.rules import Absolute as Absolute
     from certspec.rules import Additive as Additive
     from certspec.rules import Entropy as Entropy
@@ -52,30 +57,29 @@ if TYPE_CHECKING:
     from certspec.rules import Tree as Tree
     from certspec.rules import default_rules as default_rules
     from certspec.rules import parse_rule as parse_rule
-    from certspec.tree_widths import tree_width_for as tree_width_for
 
 # One line a module: where each public name lives. The names above repeat it for type checkers; a test compares them.
 _HOMES: dict[str, tuple[str, ...]] = {
-    "certspec.certificates": ("Certificates", "certify"),
+    "certspec.certificates.certify": ("Certificates", "certify"),
     "certspec.decoding": (
         "Adaptive", "BestFirst", "Generation", "TreeShape", "WithinBudget", "calibrate", "generate", "load_profile",
         "transformers_generate",
     ),
-    "certspec.drafter": ("drafter_certificate", "drafter_certificate_from_top", "drafter_certificate_lower"),
-    "certspec.drafter_margins": ("drafter_margin_certificate",),
+    "certspec.certificates.drafter": ("drafter_certificate", "drafter_certificate_from_top", "drafter_certificate_lower"),
+    "certspec.certificates.drafter_margins": ("drafter_margin_certificate",),
     "certspec.errors": (
         "CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits", "RunMismatch", "UnreadableInput",
     ),
-    "certspec.hidden_states": ("certify_hidden",),
-    "certspec.lumped": ("DraftLists", "LumpedCertificates", "TargetLists", "lumped_certificates"),
-    "certspec.margins": ("margin_certificate", "required_margin"),
-    "certspec.pairs": ("Pair", "load_pair"),
-    "certspec.reverse": ("reverse_certificate",),
+    "certspec.certificates.hidden": ("certify_hidden",),
+    "certspec.certificates.lumped": ("DraftLists", "LumpedCertificates", "TargetLists", "lumped_certificates"),
+    "certspec.certificates.margins": ("margin_certificate", "required_margin"),
+    "certspec.models.pairs": ("Pair", "load_pair"),
+    "certspec.certificates.reverse": ("reverse_certificate",),
     "certspec.rules": (
         "Absolute", "Additive", "Entropy", "Gated", "Multiplicative", "Rule", "StrictGreedy", "TopM", "Tree",
         "default_rules", "parse_rule",
     ),
-    "certspec.tree_widths": ("tree_width_for",),
+    "certspec.certificates.tree_widths": ("tree_width_for",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,5 +1,5 @@
 """``certify(..., lumped=True)``: arrays of top-k logprobs made into target and draft lists. This module checks them;
-the judging is ``certspec.lumped``'s."""
+the judging is ``certspec.certificates.lumped``'s."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from certspec.certificates.lumped import (
+    UNKNOWN,
+    DraftLists,
+    LumpedCertificates,
+    TargetLists,
+    lumped_certificates,
+)
 from certspec.errors import InvalidLogits
-from certspec.lumped import UNKNOWN, DraftLists, LumpedCertificates, TargetLists, lumped_certificates
 from certspec.rules import Rule
 
 __all__ = ["certify_lists"]

@@ -7,8 +7,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from derivations.claim import distinct_steps
-from derivations.emit import COMMAND, GENERATED, drift, write_files
+from derivations.kernels.emit import COMMAND, GENERATED, drift, write_files
+from derivations.language.claim import distinct_steps
 
 
 def main(arguments: list[str] | None = None) -> int:

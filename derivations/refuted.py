@@ -9,11 +9,11 @@ from typing import Any
 import sympy
 from sympy import Rational, log
 
-from derivations.claim import Claim, Derivation, Instance, Mutant, Step, declare
-from derivations.single_token import pooled_value, single_certificate, single_pool
-from derivations.strict import pair_cost, phi
-from derivations.tree_margins import flat_top, tree_margin_last
-from derivations.upper_bounds import relaxed_upper
+from derivations.formulas.single_token import pooled_value, single_certificate, single_pool
+from derivations.formulas.strict import pair_cost, phi
+from derivations.language.claim import Claim, Derivation, Instance, Mutant, Step, declare
+from derivations.margins.tree_margins import flat_top, tree_margin_last
+from derivations.margins.upper_bounds import relaxed_upper
 
 __all__ = ["level_set_certificate", "pool_of", "two_token_formula"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import sympy
 from sympy import Eq, Function, Ge, Le, Min, Piecewise, Symbol, exp, log, symbols
 
-from derivations.claim import Claim
-from derivations.tree_margins import tree_margin_last
+from derivations.language.claim import Claim
+from derivations.margins.tree_margins import tree_margin_last
 
 __all__ = ["statement_of"]
 

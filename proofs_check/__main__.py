@@ -12,12 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from derivations.claim import Claim
-from proofs_check.explain import explain, one_line
+from derivations.language.claim import Claim
 from proofs_check.outcome import Outcome
 from proofs_check.registry import Effort
-from proofs_check.report import render_html
-from proofs_check.runner import UnknownClaim, fingerprint, run_claims, select_claims
+from proofs_check.running.explain import explain, one_line
+from proofs_check.running.report import render_html
+from proofs_check.running.runner import UnknownClaim, fingerprint, run_claims, select_claims
 
 
 def main(arguments: list[str] | None = None) -> int:

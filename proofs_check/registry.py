@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from derivations.claim import Formula
+from derivations.language.claim import Formula
 from proofs_check.outcome import Evidence
 
 __all__ = ["METHODS", "Check", "Effort", "check", "checks_of"]

@@ -15,13 +15,13 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from certspec.decoding.drafting import DraftPolicy
-from certspec.decoding.generation import generate
-from certspec.decoding.losslessness import bundled_prompt_ids
+from certspec.decoding.generate import generate
 from certspec.decoding.records import KINDS
-from certspec.pairs import load_pair
+from certspec.models.pairs import load_pair
+from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
 if TYPE_CHECKING:
-    from certspec.pairs import Pair
+    from certspec.models.pairs import Pair
 
 __all__ = ["bundled_accepts", "replayed_in_transformers", "rounds_accepted"]
 

@@ -1,4 +1,4 @@
-"""``certspec advise``: which rule, width and draft length are fastest at given costs. Prints what ``certspec.advising``
+"""``certspec advise``: which rule, width and draft length are fastest at given costs. Prints what ``certspec.reports.advising``
 found; needs neither torch nor a model."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import click
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from certspec.advising.advice import Advice, Candidate
-    from certspec.advising.costs import Costs
+    from certspec.reports.advising.advice import Advice, Candidate
+    from certspec.reports.advising.costs import Costs
 
 __all__ = ["command"]
 
@@ -50,9 +50,9 @@ def command(
 
     Replays the recorded steps (accepted drafts come in streaks, so averages would mislead) at the costs you give.
     """
-    from certspec.advising.advice import advise
-    from certspec.advising.engine_options import ENGINES
-    from certspec.scoring.run_stream import open_run
+    from certspec.reports.advising.advice import advise
+    from certspec.reports.advising.engine_options import ENGINES
+    from certspec.runs.stream import open_run
 
     costs = _costs(draft_ms, verify_ms, overhead_ms, costs_path)
     table = open_run(run)
@@ -71,7 +71,7 @@ def command(
 
 def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
     """The engine's options for the fastest way that it has; where that isn't the choice, its reason comes first."""
-    from certspec.advising.engine_options import engine_options, has_options
+    from certspec.reports.advising.engine_options import engine_options, has_options
 
     target, draft = models
     lines = (
@@ -88,7 +88,7 @@ def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
 
 
 def _costs(draft_ms: float | None, verify_ms: str | None, overhead_ms: float, path: Path | None) -> Costs:
-    from certspec.advising.costs import Costs, parse_verify, read_costs
+    from certspec.reports.advising.costs import Costs, parse_verify, read_costs
 
     if path is not None:
         if draft_ms is not None or verify_ms is not None:
@@ -107,7 +107,7 @@ def _widths(text: str) -> list[int]:
 
 
 def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> None:
-    from certspec.scoring.tables import TextTable, render_plain, spell_nats
+    from certspec.runs.tables import TextTable, render_plain, spell_nats
 
     lossless = next((each for each in advice.candidates if each.nats_lost_per_token == 0.0), None)
     shown = list(advice.candidates[:top])

@@ -1,4 +1,4 @@
-"""``certspec bench``: measurements whose last line is JSON. Turns options into calls of ``certspec.bench``."""
+"""``certspec bench``: measurements whose last line is JSON. Turns options into calls of ``certspec.studies.bench``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
     if device == "cpu":
         _cpu_kernels(rows, columns, output)
         return
-    from certspec.bench import kernels as bench
+    from certspec.studies.bench import kernels as bench
 
     facts, bandwidth, results = bench.provenance(), bench.copy_bandwidth(), []
     for num_rows in _numbers(rows):
@@ -47,7 +47,7 @@ def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
 
 
 def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
-    from certspec.bench.kernels_cpu import measure_cpu, provenance
+    from certspec.studies.bench.kernels_cpu import measure_cpu, provenance
 
     results = []
     for num_rows in _numbers(rows):
@@ -106,11 +106,11 @@ def decode(
         else:
             _decode_on_cuda(num_prompts, tokens, repeats, chain, output)
         return
-    from certspec.bench.decode import measure_decoding, pass_costs
-    from certspec.bench.spreads import every_so_many
     from certspec.decoding import Adaptive, load_profile
-    from certspec.decoding.losslessness import bundled_prompt_ids
-    from certspec.pairs import load_pair
+    from certspec.models.pairs import load_pair
+    from certspec.studies.bench.decode import measure_decoding, pass_costs
+    from certspec.studies.bench.spreads import every_so_many
+    from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
     pair = load_pair()
     prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
@@ -140,8 +140,8 @@ def _random_on_cuda(
     """What a run on a GPU depends on, a pair of random weights, its runners, and random prompts."""
     import random
 
-    from certspec.bench import decode_cuda
-    from certspec.bench.kernels import provenance
+    from certspec.studies.bench import decode_cuda
+    from certspec.studies.bench.kernels import provenance
 
     facts: dict[str, Any] = provenance()
     del facts["inputs"]
@@ -152,7 +152,7 @@ def _random_on_cuda(
 
 
 def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, output: Path | None) -> None:
-    from certspec.bench import decode_cuda
+    from certspec.studies.bench import decode_cuda
 
     facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)
     costs = decode_cuda.measure_rounds(*runners)
@@ -172,9 +172,9 @@ def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, out
 
 def _tree_policies(trees: str) -> dict[str, Any]:
     """Draft policies by name, from what --trees says."""
-    from certspec.bench.stopped import stopped_chain
     from certspec.decoding import BestFirst, TreeShape
     from certspec.decoding.drafting import StaticPolicy
+    from certspec.studies.bench.stopped import stopped_chain
 
     policies: dict[str, Any] = {}
     for each in map(str.strip, trees.split(",")):
@@ -197,7 +197,7 @@ def _tree_policies(trees: str) -> dict[str, Any]:
 def _trees_on_cuda(num_prompts: int, tokens: int, repeats: int, length: int, trees: str, output: Path | None) -> None:
     policies = _tree_policies(f"1x{length},{trees}")
 
-    from certspec.bench import decode_trees
+    from certspec.studies.bench import decode_trees
 
     facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)
     rounds = decode_trees.measure_tree_rounds(*runners, policies)
@@ -229,10 +229,10 @@ def advise(
     """Measure every way of drafting the bundled pair, and how near the one that advice names comes to the fastest."""
     from importlib import resources
 
-    from certspec.bench.advice import measure_advice
-    from certspec.bench.spreads import every_so_many
-    from certspec.decoding.losslessness import bundled_prompt_ids
-    from certspec.pairs import load_pair
+    from certspec.models.pairs import load_pair
+    from certspec.studies.bench.advice import measure_advice
+    from certspec.studies.bench.spreads import every_so_many
+    from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
     pair = load_pair()
     prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
@@ -265,10 +265,10 @@ def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output:
     Bundled pair, batch 1. Every family's setting is chosen on even bundled prompts and measured on odd ones, once for
     tokens a second and, at several budgets of nodes, once for tokens a target pass.
     """
-    from certspec.bench.drafting import measure_drafting
-    from certspec.bench.spreads import every_so_many
-    from certspec.decoding.losslessness import bundled_prompt_ids
-    from certspec.pairs import load_pair
+    from certspec.models.pairs import load_pair
+    from certspec.studies.bench.drafting import measure_drafting
+    from certspec.studies.bench.spreads import every_so_many
+    from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
     pair = load_pair()
     prompts = bundled_prompt_ids(pair)

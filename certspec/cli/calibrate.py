@@ -36,7 +36,7 @@ def command(
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
     pair = load_chosen_pair(target, draft, device, dtype)
     from certspec.decoding.calibration import calibrate
-    from certspec.decoding.losslessness import bundled_prompt_ids, prompt_file_ids
+    from certspec.studies.soaks.losslessness import bundled_prompt_ids, prompt_file_ids
 
     ids = bundled_prompt_ids(pair) if prompts is None else prompt_file_ids(pair, prompts)
     profile = calibrate(

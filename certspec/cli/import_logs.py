@@ -67,7 +67,7 @@ def command(
     case it is, and numbers that are lower bounds are marked.
     """
     from certspec.logs.import_run import import_logs
-    from certspec.scoring.run_folder import write_atomically
+    from certspec.runs.folder import write_atomically
 
     run = import_logs(
         log, draft_log, out, format=format_, draft_format=draft_format, rules=parse_rules(rules),
@@ -82,7 +82,7 @@ def command(
 
 
 def _print_cases(run: ImportedRun) -> None:
-    from certspec.lumped import CASES, Case
+    from certspec.certificates.lumped import CASES, Case
 
     click.echo(f"\n{run.num_positions:,} positions; how each number is known:")
     for index, rule in enumerate(run.rules):
@@ -105,7 +105,7 @@ def _print_cases(run: ImportedRun) -> None:
 
 
 def _facts(run: ImportedRun) -> dict[str, object]:
-    from certspec.lumped import CASES
+    from certspec.certificates.lumped import CASES
 
     def named(counts: object) -> list[dict[str, int]]:
         return [{case.name.lower(): int(n) for case, n in zip(CASES, row, strict=True) if n} for row in counts]  # type: ignore[attr-defined]

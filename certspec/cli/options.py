@@ -45,7 +45,7 @@ def load_chosen_pair(
     target without one. Raises InvalidArgument or IncompatiblePair."""
     spread = {"device_map": device_map, "tp_plan": tp_plan}
     if target_alone and target is not None and draft is None:
-        from certspec.pairs import load_target
+        from certspec.models.pairs import load_target
 
         return load_target(target, device=device, dtype=_torch_dtype(dtype), **spread)
     if (target is None) != (draft is None):
@@ -53,7 +53,7 @@ def load_chosen_pair(
         raise InvalidArgument(
             f"expected both --target and --draft, or neither for the bundled pair; got {given} without {missing}"
         )
-    from certspec.pairs import load_pair
+    from certspec.models.pairs import load_pair
 
     chosen = {} if target is None else {"target": target, "draft": draft}
     return load_pair(**chosen, device=device, dtype=_torch_dtype(dtype), **spread)

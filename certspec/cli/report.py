@@ -12,7 +12,7 @@ import click
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from certspec.scoring.run_report import RunReport
+    from certspec.reports.run_report import RunReport
 
 __all__ = ["command", "print_report"]
 
@@ -43,8 +43,8 @@ def command(run: Path, other: Path | None, draft_length: int, out: Path | None) 
     if other is None:
         print_report(run, draft_length=draft_length, out=out)
         return
-    from certspec.reporting.run_page import write_comparison
-    from certspec.scoring.run_report import make_report
+    from certspec.reports.run_page import write_comparison
+    from certspec.reports.run_report import make_report
 
     folders = (run, other)
     reports = (make_report(run, draft_length=draft_length), make_report(other, draft_length=draft_length))
@@ -56,9 +56,9 @@ def command(run: Path, other: Path | None, draft_length: int, out: Path | None) 
 
 def print_report(folder: Path, *, draft_length: int, out: Path | None = None) -> None:
     """Write and print the report of ``folder``; exits with 1 if a certificate is false."""
-    from certspec.reporting.run_page import write_report
-    from certspec.scoring.run_report import make_report
-    from certspec.scoring.tables import render_plain, render_rich
+    from certspec.reports.run_page import write_report
+    from certspec.reports.run_report import make_report
+    from certspec.runs.tables import render_plain, render_rich
 
     report = make_report(folder, draft_length=draft_length)
     if sys.stdout.isatty():

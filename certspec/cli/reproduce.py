@@ -66,11 +66,11 @@ def command(
     Needs the target alone (default Qwen/Qwen3-1.7B; the paper's other one is Qwen/Qwen3-4B); with --draft it scores
     that draft as well. Prints the paper's figures, ours and the differences.
     """
-    from certspec.reproduction.paper import paper_rules
-    from certspec.reproduction.prompts import download_prompts, sample_prompts, write_sample
+    from certspec.runs.shards import Shard
     from certspec.scoring.prompts import PromptFile
-    from certspec.scoring.scoring_run import RunSettings
-    from certspec.scoring.shards import Shard
+    from certspec.scoring.run import RunSettings
+    from certspec.studies.paper.paper import paper_rules
+    from certspec.studies.paper.prompts import download_prompts, sample_prompts, write_sample
 
     source = prompts_path
     if bundled:
@@ -90,8 +90,8 @@ def command(
 
 
 def _deviations(out: Path, prompts_name: str | None, num_prompts: int, min_tokens: int, steps: int) -> list[str]:
-    from certspec.reproduction.paper import MIN_TOKENS, NUM_PROMPTS, STEPS
-    from certspec.scoring.run_folder import RunFolder
+    from certspec.runs.folder import RunFolder
+    from certspec.studies.paper.paper import MIN_TOKENS, NUM_PROMPTS, STEPS
 
     identity = RunFolder(out).manifest()["settings"]["target"]["id"]
     found = (
@@ -111,11 +111,11 @@ def _deviations(out: Path, prompts_name: str | None, num_prompts: int, min_token
 
 
 def _print(out: Path, deviations: list[str]) -> None:
-    from certspec.reporting.run_page import write_report
-    from certspec.reproduction.comparison import comparison_json, comparison_table
-    from certspec.scoring.run_folder import write_atomically
-    from certspec.scoring.run_report import make_report
-    from certspec.scoring.tables import render_markdown, render_plain
+    from certspec.reports.run_page import write_report
+    from certspec.reports.run_report import make_report
+    from certspec.runs.folder import write_atomically
+    from certspec.runs.tables import render_markdown, render_plain
+    from certspec.studies.paper.comparison import comparison_json, comparison_table
 
     report: Any = make_report(out)
     table = comparison_table(report.summary, deviations)

@@ -17,7 +17,7 @@ from certspec.cli.report import print_report
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from certspec.scoring.shards import Shard
+    from certspec.runs.shards import Shard
 
 __all__ = ["command", "run_with_progress"]
 
@@ -89,8 +89,8 @@ def command(
 
     Under torchrun (``torchrun --nproc-per-node 2 -m certspec score ...``) the ranks share the prompts (or rows).
     """
+    from certspec.runs.shards import Shard
     from certspec.scoring.prompts import PromptFile
-    from certspec.scoring.shards import Shard
 
     shard = Shard.from_environment(is_team=tp_plan is not None)
     chosen_rules = parse_rules(rules)
@@ -111,7 +111,7 @@ def command(
     for note in pair.notes if shard.rank == 0 else ():
         click.echo(f"note: {note}", err=True)
 
-    from certspec.scoring.scoring_run import RunSettings
+    from certspec.scoring.run import RunSettings
 
     settings = RunSettings(chosen_rules, steps, batch_size, limit, not plain_prompts)
     if run_with_progress(pair, prompts, out, settings, shard):
@@ -123,8 +123,8 @@ def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any, shard: 
 
     Returns whether the run is whole and this process is to report on it. Exits with 130 when interrupted.
     """
-    from certspec.scoring.run_folder import RunFolder
-    from certspec.scoring.scoring_run import score_run
+    from certspec.runs.folder import RunFolder
+    from certspec.scoring.run import score_run
 
     return _with_progress(out, shard, lambda **told: score_run(pair, prompts, RunFolder(out), settings, **told))
 
@@ -133,9 +133,9 @@ def _score_stored(
     logits: Path, draft_logits: Path | None, out: Path, rules: Any, num_tokens: int | None, device: str | None,
     shard: Shard,
 ) -> bool:  # fmt: skip
+    from certspec.models.stored_logits import open_logits
     from certspec.rules import default_rules
-    from certspec.scoring.run_folder import RunFolder
-    from certspec.scoring.stored_logits import open_logits
+    from certspec.runs.folder import RunFolder
     from certspec.scoring.stored_run import score_stored
 
     target = open_logits(logits)

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from certspec.decoding.adaptive import Adaptive as Adaptive
     from certspec.decoding.adaptive import WithinBudget as WithinBudget
-    from certspec.decoding.best_first import BestFirst as BestFirst
     from certspec.decoding.calibration import calibrate as calibrate
-    from certspec.decoding.generation import Generation as Generation
-    from certspec.decoding.generation import generate as generate
+    from certspec.decoding.generate import Generation as Generation
+    from certspec.decoding.generate import generate as generate
     from certspec.decoding.metrics import acceptance_metrics as acceptance_metrics
+    from certspec.decoding.policies import BestFirst as BestFirst
     from certspec.decoding.profiles import DraftingProfile as DraftingProfile
     from certspec.decoding.profiles import load_profile as load_profile
     from certspec.decoding.prompts import chat_token_ids as chat_token_ids
     from certspec.decoding.records import StepRecord as StepRecord
-    from certspec.decoding.runner import ModelRunner as ModelRunner
-    from certspec.decoding.runner import TransformersRunner as TransformersRunner
     from certspec.decoding.schedules import Between as Between
-    from certspec.decoding.topology import TreeShape as TreeShape
-    from certspec.decoding.topology import TreeTopology as TreeTopology
     from certspec.decoding.transformers_bridge import transformers_generate as transformers_generate
+    from certspec.models.runner import ModelRunner as ModelRunner
+    from certspec.models.runner import TransformersRunner as TransformersRunner
+    from certspec.models.trees import TreeShape as TreeShape
+    from certspec.models.trees import TreeTopology as TreeTopology
 
 _HOME_OF = {
     "Adaptive": "adaptive", "WithinBudget": "adaptive", "BestFirst": "best_first", "calibrate": "calibration",

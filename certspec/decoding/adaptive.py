@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from certspec.decoding.best_first import ScoredGrower, require_count
+from certspec.certificates.coverage import coverage_certificates
 from certspec.decoding.candidates import top_probs
-from certspec.decoding.coverage import coverage_certificates
 from certspec.decoding.drafting import Grower
+from certspec.decoding.policies import ScoredGrower, require_count
 from certspec.decoding.profiles import DraftingProfile
-from certspec.engine.growth_numbers import BUDGET, PROFILE, GrowthNumbers
 from certspec.errors import InvalidArgument
+from certspec.models.growth import BUDGET, PROFILE, GrowthNumbers
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from certspec.decoding.runner import ModelRunner
+    from certspec.models.runner import ModelRunner
 
 __all__ = ["BlockCache"]
 

@@ -14,7 +14,7 @@ from certspec.decoding.scored_rows import RowBlock, ScoredRows, score_rows
 from certspec.rules import Rule, StrictGreedy, Tree
 
 if TYPE_CHECKING:
-    from certspec.decoding.walking import TargetRows
+    from certspec.decoding.verify import TargetRows
 
 __all__ = ["BlockScores", "coverage", "governing_rule", "is_relaxed", "score_blocks"]
 

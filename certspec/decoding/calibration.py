@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from certspec.certificates.coverage import coverage_certificates
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.candidates import top_probs
-from certspec.decoding.coverage import coverage_certificates
 from certspec.decoding.drafting import StaticPolicy, draft_blocks
-from certspec.decoding.generation import generate, inference
+from certspec.decoding.generate import generate, inference
 from certspec.decoding.profiles import DraftingProfile, conformal_quantile, fit_monotone
 from certspec.decoding.prompts import prompt_token_ids
-from certspec.decoding.runner_choice import chosen_runners
-from certspec.decoding.topology import chain
 from certspec.errors import InvalidArgument
+from certspec.models.choice import chosen_runners
+from certspec.models.trees import chain
 
 if TYPE_CHECKING:
-    from certspec.decoding.runner import ModelRunner
-    from certspec.pairs import Pair
+    from certspec.models.pairs import Pair
+    from certspec.models.runner import ModelRunner
 
 __all__ = ["GreedySteps", "calibrate", "draft_timer", "greedy_steps", "measure_costs", "simulate_chain", "tuned_rate"]
 
@@ -50,7 +50,7 @@ def greedy_steps(pair: Pair, prompts: Any, max_new_tokens: int = 128, width: int
     """Run the target greedily over ``prompts`` and read the draft's rows along its answers, one pass a prompt."""
     import torch
 
-    from certspec.certificates import certify
+    from certspec.certificates.certify import certify
 
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
     answers = generate(pair, ids, draft_length=4, max_new_tokens=max_new_tokens, batch_size=8).sequences

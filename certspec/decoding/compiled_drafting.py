@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certspec.decoding.topology import TreeTopology
-from certspec.engine.growth_numbers import GrowthNumbers
+from certspec.models.growth import GrowthNumbers
+from certspec.models.trees import TreeTopology
 
 if TYPE_CHECKING:
     from certspec.decoding.block_cache import BlockCache
@@ -29,7 +29,7 @@ def grow_blocks(
     import torch
 
     from certspec.decoding.drafting import DraftTree
-    from certspec.decoding.growth_kernels import grow_levels
+    from certspec.models.cpu.growth import grow_levels
 
     runner: Any = cache.runner
     limits, pending = np.array(depths), np.array(cache.num_pending)

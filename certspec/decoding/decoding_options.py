@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from certspec.decoding.drafting import DraftPolicy, StaticPolicy
+from certspec.decoding.requests import StoppingRules, find_eos_token_ids, stopping_rules
 from certspec.decoding.schedules import RuleSchedule, Throughout
-from certspec.decoding.stopping import StoppingRules, find_eos_token_ids, stopping_rules
-from certspec.decoding.topology import TreeShape, TreeTopology, chain
 from certspec.errors import InvalidArgument
+from certspec.models.trees import TreeShape, TreeTopology, chain
 from certspec.rules import Rule, Tree
 
 if TYPE_CHECKING:
-    from certspec.pairs import Pair
+    from certspec.models.pairs import Pair
 
 __all__ = ["draft_policy", "eos_ids", "positive_count", "prompt_stopping", "require_rule", "rule_schedules"]
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from certspec.decoding.candidates import top_ids
-from certspec.decoding.topology import TreeShape, TreeTopology
-from certspec.engine.growth_numbers import ALL, GrowthNumbers
+from certspec.models.growth import ALL, GrowthNumbers
+from certspec.models.trees import TreeShape, TreeTopology
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,20 +14,20 @@ import numpy as np
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.block_scores import BlockScores, score_blocks
 from certspec.decoding.candidates import lowest_argmax
-from certspec.decoding.compiled_rounds import CompiledRounds
-from certspec.decoding.device_rounds import decode_rounds, rounds_serve
+from certspec.decoding.cpu_rounds import CompiledRounds
+from certspec.decoding.cuda_rounds import decode_rounds, rounds_serve
 from certspec.decoding.drafting import DraftPolicy, DraftTree, RowProcessor, draft_blocks
 from certspec.decoding.records import StepList, StepRecord
+from certspec.decoding.requests import StoppingRules
 from certspec.decoding.schedules import RuleSchedule
 from certspec.decoding.step_writer import Place, StepWriter
-from certspec.decoding.stopping import StoppingRules
-from certspec.decoding.walking import TargetRows, walk_block
+from certspec.decoding.verify import TargetRows, walk_block
 from certspec.rules import Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from certspec.decoding.runner import ModelRunner
+    from certspec.models.runner import ModelRunner
 
 __all__ = ["DecodingPlan", "OtherGroups", "Request", "RoundCounts", "decode_batch", "take_waiting"]
 

@@ -17,7 +17,7 @@ from certspec.rules import Rule
 
 if TYPE_CHECKING:
     from certspec.decoding.loop import DecodingPlan
-    from certspec.engine.cuda_rounds import RoundScores
+    from certspec.models.cuda.rounds import RoundScores
 
 __all__ = ["RoundWriter", "own_rules"]
 

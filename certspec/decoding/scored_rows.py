@@ -17,7 +17,7 @@ from certspec.rules import Rule
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from certspec.certificates import Certificates
+    from certspec.certificates.certify import Certificates
 
 __all__ = ["RowBlock", "ScoredRows", "score_rows"]
 
@@ -127,7 +127,7 @@ def score_rows(targets: Any, drafts: Any, rules: Sequence[Rule], describe: Calla
 
 
 def _certify(targets: Any, drafts: Any, rules: Sequence[Rule]) -> Certificates:
-    from certspec.certificates import certify
+    from certspec.certificates.certify import certify
 
     # on a GPU the Triton kernels where there are any, certify's own choice elsewhere
     on_gpu = getattr(targets, "is_cuda", False) and _has_triton()

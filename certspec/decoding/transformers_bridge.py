@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from certspec.decoding.decoding_options import draft_policy, rule_schedules
-from certspec.decoding.generation import inference
+from certspec.decoding.generate import inference
 from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
 from certspec.decoding.records import StepList
-from certspec.decoding.runner_choice import chosen_runners
-from certspec.decoding.stopping import StoppingRules, context_limit
+from certspec.decoding.requests import StoppingRules, context_limit
 from certspec.errors import InvalidArgument
-from certspec.pairs import Pair
+from certspec.models.choice import chosen_runners
+from certspec.models.pairs import Pair
 from certspec.rules import StrictGreedy
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ def runner_for(model: Any, num_tokens: int | None = None) -> Any | None:
         return None
     device = next(model.parameters()).device
     if device.type == "cuda":
-        from certspec.engine.cuda_runner import CudaRunner
+        from certspec.models.cuda.runner import CudaRunner
 
         return CudaRunner(model, num_tokens, device=device, dtype=model.dtype)
-    from certspec.engine.cpu_runner import CpuRunner
+    from certspec.models.cpu.runner import CpuRunner
 
     return CpuRunner(model, num_tokens)
 

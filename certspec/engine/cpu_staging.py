@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from certspec.engine.cpu_tiles import BLOCK
+from certspec.models.cpu.tiles import BLOCK
 
 __all__ = ["move_slots"]
 

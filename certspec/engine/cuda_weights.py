@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certspec.engine.weights import Weights
+from certspec.models.weights import Weights
 
 __all__ = ["FusedLayer", "FusedWeights", "fuse_weights"]
 

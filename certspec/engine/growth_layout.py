@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from certspec.engine.growth_numbers import ALL, GrowthNumbers
-from certspec.engine.round_layout import DRAFT_ROOT, TARGET_ROOT, Pass
+from certspec.models.cuda.layouts import DRAFT_ROOT, TARGET_ROOT, Pass
+from certspec.models.growth import ALL, GrowthNumbers
 
 __all__ = ["GrowthLayout"]
 

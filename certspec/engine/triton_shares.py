@@ -7,8 +7,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from certspec.engine.growth_numbers import BUDGET, THRESHOLD
 from certspec.kernels.loading import load_kernels
+from certspec.models.growth import BUDGET, THRESHOLD
 
 __all__ = ["candidate_shares"]
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from certspec.kernels.triton_ranks import THRESHOLD, UNDECIDED, rank_row
-from certspec.kernels.triton_rules import judge_row, rule_parameters
+from certspec.kernels.triton.ranks import THRESHOLD, UNDECIDED, rank_row
+from certspec.kernels.triton.rules import judge_row, rule_parameters
 
 __all__ = ["combine_open_rows", "combine_rows"]
 

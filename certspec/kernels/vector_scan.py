@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 
-from certspec.kernels.vector_stream import call_llvm
+from certspec.kernels.numba.vectors import call_llvm
 
 __all__ = ["AT_ONCE", "SCANNED", "keep_larger", "lowest_bit", "num_bits", "reaching"]
 

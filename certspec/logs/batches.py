@@ -1,4 +1,4 @@
-"""Positions gathered into the arrays that ``certspec.lumped`` judges, a bounded number at a time. This module matches
+"""Positions gathered into the arrays that ``certspec.certificates.lumped`` judges, a bounded number at a time. This module matches
 the draft's tokens with the target's columns; it knows nothing about files or rules."""
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from certspec.certificates.lumped import OUTSIDE, UNKNOWN, DraftLists, TargetLists
 from certspec.logs.position import LoggedPosition
-from certspec.lumped import OUTSIDE, UNKNOWN, DraftLists, TargetLists
 
 __all__ = ["Pairs", "draft_lists", "gather", "target_lists"]
 

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from certspec.certificates.lumped import CASES, Case, LumpedCertificates, lumped_certificates
 from certspec.errors import CertspecError, InvalidArgument
 from certspec.logs.batches import Pairs, draft_lists, gather, target_lists
 from certspec.logs.findings import Finding, Findings
-from certspec.logs.front_door import read_log, sniff_format
 from certspec.logs.join import join_logs
 from certspec.logs.position import LoggedPosition
+from certspec.logs.reading import read_log, sniff_format
 from certspec.logs.run_columns import import_schema, import_table
-from certspec.lumped import CASES, Case, LumpedCertificates, lumped_certificates
 from certspec.rules import Rule, default_rules
-from certspec.scoring.run_folder import RunFolder
+from certspec.runs.folder import RunFolder
 
 __all__ = ["ImportedRun", "import_logs"]
 

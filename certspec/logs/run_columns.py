@@ -1,7 +1,7 @@
 """Judged batches as rows of a run folder: the columns of every run, and those that only a log needs. This module knows
 the schema of scored steps and nothing about formats or rules.
 
-Beyond the columns of ``certspec.scoring.steps`` an imported run has:
+Beyond the columns of ``certspec.runs.schema`` an imported run has:
 
 | column            | type          | meaning                                                                       |
 |-------------------|---------------|-------------------------------------------------------------------------------|
@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from certspec.certificates.lumped import CASES, LumpedCertificates, TargetLists
 from certspec.logs.batches import Pairs
 from certspec.logs.position import Key, LoggedPosition
-from certspec.lumped import CASES, LumpedCertificates, TargetLists
-from certspec.scoring.steps import PROMPT_PART, step_schema
+from certspec.runs.schema import PROMPT_PART, step_schema
 
 __all__ = ["import_schema", "import_table"]
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from certspec.certificates import certify
+from certspec.certificates.certify import certify
 from certspec.errors import InvalidLogits
+from certspec.models.stored_logits import StoredLogits, require_same_rows
 from certspec.rules import Rule
-from certspec.scoring.greedy_run import CHUNK_BYTES
+from certspec.runs.folder import RunFolder, RunOutcome
+from certspec.runs.schema import certificate_columns, leading_probs, step_schema, step_table
+from certspec.runs.shards import Shard
+from certspec.scoring.greedy import CHUNK_BYTES
 from certspec.scoring.provenance import kernel_hashes, session_facts
-from certspec.scoring.run_folder import RunFolder, RunOutcome
-from certspec.scoring.shards import Shard
-from certspec.scoring.steps import certificate_columns, leading_probs, step_schema, step_table
-from certspec.scoring.stored_logits import StoredLogits, require_same_rows
 
 __all__ = ["ROWS_A_PART", "score_stored"]
 

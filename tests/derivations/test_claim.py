@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from derivations.claim import Claim, Derivation, Instance, Step, all_claims, check_citations, declare, distinct_steps
+from derivations.language.claim import (
+    Claim,
+    Derivation,
+    Instance,
+    Step,
+    all_claims,
+    check_citations,
+    declare,
+    distinct_steps,
+)
 
 X = sympy.Symbol("x", positive=True)
 

@@ -5,7 +5,7 @@ from fnmatch import fnmatch
 
 import pytest
 
-from derivations.claim import all_claims
+from derivations.language.claim import all_claims
 
 # Label in the theory -> a pattern that the ``theory`` reference of some claim matches.
 SECTION_A = {

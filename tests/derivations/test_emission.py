@@ -13,10 +13,10 @@ import sympy
 from sympy.codegen.cfunctions import expm1
 
 from certspec.kernels.loading import AlteredKernel, check_body, kernel_hashes, load_kernels
-from derivations.emit import GENERATED, drift, emit_files, kernel_topics, write_files
-from derivations.kernel_spec import KernelSpec
-from derivations.loop_templates import LOOPS
-from derivations.printers import REWRITES
+from derivations.kernels.emit import GENERATED, drift, emit_files, kernel_topics, write_files
+from derivations.kernels.loop_templates import LOOPS
+from derivations.kernels.printers import REWRITES
+from derivations.language.kernel_spec import KernelSpec
 
 SPECS = [spec for specs in kernel_topics().values() for spec in specs]
 

@@ -1,8 +1,8 @@
 """Kernels and claims name each other: no kernel rests on a claim that does not exist."""
 
-from derivations.claim import all_claims
-from derivations.emit import kernel_topics
-from derivations.loop_templates import LOOPS
+from derivations.kernels.emit import kernel_topics
+from derivations.kernels.loop_templates import LOOPS
+from derivations.language.claim import all_claims
 
 
 def test_every_emitted_kernel_names_claims_that_exist():

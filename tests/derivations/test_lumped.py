@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from certspec.lumped_pools import entropy_interval, lumped_kl, pool_value, tree_pool_value
-from derivations import lumped
+from derivations.formulas import lumped
 
 MP = mpmath.mp
 LISTS = [([0.36, 0.30], 0.34), ([0.5, 0.2, 0.1], 0.2), ([0.9, 0.05, 0.02], 0.03), ([0.3, 0.2], 0.5), ([0.5, 0.5], 0.0)]

@@ -9,9 +9,9 @@ import pytest
 import sympy
 from sympy.codegen.cfunctions import expm1, log1p
 
-from derivations.emit import GENERATED, emit_function
-from derivations.kernel_spec import KernelSpec, in_elementary_functions
-from derivations.printers import NumbaPrinter, PythonPrinter, TorchPrinter, TritonPrinter
+from derivations.kernels.emit import GENERATED, emit_function
+from derivations.kernels.printers import NumbaPrinter, PythonPrinter, TorchPrinter, TritonPrinter
+from derivations.language.kernel_spec import KernelSpec, in_elementary_functions
 
 X, Y, U = sympy.symbols("x y u", real=True)
 ALL_OPERATIONS = KernelSpec(

@@ -13,8 +13,15 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.kernels.adversaries import BAND, NEAR_FAMILIES, as_dtype, boundary_pairs, target_rows, with_tail
-from proofs_check.adversaries import hunt, judge_exactly
+from proofs_check.hunts.near_boundary import hunt, judge_exactly
+from proofs_check.hunts.rows import (
+    BAND,
+    NEAR_FAMILIES,
+    as_dtype,
+    boundary_pairs,
+    target_rows,
+    with_tail,
+)
 
 CELLS = (("numba", None, "float32", 0.4), ("torch", None, "bfloat16", 0.3), ("numba", "float32", "float16", 0.3))
 HUNTED = [*cs.default_rules(), cs.Gated(top_m=10, additive=0.6), cs.Absolute(0.2), cs.Multiplicative(0.9)]
@@ -74,7 +81,7 @@ def test_the_device_hunt_runs_every_cell_of_triton_in_the_interpreter():
     pytest.importorskip("triton")
     root = Path(__file__).parents[2]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-m", "proofs_check.adversaries", "--device", "cpu", "--pairs", "9", "--sample", "1"]
+    command = [sys.executable, "-m", "proofs_check.hunts.near_boundary", "--device", "cpu", "--pairs", "9", "--sample", "1"]
     run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
     facts = json.loads(run.stdout.splitlines()[-1])

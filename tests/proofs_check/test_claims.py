@@ -2,10 +2,10 @@
 
 import pytest
 
-from derivations.claim import all_claims
+from derivations.language.claim import all_claims
 from proofs_check.outcome import PROVING_METHODS, Verdict
 from proofs_check.registry import Effort
-from proofs_check.runner import run_claim
+from proofs_check.running.runner import run_claim
 
 
 @pytest.mark.parametrize("claim_id", list(all_claims()))

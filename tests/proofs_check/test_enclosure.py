@@ -5,8 +5,8 @@ from fractions import Fraction as F
 import mpmath
 import pytest
 
-from proofs_check.enclosure import enclose_sign
-from proofs_check.numbers import Intervals, MpmathIntervals
+from proofs_check.methods.enclosure import enclose_sign
+from proofs_check.methods.numbers import Intervals, MpmathIntervals
 from proofs_check.outcome import Verdict
 
 

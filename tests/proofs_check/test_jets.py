@@ -4,8 +4,8 @@ from fractions import Fraction as F
 
 import pytest
 
-from proofs_check.jets import all_enclosed, derivative, values
-from proofs_check.numbers import intervals
+from proofs_check.methods.jets import all_enclosed, derivative, values
+from proofs_check.methods.numbers import intervals
 from proofs_check.outcome import Verdict
 
 

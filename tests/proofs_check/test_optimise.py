@@ -5,8 +5,8 @@ from fractions import Fraction as F
 import mpmath
 import pytest
 
-from proofs_check.joint import JointProgramme, minimise_jointly
-from proofs_check.optimise import minimise_single, minimise_tree
+from proofs_check.methods.joint import JointProgramme, minimise_jointly
+from proofs_check.methods.optimise import minimise_single, minimise_tree
 
 
 def test_uniform_draft_is_the_answer_for_a_one_hot_target_of_two_tokens():

@@ -36,7 +36,7 @@ def test_outcome_survives_json():
 
 def test_a_missing_solver_leaves_a_claim_undecided_and_names_the_extra(monkeypatch):
     from proofs_check.registry import Check, Effort
-    from proofs_check.runner import _timed
+    from proofs_check.running.runner import _timed
 
     def needs_solver(formula, effort):
         raise ModuleNotFoundError("No module named 'cvxpy'")

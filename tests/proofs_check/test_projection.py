@@ -6,9 +6,9 @@ from fractions import Fraction as F
 import mpmath
 import pytest
 
-from derivations.claim import all_claims
-from proofs_check.optimise import NoConvergence
-from proofs_check.projection import Projection, project, reaches
+from derivations.language.claim import all_claims
+from proofs_check.methods.optimise import NoConvergence
+from proofs_check.methods.projection import Projection, project, reaches
 
 
 def test_two_tokens_meet_at_their_geometric_mean():

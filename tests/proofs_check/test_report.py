@@ -5,11 +5,11 @@ from fractions import Fraction
 
 import pytest
 
-from derivations.claim import all_claims
+from derivations.language.claim import all_claims
 from derivations.statements import STATEMENTS, statement_of
 from proofs_check.outcome import Evidence, Outcome, Verdict
-from proofs_check.plots import PLOTS, _random_certificates, render_plot
-from proofs_check.report import render_html
+from proofs_check.running.plots import PLOTS, _random_certificates, render_plot
+from proofs_check.running.report import render_html
 
 
 def test_the_page_refers_to_nothing_outside():

@@ -2,13 +2,13 @@
 
 import sympy
 
-from derivations.claim import all_claims
-from derivations.margins import additive_exactly
-from proofs_check.branches import branches, complete
+from derivations.language.claim import all_claims
+from derivations.margins.margins import additive_exactly
+from proofs_check.methods.branches import branches, complete
+from proofs_check.methods.slopes import Slope, enclose_statements, polynomial_sign
 from proofs_check.outcome import Verdict
 from proofs_check.registry import checks_of
-from proofs_check.routes import reason_without, routes_of
-from proofs_check.slopes import Slope, enclose_statements, polynomial_sign
+from proofs_check.running.routes import reason_without, routes_of
 
 G, T, X, Y = sympy.symbols("g t x y", positive=True)
 HALF, TENTH, NINE = sympy.Rational(1, 2), sympy.Rational(1, 10), sympy.Rational(9, 10)

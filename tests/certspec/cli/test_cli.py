@@ -95,7 +95,7 @@ def test_an_interrupted_run_says_how_to_go_on(call, pair_arguments, monkeypatch)
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("certspec.scoring.scoring_run.score_run", interrupted)
+    monkeypatch.setattr("certspec.scoring.run.score_run", interrupted)
     result = call("score", *pair_arguments, "--prompts", "prompts.txt")
     assert result.exit_code == 130 and "same command goes on" in result.stderr
 

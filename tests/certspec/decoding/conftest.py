@@ -11,10 +11,10 @@ import certspec as cs
 from certspec.decoding.drafting import StaticPolicy
 from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
 from certspec.decoding.records import StepList
-from certspec.decoding.runner import TransformersRunner
+from certspec.decoding.requests import StoppingRules
 from certspec.decoding.schedules import Throughout
-from certspec.decoding.stopping import StoppingRules
-from certspec.decoding.topology import chain
+from certspec.models.runner import TransformersRunner
+from certspec.models.trees import chain
 
 _spec = importlib.util.spec_from_file_location("tiny_pair", Path(__file__).parents[1] / "tiny_pair.py")
 _tiny_pair = importlib.util.module_from_spec(_spec)

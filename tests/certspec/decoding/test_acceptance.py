@@ -9,7 +9,7 @@ import torch
 import certspec as cs
 from certspec.decoding.acceptance import accepts, prob_ratio
 from certspec.decoding.candidates import top_ids
-from certspec.decoding.topology import TreeShape, chain
+from certspec.models.trees import TreeShape, chain
 
 RULES = [
     cs.StrictGreedy(), cs.Additive(0.3), cs.Additive(0.0), cs.Multiplicative(0.1), cs.Multiplicative(1.0), cs.TopM(2),

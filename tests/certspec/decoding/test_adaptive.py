@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.certificates.coverage import coverage_certificates
 from certspec.decoding.calibration import GreedySteps, chain_stop, greedy_steps, profile_from_steps, simulate_chain
-from certspec.decoding.coverage import coverage_certificates
 from certspec.decoding.profiles import conformal_quantile, fit_monotone
 
 
@@ -129,7 +129,7 @@ def test_the_tuned_rate_is_a_fixed_point(tiny, prompts):
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_costs_are_shares_of_a_round_whatever_runs_the_models(tiny, prompts, batch_size, monkeypatch):
     from certspec.decoding import calibration
-    from certspec.engine.cpu_runner import CpuRunner
+    from certspec.models.cpu.runner import CpuRunner
 
     runs, generate = [], calibration.generate
     monkeypatch.setattr(

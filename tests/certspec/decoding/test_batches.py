@@ -4,8 +4,8 @@ import pytest
 
 import certspec as cs
 from certspec.decoding import TreeShape
-from certspec.decoding.runner import TransformersRunner
-from certspec.engine.cpu_runner import CpuRunner
+from certspec.models.cpu.runner import CpuRunner
+from certspec.models.runner import TransformersRunner
 
 SHAPES = {
     "no draft": {"draft_length": 0}, "chain": {"draft_length": 4}, "greedy tree": {"tree": 3},
@@ -40,7 +40,7 @@ class RectangularRunner:
 )
 def test_rows_filled_up_to_a_rectangle_equal_their_runs_alone(tiny, prompts, monkeypatch, options):
     """One prompt is too long for the draft, so that its part of the draft's passes is nothing but filling."""
-    monkeypatch.setattr("certspec.decoding.generation.context_limit", lambda model: 20 if model is tiny.draft else 128)
+    monkeypatch.setattr("certspec.decoding.generate.context_limit", lambda model: 20 if model is tiny.draft else 128)
     alone = cs.generate(tiny, prompts, max_new_tokens=14, rules=[cs.Additive(0.3)], **options)
     runners = tuple(RectangularRunner(model, tiny.num_tokens) for model in (tiny.target, tiny.draft))
     together = cs.generate(
@@ -79,7 +79,7 @@ def test_the_next_prompt_takes_the_place_of_a_row_that_is_done(tiny, prompts, op
 
 
 def test_a_prompt_too_long_for_the_draft_joins_and_is_decoded_without_it(tiny, prompts, monkeypatch):
-    monkeypatch.setattr("certspec.decoding.generation.context_limit", lambda model: 20 if model is tiny.draft else 128)
+    monkeypatch.setattr("certspec.decoding.generate.context_limit", lambda model: 20 if model is tiny.draft else 128)
     many = [prompts[1], prompts[2], prompts[3], prompts[0], prompts[3], prompts[2]]
     alone = cs.generate(tiny, many, max_new_tokens=12, eos_token_ids=[])
     for size in (2, 3):

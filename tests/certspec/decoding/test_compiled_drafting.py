@@ -5,13 +5,13 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.bench.drafting import ConfidentChain
 from certspec.decoding import compiled_drafting
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.drafting import StaticPolicy, draft_blocks
-from certspec.decoding.growth_kernels import largest
-from certspec.decoding.topology import TreeShape, TreeTopology, chain
-from certspec.engine.cpu_runner import CpuRunner
+from certspec.models.cpu.growth import largest
+from certspec.models.cpu.runner import CpuRunner
+from certspec.models.trees import TreeShape, TreeTopology, chain
+from certspec.studies.bench.drafting import ConfidentChain
 
 
 class InPython:
@@ -76,7 +76,7 @@ def test_blocks_are_those_of_the_growers(tiny, prompts, policies, index, monkeyp
 def test_a_pass_worth_several_threads_is_left_to_them(tiny, prompts, monkeypatch):
     runner = CpuRunner(tiny.draft, tiny.num_tokens, num_threads=2)
     cache = BlockCache(runner, prompts[1:])
-    monkeypatch.setattr("certspec.engine.cpu_runner._ONE_THREADS_WORTH", 1000)
+    monkeypatch.setattr("certspec.models.cpu.runner._ONE_THREADS_WORTH", 1000)
     assert compiled_drafting.grow_blocks(cache, StaticPolicy(chain(3)).numbers, [3] * 3, [[]] * 3) is None
     assert cache.num_passes == cache.num_staged == 0
     runner.num_threads = 1

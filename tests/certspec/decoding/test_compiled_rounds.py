@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.bench.drafting import ConfidentChain
-from certspec.decoding.compiled_rounds import CompiledRounds
+from certspec.decoding.cpu_rounds import CompiledRounds
 from certspec.decoding.loop import DecodingPlan, Request
+from certspec.decoding.requests import StoppingRules
 from certspec.decoding.schedules import Between, Throughout
-from certspec.decoding.stopping import StoppingRules
-from certspec.engine.cpu_runner import CpuRunner
 from certspec.errors import InvalidLogits
+from certspec.models.cpu.runner import CpuRunner
+from certspec.studies.bench.drafting import ConfidentChain
 
 STRICT = cs.StrictGreedy()
 ALWAYS = Throughout(STRICT)
@@ -86,10 +86,10 @@ def test_adaptive_drafts_are_those_of_the_loop(tiny, runners, many, rounds, prof
 def test_caches_and_waiting_rows_that_run_full_end_a_call_and_no_more(tiny, runners, many, monkeypatch):
     options = {"draft_length": 4, "max_new_tokens": 40, "batch_size": 4, "runners": runners}
     expected = cs.generate(tiny, many, **options)
-    monkeypatch.setattr("certspec.engine.cpu_runner._FIRST_CAPACITY", 1)
+    monkeypatch.setattr("certspec.models.cpu.runner._FIRST_CAPACITY", 1)
     monkeypatch.setattr("certspec.decoding.step_writer._WAITING_BYTES", 1)
     monkeypatch.setattr("certspec.decoding.step_writer._MIN_WAITING", 1)
-    monkeypatch.setattr("certspec.decoding.compiled_rounds._WORK_A_CALL", 1)
+    monkeypatch.setattr("certspec.decoding.cpu_rounds._WORK_A_CALL", 1)
     found = cs.generate(tiny, many, **options)
     assert found.sequences == expected.sequences
     assert list(map(repr, found.steps)) == list(map(repr, expected.steps))
@@ -106,7 +106,7 @@ def test_a_row_whose_logits_are_no_numbers_is_named(tiny, runners, many, monkeyp
         return lend(self, room, nodes)
 
     monkeypatch.setattr(CpuRunner, "lend", spoil)
-    monkeypatch.setattr("certspec.decoding.compiled_rounds._WORK_A_CALL", 1)
+    monkeypatch.setattr("certspec.decoding.cpu_rounds._WORK_A_CALL", 1)
     with pytest.raises(InvalidLogits, match=r"prompt \d, round 2, after \d+ new tokens: target_logits"):
         cs.generate(tiny, many[:4], max_new_tokens=20, batch_size=4, runners=runners)
 
@@ -126,9 +126,9 @@ def requests(schedules, most=8, should_stop=None):
 
 
 def test_only_what_needs_nobody_between_rounds_is_compiled(runners):
-    from certspec.decoding.best_first import BestFirst
     from certspec.decoding.drafting import StaticPolicy
-    from certspec.decoding.topology import chain
+    from certspec.decoding.policies import BestFirst
+    from certspec.models.trees import chain
 
     def served(schedules=(ALWAYS,), policy=None, request=None, **plan):
         plan = DecodingPlan(StaticPolicy(chain(3)) if policy is None else policy, **plan)

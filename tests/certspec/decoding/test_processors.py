@@ -5,7 +5,7 @@ import torch
 from transformers import LogitsProcessorList, RepetitionPenaltyLogitsProcessor, SuppressTokensLogitsProcessor
 
 import certspec as cs
-from certspec.decoding.topology import TreeShape, chain
+from certspec.models.trees import TreeShape, chain
 
 
 def test_a_second_equal_draft_token_sees_the_first(scripted):

@@ -32,7 +32,7 @@ def test_a_position_without_a_draft_has_no_verdict(scripted):
 
 
 def test_margins_are_those_of_the_target(scripted):
-    from certspec.decoding.topology import TreeShape
+    from certspec.models.trees import TreeShape
 
     target = [[1.0 + 0.25 * token for token in range(12)]]
     result = scripted(lambda context: target[0], [11, 11], topology=TreeShape(3, 1).topology, max_new_tokens=2)

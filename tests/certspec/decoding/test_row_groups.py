@@ -7,18 +7,18 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.decoding import row_groups
+from certspec.decoding import groups as row_groups
 from certspec.decoding.adaptive import WithinBudget
-from certspec.decoding.best_first import BestFirst
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.drafting import StaticPolicy
+from certspec.decoding.groups import Workload, decode_shared, num_groups
 from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
+from certspec.decoding.policies import BestFirst
 from certspec.decoding.records import StepList
-from certspec.decoding.row_groups import Workload, decode_shared, num_groups
+from certspec.decoding.requests import StoppingRules
 from certspec.decoding.schedules import Throughout
-from certspec.decoding.stopping import StoppingRules
-from certspec.decoding.topology import chain
-from certspec.engine.cpu_runner import CpuRunner
+from certspec.models.cpu.runner import CpuRunner
+from certspec.models.trees import chain
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 import certspec as cs
 from certspec.decoding import Between, TreeShape
-from certspec.decoding.topology import chain
+from certspec.models.trees import chain
 
 THINK, END = 10, 11
 

@@ -11,7 +11,7 @@ from certspec.decoding.scored_rows import RowBlock, score_rows
 @pytest.fixture
 def certified(monkeypatch):
     """The rows that ``certify`` was given: one list of (target row, draft row or None), as bytes, a call."""
-    from certspec import certificates
+    from certspec.certificates.certify import certify as certificates
 
     calls, certify = [], certificates.certify
 

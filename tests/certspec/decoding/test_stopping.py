@@ -3,8 +3,13 @@
 import pytest
 
 import certspec as cs
-from certspec.decoding.stopping import StoppingRules, context_limit, find_eos_token_ids, stopping_rules
-from certspec.decoding.topology import TreeShape, chain
+from certspec.decoding.requests import (
+    StoppingRules,
+    context_limit,
+    find_eos_token_ids,
+    stopping_rules,
+)
+from certspec.models.trees import TreeShape, chain
 
 A, EOS, B, C = 4, 0, 5, 6
 

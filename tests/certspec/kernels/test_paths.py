@@ -3,7 +3,7 @@
 import numpy as np
 
 import certspec as cs
-from certspec.kernels.adversaries import boundary_drafts, target_rows
+from proofs_check.hunts.rows import boundary_drafts, target_rows
 
 
 def test_float64_backends_report_that_every_row_took_the_rigorous_path(backend):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.kernels.soundness import count_false_certificates, disagreements
+from proofs_check.hunts.soundness import count_false_certificates, disagreements
 
 
 def test_two_equal_maxima_at_ids_3_and_7_give_3_everywhere(backend):

@@ -12,13 +12,13 @@ import written_logs as written
 from click.testing import CliRunner
 
 import certspec as cs
+from certspec.certificates.lumped import CASES, Case
 from certspec.cli import main
 from certspec.logs import Findings, read_log
 from certspec.logs.findings import Finding
 from certspec.logs.import_run import import_logs
 from certspec.logs.join import join_logs
-from certspec.lumped import CASES, Case
-from certspec.scoring.run_table import read_run
+from certspec.runs.table import read_run
 
 RULES = (cs.StrictGreedy(), cs.Additive(0.3), cs.Tree(2))
 

@@ -11,8 +11,8 @@ import written_logs as written
 import certspec as cs
 from certspec.logs import Findings, read_log
 from certspec.logs.findings import Finding
-from certspec.logs.front_door import sniff_format
 from certspec.logs.normalise import Normaliser
+from certspec.logs.reading import sniff_format
 
 
 def read(path, **options):

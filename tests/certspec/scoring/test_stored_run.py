@@ -12,14 +12,14 @@ from safetensors.torch import save_file
 
 import certspec as cs
 from certspec.cli import main
+from certspec.models.stored_logits import open_logits
+from certspec.runs.folder import RunFolder
+from certspec.runs.shards import Shard
+from certspec.runs.table import read_run
 from certspec.scoring import stored_run
-from certspec.scoring.kills import compare_rows
-from certspec.scoring.run_folder import RunFolder
-from certspec.scoring.run_table import read_run
-from certspec.scoring.shards import Shard
-from certspec.scoring.stored_logits import open_logits
 from certspec.scoring.stored_run import score_stored
-from certspec.scoring.stress import main as stress
+from certspec.studies.soaks.kills import compare_rows
+from certspec.studies.soaks.logits import main as stress
 
 RULES = [cs.StrictGreedy(), cs.Additive(0.3), cs.Tree(2)]
 

@@ -1,0 +1,61 @@
+"""The reverse direction: how small KL(draft || target) has to be so that a rule accepts the draft's token for certain,
+from the target alone. The formulas are generated; this module maps rules onto rejected ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from certspec.certificates.pools import lift_radius, sink_radius
+from certspec.errors import InvalidArgument
+from certspec.rules import Rule, Threshold
+from certspec.top_probs import top_probs
+
+__all__ = ["reverse_certificate"]
+
+Floats = NDArray[np.float64]
+
+
+def reverse_certificate(target_logits: Any, rule: Rule) -> Any:
+    """min KL(draft || target) over all drafts whose argmax ``rule`` rejects [nats]; no cap, unlike in ``certify``.
+
+    target_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token. Returns (rows,) float64 of
+    the same kind; +inf where the rule rejects nothing, or only tokens without mass. A draft with KL(draft || target)
+    below the value is accepted; for Tree(m), its m best tokens hold the target's argmax. Ties count as rejections.
+    Source: theory D; claims reverse.single, reverse.competitor, reverse.tree.
+
+    Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
+    """
+    num_tokens = target_logits.shape[-1] if getattr(target_logits, "ndim", 0) else 0
+    threshold = rule.threshold
+    if threshold is None and not rule.tree_width:
+        raise InvalidArgument(f"{rule}: expected a rule with a threshold or a tree width")
+    num_top = num_tokens if threshold is not None else min(rule.tree_width + 1, num_tokens)
+    xp, top = top_probs("target_logits", target_logits, num_top)
+    probs, tail = (top.probs, top.tail) if xp is np else (top.probs.cpu().numpy(), top.tail.cpu().numpy())
+    with np.errstate(all="ignore"):  # the kernels evaluate both branches of each choice
+        if threshold is None:
+            narrow = probs.shape[1] <= rule.tree_width
+            value = np.full(len(probs), np.inf) if narrow else sink_radius(np, probs, tail, rule.tree_width)
+        else:
+            value = _single(probs, tail, threshold)
+    return value if xp is np else xp.from_numpy(value).to(top.probs.device)
+
+
+def _single(probs: Floats, tail: Floats, threshold: Threshold) -> Floats:
+    first = _first_rejected(probs, threshold)
+    value = lift_radius(np, probs, tail, np.minimum(first, probs.shape[1] - 1)[:, None])
+    return np.where(first == 0, 0.0, np.where(first == probs.shape[1], np.inf, value))
+
+
+def _first_rejected(probs: Floats, threshold: Threshold) -> NDArray[np.int64]:
+    """Rank (0 = the largest) of each sorted row's first rejected token; the vocabulary's size where there is none."""
+    entropies = -np.where(probs > 0.0, probs * np.log(probs + threshold.smoothing), 0.0).sum(axis=1)
+    pairs = zip(probs[:, 0].tolist(), entropies.tolist(), strict=True)
+    tau = np.array([threshold.value(top, entropy) for top, entropy in pairs])[:, None]
+    rejected = probs <= tau if threshold.strictly_above else probs < tau
+    if threshold.top_m:
+        rejected = rejected | (np.arange(probs.shape[1]) >= threshold.top_m)
+    return np.where(rejected.any(axis=1), rejected.argmax(axis=1), probs.shape[1])

@@ -1,0 +1,175 @@
+"""The public ``generate``: a pair, prompts and a rule in, sequences, step records and metrics out. What happens at a
+position is decided elsewhere (``loop``, ``verification``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from certspec.decoding.decoding_options import (
+    draft_policy,
+    eos_ids,
+    positive_count,
+    prompt_stopping,
+    require_rule,
+    rule_schedules,
+)
+from certspec.decoding.drafting import DraftPolicy
+from certspec.decoding.groups import Workload, decode_shared
+from certspec.decoding.loop import DecodingPlan, LogitsProcessor, Request, RoundCounts
+from certspec.decoding.metrics import acceptance_metrics
+from certspec.decoding.prompts import prompt_token_ids
+from certspec.decoding.records import KINDS, StepList, StepRecord
+from certspec.decoding.requests import context_limit
+from certspec.decoding.schedules import RuleSchedule
+from certspec.models.choice import chosen_runners
+from certspec.models.trees import TreeShape, TreeTopology
+from certspec.rules import Rule, StrictGreedy
+
+if TYPE_CHECKING:
+    from certspec.models.pairs import Pair
+    from certspec.models.runner import ModelRunner
+
+__all__ = ["Generation", "generate", "inference"]
+
+
+@dataclass
+class Generation:
+    """What ``generate`` returns, one entry a prompt in each list.
+
+    ``sequences``: new token ids (an end-of-sequence token included); ``texts``: the same as text;
+    ``finish_reasons``: "eos", "length" or "context"; ``steps``: a StepRecord for each emitted token, in columns;
+    ``metrics``: every acceptance convention by name and counts of what was emitted (None where there is no such
+    quantity); ``engine``: what ran the models; ``notes``: what was aligned, and why transformers ran them if it did.
+    """
+
+    sequences: list[list[int]]
+    steps: StepList
+    metrics: dict[str, Any]
+    texts: list[str] = field(default_factory=list)
+    finish_reasons: list[str] = field(default_factory=list)
+    prompts: list[list[int]] = field(default_factory=list)
+    engine: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def given_up(self) -> list[StepRecord]:
+        """The steps where a relaxed rule emitted another token than the target's argmax (see token_prob_ratio)."""
+        changed = self.steps.column("token") != self.steps.column("target_token")
+        return [self.steps[int(index)] for index in np.flatnonzero(changed)]
+
+
+def generate(
+    pair: Pair,
+    prompts: str | Sequence[Any],
+    rule: Rule | RuleSchedule | Sequence[Rule | RuleSchedule] | None = None,
+    *,
+    draft_length: int | DraftPolicy = 4,
+    tree: int | TreeShape | TreeTopology | DraftPolicy | None = None,
+    max_new_tokens: int = 128,
+    batch_size: int = 1,
+    rules: Iterable[Rule] | None = None,
+    chat: bool | None = None,
+    eos_token_ids: int | Iterable[int] | None = None,
+    logits_processor: Iterable[LogitsProcessor] | None = None,
+    on_step: Callable[[StepRecord], Any] | None = None,
+    runners: tuple[ModelRunner, ModelRunner] | None = None,
+) -> Generation:
+    """Greedy speculative decoding of ``prompts`` with a certificate at every drafted position.
+
+    The draft proposes a chain of ``draft_length`` tokens, or a tree: ``tree=4`` is ``TreeShape(4, draft_length)``, a
+    ``TreeTopology`` is any static tree, and ``rule=Tree(m)`` alone implies width m. On acceptance the draft's token is
+    emitted, on rejection the target's argmax, and after a fully accepted block the target's next argmax. With strict
+    greedy, or a tree, the output is the target's own greedy output.
+
+    ``batch_size`` prompts are decoded together, each accepting its own number of tokens and leaving when it is done (on
+    a CPU the next one takes its place); a prompt's tokens do not depend on its company. On a CPU the engine's cores
+    share the rows out, unless ``on_step`` or a ``logits_processor`` has to be called.
+
+    ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list of rules and
+    schedules, one a prompt. ``rules`` are scored besides, at every drafted position that is emitted, and decide
+    nothing. ``chat`` None uses the chat template where there is one. ``eos_token_ids`` replaces the target's own (an
+    empty list: never stop). ``logits_processor`` (transformers' calling convention, no state) is applied at every
+    position to both models' logits, each position seeing the tokens before it. ``on_step`` hears each StepRecord as it
+    is emitted. Qwen3 models are run by the compiled engines (float32 on a CPU, bfloat16 or float32 on a GPU), others by
+    transformers (``Generation.notes`` says why); ``runners`` (target, draft) replaces that choice.
+
+    Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a model's logits are no
+    distribution (naming prompt and round).
+    """
+    extra = tuple(rules or ())
+    for given in extra:
+        require_rule(given)
+    ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, chat)
+    schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids))
+    occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))
+    policy = draft_policy(occurring, draft_length, tree, pair.num_tokens)
+    positive_count("batch_size", batch_size)
+    eos, limit = eos_ids(pair, eos_token_ids), context_limit(pair.target)
+    requests = [
+        Request(index, prompt, schedule, prompt_stopping(index, len(prompt), max_new_tokens, limit, eos))
+        for index, (prompt, schedule) in enumerate(zip(ids, schedules, strict=True))
+    ]
+    plan = DecodingPlan(policy, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step)
+    steps, counts = StepList([other.label for other in extra]), RoundCounts()
+    generation = Generation([], steps, {}, prompts=ids)
+    lent = nullcontext((*runners, "given runners", ())) if runners is not None else None
+    with inference(pair.target, pair.draft), lent or chosen_runners(pair) as (target, draft, engine, notes):
+        generation.engine, generation.notes = engine, pair.notes + notes
+        if batch_size > 1 and any(getattr(runner, "max_batch", batch_size) == 1 for runner in (target, draft)):
+            generation.notes += ("batch_size: transformers runs one prompt at a time",)
+            batch_size = 1
+        decode_shared(target, draft, Workload(requests, batch_size, plan, steps, counts))
+    steps.sort()
+    generation.sequences = [request.tokens for request in requests]
+    generation.finish_reasons = [str(request.reason) for request in requests]
+    if pair.tokenizer is not None:
+        generation.texts = [pair.tokenizer.decode(t, skip_special_tokens=True) for t in generation.sequences]
+    generation.metrics = _metrics(steps, counts, policy)
+    return generation
+
+
+@contextmanager
+def inference(*models: Any) -> Iterator[None]:
+    """No gradients and no dropout inside; each model's training flag is what it was afterwards."""
+    import torch
+
+    was_training = [model.training for model in models]
+    try:
+        for model in models:
+            model.eval()
+        with torch.inference_mode():
+            yield
+    finally:
+        for model, flag in zip(models, was_training, strict=True):
+            if flag:
+                model.train()
+
+
+def _metrics(steps: StepList, counts: RoundCounts, policy: DraftPolicy) -> dict[str, Any]:
+    kinds = np.bincount(steps.column("kind"), minlength=len(KINDS))
+    drafted = steps.column("accepted") >= 0
+    certified = steps.column("certified")
+    relaxed = steps.column("token") != steps.column("target_token")
+    ratios = steps.column("token_prob_ratio")[relaxed]
+    num_drafted = int(drafted.sum())
+    metrics = acceptance_metrics(counts.accepted, counts.drafted, counts.nodes, num_spec_tokens=policy.depth)
+    return metrics | {
+        "num_emitted": len(steps),
+        "num_rounds": len(counts.accepted),
+        "num_target_passes": counts.num_target_passes,
+        "num_draft_passes": counts.num_draft_passes,
+        **{f"num_{kind}": int(kinds[code]) for code, kind in enumerate(KINDS)},
+        "num_drafted_positions": num_drafted,
+        "num_certified": int(certified.sum()),
+        "certified_share": int(certified.sum()) / num_drafted if num_drafted else None,
+        "num_false_certificates": int((certified & (steps.column("accepted") == 0)).sum()),
+        "num_relaxed_tokens": int(relaxed.sum()),
+        "relaxed_prob_ratio_min": float(ratios.min()) if len(ratios) else None,
+        "relaxed_prob_ratio_mean": float(ratios.mean()) if len(ratios) else None,
+        "num_flat_draft_rows": counts.num_flat_draft_rows,
+    }

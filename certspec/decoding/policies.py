@@ -1,0 +1,124 @@
+"""Draft trees that grow where a token is most likely to be accepted: candidates are scored by the product of their
+probabilities along the path, and the best ones are kept. This module knows nothing about the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+from certspec.decoding.candidates import top_probs
+from certspec.decoding.drafting import DraftTree, Grower
+from certspec.errors import InvalidArgument
+from certspec.models.trees import MAX_NODES, TreeTopology
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["BestFirst", "GrowthRule", "ScoredGrower", "require_count"]
+
+
+class GrowthRule(Protocol):
+    """What a ``ScoredGrower`` asks: a node's candidates, which new ones are worth running, which are kept."""
+
+    def candidates(self, row: Tensor) -> tuple[Sequence[int], Sequence[float]]:
+        """The best tokens at a draft row (vocab,) and their scores given the node, not increasing, in [0, 1]."""
+        ...
+
+    def worth_running(self, scores: Sequence[float], fresh: Sequence[int]) -> Sequence[int]:
+        """Of the nodes ``fresh`` (just added), those whose children are worth a draft pass; ``scores``: of all."""
+        ...
+
+    def kept(self, scores: Sequence[float]) -> Sequence[int]:
+        """The nodes to verify, in order; with a node its parent and its better siblings (their scores are no less)."""
+        ...
+
+
+@dataclass(frozen=True)
+class BestFirst:
+    """At most ``num_nodes`` nodes, at most ``depth`` deep and ``width`` children a node: those with the largest
+    cumulative draft probability (EAGLE-2's expansion). Each draft pass runs at most ``beam`` nodes (None: ``width``).
+
+    A node that no descendant of which could still be among the best is not run, so a sure draft gets a long thin tree
+    and an unsure one a short bushy one. Pass it as ``generate(..., tree=BestFirst(16))``.
+    """
+
+    num_nodes: int
+    depth: int = 6
+    width: int = 4
+    beam: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_nodes", "depth", "width"):
+            require_count("BestFirst", name, getattr(self, name))
+        if self.beam is not None:
+            require_count("BestFirst", "beam", self.beam)
+
+    def start(self, max_depth: int) -> Grower:
+        return ScoredGrower(self, max_depth)
+
+    def candidates(self, row: Tensor) -> tuple[Sequence[int], Sequence[float]]:
+        ids, probs = top_probs(row, self.width)
+        return ids, probs.tolist()
+
+    def worth_running(self, scores: Sequence[float], fresh: Sequence[int]) -> Sequence[int]:
+        # a child scores less than its parent: below the last place of the budget it could not enter
+        bar = sorted(scores, reverse=True)[self.num_nodes - 1] if len(scores) >= self.num_nodes else 0.0
+        best = sorted(fresh, key=lambda node: (-scores[node], node))[: self.beam or self.width]
+        return sorted(node for node in best if scores[node] > bar)
+
+    def kept(self, scores: Sequence[float]) -> Sequence[int]:
+        return sorted(sorted(range(len(scores)), key=lambda node: (-scores[node], node))[: self.num_nodes])
+
+
+class ScoredGrower:
+    """Grows one tree by a ``GrowthRule``: every candidate is a node until the end, when only the kept ones stay."""
+
+    def __init__(self, rule: GrowthRule, max_depth: int) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.scores: list[float] = []
+        self._ranks: list[int] = []
+        self._rule, self._levels_left = rule, max_depth
+        self._rows: dict[int, Tensor] = {}
+
+    def grow(self, rows: Sequence[tuple[int, Tensor]]) -> Sequence[int]:
+        first = len(self.tokens)
+        for node, row in rows:
+            self._rows[node] = row
+            ids, shares = self._rule.candidates(row)
+            above = 1.0 if node < 0 else self.scores[node]
+            self.tokens += ids
+            self.parents += [node] * len(ids)
+            self._ranks += range(len(ids))
+            self.scores += [above * share for share in shares]
+        self._levels_left -= 1
+        if self._levels_left == 0:
+            return ()
+        return self._rule.worth_running(self.scores, range(first, len(self.tokens)))
+
+    def finish(self, staged: dict[int, int]) -> DraftTree:
+        kept = self._rule.kept(self.scores)
+        renamed = {-1: -1} | {node: index for index, node in enumerate(kept)}
+        topology = _topology(
+            tuple(renamed[self.parents[node]] for node in kept), tuple(self._ranks[node] for node in kept)
+        )
+        rows = {renamed[node]: row for node, row in self._rows.items() if renamed.get(node) in topology.children}
+        return DraftTree(
+            topology,
+            [self.tokens[node] for node in kept],
+            rows,
+            {renamed[node]: index for node, index in staged.items() if node in renamed},
+        )
+
+
+@lru_cache(maxsize=1024)
+def _topology(parents: tuple[int, ...], ranks: tuple[int, ...]) -> TreeTopology:
+    return TreeTopology(parents, ranks)
+
+
+def require_count(owner: str, name: str, value: object) -> None:
+    """Raise InvalidArgument unless ``value`` is an integer of at least 1 and at most ``MAX_NODES``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
+        raise InvalidArgument(f"{owner}: expected {name} an integer from 1 to {MAX_NODES}, got {value!r}")

@@ -1,0 +1,197 @@
+"""Drafting a whole batch of blocks in one compiled call: after each draft pass the candidates, their certificates and
+what to run next, without a return to Python. This module knows ``growth_numbers`` and the CPU engine's pass.
+
+It makes the decisions of ``ScoredGrower`` and its rules, to the rounding of a probability; they steer the draft and
+certify nothing. numba's cache does not watch cpu_forward.py and what that uses: after an edit there, touch this file.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from certspec.certificates.coverage import radii
+from certspec.models.cpu.forward import forward_pass
+from certspec.models.cpu.rows import sum_exp
+from certspec.models.growth import ALL, BUDGET, THRESHOLD
+from certspec.models.staging import stage_rows
+
+__all__ = ["grow_levels", "largest"]
+
+_BLOCK = 64
+_TOKEN, _PARENT, _RANK, _STAGED, _LOGITS = range(5)
+
+
+@njit(error_model="numpy", nogil=True)
+def _highest_key(bits, start, stop):
+    """The largest of ``bits[start:stop]`` in an order of integers that agrees with that of the floats they stand for;
+    LLVM makes vectors of an integer maximum, with NaNs or without."""
+    highest = np.int32(-(2**31))
+    for i in range(start, stop):
+        key = bits[i] ^ ((bits[i] >> np.int32(31)) & np.int32(0x7FFFFFFF))
+        highest = key if key > highest else highest
+    return highest
+
+
+@njit(error_model="numpy", nogil=True)
+def largest(values, count, ids):
+    """ids[:count] = places of the largest of ``values`` (n,) float32, contiguous, sorted by (-value, place)."""
+    bits = values.view(np.int32)
+    for start in range(0, len(values), _BLOCK):
+        stop = min(start + _BLOCK, len(values))
+        if start >= count:
+            last = bits[ids[count - 1]]
+            if _highest_key(bits, start, stop) <= last ^ ((last >> np.int32(31)) & np.int32(0x7FFFFFFF)):
+                continue
+        for i in range(start, stop):
+            filled = min(i, count)
+            if filled == count and not values[i] > values[ids[count - 1]]:
+                continue
+            place = min(filled, count - 1)
+            while place > 0 and values[i] > values[ids[place - 1]]:
+                ids[place] = ids[place - 1]
+                place -= 1
+            ids[place] = i
+
+
+@njit(error_model="numpy", nogil=True)
+def _read(tables, index, certificate):
+    """Map ``index`` of the profile at a certificate (``MonotoneMap.at``)."""
+    knots, values = tables[2 * index], tables[2 * index + 1]
+    above = np.searchsorted(knots, certificate, side="right")
+    if above == 0 or above == len(knots) or knots[above] == np.inf:
+        return values[max(above - 1, 0)]
+    slope = (values[above] - values[above - 1]) / (knots[above] - knots[above - 1])
+    return values[above - 1] + (certificate - knots[above - 1]) * slope
+
+
+@njit(error_model="numpy", nogil=True)
+def _score(values, numbers, tables, ids, top, shares):
+    """The best tokens at a draft row, their scores given the node in ``shares``; returns how many of them there are."""
+    kind, width, bar = int(numbers[0]), int(numbers[1]), numbers[2]
+    shares[:width] = 0.5
+    shares[0] = 1.0
+    if kind == ALL:
+        largest(values, width, ids)
+        return width
+    largest(values, width + 1, ids)
+    total = np.float64(sum_exp(values, values[ids[0]]))
+    for rank in range(width + 1):
+        top[0, rank] = min(np.exp(np.float64(values[ids[rank]]) - np.float64(values[ids[0]])) / total, 1.0)
+    if kind == THRESHOLD:
+        shares[0] = 1.0 if top[0, 0] >= bar else 0.5
+        return width
+    certificates = radii(top, width)
+    if kind == BUDGET:
+        for rank in range(width):
+            if certificates[rank, 0] > bar:
+                return rank + 1
+        shares[0] = 0.5
+        return width
+    before, least = 0.0, 1.0
+    for rank in range(width):
+        covered = max(before, _read(tables, rank, certificates[rank, 0]))
+        shares[rank] = min(covered - before, least)
+        before, least = covered, shares[rank]
+    return width
+
+
+@njit(error_model="numpy", nogil=True)
+def _keep(row, count, numbers, blocks, scores):
+    """Drop the nodes of a block that are not worth verifying and number the others anew; returns how many stay."""
+    keep_score, max_nodes = numbers[4], numbers[5]
+    renamed = np.full(count, -1)
+    kept = 0
+    for node in range(count):
+        better = 0
+        if count > max_nodes:
+            for other in range(count):
+                score = scores[row, other]
+                better += score > scores[row, node] or (score == scores[row, node] and other < node)
+        if scores[row, node] < keep_score or better >= max_nodes:
+            continue
+        renamed[node] = kept
+        for part in range(blocks.shape[0]):
+            blocks[part, row, kept] = blocks[part, row, node]
+        parent = blocks[_PARENT, row, node]
+        blocks[_PARENT, row, kept] = -1 if parent < 0 else renamed[parent]
+        kept += 1
+    return kept
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def grow_levels(model, staging, num_staged, first, drafting, pending, limits, numbers, tables, logits, blocks, counts):
+    """Draft below each batch row of ``drafting`` (ascending) at most ``limits[row]`` deep; returns (nodes staged,
+    passes, rows of logits).
+
+    ``model``: arguments of ``forward_pass``. ``staging``: lengths, parents, depths, straight of ``Staging``, with room
+    for what comes, and the cache row of each batch row. ``first``: rows of the pass over the pending tokens, of which
+    batch row r has ``pending[r]``; without any, ``logits`` holds the drafting rows' logits already.
+
+    Filled in: ``blocks`` (5, batch, room), which holds of each row's ``counts[row]`` nodes the token, parent, rank,
+    staged index (-1: the draft has not run it) and row of ``logits`` (that of a node which was not run means nothing);
+    ``logits`` (rows, columns), the drafting rows' roots first.
+    """
+    sizes, eps, weights, norms, embedding, rope, keys, values, embedded, qkv, attended, gated, control, num_tokens = (
+        model
+    )
+    lengths, parents, depths, straight, cache_rows = staging
+    batch, room, columns = blocks.shape[1], blocks.shape[2], logits.shape[1]
+    width, run_score = int(numbers[1]), numbers[3]
+    flat = logits.reshape(-1)
+    ids, top, shares = np.empty(width + 1, np.int64), np.empty((1, width + 1)), np.empty(width + 1)
+    scores = np.empty((batch, room))
+    asked = np.empty((2, len(logits)), np.int64)  # batch row and node of each row of logits
+    asked[0, : len(drafting)], asked[1, : len(drafting)] = drafting, -1
+    passes, at, num_logits, level = 0, 0, len(drafting), 0
+    if len(first):
+        ends = (np.cumsum(pending) - 1)[drafting]
+        control[:] = 0
+        forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, first, lengths, parents, ends,
+                     embedded, qkv, attended, gated, control, flat)  # fmt: skip
+        passes = 1
+    counts[:] = 0
+    while at < num_logits:
+        level += 1
+        fresh = counts.copy()
+        for index in range(at, num_logits):
+            row, node = asked[0, index], asked[1, index]
+            found = _score(flat[index * columns : index * columns + num_tokens], numbers, tables, ids, top, shares)
+            above = 1.0 if node < 0 else scores[row, node]
+            for rank in range(found):
+                child = counts[row]
+                blocks[_TOKEN, row, child], blocks[_PARENT, row, child] = ids[rank], node
+                blocks[_RANK, row, child], blocks[_STAGED, row, child] = rank, -1
+                scores[row, child] = above * shares[rank]
+                counts[row] = child + 1
+        at = num_logits
+        next_counts = np.zeros(batch, np.int64)
+        for row in drafting:
+            if level < limits[row]:
+                for node in range(fresh[row], counts[row]):
+                    if scores[row, node] >= run_score:
+                        blocks[_STAGED, row, node] = num_staged + next_counts[row]
+                        blocks[_LOGITS, row, node] = num_logits
+                        asked[0, num_logits], asked[1, num_logits] = row, node
+                        next_counts[row] += 1
+                        num_logits += 1
+        if num_logits == at:
+            break
+        longest = next_counts.max()
+        tokens, hung = np.zeros((batch, longest), np.int64), np.full((batch, longest), -1)
+        for index in range(at, num_logits):
+            row, node = asked[0, index], asked[1, index]
+            parent, column = blocks[_PARENT, row, node], blocks[_STAGED, row, node] - num_staged
+            tokens[row, column] = blocks[_TOKEN, row, node]
+            hung[row, column] = pending[row] - 1 if parent < 0 else blocks[_STAGED, row, parent]
+        rows = np.empty((num_logits - at, 6), np.int64)
+        stage_rows(tokens, hung, next_counts, lengths, num_staged, parents, depths, straight, rows)
+        rows[:, 1] = cache_rows[rows[:, 5]]
+        num_staged += longest
+        control[:] = 0
+        forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows, lengths, parents,
+                     np.arange(len(rows)), embedded, qkv, attended, gated, control, flat[at * columns :])  # fmt: skip
+        passes += 1
+    for row in drafting:
+        counts[row] = _keep(row, counts[row], numbers, blocks, scores)
+    return num_staged, passes, num_logits

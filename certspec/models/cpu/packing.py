@@ -1,0 +1,116 @@
+"""Packs a decoder's matrices into the CPU engine's blocks of 16 output columns, two bytes a weight where that loses
+nothing. This module knows layouts, not arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from certspec.engine.geometry import Geometry
+from certspec.models.cpu.tiles import BLOCK
+from certspec.models.weights import Weights
+
+__all__ = ["PackedWeights", "pack_weights", "rope_table"]
+
+
+_PAGE = 2 << 20  # bytes of a huge page
+
+
+@dataclass(frozen=True)
+class PackedWeights:
+    """Flat arrays as cpu_forward.py reads them.
+
+    ``matrices``: uint32 words of two bfloat16 weights, or float32 where some weight is no bfloat16 number.
+    ``embedding``: (vocab * hidden,) likewise: uint16 bit patterns of bfloat16, or float32.
+    """
+
+    geometry: Geometry
+    matrices: np.ndarray[Any, Any]
+    norms: np.ndarray[Any, Any]
+    embedding: np.ndarray[Any, Any]
+    rope_frequencies: Tensor
+    rope_scale: float
+
+    @property
+    def words_per_row(self) -> int:
+        """Array elements that hold one row of a block (16 weights)."""
+        return BLOCK // 2 if self.matrices.dtype == np.uint32 else BLOCK
+
+
+def pack_weights(weights: Weights) -> PackedWeights:
+    """Packed copy of ``weights``. Weights are kept exactly: as bfloat16 if all of them are, else as float32."""
+    exact = all(_is_bfloat16(matrix) for matrix in _matrices(weights)) and _is_bfloat16(weights.embedding)
+    packed = [_pack(matrix, exact) for matrix in _matrices(weights)]
+    norms = [norm.float().cpu().numpy() for norm in _norms(weights)]
+    embedding = weights.embedding.cpu()
+    embedding = embedding.to(torch.bfloat16).view(torch.uint16) if exact else embedding.float()
+    return PackedWeights(
+        geometry=weights.geometry,
+        matrices=_joined(packed),
+        norms=np.concatenate(norms),
+        embedding=embedding.contiguous().numpy().reshape(-1),
+        rope_frequencies=weights.rope_frequencies,
+        rope_scale=weights.rope_scale,
+    )
+
+
+def rope_table(packed: PackedWeights, num_positions: int) -> np.ndarray[Any, Any]:
+    """(num_positions * head_dim,) float32: for each position head_dim / 2 cosines, then as many sines."""
+    angles = torch.arange(num_positions, dtype=torch.float32)[:, None] * packed.rope_frequencies[None, :]
+    table = torch.cat([angles.cos(), angles.sin()], dim=1) * packed.rope_scale
+    return table.reshape(-1).numpy()
+
+
+def _joined(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """``np.concatenate`` from the beginning of a huge page on, so that numpy gets such pages for all of it: a pass
+    reads every weight, and small pages are more than the processor remembers the places of."""
+    size = sum(part.nbytes for part in parts)
+    space = np.empty(size + 2 * _PAGE, np.uint8)
+    first = -space.ctypes.data % _PAGE
+    return np.concatenate(parts, out=space[first : first + size].view(parts[0].dtype))
+
+
+def _matrices(weights: Weights) -> Iterator[Tensor]:
+    for layer in weights.layers():
+        yield torch.cat(layer.qkv)
+        yield layer.out
+        yield _gate_and_up(layer.gate, layer.up)
+        yield layer.down
+    yield weights.head
+
+
+def _norms(weights: Weights) -> Iterator[Tensor]:
+    for layer in weights.layers():
+        yield from (layer.input_norm, layer.mlp_norm, layer.query_norm, layer.key_norm)
+    yield weights.final_norm
+
+
+def _gate_and_up(gate: Tensor, up: Tensor) -> Tensor:
+    """Blocks of gate and of up in turn, so that one tile has what one block of activations needs."""
+    pairs = torch.stack([_pad_rows(gate).unflatten(0, (-1, BLOCK)), _pad_rows(up).unflatten(0, (-1, BLOCK))], dim=1)
+    return pairs.flatten(0, 2)
+
+
+def _pad_rows(matrix: Tensor) -> Tensor:
+    missing = -matrix.shape[0] % BLOCK
+    return torch.cat([matrix, matrix.new_zeros(missing, matrix.shape[1])]) if missing else matrix
+
+
+def _is_bfloat16(matrix: Tensor) -> bool:
+    return matrix.dtype == torch.bfloat16 or bool((matrix.to(torch.bfloat16).to(matrix.dtype) == matrix).all())
+
+
+def _pack(matrix: Tensor, exact: bool) -> np.ndarray[Any, Any]:
+    """(outputs, inner) -> flat (outputs / 16, inner, 16); as bfloat16, column j shares a word with column j + 8."""
+    matrix = _pad_rows(matrix.cpu())
+    if not exact:
+        blocks = matrix.float().unflatten(0, (-1, BLOCK)).transpose(1, 2)
+        return blocks.contiguous().numpy().reshape(-1)
+    blocks = matrix.to(torch.bfloat16).view(torch.uint16).unflatten(0, (-1, 2, BLOCK // 2))  # (block, half, 8, inner)
+    blocks = blocks.permute(0, 3, 2, 1)  # (block, inner, 8, half): little-endian halves of one word
+    return blocks.contiguous().numpy().view(np.uint32).reshape(-1)

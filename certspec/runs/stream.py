@@ -1,0 +1,152 @@
+"""A run folder read block by block, in the order of a whole sorted table, in memory that doesn't depend on its length.
+Needs neither torch nor a model; what is computed from the blocks is no concern of this module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from certspec.errors import UnreadableInput
+from certspec.runs.folder import RunFolder
+from certspec.runs.schema import PROMPT_PART
+from certspec.runs.table import RunTable, check_schema, columns_to_read, table_of
+
+__all__ = ["RunStream", "open_run"]
+
+_BLOCK_ROWS = 65_536
+# A sequence of more steps is cut into several: no block grows beyond this, whatever a log holds.
+_LONGEST_SEQUENCE = 262_144
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A row group of a part, and the range of its sequences in one half (answers, prompts) of the run."""
+
+    path: Path
+    row_group: int
+    lowest: int
+    highest: int
+    num_rows: int
+
+
+@dataclass(frozen=True)
+class RunStream:
+    """A run's facts, and its steps as ``RunTable`` blocks of whole sequences, sorted by (prompt, position).
+
+    A sequence longer than 262,144 steps (a log without ends of answers) is cut into several; ``blocks`` may be called
+    any number of times, and reads only ``columns`` of the table where they are named. ``memory``: room for what was
+    computed from the blocks once. Per row group 5 numbers are kept, and nothing per step.
+    """
+
+    folder: Path
+    rules: tuple[str, ...]
+    manifest: dict[str, Any]
+    num_steps: int
+    has_draft: bool
+    skipped: tuple[dict[str, Any], ...]
+    units: tuple[tuple[_Unit, ...], ...]
+    memory: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def is_import(self) -> bool:
+        """Whether the run was made from logs."""
+        return "import" in self.manifest.get("settings", {})
+
+    def blocks(self, columns: Sequence[str] | None = None) -> Iterator[RunTable]:
+        """The run's steps; each block holds whole sequences and, with what overlaps it, about 65,536 steps."""
+        for half, units in enumerate(self.units):
+            yield from self._blocks_of_half(units, half, columns)
+
+    def _blocks_of_half(self, units: Sequence[_Unit], half: int, columns: Sequence[str] | None) -> Iterator[RunTable]:
+        waiting: list[pa.Table] = []
+        num_waiting = 0
+        for unit in units:
+            if num_waiting >= _BLOCK_ROWS:
+                table = pa.concat_tables(waiting)
+                # sequences before this unit's first one can't go on in a later unit either: units are in their order
+                is_whole = pc.less(table.column("prompt"), unit.lowest)
+                if num_waiting > _LONGEST_SEQUENCE:
+                    is_whole = pa.array([True] * num_waiting)
+                done = table.filter(is_whole)
+                if done.num_rows:
+                    yield self._table(done)
+                waiting = [table.filter(pc.invert(is_whole))]
+                num_waiting = waiting[0].num_rows
+            waiting.append(_read_half(unit, half, columns))
+            num_waiting += unit.num_rows
+        if num_waiting:
+            yield self._table(pa.concat_tables(waiting))
+
+    def _table(self, rows: pa.Table) -> RunTable:
+        return table_of(rows, self.rules, self.manifest)
+
+
+def open_run(path: str | Path) -> RunStream:
+    """Read the manifest and every part's footer; raises UnreadableInput naming the file that can't be read."""
+    folder = RunFolder(path)
+    manifest = folder.manifest()
+    rules = tuple(manifest["settings"]["rules"])
+    skipped: list[dict[str, Any]] = []
+    halves: tuple[list[_Unit], list[_Unit]] = ([], [])
+    has_draft: bool | None = None
+    for part in folder.parts():
+        try:
+            with pq.ParquetFile(part) as opened:
+                check_schema(opened.schema_arrow, part, rules)
+                skipped += json.loads(opened.schema_arrow.metadata[b"skipped"])
+                for half, unit in _units(opened, part):
+                    halves[half].append(unit)
+                if has_draft is None and opened.metadata.num_rows:
+                    has_draft = opened.read_row_group(0, columns=["accepted"]).column(0).null_count == 0
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise UnreadableInput(f"{part}: not a readable part of a run: {error}") from error
+    if not any(halves):
+        raise UnreadableInput(f"{folder.path}: the run holds no scored step yet")
+    units = tuple(tuple(sorted(half, key=lambda unit: (unit.lowest, unit.path))) for half in halves)
+    num_steps = sum(unit.num_rows for half in units for unit in half)
+    ordered = tuple(sorted(skipped, key=lambda skip: skip["prompt"]))
+    return RunStream(folder.path, rules, manifest, num_steps, bool(has_draft), ordered, units)
+
+
+def _units(opened: pq.ParquetFile, path: Path) -> Iterator[tuple[int, _Unit]]:
+    """(half, unit) of each row group; one that holds both halves is a unit of each."""
+    column = opened.schema_arrow.get_field_index("prompt")
+    for number in range(opened.metadata.num_row_groups):
+        facts = opened.metadata.row_group(number)
+        statistics = facts.column(column).statistics
+        if statistics is not None and statistics.has_min_max and (
+            statistics.max < PROMPT_PART or statistics.min >= PROMPT_PART
+        ):  # fmt: skip
+            half = int(statistics.min >= PROMPT_PART)
+            yield half, _Unit(path, number, statistics.min, statistics.max, facts.num_rows)
+            continue
+        prompts = opened.read_row_group(number, columns=["prompt"]).column(0)
+        for half in (0, 1):
+            own = prompts.filter(_in_half(prompts, half))
+            if len(own):
+                ends = pc.min_max(own).as_py()
+                yield half, _Unit(path, number, ends["min"], ends["max"], len(own))
+
+
+def _in_half(prompts: Any, half: int) -> Any:
+    return (pc.greater_equal if half else pc.less)(prompts, PROMPT_PART)
+
+
+def _read_half(unit: _Unit, half: int, columns: Sequence[str] | None) -> pa.Table:
+    try:
+        with pq.ParquetFile(unit.path) as opened:
+            read = columns_to_read(columns, opened.schema_arrow.names)
+            table = opened.read_row_group(unit.row_group, columns=read, use_threads=False)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise UnreadableInput(f"{unit.path}: not a readable part of a run: {error}") from error
+    table = table.replace_schema_metadata(None)
+    if table.num_rows == unit.num_rows:
+        return table
+    return table.filter(_in_half(table.column("prompt"), half))

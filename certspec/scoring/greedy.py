@@ -1,0 +1,151 @@
+"""Runs target and draft side by side along the target's own greedy tokens and certifies every step. It knows runners
+that give logits, and nothing about files or tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from certspec.certificates.certify import certify
+from certspec.errors import CertspecError
+from certspec.rules import Rule
+from certspec.runs.schema import certificate_columns, leading_probs
+from certspec.scoring.batches import Batch
+
+__all__ = ["CHUNK_BYTES", "GreedyLimits", "lowest_argmax", "score_batch"]
+
+# Logits wait for certification until they fill this many bytes (both models together), so memory does not grow with
+# the number of steps and one call serves many rows.
+CHUNK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class GreedyLimits:
+    """When a greedy run ends: after ``steps`` tokens, at a token of ``eos_ids``, or when ``context`` is full."""
+
+    steps: int
+    context: int
+    eos_ids: frozenset[int]
+
+    def end_of(self, position: int, num_prompt_tokens: int, token: int) -> str | None:
+        """Why the run ends with the ``token`` at ``position`` (from 0), or None."""
+        if token in self.eos_ids:
+            return "eos"
+        if position + 1 >= self.steps:
+            return "steps"
+        return "context" if num_prompt_tokens + position + 1 > self.context else None
+
+
+@dataclass
+class _Waiting:
+    """Steps whose logits wait for certification."""
+
+    prompts: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    prompt_tokens: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    ends: list[str | None] = field(default_factory=list)
+    target_logits: list[torch.Tensor] = field(default_factory=list)
+    draft_logits: list[torch.Tensor] = field(default_factory=list)
+
+
+def lowest_argmax(logits: torch.Tensor) -> torch.Tensor:
+    """Index of each row's maximum, the lowest one on ties (torch.argmax promises no order): (rows,) int64."""
+    ids = torch.arange(logits.shape[-1], device=logits.device)
+    is_top = logits == logits.amax(dim=-1, keepdim=True)
+    return torch.where(is_top, ids, logits.shape[-1]).amin(dim=-1)
+
+
+def score_batch(
+    target: Any,
+    draft: Any | None,
+    batch: Batch,
+    rules: Sequence[Rule],
+    limits: GreedyLimits,
+    *,
+    on_steps: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Score every greedy step of one batch; returns numpy columns of ``steps.COLUMNS``, sorted by (prompt, position).
+
+    ``target`` and ``draft`` are runners (``prefill``, ``forward``, ``drop_rows``); with ``draft=None`` only the
+    target's certificates are computed. The logits that are certified are those that chose the token. ``on_steps`` is
+    told the number of steps of each forward pass.
+    """
+    waiting = _Waiting()
+    chunks: list[dict[str, Any]] = []
+    active = list(batch.prompts)
+    histories = [prompt.token_ids for prompt in active]
+    target_logits = target.prefill(histories)
+    draft_logits = draft.prefill(histories) if draft is not None else None
+    position = 0
+    while active:
+        tokens = lowest_argmax(target_logits)
+        listed = tokens.tolist()
+        ends = [
+            limits.end_of(position, len(prompt.token_ids), token) for prompt, token in zip(active, listed, strict=True)
+        ]
+        waiting.prompts += [prompt.index for prompt in active]
+        waiting.positions += [position] * len(active)
+        waiting.prompt_tokens += [len(prompt.token_ids) for prompt in active]
+        waiting.tokens += listed
+        waiting.ends += ends
+        waiting.target_logits.append(target_logits)
+        if draft_logits is not None:
+            waiting.draft_logits.append(draft_logits)
+        if 2 * len(waiting.tokens) * target_logits[0].nbytes >= CHUNK_BYTES:
+            chunks.append(_certify_waiting(waiting, rules))
+            waiting = _Waiting()
+        if on_steps is not None:
+            on_steps(len(active))
+        remaining = [row for row, end in enumerate(ends) if end is None]
+        if not remaining:
+            break
+        if len(remaining) < len(active):
+            active = [active[row] for row in remaining]
+            tokens = tokens[torch.tensor(remaining, device=tokens.device)]
+            for runner in filter(None, (target, draft)):
+                runner.drop_rows(remaining)
+        target_logits = _advance(target, tokens)
+        draft_logits = _advance(draft, tokens) if draft is not None else None
+        position += 1
+    if waiting.tokens:
+        chunks.append(_certify_waiting(waiting, rules))
+    return _in_order(chunks)
+
+
+def _advance(runner: Any, tokens: torch.Tensor) -> torch.Tensor:
+    logits = runner.forward(tokens[:, None])[:, -1]
+    runner.commit([[0]] * len(tokens))
+    return logits
+
+
+def _certify_waiting(waiting: _Waiting, rules: Sequence[Rule]) -> dict[str, Any]:
+    target_logits = torch.cat(waiting.target_logits)
+    draft_logits = torch.cat(waiting.draft_logits) if waiting.draft_logits else None
+    columns: dict[str, Any] = dict(certificate_columns(certify(target_logits, draft_logits, list(rules))))
+    emitted = np.asarray(waiting.tokens, dtype=np.int64)
+    if not np.array_equal(columns["target_token"], emitted):
+        row = int(np.flatnonzero(columns["target_token"] != emitted)[0])
+        raise CertspecError(
+            f"prompt {waiting.prompts[row]}, position {waiting.positions[row]}: the certificate's argmax "
+            f"{columns['target_token'][row]} is not the emitted token {emitted[row]}"
+        )
+    columns["prompt"] = np.asarray(waiting.prompts, dtype=np.int32)
+    columns["position"] = np.asarray(waiting.positions, dtype=np.int32)
+    columns["prompt_tokens"] = np.asarray(waiting.prompt_tokens, dtype=np.int32)
+    columns["draft_top_probs"] = None if draft_logits is None else leading_probs(draft_logits)
+    columns["end"] = np.asarray(waiting.ends, dtype=object)
+    return columns
+
+
+def _in_order(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    joined: dict[str, Any] = {
+        name: None if chunks[0][name] is None else np.concatenate([chunk[name] for chunk in chunks])
+        for name in chunks[0]
+    }
+    order = np.lexsort((joined["position"], joined["prompt"]))
+    return {name: None if values is None else values[order] for name, values in joined.items()}

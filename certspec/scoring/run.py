@@ -1,0 +1,189 @@
+"""A whole scoring run: prompts in, finished parts in a folder out, going on where an earlier process stopped. Knows the
+other modules of this package and nothing about terminals."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from certspec.errors import InvalidArgument
+from certspec.models.choice import reason_for_transformers
+from certspec.models.padded_runner import PaddedRunner
+from certspec.rules import Rule, default_rules
+from certspec.runs.folder import RunFolder, RunOutcome
+from certspec.runs.schema import COLUMNS, step_schema, step_table
+from certspec.runs.shards import Shard
+from certspec.scoring.batches import Batch, plan_batches
+from certspec.scoring.greedy import GreedyLimits, score_batch
+from certspec.scoring.prompts import PromptFile
+from certspec.scoring.provenance import kernel_hashes, session_facts, tokenizer_sha256, weights_sha256
+
+__all__ = ["RunSettings", "score_run"]
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run is asked to do; every field decides its rows, and a folder is refused to a run that differs in one."""
+
+    rules: tuple[Rule, ...] = ()
+    steps: int = 96
+    batch_size: int = 16
+    limit: int | None = None
+    chat: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidArgument(f"{name}: expected an integer of at least 1, got {value!r}")
+        object.__setattr__(self, "rules", tuple(self.rules) or tuple(default_rules()))
+
+
+def score_run(
+    pair: Any,
+    prompts: PromptFile,
+    folder: RunFolder,
+    settings: RunSettings | None = None,
+    *,
+    shard: Shard | None = None,
+    on_start: Callable[[int], None] | None = None,
+    on_advance: Callable[[int], None] | None = None,
+) -> RunOutcome:
+    """Score ``prompts`` into ``folder``, or the batches of ``shard`` where several processes share the work.
+
+    ``pair`` is a ``certspec.Pair``; its draft may be None (the target's certificates need no draft). ``on_start`` is
+    told the number of steps at most, ``on_advance`` the steps done since it was last called (steps that an earlier
+    process did, or that an early end made unnecessary, count as done). Raises RunMismatch where the folder holds
+    another run. Killed at any moment, the next call redoes at most one batch.
+    """
+    settings, shard = settings or RunSettings(), shard or Shard()
+    target, draft, engine = _runners(pair)
+    limits = GreedyLimits(settings.steps, _context_of(pair), _eos_ids(pair.target))
+    labels = [rule.label for rule in settings.rules]
+    num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
+    num_batches = 0
+    fixed = _fixed_settings(pair, prompts, settings, limits, engine)
+    notes = {"prompts_path": str(prompts.path), "notes": list(pair.notes), "kernels": kernel_hashes()}
+    with folder.working(shard, fixed, session_facts(pair.device), **notes) as finish:
+        # In a team every rank must do the same batches, though parts appear while they work.
+        finished = shard.agree({part.name for part in folder.parts()})
+        if on_start is not None:
+            on_start(num_prompts * settings.steps)
+        chosen = itertools.islice(prompts, settings.limit)
+        batches = plan_batches(
+            chosen, pair.tokenizer, batch_size=settings.batch_size, context=limits.context, chat=settings.chat
+        )
+        for batch in batches:
+            counter = _Counter(on_advance)
+            num_batches = batch.number + 1
+            if shard.owns(batch.number) and folder.part_path(batch.number).name not in finished:
+                columns = _score_or_empty(target, draft, batch, settings.rules, limits, counter)
+                if shard.writes:
+                    schema = step_schema(labels, [asdict(skip) for skip in batch.skipped])
+                    folder.write_part(batch.number, step_table(columns, schema))
+            counter.finish((len(batch.prompts) + len(batch.skipped)) * settings.steps)
+        return finish(num_batches)
+
+
+class _Counter:
+    """Counts the steps of one batch, so that those an early end saved can be told as well."""
+
+    def __init__(self, on_advance: Callable[[int], None] | None) -> None:
+        self._on_advance = on_advance or (lambda num_steps: None)
+        self._num_steps = 0
+
+    def __call__(self, num_steps: int) -> None:
+        self._num_steps += num_steps
+        self._on_advance(num_steps)
+
+    def finish(self, num_steps_at_most: int) -> None:
+        self._on_advance(num_steps_at_most - self._num_steps)
+
+
+def _score_or_empty(
+    target: Any, draft: Any, batch: Batch, rules: Sequence[Rule], limits: GreedyLimits, counter: _Counter
+) -> dict[str, Any]:
+    if not batch.prompts:  # every prompt of the window was skipped
+        return dict.fromkeys(COLUMNS) | {"prompt": []}
+    return score_batch(target, draft, batch, rules, limits, on_steps=counter)
+
+
+def _runners(pair: Any) -> tuple[Any, Any | None, str]:
+    """Runners of target and draft (None where there is no draft) and what they are: the compiled engine on a CPU for
+    float32 models that it knows, transformers for all others, and for both where one of the two needs it."""
+    models = [model for model in (pair.target, pair.draft) if model is not None]
+    runner: Any = PaddedRunner
+    is_engine = all(map(_is_for_the_engine, models))
+    if is_engine:
+        from certspec.models.cpu.runner import CpuRunner
+
+        runner = CpuRunner
+    target, *draft = [runner(model, pair.num_tokens) for model in models]
+    return target, draft[0] if draft else None, "certspec cpu" if is_engine else "transformers"
+
+
+def _is_for_the_engine(model: Any) -> bool:
+    return model.device.type == "cpu" and not _spread(model) and reason_for_transformers(model) is None
+
+
+def _fixed_settings(
+    pair: Any, prompts: PromptFile, settings: RunSettings, limits: GreedyLimits, engine: str
+) -> dict[str, Any]:
+    """The settings that decide a run's rows, as JSON values."""
+    from certspec import __version__
+
+    return {
+        "certspec": __version__,
+        "target": _model_facts(pair.target),
+        "draft": _model_facts(pair.draft) if pair.draft is not None else None,
+        "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
+        "num_tokens": int(pair.num_tokens),
+        "engine": engine,  # another one may round a logit's last bits otherwise
+        "device": pair.device.type,  # ranks and sessions may each take another card of a kind
+        "kernels_sha256": hashlib.sha256(json.dumps(kernel_hashes(), sort_keys=True).encode()).hexdigest(),
+        "prompts_sha256": prompts.sha256,
+        "rules": [rule.label for rule in settings.rules],
+        "steps": settings.steps,
+        "batch_size": settings.batch_size,
+        "limit": settings.limit,
+        "chat": settings.chat,
+        "context": limits.context,
+        "eos_ids": sorted(limits.eos_ids),
+        **_spread(pair.target),
+    }
+
+
+def _spread(model: Any) -> dict[str, Any]:
+    """How a model is spread over devices or processes, which may change its last bits; nothing for a whole one."""
+    devices = getattr(model, "hf_device_map", None)
+    if devices is not None and len(set(devices.values())) > 1:
+        return {"device_map": {name: str(device) for name, device in devices.items()}}
+    tensors = [parameter for parameter in model.parameters() if hasattr(parameter, "full_tensor")]
+    return {"tensor_parallel": int(tensors[0].device_mesh.size())} if tensors else {}
+
+
+def _model_facts(model: Any) -> dict[str, Any]:
+    return {
+        "id": str(getattr(model, "name_or_path", "") or type(model).__name__),
+        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "weights_sha256": weights_sha256(model),
+    }
+
+
+def _context_of(pair: Any) -> int:
+    models = [model for model in (pair.target, pair.draft) if model is not None]
+    return min(int(model.config.max_position_embeddings) for model in models)
+
+
+def _eos_ids(model: Any) -> frozenset[int]:
+    found = getattr(model.generation_config, "eos_token_id", None)
+    if found is None:
+        found = getattr(model.config, "eos_token_id", None)
+    if found is None:
+        return frozenset()
+    return frozenset(int(token) for token in (found if isinstance(found, (list, tuple)) else [found]))

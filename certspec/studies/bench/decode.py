@@ -1,0 +1,171 @@
+"""Decoding speed: ours against transformers' plain and assisted generation, same prompts, same weights, one run, ways
+in turns. Both sides count emitted token ids."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from certspec.decoding.calibration import draft_timer
+from certspec.decoding.generate import generate, inference
+from certspec.models.choice import chosen_runners
+from certspec.studies.bench.spreads import ratio_spread, spread
+
+if TYPE_CHECKING:
+    from certspec.models.pairs import Pair
+
+__all__ = ["ASSISTED_SETTINGS", "assistant_setting", "measure_decoding", "pass_costs"]
+
+_TURN = 2  # batches of prompts that each way decodes in its turn: a row that is done makes room for a waiting prompt
+Prompts = Sequence[Sequence[int]]
+Decoder = Callable[[Prompts], list[list[int]]]
+
+# (num_assistant_tokens, schedule, assistant_confidence_threshold): transformers' own default first
+ASSISTED_SETTINGS: dict[str, tuple[int, str, float]] = {
+    "default": (20, "constant", 0.4),
+    "3 tokens": (3, "constant", 0.0),
+    "5 tokens": (5, "constant", 0.0),
+    "8 tokens, threshold 0.4": (8, "constant", 0.4),
+    "heuristic from 5": (5, "heuristic", 0.0),
+}
+
+
+def measure_decoding(
+    pair: Pair,
+    prompts: Prompts,
+    num_tokens: int,
+    repeats: int,
+    ours: dict[str, dict[str, Any]],
+    batch_size: int = 8,
+    in_batches: dict[str, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Tokens a second of every way, and its ratio to plain, to assisted at its best setting, and to our first way.
+
+    ``ours``: keywords of ``generate`` by name; each is also run with ``batch_size`` prompts at once, and so are those
+    of ``in_batches`` (a batch fills the cores by itself, so that a shorter draft may suit it better). The best assisted
+    setting is the fastest over all repeats. Ratios are taken within a repeat, in which the ways take turns; the
+    figures are medians with lowest and highest. ``same_output`` says whether all ways emitted the same tokens.
+    """
+    ways = _ways(pair, num_tokens, ours, in_batches or {}, batch_size)
+    speeds: dict[str, list[float]] = {name: [] for name in ways}
+    outputs: dict[str, list[list[int]]] = {}
+    for decode, size in ways.values():  # compiles, and warms caches
+        decode(prompts[:size])
+    for _ in range(repeats):
+        seconds, emitted = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
+        rows: dict[str, list[list[int]]] = {name: [] for name in ways}
+        for start in range(0, len(prompts), _TURN * batch_size):
+            block = prompts[start : start + _TURN * batch_size]
+            for name, (decode, _) in ways.items():
+                began = time.perf_counter()
+                rows[name] += decode(block)
+                seconds[name] += time.perf_counter() - began
+        for name in ways:
+            emitted[name] = sum(map(len, rows[name]))
+            speeds[name].append(emitted[name] / seconds[name])
+            outputs[name] = rows[name]
+    assisted = max(
+        (f"assisted ({name})" for name in ASSISTED_SETTINGS), key=lambda name: statistics.median(speeds[name])
+    )
+    first = f"certspec {next(iter(ours))}"
+    references = {"plain": "transformers plain", "best assisted": assisted, "our batch 1": first}
+    return {
+        "best_assisted": assisted,
+        "same_output": all(rows == outputs["transformers plain"] for rows in outputs.values()),
+        "num_rows_unlike_plain": {
+            name: sum(one != other for one, other in zip(rows, outputs["transformers plain"], strict=True))
+            for name, rows in outputs.items()
+        },
+        "tokens": {name: sum(map(len, rows)) for name, rows in outputs.items()},
+        "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
+        "ratios": {
+            name: {label: ratio_spread(values, speeds[reference]) for label, reference in references.items()}
+            for name, values in speeds.items()
+        },
+    }
+
+
+def pass_costs(pair: Pair, prompt: Sequence[int], positions: Sequence[int] = (1, 2, 4, 6, 8, 12, 16)) -> dict[str, Any]:
+    """Milliseconds of a draft pass, as drafting a chain spends them, and of target passes by number of positions:
+    medians of 15, the form that ``certspec advise`` reads."""
+    import torch
+
+    def timed(runner: Any, count: int) -> float:
+        began = time.perf_counter()
+        rows = runner.forward(torch.full((1, count), int(prompt[0]), dtype=torch.int64))
+        if rows.is_cuda:
+            torch.cuda.synchronize(rows.device)
+        took = time.perf_counter() - began
+        runner.commit([[]])
+        return took
+
+    with inference(pair.target, pair.draft), chosen_runners(pair) as (target, draft, engine, _):
+        target.prefill([prompt])
+        draft_time = draft_timer(draft, [prompt])
+        rounds = [
+            (draft_time(), *(timed(target, count) for count in positions))
+            for _ in range(23)  # the first ones may compile, and try how many threads to use
+        ][8:]
+    medians = [1e3 * statistics.median(column) for column in zip(*rounds, strict=True)]
+    verify = {str(count): ms for count, ms in zip(positions, medians[1:], strict=True)}
+    return {"engine": engine, "draft_step_ms": medians[0], "verify_ms": verify}
+
+
+def _ways(
+    pair: Pair,
+    num_tokens: int,
+    ours: dict[str, dict[str, Any]],
+    in_batches: dict[str, dict[str, Any]],
+    batch_size: int,
+) -> dict[str, tuple[Decoder, int]]:
+    ways: dict[str, tuple[Decoder, int]] = {"transformers plain": (_transformers(pair, num_tokens, None), 1)}
+    for name, setting in ASSISTED_SETTINGS.items():
+        ways[f"assisted ({name})"] = (_transformers(pair, num_tokens, setting), 1)
+    for name, options in ours.items():
+        ways[f"certspec {name}"] = (_certspec(pair, num_tokens, options, 1), 1)
+    for name, options in (ours | in_batches).items():
+        ways[f"certspec {name}, batch {batch_size}"] = (_certspec(pair, num_tokens, options, batch_size), batch_size)
+    return ways
+
+
+def _certspec(pair: Pair, num_tokens: int, options: dict[str, Any], size: int) -> Decoder:
+    return lambda prompts: (
+        generate(pair, list(prompts), max_new_tokens=num_tokens, batch_size=size, **options).sequences
+    )
+
+
+def _transformers(pair: Pair, num_tokens: int, setting: tuple[int, str, float] | None) -> Decoder:
+    import torch
+
+    def decode(prompts: Prompts) -> list[list[int]]:
+        rows = []
+        with torch.inference_mode(), assistant_setting(pair.draft, setting):
+            for prompt in prompts:
+                ids = torch.tensor([list(prompt)], device=pair.target.device)
+                output = pair.target.generate(
+                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_tokens, do_sample=False,
+                    assistant_model=None if setting is None else pair.draft,
+                )  # fmt: skip
+                rows.append(output[0, len(prompt) :].tolist())
+        return rows
+
+    return decode
+
+
+@contextmanager
+def assistant_setting(draft: Any, setting: tuple[int, str, float] | None) -> Iterator[None]:
+    """transformers reads these from the assistant's own generation config; it is as it was afterwards."""
+    names = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
+    config = draft.generation_config
+    before = {name: getattr(config, name) for name in names}
+    try:
+        if setting is not None:
+            for name, value in zip(names, setting, strict=True):
+                setattr(config, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(config, name, value)

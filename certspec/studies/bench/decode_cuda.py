@@ -1,0 +1,198 @@
+"""Decoding speed on a GPU at the shapes of Qwen3-4B and 0.6B, random weights: our rounds against transformers' plain
+and assisted generation, one run, turns taken prompt by prompt, the accept pattern of the bundled pair replayed on both
+sides. Both sides count emitted token ids."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+
+from certspec.decoding.generate import generate, inference
+from certspec.kernels.rule_table import rule_table
+from certspec.models.cuda.rounds import TreeRounds
+from certspec.models.cuda.runner import CudaRunner
+from certspec.models.pairs import Pair
+from certspec.models.trees import chain
+from certspec.rules import StrictGreedy
+from certspec.studies.bench.decode import assistant_setting
+from certspec.studies.bench.replay import bundled_accepts, replayed_in_transformers
+from certspec.studies.bench.spreads import ratio_spread, spread
+
+__all__ = ["SHAPES", "launch_times", "measure_rounds", "measure_ways", "random_pair", "random_runners"]
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "4B": {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},
+    "0.6B": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072},
+}
+_COLUMNS = 151_936
+_WARM_UPS = 5  # turns that are not counted
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def random_pair(target: str = "4B", draft: str = "0.6B") -> Pair:
+    """Two Qwen3 models of these shapes in bfloat16 on the GPU, with random weights; no tokenizer, nothing ends them."""
+    models = [_random_model(SHAPES[name], seed) for seed, name in enumerate((target, draft))]
+    return Pair(models[0], models[1], None, _COLUMNS, (), f"random {target} + random {draft}")
+
+
+def random_runners() -> tuple[Pair, tuple[CudaRunner, CudaRunner]]:
+    """``random_pair`` and its engines."""
+    pair = random_pair()
+    return pair, (CudaRunner(pair.target, pair.num_tokens), CudaRunner(pair.draft, pair.num_tokens))
+
+
+def _random_model(shape: dict[str, Any], seed: int) -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=_COLUMNS, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True,
+        max_position_embeddings=40960, dtype=torch.bfloat16, **shape,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            model = Qwen3ForCausalLM(config)
+    finally:
+        torch.set_default_dtype(before)
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = 0
+    return model.eval().requires_grad_(False)
+
+
+def launch_times(
+    launches: Mapping[_Key, Callable[[], Any]], restart: Callable[[], Any], repeats: int
+) -> dict[_Key, list[float]]:  # fmt: skip
+    """Milliseconds of each launch on the device, all in turn, ``restart`` before every turn; some turns warm up."""
+    times: dict[_Key, list[float]] = {key: [] for key in launches}
+    for repeat in range(_WARM_UPS + repeats):
+        restart()
+        for key, launch in launches.items():
+            torch.cuda.synchronize()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            launch()
+            end.record()
+            end.synchronize()
+            if repeat >= _WARM_UPS:
+                times[key].append(begin.elapsed_time(end))
+    return times
+
+
+def measure_rounds(target: CudaRunner, draft: CudaRunner, num_positions: int = 8, context: int = 512) -> dict[str, Any]:
+    """Milliseconds on the GPU of a verify pass, a draft step, and a round with and without certificates (medians of
+    turns), each one CUDA graph, after ``context`` tokens."""
+    prompt = list(range(1, context + 1))
+    for runner in (target, draft):
+        runner.prefill([prompt])
+        runner.reserve(1, context + 4 * num_positions)
+    graphs: dict[str, Callable[[], Any]] = {}
+    for name, runner, count in (("verify", target, num_positions), ("draft", draft, 1)):
+        runner.forward(torch.ones((1, count), dtype=torch.int64))
+        runner.commit([[]])
+        graphs[name] = runner.graph_of(1, count).replay
+    table = rule_table((StrictGreedy(),))
+    rounds = {
+        name: TreeRounds(target, draft, 1, chain(num_positions - 1), table, strict=True, certify=certify)
+        for name, certify in (("round", True), ("round without certificates", False))
+    }
+    for name, each in rounds.items():
+        graphs[name] = each.begin
+
+    def restart() -> None:  # the same place in the cache every time
+        for each in rounds.values():
+            each.start([prompt[-2:]], [context], [0], [0])
+
+    times = launch_times(graphs, restart, 35)
+    found = {name: statistics.median(values) for name, values in times.items()}
+    added = statistics.median(
+        [one - other for one, other in zip(times["round"], times["round without certificates"], strict=True)]
+    )
+    return {
+        "context": context, "positions": num_positions, "verify_ms": found["verify"], "draft_step_ms": found["draft"],
+        "round_ms": found["round"], "round_without_certificates_ms": found["round without certificates"],
+        "certificates_ms": added, "certificates_share_of_verify": added / found["verify"],
+        "certificates_share_of_round": added / found["round"],
+    }  # fmt: skip
+
+
+def measure_ways(
+    pair: Pair, runners: tuple[CudaRunner, CudaRunner], lengths: Sequence[int], prompts: Sequence[Sequence[int]],
+    num_tokens: int, repeats: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Tokens a second of transformers plain, transformers assisted and ours, for each draft length, and ratios of ours
+    to assisted at the same length and pattern, to assisted at its best length, and to plain, within a repeat."""
+    patterns = {length: bundled_accepts(length) for length in lengths}
+    ways: dict[str, Callable[[Sequence[int]], int]] = {
+        "transformers plain": lambda p: _transformers(pair, p, num_tokens)
+    }
+    for length, pattern in patterns.items():
+        setting: dict[str, Any] = {"num_tokens": num_tokens, "length": length, "pattern": pattern}
+        ways[f"assisted, {length} tokens"] = partial(_assisted, pair, **setting)
+        ways[f"certspec, chain of {length}"] = partial(_ours, pair, runners, **setting)
+    speeds: dict[str, list[float]] = {name: [] for name in ways}
+    emitted = dict.fromkeys(ways, 0)
+    with inference(pair.target, pair.draft):
+        for way in ways.values():  # compiles, captures, warms up
+            way(prompts[0])
+        for _ in range(repeats):
+            seconds, counted = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
+            for prompt in prompts:
+                for name, way in ways.items():
+                    torch.cuda.synchronize()
+                    began = time.perf_counter()
+                    counted[name] += way(prompt)
+                    torch.cuda.synchronize()
+                    seconds[name] += time.perf_counter() - began
+            for name in ways:
+                speeds[name].append(counted[name] / seconds[name])
+                emitted[name] += counted[name]
+    best = max((f"assisted, {k} tokens" for k in lengths), key=lambda name: statistics.median(speeds[name]))
+    ratios = {}
+    for length in lengths:
+        ours = speeds[f"certspec, chain of {length}"]
+        against = {
+            "assisted, same length": f"assisted, {length} tokens", "best assisted": best, "plain": "transformers plain",
+        }  # fmt: skip
+        ratios[f"chain of {length}"] = {label: ratio_spread(ours, speeds[name]) for label, name in against.items()}
+    return {
+        "patterns": {
+            str(length): {"rounds": len(pattern), "mean_accepted": statistics.fmean(pattern), "accepted": pattern}
+            for length, pattern in patterns.items()
+        },
+        "tokens": emitted, "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
+        "best_assisted": best, "ratios": ratios,
+    }  # fmt: skip
+
+
+def _ours(
+    pair: Pair, runners: tuple[CudaRunner, CudaRunner], prompt: Sequence[int], num_tokens: int, length: int,
+    pattern: tuple[int, ...],
+) -> int:  # fmt: skip
+    runners[0].replayed_accepts = pattern
+    try:
+        generation = generate(
+            pair, [list(prompt)], draft_length=length, max_new_tokens=num_tokens, runners=runners, eos_token_ids=[]
+        )
+    finally:
+        runners[0].replayed_accepts = ()
+    return len(generation.sequences[0])
+
+
+def _assisted(pair: Pair, prompt: Sequence[int], num_tokens: int, length: int, pattern: Sequence[int]) -> int:
+    with assistant_setting(pair.draft, (length, "constant", 0.0)), replayed_in_transformers(pair.target, pattern):
+        return _transformers(pair, prompt, num_tokens, pair.draft)
+
+
+def _transformers(pair: Pair, prompt: Sequence[int], num_tokens: int, assistant: Any = None) -> int:
+    ids = torch.tensor([list(prompt)], device=pair.target.device)
+    output = pair.target.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_tokens, do_sample=False, assistant_model=assistant
+    )
+    return int(output.shape[1] - ids.shape[1])

@@ -1,0 +1,130 @@
+"""Rounds of draft trees on a GPU beside rounds of a chain, and beside the loop that asks the device level by level:
+random weights, where wanted with the accept pattern of the bundled pair. Turns are taken, figures are medians."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from certspec.decoding.cuda_rounds import round_shape
+from certspec.decoding.drafting import DraftPolicy
+from certspec.decoding.generate import generate, inference
+from certspec.decoding.round_writer import own_rules
+from certspec.engine.growth_layout import GrowthLayout
+from certspec.errors import InvalidArgument
+from certspec.kernels.rule_table import rule_table
+from certspec.models.cuda.rounds import TreeRounds
+from certspec.models.cuda.runner import CudaRunner
+from certspec.rules import StrictGreedy
+from certspec.studies.bench.decode_cuda import launch_times
+from certspec.studies.bench.replay import bundled_accepts
+from certspec.studies.bench.spreads import spread
+
+if TYPE_CHECKING:
+    from certspec.models.pairs import Pair
+
+__all__ = ["measure_tree_rounds", "measure_tree_speeds"]
+
+
+def measure_tree_rounds(
+    target: CudaRunner, draft: CudaRunner, policies: Mapping[str, DraftPolicy], context: int = 512, repeats: int = 30
+) -> dict[str, dict[str, float]]:
+    """Milliseconds on the GPU of a whole round of each tree after ``context`` tokens, one CUDA graph: where a longest
+    path is accepted and moved in the caches, where nothing is, and where nothing is certified either; and of a verify
+    pass over as many positions alone."""
+    prompt = list(range(1, context + 1))
+    for runner in (target, draft):
+        runner.prefill([prompt])
+        runner.reserve(1, context + 256)
+    launches: dict[tuple[str, str], Callable[[], Any]] = {}
+    rounds: list[TreeRounds] = []
+    found: dict[str, dict[str, float]] = {}
+    for name, policy in policies.items():
+        shape = round_shape(policy)
+        if shape is None:
+            raise InvalidArgument(f"trees: expected one that rounds on the device can draft, got {name}")
+        nodes = shape.num_nodes if isinstance(shape, GrowthLayout) else len(shape)
+        found[name] = {"nodes": nodes, "depth": shape.depth}
+        target.forward(torch.ones((1, nodes + 1), dtype=torch.int64))
+        target.commit([[]])
+        launches[name, "verify_ms"] = target.graph_of(1, nodes + 1).replay
+        table = rule_table(own_rules(StrictGreedy(), policy))
+        for figure, pattern, certify in (
+            ("round_ms", (shape.depth,), True), ("rejected_ms", (0,), True), ("uncertified_ms", (0,), False)
+        ):  # fmt: skip
+            each = TreeRounds(target, draft, 1, shape, table, strict=True, pattern=pattern, certify=certify)
+            rounds.append(each)
+            launches[name, figure] = each.begin
+
+    def restart() -> None:  # the same place in the cache every time
+        for each in rounds:
+            each.start([prompt[-2:]], [context], [0], [0])
+
+    times = launch_times(launches, restart, repeats)
+    for (name, figure), values in times.items():
+        found[name][figure] = statistics.median(values)
+    for name, own in found.items():
+        for figure, one, other in (
+            ("certificates_us", "rejected_ms", "uncertified_ms"), ("moves_us", "round_ms", "rejected_ms")
+        ):  # fmt: skip
+            pairs = zip(times[name, one], times[name, other], strict=True)
+            own[figure] = 1e3 * statistics.median([a - b for a, b in pairs])
+    return found
+
+
+def measure_tree_speeds(
+    pair: Pair, runners: tuple[CudaRunner, CudaRunner], policies: Mapping[str, DraftPolicy],
+    prompts: Sequence[Sequence[int]], num_tokens: int, repeats: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Tokens a second of ``generate`` with each tree, records and host included, while the accept pattern of the
+    bundled pair under the same tree is replayed; and milliseconds a round without a pattern (random weights accept
+    next to nothing), on the device and in the loop on the host."""
+    patterns = {name: bundled_accepts(policy, 8, 48) for name, policy in policies.items()}
+    ways: dict[tuple[str, str], Callable[[Sequence[int]], Any]] = {}
+    for name, policy in policies.items():
+        for figure, pattern, on_device in (
+            ("tokens_per_second", patterns[name], True), ("round_ms", (), True), ("loop_round_ms", (), False)
+        ):  # fmt: skip
+            ways[name, figure] = _way(pair, runners, policy, num_tokens, pattern, on_device)
+    found: dict[tuple[str, str], list[float]] = {key: [] for key in ways}
+    with inference(pair.target, pair.draft):
+        for way in ways.values():  # compiles, captures, warms up
+            way(prompts[0])
+        for _ in range(repeats):
+            for prompt in prompts:
+                for (name, figure), way in ways.items():
+                    torch.cuda.synchronize()
+                    began = time.perf_counter()
+                    metrics = way(prompt)
+                    seconds = time.perf_counter() - began
+                    each = metrics["num_emitted"] / seconds
+                    found[name, figure].append(
+                        each if figure == "tokens_per_second" else 1e3 * seconds / metrics["num_rounds"]
+                    )
+    return {
+        name: {
+            "mean_accepted": statistics.fmean(patterns[name]),
+            **{figure: spread(values) for (other, figure), values in found.items() if other == name},
+        }
+        for name in policies
+    }
+
+
+def _way(
+    pair: Pair, runners: tuple[CudaRunner, CudaRunner], policy: DraftPolicy, num_tokens: int,
+    pattern: tuple[int, ...], on_device: bool,
+) -> Callable[[Sequence[int]], Any]:  # fmt: skip
+    def decode(prompt: Sequence[int]) -> Any:
+        runners[0].replayed_accepts, runners[0].makes_rounds = pattern, on_device
+        try:
+            return generate(
+                pair, [list(prompt)], tree=policy, max_new_tokens=num_tokens, runners=runners, eos_token_ids=[]
+            ).metrics
+        finally:
+            runners[0].replayed_accepts, runners[0].makes_rounds = (), True
+
+    return decode

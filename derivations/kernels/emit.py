@@ -1,0 +1,141 @@
+"""Turns KernelSpecs into the source files under certspec/kernels/generated and their manifest, byte for byte the same
+on every machine. Knows nothing about what the formulas mean."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from pathlib import Path
+
+import sympy
+
+from derivations.kernels.evaluation import TOPICS as EVALUATION_TOPICS
+from derivations.kernels.loop_templates import LOOPS, LoopTemplate
+from derivations.kernels.printers import SourcePrinter, printer_for
+from derivations.language.kernel_spec import KernelSpec
+
+__all__ = ["COMMAND", "GENERATED", "drift", "emit_files", "kernel_topics", "write_files"]
+
+COMMAND = "python -m derivations"
+GENERATED = Path(__file__).resolve().parent.parent / "certspec" / "kernels" / "generated"
+BODY_MARK = "# --- body ---\n"
+# Modules that add topics of their own: each holds TOPICS, a dict of topic -> KernelSpecs.
+TOPIC_MODULES: tuple[str, ...] = (
+    "derivations.kernels.margin_kernels",
+    "derivations.kernels.drafter_kernels",
+    "derivations.kernels.reverse_margin_kernels",
+    "derivations.kernels.drafter_margin_kernels",
+)
+
+
+def kernel_topics() -> dict[str, tuple[KernelSpec, ...]]:
+    """All KernelSpecs by topic (the stem of the generated files)."""
+    topics = dict(EVALUATION_TOPICS)
+    for module in TOPIC_MODULES:
+        for topic, specs in importlib.import_module(module).TOPICS.items():
+            topics[topic] = (*topics.get(topic, ()), *specs)
+    return topics
+
+
+def emit_files() -> dict[str, str]:
+    """Every generated file by name, the manifest included."""
+    files: dict[str, str] = {}
+    manifest: dict[str, dict] = {}
+    for topic, specs in kernel_topics().items():
+        for printer_name in dict.fromkeys(name for spec in specs for name in spec.printers):
+            printer = printer_for(printer_name)
+            chosen = tuple(spec for spec in specs if printer_name in spec.printers)
+            loops = LOOPS.get((topic, printer_name), ())
+            file_name = f"{topic}_{printer_name}.py"
+            files[file_name], manifest[file_name] = _emit_file(topic, printer, chosen, loops)
+    files["__init__.py"] = '"""Emitted by ``python -m derivations``; edit the derivations, never these files."""\n'
+    entry = {"command": COMMAND, "sympy": sympy.__version__, "files": manifest}
+    files["manifest.json"] = json.dumps(entry, indent=1, sort_keys=True) + "\n"
+    return files
+
+
+def _emit_file(
+    topic: str, printer: SourcePrinter, specs: tuple[KernelSpec, ...], loops: tuple[LoopTemplate, ...]
+) -> tuple[str, dict]:
+    own = {spec.name for spec in specs}
+    elsewhere = sorted({name for loop in loops for name in loop.calls if name not in own})
+    imports = [f"from certspec.kernels.generated.{_home_of(name)}_{printer.name} import {name}" for name in elsewhere]
+    body = "\n".join([printer.preamble, *imports]) + "\n"
+    for spec in specs:
+        body += "\n\n" + emit_function(spec, printer)
+    for loop in loops:
+        stated = f"# claims: {', '.join(loop.claims)}\n"
+        body += "\n\n" + stated + (printer.decorator + "\n" if printer.decorator else "") + loop.text
+    formulas = [f"{spec.name}{spec.arguments} = {sympy.srepr(spec.expression)}" for spec in specs]
+    expression_hash = _sha256("\n".join(formulas))
+    claims = sorted({claim for spec in specs for claim in spec.claims} | {c for loop in loops for c in loop.claims})
+    header = [
+        f'"""{topic.capitalize()}: scalar kernels for {printer.name}. Generated; do not edit.',
+        "",
+        f"command:     {COMMAND}",
+        f"derivation:  {', '.join(spec.derivation for spec in specs)}",
+        f"claims:      {', '.join(claims)}",
+        *(f"domain:      {spec.name}: {spec.domain}" for spec in specs),
+        f"printer:     {type(printer).__name__} ({printer.flags})",
+        f"sympy:       {sympy.__version__}",
+        f"expression:  sha256 {expression_hash}",
+        f"body:        sha256 {_sha256(body)}",
+        '"""',
+        "",
+    ]
+    entry = {
+        "body": _sha256(body), "expression": expression_hash, "claims": claims,
+        "kernels": [spec.name for spec in specs] + [loop.name for loop in loops],
+    }  # fmt: skip
+    return "\n".join(header) + BODY_MARK + body, entry
+
+
+def _home_of(kernel: str) -> str:
+    return next(topic for topic, specs in kernel_topics().items() if kernel in {spec.name for spec in specs})
+
+
+def emit_function(spec: KernelSpec, printer: SourcePrinter) -> str:
+    """The source text of one scalar kernel."""
+    lines = [f"# claims: {', '.join(spec.claims)}"]
+    lines += [printer.decorator] if printer.decorator else []
+    lines += [f"def {spec.name}({', '.join(spec.arguments)}):", f'    """{spec.doc}"""']
+    lines += [f"    {name} = {printer.doprint(value)}" for name, value in spec.lets.items()]
+    lines += [f"    return {printer.doprint(spec.form)}"]
+    return "\n".join(lines) + "\n"
+
+
+def write_files(folder: Path = GENERATED) -> list[str]:
+    """Write every generated file, remove those that no derivation makes any more; the names that changed."""
+    folder.mkdir(exist_ok=True)
+    changed = drift(folder)
+    files = emit_files()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    for path in folder.iterdir():
+        if path.is_file() and path.name not in files:
+            path.unlink()
+    return changed
+
+
+def drift(folder: Path = GENERATED) -> list[str]:
+    """Names of files that differ from what the derivations give, are missing, or are not theirs.
+
+    Lines that record the version of SymPy are left out of the comparison.
+    """
+    files = emit_files()
+    present = {path.name for path in folder.iterdir() if path.is_file()} if folder.is_dir() else set()
+    differing = [
+        name
+        for name, text in files.items()
+        if name not in present or _without_version(text) != _without_version((folder / name).read_text("utf-8"))
+    ]
+    return sorted({*differing, *(present - set(files))})
+
+
+def _without_version(text: str) -> str:
+    return "\n".join(line for line in text.split("\n") if not line.lstrip(' "').startswith("sympy"))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,210 @@
+"""Checks of the drafter-side certificates: every competitor's region solved from its definition, the least taken. The
+witnesses know the rules as inequalities between target probabilities, and no formula."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from fractions import Fraction as F
+from functools import partial
+from typing import Any
+
+import mpmath
+import sympy
+from sympy import Rational, log, sqrt
+
+from derivations.language.claim import Derivation, Formula, get_claim
+from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.cases import Tally, exactly
+from proofs_check.methods.numbers import MP, working_digits
+from proofs_check.methods.projection import Projection, Row, project, reaches
+from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
+
+SLACKS = (F(1, 20), F(3, 10), F(4, 5))
+ALPHAS = (F(1, 10), F(1, 2), F(1))
+
+
+def _each_competitor(probs: tuple[F, ...], row: Callable[[int], Row]) -> list[Projection]:
+    return [Projection(probs, (row(j),)) for j in range(1, len(probs))]
+
+
+def _strict(effort: Effort) -> Iterator[BaseCase]:
+    for label, probs in base_draws(effort):
+        yield label, _each_competitor(probs, lambda j: reaches(j, 0)), probs[:2]
+
+
+def _tree(effort: Effort) -> Iterator[BaseCase]:
+    for label, probs in base_draws(effort, max_vocab=6):
+        for m in {1, 2, len(probs) - 1} & set(range(1, len(probs))):
+            outside = range(m, len(probs))
+            projections = [Projection(probs, tuple(reaches(j, i) for i in range(m))) for j in outside]
+            yield f"{label}, m={m}", projections, (probs, m)
+
+
+def _top(effort: Effort) -> Iterator[BaseCase]:
+    for label, probs in base_draws(effort, max_vocab=5):
+        for m in {1, 2, len(probs) - 1} & set(range(1, len(probs))):
+            chosen = itertools.combinations(range(1, len(probs)), m)
+            projections = [Projection(probs, tuple(reaches(i, 0) for i in rivals)) for rivals in chosen]
+            yield f"{label}, m={m}", projections, (probs, m)
+
+
+def _additive(effort: Effort) -> Iterator[BaseCase]:
+    for number, (label, probs) in enumerate(base_draws(effort)):
+        slack = SLACKS[number % 3]
+        yield f"{label}, t={slack}", _each_competitor(probs, partial(reaches, loser=0, by=slack)), (*probs[:2], slack)
+
+
+def _multiplicative(effort: Effort) -> Iterator[BaseCase]:
+    for number, (label, probs) in enumerate(base_draws(effort)):
+        alpha = ALPHAS[number % 3]
+        row = partial(reaches, loser=0, factor=alpha)
+        yield f"{label}, alpha={alpha}", _each_competitor(probs, row), (*probs[:2], alpha)
+
+
+def _gate(effort: Effort, *, factor: bool = False) -> Iterator[BaseCase]:
+    for number, (label, probs) in enumerate(base_draws(effort, max_vocab=5)):
+        parameter = (ALPHAS if factor else SLACKS)[number % 3]
+        if len(probs) > 2:
+            row = partial(reaches, loser=0, factor=parameter) if factor else partial(reaches, loser=0, by=parameter)
+            pairs = itertools.combinations(range(1, len(probs)), 2)
+            top = [Projection(probs, (reaches(a, 0), reaches(b, 0))) for a, b in pairs]
+            name = "alpha" if factor else "t"
+            yield f"{label}, m=2, {name}={parameter}", [*_each_competitor(probs, row), *top], (probs, 2, parameter)
+
+
+def _absolute(effort: Effort) -> Iterator[BaseCase]:
+    for label, probs in base_draws(effort):
+        for tau in (F(1, 10), F(3, 10)):
+            row: Row = (((0, F(-1)),), -tau)
+            yield f"{label}, tau={tau}", [Projection(probs, (row,))], (probs[0], tau)
+
+
+def _competitor(effort: Effort) -> Iterator[BaseCase]:
+    for number, (label, probs) in enumerate(base_draws(effort)):
+        slack = SLACKS[number % 3]
+        for first in range(1, len(probs), 2):
+            candidates = tuple(range(first, len(probs)))
+            projections = [Projection(probs, (reaches(j, 0, slack),)) for j in candidates]
+            yield f"{label}, t={slack}, j from {first + 1}", projections, (probs, slack, candidates)
+
+
+def _maximum(effort: Effort) -> Iterator[BaseCase]:
+    for number, (label, probs) in enumerate(base_draws(effort, max_vocab=6)):
+        slack = SLACKS[number % 3]
+        projections = []
+        for j in range(1, len(probs)):
+            above = tuple(reaches(j, i) for i in range(1, len(probs)) if i != j)
+            projections.append(Projection(probs, (reaches(j, 0, slack), *above)))
+        yield f"{label}, t={slack}, j the maximum", projections, (probs, slack, tuple(range(1, len(probs))))
+
+
+CASES: dict[str, Callable[[Effort], Iterator[BaseCase]]] = {
+    "drafter.strict": _strict,
+    "drafter.tree": _tree,
+    "drafter.top": _top,
+    "drafter.additive": _additive,
+    "drafter.multiplicative": _multiplicative,
+    "drafter.gate": _gate,
+    "drafter.gate.multiplicative": partial(_gate, factor=True),
+    "drafter.absolute": _absolute,
+    "drafter.competitor": _competitor,
+    "drafter.maximum": _maximum,
+}
+
+R = Rational
+_PROBS = [R(16, 30), R(9, 30), R(4, 30), R(1, 30)]
+_LOG_TWO_PAIR = -log(1 - (sqrt(R(16, 30)) - sqrt(R(9, 30))) ** 2)
+# (3/4, 1/4), t = 1/5: q_j u^2 = q_y (1+t)/(1-t), u^2 = 9/2: the target (2/5, 3/5)
+_ADDITIVE = R(2, 5) * log(R(2, 5) / R(3, 4)) + R(3, 5) * log(R(3, 5) / R(1, 4))
+# (2/3, 1/3), alpha = 1/2: alpha p_j = p_y, so the target (1/3, 2/3)
+_HALF = R(1, 3) * log(R(1, 3) / R(2, 3)) + R(2, 3) * log(R(2, 3) / R(1, 3))
+_TREE = -log(1 - R(16, 21) - R(1, 21) + 2 * R(4, 21))  # lift 1/21 over 16/21: geometric mean 4/21 = q_2
+# Closed values written out by hand for rational drafts.
+KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
+    "drafter.strict": [((R(16, 30), R(9, 30)), _LOG_TWO_PAIR), ((R(1, 2), R(1, 2)), sympy.S.Zero)],
+    "drafter.tree": [(([R(16, 21), R(4, 21), R(1, 21)], 2), _TREE), ((_PROBS, 1), _LOG_TWO_PAIR)],
+    "drafter.top": [(([R(16, 21), R(4, 21), R(1, 21)], 2), _TREE), ((_PROBS, 1), _LOG_TWO_PAIR)],
+    "drafter.additive": [((R(3, 4), R(1, 4), R(1, 5)), _ADDITIVE), ((R(16, 30), R(9, 30), R(0)), _LOG_TWO_PAIR)],
+    "drafter.multiplicative": [((R(2, 3), R(1, 3), R(1, 2)), _HALF), ((R(16, 30), R(9, 30), R(1)), _LOG_TWO_PAIR)],
+    "drafter.gate": [(([R(3, 4), R(1, 4), R(0)], 2, R(1, 5)), _ADDITIVE)],
+    "drafter.gate.multiplicative": [(([R(2, 3), R(1, 3), R(0)], 2, R(1, 2)), _HALF)],
+    "drafter.absolute": [((R(3, 4), R(2, 5)), _ADDITIVE), ((R(3, 4), R(4, 5)), sympy.S.Zero)],
+    "drafter.competitor": [((_PROBS, R(0), [1, 2]), _LOG_TWO_PAIR)],
+    "drafter.maximum": [((_PROBS, R(0), [1, 2, 3]), _LOG_TWO_PAIR)],
+}
+
+
+def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
+    derivation: Derivation = get_claim(claim).derivation
+    identities = [(f"{claim} at {arguments}", formula(sympy, *arguments), value) for arguments, value in KNOWN[claim]]
+    return prove_identities(derivation, identities, [{}])
+
+
+def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
+    return nearest(formula, CASES[claim](effort), effort)
+
+
+def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
+    return nearest_by_cone(formula, list(CASES[claim](effort)), at_most=5)
+
+
+for _claim in CASES:
+    check(_claim, method="algebra")(partial(_prove, _claim))
+    check(_claim, method="optimiser")(partial(_solve, _claim))
+    check(_claim, method="conic")(partial(_witness, _claim))
+
+
+# (rule, a draft on the boundary, vanishing entries as None, parameter, the region as one set of rows per competitor)
+EDGES: list[tuple[str, list[F | None], Any, list[tuple[Row, ...]]]] = [
+    ("strict", [F(1, 2), F(1, 2)], None, [(reaches(1, 0),)]),
+    ("strict", [F(1), None, None], None, [(reaches(1, 0),), (reaches(2, 0),)]),
+    ("additive", [F(1), None], F(1, 5), [(reaches(1, 0, F(1, 5)),)]),
+    ("multiplicative", [F(1), None], F(1, 2), [(reaches(1, 0, 0, F(1, 2)),)]),
+    ("tree", [F(3, 5), F(2, 5), None], 2, [(reaches(2, 0), reaches(2, 1))]),
+    ("tree", [F(3, 5), F(2, 5)], 2, []),
+    ("top", [F(3, 5), F(2, 5), None], 2, [(reaches(1, 0), reaches(2, 0))]),
+    ("top", [F(3, 5), F(2, 5)], 2, []),
+]
+_LIMITS = [sympy.S.Zero, *[sympy.oo] * 5, -log(R(2, 5)), sympy.oo]
+
+
+@check("drafter.edges", method="algebra")
+def prove_edges(formula: Formula, effort: Effort) -> Evidence:
+    identities = []
+    for (rule, draft, parameter, _), limit in zip(EDGES, _LIMITS, strict=True):
+        probs = [R(x.numerator, x.denominator) if x is not None else R(0) for x in draft]
+        exact = sympy.Rational(parameter.numerator, parameter.denominator) if isinstance(parameter, F) else parameter
+        found = sympy.sympify(formula(sympy, rule, probs, exact))
+        # infinities can't be subtracted: compare exp(-r), which is 0 there
+        identities.append((f"{rule} at {probs}", sympy.exp(-found), sympy.exp(-limit)))
+    return prove_identities(get_claim("drafter.edges").derivation, identities, [{}])
+
+
+@check("drafter.edges", method="optimiser", twice=True)
+def approach_edges(formula: Formula, effort: Effort) -> Evidence:
+    """The projection with 10^-45 and 10^-90 for the zeros: a finite limit is approached like their cube root, an
+    infinite one makes the radius grow by a share of log 10^45."""
+    tally = Tally("optimiser", confirm=mpmath.mpf(10) ** -28, refute=mpmath.mpf(10) ** -20)
+    for rule, draft, parameter, regions in EDGES:
+        label = f"{rule} at {[float(x or 0) for x in draft]}"
+        probs = tuple(x if x is not None else F(0) for x in draft)
+        with working_digits(effort.digits + 20):
+            value = MP.mpf(formula(MP, rule, exactly((probs,))[0], *exactly((parameter,))))
+            near = [_near_edge(draft, regions, F(1, 10**power), effort) for power in (45, 90)]
+            # radii that grow in proportion to log(1/eps) have an infinite limit
+            limit = mpmath.inf if near[1] > near[0] + 20 or near[1] == mpmath.inf else near[1]
+            tally.add(label, value, limit, limit)
+        if tally.refuted:
+            break
+    return tally.evidence("zeros approached")
+
+
+def _near_edge(draft: list[F | None], regions: list[tuple[Row, ...]], tiny: F, effort: Effort) -> mpmath.mpf:
+    if not regions:
+        return mpmath.inf
+    zeros = draft.count(None)
+    probs = tuple(tiny if x is None else x * (1 - zeros * tiny) for x in draft)
+    return min(project(Projection(probs, rows), effort.second_digits).upper for rows in regions)

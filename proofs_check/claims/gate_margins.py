@@ -1,0 +1,103 @@
+"""Checks of the margin-only bounds for gates: the same three routes as for single rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction as F
+from functools import partial
+from typing import Any
+
+import sympy
+
+from proofs_check.claims.margins import BOTH, SLACKS, Cases, Extremal, register
+from proofs_check.methods.margin_programmes import Case, Margin, margin_programme, with_tail
+from proofs_check.registry import Effort
+
+R = sympy.Rational
+
+
+def _gate(margin: Margin, last_gap: bool, effort: Effort) -> Iterator[Case]:
+    for m in (2, 3):
+        for slack in SLACKS:
+            for gap in (F(1, 10), F(19, 100), F(2, 5), F(4, 5)) if m == 2 else (F(3, 10),):
+                last = m if last_gap else 1
+                makes: list[Callable[[], Any]] = []
+                for j in range(1, m + 1):
+                    if _feasible(j, last, gap, slack, m, margin):
+                        makes.append(
+                            partial(
+                                margin_programme,
+                                m + 1,
+                                j,
+                                gap,
+                                last=last,
+                                margin=margin,
+                                slack=slack if j < m else None,
+                            )
+                        )
+                kind = f"p1 - p{last + 1} {margin} {gap}"
+                yield f"gate {m}, {slack}, {kind}", makes, (gap, m, slack)
+
+
+def _feasible(j: int, last: int, gap: F, slack: F, m: int, margin: Margin) -> bool:
+    """Can token j (0-based, inside the gate) lie ``slack`` below the top at that margin?"""
+    if j == m:
+        return True  # rejected by rank alone
+    if margin == "at least":
+        return True
+    if last == j:
+        return gap >= slack
+    if last > j:  # p_1 - p_{m+1} = gap bounds every earlier drop
+        return gap > slack
+    return slack < (1 + gap) / 2  # last = 1 < j: the room below token 2
+
+
+def _multiplicative_gate(last_gap: bool, effort: Effort) -> Iterator[Case]:
+    for m, alpha in ((2, F(1, 2)), (3, F(1, 10))):
+        for gap in (F(1, 10), F(9, 20), F(19, 20)):
+            for margin in BOTH if gap == F(9, 20) else BOTH[:1]:
+                last = m if last_gap else 1
+                inside = partial(margin_programme, competitor=1, gap=gap, last=last, factor=alpha, margin=margin)
+                beyond = partial(margin_programme, m + 1, m, gap, last=last, margin=margin)
+                # p_{m+1} -> 0 over a tail that keeps its mass: the distance to the infimum is of the order of 1/tail
+                makes = [partial(with_tail, inside, m + 2, 1, 10**60), beyond]
+                yield f"gate {m}, x {alpha}, p1 - p{last + 1} {margin} {gap}", makes, (gap, m, alpha)
+
+
+CASES: dict[str, Cases] = {
+    "margin.gate.at-least": partial(_gate, "at least", False),
+    "margin.gate.exact": partial(_gate, "exactly", False),
+    "margin.gate.last.exact": partial(_gate, "exactly", True),
+    "margin.gate.last.at-least": partial(_gate, "at least", True),
+    "margin.gate.multiplicative": partial(_multiplicative_gate, False),
+    "margin.gate.multiplicative.last": partial(_multiplicative_gate, True),
+}
+# Extremal targets in rationals: (arguments, target, 0-based competitor) at which the bound is the certificate itself.
+EXTREMAL: Extremal = {
+    "margin.gate.at-least": [
+        ((R(1, 5), 3, R(9, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),
+        ((R(1, 2), 3, R(1, 5)), [R(3, 4), R(1, 4), R(0), R(0)], 1),
+    ],
+    "margin.gate.exact": [
+        ((R(1, 5), 3, R(9, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),
+        ((R(1, 10), 2, R(1, 5)), [R(12, 30), R(9, 30), R(9, 30)], 2),
+    ],
+    "margin.gate.last.exact": [
+        ((R(2, 5), 2, R(1, 5)), [R(8, 15), R(5, 15), R(2, 15)], 1),
+        ((R(4, 5), 2, R(1, 5)), [R(4, 5), R(1, 5), R(0)], 1),
+    ],
+    "margin.gate.last.at-least": [
+        ((R(2, 5), 2, R(1, 5)), [R(3, 5), R(2, 5), R(0)], 1),
+        ((R(4, 5), 2, R(1, 5)), [R(4, 5), R(1, 5), R(0)], 1),
+    ],
+    "margin.gate.multiplicative": [
+        ((R(1, 5), 3, R(1, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),
+        ((R(9, 10), 3, R(1, 2)), [R(19, 20), R(1, 20), R(0), R(0)], 1),
+    ],
+    "margin.gate.multiplicative.last": [
+        ((R(1, 5), 3, R(1, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),
+        ((R(2, 3), 2, R(1, 2)), [R(2, 3), R(1, 3), R(0)], 1),
+        ((R(9, 10), 3, R(1, 2)), [R(9, 10), R(1, 10), R(0), R(0)], 1),
+    ],
+}
+register(CASES, EXTREMAL)

@@ -1,0 +1,200 @@
+"""Checks of the margin-only bounds for radii and reverse certificates: base and moved law both free, from the
+definitions alone, by mpmath and by an outside conic solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction as F
+from functools import partial
+from typing import Any
+
+import sympy
+from sympy import Rational
+
+from derivations.formulas.projections import bernoulli_divergence, geometric_value
+from derivations.language.claim import Formula, get_claim
+from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.conic import least_by_cone
+from proofs_check.methods.joint import JointProgramme
+from proofs_check.methods.margin_programmes import Case, least, with_tail
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
+
+__all__ = ["CASES", "EXTREMAL", "lifted", "register", "sorted_base", "sunk"]
+
+R = Rational
+GAPS = (F(1, 10), F(2, 5), F(4, 5))
+BOTH = (True, False)  # margin known exactly, or only from below
+
+
+def sorted_base(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool) -> JointProgramme:
+    """KL(moved || base): ``programme.target`` is moved, ``programme.draft`` is base, sorted, with one margin given."""
+    programme = JointProgramme(num_tokens)
+    larger, smaller = programme.draft(pair[0]), programme.draft(pair[1])
+    (programme.apart if exactly else programme.at_least)(larger, smaller, gap)
+    for i in range(num_tokens - 1):
+        if (i, i + 1) != pair:
+            programme.at_least(programme.draft(i), programme.draft(i + 1))
+    return programme
+
+
+def lifted(
+    num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool, *, hub: int, rivals: tuple[int, ...],
+    opened: F = F(0), slack: F | None = None, factor: F | None = None,
+) -> JointProgramme:  # fmt: skip
+    """moved[hub] >= moved[i] + opened; optionally base[0] - base[hub] >= slack, base[hub] <= factor base[0]."""
+    programme = sorted_base(num_tokens, gap, pair, exactly)
+    for i in rivals:
+        programme.at_least(programme.target(hub), programme.target(i), opened)
+    if slack is not None:
+        programme.at_least(programme.draft(0), programme.draft(hub), slack)
+    if factor is not None:
+        programme.row_at_least({programme.draft(0): factor, programme.draft(hub): F(-1)}, 0)
+    return programme
+
+
+def sunk(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool, *, width: int) -> JointProgramme:
+    programme = sorted_base(num_tokens, gap, pair, exactly)
+    for i in range(1, width + 1):
+        programme.at_least(programme.target(i), programme.target(0))
+    return programme
+
+
+def _strict(effort: Effort) -> Iterator[Case]:
+    for gap in GAPS:
+        for exactly in BOTH if gap == GAPS[1] else (True,):
+            make = partial(lifted, 3, gap, (0, 1), exactly, hub=1, rivals=(0,))
+            yield f"strict radius, exactly {exactly}, {gap}", [make], (gap,)
+
+
+def _additive(effort: Effort) -> Iterator[Case]:
+    for slack in (F(1, 5), F(3, 5)):
+        for gap in GAPS:
+            for exactly in BOTH if gap == GAPS[1] else (True,):
+                make = partial(lifted, 3, gap, (0, 1), exactly, hub=1, rivals=(0,), opened=slack)
+                yield f"additive radius {slack}, exactly {exactly}, {gap}", [make], (gap, slack)
+
+
+def _tree_radius(effort: Effort) -> Iterator[Case]:
+    for m in (1, 2, 3):
+        for gap in (F(1, 20), F(1, 4)):
+            for exactly in BOTH if m == 2 else (True,):
+                make = partial(lifted, m + 2, gap, (m - 1, m), exactly, hub=m, rivals=tuple(range(m)))
+                yield f"tree radius {m}, exactly {exactly}, {gap}", [make], (gap, m)
+
+
+def _single(effort: Effort) -> Iterator[Case]:
+    for gap in GAPS:
+        yield f"reverse, j of any rank, {gap}", [partial(_any_rank, gap)], (gap,)
+
+
+def _any_rank(gap: F) -> JointProgramme:
+    """Token 1 the base's maximum, token j = 2 at the gap below it, a third token anywhere below token 1."""
+    programme = JointProgramme(3)
+    programme.apart(programme.draft(0), programme.draft(1), gap)
+    programme.at_least(programme.draft(0), programme.draft(2))
+    for i in (0, 2):
+        programme.at_least(programme.target(1), programme.target(i))
+    return programme
+
+
+def _slack(effort: Effort) -> Iterator[Case]:
+    for slack in (F(1, 5), F(3, 5)):
+        for gap in GAPS:
+            makes = [partial(lifted, 3, gap, (0, 1), False, hub=j, rivals=(0, 3 - j), slack=slack) for j in (1, 2)]
+            yield f"reverse additive {slack}, at least {gap}", makes, (gap, slack)
+
+
+def _factor(effort: Effort) -> Iterator[Case]:
+    for alpha in (F(1, 10), F(1, 2)):
+        for gap in (F(1, 10), F(9, 10)):
+            for exactly in BOTH if alpha == F(1, 2) else (True,):
+                make = partial(_factor_programme, gap=gap, alpha=alpha, exactly=exactly)
+                tailed = partial(with_tail, make, 3, 1, 10**6)
+                yield f"reverse multiplicative {alpha}, exactly {exactly}, {gap}, tail of 10^6", [tailed], (gap, alpha)
+
+
+def _factor_programme(num_tokens: int, *, gap: F, alpha: F, exactly: bool) -> JointProgramme:
+    return lifted(num_tokens, gap, (0, 1), exactly, hub=1, rivals=(0, 2), factor=alpha)
+
+
+def _top(effort: Effort) -> Iterator[Case]:
+    for m in (2, 3):
+        for last in (1, m):
+            for gap in (F(1, 10), F(3, 5)):
+                others = tuple(range(m))
+                make = partial(lifted, m + 1, gap, (0, last), m == 3, hub=m, rivals=others)
+                yield f"reverse top {m}, p1 - p{last + 1}, {gap}", [make], (gap, m)
+
+
+def _tree(last_gap: bool, effort: Effort) -> Iterator[Case]:
+    for m in (1, 2, 4):
+        for gap in GAPS[:2] if m == 4 else GAPS:
+            for exactly in BOTH if (m, gap) == (2, GAPS[1]) else (True,):
+                last = m if last_gap else 1
+                make = partial(sunk, m + 1 + (m == 2), gap, (0, last), exactly, width=m)
+                yield f"reverse tree {m}, p1 - p{last + 1}, exactly {exactly}, {gap}", [make], (gap, m)
+
+
+CASES: dict[str, Callable[[Effort], Iterator[Case]]] = {
+    "drafter.margin.strict": _strict,
+    "drafter.margin.additive": _additive,
+    "drafter.margin.tree": _tree_radius,
+    "reverse.margin.single": _single,
+    "reverse.margin.additive": _slack,
+    "reverse.margin.multiplicative": _factor,
+    "reverse.margin.top": _top,
+    "reverse.margin.tree.p1-p2": partial(_tree, False),
+    "reverse.margin.tree.p1-p(m+1)": partial(_tree, True),
+}
+
+
+def _pool(probs: list[Any], *indices: int) -> Any:
+    return geometric_value(sympy, probs, indices or range(len(probs)))
+
+
+# (arguments, value of the extremal law, written as a pool of it)
+EXTREMAL: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
+    "drafter.margin.strict": [((R(3, 5),), _pool([R(4, 5), R(1, 5)])), ((R(1, 3),), _pool([R(2, 3), R(1, 3)]))],
+    "drafter.margin.additive": [((R(1, 2), R(1, 5)), bernoulli_divergence(sympy, R(3, 5), R(1, 4)))],
+    "drafter.margin.tree": [((R(1, 4), 2), _pool([R(5, 12), R(5, 12), R(2, 12)]))],
+    "reverse.margin.single": [((R(3, 5),), _pool([R(4, 5), R(1, 5)]))],
+    "reverse.margin.additive": [
+        ((R(1, 5), R(3, 5)), _pool([R(4, 5), R(1, 5)])),
+        ((R(3, 5), R(1, 5)), _pool([R(4, 5), R(1, 5)])),
+    ],
+    "reverse.margin.multiplicative": [
+        ((R(1, 4), R(1, 4)), _pool([R(1, 3), R(1, 12), R(7, 12)], 0, 1)),
+        ((R(3, 5), R(1, 4)), _pool([R(4, 5), R(1, 5)])),
+    ],
+    "reverse.margin.top": [((R(1, 5), 3), _pool([R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 0, 3))],
+    "reverse.margin.tree.p1-p2": [((R(1, 5), 3), _pool([R(8, 20), R(4, 20), R(4, 20), R(4, 20)]))],
+    # eta = 1/2, m = 3: x = 1/(2 + 8/3) = 3/14, p = (6, 3, 3, 2)/14, d = 4/14
+    "reverse.margin.tree.p1-p(m+1)": [((R(4, 14), 3), _pool([R(6, 14), R(3, 14), R(3, 14), R(2, 14)]))],
+}
+
+
+def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
+    identities = [
+        (f"{claim} at {arguments}", formula(sympy, *arguments), value) for arguments, value in EXTREMAL[claim]
+    ]
+    return prove_identities(get_claim(claim).derivation, identities, [{}])
+
+
+def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
+    return least(formula, CASES[claim](effort), effort)
+
+
+def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
+    return least_by_cone(formula, list(CASES[claim](effort)), at_most=5)
+
+
+def register(claims: Iterable[str]) -> None:
+    """Three routes for each claim that has CASES and EXTREMAL laws."""
+    for claim in claims:
+        check(claim, method="algebra")(partial(_prove, claim))
+        check(claim, method="optimiser")(partial(_solve, claim))
+        check(claim, method="conic")(partial(_witness, claim))
+
+
+register(tuple(CASES))

@@ -1,0 +1,91 @@
+"""Checks of the geometric pools: token by token against the projection solved from its definition. Knows no rule."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sympy
+from sympy import log
+
+from derivations.formulas.projections import LIFT, SINK
+from derivations.language.claim import Formula
+from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.projection import Projection, reaches
+from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
+
+
+def _lift_cases(effort: Effort) -> Iterator[BaseCase]:
+    for label, probs in base_draws(effort):
+        count = len(probs)
+        for hub in sorted({1, count - 1}):
+            everyone = tuple(i for i in range(count) if i != hub)
+            for rivals in dict.fromkeys((everyone, tuple(range(min(hub, 2))))):
+                rows = tuple(reaches(hub, i) for i in rivals)
+                yield f"{label}, j={hub + 1}, B={rivals}", [Projection(probs, rows)], (probs, hub, rivals)
+
+
+def _sink_cases(effort: Effort) -> Iterator[BaseCase]:
+    for label, probs in base_draws(effort, max_vocab=5):
+        for width in range(1, len(probs)):
+            for rivals in itertools.islice(itertools.combinations(range(1, len(probs)), width), 3):
+                rows = tuple(reaches(i, 0) for i in rivals)
+                yield f"{label}, B={rivals}", [Projection(probs, rows)], (probs, 0, rivals)
+
+
+def _derived(probs: Sequence[Any], hub: int, rivals: Sequence[int], sign: int) -> Any:
+    """-log Z for the one pool whose multipliers and slacks have the right signs, found by trying every pool."""
+    for size in range(len(rivals) + 1):
+        for chosen in itertools.combinations(rivals, size):
+            pool = [hub, *chosen]
+            product = sympy.prod([probs[i] for i in pool])
+            above = [sign * (probs[i] ** len(pool) - product) for i in chosen]  # sign of each multiplier
+            slack = [sign * (product - probs[i] ** len(pool)) for i in rivals if i not in chosen]
+            if min([*above, *slack], default=0) >= 0:
+                level = product ** sympy.Rational(1, len(pool))
+                return -log(1 - sum(probs[i] for i in pool) + len(pool) * level)
+    raise ArithmeticError(f"no consistent pool for {probs}, {hub}, {rivals}")
+
+
+def _identities(formula: Formula, sign: int) -> Iterator[tuple[str, Any, Any]]:
+    for weights in ([512, 64, 8, 1], [64, 64, 8, 1], [16, 4, 1, 1]):  # roots that SymPy evaluates
+        probs = [sympy.Rational(x, sum(weights)) for x in weights]
+        hubs = range(1, len(probs)) if sign > 0 else (0,)
+        for hub in hubs:
+            others = tuple(i for i in range(len(probs)) if i != hub)
+            for rivals in (others, others[:1], others[:2]):
+                label = f"{probs}, hub {hub + 1}, rivals {rivals}"
+                yield label, formula(sympy, probs, hub, rivals), _derived(probs, hub, rivals, sign)
+
+
+@check("projection.lift", method="algebra")
+def prove_lift(formula: Formula, effort: Effort) -> Evidence:
+    return prove_identities(LIFT, _identities(formula, 1), [{}])
+
+
+@check("projection.lift", method="optimiser")
+def solve_lift(formula: Formula, effort: Effort) -> Evidence:
+    return nearest(formula, _lift_cases(effort), effort)
+
+
+@check("projection.lift", method="conic")
+def witness_lift(formula: Formula, effort: Effort) -> Evidence:
+    return nearest_by_cone(formula, list(_lift_cases(effort)))
+
+
+@check("projection.sink", method="algebra")
+def prove_sink(formula: Formula, effort: Effort) -> Evidence:
+    return prove_identities(SINK, _identities(formula, -1), [{}])
+
+
+@check("projection.sink", method="optimiser")
+def solve_sink(formula: Formula, effort: Effort) -> Evidence:
+    return nearest(formula, _sink_cases(effort), effort)
+
+
+@check("projection.sink", method="conic")
+def witness_sink(formula: Formula, effort: Effort) -> Evidence:
+    return nearest_by_cone(formula, list(_sink_cases(effort)))

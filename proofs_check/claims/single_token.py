@@ -1,0 +1,143 @@
+"""Checks of the single-token certificate: pooling, its KKT point and the best competitor. The witnesses start from the
+constraint alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import sympy
+from sympy import log, symbols
+
+from derivations.formulas.single_token import COMPETITOR, POOLING
+from derivations.language.claim import Formula
+from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.cases import Tally, against_definition, exact_cases, solve
+from proofs_check.methods.conic import against_cone
+from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.problems import single_problems
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
+
+
+@check("single.pool", method="algebra")
+def prove_pooled_value(formula: Formula, effort: Effort) -> Evidence:
+    """For pools of 2 to 4 tokens: the formula equals sum p log(p/c) with c from stationarity, symbolically."""
+    identities = []
+    for size in (2, 3, 4):
+        # rational targets decide which tokens pool; the value is then compared exactly
+        target = [sympy.Rational(12 - k, 100) for k in range(size - 1)]
+        target = [*target, 1 - sum(target) - sympy.Rational(2, 100), sympy.Rational(2, 100)]
+        target.sort(reverse=True)
+        level = sympy.Symbol("c", positive=True)
+        competitor = len(target) - 1
+        pools = [k for k in range(1, len(target)) if _is_level(target, k, competitor)]
+        pooled = [*target[: pools[0]], target[competitor]]
+        solution = sympy.solve(-target[competitor] / level + 1 - sum(x / level - 1 for x in pooled[:-1]), level)[0]
+        derived = sum(x * log(x / solution) for x in pooled)
+        identities.append((f"pool of {len(pooled)} in {target}", formula(sympy, target, competitor), derived))
+    return prove_identities(POOLING, identities, [{}])
+
+
+def _is_level(target: list[Any], pooled: int, competitor: int) -> bool:
+    """Does the level of the first ``pooled`` tokens and the competitor lie above exactly the others?"""
+    level = (sum(target[:pooled]) + target[competitor]) / (pooled + 1)
+    others = [x for i, x in enumerate(target) if i >= pooled and i != competitor]
+    return bool(target[pooled - 1] > level and all(x <= level for x in others))
+
+
+@check("single.pool", method="optimiser")
+def solve_pooled(formula: Formula, effort: Effort) -> Evidence:
+    return against_definition(formula, single_problems(effort), effort)
+
+
+@check("single.pool", method="conic")
+def witness_pooled(formula: Formula, effort: Effort) -> Evidence:
+    return against_cone(formula, single_problems(effort))
+
+
+@check("single.kkt", method="algebra")
+def prove_multipliers(formula: Formula, effort: Effort) -> Evidence:
+    """The KKT residuals of the formula's point vanish on a pool of two or three with an untouched token."""
+    identities = []
+    for target in ([7, 1, 0], [6, 5, 2, 1], [50, 40, 5, 3, 2]):
+        probs = [sympy.Rational(x, sum(target)) for x in target]
+        for j in range(1, len(probs)):
+            for name, residual in _kkt_equations(formula(probs, j), probs, j):
+                identities.append((f"{name}, {probs}, j={j + 1}", residual, sympy.S.Zero))
+    return prove_identities(POOLING, identities, [{}])
+
+
+def _kkt_equations(point: Any, probs: Any, competitor: int) -> Iterator[tuple[str, Any]]:
+    draft, slopes, bounds = point
+    yield "sum of the draft", sum(draft) - 1
+    for i, prob in enumerate(probs):
+        pull = slopes[i] if i != competitor else -sum(slopes)
+        cost = prob / draft[i] if prob > 0 else 0
+        yield f"stationarity at {i + 1}", -cost + 1 + pull - bounds[i]
+        yield f"slackness of draft_{i + 1} <= draft_j", slopes[i] * (draft[competitor] - draft[i])
+        yield f"slackness of draft_{i + 1} >= 0", bounds[i] * draft[i]
+
+
+@check("single.kkt", method="exact-cases")
+def verify_kkt_exactly(formula: Formula, effort: Effort) -> Evidence:
+    def holds(case: tuple[tuple[Fraction, ...], int]) -> Any:
+        probs, competitor = case
+        draft, slopes, bounds = formula(list(probs), competitor)
+        for name, residual in _kkt_equations((draft, slopes, bounds), probs, competitor):
+            if residual != 0:
+                return f"{name}: residual {float(residual):.3g}"
+        signs = [*slopes, *bounds, *draft, *(draft[competitor] - value for value in draft)]
+        return True if min(signs) >= 0 else f"a multiplier or slack of {float(min(signs)):.3g}"
+
+    problems = single_problems(effort, every_competitor=True)
+    return exact_cases(holds, ((p.label, (p.target_probs, p.hub)) for p in problems if p.target_probs[p.hub] < 1))
+
+
+@check("single.kkt", method="optimiser", twice=True)
+def compare_points(formula: Formula, effort: Effort) -> Evidence:
+    """The optimiser's draft and the formula's: KL is strongly convex, so half of the digits of the gap carry over."""
+    tally = Tally("optimiser", confirm=mpmath.mpf("1e-22"), refute=mpmath.mpf("1e-12"))
+    for problem in single_problems(effort):
+        found = solve(problem, effort.digits).draft_probs
+        draft = formula(list(problem.target_probs), problem.hub)[0]
+        with working_digits(effort.digits):
+            distance = max(abs(a - to_mp(b)) for a, b in zip(found, draft, strict=True))
+            tally.add(problem.label, distance, MP.mpf(0), MP.mpf(0))
+        if tally.refuted:
+            break
+    return tally.evidence("distance of the optimiser's draft")
+
+
+@check("single.competitor", method="algebra")
+def prove_exchange(formula: Formula, effort: Effort) -> Evidence:
+    """The exchange step, and the formula against the two costs of a three-token target, symbolically compared."""
+    probs = [sympy.Rational(5, 9), sympy.Rational(3, 9), sympy.Rational(1, 9)]
+    top, second = symbols("p1 p2", positive=True)
+    values = {top: probs[0], second: probs[1]}
+    pair = (top * log(2 * top / (top + second)) + second * log(2 * second / (top + second))).subs(values)
+    return prove_identities(COMPETITOR, [("rejected {2, 3} of (5, 3, 1)/9", formula(sympy, probs, [1, 2]), pair)], [{}])
+
+
+@check("single.competitor", method="optimiser", twice=True)
+def enumerate_competitors(formula: Formula, effort: Effort) -> Evidence:
+    """The minimum over every rejected token, each solved from its definition, for every lower level set."""
+    tally = Tally.at_digits("optimiser", effort.digits)
+    by_target: dict[tuple[Fraction, ...], list[Any]] = {}
+    for problem in single_problems(effort, every_competitor=True):
+        by_target.setdefault(problem.target_probs, []).append(problem)
+    for probs, problems in by_target.items():
+        if len(probs) > 7:
+            continue
+        brackets = [solve(problem, effort.digits) for problem in problems]
+        with working_digits(effort.digits + 30):
+            numbers = tuple(to_mp(prob) for prob in probs)
+            for first in range(len(probs)):
+                value = formula(MP, numbers, list(range(first, len(probs))))
+                lower, upper = min(b.lower for b in brackets[first:]), min(b.upper for b in brackets[first:])
+                tally.add(f"{problems[0].label}, rejected from {first + 1}", value, lower, upper)
+        if tally.refuted:
+            break
+    return tally.evidence(f"{effort.digits} digits, every rejected token solved")

@@ -1,0 +1,79 @@
+"""Checks of the tree certificate: for fixed competitor sets, and over all sets enumerated. The witnesses know only the
+constraints."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import sympy
+from sympy import log
+
+from derivations.formulas.tree import TREE_COMPETITORS, TREE_POOLING
+from derivations.language.claim import Formula
+from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.cases import Tally, against_definition, solve
+from proofs_check.methods.conic import against_cone
+from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.problems import Problem, tree_problems
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
+
+
+def _derived(probs: list[sympy.Rational], competitors: tuple[int, ...]) -> sympy.Expr:
+    """sum_S p log(p/c) for the one subset S whose level separates it from the other competitors."""
+    for size in range(len(competitors) + 1):
+        pooled = [0, *sorted(competitors, key=lambda i: probs[i])[:size]]
+        level = sum((probs[i] for i in pooled), sympy.S.Zero) / len(pooled)
+        if all((probs[i] < level) == (i in pooled) for i in competitors):
+            return sum((probs[i] * log(probs[i] / level) for i in pooled), sympy.S.Zero)
+    raise ArithmeticError(f"no consistent pool for {probs}, {competitors}")
+
+
+@check("tree.pool", method="algebra")
+def prove_tree_pool(formula: Formula, effort: Effort) -> Evidence:
+    identities = []
+    for weights in ([6, 5, 2, 1], [7, 6, 3, 2, 1], [4, 3, 1, 1]):
+        probs = [sympy.Rational(x, sum(weights)) for x in weights]
+        for competitors in (tuple(range(1, len(probs))), (1, 2)):
+            label = f"{probs}, B={[i + 1 for i in competitors]}"
+            identities.append((label, formula(sympy, probs, competitors), _derived(probs, competitors)))
+    return prove_identities(TREE_POOLING, identities, [{}])
+
+
+@check("tree.pool", method="optimiser")
+def solve_tree_pool(formula: Formula, effort: Effort) -> Evidence:
+    return against_definition(formula, tree_problems(effort), effort)
+
+
+@check("tree.pool", method="conic")
+def witness_tree_pool(formula: Formula, effort: Effort) -> Evidence:
+    return against_cone(formula, tree_problems(effort))
+
+
+@check("tree.competitors", method="algebra")
+def prove_tree_exchange(formula: Formula, effort: Effort) -> Evidence:
+    probs = [sympy.Rational(x, 20) for x in (8, 5, 4, 2, 1)]
+    identities = [
+        (f"{probs}, m={width}", formula(sympy, probs, width), _derived(probs, tuple(range(1, width + 1))))
+        for width in (1, 2, 3, 4)
+    ]
+    return prove_identities(TREE_COMPETITORS, identities, [{}])
+
+
+@check("tree.competitors", method="optimiser", twice=True)
+def enumerate_competitor_sets(formula: Formula, effort: Effort) -> Evidence:
+    """The least value over all sets of m competitors, each solved from its definition."""
+    tally = Tally.at_digits("optimiser", effort.digits)
+    groups: dict[tuple[tuple[Fraction, ...], int], list[Problem]] = {}
+    for problem in tree_problems(effort):
+        groups.setdefault((problem.target_probs, len(problem.spokes)), []).append(problem)
+    for (probs, width), problems in groups.items():
+        brackets = [solve(problem, effort.digits) for problem in problems]
+        with working_digits(effort.digits + 30):
+            value: Any = formula(MP, [to_mp(prob) for prob in probs], width)
+            lower, upper = min(b.lower for b in brackets), min(b.upper for b in brackets)
+            tally.add(f"{problems[0].label}, m={width}", value, lower, upper)
+        if tally.refuted:
+            break
+    return tally.evidence(f"{effort.digits} digits, all competitor sets enumerated")

@@ -1,0 +1,181 @@
+"""The constrained minimum solved from its definition: min KL(target || draft) over drafts in a region, by a primal-dual
+interior-point method in mpmath, bracketed by a duality gap. It knows nothing of pooling or of any closed form."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import mpmath
+
+from proofs_check.methods.numbers import to_mp, working_digits
+
+__all__ = ["Bracket", "NoConvergence", "minimise_single", "minimise_tree", "minimise_with_hub"]
+
+mpf = mpmath.mpf
+
+
+class NoConvergence(RuntimeError):
+    """The interior-point method stopped with a duality gap above the one asked for."""
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """lower <= the minimum <= upper, by a dual point and a strictly feasible primal point (nats)."""
+
+    lower: mpmath.mpf
+    upper: mpmath.mpf
+    draft_probs: tuple[mpmath.mpf, ...]
+    iterations: int
+
+    @property
+    def gap(self) -> mpmath.mpf:
+        return self.upper - self.lower
+
+
+def minimise_single(target_probs: Sequence[Fraction], competitor: int, *, digits: int = 50) -> Bracket:
+    """min KL(target || draft) over drafts with ``draft[competitor] >= draft[i]`` for all i."""
+    others = [i for i in range(len(target_probs)) if i != competitor]
+    return minimise_with_hub(target_probs, competitor, others, sign=1, digits=digits)
+
+
+def minimise_tree(target_probs: Sequence[Fraction], width: int, *, digits: int = 50) -> Bracket:
+    """min KL(target || draft) over drafts in which at least ``width`` other tokens reach token 0 (all sets tried)."""
+    others = range(1, len(target_probs))
+    brackets = [
+        minimise_with_hub(target_probs, 0, chosen, sign=-1, digits=digits)
+        for chosen in itertools.combinations(others, width)
+    ]
+    if not brackets:
+        raise ValueError(f"minimise_tree: no {width} competitors among {len(target_probs)} tokens: nothing rejects")
+    best = min(brackets, key=lambda bracket: bracket.upper)
+    return Bracket(min(b.lower for b in brackets), best.upper, best.draft_probs, sum(b.iterations for b in brackets))
+
+
+def minimise_with_hub(
+    target_probs: Sequence[Fraction], hub: int, spokes: Sequence[int], *, sign: int, digits: int = 50
+) -> Bracket:
+    """min KL(target || draft) subject to ``sign * (draft[hub] - draft[i]) >= 0`` for i in ``spokes``.
+
+    The Newton matrix is an arrow (hub against spokes) with one equality row, so a step costs O(vocab). The returned
+    bracket is narrower than 10**-(digits - 5) or NoConvergence is raised.
+    """
+    with working_digits(2 * digits + 20):  # slacks shrink to 10**-digits and are differences of numbers near 1
+        solver = _HubProblem([to_mp(prob) for prob in target_probs], hub, list(spokes), sign)
+        bracket = solver.solve(mpf(10) ** -digits)
+        if bracket.gap > mpf(10) ** -(digits - 5):
+            raise NoConvergence(f"hub {hub}, spokes {list(spokes)}: gap {mpmath.nstr(bracket.gap, 3)}")
+        return bracket
+
+
+class _HubProblem:
+    """State of the interior-point iteration; ``bound`` multiplies draft >= 0, ``slope`` the hub constraints."""
+
+    def __init__(self, target: list[mpmath.mpf], hub: int, spokes: list[int], sign: int) -> None:
+        self.target, self.hub, self.spokes, self.sign = target, hub, spokes, sign
+        self.size = len(target)
+        self.draft = self._strictly_feasible()
+        self.level = mpf(1)
+        self.slope = {i: mpf(1) for i in spokes}
+        self.bound = [mpf(1) for _ in target]
+
+    def _strictly_feasible(self) -> list[mpmath.mpf]:
+        # every tilted token is lighter (tree) or the hub is heavier (single) than a uniform start
+        weights = [mpf(2) if i == self.hub and self.sign > 0 else mpf(1) for i in range(self.size)]
+        if self.sign < 0:
+            weights = [mpf(2) if i in self.spokes else mpf(1) for i in range(self.size)]
+        total = mpmath.fsum(weights)
+        return [weight / total for weight in weights]
+
+    def slack(self, i: int) -> mpmath.mpf:
+        return self.sign * (self.draft[self.hub] - self.draft[i])
+
+    def solve(self, goal: mpmath.mpf) -> Bracket:
+        """Iterate until the complementarity products are below the goal, then bracket the value."""
+        count = len(self.spokes) + self.size
+        for iteration in range(1, 1000):
+            products = [self.slope[i] * self.slack(i) for i in self.spokes]
+            products += [bound * draft for bound, draft in zip(self.bound, self.draft, strict=True)]
+            mean = mpmath.fsum(products) / count
+            if mean * count < goal:
+                lower, upper = self.dual_value(), self.primal_value()
+                if upper - lower < goal * 1000:
+                    return Bracket(lower, upper, tuple(self.draft), iteration)
+            self._newton_step(min(mean / 5, mean * mpmath.sqrt(mean)))
+        return Bracket(self.dual_value(), self.primal_value(), tuple(self.draft), 1000)
+
+    def _newton_step(self, centre: mpmath.mpf) -> None:
+        hub, sign = self.hub, self.sign
+        gradient = [-t / d - centre / d + self.level for t, d in zip(self.target, self.draft, strict=True)]
+        diagonal = [t / d**2 + b / d for t, d, b in zip(self.target, self.draft, self.bound, strict=True)]
+        stiffness = {}
+        for i in self.spokes:
+            slack = self.slack(i)
+            stiffness[i] = self.slope[i] / slack
+            gradient[i] += sign * centre / slack
+            gradient[hub] -= sign * centre / slack
+            diagonal[i] += stiffness[i]
+            diagonal[hub] += stiffness[i]
+        move, level_move = self._solve_arrow(diagonal, stiffness, gradient)
+        slope_move = {
+            i: (centre - self.slope[i] * sign * (move[hub] - move[i])) / self.slack(i) - self.slope[i]
+            for i in self.spokes
+        }
+        bound_move = [(centre - b * m) / d - b for b, m, d in zip(self.bound, move, self.draft, strict=True)]
+        step = self._longest_step(move, slope_move, bound_move)
+        self.draft = [d + step * m for d, m in zip(self.draft, move, strict=True)]
+        total = mpmath.fsum(self.draft)
+        self.draft = [d / total for d in self.draft]
+        self.slope = {i: self.slope[i] + step * slope_move[i] for i in self.spokes}
+        self.bound = [b + step * m for b, m in zip(self.bound, bound_move, strict=True)]
+        self.level += step * level_move
+
+    def _solve_arrow(self, diagonal, stiffness, gradient):
+        """Solve H move + level_move * 1 = -gradient with sum(move) = 0, H an arrow around the hub."""
+        solutions = []
+        for right in ([-g for g in gradient], [mpf(1)] * self.size):
+            pivot, rest = diagonal[self.hub], right[self.hub]
+            for i, stiff in stiffness.items():
+                pivot -= stiff**2 / diagonal[i]
+                rest += stiff * right[i] / diagonal[i]
+            at_hub = rest / pivot
+            solved = [
+                at_hub if i == self.hub else (right[i] + stiffness.get(i, mpf(0)) * at_hub) / diagonal[i]
+                for i in range(self.size)
+            ]
+            solutions.append(solved)
+        plain, ones = solutions
+        level_move = mpmath.fsum(plain) / mpmath.fsum(ones)
+        return [a - level_move * b for a, b in zip(plain, ones, strict=True)], level_move
+
+    def _longest_step(self, move, slope_move, bound_move):
+        step = mpf(1)
+        values = [*zip(self.draft, move, strict=True), *zip(self.bound, bound_move, strict=True)]
+        values += [(self.slope[i], slope_move[i]) for i in self.spokes]
+        values += [(self.slack(i), self.sign * (move[self.hub] - move[i])) for i in self.spokes]
+        for value, change in values:
+            if change < 0:
+                step = min(step, mpf("0.99") * value / -change)
+        return step
+
+    def primal_value(self) -> mpmath.mpf:
+        """KL(target || draft) at the present strictly feasible draft: an upper bound of the minimum."""
+        pairs = zip(self.target, self.draft, strict=True)
+        return mpmath.fsum(t * mpmath.log(t / d) for t, d in pairs if t > 0)
+
+    def dual_value(self) -> mpmath.mpf:
+        """The Lagrange dual at the present multipliers, 1 - level + sum target log(weight): a lower bound.
+
+        weight_i = level + (the multipliers' pull on i) must be >= 0; the level is raised where it is not.
+        """
+        pull = [mpf(0)] * self.size
+        for i in self.spokes:
+            pull[i] += self.sign * self.slope[i]
+            pull[self.hub] -= self.sign * self.slope[i]
+        level = max([self.level, *[-p for p in pull]])
+        weights = [level + p for p in pull]
+        if any(t > 0 and w <= 0 for t, w in zip(self.target, weights, strict=True)):
+            return -mpmath.inf
+        return 1 - level + mpmath.fsum(t * mpmath.log(w) for t, w in zip(self.target, weights, strict=True) if t > 0)

@@ -1,0 +1,78 @@
+"""Comparing a formula with the least of several projections, each solved from its definition: at 50 digits, again at
+80, and by an outside conic solver. Knows neither rules nor closed forms."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import mpmath
+import numpy
+
+from derivations.language.claim import Formula
+from proofs_check.methods.cases import Relation, Tally, exactly
+from proofs_check.methods.conic import TOLERANCE
+from proofs_check.methods.numbers import MP, working_digits
+from proofs_check.methods.projection import Projection, project
+from proofs_check.methods.targets import generate_targets
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort
+
+__all__ = ["BaseCase", "base_draws", "nearest", "nearest_by_cone"]
+
+# (label, the projections whose least value is the minimum, arguments of the formula)
+BaseCase = tuple[str, Sequence[Projection], tuple[Any, ...]]
+
+
+def base_draws(effort: Effort, *, max_vocab: int = 8) -> list[tuple[str, tuple[Fraction, ...]]]:
+    """Sorted distributions of positive probabilities, of every family."""
+    drawn = generate_targets(effort.seed, effort.per_family, max_vocab=max_vocab)
+    return [(str(target), target.target_probs) for target in drawn if min(target.target_probs) > 0]
+
+
+def nearest(formula: Formula, cases: Iterable[BaseCase], effort: Effort, *, relation: Relation = "=") -> Evidence:
+    """``formula`` against the least of each case's projections; every tenth case again at the second precision."""
+    tally = Tally.at_digits("optimiser", effort.digits, relation)
+    repeated = 0
+    for number, (label, projections, arguments) in enumerate(cases):
+        again = number % 10 == 3
+        for digits in (effort.digits, effort.second_digits) if again else (effort.digits,):
+            brackets = [project(projection, digits) for projection in projections]
+            with working_digits(digits + 30):
+                value = MP.mpf(formula(MP, *exactly(arguments)))
+                tally.add(label, value, min(b.lower for b in brackets), min(b.upper for b in brackets))
+        repeated += again
+        if tally.refuted:
+            break
+    return tally.evidence(f"{effort.digits} digits; {repeated} cases again at {effort.second_digits}")
+
+
+def nearest_by_cone(
+    formula: Formula, cases: Sequence[BaseCase], *, relation: Relation = "=", at_most: int = 8
+) -> Evidence:
+    """``formula`` against the conic solver's least value on a spread of the cases: confirmed within 1e-6."""
+    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
+    for label, projections, arguments in cases[:: max(1, len(cases) // at_most)]:
+        value = min(_project_by_cone(projection) for projection in projections)
+        tally.add(label, MP.mpf(formula(MP, *exactly(arguments))), value, value)
+        if tally.refuted:
+            break
+    return tally.evidence("cvxpy, Clarabel")
+
+
+@lru_cache(maxsize=2_000)
+def _project_by_cone(projection: Projection) -> mpmath.mpf:
+    import cvxpy
+
+    base = numpy.array([float(prob) for prob in projection.base_probs])
+    moved = cvxpy.Variable(len(base), nonneg=True)
+    constraints = [cvxpy.sum(moved) == 1]
+    constraints += [sum(float(value) * moved[i] for i, value in row) >= float(bound) for row, bound in projection.rows]
+    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(moved, base))), constraints)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # cvxpy warns about inaccurate solutions; the tolerance judges them here
+        problem.solve(solver="CLARABEL")
+    return mpmath.mpf(float(problem.value))

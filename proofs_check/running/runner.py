@@ -1,0 +1,140 @@
+"""Runs checks: a claim's own formula through all of its methods, then each mutant until one method refutes it. Outcomes
+are yielded as they finish, so that an interrupted run keeps what it has; printing is left to the command."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from derivations.language.claim import Claim, Formula, all_claims
+from proofs_check.methods.optimise import NoConvergence
+from proofs_check.outcome import PROVING_METHODS, Evidence, Outcome, Verdict, combine
+from proofs_check.registry import Check, Effort, checks_of
+from proofs_check.running.routes import reason_without, routes_of
+
+__all__ = ["UnknownClaim", "fingerprint", "run_claim", "run_claims", "select_claims"]
+
+
+class UnknownClaim(LookupError):
+    """A pattern on the command line matches no claim."""
+
+
+def select_claims(patterns: Sequence[str]) -> list[Claim]:
+    """The claims whose ids match any of the globs, in order of id; all of them where no pattern is given."""
+    claims = all_claims()
+    chosen = set(claims) if not patterns else set()
+    for pattern in patterns:
+        matched = fnmatch.filter(claims, pattern)
+        if not matched:
+            raise UnknownClaim(f"claim {pattern!r}: expected an id or glob matching one of {', '.join(claims)}")
+        chosen.update(matched)
+    return [claims[claim_id] for claim_id in sorted(chosen)]
+
+
+def run_claim(claim: Claim, effort: Effort) -> Outcome:
+    """All evidence for one claim, and the fate of its mutants."""
+    started = time.perf_counter()
+    checks = checks_of(claim.id)
+    evidence = tuple(_timed(check, claim.formula, effort) for check in checks)
+    mutants = {mutant.name: _first_refutation(checks, mutant.formula, effort).name for mutant in claim.mutants}
+    complaints = _complaints(claim, checks, evidence, mutants)
+    if claim.corrected is not None:
+        repaired = tuple(_timed(check, claim.corrected, effort) for check in checks)
+        if any(item.verdict is not Verdict.VERIFIED for item in repaired):
+            complaints.append("the corrected formula does not pass the checks that refute the claim")
+    seconds = time.perf_counter() - started
+    return Outcome(claim.id, claim.expected, combine(evidence), evidence, mutants, tuple(complaints), seconds)
+
+
+def run_claims(claims: Sequence[Claim], effort: Effort, *, jobs: int = 1) -> Iterator[Outcome]:
+    """Outcomes in the order in which they finish; with ``jobs`` > 1 in that many processes."""
+    if jobs <= 1 or len(claims) <= 1:
+        for claim in claims:
+            yield run_claim(claim, effort)
+        return
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    try:
+        waiting = [pool.submit(_run_by_id, claim.id, effort) for claim in claims]
+        for finished in as_completed(waiting):
+            yield finished.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def fingerprint() -> str:
+    """A hash of every source file of ``derivations`` and ``proofs_check``: outcomes of other sources are stale."""
+    import derivations
+    import proofs_check
+
+    digest = hashlib.sha256()
+    for package in (derivations, proofs_check):
+        for source in sorted(Path(str(package.__file__)).parent.glob("*.py")):
+            digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _run_by_id(claim_id: str, effort: Effort) -> Outcome:
+    return run_claim(all_claims()[claim_id], effort)
+
+
+def _timed(check: Check, formula: Formula, effort: Effort) -> Evidence:
+    started = time.perf_counter()
+    try:
+        evidence = check.function(formula, effort)
+        if check.twice and evidence.verdict is Verdict.VERIFIED:
+            evidence = _again(check, formula, effort, evidence)
+    except NoConvergence as error:
+        evidence = Evidence(check.method, Verdict.UNDECIDED, None, "?", f"no convergence: {error}")
+    except ModuleNotFoundError as error:  # the conic witness and Arb come with the test extra
+        evidence = Evidence(check.method, Verdict.UNDECIDED, None, "?", f"{error}: pip install 'certspec[test]'")
+    if evidence.method != check.method:
+        raise ValueError(f"check of {check.claim!r} registered as {check.method!r} returned {evidence.method!r}")
+    return replace(evidence, seconds=time.perf_counter() - started)
+
+
+def _again(check: Check, formula: Formula, effort: Effort, first: Evidence) -> Evidence:
+    """The same check at the second precision; the two must agree in their verdict, each to its own digits."""
+    digits = effort.second_digits
+    second = check.function(formula, replace(effort, digits=digits, per_family=1))
+    if second.verdict is not Verdict.VERIFIED:
+        return replace(second, detail=f"verified at {effort.digits} digits, not at {digits}: {second.detail}")
+    more = f"again at {digits} digits: {second.cases} cases, worst {second.worst_residual}"
+    return replace(first, detail=f"{first.detail}; {more}" if first.detail else more)
+
+
+def _first_refutation(checks: list[Check], formula: Formula, effort: Effort) -> Verdict:
+    verdicts = (_timed(check, formula, effort).verdict for check in checks)
+    return next((verdict for verdict in verdicts if verdict is Verdict.REFUTED), Verdict.UNDECIDED)
+
+
+def _complaints(
+    claim: Claim, checks: list[Check], evidence: tuple[Evidence, ...], mutants: dict[str, str]
+) -> list[str]:
+    rules: list[tuple[bool, str]] = [
+        (len(checks) < claim.min_methods, f"{len(checks)} methods, {claim.min_methods} required"),
+        (not claim.mutants, "no mutant"),
+        (
+            claim.expected == "verified" and not any(check.method in PROVING_METHODS for check in checks),
+            f"no proving method among {', '.join(check.method for check in checks) or 'none'}",
+        ),
+        (
+            claim.expected == "refuted" and any(item.verdict is not Verdict.REFUTED for item in evidence),
+            "not every method refutes it",
+        ),
+    ]
+    methods = {check.method for check in checks}
+    rules += [
+        (not used and reason_without(claim.id, route) is None, f"no {route} route, and no reason why")
+        for route, used in routes_of(methods).items()
+    ]
+    survivors = [name for name, verdict in mutants.items() if verdict != Verdict.REFUTED.name]
+    return [text for applies, text in rules if applies] + [f"mutant not refuted: {name}" for name in survivors]
+
+
+Runner = Callable[[Sequence[Claim], Effort], Iterator[Outcome]]

@@ -1,0 +1,269 @@
+"""Drafter-side and reverse certificates against 50-digit formulas, one-sidedly where they bound, on the regimes that
+float64 finds hard; and tree widths, their inverse in the width."""
+
+import itertools
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+import certspec as cs
+from derivations.formulas import drafter, reverse, tree
+from derivations.margins.margins import projection_margins, radius_margins
+
+MP = mpmath.mp
+RULES = {
+    "strict": (cs.StrictGreedy(), lambda q: drafter.strict_radius(MP, q[0], q[1])),
+    "additive": (cs.Additive(0.3), lambda q: drafter.additive_radius(MP, q[0], q[1], MP.mpf(0.3))),
+    "additive 0": (cs.Additive(0.0), lambda q: drafter.strict_radius(MP, q[0], q[1])),
+    "multiplicative": (cs.Multiplicative(0.1), lambda q: drafter.multiplicative_radius(MP, q[0], q[1], MP.mpf(0.1))),
+    "top": (cs.TopM(2), lambda q: drafter.top_radius(MP, q, 2)),
+    "gate": (cs.Gated(2, additive=0.6), lambda q: drafter.gate_radius(MP, q, 2, MP.mpf(0.6))),
+    "absolute": (cs.Absolute(0.2), lambda q: drafter.absolute_radius(MP, q[0], MP.mpf(0.2))),
+    "tree": (cs.Tree(2), lambda q: drafter.tree_radius(MP, q, 2)),
+}
+LOGITS = {
+    "plain": [1.0, 0.5, -0.25, -3.0],
+    "near tie": [1.0, 1.0 - 2.0**-20, -2.0, -2.5],
+    "exact tie": [0.5, 0.5, 0.5, 0.0],
+    "saturated": [40.0, 0.0, -1.0, -2.0],
+    "all equal": [0.0, 0.0, 0.0, 0.0],
+    "far tail": [0.0, -1.0, -300.0, -301.0],
+}
+
+
+def exact_probs(logits):
+    weights = [mpmath.exp(mpmath.mpf(z)) for z in sorted(logits, reverse=True)]
+    return [w / mpmath.fsum(weights) for w in weights]
+
+
+@pytest.mark.parametrize("regime", LOGITS)
+@pytest.mark.parametrize("name", RULES)
+def test_a_drafter_certificate_agrees_with_the_theorem_and_its_lower_bound_lies_below(name, regime):
+    rule, formula = RULES[name]
+    logits = np.array(LOGITS[regime])
+    with mpmath.workdps(60):
+        exact = mpmath.mpf(formula(exact_probs(LOGITS[regime])))
+        assert mpmath.mpf(float(cs.drafter_certificate_lower(logits, rule)[0])) <= exact
+    found = cs.drafter_certificate(logits, rule)[0]
+    assert found == pytest.approx(float(exact), rel=2e-9 if regime == "near tie" else 1e-13, abs=3e-16)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_torch_and_top_probabilities_give_the_same_radii(name):
+    torch = pytest.importorskip("torch")
+    rule = RULES[name][0]
+    logits = np.random.default_rng(3).normal(size=(5, 40)) * 2
+    found = cs.drafter_certificate(logits, rule)
+    from_torch = cs.drafter_certificate(torch.from_numpy(logits), rule)
+    assert isinstance(from_torch, torch.Tensor) and from_torch.dtype == torch.float64
+    np.testing.assert_allclose(from_torch.numpy(), found, rtol=1e-12)
+    probs = np.exp(logits - np.log(np.exp(logits).sum(1, keepdims=True)))
+    top = -np.sort(-probs, axis=1)[:, :3]
+    np.testing.assert_allclose(cs.drafter_certificate_from_top(top, rule), found, rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_no_target_inside_the_radius_rejects_the_drafts_token(name):
+    """The law itself: targets drawn around the draft, judged by the rule's definition through ``certify``."""
+    rule = RULES[name][0]
+    rng = np.random.default_rng(5)
+    draft = rng.normal(size=(400, 4)).astype(np.float32)
+    target = (draft + rng.normal(size=(400, 4)) * rng.choice([0.05, 0.3, 1.0], size=(400, 1))).astype(np.float32)
+    scores = cs.certify(target, draft, rule, backend="reference")
+    inside = scores.kl_upper < cs.drafter_certificate_lower(draft, rule)
+    assert inside.any() and not inside.all()
+    assert scores.accepted[0][inside].all()
+
+
+def test_a_masked_runner_up_or_a_small_vocabulary_leaves_nothing_to_reject():
+    masked = np.array([0.0, -np.inf, -np.inf])
+    for rule in (cs.StrictGreedy(), cs.Additive(0.2), cs.Multiplicative(0.5), cs.Tree(2)):
+        assert cs.drafter_certificate(masked, rule)[0] == np.inf
+        assert cs.drafter_certificate_lower(masked, rule)[0] == np.inf
+    for rule in (cs.Tree(3), cs.TopM(3), cs.Additive(1.0), cs.Absolute(0.0)):
+        assert cs.drafter_certificate(np.zeros(3), rule)[0] == np.inf
+    closed = cs.drafter_certificate(np.array([0.0, -1.0, -np.inf]), cs.TopM(2))[0]
+    assert closed == pytest.approx(-math.log(1 / (1 + math.e)))
+
+
+def entropy_rejections(epsilon, delta, count=40_000):
+    """Targets of three tokens that the entropy rule rejects at token 1, by its definition."""
+    grid = np.random.default_rng(1).dirichlet([0.4, 0.7, 0.7], size=count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.where(grid > 0, grid * np.log(grid), 0).sum(1)
+    return grid[grid[:, 0] <= np.minimum(epsilon, delta * np.exp(-entropy))]
+
+
+@pytest.mark.parametrize("draft", [(0.6, 0.3, 0.1), (0.999, 0.0005, 0.0005), (0.4, 0.35, 0.25), (0.8, 0.15, 0.05)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.09, 0.3), (0.5, 0.5), (1.0, 0.8), (1.0, 0.3), (1.0, 1.5)])
+def test_the_entropy_radius_is_below_every_rejecting_target_and_close_to_the_nearest(draft, epsilon, delta):
+    rejecting = entropy_rejections(epsilon, delta)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kl = np.where(rejecting > 0, rejecting * np.log(rejecting / np.array(draft)), 0).sum(1)
+    radius = cs.drafter_certificate(np.log(draft), cs.Entropy(epsilon, delta))[0]
+    assert radius <= kl.min()
+    assert radius >= kl.min() - 0.05  # the sample's own spacing
+    assert cs.drafter_certificate_from_top(np.array(draft), cs.Entropy(epsilon, delta))[0] == pytest.approx(radius)
+
+
+def test_smoothing_only_lowers_the_entropy_radius():
+    logits = np.array([2.0, 1.0, 0.5, 0.0])
+    plain = cs.drafter_certificate(logits, cs.Entropy(0.3, 0.3))[0]
+    smoothed = cs.drafter_certificate(logits, cs.Entropy(0.3, 0.3, smoothing=0.01))[0]
+    assert 0 < smoothed < plain
+    with pytest.raises(cs.InvalidArgument, match="num_tokens"):
+        cs.drafter_certificate_from_top(np.array([0.6, 0.3]), cs.Entropy(0.3, 0.3, smoothing=0.01))
+
+
+REVERSE = {
+    "strict": (cs.StrictGreedy(), lambda p: reverse.reverse_single(MP, p, 1)),
+    "top": (cs.TopM(2), lambda p: reverse.reverse_single(MP, p, 2)),
+    "tree": (cs.Tree(2), lambda p: reverse.reverse_tree(MP, p, 2)),
+    "additive": (cs.Additive(0.3), lambda p: by_threshold(p, p[0] - MP.mpf(0.3))),
+    "multiplicative": (cs.Multiplicative(0.1), lambda p: by_threshold(p, p[0] * MP.mpf(0.1))),
+}
+
+
+def by_threshold(probs, tau):
+    rejected = [i for i, prob in enumerate(probs) if prob < tau]
+    return reverse.reverse_of_set(MP, probs, rejected) if rejected else math.inf
+
+
+@pytest.mark.parametrize("regime", [name for name in LOGITS if name != "all equal"])
+@pytest.mark.parametrize("name", REVERSE)
+def test_a_reverse_certificate_agrees_with_the_theorem(name, regime):
+    rule, formula = REVERSE[name]
+    with mpmath.workdps(60):
+        exact = float(formula(exact_probs(LOGITS[regime])))
+    found = cs.reverse_certificate(np.array(LOGITS[regime]), rule)[0]
+    assert found == pytest.approx(exact, rel=2e-9 if regime == "near tie" else 1e-13, abs=3e-16)
+
+
+def test_no_draft_inside_the_reverse_certificate_is_rejected():
+    rng = np.random.default_rng(7)
+    target = rng.normal(size=(400, 4))
+    draft = target + rng.normal(size=(400, 4)) * rng.choice([0.05, 0.3, 1.0], size=(400, 1))
+    own, other = (x - np.log(np.exp(x).sum(1, keepdims=True)) for x in (draft, target))
+    kl = (np.exp(own) * (own - other)).sum(1)
+    for rule in cs.default_rules():
+        inside = kl < cs.reverse_certificate(target, rule) - 1e-12
+        assert inside.any()
+        assert cs.certify(target, draft, rule, backend="reference").accepted[0][inside].all(), rule
+
+
+MARGIN_RULES = {
+    "strict": (cs.StrictGreedy(), {}, lambda g: projection_margins.pair_reverse_margin(MP, g)),
+    "additive": (cs.Additive(0.3), {}, lambda g: projection_margins.slack_reverse_margin(MP, g, MP.mpf(0.3))),
+    "multiplicative": (
+        cs.Multiplicative(0.1), {}, lambda g: projection_margins.multiplicative_reverse_margin(MP, g, MP.mpf(0.1)),
+    ),
+    "top": (cs.TopM(4), {}, lambda g: projection_margins.top_reverse_margin(MP, g, 4)),
+    "tree": (cs.Tree(8), {}, lambda g: projection_margins.tree_reverse_margin_top_two(MP, g, 8)),
+    "gate last": (
+        cs.Gated(3, additive=0.3), {"gap": "p1-p(m+1)"},
+        lambda g: radius_margins.gate_reverse_margin_last(MP, g, 3, MP.mpf(0.3)),
+    ),
+    "factor gate last": (
+        cs.Gated(3, multiplicative=0.3), {"gap": "p1-p(m+1)"},
+        lambda g: radius_margins.gate_reverse_factor_last(MP, g, 3, MP.mpf(0.3)),
+    ),
+    "tree last": (cs.Tree(8), {"gap": "p1-p(m+1)"}, lambda g: projection_margins.tree_reverse_margin_last(MP, g, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MARGIN_RULES)
+def test_reverse_margin_certificates_agree_with_the_theorems_and_are_inverted(name):
+    rule, options, exact = MARGIN_RULES[name]
+    for margin in (1e-12, 1e-6, 0.01, 0.3, 0.5, 0.77, 0.999, 1.0):
+        found = cs.margin_certificate(rule, margin, reverse=True, **options)
+        with mpmath.workdps(50):
+            expected = float(exact(MP.mpf(margin)))
+        assert found == pytest.approx(expected, rel=1e-12, abs=0), margin
+    needed = cs.required_margin(rule, 2.0, reverse=True, **options)
+    assert cs.margin_certificate(rule, needed, reverse=True, **options) >= 2.0
+    assert cs.margin_certificate(rule, math.nextafter(needed, 0), reverse=True, **options) < 2.0
+
+
+DRAFT_MARGIN_RULES = {
+    "strict": (cs.StrictGreedy(), None, lambda g: projection_margins.pair_reverse_margin(MP, g)),
+    "additive": (cs.Additive(0.3), None, lambda g: projection_margins.additive_radius_margin(MP, g, MP.mpf(0.3))),
+    "tree": (cs.Tree(3), None, lambda g: projection_margins.tree_radius_margin(MP, g, 3) if g * 3 < 1 else MP.inf),
+    "top": (cs.TopM(4), "q1-q2", lambda g: projection_margins.tree_reverse_margin_top_two(MP, g, 4)),
+    "top last": (cs.TopM(4), "q1-q(m+1)", lambda g: projection_margins.tree_reverse_margin_last(MP, g, 4)),
+    "gate": (cs.Gated(3, additive=0.3), None, lambda g: radius_margins.gate_radius_margin(MP, g, 3, MP.mpf(0.3))),
+} | {
+    f"multiplicative {alpha!r}": (
+        cs.Multiplicative(alpha), None,
+        lambda g, alpha=alpha: radius_margins.multiplicative_radius_margin(MP, g, MP.mpf(alpha)),
+    )
+    for alpha in (1e-300, 0.01, 0.1, 0.5, 0.999, 1 - 1e-9, 1 - 2.0**-53, 1.0)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAFT_MARGIN_RULES)
+def test_drafter_margin_certificates_agree_with_the_theorems(name):
+    rule, gap, exact = DRAFT_MARGIN_RULES[name]
+    for margin in (1e-12, 1e-6, 0.01, 0.2, 0.3, 0.6, 0.77, 0.999, 1.0):
+        with mpmath.workdps(70):
+            expected = float(exact(MP.mpf(margin)))
+        found = cs.drafter_margin_certificate(rule, margin, gap)
+        assert found == pytest.approx(expected, rel=1e-12, abs=0), margin
+    at_zero = cs.drafter_margin_certificate(rule, 0.0, gap)
+    assert at_zero > 0.0 if isinstance(rule, cs.Additive) else at_zero == 0.0
+
+
+@pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(2),
+                                  cs.Gated(2, multiplicative=0.4), cs.Tree(2)])  # fmt: skip
+def test_no_draft_has_a_radius_below_that_of_its_margin(rule):
+    logits = np.random.default_rng(8).normal(size=(400, 6)) * np.array([[1.0], [3.0], [0.1], [8.0]] * 100)
+    probs = -np.sort(-np.exp(logits) / np.exp(logits).sum(1, keepdims=True), axis=1)
+    gaps = probs[:, 1] - probs[:, 2] if isinstance(rule, cs.Tree) else probs[:, 0] - probs[:, 1]
+    bounds = np.array([cs.drafter_margin_certificate(rule, float(gap)) for gap in gaps])
+    assert (cs.drafter_certificate(logits, rule) >= bounds * (1 - 1e-9) - 1e-13).all()
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.01, 0.3, 1.0, 1.5])
+def test_the_tree_width_is_the_least_whose_certificate_exceeds_the_budget(budget):
+    for margin in (0.2, 0.4, 0.9):
+        width = cs.tree_width_for(budget, margin=margin)
+        assert cs.margin_certificate(cs.Tree(width), margin) > budget
+        assert width == 1 or not cs.margin_certificate(cs.Tree(width - 1), margin) > budget
+    probs = [0.4, 0.3, 0.1, 0.1, 0.06, 0.04]
+    width = cs.tree_width_for(budget, probabilities=probs)
+    assert all(float(tree.tree_certificate(MP, probs, m)) <= budget for m in range(1, width))
+    assert float(tree.tree_certificate(MP, probs, width)) > budget
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cs.drafter_certificate(np.array([[0.0, 1.0], [np.nan, 0.0]]), cs.StrictGreedy()), "nan in row 1"),
+        (lambda: cs.drafter_certificate(np.array([0.0, np.inf]), cs.StrictGreedy()), "inf in row 0"),
+        (lambda: cs.drafter_certificate(np.array([-np.inf, -np.inf]), cs.StrictGreedy()), "-inf in row 0"),
+        (lambda: cs.drafter_certificate(np.array([1, 2]), cs.StrictGreedy()), "expected floats"),
+        (lambda: cs.drafter_certificate([0.0, 1.0], cs.StrictGreedy()), "got list"),
+        (lambda: cs.drafter_certificate_from_top(np.array([0.5, 0.3]), cs.Tree(2)), "at least 3 columns"),
+        (lambda: cs.drafter_certificate_from_top(np.array([0.3, 0.5]), cs.StrictGreedy()), "largest first"),
+        (lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, False, reverse=True), "only the at-least form"),
+        (lambda: cs.margin_certificate(cs.Entropy(0.3, 1.5), 0.5, reverse=True), "no reverse margin bound"),
+        (lambda: cs.drafter_margin_certificate(cs.Tree(2), 0.2, "q1-q2"), "expected one of qm-q"),
+        (lambda: cs.drafter_margin_certificate(cs.Absolute(0.2), 0.2), "no drafter-side margin bound"),
+        (lambda: cs.drafter_margin_certificate(cs.StrictGreedy(), math.nan), "got nan"),
+        (lambda: cs.tree_width_for(0.1), "exactly one of"),
+        (lambda: cs.tree_width_for(-0.1, margin=0.5), "got -0.1"),
+        (lambda: cs.tree_width_for(0.1, margin=0.0), r"margin in \(0, 1\]"),
+        (lambda: cs.tree_width_for(5.0, probabilities=[0.5, 0.3]), "more than 2 probabilities"),
+        (lambda: cs.tree_width_for(5.0, probabilities=[0.9, 0.3]), "sum at most 1"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_by_name(call, message):
+    with pytest.raises((cs.InvalidArgument, cs.InvalidLogits), match=message):
+        call()
+
+
+def test_widths_and_radii_grow_together():
+    logits = np.random.default_rng(2).normal(size=(20, 30))
+    radii = [cs.drafter_certificate(logits, cs.Tree(m)) for m in range(1, 9)]
+    assert all((b >= a).all() for a, b in itertools.pairwise(radii))

@@ -1,0 +1,92 @@
+"""``certify(lumped=True)``: lists in any order give what judged lists give, never more than full rows certify."""
+
+import numpy as np
+import pytest
+
+import certspec as cs
+from certspec.certificates.lumped import UNKNOWN, DraftLists, TargetLists, lumped_certificates
+
+RULES = [cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(3), cs.Tree(2), cs.Entropy(0.3, 0.9)]
+
+
+def random_rows(rng, rows, vocab, closeness):
+    logits = rng.normal(size=(rows, vocab)) * 2.0
+    moved = logits + closeness * rng.normal(size=(rows, vocab))
+    return [x - np.log(np.exp(x).sum(axis=1, keepdims=True)) for x in (logits, moved)]
+
+
+def top_lists(target, draft, k, rng=None):
+    order = np.argsort(-target, axis=1)[:, :k]
+    if rng is not None:
+        order = rng.permuted(order, axis=1)
+    return np.take_along_axis(target, order, axis=1), np.take_along_axis(draft, order, axis=1)
+
+
+def test_unsorted_lists_are_judged_as_sorted_ones():
+    rng = np.random.default_rng(5)
+    target, draft = random_rows(rng, 40, 50, 0.05)
+    in_order, shuffled = top_lists(target, draft, 6), top_lists(target, draft, 6, rng)
+    first, second = (cs.certify(*lists, RULES, lumped=True) for lists in (in_order, shuffled))
+    np.testing.assert_allclose(first.certificate_lower, second.certificate_lower, rtol=1e-12)
+    assert (first.certified == second.certified).all() and first.certified.any()
+
+
+def test_what_lists_certify_the_full_rows_accept_and_no_lower_bound_exceeds_the_full_certificate():
+    rng = np.random.default_rng(6)
+    certified = 0
+    for closeness in (0.02, 0.1, 0.5):
+        target, draft = random_rows(rng, 300, 40, closeness)
+        full = cs.certify(target, draft, RULES, backend="reference")
+        judged = cs.certify(*top_lists(target, draft, 5, rng), RULES, lumped=True)
+        assert not (judged.certified & ~full.accepted).any()
+        assert (judged.certificate_lower <= full.certificate * (1 + 1e-9) + 1e-15).all()
+        assert (judged.kl_lumped <= full.kl + 1e-12).all()
+        certified += int(judged.certified.sum())
+    assert certified > 300
+
+
+def test_it_is_the_lumped_certificates_of_the_same_lists():
+    rng = np.random.default_rng(7)
+    target, draft = top_lists(*random_rows(rng, 10, 30, 0.1), 4)
+    error = 2.0**-52 * (1.0 + np.abs(target).max(axis=1))
+    lists = TargetLists(target, np.full(10, 4), error)
+    other = DraftLists(
+        draft, np.full((10, 2), UNKNOWN), np.zeros(10), 2.0**-52 * (1.0 + np.abs(draft).max(axis=1)), np.ones(10, bool)
+    )
+    expected, found = lumped_certificates(lists, RULES, other), cs.certify(target, draft, RULES, lumped=True)
+    np.testing.assert_array_equal(expected.certificate_lower, found.certificate_lower)
+    np.testing.assert_array_equal(expected.threshold, found.threshold)
+
+
+def test_one_row_torch_tensors_padding_and_a_missing_draft_are_taken():
+    torch = pytest.importorskip("torch")
+    target = torch.log(torch.tensor([0.05, 0.6, 0.3], dtype=torch.float32))
+    judged = cs.certify(target, torch.log(torch.tensor([0.04, 0.58, 0.31])), cs.StrictGreedy(), lumped=True)
+    assert judged.certified[0, 0] and judged.accepted[0, 0] == 1
+    alone = cs.certify(np.array([[np.log(0.6), np.log(0.3), -np.inf]]), None, cs.StrictGreedy(), lumped=True)
+    assert np.isnan(alone.threshold[0, 0]) and alone.certificate[0, 0] == pytest.approx(0.0509, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "options", "message"),
+    [
+        ([[-0.1, np.nan]], None, {}, "target_logits: expected no NaN .* in row 0"),
+        ([[2.5, 1.0]], None, {}, "target_logits: expected logprobs of at most 0 .* not logits"),
+        (
+            [[-0.1, -0.2]],
+            None,
+            {},
+            "target_logits: expected probabilities that sum to at most 1, got a sum of 1.72",
+        ),
+        ([[-np.inf, -np.inf]], None, {}, "target_logits: expected at least one listed token"),
+        ([[-1.0, -2.0]], [[-1.0]], {}, r"draft_logits: expected shape \(1, 2\) like target_logits .* got \(1, 1\)"),
+        ([[-1.0, -2.0]], [[-1.0, np.nan]], {}, "draft_logits: expected no NaN"),
+        ([[-1.0, -2.0]], [[-0.1, -0.2]], {}, "draft_logits: expected probabilities that sum to at most 1"),
+        ([[-1.0, -2.0]], None, {"backend": "torch"}, "backend: expected None with lumped=True"),
+        ([[-1.0, -2.0]], None, {"align": 2}, "align: expected None with lumped=True"),
+    ],
+)
+def test_what_is_no_list_is_refused_by_name_and_row(target, draft, options, message):
+    arrays = [None if x is None else np.array(x) for x in (target, draft)]
+    with pytest.raises(cs.InvalidArgument, match=message):
+        cs.certify(*arrays, cs.StrictGreedy(), lumped=True, **options)

@@ -1,0 +1,123 @@
+"""Rounds that stay on the device against the loop on the host, over the same kernels: on a GPU, or in Triton's
+interpreter on small shapes. Run by test_cuda_runner.py in a process of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import certspec as cs
+from certspec.decoding import TreeTopology
+from certspec.models.cuda.runner import CudaRunner
+from certspec.models.pairs import Pair
+
+from .conftest import both, prompt_of, small_pair, small_runners
+
+ON_GPU = torch.cuda.is_available()
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy in the interpreter, on infinities
+on_gpu = pytest.mark.skipif(not ON_GPU, reason="takes minutes in the interpreter")
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1}
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return small_pair(0.12, 5, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
+    return small_runners(pair)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("certspec.models.cuda.runner._READ_AT_ONCE", 8)
+
+
+def same_records(ours: Any, theirs: Any) -> None:
+    assert ours.sequences == theirs.sequences and ours.finish_reasons == theirs.finish_reasons
+    for name in ("token", "draft_token", "target_token", "accepted", "kind", "certified", "round", "depth", "position"):
+        np.testing.assert_array_equal(ours.steps.column(name), theirs.steps.column(name), err_msg=name)
+    for name in ("kl", "certificate", "prob_margin", "tree_margin", "top_prob", "draft_token_prob", "entropy",
+                 "token_prob_ratio"):  # fmt: skip
+        # float32 statistics here, float64 there
+        np.testing.assert_allclose(ours.steps.column(name), theirs.steps.column(name), atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.05), marks=on_gpu)], ids=str)
+def test_rounds_emit_and_record_what_the_loop_does(pair, runners, monkeypatch, rule) -> None:
+    options = {"rule": rule, "rules": [cs.Tree(2)], "draft_length": 3, "max_new_tokens": 9}
+    ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
+    same_records(ours, theirs)
+    assert set(ours.steps.column("kind")) >= {0, 1}
+    for name in ("accepted", "certified"):
+        extra = [generation.steps.extra_column("tree:2", name) for generation in (ours, theirs)]
+        np.testing.assert_array_equal(*extra)
+
+
+def test_a_round_of_a_tree_over_all_its_kernels(pair, runners, monkeypatch) -> None:
+    """tree_cases.py has more of this, in the interpreter with other code in place of the large kernels."""
+    tree = TreeTopology((-1, -1, 0), (0, 1, 0))
+    same_records(*both(pair, runners, [prompt_of(9)], monkeypatch, tree=tree, max_new_tokens=4))
+
+
+@on_gpu
+def test_a_batch_in_rounds_gives_each_row_its_own_tokens(pair, runners, monkeypatch) -> None:
+    """Rows of different lengths; all but one end early, so the last one moves to a batch of its own."""
+    prompts = [prompt_of(count) for count in (2, 7, 11)]
+    options = {"draft_length": 2, "max_new_tokens": 12}
+    alone = [cs.generate(pair, [p], runners=runners, eos_token_ids=[], **options).sequences[0] for p in prompts]
+    ours, _ = both(pair, runners, prompts, monkeypatch, batch_size=3, **options)
+    assert ours.sequences == alone
+    assert ours.metrics["num_false_certificates"] == 0
+
+
+@on_gpu
+def test_rounds_stop_at_an_end_of_sequence_inside_a_block(pair, runners) -> None:
+    options = {"draft_length": 3, "max_new_tokens": 12, "runners": runners}
+    free = cs.generate(pair, [prompt_of(9)], eos_token_ids=[], **options).sequences[0]
+    for stop in set(free):
+        cut = cs.generate(pair, [prompt_of(9)], eos_token_ids=stop, **options)
+        assert cut.sequences[0] == free[: free.index(stop) + 1] and cut.finish_reasons == ["eos"]
+
+
+@on_gpu
+def test_replayed_acceptances_come_out_as_they_went_in(pair, runners) -> None:
+    runners[0].replayed_accepts = pattern = (2, 0, 3, 1)
+    try:
+        generation = cs.generate(
+            pair, [prompt_of(9)], runners=runners, eos_token_ids=[], draft_length=3, max_new_tokens=10
+        )
+    finally:
+        runners[0].replayed_accepts = ()
+    accepted = [
+        int((generation.steps.column("kind")[generation.steps.column("round") == n] == 0).sum()) for n in range(4)
+    ]
+    assert tuple(accepted) == pattern and generation.metrics["num_emitted"] == 10
+
+
+def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(pair, runners, monkeypatch) -> None:
+    """Every row's path is said to be open: the rigorous path must give the very records that the kernels give."""
+    from certspec.models.cuda.rounds import TreeRounds
+
+    options = {
+        "runners": runners,
+        "eos_token_ids": [],
+        "draft_length": 3,
+        "max_new_tokens": 4,
+        "rule": cs.Additive(0.3),
+    }
+    plain = cs.generate(pair, [prompt_of(9)], **options)
+    read = TreeRounds.finish
+
+    def opened(self: Any) -> Any:
+        scores = read(self)
+        scores.scores["path"][:] = 1
+        scores.scores["verdict"][0, 0] ^= 1  # of an open row nothing may be believed
+        return scores
+
+    monkeypatch.setattr(TreeRounds, "finish", opened)
+    same_records(cs.generate(pair, [prompt_of(9)], **options), plain)
