@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from certspec.errors import UnreadableInput as UnreadableInput
     from certspec.models.pairs import Pair as Pair
     from certspec.models.pairs import load_pair as load_pair
+    from certspec.presets import parse_rule as parse_rule
     from certspec.rules import Absolute as Absolute
     from certspec.rules import Additive as Additive
     from certspec.rules import Entropy as Entropy
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from certspec.rules import TopM as TopM
     from certspec.rules import Tree as Tree
     from certspec.rules import default_rules as default_rules
-    from certspec.rules import parse_rule as parse_rule
 
 # One line a module: where each public name lives. The names above repeat it for type checkers; a test compares them.
 _HOMES: dict[str, tuple[str, ...]] = {

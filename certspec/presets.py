@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from certspec.errors import InvalidArgument
-from certspec.rules import Absolute, Entropy, Gated, Rule
+from certspec.rules import RULE_TYPES, Absolute, Entropy, Gated, Rule
 
-__all__ = ["PRESETS", "medusa", "sglang_threshold", "speculators", "trtllm_relaxed", "trtllm_relaxed_docs"]
+__all__ = ["PRESETS", "medusa", "parse_rule", "parse_rules", "sglang_threshold", "speculators", "trtllm_relaxed", "trtllm_relaxed_docs"]
 
 
 def medusa(epsilon: float = 0.09, delta: float = 0.3, *, exact_entropy: bool = False) -> Entropy:
@@ -57,3 +58,53 @@ PRESETS: dict[str, Callable[..., Rule]] = {
     "speculators": speculators,
     "sglang-threshold": sglang_threshold,
 }
+
+
+def parse_rule(text: str) -> Rule:
+    """Read a rule as the command line writes it: ``additive:0.3``, ``gated:10,additive=0.6``, ``tree:8``, ``medusa``.
+
+    Raises InvalidArgument naming the known rules, or the parameter and its allowed range.
+    """
+    name, _, rest = text.strip().partition(":")
+    makers = RULE_TYPES | PRESETS
+    maker = makers.get(name.strip().lower().replace("_", "-"))
+    if maker is None:
+        raise InvalidArgument(f"rule {text!r}: expected one of {', '.join(sorted(makers))}, got {name!r}")
+    positional, named = _parse_parameters(text, rest)
+    try:
+        return maker(*positional, **named)
+    except TypeError as error:
+        raise InvalidArgument(f"rule {text!r}: {error}") from error
+
+
+def _parse_parameters(text: str, rest: str) -> tuple[list[float | int], dict[str, Any]]:
+    positional: list[float | int] = []
+    named: dict[str, Any] = {}
+    for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        key, equals, value = part.rpartition("=")
+        if equals:
+            named[key.strip()] = _parse_number(text, value)
+        elif named:
+            raise InvalidArgument(f"rule {text!r}: positional parameter {part!r} after a named one")
+        else:
+            positional.append(_parse_number(text, part))
+    return positional, named
+
+
+def _parse_number(text: str, value: str) -> float | int:
+    for convert in (int, float):
+        try:
+            return convert(value)
+        except ValueError:
+            continue
+    raise InvalidArgument(f"rule {text!r}: expected a number, got {value!r}")
+
+
+def parse_rules(values: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Rules of a repeatable option whose values may hold several, separated by blanks or semicolons."""
+    labels = [label for value in values for label in value.replace(";", " ").split()]
+    rules = tuple(parse_rule(label) for label in labels)
+    doubled = {rule.label for rule in rules if rules.count(rule) > 1}
+    if doubled:
+        raise InvalidArgument(f"--rules: {', '.join(sorted(doubled))} named twice")
+    return rules

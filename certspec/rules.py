@@ -7,11 +7,12 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from certspec.errors import InvalidArgument
 
 __all__ = [
+    "RULE_TYPES",
     "Absolute",
     "Additive",
     "Entropy",
@@ -23,7 +24,6 @@ __all__ = [
     "TopM",
     "Tree",
     "default_rules",
-    "parse_rule",
 ]
 
 _INF = math.inf
@@ -243,46 +243,10 @@ def default_rules() -> list[Rule]:
     ]
 
 
-def parse_rule(text: str) -> Rule:
-    """Read a rule as the command line writes it: ``additive:0.3``, ``gated:10,additive=0.6``, ``tree:8``, ``medusa``.
-
-    Raises InvalidArgument naming the known rules, or the parameter and its allowed range.
-    """
-    from certspec import presets
-
-    name, _, rest = text.strip().partition(":")
-    makers = _RULE_TYPES | presets.PRESETS
-    maker = makers.get(name.strip().lower().replace("_", "-"))
-    if maker is None:
-        raise InvalidArgument(f"rule {text!r}: expected one of {', '.join(sorted(makers))}, got {name!r}")
-    positional, named = _parse_parameters(text, rest)
-    try:
-        return maker(*positional, **named)
-    except TypeError as error:
-        raise InvalidArgument(f"rule {text!r}: {error}") from error
 
 
-def _parse_parameters(text: str, rest: str) -> tuple[list[float | int], dict[str, Any]]:
-    positional: list[float | int] = []
-    named: dict[str, Any] = {}
-    for part in filter(None, (piece.strip() for piece in rest.split(","))):
-        key, equals, value = part.rpartition("=")
-        if equals:
-            named[key.strip()] = _parse_number(text, value)
-        elif named:
-            raise InvalidArgument(f"rule {text!r}: positional parameter {part!r} after a named one")
-        else:
-            positional.append(_parse_number(text, part))
-    return positional, named
 
 
-def _parse_number(text: str, value: str) -> float | int:
-    for convert in (int, float):
-        try:
-            return convert(value)
-        except ValueError:
-            continue
-    raise InvalidArgument(f"rule {text!r}: expected a number, got {value!r}")
 
 
 def _spell(value: object) -> str:
@@ -313,6 +277,6 @@ def _require_count(rule: Rule, name: str) -> None:
     object.__setattr__(rule, name, count)
 
 
-_RULE_TYPES: dict[str, Callable[..., Rule]] = {
+RULE_TYPES: dict[str, Callable[..., Rule]] = {
     kind.name: kind for kind in (StrictGreedy, Additive, Multiplicative, TopM, Gated, Entropy, Absolute, Tree)
 }

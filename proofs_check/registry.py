@@ -68,8 +68,7 @@ def checks_of(claim: str) -> list[Check]:
 
 
 def _import_topics() -> None:
-    import proofs_check
+    from proofs_check import claims
 
-    for module in pkgutil.iter_modules(proofs_check.__path__):
-        if module.name != "__main__":
-            importlib.import_module(f"proofs_check.{module.name}")
+    for module in pkgutil.iter_modules(claims.__path__):
+        importlib.import_module(f"{claims.__name__}.{module.name}")

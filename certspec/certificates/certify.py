@@ -239,7 +239,7 @@ def _certify_lumped(
     precision: str | None,
     align: int | None,
 ) -> LumpedCertificates:
-    from certspec.lumped_certify import certify_lists
+    from certspec.certificates.lumped import certify_lists
 
     for name, given in (("backend", backend), ("precision", precision), ("align", align)):
         if given is not None:

@@ -12,10 +12,9 @@ import numpy as np
 
 from certspec.certificates.drafter_entropy import entropy_radius_lower
 from certspec.certificates.drafter_lower import radius_lower
-from certspec.certificates.pools import lift_radius, pool_kernels, sink_radius
+from certspec.certificates.pools import TopProbs, as_rows, lift_radius, pool_kernels, sink_radius, top_probs
 from certspec.errors import InvalidArgument
 from certspec.rules import Absolute, Additive, Entropy, Gated, Multiplicative, Rule, StrictGreedy, TopM, Tree
-from certspec.top_probs import TopProbs, as_rows, top_probs
 
 __all__ = ["drafter_certificate", "drafter_certificate_from_top", "drafter_certificate_lower"]
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from certspec.certificates.pools import pool_kernels
+from certspec.certificates.pools import TopProbs, pool_kernels
 from certspec.errors import InvalidArgument
 from certspec.rules import Entropy
-from certspec.top_probs import TopProbs
 
 __all__ = ["entropy_radius_lower"]
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.drafter_entropy import entropy_radius_lower
-from certspec.certificates.pools import Pool, lift_pool, pool_kernels, sink_pool
+from certspec.certificates.pools import Pool, TopProbs, lift_pool, pool_kernels, sink_pool
 from certspec.errors import InvalidArgument
 from certspec.rules import Absolute, Additive, Entropy, Gated, Multiplicative, Rule, StrictGreedy, TopM, Tree
-from certspec.top_probs import TopProbs
 
 __all__ = ["SMALLEST_PROB", "radius_lower"]
 

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from certspec.certificates.lumped_masses import Rows, View
+from certspec.certificates.lumped_masses import (
+    OUTSIDE,
+    UNKNOWN,
+    Case,
+    DraftLists,
+    Rows,
+    View,
+    pool_value,
+    tree_pool_value,
+)
 from certspec.errors import InvalidArgument
-from certspec.lumped_lists import OUTSIDE, UNKNOWN, Case, DraftLists
-from certspec.lumped_pools import pool_value, tree_pool_value
 from certspec.rules import Rule, Threshold
 
 __all__ = ["Judgement", "judge_single", "judge_tree"]

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from certspec.certificates.pools import lift_radius, sink_radius
+from certspec.certificates.pools import lift_radius, sink_radius, top_probs
 from certspec.errors import InvalidArgument
 from certspec.rules import Rule, Threshold
-from certspec.top_probs import top_probs
 
 __all__ = ["reverse_certificate"]
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from certspec.models import BUNDLED_PROMPTS
+
 __all__ = ["command"]
 
 
@@ -174,7 +176,7 @@ def _tree_policies(trees: str) -> dict[str, Any]:
     """Draft policies by name, from what --trees says."""
     from certspec.decoding import BestFirst, TreeShape
     from certspec.decoding.drafting import StaticPolicy
-    from certspec.studies.bench.stopped import stopped_chain
+    from certspec.studies.bench.decode_trees import stopped_chain
 
     policies: dict[str, Any] = {}
     for each in map(str.strip, trees.split(",")):
@@ -227,7 +229,6 @@ def advise(
     num_prompts: int, tokens: int, repeats: int, scored: int | None, lengths: str, widths: str, output: Path | None
 ) -> None:
     """Measure every way of drafting the bundled pair, and how near the one that advice names comes to the fastest."""
-    from importlib import resources
 
     from certspec.models.pairs import load_pair
     from certspec.studies.bench.advice import measure_advice
@@ -237,7 +238,7 @@ def advise(
     pair = load_pair()
     prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
     result = measure_advice(
-        pair, Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")), prompts, num_tokens=tokens,
+        pair, BUNDLED_PROMPTS, prompts, num_tokens=tokens,
         repeats=repeats, lengths=_numbers(lengths), widths=_numbers(widths), num_scored=scored,
     )  # fmt: skip
     for name, way in sorted(result["ways"].items(), key=lambda item: -item[1]["median"]):

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from certspec.cli.options import load_chosen_pair, pair_options
-from certspec.rules import parse_rule
+from certspec.presets import parse_rule
 
 __all__ = ["command", "step_class"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from certspec.cli.options import parse_rules
 from certspec.cli.report import print_report
+from certspec.presets import parse_rules
 
 if TYPE_CHECKING:
     from certspec.logs.import_run import ImportedRun

@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from certspec.errors import InvalidArgument
-from certspec.rules import Rule, parse_rule
 
-__all__ = ["load_chosen_pair", "pair_options", "parse_rules", "spread_options"]
+__all__ = ["load_chosen_pair", "pair_options", "spread_options"]
 
 
 def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,14 +58,6 @@ def load_chosen_pair(
     return load_pair(**chosen, device=device, dtype=_torch_dtype(dtype), **spread)
 
 
-def parse_rules(values: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Rules of a repeatable option whose values may hold several, separated by blanks or semicolons."""
-    labels = [label for value in values for label in value.replace(";", " ").split()]
-    rules = tuple(parse_rule(label) for label in labels)
-    doubled = {rule.label for rule in rules if rules.count(rule) > 1}
-    if doubled:
-        raise InvalidArgument(f"--rules: {', '.join(sorted(doubled))} named twice")
-    return rules
 
 
 def _torch_dtype(name: str | None) -> Any:

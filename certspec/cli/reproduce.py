@@ -4,7 +4,6 @@ of ``certspec score``."""
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import click
 
 from certspec.cli.options import load_chosen_pair, pair_options, spread_options
 from certspec.cli.score import run_with_progress
+from certspec.models import BUNDLED_PROMPTS
 
 __all__ = ["command"]
 
@@ -74,7 +74,7 @@ def command(
 
     source = prompts_path
     if bundled:
-        source = source or Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl"))
+        source = source or BUNDLED_PROMPTS
     elif source is None:
         source = download_prompts()
     target, draft = (None, None) if bundled else (target or _TARGET, draft)

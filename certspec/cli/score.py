@@ -6,15 +6,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.options import load_chosen_pair, pair_options, parse_rules, spread_options
+from certspec.cli.options import load_chosen_pair, pair_options, spread_options
 from certspec.cli.report import print_report
 from certspec.errors import InvalidArgument
+from certspec.models import BUNDLED_PROMPTS
+from certspec.presets import parse_rules
 
 if TYPE_CHECKING:
     from certspec.runs.shards import Shard
@@ -102,7 +103,7 @@ def command(
         return
     if num_tokens is not None:
         raise InvalidArgument("score: --num-tokens is for --logits; a model's tokenizer tells its ids")
-    prompts = PromptFile.check(prompts_path or Path(str(resources.files("certspec") / "bundled" / "prompts.jsonl")))
+    prompts = PromptFile.check(prompts_path or BUNDLED_PROMPTS)
     if shard.rank == 0:
         click.echo("loading the pair ...", err=True)
     pair = load_chosen_pair(

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certspec.decoding.block_scores import governing_rule, is_relaxed
-from certspec.decoding.compiled_drafting import MOST_NODES, draft_space
+from certspec.decoding.drafting import MOST_NODES, draft_space
 from certspec.decoding.schedules import Throughout
+from certspec.decoding.verify import governing_rule, is_relaxed
 from certspec.models.growth import ALL, GrowthNumbers
 from certspec.rules import Rule
 
 if TYPE_CHECKING:
     from certspec.decoding.block_cache import BlockCache
-    from certspec.decoding.loop import DecodingPlan, Request, RoundCounts
+    from certspec.decoding.requests import DecodingPlan, Request, RoundCounts
     from certspec.decoding.step_writer import StepWriter
 
 __all__ = ["CompiledRounds"]

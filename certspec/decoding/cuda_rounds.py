@@ -7,22 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from certspec.decoding.acceptance import accepts
-from certspec.decoding.block_scores import is_relaxed
 from certspec.decoding.drafting import DraftPolicy, StaticPolicy
 from certspec.decoding.policies import BestFirst
 from certspec.decoding.records import StepList
 from certspec.decoding.round_writer import RoundWriter, own_rules
 from certspec.decoding.schedules import Throughout
-from certspec.engine.growth_layout import GrowthLayout
+from certspec.decoding.verify import accepts, is_relaxed
 from certspec.errors import InvalidLogits
 from certspec.kernels.rule_table import RuleTable, rule_table
-from certspec.models.cuda.layouts import MAX_NODES
+from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout
 from certspec.models.growth import GrowthNumbers
 from certspec.rules import Rule
 
 if TYPE_CHECKING:
-    from certspec.decoding.loop import DecodingPlan, Request, RoundCounts
+    from certspec.decoding.requests import DecodingPlan, Request, RoundCounts
     from certspec.models.cuda.rounds import RoundScores, TreeRounds
     from certspec.models.trees import TreeTopology
 

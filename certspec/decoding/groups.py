@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certspec.decoding.block_cache import BlockCache
-from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch, take_waiting
+from certspec.decoding.loop import decode_batch, take_waiting
 from certspec.decoding.records import StepList
+from certspec.decoding.requests import DecodingPlan, Request, RoundCounts
 
 if TYPE_CHECKING:
     from certspec.models.runner import ModelRunner

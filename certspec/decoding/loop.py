@@ -5,86 +5,32 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from certspec.decoding.block_cache import BlockCache
-from certspec.decoding.block_scores import BlockScores, score_blocks
 from certspec.decoding.candidates import lowest_argmax
 from certspec.decoding.cpu_rounds import CompiledRounds
 from certspec.decoding.cuda_rounds import decode_rounds, rounds_serve
-from certspec.decoding.drafting import DraftPolicy, DraftTree, RowProcessor, draft_blocks
-from certspec.decoding.records import StepList, StepRecord
-from certspec.decoding.requests import StoppingRules
-from certspec.decoding.schedules import RuleSchedule
+from certspec.decoding.drafting import DraftTree, RowProcessor, draft_blocks
+from certspec.decoding.records import StepList
+from certspec.decoding.requests import DecodingPlan, LogitsProcessor, Request, RoundCounts
 from certspec.decoding.step_writer import Place, StepWriter
-from certspec.decoding.verify import TargetRows, walk_block
-from certspec.rules import Rule
+from certspec.decoding.verify import BlockScores, TargetRows, score_blocks, walk_block
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from certspec.models.runner import ModelRunner
 
-__all__ = ["DecodingPlan", "OtherGroups", "Request", "RoundCounts", "decode_batch", "take_waiting"]
-
-LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
+__all__ = ["OtherGroups", "decode_batch", "take_waiting"]
 
 
-@dataclass(frozen=True)
-class DecodingPlan:
-    """What is the same for all prompts: how to draft, extra rules to score, the draft's context (None: no limit),
-    logits processors, and who hears of each step."""
-
-    policy: DraftPolicy
-    extra: tuple[Rule, ...] = ()
-    draft_limit: int | None = None
-    processors: tuple[LogitsProcessor, ...] = ()
-    on_step: Callable[[StepRecord], Any] | None = None
 
 
-@dataclass
-class Request:
-    """One prompt and what it asks for; ``sequence`` grows, ``reason`` says why it ended (None: it has not).
 
-    ``should_stop`` sees the sequence after every round and the number of tokens that are new in it; it returns how many
-    of those are kept if the sequence ends there, or None.
-    """
-
-    index: int
-    prompt: Sequence[int]
-    schedule: RuleSchedule
-    stopping: StoppingRules
-    should_stop: Callable[[list[int], int], int | None] | None = None
-    sequence: list[int] = field(default_factory=list)
-    num_rounds: int = 0
-    reason: str | None = None
-
-    def __post_init__(self) -> None:
-        self.sequence = list(self.prompt)
-
-    @property
-    def num_emitted(self) -> int:
-        return len(self.sequence) - len(self.prompt)
-
-    @property
-    def tokens(self) -> list[int]:
-        """The new tokens."""
-        return self.sequence[len(self.prompt) :]
-
-    def extend(self, tokens: Sequence[int]) -> tuple[int, str | None]:
-        """Emit ``tokens`` up to where the sequence ends: how many, and why it ends (None: it goes on)."""
-        num_kept, reason = self.stopping.cut(self.num_emitted, tokens)
-        self.sequence += tokens[:num_kept]
-        if self.should_stop is not None:
-            kept = self.should_stop(self.sequence, num_kept)
-            if kept is not None:
-                del self.sequence[len(self.sequence) - num_kept + kept :]
-                num_kept, reason = kept, "stopped" if kept < num_kept or reason is None else reason
-        return num_kept, reason
 
 
 class OtherGroups(Protocol):
@@ -99,24 +45,6 @@ class OtherGroups(Protocol):
         ...
 
 
-@dataclass
-class RoundCounts:
-    """Per verification round of a row: draft tokens accepted, positions drafted, tree nodes drafted. Passes count once
-    for a whole batch."""
-
-    accepted: list[int] = field(default_factory=list)
-    drafted: list[int] = field(default_factory=list)
-    nodes: list[int] = field(default_factory=list)
-    num_target_passes: int = 0
-    num_draft_passes: int = 0
-    num_flat_draft_rows: int = 0
-
-    def extend(self, other: RoundCounts) -> None:
-        """Add what was counted elsewhere."""
-        for name in ("accepted", "drafted", "nodes"):
-            getattr(self, name).extend(getattr(other, name))
-        for name in ("num_target_passes", "num_draft_passes", "num_flat_draft_rows"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def decode_batch(

@@ -4,13 +4,21 @@ about rules or certificates."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from certspec.errors import InvalidArgument
 
-__all__ = ["StoppingRules", "context_limit", "find_eos_token_ids", "stopping_rules"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from certspec.decoding.drafting import DraftPolicy
+    from certspec.decoding.records import StepRecord
+    from certspec.decoding.schedules import RuleSchedule
+    from certspec.rules import Rule
+
+__all__ = ["DecodingPlan", "LogitsProcessor", "Request", "RoundCounts", "StoppingRules", "context_limit", "find_eos_token_ids", "stopping_rules"]
 
 
 @dataclass(frozen=True)
@@ -70,3 +78,79 @@ def stopping_rules(
             "so that one new token fits"
         )
     return StoppingRules(eos, limit - prompt_length, "context")
+
+
+LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
+
+
+@dataclass(frozen=True)
+class DecodingPlan:
+    """What is the same for all prompts: how to draft, extra rules to score, the draft's context (None: no limit),
+    logits processors, and who hears of each step."""
+
+    policy: DraftPolicy
+    extra: tuple[Rule, ...] = ()
+    draft_limit: int | None = None
+    processors: tuple[LogitsProcessor, ...] = ()
+    on_step: Callable[[StepRecord], Any] | None = None
+
+
+@dataclass
+class Request:
+    """One prompt and what it asks for; ``sequence`` grows, ``reason`` says why it ended (None: it has not).
+
+    ``should_stop`` sees the sequence after every round and the number of tokens that are new in it; it returns how many
+    of those are kept if the sequence ends there, or None.
+    """
+
+    index: int
+    prompt: Sequence[int]
+    schedule: RuleSchedule
+    stopping: StoppingRules
+    should_stop: Callable[[list[int], int], int | None] | None = None
+    sequence: list[int] = field(default_factory=list)
+    num_rounds: int = 0
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        self.sequence = list(self.prompt)
+
+    @property
+    def num_emitted(self) -> int:
+        return len(self.sequence) - len(self.prompt)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The new tokens."""
+        return self.sequence[len(self.prompt) :]
+
+    def extend(self, tokens: Sequence[int]) -> tuple[int, str | None]:
+        """Emit ``tokens`` up to where the sequence ends: how many, and why it ends (None: it goes on)."""
+        num_kept, reason = self.stopping.cut(self.num_emitted, tokens)
+        self.sequence += tokens[:num_kept]
+        if self.should_stop is not None:
+            kept = self.should_stop(self.sequence, num_kept)
+            if kept is not None:
+                del self.sequence[len(self.sequence) - num_kept + kept :]
+                num_kept, reason = kept, "stopped" if kept < num_kept or reason is None else reason
+        return num_kept, reason
+
+
+@dataclass
+class RoundCounts:
+    """Per verification round of a row: draft tokens accepted, positions drafted, tree nodes drafted. Passes count once
+    for a whole batch."""
+
+    accepted: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
+    num_target_passes: int = 0
+    num_draft_passes: int = 0
+    num_flat_draft_rows: int = 0
+
+    def extend(self, other: RoundCounts) -> None:
+        """Add what was counted elsewhere."""
+        for name in ("accepted", "drafted", "nodes"):
+            getattr(self, name).extend(getattr(other, name))
+        for name in ("num_target_passes", "num_draft_passes", "num_flat_draft_rows"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))

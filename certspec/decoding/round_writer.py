@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certspec.decoding.block_scores import coverage, governing_rule, is_relaxed
 from certspec.decoding.drafting import DraftPolicy, StaticPolicy
 from certspec.decoding.records import KINDS, StepList
+from certspec.decoding.verify import coverage, governing_rule, is_relaxed
 from certspec.errors import CertspecError
 from certspec.kernels.rule_table import rule_table
 from certspec.rules import Rule
 
 if TYPE_CHECKING:
-    from certspec.decoding.loop import DecodingPlan
+    from certspec.decoding.requests import DecodingPlan
     from certspec.models.cuda.rounds import RoundScores
 
 __all__ = ["RoundWriter", "own_rules"]

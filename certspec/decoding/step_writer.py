@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from certspec.decoding.block_scores import BlockScores, coverage, is_relaxed
 from certspec.decoding.drafting import DraftTree
 from certspec.decoding.records import KINDS, StepList, StepRecord
 from certspec.decoding.scored_rows import RowBlock, ScoredRows, score_rows
-from certspec.decoding.verify import TargetRows, Walk
+from certspec.decoding.verify import BlockScores, TargetRows, Walk, coverage, is_relaxed
 from certspec.errors import CertspecError
 from certspec.rules import Rule, StrictGreedy
 

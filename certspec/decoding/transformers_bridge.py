@@ -7,11 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from certspec.decoding.decoding_options import draft_policy, rule_schedules
-from certspec.decoding.generate import inference
-from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
+from certspec.decoding.generate import draft_policy, inference, rule_schedules
+from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
-from certspec.decoding.requests import StoppingRules, context_limit
+from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules, context_limit
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners
 from certspec.models.pairs import Pair

@@ -14,11 +14,51 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from certspec.kernels.cpu_atomics import fetch_add, load_shared, yield_core
+__all__ = ["fetch_add", "load_shared", "run_shared", "yield_core"]
 
-__all__ = ["run_shared"]
+
+_intrinsic: Any = intrinsic  # numba calls the functions below with its own arguments, unknown to type checkers
+
+
+@_intrinsic
+def fetch_add(typingctx, array, index, amount):
+    """Atomically add ``amount`` to ``array[index]`` (int64) and return what it held before."""
+    signature = types.int64(array, types.int64, types.int64)
+
+    def codegen(context, builder, sig, args):
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), args[2], "seq_cst")
+
+    return signature, codegen
+
+
+@_intrinsic
+def load_shared(typingctx, array, index):
+    """Read ``array[index]`` (int64) so that what its writer wrote before is seen too."""
+
+    def codegen(context, builder, sig, args):
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        return builder.load_atomic(builder.gep(data, [args[1]]), "seq_cst", 8)
+
+    return types.int64(array, types.int64), codegen
+
+
+@_intrinsic
+def yield_core(typingctx):
+    """Let another thread run on this core (POSIX sched_yield)."""
+
+    def codegen(context, builder, sig, args):
+        kind = ir.FunctionType(ir.IntType(32), [])
+        function = cgutils.get_or_insert_function(builder.module, kind, "sched_yield")
+        return builder.call(function, [])
+
+    return types.int32(), codegen
+
 
 _CLOSED = -(1 << 40)
 

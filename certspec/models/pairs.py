@@ -3,6 +3,8 @@ nothing about rules or decoding."""
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +13,56 @@ from pathlib import Path
 from typing import Any
 
 from certspec.errors import IncompatiblePair, InvalidArgument, UnreadableInput
-from certspec.spread_models import default_device, spread_options
+from certspec.models import BUNDLED
 
-__all__ = ["Pair", "load_pair", "load_target"]
+__all__ = ["Pair", "default_device", "load_pair", "load_target", "spread_options"]
 
-_BUNDLED = Path(__file__).parent / "bundled"
+
+
+def spread_options(device: Any, device_map: Any, tp_plan: str | None) -> dict[str, Any]:
+    """Keywords for ``from_pretrained``: empty where nothing is spread. Raises InvalidArgument for what can't be."""
+    chosen = {name: value for name, value in (("device_map", device_map), ("tp_plan", tp_plan)) if value is not None}
+    if not chosen:
+        return {}
+    if len(chosen) > 1 or device is not None:
+        raise InvalidArgument(
+            f"{' and '.join(chosen)}: expected one of device, device_map and tp_plan, got "
+            f"{', '.join([*chosen, *(['device'] if device is not None else [])])}"
+        )
+    if importlib.util.find_spec("accelerate") is None:
+        raise InvalidArgument(f"{next(iter(chosen))}: needs the package accelerate (pip install 'certspec[large]')")
+    if tp_plan is None:
+        return chosen
+    if tp_plan != "auto":
+        raise InvalidArgument(f'tp_plan: expected "auto", the plan that the model comes with, got {tp_plan!r}')
+    if "WORLD_SIZE" not in os.environ:
+        raise InvalidArgument("tp_plan: expected processes that torchrun started (torchrun --nproc-per-node N ...)")
+    return _tensor_parallel()
+
+
+def default_device(spread: dict[str, Any]) -> str:
+    """The kind of device that decides the default dtype where none is named: the CPU, unless a model is spread and
+    there are GPUs to spread it over."""
+    if not spread or spread.get("device_map") == "cpu":
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _tensor_parallel() -> dict[str, Any]:
+    try:  # transformers moved the argument during 5.x
+        from transformers.distributed import DistributedConfig
+
+        if "tp_plan" in inspect.signature(DistributedConfig).parameters:
+            return {"distributed_config": DistributedConfig(tp_plan="auto")}
+    except ImportError:
+        pass
+    return {"tp_plan": "auto"}
+
+
 _WEIGHTS_THAT_RUN_CODE = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 # pad is left out: it names no token of a text, and bases of one family differ in it
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "unk_token_id")
@@ -78,7 +124,7 @@ def load_pair(
             f"got target={target!r}, draft={draft!r}"
         )
     if target is None or draft is None:
-        target, draft = _BUNDLED / "target", _BUNDLED / "draft"
+        target, draft = BUNDLED / "target", BUNDLED / "draft"
     spread = spread_options(device, device_map, tp_plan)
     device = torch.device(default_device(spread) if device is None else device)
     dtype = (torch.float32 if device.type == "cpu" else torch.bfloat16) if dtype is None else _dtype(dtype)
@@ -122,7 +168,7 @@ def load_target(
     """
     import torch
 
-    target = _BUNDLED / "target" if target is None else target
+    target = BUNDLED / "target" if target is None else target
     spread = spread_options(device, device_map, tp_plan)
     device = torch.device(default_device(spread) if device is None else device)
     dtype = (torch.float32 if device.type == "cpu" else torch.bfloat16) if dtype is None else _dtype(dtype)

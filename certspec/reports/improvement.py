@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from certspec.errors import InvalidArgument
+from certspec.presets import parse_rule
 from certspec.reports.extreme_rows import ExtremeRows
-from certspec.rules import parse_rule
 from certspec.runs.summary import Run
 from certspec.runs.table import RunTable
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from certspec.presets import parse_rule
 from certspec.reports.plots import COLOURS, MARKERS, PLOTS, Drawing, remembered
 from certspec.reports.relaxation import COLUMNS, given_up_nats, relaxed_steps
-from certspec.rules import parse_rule
 from certspec.runs.summary import Run, certificate_cap
 
 __all__ = ["ALL_PICTURES"]

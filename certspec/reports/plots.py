@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from certspec.errors import CertspecError
-from certspec.rules import parse_rule
-from certspec.runs.summary import Run, certificate_cap
-from certspec.scoring.margin_bins import MARGIN_EDGES, NUM_MARGIN_BINS, margin_bins_of
+from certspec.presets import parse_rule
+from certspec.runs.summary import MARGIN_EDGES, NUM_MARGIN_BINS, Run, certificate_cap, margin_bins_of
 
 __all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "STYLES", "Drawing", "draw_plots", "remembered"]
 

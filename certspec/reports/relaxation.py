@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from certspec.errors import InvalidArgument
+from certspec.presets import parse_rule
 from certspec.reports.extreme_rows import ExtremeRows
-from certspec.rules import parse_rule
 from certspec.runs.lengths import drafted_steps
 from certspec.runs.quantiles import Key, measure_distributions
 from certspec.runs.summary import Run

@@ -10,16 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from certspec.rules import Rule, StrictGreedy, parse_rule
+from certspec.presets import parse_rule
+from certspec.rules import Rule, StrictGreedy
 from certspec.runs.lengths import count_runs, mean_lengths, replay_rounds
 from certspec.runs.quantiles import Distribution, Key, measure_distributions
 from certspec.runs.stream import RunStream
 from certspec.runs.table import RunTable
 
-__all__ = ["BUDGETS", "QUANTILES", "Run", "certificate_cap", "chain_and_leaf", "own_chain", "summarise_run"]
+__all__ = ["BUDGETS", "MARGIN_EDGES", "NUM_MARGIN_BINS", "QUANTILES", "Run", "certificate_cap", "chain_and_leaf", "margin_bins_of", "own_chain", "summarise_run"]
+
+
+NUM_MARGIN_BINS = 10
+
+MARGIN_EDGES: np.ndarray[Any, Any] = np.linspace(0.0, 1.0, NUM_MARGIN_BINS + 1)
+
+
+def margin_bins_of(prob_margin: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(rows,) bin of each margin in [0, 1]: ``MARGIN_EDGES[bin] <= margin < MARGIN_EDGES[bin + 1]``, and 1 in the last
+    one."""
+    return np.clip(np.digitize(prob_margin, MARGIN_EDGES) - 1, 0, NUM_MARGIN_BINS - 1)
+
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
 BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
+
 _SCALARS = ("kl", "entropy", "target_top_prob", "target_top10_mass", "prob_margin")
 
 # What is read block by block: a stored run, or a table in memory, which is one block.

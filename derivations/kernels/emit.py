@@ -18,7 +18,7 @@ from derivations.language.kernel_spec import KernelSpec
 __all__ = ["COMMAND", "GENERATED", "drift", "emit_files", "kernel_topics", "write_files"]
 
 COMMAND = "python -m derivations"
-GENERATED = Path(__file__).resolve().parent.parent / "certspec" / "kernels" / "generated"
+GENERATED = Path(__file__).resolve().parents[2] / "certspec" / "kernels" / "generated"
 BODY_MARK = "# --- body ---\n"
 # Modules that add topics of their own: each holds TOPICS, a dict of topic -> KernelSpecs.
 TOPIC_MODULES: tuple[str, ...] = (

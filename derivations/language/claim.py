@@ -152,9 +152,9 @@ def all_claims() -> dict[str, Claim]:
     """Every claim by id, in order of id; imports every module of ``derivations``, each of which declares its own."""
     import derivations
 
-    for module in pkgutil.iter_modules(derivations.__path__):
-        if module.name != "__main__":
-            importlib.import_module(f"derivations.{module.name}")
+    for module in pkgutil.walk_packages(derivations.__path__, "derivations."):
+        if module.name != "derivations.__main__":
+            importlib.import_module(module.name)
     return dict(sorted(_CLAIMS.items()))
 
 

@@ -44,8 +44,8 @@ def _additions() -> F:
     """Roundings of a term on its way through the kernel's sums: a product with its addition, one for each of the
     other vectors of a group, one a fold of the lanes, and in float64, of 2^-29 u, one a group of the widest row and one
     for each of few lanes and moves."""
-    from certspec.kernels import filter_bounds
     from certspec.kernels.numba import filter_loop as vector_filter
+    from certspec.kernels.numba import filter_sums as filter_bounds
 
     vectors = vector_filter.GROUP // vector_filter.LANES32
     folds = (vector_filter.LANES32 // vector_filter.WIDE).bit_length() - 1
@@ -57,8 +57,8 @@ def _additions() -> F:
 def prove_exp32(formula: Formula, effort: Effort) -> Evidence:
     """The kernel's numbers are those of the claim; its bounds are as stated; at r = 0 the bound is the roundings of the
     polynomial's first coefficient and of the product, and how far polynomial and table are off."""
-    from certspec.kernels import filter_bounds
     from certspec.kernels.numba import filter_loop as vector_filter
+    from certspec.kernels.numba import filter_sums as filter_bounds
 
     stored, log2 = F(vector_filter.LOG2), mpmath.mpf(0)
     with working_digits(40):
@@ -127,8 +127,8 @@ def _rounded(value: F) -> F:
 @check("kernel.exp32", method="search")
 def replay_exp32(formula: Formula, effort: Effort) -> Evidence:
     """The kernel's operations in exact rationals, each rounded to float32 as the machine does: never off by more."""
-    from certspec.kernels import filter_bounds
     from certspec.kernels.numba import filter_loop as vector_filter
+    from certspec.kernels.numba import filter_sums as filter_bounds
 
     rng = random.Random(effort.seed)
     tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -6, relation=">=")

@@ -27,7 +27,7 @@ from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
-_KERNELS = Path(__file__).resolve().parent.parent / "certspec" / "kernels"
+_KERNELS = Path(__file__).resolve().parents[2] / "certspec" / "kernels"
 END = F(int(HALF_LOG2.p), int(HALF_LOG2.q))
 R = sympy.Rational
 
@@ -123,7 +123,7 @@ def _rounded(value: F) -> float:
 @check("kernel.segments", method="algebra")
 def prove_segments(formula: Formula, effort: Effort) -> Evidence:
     """The library's constants: its additions' bound is this formula, and its log2 e is off by less than it says."""
-    from certspec.kernels.triton_bounds import (
+    from certspec.kernels.triton.segments import (
         CONSTANT_ERROR,
         EXACT_EXP2_ERROR,
         EXACT_EXPONENT_ERROR,

@@ -74,7 +74,7 @@ def fingerprint() -> str:
 
     digest = hashlib.sha256()
     for package in (derivations, proofs_check):
-        for source in sorted(Path(str(package.__file__)).parent.glob("*.py")):
+        for source in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
             digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()
 

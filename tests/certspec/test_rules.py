@@ -5,7 +5,8 @@ import math
 import pytest
 
 import certspec as cs
-from certspec.rules import Threshold, parse_rule
+from certspec.presets import parse_rule
+from certspec.rules import Threshold
 
 RULES = [
     cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(4), cs.Gated(top_m=10, additive=0.6),

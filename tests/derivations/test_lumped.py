@@ -4,7 +4,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from certspec.lumped_pools import entropy_interval, lumped_kl, pool_value, tree_pool_value
+from certspec.certificates.lumped_masses import (
+    entropy_interval,
+    lumped_kl,
+    pool_value,
+    tree_pool_value,
+)
 from derivations.formulas import lumped
 
 MP = mpmath.mp

@@ -7,7 +7,7 @@ import pytest
 
 import derivations
 
-SOURCES = sorted(Path(derivations.__path__[0]).glob("*.py"))
+SOURCES = sorted(Path(derivations.__path__[0]).rglob("*.py"))
 COMMUTING = ("Min", "Max")
 NUMBERS = {"Zero": "0", "One": "1"}
 

@@ -1,7 +1,7 @@
 """Bounds: scalar kernels for numba. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.NORMALISER_ERROR, derivations.evaluation.WEIGHT_ERROR, derivations.evaluation.ENTROPY_GAP_ERROR, derivations.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.evaluation.LOG_RATIO_ERROR, derivations.evaluation.TERM_ERROR, derivations.evaluation.DIFFERENCE_ERROR, derivations.evaluation.KL_UPPER, derivations.evaluation.RAISED_MEAN, derivations.evaluation.CERTIFICATE_LOWER
+derivation:  derivations.kernels.evaluation.NORMALISER_ERROR, derivations.kernels.evaluation.WEIGHT_ERROR, derivations.kernels.evaluation.ENTROPY_GAP_ERROR, derivations.kernels.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.kernels.evaluation.LOG_RATIO_ERROR, derivations.kernels.evaluation.TERM_ERROR, derivations.kernels.evaluation.DIFFERENCE_ERROR, derivations.kernels.evaluation.KL_UPPER, derivations.kernels.evaluation.RAISED_MEAN, derivations.kernels.evaluation.CERTIFICATE_LOWER
 claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.threshold, bound.weight, eval.difference
 domain:      relative_normaliser_error: sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own order
 domain:      relative_weight_error: 0 <= span = max z - z <= 745

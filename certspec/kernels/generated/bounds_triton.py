@@ -1,7 +1,7 @@
 """Bounds: scalar kernels for triton. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.NORMALISER_ERROR, derivations.evaluation.WEIGHT_ERROR, derivations.evaluation.ENTROPY_GAP_ERROR, derivations.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.evaluation.LOG_RATIO_ERROR, derivations.evaluation.TERM_ERROR, derivations.evaluation.DIFFERENCE_ERROR, derivations.evaluation.KL_UPPER, derivations.evaluation.RAISED_MEAN, derivations.evaluation.CERTIFICATE_LOWER
+derivation:  derivations.kernels.evaluation.NORMALISER_ERROR, derivations.kernels.evaluation.WEIGHT_ERROR, derivations.kernels.evaluation.ENTROPY_GAP_ERROR, derivations.kernels.evaluation.SMOOTHED_ENTROPY_ERROR, derivations.kernels.evaluation.LOG_RATIO_ERROR, derivations.kernels.evaluation.TERM_ERROR, derivations.kernels.evaluation.DIFFERENCE_ERROR, derivations.kernels.evaluation.KL_UPPER, derivations.kernels.evaluation.RAISED_MEAN, derivations.kernels.evaluation.CERTIFICATE_LOWER
 claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.threshold, bound.weight, eval.difference
 domain:      relative_normaliser_error: sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own order
 domain:      relative_weight_error: 0 <= span = max z - z <= 745
@@ -16,13 +16,13 @@ domain:      certificate_lower: raised_sum the sum of pool_term(w, raised_mean) 
 printer:     TritonPrinter (no fast math, float64)
 sympy:       1.14.0
 expression:  sha256 d9632930aaa479e2700dd4949512f7155d5fd622155f1ae22a880c845a8f4eb9
-body:        sha256 d7a527b440ce70e939f73ba40295d604bb39a9185d03c091f2b3469de7ed95a0
+body:        sha256 78e5c591ffd24758be71de1d2bdc1ddd85d3e9333ea85e0a46923756508dd490
 """
 # --- body ---
 import triton
 import triton.language as tl
 
-from certspec.kernels.triton_functions import expm1, log1p
+from certspec.kernels.triton.functions import expm1, log1p
 
 
 # claims: bound.kl_upper, bound.normaliser

@@ -1,7 +1,7 @@
 """Divergence: scalar kernels for numba. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.BREGMAN_TERM, derivations.evaluation.FAR_TERM, derivations.evaluation.DIFFERENCE, derivations.evaluation.ENTROPY
+derivation:  derivations.kernels.evaluation.BREGMAN_TERM, derivations.kernels.evaluation.FAR_TERM, derivations.kernels.evaluation.DIFFERENCE, derivations.kernels.evaluation.ENTROPY
 claims:      eval.bregman, eval.difference, eval.entropy
 domain:      bregman_term: target_prob > 0, log_ratio = log(target_prob / draft_prob) >= -30
 domain:      far_term: log_ratio < -30, where expm1(-log_ratio) may overflow; target_prob may be 0

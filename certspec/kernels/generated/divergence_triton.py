@@ -1,7 +1,7 @@
 """Divergence: scalar kernels for triton. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.BREGMAN_TERM, derivations.evaluation.FAR_TERM, derivations.evaluation.DIFFERENCE, derivations.evaluation.ENTROPY
+derivation:  derivations.kernels.evaluation.BREGMAN_TERM, derivations.kernels.evaluation.FAR_TERM, derivations.kernels.evaluation.DIFFERENCE, derivations.kernels.evaluation.ENTROPY
 claims:      eval.bregman, eval.difference, eval.entropy
 domain:      bregman_term: target_prob > 0, log_ratio = log(target_prob / draft_prob) >= -30
 domain:      far_term: log_ratio < -30, where expm1(-log_ratio) may overflow; target_prob may be 0
@@ -10,13 +10,13 @@ domain:      entropy: log_normaliser = log S >= 0, mean_gap = E_p[max z - z] >= 
 printer:     TritonPrinter (no fast math, float64)
 sympy:       1.14.0
 expression:  sha256 9000ff876e92134cd580ebca6626299244359474e6a565c0e1107fd615496e40
-body:        sha256 ee7f6a7e84b1bad6d806f7344a90831d8df4f2345e409ecc9a7a42f79578bf0e
+body:        sha256 1b81db4f4e1f6cf20356da8e62238ee5caf3bf2cbaf4023d7af8e742d4ea462b
 """
 # --- body ---
 import triton
 import triton.language as tl
 
-from certspec.kernels.triton_functions import expm1, log1p
+from certspec.kernels.triton.functions import expm1, log1p
 
 
 # claims: eval.bregman

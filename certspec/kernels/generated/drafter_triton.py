@@ -1,7 +1,7 @@
 """Drafter: scalar kernels for triton. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.drafter_kernels (eval.surplus), derivations.drafter_kernels (bound.radius), derivations.drafter_kernels (bound.radius.entropy), derivations.drafter_kernels (drafter.dual), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute), derivations.drafter_kernels (projection.lift), derivations.drafter_kernels (drafter.strict), derivations.drafter_kernels (drafter.additive), derivations.drafter_kernels (drafter.multiplicative), derivations.drafter_kernels (drafter.absolute)
+derivation:  derivations.kernels.drafter_kernels (eval.surplus), derivations.kernels.drafter_kernels (bound.radius), derivations.kernels.drafter_kernels (bound.radius.entropy), derivations.kernels.drafter_kernels (drafter.dual), derivations.kernels.drafter_kernels (drafter.additive), derivations.kernels.drafter_kernels (drafter.multiplicative), derivations.kernels.drafter_kernels (drafter.absolute), derivations.kernels.drafter_kernels (projection.lift), derivations.kernels.drafter_kernels (drafter.strict), derivations.kernels.drafter_kernels (drafter.additive), derivations.kernels.drafter_kernels (drafter.multiplicative), derivations.kernels.drafter_kernels (drafter.absolute)
 claims:      bound.radius, bound.radius.entropy, drafter.absolute, drafter.additive, drafter.dual, drafter.multiplicative, drafter.strict, drafter.top, drafter.tree, eval.surplus, projection.lift, projection.sink, reverse.single, reverse.tree
 domain:      surplus: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      radius_lower: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
@@ -18,13 +18,13 @@ domain:      absolute_radius: probabilities in [0, 1]; rest = 1 - (the probabili
 printer:     TritonPrinter (no fast math, float64)
 sympy:       1.14.0
 expression:  sha256 f17b4e73675ac3e94e5dfc27156e84d9813f383df6e71b19c4a6803efd7fc6d7
-body:        sha256 fae9bf66992f1c892277e4b98d6873b3e2e31e9cfa4abc0a1423a5ea7a775b1b
+body:        sha256 b8b5d82cdea6b0c3b5917adac4bc4868c90cdeb40e08940ee183561471b28969
 """
 # --- body ---
 import triton
 import triton.language as tl
 
-from certspec.kernels.triton_functions import expm1, log1p
+from certspec.kernels.triton.functions import expm1, log1p
 
 
 # claims: eval.surplus

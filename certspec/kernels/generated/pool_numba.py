@@ -1,7 +1,7 @@
 """Pool: scalar kernels for numba. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.POOL_TERM, derivations.evaluation.PAIR_COST
+derivation:  derivations.kernels.evaluation.POOL_TERM, derivations.kernels.evaluation.PAIR_COST
 claims:      bound.certificate_lower, eval.pool, eval.strict, single.dual, single.pool, strict.closed, tree.pool
 domain:      pool_term: weight >= 0, mean > 0; the terms -weight + mean cancel over a pool
 domain:      pair_cost: higher >= lower >= 0

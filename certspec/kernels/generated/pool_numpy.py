@@ -1,7 +1,7 @@
 """Pool: scalar kernels for numpy. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.POOL_TERM
+derivation:  derivations.kernels.evaluation.POOL_TERM
 claims:      eval.pool, single.pool, tree.pool
 domain:      pool_term: weight >= 0, mean > 0; the terms -weight + mean cancel over a pool
 printer:     NumpyPrinter (no fast math, float64)

@@ -1,20 +1,20 @@
 """Pool: scalar kernels for triton. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.POOL_TERM, derivations.evaluation.PAIR_COST
+derivation:  derivations.kernels.evaluation.POOL_TERM, derivations.kernels.evaluation.PAIR_COST
 claims:      eval.pool, eval.strict, single.pool, strict.closed, tree.pool
 domain:      pool_term: weight >= 0, mean > 0; the terms -weight + mean cancel over a pool
 domain:      pair_cost: higher >= lower >= 0
 printer:     TritonPrinter (no fast math, float64)
 sympy:       1.14.0
 expression:  sha256 74a32ffbf1daa67f89c2df21beed71de400a058d9890b655aa160203daca3b9d
-body:        sha256 f51a9df04487d4ec2242f32f90d453d74f736b7bf5a998041a70cb8d1d94ac7e
+body:        sha256 dc243878595504667c614f89d6c6903da925861992b605329964af3b29ac34bc
 """
 # --- body ---
 import triton
 import triton.language as tl
 
-from certspec.kernels.triton_functions import expm1, log1p
+from certspec.kernels.triton.functions import expm1, log1p
 
 
 # claims: eval.pool, single.pool, tree.pool

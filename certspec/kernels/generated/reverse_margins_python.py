@@ -1,7 +1,7 @@
 """Reverse_margins: scalar kernels for python. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.margin_kernels (eval.excess), derivations.reverse_margin_kernels (reverse.margin.single), derivations.reverse_margin_kernels (reverse.margin.additive), derivations.reverse_margin_kernels (reverse.margin.multiplicative), derivations.reverse_margin_kernels (reverse.margin.top), derivations.reverse_margin_kernels (reverse.margin.gate.multiplicative.last), derivations.reverse_margin_kernels (reverse.margin.tree.p1-p2), derivations.reverse_margin_kernels (reverse.margin.tree.p1-p(m+1))
+derivation:  derivations.kernels.margin_kernels (eval.excess), derivations.kernels.reverse_margin_kernels (reverse.margin.single), derivations.kernels.reverse_margin_kernels (reverse.margin.additive), derivations.kernels.reverse_margin_kernels (reverse.margin.multiplicative), derivations.kernels.reverse_margin_kernels (reverse.margin.top), derivations.kernels.reverse_margin_kernels (reverse.margin.gate.multiplicative.last), derivations.kernels.reverse_margin_kernels (reverse.margin.tree.p1-p2), derivations.kernels.reverse_margin_kernels (reverse.margin.tree.p1-p(m+1))
 claims:      eval.excess, eval.pool, reverse.margin.additive, reverse.margin.gate.multiplicative.last, reverse.margin.multiplicative, reverse.margin.single, reverse.margin.top, reverse.margin.tree.p1-p(m+1), reverse.margin.tree.p1-p2
 domain:      excess_cost: 0 <= gap <= 1 and the rule's own range
 domain:      pair_reverse_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range

@@ -1,7 +1,7 @@
 """Threshold: scalar kernels for torch. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.RELATIVE_THRESHOLD, derivations.evaluation.THRESHOLD_UPPER
+derivation:  derivations.kernels.evaluation.RELATIVE_THRESHOLD, derivations.kernels.evaluation.THRESHOLD_UPPER
 claims:      bound.threshold, rule.threshold
 domain:      relative_threshold: entropy_gap = log S - H (exactly -E_p[max z - z] for the exact entropy); infinite parameters are neutral
 domain:      threshold_upper: errors relative (normaliser) and absolute (entropy_gap), below 1/64; an offset <= 0 never exceeds scale

@@ -1,20 +1,20 @@
 """Threshold: scalar kernels for triton. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.evaluation.RELATIVE_THRESHOLD, derivations.evaluation.THRESHOLD_UPPER
+derivation:  derivations.kernels.evaluation.RELATIVE_THRESHOLD, derivations.kernels.evaluation.THRESHOLD_UPPER
 claims:      bound.threshold, rule.threshold
 domain:      relative_threshold: entropy_gap = log S - H (exactly -E_p[max z - z] for the exact entropy); infinite parameters are neutral
 domain:      threshold_upper: errors relative (normaliser) and absolute (entropy_gap), below 1/64; an offset <= 0 never exceeds scale
 printer:     TritonPrinter (no fast math, float64)
 sympy:       1.14.0
 expression:  sha256 841febea90f2734252fb618d3d4f76de3a6283671a2e06463366ac77fd9c7a43
-body:        sha256 712318dfc4ba7c586700077d55fa1a2541e17a058a0a986d5ae37b51c7520356
+body:        sha256 cafc59f5a8214b93576ffd1518ae5a894a1c908b8d87aa704d83b882812ea85a
 """
 # --- body ---
 import triton
 import triton.language as tl
 
-from certspec.kernels.triton_functions import expm1, log1p
+from certspec.kernels.triton.functions import expm1, log1p
 
 
 # claims: rule.threshold

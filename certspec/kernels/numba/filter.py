@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from certspec.kernels.cpu_atomics import fetch_add
-from certspec.kernels.filter_bounds import MOST_COLUMNS
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba import rows as numba_rows
 from certspec.kernels.numba.filter_loop import FILTER_SUMS, GROUP
@@ -28,6 +26,7 @@ from certspec.kernels.numba.filter_sums import (
     KL,
     KL_ERROR,
     MEAN_GAP,
+    MOST_COLUMNS,
     NORMALISER,
     NUMBERS,
     STATE,
@@ -40,7 +39,7 @@ from certspec.kernels.numba.rules import accepts, candidate_gaps
 from certspec.kernels.numba.stream import element
 from certspec.kernels.row_scores import FAST, RIGOROUS, WEIGHT_ERROR, RowScores, settle
 from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, TREE_WIDTH, RuleTable
-from certspec.kernels.threads import run_shared
+from certspec.kernels.threads import fetch_add, run_shared
 
 __all__ = ["filter_rows", "score_rows"]
 

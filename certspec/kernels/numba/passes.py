@@ -17,8 +17,15 @@ from numba.extending import overload, register_jitable
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba.exponentials import exp_of_gap, expm1_clamped
 from certspec.kernels.numba.stream import element
-from certspec.kernels.numba.vectors import fetch
-from certspec.kernels.vector_scan import AT_ONCE, SCANNED, keep_larger, lowest_bit, num_bits, reaching
+from certspec.kernels.numba.vectors import (
+    AT_ONCE,
+    SCANNED,
+    fetch,
+    keep_larger,
+    lowest_bit,
+    num_bits,
+    reaching,
+)
 
 __all__ = ["LANES", "divergence_sum", "lane_depth", "least_finite", "select_top", "smoothed_sum"]
 

@@ -25,16 +25,19 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-__all__ = [
-    "BLOCK", "CHUNK", "COEFFICIENTS", "FLOOR", "LANES", "WIDENING", "ask_for", "block_maxima", "call_llvm", "fetch",
-    "pair_sums", "row_sums",
-]  # fmt: skip
+__all__ = ["AT_ONCE", "BLOCK", "CHUNK", "COEFFICIENTS", "FLOOR", "LANES", "SCANNED", "WIDENING", "ask_for", "block_maxima", "call_llvm", "fetch", "keep_larger", "lowest_bit", "num_bits", "pair_sums", "reaching", "row_sums"]
+
 
 LANES = 16  # float64 numbers of a vector
+
 BLOCK = 64  # columns that share a maximum
+
 CHUNK = 512  # columns that are summed before their sums join the others
+
 FLOOR = -700.0  # exp of a gap that is not above counts as 0: e^-700 < 1e-304
+
 WIDENING = 1.31
+
 COEFFICIENTS = tuple(
     map(
         float.fromhex,
@@ -45,8 +48,11 @@ COEFFICIENTS = tuple(
         ),
     )
 )  # fmt: skip
+
 _SHIFT = 1.5 * 2.0**52  # adding it rounds to an integer, held in the low bits
+
 _DOUBLE, _INT32, _INT64 = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+
 _DOUBLES, _INTS = ir.VectorType(_DOUBLE, LANES), ir.VectorType(_INT64, LANES)
 
 # numba hands these functions the typing context itself, which its type hints leave to the caller
@@ -254,3 +260,73 @@ def fetch(typingctx, array, index):
         return context.get_dummy_value()
 
     return types.void(array, types.int64), codegen
+
+
+SCANNED = 64  # numbers of a mask
+
+AT_ONCE = 8  # numbers of a vector
+
+
+@intrinsic
+def reaching(typingctx, array, index, bound):
+    """A mask (int64) of which of the SCANNED elements from ``index`` on, counted through all dimensions of a contiguous
+    float array, are at least ``bound``, a number of the array's type: bit i for element index + i. No NaN is."""
+
+    def codegen(context, builder, signature, args):
+        kind = context.get_value_type(signature.args[0].dtype)
+        vector, size = ir.VectorType(kind, AT_ONCE), signature.args[0].dtype.bitwidth // 8
+        start = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        least = context.cast(builder, args[2], types.float64, signature.args[0].dtype)
+        undefined = ir.Constant(vector, ir.Undefined)
+        least = builder.insert_element(undefined, least, _INT32(0))
+        least = builder.shuffle_vector(least, undefined, ir.Constant(ir.VectorType(_INT32, AT_ONCE), [0] * AT_ONCE))
+        mask = _INT64(0)
+        for first in range(0, SCANNED, AT_ONCE):
+            place = builder.bitcast(builder.gep(start, [_INT64(first)]), vector.as_pointer())
+            found = builder.fcmp_ordered(">=", builder.load(place, align=size), least)
+            bits = builder.zext(builder.bitcast(found, ir.IntType(AT_ONCE)), _INT64)
+            mask = builder.or_(mask, builder.shl(bits, _INT64(first)))
+        return mask
+
+    return types.int64(array, types.int64, types.float64), codegen
+
+
+@intrinsic
+def keep_larger(typingctx, array, index, largest, place):
+    """Makes each of the AT_ONCE elements of ``largest`` from ``place`` on the larger one of itself and of its
+    counterpart in ``array`` from ``index`` on, both contiguous and of one float type. A NaN is never the larger one."""
+
+    def codegen(context, builder, signature, args):
+        kinds = (signature.args[0], signature.args[2])
+        vector = ir.VectorType(context.get_value_type(kinds[0].dtype), AT_ONCE)
+        places = [
+            builder.bitcast(builder.gep(context.make_array(kind)(context, builder, values).data, [first]),
+                            vector.as_pointer())
+            for kind, values, first in zip(kinds, args[::2], args[1::2], strict=True)
+        ]  # fmt: skip
+        size = kinds[0].dtype.bitwidth // 8
+        given, kept = (builder.load(each, align=size) for each in places)
+        builder.store(builder.select(builder.fcmp_ordered(">", given, kept), given, kept), places[1], align=size)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, largest, types.int64), codegen
+
+
+@intrinsic
+def lowest_bit(typingctx, mask):
+    """The number of the lowest bit that is set in ``mask`` (int64, not 0)."""
+
+    def codegen(context, builder, signature, args):
+        return call_llvm(builder, "llvm.cttz.i64", _INT64, args[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def num_bits(typingctx, mask):
+    """How many bits are set in ``mask`` (int64)."""
+
+    def codegen(context, builder, signature, args):
+        return call_llvm(builder, "llvm.ctpop.i64", _INT64, args[0])
+
+    return types.int64(types.int64), codegen

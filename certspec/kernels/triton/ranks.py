@@ -7,12 +7,15 @@ import triton
 import triton.language as tl
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.triton.segments import LOG2E, NUM_STATISTICS, integer_reference, power_of_two
-from certspec.kernels.triton_bounds import (
+from certspec.kernels.triton.segments import (
     EXACT_EXP2_ERROR,
     EXACT_EXPONENT_ERROR,
     EXACT_FARTHEST_ERROR,
+    LOG2E,
     LOW_AT_ONCE,
+    NUM_STATISTICS,
+    integer_reference,
+    power_of_two,
 )
 
 __all__ = ["DEEP", "INVALID", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "list_segments", "rank_row"]

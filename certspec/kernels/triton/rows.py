@@ -16,18 +16,103 @@ from certspec.errors import InvalidArgument
 from certspec.kernels.row_scores import WEIGHT_ERROR, RowScores, settle
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.kernels.torch import rows as torch_rows
-from certspec.kernels.triton.segments import NUM_STATISTICS, row_segments
-from certspec.kernels.triton_bounds import segment_errors
-from certspec.kernels.triton_combine import combine_open_rows, combine_rows
+from certspec.kernels.triton.ranks import THRESHOLD, UNDECIDED, rank_row
+from certspec.kernels.triton.rules import judge_row, rule_parameters
+from certspec.kernels.triton.segments import NUM_STATISTICS, row_segments, segment_errors
 from certspec.rules import Rule
 
-__all__ = ["FastScores", "Plan", "allocate", "launch", "plan_for", "score_rows"]
+__all__ = ["FastScores", "Plan", "allocate", "combine_open_rows", "combine_rows", "launch", "plan_for", "score_rows"]
+
+
+
+@triton.jit
+def _combine_row(
+    row, target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr, path_ptr,
+    scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
+    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
+    RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr, QUADS: tl.constexpr, ADDED: tl.constexpr,
+    BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
+    STEPS: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """rank_row, then judge_row, whose outputs these are."""
+    ranks = rank_row(
+        row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, scratch_ptr, error_ptr, target_stride,
+        draft_stride, num_rows, num_columns, num_segments,
+        term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+        TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED, BATCH, CELLS, LANES, RUN, STEPS, EXACT,
+    )  # fmt: skip
+    parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
+    judge_row(
+        row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
+        target_stride, num_rows, num_columns, num_segments,
+        RULES, RULE_SLOTS, TOP, SLOTS, RANKS, 2 * PARTS * QUADS * ADDED, DEEP_BATCH, CELLS, LANES, RUN, STEPS,
+    )  # fmt: skip
+
+
+@triton.jit
+def combine_rows(
+    target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr, path_ptr,
+    scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
+    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
+    RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr, QUADS: tl.constexpr, ADDED: tl.constexpr,
+    BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
+    STEPS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Grid (rows,). EARLY: it was launched before the kernel ahead had ended, and lets the next one be."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    _combine_row(
+        tl.program_id(0).to(tl.int64), target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr,
+        scalar_ptr, id_ptr, path_ptr, scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns,
+        num_segments, term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+        RULES, RULE_SLOTS, RULE_COLUMNS, TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED, BATCH, DEEP_BATCH, CELLS,
+        LANES, RUN, STEPS, False,
+    )  # fmt: skip
+
+
+@triton.jit
+def combine_open_rows(
+    target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr, path_ptr,
+    scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
+    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
+    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
+    RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr, QUADS: tl.constexpr, ADDED: tl.constexpr,
+    BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
+    STEPS: tl.constexpr, ROWS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Of ROWS rows a program, those that combine_rows left open and that float64 sums may decide. Mostly there are
+    none, so a program looks at the paths of its rows in one load, and ends."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    rows = first + tl.arange(0, ROWS)
+    path = tl.load(path_ptr + rows, mask=rows < num_rows, other=0)
+    is_open = ((path != 0) & ((path & (UNDECIDED | THRESHOLD)) == path)).to(tl.int32)
+    if tl.max(is_open, axis=0) > 0:
+        for row in range(first, first + ROWS):
+            if tl.max(tl.where(rows == row, is_open, 0), axis=0) > 0:
+                _combine_row(
+                    row, target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr,
+                    id_ptr, path_ptr, scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns,
+                    num_segments, term_error, addition_error, exponent_error, reference_error, mean_exponent,
+                    farthest_error, RULES, RULE_SLOTS, RULE_COLUMNS, TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED,
+                    BATCH, DEEP_BATCH, CELLS, LANES, RUN, STEPS, True,
+                )  # fmt: skip
+
 
 CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
+
 NORMALISER_ERROR, ENTROPY_ERROR = 0, 1  # columns of ``errors``
+
 MAX_TOP = 32
+
 FEWEST_SEGMENTS = 256  # of a row, where it has columns enough: the top ranks must spread over many
+
 OPEN_PROGRAMS = 128  # that look for rows left open, at the most
+
 ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 of the logits' bytes
 
 

@@ -3,13 +3,66 @@ A segment is a few runs of columns that neighbouring threads share; this module 
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
 
-__all__ = ["LOG2E", "NUM_STATISTICS", "integer_reference", "power_of_two", "row_segments"]
+__all__ = ["CONSTANT_ERROR", "EXACT_EXP2_ERROR", "EXACT_EXPONENT_ERROR", "EXACT_FARTHEST_ERROR", "EXP2_ERROR", "LOG2E", "LOW_AT_ONCE", "NUM_STATISTICS", "SegmentErrors", "integer_reference", "power_of_two", "row_segments", "segment_errors"]
+
+
+UNIT32 = 2.0**-24
+
+EXP2_ERROR = 2.0**-22  # ex2.approx.f32, PTX ISA; 1.44e-7 was the worst of all float32 in [-126, 0] on an H100
+
+CONSTANT_ERROR = 1.34e-8  # |fl32(log2 e) / log2 e - 1|
+
+LOWEST_EXPONENT = 127.0  # below, 2**x is flushed to zero
+# Where a row is summed again in float64, u = 2^-53: c and the product with it, then the difference, so that
+# |x^ - x| <= 3 u |x| + 2 u |M|; exp2 within 2 ulp; and the least x whose exponential is no zero is above -1,076.
+EXACT_EXPONENT_ERROR = 4.0 * 2.0**-53  # per unit of |x|, and per unit of |M|
+
+EXACT_EXP2_ERROR = 4.0 * 2.0**-53
+
+EXACT_FARTHEST_ERROR = 4096.0 * 2.0**-53
+
+LOW_AT_ONCE = 8  # elements of a listed segment that rank_row adds in float32
+
+
+@dataclass(frozen=True)
+class SegmentErrors:
+    """Per unit of tail mass: ``term`` an exponential together with its summation, ``addition`` summation alone,
+    ``exponent`` per unit of |x|, ``reference`` per unit of |M| (both log2), ``mean_exponent`` bounds E|x| of a segment,
+    ``farthest`` the error of the farthest exponential that is not zero, but for the reference's part."""
+
+    term: float
+    addition: float
+    exponent: float
+    reference: float
+    mean_exponent: float
+    farthest: float
+
+
+def segment_errors(vector: int, near: int, tiles: int, added: int = 1) -> SegmentErrors:
+    """Constants for segments of ``tiles`` runs, each of ``near`` threads' ``vector`` columns, of which ``added``
+    segments are added in float32."""
+    # A term meets tiles - 1 sums over tiles, vector - 1 over a thread's columns, near - 1 over threads, in any order of
+    # each; a product, its own or the one of its change of reference, and that change's sum; added - 1 sums of
+    # segments. The low elements of listed segments meet a product and LOW_AT_ONCE - 1 sums.
+    additions = max(tiles + vector + near + added - 2, LOW_AT_ONCE)
+    addition = 1.01 * additions * UNIT32
+    exponent = 1.01 * (UNIT32 + CONSTANT_ERROR)
+    # E_q[-x] = H_2(q) - log2(sum 2^x) <= log2 n + 1, since the largest exponent is above -1
+    mean_exponent = math.log2(vector * near * tiles) + 1.0
+    farthest = EXP2_ERROR + math.log(2) * exponent * LOWEST_EXPONENT
+    return SegmentErrors(EXP2_ERROR + addition, addition, exponent, 1.01 * CONSTANT_ERROR, mean_exponent, farthest)
+
 
 LOG2E = tl.constexpr(1.44269502162933349609375)  # log2(e) in float32, see triton_bounds.CONSTANT_ERROR
+
 NUM_STATISTICS = tl.constexpr(6)  # target max, draft max, target sum, draft sum, sum e x_target, sum e x_draft
+
 _FARTHEST = tl.constexpr(-1.0e12)  # a draft exponent below this may matter where the target's exponential underflowed
 
 

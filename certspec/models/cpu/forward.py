@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numba import njit
 
-from certspec.kernels.cpu_atomics import fetch_add, load_shared, yield_core
+from certspec.kernels.threads import fetch_add, load_shared, yield_core
 from certspec.models.cpu.rows import (
     MAX_ROWS,
     multiply,

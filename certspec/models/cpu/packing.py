@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certspec.engine.geometry import Geometry
 from certspec.models.cpu.tiles import BLOCK
-from certspec.models.weights import Weights
+from certspec.models.weights import Geometry, Weights
 
 __all__ = ["PackedWeights", "pack_weights", "rope_table"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from certspec.engine.cpu_staging import move_slots
-from certspec.kernels.cpu_atomics import load_shared
+from certspec.kernels.threads import load_shared
 from certspec.models.cpu.forward import forward_pass
 from certspec.models.cpu.growth import grow_levels, largest
+from certspec.models.cpu.runner import move_slots
 from certspec.models.staging import stage_rows
 
 __all__ = ["GOES_ON", "NUM_CHILDREN", "REASON", "ROUND", "RULE", "STOPPED", "run_rounds"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
-from certspec.engine.cpu_staging import move_slots
 from certspec.errors import InvalidArgument
 from certspec.kernels.threads import run_shared
 from certspec.models.cpu.forward import CONTROL_STEP, activation_widths, forward_pass, num_phases
@@ -21,10 +21,36 @@ from certspec.models.cpu.tiles import BLOCK
 from certspec.models.staging import Staging
 from certspec.models.weights import read_weights
 
-__all__ = ["CpuRunner"]
+__all__ = ["CpuRunner", "move_slots"]
+
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def move_slots(keys, values, sizes, row, length, path):
+    """Slot ``length + path[i]`` -> slot ``length + i`` in every layer and head; ``path`` ascends, so nothing is lost.
+
+    ``sizes``: (layers, cache rows, kv heads, head_dim, slots). Layouts as in cpu_forward.py.
+    """
+    layers, batch, heads, head_dim, capacity = sizes
+    for layer in range(layers):
+        for head in range(heads):
+            base = ((layer * batch + row) * heads + head) * capacity * head_dim
+            for i in range(len(path)):
+                source, target = length + path[i], length + i
+                if source == target:
+                    continue
+                key_from = base + (source // BLOCK) * head_dim * BLOCK + source % BLOCK
+                key_to = base + (target // BLOCK) * head_dim * BLOCK + target % BLOCK
+                for d in range(head_dim):
+                    keys[key_to + d * BLOCK] = keys[key_from + d * BLOCK]
+                    part = base + (d // BLOCK) * capacity * BLOCK + d % BLOCK
+                    values[part + target * BLOCK] = values[part + source * BLOCK]
+
 
 _FIRST_CAPACITY = 256  # slots beyond the longest prompt before the cache first grows
+
 _ONE_THREADS_WORTH = 16_000_000  # multiply-adds of a pass in a loop that leaves Python once for many passes
+
 _WORTH_A_THREAD = 2_000_000  # multiply-adds that outweigh waking another thread
 
 

@@ -12,9 +12,8 @@ import torch
 import triton
 from torch import Tensor
 
-from certspec.engine.growth_layout import GrowthLayout
 from certspec.models.cuda.layers import Buffers, Cache
-from certspec.models.cuda.layouts import RoundLayout
+from certspec.models.cuda.layouts import GrowthLayout, RoundLayout
 from certspec.models.cuda.runner import CudaRunner
 from certspec.models.cuda.triton_growth import (
     candidates_kernel,

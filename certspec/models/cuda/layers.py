@@ -9,15 +9,69 @@ import torch
 import triton
 from torch import Tensor
 
-from certspec.engine.cuda_weights import FusedWeights
-from certspec.engine.geometry import Geometry
 from certspec.models.cuda.triton_attention import chunk_kernel, join_kernel
 from certspec.models.cuda.triton_linear import gated_kernel, linear_kernel
 from certspec.models.cuda.triton_rows import embed_kernel, place_kernel, residual_norm_kernel
+from certspec.models.weights import Geometry, Weights
 
-__all__ = ["Buffers", "Cache", "Layers", "Tiling"]
+__all__ = ["Buffers", "Cache", "FusedLayer", "FusedWeights", "Layers", "Tiling", "fuse_weights"]
+
+
+
+@dataclass(frozen=True)
+class FusedLayer:
+    """``qkv``: (q + k + v width, hidden), ``gate_up``: (2 mlp, hidden), gate rows first; norms are float32 vectors."""
+
+    input_norm: Tensor
+    qkv: Tensor
+    query_norm: Tensor
+    key_norm: Tensor
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True)
+class FusedWeights:
+    layers: tuple[FusedLayer, ...]
+    embedding: Tensor
+    head: Tensor
+    final_norm: Tensor
+    rope_frequencies: Tensor
+    rope_scale: float
+
+
+def fuse_weights(weights: Weights, device: torch.device, dtype: torch.dtype) -> FusedWeights:
+    """Copies of the matrices in ``dtype`` on ``device``; embedding and head stay the model's own where they fit."""
+
+    def matrix(*parts: Tensor) -> Tensor:
+        return torch.cat([part.to(device=device, dtype=dtype) for part in parts]).contiguous()
+
+    def vector(norm: Tensor) -> Tensor:
+        return norm.to(device=device, dtype=torch.float32).contiguous()
+
+    layers = tuple(
+        FusedLayer(
+            input_norm=vector(layer.input_norm),
+            qkv=matrix(*layer.qkv),
+            query_norm=vector(layer.query_norm),
+            key_norm=vector(layer.key_norm),
+            out=matrix(layer.out),
+            mlp_norm=vector(layer.mlp_norm),
+            gate_up=matrix(layer.gate, layer.up),
+            down=matrix(layer.down),
+        )
+        for layer in weights.layers()
+    )
+    embedding = weights.embedding.to(device=device, dtype=dtype).contiguous()
+    head = embedding[: weights.geometry.num_tokens] if weights.tied else matrix(weights.head)
+    frequencies = weights.rope_frequencies.to(device)
+    return FusedWeights(layers, embedding, head, vector(weights.final_norm), frequencies, weights.rope_scale)
+
 
 CHUNK_SLOTS = 64  # slots a program of attention reads at once
+
 _MAX_CHUNKS = 64  # a longer cache gives each program more steps
 
 
@@ -39,8 +93,11 @@ class Tiling:
 # steps ahead (32 columns or 8 warps for the gated product: 3.60; 128 columns for the head: 3.56); one position of 0.6B
 # takes 1.10 ms unchained, .96, .92, .95 and .99.
 _LINEAR = Tiling(block_n=64, block_k=128)
+
 _GATED = Tiling(block_n=64, block_k=128, stages=3)
+
 _PROGRAMS = 128  # about one for each multiprocessor: products with fewer column tiles split the inner dimension
+
 _MAX_SPLIT = 4
 
 

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from certspec.models.growth import ALL, GrowthNumbers
+
 if TYPE_CHECKING:
     from certspec.models.trees import TreeTopology
 
-__all__ = ["DRAFT_ROOT", "MAX_NODES", "TARGET_ROOT", "Pass", "RoundLayout"]
+__all__ = ["DRAFT_ROOT", "MAX_NODES", "TARGET_ROOT", "GrowthLayout", "Pass", "RoundLayout"]
+
 
 MAX_NODES = 63  # with the last token before them, the bits of an ancestor mask
 
@@ -21,6 +24,7 @@ MAX_NODES = 63  # with the last token before them, the bits of an ancestor mask
 # slot and position from the row's length, ancestor mask, place in the row's tail (-1: none) of the draft's first nodes,
 # the last two tokens, and of the target's first node, the last one
 DRAFT_ROOT = ((-1, -1, 1, 0), (0, 0, 3, 1))
+
 TARGET_ROOT = (0, 0, 1, 1)
 
 
@@ -134,3 +138,51 @@ class RoundLayout:
 
     def _staged_mask(self, node: int) -> int:
         return sum(1 << self.staged[above] for above in range(node + 1) if self.ancestors[node] >> above & 1)
+
+
+
+@dataclass(frozen=True)
+class GrowthLayout:
+    """A tree that grows by cumulative draft probability (see decoding.best_first.BestFirst), or as a policy's
+    ``numbers`` say: ``num_nodes`` are verified at most, ``depth`` deep, of ``width`` candidates a node; the draft runs
+    at most ``beam`` nodes a level.
+
+    Every run node has ``width`` candidates, numbered level by level: first those of the last token, then those of slot
+    0, 1, ... of the nodes that are run; a level has ``beam`` slots, of which some may hold nothing. So a candidate's
+    number says its depth, its parent's slot and its rank, and numbers are in the order in which the host would count.
+    """
+
+    num_nodes: int
+    depth: int
+    width: int
+    beam: int
+    numbers: GrowthNumbers | None = None
+
+    @property
+    def kind(self) -> int:
+        """How candidates are scored, see growth_numbers; -1: best first."""
+        return -1 if self.numbers is None else self.numbers.kind
+
+    @property
+    def num_ranks(self) -> int:
+        """Of the draft's best tokens, how many have to be known at a node."""
+        return self.width if self.kind <= ALL else self.width + 1
+
+    @property
+    def num_slots(self) -> int:
+        return (self.depth - 1) * self.beam
+
+    @property
+    def num_candidates(self) -> int:
+        return self.width * (1 + self.num_slots)
+
+    def entries(self, target_rows: Sequence[int], draft_rows: Sequence[int]) -> list[np.ndarray[Any, Any]]:
+        """As RoundLayout.entries; ancestor masks of all but the last tokens, and positions in the target's pass, are
+        filled in as the tree grows."""
+        passes = [Pass(draft_rows, DRAFT_ROOT, -1)]
+        for level in range(1, self.depth):
+            first = 1 + (level - 1) * self.beam
+            passes.append(Pass(draft_rows, tuple((first + j, level, 0, -1) for j in range(self.beam)), 1))
+        nodes = tuple((1 + node, 0, 0, -1) for node in range(self.num_nodes))
+        passes.append(Pass(target_rows, (TARGET_ROOT, *nodes), 0))
+        return [each.entries() for each in passes]

@@ -13,14 +13,13 @@ import torch
 import triton
 from torch import Tensor
 
-from certspec.engine.growth_layout import GrowthLayout
 from certspec.errors import InvalidArgument
 from certspec.kernels.row_scores import WEIGHT_ERROR
 from certspec.kernels.rule_table import RuleTable
 from certspec.kernels.triton.rows import FastScores, allocate, launch, plan_for
 from certspec.models.cuda.drafting import TOPS_BLOCK, GrowthDrafting, StaticDrafting
 from certspec.models.cuda.layers import Cache
-from certspec.models.cuda.layouts import MAX_NODES
+from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout
 from certspec.models.cuda.runner import CudaRunner
 from certspec.models.cuda.triton_rounds import (
     allow_kernel,

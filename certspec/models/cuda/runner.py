@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certspec.engine.cuda_weights import fuse_weights
 from certspec.errors import InvalidArgument
-from certspec.models.cuda.layers import Buffers, Cache, Layers
+from certspec.models.cuda.layers import Buffers, Cache, Layers, fuse_weights
 from certspec.models.staging import Staging, node_rows
 from certspec.models.weights import read_weights
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from certspec.errors import InvalidArgument
+from certspec.presets import parse_rule
 from certspec.reports.relaxation import given_up_nats, relaxed_steps
-from certspec.rules import Rule, StrictGreedy, Tree, parse_rule
+from certspec.rules import Rule, StrictGreedy, Tree
 from certspec.runs.lengths import forward_run_lengths
 from certspec.runs.summary import Run, own_chain
 from certspec.runs.table import RunTable

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from certspec.decoding.adaptive import WithinBudget
 from certspec.decoding.generate import generate
+from certspec.decoding.policies import WithinBudget
 from certspec.models.trees import TreeShape
 from certspec.reports.advising.advice import Candidate, advise
 from certspec.reports.advising.costs import Costs

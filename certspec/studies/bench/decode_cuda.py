@@ -4,33 +4,93 @@ sides. Both sides count emitted token ids."""
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from certspec.decoding.drafting import DraftPolicy
 from certspec.decoding.generate import generate, inference
+from certspec.decoding.records import KINDS
 from certspec.kernels.rule_table import rule_table
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
-from certspec.models.pairs import Pair
+from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import chain
 from certspec.rules import StrictGreedy
 from certspec.studies.bench.decode import assistant_setting
-from certspec.studies.bench.replay import bundled_accepts, replayed_in_transformers
 from certspec.studies.bench.spreads import ratio_spread, spread
+from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
-__all__ = ["SHAPES", "launch_times", "measure_rounds", "measure_ways", "random_pair", "random_runners"]
+if TYPE_CHECKING:
+    from certspec.models.pairs import Pair
+
+__all__ = ["SHAPES", "bundled_accepts", "launch_times", "measure_rounds", "measure_ways", "random_pair", "random_runners", "replayed_in_transformers", "rounds_accepted"]
+
+
+_EDITED_LOGIT = 60.0
+
+
+def rounds_accepted(
+    pair: Pair, prompts: Sequence[Sequence[int]], draft: int | DraftPolicy, num_tokens: int
+) -> tuple[int, ...]:
+    """Draft tokens accepted in each full round of chains of length ``draft``, or of that policy, by prompt (but for
+    rounds cut short)."""
+    import numpy as np
+
+    steps = generate(pair, list(prompts), draft_length=draft, max_new_tokens=num_tokens, eos_token_ids=[]).steps
+    keys = steps.column("prompt") * (num_tokens + 1) + steps.column("round")
+    rounds, index = np.unique(keys, return_inverse=True)
+    accepted = np.bincount(index, steps.column("kind") == KINDS.index("accepted"), len(rounds)).astype(int)
+    last = np.searchsorted(rounds, (np.unique(steps.column("prompt")) + 1) * (num_tokens + 1)) - 1
+    return tuple(np.delete(accepted, last).tolist())
+
+
+def bundled_accepts(draft: int | DraftPolicy, num_prompts: int = 16, num_tokens: int = 64) -> tuple[int, ...]:
+    """``rounds_accepted`` of the bundled pair on the CPU, shuffled with a seed: a short replay takes the beginning."""
+    pair = load_pair()
+    accepted = list(rounds_accepted(pair, bundled_prompt_ids(pair, num_prompts), draft, num_tokens))
+    random.Random(0).shuffle(accepted)
+    return tuple(accepted)
+
+
+@contextmanager
+def replayed_in_transformers(target: Any, pattern: Sequence[int]) -> Iterator[None]:
+    """Inside, assisted generation with ``target`` accepts what ``pattern`` says, round by round from its start."""
+    counts = cycle(pattern)
+
+    def edit(_module: Any, _arguments: Any, keywords: dict[str, Any], output: Any) -> Any:
+        num_drafted = int(keywords.get("logits_to_keep", 1)) - 1
+        if num_drafted < 1:  # a pass that verifies nothing
+            return output
+        accepted = next(counts)
+        drafted = keywords["input_ids"][0, -num_drafted:]
+        for node in range(min(accepted + 1, num_drafted)):
+            output.logits[0, node, drafted[node]] = _EDITED_LOGIT if node < accepted else -_EDITED_LOGIT
+        return output
+
+    handle = target.register_forward_hook(edit, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
 
 SHAPES: dict[str, dict[str, Any]] = {
     "4B": {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},
     "0.6B": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072},
 }
+
 _COLUMNS = 151_936
+
 _WARM_UPS = 5  # turns that are not counted
+
 _Key = TypeVar("_Key", bound=Hashable)
 
 

@@ -13,21 +13,35 @@ import torch
 from certspec.decoding.cuda_rounds import round_shape
 from certspec.decoding.drafting import DraftPolicy
 from certspec.decoding.generate import generate, inference
+from certspec.decoding.policies import Adaptive
+from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.decoding.round_writer import own_rules
-from certspec.engine.growth_layout import GrowthLayout
 from certspec.errors import InvalidArgument
 from certspec.kernels.rule_table import rule_table
+from certspec.models.cuda.layouts import GrowthLayout
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.rules import StrictGreedy
-from certspec.studies.bench.decode_cuda import launch_times
-from certspec.studies.bench.replay import bundled_accepts
+from certspec.studies.bench.decode_cuda import bundled_accepts, launch_times
 from certspec.studies.bench.spreads import spread
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
 
-__all__ = ["measure_tree_rounds", "measure_tree_speeds"]
+__all__ = ["measure_tree_rounds", "measure_tree_speeds", "stopped_chain"]
+
+
+
+def stopped_chain(drafted: int, most: int) -> Adaptive:
+    """A chain of at most ``most`` tokens that stops after ``drafted`` of them, whatever the draft says: by a profile
+    that gives every token a chance of one half."""
+    if not 1 <= drafted <= most:
+        raise InvalidArgument(f"stopped chain: expected 1 to {most} drafted tokens, got {drafted}")
+    chance = MonotoneMap((0.0, 1.0), (0.5, 0.5))
+    worth = 1.5 * 0.5**drafted  # half way between the chances of the last node that is run and of the next one
+    profile = DraftingProfile("stopped", 0, 0.1, 0.0, (chance,), draft_cost=worth, node_cost=0.0, rate=1.0)
+    return Adaptive(profile, depth=most)
+
 
 
 def measure_tree_rounds(

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.coverage import coverage_certificates
-from certspec.decoding.adaptive import Adaptive, WithinBudget
 from certspec.decoding.calibration import (
     GreedySteps,
     chain_stop,
@@ -22,7 +21,7 @@ from certspec.decoding.calibration import (
     tuned_rate,
 )
 from certspec.decoding.generate import generate
-from certspec.decoding.policies import BestFirst
+from certspec.decoding.policies import Adaptive, BestFirst, WithinBudget
 from certspec.decoding.profiles import DraftingProfile, fit_monotone
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape

@@ -51,8 +51,7 @@ from certspec.errors import InvalidArgument
 from certspec.kernels.rule_table import rule_table
 from certspec.kernels.triton import rows as triton_rows
 from certspec.rules import default_rules
-from certspec.studies.bench.eager import eager_statistics, eager_with_top
-from certspec.studies.bench.synthetic import peaked_rows
+from certspec.studies.bench.eager import eager_statistics, eager_with_top, peaked_rows
 
 __all__ = ["copy_bandwidth", "graph_times", "measure", "provenance", "stream_times"]
 
@@ -173,5 +172,5 @@ def provenance() -> dict[str, str]:
     return {
         "card": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
         "cuda": str(torch.version.cuda), "python": platform.python_version(), "certspec": certspec.__version__,
-        "inputs": "certspec.studies.bench.synthetic.peaked_rows",
+        "inputs": "certspec.studies.bench.eager.peaked_rows",
     }  # fmt: skip

@@ -46,9 +46,8 @@ import torch
 import certspec
 from certspec.certificates.certify import certify
 from certspec.kernels.numba.rows import num_threads
-from certspec.studies.bench.eager import eager_statistics, eager_with_top
+from certspec.studies.bench.eager import eager_statistics, eager_with_top, peaked_rows
 from certspec.studies.bench.spreads import ratio_spread, spread
-from certspec.studies.bench.synthetic import peaked_rows
 
 __all__ = ["measure_cpu", "provenance"]
 
@@ -114,7 +113,7 @@ def provenance() -> dict[str, Any]:
         "real_time_priority": hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == os.SCHED_FIFO,
         "torch": torch.__version__,
         "numba": numba.__version__, "python": platform.python_version(), "certspec": certspec.__version__,
-        "inputs": "certspec.studies.bench.synthetic.peaked_rows",
+        "inputs": "certspec.studies.bench.eager.peaked_rows",
     }  # fmt: skip
 
 

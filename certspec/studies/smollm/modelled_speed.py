@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from certspec.rules import parse_rule
+from certspec.presets import parse_rule
 
 __all__ = ["place_of", "tokens_per_second"]
 

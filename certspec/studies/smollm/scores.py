@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from certspec.rules import Additive, Entropy, Multiplicative, Rule, StrictGreedy, Tree, parse_rule
+from certspec.presets import parse_rule
+from certspec.rules import Additive, Entropy, Multiplicative, Rule, StrictGreedy, Tree
 from certspec.runs.folder import RunFolder
-from certspec.runs.summary import BUDGETS, certificate_cap, summarise_run
+from certspec.runs.summary import BUDGETS, MARGIN_EDGES, NUM_MARGIN_BINS, certificate_cap, margin_bins_of, summarise_run
 from certspec.runs.table import RunTable, read_run
-from certspec.scoring.margin_bins import MARGIN_EDGES, NUM_MARGIN_BINS, margin_bins_of
 from certspec.studies.paper.comparison import comparison_json
 
 __all__ = [

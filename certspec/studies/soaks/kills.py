@@ -11,12 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from certspec.models import BUNDLED_PROMPTS
 
 __all__ = ["compare_rows", "main", "run_with_kills"]
 
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--target")
     parser.add_argument("--draft")
     parser.add_argument(
-        "--prompts", type=Path, default=Path(str(resources.files("certspec") / "bundled/prompts.jsonl"))
+        "--prompts", type=Path, default=BUNDLED_PROMPTS
     )
     options = parser.parse_args(arguments)
     score = _scorer(options)

@@ -68,8 +68,8 @@ def import_measured(log: Path, out: Path, rules: str = "") -> dict[str, float]:
 
 
 def _import(log: str, out: str, rules: str, sender: object) -> None:
-    from certspec.cli.options import parse_rules
     from certspec.logs.import_run import import_logs
+    from certspec.presets import parse_rules
 
     began = time.monotonic()
     run = import_logs(Path(log), None, Path(out), rules=parse_rules((rules,)))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from certspec.decoding.adaptive import Adaptive, WithinBudget
 from certspec.decoding.calibration import calibrate
 from certspec.decoding.generate import generate
-from certspec.decoding.policies import BestFirst
+from certspec.decoding.policies import Adaptive, BestFirst, WithinBudget
+from certspec.models import BUNDLED_PROMPTS
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape
 
@@ -60,7 +60,7 @@ def adaptive_modes(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, di
 
 def bundled_prompt_ids(pair: Pair, count: int | None = None) -> list[list[int]]:
     """Token ids of the first ``count`` bundled prompts (None: all) in the chat template."""
-    return prompt_file_ids(pair, Path(__file__).parents[1] / "bundled" / "prompts.jsonl")[:count]
+    return prompt_file_ids(pair, BUNDLED_PROMPTS)[:count]
 
 
 def prompt_file_ids(pair: Pair, path: Path) -> list[list[int]]:

@@ -10,7 +10,7 @@ import pytest
 
 import certspec as cs
 from derivations.formulas import drafter, reverse, tree
-from derivations.margins.margins import projection_margins, radius_margins
+from derivations.margins import projection_margins, radius_margins
 
 MP = mpmath.mp
 RULES = {

@@ -15,7 +15,12 @@ from certspec.certificates.lumped import (
     TargetLists,
     lumped_certificates,
 )
-from certspec.lumped_pools import entropy_interval, lumped_kl, pool_value, tree_pool_value
+from certspec.certificates.lumped_masses import (
+    entropy_interval,
+    lumped_kl,
+    pool_value,
+    tree_pool_value,
+)
 from proofs_check.hunts.lists import count_false, full_accepted, random_pairs, truncate
 
 STRICT = cs.StrictGreedy()

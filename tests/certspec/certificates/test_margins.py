@@ -7,7 +7,7 @@ import mpmath
 import pytest
 
 import certspec as cs
-from derivations.margins.margins import capped_margins, entropy_margins, gate_margins, margins, tree_margins
+from derivations.margins import capped_margins, entropy_margins, gate_margins, margins, tree_margins
 
 MP = mpmath.mp
 MARGINS = [1e-12, 1e-6, 0.01, 0.19999, 0.2, 0.2001, 0.35, 0.5, 0.77, 0.999999, 1.0]

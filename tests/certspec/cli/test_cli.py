@@ -1,6 +1,5 @@
 """The commands as a person runs them, on a tiny pair of padded vocabularies."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -14,17 +13,14 @@ from click.testing import CliRunner
 import certspec as cs
 from certspec.cli import main
 from certspec.cli.decode import step_class
-from certspec.cli.options import parse_rules
-
-_spec = importlib.util.spec_from_file_location("tiny_pair", Path(__file__).parents[1] / "tiny_pair.py")
-_tiny_pair = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_tiny_pair)
+from certspec.presets import parse_rules
+from tests.support.tiny_pair import write_tiny_pair
 
 
 @pytest.fixture(scope="module")
 def pair_arguments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    target, draft = _tiny_pair.write_tiny_pair(folder, target_pad=3, draft_pad=11, noise=0.03)
+    target, draft = write_tiny_pair(folder, target_pad=3, draft_pad=11, noise=0.03)
     return ["--target", str(target), "--draft", str(draft)]
 
 

@@ -1,7 +1,5 @@
 """Pairs and runners for the decoding tests: tiny random Qwen3 directories, and a runner that follows a script."""
 
-import importlib.util
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,21 +7,18 @@ import torch
 
 import certspec as cs
 from certspec.decoding.drafting import StaticPolicy
-from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
+from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
-from certspec.decoding.requests import StoppingRules
+from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
 from certspec.decoding.schedules import Throughout
-from certspec.models.runner import TransformersRunner
+from certspec.models.padded_runner import TransformersRunner
 from certspec.models.trees import chain
-
-_spec = importlib.util.spec_from_file_location("tiny_pair", Path(__file__).parents[1] / "tiny_pair.py")
-_tiny_pair = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_tiny_pair)
+from tests.support.tiny_pair import write_tiny_pair
 
 
 @pytest.fixture(scope="session")
 def tiny_folders(tmp_path_factory):
-    return _tiny_pair.write_tiny_pair(tmp_path_factory.mktemp("tiny"), noise=0.03)
+    return write_tiny_pair(tmp_path_factory.mktemp("tiny"), noise=0.03)
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.decoding.acceptance import accepts, prob_ratio
 from certspec.decoding.candidates import top_ids
+from certspec.decoding.verify import accepts, prob_ratio
 from certspec.models.trees import TreeShape, chain
 
 RULES = [

@@ -5,7 +5,7 @@ import pytest
 import certspec as cs
 from certspec.decoding import TreeShape
 from certspec.models.cpu.runner import CpuRunner
-from certspec.models.runner import TransformersRunner
+from certspec.models.padded_runner import TransformersRunner
 
 SHAPES = {
     "no draft": {"draft_length": 0}, "chain": {"draft_length": 4}, "greedy tree": {"tree": 3},

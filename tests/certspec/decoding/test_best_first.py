@@ -8,7 +8,7 @@ import certspec as cs
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.drafting import draft_blocks
 from certspec.decoding.policies import ScoredGrower
-from certspec.models.runner import TransformersRunner
+from certspec.models.padded_runner import TransformersRunner
 
 
 @pytest.mark.parametrize("options", [(1,), (5, 3), (12, 4, 3), (16, 6, 4, 2), (40, 3, 6)])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import certspec as cs
-from certspec.decoding import compiled_drafting
+from certspec.decoding import drafting as compiled_drafting
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.drafting import StaticPolicy, draft_blocks
 from certspec.models.cpu.growth import largest

@@ -5,8 +5,7 @@ import pytest
 
 import certspec as cs
 from certspec.decoding.cpu_rounds import CompiledRounds
-from certspec.decoding.loop import DecodingPlan, Request
-from certspec.decoding.requests import StoppingRules
+from certspec.decoding.requests import DecodingPlan, Request, StoppingRules
 from certspec.decoding.schedules import Between, Throughout
 from certspec.errors import InvalidLogits
 from certspec.models.cpu.runner import CpuRunner

@@ -8,14 +8,13 @@ import torch
 
 import certspec as cs
 from certspec.decoding import groups as row_groups
-from certspec.decoding.adaptive import WithinBudget
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.drafting import StaticPolicy
 from certspec.decoding.groups import Workload, decode_shared, num_groups
-from certspec.decoding.loop import DecodingPlan, Request, RoundCounts, decode_batch
-from certspec.decoding.policies import BestFirst
+from certspec.decoding.loop import decode_batch
+from certspec.decoding.policies import BestFirst, WithinBudget
 from certspec.decoding.records import StepList
-from certspec.decoding.requests import StoppingRules
+from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
 from certspec.decoding.schedules import Throughout
 from certspec.models.cpu.runner import CpuRunner
 from certspec.models.trees import chain

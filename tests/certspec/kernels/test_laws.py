@@ -1,16 +1,12 @@
 """Certificates, bounds and decisions on rows of 2 to 6 tokens against 50-digit enumeration, on every CPU backend."""
 
-import sys
-from pathlib import Path
 
 import mpmath
 import numpy as np
 import pytest
 
 import certspec as cs
-
-sys.path.insert(0, str(Path(__file__).parent))
-import exact_rows as exact
+from tests.support import exact_rows as exact
 
 RULES = [
     *cs.default_rules(), cs.TopM(2), cs.Gated(top_m=2, additive=0.25), cs.Gated(top_m=3, multiplicative=0.4),

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import written_logs as written
 from click.testing import CliRunner
 
 import certspec as cs
@@ -19,6 +18,7 @@ from certspec.logs.findings import Finding
 from certspec.logs.import_run import import_logs
 from certspec.logs.join import join_logs
 from certspec.runs.table import read_run
+from tests.support import written_logs as written
 
 RULES = (cs.StrictGreedy(), cs.Additive(0.3), cs.Tree(2))
 

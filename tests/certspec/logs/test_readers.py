@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
-import written_logs as written
 
 import certspec as cs
 from certspec.logs import Findings, read_log
 from certspec.logs.findings import Finding
 from certspec.logs.normalise import Normaliser
 from certspec.logs.reading import sniff_format
+from tests.support import written_logs as written
 
 
 def read(path, **options):

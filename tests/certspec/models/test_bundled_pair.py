@@ -9,7 +9,7 @@ import pytest
 
 import certspec
 
-BUNDLED = Path(certspec.__file__).parent / "bundled"
+BUNDLED = Path(certspec.__file__).parent / "models" / "bundled"
 FOLDERS = {"target": BUNDLED / "target", "draft": BUNDLED / "draft"}
 
 

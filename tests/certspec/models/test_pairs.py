@@ -1,24 +1,19 @@
 """A pair is two models over the same tokens: what differs is aligned and said, or refused with both facts."""
 
-import importlib.util
 import json
 import shutil
 import socket
-from pathlib import Path
 
 import pytest
 import torch
 
 import certspec as cs
-
-_spec = importlib.util.spec_from_file_location("tiny_pair", Path(__file__).parent / "tiny_pair.py")
-_tiny_pair = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_tiny_pair)
+from tests.support.tiny_pair import write_tiny_pair
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    return _tiny_pair.write_tiny_pair(tmp_path_factory.mktemp("pair"))
+    return write_tiny_pair(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture
@@ -76,7 +71,7 @@ def test_the_progress_bar_setting_is_left_as_it_was(written):
 @pytest.mark.parametrize(("target_pad", "draft_pad"), [(128, 0), (0, 128), (7, 135)])
 def test_padded_widths_are_aligned_on_real_ids_and_said(tmp_path, target_pad, draft_pad):
     """As 151,936 and 152,064 columns over one tokenizer; a padded column that the target loves must not be emitted."""
-    target, draft = _tiny_pair.write_tiny_pair(tmp_path, target_pad=target_pad, draft_pad=draft_pad)
+    target, draft = write_tiny_pair(tmp_path, target_pad=target_pad, draft_pad=draft_pad)
     pair = cs.load_pair(target, draft)
     num_ids = len(pair.tokenizer)
     assert pair.num_tokens == num_ids
@@ -91,7 +86,7 @@ def test_padded_widths_are_aligned_on_real_ids_and_said(tmp_path, target_pad, dr
 
 
 def test_equal_padded_widths_are_kept_whole(tmp_path):
-    target, draft = _tiny_pair.write_tiny_pair(tmp_path, target_pad=23, draft_pad=23)
+    target, draft = write_tiny_pair(tmp_path, target_pad=23, draft_pad=23)
     pair = cs.load_pair(target, draft)
     assert pair.num_tokens == len(pair.tokenizer) + 23 and pair.notes == ()
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import certspec as cs
+from certspec.models.pairs import default_device, spread_options
 from certspec.runs.folder import RunFolder
 from certspec.runs.shards import Shard
 from certspec.runs.table import read_run
-from certspec.spread_models import default_device, spread_options
 
 has_accelerate = importlib.util.find_spec("accelerate") is not None
 
@@ -61,7 +61,7 @@ def write_wide_pair(folder):
     import torch
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-    tokenizer = AutoTokenizer.from_pretrained(Path(cs.__file__).parent / "bundled" / "target")
+    tokenizer = AutoTokenizer.from_pretrained(Path(cs.__file__).parent / "models" / "bundled" / "target")
     for name, layers in (("target", 2), ("draft", 1)):
         torch.manual_seed(layers)
         config = Qwen3Config(

@@ -6,7 +6,7 @@ import torch
 import certspec as cs
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.drafting import StaticPolicy, draft_blocks
-from certspec.models.runner import TransformersRunner
+from certspec.models.padded_runner import TransformersRunner
 from certspec.models.trees import TreeShape, TreeTopology, chain
 
 ABS_TOL = 2e-5  # float32 forward passes of other block shapes round differently

@@ -1,12 +1,9 @@
 """The report of a run: figures worked out by hand, and a page that is whole without a network."""
 
 import base64
-import importlib.util
 import math
 import re
-import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -23,6 +20,7 @@ from certspec.runs.lengths import drafted_steps
 from certspec.runs.schema import COLUMNS, step_schema, step_table
 from certspec.runs.summary import summarise_run
 from certspec.runs.table import RunTable, read_run
+from tests.support import written_logs as written
 
 
 def run_of_seven(**changes):
@@ -191,10 +189,6 @@ def test_a_page_that_can_not_be_written_is_one_clear_line(tmp_path):
     assert result.exit_code == 2 and ".html" in result.stderr
 
 
-_spec = importlib.util.spec_from_file_location("written_logs", Path(__file__).parents[1] / "logs" / "written_logs.py")
-written = importlib.util.module_from_spec(_spec)
-sys.modules["written_logs_of_reports"] = written
-_spec.loader.exec_module(written)
 
 
 def test_an_imported_run_says_its_cases_its_temperature_and_which_numbers_are_bounds(tmp_path):

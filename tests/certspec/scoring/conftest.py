@@ -1,24 +1,19 @@
 """A tiny random pair on disk and in memory, and prompts, for the scoring tests."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
 import certspec as cs
 from certspec.scoring.prompts import PromptFile
-
-_spec = importlib.util.spec_from_file_location("tiny_pair", Path(__file__).parents[1] / "tiny_pair.py")
-_tiny_pair = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_tiny_pair)
+from tests.support.tiny_pair import write_tiny_pair
 
 
 @pytest.fixture(scope="session")
 def tiny_folders(tmp_path_factory):
     """Target and draft directories with padded vocabularies of different widths."""
     folder = tmp_path_factory.mktemp("tiny")
-    return _tiny_pair.write_tiny_pair(folder, target_pad=3, draft_pad=11, context=48, noise=0.03)
+    return write_tiny_pair(folder, target_pad=3, draft_pad=11, context=48, noise=0.03)
 
 
 @pytest.fixture(scope="session")

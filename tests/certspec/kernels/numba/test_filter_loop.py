@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numba import extending, types
 
-from certspec.kernels.filter_bounds import EXP32_ERROR, REDUCTION, UNIT32
 from certspec.kernels.numba import filter_loop as vector_filter
 from certspec.kernels.numba.filter_loop import (
     GROUP,
@@ -20,7 +19,8 @@ from certspec.kernels.numba.filter_loop import (
     STEPS,
     filter_sums,
 )
-from certspec.kernels.vector_scan import SCANNED, lowest_bit, reaching
+from certspec.kernels.numba.filter_sums import EXP32_ERROR, REDUCTION, UNIT32
+from certspec.kernels.numba.vectors import SCANNED, lowest_bit, reaching
 
 
 @cache

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from certspec.kernels.triton_bounds import CONSTANT_ERROR, segment_errors
+from certspec.kernels.triton.segments import CONSTANT_ERROR, segment_errors
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.triton
 
 

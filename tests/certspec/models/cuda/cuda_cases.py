@@ -11,8 +11,7 @@ import torch
 
 from certspec.errors import InvalidArgument
 from certspec.models.cuda.runner import CudaRunner
-
-from .conftest import make_model, truth
+from tests.certspec.models.conftest import make_model, truth
 
 ON_GPU = torch.cuda.is_available()
 ABS_TOL = 1e-4  # float32 sums in another order, as on the CPU

@@ -13,8 +13,7 @@ import certspec as cs
 from certspec.decoding import TreeTopology
 from certspec.models.cuda.runner import CudaRunner
 from certspec.models.pairs import Pair
-
-from .conftest import both, prompt_of, small_pair, small_runners
+from tests.certspec.models.conftest import both, prompt_of, small_pair, small_runners
 
 ON_GPU = torch.cuda.is_available()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy in the interpreter, on infinities

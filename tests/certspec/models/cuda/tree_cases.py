@@ -16,18 +16,17 @@ import torch
 import certspec as cs
 from certspec.decoding import TreeShape, TreeTopology, loop
 from certspec.decoding import cuda_rounds as device_rounds
-from certspec.decoding.acceptance import accepts
 from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.decoding.records import _COLUMNS
+from certspec.decoding.verify import accepts
 from certspec.kernels.triton import rows as triton_rows
 from certspec.models.cuda import rounds as cuda_rounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.models.cuda.triton_rounds import choose_kernel, tops_kernel
 from certspec.models.pairs import Pair
 from certspec.studies.bench.drafting import ConfidentChain
-
-from .conftest import both, prompt_of, small_pair, small_runners
-from .plain_kernels import PlainScores, run_layers
+from tests.certspec.models.conftest import both, prompt_of, small_pair, small_runners
+from tests.certspec.models.cuda.plain_kernels import PlainScores, run_layers
 
 ON_GPU = torch.cuda.is_available()
 LAUNCHED = cuda_rounds.TreeRounds._launch

@@ -1,9 +1,7 @@
 """Advice: replays against a walk step by step, costs against hand-made ones, and a choice that keeps to its limit."""
 
-import importlib.util
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,12 +17,8 @@ from certspec.runs.folder import RunFolder
 from certspec.runs.table import read_run
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run import RunSettings, score_run
-
-_spec = importlib.util.spec_from_file_location(
-    "report_runs", Path(__file__).parents[1] / "reporting" / "test_report.py"
-)
-_runs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_runs)
+from tests.certspec.reports import test_report as _runs
+from tests.support.tiny_pair import write_tiny_pair
 
 COSTS = Costs(1.0, ((1, 10.0), (5, 12.0), (9, 16.0)))
 
@@ -128,11 +122,8 @@ def test_the_command_prints_a_choice_and_refuses_costs_given_twice(tmp_path):
 
 @pytest.mark.parametrize("tree, length", [(None, 3), (2, 4)])
 def test_replayed_rounds_are_those_that_decoding_really_takes(tmp_path_factory, tree, length):
-    spec = importlib.util.spec_from_file_location("tiny_pair", Path(__file__).parents[1] / "tiny_pair.py")
-    tiny_pair = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tiny_pair)
     folder = tmp_path_factory.mktemp("decoded")
-    pair = cs.load_pair(*tiny_pair.write_tiny_pair(folder, noise=0.05))
+    pair = cs.load_pair(*write_tiny_pair(folder, noise=0.05))
     texts = ["the old river", "a story about the sea", "write"]
     (folder / "prompts.txt").write_text("\n".join(texts))
     rules = (cs.StrictGreedy(), cs.Tree(2))

@@ -4,13 +4,13 @@ import json
 
 import pytest
 import torch
-from certspec.studies.bench.stopped import stopped_chain
 from click.testing import CliRunner
 
 import certspec as cs
 from certspec.cli import main
 from certspec.cli.bench import _tree_policies
 from certspec.studies.bench.decode import ASSISTED_SETTINGS, measure_decoding, pass_costs
+from certspec.studies.bench.decode_trees import stopped_chain
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 

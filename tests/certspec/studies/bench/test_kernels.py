@@ -83,7 +83,7 @@ def test_the_steps_of_a_batch_are_those_of_each_prompts_greedy_answer():
 @pytest.mark.triton
 def test_rows_that_triton_leaves_to_float64_are_explained_by_rule():
     pytest.importorskip("triton")
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     script = """
 import json, torch, certspec as cs
 from proofs_check.hunts.undecided import count_undecided

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from certspec.studies.bench.replay import replayed_in_transformers, rounds_accepted
 
 import certspec as cs
 from certspec.studies.bench.decode import assistant_setting
+from certspec.studies.bench.decode_cuda import replayed_in_transformers, rounds_accepted
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 

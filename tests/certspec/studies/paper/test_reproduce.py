@@ -1,8 +1,6 @@
 """The paper's protocol on a tiny pair: the draw of prompts, the figures, and the part that needs no draft."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +15,12 @@ from certspec.runs.summary import summarise_run
 from certspec.runs.table import read_run
 from certspec.studies.paper.paper import FIGURES, paper_rules
 from certspec.studies.paper.prompts import sample_prompts
-
-_spec = importlib.util.spec_from_file_location("tiny_pair", Path(__file__).parents[1] / "tiny_pair.py")
-_tiny_pair = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_tiny_pair)
+from tests.support.tiny_pair import write_tiny_pair
 
 
 @pytest.fixture(scope="module")
 def tiny_folders(tmp_path_factory):
-    return _tiny_pair.write_tiny_pair(tmp_path_factory.mktemp("tiny"), noise=0.03)
+    return write_tiny_pair(tmp_path_factory.mktemp("tiny"), noise=0.03)
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def test_the_whole_recipe_runs_at_a_tiny_size_and_its_results_can_be_published(t
             row = {"kind": kind, "prompt": prompt, "finished": True}
             file.write(json.dumps({**row, "response": " ".join(rng.choices(words, k=120))}) + "\n")
     assert len(read_corpus(corpus)) == 400
-    bundled = evidence.__file__.replace("evidence/__main__.py", "bundled/target")
+    bundled = evidence.__file__.replace("studies/smollm/__main__.py", "models/bundled/target")
     out = tmp_path / "out"
     evidence.main(
         [

@@ -6,8 +6,7 @@ import json
 import pytest
 import torch
 
-from certspec.decoding.adaptive import Adaptive
-from certspec.decoding.policies import BestFirst
+from certspec.decoding.policies import Adaptive, BestFirst
 from certspec.models.pairs import Pair
 from certspec.studies.soaks import divergences
 from certspec.studies.soaks.divergences import RoundedDivergence, explain, modes
