@@ -1,5 +1,5 @@
-"""Exact acceptance certificates for greedy speculative decoding. Public names load on first use, so that importing
-certspec costs little and needs neither torch nor a model."""
+"""Exact acceptance certificates for greedy speculative decoding. Public names load on first use, so
+that importing certspec costs little and needs neither torch nor a model."""
 
 from __future__ import annotations
 
@@ -58,29 +58,60 @@ if TYPE_CHECKING:
     from certspec.rules import Tree as Tree
     from certspec.rules import default_rules as default_rules
 
-# One line a module: where each public name lives. The names above repeat it for type checkers; a test compares them.
+# One line a module: where each public name lives. The names above repeat it for type checkers; a
+# test compares them.
 _HOMES: dict[str, tuple[str, ...]] = {
     "certspec.certificates.certify": ("Certificates", "certify"),
     "certspec.decoding": (
-        "Adaptive", "BestFirst", "Generation", "TreeShape", "WithinBudget", "calibrate", "generate", "load_profile",
+        "Adaptive",
+        "BestFirst",
+        "Generation",
+        "TreeShape",
+        "WithinBudget",
+        "calibrate",
+        "generate",
+        "load_profile",
         "transformers_generate",
     ),
-    "certspec.certificates.drafter": ("drafter_certificate", "drafter_certificate_from_top", "drafter_certificate_lower"),
+    "certspec.certificates.drafter": (
+        "drafter_certificate",
+        "drafter_certificate_from_top",
+        "drafter_certificate_lower",
+    ),
     "certspec.certificates.drafter_margins": ("drafter_margin_certificate",),
     "certspec.errors": (
-        "CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits", "RunMismatch", "UnreadableInput",
+        "CertspecError",
+        "IncompatiblePair",
+        "InvalidArgument",
+        "InvalidLogits",
+        "RunMismatch",
+        "UnreadableInput",
     ),
     "certspec.certificates.hidden": ("certify_hidden",),
-    "certspec.certificates.lumped": ("DraftLists", "LumpedCertificates", "TargetLists", "lumped_certificates"),
+    "certspec.certificates.lumped": (
+        "DraftLists",
+        "LumpedCertificates",
+        "TargetLists",
+        "lumped_certificates",
+    ),
     "certspec.certificates.margins": ("margin_certificate", "required_margin"),
     "certspec.models.pairs": ("Pair", "load_pair"),
     "certspec.certificates.reverse": ("reverse_certificate",),
     "certspec.rules": (
-        "Absolute", "Additive", "Entropy", "Gated", "Multiplicative", "Rule", "StrictGreedy", "TopM", "Tree",
-        "default_rules", "parse_rule",
+        "Absolute",
+        "Additive",
+        "Entropy",
+        "Gated",
+        "Multiplicative",
+        "Rule",
+        "StrictGreedy",
+        "TopM",
+        "Tree",
+        "default_rules",
+        "parse_rule",
     ),
     "certspec.certificates.tree_widths": ("tree_width_for",),
-}  # fmt: skip
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", "presets", *_HOME_OF]

@@ -1,9 +1,16 @@
-"""The errors that certspec raises on purpose. Each message says what, expected, got and where; this module knows
-nothing about logits, models or files."""
+"""The errors that certspec raises on purpose. Each message says what, expected, got and where; this
+module knows nothing about logits, models or files."""
 
 from __future__ import annotations
 
-__all__ = ["CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits", "RunMismatch", "UnreadableInput"]
+__all__ = [
+    "CertspecError",
+    "IncompatiblePair",
+    "InvalidArgument",
+    "InvalidLogits",
+    "RunMismatch",
+    "UnreadableInput",
+]
 
 
 class CertspecError(Exception):

@@ -1,5 +1,5 @@
-"""Acceptance rules as inference engines ship them, under the engines' own defaults. Each preset is a constructor of one
-of the rules in ``certspec.rules``; this module adds no behaviour."""
+"""Acceptance rules as inference engines ship them, under the engines' own defaults. Each preset is
+a constructor of one of the rules in ``certspec.rules``; this module adds no behaviour."""
 
 from __future__ import annotations
 
@@ -10,34 +10,49 @@ from typing import Any
 from certspec.errors import InvalidArgument
 from certspec.rules import RULE_TYPES, Absolute, Entropy, Gated, Rule
 
-__all__ = ["PRESETS", "medusa", "parse_rule", "parse_rules", "sglang_threshold", "speculators", "trtllm_relaxed", "trtllm_relaxed_docs"]
+__all__ = [
+    "PRESETS",
+    "medusa",
+    "parse_rule",
+    "parse_rules",
+    "sglang_threshold",
+    "speculators",
+    "trtllm_relaxed",
+    "trtllm_relaxed_docs",
+]
 
 
 def medusa(epsilon: float = 0.09, delta: float = 0.3, *, exact_entropy: bool = False) -> Entropy:
     """Medusa's typical acceptance (also vLLM before V1): ``p(x) > min(epsilon, delta * exp(-H))``.
 
-    As shipped, H adds 1e-5 inside its logarithm, so that on a flat target even the argmax can be rejected; pass
-    ``exact_entropy=True`` for the entropy itself. Two helper functions there default to the swapped pair.
-    """
+    As shipped, H adds 1e-5 inside its logarithm, so that on a flat target even the argmax can be
+    rejected; pass ``exact_entropy=True`` for the entropy itself. Two helper functions there default
+    to the swapped pair."""
     return Entropy(epsilon=epsilon, delta=delta, smoothing=0.0 if exact_entropy else 1e-5)
 
 
 def trtllm_relaxed(top_k: int = 1, delta: float = 0.0) -> Gated:
-    """TensorRT-LLM's relaxed acceptance as its kernel computes it: top-k and ``p(x) >= p1 - delta``.
+    """TensorRT-LLM's relaxed acceptance as its kernel computes it: top-k and ``p(x) >= p1 -
+    delta``.
 
-    The shipped defaults are strict greedy but for ties; its published example uses ``top_k=10, delta=0.6``.
-    """
+    The shipped defaults are strict greedy but for ties; its published example uses ``top_k=10,
+    delta=0.6``."""
     return Gated(top_m=top_k, additive=delta)
 
 
 def trtllm_relaxed_docs(top_k: int = 1, delta: float = 0.0) -> Gated:
-    """TensorRT-LLM's relaxed acceptance as one of its documents words it: top-k and ``log p1 - log p(x) <= delta``."""
-    return Gated(top_m=top_k, multiplicative=math.exp(-_at_least_zero("trtllm_relaxed_docs", "delta", delta)))
+    """TensorRT-LLM's relaxed acceptance as one of its documents words it: top-k and ``log p1 - log
+    p(x) <= delta``."""
+    return Gated(
+        top_m=top_k, multiplicative=math.exp(-_at_least_zero("trtllm_relaxed_docs", "delta", delta))
+    )
 
 
 def speculators(top_k: int = 1, tolerance: float = 0.0) -> Gated:
     """The speculators library: top-k and ``log p1 - log p(x) <= tolerance`` (nats)."""
-    return Gated(top_m=top_k, multiplicative=math.exp(-_at_least_zero("speculators", "tolerance", tolerance)))
+    return Gated(
+        top_m=top_k, multiplicative=math.exp(-_at_least_zero("speculators", "tolerance", tolerance))
+    )
 
 
 def sglang_threshold(tau: float = 1.0) -> Absolute:
@@ -61,7 +76,8 @@ PRESETS: dict[str, Callable[..., Rule]] = {
 
 
 def parse_rule(text: str) -> Rule:
-    """Read a rule as the command line writes it: ``additive:0.3``, ``gated:10,additive=0.6``, ``tree:8``, ``medusa``.
+    """Read a rule as the command line writes it: ``additive:0.3``, ``gated:10,additive=0.6``,
+    ``tree:8``, ``medusa``.
 
     Raises InvalidArgument naming the known rules, or the parameter and its allowed range.
     """
@@ -69,7 +85,9 @@ def parse_rule(text: str) -> Rule:
     makers = RULE_TYPES | PRESETS
     maker = makers.get(name.strip().lower().replace("_", "-"))
     if maker is None:
-        raise InvalidArgument(f"rule {text!r}: expected one of {', '.join(sorted(makers))}, got {name!r}")
+        raise InvalidArgument(
+            f"rule {text!r}: expected one of {', '.join(sorted(makers))}, got {name!r}"
+        )
     positional, named = _parse_parameters(text, rest)
     try:
         return maker(*positional, **named)
@@ -101,7 +119,8 @@ def _parse_number(text: str, value: str) -> float | int:
 
 
 def parse_rules(values: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Rules of a repeatable option whose values may hold several, separated by blanks or semicolons."""
+    """Rules of a repeatable option whose values may hold several, separated by blanks or
+    semicolons."""
     labels = [label for value in values for label in value.replace(";", " ").split()]
     rules = tuple(parse_rule(label) for label in labels)
     doubled = {rule.label for rule in rules if rules.count(rule) > 1}

@@ -1,5 +1,5 @@
-"""Acceptance rules as data: a single-token rule is a threshold on the target's probabilities, a tree is a width.
-This module knows nothing about logits, kernels or models."""
+"""Acceptance rules as data: a single-token rule is a threshold on the target's probabilities, a
+tree is a width. This module knows nothing about logits, kernels or models."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ _INF = math.inf
 class Threshold:
     """The one normal form of every single-token rule.
 
-    A token x of rank r (1 = the target's argmax, ties broken by the lowest id) is rejected when ``r > top_m`` or
-    ``target_probs[x] < tau`` (``<=`` where ``strictly_above``), with
+    A token x of rank r (1 = the target's argmax, ties broken by the lowest id) is rejected when ``r
+    > top_m`` or ``target_probs[x] < tau`` (``<=`` where ``strictly_above``), with
 
         tau = min(cap, scale * p1 + offset, entropy_scale * exp(-H)),   H = -sum p log(p + smoothing)  [nats].
 
-    The parts that a rule does not use are neutral (+inf in the minimum; ``top_m = 0`` means no rank gate). A rule of
-    rank alone has ``offset = -inf``: no probability is below its threshold.
-    """
+    The parts that a rule does not use are neutral (+inf in the minimum; ``top_m = 0`` means no rank
+    gate). A rule of rank alone has ``offset = -inf``: no probability is below its threshold."""
 
     top_m: int = 0
     scale: float = 0.0
@@ -51,15 +50,19 @@ class Threshold:
     strictly_above: bool = False
 
     def value(self, top_prob: float, entropy: float) -> float:
-        """tau where the largest target probability is ``top_prob`` and the (smoothed) entropy ``entropy`` nats."""
+        """tau where the largest target probability is ``top_prob`` and the (smoothed) entropy
+        ``entropy`` nats."""
         from_top = self.offset if self.scale == 0.0 else self.scale * top_prob + self.offset
-        from_entropy = _INF if self.entropy_scale == _INF else self.entropy_scale * math.exp(-entropy)
+        from_entropy = (
+            _INF if self.entropy_scale == _INF else self.entropy_scale * math.exp(-entropy)
+        )
         return min(self.cap, from_top, from_entropy)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Base of all rules: a name, parameters, and either a ``threshold`` (single token) or a ``tree_width``."""
+    """Base of all rules: a name, parameters, and either a ``threshold`` (single token) or a
+    ``tree_width``."""
 
     name: ClassVar[str] = ""
 
@@ -70,12 +73,14 @@ class Rule:
 
     @property
     def tree_width(self) -> int:
-        """Number of draft candidates that the rule accepts a match with; 0 for a single-token rule."""
+        """Number of draft candidates that the rule accepts a match with; 0 for a single-token
+        rule."""
         return 0
 
     @property
     def label(self) -> str:
-        """The rule as the command line writes it, e.g. ``additive:0.3``; ``parse_rule`` reads it back."""
+        """The rule as the command line writes it, e.g. ``additive:0.3``; ``parse_rule`` reads it
+        back."""
         given = [
             ("" if f.default is MISSING else f"{f.name}=") + _spell(getattr(self, f.name))
             for f in fields(self)
@@ -145,7 +150,8 @@ class TopM(Rule):
 
 @dataclass(frozen=True)
 class Gated(Rule):
-    """Accept x when it is among the target's ``top_m`` tokens *and* passes the additive or multiplicative slack."""
+    """Accept x when it is among the target's ``top_m`` tokens *and* passes the additive or
+    multiplicative slack."""
 
     name: ClassVar[str] = "gated"
     top_m: int
@@ -156,7 +162,8 @@ class Gated(Rule):
         _require_count(self, "top_m")
         if (self.additive is None) == (self.multiplicative is None):
             raise InvalidArgument(
-                "Gated: expected exactly one of additive=... (in [0, 1]) and multiplicative=... (in (0, 1]), "
+                "Gated: expected exactly one of additive=... (in [0, 1]) and multiplicative=... "
+                "(in (0, 1]), "
                 f"got additive={self.additive!r}, multiplicative={self.multiplicative!r}"
             )
         if self.additive is not None:
@@ -173,16 +180,20 @@ class Gated(Rule):
     @property
     def slack_rule(self) -> Additive | Multiplicative:
         """The rule that tokens within the gate have to pass."""
-        return Additive(self.additive) if self.additive is not None else Multiplicative(self.multiplicative or 1.0)
+        return (
+            Additive(self.additive)
+            if self.additive is not None
+            else Multiplicative(self.multiplicative or 1.0)
+        )
 
 
 @dataclass(frozen=True)
 class Entropy(Rule):
     """Accept x when ``p(x) > min(epsilon, delta * exp(-H))`` (Medusa's typical acceptance).
 
-    ``epsilon`` in (0, 1], ``delta`` in (0, inf). With ``delta > 1`` the argmax itself can be rejected; its certificate
-    is then 0. ``smoothing`` (>= 0) is the constant that an implementation adds inside the logarithm of the entropy.
-    """
+    ``epsilon`` in (0, 1], ``delta`` in (0, inf). With ``delta > 1`` the argmax itself can be
+    rejected; its certificate is then 0. ``smoothing`` (>= 0) is the constant that an implementation
+    adds inside the logarithm of the entropy."""
 
     name: ClassVar[str] = "entropy"
     epsilon: float
@@ -196,12 +207,18 @@ class Entropy(Rule):
 
     @property
     def threshold(self) -> Threshold:
-        return Threshold(cap=self.epsilon, entropy_scale=self.delta, smoothing=self.smoothing, strictly_above=True)
+        return Threshold(
+            cap=self.epsilon,
+            entropy_scale=self.delta,
+            smoothing=self.smoothing,
+            strictly_above=True,
+        )
 
 
 @dataclass(frozen=True)
 class Absolute(Rule):
-    """Accept x when ``p(x) >= tau``; ``tau`` in [0, 1]. Where no token reaches ``tau``, nothing is accepted."""
+    """Accept x when ``p(x) >= tau``; ``tau`` in [0, 1]. Where no token reaches ``tau``, nothing is
+    accepted."""
 
     name: ClassVar[str] = "absolute"
     tau: float
@@ -216,7 +233,8 @@ class Absolute(Rule):
 
 @dataclass(frozen=True)
 class Tree(Rule):
-    """Accept when the target's argmax is among the draft's ``m`` most probable tokens (a greedy tree node)."""
+    """Accept when the target's argmax is among the draft's ``m`` most probable tokens (a greedy
+    tree node)."""
 
     name: ClassVar[str] = "tree"
     m: int
@@ -243,24 +261,30 @@ def default_rules() -> list[Rule]:
     ]
 
 
-
-
-
-
-
-
 def _spell(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
+    return (
+        f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
+    )
 
 
 def _require_real(
-    rule: Rule, name: str, *, lower: float, upper: float, open_below: bool = False, open_above: bool = False
+    rule: Rule,
+    name: str,
+    *,
+    lower: float,
+    upper: float,
+    open_below: bool = False,
+    open_above: bool = False,
 ) -> None:
     value = getattr(rule, name)
     allowed = f"{'(' if open_below else '['}{lower:g}, {upper:g}{')' if open_above else ']'}"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidArgument(f"{type(rule).__name__}: expected {name} a real number in {allowed}, got {value!r}")
-    inside = (value > lower if open_below else value >= lower) and (value < upper if open_above else value <= upper)
+        raise InvalidArgument(
+            f"{type(rule).__name__}: expected {name} a real number in {allowed}, got {value!r}"
+        )
+    inside = (value > lower if open_below else value >= lower) and (
+        value < upper if open_above else value <= upper
+    )
     if not inside:  # a NaN fails both comparisons
         raise InvalidArgument(f"{type(rule).__name__}: expected {name} in {allowed}, got {value!r}")
     object.__setattr__(rule, name, float(value))
@@ -273,10 +297,13 @@ def _require_count(rule: Rule, name: str) -> None:
     except TypeError:
         count = 0
     if isinstance(value, bool) or count < 1:
-        raise InvalidArgument(f"{type(rule).__name__}: expected {name} an integer of at least 1, got {value!r}")
+        raise InvalidArgument(
+            f"{type(rule).__name__}: expected {name} an integer of at least 1, got {value!r}"
+        )
     object.__setattr__(rule, name, count)
 
 
 RULE_TYPES: dict[str, Callable[..., Rule]] = {
-    kind.name: kind for kind in (StrictGreedy, Additive, Multiplicative, TopM, Gated, Entropy, Absolute, Tree)
+    kind.name: kind
+    for kind in (StrictGreedy, Additive, Multiplicative, TopM, Gated, Entropy, Absolute, Tree)
 }

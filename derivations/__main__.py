@@ -1,6 +1,6 @@
-"""``python -m derivations [--check | --steps]``: write the generated kernels, or fail where they drifted from
-the derivations. ``--steps`` counts the steps of all derivations by kind, and prints those that rest on words alone and
-the citations whose instance is read and not computed."""
+"""``python -m derivations [--check | --steps]``: write the generated kernels, or fail where they
+drifted from the derivations. ``--steps`` counts the steps of all derivations by kind, and prints
+those that rest on words alone and the citations whose instance is read and not computed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from derivations.language.claim import distinct_steps
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=COMMAND, description="Emit the kernels from their derivations.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a generated file drifted")
-    parser.add_argument("--steps", action="store_true", help="write nothing; count steps by kind, print those in prose")
+    parser = argparse.ArgumentParser(
+        prog=COMMAND, description="Emit the kernels from their derivations."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 where a generated file drifted"
+    )
+    parser.add_argument(
+        "--steps",
+        action="store_true",
+        help="write nothing; count steps by kind, print those in prose",
+    )
     options = parser.parse_args(arguments)
     if options.steps:
         return _print_steps()
@@ -24,7 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     drifted = drift()
     for name in drifted:
-        print(f"{GENERATED / name}: not what the derivations give; run `{COMMAND}` and commit the result")
+        print(
+            f"{GENERATED / name}: not what the derivations give; run `{COMMAND}` and commit the "
+            "result"
+        )
     if not drifted:
         print(f"{GENERATED}: as derived")
     return 1 if drifted else 0
@@ -37,7 +48,12 @@ def _print_steps() -> int:
     for owner, step in steps.get("cited", []):
         if step.read:
             print(f"{owner} cites {', '.join(step.cites)}, read ({step.read}): {step.text}")
-    print("; ".join(f"{len(found)} {how}" for how, found in sorted(steps.items(), key=lambda item: -len(item[1]))))
+    print(
+        "; ".join(
+            f"{len(found)} {how}"
+            for how, found in sorted(steps.items(), key=lambda item: -len(item[1]))
+        )
+    )
     return 0
 
 

@@ -1,4 +1,5 @@
-"""Statements to typeset: a claim's own, a written one, or its formula on symbols. Knows nothing about proofs."""
+"""Statements to typeset: a claim's own, a written one, or its formula on symbols. Knows nothing
+about proofs."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ _STRICT_PAIR = p[1] * log(2 * p[1] / (p[1] + p[2])) + p[2] * log(2 * p[2] / (p[1
 _ADDITIVE = Piecewise(
     (phi(g), g > t),
     (_perspective(_INNER, t), (g >= t / 2) & (g <= t)),
-    (log(3) + _LOW * log(_LOW) + (_LOW - g) * log(_LOW - g) + (_LOW - t) * log(_LOW - t), g < t / 2),
+    (
+        log(3) + _LOW * log(_LOW) + (_LOW - g) * log(_LOW - g) + (_LOW - t) * log(_LOW - t),
+        g < t / 2,
+    ),
 )
 _TOP_D = _perspective(_TOP.subs(g, d), d)
 STATEMENTS: dict[str, Any] = {
@@ -50,21 +54,31 @@ STATEMENTS: dict[str, Any] = {
     "caps.log2": Le(C, log(2)),
     "caps.single": Le(C, log(1 + d) - p[_J] * log(p[1] / p[_J])),
     "caps.tree": Le(
-        C, Min(log(1 + sympy.Sum(p[1] - p[_INDEX], (_INDEX, 2, _RANK + 1))), (p[1] - p[_RANK + 1]) * log(_RANK + 1))
+        C,
+        Min(
+            log(1 + sympy.Sum(p[1] - p[_INDEX], (_INDEX, 2, _RANK + 1))),
+            (p[1] - p[_RANK + 1]) * log(_RANK + 1),
+        ),
     ),
     "margin.strict": Eq(Function("inf")(C), phi(g), evaluate=False),
     "margin.additive.at-least": Eq(Function("inf")(C), phi(sympy.Max(g, t))),
     "margin.additive.exact": Eq(Function("inf")(C), _ADDITIVE, evaluate=False),
     "margin.multiplicative": Eq(
-        Function("inf")(C), Piecewise((phi(g), g >= _CORNER), (g * phi(_CORNER) / _CORNER, g < _CORNER)), evaluate=False
+        Function("inf")(C),
+        Piecewise((phi(g), g >= _CORNER), (g * phi(_CORNER) / _CORNER, g < _CORNER)),
+        evaluate=False,
     ),
     "margin.absolute": Eq(Function("inf")(C), _perspective(Min(1, g + 2 * tau), g), evaluate=False),
     "margin.top": Eq(Function("inf")(C), _perspective(_TOP, g), evaluate=False),
-    "margin.gate.at-least": Eq(Function("inf")(C), Min(_perspective(_TOP, g), phi(sympy.Max(g, t))), evaluate=False),
+    "margin.gate.at-least": Eq(
+        Function("inf")(C), Min(_perspective(_TOP, g), phi(sympy.Max(g, t))), evaluate=False
+    ),
     "margin.gate.exact": Eq(Function("inf")(C), Min(_perspective(_TOP, g), Function("A_t")(g))),
     "margin.gate.last.exact": Eq(
         Function("inf")(C),
-        Piecewise((_TOP_D, d <= t), (_perspective(_GATE, t), 2 * d <= 1 + t), (phi(2 * d - 1), True)),
+        Piecewise(
+            (_TOP_D, d <= t), (_perspective(_GATE, t), 2 * d <= 1 + t), (phi(2 * d - 1), True)
+        ),
         evaluate=False,
     ),
     "margin.gate.last.at-least": Eq(
@@ -74,17 +88,29 @@ STATEMENTS: dict[str, Any] = {
     ),
     "margin.gate.multiplicative.last": Eq(
         Function("inf")(C),
-        Min(_TOP_D, Piecewise((d * T2(1, alpha), d * (1 + alpha) <= 1), (phi(2 * d - 1), True)), evaluate=False),
+        Min(
+            _TOP_D,
+            Piecewise((d * T2(1, alpha), d * (1 + alpha) <= 1), (phi(2 * d - 1), True)),
+            evaluate=False,
+        ),
         evaluate=False,
     ),
     "margin.tree.p1-p(m+1)": Eq(Function("T_m")(d), tree_margin_last(sympy, d, m), evaluate=False),
-    "margin.entropy.simple": Ge(C, _perspective(Min(1, g + 2 * epsilon, g * (1 + delta) / (1 - delta)), g)),
+    "margin.entropy.simple": Ge(
+        C, _perspective(Min(1, g + 2 * epsilon, g * (1 + delta) / (1 - delta)), g)
+    ),
     "entropy.floor": Le(log(b) - b * log(b) - a * log(a) - (1 - a - b) * log(a - g), log(b) + H),
     "upper.relaxed": Le(C, log(1 + p[1])),
     "upper.strict": (Le(phi(g), C), Le(C, _perspective(g + 2 * (1 - g) / Symbol("V"), g))),
     "upper.single": Le(C, Function("U")(d)),
     "rule.threshold": Eq(
-        tau, Min(Symbol("cap"), Symbol("scale") * p[1] + Symbol("offset"), Symbol("E") * exp(-H), evaluate=False)
+        tau,
+        Min(
+            Symbol("cap"),
+            Symbol("scale") * p[1] + Symbol("offset"),
+            Symbol("E") * exp(-H),
+            evaluate=False,
+        ),
     ),
     "single.pool": Eq(C, _pooled("S"), evaluate=False),
     "tree.pool": Eq(C, _pooled("S"), evaluate=False),
@@ -92,7 +118,16 @@ STATEMENTS: dict[str, Any] = {
     "bound.threshold": None,
     "bound.certificate_lower": None,
 }
-_NAMES = {"gap": g, "slack": t, "top_m": m, "width": m, "alpha": alpha, "epsilon": epsilon, "delta": delta, "tau": tau}
+_NAMES = {
+    "gap": g,
+    "slack": t,
+    "top_m": m,
+    "width": m,
+    "alpha": alpha,
+    "epsilon": epsilon,
+    "delta": delta,
+    "tau": tau,
+}
 
 
 def statement_of(claim: Claim) -> tuple[Any, ...]:
@@ -107,7 +142,15 @@ def statement_of(claim: Claim) -> tuple[Any, ...]:
         if not names or not set(names) <= set(_NAMES):
             return ()
         value = claim.formula(sympy, *(_NAMES[name] for name in names))
-    except (TypeError, ValueError, AttributeError):  # a formula that branches on its arguments has no one line
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+    ):  # a formula that branches on its arguments has no one line
         return ()
     relation = {"=": Eq, "<=": Ge, ">=": Le}.get(claim.relation)
-    return (relation(C, value, evaluate=False),) if relation is not None and isinstance(value, sympy.Expr) else ()
+    return (
+        (relation(C, value, evaluate=False),)
+        if relation is not None and isinstance(value, sympy.Expr)
+        else ()
+    )

@@ -1,5 +1,5 @@
-"""``python -m proofs_check``: proves or refutes every claim, a line each, and exits non-zero unless all come out as
-expected. Knows nothing about any particular claim."""
+"""``python -m proofs_check``: proves or refutes every claim, a line each, and exits non-zero unless
+all come out as expected. Knows nothing about any particular claim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from proofs_check.running.runner import UnknownClaim, fingerprint, run_claims, s
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 where every claim came out as expected, 1 where one did not, 2 for a wrong call, 130 when interrupted."""
+    """0 where every claim came out as expected, 1 where one did not, 2 for a wrong call, 130 when
+    interrupted."""
     options = _parser().parse_args(arguments)
     console = Console(soft_wrap=True, highlight=False)
     try:
@@ -31,7 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if options.list or options.explain:
         for claim in claims:
-            console.print(f"{claim.id:28} {claim.sentence}" if options.list else explain(claim), markup=False)
+            console.print(
+                f"{claim.id:28} {claim.sentence}" if options.list else explain(claim), markup=False
+            )
         return 0
     return _run(claims, options, console)
 
@@ -44,14 +47,22 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
     try:
         with _progress(console) as progress:
             task = progress.add_task("proving", total=len(claims), completed=len(outcomes))
-            for outcome in run_claims(waiting, effort, jobs=min(options.jobs, max(1, len(waiting)))):
+            for outcome in run_claims(
+                waiting, effort, jobs=min(options.jobs, max(1, len(waiting)))
+            ):
                 outcomes[outcome.claim] = outcome
                 progress.console.print(one_line(outcome), markup=False)
                 progress.advance(task)
                 _write_json(options.json, outcomes, effort)
     except KeyboardInterrupt:
-        kept = f"kept in {options.json}; --resume goes on from there" if options.json else "pass --json to keep them"
-        console.print(f"interrupted after {len(outcomes)} of {len(claims)} claims ({kept})", markup=False)
+        kept = (
+            f"kept in {options.json}; --resume goes on from there"
+            if options.json
+            else "pass --json to keep them"
+        )
+        console.print(
+            f"interrupted after {len(outcomes)} of {len(claims)} claims ({kept})", markup=False
+        )
         return 130
     finally:
         _write_json(options.json, outcomes, effort)
@@ -62,17 +73,27 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
 
 def _verdict(outcomes: dict[str, Outcome], console: Console) -> int:
     wrong = [outcome for outcome in outcomes.values() if not outcome.as_expected]
-    killed = sum(verdict == "REFUTED" for outcome in outcomes.values() for verdict in outcome.mutants.values())
+    killed = sum(
+        verdict == "REFUTED"
+        for outcome in outcomes.values()
+        for verdict in outcome.mutants.values()
+    )
     mutants = sum(len(outcome.mutants) for outcome in outcomes.values())
     console.print(
-        f"{len(outcomes) - len(wrong)} of {len(outcomes)} claims as expected, {killed} of {mutants} mutants refuted",
+        f"{len(outcomes) - len(wrong)} of {len(outcomes)} claims as expected, {killed} of "
+        f"{mutants} mutants refuted",
         markup=False,
     )
     return 1 if wrong else 0
 
 
 def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
@@ -90,26 +111,41 @@ def _write_json(path: str | None, outcomes: dict[str, Outcome], effort: Effort) 
 
 
 def _resume(path: str, effort: Effort) -> dict[str, Outcome]:
-    """Finished outcomes of an earlier run over the same sources and effort; nothing where they differ."""
+    """Finished outcomes of an earlier run over the same sources and effort; nothing where they
+    differ."""
     if not Path(path).exists():
         return {}
     content = json.loads(Path(path).read_text(encoding="utf-8"))
     if content["fingerprint"] != fingerprint() or content["thorough"] != effort.thorough:
-        print(f"{path}: made from other sources or another effort; starting afresh", file=sys.stderr)
+        print(
+            f"{path}: made from other sources or another effort; starting afresh", file=sys.stderr
+        )
         return {}
     return {plain["claim"]: Outcome.from_json(plain) for plain in content["outcomes"]}
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m proofs_check", description="Prove or refute every claim.")
+    parser = argparse.ArgumentParser(
+        prog="python -m proofs_check", description="Prove or refute every claim."
+    )
     parser.add_argument("claims", nargs="*", metavar="ID", help="claim ids or globs (default: all)")
-    parser.add_argument("--thorough", action="store_true", help="more targets a family, without regard to time")
+    parser.add_argument(
+        "--thorough", action="store_true", help="more targets a family, without regard to time"
+    )
     parser.add_argument("--json", metavar="FILE", help="write outcomes, after every claim")
     parser.add_argument("--html", metavar="FILE", help="write a readable report")
     parser.add_argument("--list", action="store_true", help="list ids and sentences")
-    parser.add_argument("--explain", action="store_true", help="print statement, derivation and where kernels use it")
-    parser.add_argument("--resume", action="store_true", help="skip claims already finished in the --json file")
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="print statement, derivation and where kernels use it",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="skip claims already finished in the --json file"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)"
+    )
     return parser
 
 

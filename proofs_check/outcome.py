@@ -1,5 +1,5 @@
-"""What a check concludes: verdicts that refuse to be truth values, evidence by method, outcomes by claim.
-This module knows nothing about any particular claim."""
+"""What a check concludes: verdicts that refuse to be truth values, evidence by method, outcomes by
+claim. This module knows nothing about any particular claim."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ PROVING_METHODS = frozenset({"algebra", "enclosure"})
 
 
 class Verdict(enum.Enum):
-    """Three answers. ``bool(verdict)`` raises: interval comparisons are three-valued and must not collapse to two."""
+    """Three answers. ``bool(verdict)`` raises: interval comparisons are three-valued and must not
+    collapse to two."""
 
     VERIFIED = "The statement was confirmed wherever this method looked."
     REFUTED = "The statement is false at the point given."
@@ -25,7 +26,8 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one method found: how many digits agree, the largest residual and where, over how many cases or boxes."""
+    """What one method found: how many digits agree, the largest residual and where, over how many
+    cases or boxes."""
 
     method: str
     verdict: Verdict
@@ -66,14 +68,25 @@ class Outcome:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Outcome:
-        evidence = tuple(Evidence(**(row | {"verdict": Verdict[row["verdict"]]})) for row in plain["evidence"])
-        changed = {"verdict": Verdict[plain["verdict"]], "evidence": evidence, "complaints": tuple(plain["complaints"])}
+        evidence = tuple(
+            Evidence(**(row | {"verdict": Verdict[row["verdict"]]})) for row in plain["evidence"]
+        )
+        changed = {
+            "verdict": Verdict[plain["verdict"]],
+            "evidence": evidence,
+            "complaints": tuple(plain["complaints"]),
+        }
         return cls(**(plain | changed))
 
 
 def combine(evidence: tuple[Evidence, ...]) -> Verdict:
-    """REFUTED where any method refutes; VERIFIED where all confirm and one of them proves; else UNDECIDED."""
+    """REFUTED where any method refutes; VERIFIED where all confirm and one of them proves; else
+    UNDECIDED."""
     if any(item.verdict is Verdict.REFUTED for item in evidence):
         return Verdict.REFUTED
     confirmed = all(item.verdict is Verdict.VERIFIED for item in evidence)
-    return Verdict.VERIFIED if confirmed and any(item.proves for item in evidence) else Verdict.UNDECIDED
+    return (
+        Verdict.VERIFIED
+        if confirmed and any(item.proves for item in evidence)
+        else Verdict.UNDECIDED
+    )

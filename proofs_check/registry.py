@@ -1,5 +1,5 @@
-"""The register of checks: which function examines which claim, by which method, and with how much effort.
-This module knows nothing about verdicts on particular claims."""
+"""The register of checks: which function examines which claim, by which method, and with how much
+effort. This module knows nothing about verdicts on particular claims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ METHODS = ("algebra", "exact-cases", "enclosure", "search", "optimiser", "conic"
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to look: working digits, the second precision, the number of random targets a family."""
+    """How hard to look: working digits, the second precision, the number of random targets a
+    family."""
 
     digits: int = 50
     second_digits: int = 80
@@ -36,7 +37,8 @@ class Check:
     claim: str
     method: str
     function: Callable[[Formula, Effort], Evidence]
-    twice: bool = False  # run again at the second precision by the runner; else the function sees to it itself
+    # run again at the second precision by the runner; else the function sees to it itself
+    twice: bool = False
 
 
 _CHECKS: dict[tuple[str, str], Check] = {}
@@ -50,7 +52,9 @@ def check(
     ``twice``: the runner repeats it at the second precision, as it repeats every search.
     """
     if method not in METHODS:
-        raise ValueError(f"check of {claim!r}: expected a method among {', '.join(METHODS)}, got {method!r}")
+        raise ValueError(
+            f"check of {claim!r}: expected a method among {', '.join(METHODS)}, got {method!r}"
+        )
 
     def register(function: Callable[[Formula, Effort], Evidence]) -> Callable:
         if (claim, method) in _CHECKS:
@@ -64,7 +68,9 @@ def check(
 def checks_of(claim: str) -> list[Check]:
     """The checks of a claim, cheapest method first."""
     _import_topics()
-    return sorted((c for c in _CHECKS.values() if c.claim == claim), key=lambda c: METHODS.index(c.method))
+    return sorted(
+        (c for c in _CHECKS.values() if c.claim == claim), key=lambda c: METHODS.index(c.method)
+    )
 
 
 def _import_topics() -> None:

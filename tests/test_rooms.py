@@ -1,4 +1,5 @@
-"""Who may import whom, read from the source text: derivations, certspec and proofs_check are three floors."""
+"""Who may import whom, read from the source text: derivations, certspec and proofs_check are three
+floors."""
 
 import ast
 from pathlib import Path
@@ -7,7 +8,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FORBIDDEN = {
-    "derivations": {"certspec", "proofs_check", "mpmath", "flint", "numba", "torch", "triton", "transformers"},
+    "derivations": {
+        "certspec",
+        "proofs_check",
+        "mpmath",
+        "flint",
+        "numba",
+        "torch",
+        "triton",
+        "transformers",
+    },
     "certspec": {"derivations", "proofs_check", "sympy", "mpmath", "flint"},
     "proofs_check": {"numba", "torch", "triton", "transformers"},
 }
@@ -54,7 +64,13 @@ def test_the_boundary_test_notices_a_trespass(floor, source):
 
 
 def test_the_boundary_test_lets_neighbours_pass():
-    assert trespasses("proofs_check", "from derivations.language.claim import Claim\nfrom proofs_check import outcome") == set()
+    assert (
+        trespasses(
+            "proofs_check",
+            "from derivations.language.claim import Claim\nfrom proofs_check import outcome",
+        )
+        == set()
+    )
     assert trespasses("certspec", "import numpy\nfrom certspec.rules import Rule") == set()
 
 
@@ -64,5 +80,7 @@ def test_importing_certspec_loads_nothing_heavy():
 
     heavy = sorted(LAZY_ONLY | {"sympy", "mpmath"})
     code = f"import sys, certspec; print([m for m in {heavy!r} if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert result.stdout.strip() == "[]"

@@ -1,5 +1,6 @@
-"""``certify``: exact acceptance certificates for rows of target and draft logits, and the ``Certificates`` it returns.
-Checks the arguments and picks a backend; the arithmetic lives in ``certspec.kernels``."""
+"""``certify``: exact acceptance certificates for rows of target and draft logits, and the
+``Certificates`` it returns. Checks the arguments and picks a backend; the arithmetic lives in
+``certspec.kernels``."""
 
 from __future__ import annotations
 
@@ -38,18 +39,20 @@ class RuleView:
 
 @dataclass(frozen=True, repr=False)
 class Certificates:
-    """Certificates of ``rows`` positions under ``rules``; numpy arrays or torch tensors as the logits were.
+    """Certificates of ``rows`` positions under ``rules``; numpy arrays or torch tensors as the
+    logits were.
 
-    ``kl, kl_upper, entropy, prob_margin``: (rows,) float64, nats but for ``prob_margin`` = p1 - p2 of the target.
-    ``certificate, certificate_lower``: (rules, rows) float64 nats, +inf where the rule rejects nothing.
-    ``accepted, certified``: (rules, rows) bool; ``certified`` is ``kl_upper < certificate_lower`` and implies accepted.
-    ``target_token, draft_token``: (rows,) int64 argmaxes, the lowest id on ties. ``target_top_ids, target_top_probs,
-    draft_top_ids``: (rows, K), sorted by (-value, id). ``draft_token_prob``: the target's probability of draft_token.
-    ``paths``: (rows,) int8, 0 where a float32 filter with a proved bound decided the row (``precision="float32"``), 1
-    where the rigorous float64 path scored it; ``path_counts`` counts them. ``entropy_error, prob_error``:
-    (rows,) float64 bounds on the errors of ``entropy`` (nats) and of every probability (relative) where a fast filter
-    was at work, None where all is float64. Without draft logits the fields that need them are None.
-    """
+    ``kl, kl_upper, entropy, prob_margin``: (rows,) float64, nats but for ``prob_margin`` = p1 - p2
+    of the target. ``certificate, certificate_lower``: (rules, rows) float64 nats, +inf where the
+    rule rejects nothing. ``accepted, certified``: (rules, rows) bool; ``certified`` is ``kl_upper <
+    certificate_lower`` and implies accepted. ``target_token, draft_token``: (rows,) int64 argmaxes,
+    the lowest id on ties. ``target_top_ids, target_top_probs, draft_top_ids``: (rows, K), sorted by
+    (-value, id). ``draft_token_prob``: the target's probability of draft_token. ``paths``: (rows,)
+    int8, 0 where a float32 filter with a proved bound decided the row (``precision="float32"``), 1
+    where the rigorous float64 path scored it; ``path_counts`` counts them. ``entropy_error,
+    prob_error``: (rows,) float64 bounds on the errors of ``entropy`` (nats) and of every
+    probability (relative) where a fast filter was at work, None where all is float64. Without draft
+    logits the fields that need them are None."""
 
     rules: tuple[Rule, ...]
     kl: Any
@@ -77,11 +80,14 @@ class Certificates:
 
     @property
     def undecided(self) -> Any:
-        """(rules, rows) bool: not certified, though KL < C is possible within both sides' error bounds (each taken to
-        reach as far up as down), so that exact arithmetic might have certified. None without draft logits."""
+        """(rules, rows) bool: not certified, though KL < C is possible within both sides' error
+        bounds (each taken to reach as far up as down), so that exact arithmetic might have
+        certified. None without draft logits."""
         if self.certified is None:
             return None
-        positive = (self.certificate > 0) & (self.certificate < float("inf"))  # KL < 0 is false, KL < inf no question
+        positive = (self.certificate > 0) & (
+            self.certificate < float("inf")
+        )  # KL < 0 is false, KL < inf no question
         # kl - (kl_upper - kl) < certificate + (certificate - certificate_lower), without inf - inf
         possible = 2 * self.kl + self.certificate_lower < self.kl_upper + 2 * self.certificate
         return ~self.certified & positive & possible
@@ -90,10 +96,13 @@ class Certificates:
         return len(self.entropy)
 
     def at(self, rule: Rule | int) -> RuleView:
-        """The view of one rule, given itself or its index. Raises InvalidArgument where it was not scored."""
+        """The view of one rule, given itself or its index. Raises InvalidArgument where it was not
+        scored."""
         if isinstance(rule, Rule):
             if rule not in self.rules:
-                raise InvalidArgument(f"at: expected one of {', '.join(map(str, self.rules))}, got {rule}")
+                raise InvalidArgument(
+                    f"at: expected one of {', '.join(map(str, self.rules))}, got {rule}"
+                )
             rule = self.rules.index(rule)
         if not -len(self.rules) <= rule < len(self.rules):
             raise InvalidArgument(f"at: expected an index below {len(self.rules)}, got {rule}")
@@ -108,7 +117,9 @@ class Certificates:
             view = self.at(index)
             text = f"  {rule.label:<24}"
             if len(self) and view.accepted is not None:
-                text += f" accepted {int(view.accepted.sum())}, certified {int(view.certified.sum())}"
+                text += (
+                    f" accepted {int(view.accepted.sum())}, certified {int(view.certified.sum())}"
+                )
             lines.append(text)
         return "\n".join(lines)
 
@@ -149,30 +160,36 @@ def certify(
     align: int | None = None,
     lumped: bool = False,
 ) -> Certificates | LumpedCertificates:
-    """Score draft against target: KL(target || draft), every rule's exact certificate, and what is certified.
+    """Score draft against target: KL(target || draft), every rule's exact certificate, and what is
+    certified.
 
-    ``target_logits, draft_logits``: (rows, vocab) or (vocab,), numpy arrays or torch tensors of one device, float64,
-    float32, bfloat16 or float16, -inf for a masked token. ``draft_logits=None`` gives the target's certificates only.
-    ``rules``: one rule or several (default ``default_rules()``). ``align=N`` says that only the first N columns are
-    real ids, and drops the rest of both. ``backend``: "numba" (CPU), "torch", "triton" (CUDA) or "reference".
-    ``precision``: "float64" (the default but for "triton"), or "float32" ("numba" and "triton", whose default it is):
-    one pass in float32 decides the rows that its proved bounds decide, float64 the others, and ``kl`` and ``entropy``
-    of the former are good to about 1e-5 nats (``kl_upper``, ``entropy_error``); decisions, certificates and ids are as
-    sound as in float64, and faster to have where logits are float32, bfloat16 or float16 and a draft is given. Nats
-    throughout. Theory: the pool certificate (single token), its tree form, and directed rounding bounds.
+    ``target_logits, draft_logits``: (rows, vocab) or (vocab,), numpy arrays or torch tensors of one
+    device, float64, float32, bfloat16 or float16, -inf for a masked token. ``draft_logits=None``
+    gives the target's certificates only. ``rules``: one rule or several (default
+    ``default_rules()``). ``align=N`` says that only the first N columns are real ids, and drops the
+    rest of both. ``backend``: "numba" (CPU), "torch", "triton" (CUDA) or "reference".
+    ``precision``: "float64" (the default but for "triton"), or "float32" ("numba" and "triton",
+    whose default it is): one pass in float32 decides the rows that its proved bounds decide,
+    float64 the others, and ``kl`` and ``entropy`` of the former are good to about 1e-5 nats
+    (``kl_upper``, ``entropy_error``); decisions, certificates and ids are as sound as in float64,
+    and faster to have where logits are float32, bfloat16 or float16 and a draft is given. Nats
+    throughout. Theory: the pool certificate (single token), its tree form, and directed rounding
+    bounds.
 
-    ``lumped=True``: the rows are lists, not logits. ``target_logits`` holds the log-probabilities (nats, (rows, k)) of
-    the target's k most probable tokens in any order, ``draft_logits`` the draft's log-probabilities of the same
-    columns; -inf pads, and what the lists leave of 1 is one lump each. Returns ``LumpedCertificates`` (numpy): a lower
-    bound of every certificate, and what K_O, the divergence of the lumped lists, certifies (theory E). A value is taken
-    to be off by at most one unit in the last place of its dtype.
+    ``lumped=True``: the rows are lists, not logits. ``target_logits`` holds the log-probabilities
+    (nats, (rows, k)) of the target's k most probable tokens in any order, ``draft_logits`` the
+    draft's log-probabilities of the same columns; -inf pads, and what the lists leave of 1 is one
+    lump each. Returns ``LumpedCertificates`` (numpy): a lower bound of every certificate, and what
+    K_O, the divergence of the lumped lists, certifies (theory E). A value is taken to be off by at
+    most one unit in the last place of its dtype.
 
-    Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths that do not match;
-    with ``lumped`` also for a positive logprob or a sum above 1, and InvalidArgument for ``backend``, ``precision`` or
-    ``align``.
-    """
+    Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths
+    that do not match; with ``lumped`` also for a positive logprob or a sum above 1, and
+    InvalidArgument for ``backend``, ``precision`` or ``align``."""
     if lumped:
-        return _certify_lumped(target_logits, draft_logits, _as_rules(rules), backend, precision, align)
+        return _certify_lumped(
+            target_logits, draft_logits, _as_rules(rules), backend, precision, align
+        )
     table = rule_table(_as_rules(rules))
     target = _as_rows("target_logits", target_logits)
     draft = None if draft_logits is None else _as_rows("draft_logits", draft_logits)
@@ -183,9 +200,14 @@ def certify(
     if name not in BACKENDS:
         raise InvalidArgument(f"backend: expected one of {', '.join(BACKENDS)}, got {backend!r}")
     if precision not in (None, *PRECISIONS):
-        raise InvalidArgument(f"precision: expected one of {', '.join(PRECISIONS)}, got {precision!r}")
+        raise InvalidArgument(
+            f"precision: expected one of {', '.join(PRECISIONS)}, got {precision!r}"
+        )
     if precision == "float32" and name not in ("numba", "triton"):
-        raise InvalidArgument(f"precision: expected 'float64' with backend {name!r}, which has no other, got 'float32'")
+        raise InvalidArgument(
+            f"precision: expected 'float64' with backend {name!r}, which has no other, got "
+            "'float32'"
+        )
     if precision == "float64" and name == "triton":
         name = "torch"
     scores = _run(name, target, draft, num_columns, table, num_top, precision)
@@ -199,13 +221,23 @@ def certify(
 
 
 def _run(
-    name: str, target: Any, draft: Any, num_columns: int, table: RuleTable, num_top: int, precision: str | None
+    name: str,
+    target: Any,
+    draft: Any,
+    num_columns: int,
+    table: RuleTable,
+    num_top: int,
+    precision: str | None,
 ) -> RowScores:
     if name == "torch":
         from certspec.kernels.torch import rows as torch_rows
 
-        tensors = [_torch().from_numpy(x) if isinstance(x, np.ndarray) else x for x in (target, draft)]
-        scores: RowScores = torch_rows.score_rows(tensors[0], tensors[1], num_columns, table, num_top)
+        tensors = [
+            _torch().from_numpy(x) if isinstance(x, np.ndarray) else x for x in (target, draft)
+        ]
+        scores: RowScores = torch_rows.score_rows(
+            tensors[0], tensors[1], num_columns, table, num_top
+        )
         return _to_numpy(scores) if isinstance(target, np.ndarray) else scores
     if name == "triton":
         from certspec.kernels.triton import rows as triton_rows
@@ -215,10 +247,14 @@ def _run(
         from certspec.kernels import reference
 
         exact_draft = None if draft is None else _to_float64(draft[:, :num_columns])
-        scores = reference.score_rows(_to_float64(target[:, :num_columns]), exact_draft, table, num_top)
+        scores = reference.score_rows(
+            _to_float64(target[:, :num_columns]), exact_draft, table, num_top
+        )
     else:
         kind, (readable_target, readable_draft) = _to_readable(target, draft)
-        scores = _numba_scorer(precision)(readable_target, readable_draft, kind, num_columns, table, num_top)
+        scores = _numba_scorer(precision)(
+            readable_target, readable_draft, kind, num_columns, table, num_top
+        )
     return scores if isinstance(target, np.ndarray) else _to_torch(scores, target.device)
 
 
@@ -244,12 +280,15 @@ def _certify_lumped(
     for name, given in (("backend", backend), ("precision", precision), ("align", align)):
         if given is not None:
             raise InvalidArgument(
-                f"{name}: expected None with lumped=True (lists are judged in float64), got {given!r}"
+                f"{name}: expected None with lumped=True (lists are judged in float64), got "
+                f"{given!r}"
             )
     target = _as_rows("target_logits", target_logprobs)
     draft = None if draft_logprobs is None else _as_rows("draft_logits", draft_logprobs)
     kinds = (_kind(target), "float64" if draft is None else _kind(draft))
-    return certify_lists(_to_float64(target), None if draft is None else _to_float64(draft), kinds, rules)
+    return certify_lists(
+        _to_float64(target), None if draft is None else _to_float64(draft), kinds, rules
+    )
 
 
 def _as_rules(rules: Rule | Sequence[Rule] | None) -> tuple[Rule, ...]:
@@ -266,12 +305,16 @@ def _default_rules() -> tuple[Rule, ...]:
 def _as_rows(name: str, logits: Any) -> Any:
     """A 2-D numpy array or torch tensor of a supported dtype; nothing is copied for these."""
     if not isinstance(logits, np.ndarray) and not _is_tensor(logits):
-        raise InvalidLogits(f"{name}: expected a numpy array or a torch tensor, got {type(logits).__name__}")
+        raise InvalidLogits(
+            f"{name}: expected a numpy array or a torch tensor, got {type(logits).__name__}"
+        )
     kind = _kind(logits)
     if kind not in ("float64", "float32", "bfloat16", "float16"):
         raise InvalidLogits(f"{name}: expected float64, float32, bfloat16 or float16, got {kind}")
     if logits.ndim not in (1, 2):
-        raise InvalidLogits(f"{name}: expected shape (rows, vocab) or (vocab,), got {tuple(logits.shape)}")
+        raise InvalidLogits(
+            f"{name}: expected shape (rows, vocab) or (vocab,), got {tuple(logits.shape)}"
+        )
     rows = logits[None] if logits.ndim == 1 else logits
     if rows.shape[1] == 0:
         raise InvalidLogits(f"{name}: expected at least 1 column, got shape {tuple(logits.shape)}")
@@ -288,14 +331,19 @@ def _num_columns(target: Any, draft: Any, align: int | None) -> int:
     if draft is not None:
         if isinstance(draft, np.ndarray) != isinstance(target, np.ndarray):
             raise InvalidLogits(
-                f"draft_logits: expected the same kind of array as target_logits, got {type(draft).__name__} "
+                "draft_logits: expected the same kind of array as target_logits, got "
+                f"{type(draft).__name__} "
                 f"beside {type(target).__name__}"
             )
         if not isinstance(target, np.ndarray) and draft.device != target.device:
-            raise InvalidLogits(f"draft_logits: expected device {target.device} like target_logits, got {draft.device}")
+            raise InvalidLogits(
+                f"draft_logits: expected device {target.device} like target_logits, got "
+                f"{draft.device}"
+            )
         if draft.shape[0] != target.shape[0]:
             raise InvalidLogits(
-                f"draft_logits: expected {target.shape[0]} rows like target_logits, got {draft.shape[0]}"
+                f"draft_logits: expected {target.shape[0]} rows like target_logits, got "
+                f"{draft.shape[0]}"
             )
         if align is None and draft.shape[1] != width:
             raise InvalidLogits(
@@ -306,7 +354,9 @@ def _num_columns(target: Any, draft: Any, align: int | None) -> int:
     if align is None:
         return width
     if isinstance(align, bool) or not isinstance(align, int) or not 1 <= align <= width:
-        raise InvalidArgument(f"align: expected an integer from 1 to {width} (the narrower width), got {align!r}")
+        raise InvalidArgument(
+            f"align: expected an integer from 1 to {width} (the narrower width), got {align!r}"
+        )
     return align
 
 
@@ -317,7 +367,8 @@ def _to_float64(rows: Any) -> np.ndarray:
 
 
 def _to_readable(target: Any, draft: Any) -> tuple[str, tuple[np.ndarray, np.ndarray | None]]:
-    """The dtype's name, and numpy arrays of one dtype whose rows are contiguous; 16-bit floats as their bit patterns.
+    """The dtype's name, and numpy arrays of one dtype whose rows are contiguous; 16-bit floats as
+    their bit patterns.
 
     Copies only where the layout or a difference of dtypes asks for it; every conversion is exact.
     """
@@ -352,11 +403,17 @@ def _torch() -> Any:
 
 def _to_torch(scores: RowScores, device: Any) -> RowScores:
     from_numpy = _torch().from_numpy
-    values = {name: None if value is None else from_numpy(value) for name, value in vars(scores).items()}
+    values = {
+        name: None if value is None else from_numpy(value) for name, value in vars(scores).items()
+    }
     if device.type != "cpu":
-        values = {name: None if value is None else value.to(device) for name, value in values.items()}
+        values = {
+            name: None if value is None else value.to(device) for name, value in values.items()
+        }
     return RowScores(**values)
 
 
 def _to_numpy(scores: RowScores) -> RowScores:
-    return RowScores(**{name: None if value is None else value.numpy() for name, value in vars(scores).items()})
+    return RowScores(
+        **{name: None if value is None else value.numpy() for name, value in vars(scores).items()}
+    )

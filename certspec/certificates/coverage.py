@@ -1,5 +1,6 @@
-"""Drafter-side certificates of the draft's one, two, ... best tokens in one compiled call, for the inner loop of
-adaptive drafting. The formulas are the generated ones that ``certspec.certificates.drafter`` uses; this module knows no target."""
+"""Drafter-side certificates of the draft's one, two, ... best tokens in one compiled call, for the
+inner loop of adaptive drafting. The formulas are the generated ones that
+``certspec.certificates.drafter`` uses; this module knows no target."""
 
 from __future__ import annotations
 
@@ -15,14 +16,16 @@ __all__ = ["coverage_certificates", "radii"]
 
 _kernels = load_kernels("drafter", "numpy")
 _strict_radius, _surplus, _pool_radius = (
-    njit(kernel, error_model="numpy") for kernel in (_kernels.strict_radius, _kernels.surplus, _kernels.pool_radius)
+    njit(kernel, error_model="numpy")
+    for kernel in (_kernels.strict_radius, _kernels.surplus, _kernels.pool_radius)
 )
 
 
 def coverage_certificates(top: Any, width: int) -> np.ndarray:
-    """(width, rows) drafter-side certificates [nats] of Tree(1) (strict) to Tree(width), from the draft's largest
-    ``width + 1`` probabilities ``top`` (rows, width + 1), sorted; equal to ``drafter_certificate_from_top`` of each
-    rule up to rounding. Claims: drafter.strict, drafter.tree."""
+    """(width, rows) drafter-side certificates [nats] of Tree(1) (strict) to Tree(width), from the
+    draft's largest ``width + 1`` probabilities ``top`` (rows, width + 1), sorted; equal to
+    ``drafter_certificate_from_top`` of each rule up to rounding. Claims: drafter.strict,
+    drafter.tree."""
     rows = np.ascontiguousarray(top, dtype=np.float64)
     if rows.ndim != 2 or not 1 <= width < rows.shape[1]:
         raise InvalidArgument(f"top: expected shape (rows, {width + 1} or more), got {rows.shape}")
@@ -40,12 +43,20 @@ def radii(top, width):
         tail[row] = max(1.0 - top[row].sum(), 0.0)
         rest[row] = tail[row] + top[row, 2:].sum()
     radii[0] = _strict_radius(top[:, 0].copy(), top[:, 1].copy(), rest)
-    surplus, level, size, deviations = np.empty(num_rows), np.empty(num_rows), np.empty(num_rows), np.zeros(columns)
-    for hub in range(2, width + 1):  # Tree(m): the token after the m best rises to all of them (projection.lift)
+    surplus, level, size, deviations = (
+        np.empty(num_rows),
+        np.empty(num_rows),
+        np.empty(num_rows),
+        np.zeros(columns),
+    )
+    for hub in range(
+        2, width + 1
+    ):  # Tree(m): the token after the m best rises to all of them (projection.lift)
         for row in range(num_rows):
             own = np.log(top[row, hub])
             total, count, before, unpooled = own, 1, 0.0, tail[row]
-            joins = 0  # a prefix: the largest rivals join, until one lies below the mean of those before it
+            # a prefix: the largest rivals join, until one lies below the mean of those before it
+            joins = 0
             for rival in range(hub):
                 value = np.log(top[row, rival])
                 if value > (before + own) / (rival + 1.0):
@@ -60,5 +71,7 @@ def radii(top, width):
                     unpooled += top[row, rival]
             surplus[row] = _surplus(deviations).sum()
             level[row], size[row], rest[row] = np.exp(mean), count, unpooled
-        radii[hub - 1] = np.where(top[:, hub] > 0.0, _pool_radius(surplus, level, rest, size), np.inf)
+        radii[hub - 1] = np.where(
+            top[:, hub] > 0.0, _pool_radius(surplus, level, rest, size), np.inf
+        )
     return radii

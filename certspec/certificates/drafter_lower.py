@@ -1,5 +1,6 @@
-"""Radii from below, whatever was rounded: weak duality at multipliers that float64 found, evaluated as one sum of
-positive terms, less what its rounding can amount to. This module knows draft probabilities and rules, no target."""
+"""Radii from below, whatever was rounded: weak duality at multipliers that float64 found, evaluated
+as one sum of positive terms, less what its rounding can amount to. This module knows draft
+probabilities and rules, no target."""
 
 from __future__ import annotations
 
@@ -12,20 +13,33 @@ import numpy as np
 from certspec.certificates.drafter_entropy import entropy_radius_lower
 from certspec.certificates.pools import Pool, TopProbs, lift_pool, pool_kernels, sink_pool
 from certspec.errors import InvalidArgument
-from certspec.rules import Absolute, Additive, Entropy, Gated, Multiplicative, Rule, StrictGreedy, TopM, Tree
+from certspec.rules import (
+    Absolute,
+    Additive,
+    Entropy,
+    Gated,
+    Multiplicative,
+    Rule,
+    StrictGreedy,
+    TopM,
+    Tree,
+)
 
 __all__ = ["SMALLEST_PROB", "radius_lower"]
 
-# Probabilities are raised to at least this, which can only lower the bound; beside it, what underflows is nothing.
+# Probabilities are raised to at least this, which can only lower the bound; beside it, what
+# underflows is nothing.
 SMALLEST_PROB = 2.0**-900
 
 
-def radius_lower(xp: ModuleType, top: TopProbs, rule: Rule, num_tokens: int, num_present: Any) -> Any:
+def radius_lower(
+    xp: ModuleType, top: TopProbs, rule: Rule, num_tokens: int, num_present: Any
+) -> Any:
     """A bound not above the exact radius of the logits that ``top`` was made of [nats].
 
-    top: the draft's largest probabilities, as many as ``rule`` needs; num_tokens: the size of the vocabulary;
-    num_present: (rows,) how many tokens are not masked. Returns (rows,) float64, +inf only where the radius is.
-    Claims: drafter.dual, bound.radius.
+    top: the draft's largest probabilities, as many as ``rule`` needs; num_tokens: the size of the
+    vocabulary; num_present: (rows,) how many tokens are not masked. Returns (rows,) float64, +inf
+    only where the radius is. Claims: drafter.dual, bound.radius.
 
     Raises InvalidArgument for a rule of a type that has no drafter-side certificate.
     """
@@ -47,7 +61,11 @@ def _lower(xp: ModuleType, top: TopProbs, rule: Rule, num_tokens: int, num_prese
             return infinite
         pool = lift_pool(xp, top.probs, rule.m)
         falls = xp.where(pool.joins, pool.logs - pool.level_log, 0.0).clip(0.0)
-        return xp.where(num_present <= rule.m, infinite, _pooled(xp, top, pool, -falls, falls.sum(-1), num_tokens))
+        return xp.where(
+            num_present <= rule.m,
+            infinite,
+            _pooled(xp, top, pool, -falls, falls.sum(-1), num_tokens),
+        )
     if isinstance(rule, TopM):
         if num_tokens <= rule.m:
             return infinite
@@ -60,7 +78,9 @@ def _lower(xp: ModuleType, top: TopProbs, rule: Rule, num_tokens: int, num_prese
         lower = _absolute(xp, top, rule.tau, num_tokens)
         return xp.where(alone, infinite, lower) if rule.tau < 1.0 else lower
     if not isinstance(rule, (StrictGreedy, Additive, Multiplicative)):
-        raise InvalidArgument(f"{rule}: no drafter-side certificate is known for rules of type {type(rule).__name__}")
+        raise InvalidArgument(
+            f"{rule}: no drafter-side certificate is known for rules of type {type(rule).__name__}"
+        )
     slack = rule.t if isinstance(rule, Additive) else 0.0
     if slack >= 1.0 or top.probs.shape[1] < 2:
         return infinite
@@ -69,7 +89,8 @@ def _lower(xp: ModuleType, top: TopProbs, rule: Rule, num_tokens: int, num_prese
 
 
 def _pair(xp: ModuleType, top: TopProbs, slack: float, factor: float, num_tokens: int) -> Any:
-    """The law's own competitor is token 2: factor * p_2 - p_1 >= slack, one of the two being neutral."""
+    """The law's own competitor is token 2: factor * p_2 - p_1 >= slack, one of the two being
+    neutral."""
     kernels = pool_kernels(xp)
     own, second, rest = top.probs[:, 0], top.probs[:, 1], top.tail + top.probs[:, 2:].sum(-1)
     if slack > 0.0:
@@ -88,8 +109,11 @@ def _absolute(xp: ModuleType, top: TopProbs, tau: float, num_tokens: int) -> Any
     return kernels.radius_lower(-tau * tilt, kept, tilt, 1, num_tokens)
 
 
-def _pooled(xp: ModuleType, top: TopProbs, pool: Pool, shifts: Any, hub_shift: Any, num_tokens: int) -> Any:
-    """``shifts``: the members' exponents; the hub's is minus their sum, so that no multiplier is negative."""
+def _pooled(
+    xp: ModuleType, top: TopProbs, pool: Pool, shifts: Any, hub_shift: Any, num_tokens: int
+) -> Any:
+    """``shifts``: the members' exponents; the hub's is minus their sum, so that no multiplier is
+    negative."""
     exponents = xp.where(pool.hub, hub_shift[:, None], shifts)
     kept = top.tail + (top.probs * xp.exp(exponents)).sum(-1)
     size = top.probs.shape[1]

@@ -1,5 +1,6 @@
-"""``certify_hidden``: certificates from the last hidden states and the heads of both models, a chunk of rows at a time,
-so that the logits of a long sequence never exist at once. Knows nothing about models; the arithmetic is certify's."""
+"""``certify_hidden``: certificates from the last hidden states and the heads of both models, a
+chunk of rows at a time, so that the logits of a long sequence never exist at once. Knows nothing
+about models; the arithmetic is certify's."""
 
 from __future__ import annotations
 
@@ -29,31 +30,40 @@ def certify_hidden(
     backend: str | None = None,
     align: int | None = None,
 ) -> Certificates:
-    """``certify(target_hidden @ target_head.T, draft_hidden @ draft_head.T, rules)`` without holding those logits.
+    """``certify(target_hidden @ target_head.T, draft_hidden @ draft_head.T, rules)`` without
+    holding those logits.
 
-    ``target_hidden, draft_hidden``: (rows, width) last hidden states, each with its own width; ``target_head,
-    draft_head``: (vocab, width), the weight of the output layer. numpy arrays or torch tensors of one device; logits
-    have the hidden states' dtype and are what that library's matrix product of a chunk of rows gives (a product of
-    more rows at once may differ in its last bits). Without a draft the certificates are the target's alone.
+    ``target_hidden, draft_hidden``: (rows, width) last hidden states, each with its own width;
+    ``target_head, draft_head``: (vocab, width), the weight of the output layer. numpy arrays or
+    torch tensors of one device; logits have the hidden states' dtype and are what that library's
+    matrix product of a chunk of rows gives (a product of more rows at once may differ in its last
+    bits). Without a draft the certificates are the target's alone.
 
-    ``chunk_bytes``: the logits of both models that exist at any time take no more, and are the only array of more than
-    (rows, K) or (vocab, width) numbers, but for the work space of the backend "torch": float64 copies of 2^24 logits.
-    ``rules, backend, align``: as in ``certify``. Raises InvalidArgument where shapes, dtypes or ``chunk_bytes`` (less
-    than one row) don't fit, InvalidLogits where a row defines no distribution.
-    """
+    ``chunk_bytes``: the logits of both models that exist at any time take no more, and are the only
+    array of more than (rows, K) or (vocab, width) numbers, but for the work space of the backend
+    "torch": float64 copies of 2^24 logits. ``rules, backend, align``: as in ``certify``. Raises
+    InvalidArgument where shapes, dtypes or ``chunk_bytes`` (less than one row) don't fit,
+    InvalidLogits where a row defines no distribution."""
     sides = [("target", target_hidden, target_head)]
     if (draft_hidden is None) != (draft_head is None):
         missing = "draft_head" if draft_head is None else "draft_hidden"
-        raise InvalidArgument(f"{missing}: expected an array beside the draft's other one, got None")
+        raise InvalidArgument(
+            f"{missing}: expected an array beside the draft's other one, got None"
+        )
     if draft_hidden is not None:
         sides.append(("draft", draft_hidden, draft_head))
     for name, hidden, head in sides:
         _check(name, hidden, head, target_hidden)
     row_bytes = sum(head.shape[0] * _itemsize(hidden) for _, hidden, head in sides)
     if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int) or chunk_bytes < row_bytes:
-        raise InvalidArgument(f"chunk_bytes: expected at least {row_bytes}, the logits of one row, got {chunk_bytes!r}")
+        raise InvalidArgument(
+            f"chunk_bytes: expected at least {row_bytes}, the logits of one row, got "
+            f"{chunk_bytes!r}"
+        )
     num_rows, step = target_hidden.shape[0], chunk_bytes // row_bytes
-    buffers = [_buffer(hidden, min(step, max(num_rows, 1)), head.shape[0]) for _, hidden, head in sides]
+    buffers = [
+        _buffer(hidden, min(step, max(num_rows, 1)), head.shape[0]) for _, hidden, head in sides
+    ]
     parts = []
     for start in range(0, max(num_rows, 1), step):
         logits = [
@@ -62,7 +72,13 @@ def certify_hidden(
         ]
         try:
             parts.append(
-                certify(logits[0], logits[1] if len(logits) > 1 else None, rules, backend=backend, align=align)
+                certify(
+                    logits[0],
+                    logits[1] if len(logits) > 1 else None,
+                    rules,
+                    backend=backend,
+                    align=align,
+                )
             )
         except InvalidLogits as error:
             raise InvalidLogits(f"certify_hidden, rows from {start} on: {error}") from error
@@ -72,20 +88,28 @@ def certify_hidden(
 def _check(name: str, hidden: Any, head: Any, first: Any) -> None:
     for label, array in ((f"{name}_hidden", hidden), (f"{name}_head", head)):
         if not isinstance(array, np.ndarray) and not _is_tensor(array):
-            raise InvalidArgument(f"{label}: expected a numpy array or a torch tensor, got {type(array).__name__}")
+            raise InvalidArgument(
+                f"{label}: expected a numpy array or a torch tensor, got {type(array).__name__}"
+            )
         if isinstance(array, np.ndarray) != isinstance(first, np.ndarray):
-            raise InvalidArgument(f"{label}: expected the kind of array that target_hidden is, got {type(array)}")
+            raise InvalidArgument(
+                f"{label}: expected the kind of array that target_hidden is, got {type(array)}"
+            )
         if array.ndim != 2:
             raise InvalidArgument(f"{label}: expected 2 dimensions, got shape {tuple(array.shape)}")
     if hidden.shape[1] != head.shape[1]:
         raise InvalidArgument(
-            f"{name}_head: expected (vocab, {hidden.shape[1]}) for {name}_hidden of that width, got {tuple(head.shape)}"
+            f"{name}_head: expected (vocab, {hidden.shape[1]}) for {name}_hidden of that width, "
+            f"got {tuple(head.shape)}"
         )
     if hidden.dtype != head.dtype:
-        raise InvalidArgument(f"{name}_head: expected {hidden.dtype} like {name}_hidden, got {head.dtype}")
+        raise InvalidArgument(
+            f"{name}_head: expected {hidden.dtype} like {name}_hidden, got {head.dtype}"
+        )
     if hidden.shape[0] != first.shape[0]:
         raise InvalidArgument(
-            f"{name}_hidden: expected {first.shape[0]} rows like target_hidden, got {hidden.shape[0]}"
+            f"{name}_hidden: expected {first.shape[0]} rows like target_hidden, got "
+            f"{hidden.shape[0]}"
         )
 
 
@@ -99,7 +123,11 @@ def _itemsize(array: Any) -> int:
 
 
 def _buffer(hidden: Any, rows: int, vocab: int) -> Any:
-    return np.empty((rows, vocab), hidden.dtype) if isinstance(hidden, np.ndarray) else hidden.new_empty((rows, vocab))
+    return (
+        np.empty((rows, vocab), hidden.dtype)
+        if isinstance(hidden, np.ndarray)
+        else hidden.new_empty((rows, vocab))
+    )
 
 
 def _product(hidden: Any, head: Any, buffer: Any) -> Any:
@@ -118,5 +146,7 @@ def _joined(parts: list[Certificates]) -> Certificates:
         elif isinstance(pieces[0], np.ndarray):
             joined[field.name] = np.concatenate(pieces, axis=1 if field.name in BY_RULE else 0)
         else:
-            joined[field.name] = sys.modules["torch"].cat(pieces, dim=1 if field.name in BY_RULE else 0)
+            joined[field.name] = sys.modules["torch"].cat(
+                pieces, dim=1 if field.name in BY_RULE else 0
+            )
     return Certificates(**joined)

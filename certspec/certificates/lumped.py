@@ -1,5 +1,6 @@
-"""Certificates from truncated lists: what the k most probable tokens of a target, and optionally a draft's logprobs for
-them, allow one to certify. This module knows rules and arrays; it knows nothing about log formats or files."""
+"""Certificates from truncated lists: what the k most probable tokens of a target, and optionally a
+draft's logprobs for them, allow one to certify. This module knows rules and arrays; it knows
+nothing about log formats or files."""
 
 from __future__ import annotations
 
@@ -24,7 +25,17 @@ from certspec.certificates.lumped_rules import judge_single, judge_tree
 from certspec.errors import InvalidLogits
 from certspec.rules import Rule
 
-__all__ = ["CASES", "OUTSIDE", "UNKNOWN", "Case", "DraftLists", "LumpedCertificates", "TargetLists", "certify_lists", "lumped_certificates"]
+__all__ = [
+    "CASES",
+    "OUTSIDE",
+    "UNKNOWN",
+    "Case",
+    "DraftLists",
+    "LumpedCertificates",
+    "TargetLists",
+    "certify_lists",
+    "lumped_certificates",
+]
 
 
 Floats = NDArray[np.float64]
@@ -34,12 +45,13 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class LumpedCertificates:
-    """Per row and per rule: what holds, how it is known. Arrays over rows are (rows,), over rules (rules, rows).
+    """Per row and per rule: what holds, how it is known. Arrays over rows are (rows,), over rules
+    (rules, rows).
 
-    ``certificate_lower`` <= the full C_p, always; ``certificate`` is C_p's value where it is known, else NaN.
-    ``threshold``: what ``kl_lumped_upper`` (rules, rows) was compared with; both NaN without a draft. ``accepted``: 1,
-    0, or -1 where the log can't tell. ``certified`` implies ``accepted == 1``. The case arrays hold ``Case.code``.
-    """
+    ``certificate_lower`` <= the full C_p, always; ``certificate`` is C_p's value where it is known,
+    else NaN. ``threshold``: what ``kl_lumped_upper`` (rules, rows) was compared with; both NaN
+    without a draft. ``accepted``: 1, 0, or -1 where the log can't tell. ``certified`` implies
+    ``accepted == 1``. The case arrays hold ``Case.code``."""
 
     rules: tuple[Rule, ...]
     kl_lumped: Floats
@@ -57,7 +69,8 @@ class LumpedCertificates:
     decision_case: NDArray[np.int8]
 
     def case(self, rule: int, row: int) -> tuple[Case, Case]:
-        """The sentences for one rule and row: how the certificate is known, and how the decision was made."""
+        """The sentences for one rule and row: how the certificate is known, and how the decision
+        was made."""
         return CASES[self.certificate_case[rule, row]], CASES[self.decision_case[rule, row]]
 
 
@@ -66,17 +79,21 @@ def lumped_certificates(
 ) -> LumpedCertificates:
     """Certificates (nats) of every row under every rule, from lists alone (theory E).
 
-    A rule that rejects a draft has K_O >= threshold for the draft's true distribution; so K_O below it certifies. A
-    row that a rule can't be judged on has Case.TOO_SHORT, a NaN certificate and the lower bound 0.
-    """
+    A rule that rejects a draft has K_O >= threshold for the draft's true distribution; so K_O below
+    it certifies. A row that a rule can't be judged on has Case.TOO_SHORT, a NaN certificate and the
+    lower bound 0."""
     chosen = (rules,) if isinstance(rules, Rule) else tuple(rules)
     rows = Rows(target, draft)
-    parts = [judge_tree(rows, rule) if rule.tree_width else judge_single(rows, rule) for rule in chosen]
+    parts = [
+        judge_tree(rows, rule) if rule.tree_width else judge_single(rows, rule) for rule in chosen
+    ]
     entropy = rows.entropy(0.0)
 
     def stack(name: str, kind: type) -> NDArray:
         columns = [getattr(part, name) for part in parts]
-        return np.stack(columns).astype(kind) if columns else np.zeros((0, rows.num_rows), dtype=kind)
+        return (
+            np.stack(columns).astype(kind) if columns else np.zeros((0, rows.num_rows), dtype=kind)
+        )
 
     return LumpedCertificates(
         rules=chosen,
@@ -100,12 +117,16 @@ _UNITS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat
 
 
 def certify_lists(
-    target_logprobs: Floats, draft_logprobs: Floats | None, kinds: tuple[str, str], rules: Sequence[Rule]
+    target_logprobs: Floats,
+    draft_logprobs: Floats | None,
+    kinds: tuple[str, str],
+    rules: Sequence[Rule],
 ) -> LumpedCertificates:
-    """The lists of one batch, (rows, k) float64 nats each, under the rules; ``kinds`` are the dtypes they came in.
+    """The lists of one batch, (rows, k) float64 nats each, under the rules; ``kinds`` are the
+    dtypes they came in.
 
-    Every value may be off by one unit in the last place of its dtype. Raises InvalidLogits naming the row.
-    """
+    Every value may be off by one unit in the last place of its dtype. Raises InvalidLogits naming
+    the row."""
     target_error = _checked("target_logits", target_logprobs, kinds[0])
     order = np.argsort(-target_logprobs, axis=1, kind="stable")
     ranked = np.take_along_axis(target_logprobs, order, axis=1)
@@ -114,7 +135,8 @@ def certify_lists(
         return lumped_certificates(target, rules)
     if draft_logprobs.shape != target_logprobs.shape:
         raise InvalidLogits(
-            f"draft_logits: expected shape {target_logprobs.shape} like target_logits (lumped=True reads the draft's "
+            f"draft_logits: expected shape {target_logprobs.shape} like target_logits "
+            "(lumped=True reads the draft's "
             f"logprobs of the target's listed tokens, column by column), got {draft_logprobs.shape}"
         )
     draft_error = _checked("draft_logits", draft_logprobs, kinds[1])
@@ -131,13 +153,24 @@ def certify_lists(
 
 
 def _checked(name: str, logprobs: Floats, kind: str) -> Floats:
-    """How far a row's logprobs may be from the real ones, (rows,) nats; raises where a row is no part of a law."""
+    """How far a row's logprobs may be from the real ones, (rows,) nats; raises where a row is no
+    part of a law."""
     finite = np.isfinite(logprobs)
     largest = np.abs(np.where(finite, logprobs, 0.0)).max(axis=1)
     error = np.asarray(_UNITS[kind] * (1.0 + largest))
-    _refuse(name, np.isnan(logprobs).any(axis=1), "no NaN (a listed token has a logprob; -inf pads)", logprobs)
+    _refuse(
+        name,
+        np.isnan(logprobs).any(axis=1),
+        "no NaN (a listed token has a logprob; -inf pads)",
+        logprobs,
+    )
     above = (logprobs > error[:, None]).any(axis=1)
-    _refuse(name, above, "logprobs of at most 0 (lumped=True reads log-probabilities, not logits)", logprobs)
+    _refuse(
+        name,
+        above,
+        "logprobs of at most 0 (lumped=True reads log-probabilities, not logits)",
+        logprobs,
+    )
     if name == "target_logits":
         _refuse(name, ~finite.any(axis=1), "at least one listed token", logprobs)
     mass = np.exp(np.minimum(logprobs, 0.0)).sum(axis=1)
@@ -146,7 +179,9 @@ def _checked(name: str, logprobs: Floats, kind: str) -> Floats:
     return error
 
 
-def _refuse(name: str, wrong: Any, expected: str, logprobs: Floats, mass: Floats | None = None) -> None:
+def _refuse(
+    name: str, wrong: Any, expected: str, logprobs: Floats, mass: Floats | None = None
+) -> None:
     if wrong.any():
         row = int(np.argmax(wrong))
         got = f"{logprobs[row]}" if mass is None else f"a sum of {mass[row]:.9g}"

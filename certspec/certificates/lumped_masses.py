@@ -1,5 +1,5 @@
-"""One batch of lists made ready for every rule: probabilities with their rounding, tails as intervals, coarsenings of
-the vocabulary. This module knows nothing about rules."""
+"""One batch of lists made ready for every rule: probabilities with their rounding, tails as
+intervals, coarsenings of the vocabulary. This module knows nothing about rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,22 @@ from numpy.typing import NDArray
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
 
-__all__ = ["CASES", "OUTSIDE", "UNKNOWN", "Case", "DraftLists", "Rows", "TargetLists", "View", "entropy_interval", "error_rows", "lumped_kl", "lumped_kl_upper", "pool_value", "tree_pool_value"]
+__all__ = [
+    "CASES",
+    "OUTSIDE",
+    "UNKNOWN",
+    "Case",
+    "DraftLists",
+    "Rows",
+    "TargetLists",
+    "View",
+    "entropy_interval",
+    "error_rows",
+    "lumped_kl",
+    "lumped_kl_upper",
+    "pool_value",
+    "tree_pool_value",
+]
 
 
 Floats = NDArray[np.float64]
@@ -28,35 +43,45 @@ def _pool_term(mass: Floats, mean: Floats) -> Floats:
 
 
 def pool_value(probs: Floats, competitor: Floats) -> Floats:
-    """min KL over laws in which a token of mass ``competitor`` is at least as probable as every listed one.
+    """min KL over laws in which a token of mass ``competitor`` is at least as probable as every
+    listed one.
 
-    ``probs``: (rows, k) listed masses in any order, 0 where absent; ``competitor``: (rows,). The pool is
-    {i : p_i > c} with the competitor, c its mean; the value c * sum phi(p/c - 1) in nats. The competitor may itself be
-    listed: it is never above c, so it isn't counted twice. 0 where nothing listed exceeds it. (Theory A1, E1, E2.)
-    """
+    ``probs``: (rows, k) listed masses in any order, 0 where absent; ``competitor``: (rows,). The
+    pool is {i : p_i > c} with the competitor, c its mean; the value c * sum phi(p/c - 1) in nats.
+    The competitor may itself be listed: it is never above c, so it isn't counted twice. 0 where
+    nothing listed exceeds it. (Theory A1, E1, E2.)"""
     ordered = -np.sort(-probs, axis=1)
     num_rows, num_listed = ordered.shape
     sizes = np.arange(1, num_listed + 1)
     means = (np.cumsum(ordered, axis=1) + competitor[:, None]) / (sizes + 1)
     following = np.concatenate([ordered[:, 1:], np.full((num_rows, 1), -1.0)], axis=1)
-    last = np.argmax(means >= following, axis=1)  # the first size at which the next listed token isn't above the mean
+    last = np.argmax(
+        means >= following, axis=1
+    )  # the first size at which the next listed token isn't above the mean
     mean = means[np.arange(num_rows), last]
     terms = np.where(sizes - 1 <= last[:, None], _pool_term(ordered, mean[:, None]), 0.0)
     value = terms.sum(axis=1) + _pool_term(competitor, mean)
     return np.where(ordered[:, 0] <= competitor, 0.0, value)
 
 
-def tree_pool_value(top: Floats, others: Floats, width: int, num_in_tail: int, tail: Floats) -> Floats:
-    """min lumped KL over drafts whose ``width`` best tokens, ``num_in_tail`` of them unlisted, lack the argmax.
+def tree_pool_value(
+    top: Floats, others: Floats, width: int, num_in_tail: int, tail: Floats
+) -> Floats:
+    """min lumped KL over drafts whose ``width`` best tokens, ``num_in_tail`` of them unlisted, lack
+    the argmax.
 
-    ``top``: (rows,) the argmax's mass; ``others``: (rows, n) the other listed masses, -1 where absent; ``tail``:
-    (rows,) the lump's mass. +inf where fewer than ``width - num_in_tail`` other tokens are listed. (Theory A3, E3.)
-    """
+    ``top``: (rows,) the argmax's mass; ``others``: (rows, n) the other listed masses, -1 where
+    absent; ``tail``: (rows,) the lump's mass. +inf where fewer than ``width - num_in_tail`` other
+    tokens are listed. (Theory A3, E3.)"""
     num_listed = width - num_in_tail
     rivals = -np.sort(-others, axis=1)[:, :num_listed]
     feasible = np.ones(len(top), dtype=bool)
     if num_listed:
-        feasible = (rivals[:, -1] >= 0.0) if rivals.shape[1] == num_listed else np.zeros(len(top), dtype=bool)
+        feasible = (
+            (rivals[:, -1] >= 0.0)
+            if rivals.shape[1] == num_listed
+            else np.zeros(len(top), dtype=bool)
+        )
     masses = np.maximum(rivals, 0.0)
     weights = np.ones_like(masses)
     if num_in_tail:
@@ -69,7 +94,9 @@ def tree_pool_value(top: Floats, others: Floats, width: int, num_in_tail: int, t
         1.0 + np.concatenate([zero, np.cumsum(weights, 1)], 1)
     )
     following = np.concatenate([masses / weights, np.full((len(top), 1), np.inf)], axis=1)
-    size = np.argmax(following >= means, axis=1)  # ratios below the running mean join the pool, smallest first
+    size = np.argmax(
+        following >= means, axis=1
+    )  # ratios below the running mean join the pool, smallest first
     mean = means[np.arange(len(top)), size]
     joined = np.arange(masses.shape[1]) < size[:, None]
     terms = np.where(joined, weights * _pool_term(masses / weights, mean[:, None]), 0.0)
@@ -77,7 +104,9 @@ def tree_pool_value(top: Floats, others: Floats, width: int, num_in_tail: int, t
     return np.where(feasible, np.where(top > 0.0, value, 0.0), np.inf)
 
 
-def lumped_kl(target_probs: Floats, draft_probs: Floats, target_tail: Floats, draft_tail: Floats) -> Floats:
+def lumped_kl(
+    target_probs: Floats, draft_probs: Floats, target_tail: Floats, draft_tail: Floats
+) -> Floats:
     """K_O = sum_O p log(p/q) + p_T log(p_T/q_T) in nats, summed as terms >= 0. (Theory E.)
 
     ``target_probs``, ``draft_probs``: (rows, k), both 0 where a token isn't in O; tails: (rows,).
@@ -99,9 +128,9 @@ def lumped_kl_upper(
 ) -> Floats:
     """The largest K_O that logprobs within ``error`` nats of the logged ones allow.
 
-    ``log_ratios``: (rows, k) log(p/q), 0 where not in O; each tail is an interval (low, high), (rows,). The lump's term
-    is jointly convex, so that its box's corners hold the maximum; +inf where the draft's tail may be empty. (Theory E.)
-    """
+    ``log_ratios``: (rows, k) log(p/q), 0 where not in O; each tail is an interval (low, high),
+    (rows,). The lump's term is jointly convex, so that its box's corners hold the maximum; +inf
+    where the draft's tail may be empty. (Theory E.)"""
     highest = log_ratios + 2.0 * error[:, None]
     signed = np.where(highest > 0.0, error[:, None], -error[:, None])
     listed = np.where(target_probs > 0.0, target_probs * np.exp(signed) * highest, 0.0).sum(axis=1)
@@ -120,15 +149,17 @@ def entropy_interval(
 ) -> tuple[Floats, Floats]:
     """Least and greatest -sum p log(p + smoothing) in nats that an unseen tail allows. (Theory E4.)
 
-    ``probs``: (rows, k) listed, 0 where absent; each unlisted token has at most ``atom_bound`` (rows,), together
-    ``tail``. The summand is concave, so few large atoms give the least and an even spread over ``num_unlisted`` tokens
-    the greatest (its supremum where their number is unknown).
-    """
+    ``probs``: (rows, k) listed, 0 where absent; each unlisted token has at most ``atom_bound``
+    (rows,), together ``tail``. The summand is concave, so few large atoms give the least and an
+    even spread over ``num_unlisted`` tokens the greatest (its supremum where their number is
+    unknown)."""
     listed = _entropy_term(probs, smoothing).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         num_atoms = np.where(atom_bound > 0.0, np.floor(tail / atom_bound), 0.0)
     rest = np.clip(tail - num_atoms * atom_bound, 0.0, None)
-    lower = listed + num_atoms * _entropy_term(atom_bound, smoothing) + _entropy_term(rest, smoothing)
+    lower = (
+        listed + num_atoms * _entropy_term(atom_bound, smoothing) + _entropy_term(rest, smoothing)
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         if num_unlisted is None:
             spread = tail * (-np.log(smoothing) if smoothing > 0.0 else np.inf)
@@ -149,7 +180,8 @@ OUTSIDE = -1  # a draft token that the target's list doesn't hold
 
 UNKNOWN = -2  # the log doesn't say which token the draft ranks here
 
-# float64 evaluation of exp, sums and pools over any list: nothing is claimed below this many nats of slack.
+# float64 evaluation of exp, sums and pools over any list: nothing is claimed below this many nats
+# of slack.
 _FLOAT64_ERROR = 2.0**-46
 
 
@@ -158,15 +190,21 @@ class Case(Enum):
 
     KNOWN = "the first rejected token is in the list: the certificate is known"
     ALL_ACCEPTED = "all listed tokens are accepted: the certificate is a lower bound only"
-    INTERVAL = "the first rejected token is known only as a range: the certificate is a lower bound only"
+    INTERVAL = (
+        "the first rejected token is known only as a range: the certificate is a lower bound only"
+    )
     NOTHING_REJECTED = "the rule rejects nothing here: the certificate is infinite"
     TOP_REJECTED = "the target's own argmax may be rejected: the certificate is 0"
     TOO_SHORT = "the list has too few true ranks for this rule: refused"
     NO_DRAFT = "no draft list for this position: the target's certificate alone"
     DRAFT_INSIDE = "draft token inside the list: KL of the lumped list against C"
-    DRAFT_MAY_BE_IN_TAIL = "draft token may be in the tail: KL of the lumped list against min(C, C_T)"
+    DRAFT_MAY_BE_IN_TAIL = (
+        "draft token may be in the tail: KL of the lumped list against min(C, C_T)"
+    )
     DRAFT_IN_TAIL = "draft token outside the target's list: never certified (C_T)"
-    TREE_PARTLY_IN_TAIL = "some draft candidates outside the list: KL of the lumped list against the tree's C_T"
+    TREE_PARTLY_IN_TAIL = (
+        "some draft candidates outside the list: KL of the lumped list against the tree's C_T"
+    )
     TOP_NOT_COMMON = "the draft's list lacks the target's argmax: never certified"
     TEXT_KEYS = "tokens are known by text alone, which two tokens may share: not certified"
 
@@ -183,12 +221,13 @@ _CASE_CODES = {case: code for code, case in enumerate(CASES)}
 
 @dataclass(frozen=True)
 class TargetLists:
-    """The target's lists: columns of true ranks 1, 2, .. by falling logprob, then tokens of unknown rank; -inf pads.
+    """The target's lists: columns of true ranks 1, 2, .. by falling logprob, then tokens of unknown
+    rank; -inf pads.
 
-    ``logprobs``: (rows, k) float64 nats; ``num_ranked``: (rows,) how many leading columns are the true first ranks;
-    ``error``: scalar or (rows,), how far a logged value may be from the real one (nats); ``num_tokens``: vocabulary
-    size where it is known. Raises InvalidArgument for shapes or order that contradict this.
-    """
+    ``logprobs``: (rows, k) float64 nats; ``num_ranked``: (rows,) how many leading columns are the
+    true first ranks; ``error``: scalar or (rows,), how far a logged value may be from the real one
+    (nats); ``num_tokens``: vocabulary size where it is known. Raises InvalidArgument for shapes or
+    order that contradict this."""
 
     logprobs: Floats
     num_ranked: NDArray[np.int64]
@@ -204,7 +243,9 @@ class TargetLists:
         object.__setattr__(self, "error", error_rows(self.error, rows))
         if np.isnan(logprobs).any() or (logprobs > 0.0).any():
             row = int(np.argmax((np.isnan(logprobs) | (logprobs > 0.0)).any(axis=1)))
-            raise InvalidArgument(f"TargetLists: expected logprobs of at most 0, got row {row} = {logprobs[row]}")
+            raise InvalidArgument(
+                f"TargetLists: expected logprobs of at most 0, got row {row} = {logprobs[row]}"
+            )
         ranked = np.arange(width) < num_ranked[:, None]
         with np.errstate(invalid="ignore"):  # -inf - -inf
             falls = np.diff(logprobs, axis=1) <= 0.0
@@ -212,19 +253,21 @@ class TargetLists:
         if unsorted.any() or (num_ranked > width).any():
             row = int(np.argmax(unsorted | (num_ranked > width)))
             expected = f"the first {num_ranked[row]} of {width} columns sorted"
-            raise InvalidArgument(f"TargetLists: expected {expected}, got {logprobs[row]} in row {row}")
+            raise InvalidArgument(
+                f"TargetLists: expected {expected}, got {logprobs[row]} in row {row}"
+            )
 
 
 @dataclass(frozen=True)
 class DraftLists:
     """The draft's logprobs for the target's columns.
 
-    ``logprobs``: (rows, k) float64 nats, NaN where the draft's log doesn't hold the column's token; ``best_columns``:
-    (rows, n) int64, the target's column of the draft's ranks 1..n, or OUTSIDE, or UNKNOWN; ``outside_mass``: (rows,)
-    probability of draft-listed tokens without a column; ``present``: (rows,) whether the row has a draft at all;
-    ``by_text``: (rows,) whether tokens were matched by text, which two tokens may share: such rows are judged but not
-    certified, unless the rule rejects nothing there.
-    """
+    ``logprobs``: (rows, k) float64 nats, NaN where the draft's log doesn't hold the column's token;
+    ``best_columns``: (rows, n) int64, the target's column of the draft's ranks 1..n, or OUTSIDE, or
+    UNKNOWN; ``outside_mass``: (rows,) probability of draft-listed tokens without a column;
+    ``present``: (rows,) whether the row has a draft at all; ``by_text``: (rows,) whether tokens
+    were matched by text, which two tokens may share: such rows are judged but not certified, unless
+    the rule rejects nothing there."""
 
     logprobs: Floats
     best_columns: NDArray[np.int64]
@@ -236,20 +279,30 @@ class DraftLists:
     def __post_init__(self) -> None:
         rows = len(self.logprobs)
         object.__setattr__(self, "error", error_rows(self.error, rows))
-        object.__setattr__(self, "present", np.broadcast_to(np.asarray(self.present, dtype=bool), (rows,)))
-        object.__setattr__(self, "by_text", np.broadcast_to(np.asarray(self.by_text, dtype=bool), (rows,)))
-        object.__setattr__(self, "outside_mass", np.broadcast_to(np.asarray(self.outside_mass, np.float64), (rows,)))
+        object.__setattr__(
+            self, "present", np.broadcast_to(np.asarray(self.present, dtype=bool), (rows,))
+        )
+        object.__setattr__(
+            self, "by_text", np.broadcast_to(np.asarray(self.by_text, dtype=bool), (rows,))
+        )
+        object.__setattr__(
+            self,
+            "outside_mass",
+            np.broadcast_to(np.asarray(self.outside_mass, np.float64), (rows,)),
+        )
 
 
 def error_rows(error: object, num_rows: int) -> Floats:
     """An error for each row, at least what float64 evaluation leaves (nats)."""
-    return np.broadcast_to(np.maximum(np.asarray(error, dtype=np.float64), _FLOAT64_ERROR), (num_rows,))
-
+    return np.broadcast_to(
+        np.maximum(np.asarray(error, dtype=np.float64), _FLOAT64_ERROR), (num_rows,)
+    )
 
 
 @dataclass
 class View:
-    """One coarsening of the rows: the listed tokens kept apart (``inside``), everything else one lump."""
+    """One coarsening of the rows: the listed tokens kept apart (``inside``), everything else one
+    lump."""
 
     inside: Bools
     kl_upper: Floats
@@ -273,9 +326,14 @@ class Rows:
         self.tail = np.where(self.complete, 0.0, np.clip(1.0 - self.probs.sum(axis=1), 0.0, 1.0))
         self.tail_box = _mass_box(self.probs, self.error, np.zeros(self.num_rows))
         last = np.clip(self.num_ranked - 1, 0, None)
-        self.last_prob = np.where(self.num_ranked > 0, self.probs[np.arange(self.num_rows), last], 1.0)
-        ranked_mass = _mass_box(np.where(self.ranked, self.probs, 0.0), self.error, np.zeros(self.num_rows))[1]
-        # No unlisted token is more probable than the last true rank, nor than all that the ranks leave over.
+        self.last_prob = np.where(
+            self.num_ranked > 0, self.probs[np.arange(self.num_rows), last], 1.0
+        )
+        ranked_mass = _mass_box(
+            np.where(self.ranked, self.probs, 0.0), self.error, np.zeros(self.num_rows)
+        )[1]
+        # No unlisted token is more probable than the last true rank, nor than all that the ranks
+        # leave over.
         self.unlisted_bound = np.minimum(self.last_prob * np.exp(self.error), ranked_mass)
         self.unlisted_bound[self.complete] = 0.0
         self._entropies: dict[float, tuple[Floats, Floats]] = {}
@@ -286,7 +344,12 @@ class Rows:
 
     def _compare(self, draft: DraftLists) -> None:
         present = draft.present
-        common = ~np.isnan(draft.logprobs) & (draft.logprobs > -np.inf) & (self.logprobs > -np.inf) & present[:, None]
+        common = (
+            ~np.isnan(draft.logprobs)
+            & (draft.logprobs > -np.inf)
+            & (self.logprobs > -np.inf)
+            & present[:, None]
+        )
         self.draft_top = np.where(present, draft.best_columns[:, 0], UNKNOWN)
         self.draft_probs = np.where(common, np.exp(np.where(common, draft.logprobs, 0.0)), 0.0)
         with np.errstate(invalid="ignore"):
@@ -295,13 +358,17 @@ class Rows:
         listed = np.where(common, self.probs, 0.0)
         tails = [np.clip(1.0 - side.sum(axis=1), 0.0, 1.0) for side in (listed, self.draft_probs)]
         self.kl = np.where(present, lumped_kl(listed, self.draft_probs, *tails), np.nan)
-        # Where 1 - sum is lost in the logged values' rounding, a coarser lump (everything but the two argmaxes) has a
-        # tail that is known well enough. Every coarsening is valid, each against its own threshold.
+        # Where 1 - sum is lost in the logged values' rounding, a coarser lump (everything but the
+        # two argmaxes) has a tail that is known well enough. Every coarsening is valid, each
+        # against its own threshold.
         apart = (self.columns == 0) | (self.columns == self.draft_top[:, None])
         self.views = [self._view(common, draft), self._view(common & apart, draft)]
 
     def _view(self, inside: Bools, draft: DraftLists) -> View:
-        kept, kept_draft = np.where(inside, self.probs, 0.0), np.where(inside, self.draft_probs, 0.0)
+        kept, kept_draft = (
+            np.where(inside, self.probs, 0.0),
+            np.where(inside, self.draft_probs, 0.0),
+        )
         merged = np.where(inside, 0.0, self.probs).sum(axis=1)
         merged_draft = np.where(inside, 0.0, self.draft_probs).sum(axis=1) + draft.outside_mass
         target_tail = _mass_box(kept, self.error, merged)
@@ -317,14 +384,20 @@ class Rows:
             if self.target.num_tokens is not None:
                 listed = (self.logprobs > -np.inf).sum(axis=1)
                 num_unlisted = np.maximum(self.target.num_tokens - listed, 1).astype(np.float64)
-            lower, upper = entropy_interval(self.probs, self.unlisted_bound, self.tail, smoothing, num_unlisted)
-            slack = self.error * (4.0 + np.where(np.isfinite(lower), np.abs(lower), 0.0)) + self.error * 40.0
+            lower, upper = entropy_interval(
+                self.probs, self.unlisted_bound, self.tail, smoothing, num_unlisted
+            )
+            slack = (
+                self.error * (4.0 + np.where(np.isfinite(lower), np.abs(lower), 0.0))
+                + self.error * 40.0
+            )
             self._entropies[smoothing] = (lower - slack, upper + slack)
         return self._entropies[smoothing]
 
 
 def _mass_box(listed: Floats, error: Floats, merged: Floats) -> tuple[Floats, Floats]:
-    """What the listed masses leave over, as an interval; at least the ``merged`` masses that are known to be in it."""
+    """What the listed masses leave over, as an interval; at least the ``merged`` masses that are
+    known to be in it."""
     total = listed.sum(axis=1)
     low = np.maximum(1.0 - total * np.exp(error), merged * np.exp(-error))
     high = np.maximum(1.0 - total * np.exp(-error), merged * np.exp(error))

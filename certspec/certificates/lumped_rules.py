@@ -1,5 +1,5 @@
-"""Every rule judged on a batch of lists: certificates, thresholds for the lumped divergence, decisions and their cases
-(theory E). This module knows nothing about log formats."""
+"""Every rule judged on a batch of lists: certificates, thresholds for the lumped divergence,
+decisions and their cases (theory E). This module knows nothing about log formats."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Judgement:
     decision_case: NDArray[np.int8]
 
 
-# ---- single-token rules -------------------------------------------------------------------------------------------
+# ---- single-token rules
+# -------------------------------------------------------------------------------------------
 
 
 def judge_single(rows: Rows, rule: Rule) -> Judgement:
@@ -49,7 +50,9 @@ def judge_single(rows: Rows, rule: Rule) -> Judgement:
         raise InvalidArgument(f"{rule.label}: expected a rule with a threshold or a tree width")
     tau = _tau_interval(rows, threshold)
     surely_accepted, surely_rejected = _sure_columns(rows, threshold, tau)
-    certificate, lower, case = _single_certificate(rows, threshold, tau, surely_accepted, surely_rejected)
+    certificate, lower, case = _single_certificate(
+        rows, threshold, tau, surely_accepted, surely_rejected
+    )
     judgement = _without_draft(rows, certificate, lower, case)
     if rows.draft is None:
         return judgement
@@ -62,7 +65,8 @@ def judge_single(rows: Rows, rule: Rule) -> Judgement:
 
 
 def _tau_interval(rows: Rows, threshold: Threshold) -> tuple[Floats, Floats]:
-    """Least and greatest threshold (a probability) that list and rounding allow, (rows,) each. (Theory E4.)"""
+    """Least and greatest threshold (a probability) that list and rounding allow, (rows,) each.
+    (Theory E4.)"""
     top = rows.probs[:, 0]
     low, high = np.full(rows.num_rows, threshold.cap), np.full(rows.num_rows, threshold.cap)
     if threshold.scale != 0.0 or threshold.offset != math.inf:
@@ -75,36 +79,54 @@ def _tau_interval(rows: Rows, threshold: Threshold) -> tuple[Floats, Floats]:
     return low, high
 
 
-def _sure_columns(rows: Rows, threshold: Threshold, tau: tuple[Floats, Floats]) -> tuple[Bools, Bools]:
-    """Which columns are accepted, and which rejected, whatever rounding and tail hold; (rows, k) each."""
+def _sure_columns(
+    rows: Rows, threshold: Threshold, tau: tuple[Floats, Floats]
+) -> tuple[Bools, Bools]:
+    """Which columns are accepted, and which rejected, whatever rounding and tail hold; (rows, k)
+    each."""
     low, high = rows.probs * np.exp(-rows.error)[:, None], rows.probs * np.exp(rows.error)[:, None]
     accepted, rejected = low > tau[1][:, None], high < tau[0][:, None]
-    if threshold.cap == threshold.entropy_scale == math.inf and threshold.scale <= 1.0 and threshold.offset <= 0.0:
+    if (
+        threshold.cap == threshold.entropy_scale == math.inf
+        and threshold.scale <= 1.0
+        and threshold.offset <= 0.0
+    ):
         accepted[:, 0], rejected[:, 0] = True, False  # tau <= p1 by algebra, whatever p1 is
     if threshold.top_m:
         accepted &= rows.ranked & (rows.columns < threshold.top_m)
-        beyond = np.maximum(rows.columns, np.where(rows.ranked, 0, rows.num_ranked[:, None])) >= threshold.top_m
+        beyond = (
+            np.maximum(rows.columns, np.where(rows.ranked, 0, rows.num_ranked[:, None]))
+            >= threshold.top_m
+        )
         rejected |= beyond
     listed = rows.ranked | (rows.logprobs > -np.inf)
     return accepted & listed, rejected & listed
 
 
 def _single_certificate(
-    rows: Rows, threshold: Threshold, tau: tuple[Floats, Floats], surely_accepted: Bools, surely_rejected: Bools
+    rows: Rows,
+    threshold: Threshold,
+    tau: tuple[Floats, Floats],
+    surely_accepted: Bools,
+    surely_rejected: Bools,
 ) -> tuple[Floats, Floats, NDArray[np.int8]]:
-    """The target's own certificate: its value (NaN where unknown), its lower bound, and how it is known."""
+    """The target's own certificate: its value (NaN where unknown), its lower bound, and how it is
+    known."""
     every_row = np.arange(rows.num_rows)
     candidates = rows.ranked & ~surely_accepted
     found, first = candidates.any(axis=1), np.argmax(candidates, axis=1)
     settled = found & surely_rejected[every_row, first]
     ranked_probs = np.where(rows.ranked, rows.probs, 0.0)
     first_prob = rows.probs[every_row, first]
-    # An unlisted token that a threshold rejects is below tau; a rank gate tells nothing more about its probability.
+    # An unlisted token that a threshold rejects is below tau; a rank gate tells nothing more about
+    # its probability.
     unlisted = rows.unlisted_bound if threshold.top_m else np.clip(tau[1], 0.0, rows.unlisted_bound)
     competitor = np.where(found, first_prob * np.exp(rows.error), unlisted)
     lower = pool_value(ranked_probs * np.exp(-rows.error)[:, None], competitor)
     value = np.where(settled, pool_value(ranked_probs, first_prob), np.nan)
-    case = np.where(found, np.where(settled, Case.KNOWN.code, Case.INTERVAL.code), Case.ALL_ACCEPTED.code)
+    case = np.where(
+        found, np.where(settled, Case.KNOWN.code, Case.INTERVAL.code), Case.ALL_ACCEPTED.code
+    )
 
     nothing = ~found & rows.complete
     if not threshold.top_m:
@@ -112,7 +134,9 @@ def _single_certificate(
     top_rejected = found & (first == 0)
     lower = np.where(nothing, np.inf, np.where(top_rejected, 0.0, lower))
     value = np.where(nothing, np.inf, np.where(top_rejected & settled, 0.0, value))
-    case = np.where(nothing, Case.NOTHING_REJECTED.code, np.where(top_rejected, Case.TOP_REJECTED.code, case))
+    case = np.where(
+        nothing, Case.NOTHING_REJECTED.code, np.where(top_rejected, Case.TOP_REJECTED.code, case)
+    )
     too_short = rows.num_ranked == 0
     lower, value = np.where(too_short, 0.0, lower), np.where(too_short, np.nan, value)
     return value, lower, np.where(too_short, Case.TOO_SHORT.code, case).astype(np.int8)
@@ -133,7 +157,9 @@ def _single_threshold(
     seen_inside = (top == UNKNOWN) & (view.draft_tail_high < best_listed * np.exp(-rows.pair_error))
     inside = named_inside | seen_inside
     outside = ~inside & (top != UNKNOWN)
-    against = np.minimum(np.where(inside, inside_value, np.minimum(inside_value, tail_value)), lower)
+    against = np.minimum(
+        np.where(inside, inside_value, np.minimum(inside_value, tail_value)), lower
+    )
     case = np.where(inside, Case.DRAFT_INSIDE.code, Case.DRAFT_MAY_BE_IN_TAIL.code)
     case = np.where(outside, Case.DRAFT_IN_TAIL.code, case)
     nothing = np.isposinf(lower)
@@ -142,19 +168,28 @@ def _single_threshold(
 
 
 def _single_accepted(
-    rows: Rows, threshold: Threshold, tau: tuple[Floats, Floats], surely_accepted: Bools, surely_rejected: Bools
+    rows: Rows,
+    threshold: Threshold,
+    tau: tuple[Floats, Floats],
+    surely_accepted: Bools,
+    surely_rejected: Bools,
 ) -> NDArray[np.int8]:
     """1, 0, or -1 where list and rounding can't tell, for the draft's best token."""
     every_row, column = np.arange(rows.num_rows), np.clip(rows.draft_top, 0, None)
-    accepted = np.where(surely_accepted[every_row, column], 1, np.where(surely_rejected[every_row, column], 0, -1))
+    accepted = np.where(
+        surely_accepted[every_row, column], 1, np.where(surely_rejected[every_row, column], 0, -1)
+    )
     below = rows.unlisted_bound < tau[0]
     if threshold.top_m:
         below |= threshold.top_m <= rows.num_ranked
     outside = np.where(below, 0, -1)
-    return np.where(rows.draft_top >= 0, accepted, np.where(rows.draft_top == OUTSIDE, outside, -1)).astype(np.int8)
+    return np.where(
+        rows.draft_top >= 0, accepted, np.where(rows.draft_top == OUTSIDE, outside, -1)
+    ).astype(np.int8)
 
 
-# ---- trees --------------------------------------------------------------------------------------------------------
+# ---- trees
+# --------------------------------------------------------------------------------------------------------
 
 
 def judge_tree(rows: Rows, rule: Rule) -> Judgement:
@@ -166,9 +201,15 @@ def judge_tree(rows: Rows, rule: Rule) -> Judgement:
     lower = tree_pool_value(rows.probs[:, 0] * shrink, others * grow[:, None], width, 0, no_tail)
     few = rows.num_ranked <= width
     nothing, too_short = few & rows.complete, few & ~rows.complete
-    value = np.where(too_short, np.nan, value)  # tree_pool_value is +inf where the vocabulary itself is too small
+    value = np.where(
+        too_short, np.nan, value
+    )  # tree_pool_value is +inf where the vocabulary itself is too small
     lower = np.where(too_short, 0.0, lower)
-    case = np.where(nothing, Case.NOTHING_REJECTED.code, np.where(too_short, Case.TOO_SHORT.code, Case.KNOWN.code))
+    case = np.where(
+        nothing,
+        Case.NOTHING_REJECTED.code,
+        np.where(too_short, Case.TOO_SHORT.code, Case.KNOWN.code),
+    )
     judgement = _without_draft(rows, value, lower, case.astype(np.int8))
     if rows.draft is None:
         return judgement
@@ -191,7 +232,8 @@ def _best_columns(draft: DraftLists, width: int) -> NDArray[np.int64]:
 def _tree_threshold(
     rows: Rows, view: View, candidates: NDArray[np.int64], lower: Floats
 ) -> tuple[Floats, NDArray[np.int8]]:
-    """The least K_O of a draft whose best tokens leave the target's argmax out (theory E3), and its case."""
+    """The least K_O of a draft whose best tokens leave the target's argmax out (theory E3), and its
+    case."""
     width = candidates.shape[1]
     every_row = np.arange(rows.num_rows)[:, None]
     inside = (candidates >= 0) & view.inside[every_row, np.clip(candidates, 0, None)]
@@ -203,7 +245,9 @@ def _tree_threshold(
     for count in range(width + 1):
         wanted = ~known | (in_tail == count)
         if wanted.any():
-            value = tree_pool_value(top[wanted], others[wanted], width, count, view.target_tail_high[wanted])
+            value = tree_pool_value(
+                top[wanted], others[wanted], width, count, view.target_tail_high[wanted]
+            )
             against[wanted] = np.minimum(against[wanted], value)
     against = np.minimum(against, lower)
     case = np.where(in_tail == 0, Case.DRAFT_INSIDE.code, Case.TREE_PARTLY_IN_TAIL.code)
@@ -215,7 +259,8 @@ def _tree_threshold(
     return against, np.where(nothing, Case.NOTHING_REJECTED.code, case).astype(np.int8)
 
 
-# ---- putting a rule's judgement together --------------------------------------------------------------------------
+# ---- putting a rule's judgement together
+# --------------------------------------------------------------------------
 
 
 def _without_draft(rows: Rows, value: Floats, lower: Floats, case: NDArray[np.int8]) -> Judgement:
@@ -232,12 +277,19 @@ def _without_draft(rows: Rows, value: Floats, lower: Floats, case: NDArray[np.in
     )
 
 
-def _keep_better(judgement: Judgement, view: View, against: Floats, decision: NDArray[np.int8], best: Floats) -> None:
-    """Adopt this coarsening's numbers in the rows where it is the first, or the first that certifies."""
+def _keep_better(
+    judgement: Judgement, view: View, against: Floats, decision: NDArray[np.int8], best: Floats
+) -> None:
+    """Adopt this coarsening's numbers in the rows where it is the first, or the first that
+    certifies."""
     with np.errstate(invalid="ignore"):
         gain = np.where(np.isnan(view.kl_upper), -np.inf, against - view.kl_upper)
-    gain = np.where(np.isnan(gain), -np.inf, gain)  # inf - inf: the tail may be empty, nothing is known
-    take = ((gain > 0.0) & (best <= 0.0)) | (np.isnan(judgement.threshold) & ~np.isnan(view.kl_upper))
+    gain = np.where(
+        np.isnan(gain), -np.inf, gain
+    )  # inf - inf: the tail may be empty, nothing is known
+    take = ((gain > 0.0) & (best <= 0.0)) | (
+        np.isnan(judgement.threshold) & ~np.isnan(view.kl_upper)
+    )
     judgement.kl_upper = np.where(take, view.kl_upper, judgement.kl_upper)
     judgement.threshold = np.where(take, against, judgement.threshold)
     judgement.decision_case = np.where(take, decision, judgement.decision_case).astype(np.int8)
@@ -252,9 +304,13 @@ def _close(rows: Rows, judgement: Judgement) -> Judgement:
     draft = rows.draft
     if draft is None:
         return judgement
-    by_text = draft.by_text & draft.present & (judgement.certificate_case != Case.NOTHING_REJECTED.code)
+    by_text = (
+        draft.by_text & draft.present & (judgement.certificate_case != Case.NOTHING_REJECTED.code)
+    )
     judgement.certified &= ~by_text
-    judgement.decision_case = np.where(by_text, Case.TEXT_KEYS.code, judgement.decision_case).astype(np.int8)
+    judgement.decision_case = np.where(
+        by_text, Case.TEXT_KEYS.code, judgement.decision_case
+    ).astype(np.int8)
     has_draft = draft.present
     nothing = (judgement.certificate_case == Case.NOTHING_REJECTED.code) & has_draft
     judgement.accepted = np.where(

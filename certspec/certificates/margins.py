@@ -1,5 +1,6 @@
-"""Certificates from a probability margin alone: the least certificate that any target with that margin can have, and
-the margin that a divergence budget requires. The formulas are generated; this module maps rules onto them."""
+"""Certificates from a probability margin alone: the least certificate that any target with that
+margin can have, and the margin that a divergence budget requires. The formulas are generated; this
+module maps rules onto them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,17 @@ from numpy.typing import NDArray
 from certspec.certificates.reverse_margins import reverse_margin_bound
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
-from certspec.rules import Absolute, Additive, Entropy, Gated, Multiplicative, Rule, StrictGreedy, TopM, Tree
+from certspec.rules import (
+    Absolute,
+    Additive,
+    Entropy,
+    Gated,
+    Multiplicative,
+    Rule,
+    StrictGreedy,
+    TopM,
+    Tree,
+)
 
 __all__ = ["GAPS", "entropy_line_lower", "margin_certificate", "required_margin"]
 
@@ -33,18 +44,21 @@ _ROUNDING = 1e-12
 
 @lru_cache(maxsize=4096)
 def entropy_line_lower(margin: float, epsilon: float, delta: float) -> float:
-    """A lower bound of L(margin) in nats, mostly 1e-4 of it below (1e-3 at most); never below the simple bound (1e-12).
+    """A lower bound of L(margin) in nats, mostly 1e-4 of it below (1e-3 at most); never below the
+    simple bound (1e-12).
 
-    0 < margin < 1, 0 < epsilon <= 1, 0 < delta <= 1. Every certificate of the rule at p1 - p2 >= margin exceeds it.
-    The cells are the same for all margins, and a larger margin lowers every B: so the bound never falls.
-    """
+    0 < margin < 1, 0 < epsilon <= 1, 0 < delta <= 1. Every certificate of the rule at p1 - p2 >=
+    margin exceeds it. The cells are the same for all margins, and a larger margin lowers every B:
+    so the bound never falls."""
     simple = float(load_kernels("margins", "python").entropy_margin(margin, epsilon, delta))
     if margin < 2.0**-_OCTAVES:
         return simple * (1.0 - _ROUNDING)
     edges = np.exp2(np.linspace(-_OCTAVES, 0.0, _OCTAVES * _PER_OCTAVE + 1))
     low, high = edges[:-1], edges[1:]
     reach, least = math.log(delta), 0.0
-    middle = np.array([(1.0 + margin) / 2.0])  # two tokens with all the mass: where that is allowed L = phi
+    middle = np.array(
+        [(1.0 + margin) / 2.0]
+    )  # two tokens with all the mass: where that is allowed L = phi
     best = float(_cell_values(middle, middle, margin, epsilon, reach)[1][0])
     for level in range(_LEVELS):
         if level:
@@ -63,20 +77,24 @@ def entropy_line_lower(margin: float, epsilon: float, delta: float) -> float:
     return max(simple, least) * (1.0 - _ROUNDING)
 
 
-def _cell_values(low: Floats, high: Floats, gap: float, epsilon: float, reach: float) -> tuple[Floats, Floats]:
+def _cell_values(
+    low: Floats, high: Floats, gap: float, epsilon: float, reach: float
+) -> tuple[Floats, Floats]:
     """(a lower bound of the value on each cell, the value at each cell's right end or above it)."""
     room = np.nextafter(high - gap, np.inf)
     most = np.minimum(np.minimum(epsilon, room), np.nextafter(1.0 - low, np.inf))
     outer = np.minimum(_above_root(high, room, most, reach), most)
     bound = np.where(outer < low, _pair_cost(low, np.minimum(outer, low)), 0.0)
     inner = np.minimum(np.minimum(outer, high - gap), 1.0 - high)
-    # the root from above, a little lowered, is a point from below; only a guide to which cells can be dropped
+    # the root from above, a little lowered, is a point from below; only a guide to which cells can
+    # be dropped
     reached = _pair_cost(high, np.maximum(inner * (1.0 - 1e-9), 0.0))
     return bound, reached
 
 
 def _above_root(top: Floats, room: Floats, most: Floats, reach: float) -> Floats:
-    """A b above which the floor certainly exceeds log delta, or ``most``: on one lattice of b for all margins."""
+    """A b above which the floor certainly exceeds log delta, or ``most``: on one lattice of b for
+    all margins."""
     log_top, log_room = np.log(top), np.log(room)
     high, low = np.ones_like(top), np.full_like(top, 1e-306)
     for _ in range(44):
@@ -88,13 +106,17 @@ def _above_root(top: Floats, room: Floats, most: Floats, reach: float) -> Floats
 
 
 def _pair_cost(top: Floats, own: Floats) -> Floats:
-    """T2(a, b) = s phi(d/s) for a >= b >= 0: by the series near a tie, where its two terms nearly cancel."""
+    """T2(a, b) = s phi(d/s) for a >= b >= 0: by the series near a tie, where its two terms nearly
+    cancel."""
     mass = top + own
     share = (top - own) / mass
     square = share * share
     series = square / 2.0 + square * square / 12.0 + square**3 / 30.0 + square**4 / 56.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        direct = ((1.0 + share) * np.log1p(share) + np.where(share < 1.0, (1.0 - share) * np.log1p(-share), 0.0)) / 2.0
+        direct = (
+            (1.0 + share) * np.log1p(share)
+            + np.where(share < 1.0, (1.0 - share) * np.log1p(-share), 0.0)
+        ) / 2.0
     return np.asarray(mass * np.where(share < 1e-2, series, direct))
 
 
@@ -108,20 +130,22 @@ Bound = Callable[[float], float]
 def margin_certificate(
     rule: Rule, margin: float, at_least: bool = True, gap: str = TOP_TWO, *, reverse: bool = False
 ) -> float:
-    """The infimum of ``rule``'s certificate over all targets, of any vocabulary, whose ``gap`` is ``margin`` [nats].
+    """The infimum of ``rule``'s certificate over all targets, of any vocabulary, whose ``gap`` is
+    ``margin`` [nats].
 
-    rule: a single-token rule or a Tree. margin: a probability difference in [0, 1]; ``gap`` says which one,
-    "p1-p2" or, for top-m rules, gates and trees, "p1-p(m+1)". ``at_least``: the target's gap is known to be at least
-    ``margin``; False: exactly ``margin``. The two differ for Additive and for gates with an additive slack t, whose
-    certificate drops by a jump just below t: use False only where the gap is known exactly.
-    +inf where the rule can reject nothing. A draft with KL(target || draft) below the value is accepted for certain.
-    Sharp for every rule but Entropy, where it is a lower bound: L(g) (claim margin.entropy.line), from below and about
-    1e-4 of it short (1e-3 for small margins), or the simple closed form where that is larger. Source: theory B.
-    ``reverse``: for KL(draft || target) instead, theory D: no cap, +inf at margin 1, at-least forms only; a lower bound
-    for Absolute, too.
+    rule: a single-token rule or a Tree. margin: a probability difference in [0, 1]; ``gap`` says
+    which one, "p1-p2" or, for top-m rules, gates and trees, "p1-p(m+1)". ``at_least``: the target's
+    gap is known to be at least ``margin``; False: exactly ``margin``. The two differ for Additive
+    and for gates with an additive slack t, whose certificate drops by a jump just below t: use
+    False only where the gap is known exactly. +inf where the rule can reject nothing. A draft with
+    KL(target || draft) below the value is accepted for certain. Sharp for every rule but Entropy,
+    where it is a lower bound: L(g) (claim margin.entropy.line), from below and about 1e-4 of it
+    short (1e-3 for small margins), or the simple closed form where that is larger. Source: theory
+    B. ``reverse``: for KL(draft || target) instead, theory D: no cap, +inf at margin 1, at-least
+    forms only; a lower bound for Absolute, too.
 
-    Raises InvalidArgument for a margin outside [0, 1], an unknown gap, a rule that has no such gap, or a rule for which
-    no bound is known (Entropy with delta > 1 or smoothing).
+    Raises InvalidArgument for a margin outside [0, 1], an unknown gap, a rule that has no such gap,
+    or a rule for which no bound is known (Entropy with delta > 1 or smoothing).
 
     >>> round(margin_certificate(StrictGreedy(), 0.5), 6)
     0.130812
@@ -131,35 +155,46 @@ def margin_certificate(
     return _bound(rule, at_least, gap, reverse)(float(margin))
 
 
-def required_margin(rule: Rule, kl_budget: float, gap: str = TOP_TWO, *, reverse: bool = False) -> float:
-    """The least margin g in [0, 1] at which ``margin_certificate(rule, g, gap=gap)`` reaches ``kl_budget`` nats.
+def required_margin(
+    rule: Rule, kl_budget: float, gap: str = TOP_TWO, *, reverse: bool = False
+) -> float:
+    """The least margin g in [0, 1] at which ``margin_certificate(rule, g, gap=gap)`` reaches
+    ``kl_budget`` nats.
 
-    Every target whose gap is at least g then accepts every draft with KL(target || draft) < kl_budget. The inverse is
-    exact in float64: the result is the smallest float whose certificate is not below the budget; 0.0 where the rule
-    certifies the budget at any margin. Source: theory B (at-least forms, all nondecreasing).
+    Every target whose gap is at least g then accepts every draft with KL(target || draft) <
+    kl_budget. The inverse is exact in float64: the result is the smallest float whose certificate
+    is not below the budget; 0.0 where the rule certifies the budget at any margin. Source: theory B
+    (at-least forms, all nondecreasing).
 
-    Raises InvalidArgument for a budget that is negative, NaN, or above the rule's cap (log 2, trees log(m + 1)), and as
-    ``margin_certificate`` does.
-    """
+    Raises InvalidArgument for a budget that is negative, NaN, or above the rule's cap (log 2, trees
+    log(m + 1)), and as ``margin_certificate`` does."""
     if not 0.0 <= kl_budget <= math.inf:
-        raise InvalidArgument(f"required_margin: expected kl_budget a number of nats >= 0, got {kl_budget!r}")
+        raise InvalidArgument(
+            f"required_margin: expected kl_budget a number of nats >= 0, got {kl_budget!r}"
+        )
     bound = _bound(rule, True, gap, reverse)
     if bound(0.0) >= kl_budget:
         return 0.0
     cap = bound(1.0)
     if cap < kl_budget:
         raise InvalidArgument(
-            f"required_margin: expected kl_budget of at most {cap:.17g} nats, the certificate of {rule} at margin 1, "
+            f"required_margin: expected kl_budget of at most {cap:.17g} nats, the certificate of "
+            f"{rule} at margin 1, "
             f"got {kl_budget!r}: no margin suffices"
         )
     return _smallest_float_reaching(bound, kl_budget)
 
 
 def _smallest_float_reaching(bound: Bound, goal: float) -> float:
-    """Bisection on (0, 1], in ratio while the ends are far apart, until they are neighbouring floats."""
+    """Bisection on (0, 1], in ratio while the ends are far apart, until they are neighbouring
+    floats."""
     low, high = 0.0, 1.0  # bound(low) < goal <= bound(high)
     while math.nextafter(low, 1.0) < high:
-        middle = math.sqrt(max(low, 1e-308)) * math.sqrt(high) if high > 2.0 * low else low + (high - low) / 2.0
+        middle = (
+            math.sqrt(max(low, 1e-308)) * math.sqrt(high)
+            if high > 2.0 * low
+            else low + (high - low) / 2.0
+        )
         if not low < middle < high:
             middle = low + (high - low) / 2.0
         if bound(middle) >= goal:
@@ -180,11 +215,14 @@ def _bound(rule: Rule, at_least: bool, gap: str, reverse: bool = False) -> Bound
     if reverse:
         if not at_least and isinstance(rule, (Additive, Gated)):
             raise InvalidArgument(
-                f"{rule}: in the reverse direction only the at-least form is known, got at_least=False"
+                f"{rule}: in the reverse direction only the at-least form is known, got "
+                "at_least=False"
             )
         return reverse_margin_bound(rule, gap == LAST)
     if isinstance(rule, StrictGreedy) or width == 1:
-        return kernels.strict_margin  # m = 1: both gaps are p1 - p2, and trees, top-m and gates are the strict rule
+        return (
+            kernels.strict_margin
+        )  # m = 1: both gaps are p1 - p2, and trees, top-m and gates are the strict rule
     if isinstance(rule, Tree):
         return _tree_bound(rule.m, gap)
     if isinstance(rule, TopM):
@@ -214,11 +252,14 @@ def _threshold_bound(rule: Rule, at_least: bool) -> Bound:
     if isinstance(rule, Entropy):
         if rule.delta > 1.0 or rule.smoothing > 0.0:
             raise InvalidArgument(
-                f"{rule}: a margin bound is known for delta <= 1 and smoothing 0 only, where the argmax is never "
+                f"{rule}: a margin bound is known for delta <= 1 and smoothing 0 only, where the "
+                "argmax is never "
                 f"rejected; got delta={rule.delta:g}, smoothing={rule.smoothing:g}"
             )
         return lambda margin: _entropy_bound(margin, rule.epsilon, rule.delta)
-    raise InvalidArgument(f"{rule}: no margin bound is known for rules of type {type(rule).__name__}")
+    raise InvalidArgument(
+        f"{rule}: no margin bound is known for rules of type {type(rule).__name__}"
+    )
 
 
 def _entropy_bound(margin: float, epsilon: float, delta: float) -> float:
@@ -231,7 +272,9 @@ def _tree_bound(width: int, gap: str) -> Bound:
     kernels = load_kernels("margins", "python")
     if gap == TOP_TWO:
         return lambda margin: kernels.tree_margin_top_two(margin, float(width))
-    return lambda margin: math.log(width + 1) if margin == 1.0 else kernels.tree_margin_last(margin, float(width))
+    return lambda margin: (
+        math.log(width + 1) if margin == 1.0 else kernels.tree_margin_last(margin, float(width))
+    )
 
 
 def _gate_bound(rule: Gated, at_least: bool, gap: str) -> Bound:

@@ -1,5 +1,6 @@
-"""Pools at a geometric mean, row by row, in numpy or torch float64: how near, in KL(moved || base), lies a law in which
-a token has risen over others or sunk under them. This module knows sorted probabilities; it knows no rule."""
+"""Pools at a geometric mean, row by row, in numpy or torch float64: how near, in KL(moved || base),
+lies a law in which a token has risen over others or sunk under them. This module knows sorted
+probabilities; it knows no rule."""
 
 from __future__ import annotations
 
@@ -12,15 +13,27 @@ import numpy as np
 from certspec.errors import InvalidLogits
 from certspec.kernels.loading import load_kernels
 
-__all__ = ["Pool", "TopProbs", "array_module", "as_rows", "lift_pool", "lift_radius", "pool_kernels", "sink_pool", "sink_radius", "top_probs"]
+__all__ = [
+    "Pool",
+    "TopProbs",
+    "array_module",
+    "as_rows",
+    "lift_pool",
+    "lift_radius",
+    "pool_kernels",
+    "sink_pool",
+    "sink_radius",
+    "top_probs",
+]
 
 
 _FEW = 8  # so many passes of argmax cost less than one argpartition
 
 
 class TopProbs(NamedTuple):
-    """``probs``: (rows, K) largest first; ``tail``: (rows,) the sum of all others; ``weights``: (rows, vocab) exp(z -
-    max z) of the others, 0 at the K largest; ``total``: (rows,) their common normaliser."""
+    """``probs``: (rows, K) largest first; ``tail``: (rows,) the sum of all others; ``weights``:
+    (rows, vocab) exp(z - max z) of the others, 0 at the K largest; ``total``: (rows,) their common
+    normaliser."""
 
     probs: Any
     tail: Any
@@ -39,12 +52,16 @@ def array_module(value: Any) -> ModuleType:
 
 
 def as_rows(name: str, values: Any) -> tuple[ModuleType, Any]:
-    """The array module and a (rows, columns) float64 copy; InvalidLogits naming what it got otherwise."""
+    """The array module and a (rows, columns) float64 copy; InvalidLogits naming what it got
+    otherwise."""
     xp = array_module(values)
-    floating = values.is_floating_point() if xp is not np else np.issubdtype(values.dtype, np.floating)
+    floating = (
+        values.is_floating_point() if xp is not np else np.issubdtype(values.dtype, np.floating)
+    )
     if not floating or values.ndim not in (1, 2) or values.shape[-1] == 0:
         raise InvalidLogits(
-            f"{name}: expected floats of shape (rows, columns) or (columns,), got {values.dtype} {tuple(values.shape)}"
+            f"{name}: expected floats of shape (rows, columns) or (columns,), got {values.dtype} "
+            f"{tuple(values.shape)}"
         )
     rows = values[None] if values.ndim == 1 else values
     return xp, (np.array(rows, dtype=np.float64) if xp is np else rows.detach().double().clone())
@@ -61,7 +78,9 @@ def top_probs(name: str, logits: Any, num_top: int) -> tuple[ModuleType, TopProb
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0][0]) if xp is np else int(wrong.nonzero()[0, 0])
         found = float(highest[row])
-        raise InvalidLogits(f"{name}: expected a finite maximum in every row, got {found} in row {row}")
+        raise InvalidLogits(
+            f"{name}: expected a finite maximum in every row, got {found} in row {row}"
+        )
     rows -= highest[:, None]
     weights = np.exp(rows, out=rows) if xp is np else rows.exp_()
     num_top = min(num_top, weights.shape[1])
@@ -94,10 +113,10 @@ def _take_largest_torch(torch: ModuleType, weights: Any, num_top: int) -> Any:
     return top
 
 
-
 class Pool(NamedTuple):
-    """``joins``: (rows, K) the tokens that move with the hub; ``logs``: (rows, K) their log-probabilities, 0 elsewhere;
-    ``own_log``, ``level_log``: (rows, 1) the hub's and their common geometric mean's; ``hub``: (rows or 1, K)."""
+    """``joins``: (rows, K) the tokens that move with the hub; ``logs``: (rows, K) their
+    log-probabilities, 0 elsewhere; ``own_log``, ``level_log``: (rows, 1) the hub's and their common
+    geometric mean's; ``hub``: (rows or 1, K)."""
 
     joins: Any
     logs: Any
@@ -114,9 +133,8 @@ def pool_kernels(xp: ModuleType) -> ModuleType:
 def lift_radius(xp: ModuleType, sorted_probs: Any, tail: Any, hub: Any) -> Any:
     """The least KL(moved || base) at which token ``hub`` reaches every token before it [nats].
 
-    sorted_probs: (rows, K) largest first; tail: (rows,) mass of the tokens left out; hub: (rows, 1) indices below K, or
-    one int. +inf where the hub has no mass. Claim: projection.lift.
-    """
+    sorted_probs: (rows, K) largest first; tail: (rows,) mass of the tokens left out; hub: (rows, 1)
+    indices below K, or one int. +inf where the hub has no mass. Claim: projection.lift."""
     return _radius(xp, sorted_probs, tail, lift_pool(xp, sorted_probs, hub))
 
 
@@ -126,15 +144,18 @@ def lift_pool(xp: ModuleType, sorted_probs: Any, hub: Any) -> Pool:
     rivals = columns < hub
     own_log = xp.log(xp.where(columns == hub, sorted_probs, 0.0).sum(-1)[:, None])
     logs = xp.log(xp.where(rivals, sorted_probs, 1.0))
-    before = (xp.cumsum(logs, -1) - logs + own_log) / (columns + 1.0)  # mean of the pool as each rival finds it
+    before = (xp.cumsum(logs, -1) - logs + own_log) / (
+        columns + 1.0
+    )  # mean of the pool as each rival finds it
     return _pool(xp, rivals & (logs > before), logs, own_log, columns == hub)
 
 
 def sink_radius(xp: ModuleType, sorted_probs: Any, tail: Any, width: int) -> Any:
-    """The least KL(moved || base) at which tokens 2..width+1 reach token 1 [nats]; needs width + 1 <= K.
+    """The least KL(moved || base) at which tokens 2..width+1 reach token 1 [nats]; needs width + 1
+    <= K.
 
-    Shapes as in ``lift_radius``. Where a rival has no mass the two tie at 0: -log(1 - p1). Claim: projection.sink.
-    """
+    Shapes as in ``lift_radius``. Where a rival has no mass the two tie at 0: -log(1 - p1). Claim:
+    projection.sink."""
     value = _radius(xp, sorted_probs, tail, sink_pool(xp, sorted_probs, width))
     others = tail + sorted_probs[:, 1:].sum(-1)
     return xp.where(sorted_probs[:, width] > 0.0, value, -xp.log(others))

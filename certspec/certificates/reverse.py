@@ -1,5 +1,6 @@
-"""The reverse direction: how small KL(draft || target) has to be so that a rule accepts the draft's token for certain,
-from the target alone. The formulas are generated; this module maps rules onto rejected ranks."""
+"""The reverse direction: how small KL(draft || target) has to be so that a rule accepts the draft's
+token for certain, from the target alone. The formulas are generated; this module maps rules onto
+rejected ranks."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ Floats = NDArray[np.float64]
 
 
 def reverse_certificate(target_logits: Any, rule: Rule) -> Any:
-    """min KL(draft || target) over all drafts whose argmax ``rule`` rejects [nats]; no cap, unlike in ``certify``.
+    """min KL(draft || target) over all drafts whose argmax ``rule`` rejects [nats]; no cap, unlike
+    in ``certify``.
 
-    target_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token. Returns (rows,) float64 of
-    the same kind; +inf where the rule rejects nothing, or only tokens without mass. A draft with KL(draft || target)
-    below the value is accepted; for Tree(m), its m best tokens hold the target's argmax. Ties count as rejections.
-    Source: theory D; claims reverse.single, reverse.competitor, reverse.tree.
+    target_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token.
+    Returns (rows,) float64 of the same kind; +inf where the rule rejects nothing, or only tokens
+    without mass. A draft with KL(draft || target) below the value is accepted; for Tree(m), its m
+    best tokens hold the target's argmax. Ties count as rejections. Source: theory D; claims
+    reverse.single, reverse.competitor, reverse.tree.
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
     """
@@ -33,11 +36,17 @@ def reverse_certificate(target_logits: Any, rule: Rule) -> Any:
         raise InvalidArgument(f"{rule}: expected a rule with a threshold or a tree width")
     num_top = num_tokens if threshold is not None else min(rule.tree_width + 1, num_tokens)
     xp, top = top_probs("target_logits", target_logits, num_top)
-    probs, tail = (top.probs, top.tail) if xp is np else (top.probs.cpu().numpy(), top.tail.cpu().numpy())
+    probs, tail = (
+        (top.probs, top.tail) if xp is np else (top.probs.cpu().numpy(), top.tail.cpu().numpy())
+    )
     with np.errstate(all="ignore"):  # the kernels evaluate both branches of each choice
         if threshold is None:
             narrow = probs.shape[1] <= rule.tree_width
-            value = np.full(len(probs), np.inf) if narrow else sink_radius(np, probs, tail, rule.tree_width)
+            value = (
+                np.full(len(probs), np.inf)
+                if narrow
+                else sink_radius(np, probs, tail, rule.tree_width)
+            )
         else:
             value = _single(probs, tail, threshold)
     return value if xp is np else xp.from_numpy(value).to(top.probs.device)
@@ -50,7 +59,8 @@ def _single(probs: Floats, tail: Floats, threshold: Threshold) -> Floats:
 
 
 def _first_rejected(probs: Floats, threshold: Threshold) -> NDArray[np.int64]:
-    """Rank (0 = the largest) of each sorted row's first rejected token; the vocabulary's size where there is none."""
+    """Rank (0 = the largest) of each sorted row's first rejected token; the vocabulary's size where
+    there is none."""
     entropies = -np.where(probs > 0.0, probs * np.log(probs + threshold.smoothing), 0.0).sum(axis=1)
     pairs = zip(probs[:, 0].tolist(), entropies.tolist(), strict=True)
     tau = np.array([threshold.value(top, entropy) for top, entropy in pairs])[:, None]

@@ -1,5 +1,6 @@
-"""How wide a draft tree has to be so that a divergence budget certifies it: the inverse, in the width, of the tree's
-certificates. This module knows margins and target probabilities; the formulas are generated."""
+"""How wide a draft tree has to be so that a divergence budget certifies it: the inverse, in the
+width, of the tree's certificates. This module knows margins and target probabilities; the formulas
+are generated."""
 
 from __future__ import annotations
 
@@ -24,19 +25,22 @@ def tree_width_for(
 ) -> int:
     """The least width m whose tree certificate exceeds ``kl_budget`` nats.
 
-    A draft with KL(target || draft) <= kl_budget then has the target's argmax among its m best tokens for certain.
-    Give one of ``margin`` = p1 - p2 in (0, 1], for any target with at least that margin (claim margin.tree.p1-p2), and
-    ``probabilities``: (n,) the target's largest probabilities in any order, of sum at most 1 (claim
-    tree.competitors). A complete list (sum 1) of n tokens is certified for any budget by m = n. Both certificates grow
-    with m.
+    A draft with KL(target || draft) <= kl_budget then has the target's argmax among its m best
+    tokens for certain. Give one of ``margin`` = p1 - p2 in (0, 1], for any target with at least
+    that margin (claim margin.tree.p1-p2), and ``probabilities``: (n,) the target's largest
+    probabilities in any order, of sum at most 1 (claim tree.competitors). A complete list (sum 1)
+    of n tokens is certified for any budget by m = n. Both certificates grow with m.
 
-    Raises InvalidArgument for a budget that is negative, NaN or infinite, a margin outside (0, 1], probabilities that
-    are none, or a truncated list that is too short for the budget.
-    """
+    Raises InvalidArgument for a budget that is negative, NaN or infinite, a margin outside (0, 1],
+    probabilities that are none, or a truncated list that is too short for the budget."""
     if not 0.0 <= kl_budget < math.inf:
-        raise InvalidArgument(f"tree_width_for: expected kl_budget a finite number of nats >= 0, got {kl_budget!r}")
+        raise InvalidArgument(
+            f"tree_width_for: expected kl_budget a finite number of nats >= 0, got {kl_budget!r}"
+        )
     if (margin is None) == (probabilities is None):
-        raise InvalidArgument("tree_width_for: expected exactly one of margin=... and probabilities=...")
+        raise InvalidArgument(
+            "tree_width_for: expected exactly one of margin=... and probabilities=..."
+        )
     if margin is not None:
         return _width_for_margin(kl_budget, margin)
     return _width_for_probs(kl_budget, np.sort(np.asarray(probabilities, dtype=np.float64))[::-1])
@@ -44,13 +48,16 @@ def tree_width_for(
 
 def _width_for_margin(kl_budget: float, margin: float) -> int:
     if not 0.0 < margin <= 1.0:
-        raise InvalidArgument(f"tree_width_for: expected margin in (0, 1] (at 0 no width suffices), got {margin!r}")
+        raise InvalidArgument(
+            f"tree_width_for: expected margin in (0, 1] (at 0 no width suffices), got {margin!r}"
+        )
     high = 1
     while not margin_certificate(Tree(high), margin) > kl_budget:
         high *= 2
         if high > _SMALL_BUDGET_WIDTH:
             raise InvalidArgument(
-                f"tree_width_for: no width up to 2^40 exceeds kl_budget={kl_budget!r} at margin {margin!r}"
+                f"tree_width_for: no width up to 2^40 exceeds kl_budget={kl_budget!r} at margin "
+                f"{margin!r}"
             )
     low = high // 2  # certificate(low) <= budget < certificate(high)
     while low + 1 < high:
@@ -65,20 +72,24 @@ def _width_for_margin(kl_budget: float, margin: float) -> int:
 def _width_for_probs(kl_budget: float, probs: np.ndarray) -> int:
     total = float(probs.sum()) if probs.ndim == 1 and len(probs) else math.nan
     if not (total <= 1.0 + 1e-6 and float(probs.min()) >= 0.0):
-        raise InvalidArgument(f"tree_width_for: expected probabilities >= 0 of sum at most 1, got a sum of {total!r}")
+        raise InvalidArgument(
+            f"tree_width_for: expected probabilities >= 0 of sum at most 1, got a sum of {total!r}"
+        )
     for width, certificate in enumerate(_tree_certificates(probs), 1):
         if certificate > kl_budget:
             return width
     if total < 1.0 - 1e-6:
         raise InvalidArgument(
-            f"tree_width_for: expected more than {len(probs)} probabilities: no width below that exceeds "
+            f"tree_width_for: expected more than {len(probs)} probabilities: no width below that "
+            "exceeds "
             f"kl_budget={kl_budget!r}"
         )
     return len(probs)
 
 
 def _tree_certificates(probs: np.ndarray) -> Iterator[float]:
-    """The certificates of widths 1, 2, ... of a sorted row: token 1 pools with those of 2..m+1 below the level."""
+    """The certificates of widths 1, 2, ... of a sorted row: token 1 pools with those of 2..m+1
+    below the level."""
     excess_cost = load_kernels("margins", "python").excess_cost
     for width in range(1, len(probs)):
         pooled, mass = [float(probs[0])], float(probs[0])
@@ -88,4 +99,8 @@ def _tree_certificates(probs: np.ndarray) -> Iterator[float]:
             pooled.append(float(prob))
             mass += float(prob)
         level = mass / len(pooled)
-        yield level * math.fsum(excess_cost(prob / level - 1.0) for prob in pooled) if level > 0.0 else 0.0
+        yield (
+            level * math.fsum(excess_cost(prob / level - 1.0) for prob in pooled)
+            if level > 0.0
+            else 0.0
+        )

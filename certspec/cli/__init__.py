@@ -1,5 +1,6 @@
-"""The command line: one file a command, loaded when it is called, so that ``--help`` needs neither torch nor a model.
-Turns certspec's errors into one line; knows nothing about what the commands do."""
+"""The command line: one file a command, loaded when it is called, so that ``--help`` needs neither
+torch nor a model. Turns certspec's errors into one line; knows nothing about what the commands
+do."""
 
 from __future__ import annotations
 
@@ -15,14 +16,38 @@ __all__ = ["main"]
 
 # Command -> (module, one line of help). The line is repeated here so that the list needs no import.
 _COMMANDS = {
-    "score": ("certspec.cli.score", "Score a draft against its target on prompts: tables, plots and a Parquet run."),
-    "decode": ("certspec.cli.decode", "Decode a prompt speculatively and show which tokens were certified."),
-    "import": ("certspec.cli.import_logs", "Turn a server's logprobs (and a draft's) into a run; needs no model."),
-    "report": ("certspec.cli.report", "Make a run's page, tables and plots again, or compare two; needs no model."),
-    "reproduce": ("certspec.cli.reproduce", "Run the paper's protocol and print its figures beside ours."),
-    "advise": ("certspec.cli.advise", "Name the fastest rule, width and draft length of a run at given costs."),
-    "calibrate": ("certspec.cli.calibrate", "Measure a draft on prompts; writes a profile for adaptive drafting."),
-    "bench": ("certspec.cli.bench", "Measure kernels or decoding against what else there is; the last line is JSON."),
+    "score": (
+        "certspec.cli.score",
+        "Score a draft against its target on prompts: tables, plots and a Parquet run.",
+    ),
+    "decode": (
+        "certspec.cli.decode",
+        "Decode a prompt speculatively and show which tokens were certified.",
+    ),
+    "import": (
+        "certspec.cli.import_logs",
+        "Turn a server's logprobs (and a draft's) into a run; needs no model.",
+    ),
+    "report": (
+        "certspec.cli.report",
+        "Make a run's page, tables and plots again, or compare two; needs no model.",
+    ),
+    "reproduce": (
+        "certspec.cli.reproduce",
+        "Run the paper's protocol and print its figures beside ours.",
+    ),
+    "advise": (
+        "certspec.cli.advise",
+        "Name the fastest rule, width and draft length of a run at given costs.",
+    ),
+    "calibrate": (
+        "certspec.cli.calibrate",
+        "Measure a draft on prompts; writes a profile for adaptive drafting.",
+    ),
+    "bench": (
+        "certspec.cli.bench",
+        "Measure kernels or decoding against what else there is; the last line is JSON.",
+    ),
 }
 
 
@@ -54,6 +79,6 @@ class _LazyGroup(click.Group):
 def main() -> None:
     """Exact acceptance certificates for greedy speculative decoding.
 
-    A certificate says how small KL(target || draft) must be, at one step, so that the draft's token is accepted for
-    certain. Without arguments the commands use a small pair that comes with the package.
-    """
+    A certificate says how small KL(target || draft) must be, at one step, so that the draft's token
+    is accepted for certain. Without arguments the commands use a small pair that comes with the
+    package."""

@@ -1,5 +1,5 @@
-"""``certspec advise``: which rule, width and draft length are fastest at given costs. Prints what ``certspec.reports.advising``
-found; needs neither torch nor a model."""
+"""``certspec advise``: which rule, width and draft length are fastest at given costs. Prints what
+``certspec.reports.advising`` found; needs neither torch nor a model."""
 
 from __future__ import annotations
 
@@ -21,15 +21,25 @@ __all__ = ["command"]
 @click.command("advise")
 @click.argument("run", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--draft-ms", type=float, metavar="MS", help="A draft step.")
-@click.option("--verify-ms", metavar="N=MS,...", help='Verify steps by positions, "1=7.6,5=8.0"; 1 is no draft at all.')
 @click.option(
-    "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS", help="What else a round takes."
+    "--verify-ms",
+    metavar="N=MS,...",
+    help='Verify steps by positions, "1=7.6,5=8.0"; 1 is no draft at all.',
+)
+@click.option(
+    "--overhead-ms",
+    type=float,
+    default=0.0,
+    show_default=True,
+    metavar="MS",
+    help="What else a round takes.",
 )
 @click.option(
     "--costs",
     "costs_path",
     type=click.Path(path_type=Path, dir_okay=False),
-    help='JSON instead, with "draft_step_ms" and "verify_ms" (as "certspec bench decode" prints them).',
+    help='JSON instead, with "draft_step_ms" and "verify_ms" (as "certspec bench decode" prints '
+    "them).",
 )
 @click.option(
     "--max-nats-lost",
@@ -38,27 +48,56 @@ __all__ = ["command"]
     type=click.FloatRange(min=0.0),
     help="Quality limit: log-probability that relaxed rules may give up, nats a token.",
 )
-@click.option("--max-length", default=12, show_default=True, type=click.IntRange(1, 64), help="Longest draft tried.")
-@click.option("--widths", default="2,3,4,6,8", show_default=True, help="Tree widths tried beside those in the run.")
-@click.option("--top", default=8, show_default=True, type=click.IntRange(min=1), help="Rows printed.")
+@click.option(
+    "--max-length",
+    default=12,
+    show_default=True,
+    type=click.IntRange(1, 64),
+    help="Longest draft tried.",
+)
+@click.option(
+    "--widths",
+    default="2,3,4,6,8",
+    show_default=True,
+    help="Tree widths tried beside those in the run.",
+)
+@click.option(
+    "--top", default=8, show_default=True, type=click.IntRange(min=1), help="Rows printed."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    run: Path, draft_ms: float | None, verify_ms: str | None, overhead_ms: float, costs_path: Path | None,
-    max_nats_lost: float, max_length: int, widths: str, top: int, as_json: bool,
-) -> None:  # fmt: skip
+    run: Path,
+    draft_ms: float | None,
+    verify_ms: str | None,
+    overhead_ms: float,
+    costs_path: Path | None,
+    max_nats_lost: float,
+    max_length: int,
+    widths: str,
+    top: int,
+    as_json: bool,
+) -> None:
     """Rank rules, tree widths, draft lengths and KL budgets of RUN by tokens per second.
 
-    Replays the recorded steps (accepted drafts come in streaks, so averages would mislead) at the costs you give.
-    """
+    Replays the recorded steps (accepted drafts come in streaks, so averages would mislead) at the
+    costs you give."""
     from certspec.reports.advising.advice import advise
     from certspec.reports.advising.engine_options import ENGINES
     from certspec.runs.stream import open_run
 
     costs = _costs(draft_ms, verify_ms, overhead_ms, costs_path)
     table = open_run(run)
-    advice = advise(table, costs, lengths=range(1, max_length + 1), widths=_widths(widths), max_nats_lost=max_nats_lost)
+    advice = advise(
+        table,
+        costs,
+        lengths=range(1, max_length + 1),
+        widths=_widths(widths),
+        max_nats_lost=max_nats_lost,
+    )
     if not advice.candidates:
-        raise InvalidArgument(f"advise: no rule of the run stays within {max_nats_lost:g} nats lost a token")
+        raise InvalidArgument(
+            f"advise: no rule of the run stays within {max_nats_lost:g} nats lost a token"
+        )
     settings = table.manifest.get("settings", {})
     models = [(settings.get(role) or {}).get("id") for role in ("target", "draft")]
     best = advice.candidates[0]
@@ -70,7 +109,8 @@ def command(
 
 
 def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
-    """The engine's options for the fastest way that it has; where that isn't the choice, its reason comes first."""
+    """The engine's options for the fastest way that it has; where that isn't the choice, its reason
+    comes first."""
     from certspec.reports.advising.engine_options import engine_options, has_options
 
     target, draft = models
@@ -87,12 +127,16 @@ def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
     return first
 
 
-def _costs(draft_ms: float | None, verify_ms: str | None, overhead_ms: float, path: Path | None) -> Costs:
+def _costs(
+    draft_ms: float | None, verify_ms: str | None, overhead_ms: float, path: Path | None
+) -> Costs:
     from certspec.reports.advising.costs import Costs, parse_verify, read_costs
 
     if path is not None:
         if draft_ms is not None or verify_ms is not None:
-            raise InvalidArgument("advise: expected --costs or --draft-ms with --verify-ms, got both")
+            raise InvalidArgument(
+                "advise: expected --costs or --draft-ms with --verify-ms, got both"
+            )
         return read_costs(path)
     if draft_ms is None or verify_ms is None:
         raise InvalidArgument("advise: expected --draft-ms and --verify-ms, or --costs FILE")
@@ -115,17 +159,25 @@ def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> N
         shown.append(lossless)
     rows = tuple(
         (
-            each.name, str(each.draft_length), str(each.num_nodes) + ("*" if each.is_beyond_costs else ""),
-            f"{each.tokens_per_second:.1f}", f"{each.interval[0]:.1f}-{each.interval[1]:.1f}",
-            f"{each.certified_tokens_per_second:.1f}", f"{each.speedup:.2f}", f"{each.tokens_per_round:.2f}",
+            each.name,
+            str(each.draft_length),
+            str(each.num_nodes) + ("*" if each.is_beyond_costs else ""),
+            f"{each.tokens_per_second:.1f}",
+            f"{each.interval[0]:.1f}-{each.interval[1]:.1f}",
+            f"{each.certified_tokens_per_second:.1f}",
+            f"{each.speedup:.2f}",
+            f"{each.tokens_per_round:.2f}",
             spell_nats(each.nats_lost_per_token),
         )
         for each in shown
-    )  # fmt: skip
+    )
     note = (
-        f"Without a draft: {advice.plain_tokens_per_second:.1f} tokens/s. Tokens/s and their 90 % interval over "
-        "prompts are predictions: the recorded steps, replayed. Certified: if nothing but certified tokens were "
-        "accepted, a lower bound on these steps. Relaxed rules are replayed along the target's own text."
+        f"Without a draft: {advice.plain_tokens_per_second:.1f} tokens/s. Tokens/s and their 90 % "
+        "interval over "
+        "prompts are predictions: the recorded steps, replayed. Certified: if nothing but "
+        "certified tokens were "
+        "accepted, a lower bound on these steps. Relaxed rules are replayed along the target's "
+        "own text."
     )
     if advice.num_over_limit:
         note += f" Left out: {advice.num_over_limit} ways that give up more than {limit:g} nats a token."
@@ -133,12 +185,23 @@ def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> N
         note += f" Left out: {advice.num_unknown_loss} ways whose loss the log doesn't tell."
     if any(each.kl_budget is not None for each in shown):
         note += (
-            " Within a KL budget: a chain of at most that length ends with the first token whose drafter-side "
+            " Within a KL budget: a chain of at most that length ends with the first token whose "
+            "drafter-side "
             "certificate is not above the budget."
         )
     if any(each.is_beyond_costs for each in shown):
         note += " *: more positions than the given verify costs, extrapolated."
-    columns = ("rule", "length", "nodes", "tokens/s", "90 %", "certified", "speed-up", "tokens/round", "nats lost")
+    columns = (
+        "rule",
+        "length",
+        "nodes",
+        "tokens/s",
+        "90 %",
+        "certified",
+        "speed-up",
+        "tokens/round",
+        "nats lost",
+    )
     click.echo(render_plain([TextTable("Fastest ways to draft", columns, rows, note)]))
     best = advice.candidates[0]
     if best.speedup <= 1.0:

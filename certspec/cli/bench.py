@@ -1,4 +1,5 @@
-"""``certspec bench``: measurements whose last line is JSON. Turns options into calls of ``certspec.studies.bench``."""
+"""``certspec bench``: measurements whose last line is JSON. Turns options into calls of
+``certspec.studies.bench``."""
 
 from __future__ import annotations
 
@@ -20,12 +21,18 @@ def command() -> None:
 
 @command.command("kernels")
 @click.option("--device", default="cuda", show_default=True, type=click.Choice(["cuda", "cpu"]))
-@click.option("--rows", default="8,64,1024", show_default=True, help="Numbers of rows, separated by commas.")
+@click.option(
+    "--rows", default="8,64,1024", show_default=True, help="Numbers of rows, separated by commas."
+)
 @click.option("--columns", default=151936, show_default=True, help="Columns of a row.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the JSON to this file.",
+)
 def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
-    """Time our kernels and torch eager on the same rows; on a GPU torch.compile and Liger-Kernel too, on the CPU one
-    read of the rows."""
+    """Time our kernels and torch eager on the same rows; on a GPU torch.compile and Liger-Kernel
+    too, on the CPU one read of the rows."""
     if device == "cpu":
         _cpu_kernels(rows, columns, output)
         return
@@ -42,8 +49,10 @@ def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
                 click.echo(f"    {name:<15}error: {figures['error']}")
             elif figures:
                 click.echo(
-                    f"    {name:<15}{figures['median_us']:>10.1f} us ({figures['lowest_us']:.1f} to "
-                    f"{figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of the copy bandwidth"
+                    f"    {name:<15}{figures['median_us']:>10.1f} us ({figures['lowest_us']:.1f} "
+                    "to "
+                    f"{figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of the "
+                    "copy bandwidth"
                 )
     _finish({**facts, "copy_bytes_per_second": bandwidth, "results": results}, output)
 
@@ -59,47 +68,107 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
         for name in ("read", "read_one_thread", "ours", "ours_float64", "eager_with_top", "eager"):
             figures = result[f"{name}_ms"]
             click.echo(
-                f"    {name:<18}{figures['median']:>9.2f} ms ({figures['lowest']:.2f} to {figures['highest']:.2f})"
+                f"    {name:<18}{figures['median']:>9.2f} ms ({figures['lowest']:.2f} to "
+                f"{figures['highest']:.2f})"
             )
         for name in (
-            "ours_over_read", "ours_over_read_one_thread", "eager_with_top_over_ours", "eager_over_ours",
-            "ours_float64_over_read", "eager_with_top_over_ours_float64", "float64_over_ours",
-        ):  # fmt: skip
+            "ours_over_read",
+            "ours_over_read_one_thread",
+            "eager_with_top_over_ours",
+            "eager_over_ours",
+            "ours_float64_over_read",
+            "eager_with_top_over_ours_float64",
+            "float64_over_ours",
+        ):
             figures = result[name]
-            click.echo(f"    {name:<33}{figures['median']:>7.2f} ({figures['lowest']:.2f} to {figures['highest']:.2f})")
+            click.echo(
+                f"    {name:<33}{figures['median']:>7.2f} ({figures['lowest']:.2f} to "
+                f"{figures['highest']:.2f})"
+            )
     _finish({**provenance(), "results": results}, output)
 
 
 @command.command("decode")
-@click.option("--prompts", "num_prompts", default=16, show_default=True, type=click.IntRange(min=1), help="How many.")
-@click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens a prompt.")
-@click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Rounds of all ways.")
-@click.option("--chain", default=5, show_default=True, type=click.IntRange(min=1), help="Our fixed draft length.")
-@click.option("--batch-chain", default=2, show_default=True, type=click.IntRange(min=0), help="Another one in batches.")
 @click.option(
-    "--profile", type=click.Path(path_type=Path, dir_okay=False), help='Adaptive drafting too ("certspec calibrate").'
+    "--prompts",
+    "num_prompts",
+    default=16,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How many.",
+)
+@click.option(
+    "--tokens",
+    default=96,
+    show_default=True,
+    type=click.IntRange(min=2),
+    help="New tokens a prompt.",
+)
+@click.option(
+    "--repeats",
+    default=3,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Rounds of all ways.",
+)
+@click.option(
+    "--chain",
+    default=5,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Our fixed draft length.",
+)
+@click.option(
+    "--batch-chain",
+    default=2,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Another one in batches.",
+)
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help='Adaptive drafting too ("certspec calibrate").',
 )
 @click.option(
     "--batch-profile",
     type=click.Path(path_type=Path, dir_okay=False),
     help='The same in batches ("certspec calibrate --batch-size 8").',
 )
-@click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]), help="See above.")
+@click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    type=click.Choice(["cpu", "cuda"]),
+    help="See above.",
+)
 @click.option(
     "--trees",
-    help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first; 3of8: a chain of at most "
+    help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first; "
+    "3of8: a chain of at most "
     "8 whose draft certificates always stop it after 3).",
 )
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the JSON to this file.",
+)
 def decode(
-    num_prompts: int, tokens: int, repeats: int, chain: int, batch_chain: int, profile: Path | None,
-    batch_profile: Path | None, device: str, trees: str | None, output: Path | None,
-) -> None:  # fmt: skip
+    num_prompts: int,
+    tokens: int,
+    repeats: int,
+    chain: int,
+    batch_chain: int,
+    profile: Path | None,
+    batch_profile: Path | None,
+    device: str,
+    trees: str | None,
+    output: Path | None,
+) -> None:
     """Time decoding: ours, transformers plain, and assisted at several settings.
 
-    On the CPU with the bundled pair. On a GPU with random weights of the shapes of Qwen3-4B and 0.6B, while the accept
-    pattern of the bundled pair is replayed on both sides.
-    """
+    On the CPU with the bundled pair. On a GPU with random weights of the shapes of Qwen3-4B and
+    0.6B, while the accept pattern of the bundled pair is replayed on both sides."""
     if trees is not None and device != "cuda":
         raise click.UsageError("--trees: expected --device cuda")
     if device == "cuda":
@@ -125,13 +194,21 @@ def decode(
         shorter["adaptive for batches"] = {"draft_length": Adaptive(load_profile(batch_profile))}
     result = measure_decoding(pair, prompts, tokens, repeats, ours, in_batches=shorter)
     for name, speed in result["tokens_per_second"].items():
-        ratios = ", ".join(f"{row['median']:.2f} x {label}" for label, row in result["ratios"][name].items())
-        click.echo(
-            f"{name:<36}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to {speed['highest']:.1f})  {ratios}"
+        ratios = ", ".join(
+            f"{row['median']:.2f} x {label}" for label, row in result["ratios"][name].items()
         )
-    click.echo(f"best assisted setting: {result['best_assisted']}; same output everywhere: {result['same_output']}")
-    click.echo(f"draft pass {costs['draft_step_ms']:.3f} ms; target pass by positions: " + ", ".join(
-        f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items()))  # fmt: skip
+        click.echo(
+            f"{name:<36}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to "
+            f"{speed['highest']:.1f})  {ratios}"
+        )
+    click.echo(
+        f"best assisted setting: {result['best_assisted']}; same output everywhere: "
+        f"{result['same_output']}"
+    )
+    click.echo(
+        f"draft pass {costs['draft_step_ms']:.3f} ms; target pass by positions: "
+        + ", ".join(f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items())
+    )
     facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
     _finish({**facts, "costs": costs, **result}, output)
 
@@ -148,12 +225,16 @@ def _random_on_cuda(
     facts: dict[str, Any] = provenance()
     del facts["inputs"]
     pair, runners = decode_cuda.random_runners()
-    prompts = [random.Random(seed).choices(range(pair.num_tokens), k=64) for seed in range(num_prompts)]
+    prompts = [
+        random.Random(seed).choices(range(pair.num_tokens), k=64) for seed in range(num_prompts)
+    ]
     facts |= {"models": pair.name, "prompts": num_prompts, "tokens": tokens, "repeats": repeats}
     return facts, pair, runners, prompts
 
 
-def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, output: Path | None) -> None:
+def _decode_on_cuda(
+    num_prompts: int, tokens: int, repeats: int, chain: int, output: Path | None
+) -> None:
     from certspec.studies.bench import decode_cuda
 
     facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)
@@ -161,14 +242,21 @@ def _decode_on_cuda(num_prompts: int, tokens: int, repeats: int, chain: int, out
     click.echo(
         f"verify {costs['positions']} positions {costs['verify_ms']:.3f} ms, "
         f"draft step {costs['draft_step_ms']:.3f} ms, "
-        f"round {costs['round_ms']:.3f} ms, of it certificates {1e3 * costs['certificates_ms']:.1f} us "
+        f"round {costs['round_ms']:.3f} ms, of it certificates "
+        f"{1e3 * costs['certificates_ms']:.1f} us "
         f"({100 * costs['certificates_share_of_verify']:.2f} % of the verify pass)"
     )
     result = decode_cuda.measure_ways(pair, runners, sorted({3, chain}), prompts, tokens, repeats)
     for name, speed in result["tokens_per_second"].items():
-        click.echo(f"{name:<28}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to {speed['highest']:.1f})")
+        click.echo(
+            f"{name:<28}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to "
+            f"{speed['highest']:.1f})"
+        )
     for name, against in result["ratios"].items():
-        click.echo(f"{name}: " + ", ".join(f"{row['median']:.2f} x {label}" for label, row in against.items()))
+        click.echo(
+            f"{name}: "
+            + ", ".join(f"{row['median']:.2f} x {label}" for label, row in against.items())
+        )
     _finish({**facts, "costs": costs, **result}, output)
 
 
@@ -186,17 +274,22 @@ def _tree_policies(trees: str) -> dict[str, Any]:
             if is_stopped:
                 policies[f"stopped {each}"] = stopped_chain(int(drafted), int(most))
             elif is_greedy:
-                policies[f"greedy {each}"] = StaticPolicy(TreeShape(int(width), int(depth)).topology)
+                policies[f"greedy {each}"] = StaticPolicy(
+                    TreeShape(int(width), int(depth)).topology
+                )
             else:
                 policies[f"best first {each}"] = BestFirst(int(each))
         except ValueError as error:
             raise click.UsageError(
-                f"--trees: expected widths and depths like 4x3, nodes, or lengths like 3of8, got {each!r}"
+                "--trees: expected widths and depths like 4x3, nodes, or lengths like 3of8, got "
+                f"{each!r}"
             ) from error
     return policies
 
 
-def _trees_on_cuda(num_prompts: int, tokens: int, repeats: int, length: int, trees: str, output: Path | None) -> None:
+def _trees_on_cuda(
+    num_prompts: int, tokens: int, repeats: int, length: int, trees: str, output: Path | None
+) -> None:
     policies = _tree_policies(f"1x{length},{trees}")
 
     from certspec.studies.bench import decode_trees
@@ -205,30 +298,67 @@ def _trees_on_cuda(num_prompts: int, tokens: int, repeats: int, length: int, tre
     rounds = decode_trees.measure_tree_rounds(*runners, policies)
     for name, row in rounds.items():
         click.echo(
-            f"{name:<16}{row['nodes']:>3} nodes: round {row['round_ms']:.3f} ms (verify {row['verify_ms']:.3f} ms), "
+            f"{name:<16}{row['nodes']:>3} nodes: round {row['round_ms']:.3f} ms (verify "
+            f"{row['verify_ms']:.3f} ms), "
             f"of it certificates {row['certificates_us']:.1f} us, moves {row['moves_us']:.1f} us"
         )
     speeds = decode_trees.measure_tree_speeds(pair, runners, policies, prompts, tokens, repeats)
     for name, own in speeds.items():
         click.echo(
-            f"{name:<16}{own['tokens_per_second']['median']:>7.1f} tokens/s at {own['mean_accepted']:.2f} accepted; "
-            f"a round {own['round_ms']['median']:.3f} ms, in the loop {own['loop_round_ms']['median']:.3f} ms"
+            f"{name:<16}{own['tokens_per_second']['median']:>7.1f} tokens/s at "
+            f"{own['mean_accepted']:.2f} accepted; "
+            f"a round {own['round_ms']['median']:.3f} ms, in the loop "
+            f"{own['loop_round_ms']['median']:.3f} ms"
         )
     _finish({**facts, "rounds": rounds, "speeds": speeds}, output)
 
 
 @command.command("advise")
-@click.option("--prompts", "num_prompts", default=16, show_default=True, type=click.IntRange(min=4), help="How many.")
-@click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens a prompt.")
-@click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Rounds of all ways.")
-@click.option("--scored", type=click.IntRange(min=1), help="Prompts that advice is taken on (default: all bundled).")
+@click.option(
+    "--prompts",
+    "num_prompts",
+    default=16,
+    show_default=True,
+    type=click.IntRange(min=4),
+    help="How many.",
+)
+@click.option(
+    "--tokens",
+    default=96,
+    show_default=True,
+    type=click.IntRange(min=2),
+    help="New tokens a prompt.",
+)
+@click.option(
+    "--repeats",
+    default=3,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Rounds of all ways.",
+)
+@click.option(
+    "--scored",
+    type=click.IntRange(min=1),
+    help="Prompts that advice is taken on (default: all bundled).",
+)
 @click.option("--lengths", default="1,2,3,4,5,6,8,10", show_default=True, help="Draft lengths.")
 @click.option("--widths", default="2,3,4", show_default=True, help="Tree widths.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the JSON to this file.",
+)
 def advise(
-    num_prompts: int, tokens: int, repeats: int, scored: int | None, lengths: str, widths: str, output: Path | None
+    num_prompts: int,
+    tokens: int,
+    repeats: int,
+    scored: int | None,
+    lengths: str,
+    widths: str,
+    output: Path | None,
 ) -> None:
-    """Measure every way of drafting the bundled pair, and how near the one that advice names comes to the fastest."""
+    """Measure every way of drafting the bundled pair, and how near the one that advice names comes
+    to the fastest."""
 
     from certspec.models.pairs import load_pair
     from certspec.studies.bench.advice import measure_advice
@@ -238,16 +368,24 @@ def advise(
     pair = load_pair()
     prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
     result = measure_advice(
-        pair, BUNDLED_PROMPTS, prompts, num_tokens=tokens,
-        repeats=repeats, lengths=_numbers(lengths), widths=_numbers(widths), num_scored=scored,
-    )  # fmt: skip
+        pair,
+        BUNDLED_PROMPTS,
+        prompts,
+        num_tokens=tokens,
+        repeats=repeats,
+        lengths=_numbers(lengths),
+        widths=_numbers(widths),
+        num_scored=scored,
+    )
     for name, way in sorted(result["ways"].items(), key=lambda item: -item[1]["median"]):
         click.echo(
-            f"{name:<36}{way['median']:>8.1f} tokens/s ({way['lowest']:.1f} to {way['highest']:.1f}), "
+            f"{name:<36}{way['median']:>8.1f} tokens/s ({way['lowest']:.1f} to "
+            f"{way['highest']:.1f}), "
             f"predicted {way['predicted']:.1f}"
         )
     click.echo(
-        f"advice: {result['choice']}: {100 * result['ratio']:.1f} % of the fastest, {result['best_measured']}; "
+        f"advice: {result['choice']}: {100 * result['ratio']:.1f} % of the fastest, "
+        f"{result['best_measured']}; "
         f"same output everywhere: {result['same_output']}"
     )
     facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
@@ -255,17 +393,48 @@ def advise(
 
 
 @command.command("drafting")
-@click.option("--calibration", default=64, show_default=True, type=click.IntRange(min=2), help="Prompts to choose on.")
-@click.option("--held-out", default=64, show_default=True, type=click.IntRange(min=2), help="Other prompts, measured.")
-@click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens a prompt.")
-@click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Of every way and prompt.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
-def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output: Path | None) -> None:
-    """Time adaptive drafting against the best fixed chain, the best trees and a confidence threshold.
+@click.option(
+    "--calibration",
+    default=64,
+    show_default=True,
+    type=click.IntRange(min=2),
+    help="Prompts to choose on.",
+)
+@click.option(
+    "--held-out",
+    default=64,
+    show_default=True,
+    type=click.IntRange(min=2),
+    help="Other prompts, measured.",
+)
+@click.option(
+    "--tokens",
+    default=96,
+    show_default=True,
+    type=click.IntRange(min=2),
+    help="New tokens a prompt.",
+)
+@click.option(
+    "--repeats",
+    default=3,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of every way and prompt.",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the JSON to this file.",
+)
+def drafting(
+    calibration: int, held_out: int, tokens: int, repeats: int, output: Path | None
+) -> None:
+    """Time adaptive drafting against the best fixed chain, the best trees and a confidence
+    threshold.
 
-    Bundled pair, batch 1. Every family's setting is chosen on even bundled prompts and measured on odd ones, once for
-    tokens a second and, at several budgets of nodes, once for tokens a target pass.
-    """
+    Bundled pair, batch 1. Every family's setting is chosen on even bundled prompts and measured on
+    odd ones, once for tokens a second and, at several budgets of nodes, once for tokens a target
+    pass."""
     from certspec.models.pairs import load_pair
     from certspec.studies.bench.drafting import measure_drafting
     from certspec.studies.bench.spreads import every_so_many
@@ -274,27 +443,48 @@ def drafting(calibration: int, held_out: int, tokens: int, repeats: int, output:
     pair = load_pair()
     prompts = bundled_prompt_ids(pair)
     result = measure_drafting(
-        pair, every_so_many(prompts[::2], calibration), every_so_many(prompts[1::2], held_out), num_tokens=tokens,
+        pair,
+        every_so_many(prompts[::2], calibration),
+        every_so_many(prompts[1::2], held_out),
+        num_tokens=tokens,
         repeats=repeats,
-    )  # fmt: skip
+    )
     for family, row in result["held_out"].items():
         speed = row["tokens_per_second"]
         click.echo(
             f"{family + ': ' + result['chosen'][family]:<52}{speed['overall']:>8.1f} tokens/s "
-            f"({speed['lowest']:.1f} to {speed['highest']:.1f}), {row['tokens_per_target_pass']:.2f} tokens, "
-            f"{row['nodes_per_target_pass']:.2f} nodes, {row['draft_passes_per_target_pass']:.2f} draft passes a pass"
+            f"({speed['lowest']:.1f} to {speed['highest']:.1f}), "
+            f"{row['tokens_per_target_pass']:.2f} tokens, "
+            f"{row['nodes_per_target_pass']:.2f} nodes, {row['draft_passes_per_target_pass']:.2f} "
+            "draft passes a pass"
         )
     for family, row in result["ratios"].items():
-        click.echo(f"adaptive over {family}: " + ", ".join(
-            f"{name.replace('_', ' ')} {ratio['ratio']:.3f} ({ratio['low_95']:.3f} to {ratio['high_95']:.3f})"
-            for name, ratio in row.items()))  # fmt: skip
+        click.echo(
+            f"adaptive over {family}: "
+            + ", ".join(
+                f"{name.replace('_', ' ')} {ratio['ratio']:.3f} ({ratio['low_95']:.3f} to "
+                f"{ratio['high_95']:.3f})"
+                for name, ratio in row.items()
+            )
+        )
     for budget, found in result["at_node_budget"].items():
-        click.echo(f"at most {budget} nodes a target pass, tokens a pass: " + "; ".join(
-            f"{family} ({found['chosen'][family]}) {row['tokens_per_target_pass']:.3f} with "
-            f"{row['nodes_per_target_pass']:.2f}" for family, row in found["held_out"].items()))  # fmt: skip
-        click.echo("    adaptive over " + ", ".join(
-            f"{family} {row['tokens_per_target_pass']['ratio']:.3f} ({row['tokens_per_target_pass']['low_95']:.3f} to "
-            f"{row['tokens_per_target_pass']['high_95']:.3f})" for family, row in found["ratios"].items()))  # fmt: skip
+        click.echo(
+            f"at most {budget} nodes a target pass, tokens a pass: "
+            + "; ".join(
+                f"{family} ({found['chosen'][family]}) {row['tokens_per_target_pass']:.3f} with "
+                f"{row['nodes_per_target_pass']:.2f}"
+                for family, row in found["held_out"].items()
+            )
+        )
+        click.echo(
+            "    adaptive over "
+            + ", ".join(
+                f"{family} {row['tokens_per_target_pass']['ratio']:.3f} "
+                f"({row['tokens_per_target_pass']['low_95']:.3f} to "
+                f"{row['tokens_per_target_pass']['high_95']:.3f})"
+                for family, row in found["ratios"].items()
+            )
+        )
     click.echo("modelled at the measured costs, tokens in the time of a target pass:")
     for name, figures in result["modelled"].items():
         click.echo(f"  {name:<52}{figures['rate']:>7.3f}")
@@ -307,9 +497,11 @@ def _machine() -> dict[str, Any]:
     import torch
 
     return {
-        "torch": torch.__version__, "threads": torch.get_num_threads(), "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
         "load_average": os.getloadavg()[0],
-    }  # fmt: skip
+    }
 
 
 def _finish(result: dict[str, Any], output: Path | None) -> None:

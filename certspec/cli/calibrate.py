@@ -1,5 +1,5 @@
-"""``certspec calibrate``: measures a draft on prompts and writes the profile that adaptive drafting takes. The
-measuring is done by ``certspec.calibrate``."""
+"""``certspec calibrate``: measures a draft on prompts and writes the profile that adaptive drafting
+takes. The measuring is done by ``certspec.calibrate``."""
 
 from __future__ import annotations
 
@@ -16,23 +16,69 @@ __all__ = ["command"]
 @click.command("calibrate")
 @click.argument("prompts", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @pair_options
-@click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The profile (JSON).")
-@click.option("--alpha", default=0.1, show_default=True, type=float, help="Miss level of the KL budget.")
-@click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=2), help="Steps a prompt.")
-@click.option("--width", default=4, show_default=True, type=click.IntRange(1, 64), help="Widest node to calibrate.")
-@click.option("--batch-size", default=1, show_default=True, type=click.IntRange(min=1), help="Of the runs tuned for.")
-@click.option("--draft-cost", type=float, help="A draft pass in one-token target passes (default: measured here).")
-@click.option("--node-cost", type=float, help="One more verified node, in the same unit (default: measured here).")
+@click.option(
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The profile (JSON).",
+)
+@click.option(
+    "--alpha", default=0.1, show_default=True, type=float, help="Miss level of the KL budget."
+)
+@click.option(
+    "--max-new-tokens",
+    default=128,
+    show_default=True,
+    type=click.IntRange(min=2),
+    help="Steps a prompt.",
+)
+@click.option(
+    "--width",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1, 64),
+    help="Widest node to calibrate.",
+)
+@click.option(
+    "--batch-size",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of the runs tuned for.",
+)
+@click.option(
+    "--draft-cost",
+    type=float,
+    help="A draft pass in one-token target passes (default: measured here).",
+)
+@click.option(
+    "--node-cost",
+    type=float,
+    help="One more verified node, in the same unit (default: measured here).",
+)
 def command(
-    prompts: Path | None, target: str | None, draft: str | None, device: str | None, dtype: str | None, output: Path,
-    alpha: float, max_new_tokens: int, width: int, batch_size: int, draft_cost: float | None, node_cost: float | None,
-) -> None:  # fmt: skip
-    """Calibrate drafting on PROMPTS (a prompt file; default: the bundled prompts) and write a profile.
+    prompts: Path | None,
+    target: str | None,
+    draft: str | None,
+    device: str | None,
+    dtype: str | None,
+    output: Path,
+    alpha: float,
+    max_new_tokens: int,
+    width: int,
+    batch_size: int,
+    draft_cost: float | None,
+    node_cost: float | None,
+) -> None:
+    """Calibrate drafting on PROMPTS (a prompt file; default: the bundled prompts) and write a
+    profile.
 
     Use it as certspec.generate(..., draft_length=certspec.Adaptive(certspec.load_profile(FILE))).
     """
     if (draft_cost is None) != (node_cost is None):
-        raise InvalidArgument("expected both --draft-cost and --node-cost, or neither (they are then measured)")
+        raise InvalidArgument(
+            "expected both --draft-cost and --node-cost, or neither (they are then measured)"
+        )
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
     pair = load_chosen_pair(target, draft, device, dtype)
     from certspec.decoding.calibration import calibrate
@@ -40,11 +86,23 @@ def command(
 
     ids = bundled_prompt_ids(pair) if prompts is None else prompt_file_ids(pair, prompts)
     profile = calibrate(
-        pair, ids, alpha=alpha, max_new_tokens=max_new_tokens, width=width, costs=costs, batch_size=batch_size
+        pair,
+        ids,
+        alpha=alpha,
+        max_new_tokens=max_new_tokens,
+        width=width,
+        costs=costs,
+        batch_size=batch_size,
     )
     profile.save(output)
     click.echo(f"{output}: {profile.num_steps} steps of {len(ids)} prompts, pair {profile.name}")
-    click.echo(f"KL budget {profile.kl_budget:.4g} nats at alpha {profile.alpha:g}; a step is not exchangeable with "
-               "its neighbours, so this holds on average over such prompts")  # fmt: skip
-    click.echo(f"draft pass {profile.draft_cost:.3f}, verified node {profile.node_cost:.3f} of a target pass; "
-               f"simulated rate {profile.rate:.3f} tokens in its time")  # fmt: skip
+    click.echo(
+        f"KL budget {profile.kl_budget:.4g} nats at alpha {profile.alpha:g}; a step is not "
+        "exchangeable with "
+        "its neighbours, so this holds on average over such prompts"
+    )
+    click.echo(
+        f"draft pass {profile.draft_cost:.3f}, verified node {profile.node_cost:.3f} of a target "
+        "pass; "
+        f"simulated rate {profile.rate:.3f} tokens in its time"
+    )

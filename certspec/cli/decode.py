@@ -1,5 +1,5 @@
-"""``certspec decode``: streams a speculatively decoded answer whose tokens show what happened to them. The decoding is
-done by ``certspec.generate``."""
+"""``certspec decode``: streams a speculatively decoded answer whose tokens show what happened to
+them. The decoding is done by ``certspec.generate``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from certspec.presets import parse_rule
 
 __all__ = ["command", "step_class"]
 
-# What happened to a token -> (style on a terminal, what it means). Styles differ in more than colour.
+# What happened to a token -> (style on a terminal, what it means). Styles differ in more than
+# colour.
 _CLASSES = {
     "certified": ("bold green", "draft token that the certificate guaranteed"),
     "accepted": ("yellow", "draft token accepted without a guarantee"),
@@ -35,21 +36,45 @@ _CLASSES = {
     metavar="RULE",
     help="strict (default), additive:0.3, multiplicative:0.1, top:4, medusa, tree:4 ...",
 )
-@click.option("--tree", type=click.IntRange(min=1), metavar="M", help="Draft a tree: M candidates at each node.")
 @click.option(
-    "--draft-length", default=4, show_default=True, type=click.IntRange(min=1), help="Tokens (tree: depth) a round."
+    "--tree",
+    type=click.IntRange(min=1),
+    metavar="M",
+    help="Draft a tree: M candidates at each node.",
 )
-@click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=1), help="Tokens at most.")
-@click.option("--plain-prompt", is_flag=True, help="Feed the prompt as it is, without the chat template.")
+@click.option(
+    "--draft-length",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Tokens (tree: depth) a round.",
+)
+@click.option(
+    "--max-new-tokens",
+    default=128,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Tokens at most.",
+)
+@click.option(
+    "--plain-prompt", is_flag=True, help="Feed the prompt as it is, without the chat template."
+)
 def command(
-    prompt: str, target: str | None, draft: str | None, device: str | None, dtype: str | None, rule_label: str | None,
-    tree: int | None, draft_length: int, max_new_tokens: int, plain_prompt: bool,
-) -> None:  # fmt: skip
+    prompt: str,
+    target: str | None,
+    draft: str | None,
+    device: str | None,
+    dtype: str | None,
+    rule_label: str | None,
+    tree: int | None,
+    draft_length: int,
+    max_new_tokens: int,
+    plain_prompt: bool,
+) -> None:
     """Decode PROMPT speculatively and show, token by token, what was certified.
 
-    On a terminal the tokens are coloured and followed by a legend and a summary; otherwise the text alone goes to
-    standard output, and the summary to standard error.
-    """
+    On a terminal the tokens are coloured and followed by a legend and a summary; otherwise the text
+    alone goes to standard output, and the summary to standard error."""
     rule = parse_rule(rule_label or "strict")
     pair = load_chosen_pair(target, draft, device, dtype)
     from certspec.decoding import generate
@@ -58,9 +83,15 @@ def command(
     began = time.perf_counter()
     try:
         generation = generate(
-            pair, prompt, rule, draft_length=draft_length, tree=tree, max_new_tokens=max_new_tokens,
-            chat=False if plain_prompt else None, on_step=stream,
-        )  # fmt: skip
+            pair,
+            prompt,
+            rule,
+            draft_length=draft_length,
+            tree=tree,
+            max_new_tokens=max_new_tokens,
+            chat=False if plain_prompt else None,
+            on_step=stream,
+        )
     except KeyboardInterrupt:
         stream.finish()
         click.echo(f"stopped after {stream.num_tokens} tokens", err=True)
@@ -78,7 +109,8 @@ def step_class(step: Any) -> str:
 
 
 class _TokenStream:
-    """Prints tokens as they come. Bytes of an unfinished character wait for the token that completes it."""
+    """Prints tokens as they come. Bytes of an unfinished character wait for the token that
+    completes it."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.is_terminal = sys.stdout.isatty()
@@ -120,13 +152,18 @@ class _TokenStream:
             self._console.print()
             for name, (style, meaning) in _CLASSES.items():
                 if self.counts[name]:
-                    line = Text.assemble((f"{name:>9}", style), f"  {self.counts[name]:4d}  {meaning}")
+                    line = Text.assemble(
+                        (f"{name:>9}", style), f"  {self.counts[name]:4d}  {meaning}"
+                    )
                     self._console.print(line)
 
     def _piece(self) -> str:
-        # decoded behind a few earlier tokens, because a token's text can depend on what stands before it
+        # decoded behind a few earlier tokens, because a token's text can depend on what stands
+        # before it
         before = self._tokenizer.decode(self._context, skip_special_tokens=True)
-        return self._tokenizer.decode(self._context + self._pending, skip_special_tokens=True)[len(before) :]
+        return self._tokenizer.decode(self._context + self._pending, skip_special_tokens=True)[
+            len(before) :
+        ]
 
     def _write(self, piece: str, style: str) -> None:
         if self._console is not None:
@@ -139,7 +176,10 @@ class _TokenStream:
 
 def _without_controls(text: str) -> str:
     """Control characters made visible: a model's output must not steer the terminal."""
-    return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )
 
 
 def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: float) -> list[str]:
@@ -147,21 +187,25 @@ def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: f
     counts = ", ".join(f"{stream.counts[name]} {name}" for name in _CLASSES if stream.counts[name])
     lines = [
         "",
-        f"rule {label}: {stream.num_tokens} tokens ({counts}) in {metrics['num_target_passes']} target passes, "
+        f"rule {label}: {stream.num_tokens} tokens ({counts}) in {metrics['num_target_passes']} "
+        "target passes, "
         f"{seconds:.2f} s, ended by {generation.finish_reasons[0]}",
         f"vLLM: mean_acceptance_length {_number(metrics['mean_acceptance_length'], 2)} (bonus in), "
         f"draft_acceptance_rate {_number(metrics['draft_acceptance_rate'], 3)}; "
         f"gpt-fast mean accepted {_number(metrics['gpt_fast_mean_accepted'], 2)} (bonus out); "
         f"SGLang accept rate {_number(metrics['sglang_accept_rate'], 3)} (of tree nodes)",
-        f"certified {metrics['num_certified']} of {metrics['num_drafted_positions']} drafted positions, "
+        f"certified {metrics['num_certified']} of {metrics['num_drafted_positions']} drafted "
+        "positions, "
         f"{metrics['num_false_certificates']} false certificates",
         f"models run by: {generation.engine}",
         *generation.notes,
     ]
     if metrics["num_relaxed_tokens"]:
         lines.append(
-            f"the rule gave up the target's argmax {metrics['num_relaxed_tokens']} times: p/p_max at least "
-            f"{metrics['relaxed_prob_ratio_min']:.3f}, {metrics['relaxed_prob_ratio_mean']:.3f} on average"
+            f"the rule gave up the target's argmax {metrics['num_relaxed_tokens']} times: p/p_max "
+            "at least "
+            f"{metrics['relaxed_prob_ratio_min']:.3f}, {metrics['relaxed_prob_ratio_mean']:.3f} "
+            "on average"
         )
     return lines
 

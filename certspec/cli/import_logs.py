@@ -1,11 +1,11 @@
-"""``certspec import``: logs that servers wrote become a run. Prints how each number is known and what was noticed; the
-work is done by ``certspec.logs``."""
+"""``certspec import``: logs that servers wrote become a run. Prints how each number is known and
+what was noticed; the work is done by ``certspec.logs``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_FORMATS = ["auto", "openai-chat", "openai-completions", "sglang", "llama-cpp", "vllm", "lm-eval", "tensors"]
-_REPORTED_POSITIONS = 2_000_000  # tables and pictures of more take minutes; certspec report makes them
+_FORMATS = [
+    "auto",
+    "openai-chat",
+    "openai-completions",
+    "sglang",
+    "llama-cpp",
+    "vllm",
+    "lm-eval",
+    "tensors",
+]
+_REPORTED_POSITIONS = (
+    2_000_000  # tables and pictures of more take minutes; certspec report makes them
+)
 
 
 @click.command("import")
@@ -31,8 +42,21 @@ _REPORTED_POSITIONS = 2_000_000  # tables and pictures of more take minutes; cer
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the run.",
 )
-@click.option("--format", "format_", default="auto", show_default=True, type=click.Choice(_FORMATS), help="Of LOG.")
-@click.option("--draft-format", default="auto", show_default=True, type=click.Choice(_FORMATS), help="Of DRAFT_LOG.")
+@click.option(
+    "--format",
+    "format_",
+    default="auto",
+    show_default=True,
+    type=click.Choice(_FORMATS),
+    help="Of LOG.",
+)
+@click.option(
+    "--draft-format",
+    default="auto",
+    show_default=True,
+    type=click.Choice(_FORMATS),
+    help="Of DRAFT_LOG.",
+)
 @click.option(
     "--rules",
     multiple=True,
@@ -42,13 +66,17 @@ _REPORTED_POSITIONS = 2_000_000  # tables and pictures of more take minutes; cer
 @click.option(
     "--temperature",
     type=click.FloatRange(min=0.0, min_open=True),
-    help="At which the target's logprobs were taken; noted in the run, and compared with what they show.",
+    help="At which the target's logprobs were taken; noted in the run, and compared with what "
+    "they show.",
 )
-@click.option("--num-tokens", type=click.IntRange(min=2), help="Vocabulary size, where it is known.")
+@click.option(
+    "--num-tokens", type=click.IntRange(min=2), help="Vocabulary size, where it is known."
+)
 @click.option(
     "--text-keys-are-tokens",
     is_flag=True,
-    help="No two tokens have the same text: certify positions of two logs that know tokens by text alone.",
+    help="No two tokens have the same text: certify positions of two logs that know tokens by "
+    "text alone.",
 )
 @click.option(
     "--draft-length",
@@ -58,26 +86,44 @@ _REPORTED_POSITIONS = 2_000_000  # tables and pictures of more take minutes; cer
     help="Draft length of the observed accepted lengths.",
 )
 def command(
-    log: Path, draft_log: Path | None, out: Path, format_: str, draft_format: str, rules: tuple[str, ...],
-    temperature: float | None, num_tokens: int | None, text_keys_are_tokens: bool, draft_length: int,
-) -> None:  # fmt: skip
-    """Turn LOG, a target's logprobs as a server wrote them, into a run; DRAFT_LOG holds a draft's for the same tokens.
+    log: Path,
+    draft_log: Path | None,
+    out: Path,
+    format_: str,
+    draft_format: str,
+    rules: tuple[str, ...],
+    temperature: float | None,
+    num_tokens: int | None,
+    text_keys_are_tokens: bool,
+    draft_length: int,
+) -> None:
+    """Turn LOG, a target's logprobs as a server wrote them, into a run; DRAFT_LOG holds a draft's
+    for the same tokens.
 
-    Certificates need the target alone. A truncated list certifies only what it allows: each row of the run says which
-    case it is, and numbers that are lower bounds are marked.
-    """
+    Certificates need the target alone. A truncated list certifies only what it allows: each row of
+    the run says which case it is, and numbers that are lower bounds are marked."""
     from certspec.logs.import_run import import_logs
     from certspec.runs.folder import write_atomically
 
     run = import_logs(
-        log, draft_log, out, format=format_, draft_format=draft_format, rules=parse_rules(rules),
-        temperature=temperature, num_tokens=num_tokens, text_keys_are_tokens=text_keys_are_tokens,
-    )  # fmt: skip
+        log,
+        draft_log,
+        out,
+        format=format_,
+        draft_format=draft_format,
+        rules=parse_rules(rules),
+        temperature=temperature,
+        num_tokens=num_tokens,
+        text_keys_are_tokens=text_keys_are_tokens,
+    )
     write_atomically(out / "import.json", json.dumps(_facts(run), indent=2) + "\n")
     if run.num_positions <= _REPORTED_POSITIONS:
         print_report(out, draft_length=draft_length)
     else:
-        click.echo(f"{out}: {run.num_positions:,} positions; certspec report {out} makes tables and pictures")
+        click.echo(
+            f"{out}: {run.num_positions:,} positions; certspec report {out} makes tables and "
+            "pictures"
+        )
     _print_cases(run)
 
 
@@ -87,7 +133,9 @@ def _print_cases(run: ImportedRun) -> None:
     click.echo(f"\n{run.num_positions:,} positions; how each number is known:")
     for index, rule in enumerate(run.rules):
         click.echo(f"  {rule.label}")
-        for counts in (run.certificate_cases[index], run.decision_cases[index])[: 1 + (run.draft_findings is not None)]:
+        for counts in (run.certificate_cases[index], run.decision_cases[index])[
+            : 1 + (run.draft_findings is not None)
+        ]:
             for case, count in zip(CASES, counts, strict=True):
                 if count:
                     click.echo(f"    {100 * count / run.num_positions:5.1f} %  {case.value}")
@@ -98,17 +146,26 @@ def _print_cases(run: ImportedRun) -> None:
             click.echo(f"warning ({name} log): {line}")
     interval = run.certificate_cases[:, CASES.index(Case.INTERVAL)].sum()
     if interval and not run.knows_num_tokens:
-        click.echo("hint: an entropy threshold is known more closely with --num-tokens, the size of the vocabulary")
+        click.echo(
+            "hint: an entropy threshold is known more closely with --num-tokens, the size of the "
+            "vocabulary"
+        )
     temperature = run.findings.temperature
     if temperature is not None:
-        click.echo(f"the target's logprobs fit bfloat16 logits at temperature {temperature:g} (up to a power of two)")
+        click.echo(
+            f"the target's logprobs fit bfloat16 logits at temperature {temperature:g} (up to a "
+            "power of two)"
+        )
 
 
 def _facts(run: ImportedRun) -> dict[str, object]:
     from certspec.certificates.lumped import CASES
 
-    def named(counts: object) -> list[dict[str, int]]:
-        return [{case.name.lower(): int(n) for case, n in zip(CASES, row, strict=True) if n} for row in counts]  # type: ignore[attr-defined]
+    def named(counts: Any) -> list[dict[str, int]]:
+        return [
+            {case.name.lower(): int(n) for case, n in zip(CASES, row, strict=True) if n}
+            for row in counts
+        ]
 
     return {
         "num_positions": run.num_positions,

@@ -1,5 +1,5 @@
-"""``certspec report``: a run's tables, plots and page from its folder, or two runs side by side. Needs neither torch
-nor a model."""
+"""``certspec report``: a run's tables, plots and page from its folder, or two runs side by side.
+Needs neither torch nor a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ __all__ = ["command", "print_report"]
 
 @click.command("report")
 @click.argument("run", type=click.Path(path_type=Path, file_okay=False))
-@click.argument("other", required=False, metavar="[RUN2]", type=click.Path(path_type=Path, file_okay=False))
+@click.argument(
+    "other", required=False, metavar="[RUN2]", type=click.Path(path_type=Path, file_okay=False)
+)
 @click.option(
     "--draft-length",
     default=4,
@@ -30,14 +32,15 @@ __all__ = ["command", "print_report"]
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The page (default: RUN/report.html; of two runs report-comparison.html in the current folder).",
+    help="The page (default: RUN/report.html; of two runs report-comparison.html in the current "
+    "folder).",
 )
 def command(run: Path, other: Path | None, draft_length: int, out: Path | None) -> None:
-    """Print the tables of RUN (a folder made by ``certspec score`` or ``certspec import``) and write its page again.
+    """Print the tables of RUN (a folder made by ``certspec score`` or ``certspec import``) and
+    write its page again.
 
-    The page is one HTML file that opens offline; the same stands beside it as Markdown, the pictures as PNG. With RUN2
-    the page shows both runs side by side.
-    """
+    The page is one HTML file that opens offline; the same stands beside it as Markdown, the
+    pictures as PNG. With RUN2 the page shows both runs side by side."""
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise InvalidArgument(f"--out: expected a name that ends in .html, got {out}")
     if other is None:
@@ -47,7 +50,10 @@ def command(run: Path, other: Path | None, draft_length: int, out: Path | None) 
     from certspec.reports.run_report import make_report
 
     folders = (run, other)
-    reports = (make_report(run, draft_length=draft_length), make_report(other, draft_length=draft_length))
+    reports = (
+        make_report(run, draft_length=draft_length),
+        make_report(other, draft_length=draft_length),
+    )
     page = out or Path("report-comparison.html")
     written = write_comparison(folders, reports, draft_length=draft_length, out=page)
     click.echo(", ".join(map(str, written)))
@@ -71,14 +77,25 @@ def print_report(folder: Path, *, draft_length: int, out: Path | None = None) ->
         click.echo(render_plain(report.tables), nl=False)
     page, *others = write_report(folder, report, draft_length=draft_length, out=out)
     num_parts = len(list(folder.glob("steps-*.parquet")))
-    files = [path.relative_to(folder) if path.is_relative_to(folder) else path for path in (*report.files, *others)]
-    click.echo(f"\n{folder}: {num_parts} Parquet parts, manifest.json, " + ", ".join(map(str, files)))
+    files = [
+        path.relative_to(folder) if path.is_relative_to(folder) else path
+        for path in (*report.files, *others)
+    ]
+    click.echo(
+        f"\n{folder}: {num_parts} Parquet parts, manifest.json, " + ", ".join(map(str, files))
+    )
     click.echo(f"the page: {page}")
     _exit_where_false((report,))
 
 
 def _exit_where_false(reports: tuple[RunReport, ...]) -> None:
-    num_false = sum(row["num_false_certificates"] or 0 for report in reports for row in report.summary["rules"])
+    num_false = sum(
+        row["num_false_certificates"] or 0 for report in reports for row in report.summary["rules"]
+    )
     if num_false:
-        click.echo(f"certspec: {num_false} FALSE CERTIFICATES; this must never happen, please report the run", err=True)
+        click.echo(
+            f"certspec: {num_false} FALSE CERTIFICATES; this must never happen, please report the "
+            "run",
+            err=True,
+        )
         sys.exit(1)

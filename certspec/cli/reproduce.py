@@ -1,5 +1,5 @@
-"""``certspec reproduce``: the paper's protocol, and its figures beside ours. Draws samples and prints; scoring is that
-of ``certspec score``."""
+"""``certspec reproduce``: the paper's protocol, and its figures beside ours. Draws samples and
+prints; scoring is that of ``certspec score``."""
 
 from __future__ import annotations
 
@@ -21,22 +21,51 @@ _TARGET = "Qwen/Qwen3-1.7B"
 @click.command("reproduce")
 @pair_options
 @spread_options
-@click.option("--bundled", is_flag=True, help="The bundled pair on its own prompts: the protocol without its models.")
+@click.option(
+    "--bundled",
+    is_flag=True,
+    help="The bundled pair on its own prompts: the protocol without its models.",
+)
 @click.option(
     "--prompts",
     "prompts_path",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help='Instead of UltraChat-200k from the hub: a prompt file, or Parquet with a column "prompt".',
+    help="Instead of UltraChat-200k from the hub: a prompt file, or Parquet with a column "
+    '"prompt".',
 )
-@click.option("--num-prompts", default=500, show_default=True, type=click.IntRange(min=1), help="Prompts drawn.")
 @click.option(
-    "--min-tokens", default=64, show_default=True, type=click.IntRange(min=1), help="Tokens of each, at least."
+    "--num-prompts",
+    default=500,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Prompts drawn.",
 )
-@click.option("--steps", default=128, show_default=True, type=click.IntRange(min=1), help="Greedy steps a prompt.")
+@click.option(
+    "--min-tokens",
+    default=64,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Tokens of each, at least.",
+)
+@click.option(
+    "--steps",
+    default=128,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Greedy steps a prompt.",
+)
 @click.option("--seed", default=0, show_default=True, help="Of the draw.")
-@click.option("--batch-size", default=16, show_default=True, type=click.IntRange(min=1), help="Prompts a forward pass.")
-@click.option("--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template.")
+@click.option(
+    "--batch-size",
+    default=16,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Prompts a forward pass.",
+)
+@click.option(
+    "--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template."
+)
 @click.option(
     "--out",
     default=Path("certspec-reproduction"),
@@ -61,11 +90,11 @@ def command(
     plain_prompts: bool,
     out: Path,
 ) -> None:
-    """Run the paper's protocol: 500 UltraChat prompts of at least 64 tokens, 128 greedy steps, its rules.
+    """Run the paper's protocol: 500 UltraChat prompts of at least 64 tokens, 128 greedy steps, its
+    rules.
 
-    Needs the target alone (default Qwen/Qwen3-1.7B; the paper's other one is Qwen/Qwen3-4B); with --draft it scores
-    that draft as well. Prints the paper's figures, ours and the differences.
-    """
+    Needs the target alone (default Qwen/Qwen3-1.7B; the paper's other one is Qwen/Qwen3-4B); with
+    --draft it scores that draft as well. Prints the paper's figures, ours and the differences."""
     from certspec.runs.shards import Shard
     from certspec.scoring.prompts import PromptFile
     from certspec.scoring.run import RunSettings
@@ -80,16 +109,35 @@ def command(
     target, draft = (None, None) if bundled else (target or _TARGET, draft)
     shard = Shard.from_environment(is_team=tp_plan is not None)
     pair = load_chosen_pair(
-        target, draft, shard.device(device), dtype, target_alone=True, device_map=device_map, tp_plan=tp_plan
+        target,
+        draft,
+        shard.device(device),
+        dtype,
+        target_alone=True,
+        device_map=device_map,
+        tp_plan=tp_plan,
     )
-    texts = sample_prompts(source, pair.tokenizer, num_prompts=num_prompts, min_tokens=min_tokens, seed=seed)
+    texts = sample_prompts(
+        source, pair.tokenizer, num_prompts=num_prompts, min_tokens=min_tokens, seed=seed
+    )
     prompts = PromptFile.check(write_sample(out, texts))
     settings = RunSettings(tuple(paper_rules()), steps, batch_size, None, not plain_prompts)
     if run_with_progress(pair, prompts, out, settings, shard):
-        _print(out, _deviations(out, source.name if bundled or prompts_path else None, num_prompts, min_tokens, steps))
+        _print(
+            out,
+            _deviations(
+                out,
+                source.name if bundled or prompts_path else None,
+                num_prompts,
+                min_tokens,
+                steps,
+            ),
+        )
 
 
-def _deviations(out: Path, prompts_name: str | None, num_prompts: int, min_tokens: int, steps: int) -> list[str]:
+def _deviations(
+    out: Path, prompts_name: str | None, num_prompts: int, min_tokens: int, steps: int
+) -> list[str]:
     from certspec.runs.folder import RunFolder
     from certspec.studies.paper.paper import MIN_TOKENS, NUM_PROMPTS, STEPS
 
@@ -120,7 +168,8 @@ def _print(out: Path, deviations: list[str]) -> None:
     report: Any = make_report(out)
     table = comparison_table(report.summary, deviations)
     write_atomically(
-        out / "reproduction.json", json.dumps(comparison_json(report.summary, deviations), indent=2) + "\n"
+        out / "reproduction.json",
+        json.dumps(comparison_json(report.summary, deviations), indent=2) + "\n",
     )
     write_atomically(out / "reproduction.md", render_markdown([table]))
     page, *_ = write_report(out, report)

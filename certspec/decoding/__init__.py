@@ -1,5 +1,5 @@
-"""Greedy speculative decoding with a certificate at every drafted position: chains and trees, any rule. Names load on
-first use."""
+"""Greedy speculative decoding with a certificate at every drafted position: chains and trees, any
+rule. Names load on first use."""
 
 from __future__ import annotations
 
@@ -26,13 +26,24 @@ if TYPE_CHECKING:
     from certspec.models.trees import TreeTopology as TreeTopology
 
 _HOME_OF = {
-    "Adaptive": "certspec.decoding.policies", "WithinBudget": "certspec.decoding.policies", "BestFirst": "certspec.decoding.policies",
+    "Adaptive": "certspec.decoding.policies",
+    "WithinBudget": "certspec.decoding.policies",
+    "BestFirst": "certspec.decoding.policies",
     "calibrate": "certspec.decoding.calibration",
-    "DraftingProfile": "certspec.decoding.profiles", "load_profile": "certspec.decoding.profiles", "transformers_generate": "certspec.decoding.transformers_bridge",
-    "Generation": "certspec.decoding.generate", "generate": "certspec.decoding.generate", "acceptance_metrics": "certspec.decoding.records", "chat_token_ids": "certspec.decoding.prompts",
-    "StepRecord": "certspec.decoding.records", "ModelRunner": "certspec.models.runner", "TransformersRunner": "certspec.models.runner", "Between": "certspec.decoding.schedules",
-    "TreeShape": "certspec.models.trees", "TreeTopology": "certspec.models.trees",
-}  # fmt: skip
+    "DraftingProfile": "certspec.decoding.profiles",
+    "load_profile": "certspec.decoding.profiles",
+    "transformers_generate": "certspec.decoding.transformers_bridge",
+    "Generation": "certspec.decoding.generate",
+    "generate": "certspec.decoding.generate",
+    "acceptance_metrics": "certspec.decoding.records",
+    "chat_token_ids": "certspec.decoding.prompts",
+    "StepRecord": "certspec.decoding.records",
+    "ModelRunner": "certspec.models.runner",
+    "TransformersRunner": "certspec.models.runner",
+    "Between": "certspec.decoding.schedules",
+    "TreeShape": "certspec.models.trees",
+    "TreeTopology": "certspec.models.trees",
+}
 __all__ = list(_HOME_OF)
 
 

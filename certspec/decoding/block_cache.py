@@ -1,5 +1,6 @@
-"""A runner with rows of different lengths: which tokens of each row are committed, which wait, and how ragged blocks
-are staged as one rectangle. This module knows nothing about drafts, rules or acceptance."""
+"""A runner with rows of different lengths: which tokens of each row are committed, which wait, and
+how ragged blocks are staged as one rectangle. This module knows nothing about drafts, rules or
+acceptance."""
 
 from __future__ import annotations
 
@@ -18,25 +19,29 @@ __all__ = ["BlockCache"]
 
 
 class BlockCache:
-    """One runner's rows during a round: first the pending tokens (emitted, not yet run) are staged, then drafted nodes.
+    """One runner's rows during a round: first the pending tokens (emitted, not yet run) are staged,
+    then drafted nodes.
 
-    Rows shorter than the longest one of a pass are filled up with nodes that nobody commits, unless the runner has a
-    ``forward_ragged``; no row sees another's.
-    """
+    Rows shorter than the longest one of a pass are filled up with nodes that nobody commits, unless
+    the runner has a ``forward_ragged``; no row sees another's."""
 
     def __init__(self, runner: ModelRunner, prompts: Sequence[Sequence[int]]) -> None:
         self.runner = runner
-        self.last_rows: Tensor | None = runner.prefill(prompts)  # logits after the prompts, until something is run
+        self.last_rows: Tensor | None = runner.prefill(
+            prompts
+        )  # logits after the prompts, until something is run
         self.num_committed = [len(prompt) for prompt in prompts]
         self.num_pending = [0] * len(prompts)
         self.num_staged = 0
         self.num_passes = 0
         self.draft_space: tuple[np.ndarray[Any, Any], ...] | None = None  # of a compiled draft loop
 
-    def stage(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Sequence[Tensor] | Tensor:
-        """Stage ``tokens[row]`` hanging from ``parents[row]`` (staged indices, -1: the last committed token) in one
-        pass; for each row (its length or more, vocab) logits. The new nodes' staged indices start at the old
-        ``num_staged``."""
+    def stage(
+        self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
+    ) -> Sequence[Tensor] | Tensor:
+        """Stage ``tokens[row]`` hanging from ``parents[row]`` (staged indices, -1: the last
+        committed token) in one pass; for each row (its length or more, vocab) logits. The new
+        nodes' staged indices start at the old ``num_staged``."""
         longest = max(len(block) for block in tokens)
         ragged = getattr(self.runner, "forward_ragged", None)
         if ragged is not None:
@@ -57,8 +62,11 @@ class BlockCache:
         return logits
 
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
-        """Per row, keep the pending tokens and then the staged indices ``kept`` (one path); forget the rest."""
-        paths = [[*range(pending), *path] for pending, path in zip(self.num_pending, kept, strict=True)]
+        """Per row, keep the pending tokens and then the staged indices ``kept`` (one path); forget
+        the rest."""
+        paths = [
+            [*range(pending), *path] for pending, path in zip(self.num_pending, kept, strict=True)
+        ]
         if any(paths) or self.num_staged:
             self.runner.commit(paths)
         for row, path in enumerate(paths):
@@ -69,7 +77,8 @@ class BlockCache:
         self.num_staged = 0
 
     def join(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Append rows of new prompts between rounds; each one's last token is its first pending one."""
+        """Append rows of new prompts between rounds; each one's last token is its first pending
+        one."""
         import torch
 
         self.runner.join([prompt[:-1] for prompt in prompts])  # type: ignore[attr-defined]
@@ -80,8 +89,8 @@ class BlockCache:
             self.last_rows = torch.cat([self.last_rows, empty])
 
     def moved(self, rows: Sequence[int], runner: ModelRunner) -> BlockCache:
-        """Between rounds: a cache of these rows in ``runner``, which can ``adopt`` rows of this one's; they stay here
-        too, until they are dropped."""
+        """Between rounds: a cache of these rows in ``runner``, which can ``adopt`` rows of this
+        one's; they stay here too, until they are dropped."""
         runner.adopt(self.runner, rows)  # type: ignore[attr-defined]
         other = copy(self)
         other.runner, other.num_passes, other.draft_space = runner, 0, None

@@ -1,5 +1,5 @@
-"""Calibration of adaptive drafting: scores a draft on prompts, fits coverage and a KL budget, times passes, and finds
-the rate at which stopping pays. Its results are a ``DraftingProfile``."""
+"""Calibration of adaptive drafting: scores a draft on prompts, fits coverage and a KL budget, times
+passes, and finds the rate at which stopping pays. Its results are a ``DraftingProfile``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from certspec.models.pairs import Pair
     from certspec.models.runner import ModelRunner
 
-__all__ = ["GreedySteps", "calibrate", "draft_timer", "greedy_steps", "measure_costs", "simulate_chain", "tuned_rate"]
+__all__ = [
+    "GreedySteps",
+    "calibrate",
+    "draft_timer",
+    "greedy_steps",
+    "measure_costs",
+    "simulate_chain",
+    "tuned_rate",
+]
 
 _TIMED_CHAIN = 8  # draft passes timed together
 _TIMED_PROMPTS, _TIMED_TOKENS, _TIMED_LENGTH = 4, 33, 4  # of the runs that tell what rounds cost
@@ -34,8 +42,9 @@ _TRIED = 6  # draft timings a repeat, the first of which warms the caches
 
 @dataclass(frozen=True)
 class GreedySteps:
-    """The draft along the target's greedy answers: at each step the draft's largest probabilities ``top`` (n, K), the
-    ``rank`` (n,) of the target's token among them (K: not there), KL(target || draft) [nats], and the prompt."""
+    """The draft along the target's greedy answers: at each step the draft's largest probabilities
+    ``top`` (n, K), the ``rank`` (n,) of the target's token among them (K: not there), KL(target ||
+    draft) [nats], and the prompt."""
 
     prompt: np.ndarray
     top: np.ndarray
@@ -46,14 +55,19 @@ class GreedySteps:
         return len(self.rank)
 
 
-def greedy_steps(pair: Pair, prompts: Any, max_new_tokens: int = 128, width: int = 4) -> GreedySteps:
-    """Run the target greedily over ``prompts`` and read the draft's rows along its answers, one pass a prompt."""
+def greedy_steps(
+    pair: Pair, prompts: Any, max_new_tokens: int = 128, width: int = 4
+) -> GreedySteps:
+    """Run the target greedily over ``prompts`` and read the draft's rows along its answers, one
+    pass a prompt."""
     import torch
 
     from certspec.certificates.certify import certify
 
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
-    answers = generate(pair, ids, draft_length=4, max_new_tokens=max_new_tokens, batch_size=8).sequences
+    answers = generate(
+        pair, ids, draft_length=4, max_new_tokens=max_new_tokens, batch_size=8
+    ).sequences
     parts: dict[str, list[Any]] = {"prompt": [], "top": [], "rank": [], "kl": []}
     with chosen_runners(pair) as (target, draft, _, _), torch.inference_mode():
         for index, (prompt, answer) in enumerate(zip(ids, answers, strict=True)):
@@ -82,12 +96,12 @@ def _rows_along(runner: ModelRunner, prompt: Sequence[int], answer: Sequence[int
 def measure_costs(
     pair: Pair, prompts: Sequence[Sequence[int]], batch_size: int = 1, repeats: int = 5
 ) -> tuple[float, float]:
-    """(draft pass, one more node to verify) as shares of a target pass of one token, all for one row of a batch of
-    ``batch_size``; medians of interleaved repeats.
+    """(draft pass, one more node to verify) as shares of a target pass of one token, all for one
+    row of a batch of ``batch_size``; medians of interleaved repeats.
 
-    Where the draft loop is compiled, a target pass stands for a whole round without a draft, and a node for what a
-    round with one more takes: what the host does is in both. Elsewhere the passes alone are timed, for one row.
-    """
+    Where the draft loop is compiled, a target pass stands for a whole round without a draft, and a
+    node for what a round with one more takes: what the host does is in both. Elsewhere the passes
+    alone are timed, for one row."""
     with chosen_runners(pair) as (target, draft, _, _):
         is_compiled = hasattr(draft, "run_levels")
         if not is_compiled:
@@ -101,7 +115,12 @@ def measure_costs(
         for length, tokens in ways:
             began = time.perf_counter()
             run = generate(
-                pair, chosen, draft_length=length, max_new_tokens=tokens, eos_token_ids=[], batch_size=batch_size
+                pair,
+                chosen,
+                draft_length=length,
+                max_new_tokens=tokens,
+                eos_token_ids=[],
+                batch_size=batch_size,
             )
             if repeat:  # the first runs may compile
                 seconds[length, tokens].append(time.perf_counter() - began)
@@ -122,7 +141,9 @@ def measure_costs(
     return draft_pass / plain, max(((drafted - plain) / nodes - draft_pass) / plain, 1e-4)
 
 
-def _pass_shares(target: ModelRunner, draft: ModelRunner, prompt: Sequence[int], repeats: int) -> tuple[float, float]:
+def _pass_shares(
+    target: ModelRunner, draft: ModelRunner, prompt: Sequence[int], repeats: int
+) -> tuple[float, float]:
     import torch
 
     times: dict[str, list[float]] = {"one": [], "eight": [], "draft": []}
@@ -146,8 +167,9 @@ def _pass_shares(target: ModelRunner, draft: ModelRunner, prompt: Sequence[int],
 
 
 def draft_timer(draft: ModelRunner, prompts: Sequence[Sequence[int]]) -> Callable[[], float]:
-    """What a draft pass of one token a prompt takes [s] each time it is called: a part of a chain where the runner
-    drafts chains in compiled code, for there a pass costs no return to Python; else a pass on its own."""
+    """What a draft pass of one token a prompt takes [s] each time it is called: a part of a chain
+    where the runner drafts chains in compiled code, for there a pass costs no return to Python;
+    else a pass on its own."""
     import torch
 
     tokens = [[int(prompt[0])] for prompt in prompts]
@@ -157,7 +179,9 @@ def draft_timer(draft: ModelRunner, prompts: Sequence[Sequence[int]]) -> Callabl
 
         def part_of_chain() -> float:
             began = time.perf_counter()
-            draft_blocks(cache, policy, [_TIMED_CHAIN] * len(prompts), tokens, [None] * len(prompts))
+            draft_blocks(
+                cache, policy, [_TIMED_CHAIN] * len(prompts), tokens, [None] * len(prompts)
+            )
             took = (time.perf_counter() - began) / _TIMED_CHAIN
             cache.runner.commit(nothing)
             cache.num_staged = 0
@@ -178,16 +202,25 @@ def draft_timer(draft: ModelRunner, prompts: Sequence[Sequence[int]]) -> Callabl
     return one_pass
 
 
-# chance: the probability, given that its path is right, that a chain's next token is accepted; (n,) by step
-StopRule = Callable[[float, float, int], tuple[bool, bool]]  # (path chance, own chance, depth) -> (verify it, run it)
+# chance: the probability, given that its path is right, that a chain's next token is accepted; (n,)
+# by step
+StopRule = Callable[
+    [float, float, int], tuple[bool, bool]
+]  # (path chance, own chance, depth) -> (verify it, run it)
 
 
 def simulate_chain(
-    steps: GreedySteps, chances: np.ndarray, stop: StopRule, draft_cost: float, node_cost: float, depth: int = 16
+    steps: GreedySteps,
+    chances: np.ndarray,
+    stop: StopRule,
+    draft_cost: float,
+    node_cost: float,
+    depth: int = 16,
 ) -> dict[str, float]:
-    """Replay chains on recorded steps: tokens a target pass, draft passes a target pass, and the rate (tokens in the
-    time of a one-token target pass). Past a wrong token the recorded rows stand in for the draft's own, which are not
-    known; they change what is spent there and never what is accepted."""
+    """Replay chains on recorded steps: tokens a target pass, draft passes a target pass, and the
+    rate (tokens in the time of a one-token target pass). Past a wrong token the recorded rows stand
+    in for the draft's own, which are not known; they change what is spent there and never what is
+    accepted."""
     num_rounds = num_tokens = num_drafts = num_nodes = 0
     ends = np.searchsorted(steps.prompt, steps.prompt, side="right")
     hit = steps.rank == 0
@@ -230,11 +263,16 @@ def chain_stop(rate: float, draft_cost: float, node_cost: float) -> StopRule:
     return stop
 
 
-def tuned_rate(steps: GreedySteps, chances: np.ndarray, draft_cost: float, node_cost: float) -> float:
-    """The rate at which a token gained pays for its cost: the fixed point of the simulated rate (Dinkelbach)."""
+def tuned_rate(
+    steps: GreedySteps, chances: np.ndarray, draft_cost: float, node_cost: float
+) -> float:
+    """The rate at which a token gained pays for its cost: the fixed point of the simulated rate
+    (Dinkelbach)."""
     rate = 1.0
     for _ in range(12):
-        found = simulate_chain(steps, chances, chain_stop(rate, draft_cost, node_cost), draft_cost, node_cost)["rate"]
+        found = simulate_chain(
+            steps, chances, chain_stop(rate, draft_cost, node_cost), draft_cost, node_cost
+        )["rate"]
         if abs(found - rate) < 1e-3:
             break
         rate = found
@@ -253,26 +291,36 @@ def calibrate(
 ) -> DraftingProfile:
     """Measure a draft on ``prompts`` and return the profile that adaptive drafting takes.
 
-    ``alpha``: miss level of the KL budget. ``costs``: (draft pass, one more node) as shares of a target pass; None
-    measures them here, for batches of ``batch_size``: a batch fills the cores, so that a node costs more of a pass
-    there. Raises InvalidArgument where there is no step.
-    """
+    ``alpha``: miss level of the KL budget. ``costs``: (draft pass, one more node) as shares of a
+    target pass; None measures them here, for batches of ``batch_size``: a batch fills the cores, so
+    that a node costs more of a pass there. Raises InvalidArgument where there is no step."""
     steps = greedy_steps(pair, prompts, max_new_tokens, width)
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
-    return profile_from_steps(steps, pair.name, alpha, costs or measure_costs(pair, ids, batch_size))
+    return profile_from_steps(
+        steps, pair.name, alpha, costs or measure_costs(pair, ids, batch_size)
+    )
 
 
-def profile_from_steps(steps: GreedySteps, name: str, alpha: float, costs: tuple[float, float]) -> DraftingProfile:
+def profile_from_steps(
+    steps: GreedySteps, name: str, alpha: float, costs: tuple[float, float]
+) -> DraftingProfile:
     """The profile of recorded steps."""
     width = steps.top.shape[1] - 1
     certificates = coverage_certificates(steps.top, width)
     coverage = tuple(fit_monotone(certificates[m], steps.rank <= m) for m in range(width))
     profile = DraftingProfile(
-        name, len(steps), alpha, conformal_quantile(steps.kl, alpha), coverage, *costs, rate=1.0,
+        name,
+        len(steps),
+        alpha,
+        conformal_quantile(steps.kl, alpha),
+        coverage,
+        *costs,
+        rate=1.0,
         notes=(
-            "kl_budget: split-conformal, valid for exchangeable steps; the steps of one answer are not exchangeable, "
+            "kl_budget: split-conformal, valid for exchangeable steps; the steps of one answer "
+            "are not exchangeable, "
             "so the coverage holds on average over such prompts and not step by step",
             "coverage: isotonic regression on the same steps",
         ),
-    )  # fmt: skip
+    )
     return replace(profile, rate=tuned_rate(steps, coverage[0](certificates[0]), *costs))

@@ -1,5 +1,5 @@
-"""The draft's best tokens at one row of its logits, with their probabilities. This module knows nothing about trees,
-targets or rules."""
+"""The draft's best tokens at one row of its logits, with their probabilities. This module knows
+nothing about trees, targets or rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _FEW = 6
 
 
 def top_ids(row: Tensor, count: int) -> list[int]:
-    """Ids of the ``count`` largest logits of ``row`` (vocab,), sorted by (-logit, id): ties go to the lowest id."""
+    """Ids of the ``count`` largest logits of ``row`` (vocab,), sorted by (-logit, id): ties go to
+    the lowest id."""
     if count == 1:
         return [lowest_argmax(row)]
     values = _as_numpy(row)
@@ -25,8 +26,8 @@ def top_ids(row: Tensor, count: int) -> list[int]:
 
 
 def top_probs(row: Tensor, count: int) -> tuple[list[int], np.ndarray]:
-    """``top_ids`` and their probabilities (count,) float64 under the softmax of ``row``; float32 accuracy suffices
-    here, because they steer the draft and certify nothing."""
+    """``top_ids`` and their probabilities (count,) float64 under the softmax of ``row``; float32
+    accuracy suffices here, because they steer the draft and certify nothing."""
     import torch
 
     values = _as_numpy(row)
@@ -35,11 +36,14 @@ def top_probs(row: Tensor, count: int) -> tuple[list[int], np.ndarray]:
         weights = np.exp(values - values[best[0]])
         return best, weights[best].astype(np.float64) / float(weights.sum())
     ids = top_ids(row, count)
-    return ids, torch.softmax(row.float(), dim=-1)[torch.tensor(ids, device=row.device)].double().cpu().numpy()
+    return ids, torch.softmax(row.float(), dim=-1)[
+        torch.tensor(ids, device=row.device)
+    ].double().cpu().numpy()
 
 
 def lowest_argmax(row: Tensor) -> int:
-    """Index of the largest entry of ``row`` (vocab,), the lowest one on ties (torch.argmax promises no order)."""
+    """Index of the largest entry of ``row`` (vocab,), the lowest one on ties (torch.argmax promises
+    no order)."""
     values = _as_numpy(row)
     if values is not None:
         return int(values.argmax())
@@ -55,7 +59,8 @@ def _as_numpy(row: Tensor) -> Any:
 
 
 def _few_largest(values: np.ndarray[Any, Any], count: int) -> list[int]:
-    """Ids of the ``count`` largest: one vectorised argmax each, which for a few is faster than one pass."""
+    """Ids of the ``count`` largest: one vectorised argmax each, which for a few is faster than one
+    pass."""
     if count > _FEW:
         return _ids(_largest(values, count))
     left, ids = values.copy(), []
@@ -85,7 +90,8 @@ def _largest_on_device(row: Tensor, count: int) -> list[int]:
 
 @njit(cache=True)
 def _largest(values, count):
-    """Ids of the largest values by insertion: a later equal value never moves ahead of an earlier one."""
+    """Ids of the largest values by insertion: a later equal value never moves ahead of an earlier
+    one."""
     ids = np.empty(count, np.int64)
     best = np.empty(count, values.dtype)
     filled = 0

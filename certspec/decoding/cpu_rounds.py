@@ -1,5 +1,5 @@
-"""Decodes a group of rows in whole compiled rounds where both runners lend what that takes and nobody has to be called
-in between. This module decides nothing that ``round_kernels`` does not."""
+"""Decodes a group of rows in whole compiled rounds where both runners lend what that takes and
+nobody has to be called in between. This module decides nothing that ``round_kernels`` does not."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _WORK_A_CALL = 10_000_000_000  # multiply-adds until the interpreter has a say a
 
 
 class CompiledRounds:
-    """Rounds of rows that change in between, by one plan; ``serve`` says when. ``called``: (1,) int64, not 0 where
-    somebody waits for some of several rows."""
+    """Rounds of rows that change in between, by one plan; ``serve`` says when. ``called``: (1,)
+    int64, not 0 where somebody waits for some of several rows."""
 
     def __init__(self, plan: DecodingPlan, called: np.ndarray[Any, Any] | None = None) -> None:
         self._plan = plan
@@ -37,20 +37,29 @@ class CompiledRounds:
         self._numbers = numbers if plan.policy.depth else _NO_DRAFT
         self._target_logits = np.empty((0, 0), np.float32)
 
-    def serve(self, target: BlockCache, draft: BlockCache | None, requests: Sequence[Request]) -> bool:
-        """Whether the next round of ``requests`` can be done here: by passes on one thread (a round that may use more
-        wakes them from Python), one way of drafting that can be told as numbers, rules that accept the target's argmax
-        alone, no callback, and tokens of each row that neither model has run."""
+    def serve(
+        self, target: BlockCache, draft: BlockCache | None, requests: Sequence[Request]
+    ) -> bool:
+        """Whether the next round of ``requests`` can be done here: by passes on one thread (a round
+        that may use more wakes them from Python), one way of drafting that can be told as numbers,
+        rules that accept the target's argmax alone, no callback, and tokens of each row that
+        neither model has run."""
         caches = [cache for cache in (target, draft) if cache is not None]
         if self._numbers is None or (draft is None and self._plan.policy.depth):
             return False
-        if not all(cache.last_rows is None and getattr(cache.runner, "num_threads", 0) == 1 for cache in caches):
+        if not all(
+            cache.last_rows is None and getattr(cache.runner, "num_threads", 0) == 1
+            for cache in caches
+        ):
             return False
         plan, limit = self._plan, self._plan.draft_limit
         if plan.processors or plan.on_step is not None or not hasattr(target.runner, "lend"):
             return False
         room, columns = self._room, target.runner.num_columns  # type: ignore[attr-defined]
-        if len(requests) * room > MOST_NODES or 4 * len(requests) * (room + 1) * columns > _MOST_BYTES:
+        if (
+            len(requests) * room > MOST_NODES
+            or 4 * len(requests) * (room + 1) * columns > _MOST_BYTES
+        ):
             return False
         return all(
             request.should_stop is None
@@ -67,16 +76,25 @@ class CompiledRounds:
         return 0 if numbers is None else self._plan.policy.depth * numbers.most_run * numbers.width
 
     def run(
-        self, target: BlockCache, draft: BlockCache | None, requests: Sequence[Request], writer: StepWriter,
+        self,
+        target: BlockCache,
+        draft: BlockCache | None,
+        requests: Sequence[Request],
+        writer: StepWriter,
         counts: RoundCounts,
-    ) -> None:  # fmt: skip
-        """At least one round, and more until a row ends or somebody calls: extends what the requests hold, the caches
-        and ``counts``."""
+    ) -> None:
+        """At least one round, and more until a row ends or somebody calls: extends what the
+        requests hold, the caches and ``counts``."""
         from certspec.models.cpu import rounds as kernels
 
         if self._numbers is None:
             raise RuntimeError("a policy without numbers is not drafted here")
-        batch, depth, room, level = len(requests), self._plan.policy.depth, self._room, self._numbers.most_run
+        batch, depth, room, level = (
+            len(requests),
+            self._plan.policy.depth,
+            self._room,
+            self._numbers.most_run,
+        )
         runner: Any = target.runner
         texts, ends = _texts(requests)
         lent = runner.lend(room + 1, batch * (room + 1))
@@ -87,7 +105,13 @@ class CompiledRounds:
             drafting = drafter.lend(longest + (depth - 1) * level, batch * max(longest, level))
         states = np.array(
             [
-                [request.index, request.num_emitted, request.num_rounds, request.stopping.max_new_tokens, 0]
+                [
+                    request.index,
+                    request.num_emitted,
+                    request.num_rounds,
+                    request.stopping.max_new_tokens,
+                    0,
+                ]
                 for request in requests
             ]
         )
@@ -97,11 +121,23 @@ class CompiledRounds:
         notes = np.empty((len(facts), 3), np.int64)
         run_rounds: Any = kernels.run_rounds
         rounds, passes, num_facts, num_notes, num_pairs, num_free = run_rounds(
-            *lent, *drafting, *self._numbers.arrays, depth, level, 1 + _WORK_A_CALL // work, self._called, texts,
-            ends, states, _eos_ids(requests),
+            *lent,
+            *drafting,
+            *self._numbers.arrays,
+            depth,
+            level,
+            1 + _WORK_A_CALL // work,
+            self._called,
+            texts,
+            ends,
+            states,
+            _eos_ids(requests),
             *draft_space(draft or target, batch * (1 + max(depth - 1, 0) * level), batch, room),
-            self._logits(batch * (room + 1), runner.num_columns), facts, notes, *space,
-        )  # fmt: skip
+            self._logits(batch * (room + 1), runner.num_columns),
+            facts,
+            notes,
+            *space,
+        )
         if not rounds:
             raise RuntimeError("a compiled round found no room for itself")
         counts.num_target_passes += rounds
@@ -109,9 +145,13 @@ class CompiledRounds:
             cache.num_committed = cache.runner.lengths.tolist()  # type: ignore[attr-defined]
         if draft is not None:
             draft.num_passes += passes
-        for name, column in zip(("accepted", "drafted", "nodes"), notes[:num_notes].T.tolist(), strict=True):
+        for name, column in zip(
+            ("accepted", "drafted", "nodes"), notes[:num_notes].T.tolist(), strict=True
+        ):
             getattr(counts, name).extend(column)
-        for request, text, end, state in zip(requests, texts, ends.tolist(), states.tolist(), strict=True):
+        for request, text, end, state in zip(
+            requests, texts, ends.tolist(), states.tolist(), strict=True
+        ):
             request.sequence += text[len(request.sequence) : end].tolist()
             request.num_rounds = state[kernels.ROUND]
             if state[kernels.REASON] != kernels.GOES_ON:
@@ -128,7 +168,10 @@ class CompiledRounds:
 def _texts(requests: Sequence[Request]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """(batch, longest) int64 sequences with room for all new tokens, and their present lengths."""
     width = max(len(request.prompt) + request.stopping.max_new_tokens for request in requests)
-    texts, ends = np.zeros((len(requests), width), np.int64), np.array([len(each.sequence) for each in requests])
+    texts, ends = (
+        np.zeros((len(requests), width), np.int64),
+        np.array([len(each.sequence) for each in requests]),
+    )
     for row, request in enumerate(requests):
         texts[row, : ends[row]] = request.sequence
     return texts, ends
@@ -144,13 +187,17 @@ def _eos_ids(requests: Sequence[Request]) -> np.ndarray[Any, Any]:
 
 
 def _rules(facts: np.ndarray[Any, Any], requests: Sequence[Request]) -> list[Rule]:
-    """The rule of each emitted token: the one whose certificate its node has, or the schedule's where there is none."""
+    """The rule of each emitted token: the one whose certificate its node has, or the schedule's
+    where there is none."""
     from certspec.models.cpu import rounds as kernels
 
     own = {request.index: request.schedule.rules[0] for request in requests}
     return [
         governing_rule(own[prompt], num_children, widest) if num_children else own[prompt]
         for prompt, num_children, widest in zip(
-            facts[:, 0].tolist(), facts[:, kernels.NUM_CHILDREN].tolist(), facts[:, kernels.RULE].tolist(), strict=True
+            facts[:, 0].tolist(),
+            facts[:, kernels.NUM_CHILDREN].tolist(),
+            facts[:, kernels.RULE].tolist(),
+            strict=True,
         )
     ]

@@ -1,5 +1,6 @@
-"""Trees drafted and verified in rounds that stay on the GPU: the host starts a round, waits for one small copy, and
-writes the last round's records while the next one runs. This module knows requests and records, no kernels."""
+"""Trees drafted and verified in rounds that stay on the GPU: the host starts a round, waits for one
+small copy, and writes the last round's records while the next one runs. This module knows requests
+and records, no kernels."""
 
 from __future__ import annotations
 
@@ -31,9 +32,12 @@ _MAX_CANDIDATES = 512  # that one program puts in order
 
 
 def rounds_serve(target: Any, draft: Any, requests: Sequence[Request], plan: DecodingPlan) -> bool:
-    """Whether rounds on the device do what is asked: a static tree, or one that grows best first or by numbers, one
-    rule for all, nothing that runs on the host."""
-    if not (getattr(target, "makes_rounds", False) and getattr(draft, "makes_rounds", False)) or plan.processors:
+    """Whether rounds on the device do what is asked: a static tree, or one that grows best first or
+    by numbers, one rule for all, nothing that runs on the host."""
+    if (
+        not (getattr(target, "makes_rounds", False) and getattr(draft, "makes_rounds", False))
+        or plan.processors
+    ):
         return False
     if round_shape(plan.policy) is None:
         return False
@@ -46,20 +50,26 @@ def rounds_serve(target: Any, draft: Any, requests: Sequence[Request], plan: Dec
         return False
     limit = plan.draft_limit
     return all(
-        len(r.prompt) > 1 and (limit is None or len(r.prompt) + r.stopping.max_new_tokens <= limit) for r in requests
+        len(r.prompt) > 1 and (limit is None or len(r.prompt) + r.stopping.max_new_tokens <= limit)
+        for r in requests
     )
 
 
 def decode_rounds(
-    target: Any, draft: Any, requests: Sequence[Request], plan: DecodingPlan, steps: StepList, counts: RoundCounts
+    target: Any,
+    draft: Any,
+    requests: Sequence[Request],
+    plan: DecodingPlan,
+    steps: StepList,
+    counts: RoundCounts,
 ) -> None:
-    """What ``loop.decode_batch`` does, for what ``rounds_serve`` says yes to. A tree is drafted as if there were room
-    for all its levels; where less is left, what is deeper counts as not drafted (but for ``num_draft_passes``, which
-    were run). A level is run where any row of the batch has something to run there.
+    """What ``loop.decode_batch`` does, for what ``rounds_serve`` says yes to. A tree is drafted as
+    if there were room for all its levels; where less is left, what is deeper counts as not drafted
+    (but for ``num_draft_passes``, which were run). A level is run where any row of the batch has
+    something to run there.
 
-    Trees that grow are the loop's but where two scores, or a score and a bar, are nearer than float32 sums in another
-    order tell apart.
-    """
+    Trees that grow are the loop's but where two scores, or a score and a bar, are nearer than
+    float32 sums in another order tell apart."""
     schedule = requests[0].schedule
     if not isinstance(schedule, Throughout):
         raise RuntimeError(f"rounds on the device know one rule throughout, not {schedule}")
@@ -75,7 +85,9 @@ def decode_rounds(
                 _emit(request, row, walk, writer, counts)
                 ended += [row] if request.reason is not None else []
         counts.num_target_passes += 1
-        counts.num_draft_passes += int((scores.counts[:, 0] > 0).sum()) if len(scores.counts) else run.shape.depth
+        counts.num_draft_passes += (
+            int((scores.counts[:, 0] > 0).sum()) if len(scores.counts) else run.shape.depth
+        )
         run.go_on(ended)
         writer.add(scores)
     writer.flush()
@@ -99,14 +111,18 @@ def round_shape(policy: DraftPolicy) -> TreeTopology | GrowthLayout | None:
         layout = replace(layout, num_nodes=min(numbers.max_nodes, layout.num_candidates))
     else:
         return None
-    if max(layout.num_nodes, layout.num_slots) > MAX_NODES or layout.num_candidates > _MAX_CANDIDATES:
+    if (
+        max(layout.num_nodes, layout.num_slots) > MAX_NODES
+        or layout.num_candidates > _MAX_CANDIDATES
+    ):
         return None
     return layout
 
 
 @dataclass(frozen=True)
 class _RowTree:
-    """A row's tree in a round: the nodes below each node that has any, and how deep, large and wide it is."""
+    """A row's tree in a round: the nodes below each node that has any, and how deep, large and wide
+    it is."""
 
     children: Mapping[int, Sequence[int]]
     depth: int
@@ -127,8 +143,8 @@ class _RowTree:
 
 @dataclass(frozen=True)
 class _Walk:
-    """What a row's round gave: the tree, the accepted nodes, the tokens they and the target give, and the nodes whose
-    draft had all logits equal."""
+    """What a row's round gave: the tree, the accepted nodes, the tokens they and the target give,
+    and the nodes whose draft had all logits equal."""
 
     tree: _RowTree
     path: list[int]
@@ -139,7 +155,9 @@ class _Walk:
 class _Run:
     """The rows of a batch on the device, and the host's knowledge of where they stand."""
 
-    def __init__(self, target: Any, draft: Any, requests: list[Request], plan: DecodingPlan, rule: Rule) -> None:
+    def __init__(
+        self, target: Any, draft: Any, requests: list[Request], plan: DecodingPlan, rule: Rule
+    ) -> None:
         self.target, self.draft, self.requests, self.rule = target, draft, requests, rule
         shape = round_shape(plan.policy)
         if shape is None:
@@ -150,8 +168,12 @@ class _Run:
             self.num_nodes, staged = shape.num_nodes, shape.num_slots
         else:
             self.num_nodes = staged = len(shape)
-            self._cut = [_RowTree.of(shape.parents, shape.depths, room) for room in range(shape.depth + 1)]
-        self._slots = max(self.num_nodes, staged) + self.shape.depth + 4  # beyond the end of a sequence
+            self._cut = [
+                _RowTree.of(shape.parents, shape.depths, room) for room in range(shape.depth + 1)
+            ]
+        self._slots = (
+            max(self.num_nodes, staged) + self.shape.depth + 4
+        )  # beyond the end of a sequence
         self.table = _table_of(rule, plan)
         self.strict = not is_relaxed(rule)
         self.rounds: TreeRounds
@@ -170,7 +192,8 @@ class _Run:
         self._enter()
 
     def go_on(self, ended: Sequence[int]) -> None:
-        """Begin the next round for the rows that are left; once half of them have ended the others move together."""
+        """Begin the next round for the rows that are left; once half of them have ended the others
+        move together."""
         left = [row for row, request in enumerate(self.requests) if request.reason is None]
         if not left:
             return
@@ -188,8 +211,8 @@ class _Run:
             self.rounds.begin()
 
     def complete(self, scores: RoundScores) -> list[_Walk | None]:
-        """What each row's round gave (None: the row had ended). What the kernels left open is scored rigorously here,
-        before the next round overwrites the logits."""
+        """What each row's round gave (None: the row had ended). What the kernels left open is
+        scored rigorously here, before the next round overwrites the logits."""
         return [
             self._walk_of(row, request, scores) if request.reason is None else None
             for row, request in enumerate(self.requests)
@@ -243,15 +266,25 @@ class _Run:
             return next((child for child in candidates if tokens[child] == best), None)
         if len(candidates) < 2 or scores.scores["verdict"][0, 0, at]:
             several = len(candidates) > 1
-            chosen = [child for child in candidates if not several or int(scores.words[row, 1]) >> child & 1]
+            chosen = [
+                child
+                for child in candidates
+                if not several or int(scores.words[row, 1]) >> child & 1
+            ]
             return chosen[0] if chosen and scores.scores["verdict"][0, 0, at] else None
         let, best_ones, doubtful = (int(word) for word in scores.words[row])
         child = next(child for child in candidates if best_ones >> child & 1)
         if is_open or doubtful >> child & 1:
-            return child if accepts(self.rule, self.rounds.logits(row, node)[0], int(tokens[child])) else None
+            return (
+                child
+                if accepts(self.rule, self.rounds.logits(row, node)[0], int(tokens[child]))
+                else None
+            )
         return child if let >> child & 1 else None
 
-    def _score(self, row: int, node: int, request: Request, scores: RoundScores, depth: int) -> bool:
+    def _score(
+        self, row: int, node: int, request: Request, scores: RoundScores, depth: int
+    ) -> bool:
         """Score a node rigorously; whether the draft's logits there are all equal."""
         from certspec.certificates.certify import certify
 
@@ -261,13 +294,20 @@ class _Run:
             found = certify(target[None], draft[None], self.table.rules, backend="torch")
         except InvalidLogits as error:
             raise InvalidLogits(
-                f"prompt {request.index}, round {request.num_rounds}, after {request.num_emitted + depth} new tokens: "
+                f"prompt {request.index}, round {request.num_rounds}, after "
+                f"{request.num_emitted + depth} new tokens: "
                 f"{error}"
             ) from error
         parts, count = scores.scores, scores.scores["ids"].shape[2]
         parts["scalars"][at, :5] = [
             float(value[0])
-            for value in (found.kl, found.kl_upper, found.entropy, found.prob_margin, found.draft_token_prob)
+            for value in (
+                found.kl,
+                found.kl_upper,
+                found.entropy,
+                found.prob_margin,
+                found.draft_token_prob,
+            )
         ]
         parts["scalars"][at, 5:] = found.target_top_probs[0, :count].cpu().numpy()
         for index, value in enumerate((found.certificate, found.certificate_lower)):
@@ -282,13 +322,17 @@ class _Run:
         """Put the rows' state on the device and begin a round."""
         from certspec.models.cuda.rounds import tree_rounds
 
-        self.rounds = tree_rounds(self.target, self.draft, len(self.requests), self.shape, self.table, self.strict)
+        self.rounds = tree_rounds(
+            self.target, self.draft, len(self.requests), self.shape, self.table, self.strict
+        )
         self.rounds.start(
             [request.sequence[-2:] for request in self.requests],
             [len(request.sequence) - 1 for request in self.requests],
-            self.target.cache_rows, self.draft.cache_rows, [request.num_rounds for request in self.requests],
+            self.target.cache_rows,
+            self.draft.cache_rows,
+            [request.num_rounds for request in self.requests],
             [len(request.prompt) + request.stopping.max_new_tokens for request in self.requests],
-        )  # fmt: skip
+        )
         for row, request in enumerate(self.requests):
             if request.reason is not None:
                 self.rounds.stop(row)
@@ -296,16 +340,26 @@ class _Run:
         self.rounds.begin()
 
 
-def _emit(request: Request, row: int, walk: _Walk, writer: RoundWriter, counts: RoundCounts) -> None:
+def _emit(
+    request: Request, row: int, walk: _Walk, writer: RoundWriter, counts: RoundCounts
+) -> None:
     before = request.num_emitted
     num_kept, reason = request.extend(walk.tokens)
     nodes, tree = [-1, *walk.path], walk.tree
     num_children = [len(tree.children.get(node, ())) for node in nodes]
     writer.note(
-        row, request.index, before, request.num_rounds, walk.path, walk.tokens[:num_kept], num_children, tree.width
+        row,
+        request.index,
+        before,
+        request.num_rounds,
+        walk.path,
+        walk.tokens[:num_kept],
+        num_children,
+        tree.width,
     )
     writer.num_flat_draft_rows += sum(
-        node in walk.flat and count > 0 for node, count in zip(nodes[:num_kept], num_children, strict=False)
+        node in walk.flat and count > 0
+        for node, count in zip(nodes[:num_kept], num_children, strict=False)
     )
     counts.accepted.append(len(walk.path))
     counts.drafted.append(tree.depth)

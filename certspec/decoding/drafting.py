@@ -1,5 +1,6 @@
-"""Drafting a block: growers decide which nodes a row's tree gets, and one loop runs the draft for all rows of a batch,
-level by level. This module knows nothing about the target or about acceptance."""
+"""Drafting a block: growers decide which nodes a row's tree gets, and one loop runs the draft for
+all rows of a batch, level by level. This module knows nothing about the target or about
+acceptance."""
 
 from __future__ import annotations
 
@@ -19,17 +20,31 @@ if TYPE_CHECKING:
 
     from certspec.decoding.block_cache import BlockCache
 
-__all__ = ["MOST_NODES", "DraftPolicy", "DraftTree", "Grower", "RowProcessor", "StaticPolicy", "draft_blocks", "draft_space", "grow_blocks"]
+__all__ = [
+    "MOST_NODES",
+    "DraftPolicy",
+    "DraftTree",
+    "Grower",
+    "RowProcessor",
+    "StaticPolicy",
+    "draft_blocks",
+    "draft_space",
+    "grow_blocks",
+]
 
 
 MOST_NODES = 4096  # of all rows and levels together: more is not worth their memory
 
 
 def grow_blocks(
-    cache: BlockCache, numbers: GrowthNumbers, depths: Sequence[int], waiting: Sequence[Sequence[int]]
+    cache: BlockCache,
+    numbers: GrowthNumbers,
+    depths: Sequence[int],
+    waiting: Sequence[Sequence[int]],
 ) -> list[DraftTree] | None:
-    """What ``draft_blocks`` does after its checks, or None where this can't serve: ``depths`` (0: no draft) and the
-    pending tokens ``waiting`` of each row. The trees' logits rows are good until the next call for this cache."""
+    """What ``draft_blocks`` does after its checks, or None where this can't serve: ``depths`` (0:
+    no draft) and the pending tokens ``waiting`` of each row. The trees' logits rows are good until
+    the next call for this cache."""
     import torch
 
     from certspec.decoding.drafting import DraftTree
@@ -42,7 +57,11 @@ def grow_blocks(
     widest = len(drafting) * most_run
     room = deepest * most_run * numbers.width
     known = not pending.any()
-    if batch * room > MOST_NODES or not runner.one_thread_is_enough(widest) or not (known or pending[drafting].all()):
+    if (
+        batch * room > MOST_NODES
+        or not runner.one_thread_is_enough(widest)
+        or not (known or pending[drafting].all())
+    ):
         return None
     logits, blocks, counts = draft_space(cache, len(drafting) + (deepest - 1) * widest, batch, room)
     if known:
@@ -50,9 +69,18 @@ def grow_blocks(
             raise RuntimeError("the draft has neither a pending token nor a last row")
         logits[: len(drafting), : runner.num_tokens] = cache.last_rows.numpy()[drafting]
     passes, used = runner.run_levels(
-        grow_levels, waiting, (deepest - 1) * most_run, widest, drafting, pending, limits, *numbers.arrays, logits,
-        blocks, counts,
-    )  # fmt: skip
+        grow_levels,
+        waiting,
+        (deepest - 1) * most_run,
+        widest,
+        drafting,
+        pending,
+        limits,
+        *numbers.arrays,
+        logits,
+        blocks,
+        counts,
+    )
     cache.num_passes += passes
     cache.num_staged = runner.num_staged
     rows = torch.from_numpy(logits)[:used, : runner.num_tokens].unbind()
@@ -62,18 +90,31 @@ def grow_blocks(
         tokens, parents, ranks, staged, found = blocks[:, row, : sizes[row]].tolist()
         topology = _topology(tuple(parents), tuple(ranks))
         trees[row] = DraftTree(
-            topology, tokens, {node: rows[found[node] if node >= 0 else root] for node in topology.children},
+            topology,
+            tokens,
+            {node: rows[found[node] if node >= 0 else root] for node in topology.children},
             {node: index for node, index in enumerate(staged) if index >= 0},
-        )  # fmt: skip
+        )
     return trees
 
 
-def draft_space(cache: BlockCache, num_rows: int, batch: int, room: int) -> tuple[np.ndarray[Any, Any], ...]:
-    """(rows, columns) for logits, (5, batch, room) for blocks and (batch,) for counts, used again by the next call."""
+def draft_space(
+    cache: BlockCache, num_rows: int, batch: int, room: int
+) -> tuple[np.ndarray[Any, Any], ...]:
+    """(rows, columns) for logits, (5, batch, room) for blocks and (batch,) for counts, used again
+    by the next call."""
     held, columns = cache.draft_space, cache.runner.num_columns  # type: ignore[attr-defined]
     if held is None or len(held[0]) < num_rows or held[1].shape != (5, batch, room):
-        logits = np.empty((num_rows, columns), np.float32) if held is None or len(held[0]) < num_rows else held[0]
-        held = cache.draft_space = (logits, np.empty((5, batch, room), np.int64), np.empty(batch, np.int64))
+        logits = (
+            np.empty((num_rows, columns), np.float32)
+            if held is None or len(held[0]) < num_rows
+            else held[0]
+        )
+        held = cache.draft_space = (
+            logits,
+            np.empty((5, batch, room), np.int64),
+            np.empty(batch, np.int64),
+        )
     return held
 
 
@@ -88,8 +129,9 @@ RowProcessor = Callable[["Tensor", Sequence[int]], "Tensor"]
 
 @dataclass
 class DraftTree:
-    """A drafted block: ``tokens[i]`` at node i of ``topology``, the draft's logits row at each node with children, and
-    where each node stands among the draft's staged nodes (absent: the draft never ran it)."""
+    """A drafted block: ``tokens[i]`` at node i of ``topology``, the draft's logits row at each node
+    with children, and where each node stands among the draft's staged nodes (absent: the draft
+    never ran it)."""
 
     topology: TreeTopology
     tokens: list[int]
@@ -111,7 +153,8 @@ def path_tokens(tokens: Sequence[int], parents: Sequence[int], node: int) -> lis
 
 
 class Grower(Protocol):
-    """One row's tree while it grows. ``tokens`` and ``parents`` are those of all nodes added so far."""
+    """One row's tree while it grows. ``tokens`` and ``parents`` are those of all nodes added so
+    far."""
 
     tokens: list[int]
 
@@ -119,7 +162,8 @@ class Grower(Protocol):
     def parents(self) -> Sequence[int]: ...
 
     def grow(self, rows: Sequence[tuple[int, Tensor]]) -> Sequence[int]:
-        """Take the draft's logits at the nodes asked for last (-1: the root); which nodes to run next (none: done)."""
+        """Take the draft's logits at the nodes asked for last (-1: the root); which nodes to run
+        next (none: done)."""
         ...
 
     def finish(self, staged: dict[int, int]) -> DraftTree:
@@ -130,8 +174,8 @@ class Grower(Protocol):
 class DraftPolicy(Protocol):
     """How blocks are drafted: at most ``depth`` deep, at most ``width`` children a node.
 
-    A policy may also have ``numbers`` (``GrowthNumbers`` or None): the same decisions for a compiled draft loop.
-    """
+    A policy may also have ``numbers`` (``GrowthNumbers`` or None): the same decisions for a
+    compiled draft loop."""
 
     @property
     def depth(self) -> int: ...
@@ -203,14 +247,15 @@ def draft_blocks(
 ) -> list[DraftTree]:
     """Draft a tree for every row of the batch, at most ``depths[row]`` deep (0: no draft there).
 
-    The pending tokens of the drafting rows are staged first, as chains. Only nodes whose logits a grower asks for are
-    run, so the deepest tokens never enter the draft's cache.
-    """
+    The pending tokens of the drafting rows are staged first, as chains. Only nodes whose logits a
+    grower asks for are run, so the deepest tokens never enter the draft's cache."""
     trees = [DraftTree(_NOTHING, []) for _ in depths]
     drafting = [row for row, depth in enumerate(depths) if depth > 0]
     if cache is None or not drafting:
         return trees
-    waiting = [list(pending) if depth > 0 else [] for pending, depth in zip(pendings, depths, strict=True)]
+    waiting = [
+        list(pending) if depth > 0 else [] for pending, depth in zip(pendings, depths, strict=True)
+    ]
     cache.num_pending = [len(pending) for pending in waiting]
     numbers = getattr(policy, "numbers", None)
     if numbers is not None and hasattr(cache.runner, "run_levels") and not any(processors):
@@ -219,8 +264,11 @@ def draft_blocks(
         grown = grow_blocks(cache, numbers, depths, waiting)
         if grown is not None:
             return grown
-    logits = cache.stage(waiting, [range(-1, len(row) - 1) for row in waiting]) if any(waiting) else None
-    growers, staged = {row: policy.start(depths[row]) for row in drafting}, {row: {} for row in drafting}  # type: ignore[var-annotated]
+    logits = (
+        cache.stage(waiting, [range(-1, len(row) - 1) for row in waiting]) if any(waiting) else None
+    )
+    growers = {row: policy.start(depths[row]) for row in drafting}
+    staged: dict[int, dict[int, int]] = {row: {} for row in drafting}
     asked: dict[int, Sequence[int]] = dict.fromkeys(drafting, (-1,))
     found = {row: [_root_row(cache, logits, row)] for row in drafting}
     while True:
@@ -229,8 +277,13 @@ def draft_blocks(
                 process = processors[row]
                 rows = list(zip(asked[row], found[row], strict=True))
                 if process is not None:
-                    paths = [path_tokens(grower.tokens, grower.parents, node) for node in asked[row]]
-                    rows = [(node, process(each, path)) for (node, each), path in zip(rows, paths, strict=True)]
+                    paths = [
+                        path_tokens(grower.tokens, grower.parents, node) for node in asked[row]
+                    ]
+                    rows = [
+                        (node, process(each, path))
+                        for (node, each), path in zip(rows, paths, strict=True)
+                    ]
                 asked[row] = grower.grow(rows)
         if not any(asked.values()):
             break
@@ -240,7 +293,9 @@ def draft_blocks(
             root, where, grower = cache.num_pending[row] - 1, staged[row], growers[row]
             blocks[row] = [grower.tokens[node] for node in nodes]
             hung[row] = [where.get(grower.parents[node], root) for node in nodes]
-            where.update(zip(nodes, range(cache.num_staged, cache.num_staged + len(nodes)), strict=True))
+            where.update(
+                zip(nodes, range(cache.num_staged, cache.num_staged + len(nodes)), strict=True)
+            )
         logits = cache.stage(blocks, hung)
         found = {row: list(logits[row][: len(asked[row])]) for row in drafting}
     for row, grower in growers.items():

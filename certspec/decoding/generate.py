@@ -1,5 +1,5 @@
-"""The public ``generate``: a pair, prompts and a rule in, sequences, step records and metrics out. What happens at a
-position is decided elsewhere (``loop``, ``verification``)."""
+"""The public ``generate``: a pair, prompts and a rule in, sequences, step records and metrics out.
+What happens at a position is decided elsewhere (``loop``, ``verification``)."""
 
 from __future__ import annotations
 
@@ -34,15 +34,25 @@ if TYPE_CHECKING:
     from certspec.models.pairs import Pair
     from certspec.models.runner import ModelRunner
 
-__all__ = ["Generation", "draft_policy", "eos_ids", "generate", "inference", "positive_count", "prompt_stopping", "require_rule", "rule_schedules"]
-
+__all__ = [
+    "Generation",
+    "draft_policy",
+    "eos_ids",
+    "generate",
+    "inference",
+    "positive_count",
+    "prompt_stopping",
+    "require_rule",
+    "rule_schedules",
+]
 
 
 def rule_schedules(rule: Any, num_prompts: int) -> list[RuleSchedule]:
     given = list(rule) if isinstance(rule, (list, tuple)) else [rule] * num_prompts
     if len(given) != num_prompts:
         raise InvalidArgument(
-            f"rule: expected one a prompt, or one for all, got {len(given)} for {num_prompts} prompts"
+            f"rule: expected one a prompt, or one for all, got {len(given)} for {num_prompts} "
+            "prompts"
         )
     schedules = [Throughout(one) if isinstance(one, Rule) else one for one in given]
     for schedule in schedules:
@@ -56,18 +66,27 @@ def require_rule(given: Any) -> None:
         raise InvalidArgument(f"generate: expected a Rule such as StrictGreedy(), got {given!r}")
 
 
-def draft_policy(rules: Sequence[Rule], draft_length: Any, tree: Any, num_tokens: int) -> DraftPolicy:
-    """The policy asked for: a policy itself, the tree asked for or that a Tree rule implies, or a chain."""
+def draft_policy(
+    rules: Sequence[Rule], draft_length: Any, tree: Any, num_tokens: int
+) -> DraftPolicy:
+    """The policy asked for: a policy itself, the tree asked for or that a Tree rule implies, or a
+    chain."""
     tree_rules = [rule for rule in rules if isinstance(rule, Tree)]
     given = tree if tree is not None else draft_length
     if _is_policy(given):
         if tree_rules:
-            raise InvalidArgument(f"rule {tree_rules[0]} expects a static tree of width {tree_rules[0].m}, got {given}")
+            raise InvalidArgument(
+                f"rule {tree_rules[0]} expects a static tree of width {tree_rules[0].m}, got "
+                f"{given}"
+            )
         policy: DraftPolicy = given
     else:
         policy = StaticPolicy(_topology(tree_rules, draft_length, tree))
     if policy.width >= num_tokens:
-        raise InvalidArgument(f"tree: expected a width below the vocabulary of {num_tokens} tokens, got {policy.width}")
+        raise InvalidArgument(
+            f"tree: expected a width below the vocabulary of {num_tokens} tokens, got "
+            f"{policy.width}"
+        )
     return policy
 
 
@@ -86,7 +105,8 @@ def _topology(tree_rules: Sequence[Tree], draft_length: int, tree: Any) -> TreeT
     for rule in tree_rules:
         if rule.m != topology.width:
             raise InvalidArgument(
-                f"rule {rule} expects a draft tree of width {rule.m}, got one of width {topology.width}"
+                f"rule {rule} expects a draft tree of width {rule.m}, got one of width "
+                f"{topology.width}"
             )
     return topology
 
@@ -115,16 +135,15 @@ def positive_count(name: str, value: Any) -> int:
     return value
 
 
-
 @dataclass
 class Generation:
     """What ``generate`` returns, one entry a prompt in each list.
 
     ``sequences``: new token ids (an end-of-sequence token included); ``texts``: the same as text;
-    ``finish_reasons``: "eos", "length" or "context"; ``steps``: a StepRecord for each emitted token, in columns;
-    ``metrics``: every acceptance convention by name and counts of what was emitted (None where there is no such
-    quantity); ``engine``: what ran the models; ``notes``: what was aligned, and why transformers ran them if it did.
-    """
+    ``finish_reasons``: "eos", "length" or "context"; ``steps``: a StepRecord for each emitted
+    token, in columns; ``metrics``: every acceptance convention by name and counts of what was
+    emitted (None where there is no such quantity); ``engine``: what ran the models; ``notes``: what
+    was aligned, and why transformers ran them if it did."""
 
     sequences: list[list[int]]
     steps: StepList
@@ -137,7 +156,8 @@ class Generation:
 
     @property
     def given_up(self) -> list[StepRecord]:
-        """The steps where a relaxed rule emitted another token than the target's argmax (see token_prob_ratio)."""
+        """The steps where a relaxed rule emitted another token than the target's argmax (see
+        token_prob_ratio)."""
         changed = self.steps.column("token") != self.steps.column("target_token")
         return [self.steps[int(index)] for index in np.flatnonzero(changed)]
 
@@ -160,26 +180,29 @@ def generate(
 ) -> Generation:
     """Greedy speculative decoding of ``prompts`` with a certificate at every drafted position.
 
-    The draft proposes a chain of ``draft_length`` tokens, or a tree: ``tree=4`` is ``TreeShape(4, draft_length)``, a
-    ``TreeTopology`` is any static tree, and ``rule=Tree(m)`` alone implies width m. On acceptance the draft's token is
-    emitted, on rejection the target's argmax, and after a fully accepted block the target's next argmax. With strict
-    greedy, or a tree, the output is the target's own greedy output.
+    The draft proposes a chain of ``draft_length`` tokens, or a tree: ``tree=4`` is ``TreeShape(4,
+    draft_length)``, a ``TreeTopology`` is any static tree, and ``rule=Tree(m)`` alone implies width
+    m. On acceptance the draft's token is emitted, on rejection the target's argmax, and after a
+    fully accepted block the target's next argmax. With strict greedy, or a tree, the output is the
+    target's own greedy output.
 
-    ``batch_size`` prompts are decoded together, each accepting its own number of tokens and leaving when it is done (on
-    a CPU the next one takes its place); a prompt's tokens do not depend on its company. On a CPU the engine's cores
-    share the rows out, unless ``on_step`` or a ``logits_processor`` has to be called.
+    ``batch_size`` prompts are decoded together, each accepting its own number of tokens and leaving
+    when it is done (on a CPU the next one takes its place); a prompt's tokens do not depend on its
+    company. On a CPU the engine's cores share the rows out, unless ``on_step`` or a
+    ``logits_processor`` has to be called.
 
-    ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list of rules and
-    schedules, one a prompt. ``rules`` are scored besides, at every drafted position that is emitted, and decide
-    nothing. ``chat`` None uses the chat template where there is one. ``eos_token_ids`` replaces the target's own (an
-    empty list: never stop). ``logits_processor`` (transformers' calling convention, no state) is applied at every
-    position to both models' logits, each position seeing the tokens before it. ``on_step`` hears each StepRecord as it
-    is emitted. Qwen3 models are run by the compiled engines (float32 on a CPU, bfloat16 or float32 on a GPU), others by
-    transformers (``Generation.notes`` says why); ``runners`` (target, draft) replaces that choice.
+    ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list
+    of rules and schedules, one a prompt. ``rules`` are scored besides, at every drafted position
+    that is emitted, and decide nothing. ``chat`` None uses the chat template where there is one.
+    ``eos_token_ids`` replaces the target's own (an empty list: never stop). ``logits_processor``
+    (transformers' calling convention, no state) is applied at every position to both models'
+    logits, each position seeing the tokens before it. ``on_step`` hears each StepRecord as it is
+    emitted. Qwen3 models are run by the compiled engines (float32 on a CPU, bfloat16 or float32 on
+    a GPU), others by transformers (``Generation.notes`` says why); ``runners`` (target, draft)
+    replaces that choice.
 
-    Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a model's logits are no
-    distribution (naming prompt and round).
-    """
+    Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a
+    model's logits are no distribution (naming prompt and round)."""
     extra = tuple(rules or ())
     for given in extra:
         require_rule(given)
@@ -190,16 +213,25 @@ def generate(
     positive_count("batch_size", batch_size)
     eos, limit = eos_ids(pair, eos_token_ids), context_limit(pair.target)
     requests = [
-        Request(index, prompt, schedule, prompt_stopping(index, len(prompt), max_new_tokens, limit, eos))
+        Request(
+            index, prompt, schedule, prompt_stopping(index, len(prompt), max_new_tokens, limit, eos)
+        )
         for index, (prompt, schedule) in enumerate(zip(ids, schedules, strict=True))
     ]
-    plan = DecodingPlan(policy, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step)
+    plan = DecodingPlan(
+        policy, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step
+    )
     steps, counts = StepList([other.label for other in extra]), RoundCounts()
     generation = Generation([], steps, {}, prompts=ids)
     lent = nullcontext((*runners, "given runners", ())) if runners is not None else None
-    with inference(pair.target, pair.draft), lent or chosen_runners(pair) as (target, draft, engine, notes):
+    with (
+        inference(pair.target, pair.draft),
+        lent or chosen_runners(pair) as (target, draft, engine, notes),
+    ):
         generation.engine, generation.notes = engine, pair.notes + notes
-        if batch_size > 1 and any(getattr(runner, "max_batch", batch_size) == 1 for runner in (target, draft)):
+        if batch_size > 1 and any(
+            getattr(runner, "max_batch", batch_size) == 1 for runner in (target, draft)
+        ):
             generation.notes += ("batch_size: transformers runs one prompt at a time",)
             batch_size = 1
         decode_shared(target, draft, Workload(requests, batch_size, plan, steps, counts))
@@ -207,7 +239,9 @@ def generate(
     generation.sequences = [request.tokens for request in requests]
     generation.finish_reasons = [str(request.reason) for request in requests]
     if pair.tokenizer is not None:
-        generation.texts = [pair.tokenizer.decode(t, skip_special_tokens=True) for t in generation.sequences]
+        generation.texts = [
+            pair.tokenizer.decode(t, skip_special_tokens=True) for t in generation.sequences
+        ]
     generation.metrics = _metrics(steps, counts, policy)
     return generation
 
@@ -236,7 +270,9 @@ def _metrics(steps: StepList, counts: RoundCounts, policy: DraftPolicy) -> dict[
     relaxed = steps.column("token") != steps.column("target_token")
     ratios = steps.column("token_prob_ratio")[relaxed]
     num_drafted = int(drafted.sum())
-    metrics = acceptance_metrics(counts.accepted, counts.drafted, counts.nodes, num_spec_tokens=policy.depth)
+    metrics = acceptance_metrics(
+        counts.accepted, counts.drafted, counts.nodes, num_spec_tokens=policy.depth
+    )
     return metrics | {
         "num_emitted": len(steps),
         "num_rounds": len(counts.accepted),

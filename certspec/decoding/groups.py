@@ -1,9 +1,8 @@
-"""Shares the rows of a batch out among cores: each group of rows is decoded in a thread of its own, by runners of its
-own over the same weights. This module knows nothing about drafting or acceptance.
+"""Shares the rows of a batch out among cores: each group of rows is decoded in a thread of its own,
+by runners of its own over the same weights. This module knows nothing about drafting or acceptance.
 
-A group waits for another only once it has run out of rows, and what one does in Python another's arithmetic hides. No
-row's tokens depend on its company, so the output is that of one group.
-"""
+A group waits for another only once it has run out of rows, and what one does in Python another's
+arithmetic hides. No row's tokens depend on its company, so the output is that of one group."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ _MIN_ROWS = 2  # of a group: rows decoded together share passes
 
 @dataclass(frozen=True)
 class Workload:
-    """``requests`` to decode by ``plan``, ``batch_size`` at a time, and the ``steps`` and ``counts`` that grow with
-    them."""
+    """``requests`` to decode by ``plan``, ``batch_size`` at a time, and the ``steps`` and
+    ``counts`` that grow with them."""
 
     requests: Sequence[Request]
     batch_size: int
@@ -41,39 +40,51 @@ class Workload:
     counts: RoundCounts
 
 
-def num_groups(target: Any, draft: Any, requests: Sequence[Request], batch_size: int, plan: DecodingPlan) -> int:
-    """Groups worth making: one a core where the runners have siblings, 1 where somebody else's code is called."""
+def num_groups(
+    target: Any, draft: Any, requests: Sequence[Request], batch_size: int, plan: DecodingPlan
+) -> int:
+    """Groups worth making: one a core where the runners have siblings, 1 where somebody else's code
+    is called."""
     if not (hasattr(target, "sibling") and hasattr(draft, "sibling")):
         return 1
-    if plan.on_step is not None or plan.processors or any(request.should_stop is not None for request in requests):
+    if (
+        plan.on_step is not None
+        or plan.processors
+        or any(request.should_stop is not None for request in requests)
+    ):
         return 1  # callbacks come from one thread, in order
     return max(1, min(int(target.num_threads), min(batch_size, len(requests)) // _MIN_ROWS))
 
 
 def decode_shared(target: ModelRunner, draft: ModelRunner, work: Workload) -> None:
-    """``decode_batch`` for any number of requests, the rows in ``num_groups`` groups at once; each group counts the
-    target passes of its own.
+    """``decode_batch`` for any number of requests, the rows in ``num_groups`` groups at once; each
+    group counts the target passes of its own.
 
-    A row that is done makes room for the next request that no group has taken yet, and a group that finds none takes
-    rows over from another, so which rows are company depends on the clock. An error in one group ends the others; the
-    first group's is raised.
-    """
+    A row that is done makes room for the next request that no group has taken yet, and a group that
+    finds none takes rows over from another, so which rows are company depends on the clock. An
+    error in one group ends the others; the first group's is raised."""
     number = num_groups(target, draft, work.requests, work.batch_size, work.plan)
     if number == 1:
         waiting = deque(work.requests[work.batch_size :])
-        _decode_all(target, draft, replace(work, requests=work.requests[: work.batch_size]), waiting, None)
+        _decode_all(
+            target, draft, replace(work, requests=work.requests[: work.batch_size]), waiting, None
+        )
         return
     groups = _Groups(target, draft, number)
     ordered = _longest_first(work.requests)
     first, waiting = ordered[: work.batch_size], deque(ordered[work.batch_size :])
     sizes = [(work.batch_size + number - 1 - index) // number for index in range(number)]
     parts = [
-        Workload(first[index::number], size, work.plan, StepList(work.steps.extra_labels), RoundCounts())
+        Workload(
+            first[index::number], size, work.plan, StepList(work.steps.extra_labels), RoundCounts()
+        )
         for index, size in enumerate(sizes)
     ]
     try:
         with ThreadPoolExecutor(number - 1, thread_name_prefix="certspec-rows") as pool:
-            futures = [pool.submit(groups.run, index, parts[index], waiting) for index in range(1, number)]
+            futures = [
+                pool.submit(groups.run, index, parts[index], waiting) for index in range(1, number)
+            ]
             groups.run(0, parts[0], waiting)
         for future in futures:
             future.result()
@@ -86,17 +97,29 @@ def decode_shared(target: ModelRunner, draft: ModelRunner, work: Workload) -> No
 
 
 def _longest_first(requests: Sequence[Request]) -> list[Request]:
-    """Long prompts begin early, so that at the end, when cores run out of rows, no group reads a long one."""
+    """Long prompts begin early, so that at the end, when cores run out of rows, no group reads a
+    long one."""
     return sorted(requests, key=lambda request: -len(request.prompt))
 
 
 def _decode_all(
-    target: ModelRunner, draft: ModelRunner, work: Workload, waiting: deque[Request], others: _Group | None
+    target: ModelRunner,
+    draft: ModelRunner,
+    work: Workload,
+    waiting: deque[Request],
+    others: _Group | None,
 ) -> None:
-    """The requests of ``work``, then what is left of ``waiting``, then what ``others`` hand over."""
-    first, caches, ended = list(work.requests), None, None if others is None else others.groups.ended
+    """The requests of ``work``, then what is left of ``waiting``, then what ``others`` hand
+    over."""
+    first, caches, ended = (
+        list(work.requests),
+        None,
+        None if others is None else others.groups.ended,
+    )
     while first and not (ended is not None and ended.is_set()):
-        decode_batch(target, draft, first, work.plan, work.steps, work.counts, ended, waiting, others, caches)
+        decode_batch(
+            target, draft, first, work.plan, work.steps, work.counts, ended, waiting, others, caches
+        )
         first, caches = take_waiting(waiting, work.batch_size), None
         if not first and others is not None:
             first, caches = others.wait()
@@ -115,7 +138,9 @@ class _Groups:
         self.ended = threading.Event()
         self.called = np.zeros(1, np.int64)  # groups that wait for rows
         self.changed = threading.Condition()
-        self.handed: dict[int, _Handed | None] = {}  # to each group that waits, once there is something
+        self.handed: dict[
+            int, _Handed | None
+        ] = {}  # to each group that waits, once there is something
         self.num_running = number
         self.share_cores()
 
@@ -160,7 +185,9 @@ class _Group:
             groups.called[0] += 1
             groups.count(-1)
             groups.changed.wait_for(
-                lambda: groups.handed[self.index] or groups.num_running == 0 or groups.ended.is_set()
+                lambda: (
+                    groups.handed[self.index] or groups.num_running == 0 or groups.ended.is_set()
+                )
             )
             handed = groups.handed.pop(self.index)
             if handed is None:
@@ -178,8 +205,13 @@ class _Group:
             if not free or not all(hasattr(cache.runner, "adopt") for cache in caches):
                 return list(active)
             runners = groups.runners[free[0]]
-            moved = [cache.moved(given, runner) for cache, runner in zip(caches, runners, strict=False)]
-            groups.handed[free[0]] = [active[row] for row in given], (moved[0], moved[1] if len(moved) > 1 else None)
+            moved = [
+                cache.moved(given, runner) for cache, runner in zip(caches, runners, strict=False)
+            ]
+            groups.handed[free[0]] = (
+                [active[row] for row in given],
+                (moved[0], moved[1] if len(moved) > 1 else None),
+            )
             groups.called[0] -= 1
             groups.count(1)
         staying = range(0, len(active), 2)

@@ -1,5 +1,5 @@
-"""Draft, verify, emit, cut the caches: the loop over a batch of prompts, for any pair of runners. This module knows
-nothing about tokenizers or how the models are run."""
+"""Draft, verify, emit, cut the caches: the loop over a batch of prompts, for any pair of runners.
+This module knows nothing about tokenizers or how the models are run."""
 
 from __future__ import annotations
 
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["OtherGroups", "decode_batch", "take_waiting"]
 
 
-
-
-
-
-
 class OtherGroups(Protocol):
     """Groups of rows decoded elsewhere, which may have run out of them."""
 
@@ -41,10 +36,9 @@ class OtherGroups(Protocol):
     def share(
         self, active: Sequence[Request], target_cache: BlockCache, draft_cache: BlockCache | None
     ) -> list[Request]:
-        """Hand some rows to a group that waits, if one does, and drop them here; those that stay."""
+        """Hand some rows to a group that waits, if one does, and drop them here; those that
+        stay."""
         ...
-
-
 
 
 def decode_batch(
@@ -59,14 +53,15 @@ def decode_batch(
     others: OtherGroups | None = None,
     caches: tuple[BlockCache, BlockCache | None] | None = None,
 ) -> None:
-    """Decode ``requests`` together until all have a ``reason`` or ``ended`` is set; adds to ``steps`` and ``counts``.
+    """Decode ``requests`` together until all have a ``reason`` or ``ended`` is set; adds to
+    ``steps`` and ``counts``.
 
-    Each round drafts below every row's last token, verifies all nodes with one target pass, and emits a row's accepted
-    path and one token of the target's own. The draft's cache keeps what of that path it has run itself. A row that is
-    done leaves the batch, and the next request of ``waiting`` takes its place where the runners can ``join`` rows; no
-    row's tokens depend on the others. Once nothing waits, ``others`` may take rows over. Runners on a GPU do whole
-    rounds there where they can. ``caches``: where the rows' prompts and tokens have been run already.
-    """
+    Each round drafts below every row's last token, verifies all nodes with one target pass, and
+    emits a row's accepted path and one token of the target's own. The draft's cache keeps what of
+    that path it has run itself. A row that is done leaves the batch, and the next request of
+    ``waiting`` takes its place where the runners can ``join`` rows; no row's tokens depend on the
+    others. Once nothing waits, ``others`` may take rows over. Runners on a GPU do whole rounds
+    there where they can. ``caches``: where the rows' prompts and tokens have been run already."""
     if rounds_serve(target, draft, requests, plan):
         decode_rounds(target, draft, requests, plan, steps, counts)
         return
@@ -74,7 +69,10 @@ def decode_batch(
     rounds = CompiledRounds(plan, None if others is None else others.called)
     active = list(requests)
     if caches is None:
-        caches = BlockCache(target, [request.prompt for request in active]), _draft_cache(draft, active, plan)
+        caches = (
+            BlockCache(target, [request.prompt for request in active]),
+            _draft_cache(draft, active, plan),
+        )
     target_cache, draft_cache = caches
     while active and not (ended is not None and ended.is_set()):
         if rounds.serve(target_cache, draft_cache, active):
@@ -114,18 +112,26 @@ def _decode_round(
     places = [Place(request.index, request.num_emitted, request.num_rounds) for request in active]
     scores = score_blocks(schedules, trees, targets, plan.extra, places)
     paths: list[list[int]] = []
-    for request, tree, rows, place, block_scores in zip(active, trees, targets, places, scores, strict=True):
+    for request, tree, rows, place, block_scores in zip(
+        active, trees, targets, places, scores, strict=True
+    ):
         paths.append(_emit(request, tree, rows, place, block_scores, writer, counts))
     if any(request.reason is None for request in active):
         target_cache.commit(
-            [[count + node for node in path] for count, path in zip(target_cache.num_pending, paths, strict=True)]
+            [
+                [count + node for node in path]
+                for count, path in zip(target_cache.num_pending, paths, strict=True)
+            ]
         )
         if draft_cache is not None:
-            draft_cache.commit([_run_part(tree, path) for tree, path in zip(trees, paths, strict=True)])
+            draft_cache.commit(
+                [_run_part(tree, path) for tree, path in zip(trees, paths, strict=True)]
+            )
 
 
 def _room(request: Request, plan: DecodingPlan) -> int:
-    """How deep a draft of this row may be: of r tokens still allowed at most r - 1, for the target adds its own."""
+    """How deep a draft of this row may be: of r tokens still allowed at most r - 1, for the target
+    adds its own."""
     depth = min(plan.policy.depth, request.stopping.max_new_tokens - request.num_emitted - 1)
     if plan.draft_limit is not None:
         length = len(request.sequence)
@@ -134,12 +140,20 @@ def _room(request: Request, plan: DecodingPlan) -> int:
 
 
 def _join(
-    waiting: deque[Request], count: int, target_cache: BlockCache, draft_cache: BlockCache | None, plan: DecodingPlan
+    waiting: deque[Request],
+    count: int,
+    target_cache: BlockCache,
+    draft_cache: BlockCache | None,
+    plan: DecodingPlan,
 ) -> list[Request]:
     """Let up to ``count`` waiting requests into a running batch; those who came in."""
-    if draft_cache is None and plan.policy.depth > 0:  # prompts too long for the draft: others wait for the next batch
+    if (
+        draft_cache is None and plan.policy.depth > 0
+    ):  # prompts too long for the draft: others wait for the next batch
         return []
-    if not all(hasattr(cache.runner, "join") for cache in (target_cache, draft_cache) if cache is not None):
+    if not all(
+        hasattr(cache.runner, "join") for cache in (target_cache, draft_cache) if cache is not None
+    ):
         return []
     joined = take_waiting(waiting, count)
     if joined:
@@ -150,7 +164,8 @@ def _join(
 
 
 def take_waiting(waiting: deque[Request], count: int) -> list[Request]:
-    """The next ``count`` requests, or what is left of them; other threads may take from the same queue."""
+    """The next ``count`` requests, or what is left of them; other threads may take from the same
+    queue."""
     taken: list[Request] = []
     while len(taken) < count:
         try:
@@ -160,15 +175,20 @@ def take_waiting(waiting: deque[Request], count: int) -> list[Request]:
     return taken
 
 
-def _draft_cache(draft: ModelRunner, requests: Sequence[Request], plan: DecodingPlan) -> BlockCache | None:
+def _draft_cache(
+    draft: ModelRunner, requests: Sequence[Request], plan: DecodingPlan
+) -> BlockCache | None:
     limit = plan.draft_limit
-    if plan.policy.depth == 0 or not any(limit is None or len(request.prompt) <= limit for request in requests):
+    if plan.policy.depth == 0 or not any(
+        limit is None or len(request.prompt) <= limit for request in requests
+    ):
         return None
     return BlockCache(draft, _draft_prompts(requests, plan))
 
 
 def _draft_prompts(requests: Sequence[Request], plan: DecodingPlan) -> list[Sequence[int]]:
-    """The prompts as the draft gets them: a row that will never draft holds a single token there."""
+    """The prompts as the draft gets them: a row that will never draft holds a single token
+    there."""
     limit = plan.draft_limit
     return [r.prompt if limit is None or len(r.prompt) <= limit else r.prompt[:1] for r in requests]
 
@@ -176,7 +196,9 @@ def _draft_prompts(requests: Sequence[Request], plan: DecodingPlan) -> list[Sequ
 def _pending(cache: BlockCache | None, requests: Sequence[Request]) -> list[list[int]]:
     if cache is None:
         return [[] for _ in requests]
-    return [request.sequence[done:] for request, done in zip(requests, cache.num_committed, strict=True)]
+    return [
+        request.sequence[done:] for request, done in zip(requests, cache.num_committed, strict=True)
+    ]
 
 
 def _target_rows(
@@ -189,7 +211,10 @@ def _target_rows(
     cache.num_pending = [len(pending) for pending in pendings]
     blocks = [pending + tree.tokens for pending, tree in zip(pendings, trees, strict=True)]
     hung = [
-        [*range(-1, count - 1), *(count + parent if parent >= 0 else count - 1 for parent in tree.topology.parents)]
+        [
+            *range(-1, count - 1),
+            *(count + parent if parent >= 0 else count - 1 for parent in tree.topology.parents),
+        ]
         for count, tree in zip(cache.num_pending, trees, strict=True)
     ]
     logits = cache.stage(blocks, hung) if any(blocks) else None
@@ -200,14 +225,24 @@ def _target_rows(
 
 
 def _rows_of(
-    cache: BlockCache, logits: Tensor | None, row: int, tree: DraftTree, process: RowProcessor | None
+    cache: BlockCache,
+    logits: Tensor | None,
+    row: int,
+    tree: DraftTree,
+    process: RowProcessor | None,
 ) -> TargetRows:
     num_pending, last_rows = cache.num_pending[row], cache.last_rows
     best: Any = None
 
     def raw(node: int) -> Tensor:
         index = num_pending + node
-        found = logits[index] if logits is not None and index >= 0 else None if last_rows is None else last_rows[row]
+        found = (
+            logits[index]
+            if logits is not None and index >= 0
+            else None
+            if last_rows is None
+            else last_rows[row]
+        )
         if found is None:
             raise RuntimeError(f"the target has no logits after node {node}")
         return found
@@ -243,7 +278,13 @@ def _argmaxes(logits: Tensor) -> Any:
     ids = torch.arange(logits.shape[-1], device=logits.device)
     is_top = logits == logits.amax(dim=-1, keepdim=True)
     # a row of NaN has no maximum: any id will do, for its certificate is refused
-    return torch.where(is_top, ids, logits.shape[-1]).amin(dim=-1).clamp(max=logits.shape[-1] - 1).cpu().numpy()
+    return (
+        torch.where(is_top, ids, logits.shape[-1])
+        .amin(dim=-1)
+        .clamp(max=logits.shape[-1] - 1)
+        .cpu()
+        .numpy()
+    )
 
 
 def _emit(
@@ -278,8 +319,11 @@ def _run_part(tree: DraftTree, path: Sequence[int]) -> list[int]:
     return kept
 
 
-def _row_processor(processors: Sequence[LogitsProcessor], sequence: list[int]) -> RowProcessor | None:
-    """All processors at one node: they see the sequence and the path to the node, as if it had been emitted."""
+def _row_processor(
+    processors: Sequence[LogitsProcessor], sequence: list[int]
+) -> RowProcessor | None:
+    """All processors at one node: they see the sequence and the path to the node, as if it had been
+    emitted."""
     if not processors:
         return None
     import torch

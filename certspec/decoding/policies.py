@@ -1,5 +1,6 @@
-"""Draft trees that grow where a token is most likely to be accepted: candidates are scored by the product of their
-probabilities along the path, and the best ones are kept. This module knows nothing about the target."""
+"""Draft trees that grow where a token is most likely to be accepted: candidates are scored by the
+product of their probabilities along the path, and the best ones are kept. This module knows nothing
+about the target."""
 
 from __future__ import annotations
 
@@ -24,31 +25,35 @@ if TYPE_CHECKING:
 __all__ = ["Adaptive", "BestFirst", "GrowthRule", "ScoredGrower", "WithinBudget", "require_count"]
 
 
-
 class GrowthRule(Protocol):
-    """What a ``ScoredGrower`` asks: a node's candidates, which new ones are worth running, which are kept."""
+    """What a ``ScoredGrower`` asks: a node's candidates, which new ones are worth running, which
+    are kept."""
 
     def candidates(self, row: Tensor) -> tuple[Sequence[int], Sequence[float]]:
-        """The best tokens at a draft row (vocab,) and their scores given the node, not increasing, in [0, 1]."""
+        """The best tokens at a draft row (vocab,) and their scores given the node, not increasing,
+        in [0, 1]."""
         ...
 
     def worth_running(self, scores: Sequence[float], fresh: Sequence[int]) -> Sequence[int]:
-        """Of the nodes ``fresh`` (just added), those whose children are worth a draft pass; ``scores``: of all."""
+        """Of the nodes ``fresh`` (just added), those whose children are worth a draft pass;
+        ``scores``: of all."""
         ...
 
     def kept(self, scores: Sequence[float]) -> Sequence[int]:
-        """The nodes to verify, in order; with a node its parent and its better siblings (their scores are no less)."""
+        """The nodes to verify, in order; with a node its parent and its better siblings (their
+        scores are no less)."""
         ...
 
 
 @dataclass(frozen=True)
 class BestFirst:
-    """At most ``num_nodes`` nodes, at most ``depth`` deep and ``width`` children a node: those with the largest
-    cumulative draft probability (EAGLE-2's expansion). Each draft pass runs at most ``beam`` nodes (None: ``width``).
+    """At most ``num_nodes`` nodes, at most ``depth`` deep and ``width`` children a node: those with
+    the largest cumulative draft probability (EAGLE-2's expansion). Each draft pass runs at most
+    ``beam`` nodes (None: ``width``).
 
-    A node that no descendant of which could still be among the best is not run, so a sure draft gets a long thin tree
-    and an unsure one a short bushy one. Pass it as ``generate(..., tree=BestFirst(16))``.
-    """
+    A node that no descendant of which could still be among the best is not run, so a sure draft
+    gets a long thin tree and an unsure one a short bushy one. Pass it as ``generate(...,
+    tree=BestFirst(16))``."""
 
     num_nodes: int
     depth: int = 6
@@ -70,16 +75,23 @@ class BestFirst:
 
     def worth_running(self, scores: Sequence[float], fresh: Sequence[int]) -> Sequence[int]:
         # a child scores less than its parent: below the last place of the budget it could not enter
-        bar = sorted(scores, reverse=True)[self.num_nodes - 1] if len(scores) >= self.num_nodes else 0.0
+        bar = (
+            sorted(scores, reverse=True)[self.num_nodes - 1]
+            if len(scores) >= self.num_nodes
+            else 0.0
+        )
         best = sorted(fresh, key=lambda node: (-scores[node], node))[: self.beam or self.width]
         return sorted(node for node in best if scores[node] > bar)
 
     def kept(self, scores: Sequence[float]) -> Sequence[int]:
-        return sorted(sorted(range(len(scores)), key=lambda node: (-scores[node], node))[: self.num_nodes])
+        return sorted(
+            sorted(range(len(scores)), key=lambda node: (-scores[node], node))[: self.num_nodes]
+        )
 
 
 class ScoredGrower:
-    """Grows one tree by a ``GrowthRule``: every candidate is a node until the end, when only the kept ones stay."""
+    """Grows one tree by a ``GrowthRule``: every candidate is a node until the end, when only the
+    kept ones stay."""
 
     def __init__(self, rule: GrowthRule, max_depth: int) -> None:
         self.tokens: list[int] = []
@@ -108,9 +120,14 @@ class ScoredGrower:
         kept = self._rule.kept(self.scores)
         renamed = {-1: -1} | {node: index for index, node in enumerate(kept)}
         topology = _topology(
-            tuple(renamed[self.parents[node]] for node in kept), tuple(self._ranks[node] for node in kept)
+            tuple(renamed[self.parents[node]] for node in kept),
+            tuple(self._ranks[node] for node in kept),
         )
-        rows = {renamed[node]: row for node, row in self._rows.items() if renamed.get(node) in topology.children}
+        rows = {
+            renamed[node]: row
+            for node, row in self._rows.items()
+            if renamed.get(node) in topology.children
+        }
         return DraftTree(
             topology,
             [self.tokens[node] for node in kept],
@@ -125,21 +142,24 @@ def _topology(parents: tuple[int, ...], ranks: tuple[int, ...]) -> TreeTopology:
 
 
 def require_count(owner: str, name: str, value: object) -> None:
-    """Raise InvalidArgument unless ``value`` is an integer of at least 1 and at most ``MAX_NODES``."""
+    """Raise InvalidArgument unless ``value`` is an integer of at least 1 and at most
+    ``MAX_NODES``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
-        raise InvalidArgument(f"{owner}: expected {name} an integer from 1 to {MAX_NODES}, got {value!r}")
-
+        raise InvalidArgument(
+            f"{owner}: expected {name} an integer from 1 to {MAX_NODES}, got {value!r}"
+        )
 
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Spends draft passes and nodes where a profile says that they pay: ``generate(..., draft_length=Adaptive(p))``.
+    """Spends draft passes and nodes where a profile says that they pay: ``generate(...,
+    draft_length=Adaptive(p))``.
 
-    A candidate's chance is the product, along its path, of coverage probabilities that the profile reads off the
-    certificates: rank r has coverage(r + 1) - coverage(r). It is verified where chance >= rate * node_cost, and run by
-    the draft where chance >= rate * (draft_cost + node_cost). ``width`` 1 is a chain (None: as wide as the profile);
-    ``rate`` None takes the profile's.
-    """
+    A candidate's chance is the product, along its path, of coverage probabilities that the profile
+    reads off the certificates: rank r has coverage(r + 1) - coverage(r). It is verified where
+    chance >= rate * node_cost, and run by the draft where chance >= rate * (draft_cost +
+    node_cost). ``width`` 1 is a chain (None: as wide as the profile); ``rate`` None takes the
+    profile's."""
 
     profile: DraftingProfile
     depth: int = 16
@@ -151,17 +171,23 @@ class Adaptive:
         for name in ("depth", "width", "max_nodes"):
             require_count("Adaptive", name, getattr(self, name))
         if self.width > self.profile.width:
-            raise InvalidArgument(f"Adaptive: expected width at most {self.profile.width}, got {self.width}")
+            raise InvalidArgument(
+                f"Adaptive: expected width at most {self.profile.width}, got {self.width}"
+            )
 
     def start(self, max_depth: int) -> Grower:
         return ScoredGrower(self, max_depth)
 
     def candidates(self, row: Tensor) -> tuple[Sequence[int], Sequence[float]]:
         ids, probs = top_probs(row, self.width + 1)
-        certificates = coverage_certificates(np.minimum(probs, 1.0)[None], self.width)[:, 0].tolist()
+        certificates = coverage_certificates(np.minimum(probs, 1.0)[None], self.width)[
+            :, 0
+        ].tolist()
         shares: list[float] = []
         before = 0.0
-        for coverage, certificate in zip(self.profile.coverage[: self.width], certificates, strict=True):
+        for coverage, certificate in zip(
+            self.profile.coverage[: self.width], certificates, strict=True
+        ):
             covered = max(before, coverage.at(certificate))
             shares.append(min(covered - before, shares[-1] if shares else 1.0))
             before = covered
@@ -171,7 +197,8 @@ class Adaptive:
         bar = self._rate * (self.profile.draft_cost + self.profile.node_cost)
         if len(fresh) == 1:
             return fresh if scores[fresh[0]] >= bar else ()
-        # one pass runs several nodes at little more than the price of one: the best of them has to pay for it
+        # one pass runs several nodes at little more than the price of one: the best of them has to
+        # pay for it
         best = max(fresh, key=lambda node: (scores[node], -node), default=None)
         if best is None or scores[best] < bar:
             return ()
@@ -186,10 +213,14 @@ class Adaptive:
     def numbers(self) -> GrowthNumbers:
         coverage, profile = self.profile.coverage[: self.width], self.profile
         return GrowthNumbers(
-            PROFILE, self.width, run_score=self._rate * (profile.draft_cost + profile.node_cost),
-            keep_score=self._rate * profile.node_cost, max_nodes=self.max_nodes,
-            knots=tuple(each.knots for each in coverage), values=tuple(each.values for each in coverage),
-        )  # fmt: skip
+            PROFILE,
+            self.width,
+            run_score=self._rate * (profile.draft_cost + profile.node_cost),
+            keep_score=self._rate * profile.node_cost,
+            max_nodes=self.max_nodes,
+            knots=tuple(each.knots for each in coverage),
+            values=tuple(each.values for each in coverage),
+        )
 
     @property
     def _rate(self) -> float:
@@ -198,11 +229,12 @@ class Adaptive:
 
 @dataclass(frozen=True)
 class WithinBudget:
-    """A chain that goes on while the certificate exceeds the KL budget, each node just as wide as that takes.
+    """A chain that goes on while the certificate exceeds the KL budget, each node just as wide as
+    that takes.
 
-    Where the target keeps within ``budget`` [nats], a node whose certificate is above it is accepted for certain. A
-    node that no width up to ``width`` covers gets ``width`` candidates and is the last.
-    """
+    Where the target keeps within ``budget`` [nats], a node whose certificate is above it is
+    accepted for certain. A node that no width up to ``width`` covers gets ``width`` candidates and
+    is the last."""
 
     budget: float
     depth: int = 16
@@ -212,7 +244,9 @@ class WithinBudget:
         require_count("WithinBudget", "depth", self.depth)
         require_count("WithinBudget", "width", self.width)
         if not self.budget >= 0.0:
-            raise InvalidArgument(f"WithinBudget: expected a budget of at least 0 nats, got {self.budget!r}")
+            raise InvalidArgument(
+                f"WithinBudget: expected a budget of at least 0 nats, got {self.budget!r}"
+            )
 
     @cached_property
     def numbers(self) -> GrowthNumbers:

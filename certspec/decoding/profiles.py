@@ -1,5 +1,5 @@
-"""What calibration learnt about a draft, as a small JSON file: how likely its certificates make a token to be accepted,
-a KL budget, and what passes cost. This module knows nothing about models."""
+"""What calibration learnt about a draft, as a small JSON file: how likely its certificates make a
+token to be accepted, a KL budget, and what passes cost. This module knows nothing about models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _FORMAT = "certspec drafting profile 1"
 
 @dataclass(frozen=True)
 class MonotoneMap:
-    """A nondecreasing map from a certificate [nats] to a probability: linear between knots, constant outside."""
+    """A nondecreasing map from a certificate [nats] to a probability: linear between knots,
+    constant outside."""
 
     knots: tuple[float, ...]
     values: tuple[float, ...]
@@ -32,7 +33,8 @@ class MonotoneMap:
         return np.interp(certificates, *self._table)
 
     def at(self, certificate: float) -> float:
-        """The value at one certificate, for inner loops: what calling the map gives, but for rounding."""
+        """The value at one certificate, for inner loops: what calling the map gives, but for
+        rounding."""
         above = bisect_right(self.knots, certificate)
         if above == 0 or above == len(self.knots):
             return self.values[max(above - 1, 0)]
@@ -46,14 +48,13 @@ class MonotoneMap:
 
 @dataclass(frozen=True)
 class DraftingProfile:
-    """``coverage[m - 1]`` maps the certificate of Tree(m) (m = 1: strict) at a draft row to the probability that the
-    target's token is among the draft's m best.
+    """``coverage[m - 1]`` maps the certificate of Tree(m) (m = 1: strict) at a draft row to the
+    probability that the target's token is among the draft's m best.
 
-    ``kl_budget``: split-conformal quantile, the KL(target || draft) [nats] that a step stays under with probability
-    ``1 - alpha`` if steps were exchangeable. ``draft_cost, node_cost``: a draft pass and one more node to verify, as
-    shares of a target pass of one token. ``rate``: tokens a target pass's time when drafting is tuned; a token more is
-    worth 1 / rate.
-    """
+    ``kl_budget``: split-conformal quantile, the KL(target || draft) [nats] that a step stays under
+    with probability ``1 - alpha`` if steps were exchangeable. ``draft_cost, node_cost``: a draft
+    pass and one more node to verify, as shares of a target pass of one token. ``rate``: tokens a
+    target pass's time when drafting is tuned; a token more is worth 1 / rate."""
 
     name: str
     num_steps: int
@@ -75,7 +76,9 @@ class DraftingProfile:
         content = {"format": _FORMAT} | asdict(self)
         if not np.isfinite(self.kl_budget):
             content["kl_budget"] = None
-        Path(path).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        Path(path).write_text(
+            json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def load_profile(path: str | os.PathLike[str]) -> DraftingProfile:
@@ -84,7 +87,9 @@ def load_profile(path: str | os.PathLike[str]) -> DraftingProfile:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content.pop("format") != _FORMAT:
             raise KeyError("format")
-        coverage = tuple(MonotoneMap(tuple(m["knots"]), tuple(m["values"])) for m in content.pop("coverage"))
+        coverage = tuple(
+            MonotoneMap(tuple(m["knots"]), tuple(m["values"])) for m in content.pop("coverage")
+        )
         budget = content.pop("kl_budget")
         notes = tuple(content.pop("notes"))
         budget = float("inf") if budget is None else float(budget)
@@ -92,14 +97,17 @@ def load_profile(path: str | os.PathLike[str]) -> DraftingProfile:
     except OSError as error:
         raise UnreadableInput(f"{path}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnreadableInput(f"{path}: expected a JSON file of format {_FORMAT!r} ({error})") from error
+        raise UnreadableInput(
+            f"{path}: expected a JSON file of format {_FORMAT!r} ({error})"
+        ) from error
 
 
 def conformal_quantile(scores: Any, alpha: float) -> float:
-    """The ceil((n + 1)(1 - alpha))-th smallest of ``scores`` (n,), or +inf where n is too small for ``alpha``.
+    """The ceil((n + 1)(1 - alpha))-th smallest of ``scores`` (n,), or +inf where n is too small for
+    ``alpha``.
 
-    A new score exceeds it with probability at most ``alpha`` if it is exchangeable with these (split conformal).
-    """
+    A new score exceeds it with probability at most ``alpha`` if it is exchangeable with these
+    (split conformal)."""
     if not 0.0 < alpha < 1.0:
         raise InvalidArgument(f"alpha: expected a number between 0 and 1, got {alpha!r}")
     ordered = np.sort(np.asarray(scores, dtype=np.float64))
@@ -107,11 +115,14 @@ def conformal_quantile(scores: Any, alpha: float) -> float:
     return float(ordered[rank - 1]) if rank <= len(ordered) else float("inf")
 
 
-def fit_monotone(certificates: Any, hits: Sequence[bool] | np.ndarray, max_knots: int = 64) -> MonotoneMap:
-    """Isotonic regression of ``hits`` (n,) on ``certificates`` (n,): pooled adjacent violators of quantile bins.
+def fit_monotone(
+    certificates: Any, hits: Sequence[bool] | np.ndarray, max_knots: int = 64
+) -> MonotoneMap:
+    """Isotonic regression of ``hits`` (n,) on ``certificates`` (n,): pooled adjacent violators of
+    quantile bins.
 
-    Empty data give the constant 0; an infinite certificate counts as one nat above the largest finite one.
-    """
+    Empty data give the constant 0; an infinite certificate counts as one nat above the largest
+    finite one."""
     scores, hit = np.asarray(certificates, dtype=np.float64), np.asarray(hits, dtype=np.float64)
     finite = scores[np.isfinite(scores)]
     if len(scores) == 0:
@@ -121,7 +132,9 @@ def fit_monotone(certificates: Any, hits: Sequence[bool] | np.ndarray, max_knots
     blocks: list[tuple[float, float, int]] = []  # mean certificate, mean hit, size
     for part in np.array_split(order, min(len(order), 4 * max_knots)):
         blocks.append((float(scores[part].mean()), float(hit[part].mean()), len(part)))
-        while len(blocks) > 1 and (blocks[-2][1] >= blocks[-1][1] or blocks[-2][0] >= blocks[-1][0]):
+        while len(blocks) > 1 and (
+            blocks[-2][1] >= blocks[-1][1] or blocks[-2][0] >= blocks[-1][0]
+        ):
             (x1, y1, n1), (x2, y2, n2) = blocks[-2:]
             n = n1 + n2
             blocks[-2:] = [((x1 * n1 + x2 * n2) / n, (y1 * n1 + y2 * n2) / n, n)]

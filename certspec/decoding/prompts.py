@@ -1,4 +1,5 @@
-"""Prompts as people give them, turned into token ids and checked. This module knows nothing about decoding."""
+"""Prompts as people give them, turned into token ids and checked. This module knows nothing about
+decoding."""
 
 from __future__ import annotations
 
@@ -12,30 +13,43 @@ __all__ = ["chat_token_ids", "prompt_token_ids"]
 
 
 def chat_token_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """Token ids of ``prompt`` as one user message in the tokenizer's chat template, the assistant's turn opened.
+    """Token ids of ``prompt`` as one user message in the tokenizer's chat template, the assistant's
+    turn opened.
 
     Raises InvalidArgument where the tokenizer has no chat template.
     """
     if not getattr(tokenizer, "chat_template", None):
-        raise InvalidArgument(f"{type(tokenizer).__name__}: expected a chat template, got none; pass chat=False")
+        raise InvalidArgument(
+            f"{type(tokenizer).__name__}: expected a chat template, got none; pass chat=False"
+        )
     messages = [{"role": "user", "content": prompt}]
-    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
+    return list(
+        tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+    )
 
 
-def prompt_token_ids(prompts: Any, tokenizer: Any, num_tokens: int, chat: bool | None = None) -> list[list[int]]:
+def prompt_token_ids(
+    prompts: Any, tokenizer: Any, num_tokens: int, chat: bool | None = None
+) -> list[list[int]]:
     """A list of token-id lists from a string, a list of strings, or a list of token-id lists.
 
-    ``chat`` None: strings go through the chat template where there is one. Raises InvalidArgument for an empty prompt
-    or an id outside [0, num_tokens), naming the prompt.
-    """
+    ``chat`` None: strings go through the chat template where there is one. Raises InvalidArgument
+    for an empty prompt or an id outside [0, num_tokens), naming the prompt."""
     if isinstance(prompts, str):
         prompts = [prompts]
     if not isinstance(prompts, Sequence) and not hasattr(prompts, "__len__"):
         raise InvalidArgument(f"prompts: expected a string or a list, got {type(prompts).__name__}")
-    return [_one_prompt(index, prompt, tokenizer, num_tokens, chat) for index, prompt in enumerate(prompts)]
+    return [
+        _one_prompt(index, prompt, tokenizer, num_tokens, chat)
+        for index, prompt in enumerate(prompts)
+    ]
 
 
-def _one_prompt(index: int, prompt: Any, tokenizer: Any, num_tokens: int, chat: bool | None) -> list[int]:
+def _one_prompt(
+    index: int, prompt: Any, tokenizer: Any, num_tokens: int, chat: bool | None
+) -> list[int]:
     if isinstance(prompt, str):
         with_chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
         prompt = chat_token_ids(tokenizer, prompt) if with_chat else tokenizer.encode(prompt)
@@ -50,9 +64,13 @@ def _one_prompt(index: int, prompt: Any, tokenizer: Any, num_tokens: int, chat: 
         try:
             ids.append(operator.index(value))
         except TypeError:
-            raise InvalidArgument(f"prompt {index}: expected token ids, got {value!r} at {place}") from None
+            raise InvalidArgument(
+                f"prompt {index}: expected token ids, got {value!r} at {place}"
+            ) from None
         if not 0 <= ids[-1] < num_tokens:
-            raise InvalidArgument(f"prompt {index}: expected ids in [0, {num_tokens - 1}], got {value} at {place}")
+            raise InvalidArgument(
+                f"prompt {index}: expected ids in [0, {num_tokens - 1}], got {value} at {place}"
+            )
     if not ids:
         raise InvalidArgument(f"prompt {index}: expected at least one token, got none")
     return ids

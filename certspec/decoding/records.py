@@ -1,5 +1,5 @@
-"""What happened at every emitted position, kept in columns and read as records. This module knows nothing about models
-and decides nothing."""
+"""What happened at every emitted position, kept in columns and read as records. This module knows
+nothing about models and decides nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 __all__ = ["KINDS", "RuleOutcome", "StepList", "StepRecord", "acceptance_metrics"]
 
 
-
 def acceptance_metrics(
     accepted: Sequence[int],
     drafted: Sequence[int],
@@ -20,20 +19,24 @@ def acceptance_metrics(
     *,
     num_spec_tokens: int | None = None,
 ) -> dict[str, Any]:
-    """Metrics of verification rounds: ``accepted[i]`` draft tokens accepted of ``drafted[i]`` drafted positions
-    (``nodes[i]`` tree nodes; the same for a chain).
+    """Metrics of verification rounds: ``accepted[i]`` draft tokens accepted of ``drafted[i]``
+    drafted positions (``nodes[i]`` tree nodes; the same for a chain).
 
-    A round that drafted nothing is a plain target step and counts in ``num_plain_steps`` only. A token accepted past an
-    end of sequence counts as accepted, as it does in vLLM; ``num_emitted`` elsewhere counts what came out. Rates over
-    nothing are None.
+    A round that drafted nothing is a plain target step and counts in ``num_plain_steps`` only. A
+    token accepted past an end of sequence counts as accepted, as it does in vLLM; ``num_emitted``
+    elsewhere counts what came out. Rates over nothing are None.
 
-    - vLLM: ``mean_acceptance_length`` = 1 + accepted / rounds (bonus in), ``draft_acceptance_rate`` = accepted /
+    - vLLM: ``mean_acceptance_length`` = 1 + accepted / rounds (bonus in), ``draft_acceptance_rate``
+      = accepted /
       drafted, ``acceptance_histogram[a]`` = rounds that accepted exactly a, ``num_spec_steps``,
-      ``num_accepted_draft_tokens``, ``num_draft_tokens``, ``num_spec_tokens`` (the configured draft length).
+      ``num_accepted_draft_tokens``, ``num_draft_tokens``, ``num_spec_tokens`` (the configured draft
+      length).
     - ``gpt_fast_mean_accepted``: accepted / rounds (bonus out).
-    - ``sglang_accept_rate``: accepted / drafted tree nodes. ``sglang_accept_length``: tokens a verify pass (bonus in).
+    - ``sglang_accept_rate``: accepted / drafted tree nodes. ``sglang_accept_length``: tokens a
+      verify pass (bonus in).
     - ``spec_bench_mean_accepted_tokens``: mean over rounds of accepted + 1 (bonus in).
-    - ``acceptance_rate_by_position[i]``: rounds that accepted more than i, over rounds that drafted more than i.
+    - ``acceptance_rate_by_position[i]``: rounds that accepted more than i, over rounds that drafted
+      more than i.
     """
     nodes = drafted if nodes is None else nodes
     rounds = [(a, d, n) for a, d, n in zip(accepted, drafted, nodes, strict=True) if d > 0]
@@ -59,7 +62,8 @@ def acceptance_metrics(
         "sglang_accept_length": _ratio(num_accepted + num_rounds, num_rounds),
         "spec_bench_mean_accepted_tokens": _ratio(sum(a + 1 for a, _, _ in rounds), num_rounds),
         "acceptance_rate_by_position": [
-            _ratio(sum(a > i for a, _, _ in rounds), sum(d > i for _, d, _ in rounds)) for i in range(longest)
+            _ratio(sum(a > i for a, _, _ in rounds), sum(d > i for _, d, _ in rounds))
+            for i in range(longest)
         ],
         "num_draft_nodes": num_nodes,
         "num_plain_steps": len(accepted) - num_rounds,
@@ -70,26 +74,47 @@ def _ratio(numerator: float, denominator: float) -> float | None:
     return numerator / denominator if denominator else None
 
 
-# accepted: a draft token that the rule let through; corrected: the target's argmax where the draft was rejected; bonus:
-# the target's argmax after a fully accepted block; plain: the target's argmax in a round that drafted nothing
+# accepted: a draft token that the rule let through; corrected: the target's argmax where the draft
+# was rejected; bonus: the target's argmax after a fully accepted block; plain: the target's argmax
+# in a round that drafted nothing
 KINDS = ("accepted", "corrected", "bonus", "plain")
 
 _COLUMNS: dict[str, Any] = {
-    "prompt": np.int64, "position": np.int64, "round": np.int64, "kind": np.int8, "depth": np.int64,
-    "num_children": np.int64, "rule": np.int64, "token": np.int64, "draft_token": np.int64, "target_token": np.int64,
-    "accepted": np.int8, "certified": np.bool_, "kl": np.float64, "kl_upper": np.float64, "certificate": np.float64,
-    "certificate_lower": np.float64, "prob_margin": np.float64, "tree_margin": np.float64, "top_prob": np.float64,
-    "draft_token_prob": np.float64, "token_prob_ratio": np.float64, "entropy": np.float64,
-}  # fmt: skip
-
+    "prompt": np.int64,
+    "position": np.int64,
+    "round": np.int64,
+    "kind": np.int8,
+    "depth": np.int64,
+    "num_children": np.int64,
+    "rule": np.int64,
+    "token": np.int64,
+    "draft_token": np.int64,
+    "target_token": np.int64,
+    "accepted": np.int8,
+    "certified": np.bool_,
+    "kl": np.float64,
+    "kl_upper": np.float64,
+    "certificate": np.float64,
+    "certificate_lower": np.float64,
+    "prob_margin": np.float64,
+    "tree_margin": np.float64,
+    "top_prob": np.float64,
+    "draft_token_prob": np.float64,
+    "token_prob_ratio": np.float64,
+    "entropy": np.float64,
+}
 _EXTRA_COLUMNS: dict[str, Any] = {
-    "accepted": np.int8, "certified": np.bool_, "certificate": np.float64, "certificate_lower": np.float64,
-}  # fmt: skip
+    "accepted": np.int8,
+    "certified": np.bool_,
+    "certificate": np.float64,
+    "certificate_lower": np.float64,
+}
 
 
 @dataclass(frozen=True)
 class RuleOutcome:
-    """What another rule would have said at a position (the history being the one that was emitted)."""
+    """What another rule would have said at a position (the history being the one that was
+    emitted)."""
 
     accepted: bool | None
     certified: bool
@@ -99,14 +124,15 @@ class RuleOutcome:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One emitted token. KL and certificates in nats; NaN, None and -1 where the draft proposed nothing (``bonus`` and
-    ``plain``). ``accepted`` speaks of the node: some candidate there was accepted.
+    """One emitted token. KL and certificates in nats; NaN, None and -1 where the draft proposed
+    nothing (``bonus`` and ``plain``). ``accepted`` speaks of the node: some candidate there was
+    accepted.
 
-    ``rule`` is the rule whose certificate this is: at a node of a strict greedy tree that is Tree(k) for the node's
-    real number of children k. ``prob_margin`` = p1 - p2, ``tree_margin`` = p1 - p_(k+1) of the target; ``top_prob`` =
-    p1; ``token_prob_ratio`` = p(token) / p1, below 1 exactly where a relaxed rule emitted another token than the argmax
-    (or 1 at a tie of equal logits).
-    """
+    ``rule`` is the rule whose certificate this is: at a node of a strict greedy tree that is
+    Tree(k) for the node's real number of children k. ``prob_margin`` = p1 - p2, ``tree_margin`` =
+    p1 - p_(k+1) of the target; ``top_prob`` = p1; ``token_prob_ratio`` = p(token) / p1, below 1
+    exactly where a relaxed rule emitted another token than the argmax (or 1 at a tie of equal
+    logits)."""
 
     prompt: int
     position: int
@@ -136,9 +162,9 @@ class StepRecord:
 class StepList(Sequence[StepRecord]):
     """The steps of a generation: columns inside, a StepRecord on access.
 
-    ``column(name)`` gives a field of all steps as one array (``kind`` and ``rule`` as codes into ``KINDS`` and
-    ``rule_labels``; ``accepted`` as 1, 0, or -1 for None); ``extra_column(label, name)`` one of an extra rule.
-    """
+    ``column(name)`` gives a field of all steps as one array (``kind`` and ``rule`` as codes into
+    ``KINDS`` and ``rule_labels``; ``accepted`` as 1, 0, or -1 for None); ``extra_column(label,
+    name)`` one of an extra rule."""
 
     def __init__(self, extra_labels: Sequence[str] = ()) -> None:
         self.extra_labels = tuple(extra_labels)
@@ -154,12 +180,17 @@ class StepList(Sequence[StepRecord]):
         return self.rule_labels.index(label)
 
     def append_columns(self, columns: Mapping[str, Any], extra: Mapping[str, np.ndarray]) -> None:
-        """Add steps: a value or array a column of ``columns``, a (rules, steps) array a column of ``extra``."""
+        """Add steps: a value or array a column of ``columns``, a (rules, steps) array a column of
+        ``extra``."""
         count = len(columns["token"])
         for name, dtype in _COLUMNS.items():
-            self._parts[name].append(np.broadcast_to(np.asarray(columns[name], dtype=dtype), (count,)))
+            self._parts[name].append(
+                np.broadcast_to(np.asarray(columns[name], dtype=dtype), (count,))
+            )
         for name, dtype in _EXTRA_COLUMNS.items():
-            self._extra_parts[name].append(np.asarray(extra[name], dtype=dtype).reshape(len(self.extra_labels), count))
+            self._extra_parts[name].append(
+                np.asarray(extra[name], dtype=dtype).reshape(len(self.extra_labels), count)
+            )
         self._num_steps += count
 
     def extend(self, other: StepList) -> None:
@@ -167,10 +198,13 @@ class StepList(Sequence[StepRecord]):
         if not len(other):
             return
         columns = {name: other.column(name) for name in _COLUMNS}
-        columns["rule"] = np.array([self.rule_code(label) for label in other.rule_labels])[columns["rule"]]
+        columns["rule"] = np.array([self.rule_code(label) for label in other.rule_labels])[
+            columns["rule"]
+        ]
         empty = np.empty((len(self.extra_labels), 0))
         self.append_columns(
-            columns, {name: _joined(other._extra_parts[name], empty, axis=1) for name in _EXTRA_COLUMNS}
+            columns,
+            {name: _joined(other._extra_parts[name], empty, axis=1) for name in _EXTRA_COLUMNS},
         )
 
     def column(self, name: str) -> np.ndarray:
@@ -191,7 +225,9 @@ class StepList(Sequence[StepRecord]):
         for name in _COLUMNS:
             self._parts[name] = [self.column(name)[order]]
         for name in _EXTRA_COLUMNS:
-            self._extra_parts[name] = [_joined(self._extra_parts[name], np.empty((0, 0)), axis=1)[:, order]]
+            self._extra_parts[name] = [
+                _joined(self._extra_parts[name], np.empty((0, 0)), axis=1)[:, order]
+            ]
 
     def __len__(self) -> int:
         return self._num_steps
@@ -211,8 +247,11 @@ class StepList(Sequence[StepRecord]):
         return self._record(index % self._num_steps)
 
     def last(self, count: int) -> list[StepRecord]:
-        """The ``count`` newest records, without joining the columns: cheap while steps are still coming."""
-        part, extra = ({n: p[-1] for n, p in parts.items()} for parts in (self._parts, self._extra_parts))
+        """The ``count`` newest records, without joining the columns: cheap while steps are still
+        coming."""
+        part, extra = (
+            {n: p[-1] for n, p in parts.items()} for parts in (self._parts, self._extra_parts)
+        )
         size = len(part["token"])
         return [self._build(part, extra, index) for index in range(size - count, size)]
 
@@ -221,7 +260,9 @@ class StepList(Sequence[StepRecord]):
         extra = {n: _joined(self._extra_parts[n], np.empty((0, 0)), axis=1) for n in _EXTRA_COLUMNS}
         return self._build(columns, extra, index)
 
-    def _build(self, columns: Mapping[str, np.ndarray], extra: Mapping[str, np.ndarray], index: int) -> StepRecord:
+    def _build(
+        self, columns: Mapping[str, np.ndarray], extra: Mapping[str, np.ndarray], index: int
+    ) -> StepRecord:
         values = {name: column[index].item() for name, column in columns.items()}
         values["kind"] = KINDS[values["kind"]]
         values["rule"] = self.rule_labels[values["rule"]]

@@ -1,5 +1,5 @@
-"""When a sequence ends: end-of-sequence ids, a number of new tokens, the models' context. This module knows nothing
-about rules or certificates."""
+"""When a sequence ends: end-of-sequence ids, a number of new tokens, the models' context. This
+module knows nothing about rules or certificates."""
 
 from __future__ import annotations
 
@@ -18,23 +18,34 @@ if TYPE_CHECKING:
     from certspec.decoding.schedules import RuleSchedule
     from certspec.rules import Rule
 
-__all__ = ["DecodingPlan", "LogitsProcessor", "Request", "RoundCounts", "StoppingRules", "context_limit", "find_eos_token_ids", "stopping_rules"]
+__all__ = [
+    "DecodingPlan",
+    "LogitsProcessor",
+    "Request",
+    "RoundCounts",
+    "StoppingRules",
+    "context_limit",
+    "find_eos_token_ids",
+    "stopping_rules",
+]
 
 
 @dataclass(frozen=True)
 class StoppingRules:
-    """``eos_token_ids`` end a sequence and are emitted; at most ``max_new_tokens`` tokens are emitted, and
-    ``limit_reason`` ("length" or "context") says which limit that number comes from."""
+    """``eos_token_ids`` end a sequence and are emitted; at most ``max_new_tokens`` tokens are
+    emitted, and ``limit_reason`` ("length" or "context") says which limit that number comes
+    from."""
 
     eos_token_ids: frozenset[int]
     max_new_tokens: int
     limit_reason: str = "length"
 
     def cut(self, num_emitted: int, tokens: Sequence[int]) -> tuple[int, str | None]:
-        """How many of ``tokens`` are emitted after ``num_emitted`` earlier ones, and why the sequence ends (or None).
+        """How many of ``tokens`` are emitted after ``num_emitted`` earlier ones, and why the
+        sequence ends (or None).
 
-        Drafted [a, EOS, b, c], all accepted, emits a and EOS; what lies beyond is dropped however sure it was.
-        """
+        Drafted [a, EOS, b, c], all accepted, emits a and EOS; what lies beyond is dropped however
+        sure it was."""
         room = self.max_new_tokens - num_emitted
         for index, token in enumerate(tokens[:room]):
             if token in self.eos_token_ids:
@@ -43,7 +54,8 @@ class StoppingRules:
 
 
 def find_eos_token_ids(model: Any, tokenizer: Any = None) -> frozenset[int]:
-    """The ids that end a sequence: the model's generation_config, else its config, else the tokenizer's."""
+    """The ids that end a sequence: the model's generation_config, else its config, else the
+    tokenizer's."""
     sources = (getattr(model, "generation_config", None), getattr(model, "config", None), tokenizer)
     for source in sources:
         found = getattr(source, "eos_token_id", None)
@@ -53,7 +65,8 @@ def find_eos_token_ids(model: Any, tokenizer: Any = None) -> frozenset[int]:
 
 
 def context_limit(model: Any) -> int | None:
-    """Longest sequence (prompt and new tokens) that the model was made for, or None where its config has no limit."""
+    """Longest sequence (prompt and new tokens) that the model was made for, or None where its
+    config has no limit."""
     config = model.config.get_text_config(decoder=True)
     limit = getattr(config, "max_position_embeddings", None)
     return None if limit is None else int(limit)
@@ -62,19 +75,23 @@ def context_limit(model: Any) -> int | None:
 def stopping_rules(
     prompt_length: int, max_new_tokens: int, limit: int | None, eos_token_ids: Iterable[int]
 ) -> StoppingRules:
-    """Stopping rules of one prompt; raises InvalidArgument where ``limit`` leaves no room for a token."""
+    """Stopping rules of one prompt; raises InvalidArgument where ``limit`` leaves no room for a
+    token."""
     try:
         count = operator.index(max_new_tokens)
     except TypeError:
         count = 0
     if count < 1 or isinstance(max_new_tokens, bool):
-        raise InvalidArgument(f"max_new_tokens: expected an integer of at least 1, got {max_new_tokens!r}")
+        raise InvalidArgument(
+            f"max_new_tokens: expected an integer of at least 1, got {max_new_tokens!r}"
+        )
     eos = frozenset(int(token) for token in eos_token_ids)
     if limit is None or prompt_length + count <= limit:
         return StoppingRules(eos, count)
     if prompt_length >= limit:
         raise InvalidArgument(
-            f"prompt of {prompt_length} tokens: expected fewer than the target's context of {limit}, "
+            f"prompt of {prompt_length} tokens: expected fewer than the target's context of "
+            f"{limit}, "
             "so that one new token fits"
         )
     return StoppingRules(eos, limit - prompt_length, "context")
@@ -85,8 +102,8 @@ LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class DecodingPlan:
-    """What is the same for all prompts: how to draft, extra rules to score, the draft's context (None: no limit),
-    logits processors, and who hears of each step."""
+    """What is the same for all prompts: how to draft, extra rules to score, the draft's context
+    (None: no limit), logits processors, and who hears of each step."""
 
     policy: DraftPolicy
     extra: tuple[Rule, ...] = ()
@@ -97,11 +114,11 @@ class DecodingPlan:
 
 @dataclass
 class Request:
-    """One prompt and what it asks for; ``sequence`` grows, ``reason`` says why it ended (None: it has not).
+    """One prompt and what it asks for; ``sequence`` grows, ``reason`` says why it ended (None: it
+    has not).
 
-    ``should_stop`` sees the sequence after every round and the number of tokens that are new in it; it returns how many
-    of those are kept if the sequence ends there, or None.
-    """
+    ``should_stop`` sees the sequence after every round and the number of tokens that are new in it;
+    it returns how many of those are kept if the sequence ends there, or None."""
 
     index: int
     prompt: Sequence[int]
@@ -125,7 +142,8 @@ class Request:
         return self.sequence[len(self.prompt) :]
 
     def extend(self, tokens: Sequence[int]) -> tuple[int, str | None]:
-        """Emit ``tokens`` up to where the sequence ends: how many, and why it ends (None: it goes on)."""
+        """Emit ``tokens`` up to where the sequence ends: how many, and why it ends (None: it goes
+        on)."""
         num_kept, reason = self.stopping.cut(self.num_emitted, tokens)
         self.sequence += tokens[:num_kept]
         if self.should_stop is not None:
@@ -138,8 +156,8 @@ class Request:
 
 @dataclass
 class RoundCounts:
-    """Per verification round of a row: draft tokens accepted, positions drafted, tree nodes drafted. Passes count once
-    for a whole batch."""
+    """Per verification round of a row: draft tokens accepted, positions drafted, tree nodes
+    drafted. Passes count once for a whole batch."""
 
     accepted: list[int] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)

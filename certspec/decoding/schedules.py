@@ -1,5 +1,5 @@
-"""Which rule holds at a position: one rule throughout, or one that depends on the tokens so far. This module knows
-nothing about logits."""
+"""Which rule holds at a position: one rule throughout, or one that depends on the tokens so far.
+This module knows nothing about logits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Between", "RuleSchedule", "Throughout"]
 
 
 class RuleSchedule(Protocol):
-    """A rule for every position. ``rules`` lists all that can occur; ``at`` may see the tokens before the position
-    (prompt and new ones) and nothing else, so that a switch takes effect at the very next position, inside a block
-    too."""
+    """A rule for every position. ``rules`` lists all that can occur; ``at`` may see the tokens
+    before the position (prompt and new ones) and nothing else, so that a switch takes effect at the
+    very next position, inside a block too."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -44,8 +44,9 @@ class Throughout:
 
 @dataclass(frozen=True)
 class Between:
-    """``inside`` after a ``start`` token until the ``end`` token has been emitted, ``outside`` elsewhere: a reasoning
-    model may relax between its think tokens only. The ``end`` token itself is still decided by ``inside``."""
+    """``inside`` after a ``start`` token until the ``end`` token has been emitted, ``outside``
+    elsewhere: a reasoning model may relax between its think tokens only. The ``end`` token itself
+    is still decided by ``inside``."""
 
     start: int
     end: int
@@ -54,7 +55,9 @@ class Between:
 
     def __post_init__(self) -> None:
         if self.start == self.end:
-            raise InvalidArgument(f"Between: expected two different token ids, got {self.start} twice")
+            raise InvalidArgument(
+                f"Between: expected two different token ids, got {self.start} twice"
+            )
 
     @property
     def rules(self) -> tuple[Rule, ...]:

@@ -1,5 +1,5 @@
-"""Pairs of logits rows, collected one by one, and their certificates as numpy columns. This module knows nothing about
-trees, requests or what a row is for."""
+"""Pairs of logits rows, collected one by one, and their certificates as numpy columns. This module
+knows nothing about trees, requests or what a row is for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ __all__ = ["RowBlock", "ScoredRows", "score_rows"]
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """``certificates`` of some rows, and which rows' draft has all logits equal (None without drafts)."""
+    """``certificates`` of some rows, and which rows' draft has all logits equal (None without
+    drafts)."""
 
     certificates: Certificates
     is_flat: np.ndarray[Any, Any] | None
@@ -43,7 +44,8 @@ class ScoredRows:
 
 
 class RowBlock:
-    """Rows of logits that wait: numpy's own copied into one array that is used again, others kept to be stacked.
+    """Rows of logits that wait: numpy's own copied into one array that is used again, others kept
+    to be stacked.
 
     A copy lets go of the pass that a row came from, whose logits are many times larger.
     """
@@ -69,12 +71,15 @@ class RowBlock:
             self._array = np.empty((8, len(values)), values.dtype)
         elif self._count > len(self._array):
             self._array = np.concatenate([self._array, np.empty_like(self._array)])
-        if values.dtype != self._array.dtype:  # float32 among float64: all are float64 then, which is exact
+        if (
+            values.dtype != self._array.dtype
+        ):  # float32 among float64: all are float64 then, which is exact
             self._array = self._array.astype(np.float64)
         self._array[self._count - 1] = values
 
     def room(self, count: int, columns: int) -> np.ndarray[Any, Any]:
-        """(count, columns) float32 behind the rows that wait, which ``grow`` adds to them once they are filled."""
+        """(count, columns) float32 behind the rows that wait, which ``grow`` adds to them once they
+        are filled."""
         needed = self._count + count
         if self._tensors or (self._array is not None and self._array.dtype != np.float32):
             raise RuntimeError("rows of another kind wait already")
@@ -104,7 +109,9 @@ class RowBlock:
         self._tensors, self._count = [], 0
 
 
-def score_rows(targets: Any, drafts: Any, rules: Sequence[Rule], describe: Callable[[int], str]) -> ScoredRows:
+def score_rows(
+    targets: Any, drafts: Any, rules: Sequence[Rule], describe: Callable[[int], str]
+) -> ScoredRows:
     """``certify`` for (rows, vocab) arrays or tensors; ``drafts`` None: the target's side alone.
 
     Raises InvalidLogits with ``describe(row)`` of the first bad row in front.
@@ -123,7 +130,9 @@ def score_rows(targets: Any, drafts: Any, rules: Sequence[Rule], describe: Calla
     if drafts is None:
         return ScoredRows(certificates, None)
     is_flat = (drafts == drafts[:, :1]).all(1)
-    return ScoredRows(certificates, is_flat if isinstance(is_flat, np.ndarray) else is_flat.cpu().numpy())
+    return ScoredRows(
+        certificates, is_flat if isinstance(is_flat, np.ndarray) else is_flat.cpu().numpy()
+    )
 
 
 def _certify(targets: Any, drafts: Any, rules: Sequence[Rule]) -> Certificates:
@@ -140,7 +149,8 @@ def _same_kind(targets: Any, drafts: Any) -> tuple[Any, Any]:
     if drafts is None or isinstance(targets, np.ndarray) == isinstance(drafts, np.ndarray):
         return targets, drafts
     tensors: list[Any] = [
-        torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows for rows in (targets, drafts)
+        torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
+        for rows in (targets, drafts)
     ]
     return tensors[0], tensors[1]
 

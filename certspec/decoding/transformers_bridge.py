@@ -1,5 +1,6 @@
-"""certspec's decoding inside ``model.generate``: the callable that transformers takes as ``custom_generate``. It speaks
-transformers' arguments, stopping criteria and streamers, and leaves the decoding to ``loop``."""
+"""certspec's decoding inside ``model.generate``: the callable that transformers takes as
+``custom_generate``. It speaks transformers' arguments, stopping criteria and streamers, and leaves
+the decoding to ``loop``."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from certspec.decoding.generate import draft_policy, inference, rule_schedules
 from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
-from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules, context_limit
+from certspec.decoding.requests import (
+    DecodingPlan,
+    Request,
+    RoundCounts,
+    StoppingRules,
+    context_limit,
+)
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners
 from certspec.models.pairs import Pair
@@ -37,13 +44,15 @@ def transformers_generate(
     streamer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
-    """For ``model.generate(..., custom_generate=certspec.transformers_generate, assistant_model=draft)``.
+    """For ``model.generate(..., custom_generate=certspec.transformers_generate,
+    assistant_model=draft)``.
 
-    Emits what greedy ``model.generate`` emits (with a relaxed ``rule``: what the rule allows), for batches too. The
-    keywords from ``draft_model`` (the same as ``assistant_model``) to ``on_step`` may be given to ``generate`` and mean
-    what they mean in ``certspec.generate``. Stopping criteria are asked after every token, as transformers does, so a
-    stop string that straddles two blocks ends the text at the same token. Give stop strings as a StopStringCriteria:
-    transformers loses ``tokenizer`` before it builds one for a callable. Returns (batch, length) ids, or a
+    Emits what greedy ``model.generate`` emits (with a relaxed ``rule``: what the rule allows), for
+    batches too. The keywords from ``draft_model`` (the same as ``assistant_model``) to ``on_step``
+    may be given to ``generate`` and mean what they mean in ``certspec.generate``. Stopping criteria
+    are asked after every token, as transformers does, so a stop string that straddles two blocks
+    ends the text at the same token. Give stop strings as a StopStringCriteria: transformers loses
+    ``tokenizer`` before it builds one for a callable. Returns (batch, length) ids, or a
     GenerateDecoderOnlyOutput with ``return_dict_in_generate``.
 
     Raises InvalidArgument for sampling, beams, scores or missing draft.
@@ -52,7 +61,10 @@ def transformers_generate(
     draft_model = draft_model if draft_model is not None else caller.get("assistant_model")
     streamer = streamer if streamer is not None else caller.get("streamer")
     _require_greedy(generation_config, draft_model)
-    prompts, num_columns = _prompts(input_ids, model_kwargs.get("attention_mask")), input_ids.shape[1]
+    prompts, num_columns = (
+        _prompts(input_ids, model_kwargs.get("attention_mask")),
+        input_ids.shape[1],
+    )
     if streamer is not None and len(prompts) > 1:
         raise InvalidArgument(f"streamer: expected a single prompt, got {len(prompts)}")
     widths = [one.get_output_embeddings().weight.shape[0] for one in (model, draft_model)]
@@ -71,7 +83,9 @@ def transformers_generate(
         )
         for index, prompt in enumerate(prompts)
     ]
-    plan = DecodingPlan(policy, (), context_limit(draft_model), tuple(logits_processor or ()), on_step)
+    plan = DecodingPlan(
+        policy, (), context_limit(draft_model), tuple(logits_processor or ()), on_step
+    )
     steps, counts = StepList(), RoundCounts()
     with inference(model, draft_model), chosen_runners(pair) as (target, draft, _, _):
         size = 1 if getattr(target, "max_batch", None) == 1 else len(requests)
@@ -83,8 +97,9 @@ def transformers_generate(
 
 
 def _arguments_of_generate() -> dict[str, Any]:
-    """``assistant_model`` and ``streamer`` as ``generate`` was called with. transformers takes them by name and does
-    not hand them on to a callable, so they are read from its frame; where that is not our caller there are none."""
+    """``assistant_model`` and ``streamer`` as ``generate`` was called with. transformers takes them
+    by name and does not hand them on to a callable, so they are read from its frame; where that is
+    not our caller there are none."""
     frame = sys._getframe(2)
     found = frame.f_locals if frame.f_code.co_name == "generate" else {}
     return {name: found.get(name) for name in ("assistant_model", "streamer")}
@@ -93,10 +108,17 @@ def _arguments_of_generate() -> dict[str, Any]:
 def _require_greedy(config: Any, draft_model: Any) -> None:
     if draft_model is None:
         raise InvalidArgument("transformers_generate: expected assistant_model=..., got none")
-    for name, wanted in (("do_sample", False), ("num_beams", 1), ("output_scores", False), ("output_logits", False)):
+    for name, wanted in (
+        ("do_sample", False),
+        ("num_beams", 1),
+        ("output_scores", False),
+        ("output_logits", False),
+    ):
         got = getattr(config, name, wanted)
         if got not in (wanted, None):
-            raise InvalidArgument(f"transformers_generate: expected {name}={wanted}, got {got!r}; decoding is greedy")
+            raise InvalidArgument(
+                f"transformers_generate: expected {name}={wanted}, got {got!r}; decoding is greedy"
+            )
 
 
 def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
@@ -104,16 +126,22 @@ def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
     if mask is None:
         rows: list[list[int]] = input_ids.tolist()
         return rows
-    return [ids[keep.bool().to(ids.device)].tolist() for ids, keep in zip(input_ids, mask, strict=True)]
+    return [
+        ids[keep.bool().to(ids.device)].tolist() for ids, keep in zip(input_ids, mask, strict=True)
+    ]
 
 
 def _split(criteria: Sequence[Any], num_columns: int) -> tuple[int, frozenset[int], list[Any]]:
     """New tokens allowed, ids that end a sequence, and the other criteria."""
     from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-    limits = [one.max_length - num_columns for one in criteria if isinstance(one, MaxLengthCriteria)]
+    limits = [
+        one.max_length - num_columns for one in criteria if isinstance(one, MaxLengthCriteria)
+    ]
     if not limits:
-        raise InvalidArgument("transformers_generate: expected max_new_tokens or max_length, got neither")
+        raise InvalidArgument(
+            "transformers_generate: expected max_new_tokens or max_length, got neither"
+        )
     ends: set[int] = set()
     for one in criteria:
         if isinstance(one, EosTokenCriteria):
@@ -153,7 +181,9 @@ def _output(input_ids: Tensor, rows: list[list[int]], config: Any) -> Any:
     longest = max(map(len, rows))
     pad = getattr(config, "_pad_token_tensor", None)
     if pad is None and any(len(row) < longest for row in rows):
-        raise InvalidArgument("transformers_generate: expected pad_token_id for rows of different lengths, got none")
+        raise InvalidArgument(
+            "transformers_generate: expected pad_token_id for rows of different lengths, got none"
+        )
     fill = 0 if pad is None else int(pad)
     new = torch.tensor([row + [fill] * (longest - len(row)) for row in rows], dtype=torch.int64)
     sequences = torch.cat([input_ids, new.to(input_ids.device)], dim=1)

@@ -1,5 +1,5 @@
-"""One drafted block against the target's logits: which path is accepted and which tokens are emitted. This module runs
-no model and computes no certificate of its own."""
+"""One drafted block against the target's logits: which path is accepted and which tokens are
+emitted. This module runs no model and computes no certificate of its own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,18 @@ from certspec.rules import Rule, StrictGreedy, Tree
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["BlockScores", "TargetRows", "Walk", "accepts", "coverage", "governing_rule", "is_relaxed", "prob_ratio", "score_blocks", "walk_block"]
-
+__all__ = [
+    "BlockScores",
+    "TargetRows",
+    "Walk",
+    "accepts",
+    "coverage",
+    "governing_rule",
+    "is_relaxed",
+    "prob_ratio",
+    "score_blocks",
+    "walk_block",
+]
 
 
 @dataclass(frozen=True)
@@ -39,8 +49,9 @@ def is_relaxed(rule: Rule) -> bool:
 
 
 def governing_rule(rule: Rule, num_children: int, width: int) -> Rule:
-    """The rule whose certificate a node has: on a tree of more than one candidate somewhere, strict greedy is coverage
-    by the node's real number of children; a relaxed single-token rule governs its own nodes."""
+    """The rule whose certificate a node has: on a tree of more than one candidate somewhere, strict
+    greedy is coverage by the node's real number of children; a relaxed single-token rule governs
+    its own nodes."""
     if isinstance(rule, Tree) or (width > 1 and isinstance(rule, StrictGreedy)):
         return coverage(num_children)
     return rule
@@ -59,8 +70,8 @@ def score_blocks(
     extra: Sequence[Rule],
     places: Sequence[object],
 ) -> list[BlockScores | None]:
-    """Score every node with children of the blocks whose schedule has a relaxed rule (None for the others), under all
-    rules that their records can ask for, ``extra`` last.
+    """Score every node with children of the blocks whose schedule has a relaxed rule (None for the
+    others), under all rules that their records can ask for, ``extra`` last.
 
     Raises InvalidLogits with the block's entry of ``places``, as text, in front.
     """
@@ -79,26 +90,31 @@ def score_blocks(
         tree = trees[index]
         children = {len(tree.topology.children[node]) for node in tree.rows}
         for rule in schedules[index].rules:
-            rules |= dict.fromkeys(governing_rule(rule, count, tree.topology.width) for count in children)
-        rules |= {coverage(count): None for count in children if count > 1}  # ranks for the tree margin
+            rules |= dict.fromkeys(
+                governing_rule(rule, count, tree.topology.width) for count in children
+            )
+        rules |= {
+            coverage(count): None for count in children if count > 1
+        }  # ranks for the tree margin
         rows.append({node: len(owners) + number for number, node in enumerate(tree.rows)})
         owners += [index] * len(tree.rows)
         for node, draft_row in tree.rows.items():
             sides[0].append(targets[index].row(node))
             sides[1].append(draft_row)
-    scored = score_rows(sides[0].rows(), sides[1].rows(), (*rules, *extra), lambda row: str(places[owners[row]]))
+    scored = score_rows(
+        sides[0].rows(), sides[1].rows(), (*rules, *extra), lambda row: str(places[owners[row]])
+    )
     for index, own_rows in zip(chosen, rows, strict=True):
         blocks[index] = BlockScores(scored, own_rows)
     return blocks
 
 
-
 def accepts(rule: Rule, target_row: Tensor, token: int) -> bool:
-    """True where ``rule`` (a single-token rule) accepts ``token`` at ``target_row`` (vocab,), in float64.
+    """True where ``rule`` (a single-token rule) accepts ``token`` at ``target_row`` (vocab,), in
+    float64.
 
-    The token must rank within the rule's gate (ties: lowest id first) and have ``p >= tau`` (``>`` where the rule is
-    strict there), tau as in ``certspec.rules.Threshold``.
-    """
+    The token must rank within the rule's gate (ties: lowest id first) and have ``p >= tau`` (``>``
+    where the rule is strict there), tau as in ``certspec.rules.Threshold``."""
     import torch
 
     threshold = rule.threshold
@@ -119,16 +135,17 @@ def accepts(rule: Rule, target_row: Tensor, token: int) -> bool:
 
 
 def prob_ratio(target_row: Tensor, token: int, target_token: int) -> float:
-    """p(token) / p(target_token) of ``target_row`` (vocab,), from the difference of the two logits in float64."""
+    """p(token) / p(target_token) of ``target_row`` (vocab,), from the difference of the two logits
+    in float64."""
     import math
 
     return math.exp(float(target_row[token]) - float(target_row[target_token]))
 
 
-
 @dataclass
 class TargetRows:
-    """The target's logits after each node (-1: after the sequence), and their argmaxes (lowest id on ties)."""
+    """The target's logits after each node (-1: after the sequence), and their argmaxes (lowest id
+    on ties)."""
 
     row: Callable[[int], Tensor]
     argmax: Callable[[int], int]
@@ -136,8 +153,9 @@ class TargetRows:
 
 @dataclass
 class Walk:
-    """The accepted ``path`` of nodes; for each node visited its ``rule`` (the one whose certificate it gets), verdict
-    and emitted token; one more token, ``free_token``, where the whole block was accepted or nothing drafted."""
+    """The accepted ``path`` of nodes; for each node visited its ``rule`` (the one whose certificate
+    it gets), verdict and emitted token; one more token, ``free_token``, where the whole block was
+    accepted or nothing drafted."""
 
     path: list[int] = field(default_factory=list)
     visited: list[int] = field(default_factory=list)
@@ -154,12 +172,13 @@ def walk_block(
     before: Sequence[int] = (),
     scores: BlockScores | None = None,
 ) -> Walk:
-    """Walk the tree from its root (-1), taking at each node a candidate that the rule there accepts.
+    """Walk the tree from its root (-1), taking at each node a candidate that the rule there
+    accepts.
 
-    ``before``: the tokens that the schedule sees above the root. ``scores``: asked by relaxed rules only. Where several
-    candidates are accepted, the one with the largest target logit is taken (ties: lowest id): the least is given up. If
-    that one is rejected they all are, because a rule accepts an upper level set.
-    """
+    ``before``: the tokens that the schedule sees above the root. ``scores``: asked by relaxed rules
+    only. Where several candidates are accepted, the one with the largest target logit is taken
+    (ties: lowest id): the least is given up. If that one is rejected they all are, because a rule
+    accepts an upper level set."""
     walk, node, verdict = Walk(), -1, True
     children, width = tree.topology.children, tree.topology.width
     throughout = schedule.rule if isinstance(schedule, Throughout) else None
@@ -175,7 +194,8 @@ def walk_block(
         elif scores is None:
             raise RuntimeError(f"a block under {rule} was not scored")
         else:
-            # on the draft's argmax the kernel decides, so that a certificate can never disagree with the decision
+            # on the draft's argmax the kernel decides, so that a certificate can never disagree
+            # with the decision
             verdict = scores.accepts(rule, node)
             if not verdict and len(candidates) > 1:
                 verdict = accepts(rule, target.row(node), token)
@@ -193,7 +213,11 @@ def walk_block(
 
 
 def _best_candidate(
-    tokens: Sequence[int], candidates: Sequence[int], row: Callable[[int], Tensor], node: int, best: int
+    tokens: Sequence[int],
+    candidates: Sequence[int],
+    row: Callable[[int], Tensor],
+    node: int,
+    best: int,
 ) -> int:
     """The candidate node whose token the target likes best (ties: lowest id)."""
     if len(candidates) == 1:

@@ -1,1 +1,2 @@
-"""Kernels of the certificates: emitted scalar formulas, the row passes that use them, and a plain reference."""
+"""Kernels of the certificates: emitted scalar formulas, the row passes that use them, and a plain
+reference."""

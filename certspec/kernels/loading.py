@@ -1,5 +1,5 @@
-"""Loads a generated kernel module after checking that its text is the one that was emitted. Knows nothing about what
-the kernels compute."""
+"""Loads a generated kernel module after checking that its text is the one that was emitted. Knows
+nothing about what the kernels compute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class AlteredKernel(CertspecError):
 
 @cache
 def load_kernels(topic: str, backend: str) -> ModuleType:
-    """The module ``generated/{topic}_{backend}.py``; AlteredKernel where its body is not what the manifest says."""
+    """The module ``generated/{topic}_{backend}.py``; AlteredKernel where its body is not what the
+    manifest says."""
     name = f"{topic}_{backend}"
     check_body(_FOLDER / f"{name}.py", kernel_hashes()[f"{name}.py"])
     return importlib.import_module(f"certspec.kernels.generated.{name}")
@@ -32,13 +33,15 @@ def load_kernels(topic: str, backend: str) -> ModuleType:
 
 @cache
 def kernel_hashes() -> dict[str, str]:
-    """sha256 of every generated file's body, by file name: the identity of the kernels, for provenance."""
+    """sha256 of every generated file's body, by file name: the identity of the kernels, for
+    provenance."""
     manifest = json.loads((_FOLDER / "manifest.json").read_text("utf-8"))
     return {name: entry["body"] for name, entry in manifest["files"].items()}
 
 
 def check_body(path: Path, expected: str) -> None:
-    """Raise AlteredKernel unless the text below the body mark of ``path`` has the sha256 ``expected``."""
+    """Raise AlteredKernel unless the text below the body mark of ``path`` has the sha256
+    ``expected``."""
     text = path.read_text("utf-8")
     _, _, body = text.partition(_BODY_MARK)
     found = hashlib.sha256(body.encode("utf-8")).hexdigest()

@@ -1,9 +1,10 @@
-"""The oracle: every quantity of ``certify`` in plain numpy float64, one row at a time, sorted in full. Written for
-reading and for the tests of the other backends; it knows nothing about them and shares no code with them.
+"""The oracle: every quantity of ``certify`` in plain numpy float64, one row at a time, sorted in
+full. Written for reading and for the tests of the other backends; it knows nothing about them and
+shares no code with them.
 
-The weights of a row are ``w_i = exp(z_i - max z)``, so that ``w_1 = 1`` exactly and ``p_i = w_i / S`` with S their sum.
-Rules and pools are worked in weights, where the normaliser enters only at the end. Error constants: theory F.
-"""
+The weights of a row are ``w_i = exp(z_i - max z)``, so that ``w_1 = 1`` exactly and ``p_i = w_i /
+S`` with S their sum. Rules and pools are worked in weights, where the normaliser enters only at the
+end. Error constants: theory F."""
 
 from __future__ import annotations
 
@@ -12,24 +13,44 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RIGOROUS, RowScores, raise_invalid_row
+from certspec.kernels.row_scores import (
+    ALL_MASKED,
+    NAN,
+    PLUS_INF,
+    RIGOROUS,
+    RowScores,
+    raise_invalid_row,
+)
 from certspec.kernels.rule_table import RuleTable
 from certspec.rules import Rule, Threshold
 
-__all__ = ["certificate_of_pool", "order_of", "pool_single_token", "pool_tree", "score_rows", "target_row"]
+__all__ = [
+    "certificate_of_pool",
+    "order_of",
+    "pool_single_token",
+    "pool_tree",
+    "score_rows",
+    "target_row",
+]
 
 UNIT = 2.0**-53  # unit roundoff of float64
 FUNCTION_ERROR = 8 * UNIT  # exp, log, expm1, log1p assumed within 4 ulp
 NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
-REACH_TARGET, REACH_DRAFT = 745.0, 1490.0  # largest gaps (nats) that the first-order error term has to cover
-REACH_POOL = 32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
+REACH_TARGET, REACH_DRAFT = (
+    745.0,
+    1490.0,
+)  # largest gaps (nats) that the first-order error term has to cover
+REACH_POOL = (
+    32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
+)
 FAR_BELOW = -30.0  # log-ratios below this take the form q - p + p d
 
 
 @dataclass(frozen=True)
 class TargetRow:
-    """A row sorted by (-logit, id): ``order`` ids, ``gaps`` z - max z <= 0, ``weights`` exp(gaps), their sum
-    ``normaliser`` with its relative error, ``mean_gap`` E_p[max z - z], and ``sum_error`` of a sum over the row."""
+    """A row sorted by (-logit, id): ``order`` ids, ``gaps`` z - max z <= 0, ``weights`` exp(gaps),
+    their sum ``normaliser`` with its relative error, ``mean_gap`` E_p[max z - z], and ``sum_error``
+    of a sum over the row."""
 
     order: np.ndarray
     gaps: np.ndarray
@@ -68,7 +89,9 @@ def target_row(logits: np.ndarray) -> TargetRow:
     normaliser = float(weights.sum())
     with np.errstate(invalid="ignore"):
         mean_gap = float(np.where(weights > 0, weights * -gaps, 0.0).sum()) / normaliser
-    sum_error = (32 + math.log2(len(logits))) * UNIT  # numpy sums pairwise over blocks of 128 in 8 lanes
+    sum_error = (
+        32 + math.log2(len(logits))
+    ) * UNIT  # numpy sums pairwise over blocks of 128 in 8 lanes
     normaliser_error = 1.01 * (mean_gap * UNIT + FUNCTION_ERROR) + sum_error
     return TargetRow(order, gaps, weights, normaliser, normaliser_error, mean_gap, sum_error)
 
@@ -79,11 +102,13 @@ def smoothed_entropy(row: TargetRow, smoothing: float) -> float:
     return float(-(probs * np.log(probs + smoothing)).sum())
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------
+# --- rules
+# -----------------------------------------------------------------------------------------------------------
 
 
 def relative_threshold(threshold: Threshold, row: TargetRow) -> tuple[float, float]:
-    """``tau * S``, the threshold in weights, and an upper bound of it that covers every rounding error."""
+    """``tau * S``, the threshold in weights, and an upper bound of it that covers every rounding
+    error."""
     normaliser, relative = row.normaliser, row.normaliser_error + 4 * UNIT
     cap = threshold.cap * normaliser
     from_top = threshold.scale + threshold.offset * normaliser
@@ -91,17 +116,23 @@ def relative_threshold(threshold: Threshold, row: TargetRow) -> tuple[float, flo
     if threshold.entropy_scale < math.inf:
         if threshold.smoothing == 0:
             from_entropy = threshold.entropy_scale * math.exp(-row.mean_gap)
-            entropy_error = row.mean_gap * ((row.span + 12) * UNIT + row.sum_error + row.normaliser_error)
+            entropy_error = row.mean_gap * (
+                (row.span + 12) * UNIT + row.sum_error + row.normaliser_error
+            )
         else:
             smoothed = smoothed_entropy(row, threshold.smoothing)
             from_entropy = threshold.entropy_scale * normaliser * math.exp(-smoothed)
             probability_error = row.normaliser_error + (row.span + 10) * UNIT
-            entropy_error = (probability_error + row.sum_error + 12 * UNIT) * (abs(smoothed) + 3) + relative
+            entropy_error = (probability_error + row.sum_error + 12 * UNIT) * (
+                abs(smoothed) + 3
+            ) + relative
         entropy_error += 2 * FUNCTION_ERROR
     top_upper = from_top
     if math.isfinite(from_top):
         top_upper += abs(threshold.offset) * normaliser * relative + threshold.scale * 2 * UNIT
-    if threshold.offset <= 0:  # then tau <= scale p1 holds exactly, so that the argmax stays certainly accepted
+    if (
+        threshold.offset <= 0
+    ):  # then tau <= scale p1 holds exactly, so that the argmax stays certainly accepted
         top_upper = min(top_upper, threshold.scale)
     upper = min(cap * (1 + relative), top_upper, from_entropy * (1 + 1.01 * entropy_error))
     return min(cap, from_top, from_entropy), upper
@@ -113,9 +144,11 @@ def accepted_ranks(threshold: Threshold, row: TargetRow, tau: float) -> np.ndarr
 
 
 def certainly_accepted_ranks(threshold: Threshold, row: TargetRow, upper: float) -> np.ndarray:
-    """(vocab,) bool: whether the token of each rank is accepted whatever the rounding errors were. The maximum's
-    weight is 1 exactly; a weight that may have underflowed counts as 0."""
-    relative_error = np.where(row.gaps == 0, 0.0, FUNCTION_ERROR - np.maximum(row.gaps, -REACH_TARGET) * UNIT)
+    """(vocab,) bool: whether the token of each rank is accepted whatever the rounding errors were.
+    The maximum's weight is 1 exactly; a weight that may have underflowed counts as 0."""
+    relative_error = np.where(
+        row.gaps == 0, 0.0, FUNCTION_ERROR - np.maximum(row.gaps, -REACH_TARGET) * UNIT
+    )
     lower = np.where(row.weights > NEGLIGIBLE, row.weights * (1 - relative_error), 0.0)
     return _within_gate(threshold, row) & _reaches(lower, upper, threshold.strictly_above)
 
@@ -128,11 +161,13 @@ def _reaches(weights: np.ndarray, bound: float, strictly: bool) -> np.ndarray:
     return weights > bound if strictly else weights >= bound
 
 
-# --- certificates ----------------------------------------------------------------------------------------------------
+# --- certificates
+# ----------------------------------------------------------------------------------------------------
 
 
 def pool_single_token(weights: np.ndarray, rejected: int) -> np.ndarray:
-    """Theorem A1: weights of the pool {1..k} u {j}, j the 0-based rank of the largest rejected token; j comes last."""
+    """Theorem A1: weights of the pool {1..k} u {j}, j the 0-based rank of the largest rejected
+    token; j comes last."""
     pool = [weights[rejected]]
     for weight in weights[:rejected]:
         mean = (sum(pool) + weight) / (len(pool) + 1)
@@ -143,7 +178,8 @@ def pool_single_token(weights: np.ndarray, rejected: int) -> np.ndarray:
 
 
 def pool_tree(weights: np.ndarray, width: int) -> np.ndarray:
-    """Theorem A3: weights of the pool {1} u {the smallest of ranks 2..m+1 that lie below its mean}."""
+    """Theorem A3: weights of the pool {1} u {the smallest of ranks 2..m+1 that lie below its
+    mean}."""
     pool = [weights[0]]
     for weight in weights[width:0:-1]:
         if not weight < (sum(pool) + weight) / (len(pool) + 1):
@@ -153,12 +189,15 @@ def pool_tree(weights: np.ndarray, width: int) -> np.ndarray:
 
 
 def certificate_of_pool(pool: np.ndarray, row: TargetRow, weight_err: float) -> tuple[float, float]:
-    """``C = sum_S p log(p/c) = (c/S) sum phi(w/c - 1)`` and a bound below it (Lemma A2 and theory F)."""
+    """``C = sum_S p log(p/c) = (c/S) sum phi(w/c - 1)`` and a bound below it (Lemma A2 and theory
+    F)."""
     size, mass = len(pool), float(pool.sum())
     total = _pool_sum(pool, mass / size)
     raised = _pool_sum(pool, mass / size * (1 + (size + 3) * UNIT))
     relative = weight_err + (size + 16) * UNIT
-    lower = (raised * (1 - relative) - mass * ((2 * size + 40) * UNIT + weight_err)) / row.normaliser
+    lower = (
+        raised * (1 - relative) - mass * ((2 * size + 40) * UNIT + weight_err)
+    ) / row.normaliser
     return total / row.normaliser, max(0.0, lower * (1 - row.normaliser_error - 4 * UNIT))
 
 
@@ -170,7 +209,8 @@ def _pool_sum(pool: np.ndarray, mean: float) -> float:
 
 
 def rule_certificate(rule: Rule, row: TargetRow) -> tuple[float, float]:
-    """The rule's certificate (nats) and a bound below it; (+inf, +inf) where nothing can be rejected."""
+    """The rule's certificate (nats) and a bound below it; (+inf, +inf) where nothing can be
+    rejected."""
     vocab = len(row.weights)
     if rule.threshold is None:
         if rule.tree_width >= vocab:
@@ -181,7 +221,9 @@ def rule_certificate(rule: Rule, row: TargetRow) -> tuple[float, float]:
     rejected = _first_false(accepted_ranks(rule.threshold, row, tau))
     doubtful = _first_false(certainly_accepted_ranks(rule.threshold, row, upper))
     exact, lower = (
-        certificate_of_pool(pool_single_token(row.weights, rank), row, _pool_weight_error(row, rank))[side]
+        certificate_of_pool(
+            pool_single_token(row.weights, rank), row, _pool_weight_error(row, rank)
+        )[side]
         if rank < vocab
         else math.inf
         for side, rank in enumerate((rejected, doubtful))
@@ -197,20 +239,27 @@ def _first_false(flags: np.ndarray) -> int:
     return len(flags) if flags.all() else int(np.argmin(flags))
 
 
-# --- divergence ------------------------------------------------------------------------------------------------------
+# --- divergence
+# ------------------------------------------------------------------------------------------------------
 
 
 def divergence(target_logits: np.ndarray, draft_logits: np.ndarray) -> tuple[float, float]:
-    """KL(target || draft) = sum p (d + expm1(-d)), d = log(p/q), in nats, and a bound above it (theory F)."""
+    """KL(target || draft) = sum p (d + expm1(-d)), d = log(p/q), in nats, and a bound above it
+    (theory F)."""
     target, draft = target_row(target_logits), target_row(draft_logits)
     target_gaps, draft_gaps = target_logits - target_logits.max(), draft_logits - draft_logits.max()
     if np.any((target_gaps > -np.inf) & (draft_gaps == -np.inf)):
         return math.inf, math.inf
-    target_probs, draft_probs = np.exp(target_gaps) / target.normaliser, np.exp(draft_gaps) / draft.normaliser
+    target_probs, draft_probs = (
+        np.exp(target_gaps) / target.normaliser,
+        np.exp(draft_gaps) / draft.normaliser,
+    )
     with np.errstate(invalid="ignore", over="ignore"):
         log_ratio = (target_gaps - draft_gaps) - (target.log_normaliser - draft.log_normaliser)
         near = target_probs * (log_ratio + np.expm1(-log_ratio))
-        far = (draft_probs - target_probs) + np.where(target_probs > 0, target_probs * log_ratio, 0.0)
+        far = (draft_probs - target_probs) + np.where(
+            target_probs > 0, target_probs * log_ratio, 0.0
+        )
     terms = np.where(log_ratio < FAR_BELOW, far, near)
     terms = np.where(target_gaps == -np.inf, draft_probs, terms)
     divergence_nats = float(terms.sum())
@@ -218,12 +267,17 @@ def divergence(target_logits: np.ndarray, draft_logits: np.ndarray) -> tuple[flo
     draft_span = -float(draft_gaps[np.isfinite(draft_gaps)].min())
     if draft_span > 1e100:
         return divergence_nats, math.inf
-    reach = target.span + target.log_normaliser + min(draft_span, REACH_DRAFT) + draft.log_normaliser
+    reach = (
+        target.span + target.log_normaliser + min(draft_span, REACH_DRAFT) + draft.log_normaliser
+    )
     log_ratio_error = 3 * UNIT * reach + sum(
         1.01 * row.normaliser_error + FUNCTION_ERROR * row.log_normaliser for row in (target, draft)
     )
     relative = (
-        max(target.span + target.normaliser_error / UNIT, draft.span + draft.normaliser_error / UNIT) * UNIT
+        max(
+            target.span + target.normaliser_error / UNIT, draft.span + draft.normaliser_error / UNIT
+        )
+        * UNIT
         + target.sum_error
         + 40 * UNIT
     )
@@ -234,11 +288,15 @@ def divergence(target_logits: np.ndarray, draft_logits: np.ndarray) -> tuple[flo
     return divergence_nats, (root / (2 * (1 - relative))) ** 2 * (1 + 16 * UNIT)
 
 
-# --- rows ------------------------------------------------------------------------------------------------------------
+# --- rows
+# ------------------------------------------------------------------------------------------------------------
 
 
-def score_rows(target: np.ndarray, draft: np.ndarray | None, table: RuleTable, num_top: int) -> RowScores:
-    """Score float64 rows. target, draft: (rows, vocab) with -inf for masked tokens; ``num_top``: ranks to return.
+def score_rows(
+    target: np.ndarray, draft: np.ndarray | None, table: RuleTable, num_top: int
+) -> RowScores:
+    """Score float64 rows. target, draft: (rows, vocab) with -inf for masked tokens; ``num_top``:
+    ranks to return.
 
     Raises InvalidLogits for a row with a NaN or +inf, or with every column -inf.
     """
@@ -246,11 +304,14 @@ def score_rows(target: np.ndarray, draft: np.ndarray | None, table: RuleTable, n
     rules = table.rules
     _check_values("target_logits", target)
     scores = RowScores(
-        entropy=np.empty(rows), prob_margin=np.empty(rows),
-        certificate=np.empty((len(rules), rows)), certificate_lower=np.empty((len(rules), rows)),
-        target_top_ids=np.empty((rows, num_top), np.int64), target_top_probs=np.empty((rows, num_top)),
+        entropy=np.empty(rows),
+        prob_margin=np.empty(rows),
+        certificate=np.empty((len(rules), rows)),
+        certificate_lower=np.empty((len(rules), rows)),
+        target_top_ids=np.empty((rows, num_top), np.int64),
+        target_top_probs=np.empty((rows, num_top)),
         paths=np.full(rows, RIGOROUS, np.int8),
-    )  # fmt: skip
+    )
     if draft is not None:
         _check_values("draft_logits", draft)
         scores.kl, scores.kl_upper, scores.draft_token_prob = (np.empty(rows) for _ in range(3))
@@ -263,7 +324,9 @@ def score_rows(target: np.ndarray, draft: np.ndarray | None, table: RuleTable, n
         scores.target_top_ids[index] = row.order[:num_top]
         scores.target_top_probs[index] = row.weights[:num_top] / row.normaliser
         for number, rule in enumerate(rules):
-            scores.certificate[number, index], scores.certificate_lower[number, index] = rule_certificate(rule, row)
+            scores.certificate[number, index], scores.certificate_lower[number, index] = (
+                rule_certificate(rule, row)
+            )
         if draft is not None:
             _score_draft(scores, index, row, target[index], draft[index], rules)
     if draft is not None:
@@ -271,7 +334,9 @@ def score_rows(target: np.ndarray, draft: np.ndarray | None, table: RuleTable, n
     return scores
 
 
-def _score_draft(scores: RowScores, index: int, row: TargetRow, target: np.ndarray, draft: np.ndarray, rules) -> None:
+def _score_draft(
+    scores: RowScores, index: int, row: TargetRow, target: np.ndarray, draft: np.ndarray, rules
+) -> None:
     draft_order = order_of(draft)
     rank = int(np.flatnonzero(row.order == draft_order[0])[0])
     scores.kl[index], scores.kl_upper[index] = divergence(target, draft)

@@ -1,5 +1,5 @@
-"""What every backend returns for a block of rows, and the errors for rows that define no distribution. Knows nothing
-about how a backend computes."""
+"""What every backend returns for a block of rows, and the errors for rows that define no
+distribution. Knows nothing about how a backend computes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,47 @@ from typing import Any, NoReturn
 from certspec.errors import InvalidLogits
 
 __all__ = [
-    "ALL_MASKED", "BY_RULE", "FAST", "NAN", "PATHS", "PLUS_INF", "RIGOROUS", "VALID", "WEIGHT_ERROR", "RowScores",
-    "raise_invalid_row", "settle",
-]  # fmt: skip
-
+    "ALL_MASKED",
+    "BY_RULE",
+    "FAST",
+    "NAN",
+    "PATHS",
+    "PLUS_INF",
+    "RIGOROUS",
+    "VALID",
+    "WEIGHT_ERROR",
+    "RowScores",
+    "raise_invalid_row",
+    "settle",
+]
 VALID, NAN, PLUS_INF, ALL_MASKED = range(4)
-PATHS = ("fast", "rigorous")  # what decided a row: a filter of lower precision with a proved bound, or float64
+PATHS = (
+    "fast",
+    "rigorous",
+)  # what decided a row: a filter of lower precision with a proved bound, or float64
 FAST, RIGOROUS = range(len(PATHS))
-BY_RULE = ("certificate", "certificate_lower", "accepted", "certified")  # fields of shape (rules, rows)
+BY_RULE = (
+    "certificate",
+    "certificate_lower",
+    "accepted",
+    "certified",
+)  # fields of shape (rules, rows)
 WEIGHT_ERROR = 2e-13  # relative, of exp(z - max z) down to 745 nats below the maximum, in float64
-_RIGOROUS_ERROR = 1e-11  # what the float64 backends keep in entropies (nats) and probabilities (relative)
+_RIGOROUS_ERROR = (
+    1e-11  # what the float64 backends keep in entropies (nats) and probabilities (relative)
+)
 
 
 @dataclass
 class RowScores:
     """Arrays of one backend (numpy or torch); float64 nats unless said otherwise.
 
-    ``kl, kl_upper, entropy, prob_margin, draft_token_prob``: (rows,); ``certificate, certificate_lower``: (rules,
-    rows); ``accepted, certified``: (rules, rows) bool; ``target_top_ids, draft_top_ids``: (rows, K) int64;
-    ``target_top_probs``: (rows, K). Draft fields are None where there was no draft. ``paths``: (rows,) int8, an index
-    into PATHS. ``entropy_error, prob_error``: (rows,) bounds on the errors of the entropy (nats, absolute) and of the
-    target's probabilities (relative); None where all of a row is float64.
-    """
+    ``kl, kl_upper, entropy, prob_margin, draft_token_prob``: (rows,); ``certificate,
+    certificate_lower``: (rules, rows); ``accepted, certified``: (rules, rows) bool;
+    ``target_top_ids, draft_top_ids``: (rows, K) int64; ``target_top_probs``: (rows, K). Draft
+    fields are None where there was no draft. ``paths``: (rows,) int8, an index into PATHS.
+    ``entropy_error, prob_error``: (rows,) bounds on the errors of the entropy (nats, absolute) and
+    of the target's probabilities (relative); None where all of a row is float64."""
 
     entropy: Any
     prob_margin: Any
@@ -50,8 +69,11 @@ class RowScores:
     prob_error: Any = None
 
 
-def settle(scores: RowScores, rows: Any, target: Any, draft: Any, rigorous: Callable[[Any, Any], RowScores]) -> None:
-    """Put into ``scores`` what ``rigorous(target, draft)`` says of the ``rows`` that a filter left open, in place."""
+def settle(
+    scores: RowScores, rows: Any, target: Any, draft: Any, rigorous: Callable[[Any, Any], RowScores]
+) -> None:
+    """Put into ``scores`` what ``rigorous(target, draft)`` says of the ``rows`` that a filter left
+    open, in place."""
     try:
         settled = rigorous(target[rows], draft[rows])
     except InvalidLogits:

@@ -1,5 +1,5 @@
-"""Rules as rows of a float64 parameter table, which is all that a kernel ever sees of a rule. This module knows the
-normal forms of ``certspec.rules`` and nothing about logits."""
+"""Rules as rows of a float64 parameter table, which is all that a kernel ever sees of a rule. This
+module knows the normal forms of ``certspec.rules`` and nothing about logits."""
 
 from __future__ import annotations
 
@@ -15,18 +15,28 @@ __all__ = ["COLUMNS", "MIN_TOP", "RuleTable", "rule_table"]
 
 # One float64 column each. A single-token rule has tree_width 0; a tree uses tree_width alone.
 COLUMNS = (
-    "tree_width", "top_m", "scale", "offset", "cap", "entropy_scale", "strictly_above", "smoothing_index",
-)  # fmt: skip
-TREE_WIDTH, TOP_M, SCALE, OFFSET, CAP, ENTROPY_SCALE, STRICTLY_ABOVE, SMOOTHING_INDEX = range(len(COLUMNS))
+    "tree_width",
+    "top_m",
+    "scale",
+    "offset",
+    "cap",
+    "entropy_scale",
+    "strictly_above",
+    "smoothing_index",
+)
+TREE_WIDTH, TOP_M, SCALE, OFFSET, CAP, ENTROPY_SCALE, STRICTLY_ABOVE, SMOOTHING_INDEX = range(
+    len(COLUMNS)
+)
 MIN_TOP = 10
 RANK_ALONE = -1e300  # in place of an offset of -inf, so that no bound of it becomes inf - inf
 
 
 @dataclass(frozen=True)
 class RuleTable:
-    """``parameters``: (rules, 8) float64, columns as in COLUMNS; ``smoothings``: (n,) float64, the distinct positive
-    constants inside the logarithm of an entropy (``smoothing_index`` counts from 1, 0 is the exact entropy);
-    ``num_top``: ranks that the rank gates and trees need, at least 10."""
+    """``parameters``: (rules, 8) float64, columns as in COLUMNS; ``smoothings``: (n,) float64, the
+    distinct positive constants inside the logarithm of an entropy (``smoothing_index`` counts from
+    1, 0 is the exact entropy); ``num_top``: ranks that the rank gates and trees need, at least
+    10."""
 
     rules: tuple[Rule, ...]
     parameters: np.ndarray
@@ -36,7 +46,8 @@ class RuleTable:
 
 @lru_cache(maxsize=256)
 def rule_table(rules: tuple[Rule, ...]) -> RuleTable:
-    """The parameter table of ``rules``; cached, since decoding asks for the same rules at every step.
+    """The parameter table of ``rules``; cached, since decoding asks for the same rules at every
+    step.
 
     Raises InvalidArgument where an entry is not a rule.
     """
@@ -44,16 +55,26 @@ def rule_table(rules: tuple[Rule, ...]) -> RuleTable:
     rows = []
     for rule in rules:
         if not isinstance(rule, Rule):
-            raise InvalidArgument(f"rules: expected certspec rules such as StrictGreedy(), got {rule!r}")
+            raise InvalidArgument(
+                f"rules: expected certspec rules such as StrictGreedy(), got {rule!r}"
+            )
         threshold = rule.threshold or Threshold()
         if threshold.smoothing > 0 and threshold.smoothing not in smoothings:
             smoothings.append(threshold.smoothing)
         index = 1 + smoothings.index(threshold.smoothing) if threshold.smoothing > 0 else 0
         offset = max(threshold.offset, RANK_ALONE)
         rows.append(
-            (rule.tree_width, threshold.top_m, threshold.scale, offset, threshold.cap,
-             threshold.entropy_scale, threshold.strictly_above, index)
-        )  # fmt: skip
+            (
+                rule.tree_width,
+                threshold.top_m,
+                threshold.scale,
+                offset,
+                threshold.cap,
+                threshold.entropy_scale,
+                threshold.strictly_above,
+                index,
+            )
+        )
     parameters = np.array(rows, dtype=np.float64).reshape(len(rules), len(COLUMNS))
     ranks = parameters[:, [TREE_WIDTH, TOP_M]]
     num_top = max(MIN_TOP, 1 + int(ranks.max(initial=0)))

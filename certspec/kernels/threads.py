@@ -1,9 +1,9 @@
-"""Helper threads that join a piece of work when they are free. This module knows nothing about the work: every thread
-calls the same function with the same arguments, and the function itself shares out what there is to do.
+"""Helper threads that join a piece of work when they are free. This module knows nothing about the
+work: every thread calls the same function with the same arguments, and the function itself shares
+out what there is to do.
 
-Work never waits for a helper that has not come, so a busy pool, a forked process or a machine with one core is only
-slower. A helper that comes late finds the work closed and leaves.
-"""
+Work never waits for a helper that has not come, so a busy pool, a forked process or a machine with
+one core is only slower. A helper that comes late finds the work closed and leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from numba.extending import intrinsic
 __all__ = ["fetch_add", "load_shared", "run_shared", "yield_core"]
 
 
-_intrinsic: Any = intrinsic  # numba calls the functions below with its own arguments, unknown to type checkers
+_intrinsic: Any = (
+    intrinsic  # numba calls the functions below with its own arguments, unknown to type checkers
+)
 
 
 @_intrinsic
@@ -114,10 +116,12 @@ _pool = _Pool()
 
 
 def run_shared(function: Callable[..., Any], arguments: tuple[Any, ...], num_threads: int) -> None:
-    """Call ``function(*arguments)`` here and, if they come in time, in up to ``num_threads - 1`` helper threads. What
-    one of the calls raises is raised here, after all have ended."""
+    """Call ``function(*arguments)`` here and, if they come in time, in up to ``num_threads - 1``
+    helper threads. What one of the calls raises is raised here, after all have ended."""
     global _pool
-    if _pool.process != os.getpid():  # threads do not survive a fork, and a lock may be held by one of them
+    if (
+        _pool.process != os.getpid()
+    ):  # threads do not survive a fork, and a lock may be held by one of them
         _pool = _Pool()
     pool = _pool
     alone = num_threads <= 1 or os.name == "nt"  # where helpers are waited for through a POSIX call

@@ -1,5 +1,5 @@
-"""Logs that inference servers already write, as positions with the most probable tokens of each. This package knows
-file formats; what a list certifies is in ``certspec.certificates.lumped``."""
+"""Logs that inference servers already write, as positions with the most probable tokens of each.
+This package knows file formats; what a list certifies is in ``certspec.certificates.lumped``."""
 
 from certspec.logs.findings import Findings
 from certspec.logs.position import LoggedPosition

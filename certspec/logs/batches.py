@@ -1,5 +1,6 @@
-"""Positions gathered into the arrays that ``certspec.certificates.lumped`` judges, a bounded number at a time. This module matches
-the draft's tokens with the target's columns; it knows nothing about files or rules."""
+"""Positions gathered into the arrays that ``certspec.certificates.lumped`` judges, a bounded number
+at a time. This module matches the draft's tokens with the target's columns; it knows nothing about
+files or rules."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def gather(pairs: Iterable[tuple[LoggedPosition, LoggedPosition | None]]) -> Ite
 
 
 def target_lists(batch: Pairs, num_tokens: int | None = None) -> TargetLists:
-    """The batch's target lists; ``num_tokens`` where the caller knows the vocabulary, else what the log says."""
+    """The batch's target lists; ``num_tokens`` where the caller knows the vocabulary, else what the
+    log says."""
     widths = {len(target.logprobs) for target, _ in batch}
     if len(widths) == 1:
         logprobs = np.array([target.logprobs for target, _ in batch])
@@ -47,12 +49,14 @@ def target_lists(batch: Pairs, num_tokens: int | None = None) -> TargetLists:
     return TargetLists(logprobs, num_ranked, np.array([target.error for target, _ in batch]), known)
 
 
-def draft_lists(batch: Pairs, num_columns: int, num_best: int, *, text_keys_are_tokens: bool = False) -> DraftLists:
-    """The draft's logprobs for the target's columns, and where its ``num_best`` best tokens stand among them.
+def draft_lists(
+    batch: Pairs, num_columns: int, num_best: int, *, text_keys_are_tokens: bool = False
+) -> DraftLists:
+    """The draft's logprobs for the target's columns, and where its ``num_best`` best tokens stand
+    among them.
 
-    Rows whose tokens are known by text alone are marked so, unless ``text_keys_are_tokens``: the caller knows that no
-    two tokens of this vocabulary have the same text.
-    """
+    Rows whose tokens are known by text alone are marked so, unless ``text_keys_are_tokens``: the
+    caller knows that no two tokens of this vocabulary have the same text."""
     rows = len(batch)
     logprobs = np.full((rows, num_columns), np.nan)
     best = np.full((rows, num_best), UNKNOWN, dtype=np.int64)
@@ -64,14 +68,20 @@ def draft_lists(batch: Pairs, num_columns: int, num_best: int, *, text_keys_are_
         present[row], error[row] = True, draft.error
         texts = any(isinstance(key, str) for keys in (target.keys, draft.keys) for key in keys)
         by_text[row] = texts and not text_keys_are_tokens
-        known = {key: value for key, value in zip(draft.keys, draft.logprobs, strict=True) if key is not None}
+        known = {
+            key: value
+            for key, value in zip(draft.keys, draft.logprobs, strict=True)
+            if key is not None
+        }
         column_of = {}
         for column, key in enumerate(target.keys):
             if key is not None and key in known:
                 logprobs[row, column] = known[key]
                 column_of[key] = column
         outside[row] = sum(
-            np.exp(value) for key, value in zip(draft.keys, draft.logprobs, strict=True) if key not in column_of
+            np.exp(value)
+            for key, value in zip(draft.keys, draft.logprobs, strict=True)
+            if key not in column_of
         )
         for rank, key in enumerate(draft.keys[: min(num_best, draft.num_ranked)]):
             if key is not None and key not in target.ambiguous:

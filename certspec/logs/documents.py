@@ -1,5 +1,6 @@
-"""JSON documents of a file, one at a time: JSON Lines, server-sent events, one pretty-printed document or several, or
-an array of documents; gzip too. This module holds one document at a time and knows nothing about what is in it."""
+"""JSON documents of a file, one at a time: JSON Lines, server-sent events, one pretty-printed
+document or several, or an array of documents; gzip too. This module holds one document at a time
+and knows nothing about what is in it."""
 
 from __future__ import annotations
 
@@ -18,15 +19,21 @@ _CHUNK_CHARS = 2**18
 
 
 class RepeatedKeys(dict):
-    """A JSON object in which some key stood more than once; the last value counts, as everywhere in JSON."""
+    """A JSON object in which some key stood more than once; the last value counts, as everywhere in
+    JSON."""
 
 
 def iterate_documents(path: Path, *, mark_repeated_keys: bool = False) -> Iterator[tuple[Any, int]]:
-    """Yield (document, line number of its start) in bounded memory; raises UnreadableInput with file, line and reason.
+    """Yield (document, line number of its start) in bounded memory; raises UnreadableInput with
+    file, line and reason.
 
     ``mark_repeated_keys``: objects with a repeated key come as RepeatedKeys (slower).
     """
-    decoder = json.JSONDecoder(object_pairs_hook=_mark_repeated) if mark_repeated_keys else json.JSONDecoder()
+    decoder = (
+        json.JSONDecoder(object_pairs_hook=_mark_repeated)
+        if mark_repeated_keys
+        else json.JSONDecoder()
+    )
     try:
         with _open_text(path) as stream:
             first = _skip_blank(stream)
@@ -60,7 +67,8 @@ def _skip_blank(stream: TextIO) -> tuple[str, int]:
 def _lines_or_values(
     path: Path, stream: TextIO, decoder: json.JSONDecoder, first: str, number: int
 ) -> Iterator[tuple[Any, int]]:
-    """JSON Lines where the first line is a whole document, else documents that go over several lines."""
+    """JSON Lines where the first line is a whole document, else documents that go over several
+    lines."""
     first += _rest_of_line(path, stream, first, number)
     try:
         _parse(decoder, _event(first))
@@ -75,7 +83,9 @@ def _lines_or_values(
             try:
                 yield _parse(decoder, text), number
             except (json.JSONDecodeError, RecursionError) as error:
-                cut = "" if line.endswith("\n") else " (the file ends in this line: was it cut off?)"
+                cut = (
+                    "" if line.endswith("\n") else " (the file ends in this line: was it cut off?)"
+                )
                 raise UnreadableInput(f"{path}:{number}: not JSON: {_said(error)}{cut}") from error
         number += 1
         line = stream.readline(_CHUNK_CHARS)
@@ -91,7 +101,9 @@ def _rest_of_line(path: Path, stream: TextIO, start: str, number: int) -> str:
         pieces.append(last)
         length += len(last)
         if length > MAX_DOCUMENT_CHARS:
-            raise UnreadableInput(f"{path}:{number}: a line of more than {MAX_DOCUMENT_CHARS:,} characters")
+            raise UnreadableInput(
+                f"{path}:{number}: a line of more than {MAX_DOCUMENT_CHARS:,} characters"
+            )
     return "".join(pieces)
 
 
@@ -107,9 +119,12 @@ def _event(line: str) -> str:
 
 
 class _Chunks:
-    """A buffer over a stream from which whole values are decoded, growing until the next value fits."""
+    """A buffer over a stream from which whole values are decoded, growing until the next value
+    fits."""
 
-    def __init__(self, path: Path, stream: TextIO, decoder: json.JSONDecoder, start: str, number: int) -> None:
+    def __init__(
+        self, path: Path, stream: TextIO, decoder: json.JSONDecoder, start: str, number: int
+    ) -> None:
         self.path, self.stream, self.decoder = path, stream, decoder
         self.buffer, self.place, self.line, self.ended = start, 0, number, False
 
@@ -125,7 +140,9 @@ class _Chunks:
             if mark == "]":
                 return
             if mark != ",":
-                raise UnreadableInput(f"{self.path}:{self.line}: expected ',' or ']' in the array, got {mark!r}")
+                raise UnreadableInput(
+                    f"{self.path}:{self.line}: expected ',' or ']' in the array, got {mark!r}"
+                )
             self.place += 1
 
     def values(self) -> Iterator[tuple[Any, int]]:
@@ -155,13 +172,18 @@ class _Chunks:
                     break
             except (json.JSONDecodeError, RecursionError) as error:
                 if not _is_incomplete(error, len(self.buffer)) or not self._grow(chunk):
-                    line = self.line + self.buffer.count("\n", self.place, getattr(error, "pos", self.place))
+                    line = self.line + self.buffer.count(
+                        "\n", self.place, getattr(error, "pos", self.place)
+                    )
                     cut = " (the file ends here: was it cut off?)" if self.ended else ""
-                    raise UnreadableInput(f"{self.path}:{line}: not JSON: {_said(error)}{cut}") from error
+                    raise UnreadableInput(
+                        f"{self.path}:{line}: not JSON: {_said(error)}{cut}"
+                    ) from error
                 chunk *= 2
             if len(self.buffer) - self.place > MAX_DOCUMENT_CHARS:
                 raise UnreadableInput(
-                    f"{self.path}:{self.line}: a document of more than {MAX_DOCUMENT_CHARS:,} characters"
+                    f"{self.path}:{self.line}: a document of more than {MAX_DOCUMENT_CHARS:,} "
+                    "characters"
                 )
         line = self.line
         self.line += self.buffer.count("\n", self.place, end)
@@ -176,7 +198,8 @@ class _Chunks:
 
 
 def _is_incomplete(error: Exception, length: int) -> bool:
-    """Whether more text may make the value whole, rather than the value being wrong somewhere inside."""
+    """Whether more text may make the value whole, rather than the value being wrong somewhere
+    inside."""
     if not isinstance(error, json.JSONDecodeError):
         return False
     return error.msg.startswith("Unterminated string") or error.pos >= length - 16

@@ -1,5 +1,6 @@
-"""What a reader noticed in a file and went on: each kind of finding has a name, a count and a place it was first seen.
-This module knows nothing about formats; what a reader can't go on from is an UnreadableInput instead."""
+"""What a reader noticed in a file and went on: each kind of finding has a name, a count and a place
+it was first seen. This module knows nothing about formats; what a reader can't go on from is an
+UnreadableInput instead."""
 
 from __future__ import annotations
 
@@ -16,8 +17,12 @@ class Finding(Enum):
     POSITION_WITHOUT_LIST = "positions without a list of logprobs: left out"
     CHOSEN_OUTSIDE = "the chosen token's logprob says only that it is outside the list (sentinel)"
     CHOSEN_BEYOND = "the chosen token ranks beyond the list: one true rank fewer than entries"
-    SENTINELS_DROPPED = "listed tokens with a sentinel instead of a logprob: dropped, their mass counts as tail"
-    DUPLICATE_KEYS = "tokens of one list share their key: such tokens can't be matched between files"
+    SENTINELS_DROPPED = (
+        "listed tokens with a sentinel instead of a logprob: dropped, their mass counts as tail"
+    )
+    DUPLICATE_KEYS = (
+        "tokens of one list share their key: such tokens can't be matched between files"
+    )
     KEY_LOST = "a list keyed by text is shorter than its neighbours: two tokens had the same text, ranks are uncertain"
     NO_KEY = "tokens whose text is no key (escaped or missing bytes): they can't be matched between files"
     TEXT_KEYS = "tokens are known by text alone: two files are joined on text"
@@ -25,20 +30,23 @@ class Finding(Enum):
     FORCED = "tokens at logprob 0 that a template seems to force: their certificates say nothing about the model"
     CUT = "answers cut by length"
     DEPTH_VARIES = "positions whose list is shorter than the deepest one"
-    COARSE_DECIMALS = "logprobs rounded to few decimals: bounds are widened by half a unit of the last one"
-    LOG_OF_ANOTHER_TEMPERATURE = (
-        "gaps between logprobs fall on the grid of bfloat16 logits only after multiplying by a temperature"
+    COARSE_DECIMALS = (
+        "logprobs rounded to few decimals: bounds are widened by half a unit of the last one"
     )
+    LOG_OF_ANOTHER_TEMPERATURE = "gaps between logprobs fall on the grid of bfloat16 logits only after multiplying by a temperature"
     DEPTHS_DIFFER = "target and draft lists have different depths"
     TEMPERATURES_DIFFER = "temperatures contradict one another"
     TARGET_WITHOUT_DRAFT = "target positions without a draft position: left out"
     DRAFT_WITHOUT_TARGET = "draft positions without a target position: left out"
-    RULE_TOO_WIDE = "positions whose list is too short for a rule: its certificate there is 0, a lower bound"
+    RULE_TOO_WIDE = (
+        "positions whose list is too short for a rule: its certificate there is 0, a lower bound"
+    )
 
 
 @dataclass
 class Findings:
-    """Counts of findings, each with the place it was first seen and, where there is one, a fact about it."""
+    """Counts of findings, each with the place it was first seen and, where there is one, a fact
+    about it."""
 
     counts: dict[Finding, int] = field(default_factory=dict)
     first_seen: dict[Finding, str] = field(default_factory=dict)
@@ -54,7 +62,10 @@ class Findings:
     def lines(self) -> list[str]:
         """One line a finding, most frequent first."""
         ordered = sorted(self.counts.items(), key=lambda item: -item[1])
-        return [f"{finding.value}: {count:,} (first: {self.first_seen[finding]})" for finding, count in ordered]
+        return [
+            f"{finding.value}: {count:,} (first: {self.first_seen[finding]})"
+            for finding, count in ordered
+        ]
 
     def as_json(self) -> list[dict[str, object]]:
         """The same for a manifest."""

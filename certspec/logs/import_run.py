@@ -1,5 +1,5 @@
-"""From logs to a run folder: reads, joins, judges and writes in bounded memory, and counts how each number is known.
-This module knows nothing about the command line."""
+"""From logs to a run folder: reads, joins, judges and writes in bounded memory, and counts how each
+number is known. This module knows nothing about the command line."""
 
 from __future__ import annotations
 
@@ -75,14 +75,15 @@ def import_logs(
     text_keys_are_tokens: bool = False,
     on_advance: Callable[[int], None] = lambda num_positions: None,
 ) -> ImportedRun:
-    """Write the logs' positions as a run folder ``out``, judged under ``rules`` (default: the eight of every command).
+    """Write the logs' positions as a run folder ``out``, judged under ``rules`` (default: the eight
+    of every command).
 
-    ``temperature``: at which the target's probabilities were taken, as the user states it; ``num_tokens``: vocabulary
-    size. ``text_keys_are_tokens``: no two tokens of the vocabulary have the same text, so that positions of two logs
-    that know tokens by text alone may be certified. A tree wider than every list of the first batch is left out by
-    name. Raises UnreadableInput for what the logs can't give, RunMismatch where ``out`` holds another run,
-    InvalidArgument where no rule is left.
-    """
+    ``temperature``: at which the target's probabilities were taken, as the user states it;
+    ``num_tokens``: vocabulary size. ``text_keys_are_tokens``: no two tokens of the vocabulary have
+    the same text, so that positions of two logs that know tokens by text alone may be certified. A
+    tree wider than every list of the first batch is left out by name. Raises UnreadableInput for
+    what the logs can't give, RunMismatch where ``out`` holds another run, InvalidArgument where no
+    rule is left."""
     findings, draft_findings = Findings(), Findings() if draft_log is not None else None
     kind = sniff_format(target_log) if format == "auto" else format
     pairs = _pairs(target_log, draft_log, kind, draft_format, findings, draft_findings)
@@ -108,16 +109,26 @@ def import_logs(
         if folder.manifest_path.exists():
             folder.open(settings, _session())  # refuses a folder that holds another run
         folder.remove_leftovers()
-        # Parts come into the run only when the whole log was read, so that a log that fails halfway leaves no half run.
+        # Parts come into the run only when the whole log was read, so that a log that fails halfway
+        # leaves no half run.
         incoming = RunFolder(folder.path / ".incoming")
         shutil.rmtree(incoming.path, ignore_errors=True)
         try:
             incoming.path.mkdir()
         except OSError as error:
-            raise CertspecError(f"{incoming.path}: could not write: {error.strerror or error}") from error
+            raise CertspecError(
+                f"{incoming.path}: could not write: {error.strerror or error}"
+            ) from error
         try:
             with _collector_off():
-                _write(incoming, run, _chain(first, batches), num_tokens, text_keys_are_tokens, on_advance)
+                _write(
+                    incoming,
+                    run,
+                    _chain(first, batches),
+                    num_tokens,
+                    text_keys_are_tokens,
+                    on_advance,
+                )
             folder.replace_with(incoming, settings, _session(), refused_rules=refused)
         finally:
             shutil.rmtree(incoming.path, ignore_errors=True)
@@ -142,7 +153,8 @@ def _pairs(
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """Positions are made of lists without cycles; the garbage collector would walk them over and over."""
+    """Positions are made of lists without cycles; the garbage collector would walk them over and
+    over."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -157,7 +169,9 @@ def _chain(first: Pairs, rest: Iterator[Pairs]) -> Iterator[Pairs]:
     yield from rest
 
 
-def _possible_rules(rules: tuple[Rule, ...], batch: Pairs) -> tuple[tuple[Rule, ...], dict[str, str]]:
+def _possible_rules(
+    rules: tuple[Rule, ...], batch: Pairs
+) -> tuple[tuple[Rule, ...], dict[str, str]]:
     """Rules that some list is deep enough for, and why the others are refused."""
     deepest = max(target.num_ranked for target, _ in batch)
     whole = any(target.num_tokens == target.num_ranked for target, _ in batch)
@@ -168,7 +182,9 @@ def _possible_rules(rules: tuple[Rule, ...], batch: Pairs) -> tuple[tuple[Rule, 
     }
     kept = tuple(rule for rule in rules if rule.label not in refused)
     if not kept:
-        raise InvalidArgument("rules: no rule is left: " + "; ".join(f"{name} {why}" for name, why in refused.items()))
+        raise InvalidArgument(
+            "rules: no rule is left: " + "; ".join(f"{name} {why}" for name, why in refused.items())
+        )
     return kept, refused
 
 
@@ -194,7 +210,11 @@ def _write(
         run.count(judged)
         short = (judged.certificate_case == Case.TOO_SHORT.code).any(axis=0)
         if short.any():
-            run.findings.note(Finding.RULE_TOO_WIDE, f"line {batch[int(np.argmax(short))][0].line}", int(short.sum()))
+            run.findings.note(
+                Finding.RULE_TOO_WIDE,
+                f"line {batch[int(np.argmax(short))][0].line}",
+                int(short.sum()),
+            )
         tables.append(import_table(batch, target, judged, schema))
         on_advance(len(batch))
         if sum(table.num_rows for table in tables) >= _ROWS_A_PART:
@@ -206,12 +226,22 @@ def _write(
 
 
 def _compare_temperatures(run: ImportedRun, stated: float | None) -> None:
-    """Name temperatures that contradict one another; a grid tells a temperature only up to a power of two."""
+    """Name temperatures that contradict one another; a grid tells a temperature only up to a power
+    of two."""
     seen = run.findings.temperature
     other = run.draft_findings.temperature if run.draft_findings is not None else None
-    for first, second, names in ((seen, other, ("target", "draft")), (seen, stated, ("the log's grid", "as stated"))):
-        if first is not None and second is not None and abs(np.log2(first / second) % 1.0 - 0.5) < 0.5 - 1e-6:
-            run.findings.note(Finding.TEMPERATURES_DIFFER, f"{names[0]} {first:g}, {names[1]} {second:g}")
+    for first, second, names in (
+        (seen, other, ("target", "draft")),
+        (seen, stated, ("the log's grid", "as stated")),
+    ):
+        if (
+            first is not None
+            and second is not None
+            and abs(np.log2(first / second) % 1.0 - 0.5) < 0.5 - 1e-6
+        ):
+            run.findings.note(
+                Finding.TEMPERATURES_DIFFER, f"{names[0]} {first:g}, {names[1]} {second:g}"
+            )
 
 
 def _identity(path: Path) -> dict[str, Any]:
@@ -220,4 +250,7 @@ def _identity(path: Path) -> dict[str, Any]:
 
 def _session() -> dict[str, Any]:
     versions = {name: metadata.version(name) for name in ("numpy", "pyarrow")}
-    return {"versions": {"python": platform.python_version(), **versions}, "device_name": platform.machine()}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "device_name": platform.machine(),
+    }

@@ -1,4 +1,5 @@
-"""Two logs of the same tokens, joined on sequence and position. This module knows neutral positions, no formats."""
+"""Two logs of the same tokens, joined on sequence and position. This module knows neutral
+positions, no formats."""
 
 from __future__ import annotations
 
@@ -14,13 +15,17 @@ _WINDOW = 16_384  # draft positions kept while their target position is looked f
 
 
 def join_logs(
-    target: Iterator[LoggedPosition], draft: Iterator[LoggedPosition], findings: Findings, names: tuple[str, str]
+    target: Iterator[LoggedPosition],
+    draft: Iterator[LoggedPosition],
+    findings: Findings,
+    names: tuple[str, str],
 ) -> Iterator[tuple[LoggedPosition, LoggedPosition]]:
-    """Yield (target position, draft position) of the same sequence, part and position; order may differ a little.
+    """Yield (target position, draft position) of the same sequence, part and position; order may
+    differ a little.
 
-    ``names``: of the two files. Raises UnreadableInput where two positions go on with different tokens (the contexts
-    differ), where their tokens are known by different things (ids, bytes, text), or where nothing matches.
-    """
+    ``names``: of the two files. Raises UnreadableInput where two positions go on with different
+    tokens (the contexts differ), where their tokens are known by different things (ids, bytes,
+    text), or where nothing matches."""
     waiting: dict[tuple[int, str, int], LoggedPosition] = {}
     num_joined, parts = 0, (set[str](), set[str]())
     for position in target:
@@ -42,7 +47,10 @@ def join_logs(
             continue
         _require_same_tokens(position, other, names)
         if position.num_ranked != other.num_ranked:
-            findings.note(Finding.DEPTHS_DIFFER, f"{names[0]}: {position.num_ranked}, {names[1]}: {other.num_ranked}")
+            findings.note(
+                Finding.DEPTHS_DIFFER,
+                f"{names[0]}: {position.num_ranked}, {names[1]}: {other.num_ranked}",
+            )
         num_joined += 1
         yield position, other
     num_left = len(waiting) + sum(1 for _ in draft)
@@ -50,26 +58,37 @@ def join_logs(
         findings.note(Finding.DRAFT_WITHOUT_TARGET, names[1], num_left)
     if not num_joined:
         raise UnreadableInput(
-            f"{names[0]} and {names[1]}: no position is in both; the target's log holds {_said(parts[0])} positions, "
+            f"{names[0]} and {names[1]}: no position is in both; the target's log holds "
+            f"{_said(parts[0])} positions, "
             f"the draft's {_said(parts[1])} positions"
         )
 
 
-def _drop_oldest(waiting: dict[tuple[int, str, int], LoggedPosition], findings: Findings, name: str) -> None:
+def _drop_oldest(
+    waiting: dict[tuple[int, str, int], LoggedPosition], findings: Findings, name: str
+) -> None:
     for place in list(waiting)[: _WINDOW // 2]:
         findings.note(Finding.DRAFT_WITHOUT_TARGET, f"{name}:{waiting.pop(place).line}")
 
 
-def _require_same_tokens(target: LoggedPosition, draft: LoggedPosition, names: tuple[str, str]) -> None:
-    kinds = [{type(key).__name__ for key in position.keys if key is not None} for position in (target, draft)]
+def _require_same_tokens(
+    target: LoggedPosition, draft: LoggedPosition, names: tuple[str, str]
+) -> None:
+    kinds = [
+        {type(key).__name__ for key in position.keys if key is not None}
+        for position in (target, draft)
+    ]
     where = f"{names[0]}:{target.line} and {names[1]}:{draft.line}: {target.part} position {target.position}"
     if kinds[0] and kinds[1] and not kinds[0] & kinds[1]:
         said = [_KINDS[next(iter(kind))] for kind in kinds]
-        raise UnreadableInput(f"{where}: the target's tokens are known by {said[0]}, the draft's by {said[1]}")
+        raise UnreadableInput(
+            f"{where}: the target's tokens are known by {said[0]}, the draft's by {said[1]}"
+        )
     known = target.chosen_key is not None and draft.chosen_key is not None
     if known and target.chosen_key != draft.chosen_key:
         raise UnreadableInput(
-            f"{where}: the target's log goes on with {target.chosen_key!r}, the draft's with {draft.chosen_key!r}; "
+            f"{where}: the target's log goes on with {target.chosen_key!r}, the draft's with "
+            f"{draft.chosen_key!r}; "
             "both must score the same text (feed the target's answer to the draft)"
         )
 

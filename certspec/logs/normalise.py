@@ -1,5 +1,6 @@
-"""From a raw position to a checked one: sentinels, processed lists, sums, order, true ranks and duplicates. This module
-knows what the numbers of a log may mean; it knows nothing about the shape of files."""
+"""From a raw position to a checked one: sentinels, processed lists, sums, order, true ranks and
+duplicates. This module knows what the numbers of a log may mean; it knows nothing about the shape
+of files."""
 
 from __future__ import annotations
 
@@ -24,14 +25,43 @@ _MAX_GAPS = 4096
 _MIN_GAPS = 40
 # Usual settings first: of several that fit equally well, the first is named.
 _CANDIDATES = (
-    1.0, 0.7, 0.6, 0.8, 0.5, 0.3, 0.2, 0.1, 0.4, 0.9, 1.2, 1.5, 1.1, 1.3, 1.4, 2.0, 0.25, 0.75, 0.65, 0.85, 0.95, 0.15,
-    0.35, 0.45, 0.55, 1.6, 1.7, 1.8, 1.9, 0.05,
-)  # fmt: skip
+    1.0,
+    0.7,
+    0.6,
+    0.8,
+    0.5,
+    0.3,
+    0.2,
+    0.1,
+    0.4,
+    0.9,
+    1.2,
+    1.5,
+    1.1,
+    1.3,
+    1.4,
+    2.0,
+    0.25,
+    0.75,
+    0.65,
+    0.85,
+    0.95,
+    0.15,
+    0.35,
+    0.45,
+    0.55,
+    1.6,
+    1.7,
+    1.8,
+    1.9,
+    0.05,
+)
 
 
 @dataclass
 class TemperatureGrid:
-    """Collects gaps of the first positions of a log and says at which temperature they fit the grid."""
+    """Collects gaps of the first positions of a log and says at which temperature they fit the
+    grid."""
 
     gaps: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
@@ -47,32 +77,35 @@ class TemperatureGrid:
                 self.sizes.append(max(1.0, -value))
 
     def temperature(self) -> float | None:
-        """The temperature that makes the gaps fit a grid, up to a power of two; None where none does or gaps are few.
+        """The temperature that makes the gaps fit a grid, up to a power of two; None where none
+        does or gaps are few.
 
-        Gaps g / T with g on a grid of 2^-k have spacing 2^-k / T, so of all candidates that fit, the true one has the
-        coarsest spacing; T / 2, T and 2 T can't be told apart, and the most usual of them is named.
-        """
+        Gaps g / T with g on a grid of 2^-k have spacing 2^-k / T, so of all candidates that fit,
+        the true one has the coarsest spacing; T / 2, T and 2 T can't be told apart, and the most
+        usual of them is named."""
         if len(self.gaps) < _MIN_GAPS:
             return None
         gaps, sizes = np.array(self.gaps), np.array(self.sizes)
         best, coarsest = None, 0.0
         for candidate in _CANDIDATES:
-            spacing = next((grid / candidate for grid in _GRIDS if _fits(gaps, sizes, grid / candidate)), 0.0)
+            spacing = next(
+                (grid / candidate for grid in _GRIDS if _fits(gaps, sizes, grid / candidate)), 0.0
+            )
             if spacing > coarsest * (1.0 + 1e-9):
                 best, coarsest = candidate, spacing
         return best
 
 
 def _fits(gaps: np.ndarray, sizes: np.ndarray, spacing: float) -> bool:
-    """Whether at least 95 % of the gaps are multiples of the spacing, up to what float32 leaves of a value's size."""
+    """Whether at least 95 % of the gaps are multiples of the spacing, up to what float32 leaves of
+    a value's size."""
     steps = gaps / spacing
     slack = 2.5e-7 * sizes / spacing + 1e-6
     return bool((np.abs(steps - np.round(steps)) <= slack).mean() >= 0.95)
 
 
-FLOAT32_ERROR = (
-    2e-6  # a float32 log-softmax of values down to -30 nats: half an ulp of the value, and of the normaliser
-)
+# a float32 log-softmax of values down to -30 nats: half an ulp of the value, and of the normaliser
+FLOAT32_ERROR = 2e-6
 
 SUM_TOLERANCE = 1e-6  # float32 sums reach 1 + 1.1e-7
 
@@ -84,7 +117,9 @@ _LEAST_PLAIN = -99.0  # above every sentinel
 
 _FLOATS, _IDS, _BYTES = {float}, {int}, {bytes}
 
-_WHOLE_VOCABULARY = 1000  # lists of at least this many entries are taken for (nearly) a whole row of logits
+_WHOLE_VOCABULARY = (
+    1000  # lists of at least this many entries are taken for (nearly) a whole row of logits
+)
 
 _NO_KEY_MARKS = ("\ufffd", "\\x", "bytes:")
 
@@ -99,7 +134,8 @@ class Normaliser:
         self._full_precision = False  # once a value has many decimals, the file isn't rounded
 
     def __call__(self, raw: RawPosition) -> LoggedPosition | None:
-        """The checked position, or None where it holds no list; raises UnreadableInput naming file, line and reason."""
+        """The checked position, or None where it holds no list; raises UnreadableInput naming file,
+        line and reason."""
         plain = self._plain(raw)
         if plain is not None:
             return plain
@@ -121,10 +157,16 @@ class Normaliser:
         return position
 
     def _plain(self, raw: RawPosition) -> LoggedPosition | None:
-        """What ``__call__`` makes of most positions of most logs, several times faster; None where anything about the
-        position calls for a closer look: nothing is judged here that is judged there."""
+        """What ``__call__`` makes of most positions of most logs, several times faster; None where
+        anything about the position calls for a closer look: nothing is judged here that is judged
+        there."""
         chosen, entries = raw.chosen, raw.entries
-        if not self._full_precision or raw.ranks is not None or raw.expected_entries is not None or chosen is None:
+        if (
+            not self._full_precision
+            or raw.ranks is not None
+            or raw.expected_entries is not None
+            or chosen is None
+        ):
             return None
         if not 2 <= len(entries) < _WHOLE_VOCABULARY:
             return None
@@ -132,26 +174,46 @@ class Normaliser:
         logprobs: list[float]
         keys, texts, logprobs = map(list, zip(*entries, strict=True))
         kinds = set(map(type, keys))
-        if set(map(type, logprobs)) != _FLOATS or not (kinds == _IDS or (kinds == _BYTES and all(map(_usable, keys)))):
+        if set(map(type, logprobs)) != _FLOATS or not (
+            kinds == _IDS or (kinds == _BYTES and all(map(_usable, keys)))
+        ):
             return None
         if len(set(keys)) != len(keys) or chosen[0] not in keys:
             return None
-        if not (logprobs[0] < 0.0 and logprobs[-1] > _LEAST_PLAIN and all(map(operator.gt, logprobs, logprobs[1:]))):
+        if not (
+            logprobs[0] < 0.0
+            and logprobs[-1] > _LEAST_PLAIN
+            and all(map(operator.gt, logprobs, logprobs[1:]))
+        ):
             return None  # unsorted, tied, certain, NaN, or deep enough for a sentinel
         place = keys.index(chosen[0])
-        if chosen[2] != logprobs[place] or math.fsum(map(math.exp, logprobs)) >= 1.0 - SUM_TOLERANCE:
+        if (
+            chosen[2] != logprobs[place]
+            or math.fsum(map(math.exp, logprobs)) >= 1.0 - SUM_TOLERANCE
+        ):
             return None
         if raw.finish is not None or len(keys) < self.deepest:
             self._note_finish_and_depth(raw, len(keys))
         self.deepest = max(self.deepest, len(keys))
         self.grid.add(logprobs)
         return LoggedPosition(
-            raw.sequence, raw.position, raw.part, raw.line, logprobs, keys, texts, len(keys), FLOAT32_ERROR, place,
-            chosen[0], raw.finish,
-        )  # fmt: skip
+            raw.sequence,
+            raw.position,
+            raw.part,
+            raw.line,
+            logprobs,
+            keys,
+            texts,
+            len(keys),
+            FLOAT32_ERROR,
+            place,
+            chosen[0],
+            raw.finish,
+        )
 
     def _logprob(self, raw: RawPosition, value: object) -> float | None:
-        """A logprob in nats, or None for a sentinel of probability zero (or of "outside the list")."""
+        """A logprob in nats, or None for a sentinel of probability zero (or of "outside the
+        list")."""
         if value is None:
             return None
         if isinstance(value, str):
@@ -159,49 +221,78 @@ class Normaliser:
                 return None
             raise self._refusal(raw, f"expected a logprob, got the text {value!r}")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self._refusal(raw, f"expected a logprob, got {type(value).__name__} {str(value)[:40]!r}")
+            raise self._refusal(
+                raw, f"expected a logprob, got {type(value).__name__} {str(value)[:40]!r}"
+            )
         if value in _SENTINELS:
             return None
         if value > 0.0:
             raise self._refusal(
-                raw, f"logprob {value!r} is above 0: these are raw logits or probabilities, not logprobs"
+                raw,
+                f"logprob {value!r} is above 0: these are raw logits or probabilities, not "
+                "logprobs",
             )
         if value != value:
             raise self._refusal(raw, "logprob is NaN")
         return float(value)
 
-    def _refuse_processed(self, raw: RawPosition, values: Sequence[float | None], chosen: float | None) -> None:
+    def _refuse_processed(
+        self, raw: RawPosition, values: Sequence[float | None], chosen: float | None
+    ) -> None:
         known = [value for value in values if value is not None]
         num_sentinels = len(values) - len(known)
         if len(values) >= _WHOLE_VOCABULARY and 2 * len(known) >= len(values):
             return  # a whole row with some masked ids
         if not known:
             if num_sentinels and chosen == 0.0:
-                raise self._refusal(raw, _PROCESSED.format(f"chosen at 0.0, {num_sentinels} sentinels beside it"))
+                raise self._refusal(
+                    raw, _PROCESSED.format(f"chosen at 0.0, {num_sentinels} sentinels beside it")
+                )
             return
         top, mass = max(known), math.fsum(map(math.exp, known))
         whole = abs(mass - 1.0) <= SUM_TOLERANCE
         if num_sentinels and (top == 0.0 or whole):
-            what = "top entry exactly 0.0" if top == 0.0 else f"{len(known)} entries of mass {mass:.7f}"
-            raise self._refusal(raw, _PROCESSED.format(f"{what}, {num_sentinels} sentinels beside it"))
+            what = (
+                "top entry exactly 0.0"
+                if top == 0.0
+                else f"{len(known)} entries of mass {mass:.7f}"
+            )
+            raise self._refusal(
+                raw, _PROCESSED.format(f"{what}, {num_sentinels} sentinels beside it")
+            )
         last = math.exp(min(known))
         if 3 <= len(known) < _WHOLE_VOCABULARY and whole and last > 1e-3:
             raise self._refusal(
-                raw, _PROCESSED.format(f"{len(known)} entries of mass {mass:.7f}, the last still {last:.2g}")
+                raw,
+                _PROCESSED.format(
+                    f"{len(known)} entries of mass {mass:.7f}, the last still {last:.2g}"
+                ),
             )
 
-    def _sorted(self, raw: RawPosition, kept: list[int], values: Sequence[float | None]) -> LoggedPosition:
+    def _sorted(
+        self, raw: RawPosition, kept: list[int], values: Sequence[float | None]
+    ) -> LoggedPosition:
         entries = raw.entries
         order = sorted(kept, key=lambda place: (-values[place], _id_order(entries[place][0])))  # type: ignore[operator]
         logprobs: list[float] = [values[place] for place in order]  # type: ignore[misc]
         keys, ambiguous = self._keys(raw, order)
         return LoggedPosition(
-            raw.sequence, raw.position, raw.part, raw.line, logprobs, keys, [entries[place][1] for place in order],
-            num_ranked=self._num_ranked(raw, order, logprobs), error=self._rounding(logprobs), finish=raw.finish,
+            raw.sequence,
+            raw.position,
+            raw.part,
+            raw.line,
+            logprobs,
+            keys,
+            [entries[place][1] for place in order],
+            num_ranked=self._num_ranked(raw, order, logprobs),
+            error=self._rounding(logprobs),
+            finish=raw.finish,
             ambiguous=ambiguous,
-        )  # fmt: skip
+        )
 
-    def _keys(self, raw: RawPosition, order: list[int]) -> tuple[list[Key], frozenset[int | bytes | str]]:
+    def _keys(
+        self, raw: RawPosition, order: list[int]
+    ) -> tuple[list[Key], frozenset[int | bytes | str]]:
         keys = [_usable(raw.entries[place][0]) for place in order]
         if None in keys:
             self._note(raw, Finding.NO_KEY)
@@ -226,17 +317,23 @@ class Normaliser:
             return sum(1 for value in logprobs if math.exp(value) > outside + FLOAT32_ERROR)
         if raw.chosen is None or len(order) < 2:
             return len(order)
-        # Servers put the chosen token first, or add it to the list. When it is the least of an unsorted list (or of a
-        # mapping, which has no order), nothing says that it is the next rank.
+        # Servers put the chosen token first, or add it to the list. When it is the least of an
+        # unsorted list (or of a mapping, which has no order), nothing says that it is the next
+        # rank.
         lowest = order[-1]
         first_but_lowest = lowest == 0 or raw.expected_entries is not None
-        if first_but_lowest and raw.entries[lowest][0] == raw.chosen[0] and logprobs[-1] < logprobs[-2]:
+        if (
+            first_but_lowest
+            and raw.entries[lowest][0] == raw.chosen[0]
+            and logprobs[-1] < logprobs[-2]
+        ):
             self._note(raw, Finding.CHOSEN_BEYOND)
             return len(order) - 1
         return len(order)
 
     def _add_chosen(self, raw: RawPosition, position: LoggedPosition, chosen: float | None) -> None:
-        """Find the chosen token in the list, or add it behind the ranks where its logprob is known."""
+        """Find the chosen token in the list, or add it behind the ranks where its logprob is
+        known."""
         if raw.chosen is None:
             return
         key = position.chosen_key = _usable(raw.chosen[0])
@@ -245,16 +342,25 @@ class Normaliser:
             listed = position.logprobs[position.chosen]
             if chosen is not None and abs(listed - chosen) > 1e-4 + position.error:
                 raise self._refusal(
-                    raw, f"the chosen token has logprob {chosen}, in the list {listed}: two distributions"
+                    raw,
+                    f"the chosen token has logprob {chosen}, in the list {listed}: two "
+                    "distributions",
                 )
         elif chosen is None:
             self._note(raw, Finding.CHOSEN_OUTSIDE)
         elif chosen in position.logprobs:
-            position.chosen = position.logprobs.index(chosen)  # its key repeats or is unusable, its value is there
-        elif position.logprobs and chosen > position.logprobs[position.num_ranked - 1] + position.error:
+            position.chosen = position.logprobs.index(
+                chosen
+            )  # its key repeats or is unusable, its value is there
+        elif (
+            position.logprobs
+            and chosen > position.logprobs[position.num_ranked - 1] + position.error
+        ):
             last = position.logprobs[-1]
             raise self._refusal(
-                raw, f"the chosen token's logprob {chosen} exceeds the list's last {last}, but it isn't listed"
+                raw,
+                f"the chosen token's logprob {chosen} exceeds the list's last {last}, but it "
+                "isn't listed",
             )
         else:
             position.chosen = len(position.logprobs)
@@ -266,9 +372,13 @@ class Normaliser:
 
     def _refuse_sum(self, raw: RawPosition, position: LoggedPosition) -> None:
         mass = math.fsum(map(math.exp, position.logprobs))
-        if mass > 1.0 + max(SUM_TOLERANCE, position.error if position.error > FLOAT32_ERROR else 0.0):
+        if mass > 1.0 + max(
+            SUM_TOLERANCE, position.error if position.error > FLOAT32_ERROR else 0.0
+        ):
             raise self._refusal(
-                raw, f"the list's probabilities sum to {mass:.7f}, more than 1: raw logits, not logprobs"
+                raw,
+                f"the list's probabilities sum to {mass:.7f}, more than 1: raw logits, not "
+                "logprobs",
             )
 
     def _note_facts(self, raw: RawPosition, position: LoggedPosition) -> None:
@@ -295,7 +405,8 @@ class Normaliser:
             self._note(raw, Finding.DEPTH_VARIES)
 
     def _rounding(self, logprobs: Sequence[float]) -> float:
-        """Half a unit of the last decimal where all values of the file so far have few, else what float32 leaves."""
+        """Half a unit of the last decimal where all values of the file so far have few, else what
+        float32 leaves."""
         telling = [value for value in logprobs if value != 0.0]
         if self._full_precision or not telling:
             return FLOAT32_ERROR
@@ -309,11 +420,14 @@ class Normaliser:
         self.findings.note(finding, f"{self.name}:{raw.line}")
 
     def _refusal(self, raw: RawPosition, reason: str) -> UnreadableInput:
-        return UnreadableInput(f"{self.name}:{raw.line}: {raw.part} position {raw.position}: {reason}")
+        return UnreadableInput(
+            f"{self.name}:{raw.line}: {raw.part} position {raw.position}: {reason}"
+        )
 
 
 _PROCESSED = (
-    "the list was processed (temperature 0, top-k, top-p or a mask) before it was logged: {}. Its certificate would "
+    "the list was processed (temperature 0, top-k, top-p or a mask) before it was logged: {}. Its "
+    "certificate would "
     "mean nothing; log raw logprobs"
 )
 

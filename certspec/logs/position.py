@@ -1,5 +1,5 @@
-"""One logged position in a neutral form, and the form in which a format's reader hands it over. This module knows
-nothing about files or formats."""
+"""One logged position in a neutral form, and the form in which a format's reader hands it over.
+This module knows nothing about files or formats."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 
 __all__ = ["Key", "LoggedPosition", "RawPosition"]
 
-# What a token is known by: its id, else its bytes, else its text; None where it can't be matched with any other.
+# What a token is known by: its id, else its bytes, else its text; None where it can't be matched
+# with any other.
 Key = int | bytes | str | None
 
 
 @dataclass(slots=True)
 class RawPosition:
-    """A position as a format's reader found it: values unread (a logprob may be null, a string, a sentinel).
+    """A position as a format's reader found it: values unread (a logprob may be null, a string, a
+    sentinel).
 
-    ``entries``: (key, text, logprob) in the file's order; ``ranks``: the server's own ranks, where it gives them;
-    ``may_lose_entries``: the list was keyed by text, so that two tokens of the same text became one.
-    """
+    ``entries``: (key, text, logprob) in the file's order; ``ranks``: the server's own ranks, where
+    it gives them; ``may_lose_entries``: the list was keyed by text, so that two tokens of the same
+    text became one."""
 
     sequence: int
     position: int
@@ -34,10 +36,10 @@ class RawPosition:
 class LoggedPosition:
     """One position: the target's (or a draft's) most probable tokens there.
 
-    ``logprobs`` (nats) fall with the index; the first ``num_ranked`` are the true first ranks, what follows is known
-    tokens of unknown rank. ``error``: how far a value may be from the real one, nats. ``chosen``: index of the token
-    that the log goes on with, -1 where it isn't listed. ``finish``: on a sequence's last position "stop", "length", ...
-    """
+    ``logprobs`` (nats) fall with the index; the first ``num_ranked`` are the true first ranks, what
+    follows is known tokens of unknown rank. ``error``: how far a value may be from the real one,
+    nats. ``chosen``: index of the token that the log goes on with, -1 where it isn't listed.
+    ``finish``: on a sequence's last position "stop", "length", ..."""
 
     sequence: int
     position: int
@@ -56,5 +58,6 @@ class LoggedPosition:
 
     @property
     def place(self) -> tuple[int, str, int]:
-        """What two files are joined on: sequence, part ("prompt" or "output") and position in the part."""
+        """What two files are joined on: sequence, part ("prompt" or "output") and position in the
+        part."""
         return self.sequence, self.part, self.position

@@ -1,5 +1,5 @@
-"""Opens a log of any known format, and says which one it is. This module knows which formats there are and nothing
-about what is in them."""
+"""Opens a log of any known format, and says which one it is. This module knows which formats there
+are and nothing about what is in them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,20 @@ FORMATS = (*_JSON_FORMATS, "tensors")
 _SNIFFED_DOCUMENTS = 64  # a stream may begin with chunks that hold no token
 
 
-def read_log(path: str | Path, *, format: str = "auto", findings: Findings | None = None) -> Iterator[LoggedPosition]:
+def read_log(
+    path: str | Path, *, format: str = "auto", findings: Findings | None = None
+) -> Iterator[LoggedPosition]:
     """Positions of a log, one at a time and in bounded memory.
 
-    ``format``: one of FORMATS, or "auto"; ``findings`` counts what was noticed on the way. Raises UnreadableInput with
-    file, line and reason where the log can't be read or would certify nothing (processed lists, raw logits, ...).
-    """
+    ``format``: one of FORMATS, or "auto"; ``findings`` counts what was noticed on the way. Raises
+    UnreadableInput with file, line and reason where the log can't be read or would certify nothing
+    (processed lists, raw logits, ...)."""
     path = Path(path)
     findings = findings if findings is not None else Findings()
     if format not in ("auto", *FORMATS):
-        raise InvalidArgument(f"format: expected auto or one of {', '.join(FORMATS)}, got {format!r}")
+        raise InvalidArgument(
+            f"format: expected auto or one of {', '.join(FORMATS)}, got {format!r}"
+        )
     if not path.is_file():
         raise UnreadableInput(f"{path}: no such file")
     chosen = sniff_format(path) if format == "auto" else format
@@ -48,7 +52,8 @@ def read_log(path: str | Path, *, format: str = "auto", findings: Findings | Non
 
 
 def sniff_format(path: Path) -> str:
-    """The format of the file by its name and first documents; raises UnreadableInput where none fits."""
+    """The format of the file by its name and first documents; raises UnreadableInput where none
+    fits."""
     if path.suffix in SUFFIXES:
         return "tensors"
     seen: Any = None
@@ -71,10 +76,16 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
     found = False
     for document, line in iterate_documents(path, mark_repeated_keys=name == "openai-completions"):
         if not isinstance(document, dict):
-            raise UnreadableInput(f"{path}:{line}: expected an object, got {type(document).__name__}")
+            raise UnreadableInput(
+                f"{path}:{line}: expected an object, got {type(document).__name__}"
+            )
         if "error" in document and "choices" not in document and document["error"]:
-            raise UnreadableInput(f"{path}:{line}: the server answered with an error: {str(document['error'])[:200]}")
-        for raw in read(document, Place(str(path), line), sequences) if reader.matches(document) else ():
+            raise UnreadableInput(
+                f"{path}:{line}: the server answered with an error: {str(document['error'])[:200]}"
+            )
+        for raw in (
+            read(document, Place(str(path), line), sequences) if reader.matches(document) else ()
+        ):
             position = normalise(raw)
             if position is not None:
                 found = True
@@ -83,23 +94,33 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
     if temperature is not None:
         findings.temperature = temperature
         if temperature != 1.0:
-            findings.note(Finding.LOG_OF_ANOTHER_TEMPERATURE, f"{path}: {temperature:g}, up to a power of two")
+            findings.note(
+                Finding.LOG_OF_ANOTHER_TEMPERATURE, f"{path}: {temperature:g}, up to a power of two"
+            )
     if not found:
-        raise UnreadableInput(f"{path}: no position with logprobs in a log of format {name}; were logprobs asked for?")
+        raise UnreadableInput(
+            f"{path}: no position with logprobs in a log of format {name}; were logprobs asked for?"
+        )
 
 
 def _unknown(path: Path, document: Any, line: int) -> UnreadableInput:
     if not isinstance(document, dict):
-        return UnreadableInput(f"{path}:{line}: expected a log of {', '.join(FORMATS)}, got {type(document).__name__}")
+        return UnreadableInput(
+            f"{path}:{line}: expected a log of {', '.join(FORMATS)}, got {type(document).__name__}"
+        )
     known = ", ".join(FORMATS)
     if _holds_text_probability_pairs(document):
         return UnreadableInput(
-            f"{path}:{line}: lists of [text, probability]: probabilities, not logprobs; expected a log of {known}"
+            f"{path}:{line}: lists of [text, probability]: probabilities, not logprobs; expected "
+            f"a log of {known}"
         )
     if isinstance(document.get("choices"), list):
-        return UnreadableInput(f"{path}:{line}: choices without logprobs; ask the server for logprobs and top_logprobs")
+        return UnreadableInput(
+            f"{path}:{line}: choices without logprobs; ask the server for logprobs and top_logprobs"
+        )
     return UnreadableInput(
-        f"{path}:{line}: expected a log of {known}, got an object with {sorted(map(str, document))[:8]}"
+        f"{path}:{line}: expected a log of {known}, got an object with "
+        f"{sorted(map(str, document))[:8]}"
     )
 
 

@@ -1,5 +1,5 @@
-"""Judged batches as rows of a run folder: the columns of every run, and those that only a log needs. This module knows
-the schema of scored steps and nothing about formats or rules.
+"""Judged batches as rows of a run folder: the columns of every run, and those that only a log
+needs. This module knows the schema of scored steps and nothing about formats or rules.
 
 Beyond the columns of ``certspec.runs.schema`` an imported run has:
 
@@ -18,9 +18,9 @@ Beyond the columns of ``certspec.runs.schema`` an imported run has:
 | certificate_case  | list<string>  | per rule: how the certificate is known, a sentence                            |
 | decision_case     | list<string>  | per rule: how the draft was judged, a sentence                                |
 
-Token ids are -1 where a log has none. ``kl`` is the lumped divergence, at most KL(target || draft); ``kl_upper`` bounds
-the lumped one. Prompt positions have 2^30 added to ``prompt``, so that prompt and answer of one document stay apart.
-"""
+Token ids are -1 where a log has none. ``kl`` is the lumped divergence, at most KL(target || draft);
+``kl_upper`` bounds the lumped one. Prompt positions have 2^30 added to ``prompt``, so that prompt
+and answer of one document stay apart."""
 
 from __future__ import annotations
 
@@ -65,9 +65,11 @@ def import_schema(rule_labels: list[str]) -> pa.Schema:
     return schema
 
 
-def import_table(batch: Pairs, lists: TargetLists, judged: LumpedCertificates, schema: pa.Schema) -> pa.Table:
-    """One batch (``lists``: its target's) as a table of ``schema``; columns about the draft are null in a log of the
-    target alone."""
+def import_table(
+    batch: Pairs, lists: TargetLists, judged: LumpedCertificates, schema: pa.Schema
+) -> pa.Table:
+    """One batch (``lists``: its target's) as a table of ``schema``; columns about the draft are
+    null in a log of the target alone."""
     has_draft = batch[0][1] is not None
     columns = {**_shared(batch, lists, judged), **_of_rules(judged)}
     columns |= _of_draft(batch, judged) if has_draft else {}
@@ -90,7 +92,9 @@ def _shared(batch: Pairs, lists: TargetLists, judged: LumpedCertificates) -> dic
     probs = np.exp(lists.logprobs[:, :_TOP])
     listed = np.arange(probs.shape[1]) < np.array([len(target.keys) for target in targets])[:, None]
     return {
-        "prompt": [target.sequence + (PROMPT_PART if target.part == "prompt" else 0) for target in targets],
+        "prompt": [
+            target.sequence + (PROMPT_PART if target.part == "prompt" else 0) for target in targets
+        ],
         "position": [target.position for target in targets],
         "prompt_tokens": np.zeros(len(batch), dtype=np.int32),
         "target_token": [_id(target.keys[0]) for target in targets],
@@ -98,9 +102,14 @@ def _shared(batch: Pairs, lists: TargetLists, judged: LumpedCertificates) -> dic
         "prob_margin": _margins(probs, lists.num_ranked),
         "target_top_ids": _id_lists(targets),
         "target_top_probs": _uneven(pa.array(probs[listed]), listed.sum(axis=1)),
-        "end": [None if target.finish is None else _ENDS.get(target.finish, target.finish) for target in targets],
+        "end": [
+            None if target.finish is None else _ENDS.get(target.finish, target.finish)
+            for target in targets
+        ],
         "source_line": [target.line for target in targets],
-        "chosen_token": [_text(target.chosen_key, target.texts, target.chosen) for target in targets],
+        "chosen_token": [
+            _text(target.chosen_key, target.texts, target.chosen) for target in targets
+        ],
         "target_text": [_text(target.keys[0], target.texts, 0) for target in targets],
         "entropy_upper": judged.entropy_upper,
         "tail_prob": judged.tail_prob,
@@ -124,9 +133,13 @@ def _of_draft(batch: Pairs, judged: LumpedCertificates) -> dict[str, Any]:
     return {
         "draft_token": [_id(draft.keys[0]) for draft in drafts],
         "draft_text": [_text(draft.keys[0], draft.texts, 0) for draft in drafts],
-        "draft_token_prob": [_prob_of(target, draft.keys[0]) for target, draft in batch if draft is not None],
+        "draft_token_prob": [
+            _prob_of(target, draft.keys[0]) for target, draft in batch if draft is not None
+        ],
         "draft_top_ids": _id_lists(drafts),
-        "draft_top_probs": pa.array([np.exp(draft.logprobs[:2]) for draft in drafts], pa.list_(pa.float64())),
+        "draft_top_probs": pa.array(
+            [np.exp(draft.logprobs[:2]) for draft in drafts], pa.list_(pa.float64())
+        ),
         "kl": judged.kl_lumped,
         "kl_upper": judged.kl_lumped_upper.min(axis=0) if num_rules else judged.kl_lumped,
         "accepted": (judged.accepted == 1).T,
@@ -183,4 +196,8 @@ def _margins(probs: np.ndarray, num_ranked: np.ndarray) -> np.ndarray:
 
 
 def _prob_of(target: LoggedPosition, key: Key) -> float | None:
-    return float(np.exp(target.logprobs[target.keys.index(key)])) if key is not None and key in target.keys else None
+    return (
+        float(np.exp(target.logprobs[target.keys.index(key)]))
+        if key is not None and key in target.keys
+        else None
+    )

@@ -1,5 +1,5 @@
-"""Reading JSON values that ought to have a certain shape, with errors that say what was expected where. This module
-knows nothing about particular formats."""
+"""Reading JSON values that ought to have a certain shape, with errors that say what was expected
+where. This module knows nothing about particular formats."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ class Place:
         self.name, self.line = name, line
 
     def error(self, expected: str, got: object) -> UnreadableInput:
-        shown = repr(got) if isinstance(got, (str, int, float, bool, type(None))) else type(got).__name__
+        shown = (
+            repr(got)
+            if isinstance(got, (str, int, float, bool, type(None)))
+            else type(got).__name__
+        )
         return UnreadableInput(f"{self.name}:{self.line}: expected {expected}, got {shown[:80]}")
 
 
 class Sequences:
-    """Numbers the sequences of a file; streamed chunks of one answer stay one. Remembers the latest answers only."""
+    """Numbers the sequences of a file; streamed chunks of one answer stay one. Remembers the latest
+    answers only."""
 
     _REMEMBERED = 4096
 
@@ -56,7 +61,9 @@ def expect_list(place: Place, value: object, what: str) -> list[Any]:
 
 
 def expect_mapping(place: Place, value: object, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):  # what JSON gives; asking for any Mapping takes ten times as long
+    if not isinstance(
+        value, dict
+    ):  # what JSON gives; asking for any Mapping takes ten times as long
         raise place.error(f"{what} to be an object", value)
     return value
 

@@ -1,5 +1,6 @@
-"""Which runner serves a model: the compiled engine where it computes what the model does, transformers otherwise, and
-why. This module knows nothing about rules; engines are kept between generations and lent to one at a time."""
+"""Which runner serves a model: the compiled engine where it computes what the model does,
+transformers otherwise, and why. This module knows nothing about rules; engines are kept between
+generations and lent to one at a time."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["chosen_runners", "reason_for_fallback", "reason_for_transformers", "runner_for"]
 
 
-
 def runner_for(model: Any, num_tokens: int | None = None) -> Any | None:
-    """A model runner for a transformers causal model, or None where no engine can run it (use transformers then).
+    """A model runner for a transformers causal model, or None where no engine can run it (use
+    transformers then).
 
-    ``num_tokens``: real vocabulary columns of the logits (None: all). The runner reads the weights once and never
-    writes to the model. ``reason_for_fallback`` says in words why the answer is None.
-    """
+    ``num_tokens``: real vocabulary columns of the logits (None: all). The runner reads the weights
+    once and never writes to the model. ``reason_for_fallback`` says in words why the answer is
+    None."""
     if reason_for_fallback(model) is not None:
         return None
     device = next(model.parameters()).device
@@ -58,7 +59,8 @@ def reason_for_fallback(model: Any) -> str | None:
     return None if device in ("cpu", "cuda") else f"device {device!r}"
 
 
-# Model -> (fingerprint of its weights, columns, engine). Engines pack the weights once; a user takes one out.
+# Model -> (fingerprint of its weights, columns, engine). Engines pack the weights once; a user
+# takes one out.
 _idle: WeakKeyDictionary[Any, tuple[Any, ModelRunner]] = WeakKeyDictionary()
 
 _idle_lock = threading.Lock()
@@ -67,9 +69,8 @@ _idle_lock = threading.Lock()
 def reason_for_transformers(model: Any) -> str | None:
     """Why no engine runs ``model`` here, or None where one does.
 
-    On a CPU the engine computes in float32, so it stands in for float32 models only: in another dtype the output would
-    no longer be the model's own.
-    """
+    On a CPU the engine computes in float32, so it stands in for float32 models only: in another
+    dtype the output would no longer be the model's own."""
     import torch
 
     from certspec.models.choice import reason_for_fallback
@@ -81,9 +82,14 @@ def reason_for_transformers(model: Any) -> str | None:
 
 @contextmanager
 def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, tuple[str, ...]]]:
-    """A runner for the target and one for the draft, which engine they are in words, and notes on what fell back."""
+    """A runner for the target and one for the draft, which engine they are in words, and notes on
+    what fell back."""
     reasons = {role: reason_for_transformers(getattr(pair, role)) for role in ("target", "draft")}
-    notes = tuple(f"{role}: run by transformers ({reason})" for role, reason in reasons.items() if reason is not None)
+    notes = tuple(
+        f"{role}: run by transformers ({reason})"
+        for role, reason in reasons.items()
+        if reason is not None
+    )
     if any(reason is not None for reason in reasons.values()):
         # both or neither: an engine beside transformers would hide which of the two sets the pace
         plain = [TransformersRunner(model, pair.num_tokens) for model in (pair.target, pair.draft)]
@@ -91,7 +97,10 @@ def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, 
         return
     target, draft = (_take(model, pair.num_tokens) for model in (pair.target, pair.draft))
     yield target, draft, f"certspec {pair.target.device.type}", notes
-    for model, engine in ((pair.target, target), (pair.draft, draft)):  # after a failure they are not used again
+    for model, engine in (
+        (pair.target, target),
+        (pair.draft, draft),
+    ):  # after a failure they are not used again
         _give_back(model, pair.num_tokens, engine)
 
 
@@ -113,8 +122,11 @@ def _give_back(model: Any, num_tokens: int, engine: ModelRunner) -> None:
 
 
 def _fingerprint(model: Any, num_tokens: int) -> Any:
-    """Changes whenever a weight was written to or replaced, so that no engine with stale weights is used."""
-    return num_tokens, tuple((id(weight), weight.data_ptr(), _version(weight)) for weight in model.parameters())
+    """Changes whenever a weight was written to or replaced, so that no engine with stale weights is
+    used."""
+    return num_tokens, tuple(
+        (id(weight), weight.data_ptr(), _version(weight)) for weight in model.parameters()
+    )
 
 
 def _version(weight: Any) -> int | None:

@@ -1,5 +1,5 @@
-"""What a draft policy decides, as numbers: whoever drafts in compiled code grows the same blocks without asking it.
-This module runs nothing."""
+"""What a draft policy decides, as numbers: whoever drafts in compiled code grows the same blocks
+without asking it. This module runs nothing."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import numpy as np
 
 __all__ = ["ALL", "BUDGET", "PROFILE", "THRESHOLD", "GrowthNumbers"]
 
-# how a node's candidates are scored: the best one goes on always; where its probability reaches ``bar``; where the
-# certificate of some width exceeds ``bar`` [nats], with as many candidates as that takes; by coverage probabilities
+# how a node's candidates are scored: the best one goes on always; where its probability reaches
+# ``bar``; where the certificate of some width exceeds ``bar`` [nats], with as many candidates as
+# that takes; by coverage probabilities
 ALL, THRESHOLD, BUDGET, PROFILE = range(4)
 
 
 @dataclass(frozen=True)
 class GrowthNumbers:
-    """Up to ``width`` candidates a node, scored by ``kind``, which fixes what ``bar`` means; scores multiply along the
-    path. A node is run by the draft from ``run_score`` on and verified from ``keep_score`` on, the best ``max_nodes``
-    of them. ``knots`` and ``values``: for PROFILE, ``width`` maps from certificates to coverage.
+    """Up to ``width`` candidates a node, scored by ``kind``, which fixes what ``bar`` means; scores
+    multiply along the path. A node is run by the draft from ``run_score`` on and verified from
+    ``keep_score`` on, the best ``max_nodes`` of them. ``knots`` and ``values``: for PROFILE,
+    ``width`` maps from certificates to coverage.
 
     For the other kinds a score of 1 means that the node goes on, and less that it does not.
     """
@@ -43,14 +45,18 @@ class GrowthNumbers:
 
     @cached_property
     def arrays(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """``kind``, ``width``, ``bar`` and the scores and count after it, (6,) float64, and (2 * width, longest) knots
-        over values in turn, filled up with infinite knots."""
+        """``kind``, ``width``, ``bar`` and the scores and count after it, (6,) float64, and (2 *
+        width, longest) knots over values in turn, filled up with infinite knots."""
         longest = max(map(len, self.knots), default=0)
         tables = np.full((2 * len(self.knots), longest), np.inf)
         for index, (knots, values) in enumerate(zip(self.knots, self.values, strict=True)):
             tables[2 * index, : len(knots)] = knots
-            tables[2 * index + 1, : len(values)], tables[2 * index + 1, len(values) :] = values, values[-1]
+            tables[2 * index + 1, : len(values)], tables[2 * index + 1, len(values) :] = (
+                values,
+                values[-1],
+            )
         numbers = np.array(
-            [self.kind, self.width, self.bar, self.run_score, self.keep_score, self.max_nodes], np.float64
+            [self.kind, self.width, self.bar, self.run_score, self.keep_score, self.max_nodes],
+            np.float64,
         )
         return numbers, tables

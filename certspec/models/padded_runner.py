@@ -1,5 +1,6 @@
-"""One transformers model run over a left-padded batch, a token a row at a time, with its key/value cache. It follows
-the decoding package's runner protocol for chains and knows nothing about drafts or certificates."""
+"""One transformers model run over a left-padded batch, a token a row at a time, with its key/value
+cache. It follows the decoding package's runner protocol for chains and knows nothing about drafts
+or certificates."""
 
 from __future__ import annotations
 
@@ -19,18 +20,20 @@ __all__ = ["PaddedRunner", "TransformersRunner"]
 
 
 class TransformersRunner:
-    """``ModelRunner`` over a transformers causal model and its DynamicCache, one prompt at a time (batch 1).
+    """``ModelRunner`` over a transformers causal model and its DynamicCache, one prompt at a time
+    (batch 1).
 
-    A tree is one forward pass with a 4-dimensional mask and explicit positions; a chain passes no mask. Models whose
-    state can't be cut back (recurrent layers) are refused, and so are trees over sliding-window layers.
-    """
+    A tree is one forward pass with a 4-dimensional mask and explicit positions; a chain passes no
+    mask. Models whose state can't be cut back (recurrent layers) are refused, and so are trees over
+    sliding-window layers."""
 
     max_batch = 1
 
     def __init__(self, model: Any, num_tokens: int | None = None) -> None:
         if getattr(model, "_is_stateful", False):
             raise IncompatiblePair(
-                f"{type(model).__name__}: expected a model whose cache can be cut back after a rejection, "
+                f"{type(model).__name__}: expected a model whose cache can be cut back after a "
+                "rejection, "
                 "got one with recurrent state"
             )
         config = model.config.get_text_config(decoder=True)
@@ -39,7 +42,9 @@ class TransformersRunner:
         self.num_tokens = int(num_tokens if num_tokens is not None else config.vocab_size)
         self._has_sliding_layers = layer_types != {"full_attention"}
         # transformers renamed the argument during its fifth series
-        self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+        self._cache_name = (
+            "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+        )
         self._cache: Any = None
         self._num_committed = 0
         self._parents: list[int] = []  # of the nodes staged this round
@@ -64,7 +69,9 @@ class TransformersRunner:
         self._cache = DynamicCache()
         self._forget_staged()
         tokens = torch.tensor([list(prompts[0])], dtype=torch.int64, device=self.model.device)
-        logits = self._run(tokens, torch.arange(tokens.shape[1], device=tokens.device)[None], None, num_logits=1)
+        logits = self._run(
+            tokens, torch.arange(tokens.shape[1], device=tokens.device)[None], None, num_logits=1
+        )
         self._num_committed = tokens.shape[1]
         return logits[:, -1]
 
@@ -75,11 +82,14 @@ class TransformersRunner:
             raise InvalidArgument("TransformersRunner.forward: expected a prefill first, got none")
         if tokens.ndim != 2 or tokens.shape[0] != 1 or tokens.shape[1] == 0:
             raise InvalidArgument(
-                f"TransformersRunner.forward: expected tokens (1, n) with n >= 1, got {tuple(tokens.shape)}"
+                "TransformersRunner.forward: expected tokens (1, n) with n >= 1, got "
+                f"{tuple(tokens.shape)}"
             )
         num_staged, num_new = len(self._parents), tokens.shape[1]
         chained = list(range(num_staged - 1, num_staged + num_new - 1))
-        new_parents = chained if parents is None else [int(parent) for parent in parents.reshape(-1)]
+        new_parents = (
+            chained if parents is None else [int(parent) for parent in parents.reshape(-1)]
+        )
         self._stage(new_parents, num_new)
         self._is_chain = self._is_chain and new_parents == chained
         device = self.model.device
@@ -97,18 +107,24 @@ class TransformersRunner:
         for node in path:
             if not 0 <= node < len(self._parents) or self._parents[node] != previous:
                 raise InvalidArgument(
-                    f"TransformersRunner.commit: expected one path from the last committed token among "
+                    "TransformersRunner.commit: expected one path from the last committed token "
+                    "among "
                     f"{len(self._parents)} staged nodes, got {path}"
                 )
             previous = node
         start, num_kept = self._num_committed, len(path)
         scattered = path != list(range(num_kept))
-        index = torch.tensor([start + node for node in path], dtype=torch.int64, device=self.model.device)
+        index = torch.tensor(
+            [start + node for node in path], dtype=torch.int64, device=self.model.device
+        )
         for layer in self._cache.layers:
             for name in ("keys", "values"):
                 states = getattr(layer, name)
                 if scattered:
-                    states = torch.cat([states[:, :, :start], states.index_select(2, index.to(states.device))], dim=2)
+                    states = torch.cat(
+                        [states[:, :, :start], states.index_select(2, index.to(states.device))],
+                        dim=2,
+                    )
                 else:
                     states = states[:, :, : start + num_kept]
                 setattr(layer, name, states)
@@ -117,7 +133,9 @@ class TransformersRunner:
 
     def drop_rows(self, remaining: Sequence[int]) -> None:
         if list(remaining) not in ([0], []):
-            raise InvalidArgument(f"TransformersRunner.drop_rows: expected [0] or [] (batch 1), got {list(remaining)}")
+            raise InvalidArgument(
+                f"TransformersRunner.drop_rows: expected [0] or [] (batch 1), got {list(remaining)}"
+            )
 
     def _forget_staged(self) -> None:
         self._parents, self._depths, self._is_chain = [], [], True
@@ -125,14 +143,16 @@ class TransformersRunner:
     def _stage(self, new_parents: list[int], num_new: int) -> None:
         if len(new_parents) != num_new:
             raise InvalidArgument(
-                f"TransformersRunner.forward: expected {num_new} parents, one a token, got {len(new_parents)}"
+                f"TransformersRunner.forward: expected {num_new} parents, one a token, got "
+                f"{len(new_parents)}"
             )
         first = len(self._parents)
         for node, parent in enumerate(new_parents, start=first):
             # an earlier index only: this rules out a cycle and a parent that is missing
             if not -1 <= parent < node:
                 raise InvalidArgument(
-                    f"TransformersRunner.forward: expected the parent of node {node} in [-1, {node - 1}], got {parent}"
+                    f"TransformersRunner.forward: expected the parent of node {node} in [-1, "
+                    f"{node - 1}], got {parent}"
                 )
         for parent in new_parents:
             self._parents.append(parent)
@@ -143,7 +163,8 @@ class TransformersRunner:
 
         if self._has_sliding_layers:
             raise IncompatiblePair(
-                f"{type(self.model).__name__}: expected full attention in every layer for a draft tree, "
+                f"{type(self.model).__name__}: expected full attention in every layer for a draft "
+                "tree, "
                 "got sliding-window layers; draft a chain instead"
             )
         num_nodes, start = len(self._parents), self._num_committed
@@ -158,7 +179,9 @@ class TransformersRunner:
         mask = torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)
         return mask[None, None].to(self.model.device)
 
-    def _run(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, num_logits: int) -> Tensor:
+    def _run(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, num_logits: int
+    ) -> Tensor:
         import torch
 
         with torch.inference_mode():
@@ -173,26 +196,28 @@ class TransformersRunner:
         return output.logits[:, :, : self.num_tokens]
 
 
-
 class PaddedRunner:
-    """Rows of different lengths share one forward pass: padding stands to the left and is masked out.
+    """Rows of different lengths share one forward pass: padding stands to the left and is masked
+    out.
 
-    Row results equal those of a batch of one up to the rounding of the model's own arithmetic (matrix products may be
-    summed in another order); positions and masks are exact.
-    """
+    Row results equal those of a batch of one up to the rounding of the model's own arithmetic
+    (matrix products may be summed in another order); positions and masks are exact."""
 
     def __init__(self, model: Any, num_tokens: int) -> None:
         self.model = model
         self.num_tokens = num_tokens
         # transformers renamed the argument during 5.x
-        self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+        self._cache_name = (
+            "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+        )
         self._cache: Any = None
         self._mask = torch.empty(0)
         self._next_position = torch.empty(0)
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Start anew with ``prompts``; returns (batch, num_tokens) logits after each prompt's last token."""
+        """Start anew with ``prompts``; returns (batch, num_tokens) logits after each prompt's last
+        token."""
         width = max(len(prompt) for prompt in prompts)
         ids = torch.zeros((len(prompts), width), dtype=torch.int64)
         mask = torch.zeros((len(prompts), width), dtype=torch.int64)
@@ -220,7 +245,9 @@ class PaddedRunner:
     def drop_rows(self, remaining: Sequence[int]) -> None:
         """Keep only the rows ``remaining``, in that order."""
         index = torch.tensor(list(remaining), dtype=torch.int64, device=self._mask.device)
-        self._cache.batch_select_indices(index.cpu())  # layers may lie on other devices than the mask
+        self._cache.batch_select_indices(
+            index.cpu()
+        )  # layers may lie on other devices than the mask
         self._mask = self._mask[index]
         self._next_position = self._next_position[index]
 

@@ -1,5 +1,5 @@
-"""A target and a draft that speak about the same tokens: loading, and the checks that they do. This module knows
-nothing about rules or decoding."""
+"""A target and a draft that speak about the same tokens: loading, and the checks that they do. This
+module knows nothing about rules or decoding."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ from certspec.models import BUNDLED
 __all__ = ["Pair", "default_device", "load_pair", "load_target", "spread_options"]
 
 
-
 def spread_options(device: Any, device_map: Any, tp_plan: str | None) -> dict[str, Any]:
-    """Keywords for ``from_pretrained``: empty where nothing is spread. Raises InvalidArgument for what can't be."""
-    chosen = {name: value for name, value in (("device_map", device_map), ("tp_plan", tp_plan)) if value is not None}
+    """Keywords for ``from_pretrained``: empty where nothing is spread. Raises InvalidArgument for
+    what can't be."""
+    chosen = {
+        name: value
+        for name, value in (("device_map", device_map), ("tp_plan", tp_plan))
+        if value is not None
+    }
     if not chosen:
         return {}
     if len(chosen) > 1 or device is not None:
@@ -30,19 +34,25 @@ def spread_options(device: Any, device_map: Any, tp_plan: str | None) -> dict[st
             f"{', '.join([*chosen, *(['device'] if device is not None else [])])}"
         )
     if importlib.util.find_spec("accelerate") is None:
-        raise InvalidArgument(f"{next(iter(chosen))}: needs the package accelerate (pip install 'certspec[large]')")
+        raise InvalidArgument(
+            f"{next(iter(chosen))}: needs the package accelerate (pip install 'certspec[large]')"
+        )
     if tp_plan is None:
         return chosen
     if tp_plan != "auto":
-        raise InvalidArgument(f'tp_plan: expected "auto", the plan that the model comes with, got {tp_plan!r}')
+        raise InvalidArgument(
+            f'tp_plan: expected "auto", the plan that the model comes with, got {tp_plan!r}'
+        )
     if "WORLD_SIZE" not in os.environ:
-        raise InvalidArgument("tp_plan: expected processes that torchrun started (torchrun --nproc-per-node N ...)")
+        raise InvalidArgument(
+            "tp_plan: expected processes that torchrun started (torchrun --nproc-per-node N ...)"
+        )
     return _tensor_parallel()
 
 
 def default_device(spread: dict[str, Any]) -> str:
-    """The kind of device that decides the default dtype where none is named: the CPU, unless a model is spread and
-    there are GPUs to spread it over."""
+    """The kind of device that decides the default dtype where none is named: the CPU, unless a
+    model is spread and there are GPUs to spread it over."""
     if not spread or spread.get("device_map") == "cpu":
         return "cpu"
     import torch
@@ -70,8 +80,9 @@ _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "unk_token_id")
 
 @dataclass
 class Pair:
-    """A loaded pair. ``num_tokens`` is the number of logits columns that both models share (real ids only where their
-    widths differ); ``notes`` says in words what was aligned. ``draft`` is None in what ``load_target`` returns."""
+    """A loaded pair. ``num_tokens`` is the number of logits columns that both models share (real
+    ids only where their widths differ); ``notes`` says in words what was aligned. ``draft`` is None
+    in what ``load_target`` returns."""
 
     target: Any
     draft: Any
@@ -105,17 +116,17 @@ def load_pair(
 ) -> Pair:
     """Load a target and a draft from directories or hub ids; with no arguments, the bundled pair.
 
-    ``device`` defaults to the CPU, ``dtype`` to float32 there and bfloat16 elsewhere. Only safetensors weights are
-    read and no code from a checkpoint is run; a directory is read without any network. ``tokenizer`` names a directory
-    or id whose tokenizer is used: for models that come without one. Directories' own tokenizers must agree with it.
-    A target too large for one device: ``device_map`` spreads its layers over the devices of this process, ``tp_plan``
-    ("auto") its tensors over the processes that torchrun started (both as transformers has them; they need the package
-    accelerate). The draft then lies whole on the target's first device.
+    ``device`` defaults to the CPU, ``dtype`` to float32 there and bfloat16 elsewhere. Only
+    safetensors weights are read and no code from a checkpoint is run; a directory is read without
+    any network. ``tokenizer`` names a directory or id whose tokenizer is used: for models that come
+    without one. Directories' own tokenizers must agree with it. A target too large for one device:
+    ``device_map`` spreads its layers over the devices of this process, ``tp_plan`` ("auto") its
+    tensors over the processes that torchrun started (both as transformers has them; they need the
+    package accelerate). The draft then lies whole on the target's first device.
 
-    Raises UnreadableInput for a directory without config or safetensors weights (or with weights missing), and
-    IncompatiblePair where the tokenizers differ (naming the first id and both tokens), or a model has fewer columns
-    than the tokenizer has ids.
-    """
+    Raises UnreadableInput for a directory without config or safetensors weights (or with weights
+    missing), and IncompatiblePair where the tokenizers differ (naming the first id and both
+    tokens), or a model has fewer columns than the tokenizer has ids."""
     import torch
 
     if (target is None) != (draft is None):
@@ -127,10 +138,18 @@ def load_pair(
         target, draft = BUNDLED / "target", BUNDLED / "draft"
     spread = spread_options(device, device_map, tp_plan)
     device = torch.device(default_device(spread) if device is None else device)
-    dtype = (torch.float32 if device.type == "cpu" else torch.bfloat16) if dtype is None else _dtype(dtype)
+    dtype = (
+        (torch.float32 if device.type == "cpu" else torch.bfloat16)
+        if dtype is None
+        else _dtype(dtype)
+    )
     sources = {"target": (target, revision), "draft": (draft, draft_revision)}
     with _quiet_transformers():
-        tokenizers = {} if tokenizer is None else {"tokenizer": _load_tokenizer("tokenizer", tokenizer, None)}
+        tokenizers = (
+            {}
+            if tokenizer is None
+            else {"tokenizer": _load_tokenizer("tokenizer", tokenizer, None)}
+        )
         for role, (source, its_revision) in sources.items():
             if tokenizer is None or _holds_tokenizer(source):
                 tokenizers[role] = _load_tokenizer(role, source, its_revision)
@@ -149,7 +168,14 @@ def load_pair(
     models["draft"].to(device)
     for model in models.values():
         model.eval().requires_grad_(False)
-    return Pair(models["target"], models["draft"], chosen, num_tokens, notes, f"{_short(target)} + {_short(draft)}")
+    return Pair(
+        models["target"],
+        models["draft"],
+        chosen,
+        num_tokens,
+        notes,
+        f"{_short(target)} + {_short(draft)}",
+    )
 
 
 def load_target(
@@ -162,7 +188,8 @@ def load_target(
     device_map: Any = None,
     tp_plan: str | None = None,
 ) -> Pair:
-    """Load a target alone (certificates need no draft), as ``load_pair`` does; with no arguments the bundled one.
+    """Load a target alone (certificates need no draft), as ``load_pair`` does; with no arguments
+    the bundled one.
 
     All of the target's logits columns are kept. Raises what ``load_pair`` raises for a target.
     """
@@ -171,7 +198,11 @@ def load_target(
     target = BUNDLED / "target" if target is None else target
     spread = spread_options(device, device_map, tp_plan)
     device = torch.device(default_device(spread) if device is None else device)
-    dtype = (torch.float32 if device.type == "cpu" else torch.bfloat16) if dtype is None else _dtype(dtype)
+    dtype = (
+        (torch.float32 if device.type == "cpu" else torch.bfloat16)
+        if dtype is None
+        else _dtype(dtype)
+    )
     with _quiet_transformers():
         chosen = _load_tokenizer("target", tokenizer or target, None if tokenizer else revision)
         model = _load_model("target", target, revision, dtype, spread)
@@ -184,10 +215,18 @@ def load_target(
 
 
 def _require_same_tokens(tokenizers: dict[str, Any], one: str, other: str) -> None:
-    """Every id must name the same token in both, added tokens included; special ids must be the same."""
-    tokens = {role: {i: token for token, i in tokenizers[role].get_vocab().items()} for role in (one, other)}
+    """Every id must name the same token in both, added tokens included; special ids must be the
+    same."""
+    tokens = {
+        role: {i: token for token, i in tokenizers[role].get_vocab().items()}
+        for role in (one, other)
+    }
     if tokens[one] != tokens[other]:
-        differing = [i for i in tokens[one].keys() | tokens[other].keys() if tokens[one].get(i) != tokens[other].get(i)]
+        differing = [
+            i
+            for i in tokens[one].keys() | tokens[other].keys()
+            if tokens[one].get(i) != tokens[other].get(i)
+        ]
         first = min(differing)
         said = [f"{_token_text(tokens[role], first)} for the {role}" for role in (one, other)]
         raise IncompatiblePair(
@@ -197,22 +236,30 @@ def _require_same_tokens(tokenizers: dict[str, Any], one: str, other: str) -> No
     for name in _SPECIAL_IDS:
         ids = [getattr(tokenizers[role], name, None) for role in (one, other)]
         if ids[0] != ids[1]:
-            raise IncompatiblePair(f"tokenizers: {name} is {ids[0]} for the {one} and {ids[1]} for the {other}")
+            raise IncompatiblePair(
+                f"tokenizers: {name} is {ids[0]} for the {one} and {ids[1]} for the {other}"
+            )
 
 
-def _align_widths(tokenizer: Any, target_width: int, draft_width: int) -> tuple[int, tuple[str, ...]]:
-    """Shared logits columns, and notes. Equal widths are kept whole, so that greedy output is the target's own."""
+def _align_widths(
+    tokenizer: Any, target_width: int, draft_width: int
+) -> tuple[int, tuple[str, ...]]:
+    """Shared logits columns, and notes. Equal widths are kept whole, so that greedy output is the
+    target's own."""
     num_ids = max(tokenizer.get_vocab().values()) + 1
     for role, width in (("target", target_width), ("draft", draft_width)):
         if width < num_ids:
             raise IncompatiblePair(
-                f"{role}: expected a logits column for each of the tokenizer's {num_ids} ids, got {width} columns "
-                "(a reduced vocabulary makes KL(target || draft) infinite: nothing could be certified)"
+                f"{role}: expected a logits column for each of the tokenizer's {num_ids} ids, got "
+                f"{width} columns "
+                "(a reduced vocabulary makes KL(target || draft) infinite: nothing could be "
+                "certified)"
             )
     if target_width == draft_width:
         return target_width, ()
     return num_ids, (
-        f"widths differ: target {target_width} columns, draft {draft_width}, the tokenizer has ids 0 to {num_ids - 1}; "
+        f"widths differ: target {target_width} columns, draft {draft_width}, the tokenizer has "
+        f"ids 0 to {num_ids - 1}; "
         f"the first {num_ids} columns are used, the rest is padding",
     )
 
@@ -223,15 +270,23 @@ def _load_tokenizer(role: str, source: str | os.PathLike[str], revision: str | N
     place, options = _locate(role, source, revision)
     # from_pretrained makes an empty tokenizer of the model's kind out of a directory without one
     if "local_files_only" in options and not _holds_tokenizer(place):
-        raise UnreadableInput(f"{role}: expected tokenizer.json in {place}, got none; name one with tokenizer=...")
+        raise UnreadableInput(
+            f"{role}: expected tokenizer.json in {place}, got none; name one with tokenizer=..."
+        )
     try:
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
-        raise UnreadableInput(f"{role}: no tokenizer could be read from {place} ({_first_line(error)})") from error
+        raise UnreadableInput(
+            f"{role}: no tokenizer could be read from {place} ({_first_line(error)})"
+        ) from error
 
 
 def _load_model(
-    role: str, source: str | os.PathLike[str], revision: str | None, dtype: Any, spread: dict[str, Any]
+    role: str,
+    source: str | os.PathLike[str],
+    revision: str | None,
+    dtype: Any,
+    spread: dict[str, Any],
 ) -> Any:
     from transformers import AutoModelForCausalLM
 
@@ -240,28 +295,41 @@ def _load_model(
         _require_safetensors(role, Path(place))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            place, use_safetensors=True, trust_remote_code=False, dtype=dtype, output_loading_info=True,
-            **options, **spread,
-        )  # fmt: skip
+            place,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=dtype,
+            output_loading_info=True,
+            **options,
+            **spread,
+        )
     except (OSError, ValueError) as error:
-        raise UnreadableInput(f"{role}: no model could be read from {place} ({_first_line(error)})") from error
+        raise UnreadableInput(
+            f"{role}: no model could be read from {place} ({_first_line(error)})"
+        ) from error
     model, info = loaded
     missing = sorted(info["missing_keys"])
     if missing:  # from_pretrained would fill them with random numbers
         raise UnreadableInput(
-            f"{role}: {place} holds no weights for {len(missing)} parameters, the first is {missing[0]!r}"
+            f"{role}: {place} holds no weights for {len(missing)} parameters, the first is "
+            f"{missing[0]!r}"
         )
     return model
 
 
-def _locate(role: str, source: str | os.PathLike[str], revision: str | None) -> tuple[str, dict[str, Any]]:
-    """What to hand to from_pretrained: a directory is read offline, and anything that is no path is a hub id."""
+def _locate(
+    role: str, source: str | os.PathLike[str], revision: str | None
+) -> tuple[str, dict[str, Any]]:
+    """What to hand to from_pretrained: a directory is read offline, and anything that is no path is
+    a hub id."""
     text = os.fspath(source)
     path = Path(text).expanduser()
     if path.is_dir():
         return str(path), {"local_files_only": True}
     if path.exists() or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
-        raise UnreadableInput(f"{role}: expected a model directory or a hub id, got {text!r}, which is no directory")
+        raise UnreadableInput(
+            f"{role}: expected a model directory or a hub id, got {text!r}, which is no directory"
+        )
     return text, {"revision": revision or "main"}
 
 
@@ -277,15 +345,22 @@ def _require_safetensors(role: str, path: Path) -> None:
     unsafe = [name for name in names if name.endswith(_WEIGHTS_THAT_RUN_CODE)]
     if unsafe:
         raise UnreadableInput(
-            f"{role}: expected safetensors weights in {path}, got {unsafe[0]} only; loading a pickle can run code, "
+            f"{role}: expected safetensors weights in {path}, got {unsafe[0]} only; loading a "
+            "pickle can run code, "
             "so convert it first (model.save_pretrained writes safetensors)"
         )
-    raise UnreadableInput(f"{role}: expected safetensors weights in {path}, got {', '.join(names) or 'nothing'}")
+    raise UnreadableInput(
+        f"{role}: expected safetensors weights in {path}, got {', '.join(names) or 'nothing'}"
+    )
 
 
 def _width(model: Any) -> int:
     head = model.get_output_embeddings()
-    return int(model.config.get_text_config(decoder=True).vocab_size if head is None else head.weight.shape[0])
+    return int(
+        model.config.get_text_config(decoder=True).vocab_size
+        if head is None
+        else head.weight.shape[0]
+    )
 
 
 def _dtype(dtype: Any) -> Any:
@@ -293,7 +368,9 @@ def _dtype(dtype: Any) -> Any:
 
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise InvalidArgument(f"load_pair: expected dtype a floating torch dtype or its name, got {dtype!r}")
+        raise InvalidArgument(
+            f"load_pair: expected dtype a floating torch dtype or its name, got {dtype!r}"
+        )
     return found
 
 

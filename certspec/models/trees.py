@@ -1,5 +1,5 @@
-"""The shape of a draft before any token is known: which node hangs from which, and how many candidates each node has.
-This module knows nothing about models, tokens or rules."""
+"""The shape of a draft before any token is known: which node hangs from which, and how many
+candidates each node has. This module knows nothing about models, tokens or rules."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ MAX_NODES = 4096  # a larger block would be a typing error rather than a draft
 
 @dataclass(frozen=True)
 class TreeTopology:
-    """A draft tree: node i hangs from ``parents[i]`` (-1 = the last emitted token) and carries the draft's candidate
-    number ``ranks[i]`` there (0 = the draft's argmax). Parents come before children, so that a walk always ends.
+    """A draft tree: node i hangs from ``parents[i]`` (-1 = the last emitted token) and carries the
+    draft's candidate number ``ranks[i]`` there (0 = the draft's argmax). Parents come before
+    children, so that a walk always ends.
 
-    Raises InvalidArgument for a missing parent, a cycle, a node listed twice, a skipped rank, or too many nodes.
-    """
+    Raises InvalidArgument for a missing parent, a cycle, a node listed twice, a skipped rank, or
+    too many nodes."""
 
     parents: tuple[int, ...]
     ranks: tuple[int, ...]
@@ -29,7 +30,8 @@ class TreeTopology:
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.ranks):
             raise InvalidArgument(
-                f"tree: expected one rank a node, got {len(self.parents)} parents and {len(self.ranks)} ranks"
+                f"tree: expected one rank a node, got {len(self.parents)} parents and "
+                f"{len(self.ranks)} ranks"
             )
         _require_node_count(len(self.parents))
         seen: set[tuple[int, int]] = set()
@@ -38,26 +40,34 @@ class TreeTopology:
                 raise InvalidArgument(f"tree: node {node} names parent {parent}, which is missing")
             if parent >= node:
                 raise InvalidArgument(
-                    f"tree: node {node} names parent {parent}, which does not come before it (a cycle, or nodes out "
+                    f"tree: node {node} names parent {parent}, which does not come before it (a "
+                    "cycle, or nodes out "
                     "of order)"
                 )
             if (parent, rank) in seen:
-                raise InvalidArgument(f"tree: node {node} is listed twice (candidate {rank} of node {parent})")
+                raise InvalidArgument(
+                    f"tree: node {node} is listed twice (candidate {rank} of node {parent})"
+                )
             if rank < 0 or (rank > 0 and (parent, rank - 1) not in seen):
                 raise InvalidArgument(
-                    f"tree: node {node} is candidate {rank} of node {parent}, but candidate {rank - 1} is not listed "
+                    f"tree: node {node} is candidate {rank} of node {parent}, but candidate "
+                    f"{rank - 1} is not listed "
                     "before it; a node's children must be the draft's best ones"
                 )
             seen.add((parent, rank))
 
     @classmethod
     def from_paths(cls, paths: Iterable[Sequence[int]]) -> TreeTopology:
-        """A static tree as Medusa lists it: each node is the path of candidate ranks that leads to it.
+        """A static tree as Medusa lists it: each node is the path of candidate ranks that leads to
+        it.
 
         >>> TreeTopology.from_paths([(0,), (1,), (0, 0)]).parents
         (-1, -1, 0)
         """
-        ordered = sorted((tuple(int(rank) for rank in path) for path in paths), key=lambda path: (len(path), path))
+        ordered = sorted(
+            (tuple(int(rank) for rank in path) for path in paths),
+            key=lambda path: (len(path), path),
+        )
         index: dict[tuple[int, ...], int] = {(): -1}
         parents: list[int] = []
         for node, path in enumerate(ordered):
@@ -80,7 +90,10 @@ class TreeTopology:
         found: dict[int, list[int]] = {}
         for node, parent in enumerate(self.parents):
             found.setdefault(parent, []).append(node)
-        return {parent: tuple(sorted(nodes, key=lambda node: self.ranks[node])) for parent, nodes in found.items()}
+        return {
+            parent: tuple(sorted(nodes, key=lambda node: self.ranks[node]))
+            for parent, nodes in found.items()
+        }
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -120,7 +133,8 @@ def _truncated(topology: TreeTopology, depth: int) -> TreeTopology:
     kept = [node for node, node_depth in enumerate(topology.depths) if node_depth <= depth]
     renamed = {-1: -1} | {node: index for index, node in enumerate(kept)}
     return TreeTopology(
-        tuple(renamed[topology.parents[node]] for node in kept), tuple(topology.ranks[node] for node in kept)
+        tuple(renamed[topology.parents[node]] for node in kept),
+        tuple(topology.ranks[node] for node in kept),
     )
 
 
@@ -128,10 +142,10 @@ def _truncated(topology: TreeTopology, depth: int) -> TreeTopology:
 class TreeShape:
     """A regular draft tree of ``width`` m and ``depth`` d.
 
-    growth="spine" (the greedy tree): the draft's own greedy chain of d tokens, and at each of its nodes the draft's
-    top-m candidates; d * m nodes, d draft steps. growth="full": every node is expanded; m + m**2 + ... + m**d nodes,
-    d batched draft steps. With m = 1 both are the chain. At most 4,096 nodes.
-    """
+    growth="spine" (the greedy tree): the draft's own greedy chain of d tokens, and at each of its
+    nodes the draft's top-m candidates; d * m nodes, d draft steps. growth="full": every node is
+    expanded; m + m**2 + ... + m**d nodes, d batched draft steps. With m = 1 both are the chain. At
+    most 4,096 nodes."""
 
     width: int
     depth: int = 4
@@ -145,10 +159,14 @@ class TreeShape:
             except TypeError:
                 count = 0
             if isinstance(value, bool) or count < 1:
-                raise InvalidArgument(f"TreeShape: expected {name} an integer of at least 1, got {value!r}")
+                raise InvalidArgument(
+                    f"TreeShape: expected {name} an integer of at least 1, got {value!r}"
+                )
             object.__setattr__(self, name, count)
         if self.growth not in ("spine", "full"):
-            raise InvalidArgument(f"TreeShape: expected growth 'spine' or 'full', got {self.growth!r}")
+            raise InvalidArgument(
+                f"TreeShape: expected growth 'spine' or 'full', got {self.growth!r}"
+            )
         if self.growth == "spine" or self.width == 1:
             _require_node_count(self.width * self.depth)
         else:
@@ -178,7 +196,8 @@ def _grow(width: int, depth: int, growth: str) -> TreeTopology:
 
 
 def chain(length: int) -> TreeTopology:
-    """A draft of ``length`` tokens, each hanging from the one before; length 0 is an empty draft."""
+    """A draft of ``length`` tokens, each hanging from the one before; length 0 is an empty
+    draft."""
     if isinstance(length, bool) or not isinstance(length, int) or length < 0:
         raise InvalidArgument(f"draft_length: expected an integer of at least 0, got {length!r}")
     _require_node_count(length)

@@ -1,5 +1,6 @@
-"""Named weight tensors of a Qwen3 decoder, from a transformers model or from a directory of safetensors files. This
-module knows names and shapes, not layouts: each device packs the tensors its own way."""
+"""Named weight tensors of a Qwen3 decoder, from a transformers model or from a directory of
+safetensors files. This module knows names and shapes, not layouts: each device packs the tensors
+its own way."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["Geometry", "LayerWeights", "Weights", "read_weights", "why_unsupported"]
 
 
-# Rope variants whose frequencies do not change with the length of the text: one table serves a whole run.
+# Rope variants whose frequencies do not change with the length of the text: one table serves a
+# whole run.
 _STATIC_ROPES = ("default", "linear", "yarn", "llama3")
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of one dense Qwen3 decoder. ``num_tokens`` is the number of vocabulary columns the engine computes."""
+    """Sizes of one dense Qwen3 decoder. ``num_tokens`` is the number of vocabulary columns the
+    engine computes."""
 
     num_layers: int
     hidden: int
@@ -53,22 +56,28 @@ class Geometry:
 
     @property
     def num_weights(self) -> int:
-        """Matrix weights that one forward pass of one token multiplies by (the embedding look-up reads one row)."""
+        """Matrix weights that one forward pass of one token multiplies by (the embedding look-up
+        reads one row)."""
         layer = self.hidden * (self.qkv_width + self.query_width + 3 * self.mlp)
         return self.num_layers * layer + self.num_tokens * self.hidden
 
     @classmethod
     def of(cls, config: Any, num_tokens: int | None = None) -> Geometry:
-        """Geometry of a transformers Qwen3Config; ``num_tokens`` cuts padded vocabulary columns off (None: keep all).
+        """Geometry of a transformers Qwen3Config; ``num_tokens`` cuts padded vocabulary columns off
+        (None: keep all).
 
-        Raises InvalidArgument where the engine has no way to run the configuration; ``why_unsupported`` says why.
-        """
+        Raises InvalidArgument where the engine has no way to run the configuration;
+        ``why_unsupported`` says why."""
         reason = why_unsupported(config)
         if reason is not None:
-            raise InvalidArgument(f"config: expected a dense Qwen3 decoder, got {reason}; use the transformers path")
+            raise InvalidArgument(
+                f"config: expected a dense Qwen3 decoder, got {reason}; use the transformers path"
+            )
         columns = config.vocab_size if num_tokens is None else num_tokens
         if not 1 <= columns <= config.vocab_size:
-            raise InvalidArgument(f"num_tokens: expected 1 to {config.vocab_size} (vocab_size), got {columns}")
+            raise InvalidArgument(
+                f"num_tokens: expected 1 to {config.vocab_size} (vocab_size), got {columns}"
+            )
         return cls(
             num_layers=config.num_hidden_layers,
             hidden=config.hidden_size,
@@ -82,7 +91,8 @@ class Geometry:
 
 
 def why_unsupported(config: Any) -> str | None:
-    """The first property of a transformers config that the engine can't run, in words; None where it can run it."""
+    """The first property of a transformers config that the engine can't run, in words; None where
+    it can run it."""
     if getattr(config, "model_type", None) != "qwen3":
         return f"model_type {getattr(config, 'model_type', None)!r}"
     if config.hidden_act != "silu":
@@ -99,10 +109,10 @@ def why_unsupported(config: Any) -> str | None:
     return None
 
 
-
 @dataclass(frozen=True)
 class LayerWeights:
-    """One decoder layer. ``qkv``: (q + k + v width, hidden), ``gate`` and ``up``: (mlp, hidden); norms are vectors."""
+    """One decoder layer. ``qkv``: (q + k + v width, hidden), ``gate`` and ``up``: (mlp, hidden);
+    norms are vectors."""
 
     input_norm: Tensor
     qkv: tuple[Tensor, Tensor, Tensor]
@@ -117,7 +127,8 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class Weights:
-    """A decoder's tensors by meaning, still where (and in the dtype in which) the model holds them."""
+    """A decoder's tensors by meaning, still where (and in the dtype in which) the model holds
+    them."""
 
     geometry: Geometry
     named: Mapping[str, Tensor]
@@ -132,7 +143,8 @@ class Weights:
 
     @property
     def head(self) -> Tensor:
-        """(num_tokens, hidden) output projection, padded columns cut off; the embedding itself where they are tied."""
+        """(num_tokens, hidden) output projection, padded columns cut off; the embedding itself
+        where they are tied."""
         name = "model.embed_tokens.weight" if self.tied else "lm_head.weight"
         return self.named[name][: self.geometry.num_tokens]
 
@@ -162,12 +174,11 @@ class Weights:
 
 
 def read_weights(source: Any, num_tokens: int | None = None) -> Weights:
-    """Weights of a transformers ``Qwen3ForCausalLM``, or of a directory with config.json and safetensors files; what
-    is a ``Weights`` already is returned as it is.
+    """Weights of a transformers ``Qwen3ForCausalLM``, or of a directory with config.json and
+    safetensors files; what is a ``Weights`` already is returned as it is.
 
-    ``num_tokens``: real vocabulary columns (None: all). Raises InvalidArgument for an architecture that the engine
-    can't run, UnreadableInput for a directory that lacks a file or a tensor.
-    """
+    ``num_tokens``: real vocabulary columns (None: all). Raises InvalidArgument for an architecture
+    that the engine can't run, UnreadableInput for a directory that lacks a file or a tensor."""
     if isinstance(source, Weights):
         return source
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
@@ -175,11 +186,16 @@ def read_weights(source: Any, num_tokens: int | None = None) -> Weights:
     if isinstance(source, (str, Path)):
         config, named = _read_directory(Path(source))
     else:
-        config, named = source.config, {name: tensor.detach() for name, tensor in source.state_dict().items()}
+        config, named = (
+            source.config,
+            {name: tensor.detach() for name, tensor in source.state_dict().items()},
+        )
     geometry = Geometry.of(config, num_tokens)
     rope = Qwen3RotaryEmbedding(config)
     tied = bool(config.tie_word_embeddings) or "lm_head.weight" not in named
-    weights = Weights(geometry, named, rope.inv_freq.detach().float().cpu(), float(rope.attention_scaling), tied)
+    weights = Weights(
+        geometry, named, rope.inv_freq.detach().float().cpu(), float(rope.attention_scaling), tied
+    )
     _check_names(weights, source)
     return weights
 
@@ -210,4 +226,6 @@ def _check_names(weights: Weights, source: Any) -> None:
             pass
         _ = weights.embedding, weights.head, weights.final_norm
     except KeyError as missing:
-        raise UnreadableInput(f"{where}: expected a tensor named {missing.args[0]}, found none") from missing
+        raise UnreadableInput(
+            f"{where}: expected a tensor named {missing.args[0]}, found none"
+        ) from missing

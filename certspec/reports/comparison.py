@@ -1,5 +1,5 @@
-"""Two runs beside each other: one table of the figures that both have, and whether they can be compared at all. Knows
-figures of runs and nothing about how they are shown."""
+"""Two runs beside each other: one table of the figures that both have, and whether they can be
+compared at all. Knows figures of runs and nothing about how they are shown."""
 
 from __future__ import annotations
 
@@ -13,18 +13,29 @@ __all__ = ["compare_runs"]
 
 
 def compare_runs(first: Figures, second: Figures, names: tuple[str, str]) -> TextTable:
-    """A row for each rule and figure that both runs have, with their difference; the note says what differs in how the
-    runs were made."""
-    by_rule = [dict(zip(figures.run.rules, range(len(figures.run.rules)), strict=True)) for figures in (first, second)]
+    """A row for each rule and figure that both runs have, with their difference; the note says what
+    differs in how the runs were made."""
+    by_rule = [
+        dict(zip(figures.run.rules, range(len(figures.run.rules)), strict=True))
+        for figures in (first, second)
+    ]
     rows = []
     for rule in first.run.rules:
         if rule not in by_rule[1]:
             continue
         for name, read, spell in _FIGURES:
-            values = [read(figures, index[rule]) for figures, index in zip((first, second), by_rule, strict=True)]
+            values = [
+                read(figures, index[rule])
+                for figures, index in zip((first, second), by_rule, strict=True)
+            ]
             if None not in values:
                 rows.append((rule, name, *map(spell, values), _difference(values, spell)))
-    return TextTable("Both runs", ("rule", "figure", *names, "difference"), tuple(rows), _differences(first, second))
+    return TextTable(
+        "Both runs",
+        ("rule", "figure", *names, "difference"),
+        tuple(rows),
+        _differences(first, second),
+    )
 
 
 def _difference(values: list[Any], spell: Callable[[Any], str]) -> str:
@@ -67,7 +78,8 @@ def _differences(first: Figures, second: Figures) -> str:
     words = ", ".join(name.replace("_", " ") for name in differing)
     other_steps = (
         " Their prompts or targets differ, so these are figures of different steps."
-        if {"prompts_sha256", "target", "limit", "steps", "import", "stored_logits", "temperature"} & set(differing)
+        if {"prompts_sha256", "target", "limit", "steps", "import", "stored_logits", "temperature"}
+        & set(differing)
         else ""
     )
     return f"The runs differ in: {words}.{other_steps}"

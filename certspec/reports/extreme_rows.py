@@ -1,5 +1,5 @@
-"""The steps of a run with the largest of some value, found block by block. Knows tables of steps and nothing about what
-the value means."""
+"""The steps of a run with the largest of some value, found block by block. Knows tables of steps
+and nothing about what the value means."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ __all__ = ["ExtremeRows"]
 
 
 class ExtremeRows:
-    """Keeps the ``limit`` rows of largest value, the first ones of equals, each as a table of one row."""
+    """Keeps the ``limit`` rows of largest value, the first ones of equals, each as a table of one
+    row."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -25,7 +26,7 @@ class ExtremeRows:
         found = [
             (-float(values[place]), self._num_seen + int(rows[place]), block.take([rows[place]]))
             for place in np.argsort(-values, kind="stable")[: self.limit]
-        ]  # fmt: skip
+        ]
         self._kept = heapq.nsmallest(self.limit, [*self._kept, *found], key=lambda entry: entry[:2])
         self._num_seen += block.num_steps
 

@@ -1,5 +1,5 @@
-"""Where a draft must improve: the steps that are not certified, told apart by what would help. Reads a run block by
-block; draws and renders nothing."""
+"""Where a draft must improve: the steps that are not certified, told apart by what would help.
+Reads a run block by block; draws and renders nothing."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _WORST = 12
 class Improvement:
     """The steps on which KL exceeds one rule's certificate.
 
-    ``typical_kl``: the run's median KL, nats. A step with a certificate of at most that has a small margin: a draft as
-    good as this one usually is would not be certified either, so widen (a tree, a relaxed rule). Any other uncertified
-    step has a large KL: train the draft there. Shares are of all steps; ``share_undecided`` of them lie within the
-    rounding of both numbers (KL below the certificate, but not provably so, or a log that doesn't tell).
-    ``share_widened``: of the small-margin steps, those that the run's widest tree certifies (None without a tree).
-    ``worst``: the steps of large KL with the largest excess over the certificate, tables of one row.
-    """
+    ``typical_kl``: the run's median KL, nats. A step with a certificate of at most that has a small
+    margin: a draft as good as this one usually is would not be certified either, so widen (a tree,
+    a relaxed rule). Any other uncertified step has a large KL: train the draft there. Shares are of
+    all steps; ``share_undecided`` of them lie within the rounding of both numbers (KL below the
+    certificate, but not provably so, or a log that doesn't tell). ``share_widened``: of the
+    small-margin steps, those that the run's widest tree certifies (None without a tree). ``worst``:
+    the steps of large KL with the largest excess over the certificate, tables of one row."""
 
     rule: str
     typical_kl: float
@@ -42,8 +42,8 @@ class Improvement:
 
 
 def measure_improvement(run: Run, typical_kl: float | None) -> list[Improvement]:
-    """One entry a rule; empty for a run of the target alone, or where KL is nowhere finite (``typical_kl``: its median,
-    None where there is none)."""
+    """One entry a rule; empty for a run of the target alone, or where KL is nowhere finite
+    (``typical_kl``: its median, None where there is none)."""
     if not run.has_draft or typical_kl is None:
         return []
     widths = [parse_rule(rule).tree_width for rule in run.rules]
@@ -63,7 +63,9 @@ def measure_improvement(run: Run, typical_kl: float | None) -> list[Improvement]
             share_undecided=each.num_undecided / num_steps,
             accepted_small_margin=_share(each.num_small_accepted, each.num_small),
             accepted_large_kl=_share(each.num_large_accepted, each.num_large),
-            share_widened=None if each.num_widened is None else _share(each.num_widened, each.num_small),
+            share_widened=None
+            if each.num_widened is None
+            else _share(each.num_widened, each.num_small),
             worst=each.worst.tables(),
         )
         for rule, each in zip(run.rules, sums, strict=True)
@@ -82,8 +84,14 @@ class _Sums:
 
     def add(self, block: RunTable, index: int, widest: int | None, typical_kl: float) -> None:
         if block.certified is None or block.accepted is None or block.kl is None:
-            raise InvalidArgument("measure_improvement: expected every block to hold a draft's KL and decisions")
-        certificate, accepted, certified = block.certificate[index], block.accepted[index], block.certified[index]
+            raise InvalidArgument(
+                "measure_improvement: expected every block to hold a draft's KL and decisions"
+            )
+        certificate, accepted, certified = (
+            block.certificate[index],
+            block.accepted[index],
+            block.certified[index],
+        )
         exceeds = ~certified & (block.kl >= certificate)
         small = exceeds & (certificate <= typical_kl)
         large = exceeds & ~small
@@ -93,7 +101,9 @@ class _Sums:
         self.num_small_accepted += int((accepted & small).sum())
         self.num_large_accepted += int((accepted & large).sum())
         if widest is not None:
-            self.num_widened = (self.num_widened or 0) + int((block.certified[widest] & small).sum())
+            self.num_widened = (self.num_widened or 0) + int(
+                (block.certified[widest] & small).sum()
+            )
         rows = np.flatnonzero(large)
         with np.errstate(invalid="ignore"):
             self.worst.add(block, rows, (block.kl - certificate)[rows])

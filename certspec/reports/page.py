@@ -1,5 +1,5 @@
-"""A report as one HTML page that opens offline: no script, no font, no address; pictures lie inside it. Knows sections,
-and nothing about where their figures come from."""
+"""A report as one HTML page that opens offline: no script, no font, no address; pictures lie inside
+it. Knows sections, and nothing about where their figures come from."""
 
 from __future__ import annotations
 
@@ -75,9 +75,12 @@ def render_page(
     columns: Sequence[Column],
     comparison: TextTable | None = None,
 ) -> str:
-    """The page of one run, or of two beside each other. ``cards``: (figure, what it is) at the top."""  # fmt: skip
+    """The page of one run, or of two beside each other. ``cards``: (figure, what it is) at the
+    top."""
     two = " two" if len(columns) > 1 else ""
-    titles = list(dict.fromkeys(section.title for _, sections, _ in columns for section in sections))
+    titles = list(
+        dict.fromkeys(section.title for _, sections, _ in columns for section in sections)
+    )
     links = (["Both runs"] if comparison else []) + titles
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -88,18 +91,26 @@ def render_page(
         *(f'<p class="lead">{_text(line)}</p>' for line in lead),
         '<ul class="cards">',
         *(f"<li><b>{_text(figure)}</b><span>{_text(what)}</span></li>" for figure, what in cards),
-        "</ul>\n<nav>" + "".join(f'<a href="#{_anchor(name)}">{_text(name)}</a>' for name in links) + "</nav>",
+        "</ul>\n<nav>"
+        + "".join(f'<a href="#{_anchor(name)}">{_text(name)}</a>' for name in links)
+        + "</nav>",
         f'</header>\n<main class="{two.strip()}">',
     ]
     if comparison is not None:
         parts.append(
-            f'<section id="{_anchor("Both runs")}">\n<h2>Both runs</h2>{_table(comparison, titled=False)}</section>'
+            f'<section id="{_anchor("Both runs")}">\n<h2>Both '
+            f"runs</h2>{_table(comparison, titled=False)}</section>"
         )
     for name in titles:
-        parts.append(f'<section id="{_anchor(name)}">\n<h2>{_text(name)}</h2>\n<div class="columns{two}">')
+        parts.append(
+            f'<section id="{_anchor(name)}">\n<h2>{_text(name)}</h2>\n<div class="columns{two}">'
+        )
         parts += [_column(column, name, named=bool(two)) for column in columns]
         parts.append("</div>\n</section>")
-    parts.append("<footer>Made by certspec report. All figures are in this file.</footer>\n</main>\n</body>\n</html>\n")
+    parts.append(
+        "<footer>Made by certspec report. All figures are in this "
+        "file.</footer>\n</main>\n</body>\n</html>\n"
+    )
     return "\n".join(parts)
 
 
@@ -133,7 +144,8 @@ def _table(table: TextTable, *, titled: bool = True) -> str:
     heading = f"<h3>{_text(table.title)}</h3>\n" if titled else ""
     note = f'\n<p class="note">{_text(table.note)}</p>' if table.note else ""
     return (
-        f'{heading}<div class="scroll"><table{kind}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n'
+        f"{heading}<div "
+        f'class="scroll"><table{kind}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n'
         f"</table></div>{note}"
     )
 

@@ -1,5 +1,5 @@
-"""The pictures that only a report has: KL against the certificate, and what relaxed rules accept. Draws with
-matplotlib without a display; knows a run's table."""
+"""The pictures that only a report has: KL against the certificate, and what relaxed rules accept.
+Draws with matplotlib without a display; knows a run's table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def _ratio_counts(run: Run, edges: np.ndarray) -> np.ndarray:
 
 
 def _improvement(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
-    """Every step by its certificate under the first rule and its KL: below the line it is certified."""
+    """Every step by its certificate under the first rule and its KL: below the line it is
+    certified."""
     figure, axes = pyplot.subplots(figsize=(8.5, 5.2), layout="constrained")
     top = max(summary["kl"]["largest"] or 1.0, 1.0) * 1.3
     cap = certificate_cap(parse_rule(run.rules[0])) * (1.0 + 1e-9)
@@ -53,11 +54,17 @@ def _improvement(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     figure.colorbar(image, ax=axes, label="steps in the cell", pad=0.01)
     line = np.geomspace(_LEAST, cap, 50)
     axes.plot(line, line, color="black", lw=1.2)
-    axes.axvline(max(summary["kl"]["quantiles"][2] or _LEAST, _LEAST), color="#D55E00", lw=1.2, ls="--")
+    axes.axvline(
+        max(summary["kl"]["quantiles"][2] or _LEAST, _LEAST), color="#D55E00", lw=1.2, ls="--"
+    )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(_LEAST, cap)
-    style: Any = {"fontsize": 9.5, "transform": axes.transAxes, "bbox": {"fc": "white", "ec": "none", "alpha": 0.75}}
+    style: Any = {
+        "fontsize": 9.5,
+        "transform": axes.transAxes,
+        "bbox": {"fc": "white", "ec": "none", "alpha": 0.75},
+    }
     axes.text(0.02, 0.97, "small margin:\nwiden (tree, relaxed rule)", va="top", **style)
     axes.text(0.97, 0.97, "large KL:\ntrain the draft here", va="top", ha="right", **style)
     axes.text(0.97, 0.03, "certified", ha="right", **style)
@@ -68,7 +75,8 @@ def _improvement(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
 
 
 def _relaxation(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
-    """For each relaxed rule, how probable the accepted tokens that are not the argmax were, as a cumulative share."""
+    """For each relaxed rule, how probable the accepted tokens that are not the argmax were, as a
+    cumulative share."""
     figure, axes = pyplot.subplots(figsize=(8.5, 4.2), layout="constrained")
     edges = np.linspace(0.0, 1.0, _POINTS + 1)
     counted = remembered(run, "relaxation", lambda: _ratio_counts(run, edges))
@@ -78,24 +86,41 @@ def _relaxation(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
             continue
         counts = np.cumsum(counted[index])
         axes.step(
-            edges[1:], 100.0 * counts / run.num_steps, where="post", label=label, color=COLOURS[index % len(COLOURS)],
-            marker=MARKERS[index % len(MARKERS)], markevery=_POINTS // 8, ms=4.5, lw=1.5,
-        )  # fmt: skip
+            edges[1:],
+            100.0 * counts / run.num_steps,
+            where="post",
+            label=label,
+            color=COLOURS[index % len(COLOURS)],
+            marker=MARKERS[index % len(MARKERS)],
+            markevery=_POINTS // 8,
+            ms=4.5,
+            lw=1.5,
+        )
         drawn += 1
     if drawn:
         axes.legend(frameon=False, fontsize=9)
     else:
-        axes.text(0.5, 0.5, "no rule accepts any other token than the argmax", ha="center", transform=axes.transAxes)
+        axes.text(
+            0.5,
+            0.5,
+            "no rule accepts any other token than the argmax",
+            ha="center",
+            transform=axes.transAxes,
+        )
     axes.set_xlim(0.0, 1.0)
     axes.set_ylim(bottom=0.0)
     axes.set_xlabel("p / p_max of the accepted token (1: an exact tie)")
     axes.set_ylabel("steps up to there (% of all)")
-    axes.set_title("accepted draft tokens that are not the target's argmax", loc="left", fontsize=10)
+    axes.set_title(
+        "accepted draft tokens that are not the target's argmax", loc="left", fontsize=10
+    )
     axes.grid(axis="y", color="0.9")
     return figure
 
 
 ALL_PICTURES: dict[str, Drawing] = {drawing.name: drawing for drawing in PLOTS} | {
-    "improvement": Drawing("improvement", "KL against the certificate", _improvement, needs_draft=True),
+    "improvement": Drawing(
+        "improvement", "KL against the certificate", _improvement, needs_draft=True
+    ),
     "relaxation": Drawing("relaxation", "What relaxed rules accept", _relaxation, needs_draft=True),
 }

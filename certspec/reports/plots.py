@@ -1,4 +1,5 @@
-"""Three pictures of a run, as PNG files. Knows the run's table and summary; draws with matplotlib without a display."""
+"""Three pictures of a run, as PNG files. Knows the run's table and summary; draws with matplotlib
+without a display."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ import numpy as np
 
 from certspec.errors import CertspecError
 from certspec.presets import parse_rule
-from certspec.runs.summary import MARGIN_EDGES, NUM_MARGIN_BINS, Run, certificate_cap, margin_bins_of
+from certspec.runs.summary import (
+    MARGIN_EDGES,
+    NUM_MARGIN_BINS,
+    Run,
+    certificate_cap,
+    margin_bins_of,
+)
 
 __all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "STYLES", "Drawing", "draw_plots", "remembered"]
 
@@ -20,7 +27,12 @@ __all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "STYLES", "Drawing", "draw_plo
 COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#7F7F7F")
 STYLES = ("-", "-", "-", "-", "-", "--", "--", "--")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LOOK: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True}
+LOOK: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+}
 
 
 @dataclass(frozen=True)
@@ -42,13 +54,16 @@ class Drawing:
         with pyplot.rc_context(LOOK | {"svg.hashsalt": self.name}):
             figure = self.draw(pyplot, run, summary)
             stream = io.BytesIO()
-            figure.savefig(stream, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            figure.savefig(
+                stream, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
+            )
             pyplot.close(figure)
         return stream.getvalue()
 
 
 def draw_plots(run: Run, summary: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw certificates.png, margin.png (where a draft was scored) and run-lengths.png into ``folder``."""
+    """Draw certificates.png, margin.png (where a draft was scored) and run-lengths.png into
+    ``folder``."""
     paths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +77,8 @@ def draw_plots(run: Run, summary: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def remembered(run: Run, name: str, compute: Callable[[], Any]) -> Any:
-    """What ``compute`` makes of the run's blocks, kept with the run: a picture is drawn in several formats."""
+    """What ``compute`` makes of the run's blocks, kept with the run: a picture is drawn in several
+    formats."""
     if name not in run.memory:
         run.memory[name] = compute()
     return run.memory[name]
@@ -78,11 +94,14 @@ def _certificate_counts(run: Run, bins: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _certificates(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
-    """One violin-like row a rule: the certificates' distribution with its quartiles; +inf as a share at the right."""
+    """One violin-like row a rule: the certificates' distribution with its quartiles; +inf as a
+    share at the right."""
     figure, axes = pyplot.subplots(figsize=(8.5, 0.62 * len(run.rules) + 1.6), layout="constrained")
     caps = [certificate_cap(parse_rule(label)) for label in run.rules]
     right = max(caps)
-    bins = [np.linspace(0.0, cap, max(round(cap / 0.025), 1) + 1) for cap in caps]  # the cap ends a bin
+    bins = [
+        np.linspace(0.0, cap, max(round(cap / 0.025), 1) + 1) for cap in caps
+    ]  # the cap ends a bin
     counted = remembered(run, "certificates", lambda: _certificate_counts(run, bins))
     for index in range(len(run.rules)):
         base = len(run.rules) - 1 - index
@@ -94,17 +113,27 @@ def _certificates(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
             axes.plot([low, high], [base - 0.07] * 2, color=colour, lw=2.5, solid_capstyle="butt")
             axes.plot(middle, base - 0.07, "o", color=colour, ms=5, mec="white")
         axes.plot([caps[index]] * 2, [base, base + 0.8], color="0.35", lw=0.8, ls=":")
-        axes.text(right * 1.02, base + 0.3, f"{100 * summary['rules'][index]['share_infinite']:.1f} %", va="center")
+        axes.text(
+            right * 1.02,
+            base + 0.3,
+            f"{100 * summary['rules'][index]['share_infinite']:.1f} %",
+            va="center",
+        )
     axes.text(right * 1.02, len(run.rules) - 0.2, "rejects\nnothing", va="bottom", fontsize=9)
     axes.set_yticks(range(len(run.rules)), list(run.rules)[::-1])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0.0, right * 1.12)
     axes.set_ylim(-0.25, len(run.rules) + 0.25)
-    axes.set_xlabel("certificate: KL(target || draft) below which the draft's token is accepted for certain (nats)")
+    axes.set_xlabel(
+        "certificate: KL(target || draft) below which the draft's token is accepted for certain "
+        "(nats)"
+    )
     axes.set_title(
-        f"Certificates by rule, {run.num_steps:,} greedy steps (bar: quartiles, dot: median, dotted: cap)",
-        loc="left", fontsize=10,
-    )  # fmt: skip
+        f"Certificates by rule, {run.num_steps:,} greedy steps (bar: quartiles, dot: median, "
+        "dotted: cap)",
+        loc="left",
+        fontsize=10,
+    )
     return figure
 
 
@@ -122,18 +151,33 @@ def _margin_counts(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def _margin(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
-    """Accepted and certified shares in bins of the target's margin, and how many steps each bin holds."""
-    figure, (accepted, certified) = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
+    """Accepted and certified shares in bins of the target's margin, and how many steps each bin
+    holds."""
+    figure, (accepted, certified) = pyplot.subplots(
+        1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained"
+    )
     counts, held = remembered(run, "margin", lambda: _margin_counts(run))
     centres = (MARGIN_EDGES[:-1] + MARGIN_EDGES[1:]) / 2
     full = counts > 0
     for axes, name in ((accepted, "accepted"), (certified, "certified")):
-        axes.bar(centres, counts / counts.sum(), width=0.095, color="0.88", label="steps in the bin / all steps")
+        axes.bar(
+            centres,
+            counts / counts.sum(),
+            width=0.095,
+            color="0.88",
+            label="steps in the bin / all steps",
+        )
         for index, label in enumerate(run.rules):
             axes.plot(
-                centres[full], held[name][index][full] / counts[full], label=label, color=COLOURS[index % len(COLOURS)],
-                ls=STYLES[index % len(STYLES)], marker=MARKERS[index % len(MARKERS)], ms=4.5, lw=1.5,
-            )  # fmt: skip
+                centres[full],
+                held[name][index][full] / counts[full],
+                label=label,
+                color=COLOURS[index % len(COLOURS)],
+                ls=STYLES[index % len(STYLES)],
+                marker=MARKERS[index % len(MARKERS)],
+                ms=4.5,
+                lw=1.5,
+            )
         axes.set_title(f"{name} steps / steps in the bin", loc="left", fontsize=10)
         axes.set_xlabel("target's margin p1 - p2")
         axes.set_xlim(0.0, 1.0)
@@ -148,15 +192,23 @@ def _margin(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
 def _run_lengths(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     """Certified run length against the KL budget, under both definitions."""
     figure, both = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
-    keys = (("mean_over_starts", "mean over all start positions"), ("mean_over_maximal_runs", "mean over maximal runs"))
+    keys = (
+        ("mean_over_starts", "mean over all start positions"),
+        ("mean_over_maximal_runs", "mean over maximal runs"),
+    )
     for axes, (key, title) in zip(both, keys, strict=True):
         for index, row in enumerate(summary["certified_run_lengths"]):
             lengths = np.asarray(row[key])
             axes.plot(
-                np.asarray(row["budgets"])[lengths > 0], lengths[lengths > 0], label=row["rule"],
-                color=COLOURS[index % len(COLOURS)], ls=STYLES[index % len(STYLES)],
-                marker=MARKERS[index % len(MARKERS)], ms=4.5, lw=1.5,
-            )  # fmt: skip
+                np.asarray(row["budgets"])[lengths > 0],
+                lengths[lengths > 0],
+                label=row["rule"],
+                color=COLOURS[index % len(COLOURS)],
+                ls=STYLES[index % len(STYLES)],
+                marker=MARKERS[index % len(MARKERS)],
+                ms=4.5,
+                lw=1.5,
+            )
         axes.set_xscale("log")
         axes.set_yscale("log")
         ticks = summary["certified_run_lengths"][0]["budgets"]
@@ -167,8 +219,12 @@ def _run_lengths(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
         axes.set_xlabel("KL budget at every step (nats)")
         axes.grid(color="0.9")
     both[0].set_ylabel("certified run length (tokens)")
-    if not any(length for key, _ in keys for row in summary["certified_run_lengths"] for length in row[key]):
-        both[0].set_ylim(0.1, 1.0)  # an axis of logarithms needs a range where there is nothing to draw
+    if not any(
+        length for key, _ in keys for row in summary["certified_run_lengths"] for length in row[key]
+    ):
+        both[0].set_ylim(
+            0.1, 1.0
+        )  # an axis of logarithms needs a range where there is nothing to draw
     handles, labels = both[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
     return figure
@@ -176,6 +232,11 @@ def _run_lengths(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
 
 PLOTS = (
     Drawing("certificates", "Certificates by rule", _certificates),
-    Drawing("margin", "Accepted and certified share against the target's margin", _margin, needs_draft=True),
+    Drawing(
+        "margin",
+        "Accepted and certified share against the target's margin",
+        _margin,
+        needs_draft=True,
+    ),
     Drawing("run-lengths", "Certified run length against the KL budget", _run_lengths),
 )

@@ -1,5 +1,5 @@
-"""What a run was made with, as rows of words: models, hashes, temperature, versions, files and what was noticed in
-them. Knows manifests and nothing about figures."""
+"""What a run was made with, as rows of words: models, hashes, temperature, versions, files and what
+was noticed in them. Knows manifests and nothing about figures."""
 
 from __future__ import annotations
 
@@ -48,15 +48,31 @@ def provenance_table(run: Run, folder: Path) -> TextTable:
     else:
         rows += [(role, _model(settings.get(role))) for role in ("target", "draft")]
         rows += [
-            ("tokenizer", f"{settings.get('num_tokens'):,} ids, sha256 {_short(settings.get('tokenizer_sha256'))}"),
-            ("prompts", f"{run.manifest.get('prompts_path')}, sha256 {_short(settings.get('prompts_sha256'))}"),
+            (
+                "tokenizer",
+                f"{settings.get('num_tokens'):,} ids, sha256 "
+                f"{_short(settings.get('tokenizer_sha256'))}",
+            ),
+            (
+                "prompts",
+                f"{run.manifest.get('prompts_path')}, sha256 "
+                f"{_short(settings.get('prompts_sha256'))}",
+            ),
             ("steps a prompt, at most", str(settings.get("steps"))),
-            ("prompts a batch; limit; chat template", _joined(settings, "batch_size", "limit", "chat")),
-            ("certspec; kernels", f"{settings.get('certspec')}; sha256 {_short(settings.get('kernels_sha256'))}"),
+            (
+                "prompts a batch; limit; chat template",
+                _joined(settings, "batch_size", "limit", "chat"),
+            ),
+            (
+                "certspec; kernels",
+                f"{settings.get('certspec')}; sha256 {_short(settings.get('kernels_sha256'))}",
+            ),
         ]
     rows += [("note", note) for note in run.manifest.get("notes", ())]
     for session in run.manifest.get("sessions", ()):
-        versions = ", ".join(f"{name} {version}" for name, version in session.get("versions", {}).items())
+        versions = ", ".join(
+            f"{name} {version}" for name, version in session.get("versions", {}).items()
+        )
         rows.append(("made on", f"{session.get('device_name')}; {versions}"))
     return TextTable("Provenance", ("what", "value"), tuple(rows))
 
@@ -75,10 +91,17 @@ def _import_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _stored_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = [(f"{role}'s logits", _stored(facts)) for role, facts in settings["stored_logits"].items()]
+    rows = [
+        (f"{role}'s logits", _stored(facts)) for role, facts in settings["stored_logits"].items()
+    ]
     used = settings.get("num_tokens")
     rows.append(("columns used", "all" if used is None else f"the first {used:,}"))
-    rows.append(("certspec; kernels", f"{settings.get('certspec')}; sha256 {_short(settings.get('kernels_sha256'))}"))
+    rows.append(
+        (
+            "certspec; kernels",
+            f"{settings.get('certspec')}; sha256 {_short(settings.get('kernels_sha256'))}",
+        )
+    )
     return rows
 
 
@@ -86,7 +109,8 @@ def _stored(facts: dict[str, Any] | None) -> str:
     if facts is None:
         return "none: a run of the target alone"
     return (
-        f"{facts['name']}: {facts['rows']:,} rows of {facts['columns']:,} columns, {facts['dtype']}, {facts['files']} "
+        f"{facts['name']}: {facts['rows']:,} rows of {facts['columns']:,} columns, "
+        f"{facts['dtype']}, {facts['files']} "
         f"files, sha256 of their ends {_short(facts['sha256_of_ends'])}"
     )
 

@@ -1,5 +1,5 @@
-"""What a relaxed rule gives up: the steps at which it accepts a draft token that is not the target's argmax. Reads a
-run block by block; draws and renders nothing."""
+"""What a relaxed rule gives up: the steps at which it accepts a draft token that is not the
+target's argmax. Reads a run block by block; draws and renders nothing."""
 
 from __future__ import annotations
 
@@ -22,21 +22,28 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _WORST = 12
 # What ``relaxed_steps`` and ``given_up_nats`` need of a run.
 COLUMNS = (
-    "accepted", "draft_token", "target_token", "draft_text", "target_text", "draft_token_prob", "target_top_prob",
-)  # fmt: skip
+    "accepted",
+    "draft_token",
+    "target_token",
+    "draft_text",
+    "target_text",
+    "draft_token_prob",
+    "target_top_prob",
+)
 
 
 @dataclass(frozen=True)
 class Relaxation:
     """What one rule gives up along the target's own text.
 
-    ``num_relaxed``: steps where it accepts a token that is not the argmax, were every step drafted; ``prob_ratio``:
-    quantiles (5, 25, 50, 75, 95 %) of p/p_max there; ``nats_per_token``: log(p_max/p) summed over those steps, divided
-    by all steps; ``nats_per_token_replayed``: the same in rounds of drafts, where every round ends with a token of the
-    target. ``share_diverged``: of the prompts with such a step, ``first_divergence``: the median position (from 0) of
-    the first one. ``num_unknown_prob``: such steps whose probability a log doesn't tell; they count as no loss, so the
-    loss is then a lower bound. ``worst``: the steps of the largest losses, tables of one row.
-    """
+    ``num_relaxed``: steps where it accepts a token that is not the argmax, were every step drafted;
+    ``prob_ratio``: quantiles (5, 25, 50, 75, 95 %) of p/p_max there; ``nats_per_token``:
+    log(p_max/p) summed over those steps, divided by all steps; ``nats_per_token_replayed``: the
+    same in rounds of drafts, where every round ends with a token of the target. ``share_diverged``:
+    of the prompts with such a step, ``first_divergence``: the median position (from 0) of the first
+    one. ``num_unknown_prob``: such steps whose probability a log doesn't tell; they count as no
+    loss, so the loss is then a lower bound. ``worst``: the steps of the largest losses, tables of
+    one row."""
 
     rule: str
     num_relaxed: int
@@ -51,18 +58,24 @@ class Relaxation:
 
 
 def relaxed_steps(run: RunTable, index: int) -> np.ndarray:
-    """(rows,) bool: rule ``index`` accepts a draft token that is not the target's argmax. Never so for a tree, which
-    emits the argmax itself. Raises InvalidArgument for a run of the target alone."""
+    """(rows,) bool: rule ``index`` accepts a draft token that is not the target's argmax. Never so
+    for a tree, which emits the argmax itself. Raises InvalidArgument for a run of the target
+    alone."""
     if run.accepted is None:
-        raise InvalidArgument("relaxed_steps: expected a run with a draft, got one of the target alone")
+        raise InvalidArgument(
+            "relaxed_steps: expected a run with a draft, got one of the target alone"
+        )
     if parse_rule(run.rules[index]).tree_width:
         return np.zeros(run.num_steps, dtype=bool)
     return run.accepted[index] & run.draft_differs
 
 
 def given_up_nats(run: RunTable) -> np.ndarray:
-    """(rows,) float64: log(p_max / p) of the draft's token in nats, 0 where it is the argmax, NaN where unknown."""
-    probs = run.draft_token_prob if run.draft_token_prob is not None else np.full(run.num_steps, np.nan)
+    """(rows,) float64: log(p_max / p) of the draft's token in nats, 0 where it is the argmax, NaN
+    where unknown."""
+    probs = (
+        run.draft_token_prob if run.draft_token_prob is not None else np.full(run.num_steps, np.nan)
+    )
     with np.errstate(divide="ignore"):
         nats = np.log(run.target_top_prob) - np.log(probs)
     return np.where(run.draft_differs, np.maximum(nats, 0.0), 0.0)
@@ -125,7 +138,8 @@ class _Sums:
 
 
 def _ratios_and_places(run: Run) -> Iterator[dict[Key, np.ndarray]]:
-    """By rule, p/p_max of its relaxed steps, and the place of the first such step of each sequence that has one."""
+    """By rule, p/p_max of its relaxed steps, and the place of the first such step of each sequence
+    that has one."""
     for block in run.blocks(COLUMNS):
         nats = given_up_nats(block)
         sequence = np.repeat(np.arange(len(block.starts) - 1), np.diff(block.starts))

@@ -1,5 +1,5 @@
-"""Writes the report of a run, or of two side by side: an HTML page, the same as Markdown, and PNG pictures. Knows the
-other modules of this package and the files that it writes."""
+"""Writes the report of a run, or of two side by side: an HTML page, the same as Markdown, and PNG
+pictures. Knows the other modules of this package and the files that it writes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,31 @@ __all__ = ["write_comparison", "write_report"]
 def write_report(
     folder: Path, report: RunReport, *, draft_length: int = 4, out: Path | None = None
 ) -> tuple[Path, ...]:
-    """Write the page of one run (``folder/report.html`` unless ``out`` says otherwise), ``report.md`` beside it, and
-    the pictures that the run's plots lack; returns their paths. Raises CertspecError where they can't be written."""
+    """Write the page of one run (``folder/report.html`` unless ``out`` says otherwise),
+    ``report.md`` beside it, and the pictures that the run's plots lack; returns their paths. Raises
+    CertspecError where they can't be written."""
     page = out or folder / "report.html"
     figures = measure(folder, report.run, report.summary, draft_length=draft_length)
     sections = report_sections(figures)
-    pictures = _write_pictures(figures, sections, folder / "plots", {path.name for path in report.files})
+    pictures = _write_pictures(
+        figures, sections, folder / "plots", {path.name for path in report.files}
+    )
     title = f"certspec report: {_name(folder)}"
     columns = [(_name(folder), sections, _drawer(figures))]
     write_atomically(page, render_page(title, _lead(figures), _cards(figures), columns))
-    write_atomically(page.with_suffix(".md"), _markdown(title, _lead(figures), sections, folder / "plots", page.parent))
+    write_atomically(
+        page.with_suffix(".md"),
+        _markdown(title, _lead(figures), sections, folder / "plots", page.parent),
+    )
     return (page, page.with_suffix(".md"), *pictures)
 
 
 def write_comparison(
-    folders: tuple[Path, Path], reports: tuple[RunReport, RunReport], *, draft_length: int, out: Path
+    folders: tuple[Path, Path],
+    reports: tuple[RunReport, RunReport],
+    *,
+    draft_length: int,
+    out: Path,
 ) -> tuple[Path, ...]:
     """Write one page of two runs side by side and their table as Markdown; returns their paths."""
     first, second = (
@@ -47,11 +57,19 @@ def write_comparison(
     names = _distinct_names(folders)
     comparison = compare_runs(first, second, names)
     columns = [
-        (name, report_sections(figures), _drawer(figures)) for name, figures in zip(names, (first, second), strict=True)
+        (name, report_sections(figures), _drawer(figures))
+        for name, figures in zip(names, (first, second), strict=True)
     ]
     title = f"certspec report: {names[0]} and {names[1]}"
-    lead = [f"{name}: {line}" for name, each in zip(names, (first, second), strict=True) for line in _lead(each)]
-    cards = [(f"{one} | {other}", what) for (one, what), (other, _) in zip(_cards(first), _cards(second), strict=False)]
+    lead = [
+        f"{name}: {line}"
+        for name, each in zip(names, (first, second), strict=True)
+        for line in _lead(each)
+    ]
+    cards = [
+        (f"{one} | {other}", what)
+        for (one, what), (other, _) in zip(_cards(first), _cards(second), strict=False)
+    ]
     write_atomically(out, render_page(title, lead, cards, columns, comparison))
     text = f"# {title}\n\n" + "\n\n".join(lead) + "\n\n" + render_markdown([comparison])
     write_atomically(out.with_suffix(".md"), text)
@@ -66,7 +84,9 @@ def _drawer(figures: Figures) -> Callable[[str], tuple[str, bytes]]:
     return draw
 
 
-def _write_pictures(figures: Figures, sections: Sequence[Section], folder: Path, there: set[str]) -> list[Path]:
+def _write_pictures(
+    figures: Figures, sections: Sequence[Section], folder: Path, there: set[str]
+) -> list[Path]:
     """PNG files of the drawings that ``there`` lacks."""
     names = [block for section in sections for block in section.blocks if isinstance(block, str)]
     paths = [folder / f"{name}.png" for name in names if f"{name}.png" not in there]
@@ -107,15 +127,26 @@ def _cards(figures: Figures) -> list[tuple[str, str]]:
             (spell_share(first["share_accepted"]), f"accepted, {rule}"),
             (spell_share(first["share_certified"]), f"certified, {rule}"),
             (f"{num_false:,}", "false certificates"),
-            (spell_length(figures.summary["observed_accepted_lengths"][0]["mean_acceptance_length"]),
-             f"mean acceptance length, {rule}"),
-        ]  # fmt: skip
-    cards.append((spell_nats(first["certificate_capped"]["quantiles"][2]), f"median certificate, {rule}, nats"))
+            (
+                spell_length(
+                    figures.summary["observed_accepted_lengths"][0]["mean_acceptance_length"]
+                ),
+                f"mean acceptance length, {rule}",
+            ),
+        ]
+    cards.append(
+        (
+            spell_nats(first["certificate_capped"]["quantiles"][2]),
+            f"median certificate, {rule}, nats",
+        )
+    )
     cards.append((f"{figures.run.num_steps:,}", "steps"))
     return cards
 
 
-def _markdown(title: str, lead: Sequence[str], sections: Sequence[Section], plots: Path, base: Path) -> str:
+def _markdown(
+    title: str, lead: Sequence[str], sections: Sequence[Section], plots: Path, base: Path
+) -> str:
     parts = [f"# {title}", *lead]
     for section in sections:
         parts += [f"## {section.title}", *([section.words] if section.words else [])]

@@ -27,7 +27,8 @@ class RunReport:
 
 
 def make_report(path: str | Path, *, draft_length: int = 4) -> RunReport:
-    """Write summary.json, summary.md and plots/*.png into the run folder ``path`` and return their content."""
+    """Write summary.json, summary.md and plots/*.png into the run folder ``path`` and return their
+    content."""
     folder = Path(path)
     run = open_run(folder)
     summary = summarise_run(run, draft_length=draft_length)

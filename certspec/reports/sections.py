@@ -1,5 +1,5 @@
-"""The sections of a report on one run, as tables and pictures in reading order. Knows a run's figures; the page and the
-Markdown are made from these sections."""
+"""The sections of a report on one run, as tables and pictures in reading order. Knows a run's
+figures; the page and the Markdown are made from these sections."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Figures:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: a heading, what to know before reading it, then tables and pictures (names of drawings)."""
+    """A part of a report: a heading, what to know before reading it, then tables and pictures
+    (names of drawings)."""
 
     title: str
     words: str
@@ -60,7 +61,11 @@ def measure(folder: Path, run: Run, summary: dict[str, Any], *, draft_length: in
     """Everything that the sections show."""
     typical_kl = None if summary["kl"] is None else summary["kl"]["quantiles"][2]
     return Figures(
-        folder, run, summary, measure_relaxation(run, draft_length=draft_length), measure_improvement(run, typical_kl)
+        folder,
+        run,
+        summary,
+        measure_relaxation(run, draft_length=draft_length),
+        measure_improvement(run, typical_kl),
     )
 
 
@@ -76,13 +81,22 @@ def report_sections(figures: Figures) -> list[Section]:
         *([decisions] if figures.run.has_draft else []),
         Section(
             "Certificates",
-            "A certificate needs the target alone: it holds for every draft whose KL is below it." + _bounds(figures),
-            ("certificates", *_present(tables, "Certificates in nats, finite", "Certificates in nats, +inf")),
+            "A certificate needs the target alone: it holds for every draft whose KL is below it."
+            + _bounds(figures),
+            (
+                "certificates",
+                *_present(tables, "Certificates in nats, finite", "Certificates in nats, +inf"),
+            ),
         ),
         Section(
             "Run lengths",
             "How many steps in a row are certain for every draft that keeps within a KL budget.",
-            ("run-lengths", *_present(tables, *(title for title in tables if title.startswith("Certified run")))),
+            (
+                "run-lengths",
+                *_present(
+                    tables, *(title for title in tables if title.startswith("Certified run"))
+                ),
+            ),
         ),
     ]
     if figures.improvement:
@@ -91,7 +105,9 @@ def report_sections(figures: Figures) -> list[Section]:
         sections.append(_relaxation(figures))
     if figures.summary["observed_accepted_lengths"]:
         sections.append(_conventions(figures.summary, _present(tables, "Observed")))
-    sections.append(Section("Target and draft", "", tuple(_present(tables, "Target and draft", "Skipped"))))
+    sections.append(
+        Section("Target and draft", "", tuple(_present(tables, "Target and draft", "Skipped")))
+    )
     if figures.run.is_import:
         sections.append(_import(figures))
     sections.append(Section("Provenance", "", (provenance_table(figures.run, figures.folder),)))
@@ -104,7 +120,9 @@ def _bounds(figures: Figures) -> str:
     partial = [row for row, share in known if share is not None and share < 1.0]
     if not partial:
         return ""
-    shares = ", ".join(f"{row['rule']} {spell_share(1.0 - row['share_certificate_known'])}" for row in partial)
+    shares = ", ".join(
+        f"{row['rule']} {spell_share(1.0 - row['share_certificate_known'])}" for row in partial
+    )
     return f" Lower bounds, where the log tells no more: {shares} of the steps."
 
 
@@ -138,10 +156,14 @@ def _improvement(figures: Figures) -> Section:
             "unproved",
         ),
         rows,
-        f"Small margin: the certificate is at most the run's median KL ({spell_nats(typical)} nats), so a draft of "
-        "this quality is rarely certified there: widen (a tree, a relaxed rule). Large KL: the certificate is larger "
-        "than that, but KL still exceeds it: train the draft on such steps. Shares of all steps, except the two of "
-        "acceptance and that of the widest tree, which are of the steps to their left. Unproved: neither certified nor "
+        f"Small margin: the certificate is at most the run's median KL ({spell_nats(typical)} "
+        "nats), so a draft of "
+        "this quality is rarely certified there: widen (a tree, a relaxed rule). Large KL: the "
+        "certificate is larger "
+        "than that, but KL still exceeds it: train the draft on such steps. Shares of all steps, "
+        "except the two of "
+        "acceptance and that of the widest tree, which are of the steps to their left. Unproved: "
+        "neither certified nor "
         "known to exceed.",
     )
     return Section(
@@ -156,14 +178,25 @@ def _worst_kl(figures: Figures) -> TextTable:
     target, draft = token_names(run)
     rows = tuple(
         (
-            _place(row), target(row), draft(row), f"{row.prob_margin[0]:.3f}",
-            "-" if row.kl is None else spell_nats(float(row.kl[0])), spell_nats(float(row.certificate[0][0])),
+            _place(row),
+            target(row),
+            draft(row),
+            f"{row.prob_margin[0]:.3f}",
+            "-" if row.kl is None else spell_nats(float(row.kl[0])),
+            spell_nats(float(row.certificate[0][0])),
         )
         for row in entry.worst
-    )  # fmt: skip
+    )
     return TextTable(
         f"Largest excess of KL over the certificate under {entry.rule}",
-        ("prompt:position", "target's token", "draft's token", "p1 - p2", "KL, nats", "certificate, nats"),
+        (
+            "prompt:position",
+            "target's token",
+            "draft's token",
+            "p1 - p2",
+            "KL, nats",
+            "certificate, nats",
+        ),
         rows,
         "The target is sure at these steps and the draft is far from it: the first to train on.",
     )
@@ -178,7 +211,11 @@ def _relaxation(figures: Figures) -> Section:
         (
             entry.rule,
             spell_share(entry.share_relaxed),
-            *(("-",) * 3 if entry.prob_ratio is None else [f"{entry.prob_ratio[place]:.3f}" for place in (0, 2, 4)]),
+            *(
+                ("-",) * 3
+                if entry.prob_ratio is None
+                else [f"{entry.prob_ratio[place]:.3f}" for place in (0, 2, 4)]
+            ),
             spell_nats(entry.nats_per_token),
             spell_nats(entry.nats_per_token_replayed),
             spell_share(entry.share_diverged),
@@ -188,17 +225,28 @@ def _relaxation(figures: Figures) -> Section:
         for entry in figures.relaxation
     )
     columns = [
-        "rule", "accepted, not argmax", "p/p_max 5 %", "50 %", "95 %", "nats lost a token", "in rounds",
-        "prompts diverged", "first at (median)",
-    ]  # fmt: skip
+        "rule",
+        "accepted, not argmax",
+        "p/p_max 5 %",
+        "50 %",
+        "95 %",
+        "nats lost a token",
+        "in rounds",
+        "prompts diverged",
+        "first at (median)",
+    ]
     table = TextTable(
         "Accepted tokens that are not the target's argmax",
         (*columns, *(["p unknown"] if _some_unknown(figures.relaxation) else [])),
         rows,
-        "Nats lost: log(p_max / p) of every such token, divided by all steps; in rounds: where each round of drafts "
-        "ends with a token of the target, as decoding does. Counted along the target's own text: up to the first "
-        "divergence this is what decoding emits, after it decoding goes another way. Strict greedy and trees emit the "
-        "argmax always and give up nothing." + (" " + _UNKNOWN if _some_unknown(figures.relaxation) else ""),
+        "Nats lost: log(p_max / p) of every such token, divided by all steps; in rounds: where "
+        "each round of drafts "
+        "ends with a token of the target, as decoding does. Counted along the target's own text: "
+        "up to the first "
+        "divergence this is what decoding emits, after it decoding goes another way. Strict "
+        "greedy and trees emit the "
+        "argmax always and give up nothing."
+        + (" " + _UNKNOWN if _some_unknown(figures.relaxation) else ""),
     )
     return Section("What relaxation gives up", "", ("relaxation", table, *_worst_relaxed(figures)))
 
@@ -218,14 +266,29 @@ def _worst_relaxed(figures: Figures) -> list[TextTable]:
         shown = [(row, float(given_up_nats(row)[0])) for row in entry.worst[:6]]
         rows = tuple(
             (
-                _place(row), target(row), draft(row), f"{row.target_top_prob[0]:.3f}",
-                _number(float(row.target_top_prob[0]) * np.exp(-nats)), _number(np.exp(-nats)), _number(nats),
+                _place(row),
+                target(row),
+                draft(row),
+                f"{row.target_top_prob[0]:.3f}",
+                _number(float(row.target_top_prob[0]) * np.exp(-nats)),
+                _number(np.exp(-nats)),
+                _number(nats),
             )
             for row, nats in shown
-        )  # fmt: skip
+        )
         if rows:
-            columns = ("prompt:position", "target's token", "accepted", "p_max", "p", "p/p_max", "nats lost")
-            tables.append(TextTable(f"The least probable tokens that {entry.rule} accepts", columns, rows))
+            columns = (
+                "prompt:position",
+                "target's token",
+                "accepted",
+                "p_max",
+                "p",
+                "p/p_max",
+                "nats lost",
+            )
+            tables.append(
+                TextTable(f"The least probable tokens that {entry.rule} accepts", columns, rows)
+            )
     return tables
 
 
@@ -235,14 +298,19 @@ def _number(value: float) -> str:
 
 def _conventions(summary: dict[str, Any], shown: list[TextTable]) -> Section:
     observed = summary["observed_accepted_lengths"]
-    rows = tuple((key, meaning, *(_metric(row[key]) for row in observed)) for key, meaning in _LENGTH_KEYS)
+    rows = tuple(
+        (key, meaning, *(_metric(row[key]) for row in observed)) for key, meaning in _LENGTH_KEYS
+    )
     table = TextTable(
-        "Every convention by name", ("key", "convention and meaning", *(row["rule"] for row in observed)), rows,
+        "Every convention by name",
+        ("key", "convention and meaning", *(row["rule"] for row in observed)),
+        rows,
         "The same rounds under every convention; keys as the engines' dashboards name them.",
-    )  # fmt: skip
+    )
     return Section(
         "Accepted lengths",
-        "Engines count differently: with or without the bonus token, per drafted token or per tree node.",
+        "Engines count differently: with or without the bonus token, per drafted token or per "
+        "tree node.",
         (*shown, table),
     )
 
@@ -266,11 +334,14 @@ def _import(figures: Figures) -> Section:
     )
     blocks = [
         TextTable(
-            "How each number is known", ("rule", "number", "steps", "case"), rows,
-            "A truncated list certifies only what it allows. Where a certificate is a lower bound, tables and pictures "
+            "How each number is known",
+            ("rule", "number", "steps", "case"),
+            rows,
+            "A truncated list certifies only what it allows. Where a certificate is a lower "
+            "bound, tables and pictures "
             "show the bound.",
         )
-    ]  # fmt: skip
+    ]
     findings = findings_of(figures.folder)
     if findings:
         blocks.append(TextTable("Noticed in the logs", ("log", "finding"), tuple(findings)))

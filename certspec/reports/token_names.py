@@ -1,5 +1,5 @@
-"""Names of a run's tokens as people read them: the log's own text, or the tokenizer's where the run names a directory
-that holds one. Without either a token is its id."""
+"""Names of a run's tokens as people read them: the log's own text, or the tokenizer's where the run
+names a directory that holds one. Without either a token is its id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def token_names(run: Run) -> tuple[Names, Names]:
     )
 
 
-def _name(ids: np.ndarray | None, texts: np.ndarray | None, decode: Callable[[int], str | None]) -> str:
+def _name(
+    ids: np.ndarray | None, texts: np.ndarray | None, decode: Callable[[int], str | None]
+) -> str:
     text = None if texts is None else texts[0]
     token = -1 if ids is None else int(ids[0])
     if text is None and token >= 0:
@@ -38,7 +40,11 @@ def _name(ids: np.ndarray | None, texts: np.ndarray | None, decode: Callable[[in
 
 def _decoder(run: Run) -> Callable[[int], str | None]:
     target: Any = run.manifest.get("settings", {}).get("target")
-    path = Path(target["id"]) / "tokenizer.json" if isinstance(target, dict) and "id" in target else None
+    path = (
+        Path(target["id"]) / "tokenizer.json"
+        if isinstance(target, dict) and "id" in target
+        else None
+    )
     if path is None or not path.is_file():
         return lambda token: None
     from tokenizers import Tokenizer

@@ -1,5 +1,5 @@
-"""A run's folder: a manifest that fixes the settings, and finished parts that are never touched again. Knows nothing
-about models; reading it needs neither torch nor a model."""
+"""A run's folder: a manifest that fixes the settings, and finished parts that are never touched
+again. Knows nothing about models; reading it needs neither torch nor a model."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ FORMAT = "certspec-run"
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """``resumed``: an earlier run was gone on with. ``is_whole``: all parts are there, and this process is the one of
-    its ranks that has to say so (exactly one of them, whichever finishes last)."""
+    """``resumed``: an earlier run was gone on with. ``is_whole``: all parts are there, and this
+    process is the one of its ranks that has to say so (exactly one of them, whichever finishes
+    last)."""
 
     resumed: bool
     is_whole: bool
 
 
 class RunFolder:
-    """The folder of one run: ``manifest.json``, ``steps-NNNNNN.parquet`` (one a batch), tables and plots.
+    """The folder of one run: ``manifest.json``, ``steps-NNNNNN.parquet`` (one a batch), tables and
+    plots.
 
-    A part appears under its final name only when it is complete and on disk, so a run killed at any moment leaves
-    whole parts and possibly one temporary file, which the next run removes.
-    """
+    A part appears under its final name only when it is complete and on disk, so a run killed at any
+    moment leaves whole parts and possibly one temporary file, which the next run removes."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -55,11 +56,14 @@ class RunFolder:
         return sorted(self.path.glob("steps-*.parquet"))
 
     def manifest(self) -> dict[str, Any]:
-        """The manifest; raises UnreadableInput where the folder holds no run that this version can read."""
+        """The manifest; raises UnreadableInput where the folder holds no run that this version can
+        read."""
         try:
             manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise UnreadableInput(f"{self.path}: expected a run folder with manifest.json, got none") from error
+            raise UnreadableInput(
+                f"{self.path}: expected a run folder with manifest.json, got none"
+            ) from error
         except (OSError, json.JSONDecodeError) as error:
             raise UnreadableInput(f"{self.manifest_path}: {error}") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -72,16 +76,22 @@ class RunFolder:
         return manifest
 
     def open(self, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any) -> bool:
-        """Begin a run with ``settings``, or go on with one; True where the folder already held the run.
+        """Begin a run with ``settings``, or go on with one; True where the folder already held the
+        run.
 
-        ``session`` (versions, device) is noted beside earlier ones, ``notes`` once. Raises RunMismatch where the
-        folder holds a run made with other settings, naming each that differs, or files that are no run.
-        """
+        ``session`` (versions, device) is noted beside earlier ones, ``notes`` once. Raises
+        RunMismatch where the folder holds a run made with other settings, naming each that differs,
+        or files that are no run."""
         with self._manifest_lock():
             if not self.manifest_path.exists():
                 if self.parts():
-                    raise RunMismatch(f"{self.path}: holds parts of a run but no manifest.json; pass another folder")
-                self._write_manifest({"settings": dict(settings), "sessions": [dict(session)], **notes})
+                    raise RunMismatch(
+                        f"{self.path}: holds parts of a run but no manifest.json; pass another "
+                        "folder"
+                    )
+                self._write_manifest(
+                    {"settings": dict(settings), "sessions": [dict(session)], **notes}
+                )
                 return False
             manifest = self.manifest()
             _require_same(manifest["settings"], json.loads(json.dumps(settings)), self.path)
@@ -91,7 +101,8 @@ class RunFolder:
             return True
 
     def finish(self, num_batches: int) -> bool:
-        """Note that the run is whole, if all its parts are there; True where this call was the first to find that."""
+        """Note that the run is whole, if all its parts are there; True where this call was the
+        first to find that."""
         if not all(self.part_path(number).exists() for number in range(num_batches)):
             return False
         with self._manifest_lock():
@@ -105,9 +116,9 @@ class RunFolder:
     def working(
         self, shard: Shard, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any
     ) -> Iterator[Callable[[int], RunOutcome]]:
-        """Hold the folder for ``shard``, ``open`` it and remove what killed runs left; yields what is to be called with
-        the number of parts of the whole run once this process's own are written. A process that writes nothing holds
-        nothing."""
+        """Hold the folder for ``shard``, ``open`` it and remove what killed runs left; yields what
+        is to be called with the number of parts of the whole run once this process's own are
+        written. A process that writes nothing holds nothing."""
         if not shard.writes:
             yield lambda num_parts: RunOutcome(resumed=False, is_whole=False)
             return
@@ -123,16 +134,22 @@ class RunFolder:
             yield finish
 
     def replace_with(
-        self, incoming: RunFolder, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any
+        self,
+        incoming: RunFolder,
+        settings: Mapping[str, Any],
+        session: Mapping[str, Any],
+        **notes: Any,
     ) -> None:
-        """Take all parts of ``incoming`` for this run's own. Killed in between, the folder holds no manifest and so no
-        run; a marker says that what is left may be replaced.
+        """Take all parts of ``incoming`` for this run's own. Killed in between, the folder holds no
+        manifest and so no run; a marker says that what is left may be replaced.
 
         Raises RunMismatch where the folder holds parts of a run that was not being replaced.
         """
         marker = self.path / ".replacing"
         if not self.manifest_path.exists() and self.parts() and not marker.exists():
-            raise RunMismatch(f"{self.path}: holds parts of a run but no manifest.json; pass another folder")
+            raise RunMismatch(
+                f"{self.path}: holds parts of a run but no manifest.json; pass another folder"
+            )
         try:
             marker.touch()
             self.manifest_path.unlink(missing_ok=True)
@@ -143,10 +160,13 @@ class RunFolder:
             self._write_manifest({"settings": dict(settings), "sessions": [dict(session)], **notes})
             marker.unlink()
         except OSError as error:
-            raise CertspecError(f"{self.path}: could not write: {error.strerror or error}") from error
+            raise CertspecError(
+                f"{self.path}: could not write: {error.strerror or error}"
+            ) from error
 
     def write_part(self, number: int, table: pa.Table) -> None:
-        """Write one finished part; it appears whole or not at all. A full disk is a CertspecError."""
+        """Write one finished part; it appears whole or not at all. A full disk is a
+        CertspecError."""
         final = self.part_path(number)
         temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
         try:
@@ -160,7 +180,8 @@ class RunFolder:
             raise CertspecError(f"{final}: could not write: {error.strerror or error}") from error
 
     def remove_leftovers(self, shard: Shard | None = None) -> None:
-        """Remove temporary files of killed runs; of several ranks each removes those of its own parts."""
+        """Remove temporary files of killed runs; of several ranks each removes those of its own
+        parts."""
         shard = shard or Shard()
         for leftover in self.path.glob(".*.tmp"):
             number = leftover.name.removeprefix(".steps-").partition(".")[0]
@@ -169,7 +190,8 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self, shard: Shard | None = None) -> Iterator[None]:
-        """Hold the folder for one process, or one rank's share of it; raises RunMismatch where another one is at work.
+        """Hold the folder for one process, or one rank's share of it; raises RunMismatch where
+        another one is at work.
 
         The lock dies with its process, so a killed run blocks nothing.
         """
@@ -178,7 +200,10 @@ class RunFolder:
             with self._held(".lock", exclusive=True):
                 yield
         else:
-            with self._held(".lock", exclusive=False), self._held(f".lock-{shard.rank}", exclusive=True):
+            with (
+                self._held(".lock", exclusive=False),
+                self._held(f".lock-{shard.rank}", exclusive=True),
+            ):
                 yield
 
     @contextlib.contextmanager
@@ -187,7 +212,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             stream = (self.path / name).open("a")
         except OSError as error:
-            raise CertspecError(f"{self.path}: could not write: {error.strerror or error}") from error
+            raise CertspecError(
+                f"{self.path}: could not write: {error.strerror or error}"
+            ) from error
         with stream:
             try:
                 import fcntl
@@ -197,20 +224,26 @@ class RunFolder:
             except ImportError:
                 pass  # no advisory locks on this platform
             except OSError as error:
-                raise RunMismatch(f"{self.path}: another process is scoring into this folder") from error
+                raise RunMismatch(
+                    f"{self.path}: another process is scoring into this folder"
+                ) from error
             yield
 
     def _manifest_lock(self) -> contextlib.AbstractContextManager[None]:
-        """Held while the manifest is read and written again; ranks wait for each other here for a moment."""
+        """Held while the manifest is read and written again; ranks wait for each other here for a
+        moment."""
         return self._held(".lock-manifest", exclusive=True, wait=True)
 
     def _write_manifest(self, content: Mapping[str, Any]) -> None:
         ordered = {"format": FORMAT, "schema_version": SCHEMA_VERSION, **content}
-        write_atomically(self.manifest_path, json.dumps(ordered, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(
+            self.manifest_path, json.dumps(ordered, indent=2, ensure_ascii=False) + "\n"
+        )
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` so that ``path`` holds either the old content or the new one, never a part of it."""
+    """Write ``text`` so that ``path`` holds either the old content or the new one, never a part of
+    it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as stream:
@@ -226,5 +259,10 @@ def write_atomically(path: Path, text: str) -> None:
 def _require_same(kept: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
     differing = [name for name in sorted({*kept, *wanted}) if kept.get(name) != wanted.get(name)]
     if differing:
-        facts = "; ".join(f"{name}: there {kept.get(name)!r}, here {wanted.get(name)!r}" for name in differing)
-        raise RunMismatch(f"{path}: holds a run made with other settings ({facts}); pass another folder with --out")
+        facts = "; ".join(
+            f"{name}: there {kept.get(name)!r}, here {wanted.get(name)!r}" for name in differing
+        )
+        raise RunMismatch(
+            f"{path}: holds a run made with other settings ({facts}); pass another folder with "
+            "--out"
+        )

@@ -1,5 +1,5 @@
-"""Lengths of runs: how far a guarantee reaches, and how far drafts were accepted. Works on arrays of flags and knows
-nothing about files or models."""
+"""Lengths of runs: how far a guarantee reaches, and how far drafts were accepted. Works on arrays
+of flags and knows nothing about files or models."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ from dataclasses import dataclass
 import numpy as np
 
 __all__ = [
-    "Replay", "RoundsAtOnce", "RunLengths", "count_runs", "drafted_steps", "forward_run_lengths", "iterate_rounds",
-    "mean_lengths", "replay_rounds", "run_lengths",
-]  # fmt: skip
+    "Replay",
+    "RoundsAtOnce",
+    "RunLengths",
+    "count_runs",
+    "drafted_steps",
+    "forward_run_lengths",
+    "iterate_rounds",
+    "mean_lengths",
+    "replay_rounds",
+    "run_lengths",
+]
 
 
 @dataclass(frozen=True)
 class RunLengths:
     """Two means over the same flags, because they answer different questions.
 
-    ``mean_over_starts``: start at any step, count the consecutive steps that hold (0 where the first does not);
-    runs are cut at the end of their sequence (``share_cut`` of the starts). ``mean_over_maximal_runs``: the steps that
-    hold over the number of maximal runs (0.0 where there is none). ``share_of_steps``: steps that hold.
-    """
+    ``mean_over_starts``: start at any step, count the consecutive steps that hold (0 where the
+    first does not); runs are cut at the end of their sequence (``share_cut`` of the starts).
+    ``mean_over_maximal_runs``: the steps that hold over the number of maximal runs (0.0 where there
+    is none). ``share_of_steps``: steps that hold."""
 
     mean_over_starts: float
     mean_over_maximal_runs: float
@@ -33,9 +41,9 @@ class RunLengths:
 class Replay:
     """Rounds of drafts of at most ``draft_length`` tokens replayed over recorded decisions.
 
-    ``num_accepted_draft``: (rounds,) accepted draft tokens a round, bonus and correction not counted; rounds that the
-    end of a sequence cut before they were decided are left out and counted in ``num_cut_rounds``.
-    """
+    ``num_accepted_draft``: (rounds,) accepted draft tokens a round, bonus and correction not
+    counted; rounds that the end of a sequence cut before they were decided are left out and counted
+    in ``num_cut_rounds``."""
 
     draft_length: int
     num_accepted_draft: np.ndarray
@@ -43,7 +51,8 @@ class Replay:
 
 
 def forward_run_lengths(holds: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """For each step the number of consecutive steps from it on that hold, inside its sequence: (rows,) int64.
+    """For each step the number of consecutive steps from it on that hold, inside its sequence:
+    (rows,) int64.
 
     ``holds``: (rows,) bool; ``starts``: (sequences + 1,) row offsets.
     """
@@ -55,19 +64,24 @@ def forward_run_lengths(holds: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def run_lengths(holds: np.ndarray, starts: np.ndarray) -> RunLengths:
-    """Both mean run lengths of ``holds``: (rows,) bool over sequences with row offsets ``starts``."""
+    """Both mean run lengths of ``holds``: (rows,) bool over sequences with row offsets
+    ``starts``."""
     return mean_lengths(count_runs(holds, starts))
 
 
 def count_runs(holds: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """What ``mean_lengths`` needs, as integers that may be added over blocks of whole sequences: (5,) int64."""
+    """What ``mean_lengths`` needs, as integers that may be added over blocks of whole sequences:
+    (5,) int64."""
     lengths = forward_run_lengths(holds, starts)
     ends = np.repeat(starts[1:], np.diff(starts))
     is_first = np.zeros(len(holds), dtype=bool)
     is_first[starts[:-1]] = True
     held_before = np.concatenate([[False], holds[:-1]]) & ~is_first
     num_cut = ((np.arange(len(holds)) + lengths == ends) & holds).sum()
-    return np.array([len(holds), lengths.sum(), holds.sum(), (holds & ~held_before).sum(), num_cut], dtype=np.int64)
+    return np.array(
+        [len(holds), lengths.sum(), holds.sum(), (holds & ~held_before).sum(), num_cut],
+        dtype=np.int64,
+    )
 
 
 def mean_lengths(counts: np.ndarray) -> RunLengths:
@@ -84,13 +98,14 @@ def mean_lengths(counts: np.ndarray) -> RunLengths:
 def replay_rounds(
     accepted: np.ndarray, starts: np.ndarray, draft_length: int, leaf: np.ndarray | None = None
 ) -> Replay:
-    """Replay rounds: draft ``draft_length`` tokens, take the accepted prefix and one token of the target, go on.
+    """Replay rounds: draft ``draft_length`` tokens, take the accepted prefix and one token of the
+    target, go on.
 
-    ``leaf``: (rows,) bool, where the draft's best token is not accepted, another candidate of a tree is: it is accepted
-    and ends its path (the greedy tree that decoding drafts: only the draft's own chain is expanded). Under strict
-    greedy the history after each round is the target's own greedy text, so the replay is what decoding sees. A relaxed
-    rule's own decoding leaves that text at its first accepted token that is not the argmax; the replay keeps to it.
-    """
+    ``leaf``: (rows,) bool, where the draft's best token is not accepted, another candidate of a
+    tree is: it is accepted and ends its path (the greedy tree that decoding drafts: only the
+    draft's own chain is expanded). Under strict greedy the history after each round is the target's
+    own greedy text, so the replay is what decoding sees. A relaxed rule's own decoding leaves that
+    text at its first accepted token that is not the argmax; the replay keeps to it."""
     counts: list[np.ndarray] = []
     num_cut = 0
     for each in iterate_rounds(accepted, starts, draft_length, leaf):
@@ -101,8 +116,8 @@ def replay_rounds(
 
 
 def drafted_steps(accepted: np.ndarray, starts: np.ndarray, draft_length: int) -> np.ndarray:
-    """(rows,) bool: in the rounds of ``replay_rounds``, whether a step's token is an accepted draft token (else it is
-    the round's own token of the target)."""
+    """(rows,) bool: in the rounds of ``replay_rounds``, whether a step's token is an accepted draft
+    token (else it is the round's own token of the target)."""
     changes = np.zeros(len(accepted) + 1, dtype=np.int64)
     for each in iterate_rounds(accepted, starts, draft_length):
         np.add.at(changes, each.rows, 1)
@@ -112,8 +127,9 @@ def drafted_steps(accepted: np.ndarray, starts: np.ndarray, draft_length: int) -
 
 @dataclass(frozen=True)
 class RoundsAtOnce:
-    """One round of each of some ``sequences`` (indices): the ``rows`` where they begin, the draft's own ``chain``
-    tokens and all draft tokens that are ``accepted``, and ``is_cut``: the sequence ends before the round is decided."""
+    """One round of each of some ``sequences`` (indices): the ``rows`` where they begin, the draft's
+    own ``chain`` tokens and all draft tokens that are ``accepted``, and ``is_cut``: the sequence
+    ends before the round is decided."""
 
     sequences: np.ndarray
     rows: np.ndarray
@@ -123,17 +139,22 @@ class RoundsAtOnce:
 
 
 def iterate_rounds(
-    chain: np.ndarray, starts: np.ndarray, draft_length: int | np.ndarray, leaf: np.ndarray | None = None
+    chain: np.ndarray,
+    starts: np.ndarray,
+    draft_length: int | np.ndarray,
+    leaf: np.ndarray | None = None,
 ) -> Iterator[RoundsAtOnce]:
-    """The rounds of ``replay_rounds``, one of every sequence that still goes on at a time. ``draft_length`` may be
-    (rows,): of a round that begins at the row."""
+    """The rounds of ``replay_rounds``, one of every sequence that still goes on at a time.
+    ``draft_length`` may be (rows,): of a round that begins at the row."""
     rows = np.arange(len(chain))
     ends = np.repeat(starts[1:], np.diff(starts))
     spine = np.minimum(forward_run_lengths(chain, starts), draft_length)
     is_cut = (spine < draft_length) & (rows + spine == ends)
     accepted = spine
     if leaf is not None:
-        accepted = spine + (leaf[np.minimum(rows + spine, len(chain) - 1)] & (spine < draft_length) & ~is_cut)
+        accepted = spine + (
+            leaf[np.minimum(rows + spine, len(chain) - 1)] & (spine < draft_length) & ~is_cut
+        )
     sequences, place = np.arange(len(starts) - 1), starts[:-1]
     while True:
         going = place < starts[sequences + 1]

@@ -1,5 +1,5 @@
-"""Exact means and quantiles of streams of numbers that are read several times instead of being kept. Knows arrays and
-nothing about runs."""
+"""Exact means and quantiles of streams of numbers that are read several times instead of being
+kept. Knows arrays and nothing about runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ import numpy as np
 __all__ = ["Distribution", "measure_distributions"]
 
 _KEPT = 65_536  # a stream of at most so many numbers is kept, and read once
-_BITS = (13, 13, 13, 13, 12)  # of the 64 bits of a number, told apart from the highest in each reading
+_BITS = (
+    13,
+    13,
+    13,
+    13,
+    12,
+)  # of the 64 bits of a number, told apart from the highest in each reading
 _GATHERED = 4_096  # candidates of an order statistic that are kept rather than told further apart
 
 Key = Hashable
@@ -21,8 +27,8 @@ Key = Hashable
 
 @dataclass
 class Distribution:
-    """What a stream's finite entries are: their ``count``, ``mean``, ``largest`` and ``quantiles`` (None where there
-    are none), and how many entries are not finite."""
+    """What a stream's finite entries are: their ``count``, ``mean``, ``largest`` and ``quantiles``
+    (None where there are none), and how many entries are not finite."""
 
     count: int = 0
     num_infinite: int = 0
@@ -39,13 +45,14 @@ class Distribution:
 def measure_distributions(
     passes: Callable[[], Iterator[Mapping[Key, np.ndarray]]], levels: Sequence[float]
 ) -> dict[Key, Distribution]:
-    """Distributions of every key's entries; ``passes()`` begins a reading of all blocks, each with arrays (rows,).
+    """Distributions of every key's entries; ``passes()`` begins a reading of all blocks, each with
+    arrays (rows,).
 
-    The quantiles at ``levels`` are those of ``numpy.quantile`` (linear between order statistics) over all finite
-    entries. At most 65,536 entries a key are kept; longer streams are read up to five times more, and each order
-    statistic is told by counting: the leading bits of the numbers in the first reading, the next ones in the second, so
-    memory does not depend on how many there are.
-    """
+    The quantiles at ``levels`` are those of ``numpy.quantile`` (linear between order statistics)
+    over all finite entries. At most 65,536 entries a key are kept; longer streams are read up to
+    five times more, and each order statistic is told by counting: the leading bits of the numbers
+    in the first reading, the next ones in the second, so memory does not depend on how many there
+    are."""
     streams: dict[Key, _Stream] = {}
     for block in passes():
         for key, values in block.items():
@@ -72,7 +79,8 @@ def measure_distributions(
 
 @dataclass
 class _Stream:
-    """The first reading of one key: sums, and all entries while they are few, else counts of their leading bits."""
+    """The first reading of one key: sums, and all entries while they are few, else counts of their
+    leading bits."""
 
     count: int = 0
     num_infinite: int = 0
@@ -95,7 +103,9 @@ class _Stream:
             self.leading = np.zeros(1 << _BITS[0], dtype=np.int64)
             finite = np.concatenate(self.kept)
             self.kept = None
-        self.leading += np.bincount((_ordered(finite) >> _shift(0)).astype(np.int64), minlength=1 << _BITS[0])
+        self.leading += np.bincount(
+            (_ordered(finite) >> _shift(0)).astype(np.int64), minlength=1 << _BITS[0]
+        )
 
     def distribution(self) -> Distribution:
         if not self.count:
@@ -105,8 +115,8 @@ class _Stream:
 
 @dataclass
 class _Group:
-    """Entries that begin with ``prefix``: they hold order statistics number ``ranks`` (of the group), known under the
-    names ``statistics``."""
+    """Entries that begin with ``prefix``: they hold order statistics number ``ranks`` (of the
+    group), known under the names ``statistics``."""
 
     prefix: int
     size: int
@@ -191,7 +201,11 @@ class _Search:
             one, other = self.values[low], self.values[min(low + 1, self.count - 1)]
             share = place - low
             # as numpy does it, so that short and long streams agree to the last bit
-            found.append(other - (other - one) * (1.0 - share) if share >= 0.5 else one + (other - one) * share)
+            found.append(
+                other - (other - one) * (1.0 - share)
+                if share >= 0.5
+                else one + (other - one) * share
+            )
         return found
 
 

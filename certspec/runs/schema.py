@@ -1,7 +1,8 @@
-"""The schema of scored steps, and the way from certificates to Arrow tables that follow it. Knows nothing about models
-or files.
+"""The schema of scored steps, and the way from certificates to Arrow tables that follow it. Knows
+nothing about models or files.
 
-Schema version 2, one row a step (a position of a greedy run of the target), sorted by (prompt, position) in a part:
+Schema version 2, one row a step (a position of a greedy run of the target), sorted by (prompt,
+position) in a part:
 
 | column            | type          | meaning                                                                          |
 |-------------------|---------------|----------------------------------------------------------------------------------|
@@ -24,10 +25,10 @@ Schema version 2, one row a step (a position of a greedy run of the target), sor
 | draft_top_probs   | list<float64> | the draft's two largest probabilities, from its first token on                   |
 | end               | string        | on a prompt's last row "eos", "steps" or "context"; null elsewhere               |
 
-In a run made from stored logits ``prompt`` is the sequence's number, ``prompt_tokens`` 0 and ``end`` null. Columns
-about the draft are null in a run of the target alone. The schema's metadata holds ``certspec_schema`` (the
-version), ``rules`` (their labels, in the order of the lists) and ``skipped`` (prompts left out, with reasons).
-"""
+In a run made from stored logits ``prompt`` is the sequence's number, ``prompt_tokens`` 0 and
+``end`` null. Columns about the draft are null in a run of the target alone. The schema's metadata
+holds ``certspec_schema`` (the version), ``rules`` (their labels, in the order of the lists) and
+``skipped`` (prompts left out, with reasons)."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
-PROMPT_PART = 2**30  # an imported run numbers prompts' own positions from here on, and answers below
+PROMPT_PART = (
+    2**30
+)  # an imported run numbers prompts' own positions from here on, and answers below
 
 _PER_RULE = ("certificate", "certificate_lower", "accepted", "certified")
 _OF_DRAFT = (
@@ -93,12 +96,16 @@ def step_schema(rule_labels: Sequence[str], skipped: Sequence[Mapping[str, Any]]
         "rules": json.dumps(list(rule_labels)),
         "skipped": json.dumps(list(skipped)),
     }
-    fields = [pa.field(name, kind, nullable=name == "end" or name in _OF_DRAFT) for name, kind in COLUMNS.items()]
+    fields = [
+        pa.field(name, kind, nullable=name == "end" or name in _OF_DRAFT)
+        for name, kind in COLUMNS.items()
+    ]
     return pa.schema(fields, metadata=metadata)
 
 
 def certificate_columns(certificates: Any) -> dict[str, np.ndarray | None]:
-    """Columns of one ``Certificates`` value as numpy arrays: (rows,), or (rows, entries) for list columns."""
+    """Columns of one ``Certificates`` value as numpy arrays: (rows,), or (rows, entries) for list
+    columns."""
     columns: dict[str, np.ndarray | None] = {}
     for name in COLUMNS:
         if name in ("prompt", "position", "prompt_tokens", "draft_top_probs", "end"):
@@ -109,13 +116,17 @@ def certificate_columns(certificates: Any) -> dict[str, np.ndarray | None]:
 
 
 def leading_probs(logits: Any) -> np.ndarray:
-    """The two largest probabilities of each row, (rows, 2) float64 (one where the vocabulary has one token)."""
+    """The two largest probabilities of each row, (rows, 2) float64 (one where the vocabulary has
+    one token)."""
     import torch
 
     rows = torch.as_tensor(logits)
     top = rows.topk(min(2, rows.shape[-1]), dim=-1).values.double()
-    # a float32 sum of exponentials is near enough: these probabilities decide how far to draft and certify nothing
-    return np.asarray((top - rows.float().logsumexp(dim=-1, keepdim=True).double()).exp().clamp(max=1.0).cpu())
+    # a float32 sum of exponentials is near enough: these probabilities decide how far to draft and
+    # certify nothing
+    return np.asarray(
+        (top - rows.float().logsumexp(dim=-1, keepdim=True).double()).exp().clamp(max=1.0).cpu()
+    )
 
 
 def step_table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
@@ -136,7 +147,9 @@ def step_table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
 def _list_array(values: np.ndarray, kind: pa.DataType) -> pa.Array:
     num_rows, width = values.shape
     offsets = pa.array(np.arange(num_rows + 1, dtype=np.int32) * width)
-    return pa.ListArray.from_arrays(offsets, pa.array(np.ascontiguousarray(values).ravel(), type=kind.value_type))
+    return pa.ListArray.from_arrays(
+        offsets, pa.array(np.ascontiguousarray(values).ravel(), type=kind.value_type)
+    )
 
 
 def _as_numpy(values: Any) -> np.ndarray | None:

@@ -1,5 +1,6 @@
-"""A run folder read block by block, in the order of a whole sorted table, in memory that doesn't depend on its length.
-Needs neither torch nor a model; what is computed from the blocks is no concern of this module."""
+"""A run folder read block by block, in the order of a whole sorted table, in memory that doesn't
+depend on its length. Needs neither torch nor a model; what is computed from the blocks is no
+concern of this module."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _LONGEST_SEQUENCE = 262_144
 
 @dataclass(frozen=True)
 class _Unit:
-    """A row group of a part, and the range of its sequences in one half (answers, prompts) of the run."""
+    """A row group of a part, and the range of its sequences in one half (answers, prompts) of the
+    run."""
 
     path: Path
     row_group: int
@@ -38,12 +40,13 @@ class _Unit:
 
 @dataclass(frozen=True)
 class RunStream:
-    """A run's facts, and its steps as ``RunTable`` blocks of whole sequences, sorted by (prompt, position).
+    """A run's facts, and its steps as ``RunTable`` blocks of whole sequences, sorted by (prompt,
+    position).
 
-    A sequence longer than 262,144 steps (a log without ends of answers) is cut into several; ``blocks`` may be called
-    any number of times, and reads only ``columns`` of the table where they are named. ``memory``: room for what was
-    computed from the blocks once. Per row group 5 numbers are kept, and nothing per step.
-    """
+    A sequence longer than 262,144 steps (a log without ends of answers) is cut into several;
+    ``blocks`` may be called any number of times, and reads only ``columns`` of the table where they
+    are named. ``memory``: room for what was computed from the blocks once. Per row group 5 numbers
+    are kept, and nothing per step."""
 
     folder: Path
     rules: tuple[str, ...]
@@ -60,17 +63,21 @@ class RunStream:
         return "import" in self.manifest.get("settings", {})
 
     def blocks(self, columns: Sequence[str] | None = None) -> Iterator[RunTable]:
-        """The run's steps; each block holds whole sequences and, with what overlaps it, about 65,536 steps."""
+        """The run's steps; each block holds whole sequences and, with what overlaps it, about
+        65,536 steps."""
         for half, units in enumerate(self.units):
             yield from self._blocks_of_half(units, half, columns)
 
-    def _blocks_of_half(self, units: Sequence[_Unit], half: int, columns: Sequence[str] | None) -> Iterator[RunTable]:
+    def _blocks_of_half(
+        self, units: Sequence[_Unit], half: int, columns: Sequence[str] | None
+    ) -> Iterator[RunTable]:
         waiting: list[pa.Table] = []
         num_waiting = 0
         for unit in units:
             if num_waiting >= _BLOCK_ROWS:
                 table = pa.concat_tables(waiting)
-                # sequences before this unit's first one can't go on in a later unit either: units are in their order
+                # sequences before this unit's first one can't go on in a later unit either: units
+                # are in their order
                 is_whole = pc.less(table.column("prompt"), unit.lowest)
                 if num_waiting > _LONGEST_SEQUENCE:
                     is_whole = pa.array([True] * num_waiting)
@@ -89,7 +96,8 @@ class RunStream:
 
 
 def open_run(path: str | Path) -> RunStream:
-    """Read the manifest and every part's footer; raises UnreadableInput naming the file that can't be read."""
+    """Read the manifest and every part's footer; raises UnreadableInput naming the file that can't
+    be read."""
     folder = RunFolder(path)
     manifest = folder.manifest()
     rules = tuple(manifest["settings"]["rules"])
@@ -104,7 +112,9 @@ def open_run(path: str | Path) -> RunStream:
                 for half, unit in _units(opened, part):
                     halves[half].append(unit)
                 if has_draft is None and opened.metadata.num_rows:
-                    has_draft = opened.read_row_group(0, columns=["accepted"]).column(0).null_count == 0
+                    has_draft = (
+                        opened.read_row_group(0, columns=["accepted"]).column(0).null_count == 0
+                    )
         except (pa.ArrowException, OSError, KeyError) as error:
             raise UnreadableInput(f"{part}: not a readable part of a run: {error}") from error
     if not any(halves):
@@ -121,9 +131,11 @@ def _units(opened: pq.ParquetFile, path: Path) -> Iterator[tuple[int, _Unit]]:
     for number in range(opened.metadata.num_row_groups):
         facts = opened.metadata.row_group(number)
         statistics = facts.column(column).statistics
-        if statistics is not None and statistics.has_min_max and (
-            statistics.max < PROMPT_PART or statistics.min >= PROMPT_PART
-        ):  # fmt: skip
+        if (
+            statistics is not None
+            and statistics.has_min_max
+            and (statistics.max < PROMPT_PART or statistics.min >= PROMPT_PART)
+        ):
             half = int(statistics.min >= PROMPT_PART)
             yield half, _Unit(path, number, statistics.min, statistics.max, facts.num_rows)
             continue

@@ -1,5 +1,6 @@
-"""The figures of a run, as one dictionary of JSON values. Defines every figure that tables and plots show; knows
-nothing about how they are shown. Reads runs block by block: its memory doesn't depend on their length."""
+"""The figures of a run, as one dictionary of JSON values. Defines every figure that tables and
+plots show; knows nothing about how they are shown. Reads runs block by block: its memory doesn't
+depend on their length."""
 
 from __future__ import annotations
 
@@ -17,7 +18,18 @@ from certspec.runs.quantiles import Distribution, Key, measure_distributions
 from certspec.runs.stream import RunStream
 from certspec.runs.table import RunTable
 
-__all__ = ["BUDGETS", "MARGIN_EDGES", "NUM_MARGIN_BINS", "QUANTILES", "Run", "certificate_cap", "chain_and_leaf", "margin_bins_of", "own_chain", "summarise_run"]
+__all__ = [
+    "BUDGETS",
+    "MARGIN_EDGES",
+    "NUM_MARGIN_BINS",
+    "QUANTILES",
+    "Run",
+    "certificate_cap",
+    "chain_and_leaf",
+    "margin_bins_of",
+    "own_chain",
+    "summarise_run",
+]
 
 
 NUM_MARGIN_BINS = 10
@@ -26,8 +38,8 @@ MARGIN_EDGES: np.ndarray[Any, Any] = np.linspace(0.0, 1.0, NUM_MARGIN_BINS + 1)
 
 
 def margin_bins_of(prob_margin: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """(rows,) bin of each margin in [0, 1]: ``MARGIN_EDGES[bin] <= margin < MARGIN_EDGES[bin + 1]``, and 1 in the last
-    one."""
+    """(rows,) bin of each margin in [0, 1]: ``MARGIN_EDGES[bin] <= margin < MARGIN_EDGES[bin +
+    1]``, and 1 in the last one."""
     return np.clip(np.digitize(prob_margin, MARGIN_EDGES) - 1, 0, NUM_MARGIN_BINS - 1)
 
 
@@ -42,21 +54,25 @@ Run = RunStream | RunTable
 
 
 def certificate_cap(rule: Rule) -> float:
-    """The largest finite certificate a rule can have, in nats: log 2, or log(m + 1) for a tree (theorem A4)."""
+    """The largest finite certificate a rule can have, in nats: log 2, or log(m + 1) for a tree
+    (theorem A4)."""
     return math.log(rule.tree_width + 1) if rule.tree_width else math.log(2.0)
 
 
 def summarise_run(run: Run, *, draft_length: int = 4) -> dict[str, Any]:
-    """All figures of a run; shares lie in [0, 1], certificates and divergences are in nats, lengths in tokens.
+    """All figures of a run; shares lie in [0, 1], certificates and divergences are in nats, lengths
+    in tokens.
 
-    What a run of the target alone can't know is None. ``draft_length``: of the rounds that are replayed.
-    """
+    What a run of the target alone can't know is None. ``draft_length``: of the rounds that are
+    replayed."""
     rules = [parse_rule(label) for label in run.rules]
     counts = _Counts(rules, draft_length)
     for block in run.blocks():
         counts.add(block)
     columns = ["certificate", *(name for name in _SCALARS if run.has_draft or name != "kl")]
-    found = measure_distributions(lambda: (_values(block, rules) for block in run.blocks(columns)), QUANTILES)
+    found = measure_distributions(
+        lambda: (_values(block, rules) for block in run.blocks(columns)), QUANTILES
+    )
     scalars = {name: _as_json(found[name]) if name in found else None for name in _SCALARS}
     return {
         "num_steps": counts.num_steps,
@@ -66,8 +82,12 @@ def summarise_run(run: Run, *, draft_length: int = 4) -> dict[str, Any]:
         "skipped": list(run.skipped),
         "ends": counts.ends,
         "rules": [_summarise_rule(counts, index, rule, found) for index, rule in enumerate(rules)],
-        "certified_run_lengths": [_budget_runs(counts, index, rule) for index, rule in enumerate(rules)],
-        "observed_accepted_lengths": [_observed_lengths(counts, index, rule) for index, rule in enumerate(rules)]
+        "certified_run_lengths": [
+            _budget_runs(counts, index, rule) for index, rule in enumerate(rules)
+        ],
+        "observed_accepted_lengths": [
+            _observed_lengths(counts, index, rule) for index, rule in enumerate(rules)
+        ]
         if run.has_draft
         else [],
         **scalars,
@@ -84,12 +104,15 @@ def _values(block: RunTable, rules: list[Rule]) -> dict[Key, np.ndarray]:
     for index, rule in enumerate(rules):
         certificate = block.certificate[index]
         values["finite", index] = certificate
-        values["capped", index] = np.where(np.isinf(certificate), certificate_cap(rule), certificate)
+        values["capped", index] = np.where(
+            np.isinf(certificate), certificate_cap(rule), certificate
+        )
     return values
 
 
 def _as_json(found: Distribution) -> dict[str, Any]:
-    """Mean and quantiles of the finite entries, and the share that is +inf; all None where no entry is finite."""
+    """Mean and quantiles of the finite entries, and the share that is +inf; all None where no entry
+    is finite."""
     quantiles: Sequence[float | None] = found.quantiles or [None] * len(QUANTILES)
     return {
         "mean": found.mean,
@@ -100,17 +123,20 @@ def _as_json(found: Distribution) -> dict[str, Any]:
 
 
 def own_chain(block: RunTable, rules: list[Rule]) -> np.ndarray | None:
-    """(rows,) bool: where the draft's best token is the target's argmax, so that its own chain goes on; None where
-    nothing tells."""
+    """(rows,) bool: where the draft's best token is the target's argmax, so that its own chain goes
+    on; None where nothing tells."""
     if block.accepted is not None and StrictGreedy() in rules:
         accepted: np.ndarray = block.accepted[rules.index(StrictGreedy())]
         return accepted
     return None if block.draft_rank is None else block.draft_rank == 0
 
 
-def chain_and_leaf(block: RunTable, rules: list[Rule], index: int) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """Of a greedy tree, as decoding drafts it: where its own chain is accepted and goes on, and where one of its other
-    candidates is accepted and ends the path; of another rule the accepted steps alone. None where nothing tells."""
+def chain_and_leaf(
+    block: RunTable, rules: list[Rule], index: int
+) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """Of a greedy tree, as decoding drafts it: where its own chain is accepted and goes on, and
+    where one of its other candidates is accepted and ends the path; of another rule the accepted
+    steps alone. None where nothing tells."""
     if block.accepted is None:
         return None
     if rules[index].tree_width < 2:
@@ -159,10 +185,17 @@ class _Counts:
         for index in range(len(self.rules)):
             for budget in BUDGETS:
                 counted = count_runs(block.certificate_lower[index] > budget, block.starts)
-                self.certified_runs[index, budget] = self.certified_runs.get((index, budget), 0) + counted
+                self.certified_runs[index, budget] = (
+                    self.certified_runs.get((index, budget), 0) + counted
+                )
             if block.accepted is not None and block.certified is not None:
-                for kind, held in (("accepted", block.accepted[index]), ("certified", block.certified[index])):
-                    self.runs[kind, index] = self.runs.get((kind, index), 0) + count_runs(held, block.starts)
+                for kind, held in (
+                    ("accepted", block.accepted[index]),
+                    ("certified", block.certified[index]),
+                ):
+                    self.runs[kind, index] = self.runs.get((kind, index), 0) + count_runs(
+                        held, block.starts
+                    )
                 self._replay(block, block.accepted[index], index)
 
     def _flag(self, name: str, flags: np.ndarray) -> None:
@@ -199,7 +232,9 @@ def _add_counts(totals: dict[str, int], counts: Mapping[str, int]) -> None:
         totals[name] = totals.get(name, 0) + count
 
 
-def _summarise_rule(counts: _Counts, index: int, rule: Rule, found: Mapping[Key, Distribution]) -> dict[str, Any]:
+def _summarise_rule(
+    counts: _Counts, index: int, rule: Rule, found: Mapping[Key, Distribution]
+) -> dict[str, Any]:
     has_draft = "accepted" in counts.flags
     return {
         "rule": rule.label,
@@ -229,9 +264,10 @@ def _budget_runs(counts: _Counts, index: int, rule: Rule) -> dict[str, Any]:
 
 
 def _observed_lengths(counts: _Counts, index: int, rule: Rule) -> dict[str, Any]:
-    """Accepted lengths of replayed rounds under each convention (vLLM's keys, then the others' by name), and this
-    draft's own accepted and certified runs. ``tree``: which tree was replayed, "greedy" (its own chain is expanded, as
-    decoding does) or, where a log doesn't tell the chain, "full" (every node is)."""
+    """Accepted lengths of replayed rounds under each convention (vLLM's keys, then the others' by
+    name), and this draft's own accepted and certified runs. ``tree``: which tree was replayed,
+    "greedy" (its own chain is expanded, as decoding does) or, where a log doesn't tell the chain,
+    "full" (every node is)."""
     histogram, draft_length = counts.histograms[index], counts.draft_length
     num_rounds = int(histogram.sum())
     num_accepted = int((histogram * np.arange(len(histogram))).sum())

@@ -1,4 +1,5 @@
-"""All scored steps of a run as numpy arrays. Reads parts and the manifest; needs neither torch nor a model."""
+"""All scored steps of a run as numpy arrays. Reads parts and the manifest; needs neither torch nor
+a model."""
 
 from __future__ import annotations
 
@@ -24,19 +25,20 @@ __all__ = ["RunTable", "check_schema", "columns_to_read", "read_part", "read_run
 class RunTable:
     """Steps of a run, sorted by (prompt, position).
 
-    Arrays of shape (rows,): ``prompt``, ``position``, ``entropy``, ``prob_margin``, ``target_top_prob``,
-    ``target_token``; ``kl``, ``kl_upper``, ``draft_token``, ``draft_token_prob`` (None in a run of the target alone).
-    Arrays of shape (rules, rows): ``certificate``, ``certificate_lower``; ``accepted``, ``certified`` (or None).
-    ``starts``: (sequences + 1,) row offsets, sequence i being rows starts[i]:starts[i + 1].
+    Arrays of shape (rows,): ``prompt``, ``position``, ``entropy``, ``prob_margin``,
+    ``target_top_prob``, ``target_token``; ``kl``, ``kl_upper``, ``draft_token``,
+    ``draft_token_prob`` (None in a run of the target alone). Arrays of shape (rules, rows):
+    ``certificate``, ``certificate_lower``; ``accepted``, ``certified`` (or None). ``starts``:
+    (sequences + 1,) row offsets, sequence i being rows starts[i]:starts[i + 1].
 
-    ``target_top10_mass``: (rows,) probability of the ten best listed tokens. ``draft_rank``: (rows,) place of the
-    target's token among the draft's listed ones, from 0; -1 where it isn't listed, None where tokens have no ids.
-    ``draft_certificate``: (rows,) nats, the strict certificate of the draft's own distribution: how far a target may
-    be from it and still have its argmax.
-    In an imported run, where a log may not tell everything: ``accepted_known`` and ``certificate_known``, (rules, rows)
-    bool (None: all known; ``accepted`` is False and ``certificate`` a lower bound where they are False); the texts of
-    target and draft tokens; and by rule how often each case occurs. ``draft_token_prob`` is NaN where unknown.
-    """
+    ``target_top10_mass``: (rows,) probability of the ten best listed tokens. ``draft_rank``:
+    (rows,) place of the target's token among the draft's listed ones, from 0; -1 where it isn't
+    listed, None where tokens have no ids. ``draft_certificate``: (rows,) nats, the strict
+    certificate of the draft's own distribution: how far a target may be from it and still have its
+    argmax. In an imported run, where a log may not tell everything: ``accepted_known`` and
+    ``certificate_known``, (rules, rows) bool (None: all known; ``accepted`` is False and
+    ``certificate`` a lower bound where they are False); the texts of target and draft tokens; and
+    by rule how often each case occurs. ``draft_token_prob`` is NaN where unknown."""
 
     rules: tuple[str, ...]
     prompt: np.ndarray
@@ -96,19 +98,25 @@ class RunTable:
 
     @property
     def draft_differs(self) -> np.ndarray:
-        """(rows,) bool: the draft's token is another than the target's argmax, by ids or, where there are none, text.
+        """(rows,) bool: the draft's token is another than the target's argmax, by ids or, where
+        there are none, text.
 
         False where the log doesn't tell the draft's token.
         """
         if self.draft_token is None:
-            raise InvalidArgument("draft_differs: expected a run with a draft, got one of the target alone")
+            raise InvalidArgument(
+                "draft_differs: expected a run with a draft, got one of the target alone"
+            )
         differs = self.draft_token != self.target_token
         if self.target_text is None or self.draft_text is None:
             return differs
         by_text = np.array(
-            [None not in (one, other) and one != other
-             for one, other in zip(self.target_text, self.draft_text, strict=True)], dtype=bool
-        )  # fmt: skip
+            [
+                None not in (one, other) and one != other
+                for one, other in zip(self.target_text, self.draft_text, strict=True)
+            ],
+            dtype=bool,
+        )
         return np.where((self.draft_token < 0) | (self.target_token < 0), by_text, differs)
 
     @property
@@ -120,7 +128,8 @@ class RunTable:
 
 
 def read_run(path: str | Path) -> RunTable:
-    """Read every finished part of a run folder; raises UnreadableInput naming the file that can't be read.
+    """Read every finished part of a run folder; raises UnreadableInput naming the file that can't
+    be read.
 
     Memory grows with the run: ``certspec.runs.stream`` reads runs of any length.
     """
@@ -136,21 +145,32 @@ def read_run(path: str | Path) -> RunTable:
     return table_of(table, rules, manifest, tuple(sorted(skipped, key=lambda skip: skip["prompt"])))
 
 
-def table_of(table: pa.Table, rules: tuple[str, ...], manifest: dict[str, Any], skipped: Any = ()) -> RunTable:
+def table_of(
+    table: pa.Table, rules: tuple[str, ...], manifest: dict[str, Any], skipped: Any = ()
+) -> RunTable:
     """Rows of parts as arrays, sorted; columns that were not read are None."""
     table = table.sort_by([("prompt", "ascending"), ("position", "ascending")]).combine_chunks()
     there = set(table.column_names)
     found: dict[str, Any] = dict.fromkeys(_SCALARS)
     found |= {name: _scalars(table, name) for name in _SCALARS if name in there}
     found |= {name: _scalars_or_none(table, name) for name in _SCALARS_OF_DRAFT if name in there}
-    found |= {name: _objects_or_none(table, name) for name in ("target_text", "draft_text") if name in there}
+    found |= {
+        name: _objects_or_none(table, name)
+        for name in ("target_text", "draft_text")
+        if name in there
+    }
     found |= {
         name: _per_rule(table, name, len(rules)) if name in there else None
         for name in ("certificate", "certificate_lower")
     }
     per_rule = ("accepted", "certified", "accepted_known", "certificate_known")
-    found |= {name: _per_rule_or_none(table, name, len(rules)) for name in per_rule if name in there}
-    for name, column in (("certificate_cases", "certificate_case"), ("decision_cases", "decision_case")):
+    found |= {
+        name: _per_rule_or_none(table, name, len(rules)) for name in per_rule if name in there
+    }
+    for name, column in (
+        ("certificate_cases", "certificate_case"),
+        ("decision_cases", "decision_case"),
+    ):
         found[name] = _count_cases(table, column, len(rules)) if column in there else ()
     found |= {"target_top_prob": None, "target_top10_mass": None}
     if "target_top_probs" in there:
@@ -169,9 +189,23 @@ def table_of(table: pa.Table, rules: tuple[str, ...], manifest: dict[str, Any], 
 
 _SCALARS = ("prompt", "position", "entropy", "prob_margin", "target_token")
 _SCALARS_OF_DRAFT = ("kl", "kl_upper", "draft_token", "draft_token_prob")
-_READ = [*_SCALARS, *_SCALARS_OF_DRAFT, "certificate", "certificate_lower", "accepted", "certified", "end"]
+_READ = [
+    *_SCALARS,
+    *_SCALARS_OF_DRAFT,
+    "certificate",
+    "certificate_lower",
+    "accepted",
+    "certified",
+    "end",
+]
 _READ += ["target_top_probs", "draft_top_ids", "draft_top_probs"]
-_READ_FROM_LOGS = ["accepted_known", "certificate_known", "certificate_case", "decision_case", "target_text"]
+_READ_FROM_LOGS = [
+    "accepted_known",
+    "certificate_known",
+    "certificate_case",
+    "decision_case",
+    "target_text",
+]
 _READ_FROM_LOGS += ["draft_text"]
 
 
@@ -198,7 +232,8 @@ def columns_to_read(names: Sequence[str] | None, there: Iterable[str]) -> list[s
 
 
 def read_part(path: Path, rules: Sequence[str]) -> pa.Table:
-    """A whole part; raises UnreadableInput naming it where it isn't one of a run with these rules."""
+    """A whole part; raises UnreadableInput naming it where it isn't one of a run with these
+    rules."""
     try:
         schema = pq.read_schema(path)
         check_schema(schema, path, rules)
@@ -214,7 +249,10 @@ def check_schema(schema: pa.Schema, path: Path, rules: Sequence[str]) -> None:
     if version != str(SCHEMA_VERSION):
         raise UnreadableInput(f"{path}: expected schema version {SCHEMA_VERSION}, got {version}")
     if json.loads(metadata[b"rules"]) != list(rules):
-        raise UnreadableInput(f"{path}: expected the manifest's rules {list(rules)}, got {metadata[b'rules'].decode()}")
+        raise UnreadableInput(
+            f"{path}: expected the manifest's rules {list(rules)}, got "
+            f"{metadata[b'rules'].decode()}"
+        )
 
 
 def _scalars(table: pa.Table, name: str) -> np.ndarray:
@@ -257,7 +295,10 @@ def _leading_mass(table: pa.Table) -> np.ndarray:
 
 
 def _draft_rank(table: pa.Table) -> np.ndarray | None:
-    column, target = table.column("draft_top_ids").combine_chunks(), table.column("target_token").to_numpy()
+    column, target = (
+        table.column("draft_top_ids").combine_chunks(),
+        table.column("target_token").to_numpy(),
+    )
     if column.null_count or (target < 0).any():
         return None
     parents, places = _places(column)
@@ -296,7 +337,9 @@ def _count_cases(table: pa.Table, name: str, num_rules: int) -> tuple[dict[str, 
     flat = pc.list_flatten(table.column(name))
     counts = []
     for rule in range(num_rules):
-        found = pc.value_counts(flat.take(pa.array(np.arange(rule, len(flat), num_rules)))).to_pylist()
+        found = pc.value_counts(
+            flat.take(pa.array(np.arange(rule, len(flat), num_rules)))
+        ).to_pylist()
         counts.append({entry["values"]: entry["counts"] for entry in found})
     return tuple(counts)
 

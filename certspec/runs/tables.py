@@ -1,5 +1,5 @@
-"""Tables of a run's figures, built once and rendered for a terminal, as plain text or as Markdown. Knows the summary's
-dictionary and nothing about how its figures were made."""
+"""Tables of a run's figures, built once and rendered for a terminal, as plain text or as Markdown.
+Knows the summary's dictionary and nothing about how its figures were made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _QUANTILE_NAMES = [f"{round(100 * quantile)} %" for quantile in QUANTILES]
 
 @dataclass(frozen=True)
 class TextTable:
-    """A titled table of strings; the first column is a name, the others are figures; the note says what they mean."""
+    """A titled table of strings; the first column is a name, the others are figures; the note says
+    what they mean."""
 
     title: str
     columns: tuple[str, ...]
@@ -38,15 +39,29 @@ class TextTable:
 def summary_tables(summary: dict[str, Any]) -> list[TextTable]:
     """The tables that ``certspec score`` prints, in order."""
     tables = [_decisions(summary)]
-    tables += [_certificates(summary, "certificate_finite"), _certificates(summary, "certificate_capped")]
-    tables += [_run_lengths(summary, "mean_over_starts"), _run_lengths(summary, "mean_over_maximal_runs")]
+    tables += [
+        _certificates(summary, "certificate_finite"),
+        _certificates(summary, "certificate_capped"),
+    ]
+    tables += [
+        _run_lengths(summary, "mean_over_starts"),
+        _run_lengths(summary, "mean_over_maximal_runs"),
+    ]
     if summary["observed_accepted_lengths"]:
         tables.append(_observed(summary))
     tables.append(_distributions(summary))
     if summary["skipped"]:
-        rows = tuple((str(skip["prompt"]), str(skip["line"]), skip["reason"]) for skip in summary["skipped"][:20])
+        rows = tuple(
+            (str(skip["prompt"]), str(skip["line"]), skip["reason"])
+            for skip in summary["skipped"][:20]
+        )
         tables.append(
-            TextTable("Skipped prompts", ("prompt", "line", "reason"), rows, f"{summary['num_skipped']} in all.")
+            TextTable(
+                "Skipped prompts",
+                ("prompt", "line", "reason"),
+                rows,
+                f"{summary['num_skipped']} in all.",
+            )
         )
     return tables
 
@@ -66,30 +81,51 @@ def _decisions(summary: dict[str, Any]) -> TextTable:
     )
     return TextTable(
         f"Decisions over {summary['num_steps']:,} steps of {summary['num_prompts']:,} prompts",
-        ("rule", "accepted", "certified", "false certificates", "rejects nothing", *(["unknown"] if undecided else [])),
+        (
+            "rule",
+            "accepted",
+            "certified",
+            "false certificates",
+            "rejects nothing",
+            *(["unknown"] if undecided else []),
+        ),
         rows,
-        "Shares of steps. Certified: KL(target || draft) is provably below the certificate, so the draft's token is "
-        "accepted for certain. False: certified and not accepted. Rejects nothing: the certificate is +inf."
-        + (" Unknown: the log doesn't tell whether the draft's token is accepted." if undecided else "")
+        "Shares of steps. Certified: KL(target || draft) is provably below the certificate, so "
+        "the draft's token is "
+        "accepted for certain. False: certified and not accepted. Rejects nothing: the "
+        "certificate is +inf."
+        + (
+            " Unknown: the log doesn't tell whether the draft's token is accepted."
+            if undecided
+            else ""
+        )
         + _cut(summary["num_cut_sequences"]),
     )
 
 
 def _cut(num_cut: int) -> str:
-    return f" Sequences too long to be read at once were cut at {num_cut:,} places." if num_cut else ""
+    return (
+        f" Sequences too long to be read at once were cut at {num_cut:,} places." if num_cut else ""
+    )
 
 
 def _certificates(summary: dict[str, Any], key: str) -> TextTable:
     capped = key == "certificate_capped"
     rows = tuple(
-        (row["rule"], spell_nats(row[key]["mean"]), *map(spell_nats, row[key]["quantiles"]), spell_nats(row["cap"]))
+        (
+            row["rule"],
+            spell_nats(row[key]["mean"]),
+            *map(spell_nats, row[key]["quantiles"]),
+            spell_nats(row["cap"]),
+        )
         for row in summary["rules"]
     )
     return TextTable(
         "Certificates in nats, " + ("+inf counted as the cap" if capped else "finite ones"),
         ("rule", "mean", *_QUANTILE_NAMES, "cap"),
         rows,
-        "A draft is accepted wherever its KL is below the certificate. The cap is the largest finite certificate: "
+        "A draft is accepted wherever its KL is below the certificate. The cap is the largest "
+        "finite certificate: "
         "log 2, for a tree of width m log(m + 1)."
         if not capped
         else "",
@@ -99,7 +135,8 @@ def _certificates(summary: dict[str, Any], key: str) -> TextTable:
 def _run_lengths(summary: dict[str, Any], key: str) -> TextTable:
     budgets = summary["certified_run_lengths"][0]["budgets"]
     rows = tuple(
-        (row["rule"], *(spell_length(length) for length in row[key])) for row in summary["certified_run_lengths"]
+        (row["rule"], *(spell_length(length) for length in row[key]))
+        for row in summary["certified_run_lengths"]
     )
     over_starts = key == "mean_over_starts"
     return TextTable(
@@ -107,7 +144,8 @@ def _run_lengths(summary: dict[str, Any], key: str) -> TextTable:
         + ("all start positions" if over_starts else "maximal runs"),
         ("rule", *(f"{budget:g}" for budget in budgets)),
         rows,
-        "Consecutive steps on which every draft with KL within the budget (nats) is accepted for certain, "
+        "Consecutive steps on which every draft with KL within the budget (nats) is accepted for "
+        "certain, "
         + (
             "counted from each step (0 where that step fails), cut at the end of its sequence."
             if over_starts
@@ -146,9 +184,12 @@ def _observed(summary: dict[str, Any]) -> TextTable:
             "certified run",
         ),
         rows,
-        "Rounds replayed over the target's own greedy history: what strict decoding sees; a relaxed rule's own "
-        "decoding leaves that history. vLLM, Spec-Bench and SGLang count the bonus token in a length, gpt-fast does "
-        "not; SGLang's rate divides by all tree nodes (length times width). Trees are greedy ones, as decoding drafts "
+        "Rounds replayed over the target's own greedy history: what strict decoding sees; a "
+        "relaxed rule's own "
+        "decoding leaves that history. vLLM, Spec-Bench and SGLang count the bonus token in a "
+        "length, gpt-fast does "
+        "not; SGLang's rate divides by all tree nodes (length times width). Trees are greedy "
+        "ones, as decoding drafts "
         "them: the draft's own chain with its best candidates beside it"
         + _full_trees(observed)
         + ". Runs: mean over all start positions, unlimited draft, "
@@ -158,7 +199,11 @@ def _observed(summary: dict[str, Any]) -> TextTable:
 
 def _full_trees(observed: Sequence[dict[str, Any]]) -> str:
     full = [row["rule"] for row in observed if row["tree"] == "full"]
-    return f" (here {', '.join(full)} with every node expanded: the log doesn't tell the chain)" if full else ""
+    return (
+        f" (here {', '.join(full)} with every node expanded: the log doesn't tell the chain)"
+        if full
+        else ""
+    )
 
 
 def _distributions(summary: dict[str, Any]) -> TextTable:
@@ -174,7 +219,11 @@ def _distributions(summary: dict[str, Any]) -> TextTable:
         if values is not None
     )
     infinite = summary["kl"]["share_infinite"] if summary["kl"] is not None else 0.0
-    note = f"KL is +inf on {spell_share(infinite)} of the steps, which are left out here." if infinite else ""
+    note = (
+        f"KL is +inf on {spell_share(infinite)} of the steps, which are left out here."
+        if infinite
+        else ""
+    )
     return TextTable("Target and draft", ("quantity", "mean", *_QUANTILE_NAMES), rows, note)
 
 
@@ -183,7 +232,11 @@ def render_plain(tables: Sequence[TextTable]) -> str:
     blocks = []
     for table in tables:
         widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
-        lines = [table.title, _plain_line(table.columns, widths), "  ".join("-" * width for width in widths)]
+        lines = [
+            table.title,
+            _plain_line(table.columns, widths),
+            "  ".join("-" * width for width in widths),
+        ]
         lines += [_plain_line(row, widths) for row in table.rows]
         blocks.append("\n".join([*lines, *textwrap.wrap(table.note, 110)]))
     return "\n\n".join(blocks) + "\n"
@@ -209,9 +262,15 @@ def render_rich(tables: Sequence[TextTable]) -> list[Any]:
     rendered: list[Any] = []
     for table in tables:
         view = Table(
-            title=table.title, caption=table.note or None, box=box.SIMPLE_HEAD, title_justify="left",
-            caption_justify="left", title_style="bold", header_style="bold", caption_style="dim",
-        )  # fmt: skip
+            title=table.title,
+            caption=table.note or None,
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            caption_justify="left",
+            title_style="bold",
+            header_style="bold",
+            caption_style="dim",
+        )
         for number, column in enumerate(table.columns):
             view.add_column(column, justify="left" if number == 0 else "right", no_wrap=number == 0)
         for row in table.rows:
@@ -222,7 +281,9 @@ def render_rich(tables: Sequence[TextTable]) -> list[Any]:
 
 def _plain_line(cells: Sequence[str], widths: Sequence[int]) -> str:
     first = cells[0].ljust(widths[0])
-    return "  ".join([first, *(cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))]).rstrip()
+    return "  ".join(
+        [first, *(cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))]
+    ).rstrip()
 
 
 def _markdown_line(cells: Sequence[str]) -> str:
@@ -238,7 +299,13 @@ def spell_count(value: int | None) -> str:
 
 
 def spell_nats(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}" if abs(value) >= 0.0005 or value == 0 else f"{value:.1e}"
+    return (
+        "-"
+        if value is None
+        else f"{value:.3f}"
+        if abs(value) >= 0.0005 or value == 0
+        else f"{value:.1e}"
+    )
 
 
 def spell_length(value: float | None) -> str:

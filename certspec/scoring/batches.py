@@ -1,5 +1,5 @@
-"""Turns prompts into batches of token ids, in an order that depends on the prompts and settings alone. Knows the
-tokenizer, but neither models nor files."""
+"""Turns prompts into batches of token ids, in an order that depends on the prompts and settings
+alone. Knows the tokenizer, but neither models nor files."""
 
 from __future__ import annotations
 
@@ -42,12 +42,16 @@ class Batch:
     skipped: tuple[Skip, ...] = field(default=())
 
 
-def prompt_token_ids(tokenizer: Any, messages: Iterable[dict[str, Any]], *, chat: bool = True) -> tuple[int, ...]:
-    """Token ids of a prompt: through the chat template with its generation prompt, or (``chat=False``, or a tokenizer
-    without a template) the contents as plain text."""
+def prompt_token_ids(
+    tokenizer: Any, messages: Iterable[dict[str, Any]], *, chat: bool = True
+) -> tuple[int, ...]:
+    """Token ids of a prompt: through the chat template with its generation prompt, or
+    (``chat=False``, or a tokenizer without a template) the contents as plain text."""
     messages = list(messages)
     if chat and getattr(tokenizer, "chat_template", None):
-        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        ids = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
     else:
         ids = tokenizer("\n".join(message["content"] for message in messages))["input_ids"]
     return tuple(int(token) for token in ids)
@@ -58,18 +62,22 @@ def plan_batches(
 ) -> Iterator[Batch]:
     """Batches of prompts of like length, numbered from 0.
 
-    Reads ``WINDOW_BATCHES * batch_size`` prompts at a time and sorts them by (number of tokens, place in the file), so
-    the plan is the same whoever works it off, and memory is bounded. A prompt of more than ``context`` tokens, or of
-    none, is skipped by name.
-    """
+    Reads ``WINDOW_BATCHES * batch_size`` prompts at a time and sorts them by (number of tokens,
+    place in the file), so the plan is the same whoever works it off, and memory is bounded. A
+    prompt of more than ``context`` tokens, or of none, is skipped by name."""
     number = 0
     source = iter(prompts)
     while window := list(itertools.islice(source, WINDOW_BATCHES * batch_size)):
         kept, skipped = _tokenize_window(window, tokenizer, context, chat)
         kept.sort(key=lambda prompt: (len(prompt.token_ids), prompt.index))
-        # A window whose prompts were all skipped still makes a batch, so that its skips are recorded.
+        # A window whose prompts were all skipped still makes a batch, so that its skips are
+        # recorded.
         for start in range(0, max(len(kept), 1), batch_size):
-            yield Batch(number, tuple(kept[start : start + batch_size]), tuple(skipped) if start == 0 else ())
+            yield Batch(
+                number,
+                tuple(kept[start : start + batch_size]),
+                tuple(skipped) if start == 0 else (),
+            )
             number += 1
 
 

@@ -1,5 +1,5 @@
-"""Runs target and draft side by side along the target's own greedy tokens and certifies every step. It knows runners
-that give logits, and nothing about files or tables."""
+"""Runs target and draft side by side along the target's own greedy tokens and certifies every step.
+It knows runners that give logits, and nothing about files or tables."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from certspec.scoring.batches import Batch
 
 __all__ = ["CHUNK_BYTES", "GreedyLimits", "lowest_argmax", "score_batch"]
 
-# Logits wait for certification until they fill this many bytes (both models together), so memory does not grow with
-# the number of steps and one call serves many rows.
+# Logits wait for certification until they fill this many bytes (both models together), so memory
+# does not grow with the number of steps and one call serves many rows.
 CHUNK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class GreedyLimits:
-    """When a greedy run ends: after ``steps`` tokens, at a token of ``eos_ids``, or when ``context`` is full."""
+    """When a greedy run ends: after ``steps`` tokens, at a token of ``eos_ids``, or when
+    ``context`` is full."""
 
     steps: int
     context: int
@@ -54,7 +55,8 @@ class _Waiting:
 
 
 def lowest_argmax(logits: torch.Tensor) -> torch.Tensor:
-    """Index of each row's maximum, the lowest one on ties (torch.argmax promises no order): (rows,) int64."""
+    """Index of each row's maximum, the lowest one on ties (torch.argmax promises no order): (rows,)
+    int64."""
     ids = torch.arange(logits.shape[-1], device=logits.device)
     is_top = logits == logits.amax(dim=-1, keepdim=True)
     return torch.where(is_top, ids, logits.shape[-1]).amin(dim=-1)
@@ -69,12 +71,12 @@ def score_batch(
     *,
     on_steps: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Score every greedy step of one batch; returns numpy columns of ``steps.COLUMNS``, sorted by (prompt, position).
+    """Score every greedy step of one batch; returns numpy columns of ``steps.COLUMNS``, sorted by
+    (prompt, position).
 
-    ``target`` and ``draft`` are runners (``prefill``, ``forward``, ``drop_rows``); with ``draft=None`` only the
-    target's certificates are computed. The logits that are certified are those that chose the token. ``on_steps`` is
-    told the number of steps of each forward pass.
-    """
+    ``target`` and ``draft`` are runners (``prefill``, ``forward``, ``drop_rows``); with
+    ``draft=None`` only the target's certificates are computed. The logits that are certified are
+    those that chose the token. ``on_steps`` is told the number of steps of each forward pass."""
     waiting = _Waiting()
     chunks: list[dict[str, Any]] = []
     active = list(batch.prompts)
@@ -86,7 +88,8 @@ def score_batch(
         tokens = lowest_argmax(target_logits)
         listed = tokens.tolist()
         ends = [
-            limits.end_of(position, len(prompt.token_ids), token) for prompt, token in zip(active, listed, strict=True)
+            limits.end_of(position, len(prompt.token_ids), token)
+            for prompt, token in zip(active, listed, strict=True)
         ]
         waiting.prompts += [prompt.index for prompt in active]
         waiting.positions += [position] * len(active)
@@ -126,12 +129,15 @@ def _advance(runner: Any, tokens: torch.Tensor) -> torch.Tensor:
 def _certify_waiting(waiting: _Waiting, rules: Sequence[Rule]) -> dict[str, Any]:
     target_logits = torch.cat(waiting.target_logits)
     draft_logits = torch.cat(waiting.draft_logits) if waiting.draft_logits else None
-    columns: dict[str, Any] = dict(certificate_columns(certify(target_logits, draft_logits, list(rules))))
+    columns: dict[str, Any] = dict(
+        certificate_columns(certify(target_logits, draft_logits, list(rules)))
+    )
     emitted = np.asarray(waiting.tokens, dtype=np.int64)
     if not np.array_equal(columns["target_token"], emitted):
         row = int(np.flatnonzero(columns["target_token"] != emitted)[0])
         raise CertspecError(
-            f"prompt {waiting.prompts[row]}, position {waiting.positions[row]}: the certificate's argmax "
+            f"prompt {waiting.prompts[row]}, position {waiting.positions[row]}: the certificate's "
+            "argmax "
             f"{columns['target_token'][row]} is not the emitted token {emitted[row]}"
         )
     columns["prompt"] = np.asarray(waiting.prompts, dtype=np.int32)

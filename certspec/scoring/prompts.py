@@ -1,4 +1,5 @@
-"""Reads prompt files, one prompt a line, and says where a line can't be read. Knows nothing about tokens or models."""
+"""Reads prompt files, one prompt a line, and says where a line can't be read. Knows nothing about
+tokens or models."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt: its ``index`` among the prompts of its file (from 0), its ``line`` (from 1), and chat messages."""
+    """One prompt: its ``index`` among the prompts of its file (from 0), its ``line`` (from 1), and
+    chat messages."""
 
     index: int
     line: int
@@ -59,10 +61,9 @@ class PromptFile:
 def read_prompts(path: str | Path) -> Iterator[Prompt]:
     """Prompts of a file, one at a time (memory does not grow with the file).
 
-    A name ending in .jsonl, .ndjson or .json is read as one JSON object a line with "prompt" (a string) or "messages"
-    (a list of {"role", "content"}); any other file as plain text, one prompt a line. Blank lines are no prompts.
-    Raises UnreadableInput naming file and line.
-    """
+    A name ending in .jsonl, .ndjson or .json is read as one JSON object a line with "prompt" (a
+    string) or "messages" (a list of {"role", "content"}); any other file as plain text, one prompt
+    a line. Blank lines are no prompts. Raises UnreadableInput naming file and line."""
     path = Path(path)
     as_json = path.suffix.lower() in JSON_SUFFIXES
     index = 0
@@ -84,7 +85,9 @@ def _decode(raw: bytes, where: str) -> str:
     try:
         return raw.decode("utf-8-sig" if raw.startswith(b"\xef\xbb\xbf") else "utf-8")
     except UnicodeDecodeError as error:
-        raise UnreadableInput(f"{where}: expected UTF-8, got byte {raw[error.start]:#04x} at {error.start}") from error
+        raise UnreadableInput(
+            f"{where}: expected UTF-8, got byte {raw[error.start]:#04x} at {error.start}"
+        ) from error
 
 
 def _from_text(text: str) -> tuple[dict[str, Any], ...]:
@@ -95,26 +98,35 @@ def _messages_of(text: str, where: str) -> tuple[dict[str, Any], ...]:
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UnreadableInput(f"{where}: expected a JSON object, got {error.msg} at column {error.colno}") from error
+        raise UnreadableInput(
+            f"{where}: expected a JSON object, got {error.msg} at column {error.colno}"
+        ) from error
     if not isinstance(record, dict):
         raise UnreadableInput(f"{where}: expected a JSON object, got {type(record).__name__}")
     if ("prompt" in record) == ("messages" in record):
-        raise UnreadableInput(f'{where}: expected exactly one of "prompt" and "messages", got {sorted(record)}')
+        raise UnreadableInput(
+            f'{where}: expected exactly one of "prompt" and "messages", got {sorted(record)}'
+        )
     if "prompt" in record:
         prompt = record["prompt"]
         if not isinstance(prompt, str) or not prompt.strip():
-            raise UnreadableInput(f'{where}: expected "prompt" a string that is not blank, got {prompt!r}')
+            raise UnreadableInput(
+                f'{where}: expected "prompt" a string that is not blank, got {prompt!r}'
+            )
         return _from_text(prompt)
     return _checked_messages(record["messages"], where)
 
 
 def _checked_messages(messages: Any, where: str) -> tuple[dict[str, Any], ...]:
     if not isinstance(messages, list) or not messages:
-        raise UnreadableInput(f'{where}: expected "messages" a list that is not empty, got {messages!r}')
+        raise UnreadableInput(
+            f'{where}: expected "messages" a list that is not empty, got {messages!r}'
+        )
     for number, message in enumerate(messages):
         good = isinstance(message, dict) and isinstance(message.get("role"), str)
         if not good or not isinstance(message.get("content"), str):
             raise UnreadableInput(
-                f'{where}: expected message {number} to be {{"role": string, "content": string}}, got {message!r}'
+                f'{where}: expected message {number} to be {{"role": string, "content": string}}, '
+                f"got {message!r}"
             )
     return tuple(messages)

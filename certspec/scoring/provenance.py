@@ -1,5 +1,5 @@
-"""Says what a run was made with: hashes of weights, tokenizer and kernels, versions and device. Knows nothing about
-prompts or results."""
+"""Says what a run was made with: hashes of weights, tokenizer and kernels, versions and device.
+Knows nothing about prompts or results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "numpy", "pyarrow"
 
 
 def weights_sha256(model: Any) -> str:
-    """SHA-256 over a model's parameters as loaded: names, dtypes, shapes and bytes (tied ones once)."""
+    """SHA-256 over a model's parameters as loaded: names, dtypes, shapes and bytes (tied ones
+    once)."""
     import torch
 
     digest = hashlib.sha256()
@@ -37,19 +38,25 @@ def file_sha256(path: Path) -> str:
 def tokenizer_sha256(tokenizer: Any) -> str:
     """SHA-256 over the tokenizer's whole definition and its chat template."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    definition = backend.to_str() if backend is not None else json.dumps(sorted(tokenizer.get_vocab().items()))
+    definition = (
+        backend.to_str()
+        if backend is not None
+        else json.dumps(sorted(tokenizer.get_vocab().items()))
+    )
     template = getattr(tokenizer, "chat_template", None)
     return hashlib.sha256((definition + "\n" + json.dumps(template)).encode()).hexdigest()
 
 
 def kernel_hashes() -> dict[str, Any]:
-    """The manifest of the generated kernels: what a number is walked back by, from a row to a derivation."""
+    """The manifest of the generated kernels: what a number is walked back by, from a row to a
+    derivation."""
     manifest = resources.files("certspec.kernels") / "generated" / "manifest.json"
     return json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
 
 
 def session_facts(device: Any) -> dict[str, Any]:
-    """Versions and device of this process; they may differ from one session of a run to the next."""
+    """Versions and device of this process; they may differ from one session of a run to the
+    next."""
     import torch
 
     device = torch.device(device)

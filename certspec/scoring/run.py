@@ -1,5 +1,5 @@
-"""A whole scoring run: prompts in, finished parts in a folder out, going on where an earlier process stopped. Knows the
-other modules of this package and nothing about terminals."""
+"""A whole scoring run: prompts in, finished parts in a folder out, going on where an earlier
+process stopped. Knows the other modules of this package and nothing about terminals."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ from certspec.runs.shards import Shard
 from certspec.scoring.batches import Batch, plan_batches
 from certspec.scoring.greedy import GreedyLimits, score_batch
 from certspec.scoring.prompts import PromptFile
-from certspec.scoring.provenance import kernel_hashes, session_facts, tokenizer_sha256, weights_sha256
+from certspec.scoring.provenance import (
+    kernel_hashes,
+    session_facts,
+    tokenizer_sha256,
+    weights_sha256,
+)
 
 __all__ = ["RunSettings", "score_run"]
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a run is asked to do; every field decides its rows, and a folder is refused to a run that differs in one."""
+    """What a run is asked to do; every field decides its rows, and a folder is refused to a run
+    that differs in one."""
 
     rules: tuple[Rule, ...] = ()
     steps: int = 96
@@ -53,13 +59,14 @@ def score_run(
     on_start: Callable[[int], None] | None = None,
     on_advance: Callable[[int], None] | None = None,
 ) -> RunOutcome:
-    """Score ``prompts`` into ``folder``, or the batches of ``shard`` where several processes share the work.
+    """Score ``prompts`` into ``folder``, or the batches of ``shard`` where several processes share
+    the work.
 
-    ``pair`` is a ``certspec.Pair``; its draft may be None (the target's certificates need no draft). ``on_start`` is
-    told the number of steps at most, ``on_advance`` the steps done since it was last called (steps that an earlier
-    process did, or that an early end made unnecessary, count as done). Raises RunMismatch where the folder holds
-    another run. Killed at any moment, the next call redoes at most one batch.
-    """
+    ``pair`` is a ``certspec.Pair``; its draft may be None (the target's certificates need no
+    draft). ``on_start`` is told the number of steps at most, ``on_advance`` the steps done since it
+    was last called (steps that an earlier process did, or that an early end made unnecessary, count
+    as done). Raises RunMismatch where the folder holds another run. Killed at any moment, the next
+    call redoes at most one batch."""
     settings, shard = settings or RunSettings(), shard or Shard()
     target, draft, engine = _runners(pair)
     limits = GreedyLimits(settings.steps, _context_of(pair), _eos_ids(pair.target))
@@ -67,7 +74,11 @@ def score_run(
     num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
     num_batches = 0
     fixed = _fixed_settings(pair, prompts, settings, limits, engine)
-    notes = {"prompts_path": str(prompts.path), "notes": list(pair.notes), "kernels": kernel_hashes()}
+    notes = {
+        "prompts_path": str(prompts.path),
+        "notes": list(pair.notes),
+        "kernels": kernel_hashes(),
+    }
     with folder.working(shard, fixed, session_facts(pair.device), **notes) as finish:
         # In a team every rank must do the same batches, though parts appear while they work.
         finished = shard.agree({part.name for part in folder.parts()})
@@ -75,7 +86,11 @@ def score_run(
             on_start(num_prompts * settings.steps)
         chosen = itertools.islice(prompts, settings.limit)
         batches = plan_batches(
-            chosen, pair.tokenizer, batch_size=settings.batch_size, context=limits.context, chat=settings.chat
+            chosen,
+            pair.tokenizer,
+            batch_size=settings.batch_size,
+            context=limits.context,
+            chat=settings.chat,
         )
         for batch in batches:
             counter = _Counter(on_advance)
@@ -105,7 +120,12 @@ class _Counter:
 
 
 def _score_or_empty(
-    target: Any, draft: Any, batch: Batch, rules: Sequence[Rule], limits: GreedyLimits, counter: _Counter
+    target: Any,
+    draft: Any,
+    batch: Batch,
+    rules: Sequence[Rule],
+    limits: GreedyLimits,
+    counter: _Counter,
 ) -> dict[str, Any]:
     if not batch.prompts:  # every prompt of the window was skipped
         return dict.fromkeys(COLUMNS) | {"prompt": []}
@@ -113,8 +133,9 @@ def _score_or_empty(
 
 
 def _runners(pair: Any) -> tuple[Any, Any | None, str]:
-    """Runners of target and draft (None where there is no draft) and what they are: the compiled engine on a CPU for
-    float32 models that it knows, transformers for all others, and for both where one of the two needs it."""
+    """Runners of target and draft (None where there is no draft) and what they are: the compiled
+    engine on a CPU for float32 models that it knows, transformers for all others, and for both
+    where one of the two needs it."""
     models = [model for model in (pair.target, pair.draft) if model is not None]
     runner: Any = PaddedRunner
     is_engine = all(map(_is_for_the_engine, models))
@@ -127,7 +148,9 @@ def _runners(pair: Any) -> tuple[Any, Any | None, str]:
 
 
 def _is_for_the_engine(model: Any) -> bool:
-    return model.device.type == "cpu" and not _spread(model) and reason_for_transformers(model) is None
+    return (
+        model.device.type == "cpu" and not _spread(model) and reason_for_transformers(model) is None
+    )
 
 
 def _fixed_settings(
@@ -144,7 +167,9 @@ def _fixed_settings(
         "num_tokens": int(pair.num_tokens),
         "engine": engine,  # another one may round a logit's last bits otherwise
         "device": pair.device.type,  # ranks and sessions may each take another card of a kind
-        "kernels_sha256": hashlib.sha256(json.dumps(kernel_hashes(), sort_keys=True).encode()).hexdigest(),
+        "kernels_sha256": hashlib.sha256(
+            json.dumps(kernel_hashes(), sort_keys=True).encode()
+        ).hexdigest(),
         "prompts_sha256": prompts.sha256,
         "rules": [rule.label for rule in settings.rules],
         "steps": settings.steps,
@@ -158,7 +183,8 @@ def _fixed_settings(
 
 
 def _spread(model: Any) -> dict[str, Any]:
-    """How a model is spread over devices or processes, which may change its last bits; nothing for a whole one."""
+    """How a model is spread over devices or processes, which may change its last bits; nothing for
+    a whole one."""
     devices = getattr(model, "hf_device_map", None)
     if devices is not None and len(set(devices.values())) > 1:
         return {"device_map": {name: str(device) for name, device in devices.items()}}
@@ -186,4 +212,6 @@ def _eos_ids(model: Any) -> frozenset[int]:
         found = getattr(model.config, "eos_token_id", None)
     if found is None:
         return frozenset()
-    return frozenset(int(token) for token in (found if isinstance(found, (list, tuple)) else [found]))
+    return frozenset(
+        int(token) for token in (found if isinstance(found, (list, tuple)) else [found])
+    )

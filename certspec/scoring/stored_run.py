@@ -1,5 +1,6 @@
-"""A run made from stored logits: the same parts in the same folder as one that ran the models, resumable and shared
-over ranks in the same way. Knows files of logits and certificates, and no models."""
+"""A run made from stored logits: the same parts in the same folder as one that ran the models,
+resumable and shared over ranks in the same way. Knows files of logits and certificates, and no
+models."""
 
 from __future__ import annotations
 
@@ -50,10 +51,10 @@ def score_stored(
 ) -> RunOutcome:
     """Certify every row of ``target`` (and of ``draft``, the same sequences) into ``folder``.
 
-    ``num_tokens``: only the first so many columns are real ids. ``device``: where rows are certified (None: the CPU).
-    Memory holds one part's results and 32 MB of logits, however many there are. Raises InvalidArgument where the two
-    don't fit each other, InvalidLogits naming file and row, RunMismatch where the folder holds another run.
-    """
+    ``num_tokens``: only the first so many columns are real ids. ``device``: where rows are
+    certified (None: the CPU). Memory holds one part's results and 32 MB of logits, however many
+    there are. Raises InvalidArgument where the two don't fit each other, InvalidLogits naming file
+    and row, RunMismatch where the folder holds another run."""
     shard = shard or Shard()
     if draft is not None:
         require_same_rows(target, draft)
@@ -61,7 +62,9 @@ def score_stored(
     settings = _settings(target, draft, labels, num_tokens, device)
     schema = step_schema(labels)
     num_parts = 0
-    with folder.working(shard, settings, session_facts(device or "cpu"), kernels=kernel_hashes()) as finish:
+    with folder.working(
+        shard, settings, session_facts(device or "cpu"), kernels=kernel_hashes()
+    ) as finish:
         if on_start is not None:
             on_start(target.num_rows)
         for block in _blocks(target):
@@ -83,9 +86,13 @@ def _blocks(target: StoredLogits) -> Iterator[_Block]:
 
 
 def _score(
-    target: StoredLogits, draft: StoredLogits | None, block: _Block, rules: Sequence[Rule], num_tokens: int | None,
+    target: StoredLogits,
+    draft: StoredLogits | None,
+    block: _Block,
+    rules: Sequence[Rule],
+    num_tokens: int | None,
     device: str | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     arrays = [side.arrays[block.sequence] for side in (target, draft) if side is not None]
     rows_at_once = max(1, CHUNK_BYTES // sum(array.row_bytes for array in arrays))
     chunks = []
@@ -93,10 +100,14 @@ def _score(
         stop = min(start + rows_at_once, block.stop)
         logits = [_on(array.read(start, stop), device) for array in arrays]
         try:
-            found = certify(logits[0], logits[1] if draft is not None else None, list(rules), align=num_tokens)
+            found = certify(
+                logits[0], logits[1] if draft is not None else None, list(rules), align=num_tokens
+            )
         except InvalidLogits as error:
             names = " and ".join(array.path.name for array in arrays)
-            raise InvalidLogits(f"{names}: rows {start} to {stop - 1} of sequence {block.sequence}: {error}") from error
+            raise InvalidLogits(
+                f"{names}: rows {start} to {stop - 1} of sequence {block.sequence}: {error}"
+            ) from error
         probs = None if draft is None else leading_probs(logits[1][:, :num_tokens])
         chunks.append(certificate_columns(found) | {"draft_top_probs": probs})
     columns: dict[str, Any] = {
@@ -121,15 +132,24 @@ def _on(rows: Any, device: str | None) -> Any:
 
 
 def _settings(
-    target: StoredLogits, draft: StoredLogits | None, labels: list[str], num_tokens: int | None, device: str | None
+    target: StoredLogits,
+    draft: StoredLogits | None,
+    labels: list[str],
+    num_tokens: int | None,
+    device: str | None,
 ) -> dict[str, Any]:
     from certspec import __version__
 
     return {
         "certspec": __version__,
-        "stored_logits": {"target": target.facts(), "draft": None if draft is None else draft.facts()},
+        "stored_logits": {
+            "target": target.facts(),
+            "draft": None if draft is None else draft.facts(),
+        },
         "num_tokens": num_tokens,
         "device": (device or "cpu").partition(":")[0],
-        "kernels_sha256": hashlib.sha256(json.dumps(kernel_hashes(), sort_keys=True).encode()).hexdigest(),
+        "kernels_sha256": hashlib.sha256(
+            json.dumps(kernel_hashes(), sort_keys=True).encode()
+        ).hexdigest(),
         "rules": labels,
     }

@@ -20,8 +20,11 @@ DIFFERENCE_OF_SUMS = Derivation(
     "KL from one pass over unnormalised weights",
     (
         Step(
-            "p = exp(g)/S and q = exp(h)/T with g = z - max z, h = y - max y, so log(p/q) = (g - h) - (log S - log T);",
-            sympy.expand_log(log(exp(GAP)) - log(SUM) - log(exp(OTHER_GAP)) + log(OTHER_SUM), force=True),
+            "p = exp(g)/S and q = exp(h)/T with g = z - max z, h = y - max y, so log(p/q) = (g - "
+            "h) - (log S - log T);",
+            sympy.expand_log(
+                log(exp(GAP)) - log(SUM) - log(exp(OTHER_GAP)) + log(OTHER_SUM), force=True
+            ),
             (GAP - OTHER_GAP) - (log(SUM) - log(OTHER_SUM)),
         ),
         Step(
@@ -35,7 +38,8 @@ DIFFERENCE_OF_SUMS = Derivation(
 declare(
     Claim(
         id="eval.difference",
-        sentence="KL(target || draft) = E_p[(z - max z) - (y - max y)] - (log S - log T), S and T the sums of weights.",
+        sentence="KL(target || draft) = E_p[(z - max z) - (y - max y)] - (log S - log T), S and T "
+        "the sums of weights.",
         domain="finite logits wherever p > 0 (masked target tokens contribute nothing)",
         theory="F (plain sum)",
         relation="=",
@@ -44,7 +48,9 @@ declare(
         mutants=(
             Mutant(
                 "the normalisers exchanged",
-                as_formula(DIFFERENCE, lambda form: 2 * sympy.Symbol("cross_gap", real=True) - form),
+                as_formula(
+                    DIFFERENCE, lambda form: 2 * sympy.Symbol("cross_gap", real=True) - form
+                ),
             ),
         ),
     )

@@ -1,5 +1,5 @@
-"""Error bounds of the CPU's float32 filter: the exponential behind its sums, and what errors of the weights do to KL.
-This module knows the operations and their rounding, and no array."""
+"""Error bounds of the CPU's float32 filter: the exponential behind its sums, and what errors of the
+weights do to KL. This module knows the operations and their rounding, and no array."""
 
 from __future__ import annotations
 
@@ -24,24 +24,29 @@ __all__ = [
     "filter_kl_error",
     "filter_mean_size",
     "filter_rest_size",
-]  # fmt: skip
-
+]
 ROUND32 = Rational(1, 2**24)
-EIGHTH_LOG2_32 = Rational(871, 10**4)  # above log(2)/8 + 2^-12, where the reduced argument ends for |z| <= 4096
-LEFT_OUT = Rational(517, 100)  # in u: how far polynomial and table are off exp together, relative; enclosed
+EIGHTH_LOG2_32 = Rational(
+    871, 10**4
+)  # above log(2)/8 + 2^-12, where the reduced argument ends for |z| <= 4096
+LEFT_OUT = Rational(
+    517, 100
+)  # in u: how far polynomial and table are off exp together, relative; enclosed
 EXP32_COEFFICIENTS = tuple(
     Fraction(float.fromhex(text)) for text in ("0x1.801f54p+2", "0x1.801f6ap+2", "0x1.805d82p+1")
 )
 EXP32_SCALES = tuple(
-    Fraction(float.fromhex(text)) for text in ("0x1.553978p-3", "0x1.95c95ep-3", "0x1.e29076p-3", "0x1.1eef38p-2")
+    Fraction(float.fromhex(text))
+    for text in ("0x1.553978p-3", "0x1.95c95ep-3", "0x1.e29076p-3", "0x1.1eef38p-2")
 )
 R, U, X, Y, T, S, D, LATER, E_TAIL, C, N = sympy.symbols("r u x y t s d l e c n", positive=True)
 A, B = sympy.symbols("a b", real=True)
 
 
 def exp32_error(numbers: Any, size: Any, sign: int = -1, left_out: Any = LEFT_OUT) -> Any:
-    """A bound, in units u = 2^-24, of the relative error of the computed exp(z) at |r| = ``size`` and r of that sign,
-    for exact log 2: one rounding of every operation, the rounded r, and how far polynomial and table are off."""
+    """A bound, in units u = 2^-24, of the relative error of the computed exp(z) at |r| = ``size``
+    and r of that sign, for exact log 2: one rounding of every operation, the rounded r, and how far
+    polynomial and table are off."""
     c = [_exact(size, coefficient) for coefficient in EXP32_COEFFICIENTS]
     value = c[2] + sign * size  # positive like all that follow; the leading coefficient is 1
     error = value
@@ -60,14 +65,25 @@ def _exact(like: Any, value: Any) -> Any:
 
 
 def filter_kl_error(
-    numbers: Any, weight_error: Any, other_error: Any, share: Any, other_share: Any, rest_size: Any, mean_size: Any,
+    numbers: Any,
+    weight_error: Any,
+    other_error: Any,
+    share: Any,
+    other_share: Any,
+    rest_size: Any,
+    mean_size: Any,
     offset: Any,
-) -> Any:  # fmt: skip
-    """1.02 (t P (1 + |E_p d|) + (t + 2 u) R + u |s| P + t' Q): the error of KL [nats] where weights of probability P of
-    the target, Q of the draft, are summed in float32, off by t and t' with their sums, and the others exactly; there
-    d = (z - y) - s is rounded twice. ``rest_size`` is R, the sum of p|d| over the former, ``mean_size`` |E_p d|."""
+) -> Any:
+    """1.02 (t P (1 + |E_p d|) + (t + 2 u) R + u |s| P + t' Q): the error of KL [nats] where weights
+    of probability P of the target, Q of the draft, are summed in float32, off by t and t' with
+    their sums, and the others exactly; there d = (z - y) - s is rounded twice. ``rest_size`` is R,
+    the sum of p|d| over the former, ``mean_size`` |E_p d|."""
     unit = 1 / (weight_error * 0 + 2**24)
-    own = weight_error * share * (1 + mean_size) + (weight_error + 2 * unit) * rest_size + unit * offset * share
+    own = (
+        weight_error * share * (1 + mean_size)
+        + (weight_error + 2 * unit) * rest_size
+        + unit * offset * share
+    )
     return (own + other_error * other_share) * 102 / 100
 
 
@@ -90,30 +106,42 @@ EXP32_STEPS = Derivation(
             exp(N * log(2)),
         ),
         Step(
-            "The stored numbers are exact float32 numbers. A fused step fl(c + r l), with the error e of l, is off by "
+            "The stored numbers are exact float32 numbers. A fused step fl(c + r l), with the "
+            "error e of l, is off by "
             "|r| e and one rounding.",
             (C + R * (LATER + E_TAIL)) * (1 + U) - (C + R * LATER),
             R * E_TAIL + U * (C + R * (LATER + E_TAIL)),
         ),
-        Step("The last one is a product with the table's number: rounded once.", X * Y * (1 + U) / (X * Y) - 1, U),
         Step(
-            "r is rounded once, u |r|, which moves exp(r) by exp(u |r|) <= 1 + u |r| (1 + 2^-20): slope at 0",
+            "The last one is a product with the table's number: rounded once.",
+            X * Y * (1 + U) / (X * Y) - 1,
+            U,
+        ),
+        Step(
+            "r is rounded once, u |r|, which moves exp(r) by exp(u |r|) <= 1 + u |r| (1 + 2^-20): "
+            "slope at 0",
             sympy.diff(exp(U * R), U).subs(U, 0),
             R,
         ),
         Step(
-            "log 2 rounded to l = log 2 (1 + x) moves r by j (log 2)/4 x = (z - r) x, a relative x |z|: REDUCTION.",
+            "log 2 rounded to l = log 2 (1 + x) moves r by j (log 2)/4 x = (z - r) x, a relative "
+            "x |z|: REDUCTION.",
             (Y - N * log(2) / 4) - (Y - N * log(2) / 4 * (1 + X)),
             N * log(2) / 4 * X,
         ),
-        Step("Relative errors of a factor add up, but for their product.", (1 + X) * (1 + Y) - 1, X + Y + X * Y),
+        Step(
+            "Relative errors of a factor add up, but for their product.",
+            (1 + X) * (1 + Y) - 1,
+            X + Y + X * Y,
+        ),
     ),
 )
 FILTER_STEPS = Derivation(
     "KL from weights that are off by a relative t",
     (
         Step(
-            "With w (1 + a) in place of w, sum w (1 + a) = S (1 + b), |b| <= t: token by token p becomes "
+            "With w (1 + a) in place of w, sum w (1 + a) = S (1 + b), |b| <= t: token by token p "
+            "becomes "
             "p (1 + a)/(1 + b), and with d + e in place of d the mean of d is off by the sum of",
             X * (1 + A) * (D + E_TAIL) / (1 + B) - X * D,
             X * (A * D + (1 + A) * E_TAIL - B * D) / (1 + B),
@@ -135,19 +163,22 @@ FILTER_STEPS = Derivation(
             U * D + U * (1 + U) * (D + S) + U**2 * D,
         ),
         Step(
-            "A sum's logarithm is off by |log(1 + b)| <= t/(1 - t), t for t P: t/(1 - t) + log(1 - t) is 0 at 0, with "
+            "A sum's logarithm is off by |log(1 + b)| <= t/(1 - t), t for t P: t/(1 - t) + log(1 "
+            "- t) is 0 at 0, with "
             "slope",
             sympy.diff(T / (1 - T) + log(1 - T), T),
             T / (1 - T) ** 2,
         ),
         Step(
-            "What moves a sum of w d to another s adds (s' - s) S: off by t |s' - s| S again, which |d| + |s' - s| in "
+            "What moves a sum of w d to another s adds (s' - s) S: off by t |s' - s| S again, "
+            "which |d| + |s' - s| in "
             "place of |d| covers.",
             T * (D + S) - T * D,
             T * S,
         ),
         Step(
-            "The factor 1.02 covers 1/(1 - t), 1 + t and 1 + u (enclosed): the coefficient of u |s| needs",
+            "The factor 1.02 covers 1/(1 - t), 1 + t and 1 + u (enclosed): the coefficient of u "
+            "|s| needs",
             (1 + T) * (1 + U) / (1 - T) - 1,
             (2 * T + U * (1 + T)) / (1 - T),
         ),
@@ -157,24 +188,43 @@ SIZE_STEPS = Derivation(
     "The mean size of log-ratios",
     (
         Step("|L| = L + 2 max(-L, 0), L = log(p/q): where L = -x < 0,", -X + 2 * X, X),
-        Step("p max(-L, 0) = p log(q/p), with q = x p: its share of q, log(x)/x, has the slope",
-             sympy.diff(log(X) / X, X), (1 - log(X)) / X**2),
+        Step(
+            "p max(-L, 0) = p log(q/p), with q = x p: its share of q, log(x)/x, has the slope",
+            sympy.diff(log(X) / X, X),
+            (1 - log(X)) / X**2,
+        ),
         Step("and so its maximum at x = e, 1/e;", (log(X) / X).subs(X, sympy.E), exp(-1)),
-        Step("2/e is below 3/4: sum p|L| <= sum p L + 3/4 sum q over any tokens.",
-             Rational(3, 4) - 2 / Rational(271, 100), 0, "nonnegative"),
-        Step("Over all of them sum p L = KL, and p log x <= p (x - 1) = q - p: the slope of x - 1 - log x is",
-             sympy.diff(X - 1 - log(X), X), (X - 1) / X),
-        Step("of the sign of x - 1. So 2 sum p max(-L, 0) <= 2 sum max(q - p, 0) = sum |p - q|: x - y over p > q,",
-             (X - Y) + (X - Y), 2 * (X - Y)),
-        Step("and that is at most sqrt(2 KL) (Pinsker; its steps are in claim kernel.kl_upper): squared,",
-             sympy.sqrt(2 * X) ** 2, 2 * X),
+        Step(
+            "2/e is below 3/4: sum p|L| <= sum p L + 3/4 sum q over any tokens.",
+            Rational(3, 4) - 2 / Rational(271, 100),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "Over all of them sum p L = KL, and p log x <= p (x - 1) = q - p: the slope of x - 1 "
+            "- log x is",
+            sympy.diff(X - 1 - log(X), X),
+            (X - 1) / X,
+        ),
+        Step(
+            "of the sign of x - 1. So 2 sum p max(-L, 0) <= 2 sum max(q - p, 0) = sum |p - q|: x "
+            "- y over p > q,",
+            (X - Y) + (X - Y),
+            2 * (X - Y),
+        ),
+        Step(
+            "and that is at most sqrt(2 KL) (Pinsker; its steps are in claim kernel.kl_upper): "
+            "squared,",
+            sympy.sqrt(2 * X) ** 2,
+            2 * X,
+        ),
     ),
-)  # fmt: skip
-
+)
 declare(
     Claim(
         id="kernel.exp32",
-        sentence="The filter's float32 exp is within a relative 7.4 u + .0462 u |z|, u = 2^-24: its bound in |r| "
+        sentence="The filter's float32 exp is within a relative 7.4 u + .0462 u |z|, u = 2^-24: "
+        "its bound in |r| "
         "stays below 7.4 and above what the operations lose.",
         domain="|z| <= 4096, |r| <= .0871",
         theory="F (float32 accumulation)",
@@ -182,8 +232,12 @@ declare(
         formula=exp32_error,
         derivation=EXP32_STEPS,
         mutants=(
-            Mutant("nothing left out", lambda n, size, sign=-1: exp32_error(n, size, sign, Rational(0))),
-            Mutant("no rounding but the last", lambda n, size, sign=-1: size * 0 + 1 / (size * 0 + 64)),
+            Mutant(
+                "nothing left out", lambda n, size, sign=-1: exp32_error(n, size, sign, Rational(0))
+            ),
+            Mutant(
+                "no rounding but the last", lambda n, size, sign=-1: size * 0 + 1 / (size * 0 + 64)
+            ),
         ),
         min_methods=3,
     )
@@ -191,18 +245,38 @@ declare(
 declare(
     Claim(
         id="kernel.filter",
-        sentence="The filter's KL is within 1.02 (t P (1 + |E_p d|) + (t + 2 u) R + u |s| P + t' Q) of the exact one, "
-        "u = 2^-24, P and Q the probabilities of what is summed in float32, R the sum of p|d| over it.",
-        domain="weights with their sums within relative t, t' <= 2^-10; d = (z - y) - s rounded twice",
+        sentence="The filter's KL is within 1.02 (t P (1 + |E_p d|) + (t + 2 u) R + u |s| P + t' "
+        "Q) of the exact one, "
+        "u = 2^-24, P and Q the probabilities of what is summed in float32, R the sum of p|d| "
+        "over it.",
+        domain="weights with their sums within relative t, t' <= 2^-10; d = (z - y) - s rounded "
+        "twice",
         theory="F (float32 accumulation)",
         relation=">=",
         formula=filter_kl_error,
         derivation=FILTER_STEPS,
         mutants=(
-            Mutant("half of R", lambda n, t, o, p, q, rest, mean, s: filter_kl_error(n, t, o, p, q, rest / 2, mean, s)),
-            Mutant("no E_p d", lambda n, t, o, p, q, rest, mean, s: filter_kl_error(n, t, o, p, q, rest, mean * 0, s)),
-            Mutant("no u |s|", lambda n, t, o, p, q, rest, mean, s: filter_kl_error(n, t, o, p, q, rest, mean, s * 0)),
-            Mutant("no t' of the draft", lambda n, t, o, *rest: filter_kl_error(n, t, o * 0, *rest)),
+            Mutant(
+                "half of R",
+                lambda n, t, o, p, q, rest, mean, s: filter_kl_error(
+                    n, t, o, p, q, rest / 2, mean, s
+                ),
+            ),
+            Mutant(
+                "no E_p d",
+                lambda n, t, o, p, q, rest, mean, s: filter_kl_error(
+                    n, t, o, p, q, rest, mean * 0, s
+                ),
+            ),
+            Mutant(
+                "no u |s|",
+                lambda n, t, o, p, q, rest, mean, s: filter_kl_error(
+                    n, t, o, p, q, rest, mean, s * 0
+                ),
+            ),
+            Mutant(
+                "no t' of the draft", lambda n, t, o, *rest: filter_kl_error(n, t, o * 0, *rest)
+            ),
         ),
         min_methods=3,
     )

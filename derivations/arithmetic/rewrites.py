@@ -1,5 +1,6 @@
-"""Claims on the evaluation forms that the kernels use: each equals its textbook formula, and cancels nothing. The
-forms are the KernelSpecs of ``derivations.kernels.evaluation``; what is under test is the expression that is printed."""
+"""Claims on the evaluation forms that the kernels use: each equals its textbook formula, and
+cancels nothing. The forms are the KernelSpecs of ``derivations.kernels.evaluation``; what is under
+test is the expression that is printed."""
 
 from __future__ import annotations
 
@@ -16,18 +17,28 @@ from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Formula, Mutant, Step, declare
 from derivations.language.kernel_spec import KernelSpec, in_elementary_functions
 
-__all__ = ["BREGMAN", "ENTROPY_SUM", "EXCESS", "POOL_IN_EXCESS", "STRICT_FORM", "as_formula", "mutate"]
+__all__ = [
+    "BREGMAN",
+    "ENTROPY_SUM",
+    "EXCESS",
+    "POOL_IN_EXCESS",
+    "STRICT_FORM",
+    "as_formula",
+    "mutate",
+]
 
 U, D = sympy.symbols("u d", real=True)
 W1, W2, W3, MASS, GAP = sympy.symbols("w_1 w_2 w_3 s delta", positive=True)
 
 
-def as_formula(spec: KernelSpec, change: Callable[[sympy.Expr], sympy.Expr] | None = None) -> Formula:
+def as_formula(
+    spec: KernelSpec, change: Callable[[sympy.Expr], sympy.Expr] | None = None
+) -> Formula:
     """The kernel's expression as ``formula(numbers, *arguments)``; ``change`` makes a mutant of it.
 
-    In SymPy the regular branch of a Piecewise is taken and log1p, expm1 are spelt out; in other arithmetics the
-    expression is evaluated as the kernel does, in the same order of operations as far as SymPy keeps it.
-    """
+    In SymPy the regular branch of a Piecewise is taken and log1p, expm1 are spelt out; in other
+    arithmetics the expression is evaluated as the kernel does, in the same order of operations as
+    far as SymPy keeps it."""
     expression = spec.expression if change is None else change(spec.expression)
     symbols = [sympy.Symbol(name, real=True) for name in spec.arguments]
     compiled: dict[Any, Callable[..., Any]] = {}
@@ -43,20 +54,32 @@ def as_formula(spec: KernelSpec, change: Callable[[sympy.Expr], sympy.Expr] | No
 
     def compile_for(numbers: Any) -> Callable[..., Any]:
         chosen = expression
-        if hasattr(numbers, "sign_of"):  # intervals can't decide the conditions of a Piecewise: the regular branch
+        if hasattr(
+            numbers, "sign_of"
+        ):  # intervals can't decide the conditions of a Piecewise: the regular branch
             chosen = expression.replace(sympy.Piecewise, lambda *branches: branches[-1][0])
         names = {name: getattr(numbers, name) for name in ("log", "exp", "sqrt", "log1p", "expm1")}
-        names |= {"Min": min, "Max": max, "Abs": abs, "number": getattr(numbers, "number", lambda value: value)}
+        names |= {
+            "Min": min,
+            "Max": max,
+            "Abs": abs,
+            "number": getattr(numbers, "number", lambda value: value),
+        }
         return sympy.lambdify(symbols, chosen, modules=[names])
 
     return formula
 
 
 def mutate(old: Any, new: Any) -> Callable[[sympy.Expr], sympy.Expr]:
-    """A change that replaces a subexpression; ValueError where it does not occur, so that no mutant is idle."""
+    """A change that replaces a subexpression; ValueError where it does not occur, so that no mutant
+    is idle."""
 
     def change(expression: sympy.Expr) -> sympy.Expr:
-        changed = expression.replace(old, new) if callable(old) or isinstance(old, type) else expression.subs(old, new)
+        changed = (
+            expression.replace(old, new)
+            if callable(old) or isinstance(old, type)
+            else expression.subs(old, new)
+        )
         if changed == expression:
             raise ValueError(f"mutant: {old} does not occur in {expression}")
         return changed
@@ -91,7 +114,8 @@ POOL_IN_EXCESS = Derivation(
             1 / (1 + U),
         ),
         Step(
-            "So the sum has no cancellation near a tie, where sum w log w - s log(s/n) loses every digit. log1p "
+            "So the sum has no cancellation near a tie, where sum w log w - s log(s/n) loses "
+            "every digit. log1p "
             "keeps the "
             "relative accuracy of log(1+u) for small u.",
             how="remark",
@@ -102,7 +126,8 @@ STRICT_FORM = Derivation(
     "The pair cost as s phi(d/s)",
     (
         Step(
-            "With p1 = s(1+x)/2 and p2 = s(1-x)/2: p1 log(2 p1/s) + p2 log(2 p2/s) = s/2 ((1+x) log(1+x) + (1-x) "
+            "With p1 = s(1+x)/2 and p2 = s(1-x)/2: p1 log(2 p1/s) + p2 log(2 p2/s) = s/2 ((1+x) "
+            "log(1+x) + (1-x) "
             "log(1-x)).",
             MASS * (1 + U) / 2 * log(1 + U) + MASS * (1 - U) / 2 * log(1 - U),
             MASS * ((1 + U) * log(1 + U) + (1 - U) * log(1 - U)) / 2,
@@ -125,7 +150,8 @@ BREGMAN = Derivation(
             W1 * log(W1 / W2) - W1 + W2,
         ),
         Step(
-            "The terms -p + q sum to zero over the vocabulary, because both distributions sum to 1; one token"
+            "The terms -p + q sum to zero over the vocabulary, because both distributions sum to "
+            "1; one token"
             " against the rest:",
             (-at.x + at.y) + (-(1 - at.x) + (1 - at.y)),
             0,
@@ -136,7 +162,9 @@ BREGMAN = Derivation(
             1 - exp(-D),
         ),
         Step(
-            "its second derivative exp(-d) is positive: every term is >= 0.", sympy.diff(D + exp(-D) - 1, D, 2), exp(-D)
+            "its second derivative exp(-d) is positive: every term is >= 0.",
+            sympy.diff(D + exp(-D) - 1, D, 2),
+            exp(-D),
         ),
     ),
 )
@@ -149,7 +177,8 @@ ENTROPY_SUM = Derivation(
             GAP + log(MASS),
         ),
         Step(
-            "averaging over p gives H = E_p[g] + log S, one token (gap f) against the rest (mean gap h):",
+            "averaging over p gives H = E_p[g] + log S, one token (gap f) against the rest (mean "
+            "gap h):",
             at.x * (at.f + at.l) + (1 - at.x) * (at.h + at.l),
             (at.x * at.f + (1 - at.x) * at.h) + at.l,
         ),
@@ -180,31 +209,36 @@ EXCESS = Derivation(
     "Phi near zero by the series of artanh",
     (
         Step(
-            "log(1+u) = 2 artanh(r), r = u/(2+u): the derivatives in u agree, and both vanish at 0.",
+            "log(1+u) = 2 artanh(r), r = u/(2+u): the derivatives in u agree, and both vanish at "
+            "0.",
             sympy.diff(log(1 + _R) - log(1 - _R), U),
             1 / (1 + U),
         ),
         Step("2 r - u = -r u, so log(1+u) - u = 2 (artanh(r) - r) - r u.", 2 * _R - U, -_R * U),
         Step(
-            "Hence phi(u) = (1+u) log(1+u) - u = (1+u)(2 (artanh(r) - r) - r u) + u^2: no two terms nearly cancel.",
+            "Hence phi(u) = (1+u) log(1+u) - u = (1+u)(2 (artanh(r) - r) - r u) + u^2: no two "
+            "terms nearly cancel.",
             (1 + U) * (D - U) + U**2,
             (1 + U) * D - U,
         ),
         Step(
-            "artanh(r) - r = r^3/3 + r^5/5 + ... is cut after r^19/19. A term left out has a factor 1/(21 + "
+            "artanh(r) - r = r^3/3 + r^5/5 + ... is cut after r^19/19. A term left out has a "
+            "factor 1/(21 + "
             "t), t even, at most 1/21,",
             sympy.Rational(1, 21) - 1 / (21 + at.t),
             0,
             "nonnegative",
         ),
         Step(
-            "and a geometric series S = 1 + r^2 S is 1/(1 - r^2): what is left out is at most 2 (1+u) "
+            "and a geometric series S = 1 + r^2 S is 1/(1 - r^2): what is left out is at most 2 "
+            "(1+u) "
             "|r|^21/(21 (1 - r^2)).",
             1 + at.r**2 / (1 - at.r**2),
             1 / (1 - at.r**2),
         ),
         Step(
-            "phi(u) >= u^2/(2 (1+u/3)): both vanish twice at 0, and the second derivatives differ by",
+            "phi(u) >= u^2/(2 (1+u/3)): both vanish twice at 0, and the second derivatives differ "
+            "by",
             at.diff((1 + at.x) * at.log(1 + at.x) - at.x - at.x**2 / (2 * (1 + at.x / 3)), at.x, 2),
             at.x**2 * (9 + at.x) / ((1 + at.x) * (3 + at.x) ** 3),
         ),
@@ -215,7 +249,8 @@ EXCESS = Derivation(
             "nonnegative",
         ),
         Step(
-            "With u = 2r/(1 - r) the ratio of the two is (3 - r) |r|^19/(63 (1 - r)), shown for r > 0; for r "
+            "With u = 2r/(1 - r) the ratio of the two is (3 - r) |r|^19/(63 (1 - r)), shown for r "
+            "> 0; for r "
             "< 0 only |r|^19 = (-r)^19 differs,",
             2
             * (1 + 2 * at.x / (1 - at.x))
@@ -226,7 +261,8 @@ EXCESS = Derivation(
         ),
         Step(
             "where (3 - r)/(1 - r) <= 13/4 for r <= 1/9, that is 1 - r = 8/9 + t:",
-            sympy.Rational(13, 4) - (2 + sympy.Rational(8, 9) + at.t) / (sympy.Rational(8, 9) + at.t),
+            sympy.Rational(13, 4)
+            - (2 + sympy.Rational(8, 9) + at.t) / (sympy.Rational(8, 9) + at.t),
             0,
             "nonnegative",
         ),
@@ -241,7 +277,8 @@ EXCESS = Derivation(
 declare(
     Claim(
         id="eval.excess",
-        sentence=f"phi(u) = (1+u)(2 (artanh r - r) - r u) + u^2, r = u/(2+u); {SERIES_TERMS} terms of the series "
+        sentence=f"phi(u) = (1+u)(2 (artanh r - r) - r u) + u^2, r = u/(2+u); {SERIES_TERMS} "
+        "terms of the series "
         "of artanh r - r give it within 2^-54, relatively.",
         domain="-1/5 <= u <= 1/5",
         theory="A1 (evaluation)",
@@ -254,7 +291,8 @@ declare(
 declare(
     Claim(
         id="eval.pool",
-        sentence="sum w log(w/c) = sum c phi(w/c - 1) over a pool of mean c, with phi(u) = (1+u) log1p(u) - u >= 0.",
+        sentence="sum w log(w/c) = sum c phi(w/c - 1) over a pool of mean c, with phi(u) = (1+u) "
+        "log1p(u) - u >= 0.",
         domain="weights >= 0, mean c > 0",
         theory="A1 (evaluation)",
         relation="=",
@@ -262,16 +300,21 @@ declare(
         derivation=POOL_IN_EXCESS,
         mutants=(
             Mutant(
-                "log1p(u) without its factor 1+u", as_formula(POOL_TERM, mutate(log1p, lambda u: log1p(u) / (1 + u)))
+                "log1p(u) without its factor 1+u",
+                as_formula(POOL_TERM, mutate(log1p, lambda u: log1p(u) / (1 + u))),
             ),
-            Mutant("log1p read as log", as_formula(POOL_TERM, mutate(log1p, lambda u: log(1 + 2 * u) / 2))),
+            Mutant(
+                "log1p read as log",
+                as_formula(POOL_TERM, mutate(log1p, lambda u: log(1 + 2 * u) / 2)),
+            ),
         ),
     )
 )
 declare(
     Claim(
         id="eval.strict",
-        sentence="p1 log(2 p1/s) + p2 log(2 p2/s) = s ((1+x) log1p(x) + (1-x) log1p(-x))/2, s = p1+p2, x = (p1-p2)/s.",
+        sentence="p1 log(2 p1/s) + p2 log(2 p2/s) = s ((1+x) log1p(x) + (1-x) log1p(-x))/2, s = "
+        "p1+p2, x = (p1-p2)/s.",
         domain="p1 >= p2 > 0",
         theory="A1 (strict, evaluation)",
         relation="=",
@@ -283,19 +326,26 @@ declare(
 declare(
     Claim(
         id="eval.bregman",
-        sentence="KL(target || draft) = sum p (d + expm1(-d)) with d = log(p/q), and every term is >= 0.",
+        sentence="KL(target || draft) = sum p (d + expm1(-d)) with d = log(p/q), and every term "
+        "is >= 0.",
         domain="p > 0, q > 0, both sum to 1 over the vocabulary (tokens with p = 0 contribute q)",
         theory="F (Bregman form)",
         relation="=",
         formula=as_formula(BREGMAN_TERM),
         derivation=BREGMAN,
-        mutants=(Mutant("expm1(d) for expm1(-d)", as_formula(BREGMAN_TERM, mutate(expm1, lambda x: -expm1(-x)))),),
+        mutants=(
+            Mutant(
+                "expm1(d) for expm1(-d)",
+                as_formula(BREGMAN_TERM, mutate(expm1, lambda x: -expm1(-x))),
+            ),
+        ),
     )
 )
 declare(
     Claim(
         id="eval.entropy",
-        sentence="H(p) = log S + E_p[max z - z] for p = softmax(z), S = sum exp(z - max z); both terms are >= 0.",
+        sentence="H(p) = log S + E_p[max z - z] for p = softmax(z), S = sum exp(z - max z); both "
+        "terms are >= 0.",
         domain="finite logits (masked tokens contribute nothing)",
         theory="F (entropy)",
         relation="=",

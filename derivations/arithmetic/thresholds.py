@@ -1,5 +1,6 @@
-"""Every single-token rule as one normal form, a rank gate and a threshold, and the bound that covers its rounding. This
-module knows no logits; the printed expression under test is ``derivations.kernels.evaluation.RELATIVE_THRESHOLD``."""
+"""Every single-token rule as one normal form, a rank gate and a threshold, and the bound that
+covers its rounding. This module knows no logits; the printed expression under test is
+``derivations.kernels.evaluation.RELATIVE_THRESHOLD``."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _INF = float("inf")
 
 
 class NormalForm(NamedTuple):
-    """tau = min(cap, scale p1 + offset, entropy_scale exp(-H)); ranks beyond ``top_m`` (0 = no gate) are rejected."""
+    """tau = min(cap, scale p1 + offset, entropy_scale exp(-H)); ranks beyond ``top_m`` (0 = no
+    gate) are rejected."""
 
     top_m: int = 0
     scale: Any = 0
@@ -38,7 +40,9 @@ NORMAL_FORMS: dict[str, Any] = {
     "top": lambda m: NormalForm(top_m=m, offset=-_INF),
     "gated additive": lambda m, t: NormalForm(top_m=m, scale=1, offset=-t),
     "gated multiplicative": lambda m, alpha: NormalForm(top_m=m, scale=alpha, offset=0),
-    "entropy": lambda epsilon, delta: NormalForm(cap=epsilon, entropy_scale=delta, strictly_above=True),
+    "entropy": lambda epsilon, delta: NormalForm(
+        cap=epsilon, entropy_scale=delta, strictly_above=True
+    ),
     "absolute": lambda tau: NormalForm(cap=tau),
 }
 
@@ -50,16 +54,22 @@ THRESHOLD = Derivation(
     "A rule is a lower level set",
     (
         Step(
-            "Work in weights w = p S, where the top weight is 1: p < tau exactly when w < tau S, as S > 0 and",
+            "Work in weights w = p S, where the top weight is 1: p < tau exactly when w < tau S, "
+            "as S > 0 and",
             at.f * at.s - at.p * at.s,
             at.s * (at.f - at.p),
         ),
         Step(
-            "An additive or multiplicative threshold: S (scale p_1 + offset) = scale + offset S at p_1 = 1/S.",
+            "An additive or multiplicative threshold: S (scale p_1 + offset) = scale + offset S "
+            "at p_1 = 1/S.",
             TOTAL * (SCALE / TOTAL + OFFSET),
             SCALE + OFFSET * TOTAL,
         ),
-        Step("An entropy threshold: S E exp(-H) = E exp(log S - H).", TOTAL * exp(-ENTROPY), exp(log(TOTAL) - ENTROPY)),
+        Step(
+            "An entropy threshold: S E exp(-H) = E exp(log S - H).",
+            TOTAL * exp(-ENTROPY),
+            exp(log(TOTAL) - ENTROPY),
+        ),
         Step(
             "The minimum of the thresholds rejects less than each: it is not above any of them;",
             how="cited",
@@ -72,7 +82,8 @@ THRESHOLD = Derivation(
             at.s * at.Min(at.f, at.f + at.r),
         ),
         Step(
-            "Every rule's rejected set is then {rank > top_m} union {w < tau S}: both are lower level sets of"
+            "Every rule's rejected set is then {rank > top_m} union {w < tau S}: both are lower "
+            "level sets of"
             " the target.",
             how="definition",
         ),
@@ -88,7 +99,8 @@ THRESHOLD_BOUND = Derivation(
     "A threshold that no rounding error can exceed",
     (
         Step(
-            "The exact normaliser is S (1 + x) with |x| <= e. Cap: cap S (1 + 65/64 e + 4u) - cap S (1 + x), x = "
+            "The exact normaliser is S (1 + x) with |x| <= e. Cap: cap S (1 + 65/64 e + 4u) - cap "
+            "S (1 + x), x = "
             "e - r:",
             CAP * TOTAL * (1 + SECOND_ORDER * ERROR + 4 * UNIT) - CAP * TOTAL * (1 + ERROR - SLACK),
             0,
@@ -105,7 +117,8 @@ THRESHOLD_BOUND = Derivation(
             "nonnegative",
         ),
         Step(
-            "Entropy: exp(gap + y), |y| <= e <= 1/64, is at most exp(gap)(1 + 65/64 e), because exp(e) - 1 <= "
+            "Entropy: exp(gap + y), |y| <= e <= 1/64, is at most exp(gap)(1 + 65/64 e), because "
+            "exp(e) - 1 <= "
             "e/(1 - e/2) term by term and 1/(1 - e/2) <= 65/64; with e = 1/(64 + r):",
             Rational(65, 64) - 1 / (1 - 1 / (2 * (64 + SLACK))),
             0,
@@ -117,9 +130,11 @@ THRESHOLD_BOUND = Derivation(
 declare(
     Claim(
         id="rule.threshold",
-        sentence="Every single-token rule rejects exactly the ranks beyond top_m and the weights below tau S = "
+        sentence="Every single-token rule rejects exactly the ranks beyond top_m and the weights "
+        "below tau S = "
         "min(cap S, scale + offset S, entropy_scale exp(log S - H)).",
-        domain="strict, additive, multiplicative, top-m, gates, entropy, absolute; any target; ties by rank",
+        domain="strict, additive, multiplicative, top-m, gates, entropy, absolute; any target; "
+        "ties by rank",
         theory="0 and A1 (level sets)",
         relation="=",
         formula=as_formula(RELATIVE_THRESHOLD),
@@ -135,14 +150,18 @@ declare(
                     ),
                 ),
             ),
-            Mutant("the maximum of the thresholds", as_formula(RELATIVE_THRESHOLD, mutate(sympy.Min, sympy.Max))),
+            Mutant(
+                "the maximum of the thresholds",
+                as_formula(RELATIVE_THRESHOLD, mutate(sympy.Min, sympy.Max)),
+            ),
         ),
     )
 )
 declare(
     Claim(
         id="bound.threshold",
-        sentence="The raised threshold is at least the exact one, for every error of normaliser and entropy "
+        sentence="The raised threshold is at least the exact one, for every error of normaliser "
+        "and entropy "
         "within bounds.",
         domain="relative error of the normaliser and absolute error of log S - H at most 1/64",
         theory="F (enlarged rejected set)",

@@ -1,4 +1,5 @@
-"""Caps: how large a certificate can be, from a few probabilities of the target. This module knows no rule."""
+"""Caps: how large a certificate can be, from a few probabilities of the target. This module knows
+no rule."""
 
 from __future__ import annotations
 
@@ -75,20 +76,35 @@ CAP_SINGLE = Derivation(
             0,
             "nonnegative",
         ),
-        Step("Every other token costs p_i log(1 + d).", PI * log(PI / (PI / (1 + GAP))), PI * log(1 + GAP)),
+        Step(
+            "Every other token costs p_i log(1 + d).",
+            PI * log(PI / (PI / (1 + GAP))),
+            PI * log(1 + GAP),
+        ),
         Step(
             "Token j costs p_j log(1 + d) - p_j log((p_j + d)/p_j), and p_j + d = p_1.",
             PJ * log(PJ / _POINT),
             PJ * log(1 + GAP) - PJ * log((PJ + GAP) / PJ),
         ),
         Step(
-            "The tokens besides j hold 1 - p_j: the sum over all tokens is log(1 + d) - p_j log(p_1/p_j), a ="
+            "The tokens besides j hold 1 - p_j: the sum over all tokens is log(1 + d) - p_j "
+            "log(p_1/p_j), a ="
             " p_1, b = p_j,",
             (1 - at.b) * at.log(1 + at.d) + at.b * at.log(at.b * (1 + at.d) / at.a),
             at.log(1 + at.d) - at.b * at.log(at.a / at.b),
         ),
-        Step("at most log(1 + d), as p_1 = p_j (1 + t).", at.b * at.log(at.b * (1 + at.t) / at.b), 0, "nonnegative"),
-        Step("The subtracted term is >= 0, since p_1/p_j - 1 = d/p_j:", (PJ + GAP) / PJ - 1, 0, "nonnegative"),
+        Step(
+            "at most log(1 + d), as p_1 = p_j (1 + t).",
+            at.b * at.log(at.b * (1 + at.t) / at.b),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "The subtracted term is >= 0, since p_1/p_j - 1 = d/p_j:",
+            (PJ + GAP) / PJ - 1,
+            0,
+            "nonnegative",
+        ),
     ),
 )
 CAP_UNIVERSAL = Derivation(
@@ -112,23 +128,27 @@ CAP_TREE = Derivation(
     "Raise m competitors, or mix with a point of certificate zero",
     (
         Step(
-            "q = (p + sum_i (p_1 - p_i) e_i)/(1 + Delta) lets tokens 2..m+1 reach p_1/(1 + Delta): feasible.",
+            "q = (p + sum_i (p_1 - p_i) e_i)/(1 + Delta) lets tokens 2..m+1 reach p_1/(1 + "
+            "Delta): feasible.",
             (at.b + (at.a - at.b)) / (1 + at.d),
             at.a / (1 + at.d),
         ),
         Step(
-            "Each raised token has q_i >= p_i/(1 + Delta), hence costs at most p_i log(1 + Delta); the rest as "
+            "Each raised token has q_i >= p_i/(1 + Delta), hence costs at most p_i log(1 + "
+            "Delta); the rest as "
             "in caps.single.",
             PI * log(PI / ((PI + REST) / (1 + GAP))),
             PI * log(1 + GAP) - PI * log((PI + REST) / PI),
         ),
         Step(
-            "Second cap: with d = p_1 - p_{m+1} write p = (1 - d) p' + d e_1, p'_1 = p_{m+1}/(1 - d), so that",
+            "Second cap: with d = p_1 - p_{m+1} write p = (1 - d) p' + d e_1, p'_1 = p_{m+1}/(1 - "
+            "d), so that",
             (1 - at.d) * (at.c / (1 - at.d)) + at.d,
             at.c + at.d,
         ),
         Step(
-            "In p' token m+1 and those before it reach token 1: p'_1 = (p_1 - d)/(1 - d), p_1 = p_{m+1} + d, is",
+            "In p' token m+1 and those before it reach token 1: p'_1 = (p_1 - d)/(1 - d), p_1 = "
+            "p_{m+1} + d, is",
             ((at.c + at.d) - at.d) / (1 - at.d),
             at.c / (1 - at.d),
         ),
@@ -136,16 +156,7 @@ CAP_TREE = Derivation(
             "so no competitor lies below the level, and the certificate of p' is 0;",
             how="cited",
             cites=("tree.pool",),
-            instances=(
-                Instance(
-                    "tree.pool",
-                    (
-                        [at.x, at.x + at.y],
-                        [1],
-                    ),
-                    0,
-                ),
-            ),
+            instances=(Instance("tree.pool", ([at.x, at.x + at.y], [1]), 0),),
         ),
         Step(
             "the certificate of e_1 is that of the pool {1, ..., m+1} of mass 1, log(m + 1).",
@@ -153,23 +164,20 @@ CAP_TREE = Derivation(
             at.log(at.n + 1),
             cites=("tree.pool",),
         ),
-        Step("The masses agree: (1 - d) p_{m+1}/(1 - d) + d = p_1.", (1 - GAP) * PJ / (1 - GAP) + GAP, PJ + GAP),
         Step(
-            "KL is jointly convex and the region for fixed competitors is convex, so the certificate is convex "
+            "The masses agree: (1 - d) p_{m+1}/(1 - d) + d = p_1.",
+            (1 - GAP) * PJ / (1 - GAP) + GAP,
+            PJ + GAP,
+        ),
+        Step(
+            "KL is jointly convex and the region for fixed competitors is convex, so the "
+            "certificate is convex "
             "in p: it is "
             "at most (1 - d) 0 + d log(m + 1).",
             how="cited",
             cites=("lemma.mixture",),
             instances=(
-                Instance(
-                    "lemma.mixture",
-                    (
-                        0,
-                        at.log(at.n + 1),
-                        at.d,
-                    ),
-                    at.d * at.log(at.n + 1),
-                ),
+                Instance("lemma.mixture", (0, at.log(at.n + 1), at.d), at.d * at.log(at.n + 1)),
             ),
         ),
     ),
@@ -180,7 +188,8 @@ _DOMAIN = "any target, sorted"
 declare(
     Claim(
         id="caps.log2",
-        sentence="No single-token certificate exceeds log 2, relaxed rules included, and one-hot targets attain it.",
+        sentence="No single-token certificate exceeds log 2, relaxed rules included, and one-hot "
+        "targets attain it.",
         domain=_DOMAIN + ", any rejected token",
         theory="A4",
         relation=">=",
@@ -192,19 +201,24 @@ declare(
 declare(
     Claim(
         id="caps.single",
-        sentence="The certificate of competitor j is at most log(1 + d) - p_j log(p_1/p_j), d = p_1 - p_j.",
+        sentence="The certificate of competitor j is at most log(1 + d) - p_j log(p_1/p_j), d = "
+        "p_1 - p_j.",
         domain=_DOMAIN + ", any rejected token",
         theory="A4",
         relation=">=",
         formula=cap_single,
         derivation=CAP_SINGLE,
-        mutants=(Mutant("p_1 for p_j in the correction", _top_for_own), Mutant("half the gap", _half_gap)),
+        mutants=(
+            Mutant("p_1 for p_j in the correction", _top_for_own),
+            Mutant("half the gap", _half_gap),
+        ),
     )
 )
 declare(
     Claim(
         id="caps.tree",
-        sentence="The tree certificate is at most log(1 + sum_{i=2}^{m+1} (p_1 - p_i)) and at most (p_1 - "
+        sentence="The tree certificate is at most log(1 + sum_{i=2}^{m+1} (p_1 - p_i)) and at "
+        "most (p_1 - "
         "p_{m+1}) log(m+1).",
         domain=_DOMAIN + ", more than m tokens",
         theory="A4 (tree)",

@@ -1,5 +1,6 @@
-"""Drafter-side certificates: the least KL(target || draft) of any target whose rule rejects the draft's token, from the
-draft alone. This module knows draft probabilities, sorted, and a rule's parameter."""
+"""Drafter-side certificates: the least KL(target || draft) of any target whose rule rejects the
+draft's token, from the draft alone. This module knows draft probabilities, sorted, and a rule's
+parameter."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ __all__ = [
 
 def strict_radius(numbers: Any, top: Any, second: Any) -> Any:
     """-log(1 - (sqrt q1 - sqrt q2)^2); +inf at q2 = 0."""
-    return math.inf if second == 0 else -numbers.log(1 - (numbers.sqrt(top) - numbers.sqrt(second)) ** 2)
+    return (
+        math.inf
+        if second == 0
+        else -numbers.log(1 - (numbers.sqrt(top) - numbers.sqrt(second)) ** 2)
+    )
 
 
 def tree_radius(numbers: Any, draft_probs: Sequence[Any], width: int) -> Any:
@@ -60,7 +65,8 @@ def top_radius(numbers: Any, draft_probs: Sequence[Any], width: int) -> Any:
 
 
 def additive_radius(numbers: Any, top: Any, other: Any, slack: Any) -> Any:
-    """t log u - log(q_y/u + q_j u + r0), u the positive root of q_j (1-t) u^2 - t r0 u - q_y (1+t) = 0."""
+    """t log u - log(q_y/u + q_j u + r0), u the positive root of q_j (1-t) u^2 - t r0 u - q_y (1+t)
+    = 0."""
     if other == 0 or slack >= 1:
         return math.inf
     rest = 1 - top - other
@@ -70,7 +76,9 @@ def additive_radius(numbers: Any, top: Any, other: Any, slack: Any) -> Any:
     return slack * numbers.log(tilt) - numbers.log(top / tilt + other * tilt + rest)
 
 
-def additive_radius_of(numbers: Any, draft_probs: Sequence[Any], slack: Any, candidates: Sequence[int]) -> Any:
+def additive_radius_of(
+    numbers: Any, draft_probs: Sequence[Any], slack: Any, candidates: Sequence[int]
+) -> Any:
     """The additive radius over several possible competitors: that of the most probable one."""
     return additive_radius(numbers, draft_probs[0], max(draft_probs[j] for j in candidates), slack)
 
@@ -84,8 +92,8 @@ def multiplicative_radius(numbers: Any, top: Any, second: Any, alpha: Any) -> An
 
 
 def _gate_with(pair_radius: Formula, choose: Callable[[Any, Any], Any] = min) -> Formula:
-    """Top-m together with a rule of two tokens: rejection is a union, so the smaller radius (mutants choose otherwise).
-    The formula's last two parameters are m and the other rule's own."""
+    """Top-m together with a rule of two tokens: rejection is a union, so the smaller radius
+    (mutants choose otherwise). The formula's last two parameters are m and the other rule's own."""
 
     def radius(numbers: Any, draft_probs: Sequence[Any], width: int, parameter: Any) -> Any:
         pair = pair_radius(numbers, draft_probs[0], draft_probs[1], parameter)
@@ -122,7 +130,11 @@ def _arithmetic_pair(numbers: Any, top: Any, second: Any) -> Any:
 
 def _one_narrower(radius: Any) -> Any:
     def wrong(numbers: Any, draft_probs: Sequence[Any], width: int) -> Any:
-        return radius(numbers, draft_probs, max(width - 1, 1)) if len(draft_probs) > width else math.inf
+        return (
+            radius(numbers, draft_probs, max(width - 1, 1))
+            if len(draft_probs) > width
+            else math.inf
+        )
 
     return wrong
 
@@ -146,7 +158,9 @@ def _plain_geometric(numbers: Any, top: Any, second: Any, alpha: Any) -> Any:
     return math.inf if second == 0 else strict_radius(numbers, top, alpha * second)
 
 
-def _least_probable(numbers: Any, draft_probs: Sequence[Any], slack: Any, candidates: Sequence[int]) -> Any:
+def _least_probable(
+    numbers: Any, draft_probs: Sequence[Any], slack: Any, candidates: Sequence[int]
+) -> Any:
     return additive_radius(numbers, draft_probs[0], min(draft_probs[j] for j in candidates), slack)
 
 
@@ -161,13 +175,15 @@ GROWTH = sympy.Symbol("r", nonnegative=True)
 
 _REGION = (
     Step(
-        "Rejection of y is a union over competitors j, and the least value over a union is the least of the values;",
+        "Rejection of y is a union over competitors j, and the least value over a union is the "
+        "least of the values;",
         how="cited",
         cites=("lemma.infima",),
         read=UNORDERED,
     ),
     Step(
-        "on each half-space the nearest target is the draft, tilted along the half-space's normal: the "
+        "on each half-space the nearest target is the draft, tilted along the half-space's "
+        "normal: the "
         "tilted law satisfies the KKT conditions.",
         how="cited",
         cites=("lemma.kkt",),
@@ -177,16 +193,21 @@ _REGION = (
 COMPETITOR = Derivation(
     "Exchange: the likeliest competitor is the nearest, and need not be the maximum",
     (
-        Step("Let q_a >= q_b and let p be a target rejected because of b: p_b >= p_y + t.", how="definition"),
         Step(
-            "If p_b <= p_a, p is rejected because of a as well: with p_b = p_y + t + r and p_a = p_b + z, p_a"
+            "Let q_a >= q_b and let p be a target rejected because of b: p_b >= p_y + t.",
+            how="definition",
+        ),
+        Step(
+            "If p_b <= p_a, p is rejected because of a as well: with p_b = p_y + t + r and p_a = "
+            "p_b + z, p_a"
             " - p_y - t is",
             (at.y + at.t + at.r + at.z) - at.y - at.t,
             0,
             "nonnegative",
         ),
         Step(
-            "Otherwise swap p_a and p_b. KL(p || q) changes by -(p_b - p_a)(log q_a - log q_b) <= 0.",
+            "Otherwise swap p_a and p_b. KL(p || q) changes by -(p_b - p_a)(log q_a - log q_b) <= "
+            "0.",
             (PB * log(PB / QA) + PA * log(PA / QB)) - (PA * log(PA / QA) + PB * log(PB / QB)),
             -(PB - PA) * (log(QA) - log(QB)),
         ),
@@ -195,21 +216,14 @@ COMPETITOR = Derivation(
             how="cited",
             cites=("lemma.exchange",),
             instances=(
-                Instance(
-                    "lemma.exchange",
-                    (
-                        PB,
-                        PA,
-                        QB,
-                        QA,
-                    ),
-                    (PB - PA) * (log(QA) - log(QB)),
-                ),
+                Instance("lemma.exchange", (PB, PA, QB, QA), (PB - PA) * (log(QA) - log(QB))),
             ),
         ),
         Step(
-            "Asking in addition that j attain the target's maximum changes nothing: if p_j = p_y + t + r and "
-            "the maximum is p_j + z, the maximum lies t above y too. The union over j is the same set.",
+            "Asking in addition that j attain the target's maximum changes nothing: if p_j = p_y "
+            "+ t + r and "
+            "the maximum is p_j + z, the maximum lies t above y too. The union over j is the same "
+            "set.",
             (at.y + at.t + at.r + at.z) - (at.y + at.t),
             0,
             "nonnegative",
@@ -217,8 +231,7 @@ COMPETITOR = Derivation(
     ),
 )
 STRICT = Derivation(
-    "Two tokens meet at their geometric mean",
-    (*_REGION, *COMPETITOR.steps, *LIFT.steps[-2:]),
+    "Two tokens meet at their geometric mean", (*_REGION, *COMPETITOR.steps, *LIFT.steps[-2:])
 )
 ADDITIVE = Derivation(
     "A tilt that opens a gap",
@@ -226,7 +239,8 @@ ADDITIVE = Derivation(
         *_REGION,
         *COMPETITOR.steps[:3],
         Step(
-            "Tilted weights q_j u, q_y/u, r0; the gap p_j - p_y = t reads q_j u - q_y/u = t (q_j u + q_y/u + r0), "
+            "Tilted weights q_j u, q_y/u, r0; the gap p_j - p_y = t reads q_j u - q_y/u = t (q_j "
+            "u + q_y/u + r0), "
             "that is q_j (1-t) u^2 - t r0 u - q_y (1+t) = 0.",
             (QJ * U - QY / U - T * (QJ * U + QY / U + R0)) * U,
             QJ * (1 - T) * U**2 - T * R0 * U - QY * (1 + T),
@@ -250,9 +264,12 @@ ADDITIVE = Derivation(
             "nonnegative",
         ),
         Step(
-            "The value: p_y = q_y/(u Z), p_j = q_j u/Z and p_i = q_i/Z give KL = (p_j - p_y) log u - log Z, "
+            "The value: p_y = q_y/(u Z), p_j = q_j u/Z and p_i = q_i/Z give KL = (p_j - p_y) log "
+            "u - log Z, "
             "with p_j - p_y = t: t log u - log(q_y/u + q_j u + r0); here n = Z, x = p_y, y = p_j.",
-            at.x * at.log(1 / (at.u * at.n)) + at.y * at.log(at.u / at.n) + (1 - at.x - at.y) * at.log(1 / at.n),
+            at.x * at.log(1 / (at.u * at.n))
+            + at.y * at.log(at.u / at.n)
+            + (1 - at.x - at.y) * at.log(1 / at.n),
             (at.y - at.x) * at.log(at.u) - at.log(at.n),
         ),
         Step(
@@ -275,12 +292,14 @@ MULTIPLICATIVE = Derivation(
             log(QY) - log(QY / (AL * QJ)) / (1 + AL),
         ),
         Step(
-            "l >= 0 because q_y >= q_j >= alpha q_j. The common value q_y e^(-l) is the weighted geometric mean:",
+            "l >= 0 because q_y >= q_j >= alpha q_j. The common value q_y e^(-l) is the weighted "
+            "geometric mean:",
             log(QY) - log(QY / (AL * QJ)) / (1 + AL),
             log(_MEAN),
         ),
         Step(
-            "Z = 1 - q_y - q_j + (1 + 1/alpha) times it: the common value is s = q_y e^(-l) = alpha q_j "
+            "Z = 1 - q_y - q_j + (1 + 1/alpha) times it: the common value is s = q_y e^(-l) = "
+            "alpha q_j "
             "e^(alpha l), so token y weighs s and token j s/alpha.",
             (1 - at.x - at.y) + at.s + at.s / at.a,
             1 - at.x - at.y + (1 + 1 / at.a) * at.s,
@@ -293,10 +312,14 @@ ABSOLUTE = Derivation(
     (
         Step("Rejection is p_y <= tau.", how="definition"),
         Step(
-            "Grouping the other tokens does not increase KL.", how="cited", cites=("lemma.merge",), instances=(MERGED,)
+            "Grouping the other tokens does not increase KL.",
+            how="cited",
+            cites=("lemma.merge",),
+            instances=(MERGED,),
         ),
         Step(
-            "The others may keep their proportions, p_i = q_i (1-v)/(1-w), v = p_y, w = q_y; they add up to "
+            "The others may keep their proportions, p_i = q_i (1-v)/(1-w), v = p_y, w = q_y; they "
+            "add up to "
             "(1-v) log((1-v)/(1-w)), so KL is d_bin(p_y || q_y),",
             (1 - at.w) * ((1 - at.v) / (1 - at.w)) * at.log((1 - at.v) / (1 - at.w)),
             (1 - at.v) * at.log((1 - at.v) / (1 - at.w)),
@@ -307,7 +330,8 @@ ABSOLUTE = Derivation(
             log(TAU) - log(QY) - log(1 - TAU) + log(1 - QY),
         ),
         Step(
-            "negative below q_y, since q_y (1-v)/(v (1-q_y)) exceeds 1 there : the least value is at p_y = "
+            "negative below q_y, since q_y (1-v)/(v (1-q_y)) exceeds 1 there : the least value is "
+            "at p_y = "
             "tau; the excess is",
             at.w * (1 - at.v) / (at.v * (1 - at.w)) - 1,
             (at.w - at.v) / (at.v * (1 - at.w)),
@@ -328,19 +352,25 @@ GATE = Derivation(
     ),
 )
 GATE_FACTOR = Derivation(
-    "A gate with a factor rejects the union", (GATE.steps[0], *MULTIPLICATIVE.steps[-4:-1], *SINK.steps[4:6])
+    "A gate with a factor rejects the union",
+    (GATE.steps[0], *MULTIPLICATIVE.steps[-4:-1], *SINK.steps[4:6]),
 )
 EDGES = Derivation(
     "Ties, zeros and small vocabularies",
     (
-        Step("q_1 = q_2: the draft itself is rejected (closed ties), radius 0.", (sqrt(QY) - sqrt(QJ)).subs(QJ, QY), 0),
+        Step(
+            "q_1 = q_2: the draft itself is rejected (closed ties), radius 0.",
+            (sqrt(QY) - sqrt(QJ)).subs(QJ, QY),
+            0,
+        ),
         Step(
             "q_i = 0 < p_i costs without bound: the inverse of p log(p/q) vanishes as q does.",
             sympy.limit(1 / (at.x * at.log(at.x / at.w)), at.w, 0),
             0,
         ),
         Step(
-            "q_2 = 0: by that, only y has mass, p_y = 1 and p_j = 0, and every single-token rule asks less of y: 1 - t "
+            "q_2 = 0: by that, only y has mass, p_y = 1 and p_j = 0, and every single-token rule "
+            "asks less of y: 1 - t "
             "of additive slack t (0: strict),",
             1 - (1 - at.t),
             0,
@@ -353,7 +383,8 @@ EDGES = Derivation(
             "nonnegative",
         ),
         Step(
-            "A tree with q_{m+1} = 0 has p_{m+1} = 0, by the same; were that the maximum, p_i = p_{m+1} - d_i with "
+            "A tree with q_{m+1} = 0 has p_{m+1} = 0, by the same; were that the maximum, p_i = "
+            "p_{m+1} - d_i with "
             "d_i >= 0 would be <= 0, and so would any sum of them: not 1, so +inf.",
             0,
             (at.x - at.d + at.x - at.e).subs(at.x, 0),
@@ -364,20 +395,17 @@ EDGES = Derivation(
             "Closed ties reject it at the cost of taking all mass from y, -log(1 - q_y).",
             how="cited",
             cites=("drafter.absolute",),
-            instances=(
-                Instance(
-                    "drafter.absolute",
-                    (
-                        at.w,
-                        0,
-                    ),
-                    -at.log(1 - at.w),
-                ),
-            ),
+            instances=(Instance("drafter.absolute", (at.w, 0), -at.log(1 - at.w)),),
         ),
-        Step("The open rule never rejects it: +inf. The certificate takes the smaller, which is safe.", how="remark"),
         Step(
-            "The limit of the pool's value as one pooled probability vanishes:", sympy.limit(exp(log(U) / 3), U, 0), 0
+            "The open rule never rejects it: +inf. The certificate takes the smaller, which is "
+            "safe.",
+            how="remark",
+        ),
+        Step(
+            "The limit of the pool's value as one pooled probability vanishes:",
+            sympy.limit(exp(log(U) / 3), U, 0),
+            0,
         ),
         Step("A vocabulary of at most m tokens leaves no competitor: +inf.", how="definition"),
     ),
@@ -387,7 +415,8 @@ _TWO = "draft sorted, q_1 >= q_2 > 0"
 for _claim in (
     Claim(
         id="drafter.strict",
-        sentence="Strict: every target that rejects the draft's token has KL(target || draft) >= -log(1 - (sqrt q1 - "
+        sentence="Strict: every target that rejects the draft's token has KL(target || draft) >= "
+        "-log(1 - (sqrt q1 - "
         "sqrt q2)^2), attained.",
         domain=_TWO,
         theory="C (strict)",
@@ -399,7 +428,8 @@ for _claim in (
     ),
     Claim(
         id="drafter.tree",
-        sentence="Tree of width m: the radius is that of lifting token m+1 over tokens 1..m; +inf where the vocabulary "
+        sentence="Tree of width m: the radius is that of lifting token m+1 over tokens 1..m; +inf "
+        "where the vocabulary "
         "has at most m tokens.",
         domain="draft sorted, any m >= 1",
         theory="C (tree)",
@@ -419,11 +449,15 @@ for _claim in (
         relation="=",
         formula=top_radius,
         derivation=SINK,
-        mutants=(Mutant("one token fewer", _one_narrower(top_radius)), Mutant("the tree's radius", _tree_for_top)),
+        mutants=(
+            Mutant("one token fewer", _one_narrower(top_radius)),
+            Mutant("the tree's radius", _tree_for_top),
+        ),
     ),
     Claim(
         id="drafter.additive",
-        sentence="Additive slack t: r = t log u - log(q_y/u + q_j u + r0), j = 2, u the positive root of "
+        sentence="Additive slack t: r = t log u - log(q_y/u + q_j u + r0), j = 2, u the positive "
+        "root of "
         "q_j (1-t) u^2 - t r0 u - q_y (1+t) = 0.",
         domain=_TWO + ", 0 <= t < 1",
         theory="C (additive)",
@@ -458,7 +492,8 @@ for _claim in (
     ),
     Claim(
         id="drafter.gate.multiplicative",
-        sentence="Gate of rank m with factor alpha: the radius is the smaller of the top-m and the multiplicative "
+        sentence="Gate of rank m with factor alpha: the radius is the smaller of the top-m and "
+        "the multiplicative "
         "radius.",
         domain="draft sorted, q_2 > 0, m >= 2, 0 < alpha <= 1",
         theory="C (gate, multiplicative)",
@@ -467,18 +502,24 @@ for _claim in (
         derivation=GATE_FACTOR,
         mutants=(
             Mutant("the larger of the two", _gate_with(multiplicative_radius, max)),
-            Mutant("the multiplicative radius alone", lambda n, q, m, a: multiplicative_radius(n, q[0], q[1], a)),
+            Mutant(
+                "the multiplicative radius alone",
+                lambda n, q, m, a: multiplicative_radius(n, q[0], q[1], a),
+            ),
         ),
     ),
     Claim(
         id="drafter.absolute",
-        sentence="Absolute threshold tau: the radius is d_bin(tau || q_y) for q_y > tau, and 0 otherwise.",
+        sentence="Absolute threshold tau: the radius is d_bin(tau || q_y) for q_y > tau, and 0 "
+        "otherwise.",
         domain="0 < tau < 1, any draft of at least 2 tokens",
         theory="C (entropy, simple), absolute rule",
         relation="=",
         formula=absolute_radius,
         derivation=ABSOLUTE,
-        mutants=(Mutant("arguments exchanged", lambda n, top, tau: bernoulli_divergence(n, top, tau)),),
+        mutants=(
+            Mutant("arguments exchanged", lambda n, top, tau: bernoulli_divergence(n, top, tau)),
+        ),
     ),
     Claim(
         id="drafter.competitor",
@@ -492,7 +533,8 @@ for _claim in (
     ),
     Claim(
         id="drafter.maximum",
-        sentence="The constraint that the competitor attain the target's maximum is immaterial: the radius with it is "
+        sentence="The constraint that the competitor attain the target's maximum is immaterial: "
+        "the radius with it is "
         "the radius without.",
         domain=_TWO + ", 0 <= t < 1",
         theory="C (max constraint)",
@@ -503,9 +545,11 @@ for _claim in (
     ),
     Claim(
         id="drafter.edges",
-        sentence="At the edges: 0 for q_1 = q_2 (strict, top); +inf for q_2 = 0 (strict, additive, multiplicative), "
+        sentence="At the edges: 0 for q_1 = q_2 (strict, top); +inf for q_2 = 0 (strict, "
+        "additive, multiplicative), "
         "for "
-        "q_{m+1} = 0 (tree) and for at most m tokens; -log(1 - q_y) for q_{m+1} = 0 (top-m, closed ties).",
+        "q_{m+1} = 0 (tree) and for at most m tokens; -log(1 - q_y) for q_{m+1} = 0 (top-m, "
+        "closed ties).",
         domain="the faces of the simplex",
         theory="C (edges)",
         relation="=",

@@ -1,5 +1,5 @@
-"""Two combinatorial tools of every certificate: the running average that finds a pool, and the swap of two tokens.
-This module knows no rule and no objective but KL."""
+"""Two combinatorial tools of every certificate: the running average that finds a pool, and the swap
+of two tokens. This module knows no rule and no objective but KL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ R, T, Z = sympy.symbols("r t z", nonnegative=True)
 
 
 def running_level(numbers: Any, anchor: Any, others: Sequence[Any]) -> Any:
-    """The average of ``anchor`` and the largest others, which join one by one while they exceed the average."""
+    """The average of ``anchor`` and the largest others, which join one by one while they exceed the
+    average."""
     total, count = anchor, 1
     for value in sorted(others, reverse=True):
         if not value * count > total:
@@ -55,36 +56,43 @@ LEVEL = Derivation(
             (X - A) / (N + 1),
         ),
         Step("up where x = a + t,", ((N * A + A + T) / (N + 1)) - A, 0, "nonnegative"),
-        Step("yet not beyond x: x - average = n (x - a)/(n + 1),", X - _JOINED, N * (X - A) / (N + 1)),
+        Step(
+            "yet not beyond x: x - average = n (x - a)/(n + 1),", X - _JOINED, N * (X - A) / (N + 1)
+        ),
         Step("not negative there.", (A + T) - (N * A + A + T) / (N + 1), 0, "nonnegative"),
         Step(
-            "Members joined earlier are larger (x + r), so every member lies above the final average;",
+            "Members joined earlier are larger (x + r), so every member lies above the final "
+            "average;",
             (A + T + R) - (N * A + A + T) / (N + 1),
             0,
             "nonnegative",
         ),
         Step(
-            "the first number left out is at most the average, c - r, and those after it are smaller, c - r - z: the "
+            "the first number left out is at most the average, c - r, and those after it are "
+            "smaller, c - r - z: the "
             "pool is exactly the numbers above its average.",
             C - (C - R - Z),
             0,
             "nonnegative",
         ),
         Step(
-            "The level is unique: at a root the pool's members balance, c - a - sum (x - c) = 0, which is c "
+            "The level is unique: at a root the pool's members balance, c - a - sum (x - c) = 0, "
+            "which is c "
             "(1 + n) = a + sum x, the average; here with n members of mean x.",
             C - A - N * (X - C),
             C * (1 + N) - (A + N * X),
         ),
         Step(
-            "c - a - sum (x - c)_+ rises by at least the step of c, as (x - c)_+ falls: with x = c + t + r, raised to "
+            "c - a - sum (x - c)_+ rises by at least the step of c, as (x - c)_+ falls: with x = "
+            "c + t + r, raised to "
             "c + t, by t + t;",
             ((C + T) - ((C + T + R) - (C + T))) - (C - ((C + T + R) - C)),
             T + T,
         ),
         Step("strictly more than nothing: no second root.", T + T - T, 0, "nonnegative"),
         Step(
-            "Numbers below the average join from the smallest up in the same way, with all signs turned: it moves by",
+            "Numbers below the average join from the smallest up in the same way, with all signs "
+            "turned: it moves by",
             -A - (-_JOINED),
             (X - A) / (N + 1),
         ),
@@ -108,14 +116,20 @@ EXCHANGE = Derivation(
             swap_change(sympy, PB + R, PB, QA, QA * (1 + T)),
             R * log(1 + T),
         ),
-        Step("not negative: the likelier token takes the larger partner at no cost.", R * log(1 + T), 0, "nonnegative"),
+        Step(
+            "not negative: the likelier token takes the larger partner at no cost.",
+            R * log(1 + T),
+            0,
+            "nonnegative",
+        ),
     ),
 )
 
 declare(
     Claim(
         id="lemma.level",
-        sentence="Numbers that join in order while they exceed the running average form exactly the set above their "
+        sentence="Numbers that join in order while they exceed the running average form exactly "
+        "the set above their "
         "final average, and no other level has that property.",
         domain="any anchor and any finite list of numbers",
         theory="A (tools, running average)",
@@ -128,7 +142,8 @@ declare(
 declare(
     Claim(
         id="lemma.exchange",
-        sentence="Swapping two tokens of one law lowers KL by (p_a - p_b)(log q_b - log q_a), which is >= 0 where "
+        sentence="Swapping two tokens of one law lowers KL by (p_a - p_b)(log q_b - log q_a), "
+        "which is >= 0 where "
         "p_a >= p_b and q_b >= q_a.",
         domain="any two laws, any two tokens of positive probability",
         theory="A (tools, exchange)",

@@ -1,5 +1,5 @@
-"""Certificates from truncated lists: k listed tokens and one lump that holds all others. This module knows masses; it
-knows no log format and no rule but by the ranks it rejects."""
+"""Certificates from truncated lists: k listed tokens and one lump that holds all others. This
+module knows masses; it knows no log format and no rule but by the ranks it rejects."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ __all__ = [
 ]
 
 
-def lumped_divergence(numbers: Any, target_probs: Sequence[Any], draft_probs: Sequence[Any], num_listed: int) -> Any:
-    """K_O = sum_O p log(p/q) + p_T log(p_T/q_T): the first ``num_listed`` tokens are listed, the others lumped."""
+def lumped_divergence(
+    numbers: Any, target_probs: Sequence[Any], draft_probs: Sequence[Any], num_listed: int
+) -> Any:
+    """K_O = sum_O p log(p/q) + p_T log(p_T/q_T): the first ``num_listed`` tokens are listed, the
+    others lumped."""
     pairs = list(zip(target_probs[:num_listed], draft_probs[:num_listed], strict=True))
     pairs.append((sum(target_probs[num_listed:]), sum(draft_probs[num_listed:])))
     return sum((xlogx(numbers, p) - p * numbers.log(q) for p, q in pairs if p > 0), pairs[0][0] * 0)
@@ -46,16 +49,24 @@ def tail_threshold(numbers: Any, listed_probs: Sequence[Any], tail: Any) -> Any:
     return inside_threshold(numbers, [*listed_probs, tail], len(listed_probs))
 
 
-def single_threshold(numbers: Any, listed_probs: Sequence[Any], tail: Any, rejected: Sequence[int]) -> Any:
+def single_threshold(
+    numbers: Any, listed_probs: Sequence[Any], tail: Any, rejected: Sequence[int]
+) -> Any:
     """min(C(j_O), C_T): what K_O has to stay below where the draft's token may be unlisted."""
     value = tail_threshold(numbers, listed_probs, tail)
     if rejected:
-        value = min(value, inside_threshold(numbers, listed_probs, max(rejected, key=lambda i: listed_probs[i])))
+        value = min(
+            value,
+            inside_threshold(numbers, listed_probs, max(rejected, key=lambda i: listed_probs[i])),
+        )
     return value
 
 
-def lumped_tree_value(numbers: Any, listed_probs: Sequence[Any], tail: Any, width: int, num_in_tail: int) -> Any:
-    """min K_O with q_i >= q_1 for i in 2..m+1-r and q_T >= r q_1: S = {1} u {p_i < c} u {T if p_T < r c}."""
+def lumped_tree_value(
+    numbers: Any, listed_probs: Sequence[Any], tail: Any, width: int, num_in_tail: int
+) -> Any:
+    """min K_O with q_i >= q_1 for i in 2..m+1-r and q_T >= r q_1: S = {1} u {p_i < c} u {T if p_T <
+    r c}."""
     rivals = [(prob, 1) for prob in listed_probs[1 : width + 1 - num_in_tail]]
     if num_in_tail:
         rivals.append((tail, num_in_tail))
@@ -70,8 +81,11 @@ def lumped_tree_value(numbers: Any, listed_probs: Sequence[Any], tail: Any, widt
     return value - sum(prob * numbers.log(copies * level) for prob, copies in pool)
 
 
-def tree_threshold(numbers: Any, listed_probs: Sequence[Any], tail: Any, width: int, num_unlisted: int) -> Any:
-    """The least of those values over r, the number of competitors in the tail; +inf for a vocabulary of <= m tokens."""
+def tree_threshold(
+    numbers: Any, listed_probs: Sequence[Any], tail: Any, width: int, num_unlisted: int
+) -> Any:
+    """The least of those values over r, the number of competitors in the tail; +inf for a
+    vocabulary of <= m tokens."""
     possible = [
         r for r in range(min(width, num_unlisted) + 1) if len(listed_probs) >= width + 1 - r
     ]  # m - r competitors are listed beside token 1
@@ -84,7 +98,11 @@ def entropy_bound(numbers: Any, listed_probs: Sequence[Any], tail: Any) -> Any:
     least = listed_probs[-1]
     copies = int(numbers.floor(tail / least))
     rest = tail - copies * least
-    return -sum(xlogx(numbers, prob) for prob in listed_probs) - copies * xlogx(numbers, least) - xlogx(numbers, rest)
+    return (
+        -sum(xlogx(numbers, prob) for prob in listed_probs)
+        - copies * xlogx(numbers, least)
+        - xlogx(numbers, rest)
+    )
 
 
 def accepted_bound(numbers: Any, listed_probs: Sequence[Any], competitor_bound: Any) -> Any:
@@ -101,7 +119,9 @@ def corner_maximum(numbers: Any, target_box: tuple[Any, Any], draft_box: tuple[A
     return best
 
 
-def _tail_term_lost(numbers: Any, target_probs: Sequence[Any], draft_probs: Sequence[Any], num_listed: int) -> Any:
+def _tail_term_lost(
+    numbers: Any, target_probs: Sequence[Any], draft_probs: Sequence[Any], num_listed: int
+) -> Any:
     pairs = zip(target_probs[:num_listed], draft_probs[:num_listed], strict=True)
     return sum(xlogx(numbers, p) - p * numbers.log(q) for p, q in pairs)
 
@@ -115,21 +135,29 @@ def _pair_with_tail(numbers: Any, listed_probs: Sequence[Any], tail: Any) -> Any
     return pooled_value(numbers, [listed_probs[0], min(tail, listed_probs[0])])
 
 
-def _inside_alone(numbers: Any, listed_probs: Sequence[Any], tail: Any, rejected: Sequence[int]) -> Any:
+def _inside_alone(
+    numbers: Any, listed_probs: Sequence[Any], tail: Any, rejected: Sequence[int]
+) -> Any:
     return inside_threshold(numbers, listed_probs, max(rejected, key=lambda i: listed_probs[i]))
 
 
-def _lump_as_one_token(numbers: Any, listed_probs: Sequence[Any], tail: Any, width: int, num_unlisted: int) -> Any:
+def _lump_as_one_token(
+    numbers: Any, listed_probs: Sequence[Any], tail: Any, width: int, num_unlisted: int
+) -> Any:
     return tree_threshold(numbers, listed_probs, tail, width, min(num_unlisted, 1))
 
 
-def _none_in_tail(numbers: Any, listed_probs: Sequence[Any], tail: Any, width: int, num_unlisted: int) -> Any:
+def _none_in_tail(
+    numbers: Any, listed_probs: Sequence[Any], tail: Any, width: int, num_unlisted: int
+) -> Any:
     return tree_threshold(numbers, listed_probs, tail, width, 0)
 
 
 def _lump_unsplit(numbers: Any, listed_probs: Sequence[Any], tail: Any) -> Any:
     copies = tail / listed_probs[-1]
-    return -sum(xlogx(numbers, prob) for prob in listed_probs) - copies * xlogx(numbers, listed_probs[-1])
+    return -sum(xlogx(numbers, prob) for prob in listed_probs) - copies * xlogx(
+        numbers, listed_probs[-1]
+    )
 
 
 def _no_competitor_mass(numbers: Any, listed_probs: Sequence[Any], competitor_bound: Any) -> Any:
@@ -152,7 +180,8 @@ _PERSPECTIVE = (
     ),
     Step(
         "and determinant 0.",
-        sympy.diff(X * log(X / Y), X, 2) * sympy.diff(X * log(X / Y), Y, 2) - sympy.diff(X * log(X / Y), X, Y) ** 2,
+        sympy.diff(X * log(X / Y), X, 2) * sympy.diff(X * log(X / Y), Y, 2)
+        - sympy.diff(X * log(X / Y), X, Y) ** 2,
         0,
     ),
 )
@@ -161,14 +190,16 @@ LOG_SUM = Derivation(
     (
         *_PERSPECTIVE,
         Step(
-            "It is homogeneous, so convexity is subadditivity: (p1+p2) log((p1+p2)/(q1+q2)) <= the sum of the two "
+            "It is homogeneous, so convexity is subadditivity: (p1+p2) log((p1+p2)/(q1+q2)) <= "
+            "the sum of the two "
             "terms; "
             "equality at equal ratios:",
             ((P1 + R * P1) * log((P1 + R * P1) / (Q1 + R * Q1))),
             P1 * log(P1 / Q1) + R * P1 * log(R * P1 / (R * Q1)),
         ),
         Step(
-            "Summing over the tail gives K_O <= KL, with equality where the draft's tail keeps its ratio.",
+            "Summing over the tail gives K_O <= KL, with equality where the draft's tail keeps "
+            "its ratio.",
             how="cited",
             cites=("lemma.merge",),
             instances=(MERGED,),
@@ -179,7 +210,8 @@ INSIDE = Derivation(
     "The coarse problem has the fine one's KKT point",
     (
         Step(
-            "Lump the tail. The lump is no rival: among listed tokens the minimum is the pool of claim single.pool, "
+            "Lump the tail. The lump is no rival: among listed tokens the minimum is the pool of "
+            "claim single.pool, "
             "and "
             "q_T = p_T.",
             how="cited",
@@ -188,7 +220,8 @@ INSIDE = Derivation(
         ),
         *POOLING.steps[3:5],
         Step(
-            "O holds the k likeliest tokens: an unlisted p_i is at most p_j, which is at most the level (c = "
+            "O holds the k likeliest tokens: an unlisted p_i is at most p_j, which is at most the "
+            "level (c = "
             "p_i + r + t), so the pool of j lies in O.",
             (at.x + at.r + at.t) - at.x,
             0,
@@ -196,7 +229,8 @@ INSIDE = Derivation(
             cites=("lemma.level",),
         ),
         Step(
-            "The fine draft with q = p on the tail is feasible and costs nothing there: the threshold is C(j) itself.",
+            "The fine draft with q = p on the tail is feasible and costs nothing there: the "
+            "threshold is C(j) itself.",
             (at.x * at.log(at.x / at.y)).subs(at.y, at.x),
             0,
         ),
@@ -207,12 +241,9 @@ INSIDE = Derivation(
             instances=(
                 Instance(
                     "lumped.kl",
-                    (
-                        [at.x, at.a, at.b],
-                        [at.y, at.c, at.p],
-                        1,
-                    ),
-                    at.x * at.log(at.x / at.y) + (at.a + at.b) * at.log((at.a + at.b) / (at.c + at.p)),
+                    ([at.x, at.a, at.b], [at.y, at.c, at.p], 1),
+                    at.x * at.log(at.x / at.y)
+                    + (at.a + at.b) * at.log((at.a + at.b) / (at.c + at.p)),
                 ),
             ),
         ),
@@ -222,14 +253,16 @@ TAIL = Derivation(
     "The lump as competitor",
     (
         Step(
-            "An unlisted draft argmax has q_y >= max_O q, hence q_T = q_y + r >= max_O q, q_y = max_O q + t;",
+            "An unlisted draft argmax has q_y >= max_O q, hence q_T = q_y + r >= max_O q, q_y = "
+            "max_O q + t;",
             ((at.x + at.t) + at.r) - at.x,
             0,
             "nonnegative",
         ),
         Step("One tail token may hold all of q_T, so nothing less is known.", how="remark"),
         Step(
-            "min K_O under q_T >= q_i is the pool of claim single.pool with the lump in place of j. Its stationarity:",
+            "min K_O under q_T >= q_i is the pool of claim single.pool with the lump in place of "
+            "j. Its stationarity:",
             how="cited",
             cites=("single.pool",),
             instances=(PAIR_POOL,),
@@ -239,16 +272,7 @@ TAIL = Derivation(
             "It is 0 iff no token lies above p_T, that is p_T >= p_1.",
             how="cited",
             cites=("lemma.level",),
-            instances=(
-                Instance(
-                    "lemma.level",
-                    (
-                        at.x + at.y,
-                        [at.x],
-                    ),
-                    at.x + at.y,
-                ),
-            ),
+            instances=(Instance("lemma.level", (at.x + at.y, [at.x]), at.x + at.y),),
         ),
         Step("C(j) alone forgets these drafts.", how="remark"),
     ),
@@ -256,16 +280,20 @@ TAIL = Derivation(
 TREE = Derivation(
     "r competitors in the lump",
     (
-        Step("Tokens 2..m+1-r listed, r competitors unlisted: q_i >= q_1 for each.", how="definition"),
         Step(
-            "Their sum is at most q_T: with n competitors of mean q_1 + t and r more in the tail, q_T - n q_1 is",
+            "Tokens 2..m+1-r listed, r competitors unlisted: q_i >= q_1 for each.", how="definition"
+        ),
+        Step(
+            "Their sum is at most q_T: with n competitors of mean q_1 + t and r more in the tail, "
+            "q_T - n q_1 is",
             at.n * (at.q + at.t) + at.r - at.n * at.q,
             0,
             "nonnegative",
         ),
         *TREE_POOLING.steps[2:4],
         Step(
-            "Multiplier of q_T - r q_1 >= 0: stationarity at T reads -p_T/q_T + 1 - lambda = 0, and q_T = r c gives "
+            "Multiplier of q_T - r q_1 >= 0: stationarity at T reads -p_T/q_T + 1 - lambda = 0, "
+            "and q_T = r c gives "
             "lambda = "
             "1 - p_T/(r c);",
             (sympy.diff(-P * log(Q) + Q, Q) - X).subs({Q: R * C, X: 1 - P / (R * C)}),
@@ -276,7 +304,8 @@ TREE = Derivation(
             (1 + R) * C - P1 - P,
         ),
         Step(
-            "The lump joins as r = n numbers of mean p_T/r: it lowers the average of k numbers of sum y iff "
+            "The lump joins as r = n numbers of mean p_T/r: it lowers the average of k numbers of "
+            "sum y iff "
             "p_T/r lies below it. The average moves by",
             (at.y + at.p) / (at.k + at.n) - at.y / at.k,
             at.n * (at.p / at.n - at.y / at.k) / (at.k + at.n),
@@ -294,25 +323,31 @@ ENTROPY = Derivation(
     "The least entropy that a list allows",
     (
         Step(
-            "Each unlisted token has at most p_k, together p_T. -x log x is concave: its second derivative is -1/x.",
+            "Each unlisted token has at most p_k, together p_T. -x log x is concave: its second "
+            "derivative is -1/x.",
             sympy.diff(-X * log(X), X, 2),
             -1 / X,
         ),
         Step(
-            "Moving mass e from an atom y to an atom x >= y changes -x log x - y log y at the rate log((y - "
+            "Moving mass e from an atom y to an atom x >= y changes -x log x - y log y at the "
+            "rate log((y - "
             "e)/(x + e)),",
-            at.diff(-(at.x + at.a) * at.log(at.x + at.a) - (at.y - at.a) * at.log(at.y - at.a), at.a),
+            at.diff(
+                -(at.x + at.a) * at.log(at.x + at.a) - (at.y - at.a) * at.log(at.y - at.a), at.a
+            ),
             at.log(at.y - at.a) - at.log(at.x + at.a),
         ),
         Step(
-            "not positive, as x + e = (y - e)(1 + t). So entropy is least when all atoms but one are 0 or "
+            "not positive, as x + e = (y - e)(1 + t). So entropy is least when all atoms but one "
+            "are 0 or "
             "p_k: N atoms of p_k and one of r.",
             at.log(at.y * (1 + at.t)) - at.log(at.y),
             0,
             "nonnegative",
         ),
         Step(
-            "tau = delta exp(-H) is largest at the least H: safe. With H = h + r the loss is delta exp(-h)(1 "
+            "tau = delta exp(-H) is largest at the least H: safe. With H = h + r the loss is "
+            "delta exp(-h)(1 "
             "- exp(-r)), r = log(1+t).",
             at.k * at.exp(-at.h) - at.k * at.exp(-at.h) / (1 + at.t),
             0,
@@ -330,17 +365,20 @@ ACCEPTED = Derivation(
             "nonnegative",
         ),
         Step(
-            "at most p_k, as the list holds the k likeliest, and at most tau, being rejected: p_j <= min(p_k,"
+            "at most p_k, as the list holds the k likeliest, and at most tau, being rejected: p_j "
+            "<= min(p_k,"
             " p_T, tau).",
             how="definition",
         ),
         Step(
-            "The certificate falls in p_j: for the pair {1, j} its derivative is log(2 p_j/(p_1+p_j)) <= 0,",
+            "The certificate falls in p_j: for the pair {1, j} its derivative is log(2 "
+            "p_j/(p_1+p_j)) <= 0,",
             sympy.diff(P1 * log(2 * P1 / (P1 + P2)) + P2 * log(2 * P2 / (P1 + P2)), P2),
             log(2 * P2 / (P1 + P2)),
         ),
         Step(
-            "In general, p_j = x beside others of sum y in a pool of n: the pooled value's slope in p_j is log(p_j/c),",
+            "In general, p_j = x beside others of sum y in a pool of n: the pooled value's slope "
+            "in p_j is log(p_j/c),",
             at.diff(at.x * at.log(at.x) - (at.x + at.y) * at.log((at.x + at.y) / at.n), at.x),
             at.log(at.x) - at.log((at.x + at.y) / at.n),
         ),
@@ -357,8 +395,10 @@ CORNERS = Derivation(
     (
         *_PERSPECTIVE,
         Step(
-            "On a segment a convex function is at most the mixture of its ends, b + r and b, hence at most "
-            "the larger end; along each side of the box in turn, it attains its maximum at a vertex.",
+            "On a segment a convex function is at most the mixture of its ends, b + r and b, "
+            "hence at most "
+            "the larger end; along each side of the box in turn, it attains its maximum at a "
+            "vertex.",
             at.over_vertices(),
             0,
             "nonnegative",
@@ -380,7 +420,8 @@ for _claim in (
     ),
     Claim(
         id="lumped.inside",
-        sentence="The least K_O at which the listed token j is the draft's maximum is C(j), its pool among listed "
+        sentence="The least K_O at which the listed token j is the draft's maximum is C(j), its "
+        "pool among listed "
         "tokens: "
         "the full certificate.",
         domain=_LISTED + "; any listed j",
@@ -392,7 +433,8 @@ for _claim in (
     ),
     Claim(
         id="lumped.tail",
-        sentence="C_T = min K_O with q_T >= max_O q is the pool of A1 with the lump as competitor; 0 iff p_T >= p_1.",
+        sentence="C_T = min K_O with q_T >= max_O q is the pool of A1 with the lump as "
+        "competitor; 0 iff p_T >= p_1.",
         domain=_LISTED,
         theory="E2 (C_T)",
         relation="=",
@@ -402,32 +444,40 @@ for _claim in (
     ),
     Claim(
         id="lumped.single",
-        sentence="K_O below min(C(j_O), C_T) certifies, wherever the draft's token is; the threshold is sharp.",
+        sentence="K_O below min(C(j_O), C_T) certifies, wherever the draft's token is; the "
+        "threshold is sharp.",
         domain=_LISTED + "; any rejected listed tokens, or none",
         theory="E2",
         relation="=",
         formula=single_threshold,
         derivation=TAIL,
         mutants=(
-            Mutant("C_p alone", lambda n, listed, tail, j: _inside_alone(n, listed, tail, j or [len(listed) - 1])),
+            Mutant(
+                "C_p alone",
+                lambda n, listed, tail, j: _inside_alone(n, listed, tail, j or [len(listed) - 1]),
+            ),
         ),
     ),
     Claim(
         id="refuted.lumped.inside-alone",
         sentence="K_O < C(j_O) certifies wherever the draft's token is.",
-        domain="false at p = (.36, .30, .17, .17), k = 2, strict: q = (.345, .295, .355, .005) has K_O = .00093 < "
+        domain="false at p = (.36, .30, .17, .17), k = 2, strict: q = (.345, .295, .355, .005) "
+        "has K_O = .00093 < "
         ".00273",
         theory="E2 (refuted)",
         relation="<=",
         formula=_inside_alone,
         derivation=TAIL,
-        mutants=(Mutant("half of it", lambda n, listed, tail, j: _inside_alone(n, listed, tail, j) / 2),),
+        mutants=(
+            Mutant("half of it", lambda n, listed, tail, j: _inside_alone(n, listed, tail, j) / 2),
+        ),
         expected="refuted",
         corrected=single_threshold,
     ),
     Claim(
         id="lumped.tree",
-        sentence="A tree of width m: K_O below the least, over the number r of competitors in the lump, of the pool S "
+        sentence="A tree of width m: K_O below the least, over the number r of competitors in the "
+        "lump, of the pool S "
         "= {1} u "
         "{p_i < c} u {T if p_T < r c} certifies.",
         domain=_LISTED + "; 0 <= r <= min(m, V - k)",
@@ -435,11 +485,15 @@ for _claim in (
         relation="=",
         formula=tree_threshold,
         derivation=TREE,
-        mutants=(Mutant("the lump as one token", _lump_as_one_token), Mutant("r = 0 only", _none_in_tail)),
+        mutants=(
+            Mutant("the lump as one token", _lump_as_one_token),
+            Mutant("r = 0 only", _none_in_tail),
+        ),
     ),
     Claim(
         id="lumped.entropy",
-        sentence="H >= -sum_O p log p - N p_k log p_k - r log r, N = floor(p_T/p_k), r = p_T - N p_k.",
+        sentence="H >= -sum_O p log p - N p_k log p_k - r log r, N = floor(p_T/p_k), r = p_T - N "
+        "p_k.",
         domain=_LISTED + "; attained",
         theory="E4 (entropy)",
         relation="<=",
@@ -449,7 +503,8 @@ for _claim in (
     ),
     Claim(
         id="lumped.accepted",
-        sentence="All listed tokens accepted: C_p is at least the pool with a competitor of mass min(p_k, p_T, tau).",
+        sentence="All listed tokens accepted: C_p is at least the pool with a competitor of mass "
+        "min(p_k, p_T, tau).",
         domain=_LISTED + "; any unlisted competitor",
         theory="E4",
         relation="<=",
@@ -459,7 +514,8 @@ for _claim in (
     ),
     Claim(
         id="lumped.corners",
-        sentence="p_T log(p_T/q_T) over a box of (p_T, q_T) is at most its largest value at the four corners.",
+        sentence="p_T log(p_T/q_T) over a box of (p_T, q_T) is at most its largest value at the "
+        "four corners.",
         domain="0 < p_T, 0 < q_T",
         theory="E4 (rounded logprobs)",
         relation=">=",

@@ -1,5 +1,6 @@
-"""The nearest distribution to a given one, in KL(moved || base), at which tokens change their order: pools at a
-geometric mean. Serves the drafter-side certificates and the reverse direction; this module knows no rule."""
+"""The nearest distribution to a given one, in KL(moved || base), at which tokens change their
+order: pools at a geometric mean. Serves the drafter-side certificates and the reverse direction;
+this module knows no rule."""
 
 from __future__ import annotations
 
@@ -60,14 +61,16 @@ def geometric_value(numbers: Any, base_probs: Sequence[Any], pool: Sequence[int]
 
 
 def lift_value(numbers: Any, base_probs: Sequence[Any], hub: int, rivals: Sequence[int]) -> Any:
-    """min KL(moved || base) with moved[hub] >= moved[i] for every rival; +inf where base[hub] = 0."""
+    """min KL(moved || base) with moved[hub] >= moved[i] for every rival; +inf where base[hub] =
+    0."""
     if base_probs[hub] == 0:
         return math.inf
     return geometric_value(numbers, base_probs, lift_pool(base_probs, hub, rivals))
 
 
 def sink_value(numbers: Any, base_probs: Sequence[Any], hub: int, rivals: Sequence[int]) -> Any:
-    """min KL(moved || base) with moved[i] >= moved[hub] for every rival (closed: a rival of 0 may tie at 0)."""
+    """min KL(moved || base) with moved[i] >= moved[hub] for every rival (closed: a rival of 0 may
+    tie at 0)."""
     return geometric_value(numbers, base_probs, sink_pool(base_probs, hub, rivals))
 
 
@@ -116,7 +119,8 @@ _LEVEL = (Q1 * Q2 * QJ) ** sympy.Rational(1, 3)
 
 _TILTING = (
     Step(
-        "Fix the hub and its rivals. Minimise sum x_i log(x_i/q_i) over the simplex under x_hub - x_i >= "
+        "Fix the hub and its rivals. Minimise sum x_i log(x_i/q_i) over the simplex under x_hub - "
+        "x_i >= "
         "0 (or <= 0). Tokens with q_i = 0 keep x_i = 0.",
         how="definition",
     ),
@@ -131,12 +135,17 @@ _TILTING = (
         sympy.diff(X * log(X / Q) + MU * X - LAM * X, X),
         log(X / Q) + 1 + MU - LAM,
     ),
-    Step("so x = q exp(lambda)/Z: the base, tilted.", (log(X / Q) - LAM + log(Z)).subs(X, Q * exp(LAM) / Z)),
+    Step(
+        "so x = q exp(lambda)/Z: the base, tilted.",
+        (log(X / Q) - LAM + log(Z)).subs(X, Q * exp(LAM) / Z),
+    ),
 )
 _VALUE = (
     Step(
-        "All bounds are 0, so the value is sum x (lambda - log Z) = -log Z; Z = 1 - sum_S q + |S| g, because tokens "
-        "outside S keep their q and each of S has tilted weight g. For |S| = 2: (1 - a - b) + a e^{-l} + b e^{l} at "
+        "All bounds are 0, so the value is sum x (lambda - log Z) = -log Z; Z = 1 - sum_S q + |S| "
+        "g, because tokens "
+        "outside S keep their q and each of S has tilted weight g. For |S| = 2: (1 - a - b) + a "
+        "e^{-l} + b e^{l} at "
         "e^l = sqrt(a/b):",
         (1 - Q1 - QJ + Q1 / sympy.sqrt(Q1 / QJ) + QJ * sympy.sqrt(Q1 / QJ)),
         1 - Q1 - QJ + 2 * sympy.sqrt(Q1 * QJ),
@@ -158,19 +167,22 @@ LIFT = Derivation(
         ),
         Step("Its sign: q_i = g (1 + t), t >= 0.", log(1 + RISE), 0, "nonnegative"),
         Step(
-            "The hub has weight q_j exp(sum lambda_i) = g: |S| log g = sum_S log q. With k rivals whose "
+            "The hub has weight q_j exp(sum lambda_i) = g: |S| log g = sum_S log q. With k rivals "
+            "whose "
             "logarithms sum to l, and f = log q_j, log g = (f + l)/(k + 1):",
             at.f + (at.l - at.k * (at.f + at.l) / (at.k + 1)),
             (at.f + at.l) / (at.k + 1),
         ),
         Step(
-            "Rivals with q_i <= g take lambda_i = 0 and satisfy x_i = q_i/Z <= g/Z = x_hub; g = q_i + t.",
+            "Rivals with q_i <= g take lambda_i = 0 and satisfy x_i = q_i/Z <= g/Z = x_hub; g = "
+            "q_i + t.",
             (at.q + at.t) / at.x - at.q / at.x,
             0,
             "nonnegative",
         ),
         Step(
-            "Adding rivals from the largest down while they exceed the running geometric mean, that is the "
+            "Adding rivals from the largest down while they exceed the running geometric mean, "
+            "that is the "
             "running average of logarithms, finds S.",
             how="cited",
             cites=("lemma.level",),
@@ -183,10 +195,13 @@ SINK = Derivation(
     "Sinking one token: rivals below a geometric mean come up to it",
     (
         *_TILTING,
-        Step("A pooled rival has lambda_i = log(g/q_i) and tilted weight g.", Q * exp(log(X / Q)), X),
+        Step(
+            "A pooled rival has lambda_i = log(g/q_i) and tilted weight g.", Q * exp(log(X / Q)), X
+        ),
         Step("Its sign: g = q_i (1 + t), t >= 0.", log(1 + RISE), 0, "nonnegative"),
         Step(
-            "The hub has weight q_1 exp(-sum lambda_i) = g, the same geometric mean. With k rivals whose "
+            "The hub has weight q_1 exp(-sum lambda_i) = g, the same geometric mean. With k "
+            "rivals whose "
             "logarithms sum to l, and f = log q_1, log g = (f + l)/(k + 1):",
             at.f - (at.k * (at.f + at.l) / (at.k + 1) - at.l),
             (at.f + at.l) / (at.k + 1),
@@ -198,7 +213,8 @@ SINK = Derivation(
             "nonnegative",
         ),
         Step(
-            "Adding rivals from the smallest up while they lie below the running geometric mean, that is the "
+            "Adding rivals from the smallest up while they lie below the running geometric mean, "
+            "that is the "
             "running average of logarithms, finds S.",
             how="cited",
             cites=("lemma.level",),
@@ -206,9 +222,15 @@ SINK = Derivation(
         ),
         *_VALUE,
         Step("A rival with q_i = 0 may tie only at 0: x_hub = 0.", how="definition"),
-        Step("The others keep their proportions.", how="cited", cites=("drafter.absolute",), instances=(LARGER_SHARE,)),
         Step(
-            "The value is that of a binary law (0, 1) against (q_hub, 1 - q_hub), w = q_hub: -log(1 - q_hub).",
+            "The others keep their proportions.",
+            how="cited",
+            cites=("drafter.absolute",),
+            instances=(LARGER_SHARE,),
+        ),
+        Step(
+            "The value is that of a binary law (0, 1) against (q_hub, 1 - q_hub), w = q_hub: "
+            "-log(1 - q_hub).",
             1 * at.log(1 / (1 - at.w)),
             -at.log(1 - at.w),
         ),
@@ -218,7 +240,8 @@ SINK = Derivation(
 declare(
     Claim(
         id="projection.lift",
-        sentence="The least KL(x || q) at which x_j >= x_i for every i of B is -log(1 - sum_S q + |S| g), where S "
+        sentence="The least KL(x || q) at which x_j >= x_i for every i of B is -log(1 - sum_S q + "
+        "|S| g), where S "
         "holds "
         "j and the tokens of B above g, and g is the geometric mean of q over S.",
         domain="any q with q_j > 0, any set B of rivals",
@@ -236,7 +259,8 @@ declare(
 declare(
     Claim(
         id="projection.sink",
-        sentence="The least KL(x || q) at which x_i >= x_1 for every i of B is -log(1 - sum_S q + |S| g), where S "
+        sentence="The least KL(x || q) at which x_i >= x_1 for every i of B is -log(1 - sum_S q + "
+        "|S| g), where S "
         "holds "
         "token 1 and the tokens of B below g, and g is the geometric mean of q over S.",
         domain="any q, any set B of rivals",

@@ -1,5 +1,5 @@
-"""The reverse direction: the least KL(draft || target) at which a rule rejects, for a given target. This module knows
-target probabilities and an index or a width."""
+"""The reverse direction: the least KL(draft || target) at which a rule rejects, for a given target.
+This module knows target probabilities and an index or a width."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["REVERSE_COMPETITOR", "reverse_of_set", "reverse_single", "reverse_tr
 
 
 def reverse_single(numbers: Any, target_probs: Sequence[Any], competitor: int) -> Any:
-    """min KL(draft || target) over drafts whose maximum is attained at ``competitor``; +inf where its target is 0."""
+    """min KL(draft || target) over drafts whose maximum is attained at ``competitor``; +inf where
+    its target is 0."""
     others = [i for i in range(len(target_probs)) if i != competitor]
     return lift_value(numbers, target_probs, competitor, others)
 
@@ -29,7 +30,8 @@ def reverse_of_set(numbers: Any, target_probs: Sequence[Any], rejected: Sequence
 
 
 def reverse_tree(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
-    """min KL(draft || target) over drafts in which m tokens reach token 1 of a sorted target; +inf for V <= m."""
+    """min KL(draft || target) over drafts in which m tokens reach token 1 of a sorted target; +inf
+    for V <= m."""
     if len(target_probs) <= width:
         return math.inf
     return sink_value(numbers, target_probs, 0, range(1, width + 1))
@@ -44,7 +46,11 @@ def _pair_only(numbers: Any, target_probs: Sequence[Any], competitor: int) -> An
 
 
 def _whole_tree_pooled(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
-    return geometric_value(numbers, target_probs, range(width + 1)) if len(target_probs) > width else math.inf
+    return (
+        geometric_value(numbers, target_probs, range(width + 1))
+        if len(target_probs) > width
+        else math.inf
+    )
 
 
 def _last_tokens(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
@@ -58,10 +64,13 @@ REVERSE_COMPETITOR = Derivation(
     "Exchange in the reverse direction",
     (
         Step(
-            "Let p_a >= p_b and let the draft q be feasible for competitor b: q_b >= q_i for all i.", how="definition"
+            "Let p_a >= p_b and let the draft q be feasible for competitor b: q_b >= q_i for all "
+            "i.",
+            how="definition",
         ),
         Step(
-            "Swapping q_a and q_b is feasible for a and changes KL(q || p) by -(q_b - q_a)(log p_a - log p_b) <= 0.",
+            "Swapping q_a and q_b is feasible for a and changes KL(q || p) by -(q_b - q_a)(log "
+            "p_a - log p_b) <= 0.",
             (QB * log(QB / PA) + QA * log(QA / PB)) - (QA * log(QA / PA) + QB * log(QB / PB)),
             -(QB - QA) * (log(PA) - log(PB)),
         ),
@@ -72,7 +81,8 @@ REVERSE_COMPETITOR = Derivation(
             instances=(SWAPPED,),
         ),
         Step(
-            "Trees: with a outside B, b in B and q_a < q_1 <= q_b the same swap serves; so B = {2, ..., m+1}.",
+            "Trees: with a outside B, b in B and q_a < q_1 <= q_b the same swap serves; so B = "
+            "{2, ..., m+1}.",
             how="cited",
             cites=("lemma.exchange",),
             instances=(SWAPPED,),
@@ -83,7 +93,8 @@ REVERSE_COMPETITOR = Derivation(
 for _claim in (
     Claim(
         id="reverse.single",
-        sentence="The least KL(draft || target) at which token j is a draft argmax is -log(1 - sum_S p + |S| g), S = "
+        sentence="The least KL(draft || target) at which token j is a draft argmax is -log(1 - "
+        "sum_S p + |S| g), S = "
         "j and "
         "every token above g, g the geometric mean of p over S; it has no cap.",
         domain="any target, any j with p_j > 0 (p_j = 0: +inf)",
@@ -95,7 +106,8 @@ for _claim in (
     ),
     Claim(
         id="reverse.competitor",
-        sentence="In the reverse direction, too, the most probable rejected token is the cheapest competitor.",
+        sentence="In the reverse direction, too, the most probable rejected token is the cheapest "
+        "competitor.",
         domain="any target, any rejected set with a token of positive probability",
         theory="D (best competitor)",
         relation="=",
@@ -105,7 +117,8 @@ for _claim in (
     ),
     Claim(
         id="reverse.tree",
-        sentence="The least KL(draft || target) at which m tokens reach the argmax is -log(1 - sum_S p + |S| g), S = "
+        sentence="The least KL(draft || target) at which m tokens reach the argmax is -log(1 - "
+        "sum_S p + |S| g), S = "
         "token "
         "1 and those of 2..m+1 below g; +inf for a vocabulary of at most m tokens.",
         domain="target sorted, any m >= 1 (p_{m+1} = 0: closed ties give -log(1 - p_1))",
@@ -113,7 +126,10 @@ for _claim in (
         relation="=",
         formula=reverse_tree,
         derivation=Derivation("Sinking the argmax", (*SINK.steps, *REVERSE_COMPETITOR.steps)),
-        mutants=(Mutant("all of 2..m+1 pooled", _whole_tree_pooled), Mutant("the last m tokens", _last_tokens)),
+        mutants=(
+            Mutant("all of 2..m+1 pooled", _whole_tree_pooled),
+            Mutant("the last m tokens", _last_tokens),
+        ),
     ),
 ):
     declare(_claim)

@@ -1,5 +1,5 @@
-"""The single-token certificate: the least KL(target || draft) at which a given token can be the draft's argmax, by
-pooling. This module knows target probabilities and an index, and no rule."""
+"""The single-token certificate: the least KL(target || draft) at which a given token can be the
+draft's argmax, by pooling. This module knows target probabilities and an index, and no rule."""
 
 from __future__ import annotations
 
@@ -14,15 +14,26 @@ from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.language.instances import JOINING, UNORDERED, WEIGHED
 
-__all__ = ["COMPETITOR", "POOLING", "kkt_point", "pooled_value", "single_certificate", "single_pool", "smallest_cost"]
+__all__ = [
+    "COMPETITOR",
+    "POOLING",
+    "kkt_point",
+    "pooled_value",
+    "single_certificate",
+    "single_pool",
+    "smallest_cost",
+]
 
 PROB, OTHER, LEVEL, DRAFT, MULTIPLIER = sympy.symbols("p_i p_k c q_i lambda_i", positive=True)
 P1, P2, PJ = sympy.symbols("p_1 p_2 p_j", positive=True)
 
 
 def single_pool(target_probs: Sequence[Any], competitor: int) -> list[int]:
-    """Indices of the pool: the competitor and every token above the level c = mean of the pool, largest first."""
-    others = sorted((i for i in range(len(target_probs)) if i != competitor), key=lambda i: -target_probs[i])
+    """Indices of the pool: the competitor and every token above the level c = mean of the pool,
+    largest first."""
+    others = sorted(
+        (i for i in range(len(target_probs)) if i != competitor), key=lambda i: -target_probs[i]
+    )
     pool, total = [competitor], target_probs[competitor]
     for i in others:
         if not target_probs[i] * len(pool) > total:
@@ -47,13 +58,22 @@ def single_certificate(numbers: Any, target_probs: Sequence[Any], competitor: in
     return pooled_value(numbers, [target_probs[i] for i in single_pool(target_probs, competitor)])
 
 
-def kkt_point(target_probs: Sequence[Any], competitor: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """Primal point and multipliers: the draft; lambda_i of draft_i <= draft_competitor; nu_i of draft_i >= 0."""
+def kkt_point(
+    target_probs: Sequence[Any], competitor: int
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Primal point and multipliers: the draft; lambda_i of draft_i <= draft_competitor; nu_i of
+    draft_i >= 0."""
     pool = single_pool(target_probs, competitor)
     level = sum(target_probs[i] for i in pool) / len(pool)
     draft = [level if i in pool else prob for i, prob in enumerate(target_probs)]
-    slopes = [prob / level - 1 if i in pool and i != competitor else prob * 0 for i, prob in enumerate(target_probs)]
-    bounds = [1 + prob * 0 if i not in pool and prob == 0 else prob * 0 for i, prob in enumerate(target_probs)]
+    slopes = [
+        prob / level - 1 if i in pool and i != competitor else prob * 0
+        for i, prob in enumerate(target_probs)
+    ]
+    bounds = [
+        1 + prob * 0 if i not in pool and prob == 0 else prob * 0
+        for i, prob in enumerate(target_probs)
+    ]
     return draft, slopes, bounds
 
 
@@ -64,7 +84,9 @@ def smallest_cost(numbers: Any, target_probs: Sequence[Any], rejected: Sequence[
 
 def _pool_of_size_changed_by(change: int) -> Any:
     def wrong(numbers: Any, target_probs: Sequence[Any], competitor: int) -> Any:
-        others = sorted((i for i in range(len(target_probs)) if i != competitor), key=lambda i: -target_probs[i])
+        others = sorted(
+            (i for i in range(len(target_probs)) if i != competitor), key=lambda i: -target_probs[i]
+        )
         size = max(0, min(len(others), len(single_pool(target_probs, competitor)) - 1 + change))
         return pooled_value(numbers, [target_probs[i] for i in [competitor, *others[:size]]])
 
@@ -105,7 +127,8 @@ POOLING = Derivation(
     "Pooling: tokens above a water level are lowered to it, and the competitor is raised to it",
     (
         Step(
-            "Fix the competitor j. Minimise -sum p_i log q_i over sum q = 1, q_i <= q_j (multipliers lambda_i"
+            "Fix the competitor j. Minimise -sum p_i log q_i over sum q = 1, q_i <= q_j "
+            "(multipliers lambda_i"
             " >= 0), q_i >= 0 (nu_i >= 0), with mu for the sum.",
             how="definition",
         ),
@@ -115,9 +138,14 @@ POOLING = Derivation(
             cites=("lemma.kkt",),
             instances=(WEIGHED,),
         ),
-        Step("Their second derivatives vanish.", at.diff(at.q - at.x, at.q, 2) + at.diff(at.q - at.x, at.x, 2), 0),
         Step(
-            "Lagrangian of one token i != j: L_i = -p_i log q_i + mu q_i + lambda_i (q_i - q_j). Stationarity in "
+            "Their second derivatives vanish.",
+            at.diff(at.q - at.x, at.q, 2) + at.diff(at.q - at.x, at.x, 2),
+            0,
+        ),
+        Step(
+            "Lagrangian of one token i != j: L_i = -p_i log q_i + mu q_i + lambda_i (q_i - q_j). "
+            "Stationarity in "
             "q_i at "
             "mu = 1 reads -p_i/q_i + 1 + lambda_i = 0.",
             sympy.diff(-PROB * log(DRAFT) + DRAFT + MULTIPLIER * DRAFT, DRAFT),
@@ -138,24 +166,29 @@ POOLING = Derivation(
             _STATIONARY.subs({DRAFT: PROB, MULTIPLIER: 0}),
         ),
         Step(
-            "A token with p_i = 0 takes q_i = 0; its term is absent, and q_i (1 - nu_i) is stationary at nu_i = 1.",
+            "A token with p_i = 0 takes q_i = 0; its term is absent, and q_i (1 - nu_i) is "
+            "stationary at nu_i = 1.",
             sympy.diff(DRAFT - MULTIPLIER * DRAFT, DRAFT).subs(MULTIPLIER, 1),
         ),
         Step(
-            "Stationarity in q_j: -p_j/c + 1 - sum lambda_i = 0. With k other members of sum y the sum of "
+            "Stationarity in q_j: -p_j/c + 1 - sum lambda_i = 0. With k other members of sum y "
+            "the sum of "
             "multipliers is y/c - k; it says c |S| = sum_S p.",
             (-PJ / LEVEL + 1 - (at.y / LEVEL - at.k)) * LEVEL,
             (at.k + 1) * LEVEL - (at.y + PJ),
         ),
         Step(
-            "The primal sum: the pool keeps its mass, n members at c = y/n hold y = sum_S p, so sum q = sum p = 1.",
+            "The primal sum: the pool keeps its mass, n members at c = y/n hold y = sum_S p, so "
+            "sum q = sum p = 1.",
             at.n * (at.y / at.n),
             at.y,
         ),
         Step(
-            "Existence and uniqueness of c: c - p_j - sum (p_i - c)_+ is continuous, strictly increasing, at "
+            "Existence and uniqueness of c: c - p_j - sum (p_i - c)_+ is continuous, strictly "
+            "increasing, at "
             "most 0 at "
-            "c = p_j and positive for large c. Adding tokens from the largest down while they exceed the running "
+            "c = p_j and positive for large c. Adding tokens from the largest down while they "
+            "exceed the running "
             "average "
             "finds it, because an average rises exactly when a number above it joins.",
             how="cited",
@@ -163,12 +196,14 @@ POOLING = Derivation(
             instances=(JOINING,),
         ),
         Step(
-            "A number x joining n numbers of total T moves the average by (x - T/n)/(n+1): up iff x > T/n.",
+            "A number x joining n numbers of total T moves the average by (x - T/n)/(n+1): up iff "
+            "x > T/n.",
             (PROB + OTHER) / (LEVEL + 1) - OTHER / LEVEL,
             (PROB - OTHER / LEVEL) / (LEVEL + 1),
         ),
         Step(
-            "The value: tokens outside the pool contribute p log(p/p) = 0, so KL = sum_S p log(p/c) = P_S "
+            "The value: tokens outside the pool contribute p log(p/p) = 0, so KL = sum_S p "
+            "log(p/c) = P_S "
             "(log|S| - H(p_S/P_S)): a member's share of it, for n members of sum y, is",
             PROB * log(PROB / (at.y / at.n)),
             at.y * (PROB / at.y * log(at.n) + PROB / at.y * log(PROB / at.y)),
@@ -179,27 +214,38 @@ POOLING = Derivation(
 COMPETITOR = Derivation(
     "Exchange: a likelier competitor is never dearer",
     (
-        Step("Let p_a >= p_b and let q be feasible for b: q_b >= q_i for all i. Swap q_a and q_b.", how="definition"),
+        Step(
+            "Let p_a >= p_b and let q be feasible for b: q_b >= q_i for all i. Swap q_a and q_b.",
+            how="definition",
+        ),
         Step(
             "KL changes by exactly -(p_a - p_b)(log q_b - log q_a).",
             (-_A * log(_QB) - _B * log(_QA)) - (-_A * log(_QA) - _B * log(_QB)),
             -(_A - _B) * (log(_QB) - log(_QA)),
         ),
         Step(
-            "Both factors are >= 0: with p_a = p_b + r and q_b = q_a (1 + t) the decrease is r log(1 + t).",
+            "Both factors are >= 0: with p_a = p_b + r and q_b = q_a (1 + t) the decrease is r "
+            "log(1 + t).",
             ((_A - _B) * (log(_QB) - log(_QA))).subs({_A: _B + _DROP, _QB: _QA * (1 + _EXCESS)}),
             _DROP * log(1 + _EXCESS),
         ),
-        Step("which is >= 0, so KL does not increase: C(a) <= C(b).", _DROP * log(1 + _EXCESS), 0, "nonnegative"),
         Step(
-            "The swapped draft's maximum stands at a: the set of its values is unchanged, and q_b was the largest "
+            "which is >= 0, so KL does not increase: C(a) <= C(b).",
+            _DROP * log(1 + _EXCESS),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "The swapped draft's maximum stands at a: the set of its values is unchanged, and q_b "
+            "was the largest "
             "(q_b = q_i + r for all i).",
             (_QA + _DROP) - _QA,
             0,
             "nonnegative",
         ),
         Step(
-            "The region of a rejected set is the union over its tokens, so its minimum is the least of theirs,",
+            "The region of a rejected set is the union over its tokens, so its minimum is the "
+            "least of theirs,",
             how="cited",
             cites=("lemma.infima",),
             read=UNORDERED,
@@ -218,7 +264,8 @@ _DOMAIN = "any vocabulary of at least 2 tokens, any target (zeros and ties inclu
 declare(
     Claim(
         id="single.pool",
-        sentence="The least KL(target || draft) at which token j is a draft argmax is sum_S p log(p/c), where S "
+        sentence="The least KL(target || draft) at which token j is a draft argmax is sum_S p "
+        "log(p/c), where S "
         "holds j "
         "and every token above the level c, and c is the average of S.",
         domain=_DOMAIN + ", any j",
@@ -236,7 +283,8 @@ declare(
 declare(
     Claim(
         id="single.kkt",
-        sentence="The pooled draft with mu = 1, lambda_i = (p_i/c - 1)_+ and nu_i = [p_i = 0] satisfies the KKT "
+        sentence="The pooled draft with mu = 1, lambda_i = (p_i/c - 1)_+ and nu_i = [p_i = 0] "
+        "satisfies the KKT "
         "system.",
         domain=_DOMAIN + ", any j",
         theory="A1 (proof)",

@@ -1,5 +1,5 @@
-"""The strict rule: accept only the target's argmax. Its certificate is the cost of lifting the runner-up to a tie; this
-module knows only two probabilities."""
+"""The strict rule: accept only the target's argmax. Its certificate is the cost of lifting the
+runner-up to a tie; this module knows only two probabilities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def xlogx(numbers: Any, value: Any) -> Any:
 
 
 def phi(numbers: Any, gap: Any) -> Any:
-    """phi(x) = ((1+x) log(1+x) + (1-x) log(1-x)) / 2 on [0, 1], the strict certificate of ((1+x)/2, (1-x)/2)."""
+    """phi(x) = ((1+x) log(1+x) + (1-x) log(1-x)) / 2 on [0, 1], the strict certificate of ((1+x)/2,
+    (1-x)/2)."""
     return (xlogx(numbers, 1 + gap) + xlogx(numbers, 1 - gap)) / 2
 
 
@@ -55,27 +56,29 @@ STRICT = Derivation(
     "Two tokens meet at their average",
     (
         Step(
-            "Rejection means that some token other than token 1 attains the draft's maximum; the best "
+            "Rejection means that some token other than token 1 attains the draft's maximum; the "
+            "best "
             "competitor is token 2, and the tokens outside the pool keep q_i = p_i.",
             how="cited",
             cites=("single.competitor", "single.pool"),
-            instances=(
-                PAIR_POOL,
-                BEST_OF_TWO,
-            ),
+            instances=(PAIR_POOL, BEST_OF_TWO),
         ),
         Step(
-            "Minimise f = -p1 log q1 - p2 log q2 with q1 <= q2: what the others leave is q1 + q2 = 1 - x = p1 + p2.",
+            "Minimise f = -p1 log q1 - p2 log q2 with q1 <= q2: what the others leave is q1 + q2 "
+            "= 1 - x = p1 + p2.",
             1 - (1 - at.a - at.b),
             at.a + at.b,
         ),
         Step(
             "On q2 = p1 + p2 - q1 the derivative of f in q1 has the sign of q1 - p1:",
-            sympy.diff(-TOP * log(_DRAFT_TOP) - RUNNER_UP * log(TOP + RUNNER_UP - _DRAFT_TOP), _DRAFT_TOP),
+            sympy.diff(
+                -TOP * log(_DRAFT_TOP) - RUNNER_UP * log(TOP + RUNNER_UP - _DRAFT_TOP), _DRAFT_TOP
+            ),
             (_DRAFT_TOP - TOP) * (TOP + RUNNER_UP) / (_DRAFT_TOP * (TOP + RUNNER_UP - _DRAFT_TOP)),
         ),
         Step(
-            "So f falls up to q1 = p1, and q1 is as large as q1 <= q2 allows: q1 = q2 = c with 2 c = p1 + p2,"
+            "So f falls up to q1 = p1, and q1 is as large as q1 <= q2 allows: q1 = q2 = c with 2 "
+            "c = p1 + p2,"
             " and c <= p1 as p1 = p2 + r.",
             (at.b + at.r) - ((at.b + at.r) + at.b) / 2,
             0,
@@ -83,7 +86,9 @@ STRICT = Derivation(
         ),
         Step(
             "The value p1 log(p1/c) + p2 log(p2/c) at that level is the pair cost.",
-            (TOP * log(TOP / LEVEL) + RUNNER_UP * log(RUNNER_UP / LEVEL)).subs(LEVEL, (TOP + RUNNER_UP) / 2),
+            (TOP * log(TOP / LEVEL) + RUNNER_UP * log(RUNNER_UP / LEVEL)).subs(
+                LEVEL, (TOP + RUNNER_UP) / 2
+            ),
             pair_cost(sympy, TOP, RUNNER_UP),
         ),
         Step(
@@ -97,8 +102,10 @@ STRICT = Derivation(
 declare(
     Claim(
         id="strict.closed",
-        sentence="The strict certificate is p1 log(2 p1/(p1+p2)) + p2 log(2 p2/(p1+p2)) = s phi(d/s).",
-        domain="p1 >= p2 >= 0 the two largest target probabilities (designated convention: ties included)",
+        sentence="The strict certificate is p1 log(2 p1/(p1+p2)) + p2 log(2 p2/(p1+p2)) = s "
+        "phi(d/s).",
+        domain="p1 >= p2 >= 0 the two largest target probabilities (designated convention: ties "
+        "included)",
         theory="A1 (strict)",
         relation="=",
         formula=pair_cost,

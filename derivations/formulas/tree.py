@@ -1,5 +1,5 @@
-"""The greedy tree's certificate: the least KL(target || draft) at which m tokens can pass the target's argmax in the
-draft. This module knows target probabilities, sorted, and a width."""
+"""The greedy tree's certificate: the least KL(target || draft) at which m tokens can pass the
+target's argmax in the draft. This module knows target probabilities, sorted, and a width."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.language.instances import FALLING, WEIGHED
 
-__all__ = ["TREE_COMPETITORS", "TREE_POOLING", "fixed_tree_certificate", "tree_certificate", "tree_pool"]
+__all__ = [
+    "TREE_COMPETITORS",
+    "TREE_POOLING",
+    "fixed_tree_certificate",
+    "tree_certificate",
+    "tree_pool",
+]
 
 P1, PI, LEVEL, QI, MULTIPLIER = sympy.symbols("p_1 p_i c q_i lambda_i", positive=True)
 _STATIONARY = sympy.diff(-PI * log(QI) + QI - MULTIPLIER * QI, QI)
@@ -26,7 +32,8 @@ OUTSIDE = sympy.Symbol("k", integer=True, positive=True)
 
 
 def tree_pool(target_probs: Sequence[Any], competitors: Sequence[int]) -> list[int]:
-    """Token 0 and those competitors that lie below the level c = mean of the pool, smallest first."""
+    """Token 0 and those competitors that lie below the level c = mean of the pool, smallest
+    first."""
     pool, total = [0], target_probs[0]
     for i in sorted(competitors, key=lambda i: target_probs[i]):
         if not target_probs[i] * len(pool) < total:
@@ -36,14 +43,17 @@ def tree_pool(target_probs: Sequence[Any], competitors: Sequence[int]) -> list[i
     return pool
 
 
-def fixed_tree_certificate(numbers: Any, target_probs: Sequence[Any], competitors: Sequence[int]) -> Any:
-    """min KL(target || draft) over drafts in which every one of ``competitors`` reaches token 0 (nats)."""
+def fixed_tree_certificate(
+    numbers: Any, target_probs: Sequence[Any], competitors: Sequence[int]
+) -> Any:
+    """min KL(target || draft) over drafts in which every one of ``competitors`` reaches token 0
+    (nats)."""
     return pooled_value(numbers, [target_probs[i] for i in tree_pool(target_probs, competitors)])
 
 
 def tree_certificate(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
-    """The certificate of a tree of ``width`` m over sorted probabilities; +inf where the vocabulary has <= m "
-    "tokens."""
+    """The certificate of a tree of ``width`` m over sorted probabilities; +inf where the vocabulary
+    has <= m " "tokens."""
     if len(target_probs) <= width:
         return math.inf
     return fixed_tree_certificate(numbers, target_probs, range(1, width + 1))
@@ -53,7 +63,9 @@ def _pool_everything(numbers: Any, target_probs: Sequence[Any], competitors: Seq
     return pooled_value(numbers, [target_probs[i] for i in [0, *competitors]])
 
 
-def _pool_from_the_top(numbers: Any, target_probs: Sequence[Any], competitors: Sequence[int]) -> Any:
+def _pool_from_the_top(
+    numbers: Any, target_probs: Sequence[Any], competitors: Sequence[int]
+) -> Any:
     pool, total = [0], target_probs[0]
     for i in competitors:
         if target_probs[i] * len(pool) < total:
@@ -64,20 +76,28 @@ def _pool_from_the_top(numbers: Any, target_probs: Sequence[Any], competitors: S
 
 
 def _one_competitor_fewer(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
-    return tree_certificate(numbers, target_probs, max(width - 1, 1)) if len(target_probs) > width else math.inf
+    return (
+        tree_certificate(numbers, target_probs, max(width - 1, 1))
+        if len(target_probs) > width
+        else math.inf
+    )
 
 
 def _least_probable_competitors(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
     if len(target_probs) <= width:
         return math.inf
-    return fixed_tree_certificate(numbers, target_probs, range(len(target_probs) - width, len(target_probs)))
+    return fixed_tree_certificate(
+        numbers, target_probs, range(len(target_probs) - width, len(target_probs))
+    )
 
 
 TREE_POOLING = Derivation(
-    "Pooling from below: the argmax is lowered, and the competitors beneath the level are raised to it",
+    "Pooling from below: the argmax is lowered, and the competitors beneath the level are raised "
+    "to it",
     (
         Step(
-            "Fix the competitor set B. Minimise -sum p_i log q_i over sum q = 1 and q_i >= q_1 for i in B "
+            "Fix the competitor set B. Minimise -sum p_i log q_i over sum q = 1 and q_i >= q_1 "
+            "for i in B "
             "(multipliers lambda_i >= 0).",
             how="definition",
         ),
@@ -88,7 +108,8 @@ TREE_POOLING = Derivation(
             instances=(WEIGHED,),
         ),
         Step(
-            "Stationarity at i in B (mu = 1): -p_i/q_i + 1 - lambda_i = 0. A pooled competitor (p_i < c, q_i = "
+            "Stationarity at i in B (mu = 1): -p_i/q_i + 1 - lambda_i = 0. A pooled competitor "
+            "(p_i < c, q_i = "
             "c) takes "
             "lambda_i = 1 - p_i/c.",
             _STATIONARY.subs({QI: LEVEL, MULTIPLIER: 1 - PI / LEVEL}),
@@ -99,13 +120,15 @@ TREE_POOLING = Derivation(
             _STATIONARY.subs({QI: PI, MULTIPLIER: 0}),
         ),
         Step(
-            "Stationarity at token 1: -p_1/c + 1 + sum lambda_i = 0; k pooled competitors of sum y have "
+            "Stationarity at token 1: -p_1/c + 1 + sum lambda_i = 0; k pooled competitors of sum "
+            "y have "
             "multipliers of sum k - y/c, so that it says c |S| = sum_S p, x = p_1:",
             (-at.x / at.c + 1 + (at.k - at.y / at.c)) * at.c,
             (at.k + 1) * at.c - (at.x + at.y),
         ),
         Step(
-            "Slackness: lambda_i (q_i - q_1), lambda_i = 1 - p_i/q_i, is 0 at q_i = c = q_1 and at q_i = p_i.",
+            "Slackness: lambda_i (q_i - q_1), lambda_i = 1 - p_i/q_i, is 0 at q_i = c = q_1 and "
+            "at q_i = p_i.",
             _SLACKNESS.subs(QI, LEVEL) + _SLACKNESS.subs(QI, PI),
             0,
         ),
@@ -115,7 +138,8 @@ TREE_POOLING = Derivation(
             0,
         ),
         Step(
-            "c is the mean of S; taking competitors from the smallest up while they lie below the running "
+            "c is the mean of S; taking competitors from the smallest up while they lie below the "
+            "running "
             "average finds "
             "it, because an average falls exactly when a number below it joins.",
             how="cited",
@@ -136,7 +160,8 @@ TREE_COMPETITORS = Derivation(
             "nonnegative",
         ),
         Step(
-            "Otherwise q_a < q_1 <= q_b: swap the two values. KL changes by (p_a - p_b)(log q_a - log q_b) <= 0.",
+            "Otherwise q_a < q_1 <= q_b: swap the two values. KL changes by (p_a - p_b)(log q_a - "
+            "log q_b) <= 0.",
             (-PA * log(QB) - PB * log(QA)) - (-PA * log(QA) - PB * log(QB)),
             (PA - PB) * (log(QA) - log(QB)),
         ),
@@ -147,7 +172,8 @@ TREE_COMPETITORS = Derivation(
         ),
         Step("which is >= 0.", DROP * log(1 + DEFICIT), 0, "nonnegative"),
         Step(
-            "The swapped draft is feasible for a in place of b: a now holds q_b = q_1 + t >= q_1; the rest "
+            "The swapped draft is feasible for a in place of b: a now holds q_b = q_1 + t >= q_1; "
+            "the rest "
             "of B is untouched.",
             (at.q + DEFICIT) - at.q,
             0,
@@ -159,7 +185,8 @@ TREE_COMPETITORS = Derivation(
             at.r,
         ),
         Step(
-            "and the number k >= 1 of its tokens from outside the m likeliest falls to k - 1 >= 0: it ends at none, at "
+            "and the number k >= 1 of its tokens from outside the m likeliest falls to k - 1 >= "
+            "0: it ends at none, at "
             "B = {2, ..., m+1} or a set of the same probabilities.",
             OUTSIDE - 1,
             0,
@@ -171,7 +198,8 @@ TREE_COMPETITORS = Derivation(
 declare(
     Claim(
         id="tree.pool",
-        sentence="The least KL(target || draft) at which every token of B reaches token 1 is sum_S p log(p/c), "
+        sentence="The least KL(target || draft) at which every token of B reaches token 1 is "
+        "sum_S p log(p/c), "
         "where S "
         "holds token 1 and the tokens of B below the level c, and c is the average of S.",
         domain="any target (zeros and ties included), any competitor set B without token 1",
@@ -188,7 +216,8 @@ declare(
 declare(
     Claim(
         id="tree.competitors",
-        sentence="The certificate of a greedy tree of width m is that of the competitor set {2, ..., m+1}, and +inf "
+        sentence="The certificate of a greedy tree of width m is that of the competitor set {2, "
+        "..., m+1}, and +inf "
         "where the vocabulary has at most m tokens.",
         domain="any target with token 1 an argmax, any m >= 1 (designated convention)",
         theory="A3",

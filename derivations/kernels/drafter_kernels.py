@@ -1,5 +1,6 @@
-"""The evaluation forms of radii and reverse certificates: accurate near ties, where the closed forms cancel, and near
-one-hot laws. The theorems: ``derivations.formulas.projections``, ``drafter``, ``reverse``."""
+"""The evaluation forms of radii and reverse certificates: accurate near ties, where the closed
+forms cancel, and near one-hot laws. The theorems: ``derivations.formulas.projections``,
+``drafter``, ``reverse``."""
 
 from __future__ import annotations
 
@@ -25,11 +26,19 @@ __all__ = [
     "surplus_series",
 ]
 
-LARGEST_TILT = 640  # a multiplier; where all probabilities are 2^-900 or more, 624 and less are the best ones
+LARGEST_TILT = (
+    640  # a multiplier; where all probabilities are 2^-900 or more, 624 and less are the best ones
+)
 SURPLUS_TERMS = 11  # with |d| <= 1/8 the first term left out is below 2^-57 of the sum
-deviation, level, rest, size, surplus_sum, lost = sympy.symbols("deviation level rest size surplus_sum lost", real=True)
-top, second, slack, alpha, tau, tilt, root, mean = sympy.symbols("top second slack alpha tau tilt root mean", real=True)
-change, log_total, scaled, radius, num_tokens = sympy.symbols("change log_total scaled radius num_tokens", real=True)
+deviation, level, rest, size, surplus_sum, lost = sympy.symbols(
+    "deviation level rest size surplus_sum lost", real=True
+)
+top, second, slack, alpha, tau, tilt, root, mean = sympy.symbols(
+    "top second slack alpha tau tilt root mean", real=True
+)
+change, log_total, scaled, radius, num_tokens = sympy.symbols(
+    "change log_total scaled radius num_tokens", real=True
+)
 fall, rise, gain, kept, reach, error = sympy.symbols("fall rise gain kept reach error", real=True)
 surplus = sympy.Function("surplus", real=True)  # the kernel below, called by the others
 
@@ -58,11 +67,16 @@ def _clipped(multiplier: sympy.Expr) -> sympy.Expr:
     return Max(0, Min(LARGEST_TILT, multiplier, evaluate=False), evaluate=False)
 
 
-_ROOT = slack * rest + sqrt(slack * slack * rest * rest + 4 * top * second * (1 - slack) * (1 + slack))
+_ROOT = slack * rest + sqrt(
+    slack * slack * rest * rest + 4 * top * second * (1 - slack) * (1 + slack)
+)
 SURPLUS = _spec(
     "surplus",
     "deviation",
-    Piecewise((surplus_series(deviation), Abs(deviation) <= Rational(1, 8)), (expm1(deviation) - deviation, True)),
+    Piecewise(
+        (surplus_series(deviation), Abs(deviation) <= Rational(1, 8)),
+        (expm1(deviation) - deviation, True),
+    ),
     "eval.surplus",
     "exp(d) - 1 - d >= 0, to a few units in the last place also near d = 0.",
 )
@@ -71,11 +85,14 @@ RADIUS_LOWER = _spec(
     "gain kept reach size num_tokens",
     Max(0, radius - error, evaluate=False),
     "bound.radius",
-    "A bound below the exact radius, gain - log(kept) less all rounding; reach bounds the sum of size multipliers "
+    "A bound below the exact radius, gain - log(kept) less all rounding; reach bounds the sum of "
+    "size multipliers "
     "[nats].",
     lets={
         "radius": gain - log(kept),
-        "error": SECOND_ORDER * UNIT * (1600 + 2 * num_tokens + (size + 4) * reach + 12 * Abs(log(kept))),
+        "error": SECOND_ORDER
+        * UNIT
+        * (1600 + 2 * num_tokens + (size + 4) * reach + 12 * Abs(log(kept))),
     },
 )
 SEARCHED_RADIUS_LOWER = _spec(
@@ -83,7 +100,8 @@ SEARCHED_RADIUS_LOWER = _spec(
     "radius reach num_tokens",
     Max(0, radius - error, evaluate=False),
     "bound.radius.entropy",
-    "The same for the entropy rule's search; reach bounds the sizes of the logarithms that enter [nats].",
+    "The same for the entropy rule's search; reach bounds the sizes of the logarithms that enter "
+    "[nats].",
     lets={"error": SECOND_ORDER * UNIT * (4000 + 4 * num_tokens + 64 * reach)},
 )
 TOPICS: dict[str, tuple[KernelSpec, ...]] = {
@@ -124,20 +142,21 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             "pool_radius",
             "surplus_sum level rest size",
             _minus_log(lost, rest + size * level),
-            "projection.lift projection.sink eval.surplus drafter.tree drafter.top reverse.single reverse.tree",
+            "projection.lift projection.sink eval.surplus drafter.tree drafter.top reverse.single "
+            "reverse.tree",
             "-log(1 - sum_S q + |S| g) from the sum of surplus(log(q/g)) over the pool S [nats].",
             lets={"lost": level * surplus_sum},
         ),
         _spec(
             "strict_radius",
             "top second rest",
-            Piecewise((sympy.oo, second <= 0), (_minus_log(lost, rest + 2 * sqrt(top) * sqrt(second)), True)),
+            Piecewise(
+                (sympy.oo, second <= 0),
+                (_minus_log(lost, rest + 2 * sqrt(top) * sqrt(second)), True),
+            ),
             "drafter.strict eval.surplus",
             "-log(1 - (sqrt q1 - sqrt q2)^2); +inf at q2 = 0 [nats].",
-            lets={
-                "root": (top - second) / (sqrt(top) + sqrt(second)),
-                "lost": root * root,
-            },
+            lets={"root": (top - second) / (sqrt(top) + sqrt(second)), "lost": root * root},
         ),
         _spec(
             "additive_radius",
@@ -152,7 +171,8 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
                 ),
             ),
             "drafter.additive eval.surplus",
-            "Additive slack t < 1, as the sum of p (d + exp(-d) - 1) over y, j and the rest [nats].",
+            "Additive slack t < 1, as the sum of p (d + exp(-d) - 1) over y, j and the rest "
+            "[nats].",
             lets={
                 "scaled": _ROOT,
                 "tilt": log(scaled) - log(2 * (1 - slack) * second),
@@ -166,9 +186,12 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
         _spec(
             "multiplicative_radius",
             "top second rest alpha",
-            Piecewise((sympy.oo, second <= 0), (_minus_log(lost, rest + (1 + 1 / alpha) * mean), True)),
+            Piecewise(
+                (sympy.oo, second <= 0), (_minus_log(lost, rest + (1 + 1 / alpha) * mean), True)
+            ),
             "drafter.multiplicative eval.surplus",
-            "Factor alpha: the weighted geometric mean's form, its loss as a sum of surpluses [nats].",
+            "Factor alpha: the weighted geometric mean's form, its loss as a sum of surpluses "
+            "[nats].",
             lets={
                 "tilt": (log(top) - log(alpha * second)) / (1 + alpha),
                 "mean": top * exp(-tilt),
@@ -181,12 +204,16 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             Piecewise(
                 (Integer(0), top <= tau),
                 (-log(rest), tau <= 0),
-                (tau * surplus(log(top) - log(tau)) + (1 - tau) * surplus(log(rest) - log(1 - tau)), True),
+                (
+                    tau * surplus(log(top) - log(tau))
+                    + (1 - tau) * surplus(log(rest) - log(1 - tau)),
+                    True,
+                ),
             ),
             "drafter.absolute eval.surplus",
             "d_bin(tau || q_y) for q_y > tau, else 0 [nats].",
         ),
-    ),
+    )
 }
 
 
@@ -211,29 +238,35 @@ SURPLUS_FORM = Derivation(
             LEVEL * ((exp(log(Q1 / LEVEL)) - 1) + (exp(log(Q2 / LEVEL)) - 1)),
         ),
         Step(
-            "g is the geometric mean, so sum d_i = 0 and each term may be lowered by its d_i; d = log w - log"
+            "g is the geometric mean, so sum d_i = 0 and each term may be lowered by its d_i; d = "
+            "log w - log"
             " g, for n members whose logarithms sum to l:",
             at.l - at.n * (at.l / at.n),
             0,
         ),
         Step(
-            "exp(d) - 1 - d has derivative exp(d) - 1, negative below 0 and positive above, and vanishes at 0: it is "
+            "exp(d) - 1 - d has derivative exp(d) - 1, negative below 0 and positive above, and "
+            "vanishes at 0: it is "
             "never negative.",
             sympy.diff(exp(D) - 1 - D, D),
             exp(D) - 1,
         ),
         Step(
-            "The multiplicative rule: with q_y = mu e^l and q_j = mu e^(-alpha l)/alpha, q_y + q_j - (1 + 1/alpha) mu "
+            "The multiplicative rule: with q_y = mu e^l and q_j = mu e^(-alpha l)/alpha, q_y + "
+            "q_j - (1 + 1/alpha) mu "
             "is "
             "mu times surplus(l) + surplus(-alpha l)/alpha.",
             G2 * exp(A) + G2 * exp(-ALPHA * A) / ALPHA - (1 + 1 / ALPHA) * G2,
             G2 * ((exp(A) - 1 - A) + (exp(-ALPHA * A) - 1 + ALPHA * A) / ALPHA),
         ),
         Step(
-            "Its pair: (sqrt a - sqrt b) = (a - b)/(sqrt a + sqrt b).", (A - B) / (sqrt(A) + sqrt(B)), sqrt(A) - sqrt(B)
+            "Its pair: (sqrt a - sqrt b) = (a - b)/(sqrt a + sqrt b).",
+            (A - B) / (sqrt(A) + sqrt(B)),
+            sqrt(A) - sqrt(B),
         ),
         Step(
-            "The series: the N-th derivative of exp is 1 at 0, so the Taylor terms are d^n/n!; the sum of the printed "
+            "The series: the N-th derivative of exp is 1 at 0, so the Taylor terms are d^n/n!; "
+            "the sum of the printed "
             "ones "
             "up to d^4:",
             sympy.expand(D**2 / 2 * (1 + D / 3 * (1 + D / 4))),
@@ -244,7 +277,8 @@ SURPLUS_FORM = Derivation(
 declare(
     Claim(
         id="eval.surplus",
-        sentence="A pool's loss sum_S q - |S| g is g sum_S surplus(log(q/g)), surplus(d) = exp(d) - 1 - d >= 0; the "
+        sentence="A pool's loss sum_S q - |S| g is g sum_S surplus(log(q/g)), surplus(d) = exp(d) "
+        "- 1 - d >= 0; the "
         "printed series differs from it by less than 2^-54 of itself for |d| <= 1/8.",
         domain="positive probabilities, g their geometric mean",
         theory="C, D (evaluation)",

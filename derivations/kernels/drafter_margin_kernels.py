@@ -1,5 +1,6 @@
-"""The evaluation forms of the margin-only drafter-side certificates, for scalars outside the kernels: accurate from the
-smallest margins up. The theorems: ``derivations.margins.projection_margins``, ``radius_margins``."""
+"""The evaluation forms of the margin-only drafter-side certificates, for scalars outside the
+kernels: accurate from the smallest margins up. The theorems:
+``derivations.margins.projection_margins``, ``radius_margins``."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ surplus = sympy.Function("surplus", real=True)
 
 
 _spec = kernel_family(
-    "derivations.kernels.drafter_margin_kernels", "0 <= gap < 1 (+inf at 1) and the rule's own range", ("python",)
+    "derivations.kernels.drafter_margin_kernels",
+    "0 <= gap < 1 (+inf at 1) and the rule's own range",
+    ("python",),
 )
 
 
@@ -38,7 +41,8 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             Piecewise(
                 (sympy.oo, Max(gap, slack) >= 1),
                 (
-                    (1 - gap) / 2 * excess_cost(opened / (1 - gap)) + (1 + gap) / 2 * excess_cost(-opened / (1 + gap)),
+                    (1 - gap) / 2 * excess_cost(opened / (1 - gap))
+                    + (1 + gap) / 2 * excess_cost(-opened / (1 + gap)),
                     True,
                 ),
             ),
@@ -49,12 +53,16 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
         _spec(
             "tree_radius_margin",
             "gap width",
-            Piecewise((sympy.oo, width * gap >= 1), ((width * lag(gap) + lag(-width * gap)) / (width + 1), True)),
+            Piecewise(
+                (sympy.oo, width * gap >= 1),
+                ((width * lag(gap) + lag(-width * gap)) / (width + 1), True),
+            ),
             "drafter.margin.tree",
-            "Greedy tree of width m, q_m - q_{m+1} = g or >= g: -[m log(1+g) + log(1-mg)]/(m+1) [nats].",
+            "Greedy tree of width m, q_m - q_{m+1} = g or >= g: -[m log(1+g) + log(1-mg)]/(m+1) "
+            "[nats].",
         ),
-        # psi = q1 exp(-l) (surplus(l) + surplus(-alpha l)/alpha), l = log(q1/(alpha q2))/(1 + alpha); far out,
-        # exp(-l) surplus(l) = 1 - exp(-l) (1 + l)
+        # psi = q1 exp(-l) (surplus(l) + surplus(-alpha l)/alpha), l = log(q1/(alpha q2))/(1 +
+        # alpha); far out, exp(-l) surplus(l) = 1 - exp(-l) (1 + l)
         _spec(
             "multiplicative_radius_margin",
             "top tilt alpha",
@@ -62,8 +70,10 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             "drafter.margin.multiplicative eval.surplus",
             "Factor alpha, a draft of q1 = top and of that multiplier [nats].",
             lets={
-                "fall": Piecewise((exp(-tilt) * surplus(tilt), tilt <= 8), (1 - exp(-tilt) * (1 + tilt), True)),
+                "fall": Piecewise(
+                    (exp(-tilt) * surplus(tilt), tilt <= 8), (1 - exp(-tilt) * (1 + tilt), True)
+                )
             },
         ),
-    ),
+    )
 }

@@ -1,5 +1,5 @@
-"""Turns KernelSpecs into the source files under certspec/kernels/generated and their manifest, byte for byte the same
-on every machine. Knows nothing about what the formulas mean."""
+"""Turns KernelSpecs into the source files under certspec/kernels/generated and their manifest, byte
+for byte the same on every machine. Knows nothing about what the formulas mean."""
 
 from __future__ import annotations
 
@@ -49,27 +49,40 @@ def emit_files() -> dict[str, str]:
             loops = LOOPS.get((topic, printer_name), ())
             file_name = f"{topic}_{printer_name}.py"
             files[file_name], manifest[file_name] = _emit_file(topic, printer, chosen, loops)
-    files["__init__.py"] = '"""Emitted by ``python -m derivations``; edit the derivations, never these files."""\n'
+    files["__init__.py"] = (
+        '"""Emitted by ``python -m derivations``; edit the derivations, never these files."""\n'
+    )
     entry = {"command": COMMAND, "sympy": sympy.__version__, "files": manifest}
     files["manifest.json"] = json.dumps(entry, indent=1, sort_keys=True) + "\n"
     return files
 
 
 def _emit_file(
-    topic: str, printer: SourcePrinter, specs: tuple[KernelSpec, ...], loops: tuple[LoopTemplate, ...]
+    topic: str,
+    printer: SourcePrinter,
+    specs: tuple[KernelSpec, ...],
+    loops: tuple[LoopTemplate, ...],
 ) -> tuple[str, dict]:
     own = {spec.name for spec in specs}
     elsewhere = sorted({name for loop in loops for name in loop.calls if name not in own})
-    imports = [f"from certspec.kernels.generated.{_home_of(name)}_{printer.name} import {name}" for name in elsewhere]
+    imports = [
+        f"from certspec.kernels.generated.{_home_of(name)}_{printer.name} import {name}"
+        for name in elsewhere
+    ]
     body = "\n".join([printer.preamble, *imports]) + "\n"
     for spec in specs:
         body += "\n\n" + emit_function(spec, printer)
     for loop in loops:
         stated = f"# claims: {', '.join(loop.claims)}\n"
-        body += "\n\n" + stated + (printer.decorator + "\n" if printer.decorator else "") + loop.text
+        body += (
+            "\n\n" + stated + (printer.decorator + "\n" if printer.decorator else "") + loop.text
+        )
     formulas = [f"{spec.name}{spec.arguments} = {sympy.srepr(spec.expression)}" for spec in specs]
     expression_hash = _sha256("\n".join(formulas))
-    claims = sorted({claim for spec in specs for claim in spec.claims} | {c for loop in loops for c in loop.claims})
+    claims = sorted(
+        {claim for spec in specs for claim in spec.claims}
+        | {c for loop in loops for c in loop.claims}
+    )
     header = [
         f'"""{topic.capitalize()}: scalar kernels for {printer.name}. Generated; do not edit.',
         "",
@@ -85,14 +98,18 @@ def _emit_file(
         "",
     ]
     entry = {
-        "body": _sha256(body), "expression": expression_hash, "claims": claims,
+        "body": _sha256(body),
+        "expression": expression_hash,
+        "claims": claims,
         "kernels": [spec.name for spec in specs] + [loop.name for loop in loops],
-    }  # fmt: skip
+    }
     return "\n".join(header) + BODY_MARK + body, entry
 
 
 def _home_of(kernel: str) -> str:
-    return next(topic for topic, specs in kernel_topics().items() if kernel in {spec.name for spec in specs})
+    return next(
+        topic for topic, specs in kernel_topics().items() if kernel in {spec.name for spec in specs}
+    )
 
 
 def emit_function(spec: KernelSpec, printer: SourcePrinter) -> str:
@@ -106,7 +123,8 @@ def emit_function(spec: KernelSpec, printer: SourcePrinter) -> str:
 
 
 def write_files(folder: Path = GENERATED) -> list[str]:
-    """Write every generated file, remove those that no derivation makes any more; the names that changed."""
+    """Write every generated file, remove those that no derivation makes any more; the names that
+    changed."""
     folder.mkdir(exist_ok=True)
     changed = drift(folder)
     files = emit_files()
@@ -124,11 +142,14 @@ def drift(folder: Path = GENERATED) -> list[str]:
     Lines that record the version of SymPy are left out of the comparison.
     """
     files = emit_files()
-    present = {path.name for path in folder.iterdir() if path.is_file()} if folder.is_dir() else set()
+    present = (
+        {path.name for path in folder.iterdir() if path.is_file()} if folder.is_dir() else set()
+    )
     differing = [
         name
         for name, text in files.items()
-        if name not in present or _without_version(text) != _without_version((folder / name).read_text("utf-8"))
+        if name not in present
+        or _without_version(text) != _without_version((folder / name).read_text("utf-8"))
     ]
     return sorted({*differing, *(present - set(files))})
 

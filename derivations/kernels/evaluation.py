@@ -1,8 +1,9 @@
-"""The evaluation forms of the certificates: the formulas of the theory as they are to be computed in float64, one
-KernelSpec each. Cancellation is removed here, by rewriting; the theorems themselves live in the topic modules.
+"""The evaluation forms of the certificates: the formulas of the theory as they are to be computed
+in float64, one KernelSpec each. Cancellation is removed here, by rewriting; the theorems themselves
+live in the topic modules.
 
-Rows are worked in weights ``w_i = exp(z_i - max z)``: ``w_1 = 1`` exactly and ``p_i = w_i / S`` with S their sum.
-"""
+Rows are worked in weights ``w_i = exp(z_i - max z)``: ``w_1 = 1`` exactly and ``p_i = w_i / S``
+with S their sum."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from derivations.language.kernel_spec import PRINTERS, KernelSpec
 __all__ = ["TOPICS", "UNIT"]
 
 UNIT = Rational(1, 2**53)  # unit roundoff of float64
-FUNCTION_ERROR = 8 * UNIT  # exp, log, log1p and expm1 are taken to be within 4 units in the last place
+FUNCTION_ERROR = (
+    8 * UNIT
+)  # exp, log, log1p and expm1 are taken to be within 4 units in the last place
 SECOND_ORDER = 1 + Rational(1, 64)  # covers every product of two error terms
 TINY = Rational(1, 2**480)  # covers weights that underflow: V * e^-690 * 1e100 is far below it
 
@@ -24,7 +27,8 @@ def symbols(names: str) -> tuple[sympy.Symbol, ...]:
     return sympy.symbols(names, real=True, seq=True)
 
 
-# --- divergence and entropy ------------------------------------------------------------------------------------------
+# --- divergence and entropy
+# ------------------------------------------------------------------------------------------
 target_prob, draft_prob, log_ratio = symbols("target_prob draft_prob log_ratio")
 log_normaliser, mean_gap, other_log_normaliser, cross_gap = symbols(
     "log_normaliser mean_gap other_log_normaliser cross_gap"
@@ -56,7 +60,8 @@ DIFFERENCE = KernelSpec(
     form=cross_gap - (log_normaliser - other_log_normaliser),
     claims=("eval.difference",),
     derivation="derivations.kernels.evaluation.DIFFERENCE",
-    domain="cross_gap = E_p[(z - max z) - (y - max y)]; cancels where KL is small: only for KL >= 1e-6",
+    domain="cross_gap = E_p[(z - max z) - (y - max y)]; cancels where KL is small: only for KL >= "
+    "1e-6",
     doc="KL(target || draft) from sums that need no normalised probability [nats].",
 )
 ENTROPY = KernelSpec(
@@ -69,7 +74,8 @@ ENTROPY = KernelSpec(
     doc="Entropy H = log S + E_p[max z - z] of a row [nats].",
 )
 
-# --- pools -----------------------------------------------------------------------------------------------------------
+# --- pools
+# -----------------------------------------------------------------------------------------------------------
 weight, mean, excess, mass, size = symbols("weight mean excess mass size")
 higher, lower = symbols("higher lower")
 
@@ -83,7 +89,8 @@ POOL_TERM = KernelSpec(
     derivation="derivations.kernels.evaluation.POOL_TERM",
     domain="weight >= 0, mean > 0; the terms -weight + mean cancel over a pool",
     printers=(*PRINTERS, "numpy"),
-    doc="A token's share of a pool's value sum w log(w/c) = c sum phi(w/c - 1), phi(u) = (1+u) log1p(u) - u >= 0.",
+    doc="A token's share of a pool's value sum w log(w/c) = c sum phi(w/c - 1), phi(u) = (1+u) "
+    "log1p(u) - u >= 0.",
 )
 PAIR_COST = KernelSpec(
     name="pair_cost",
@@ -94,14 +101,16 @@ PAIR_COST = KernelSpec(
         (mass * log(2), excess >= 1),
         (mass * ((1 + excess) * log1p(excess) + (1 - excess) * log1p(-excess)) / 2, True),
     ),
-    textbook=higher * log(2 * higher / (higher + lower)) + lower * log(2 * lower / (higher + lower)),
+    textbook=higher * log(2 * higher / (higher + lower))
+    + lower * log(2 * lower / (higher + lower)),
     claims=("eval.strict", "strict.closed"),
     derivation="derivations.kernels.evaluation.PAIR_COST",
     domain="higher >= lower >= 0",
     doc="The strict certificate s phi(d/s), s = p1 + p2, d = p1 - p2 [nats].",
 )
 
-# --- thresholds ------------------------------------------------------------------------------------------------------
+# --- thresholds
+# ------------------------------------------------------------------------------------------------------
 cap, scale, offset, entropy_scale = symbols("cap scale offset entropy_scale")
 normaliser, entropy_gap, normaliser_error, entropy_error, from_top = symbols(
     "normaliser entropy_gap normaliser_error entropy_error from_top"
@@ -111,18 +120,27 @@ _RULE = ("cap", "scale", "offset", "entropy_scale", "normaliser", "entropy_gap")
 RELATIVE_THRESHOLD = KernelSpec(
     name="relative_threshold",
     arguments=_RULE,
-    form=Min(Min(cap * normaliser, scale + offset * normaliser), entropy_scale * exp(entropy_gap), evaluate=False),
+    form=Min(
+        Min(cap * normaliser, scale + offset * normaliser),
+        entropy_scale * exp(entropy_gap),
+        evaluate=False,
+    ),
     claims=("rule.threshold",),
     derivation="derivations.kernels.evaluation.RELATIVE_THRESHOLD",
-    domain="entropy_gap = log S - H (exactly -E_p[max z - z] for the exact entropy); infinite parameters are neutral",
-    doc="The rule's threshold in weights, tau S = min(cap S, scale + offset S, entropy_scale S exp(-H)).",
+    domain="entropy_gap = log S - H (exactly -E_p[max z - z] for the exact entropy); infinite "
+    "parameters are neutral",
+    doc="The rule's threshold in weights, tau S = min(cap S, scale + offset S, entropy_scale S "
+    "exp(-H)).",
 )
 THRESHOLD_UPPER = KernelSpec(
     name="threshold_upper",
     arguments=(*_RULE, "normaliser_error", "entropy_error"),
     lets={
         "from_top": (scale + offset * normaliser)
-        + (sympy.Abs(offset) * normaliser * (SECOND_ORDER * normaliser_error + 6 * UNIT) + 4 * UNIT * scale),
+        + (
+            sympy.Abs(offset) * normaliser * (SECOND_ORDER * normaliser_error + 6 * UNIT)
+            + 4 * UNIT * scale
+        )
     },
     form=Min(
         Min(
@@ -135,13 +153,18 @@ THRESHOLD_UPPER = KernelSpec(
     ),
     claims=("rule.threshold", "bound.threshold"),
     derivation="derivations.kernels.evaluation.THRESHOLD_UPPER",
-    domain="errors relative (normaliser) and absolute (entropy_gap), below 1/64; an offset <= 0 never exceeds scale",
-    doc="An upper bound of the exact threshold in weights, for every rounding error of the quantities given.",
+    domain="errors relative (normaliser) and absolute (entropy_gap), below 1/64; an offset <= 0 "
+    "never exceeds scale",
+    doc="An upper bound of the exact threshold in weights, for every rounding error of the "
+    "quantities given.",
 )
 
-# --- bounds ----------------------------------------------------------------------------------------------------------
+# --- bounds
+# ----------------------------------------------------------------------------------------------------------
 sum_error, span, other_error, reach = symbols("sum_error span other_error reach")
-kl, slope, relative_error, log_ratio_error, keep = symbols("kl slope relative_error log_ratio_error keep")
+kl, slope, relative_error, log_ratio_error, keep = symbols(
+    "kl slope relative_error log_ratio_error keep"
+)
 raised_sum, weight_error = symbols("raised_sum weight_error")
 
 NORMALISER_ERROR = KernelSpec(
@@ -150,8 +173,10 @@ NORMALISER_ERROR = KernelSpec(
     form=SECOND_ORDER * (mean_gap * UNIT + FUNCTION_ERROR + sum_error),
     claims=("bound.kl_upper", "bound.normaliser"),
     derivation="derivations.kernels.evaluation.NORMALISER_ERROR",
-    domain="sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own order",
-    doc="Relative error of the computed S: E_p of the weights' relative errors (gap u + 8 u), and the summation.",
+    domain="sum_error bounds the relative error of a sum of nonnegative terms in the kernel's own "
+    "order",
+    doc="Relative error of the computed S: E_p of the weights' relative errors (gap u + 8 u), and "
+    "the summation.",
 )
 WEIGHT_ERROR = KernelSpec(
     name="relative_weight_error",
@@ -184,9 +209,20 @@ SMOOTHED_ENTROPY_ERROR = KernelSpec(
 )
 LOG_RATIO_ERROR = KernelSpec(
     name="log_ratio_bound",
-    arguments=("log_normaliser", "normaliser_error", "other_log_normaliser", "other_error", "reach"),
+    arguments=(
+        "log_normaliser",
+        "normaliser_error",
+        "other_log_normaliser",
+        "other_error",
+        "reach",
+    ),
     form=SECOND_ORDER
-    * (normaliser_error + other_error + FUNCTION_ERROR * (log_normaliser + other_log_normaliser) + 3 * UNIT * reach),
+    * (
+        normaliser_error
+        + other_error
+        + FUNCTION_ERROR * (log_normaliser + other_log_normaliser)
+        + 3 * UNIT * reach
+    ),
     claims=("bound.kl_upper", "bound.log_ratio"),
     derivation="derivations.kernels.evaluation.LOG_RATIO_ERROR",
     domain="reach bounds |log p| + |log q| over tokens with p >= e^-745 and log(p/q) <= 745",
@@ -194,10 +230,19 @@ LOG_RATIO_ERROR = KernelSpec(
 )
 TERM_ERROR = KernelSpec(
     name="relative_term_error",
-    arguments=("weight_error", "normaliser_error", "other_weight_error", "other_error", "sum_error"),
+    arguments=(
+        "weight_error",
+        "normaliser_error",
+        "other_weight_error",
+        "other_error",
+        "sum_error",
+    ),
     form=SECOND_ORDER
     * (
-        Max(weight_error + normaliser_error, sympy.Symbol("other_weight_error", real=True) + other_error)
+        Max(
+            weight_error + normaliser_error,
+            sympy.Symbol("other_weight_error", real=True) + other_error,
+        )
         + (sum_error + 32 * UNIT)
     ),
     claims=("bound.kl_upper",),
@@ -208,10 +253,12 @@ TERM_ERROR = KernelSpec(
 DIFFERENCE_ERROR = KernelSpec(
     name="difference_error",
     arguments=("log_ratio_error", "relative_error", "log_normaliser", "other_log_normaliser"),
-    form=SECOND_ORDER * (log_ratio_error + relative_error * (log_normaliser + other_log_normaliser)),
+    form=SECOND_ORDER
+    * (log_ratio_error + relative_error * (log_normaliser + other_log_normaliser)),
     claims=("bound.kl_upper", "eval.difference"),
     derivation="derivations.kernels.evaluation.DIFFERENCE_ERROR",
-    domain="beside it |K - KL| <= a KL + a sqrt(2 KL) remains, a the relative error: E_p|d| <= KL + sqrt(2 KL)",
+    domain="beside it |K - KL| <= a KL + a sqrt(2 KL) remains, a the relative error: E_p|d| <= KL "
+    "+ sqrt(2 KL)",
     doc="The part of the difference form's error that does not vanish with KL [nats].",
 )
 KL_UPPER = KernelSpec(
@@ -230,7 +277,8 @@ KL_UPPER = KernelSpec(
     claims=("bound.kl_upper",),
     derivation="derivations.kernels.evaluation.KL_UPPER",
     domain="kl >= 0 (may be +inf); 0 <= relative_error < 1",
-    doc="The largest K with K <= kl + a K + b sqrt(2 K) + eta^2: an upper bound of the exact KL [nats].",
+    doc="The largest K with K <= kl + a K + b sqrt(2 K) + eta^2: an upper bound of the exact KL "
+    "[nats].",
 )
 RAISED_MEAN = KernelSpec(
     name="raised_mean",
@@ -246,16 +294,22 @@ CERTIFICATE_LOWER = KernelSpec(
     arguments=("raised_sum", "mass", "size", "weight_error", "normaliser", "normaliser_error"),
     form=Max(
         0,
-        (raised_sum * (1 - weight_error - (size + 16) * UNIT) - mass * ((2 * size + 40) * UNIT + weight_error))
+        (
+            raised_sum * (1 - weight_error - (size + 16) * UNIT)
+            - mass * ((2 * size + 40) * UNIT + weight_error)
+        )
         / normaliser
         * (1 - SECOND_ORDER * normaliser_error - 4 * UNIT),
         evaluate=False,
     ),
     claims=("bound.certificate_lower",),
     derivation="derivations.kernels.evaluation.CERTIFICATE_LOWER",
-    domain="raised_sum the sum of pool_term(w, raised_mean) over the pool; weight_error that of the lowest gap, "
-    "or of 32 nats where it is further (beyond it w times its error vanishes beside the unit roundoff)",
-    doc="A bound below the exact certificate, by weak duality at the float64 weights (Lemma A2) [nats].",
+    domain="raised_sum the sum of pool_term(w, raised_mean) over the pool; weight_error that of "
+    "the lowest gap, "
+    "or of 32 nats where it is further (beyond it w times its error vanishes beside the unit "
+    "roundoff)",
+    doc="A bound below the exact certificate, by weak duality at the float64 weights (Lemma A2) "
+    "[nats].",
 )
 
 # One generated file a topic and printer.
@@ -264,7 +318,15 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
     "pool": (POOL_TERM, PAIR_COST),
     "threshold": (RELATIVE_THRESHOLD, THRESHOLD_UPPER),
     "bounds": (
-        NORMALISER_ERROR, WEIGHT_ERROR, ENTROPY_GAP_ERROR, SMOOTHED_ENTROPY_ERROR, LOG_RATIO_ERROR, TERM_ERROR,
-        DIFFERENCE_ERROR, KL_UPPER, RAISED_MEAN, CERTIFICATE_LOWER,
+        NORMALISER_ERROR,
+        WEIGHT_ERROR,
+        ENTROPY_GAP_ERROR,
+        SMOOTHED_ENTROPY_ERROR,
+        LOG_RATIO_ERROR,
+        TERM_ERROR,
+        DIFFERENCE_ERROR,
+        KL_UPPER,
+        RAISED_MEAN,
+        CERTIFICATE_LOWER,
     ),
-}  # fmt: skip
+}

@@ -1,5 +1,6 @@
-"""Text of the loops around the emitted scalars: the pools of theorems A1 and A3 over weights in descending order.
-A template is copied as it stands into the generated file of its topic; it knows nothing about rules."""
+"""Text of the loops around the emitted scalars: the pools of theorems A1 and A3 over weights in
+descending order. A template is copied as it stands into the generated file of its topic; it knows
+nothing about rules."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ __all__ = ["LOOPS", "LoopTemplate"]
 
 @dataclass(frozen=True)
 class LoopTemplate:
-    """A function in the language of one printer, with the claims it rests on and the scalars it calls."""
+    """A function in the language of one printer, with the claims it rests on and the scalars it
+    calls."""
 
     name: str
     claims: tuple[str, ...]
@@ -65,7 +67,9 @@ _VALUE = '''def pool_certificate(weights, head, tail, last, mass, weight_error, 
 
 LOOPS: dict[tuple[str, str], tuple[LoopTemplate, ...]] = {
     ("pool", "numba"): (
-        LoopTemplate("single_token_pool", ("single.pool", "single.dual"), ("raised_mean",), _SINGLE),
+        LoopTemplate(
+            "single_token_pool", ("single.pool", "single.dual"), ("raised_mean",), _SINGLE
+        ),
         LoopTemplate("tree_pool", ("tree.pool",), (), _TREE),
         LoopTemplate(
             "pool_certificate",
@@ -73,5 +77,5 @@ LOOPS: dict[tuple[str, str], tuple[LoopTemplate, ...]] = {
             ("pool_term", "raised_mean", "certificate_lower"),
             _VALUE,
         ),
-    ),
+    )
 }

@@ -1,5 +1,6 @@
-"""The evaluation forms of the margin-only bounds, for scalars outside the kernels: accurate to a few units in the last
-place from the smallest margins to the cap. The theorems: ``derivations.margins.margins`` and ``tree_margins``."""
+"""The evaluation forms of the margin-only bounds, for scalars outside the kernels: accurate to a
+few units in the last place from the smallest margins to the cap. The theorems:
+``derivations.margins.margins`` and ``tree_margins``."""
 
 from __future__ import annotations
 
@@ -22,8 +23,11 @@ excess_cost = sympy.Function("excess_cost", real=True)  # the kernel below, call
 
 
 def excess_series(u: Any, r: Any, r_squared: Any) -> Any:
-    """(1+u) log(1+u) - u by log(1+u) - u = 2 (artanh r - r) - r u, r = u/(2+u), artanh cut after SERIES_TERMS."""
-    series = r_squared * 0 + Rational(1, 2 * SERIES_TERMS + 1) if isinstance(u, sympy.Expr) else None
+    """(1+u) log(1+u) - u by log(1+u) - u = 2 (artanh r - r) - r u, r = u/(2+u), artanh cut after
+    SERIES_TERMS."""
+    series = (
+        r_squared * 0 + Rational(1, 2 * SERIES_TERMS + 1) if isinstance(u, sympy.Expr) else None
+    )
     if series is None:
         series = r_squared * 0 + 1 / (r_squared * 0 + 2 * SERIES_TERMS + 1)
     for term in range(SERIES_TERMS - 1, 0, -1):
@@ -34,7 +38,8 @@ def excess_series(u: Any, r: Any, r_squared: Any) -> Any:
 
 
 def group_cost(level: sympy.Expr, groups: Sequence[tuple[sympy.Expr, sympy.Expr]]) -> sympy.Expr:
-    """c sum n phi(u) over groups (n tokens, excess u over the level c); the excesses average to 0."""
+    """c sum n phi(u) over groups (n tokens, excess u over the level c); the excesses average to
+    0."""
     return level * sum(count * excess_cost(excess) for count, excess in groups)
 
 
@@ -53,7 +58,11 @@ def top(difference: sympy.Expr) -> sympy.Expr:
 
 
 def _additive_exactly() -> sympy.Expr:
-    parts = [(Integer(1), gap + slack), (Integer(1), slack - 2 * gap), (Integer(1), gap - 2 * slack)]
+    parts = [
+        (Integer(1), gap + slack),
+        (Integer(1), slack - 2 * gap),
+        (Integer(1), gap - 2 * slack),
+    ]
     return Piecewise(
         (phi(gap), gap > slack),
         (sympy.oo, slack > (1 + gap) / 2),
@@ -68,7 +77,9 @@ def _additive_at_least() -> sympy.Expr:
 
 def _gate_last_exactly() -> sympy.Expr:
     middle = mass_and_gap((2 + (width - 1) * (2 * gap - slack)) / (width + 1), slack)
-    return Piecewise((top(gap), gap <= slack), (middle, 2 * gap <= 1 + slack), (phi(2 * gap - 1), True))
+    return Piecewise(
+        (top(gap), gap <= slack), (middle, 2 * gap <= 1 + slack), (phi(2 * gap - 1), True)
+    )
 
 
 def _gate_last_at_least() -> sympy.Expr:
@@ -87,13 +98,17 @@ def _multiplicative() -> sympy.Expr:
 
 def _multiplicative_inside() -> sympy.Expr:
     pair = group_cost(
-        (1 + alpha) / 2, [(Integer(1), (1 - alpha) / (1 + alpha)), (Integer(1), (alpha - 1) / (1 + alpha))]
+        (1 + alpha) / 2,
+        [(Integer(1), (1 - alpha) / (1 + alpha)), (Integer(1), (alpha - 1) / (1 + alpha))],
     )
     return Piecewise((gap * pair, gap * (1 + alpha) <= 1), (phi(2 * gap - 1), True))
 
 
 _spec = kernel_family(
-    "derivations.kernels.margin_kernels", "0 <= gap <= 1 and the rule's own range", ("python",), ("eval.pool",)
+    "derivations.kernels.margin_kernels",
+    "0 <= gap <= 1 and the rule's own range",
+    ("python",),
+    ("eval.pool",),
 )
 
 
@@ -117,10 +132,13 @@ ENTROPY_SIMPLE = _spec(
     "Entropy rule, delta <= 1, p1 - p2 = g or >= g: a bound, not always attained [nats].",
     lets={
         "capped": Min(1, gap + 2 * epsilon),
-        "mass": Piecewise((capped, delta >= 1), (Min(capped, gap * (1 + delta) / (1 - delta)), True)),
+        "mass": Piecewise(
+            (capped, delta >= 1), (Min(capped, gap * (1 + delta) / (1 - delta)), True)
+        ),
     },
 )
-# d log(1+v) - log(1 + v^2/((1+v)(m+1))), v = w - 1 written without the difference of two nearly equal numbers
+# d log(1+v) - log(1 + v^2/((1+v)(m+1))), v = w - 1 written without the difference of two nearly
+# equal numbers
 TREE_LAST = _spec(
     "tree_margin_last",
     "gap width",
@@ -129,7 +147,8 @@ TREE_LAST = _spec(
     "T_m(d) for d < 1: greedy tree of width m, p1 - p_{m+1} = d or >= d; log(m+1) at d = 1 [nats].",
     lets={
         "root": sqrt(gap * gap * (width - 1) * (width - 1) + 4 * ((1 - gap) * (1 + gap))),
-        "growth": (gap * (width + 1) + gap * gap * (width - 3) * (width + 1) / (root + 2)) / (2 * (1 - gap)),
+        "growth": (gap * (width + 1) + gap * gap * (width - 3) * (width + 1) / (root + 2))
+        / (2 * (1 - gap)),
     },
 )
 
@@ -137,46 +156,77 @@ TREE_LAST = _spec(
 TOPICS: dict[str, tuple[KernelSpec, ...]] = {
     "margins": (
         EXCESS_COST,
-        _spec("strict_margin", "gap", phi(gap), "margin.strict", "phi(g): strict, p1 - p2 = g or >= g [nats]."),
         _spec(
-            "additive_margin_at_least", "gap slack", _additive_at_least(), "margin.additive.at-least",
+            "strict_margin",
+            "gap",
+            phi(gap),
+            "margin.strict",
+            "phi(g): strict, p1 - p2 = g or >= g [nats].",
+        ),
+        _spec(
+            "additive_margin_at_least",
+            "gap slack",
+            _additive_at_least(),
+            "margin.additive.at-least",
             "Additive t, p1 - p2 >= g [nats].",
         ),
         _spec(
-            "additive_margin_exactly", "gap slack", _additive_exactly(), "margin.additive.exact",
+            "additive_margin_exactly",
+            "gap slack",
+            _additive_exactly(),
+            "margin.additive.exact",
             "Additive t, p1 - p2 = g [nats].",
         ),
         _spec(
-            "multiplicative_margin", "gap alpha", _multiplicative(), "margin.multiplicative",
+            "multiplicative_margin",
+            "gap alpha",
+            _multiplicative(),
+            "margin.multiplicative",
             "Multiplicative alpha, p1 - p2 = g or >= g [nats].",
         ),
         _spec(
-            "top_margin", "gap width", top(gap), "margin.top",
+            "top_margin",
+            "gap width",
+            top(gap),
+            "margin.top",
             "Top-m in p1 - p2 or in p1 - p_{m+1}, exactly or at least [nats].",
         ),
         _spec(
-            "gate_last_margin_exactly", "gap width slack", _gate_last_exactly(), "margin.gate.last.exact",
+            "gate_last_margin_exactly",
+            "gap width slack",
+            _gate_last_exactly(),
+            "margin.gate.last.exact",
             "Top-m and additive t, p1 - p_{m+1} = d [nats].",
         ),
         _spec(
-            "gate_last_margin_at_least", "gap width slack", _gate_last_at_least(), "margin.gate.last.at-least",
+            "gate_last_margin_at_least",
+            "gap width slack",
+            _gate_last_at_least(),
+            "margin.gate.last.at-least",
             "Top-m and additive t, p1 - p_{m+1} >= d [nats].",
         ),
         _spec(
-            "gate_last_multiplicative", "gap alpha", _multiplicative_inside(), "margin.gate.multiplicative.last",
+            "gate_last_multiplicative",
+            "gap alpha",
+            _multiplicative_inside(),
+            "margin.gate.multiplicative.last",
             "A token inside a multiplicative gate, p1 - p_{m+1} = d or >= d [nats].",
         ),
         _spec(
-            "tree_margin_top_two", "gap width",
-            group_cost(1 / (width + 1), [(Integer(1), width * gap), (width, -gap)]), "margin.tree.p1-p2",
+            "tree_margin_top_two",
+            "gap width",
+            group_cost(1 / (width + 1), [(Integer(1), width * gap), (width, -gap)]),
+            "margin.tree.p1-p2",
             "Greedy tree of width m, p1 - p2 = g or >= g [nats].",
         ),
         TREE_LAST,
         ENTROPY_SIMPLE,
         _spec(
-            "absolute_margin", "gap tau",
+            "absolute_margin",
+            "gap tau",
             Piecewise((Integer(0), gap < tau), (mass_and_gap(Min(1, gap + 2 * tau), gap), True)),
-            "margin.absolute", "Absolute threshold tau, p1 - p2 = g or >= g; 0 for g < tau [nats].",
+            "margin.absolute",
+            "Absolute threshold tau, p1 - p2 = g or >= g; 0 for g < tau [nats].",
         ),
-    ),
-}  # fmt: skip
+    )
+}

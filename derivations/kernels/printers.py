@@ -1,5 +1,6 @@
-"""Printers from SymPy expressions to source text: Python for numba and for plain use, torch, and Triton. They print
-what they are given and rearrange nothing; an expression they do not know is an error, never a guess."""
+"""Printers from SymPy expressions to source text: Python for numba and for plain use, torch, and
+Triton. They print what they are given and rearrange nothing; an expression they do not know is an
+error, never a guess."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ __all__ = [
 
 
 class SourcePrinter(Printer):
-    """What the printers share: float64 literals, products and quotients, and names of functions from a table."""
+    """What the printers share: float64 literals, products and quotients, and names of functions
+    from a table."""
 
     printmethod = "_source"
     name = ""
@@ -97,7 +99,9 @@ class SourcePrinter(Printer):
 
     def _print_Add(self, expr: sympy.Add) -> str:
         text = ""
-        for position, term in enumerate(sorted(expr.args, key=lambda term: term.could_extract_minus_sign())):
+        for position, term in enumerate(
+            sorted(expr.args, key=lambda term: term.could_extract_minus_sign())
+        ):
             negative = term.could_extract_minus_sign()
             body = self.parenthesize(-term if negative else term, PRECEDENCE["Add"])
             if position == 0:
@@ -125,7 +129,9 @@ class SourcePrinter(Printer):
     def _print_Piecewise(self, expr: sympy.Piecewise) -> str:
         *branches, (otherwise, condition) = expr.args
         if condition != sympy.true:
-            raise NotImplementedError(f"{self.name} printer: a Piecewise without a last branch that always holds")
+            raise NotImplementedError(
+                f"{self.name} printer: a Piecewise without a last branch that always holds"
+            )
         text = self._print(otherwise)
         for value, condition in reversed(branches):
             text = self._choose(self._print(condition), self._print(value), text)
@@ -154,10 +160,19 @@ class PythonPrinter(SourcePrinter):
     name = "python"
     preamble = "import math"
     functions = {  # noqa: RUF012
-        "exp": "math.exp", "log": "math.log", "log1p": "math.log1p", "expm1": "math.expm1", "sqrt": "math.sqrt",
-        "Abs": "abs", "Min": "min", "Max": "max", "cosh": "math.cosh", "floor": "math.floor",
-        "excess_cost": "excess_cost", "surplus": "surplus",
-    }  # fmt: skip
+        "exp": "math.exp",
+        "log": "math.log",
+        "log1p": "math.log1p",
+        "expm1": "math.expm1",
+        "sqrt": "math.sqrt",
+        "Abs": "abs",
+        "Min": "min",
+        "Max": "max",
+        "cosh": "math.cosh",
+        "floor": "math.floor",
+        "excess_cost": "excess_cost",
+        "surplus": "surplus",
+    }
 
     def _print_Infinity(self, expr: sympy.Expr) -> str:
         return "math.inf"
@@ -167,7 +182,8 @@ class PythonPrinter(SourcePrinter):
 
 
 class NumbaPrinter(PythonPrinter):
-    """The same text, callable from compiled numba code; a quotient by zero is an IEEE infinity there."""
+    """The same text, callable from compiled numba code; a quotient by zero is an IEEE infinity
+    there."""
 
     name = "numba"
     preamble = "import math\n\nfrom numba.extending import register_jitable"
@@ -180,10 +196,18 @@ class TorchPrinter(SourcePrinter):
     name = "torch"
     preamble = "import torch"
     functions = {  # noqa: RUF012
-        "exp": "torch.exp", "log": "torch.log", "log1p": "torch.log1p", "expm1": "torch.expm1", "sqrt": "torch.sqrt",
-        "Abs": "torch.abs", "Min": "torch.minimum", "Max": "torch.maximum", "cosh": "torch.cosh",
-        "floor": "torch.floor", "surplus": "surplus",
-    }  # fmt: skip
+        "exp": "torch.exp",
+        "log": "torch.log",
+        "log1p": "torch.log1p",
+        "expm1": "torch.expm1",
+        "sqrt": "torch.sqrt",
+        "Abs": "torch.abs",
+        "Min": "torch.minimum",
+        "Max": "torch.maximum",
+        "cosh": "torch.cosh",
+        "floor": "torch.floor",
+        "surplus": "surplus",
+    }
 
     def _print_Infinity(self, expr: sympy.Expr) -> str:
         return "torch.inf"
@@ -211,14 +235,22 @@ class TorchPrinter(SourcePrinter):
 
 
 class NumpyPrinter(SourcePrinter):
-    """numpy float64 arrays, elementwise; every branch is evaluated, so callers silence what they discard."""
+    """numpy float64 arrays, elementwise; every branch is evaluated, so callers silence what they
+    discard."""
 
     name = "numpy"
     preamble = "import numpy as np"
     functions = {  # noqa: RUF012
-        "exp": "np.exp", "log": "np.log", "log1p": "np.log1p", "expm1": "np.expm1", "sqrt": "np.sqrt",
-        "Abs": "np.abs", "Min": "np.minimum", "Max": "np.maximum", "surplus": "surplus",
-    }  # fmt: skip
+        "exp": "np.exp",
+        "log": "np.log",
+        "log1p": "np.log1p",
+        "expm1": "np.expm1",
+        "sqrt": "np.sqrt",
+        "Abs": "np.abs",
+        "Min": "np.minimum",
+        "Max": "np.maximum",
+        "surplus": "surplus",
+    }
 
     def _print_Infinity(self, expr: sympy.Expr) -> str:
         return "np.inf"
@@ -231,14 +263,19 @@ class TritonPrinter(SourcePrinter):
     """Triton scalars or blocks in float64."""
 
     name = "triton"
-    preamble = (
-        "import triton\nimport triton.language as tl\n\nfrom certspec.kernels.triton.functions import expm1, log1p"
-    )
+    preamble = "import triton\nimport triton.language as tl\n\nfrom certspec.kernels.triton.functions import expm1, log1p"
     decorator = "@triton.jit"
     functions = {  # noqa: RUF012
-        "exp": "tl.exp", "log": "tl.log", "log1p": "log1p", "expm1": "expm1", "sqrt": "tl.sqrt", "Abs": "tl.abs",
-        "Min": "tl.minimum", "Max": "tl.maximum", "surplus": "surplus",
-    }  # fmt: skip
+        "exp": "tl.exp",
+        "log": "tl.log",
+        "log1p": "log1p",
+        "expm1": "expm1",
+        "sqrt": "tl.sqrt",
+        "Abs": "tl.abs",
+        "Min": "tl.minimum",
+        "Max": "tl.maximum",
+        "surplus": "surplus",
+    }
 
     def _print_Infinity(self, expr: sympy.Expr) -> str:
         return 'float("inf")'
@@ -257,8 +294,11 @@ class TritonPrinter(SourcePrinter):
 
 def printer_for(name: str) -> SourcePrinter:
     """The printer of that name; KeyError for an unknown one."""
-    return {p.name: p for p in (PythonPrinter, NumpyPrinter, NumbaPrinter, TorchPrinter, TritonPrinter)}[name]()
+    return {
+        p.name: p for p in (PythonPrinter, NumpyPrinter, NumbaPrinter, TorchPrinter, TritonPrinter)
+    }[name]()
 
 
-# The functions above that are rewritings: what each stands for (checked in tests and by the claims that use them).
+# The functions above that are rewritings: what each stands for (checked in tests and by the claims
+# that use them).
 REWRITES = {log1p: lambda x: sympy.log(1 + x), expm1: lambda x: sympy.exp(x) - 1}

@@ -1,5 +1,5 @@
-"""The evaluation forms of the margin-only reverse certificates, for scalars outside the kernels: accurate from the
-smallest margins up. The theorems: ``derivations.margins.projection_margins``."""
+"""The evaluation forms of the margin-only reverse certificates, for scalars outside the kernels:
+accurate from the smallest margins up. The theorems: ``derivations.margins.projection_margins``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ excess_cost = sympy.Function("excess_cost", real=True)
 
 
 _spec = kernel_family(
-    "derivations.kernels.reverse_margin_kernels", "0 <= gap < 1 (+inf at 1) and the rule's own range", ("python",)
+    "derivations.kernels.reverse_margin_kernels",
+    "0 <= gap < 1 (+inf at 1) and the rule's own range",
+    ("python",),
 )
 
 
@@ -35,19 +37,35 @@ _CORNER = (1 - alpha) / (1 + alpha)
 TOPICS: dict[str, tuple[KernelSpec, ...]] = {
     "reverse_margins": (
         EXCESS_COST,
-        _spec("pair_reverse_margin", "gap", _pair(gap), "reverse.margin.single", "-log(1-g^2)/2 [nats]."),
         _spec(
-            "additive_reverse_margin", "gap slack", _pair(Max(gap, slack)), "reverse.margin.additive",
+            "pair_reverse_margin",
+            "gap",
+            _pair(gap),
+            "reverse.margin.single",
+            "-log(1-g^2)/2 [nats].",
+        ),
+        _spec(
+            "additive_reverse_margin",
+            "gap slack",
+            _pair(Max(gap, slack)),
+            "reverse.margin.additive",
             "Additive t, p1 - p2 >= g [nats].",
         ),
         _spec(
-            "multiplicative_reverse_margin", "gap alpha",
-            Piecewise((_pair(gap), gap >= _CORNER), (-log1p(-gap * (1 - sqrt(alpha)) / (1 + sqrt(alpha))), True)),
-            "reverse.margin.multiplicative", "Multiplicative alpha, p1 - p2 = g or >= g [nats].",
+            "multiplicative_reverse_margin",
+            "gap alpha",
+            Piecewise(
+                (_pair(gap), gap >= _CORNER),
+                (-log1p(-gap * (1 - sqrt(alpha)) / (1 + sqrt(alpha))), True),
+            ),
+            "reverse.margin.multiplicative",
+            "Multiplicative alpha, p1 - p2 = g or >= g [nats].",
         ),
         _spec(
-            "top_reverse_margin", "gap width",
-            Piecewise((sympy.oo, gap >= 1), (-log1p(-share * share), True)), "reverse.margin.top",
+            "top_reverse_margin",
+            "gap width",
+            Piecewise((sympy.oo, gap >= 1), (-log1p(-share * share), True)),
+            "reverse.margin.top",
             "Top-m in p1 - p2 or in p1 - p_{m+1}, exactly or at least [nats].",
             lets={
                 "high": (1 + width * gap) / (width + 1),
@@ -56,26 +74,36 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             },
         ),
         _spec(
-            "gate_last_multiplicative_reverse", "gap alpha",
-            Piecewise((-log1p(-gap * share * share), gap * (1 + alpha) <= 1), (_pair(2 * gap - 1), True)),
+            "gate_last_multiplicative_reverse",
+            "gap alpha",
+            Piecewise(
+                (-log1p(-gap * share * share), gap * (1 + alpha) <= 1), (_pair(2 * gap - 1), True)
+            ),
             "reverse.margin.gate.multiplicative.last",
             "A token inside a multiplicative gate, p1 - p_{m+1} = d or >= d [nats].",
             lets={"share": (1 - alpha) / (1 + sqrt(alpha))},
         ),
         _spec(
-            "tree_reverse_margin_top_two", "gap width",
-            Piecewise((sympy.oo, gap >= 1), ((lag(width * gap) + width * lag(-gap)) / (width + 1), True)),
-            "reverse.margin.tree.p1-p2", "Greedy tree of width m, p1 - p2 = g or >= g [nats].",
+            "tree_reverse_margin_top_two",
+            "gap width",
+            Piecewise(
+                (sympy.oo, gap >= 1), ((lag(width * gap) + width * lag(-gap)) / (width + 1), True)
+            ),
+            "reverse.margin.tree.p1-p2",
+            "Greedy tree of width m, p1 - p2 = g or >= g [nats].",
         ),
         # with z = eta^2/(1-eta^2): log(1 + 2 z/(m+1)) - log(1+z)/(m+1)
         _spec(
-            "tree_reverse_margin_last", "gap width", log1p(2 * odds / (width + 1)) - log1p(odds) / (width + 1),
-            "reverse.margin.tree.p1-p(m+1)", "Greedy tree of width m, p1 - p_{m+1} = d < 1 or >= d [nats].",
+            "tree_reverse_margin_last",
+            "gap width",
+            log1p(2 * odds / (width + 1)) - log1p(odds) / (width + 1),
+            "reverse.margin.tree.p1-p(m+1)",
+            "Greedy tree of width m, p1 - p_{m+1} = d < 1 or >= d [nats].",
             lets={
                 "root": sqrt(1 + (width - 1) * (width + 1) * gap * gap),
                 "lean": (width + 1) * gap / (1 + root),
                 "odds": lean * lean / ((1 - lean) * (1 + lean)),
             },
         ),
-    ),
-}  # fmt: skip
+    )
+}

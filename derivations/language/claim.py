@@ -1,5 +1,6 @@
-"""The vocabulary of statements: claims, derivations made of checked steps, mutants, and the registry of all claims.
-This module knows nothing about how a claim is proved or about the kernels that rely on it."""
+"""The vocabulary of statements: claims, derivations made of checked steps, mutants, and the
+registry of all claims. This module knows nothing about how a claim is proved or about the kernels
+that rely on it."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ __all__ = [
     "get_claim",
 ]
 
-# A formula takes the arithmetic first: ``formula(numbers, ...)`` where numbers supplies log, exp, sqrt, cosh, ...
-# (mpmath.mp, sympy, or the interval arithmetic of proofs_check), so that one text serves every route of proof.
+# A formula takes the arithmetic first: ``formula(numbers, ...)`` where numbers supplies log, exp,
+# sqrt, cosh, ... (mpmath.mp, sympy, or the interval arithmetic of proofs_check), so that one text
+# serves every route of proof.
 Formula = Callable[..., Any]
 Expected = Literal["verified", "refuted"]
 StepKind = Literal["identity", "nonnegative", "cited", "definition", "remark", "prose"]
@@ -34,10 +36,11 @@ StepKind = Literal["identity", "nonnegative", "cited", "definition", "remark", "
 
 @dataclass(frozen=True)
 class Instance:
-    """``claim``'s formula at ``arguments`` is ``says``: what a cited step takes from the claim, to be computed.
+    """``claim``'s formula at ``arguments`` is ``says``: what a cited step takes from the claim, to
+    be computed.
 
-    Formulas that ask for an order are put in positive letters, or letters beside which another is larger.
-    """
+    Formulas that ask for an order are put in positive letters, or letters beside which another is
+    larger."""
 
     claim: str
     arguments: tuple[Any, ...]
@@ -59,15 +62,13 @@ def _agree(found: Any, says: Any) -> bool:
 class Step:
     """One line of a derivation: a sentence, and what stands behind it.
 
-    how = "identity": lhs = rhs, by simplification of the difference to zero;
-    how = "nonnegative": lhs >= rhs, by SymPy's assumptions on the simplified or factored difference;
-    how = "cited": an instance of the claims in ``cites``, whose own checks prove it; ``instances`` computes what is
-    taken from them, and ``read`` says why nothing can be, where so;
-    how = "definition": names, premises and the programme to be solved; asserts nothing;
-    how = "remark": meaning or motive, on which no later step rests;
-    how = "prose": an argument that nothing but reading confirms.
-    ``cites`` may also name claims on which an identity or a sign leans.
-    """
+    how = "identity": lhs = rhs, by simplification of the difference to zero; how = "nonnegative":
+    lhs >= rhs, by SymPy's assumptions on the simplified or factored difference; how = "cited": an
+    instance of the claims in ``cites``, whose own checks prove it; ``instances`` computes what is
+    taken from them, and ``read`` says why nothing can be, where so; how = "definition": names,
+    premises and the programme to be solved; asserts nothing; how = "remark": meaning or motive, on
+    which no later step rests; how = "prose": an argument that nothing but reading confirms.
+    ``cites`` may also name claims on which an identity or a sign leans."""
 
     text: str
     lhs: Any = None
@@ -83,10 +84,13 @@ class Step:
         return self.how in ("identity", "nonnegative")
 
     def holds(self) -> bool:
-        """True where SymPy confirms the step, or the instances of the claims it names; other kinds hold by reading."""
+        """True where SymPy confirms the step, or the instances of the claims it names; other kinds
+        hold by reading."""
         if self.how == "cited":
             named = all(instance.claim in self.cites for instance in self.instances)
-            return bool(self.cites) and named and all(instance.holds() for instance in self.instances)
+            return (
+                bool(self.cites) and named and all(instance.holds() for instance in self.instances)
+            )
         if not self.symbolic:
             return True
         difference = sympy.sympify(self.lhs) - sympy.sympify(self.rhs)
@@ -118,9 +122,9 @@ class Mutant:
 class Claim:
     """A sentence, a formula, how the two are related, and where they hold.
 
-    ``formula`` is what is under test: the checks receive it as an argument, so that a mutant goes through the very
-    same check. A claim that is expected to be refuted may carry ``corrected``, a formula that the same checks accept.
-    """
+    ``formula`` is what is under test: the checks receive it as an argument, so that a mutant goes
+    through the very same check. A claim that is expected to be refuted may carry ``corrected``, a
+    formula that the same checks accept."""
 
     id: str
     sentence: str
@@ -143,13 +147,17 @@ _CLAIMS: dict[str, Claim] = {}
 def declare(claim: Claim) -> Claim:
     """Enter a claim into the registry; a second claim of the same id is a ValueError."""
     if claim.id in _CLAIMS:
-        raise ValueError(f"claim {claim.id!r} is declared twice: {_CLAIMS[claim.id].sentence!r}, {claim.sentence!r}")
+        raise ValueError(
+            f"claim {claim.id!r} is declared twice: {_CLAIMS[claim.id].sentence!r}, "
+            f"{claim.sentence!r}"
+        )
     _CLAIMS[claim.id] = claim
     return claim
 
 
 def all_claims() -> dict[str, Claim]:
-    """Every claim by id, in order of id; imports every module of ``derivations``, each of which declares its own."""
+    """Every claim by id, in order of id; imports every module of ``derivations``, each of which
+    declares its own."""
     import derivations
 
     for module in pkgutil.walk_packages(derivations.__path__, "derivations."):
@@ -176,8 +184,12 @@ def distinct_steps() -> dict[str, list[tuple[str, Step]]]:
 
 
 def check_citations(claims: dict[str, Claim]) -> None:
-    """ValueError where a step cites an unknown claim, a claim expected to be refuted, or, at any remove, its own."""
-    cited = {key: {name for step in claim.derivation.steps for name in step.cites} for key, claim in claims.items()}
+    """ValueError where a step cites an unknown claim, a claim expected to be refuted, or, at any
+    remove, its own."""
+    cited = {
+        key: {name for step in claim.derivation.steps for name in step.cites}
+        for key, claim in claims.items()
+    }
     for key, names in cited.items():
         for name in sorted(names):
             if name not in claims:
@@ -203,7 +215,8 @@ def vanishes(expression: Any) -> bool:
 def _rewritings(expression: Any) -> Any:
     yield expression
     yield sympy.expand_log(sympy.expand(expression), force=True).expand()
-    # ratios of sums inside logarithms have to be brought over one denominator before the logarithm is split
+    # ratios of sums inside logarithms have to be brought over one denominator before the logarithm
+    # is split
     factored = expression.replace(sympy.log, lambda u: sympy.log(sympy.factor(u)))
     yield sympy.expand_log(factored, force=True).expand()
     yield sympy.numer(sympy.together(expression.replace(sympy.log, _log_of_factors))).expand()
@@ -215,7 +228,8 @@ _LOG_SIZE = sympy.Function("log_size")  # log|f| of an irreducible factor, as a 
 
 
 def _log_of_factors(argument: Any) -> Any:
-    """log u = sum of e log|f| over the irreducible factors f^e of a rational u, wherever u is positive."""
+    """log u = sum of e log|f| over the irreducible factors f^e of a rational u, wherever u is
+    positive."""
     top, bottom = sympy.fraction(sympy.together(argument))
     if not all(part.is_polynomial(*part.free_symbols) for part in (top, bottom)):
         return sympy.log(argument)

@@ -1,5 +1,5 @@
-"""What a kernel is before it is printed: a scalar formula in the form in which it is to be evaluated, and the claims it
-rests on. This module knows nothing about programming languages."""
+"""What a kernel is before it is printed: a scalar formula in the form in which it is to be
+evaluated, and the claims it rests on. This module knows nothing about programming languages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PRINTERS = ("numba", "torch", "triton")
 class KernelSpec:
     """A scalar kernel ``name(*arguments)``.
 
-    ``form`` is the evaluation form; the names in ``lets`` (in order) are intermediate results that keep it from being
-    rearranged. ``textbook`` is the same quantity as its definition writes it: ``difference()`` must vanish.
-    ``domain`` says where the two agree and where the form may be evaluated.
-    """
+    ``form`` is the evaluation form; the names in ``lets`` (in order) are intermediate results that
+    keep it from being rearranged. ``textbook`` is the same quantity as its definition writes it:
+    ``difference()`` must vanish. ``domain`` says where the two agree and where the form may be
+    evaluated."""
 
     name: str
     arguments: tuple[str, ...]
@@ -40,7 +40,10 @@ class KernelSpec:
         for name, value in [*self.lets.items(), ("result", self.form)]:
             unknown = value.free_symbols - known
             if unknown:
-                raise ValueError(f"kernel {self.name}: {name} uses {sorted(map(str, unknown))}, which is no argument")
+                raise ValueError(
+                    f"kernel {self.name}: {name} uses {sorted(map(str, unknown))}, which is no "
+                    "argument"
+                )
             known.add(sympy.Symbol(name, real=True))
         if not self.claims:
             raise ValueError(f"kernel {self.name}: names no claim")
@@ -54,17 +57,24 @@ class KernelSpec:
         return expression
 
     def difference(self) -> sympy.Expr:
-        """Evaluation form minus textbook form, in elementary functions; 0 where the rewriting is right."""
+        """Evaluation form minus textbook form, in elementary functions; 0 where the rewriting is
+        right."""
         if self.textbook is None:
             return sympy.S.Zero
-        difference = in_elementary_functions(self.expression) - in_elementary_functions(self.textbook)
-        positive = {symbol: sympy.Symbol(symbol.name, positive=True) for symbol in difference.free_symbols}
-        return sympy.simplify(sympy.expand(sympy.expand_log(sympy.factor(difference.subs(positive)), force=True)))
+        difference = in_elementary_functions(self.expression) - in_elementary_functions(
+            self.textbook
+        )
+        positive = {
+            symbol: sympy.Symbol(symbol.name, positive=True) for symbol in difference.free_symbols
+        }
+        return sympy.simplify(
+            sympy.expand(sympy.expand_log(sympy.factor(difference.subs(positive)), force=True))
+        )
 
 
 def in_elementary_functions(expression: sympy.Expr) -> sympy.Expr:
-    """Undo the rewritings log1p(x) = log(1 + x) and expm1(x) = exp(x) - 1, and take the regular branch of a Piecewise
-    (its last one)."""
+    """Undo the rewritings log1p(x) = log(1 + x) and expm1(x) = exp(x) - 1, and take the regular
+    branch of a Piecewise (its last one)."""
     expression = expression.replace(sympy.Piecewise, lambda *branches: branches[-1][0])
     expression = expression.replace(log1p, lambda x: sympy.log(1 + x))
     return expression.replace(expm1, lambda x: sympy.exp(x) - 1)
@@ -73,11 +83,17 @@ def in_elementary_functions(expression: sympy.Expr) -> sympy.Expr:
 def kernel_family(
     module: str, domain: str, printers: tuple[str, ...], shared_claims: tuple[str, ...] = ()
 ) -> Callable[..., KernelSpec]:
-    """Makes the kernels that ``module`` derives for one domain: ``make(name, arguments, form, claims, doc, lets)``,
-    arguments and claims as words; the first claim is the one whose derivation is told, ``shared_claims`` come last."""
+    """Makes the kernels that ``module`` derives for one domain: ``make(name, arguments, form,
+    claims, doc, lets)``, arguments and claims as words; the first claim is the one whose derivation
+    is told, ``shared_claims`` come last."""
 
     def make(
-        name: str, arguments: str, form: sympy.Expr, claims: str, doc: str, lets: Mapping[str, sympy.Expr] | None = None
+        name: str,
+        arguments: str,
+        form: sympy.Expr,
+        claims: str,
+        doc: str,
+        lets: Mapping[str, sympy.Expr] | None = None,
     ) -> KernelSpec:
         words = claims.split()
         return KernelSpec(

@@ -1,5 +1,5 @@
-"""Letters for steps that need no more than a few numbers of known sign. A step that speaks of p_1, c or tau may say in
-its sentence which letter stands for which. Knows no claim."""
+"""Letters for steps that need no more than a few numbers of known sign. A step that speaks of p_1,
+c or tau may say in its sentence which letter stands for which. Knows no claim."""
 
 from __future__ import annotations
 
@@ -7,7 +7,30 @@ from typing import Any
 
 import sympy
 
-__all__ = ["a", "b", "c", "d", "e", "f", "g", "h", "k", "l", "n", "p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z"]
+__all__ = [
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "f",
+    "g",
+    "h",
+    "k",
+    "l",
+    "n",
+    "p",
+    "q",
+    "r",
+    "s",
+    "t",
+    "u",
+    "v",
+    "w",
+    "x",
+    "y",
+    "z",
+]
 
 a, b, c, k, n, p, q, s, u, v, w, x, y = sympy.symbols("a b c k n p q s u v w x y", positive=True)
 d, e, g, r, t, z = sympy.symbols("d e g r t z", nonnegative=True)
@@ -16,5 +39,6 @@ log, exp, sqrt, Min, diff = sympy.log, sympy.exp, sympy.sqrt, sympy.Min, sympy.d
 
 
 def over_vertices() -> Any:
-    """Excess of the larger end b + r over any mixture of two ends b + r and b with shares 1/(1+t) and t/(1+t)."""
+    """Excess of the larger end b + r over any mixture of two ends b + r and b with shares 1/(1+t)
+    and t/(1+t)."""
     return b + r - ((b + r) / (1 + t) + b * t / (1 + t))

@@ -1,5 +1,6 @@
-"""Convexity of KL, once for all derivations: the tangent inequality, sufficiency of the KKT conditions, the variational
-bound, merging of tokens, and mixtures. Nothing here depends on the number of tokens or the kind of rule."""
+"""Convexity of KL, once for all derivations: the tangent inequality, sufficiency of the KKT
+conditions, the variational bound, merging of tokens, and mixtures. Nothing here depends on the
+number of tokens or the kind of rule."""
 
 from __future__ import annotations
 
@@ -11,7 +12,17 @@ from sympy import diff, exp, log
 
 from derivations.language.claim import Claim, Derivation, Instance, Mutant, Step, declare
 
-__all__ = ["KKT", "MERGING", "MIXTURE", "TANGENT", "VARIATIONAL", "kkt_gap", "merged", "tangent", "variational"]
+__all__ = [
+    "KKT",
+    "MERGING",
+    "MIXTURE",
+    "TANGENT",
+    "VARIATIONAL",
+    "kkt_gap",
+    "merged",
+    "tangent",
+    "variational",
+]
 
 X, W, X0, W0, R = sympy.symbols("x w x_0 w_0 r", positive=True)
 Q, Q0, Y, V, SHARE = sympy.symbols("q q_0 y v k", positive=True)
@@ -20,7 +31,8 @@ SLACK, LAMBDA, MORE, T = sympy.symbols("g lambda r_0 t", nonnegative=True)
 
 
 def tangent(numbers: Any, own: Any, other: Any, own_at: Any, other_at: Any) -> Any:
-    """The tangent plane of x log(x/w) at (x_0, w_0), a lower bound on it: x (log(x_0/w_0) + 1) - w x_0/w_0."""
+    """The tangent plane of x log(x/w) at (x_0, w_0), a lower bound on it: x (log(x_0/w_0) + 1) - w
+    x_0/w_0."""
     return own * (numbers.log(own_at / other_at) + 1) - other * own_at / other_at
 
 
@@ -37,10 +49,14 @@ def _double_gap(numbers: Any, multipliers: Sequence[Any], slacks: Sequence[Any])
     return kkt_gap(numbers, multipliers, slacks) * 2
 
 
-def variational(numbers: Any, target_probs: Sequence[Any], draft_probs: Sequence[Any], scores: Sequence[Any]) -> Any:
+def variational(
+    numbers: Any, target_probs: Sequence[Any], draft_probs: Sequence[Any], scores: Sequence[Any]
+) -> Any:
     """E_p f - log E_q exp f (nats), a lower bound on KL(p || q) for every f."""
     mean = sum(p * f for p, f in zip(target_probs, scores, strict=True))
-    return mean - numbers.log(sum(q * numbers.exp(f) for q, f in zip(draft_probs, scores, strict=True)))
+    return mean - numbers.log(
+        sum(q * numbers.exp(f) for q, f in zip(draft_probs, scores, strict=True))
+    )
 
 
 def _without_logarithm(numbers: Any, target_probs: Any, draft_probs: Any, scores: Any) -> Any:
@@ -49,7 +65,8 @@ def _without_logarithm(numbers: Any, target_probs: Any, draft_probs: Any, scores
 
 
 def merged(numbers: Any, own: Any, other: Any, second: Any, second_other: Any) -> Any:
-    """(x+y) log((x+y)/(w+v)): what two tokens x, y against w, v contribute to KL once they are one."""
+    """(x+y) log((x+y)/(w+v)): what two tokens x, y against w, v contribute to KL once they are
+    one."""
     return (own + second) * numbers.log((own + second) / (other + second_other))
 
 
@@ -80,14 +97,19 @@ TANGENT = Derivation(
             diff(-X * log(W), W, 2),
             X / W**2,
         ),
-        Step("x log(x/w) has second derivative 1/x in x: convex in the target alone;", diff(_COST, X, 2), 1 / X),
+        Step(
+            "x log(x/w) has second derivative 1/x in x: convex in the target alone;",
+            diff(_COST, X, 2),
+            1 / X,
+        ),
         Step(
             "and both together: the Hessian's determinant is 0 and its diagonal positive.",
             diff(_COST, X, 2) * diff(_COST, W, 2) - diff(_COST, X, W) ** 2,
             0,
         ),
         Step(
-            "The excess over the tangent at (x_0, w_0) is x (r - 1 - log r) with r = w x_0/(x w_0), hence >= 0.",
+            "The excess over the tangent at (x_0, w_0) is x (r - 1 - log r) with r = w x_0/(x "
+            "w_0), hence >= 0.",
             _COST - tangent(sympy, X, W, X0, W0),
             X * (W * X0 / (X * W0) - 1 - log(W * X0 / (X * W0))),
         ),
@@ -101,15 +123,19 @@ TANGENT = Derivation(
             diff(_COST, X).subs({X: X0, W: W0}),
             diff(tangent(sympy, X, W, X0, W0), X),
         ),
-        Step("and in w.", diff(_COST, W).subs({X: X0, W: W0}), diff(tangent(sympy, X, W, X0, W0), W)),
+        Step(
+            "and in w.", diff(_COST, W).subs({X: X0, W: W0}), diff(tangent(sympy, X, W, X0, W0), W)
+        ),
     ),
 )
 KKT = Derivation(
     "The KKT conditions suffice, for any number of tokens and linear constraints",
     (
         Step(
-            "f is a sum of p log(p/q) (over drafts), x log(x/w) (over targets) or both; y* satisfies a_k.y <="
-            " b_k, keeps the sum, and has multipliers lambda_k >= 0 with lambda_k (a_k.y* - b_k) = 0 and grad"
+            "f is a sum of p log(p/q) (over drafts), x log(x/w) (over targets) or both; y* "
+            "satisfies a_k.y <="
+            " b_k, keeps the sum, and has multipliers lambda_k >= 0 with lambda_k (a_k.y* - b_k) "
+            "= 0 and grad"
             " f(y*) = mu 1 - sum_k lambda_k a_k.",
             how="definition",
         ),
@@ -128,16 +154,7 @@ KKT = Derivation(
             how="cited",
             cites=("lemma.tangent",),
             instances=(
-                Instance(
-                    "lemma.tangent",
-                    (
-                        X,
-                        Q,
-                        X,
-                        Q0,
-                    ),
-                    X * log(X / Q0) - X / Q0 * (Q - Q0),
-                ),
+                Instance("lemma.tangent", (X, Q, X, Q0), X * log(X / Q0) - X / Q0 * (Q - Q0)),
             ),
         ),
         Step(
@@ -151,20 +168,28 @@ KKT = Derivation(
             LAMBDA * (A * Q0 - A * Q),
         ),
         Step(
-            "a coordinate more adds its own: by induction in the number of tokens the sum is mu (sum y - sum y*) + "
+            "a coordinate more adds its own: by induction in the number of tokens the sum is mu "
+            "(sum y - sum y*) + "
             "sum_k lambda_k (a_k.y* - a_k.y), for partial sums a, b of a_k.y* and a_k.y:",
             LAMBDA * (A - B) + LAMBDA * (V * Q0 - V * Q),
             LAMBDA * ((A + V * Q0) - (B + V * Q)),
         ),
         Step("the sum is kept: mu (1 - 1) = 0;", MU * ((Q + (1 - Q)) - (Q0 + (1 - Q0))), 0),
         Step(
-            "slackness: lambda a.y* = lambda b, so each term is lambda (b - a.y), with a.y = b - g and g >= 0:",
+            "slackness: lambda a.y* = lambda b, so each term is lambda (b - a.y), with a.y = b - "
+            "g and g >= 0:",
             LAMBDA * (B - (B - SLACK)),
             LAMBDA * SLACK,
         ),
-        Step("a product of two numbers >= 0. So f(y) >= f(y*): y* is a minimum.", LAMBDA * SLACK, 0, "nonnegative"),
         Step(
-            "No interior point is needed: that the conditions are necessary is used nowhere, since y* is written down.",
+            "a product of two numbers >= 0. So f(y) >= f(y*): y* is a minimum.",
+            LAMBDA * SLACK,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "No interior point is needed: that the conditions are necessary is used nowhere, "
+            "since y* is written down.",
             how="remark",
         ),
     ),
@@ -174,7 +199,8 @@ VARIATIONAL = Derivation(
     "Donsker and Varadhan's bound",
     (
         Step(
-            "Take the tangent of x log(x/w) at the tilted law x_0/w_0 = exp(f)/Z, Z = E_q exp f: it is p (f -"
+            "Take the tangent of x log(x/w) at the tilted law x_0/w_0 = exp(f)/Z, Z = E_q exp f: "
+            "it is p (f -"
             " log Z + 1) - q exp(f)/Z.",
             tangent(sympy, X, Q, Q * exp(F) / R, Q),
             X * (F - log(R) + 1) - _SCORED / R,
@@ -186,18 +212,14 @@ VARIATIONAL = Derivation(
             instances=(
                 Instance(
                     "lemma.tangent",
-                    (
-                        X,
-                        Q,
-                        Q * exp(F) / R,
-                        Q,
-                    ),
+                    (X, Q, Q * exp(F) / R, Q),
                     X * (F - log(R) + 1) - Q * exp(F) / R,
                 ),
             ),
         ),
         Step(
-            "Over all tokens sum q exp(f)/Z = 1 cancels sum p = 1, one token x, f against the rest (1-x, a):",
+            "Over all tokens sum q exp(f)/Z = 1 cancels sum p = 1, one token x, f against the "
+            "rest (1-x, a):",
             X * (F - log(R) + 1) + Y * (A - log(R) + 1) - (_SCORED + V * exp(A)) / R,
             (X * F + Y * A) - (X + Y) * log(R) + (X + Y) - (_SCORED + V * exp(A)) / R,
         ),
@@ -208,7 +230,8 @@ MERGING = Derivation(
     "Merging two tokens does not increase KL (log-sum inequality)",
     (
         Step(
-            "Take both tangents at the merged ratio x_0/w_0 = (x+y)/(w+v): their sum is the merged term.",
+            "Take both tangents at the merged ratio x_0/w_0 = (x+y)/(w+v): their sum is the "
+            "merged term.",
             tangent(sympy, X, W, X + Y, W + V) + tangent(sympy, Y, V, X + Y, W + V),
             merged(sympy, X, W, Y, V),
         ),
@@ -219,19 +242,16 @@ MERGING = Derivation(
             instances=(
                 Instance(
                     "lemma.tangent",
-                    (
-                        X,
-                        W,
-                        X + Y,
-                        W + V,
-                    ),
+                    (X, W, X + Y, W + V),
                     X * (log((X + Y) / (W + V)) + 1) - W * (X + Y) / (W + V),
                 ),
             ),
         ),
         Step(
-            "Terms are homogeneous, so merging (1-k)(x, w) with k (y, v) is joint convexity: the chord is",
-            (1 - SHARE) * X * log((1 - SHARE) * X / ((1 - SHARE) * W)) + SHARE * Y * log(SHARE * Y / (SHARE * V)),
+            "Terms are homogeneous, so merging (1-k)(x, w) with k (y, v) is joint convexity: the "
+            "chord is",
+            (1 - SHARE) * X * log((1 - SHARE) * X / ((1 - SHARE) * W))
+            + SHARE * Y * log(SHARE * Y / (SHARE * V)),
             (1 - SHARE) * X * log(X / W) + SHARE * Y * log(Y / V),
         ),
         Step(
@@ -245,7 +265,8 @@ MIXTURE = Derivation(
     "The certificate of fixed competitors is convex in the target",
     (
         Step(
-            "Let q, q' be the best drafts for p, p' and mix both pairs with share k. Constraints q_j - q_i >="
+            "Let q, q' be the best drafts for p, p' and mix both pairs with share k. Constraints "
+            "q_j - q_i >="
             " 0 survive: with slacks g, r_0 and k = t/(1+t) the mixture's slack is",
             (SLACK + T * MORE) / (1 + T),
             0,
@@ -263,18 +284,15 @@ MIXTURE = Derivation(
             instances=(
                 Instance(
                     "lemma.merge",
-                    (
-                        (1 - SHARE) * X,
-                        (1 - SHARE) * W,
-                        SHARE * Y,
-                        SHARE * V,
-                    ),
-                    ((1 - SHARE) * X + SHARE * Y) * log(((1 - SHARE) * X + SHARE * Y) / ((1 - SHARE) * W + SHARE * V)),
+                    ((1 - SHARE) * X, (1 - SHARE) * W, SHARE * Y, SHARE * V),
+                    ((1 - SHARE) * X + SHARE * Y)
+                    * log(((1 - SHARE) * X + SHARE * Y) / ((1 - SHARE) * W + SHARE * V)),
                 ),
             ),
         ),
         Step(
-            "The certificate is the least KL, hence at most that: with chord B, KL = B - g, C = KL - r_0, the"
+            "The certificate is the least KL, hence at most that: with chord B, KL = B - g, C = "
+            "KL - r_0, the"
             " chord less C is",
             B - (B - SLACK - MORE),
             SLACK + MORE,
@@ -286,7 +304,8 @@ MIXTURE = Derivation(
 declare(
     Claim(
         id="lemma.tangent",
-        sentence="x log(x/w) >= x (log(x_0/w_0) + 1) - w x_0/w_0: KL lies above its tangents, in the draft, in the"
+        sentence="x log(x/w) >= x (log(x_0/w_0) + 1) - w x_0/w_0: KL lies above its tangents, in "
+        "the draft, in the"
         " target and in both.",
         domain="x, w, x_0, w_0 > 0",
         theory="A (tools, tangents)",
@@ -300,7 +319,8 @@ declare(
 declare(
     Claim(
         id="lemma.kkt",
-        sentence="A point that satisfies the KKT conditions of least KL under linear constraints is a minimum: any "
+        sentence="A point that satisfies the KKT conditions of least KL under linear constraints "
+        "is a minimum: any "
         "feasible point costs at least the sum of multipliers times slacks more.",
         domain="any number of tokens and of linear constraints",
         theory="A (tools, KKT)",
@@ -325,7 +345,8 @@ declare(
 declare(
     Claim(
         id="lemma.merge",
-        sentence="Merging tokens does not increase KL (log-sum inequality), so KL is jointly convex.",
+        sentence="Merging tokens does not increase KL (log-sum inequality), so KL is jointly "
+        "convex.",
         domain="x, y, w, v > 0; any number of tokens, merged two at a time",
         theory="A (tools, log-sum)",
         relation="<=",

@@ -1,5 +1,5 @@
-"""The three tools behind the margin-only bounds: phi, the monotony of the pair cost, and transport to a few tokens.
-This module knows no rule."""
+"""The three tools behind the margin-only bounds: phi, the monotony of the pair cost, and transport
+to a few tokens. This module knows no rule."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _flat_above(numbers: Any, gap: Any) -> tuple[Any, Any]:
 def transported(
     numbers: Any, target_probs: Sequence[Any], draft_probs: Sequence[Any], kept: int
 ) -> tuple[list[Any], list[Any]]:
-    """Both laws after the mass beyond the first ``kept`` tokens is sent to the uniform law on those tokens."""
+    """Both laws after the mass beyond the first ``kept`` tokens is sent to the uniform law on those
+    tokens."""
 
     def send(probs: Sequence[Any]) -> list[Any]:
         rest = sum(probs[kept:], probs[0] * 0)
@@ -48,7 +49,9 @@ def _renormalised(
     numbers: Any, target_probs: Sequence[Any], draft_probs: Sequence[Any], kept: int
 ) -> tuple[list[Any], list[Any]]:
     own, other = sum(target_probs[:kept]), sum(draft_probs[:kept])
-    return [prob / own for prob in target_probs[:kept]], [prob / other for prob in draft_probs[:kept]]
+    return [prob / own for prob in target_probs[:kept]], [
+        prob / other for prob in draft_probs[:kept]
+    ]
 
 
 _PHI = phi(sympy, X)
@@ -56,11 +59,24 @@ _PAIR = pair_cost(sympy, A, B)
 PHI = Derivation(
     "phi lies between two parabolas",
     (
-        Step("phi'(x) = artanh x, which vanishes at 0;", sympy.diff(_PHI, X), (log(1 + X) - log(1 - X)) / 2),
-        Step("phi''(x) = 1/(1 - x^2) > 0: phi is convex and increasing.", sympy.diff(_PHI, X, 2), 1 / (1 - X**2)),
-        Step("phi'' - 1 = x^2/(1 - x^2) >= 0: integrated twice, phi >= x^2/2.", 1 / (1 - X**2) - 1, X**2 / (1 - X**2)),
         Step(
-            "phi/x^2 increases, because h = x phi' - 2 phi vanishes at 0 with h' = x phi'' - phi', and "
+            "phi'(x) = artanh x, which vanishes at 0;",
+            sympy.diff(_PHI, X),
+            (log(1 + X) - log(1 - X)) / 2,
+        ),
+        Step(
+            "phi''(x) = 1/(1 - x^2) > 0: phi is convex and increasing.",
+            sympy.diff(_PHI, X, 2),
+            1 / (1 - X**2),
+        ),
+        Step(
+            "phi'' - 1 = x^2/(1 - x^2) >= 0: integrated twice, phi >= x^2/2.",
+            1 / (1 - X**2) - 1,
+            X**2 / (1 - X**2),
+        ),
+        Step(
+            "phi/x^2 increases, because h = x phi' - 2 phi vanishes at 0 with h' = x phi'' - "
+            "phi', and "
             "h'' = 2 x^2/(1 - x^2)^2 >= 0;",
             sympy.diff(X * sympy.diff(_PHI, X) - 2 * _PHI, X, 2),
             2 * X**2 / (1 - X**2) ** 2,
@@ -72,13 +88,20 @@ PAIR = Derivation(
     "The pair cost grows with the larger and falls with the smaller probability",
     (
         Step(
-            "T2 is homogeneous: T2(a, b) = a T2(1, r), r = b/a.", pair_cost(sympy, A, A * R), A * pair_cost(sympy, 1, R)
+            "T2 is homogeneous: T2(a, b) = a T2(1, r), r = b/a.",
+            pair_cost(sympy, A, A * R),
+            A * pair_cost(sympy, 1, R),
         ),
-        Step("d/da T2 = log(2a/(a+b)) >= 0 for a >= b,", sympy.diff(_PAIR, A), log(2 * A / (A + B))),
-        Step("since with a = b + t: 2a - (a+b) = t.", 2 * (B + T) - (2 * B + T), T),
-        Step("d/db T2 = log(2b/(a+b)) <= 0 for b <= a.", sympy.diff(_PAIR, B), log(2 * B / (A + B))),
         Step(
-            "At a fixed gap d = a - b, s phi(d/s) falls in s, as phi(x) - x phi'(x) = log(1 - x^2)/2 <= 0 at x = d/s.",
+            "d/da T2 = log(2a/(a+b)) >= 0 for a >= b,", sympy.diff(_PAIR, A), log(2 * A / (A + B))
+        ),
+        Step("since with a = b + t: 2a - (a+b) = t.", 2 * (B + T) - (2 * B + T), T),
+        Step(
+            "d/db T2 = log(2b/(a+b)) <= 0 for b <= a.", sympy.diff(_PAIR, B), log(2 * B / (A + B))
+        ),
+        Step(
+            "At a fixed gap d = a - b, s phi(d/s) falls in s, as phi(x) - x phi'(x) = log(1 - "
+            "x^2)/2 <= 0 at x = d/s.",
             phi(sympy, X) - X * sympy.diff(_PHI, X),
             (log(1 + X) + log(1 - X)) / 2,
         ),
@@ -89,25 +112,29 @@ TRANSPORT = Derivation(
     "A Markov kernel does not increase KL",
     (
         Step(
-            "Send each tail token to i in I with probability 1/|I|. Token i's new mass is p_i + p_T/|I|: the "
+            "Send each tail token to i in I with probability 1/|I|. Token i's new mass is p_i + "
+            "p_T/|I|: the "
             "difference of two kept tokens is unchanged.",
             (A + T / R) - (B + T / R),
             A - B,
         ),
         Step(
-            "Before merging, split each tail token t into |I| copies of p_t/|I| against q_t/|I|: KL is unchanged, "
+            "Before merging, split each tail token t into |I| copies of p_t/|I| against q_t/|I|: "
+            "KL is unchanged, "
             "since |I| (p/|I|) log((p/|I|)/(q/|I|)) = p log(p/q).",
             R * (X / R) * log((X / R) / (U / R)),
             X * log(X / U),
         ),
         Step(
-            "Then merge two tokens (x, y against u, v), again and again. With l = log(x (u+v)/(u (x+y))), the first "
+            "Then merge two tokens (x, y against u, v), again and again. With l = log(x (u+v)/(u "
+            "(x+y))), the first "
             "token's loss is x l, and x exp(-l) = u (x+y)/(u+v).",
             X * log(X / U) - X * log((X + Y) / (U + V)),
             X * log(X * (U + V) / (U * (X + Y))),
         ),
         Step(
-            "The merge's loss is a sum of x (l + exp(-l) - 1) over both tokens, because the added terms cancel:",
+            "The merge's loss is a sum of x (l + exp(-l) - 1) over both tokens, because the added "
+            "terms cancel:",
             U * (X + Y) / (U + V) - X + V * (X + Y) / (U + V) - Y,
             0,
         ),
@@ -135,14 +162,18 @@ declare(
 declare(
     Claim(
         id="lemma.pair",
-        sentence="T2(a, b) increases in a, decreases in b, is homogeneous, and decreases in b at a fixed gap a - b.",
+        sentence="T2(a, b) increases in a, decreases in b, is homogeneous, and decreases in b at "
+        "a fixed gap a - b.",
         domain="0 <= b <= a",
         theory="B (T2)",
         relation="monotone",
         formula=pair_cost,
         derivation=PAIR,
         mutants=(
-            Mutant("the average's factor 2 is lost", lambda n, a, b: pair_cost(n, a, b) - (a + b) * n.log(a * 0 + 2)),
+            Mutant(
+                "the average's factor 2 is lost",
+                lambda n, a, b: pair_cost(n, a, b) - (a + b) * n.log(a * 0 + 2),
+            ),
             Mutant("squared gap", lambda n, a, b: (a - b) ** 2),
         ),
         min_methods=3,
@@ -151,7 +182,8 @@ declare(
 declare(
     Claim(
         id="lemma.transport",
-        sentence="Sending all tokens outside a finite set I to the uniform law on I does not increase KL(p||q) and "
+        sentence="Sending all tokens outside a finite set I to the uniform law on I does not "
+        "increase KL(p||q) and "
         "keeps p_a - p_b and q_a - q_b for a, b in I.",
         domain="any two laws on any vocabulary, I not empty",
         theory="B (T1)",

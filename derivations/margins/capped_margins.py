@@ -1,5 +1,6 @@
-"""Margin-only bounds for rules whose rejected tokens are small in themselves: an absolute threshold, and the entropy
-rule's simple bound. This module knows margins and rule parameters, and no target."""
+"""Margin-only bounds for rules whose rejected tokens are small in themselves: an absolute
+threshold, and the entropy rule's simple bound. This module knows margins and rule parameters, and
+no target."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ D, T = sympy.symbols("d t", positive=True)
 
 
 def absolute_margin(numbers: Any, gap: Any, tau: Any) -> Any:
-    """s phi(g/s), s = min(1, g + 2 tau), for g >= tau; 0 below, where the argmax itself can be rejected."""
+    """s phi(g/s), s = min(1, g + 2 tau), for g >= tau; 0 below, where the argmax itself can be
+    rejected."""
     return gap * 0 if gap < tau else mass_and_gap(numbers, min(1 + gap * 0, gap + 2 * tau), gap)
 
 
@@ -27,7 +29,9 @@ def entropy_margin(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
     if gap == 0:
         return gap
     mass = min(1 + gap * 0, gap + 2 * epsilon)
-    return mass_and_gap(numbers, mass if delta == 1 else min(mass, gap * (1 + delta) / (1 - delta)), gap)
+    return mass_and_gap(
+        numbers, mass if delta == 1 else min(mass, gap * (1 + delta) / (1 - delta)), gap
+    )
 
 
 def _single_tau(numbers: Any, gap: Any, tau: Any) -> Any:
@@ -44,10 +48,20 @@ CAPPED = Derivation(
         BELOW,
         *PAIR_MONOTONE,
         Step("Rejection means p_j = b <= cap; p_1 = a >= b + g.", how="definition"),
-        Step("T2(a, b) grows in a: take a = b + g.", how="cited", cites=("lemma.pair",), instances=(PAIR,)),
-        Step("T2(b + g, b) = s phi(g/s), s = g + 2b, falls in b: take b = min(cap, (1-g)/2).", D + 2 * (1 - D) / 2, 1),
         Step(
-            "Entropy rule: b <= delta exp(-H) <= delta p_1 (H >= -log p_1), so b <= delta (b + g): b <= delta "
+            "T2(a, b) grows in a: take a = b + g.",
+            how="cited",
+            cites=("lemma.pair",),
+            instances=(PAIR,),
+        ),
+        Step(
+            "T2(b + g, b) = s phi(g/s), s = g + 2b, falls in b: take b = min(cap, (1-g)/2).",
+            D + 2 * (1 - D) / 2,
+            1,
+        ),
+        Step(
+            "Entropy rule: b <= delta exp(-H) <= delta p_1 (H >= -log p_1), so b <= delta (b + "
+            "g): b <= delta "
             "g/(1 - delta),",
             D + 2 * T * D / (1 - T),
             D * (1 + T) / (1 - T),
@@ -82,7 +96,8 @@ declare(
 declare(
     Claim(
         id="margin.entropy.simple",
-        sentence="Entropy rule (delta <= 1), p1 - p2 >= g: every certificate is at least s phi(g/s), "
+        sentence="Entropy rule (delta <= 1), p1 - p2 >= g: every certificate is at least s "
+        "phi(g/s), "
         "s = min(1, g + 2 eps, g (1+delta)/(1-delta)).",
         domain=MARGIN_DOMAIN + ", 0 < eps <= 1, 0 < delta <= 1; not attained everywhere",
         theory="B (entropy, simple)",

@@ -1,5 +1,5 @@
-"""Margin-only bounds for gates, the union of a rank and a threshold, in p1 - p2 and in p1 - p_{m+1}. This module knows
-margins and rule parameters, and no target."""
+"""Margin-only bounds for gates, the union of a rank and a threshold, in p1 - p2 and in p1 -
+p_{m+1}. This module knows margins and rule parameters, and no target."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ D, M, T, X = sympy.symbols("d m t x", positive=True)
 
 
 def gate_at_least(numbers: Any, gap: Any, top_m: int, slack: Any) -> Any:
-    """Top-m and additive together, p1 - p2 >= g: the smaller of the two bounds, since rejection is a union."""
+    """Top-m and additive together, p1 - p2 >= g: the smaller of the two bounds, since rejection is
+    a union."""
     return min(top_margin(numbers, gap, top_m), additive_at_least(numbers, gap, slack))
 
 
@@ -68,7 +69,8 @@ def gate_multiplicative(numbers: Any, gap: Any, top_m: int, alpha: Any) -> Any:
 
 
 def multiplicative_inside(numbers: Any, gap: Any, alpha: Any) -> Any:
-    """The least certificate of a token inside the gate at p1 - p_{m+1}: d T2(1, alpha), phi(2d-1) past 1/(1+alpha)."""
+    """The least certificate of a token inside the gate at p1 - p_{m+1}: d T2(1, alpha), phi(2d-1)
+    past 1/(1+alpha)."""
     if gap * (1 + alpha) <= 1:
         return gap * pair_cost(numbers, 1 + alpha * 0, alpha)
     return phi(numbers, 2 * gap - 1)
@@ -83,7 +85,8 @@ GATE = Derivation(
     "A gate rejects the union",
     (
         Step(
-            "The gate's rejected set is the union of the top-m and the additive one, so C = min(C_top, C_additive).",
+            "The gate's rejected set is the union of the top-m and the additive one, so C = "
+            "min(C_top, C_additive).",
             how="cited",
             cites=("lemma.infima",),
             read=UNORDERED,
@@ -96,7 +99,8 @@ GATE = Derivation(
         ),
         *PAIR_MONOTONE,
         Step(
-            "p_1 - p_{m+1} = d > t: the competitor is token 2, p_2 = a - t, with p_3..p_{m+1} >= a - d. The mass "
+            "p_1 - p_{m+1} = d > t: the competitor is token 2, p_2 = a - t, with p_3..p_{m+1} >= "
+            "a - d. The mass "
             "1 gives a.",
             ((1 + T + (M - 1) * D) / (M + 1))
             + ((1 + T + (M - 1) * D) / (M + 1) - T)
@@ -114,13 +118,15 @@ GATE = Derivation(
             2 * D - 1,
         ),
         Step(
-            "At least d: p_1 = d + r, and p_j <= 1 - p_1 gives a gap p_1 - p_j >= 2 d - 1; the excess is",
+            "At least d: p_1 = d + r, and p_j <= 1 - p_1 gives a gap p_1 - p_j >= 2 d - 1; the "
+            "excess is",
             ((at.d + at.r) - (1 - (at.d + at.r))) - (2 * at.d - 1),
             0,
             "nonnegative",
         ),
         Step(
-            "rejection gives a gap of at least t. A pair of either gap, of mass at most 1, costs at least phi"
+            "rejection gives a gap of at least t. A pair of either gap, of mass at most 1, costs "
+            "at least phi"
             " of it: the slack t decides, phi(t), unless d forces more.",
             how="cited",
             cites=("lemma.pair", "lemma.phi"),
@@ -135,7 +141,8 @@ MULTIPLICATIVE_GATE = Derivation(
         *GATE.steps[:2],
         *PAIR_MONOTONE,
         Step(
-            "p_1 - p_{m+1} = d, competitor j <= m, b = p_j <= alpha a, a = p_1 >= d; the tokens after it are "
+            "p_1 - p_{m+1} = d, competitor j <= m, b = p_j <= alpha a, a = p_1 >= d; the tokens "
+            "after it are "
             "at least a - d.",
             how="definition",
         ),
@@ -144,23 +151,18 @@ MULTIPLICATIVE_GATE = Derivation(
             how="cited",
             cites=("lemma.pair",),
             instances=(
-                Instance(
-                    "lemma.pair",
-                    (
-                        at.a,
-                        at.k * at.a,
-                    ),
-                    at.a * pair_cost(sympy, 1, at.k),
-                ),
+                Instance("lemma.pair", (at.a, at.k * at.a), at.a * pair_cost(sympy, 1, at.k)),
             ),
         ),
         Step(
-            "T2(a, alpha a) = a T2(1, alpha) grows with a, so a is least: a = d, p_{m+1} = 0, value d T2(1, alpha).",
+            "T2(a, alpha a) = a T2(1, alpha) grows with a, so a is least: a = d, p_{m+1} = 0, "
+            "value d T2(1, alpha).",
             pair_cost(sympy, D, T * D),
             D * pair_cost(sympy, sympy.S.One, T),
         ),
         Step(
-            "The mass d (1 + alpha) <= 1 allows it up to d = 1/(1+alpha). Beyond, b <= 1 - a: T2(a, 1-a) grows with a, "
+            "The mass d (1 + alpha) <= 1 allows it up to d = 1/(1+alpha). Beyond, b <= 1 - a: "
+            "T2(a, 1-a) grows with a, "
             "so again a = d: phi(2d - 1).",
             pair_cost(sympy, (1 + X) / 2, (1 - X) / 2),
             phi(sympy, X),
@@ -170,19 +172,19 @@ MULTIPLICATIVE_GATE = Derivation(
             2 / (1 + T) - 1,
             (1 - T) / (1 + T),
         ),
-        Step("d T2(1, alpha) is linear in d, with slope T2(1, alpha) = x >= 0,", at.diff(at.y * at.x, at.y), at.x),
         Step(
-            "and phi(2d - 1) increases, so exact and at-least forms agree. Competitor m+1: the top-m bound.",
+            "d T2(1, alpha) is linear in d, with slope T2(1, alpha) = x >= 0,",
+            at.diff(at.y * at.x, at.y),
+            at.x,
+        ),
+        Step(
+            "and phi(2d - 1) increases, so exact and at-least forms agree. Competitor m+1: the "
+            "top-m bound.",
             how="cited",
             cites=("lemma.phi", "margin.top"),
             instances=(
                 Instance(
-                    "margin.top",
-                    (
-                        at.x,
-                        2,
-                    ),
-                    (2 + at.x) / 3 * phi(sympy, 3 * at.x / (2 + at.x)),
+                    "margin.top", (at.x, 2), (2 + at.x) / 3 * phi(sympy, 3 * at.x / (2 + at.x))
                 ),
             ),
         ),
@@ -222,28 +224,37 @@ _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = 
     ),
     (
         "margin.gate.last.at-least",
-        "Gate, p1 - p_{m+1} >= d: min(top-m(d), phi(t)) for d <= t, phi(t) up to (1+t)/2, phi(2d-1) beyond.",
+        "Gate, p1 - p_{m+1} >= d: min(top-m(d), phi(t)) for d <= t, phi(t) up to (1+t)/2, "
+        "phi(2d-1) beyond.",
         ", m >= 2, 0 <= t < 1",
         "B (gate, g_m at least d)",
         gate_last_at_least,
         GATE,
-        (Mutant("the exact form", gate_last_exactly), Mutant("p1 - p2 for p1 - p_{m+1}", gate_at_least)),
+        (
+            Mutant("the exact form", gate_last_exactly),
+            Mutant("p1 - p2 for p1 - p_{m+1}", gate_at_least),
+        ),
     ),
     (
         "margin.gate.multiplicative",
-        "Gate with factor alpha, p1 - p2 = g or >= g: min of the top-m bound and the multiplicative bound.",
+        "Gate with factor alpha, p1 - p2 = g or >= g: min of the top-m bound and the "
+        "multiplicative bound.",
         ", m >= 2, 0 < alpha <= 1",
         "B (gate, multiplicative)",
         gate_multiplicative,
         MULTIPLICATIVE_GATE,
         (
             Mutant("the top-m bound alone", lambda n, g, m, alpha: top_margin(n, g, m)),
-            Mutant("the multiplicative bound alone", lambda n, g, m, alpha: multiplicative_margin(n, g, alpha)),
+            Mutant(
+                "the multiplicative bound alone",
+                lambda n, g, m, alpha: multiplicative_margin(n, g, alpha),
+            ),
         ),
     ),
     (
         "margin.gate.multiplicative.last",
-        "Gate with factor alpha, p1 - p_{m+1} = d or >= d: min of top-m(d) and d T2(1, alpha), phi(2d-1) for "
+        "Gate with factor alpha, p1 - p_{m+1} = d or >= d: min of top-m(d) and d T2(1, alpha), "
+        "phi(2d-1) for "
         "d > 1/(1+alpha).",
         ", m >= 2, 0 < alpha <= 1",
         "B (gate, multiplicative)",

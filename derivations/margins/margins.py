@@ -1,5 +1,6 @@
-"""Margin-only bounds for single-token rules: the least certificate that a target with a given margin can have, whatever
-its vocabulary. This module knows margins and rule parameters, and no target."""
+"""Margin-only bounds for single-token rules: the least certificate that a target with a given
+margin can have, whatever its vocabulary. This module knows margins and rule parameters, and no
+target."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def strict_margin(numbers: Any, gap: Any) -> Any:
 
 
 def additive_at_least(numbers: Any, gap: Any, slack: Any) -> Any:
-    """phi(max(g, t)) over targets with p1 - p2 >= g; +inf at t = 1, where nothing can be rejected."""
+    """phi(max(g, t)) over targets with p1 - p2 >= g; +inf at t = 1, where nothing can be
+    rejected."""
     return math.inf if slack >= 1 else phi(numbers, max(gap, slack))
 
 
@@ -55,7 +57,9 @@ def additive_exactly(numbers: Any, gap: Any, slack: Any) -> Any:
     if 2 * gap >= slack:
         return mass_and_gap(numbers, (2 + 2 * gap - slack) / 3, slack)
     top = (1 + gap + slack) / 3
-    return numbers.log(gap * 0 + 3) + sum(xlogx(numbers, part) for part in (top, top - gap, top - slack))
+    return numbers.log(gap * 0 + 3) + sum(
+        xlogx(numbers, part) for part in (top, top - gap, top - slack)
+    )
 
 
 def multiplicative_margin(numbers: Any, gap: Any, alpha: Any) -> Any:
@@ -71,7 +75,8 @@ def top_margin(numbers: Any, gap: Any, top_m: int) -> Any:
 
 _PAIR = A * log(2 * A / (A + B)) + B * log(2 * B / (A + B))
 _TRANSPORT = Step(
-    "Transport (claim lemma.transport): sending all tokens outside a finite set I to the uniform law on I does not "
+    "Transport (claim lemma.transport): sending all tokens outside a finite set I to the uniform "
+    "law on I does not "
     "increase KL, and keeps every difference p_a - p_b, q_a - q_b inside I.",
     how="cited",
     cites=("lemma.transport",),
@@ -90,15 +95,21 @@ PAIR_MONOTONE = (
         sympy.diff(_PAIR, A),
         log(2 * A / (A + B)),
     ),
-    Step("T2 decreases in b: its derivative is log(2b/(a+b)) <= 0.", sympy.diff(_PAIR, B), log(2 * B / (A + B))),
     Step(
-        "At a fixed gap d it decreases in b: the derivative of T2(b+d, b) is log(4 b (b+d)/(2b+d)^2) <= 0, since "
+        "T2 decreases in b: its derivative is log(2b/(a+b)) <= 0.",
+        sympy.diff(_PAIR, B),
+        log(2 * B / (A + B)),
+    ),
+    Step(
+        "At a fixed gap d it decreases in b: the derivative of T2(b+d, b) is log(4 b "
+        "(b+d)/(2b+d)^2) <= 0, since "
         "(2b+d)^2 - 4 b (b+d) = d^2.",
         (2 * B + D) ** 2 - 4 * B * (B + D),
         D**2,
     ),
     Step(
-        "Hence s phi(d/s) decreases in s at fixed d: the derivative is log(1 - x^2)/2 <= 0, x = d/s.",
+        "Hence s phi(d/s) decreases in s at fixed d: the derivative is log(1 - x^2)/2 <= 0, x = "
+        "d/s.",
         sympy.diff(S * phi(sympy, D / S), S),
         (log(1 + D / S) + log(1 - D / S)) / 2,
     ),
@@ -115,7 +126,8 @@ STRICT_MARGIN = Derivation(
             phi(sympy, D),
         ),
         Step(
-            "phi is increasing, its derivative is artanh(g) >= 0, so the at-least form is the same.",
+            "phi is increasing, its derivative is artanh(g) >= 0, so the at-least form is the "
+            "same.",
             sympy.diff(phi(sympy, X), X),
             (log(1 + X) - log(1 - X)) / 2,
         ),
@@ -128,19 +140,22 @@ ADDITIVE = Derivation(
         BELOW,
         *PAIR_MONOTONE,
         Step(
-            "At least: p_1 - p_j >= max(g, t) and p_1 + p_j <= 1 give phi(max(g, t)); limit p = ((1+t)/2, (1-t)/2).",
+            "At least: p_1 - p_j >= max(g, t) and p_1 + p_j <= 1 give phi(max(g, t)); limit p = "
+            "((1+t)/2, (1-t)/2).",
             how="cited",
             cites=("lemma.pair", "lemma.phi"),
             instances=(PAIR_OF_ONE,),
         ),
         _TRANSPORT,
         Step(
-            "Exactly g <= t: I = {1, 2, j}: p = (a, a-g, 1+g-2a), and p_j <= a - t reads a >= (1+g+t)/3.",
+            "Exactly g <= t: I = {1, 2, j}: p = (a, a-g, 1+g-2a), and p_j <= a - t reads a >= "
+            "(1+g+t)/3.",
             1 + D - 2 * _ADDITIVE_TOP,
             _ADDITIVE_TOP - T,
         ),
         Step(
-            "The value grows with a. Runner-up outside the pool: d/da T2(a, 1+g-2a) = log(2a/(a+b)) - 2 log(2b/(a+b)),",
+            "The value grows with a. Runner-up outside the pool: d/da T2(a, 1+g-2a) = "
+            "log(2a/(a+b)) - 2 log(2b/(a+b)),",
             sympy.diff(_PAIR.subs(B, 1 + D - 2 * A), A).subs(D, B - 1 + 2 * A),
             log(2 * A / (A + B)) - 2 * log(2 * B / (A + B)),
         ),
@@ -156,13 +171,15 @@ ADDITIVE = Derivation(
             log(A) + log(A - D) - 2 * log(1 + D - 2 * A),
         ),
         Step(
-            "and with a - g = b + r: a (a-g) - b^2 = (b + r + g)(b + r) - b^2 >= 0. So a is least: a = (1+g+t)/3.",
+            "and with a - g = b + r: a (a-g) - b^2 = (b + r + g)(b + r) - b^2 >= 0. So a is "
+            "least: a = (1+g+t)/3.",
             sympy.expand((B + SLACK + D) * (B + SLACK) - B**2),
             0,
             "nonnegative",
         ),
         Step(
-            "The runner-up a - g lies outside the pool {1, j} iff a - g <= c = a - t/2, that is g >= t/2; then "
+            "The runner-up a - g lies outside the pool {1, j} iff a - g <= c = a - t/2, that is g "
+            ">= t/2; then "
             "s = 2a - t.",
             2 * _ADDITIVE_TOP - T,
             (2 + 2 * D - T) / 3,
@@ -197,12 +214,14 @@ MULTIPLICATIVE = Derivation(
             D / ((1 - ALPHA) / (1 + ALPHA)),
         ),
         Step(
-            "If s >= 1, that is g >= b, the mass runs out first: a = (1+g)/2 and the value is phi(g).",
+            "If s >= 1, that is g >= b, the mass runs out first: a = (1+g)/2 and the value is "
+            "phi(g).",
             pair_cost(sympy, (1 + D) / 2, (1 - D) / 2),
             phi(sympy, D),
         ),
         Step(
-            "The chord is approached with the remaining mass 1 - s spread over n tokens, each of which tends to 0,",
+            "The chord is approached with the remaining mass 1 - s spread over n tokens, each of "
+            "which tends to 0,",
             sympy.limit((1 - at.s) / at.n, at.n, sympy.oo),
             0,
         ),
@@ -221,22 +240,27 @@ TOP_MARGIN = Derivation(
         BELOW,
         *PAIR_MONOTONE,
         Step(
-            "In g: each of p_2..p_m is >= b = p_{m+1} and p_2 = a - g >= b. T2 grows in a, so a = b + g; the "
+            "In g: each of p_2..p_m is >= b = p_{m+1} and p_2 = a - g >= b. T2 grows in a, so a = "
+            "b + g; the "
             "mass gives (m+1) b + g <= 1.",
             (M + 1) * _LEVEL + D,
             1,
         ),
         Step(
-            "T2(b + g, b) falls in b, so b = (1-g)/(m+1), and s = 2b + g.", 2 * _LEVEL + D, (2 + (M - 1) * D) / (M + 1)
+            "T2(b + g, b) falls in b, so b = (1-g)/(m+1), and s = 2b + g.",
+            2 * _LEVEL + D,
+            (2 + (M - 1) * D) / (M + 1),
         ),
         Step(
-            "In g_m = p_1 - p_{m+1}, a = b + g_m, and p_2, ..., p_m >= b again: it is the same programme, as "
+            "In g_m = p_1 - p_{m+1}, a = b + g_m, and p_2, ..., p_m >= b again: it is the same "
+            "programme, as "
             "the m + 1 largest hold at least",
             (at.b + at.g) + at.n * at.b,
             (at.n + 1) * at.b + at.g,
         ),
         Step(
-            "It grows in g, so exact and at-least forms agree: with b = (1-g)/(m+1), a = (1+m g)/(m+1) both "
+            "It grows in g, so exact and at-least forms agree: with b = (1-g)/(m+1), a = (1+m "
+            "g)/(m+1) both "
             "move outwards.",
             _LEVEL + D,
             (1 + M * D) / (M + 1),
@@ -279,7 +303,12 @@ _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = 
         "B (additive, at least)",
         additive_at_least,
         ADDITIVE,
-        (Mutant("phi(g + t)", lambda numbers, gap, slack: phi(numbers, min(gap + slack, gap * 0 + 1))),),
+        (
+            Mutant(
+                "phi(g + t)",
+                lambda numbers, gap, slack: phi(numbers, min(gap + slack, gap * 0 + 1)),
+            ),
+        ),
     ),
     (
         "margin.additive.exact",
@@ -310,7 +339,10 @@ _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = 
         "B (top-m)",
         top_margin,
         TOP_MARGIN,
-        (Mutant("m + 1 for m", _wrong_mass), Mutant("the strict bound", lambda numbers, gap, top_m: phi(numbers, gap))),
+        (
+            Mutant("m + 1 for m", _wrong_mass),
+            Mutant("the strict bound", lambda numbers, gap, top_m: phi(numbers, gap)),
+        ),
     ),
 ]
 

@@ -1,5 +1,6 @@
-"""Margin-only bounds for the drafter-side certificates and for the reverse direction: the least value over all drafts
-(targets) with a given margin. This module knows margins and rule parameters."""
+"""Margin-only bounds for the drafter-side certificates and for the reverse direction: the least
+value over all drafts (targets) with a given margin. This module knows margins and rule
+parameters."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def slack_reverse_margin(numbers: Any, gap: Any, slack: Any) -> Any:
 
 
 def multiplicative_reverse_margin(numbers: Any, gap: Any, alpha: Any) -> Any:
-    """-log(1-g^2)/2 for g >= (1-alpha)/(1+alpha); below, -log(1 - g (1-sqrt alpha)/(1+sqrt alpha))."""
+    """-log(1-g^2)/2 for g >= (1-alpha)/(1+alpha); below, -log(1 - g (1-sqrt alpha)/(1+sqrt
+    alpha))."""
     if gap * (1 + alpha) >= 1 - alpha:
         return pair_reverse_margin(numbers, gap)
     root = numbers.sqrt(alpha)
@@ -58,13 +60,20 @@ def top_reverse_margin(numbers: Any, gap: Any, width: int) -> Any:
 
 def tree_reverse_margin_top_two(numbers: Any, gap: Any, width: int) -> Any:
     """-[log(1+mg) + m log(1-g)]/(m+1), g = p1 - p2; +inf at g = 1."""
-    return math.inf if gap == 1 else -(numbers.log(1 + width * gap) + width * numbers.log(1 - gap)) / (width + 1)
+    return (
+        math.inf
+        if gap == 1
+        else -(numbers.log(1 + width * gap) + width * numbers.log(1 - gap)) / (width + 1)
+    )
 
 
 def harmonic_target(numbers: Any, gap: Any, width: int) -> tuple[Any, Any]:
-    """(eta, x): the target (x/(1-eta), x, ..., x, x/(1+eta)) has p1 - p_{m+1} = d and the least reverse value."""
+    """(eta, x): the target (x/(1-eta), x, ..., x, x/(1+eta)) has p1 - p_{m+1} = d and the least
+    reverse value."""
     root = numbers.sqrt(1 + (width**2 - 1) * gap**2)
-    eta = (width + 1) * gap / (1 + root)  # = (root - 1)/((m-1) d), without its 0/0 at m = 1 and at d = 0
+    eta = (
+        (width + 1) * gap / (1 + root)
+    )  # = (root - 1)/((m-1) d), without its 0/0 at m = 1 and at d = 0
     return eta, 1 / (width - 1 + 2 / (1 - eta**2))
 
 
@@ -94,7 +103,8 @@ G, D, M, T, AL, E, X = sympy.symbols("g d m t alpha eta x", positive=True)
 A, B = sympy.symbols("a b", positive=True)
 
 _TRANSPORT = Step(
-    "Transport: send all tokens outside a finite set I to the uniform law on I. KL does not increase, and differences "
+    "Transport: send all tokens outside a finite set I to the uniform law on I. KL does not "
+    "increase, and differences "
     "inside I are kept, of both laws.",
     how="cited",
     cites=("lemma.transport",),
@@ -105,11 +115,16 @@ PAIR = Derivation(
     (
         _TRANSPORT,
         Step(
-            "I = {1, j}: base ((1+d)/2, (1-d)/2), nearest law (1/2, 1/2): the value is -log(2 sqrt((1+d)(1-d)/4)).",
+            "I = {1, j}: base ((1+d)/2, (1-d)/2), nearest law (1/2, 1/2): the value is -log(2 "
+            "sqrt((1+d)(1-d)/4)).",
             -log(2 * sqrt((1 + D) * (1 - D) / 4)),
             -log((1 + D) * (1 - D)) / 2,
         ),
-        Step("It grows with d: the derivative is d/(1-d^2).", sympy.diff(-log(1 - D**2) / 2, D), D / (1 - D**2)),
+        Step(
+            "It grows with d: the derivative is d/(1-d^2).",
+            sympy.diff(-log(1 - D**2) / 2, D),
+            D / (1 - D**2),
+        ),
     ),
 )
 _SQUARE = (sqrt(A) - sqrt(B)) ** 2
@@ -121,13 +136,18 @@ PAIR_VALUE = (
         read=UNORDERED,
     ),
     Step(
-        "The pair alone gives sum = 1 - a - b + 2 sqrt(a b), a = p1, b = p_j: the value is -log(1 - (sqrt"
+        "The pair alone gives sum = 1 - a - b + 2 sqrt(a b), a = p1, b = p_j: the value is -log(1 "
+        "- (sqrt"
         " a - sqrt b)^2).",
         1 - at.a - at.b + 2 * at.sqrt(at.a * at.b),
         1 - (at.sqrt(at.a) - at.sqrt(at.b)) ** 2,
         cites=("projection.lift",),
     ),
-    Step("(sqrt a - sqrt b)^2 grows in a >= b,", sympy.diff(_SQUARE, A), (sqrt(A) - sqrt(B)) / sqrt(A)),
+    Step(
+        "(sqrt a - sqrt b)^2 grows in a >= b,",
+        sympy.diff(_SQUARE, A),
+        (sqrt(A) - sqrt(B)) / sqrt(A),
+    ),
     Step("falls in b,", sympy.diff(_SQUARE, B), -(sqrt(A) - sqrt(B)) / sqrt(B)),
     Step(
         "and at a fixed gap falls in b: it is (gap/(sqrt a + sqrt b))^2.",
@@ -140,7 +160,8 @@ CHORD = Derivation(
     (
         *PAIR_VALUE,
         Step(
-            "b <= min(alpha a, a - g, 1 - a). Along b = a - g the square falls; along b = alpha a it is "
+            "b <= min(alpha a, a - g, 1 - a). Along b = a - g the square falls; along b = alpha a "
+            "it is "
             "a (1 - sqrt alpha)^2 and grows.",
             _SQUARE.subs(B, AL * A),
             A * (1 - sqrt(AL)) ** 2,
@@ -151,7 +172,8 @@ CHORD = Derivation(
             G * (1 - sqrt(AL)) / (1 + sqrt(AL)),
         ),
         Step(
-            "The mass a + b = g (1+alpha)/(1-alpha) exceeds 1 for g > (1-alpha)/(1+alpha); then a = (1+g)/2.",
+            "The mass a + b = g (1+alpha)/(1-alpha) exceeds 1 for g > (1-alpha)/(1+alpha); then a "
+            "= (1+g)/2.",
             G / (1 - AL) + AL * G / (1 - AL),
             G * (1 + AL) / (1 - AL),
         ),
@@ -174,12 +196,14 @@ TOP = Derivation(
     (
         *PAIR_VALUE,
         Step(
-            "p_2..p_m >= b force a = b + g (or a - b = g_m) and (m+1) b + g <= 1: b = (1-g)/(m+1), a = (1+mg)/(m+1).",
+            "p_2..p_m >= b force a = b + g (or a - b = g_m) and (m+1) b + g <= 1: b = "
+            "(1-g)/(m+1), a = (1+mg)/(m+1).",
             _B + G,
             (1 + M * G) / (M + 1),
         ),
         Step(
-            "Tokens 2..m at b lie below the pair's geometric mean sqrt(a b), as a b - b^2 >= 0 with a = b (1 "
+            "Tokens 2..m at b lie below the pair's geometric mean sqrt(a b), as a b - b^2 >= 0 "
+            "with a = b (1 "
             "+ t): the value is the pair's own.",
             at.b * (at.b * (1 + at.t)) - at.b**2,
             0,
@@ -192,14 +216,21 @@ TREE_FIRST = Derivation(
     (
         _TRANSPORT,
         Step(
-            "I = {1, ..., m+1}; averaging tokens 2..m+1 keeps their sum y, hence every constraint on token 1 "
+            "I = {1, ..., m+1}; averaging tokens 2..m+1 keeps their sum y, hence every constraint "
+            "on token 1 "
             "and the sum; m = n,",
             at.n * (at.y / at.n),
             at.y,
         ),
-        Step("and KL, jointly convex, does not rise.", how="cited", cites=("lemma.merge",), instances=(AVERAGED,)),
         Step(
-            "Base (1+mg, 1-g, ..., 1-g)/(m+1), nearest law uniform: the value is minus the mean of log((m+1) p).",
+            "and KL, jointly convex, does not rise.",
+            how="cited",
+            cites=("lemma.merge",),
+            instances=(AVERAGED,),
+        ),
+        Step(
+            "Base (1+mg, 1-g, ..., 1-g)/(m+1), nearest law uniform: the value is minus the mean "
+            "of log((m+1) p).",
             -log(1 + M * G) / (M + 1) - M * log(1 - G) / (M + 1),
             tree_reverse_margin_top_two(sympy, G, M),
         ),
@@ -216,14 +247,16 @@ TREE_LAST = Derivation(
     (
         _TRANSPORT,
         Step(
-            "Minimise KL(q || p) over q and p together: jointly convex, linear constraints, the KKT "
+            "Minimise KL(q || p) over q and p together: jointly convex, linear constraints, the "
+            "KKT "
             "conditions suffice.",
             how="cited",
             cites=("lemma.kkt",),
             instances=(WEIGHED,),
         ),
         Step(
-            "With q uniform on m+1 tokens, stationarity in p under sum p = 1 and p_1 - p_{m+1} = d makes 1/p_1 = "
+            "With q uniform on m+1 tokens, stationarity in p under sum p = 1 and p_1 - p_{m+1} = "
+            "d makes 1/p_1 = "
             "(1-eta)/x, "
             "1/p_i = 1/x, 1/p_{m+1} = (1+eta)/x: 1/x is the average of the outer two.",
             ((1 - E) / X + (1 + E) / X) / 2,
@@ -235,12 +268,17 @@ TREE_LAST = Derivation(
             X * (M - 1 + 2 / (1 - E**2)) - 1,
         ),
         Step(
-            "Margin: x (1/(1-eta) - 1/(1+eta)) = d, that is d ((m-1)(1-eta^2) + 2) = 2 eta, which eta(d) solves.",
-            sympy.simplify((D * ((M - 1) * (1 - _ETA**2) + 2) - 2 * _ETA) * (1 + sqrt(1 + (M**2 - 1) * D**2)) ** 2),
+            "Margin: x (1/(1-eta) - 1/(1+eta)) = d, that is d ((m-1)(1-eta^2) + 2) = 2 eta, which "
+            "eta(d) solves.",
+            sympy.simplify(
+                (D * ((M - 1) * (1 - _ETA**2) + 2) - 2 * _ETA)
+                * (1 + sqrt(1 + (M**2 - 1) * D**2)) ** 2
+            ),
             0,
         ),
         Step(
-            "Stationarity in q: q_i = g, multipliers log(g/p_i) >= 0, since p_i = x <= g = x (1 + t):",
+            "Stationarity in q: q_i = g, multipliers log(g/p_i) >= 0, since p_i = x <= g = x (1 + "
+            "t):",
             at.log(at.x * (1 + at.t) / at.x),
             0,
             "nonnegative",
@@ -258,13 +296,16 @@ ADDITIVE = Derivation(
     (
         _TRANSPORT,
         Step(
-            "I = {1, 2}: draft ((1+g)/2, (1-g)/2), rejecting target with p_2 - p_1 = t: ((1-t)/2, (1+t)/2).",
+            "I = {1, 2}: draft ((1+g)/2, (1-g)/2), rejecting target with p_2 - p_1 = t: ((1-t)/2, "
+            "(1+t)/2).",
             (1 + T) / 2 - (1 - T) / 2,
             T,
         ),
         Step(
             "The value is (1+t)/2 log((1+t)/(1-g)) + (1-t)/2 log((1-t)/(1+g)), growing in g:",
-            sympy.diff((1 + T) / 2 * (log(1 + T) - log(1 - G)) + (1 - T) / 2 * (log(1 - T) - log(1 + G)), G),
+            sympy.diff(
+                (1 + T) / 2 * (log(1 + T) - log(1 - G)) + (1 - T) / 2 * (log(1 - T) - log(1 + G)), G
+            ),
             (1 + T) / (2 * (1 - G)) - (1 - T) / (2 * (1 + G)),
         ),
     ),
@@ -273,14 +314,24 @@ TREE_RADIUS = Derivation(
     "The tree's radius at a drafter margin",
     (
         _TRANSPORT,
-        Step("I = {1, ..., m+1}; averaging tokens 1..m keeps their sum y, m = n;", at.n * (at.y / at.n), at.y),
         Step(
-            "and each gap to token m+1 stays at least d: with gaps d + r and d + t their average exceeds d by",
+            "I = {1, ..., m+1}; averaging tokens 1..m keeps their sum y, m = n;",
+            at.n * (at.y / at.n),
+            at.y,
+        ),
+        Step(
+            "and each gap to token m+1 stays at least d: with gaps d + r and d + t their average "
+            "exceeds d by",
             ((at.d + at.r) + (at.d + at.t)) / 2 - at.d,
             0,
             "nonnegative",
         ),
-        Step("KL, jointly convex, does not rise.", how="cited", cites=("lemma.merge",), instances=(AVERAGED,)),
+        Step(
+            "KL, jointly convex, does not rise.",
+            how="cited",
+            cites=("lemma.merge",),
+            instances=(AVERAGED,),
+        ),
         Step(
             "Draft (1+g, ..., 1+g, 1-mg)/(m+1), nearest target uniform; the margin is",
             (1 + G) / (M + 1) - (1 - M * G) / (M + 1),
@@ -337,7 +388,8 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
     ),
     (
         "drafter.margin.tree",
-        "The least tree radius at drafter margin g = q_m - q_{m+1} is -[m log(1+g) + log(1-mg)]/(m+1).",
+        "The least tree radius at drafter margin g = q_m - q_{m+1} is -[m log(1+g) + "
+        "log(1-mg)]/(m+1).",
         "0 <= g < 1/m, m >= 1, any vocabulary, exactly or at least",
         "C (margin, tree)",
         tree_radius_margin,
@@ -346,7 +398,8 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
     ),
     (
         "reverse.margin.single",
-        "The least reverse certificate of competitor j at d = p1 - p_j is -log(1-d^2)/2, whatever the rule and "
+        "The least reverse certificate of competitor j at d = p1 - p_j is -log(1-d^2)/2, whatever "
+        "the rule and "
         "the rank of j.",
         _UNIT,
         "D (margin, single)",
@@ -361,11 +414,17 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
         "D (margin, additive)",
         slack_reverse_margin,
         PAIR,
-        (Mutant("g + t for the maximum", lambda n, g, t: pair_reverse_margin(n, min(g + t, g * 0 + 1))),),
+        (
+            Mutant(
+                "g + t for the maximum",
+                lambda n, g, t: pair_reverse_margin(n, min(g + t, g * 0 + 1)),
+            ),
+        ),
     ),
     (
         "reverse.margin.multiplicative",
-        "Factor alpha: -log(1-g^2)/2 for g >= (1-alpha)/(1+alpha), -log(1 - g (1-sqrt alpha)/(1+sqrt alpha)) below.",
+        "Factor alpha: -log(1-g^2)/2 for g >= (1-alpha)/(1+alpha), -log(1 - g (1-sqrt "
+        "alpha)/(1+sqrt alpha)) below.",
         _UNIT + ", 0 < alpha <= 1",
         "D (margin, multiplicative)",
         multiplicative_reverse_margin,
@@ -374,7 +433,8 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
     ),
     (
         "reverse.margin.top",
-        "Top-m: the least reverse certificate is -log(1 - (sqrt a - sqrt b)^2), a = (1+mg)/(m+1), b = (1-g)/(m+1), in "
+        "Top-m: the least reverse certificate is -log(1 - (sqrt a - sqrt b)^2), a = (1+mg)/(m+1), "
+        "b = (1-g)/(m+1), in "
         "g = p1 - p2 and in g = p1 - p_{m+1}.",
         _UNIT + ", m >= 1",
         "D (margin, top-m)",
@@ -384,7 +444,8 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
     ),
     (
         "reverse.margin.tree.p1-p2",
-        "The least reverse certificate of a tree of width m at g = p1 - p2 is -[log(1+mg) + m log(1-g)]/(m+1).",
+        "The least reverse certificate of a tree of width m at g = p1 - p2 is -[log(1+mg) + m "
+        "log(1-g)]/(m+1).",
         _UNIT + ", m >= 1",
         "D (margin, tree, g)",
         tree_reverse_margin_top_two,
@@ -393,8 +454,10 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
     ),
     (
         "reverse.margin.tree.p1-p(m+1)",
-        "The least reverse certificate of a tree of width m at d = p1 - p_{m+1} is -log((m+1)x) + log(1-eta^2)/(m+1), "
-        "eta = (m+1) d/(1 + sqrt(1 + (m^2-1) d^2)), x = 1/(m-1+2/(1-eta^2)); the drafter's top-m radius has the same "
+        "The least reverse certificate of a tree of width m at d = p1 - p_{m+1} is -log((m+1)x) + "
+        "log(1-eta^2)/(m+1), "
+        "eta = (m+1) d/(1 + sqrt(1 + (m^2-1) d^2)), x = 1/(m-1+2/(1-eta^2)); the drafter's top-m "
+        "radius has the same "
         "form.",
         _UNIT + ", m >= 1",
         "D (margin, tree, g_m)",
@@ -405,7 +468,13 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
 ):
     declare(
         Claim(
-            id=_id, sentence=_sentence, domain=_domain, theory=_theory, relation="=", formula=_formula,
-            derivation=_derivation, mutants=_mutants,
+            id=_id,
+            sentence=_sentence,
+            domain=_domain,
+            theory=_theory,
+            relation="=",
+            formula=_formula,
+            derivation=_derivation,
+            mutants=_mutants,
         )
-    )  # fmt: skip
+    )

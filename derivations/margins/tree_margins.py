@@ -1,4 +1,5 @@
-"""Margin-only bounds for greedy trees, in p1 - p2 and in p1 - p_{m+1}. This module knows a margin and a width."""
+"""Margin-only bounds for greedy trees, in p1 - p2 and in p1 - p_{m+1}. This module knows a margin
+and a width."""
 
 from __future__ import annotations
 
@@ -12,19 +13,28 @@ from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Instance, Mutant, Step, declare
 from derivations.margins.margins import mass_and_gap
 
-__all__ = ["TREE_LAST", "TREE_TOP_TWO", "extremal_target", "flat_top", "tree_margin_last", "tree_margin_top_two"]
+__all__ = [
+    "TREE_LAST",
+    "TREE_TOP_TWO",
+    "extremal_target",
+    "flat_top",
+    "tree_margin_last",
+    "tree_margin_top_two",
+]
 
 G, D, M, X = sympy.symbols("g d m x", positive=True)
 L, W = sympy.symbols("l w", positive=True)
 
 
 def tree_margin_top_two(numbers: Any, gap: Any, width: int) -> Any:
-    """[(1+mg) log(1+mg) + m (1-g) log(1-g)]/(m+1), g = p1 - p2; attained by p = (1+mg, 1-g, ..., 1-g)/(m+1)."""
+    """[(1+mg) log(1+mg) + m (1-g) log(1-g)]/(m+1), g = p1 - p2; attained by p = (1+mg, 1-g, ...,
+    1-g)/(m+1)."""
     return (xlogx(numbers, 1 + width * gap) + width * xlogx(numbers, 1 - gap)) / (width + 1)
 
 
 def extremal_target(numbers: Any, gap: Any, width: int) -> tuple[Any, Any, Any]:
-    """(x w, x, x / w): the top, each of the m - 1 middle tokens, and token m+1 of the target that attains T_m(d)."""
+    """(x w, x, x / w): the top, each of the m - 1 middle tokens, and token m+1 of the target that
+    attains T_m(d)."""
     root = numbers.sqrt(gap**2 * (width - 1) ** 2 + 4 * (1 - gap**2))
     ratio = (gap * (width - 1) + root) / (2 * (1 - gap))
     middle = 1 / (width - 1 + ratio + 1 / ratio)
@@ -41,7 +51,8 @@ def tree_margin_last(numbers: Any, gap: Any, width: int) -> Any:
 
 
 def flat_top(numbers: Any, gap: Any, width: int) -> Any:
-    """s phi(d/s), s = (2 - (m-1) d)/(m+1): the certificate of p_1 = ... = p_m, p_{m+1} = p_1 - d; not extremal."""
+    """s phi(d/s), s = (2 - (m-1) d)/(m+1): the certificate of p_1 = ... = p_m, p_{m+1} = p_1 - d;
+    not extremal."""
     return mass_and_gap(numbers, (2 - (width - 1) * gap) / (width + 1), gap)
 
 
@@ -58,7 +69,8 @@ TREE_TOP_TWO = Derivation(
     "Cramer's transform of a coin that shows 1/(m+1)",
     (
         Step(
-            "Rejection makes q_1 the smallest of m + 1 = n entries, so 1 = n q_1 + r and q_1 <= 1/n: 1/n - q_1 is",
+            "Rejection makes q_1 the smallest of m + 1 = n entries, so 1 = n q_1 + r and q_1 <= "
+            "1/n: 1/n - q_1 is",
             (at.n * at.x + at.r) / at.n - at.x,
             0,
             "nonnegative",
@@ -75,17 +87,14 @@ TREE_TOP_TWO = Derivation(
             instances=(
                 Instance(
                     "lemma.variational",
-                    (
-                        [at.x, 1 - at.x],
-                        [at.q, 1 - at.q],
-                        [at.l, 0],
-                    ),
+                    ([at.x, 1 - at.x], [at.q, 1 - at.q], [at.l, 0]),
                     at.l * at.x - at.log(1 + at.q * (at.exp(at.l) - 1)),
                 ),
             ),
         ),
         Step(
-            "and q_1 <= 1/(m+1) = q_1 + r, exp(l) = 1 + t, only raises the bracket: KL >= l p_1 - log(1 + "
+            "and q_1 <= 1/(m+1) = q_1 + r, exp(l) = 1 + t, only raises the bracket: KL >= l p_1 - "
+            "log(1 + "
             "(exp(l) - 1)/(m+1)).",
             (1 + (at.x + at.r) * at.t) - (1 + at.x * at.t),
             0,
@@ -108,7 +117,8 @@ TREE_TOP_TWO = Derivation(
             tree_margin_top_two(sympy, G, M),
         ),
         Step(
-            "p = (1+mg, 1-g, ..., 1-g)/(m+1) has that value as its certificate: everything pools to 1/(m+1).",
+            "p = (1+mg, 1-g, ..., 1-g)/(m+1) has that value as its certificate: everything pools "
+            "to 1/(m+1).",
             (1 + M * G) / (M + 1) * log(1 + M * G) + M * (1 - G) / (M + 1) * log(1 - G),
             tree_margin_top_two(sympy, G, M),
         ),
@@ -125,7 +135,8 @@ TREE_LAST = Derivation(
     "The middle tokens sit at the geometric mean",
     (
         Step(
-            "Take f = l at token 1 and -l at token m+1: E_q exp f = 1 + q_1 (exp(l) - 1) - q_{m+1} (1 - exp(-l)),",
+            "Take f = l at token 1 and -l at token m+1: E_q exp f = 1 + q_1 (exp(l) - 1) - "
+            "q_{m+1} (1 - exp(-l)),",
             at.x * at.exp(at.l) + at.y * at.exp(-at.l) + (1 - at.x - at.y),
             1 + at.x * (at.exp(at.l) - 1) - at.y * (1 - at.exp(-at.l)),
         ),
@@ -141,12 +152,14 @@ TREE_LAST = Derivation(
                         [at.p, at.q, 1 - at.p - at.q],
                         [at.l, -at.l, 0],
                     ),
-                    at.l * at.d - at.log(1 + at.p * (at.exp(at.l) - 1) + at.q * (at.exp(-at.l) - 1)),
+                    at.l * at.d
+                    - at.log(1 + at.p * (at.exp(at.l) - 1) + at.q * (at.exp(-at.l) - 1)),
                 ),
             ),
         ),
         Step(
-            "q_1 <= q_{m+1}: the inner change is at most q_1 (exp(l) + exp(-l) - 2) = q_1 (2 cosh l - 2),",
+            "q_1 <= q_{m+1}: the inner change is at most q_1 (exp(l) + exp(-l) - 2) = q_1 (2 cosh "
+            "l - 2),",
             exp(L) + exp(-L) - 2,
             (2 * cosh(L) - 2).rewrite(exp),
         ),
@@ -156,25 +169,29 @@ TREE_LAST = Derivation(
             (M - 1 + 2 * cosh(L)) / (M + 1),
         ),
         Step(
-            "Stationary in l, with w = exp(l): d (m-1+w+1/w) = w - 1/w, that is (1-d) w^2 - d (m-1) w - (1+d) = "
+            "Stationary in l, with w = exp(l): d (m-1+w+1/w) = w - 1/w, that is (1-d) w^2 - d "
+            "(m-1) w - (1+d) = "
             "0, which "
             "w(d) solves.",
             sympy.expand((1 - D) * _W**2 - D * (M - 1) * _W - (1 + D)),
             0,
         ),
         Step(
-            "p = (x w, x, ..., x, x/w) with x = 1/(m-1+w+1/w) has p_1 - p_{m+1} = x (w - 1/w) = d at that w,",
+            "p = (x w, x, ..., x, x/w) with x = 1/(m-1+w+1/w) has p_1 - p_{m+1} = x (w - 1/w) = d "
+            "at that w,",
             (W - 1 / W) / (M - 1 + W + 1 / W),
             (W**2 - 1) / (W**2 + (M - 1) * W + 1),
         ),
         Step(
-            "and every token pools to c = 1/(m+1), since the middle tokens x lie below it: (m-1) + w + 1/w >= m "
+            "and every token pools to c = 1/(m+1), since the middle tokens x lie below it: (m-1) "
+            "+ w + 1/w >= m "
             "+ 1. The value is log(m+1) - H(p).",
             (W + 1 / W - 2) * W,
             (W - 1) ** 2,
         ),
         Step(
-            "A supremum of functions linear in d is convex; along w the slope is dT_m/dd = log w >= 0: T_m increases.",
+            "A supremum of functions linear in d is convex; along w the slope is dT_m/dd = log w "
+            ">= 0: T_m increases.",
             sympy.diff(_D_OF_W * log(W) - log((M - 1 + W + 1 / W) / (M + 1)), W),
             log(W) * sympy.diff(_D_OF_W, W),
         ),
@@ -184,20 +201,25 @@ TREE_LAST = Derivation(
 declare(
     Claim(
         id="margin.tree.p1-p2",
-        sentence="The least certificate of a tree of width m at margin g = p1 - p2, exactly or at least, is "
+        sentence="The least certificate of a tree of width m at margin g = p1 - p2, exactly or at "
+        "least, is "
         "[(1+mg) log(1+mg) + m (1-g) log(1-g)]/(m+1).",
         domain="0 <= g <= 1, m >= 1, any vocabulary of more than m tokens",
         theory="B (tree, g)",
         relation="=",
         formula=tree_margin_top_two,
         derivation=TREE_TOP_TWO,
-        mutants=(Mutant("the factor m lost", _width_lost), Mutant("the top-m-like configuration", flat_top)),
+        mutants=(
+            Mutant("the factor m lost", _width_lost),
+            Mutant("the top-m-like configuration", flat_top),
+        ),
     )
 )
 declare(
     Claim(
         id="margin.tree.p1-p(m+1)",
-        sentence="The least certificate of a tree of width m at d = p1 - p_{m+1}, exactly or at least, is T_m(d) = "
+        sentence="The least certificate of a tree of width m at d = p1 - p_{m+1}, exactly or at "
+        "least, is T_m(d) = "
         "d log w - log((m-1+w+1/w)/(m+1)), w = [d(m-1) + sqrt(d^2 (m-1)^2 + 4(1-d^2))]/(2(1-d)).",
         domain="0 <= d <= 1, m >= 1, any vocabulary of more than m tokens",
         theory="B (tree, g_m)",
@@ -213,8 +235,10 @@ declare(
 declare(
     Claim(
         id="refuted.tree.folklore",
-        sentence="(m+1) g^2/4 is a lower bound of the tree certificate at every margin g = p1 - p2.",
-        domain="0 <= g <= 1, m >= 1 (false from m = 7: m = 8, g = .9 claims 1.8225 where 1.7124 suffices)",
+        sentence="(m+1) g^2/4 is a lower bound of the tree certificate at every margin g = p1 - "
+        "p2.",
+        domain="0 <= g <= 1, m >= 1 (false from m = 7: m = 8, g = .9 claims 1.8225 where 1.7124 "
+        "suffices)",
         theory="B (tree, folklore)",
         relation="<=",
         formula=_leading_term,
@@ -233,18 +257,21 @@ declare(
                     instances=(
                         Instance(
                             "margin.tree.p1-p2",
+                            (at.x, 8),
                             (
-                                at.x,
-                                8,
-                            ),
-                            ((1 + 8 * at.x) * at.log(1 + 8 * at.x) + 8 * (1 - at.x) * at.log(1 - at.x)) / 9,
+                                (1 + 8 * at.x) * at.log(1 + 8 * at.x)
+                                + 8 * (1 - at.x) * at.log(1 - at.x)
+                            )
+                            / 9,
                         ),
                     ),
                 ),
                 Step("it is the smaller certificate, and the claim fails at it.", how="remark"),
             ),
         ),
-        mutants=(Mutant("m g^2/4 + g^2/2", lambda numbers, gap, width: width * gap**2 / 4 + gap**2 / 2),),
+        mutants=(
+            Mutant("m g^2/4 + g^2/2", lambda numbers, gap, width: width * gap**2 / 4 + gap**2 / 2),
+        ),
         expected="refuted",
         corrected=tree_margin_top_two,
     )

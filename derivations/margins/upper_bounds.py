@@ -1,5 +1,5 @@
-"""How large a certificate can be at a given margin: the sharp upper bounds of strict, single-token and tree rules. This
-module knows margins and no target beyond the extremal ones."""
+"""How large a certificate can be at a given margin: the sharp upper bounds of strict, single-token
+and tree rules. This module knows margins and no target beyond the extremal ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ G, D, S, V, N, X = sympy.symbols("g d s V N x", positive=True)
 
 
 def strict_upper(numbers: Any, gap: Any, num_tokens: int) -> Any:
-    """s phi(g/s), s = g + 2 (1-g)/V; attained by p = (1 + (V-1) g, 1-g, ..., 1-g)/V. Its limit in V is g log 2."""
+    """s phi(g/s), s = g + 2 (1-g)/V; attained by p = (1 + (V-1) g, 1-g, ..., 1-g)/V. Its limit in V
+    is g log 2."""
     return mass_and_gap(numbers, gap + 2 * (1 - gap) / num_tokens, gap)
 
 
 def single_upper(numbers: Any, gap: Any) -> Any:
-    """U(d), N = floor(1/d), r = 1 - N d: N d log((N+1)/N) if r <= N d/(N+1), else log(N+2) + N d log d + r log r."""
+    """U(d), N = floor(1/d), r = 1 - N d: N d log((N+1)/N) if r <= N d/(N+1), else log(N+2) + N d
+    log d + r log r."""
     if gap == 0:
         return gap
     whole = _whole_part(numbers, 1 / gap)
@@ -53,7 +55,8 @@ def tree_upper(numbers: Any, gap: Any, width: int) -> Any:
 
 
 def relaxed_upper(numbers: Any, top: Any) -> Any:
-    """log(1 + p1): all that p1 - p2 leaves of an upper bound for top-m; attained by (1/2, 1/2, 0) at m = 2."""
+    """log(1 + p1): all that p1 - p2 leaves of an upper bound for top-m; attained by (1/2, 1/2, 0)
+    at m = 2."""
     return numbers.log(1 + top)
 
 
@@ -69,13 +72,18 @@ UPPER_STRICT = Derivation(
     (
         *PAIR_MONOTONE,
         Step(
-            "C = s phi(g/s) falls in s, and s = g + 2 p_2 is least where p_2 is: all V - 1 tokens after the first are "
+            "C = s phi(g/s) falls in s, and s = g + 2 p_2 is least where p_2 is: all V - 1 tokens "
+            "after the first are "
             "at most p_2, so p_2 >= (1-g)/V.",
             (1 - G) / V + G + (V - 1) * (1 - G) / V,
             1,
         ),
         Step("s = g + 2 (1-g)/V > g, so g/s stays below 1:", _PAIR_MASS - G, 2 * (1 - G) / V),
-        Step("As V grows, s phi(g/s) tends to g phi(1) = g log 2.", G * phi(sympy, sympy.S.One), G * log(2)),
+        Step(
+            "As V grows, s phi(g/s) tends to g phi(1) = g log 2.",
+            G * phi(sympy, sympy.S.One),
+            G * log(2),
+        ),
     ),
 )
 UPPER_SINGLE = Derivation(
@@ -86,15 +94,7 @@ UPPER_SINGLE = Derivation(
             how="cited",
             cites=("lemma.mixture",),
             instances=(
-                Instance(
-                    "lemma.mixture",
-                    (
-                        at.f,
-                        at.h,
-                        at.k,
-                    ),
-                    (1 - at.k) * at.f + at.k * at.h,
-                ),
+                Instance("lemma.mixture", (at.f, at.h, at.k), (1 - at.k) * at.f + at.k * at.h),
             ),
         ),
         Step(
@@ -105,13 +105,15 @@ UPPER_SINGLE = Derivation(
         ),
         Step("The polytope {p: p_1 - p_j = d, p_i <= p_1}.", how="definition"),
         Step(
-            "Two other tokens x, y strictly between 0 and p_1 may trade mass e both ways, which keeps the "
+            "Two other tokens x, y strictly between 0 and p_1 may trade mass e both ways, which "
+            "keeps the "
             "sum: no vertex. So at a vertex all but one of the other tokens are 0 or p_1.",
             (at.x + at.a) + (at.y - at.a),
             at.x + at.y,
         ),
         Step(
-            "Vertex with p_j > 0: n tokens at a, a - d at j, (n+1) a = 1 + d. Its value f_n(d) is convex in d: "
+            "Vertex with p_j > 0: n tokens at a, a - d at j, (n+1) a = 1 + d. Its value f_n(d) is "
+            "convex in d: "
             "the second "
             "derivative of n a log a + b log b, a = (1+d)/(n+1), b = a - d, is",
             sympy.diff(N * _TOP * log(_TOP) + (_TOP - D) * log(_TOP - D), D, 2),
@@ -123,7 +125,8 @@ UPPER_SINGLE = Derivation(
             log(N + 1) - log(N),
         ),
         Step(
-            "so f_n(d) <= n d log((n+1)/n), which grows with n <= N = floor(1/d): (x log(1+1/x))'' = -1/(x (1+x)^2),",
+            "so f_n(d) <= n d log((n+1)/n), which grows with n <= N = floor(1/d): (x "
+            "log(1+1/x))'' = -1/(x (1+x)^2),",
             sympy.diff(X * log(1 + 1 / X), X, 2),
             -1 / (X * (1 + X) ** 2),
         ),
@@ -139,14 +142,16 @@ UPPER_SINGLE = Derivation(
             N * D * log((N + 1) / N),
         ),
         Step(
-            "otherwise all N + 2 tokens share c = 1/(N+2): log(N+2) + N d log d + r log r, n = N, s = r = 1 - N d;",
+            "otherwise all N + 2 tokens share c = 1/(N+2): log(N+2) + N d log d + r log r, n = N, "
+            "s = r = 1 - N d;",
             at.n * at.x * at.log(at.x * (at.n + 2))
             + at.s * at.log(at.s * (at.n + 2))
             - (at.n * at.x + at.s) * at.log(at.n + 2),
             at.n * at.x * at.log(at.x) + at.s * at.log(at.s),
         ),
         Step(
-            "either way the value is at least that of the smaller pool, hence at least every f_n(d).",
+            "either way the value is at least that of the smaller pool, hence at least every "
+            "f_n(d).",
             how="cited",
             cites=("single.dual",),
             instances=(PAIR_WEIGHTS,),
@@ -158,7 +163,8 @@ UPPER_TREE = Derivation(
     (
         *CAP_TREE.steps[-6:],
         Step(
-            "Sharp: p = (d + e, e, ..., e), e -> 0, pools to c = (d + (m+1) e)/(m+1), and the value tends to "
+            "Sharp: p = (d + e, e, ..., e), e -> 0, pools to c = (d + (m+1) e)/(m+1), and the "
+            "value tends to "
             "d log(d/(d/(m+1))).",
             D * log(D / (D / (N + 1))),
             D * log(N + 1),
@@ -168,7 +174,11 @@ UPPER_TREE = Derivation(
 UPPER_RELAXED = Derivation(
     "A tie at the top says nothing about the rejected token",
     (
-        Step("C_p <= log(1 + d), d = p_1 - p_j <= p_1 (claim caps.single); with p_1 = d + x:", (D + X) - D, X),
+        Step(
+            "C_p <= log(1 + d), d = p_1 - p_j <= p_1 (claim caps.single); with p_1 = d + x:",
+            (D + X) - D,
+            X,
+        ),
         Step(
             "(1/2, 1/2, 0) with m = 2 has p1 - p2 = 0 and pools to 1/3: log(3/2).",
             2 * sympy.Rational(1, 2) * log(sympy.Rational(1, 2) / sympy.Rational(1, 3)),
@@ -180,7 +190,8 @@ UPPER_RELAXED = Derivation(
 declare(
     Claim(
         id="upper.strict",
-        sentence="phi(g) <= C <= g log 2 for the strict rule at margin g = p1 - p2; for V tokens the greatest "
+        sentence="phi(g) <= C <= g log 2 for the strict rule at margin g = p1 - p2; for V tokens "
+        "the greatest "
         "certificate "
         "is s phi(g/s), s = g + 2(1-g)/V.",
         domain="0 <= g <= 1, V >= 2",
@@ -189,7 +200,10 @@ declare(
         formula=strict_upper,
         derivation=UPPER_STRICT,
         mutants=(
-            Mutant("one token more", lambda n, gap, count: mass_and_gap(n, gap + 2 * (1 - gap) / (count - 1), gap)),
+            Mutant(
+                "one token more",
+                lambda n, gap, count: mass_and_gap(n, gap + 2 * (1 - gap) / (count - 1), gap),
+            ),
             Mutant("phi(g)", lambda n, gap, count: phi(n, gap)),
         ),
         min_methods=3,
@@ -198,7 +212,8 @@ declare(
 declare(
     Claim(
         id="upper.single",
-        sentence="phi(d) <= C_p <= U(d) <= log(1+d) for every single-token rule, d = p1 - p_j; U is the supremum "
+        sentence="phi(d) <= C_p <= U(d) <= log(1+d) for every single-token rule, d = p1 - p_j; U "
+        "is the supremum "
         "over all "
         "vocabularies.",
         domain="0 < d <= 1, j the competitor",
@@ -216,7 +231,8 @@ declare(
 declare(
     Claim(
         id="upper.tree",
-        sentence="The tree certificate is at most (p1 - p_{m+1}) log(m+1), and no smaller multiple of the margin "
+        sentence="The tree certificate is at most (p1 - p_{m+1}) log(m+1), and no smaller "
+        "multiple of the margin "
         "will do.",
         domain="0 <= d <= 1, m >= 1, any vocabulary of more than m tokens",
         theory="B (upper bounds, tree)",
@@ -230,7 +246,8 @@ declare(
 declare(
     Claim(
         id="upper.relaxed",
-        sentence="Every finite single-token certificate is at most log(1 + p1), attained at p1 - p2 = 0.",
+        sentence="Every finite single-token certificate is at most log(1 + p1), attained at p1 - "
+        "p2 = 0.",
         domain="any target, any rejected token",
         theory="B (upper bounds, relaxed rules)",
         relation=">=",

@@ -19,7 +19,9 @@ ONE_HOT = [sympy.S.One, sympy.S.Zero, sympy.S.Zero, sympy.S.Zero]
 
 @check("caps.log2", method="algebra")
 def prove_log_two(formula: Formula, effort: Effort) -> Evidence:
-    return prove_identities(CAP_UNIVERSAL, [("attained by a one-hot target", formula(sympy, ONE_HOT, 1), log(2))], [{}])
+    return prove_identities(
+        CAP_UNIVERSAL, [("attained by a one-hot target", formula(sympy, ONE_HOT, 1), log(2))], [{}]
+    )
 
 
 @check("caps.log2", method="optimiser")
@@ -44,7 +46,9 @@ def prove_single_cap(formula: Formula, effort: Effort) -> Evidence:
         identities.append((f"{probs}, j={j + 1}", formula(sympy, probs, j), cost))
     # sharp: p uniform on k tokens and p_j = 0 attain log(1 + 1/k)
     flat = [sympy.Rational(1, 3)] * 3 + [sympy.S.Zero]
-    identities.append(("uniform on 3 tokens, j=4", formula(sympy, flat, 3), log(sympy.Rational(4, 3))))
+    identities.append(
+        ("uniform on 3 tokens, j=4", formula(sympy, flat, 3), log(sympy.Rational(4, 3)))
+    )
     return prove_identities(CAP_SINGLE, identities, [{}])
 
 
@@ -61,7 +65,9 @@ def witness_single_cap(formula: Formula, effort: Effort) -> Evidence:
 
 def _top_competitor_problems(effort: Effort) -> list[Problem]:
     problems = [p for p in tree_problems(effort) if p.spokes == tuple(range(1, len(p.spokes) + 1))]
-    return [problem.with_arguments(problem.target_probs, len(problem.spokes)) for problem in problems]
+    return [
+        problem.with_arguments(problem.target_probs, len(problem.spokes)) for problem in problems
+    ]
 
 
 @check("caps.tree", method="algebra")

@@ -1,5 +1,5 @@
-"""Checks of the convexity lemmas: exact algebra, enclosures where a fixed number of variables says all, and random laws
-of many sizes with constraints that know nothing of any rule."""
+"""Checks of the convexity lemmas: exact algebra, enclosures where a fixed number of variables says
+all, and random laws of many sizes with constraints that know nothing of any rule."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ F1, F2 = sympy.symbols("f_1 f_2", real=True)
 def prove_tangent(formula: Formula, effort: Effort) -> Evidence:
     stated = X * (log(X0) - log(W0) + 1) - W * X0 / W0
     return prove_identities(
-        TANGENT, [("tangent", formula(sympy, X, W, X0, W0), stated)], random_rationals([X, W, X0, W0])
+        TANGENT,
+        [("tangent", formula(sympy, X, W, X0, W0), stated)],
+        random_rationals([X, W, X0, W0]),
     )
 
 
 @check("lemma.tangent", method="enclosure")
 def enclose_tangent(formula: Formula, effort: Effort) -> Evidence:
-    """By homogeneity x = x_0 = 1: the excess is convex in w with a double zero where w = w_0. Boxes say
-    0 < w, w_0 <= 1; a common factor of w and w_0 changes nothing, which SymPy confirms."""
+    """By homogeneity x = x_0 = 1: the excess is convex in w with a double zero where w = w_0. Boxes
+    say 0 < w, w_0 <= 1; a common factor of w and w_0 changes nothing, which SymPy confirms."""
     excess = -log(W) - formula(sympy, 1, W, 1, W0)
     scaled = excess.subs({W: W * X, W0: W0 * X}, simultaneous=True)
     statements: list[Identity | Slope] = [
@@ -55,22 +57,32 @@ def sample_tangent(formula: Formula, effort: Effort) -> Evidence:
         for _ in range(200):
             x, w, x0, w0 = (MP.mpf(10) ** (-6 * MP.mpf(rng.random())) for _ in range(4))
             truth = x * mpmath.log(x / w)
-            tally.add(f"x={mpmath.nstr(x, 6)}, w={mpmath.nstr(w, 6)}", formula(MP, x, w, x0, w0), truth, truth)
+            tally.add(
+                f"x={mpmath.nstr(x, 6)}, w={mpmath.nstr(w, 6)}",
+                formula(MP, x, w, x0, w0),
+                truth,
+                truth,
+            )
     return tally.evidence("random pairs over six decades")
 
 
 @check("lemma.kkt", method="algebra")
 def prove_kkt(formula: Formula, effort: Effort) -> Evidence:
-    multipliers, slacks = sympy.symbols("l1:4", nonnegative=True), sympy.symbols("g1:4", nonnegative=True)
+    multipliers, slacks = (
+        sympy.symbols("l1:4", nonnegative=True),
+        sympy.symbols("g1:4", nonnegative=True),
+    )
     stated = sum(a * b for a, b in zip(multipliers, slacks, strict=True))
     samples = random_rationals([*multipliers, *slacks])
-    return prove_identities(KKT, [("three constraints", formula(sympy, multipliers, slacks), stated)], samples)
+    return prove_identities(
+        KKT, [("three constraints", formula(sympy, multipliers, slacks), stated)], samples
+    )
 
 
 @check("lemma.kkt", method="search")
 def sample_kkt(formula: Formula, effort: Effort) -> Evidence:
-    """A law y*, constraints through it and multipliers are drawn; p is built so that y* is the KKT point. Near it the
-    gap is met to first order, which refutes any larger one."""
+    """A law y*, constraints through it and multipliers are drawn; p is built so that y* is the KKT
+    point. Near it the gap is met to first order, which refutes any larger one."""
     rng = random.Random(effort.seed)
     tally = Tally.at_digits("search", effort.digits, "<=")
     with working_digits(effort.digits + 20):
@@ -87,12 +99,16 @@ def sample_kkt(formula: Formula, effort: Effort) -> Evidence:
                     if min(own) <= 0:
                         continue
                     truth = divergence(own, draft) - divergence(own, best)
-                    value = formula(MP, multipliers, [s * g for s, g in zip(signs, slacks, strict=True)])
+                    value = formula(
+                        MP, multipliers, [s * g for s, g in zip(signs, slacks, strict=True)]
+                    )
                     tally.add(f"{size} tokens, step {mpmath.nstr(step, 3)}", value, truth, truth)
     return tally.evidence("random constraints and multipliers")
 
 
-def _kkt_problem(rng: random.Random, size: int) -> tuple[list[Any], list[list[Any]], list[Any], Any]:
+def _kkt_problem(
+    rng: random.Random, size: int
+) -> tuple[list[Any], list[list[Any]], list[Any], Any]:
     best = _law(rng, size)
     rows = [[MP.mpf(rng.randint(-1, 1)) for _ in range(size)] for _ in range(3)]
     return best, rows, [MP.mpf(rng.random()) / 8 for _ in rows], MP.mpf(1)
@@ -103,7 +119,8 @@ def _with_signs(
 ) -> list[Any]:
     """p with p_i/y*_i = mu + sum_k lambda_k a_ki, mu such that p sums to ``total``."""
     pull = [
-        sum(s * lam * row[i] for s, lam, row in zip(signs, multipliers, rows, strict=True)) for i in range(len(best))
+        sum(s * lam * row[i] for s, lam, row in zip(signs, multipliers, rows, strict=True))
+        for i in range(len(best))
     ]
     level = total - _dot(pull, best)
     return [q * (level + own) for q, own in zip(best, pull, strict=True)]
@@ -130,9 +147,14 @@ def sample_variational(formula: Formula, effort: Effort) -> Evidence:
                 scores = [MP.mpf(rng.uniform(-9, 9)) for _ in own]
                 below.add(f"{size} tokens", formula(MP, own, other, scores), truth, truth)
                 exact = [mpmath.log(p / q) for p, q in zip(own, other, strict=True)]
-                below.add(f"{size} tokens, f = log(p/q)", formula(MP, own, other, exact), truth, truth)
                 below.add(
-                    f"{size} tokens, attained", truth, formula(MP, own, other, exact), formula(MP, own, other, exact)
+                    f"{size} tokens, f = log(p/q)", formula(MP, own, other, exact), truth, truth
+                )
+                below.add(
+                    f"{size} tokens, attained",
+                    truth,
+                    formula(MP, own, other, exact),
+                    formula(MP, own, other, exact),
                 )
     return below.evidence("random laws and scores")
 
@@ -140,19 +162,37 @@ def sample_variational(formula: Formula, effort: Effort) -> Evidence:
 @check("lemma.merge", method="algebra")
 def prove_merge(formula: Formula, effort: Effort) -> Evidence:
     stated = (X + Y) * (log(X + Y) - log(W + V))
-    return prove_identities(MERGING, [("merged", formula(sympy, X, W, Y, V), stated)], random_rationals([X, W, Y, V]))
+    return prove_identities(
+        MERGING, [("merged", formula(sympy, X, W, Y, V), stated)], random_rationals([X, W, Y, V])
+    )
 
 
 @check("lemma.merge", method="enclosure")
 def enclose_merge_of_two(formula: Formula, effort: Effort) -> Evidence:
-    """By homogeneity x + y = w + v = 1, where the loss is convex in w with a double zero at w = x."""
-    loss = X * (log(X) - log(W)) + (1 - X) * (log(1 - X) - log(1 - W)) - formula(sympy, X, W, 1 - X, 1 - W)
+    """By homogeneity x + y = w + v = 1, where the loss is convex in w with a double zero at w =
+    x."""
+    loss = (
+        X * (log(X) - log(W))
+        + (1 - X) * (log(1 - X) - log(1 - W))
+        - formula(sympy, X, W, 1 - X, 1 - W)
+    )
     scaled = formula(sympy, X * X0, W * W0, (1 - X) * X0, (1 - W) * W0)
     statements: list[Identity | Slope] = [
         Identity("the loss vanishes at w = x", loss.subs(W, X), 0),
         Identity("so does its slope", sympy.diff(loss, W).subs(W, X), 0),
-        Identity("the merged term's scaling", scaled, X0 * log(X0 / W0) + X0 * formula(sympy, X, W, 1 - X, 1 - W)),
-        Slope("the loss is convex in w", sympy.diff(loss, W), W, (), {}, rest=X / W**2 + (1 - X) / (1 - W) ** 2),
+        Identity(
+            "the merged term's scaling",
+            scaled,
+            X0 * log(X0 / W0) + X0 * formula(sympy, X, W, 1 - X, 1 - W),
+        ),
+        Slope(
+            "the loss is convex in w",
+            sympy.diff(loss, W),
+            W,
+            (),
+            {},
+            rest=X / W**2 + (1 - X) / (1 - W) ** 2,
+        ),
     ]
     return enclose_statements(statements, "x and w from 0 to 1")
 
@@ -165,14 +205,21 @@ def sample_merge(formula: Formula, effort: Effort) -> Evidence:
         for _ in range(200):
             x, w, y, v = (MP.mpf(10) ** (-6 * MP.mpf(rng.random())) for _ in range(4))
             truth = x * mpmath.log(x / w) + y * mpmath.log(y / v)
-            tally.add(f"x={mpmath.nstr(x, 6)}, y={mpmath.nstr(y, 6)}", formula(MP, x, w, y, v), truth, truth)
+            tally.add(
+                f"x={mpmath.nstr(x, 6)}, y={mpmath.nstr(y, 6)}",
+                formula(MP, x, w, y, v),
+                truth,
+                truth,
+            )
     return tally.evidence("random quadruples over six decades")
 
 
 @check("lemma.mixture", method="algebra")
 def prove_mixture(formula: Formula, effort: Effort) -> Evidence:
     chord = formula(sympy, X, Y, SHARE)
-    return prove_identities(MIXTURE, [("chord", chord, X + SHARE * (Y - X))], random_rationals([X, Y, SHARE]))
+    return prove_identities(
+        MIXTURE, [("chord", chord, X + SHARE * (Y - X))], random_rationals([X, Y, SHARE])
+    )
 
 
 @check("lemma.mixture", method="search")
@@ -184,9 +231,17 @@ def sample_mixture(formula: Formula, effort: Effort) -> Evidence:
             for _ in range(20):
                 low, high, share = _law(rng, size), _law(rng, size), MP.mpf(rng.random())
                 both = [(1 - share) * a + share * b for a, b in zip(low, high, strict=True)]
-                ends = (single_certificate(MP, low, size - 1), single_certificate(MP, high, size - 1))
+                ends = (
+                    single_certificate(MP, low, size - 1),
+                    single_certificate(MP, high, size - 1),
+                )
                 truth = single_certificate(MP, both, size - 1)
-                tally.add(f"{size} tokens, share {mpmath.nstr(share, 4)}", formula(MP, *ends, share), truth, truth)
+                tally.add(
+                    f"{size} tokens, share {mpmath.nstr(share, 4)}",
+                    formula(MP, *ends, share),
+                    truth,
+                    truth,
+                )
     return tally.evidence("random pairs of targets, one competitor")
 
 

@@ -1,4 +1,5 @@
-"""Checks of the one-pass form of KL: SymPy on three tokens, and a search against the definition at high precision."""
+"""Checks of the one-pass form of KL: SymPy on three tokens, and a search against the definition at
+high precision."""
 
 from __future__ import annotations
 
@@ -24,9 +25,12 @@ def prove_difference_form(formula: Formula, effort: Effort) -> Evidence:
     other_depths = [symbols("h_1", positive=True), sympy.S.Zero, symbols("h_3", positive=True)]
     total, other_total = (sum(exp(-depth) for depth in side) for side in (depths, other_depths))
     probs = [exp(-depth) / total for depth in depths]
-    cross = sum(p * (other - own) for p, own, other in zip(probs, depths, other_depths, strict=True))
+    cross = sum(
+        p * (other - own) for p, own, other in zip(probs, depths, other_depths, strict=True)
+    )
     ratios = [
-        (-own - log(total)) - (-other - log(other_total)) for own, other in zip(depths, other_depths, strict=True)
+        (-own - log(total)) - (-other - log(other_total))
+        for own, other in zip(depths, other_depths, strict=True)
     ]
     direct = sum(p * ratio for p, ratio in zip(probs, ratios, strict=True))
     free = [depth for depth in (*depths, *other_depths) if depth != 0]

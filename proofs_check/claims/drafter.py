@@ -1,5 +1,6 @@
-"""Checks of the drafter-side certificates: every competitor's region solved from its definition, the least taken. The
-witnesses know the rules as inequalities between target probabilities, and no formula."""
+"""Checks of the drafter-side certificates: every competitor's region solved from its definition,
+the least taken. The witnesses know the rules as inequalities between target probabilities, and no
+formula."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def _tree(effort: Effort) -> Iterator[BaseCase]:
     for label, probs in base_draws(effort, max_vocab=6):
         for m in {1, 2, len(probs) - 1} & set(range(1, len(probs))):
             outside = range(m, len(probs))
-            projections = [Projection(probs, tuple(reaches(j, i) for i in range(m))) for j in outside]
+            projections = [
+                Projection(probs, tuple(reaches(j, i) for i in range(m))) for j in outside
+            ]
             yield f"{label}, m={m}", projections, (probs, m)
 
 
@@ -47,14 +50,20 @@ def _top(effort: Effort) -> Iterator[BaseCase]:
     for label, probs in base_draws(effort, max_vocab=5):
         for m in {1, 2, len(probs) - 1} & set(range(1, len(probs))):
             chosen = itertools.combinations(range(1, len(probs)), m)
-            projections = [Projection(probs, tuple(reaches(i, 0) for i in rivals)) for rivals in chosen]
+            projections = [
+                Projection(probs, tuple(reaches(i, 0) for i in rivals)) for rivals in chosen
+            ]
             yield f"{label}, m={m}", projections, (probs, m)
 
 
 def _additive(effort: Effort) -> Iterator[BaseCase]:
     for number, (label, probs) in enumerate(base_draws(effort)):
         slack = SLACKS[number % 3]
-        yield f"{label}, t={slack}", _each_competitor(probs, partial(reaches, loser=0, by=slack)), (*probs[:2], slack)
+        yield (
+            f"{label}, t={slack}",
+            _each_competitor(probs, partial(reaches, loser=0, by=slack)),
+            (*probs[:2], slack),
+        )
 
 
 def _multiplicative(effort: Effort) -> Iterator[BaseCase]:
@@ -68,11 +77,19 @@ def _gate(effort: Effort, *, factor: bool = False) -> Iterator[BaseCase]:
     for number, (label, probs) in enumerate(base_draws(effort, max_vocab=5)):
         parameter = (ALPHAS if factor else SLACKS)[number % 3]
         if len(probs) > 2:
-            row = partial(reaches, loser=0, factor=parameter) if factor else partial(reaches, loser=0, by=parameter)
+            row = (
+                partial(reaches, loser=0, factor=parameter)
+                if factor
+                else partial(reaches, loser=0, by=parameter)
+            )
             pairs = itertools.combinations(range(1, len(probs)), 2)
             top = [Projection(probs, (reaches(a, 0), reaches(b, 0))) for a, b in pairs]
             name = "alpha" if factor else "t"
-            yield f"{label}, m=2, {name}={parameter}", [*_each_competitor(probs, row), *top], (probs, 2, parameter)
+            yield (
+                f"{label}, m=2, {name}={parameter}",
+                [*_each_competitor(probs, row), *top],
+                (probs, 2, parameter),
+            )
 
 
 def _absolute(effort: Effort) -> Iterator[BaseCase]:
@@ -98,7 +115,11 @@ def _maximum(effort: Effort) -> Iterator[BaseCase]:
         for j in range(1, len(probs)):
             above = tuple(reaches(j, i) for i in range(1, len(probs)) if i != j)
             projections.append(Projection(probs, (reaches(j, 0, slack), *above)))
-        yield f"{label}, t={slack}, j the maximum", projections, (probs, slack, tuple(range(1, len(probs))))
+        yield (
+            f"{label}, t={slack}, j the maximum",
+            projections,
+            (probs, slack, tuple(range(1, len(probs)))),
+        )
 
 
 CASES: dict[str, Callable[[Effort], Iterator[BaseCase]]] = {
@@ -121,14 +142,22 @@ _LOG_TWO_PAIR = -log(1 - (sqrt(R(16, 30)) - sqrt(R(9, 30))) ** 2)
 _ADDITIVE = R(2, 5) * log(R(2, 5) / R(3, 4)) + R(3, 5) * log(R(3, 5) / R(1, 4))
 # (2/3, 1/3), alpha = 1/2: alpha p_j = p_y, so the target (1/3, 2/3)
 _HALF = R(1, 3) * log(R(1, 3) / R(2, 3)) + R(2, 3) * log(R(2, 3) / R(1, 3))
-_TREE = -log(1 - R(16, 21) - R(1, 21) + 2 * R(4, 21))  # lift 1/21 over 16/21: geometric mean 4/21 = q_2
+_TREE = -log(
+    1 - R(16, 21) - R(1, 21) + 2 * R(4, 21)
+)  # lift 1/21 over 16/21: geometric mean 4/21 = q_2
 # Closed values written out by hand for rational drafts.
 KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "drafter.strict": [((R(16, 30), R(9, 30)), _LOG_TWO_PAIR), ((R(1, 2), R(1, 2)), sympy.S.Zero)],
     "drafter.tree": [(([R(16, 21), R(4, 21), R(1, 21)], 2), _TREE), ((_PROBS, 1), _LOG_TWO_PAIR)],
     "drafter.top": [(([R(16, 21), R(4, 21), R(1, 21)], 2), _TREE), ((_PROBS, 1), _LOG_TWO_PAIR)],
-    "drafter.additive": [((R(3, 4), R(1, 4), R(1, 5)), _ADDITIVE), ((R(16, 30), R(9, 30), R(0)), _LOG_TWO_PAIR)],
-    "drafter.multiplicative": [((R(2, 3), R(1, 3), R(1, 2)), _HALF), ((R(16, 30), R(9, 30), R(1)), _LOG_TWO_PAIR)],
+    "drafter.additive": [
+        ((R(3, 4), R(1, 4), R(1, 5)), _ADDITIVE),
+        ((R(16, 30), R(9, 30), R(0)), _LOG_TWO_PAIR),
+    ],
+    "drafter.multiplicative": [
+        ((R(2, 3), R(1, 3), R(1, 2)), _HALF),
+        ((R(16, 30), R(9, 30), R(1)), _LOG_TWO_PAIR),
+    ],
     "drafter.gate": [(([R(3, 4), R(1, 4), R(0)], 2, R(1, 5)), _ADDITIVE)],
     "drafter.gate.multiplicative": [(([R(2, 3), R(1, 3), R(0)], 2, R(1, 2)), _HALF)],
     "drafter.absolute": [((R(3, 4), R(2, 5)), _ADDITIVE), ((R(3, 4), R(4, 5)), sympy.S.Zero)],
@@ -139,7 +168,10 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 
 def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
     derivation: Derivation = get_claim(claim).derivation
-    identities = [(f"{claim} at {arguments}", formula(sympy, *arguments), value) for arguments, value in KNOWN[claim]]
+    identities = [
+        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
+        for arguments, value in KNOWN[claim]
+    ]
     return prove_identities(derivation, identities, [{}])
 
 
@@ -157,7 +189,8 @@ for _claim in CASES:
     check(_claim, method="conic")(partial(_witness, _claim))
 
 
-# (rule, a draft on the boundary, vanishing entries as None, parameter, the region as one set of rows per competitor)
+# (rule, a draft on the boundary, vanishing entries as None, parameter, the region as one set of
+# rows per competitor)
 EDGES: list[tuple[str, list[F | None], Any, list[tuple[Row, ...]]]] = [
     ("strict", [F(1, 2), F(1, 2)], None, [(reaches(1, 0),)]),
     ("strict", [F(1), None, None], None, [(reaches(1, 0),), (reaches(2, 0),)]),
@@ -176,7 +209,11 @@ def prove_edges(formula: Formula, effort: Effort) -> Evidence:
     identities = []
     for (rule, draft, parameter, _), limit in zip(EDGES, _LIMITS, strict=True):
         probs = [R(x.numerator, x.denominator) if x is not None else R(0) for x in draft]
-        exact = sympy.Rational(parameter.numerator, parameter.denominator) if isinstance(parameter, F) else parameter
+        exact = (
+            sympy.Rational(parameter.numerator, parameter.denominator)
+            if isinstance(parameter, F)
+            else parameter
+        )
         found = sympy.sympify(formula(sympy, rule, probs, exact))
         # infinities can't be subtracted: compare exp(-r), which is 0 there
         identities.append((f"{rule} at {probs}", sympy.exp(-found), sympy.exp(-limit)))
@@ -185,8 +222,8 @@ def prove_edges(formula: Formula, effort: Effort) -> Evidence:
 
 @check("drafter.edges", method="optimiser", twice=True)
 def approach_edges(formula: Formula, effort: Effort) -> Evidence:
-    """The projection with 10^-45 and 10^-90 for the zeros: a finite limit is approached like their cube root, an
-    infinite one makes the radius grow by a share of log 10^45."""
+    """The projection with 10^-45 and 10^-90 for the zeros: a finite limit is approached like their
+    cube root, an infinite one makes the radius grow by a share of log 10^45."""
     tally = Tally("optimiser", confirm=mpmath.mpf(10) ** -28, refute=mpmath.mpf(10) ** -20)
     for rule, draft, parameter, regions in EDGES:
         label = f"{rule} at {[float(x or 0) for x in draft]}"
@@ -202,7 +239,9 @@ def approach_edges(formula: Formula, effort: Effort) -> Evidence:
     return tally.evidence("zeros approached")
 
 
-def _near_edge(draft: list[F | None], regions: list[tuple[Row, ...]], tiny: F, effort: Effort) -> mpmath.mpf:
+def _near_edge(
+    draft: list[F | None], regions: list[tuple[Row, ...]], tiny: F, effort: Effort
+) -> mpmath.mpf:
     if not regions:
         return mpmath.inf
     zeros = draft.count(None)

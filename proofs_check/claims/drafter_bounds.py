@@ -1,5 +1,6 @@
-"""Checks of the bounds below radii: multipliers of every rule, near the best ones and far from them, against radii
-solved from their definition; rounding at its worst at high precision; and float64 itself on drafts that nearly tie."""
+"""Checks of the bounds below radii: multipliers of every rule, near the best ones and far from
+them, against radii solved from their definition; rounding at its worst at high precision; and
+float64 itself on drafts that nearly tie."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ Regions = list[Projection]
 
 
 def _regions(probs: tuple[F, ...]) -> dict[str, Regions]:
-    """Rule -> the polyhedra whose union rejects token 1 (tree: misses the maximum), every competitor's own."""
+    """Rule -> the polyhedra whose union rejects token 1 (tree: misses the maximum), every
+    competitor's own."""
     competitors = range(1, len(probs))
     below: Row = (((0, F(-1)),), -TAU)
     regions = {
@@ -46,8 +48,10 @@ def _regions(probs: tuple[F, ...]) -> dict[str, Regions]:
     }
     if len(probs) > 2:
         regions["tree"] = [
-            Projection(probs, tuple(reaches(j, i) for i in range(WIDTH))) for j in competitors if j >= WIDTH
-        ]  # fmt: skip
+            Projection(probs, tuple(reaches(j, i) for i in range(WIDTH)))
+            for j in competitors
+            if j >= WIDTH
+        ]
         pairs = itertools.combinations(competitors, WIDTH)
         regions["top"] = [Projection(probs, tuple(reaches(i, 0) for i in pair)) for pair in pairs]
     return regions
@@ -66,7 +70,9 @@ def _multipliers(rule: str, probs: list[float]) -> list[float]:
         return [max(0.0, math.log(root) - math.log(2 * (1 - t) * second))]
     if rule == "absolute":
         tau = float(TAU)
-        return [max(0.0, math.log(own) - math.log(second + rest) - math.log(tau) + math.log(1 - tau))]
+        return [
+            max(0.0, math.log(own) - math.log(second + rest) - math.log(tau) + math.log(1 - tau))
+        ]
     logs = [math.log(prob) for prob in probs]
     hub, pool, sign = (logs[2], logs[:2], 1) if rule == "tree" else (logs[0], logs[1:3], -1)
     level, size = hub, 1
@@ -101,19 +107,26 @@ def _dual_cases(effort: Effort) -> Iterator[BaseCase]:
             for scale in (F(1), F(rng.randint(1, 30), 10)):
                 multipliers = [F(value) * scale for value in best]
                 f, gain = _exponents(rule, len(probs), multipliers, F)
-                yield f"{label}, {rule}, {scale} of the best multipliers", regions, (probs, tuple(f), gain)
+                yield (
+                    f"{label}, {rule}, {scale} of the best multipliers",
+                    regions,
+                    (probs, tuple(f), gain),
+                )
 
 
 @check("drafter.dual", method="algebra")
 def prove_dual(formula: Formula, effort: Effort) -> Evidence:
-    """At the strict rule's own multiplier it is the strict radius; one multiplier with a gain, written out."""
+    """At the strict rule's own multiplier it is the strict radius; one multiplier with a gain,
+    written out."""
     pair = [R(16, 30), R(9, 30), R(5, 30)]
     half = log(R(16, 9)) / 2
     equal = formula(sympy, pair, [-half, half, 0], 0)
     strict = -log(1 - (sympy.sqrt(pair[0]) - sympy.sqrt(pair[1])) ** 2)
     known = R(1, 10) * log(2) - log(R(8, 30) + R(18, 30) + R(5, 30))
     found = formula(sympy, pair, [-log(2), log(2), 0], R(1, 10) * log(2))
-    return prove_identities(DUAL_RADIUS, [("strict", equal, strict), ("multiplier log 2", found, known)], [{}])
+    return prove_identities(
+        DUAL_RADIUS, [("strict", equal, strict), ("multiplier log 2", found, known)], [{}]
+    )
 
 
 @check("drafter.dual", method="optimiser")
@@ -136,23 +149,33 @@ def prove_radius(formula: Formula, effort: Effort) -> Evidence:
 
 @check("bound.radius", method="search")
 def simulate_radius(formula: Formula, effort: Effort) -> Evidence:
-    """Every operation at its worst: kept too small, the gain and the differences too large; never above the dual."""
+    """Every operation at its worst: kept too small, the gain and the differences too large; never
+    above the dual."""
     rng = random.Random(effort.seed)
     tally = Tally("search", confirm=mpf(0), refute=U / 100, relation="<=")
     with working_digits(effort.digits):
-        for num_tokens, size, reach in itertools.product((4, 4096, 262_144), (1, 8, 1000), (0, 3, 600)):
+        for num_tokens, size, reach in itertools.product(
+            (4, 4096, 262_144), (1, 8, 1000), (0, 3, 600)
+        ):
             for _ in range(4):
                 first, rest = mpf(rng.uniform(0.01, 1)), mpf(rng.uniform(1e-3, 1))
                 gain = mpf(rng.uniform(0, 1)) * reach
                 exact_kept = first * mpmath.exp(-mpf(reach)) + rest
                 exact = gain - mpmath.log(exact_kept)
                 lost = (1 + U) ** -(2 * num_tokens + 3) * (1 - 753 * U) ** 2 * (1 - 8 * U)
-                kept = first * mpmath.exp(-reach * (1 + size * U)) * lost + rest * mpmath.exp(-reach * size * U) * lost
+                kept = (
+                    first * mpmath.exp(-reach * (1 + size * U)) * lost
+                    + rest * mpmath.exp(-reach * size * U) * lost
+                )
                 own = mpmath.log(kept)
                 bound = MP.mpf(formula(MP, gain, kept, mpf(reach), size, num_tokens))
-                raised = 8 * U * abs(own) + U * gain + 2 * U * (gain + abs(own))  # log, gain, two differences
+                raised = (
+                    8 * U * abs(own) + U * gain + 2 * U * (gain + abs(own))
+                )  # log, gain, two differences
                 value = max(mpf(0), bound + raised) if bound > 0 else bound
-                tally.add(f"n={num_tokens}, k={size}, reach {reach}", value, max(exact, 0), max(exact, 0))
+                tally.add(
+                    f"n={num_tokens}, k={size}, reach {reach}", value, max(exact, 0), max(exact, 0)
+                )
     for label, logits in _far_apart(effort):
         probs = _law(logits, 700)
         with working_digits(700):
@@ -167,7 +190,9 @@ def _closed(rule: str, probs: list[mpmath.mpf]) -> mpmath.mpf:
     values = {
         "strict": lambda: drafter.strict_radius(MP, probs[0], probs[1]),
         "additive": lambda: drafter.additive_radius(MP, probs[0], probs[1], to_mp(SLACK)),
-        "multiplicative": lambda: drafter.multiplicative_radius(MP, probs[0], probs[1], to_mp(ALPHA)),
+        "multiplicative": lambda: drafter.multiplicative_radius(
+            MP, probs[0], probs[1], to_mp(ALPHA)
+        ),
         "absolute": lambda: drafter.absolute_radius(MP, probs[0], to_mp(TAU)),
         "tree": lambda: drafter.tree_radius(MP, probs, WIDTH),
         "top": lambda: drafter.top_radius(MP, probs, WIDTH),
@@ -207,7 +232,8 @@ def _fraction(value: mpmath.mpf) -> F:
 
 
 def _in_float64(formula: Formula, rule: str, logits: list[float]) -> float:
-    """The whole computation in float64: weights, probabilities, multipliers, their sum, the bound."""
+    """The whole computation in float64: weights, probabilities, multipliers, their sum, the
+    bound."""
     weights = [math.exp(z - logits[0]) for z in logits]
     probs = [max(weight / sum(weights), 2.0**-900) for weight in weights]
     multipliers = [min(640.0, value) for value in _multipliers(rule, probs)]

@@ -1,5 +1,6 @@
-"""Checks of the entropy rule's drafter side: three-token drafts minimised by brute force over both coordinates, laws of
-small entropy by Newton from every corner, and dual values against rejecting targets. Knows no escort."""
+"""Checks of the entropy rule's drafter side: three-token drafts minimised by brute force over both
+coordinates, laws of small entropy by Newton from every corner, and dual values against rejecting
+targets. Knows no escort."""
 
 from __future__ import annotations
 
@@ -47,8 +48,11 @@ def _entropy(probs: list[mpmath.mpf]) -> mpmath.mpf:
     return -mpmath.fsum(p * mpmath.log(p) for p in probs if p > 0)
 
 
-def _largest_root(function: Callable[[mpmath.mpf], mpmath.mpf], low: mpmath.mpf, high: mpmath.mpf) -> mpmath.mpf:
-    """function(low) <= 0 < function(high): a few bisections, then a bracketed secant method to full precision."""
+def _largest_root(
+    function: Callable[[mpmath.mpf], mpmath.mpf], low: mpmath.mpf, high: mpmath.mpf
+) -> mpmath.mpf:
+    """function(low) <= 0 < function(high): a few bisections, then a bracketed secant method to full
+    precision."""
     for _ in range(8):
         middle = (low + high) / 2
         if function(middle) <= 0:
@@ -57,7 +61,9 @@ def _largest_root(function: Callable[[mpmath.mpf], mpmath.mpf], low: mpmath.mpf,
             high = middle
     if function(low) == 0:
         return low
-    return mpmath.findroot(function, (low, high), solver="anderson", tol=mpf(2) ** -(2 * mpmath.mp.prec), verify=False)
+    return mpmath.findroot(
+        function, (low, high), solver="anderson", tol=mpf(2) ** -(2 * mpmath.mp.prec), verify=False
+    )
 
 
 def _split_of_entropy(bound: mpmath.mpf) -> mpmath.mpf:
@@ -66,7 +72,8 @@ def _split_of_entropy(bound: mpmath.mpf) -> mpmath.mpf:
 
 
 def _at_share(draft: list[mpmath.mpf], share: mpmath.mpf, log_delta: mpmath.mpf) -> mpmath.mpf:
-    """The least KL over targets (v, (1-v) x, (1-v)(1-x)) that reject, over its two boundary points and w itself."""
+    """The least KL over targets (v, (1-v) x, (1-v)(1-x)) that reject, over its two boundary points
+    and w itself."""
     left = (log_delta - mpmath.log(share) - _entropy([share, 1 - share])) / (1 - share)
     if left < 0:
         return mpmath.inf
@@ -81,11 +88,14 @@ def _at_share(draft: list[mpmath.mpf], share: mpmath.mpf, log_delta: mpmath.mpf)
 
 @lru_cache(maxsize=100)
 def _brute_force(number: int, digits: int) -> tuple[mpmath.mpf, mpmath.mpf]:
-    """(radius, share) of DRAFTS[number]: a grid over the share in 20 digits, golden section at the full precision."""
+    """(radius, share) of DRAFTS[number]: a grid over the share in 20 digits, golden section at the
+    full precision."""
     probs, epsilon, delta = DRAFTS[number]
     with working_digits(digits + 15):
         draft, log_delta = [to_mp(p) for p in probs], mpmath.log(to_mp(delta))
-        whole = _largest_root(lambda v: mpmath.log(v) + _entropy([v, 1 - v]) - log_delta, mpf("1e-9"), mpf(1))
+        whole = _largest_root(
+            lambda v: mpmath.log(v) + _entropy([v, 1 - v]) - log_delta, mpf("1e-9"), mpf(1)
+        )
         ceiling = min(to_mp(epsilon), whole)
         grid = [ceiling * k / 80 for k in range(1, 81)]
         with working_digits(15):
@@ -97,8 +107,11 @@ def _brute_force(number: int, digits: int) -> tuple[mpmath.mpf, mpmath.mpf]:
         return min(candidates)
 
 
-def _golden(function: Callable[[mpmath.mpf], mpmath.mpf], low: mpmath.mpf, high: mpmath.mpf, digits: int) -> mpmath.mpf:
-    """The minimum's place to about half of the digits: its value is then right to nearly all of them."""
+def _golden(
+    function: Callable[[mpmath.mpf], mpmath.mpf], low: mpmath.mpf, high: mpmath.mpf, digits: int
+) -> mpmath.mpf:
+    """The minimum's place to about half of the digits: its value is then right to nearly all of
+    them."""
     ratio = (mpmath.sqrt(5) - 1) / 2
     a, b = high - ratio * (high - low), low + ratio * (high - low)
     at_a, at_b = function(a), function(b)
@@ -126,11 +139,14 @@ def _power_of_entropy(others: list[mpmath.mpf], bound: mpmath.mpf) -> mpmath.mpf
 
 @check("drafter.entropy", method="algebra")
 def prove_one_dimension(formula: Formula, effort: Effort) -> Evidence:
-    """At beta = 2 the target is (v, (1-v) w^2/sum): its KL written out, and the chain rule of the derivation."""
+    """At beta = 2 the target is (v, (1-v) w^2/sum): its KL written out, and the chain rule of the
+    derivation."""
     draft, share = [R(1, 2), R(1, 3), R(1, 6)], R(1, 4)
     target = [share, R(3, 4) * R(4, 5), R(3, 4) * R(1, 5)]
     direct = sum(p * log(p / q) for p, q in zip(target, draft, strict=True))
-    return prove_identities(ONE_DIMENSION, [("v = 1/4, beta = 2", formula(sympy, draft, share, 2), direct)], [{}])
+    return prove_identities(
+        ONE_DIMENSION, [("v = 1/4, beta = 2", formula(sympy, draft, share, 2), direct)], [{}]
+    )
 
 
 @check("drafter.entropy", method="optimiser")
@@ -144,15 +160,24 @@ def solve_entropy_radius(formula: Formula, effort: Effort) -> Evidence:
                 draft, log_delta = [to_mp(p) for p in probs], mpmath.log(to_mp(delta))
                 others = [q / (1 - draft[0]) for q in draft[1:]]
                 left = (log_delta - mpmath.log(share) - _entropy([share, 1 - share])) / (1 - share)
-                if left < mpf(10) ** -(digits // 2):  # at the last feasible share: all other mass on one token
+                if left < mpf(10) ** -(
+                    digits // 2
+                ):  # at the last feasible share: all other mass on one token
                     value = divergence([share, 1 - share, mpf(0)], draft)
                     value += 0 * formula(MP, draft, share, mpf(1))
                 else:
                     value = formula(MP, draft, share, _power_of_entropy(others, left))
-                tally.add(f"{[float(p) for p in probs]}, eps={epsilon}, delta={delta}", value, radius, radius)
+                tally.add(
+                    f"{[float(p) for p in probs]}, eps={epsilon}, delta={delta}",
+                    value,
+                    radius,
+                    radius,
+                )
         if tally.refuted:
             break
-    return tally.evidence(f"{effort.digits} digits, both coordinates searched; one again at {effort.second_digits}")
+    return tally.evidence(
+        f"{effort.digits} digits, both coordinates searched; one again at {effort.second_digits}"
+    )
 
 
 @check("drafter.entropy.inner", method="algebra")
@@ -165,7 +190,8 @@ def prove_escort(formula: Formula, effort: Effort) -> Evidence:
 
 @check("drafter.entropy.inner", method="optimiser")
 def solve_small_entropy(formula: Formula, effort: Effort) -> Evidence:
-    """Two tokens: both laws of that entropy. Three: Newton on the stationarity system from near every corner."""
+    """Two tokens: both laws of that entropy. Three: Newton on the stationarity system from near
+    every corner."""
     tally = Tally.at_digits("optimiser", effort.digits)
     bases = [
         (F(2, 3), F(1, 3)),
@@ -201,13 +227,22 @@ def _least_of_entropy(base: list[mpmath.mpf], bound: mpmath.mpf) -> mpmath.mpf:
     return min(found)
 
 
-def _stationary_law(base: list[mpmath.mpf], bound: mpmath.mpf, start: list[mpmath.mpf]) -> list[mpmath.mpf] | None:
-    """A law of that entropy at which KL(s || w) is stationary, by Newton in log-probabilities; None without one."""
+def _stationary_law(
+    base: list[mpmath.mpf], bound: mpmath.mpf, start: list[mpmath.mpf]
+) -> list[mpmath.mpf] | None:
+    """A law of that entropy at which KL(s || w) is stationary, by Newton in log-probabilities; None
+    without one."""
 
-    def system(a: mpmath.mpf, b: mpmath.mpf, c: mpmath.mpf, level: mpmath.mpf, nu: mpmath.mpf) -> list[mpmath.mpf]:
+    def system(
+        a: mpmath.mpf, b: mpmath.mpf, c: mpmath.mpf, level: mpmath.mpf, nu: mpmath.mpf
+    ) -> list[mpmath.mpf]:
         law = [mpmath.exp(a), mpmath.exp(b), mpmath.exp(c)]
         pulls = [x - mpmath.log(w) + level - nu * x for x, w in zip((a, b, c), base, strict=True)]
-        return [*pulls, mpmath.fsum(law) - 1, -mpmath.fsum(x * mpmath.exp(x) for x in (a, b, c)) - bound]
+        return [
+            *pulls,
+            mpmath.fsum(law) - 1,
+            -mpmath.fsum(x * mpmath.exp(x) for x in (a, b, c)) - bound,
+        ]
 
     guess = [mpmath.log(x) for x in start] + [mpf(0), mpf("0.5")]
     try:
@@ -235,13 +270,18 @@ def prove_dual(formula: Formula, effort: Effort) -> Evidence:
     direct = sum(p * log(p / q) for p, q in zip(target, draft, strict=True))
     found = formula(sympy, draft, R(1, 4), R(1, 2), entropy + log(R(1, 4)))
     # the price multiplies zero at that delta, so a second identity holds delta apart from it
-    apart = formula(sympy, draft, R(1, 4), R(1, 2), R(0)) - formula(sympy, draft, R(1, 4), R(1, 2), R(1))
-    return prove_identities(DUAL, [("at the escort", found, direct), ("price of delta", apart, R(1, 2))], [{}])
+    apart = formula(sympy, draft, R(1, 4), R(1, 2), R(0)) - formula(
+        sympy, draft, R(1, 4), R(1, 2), R(1)
+    )
+    return prove_identities(
+        DUAL, [("at the escort", found, direct), ("price of delta", apart, R(1, 2))], [{}]
+    )
 
 
 @check("drafter.entropy.dual", method="search")
 def search_dual(formula: Formula, effort: Effort) -> Evidence:
-    """Random targets, delta just large enough to reject them: the dual value never exceeds their KL."""
+    """Random targets, delta just large enough to reject them: the dual value never exceeds their
+    KL."""
     tally = Tally.at_digits("search", effort.digits, "<=")
     with working_digits(effort.digits + 20):
         for draft, target, kappa in _rejecting_cases(effort):
@@ -255,7 +295,8 @@ def search_dual(formula: Formula, effort: Effort) -> Evidence:
 
 @check("drafter.entropy.dual", method="conic")
 def witness_dual(formula: Formula, effort: Effort) -> Evidence:
-    """For a fixed multiplier the bound is itself a convex minimum over the other tokens: by the outside solver."""
+    """For a fixed multiplier the bound is itself a convex minimum over the other tokens: by the
+    outside solver."""
     import cvxpy
 
     tally = Tally("conic", confirm=mpf("1e-6"), refute=mpf("1e-5"))
@@ -268,7 +309,11 @@ def witness_dual(formula: Formula, effort: Effort) -> Evidence:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             problem.solve(solver="CLARABEL")
-        own = weight * share * mpmath.log(share) - share * logs[0] + (1 - weight) * (mpmath.log(share) - 1)
+        own = (
+            weight * share * mpmath.log(share)
+            - share * logs[0]
+            + (1 - weight) * (mpmath.log(share) - 1)
+        )
         value = mpf(float(problem.value)) + own
         bound = formula(MP, [to_mp(q) for q in draft], mpf(share), mpf(weight), mpf(1))
         tally.add(f"{[float(x) for x in target]}, kappa={kappa}", MP.mpf(bound), value, value)
@@ -289,9 +334,17 @@ def search_curvature(formula: Formula, effort: Effort) -> Evidence:
     with working_digits(effort.digits + 10):
         for k, kappa in itertools.product(range(1, 20, 2), (F(1), F(1, 2), F(1, 5))):
             v, step, weight = mpf(k) / 20, mpf("1e-12"), to_mp(kappa)
-            around = [-weight * _entropy([x, 1 - x]) + (1 - weight) * mpmath.log(x) for x in (v - step, v, v + step)]
+            around = [
+                -weight * _entropy([x, 1 - x]) + (1 - weight) * mpmath.log(x)
+                for x in (v - step, v, v + step)
+            ]
             value = (around[0] - 2 * around[1] + around[2]) / step**2
-            tally.add(f"v={mpmath.nstr(v, 3)}, kappa={kappa}", MP.mpf(formula(MP, v, weight)), value, value)
+            tally.add(
+                f"v={mpmath.nstr(v, 3)}, kappa={kappa}",
+                MP.mpf(formula(MP, v, weight)),
+                value,
+                value,
+            )
     return tally.evidence("second differences")
 
 
@@ -339,7 +392,9 @@ def compare_simple(formula: Formula, effort: Effort) -> Evidence:
         radius, _ = _brute_force(number, effort.digits)
         with working_digits(effort.digits + 15):
             bound = MP.mpf(formula(MP, [to_mp(p) for p in probs], to_mp(epsilon), to_mp(delta)))
-            tally.add(f"{[float(p) for p in probs]}, eps={epsilon}, delta={delta}", bound, radius, radius)
+            tally.add(
+                f"{[float(p) for p in probs]}, eps={epsilon}, delta={delta}", bound, radius, radius
+            )
     return tally.evidence("brute force over targets")
 
 
@@ -348,12 +403,17 @@ TWO_MINIMA = ((F(999, 1000), F(3, 10)), (F(9999, 10000), F(3, 10)))
 
 
 def _shares(top: mpmath.mpf, delta: mpmath.mpf) -> tuple[mpmath.mpf, mpmath.mpf]:
-    """The share at which the entropy of (v, (1-v)/2, (1-v)/2) starts to bind, and the last feasible one."""
+    """The share at which the entropy of (v, (1-v)/2, (1-v)/2) starts to bind, and the last feasible
+    one."""
     log_delta, two = mpmath.log(delta), mpmath.log(2)
     start = _largest_root(
-        lambda v: mpmath.log(v) + _entropy([v, 1 - v]) + (1 - v) * two - log_delta, mpf("1e-9"), mpf("0.2")
+        lambda v: mpmath.log(v) + _entropy([v, 1 - v]) + (1 - v) * two - log_delta,
+        mpf("1e-9"),
+        mpf("0.2"),
     )
-    end = _largest_root(lambda v: mpmath.log(v) + _entropy([v, 1 - v]) - log_delta, mpf("1e-9"), mpf("0.5"))
+    end = _largest_root(
+        lambda v: mpmath.log(v) + _entropy([v, 1 - v]) - log_delta, mpf("1e-9"), mpf("0.5")
+    )
     return start, end
 
 
@@ -365,7 +425,9 @@ def refute_by_a_target(formula: Formula, effort: Effort) -> Evidence:
         with working_digits(effort.digits):
             top, delta = to_mp(case[0]), to_mp(case[1])
             claimed = formula(MP, top, *_shares(top, delta))
-            share = mpmath.floor(_shares(top, delta)[1] * 10**5) / 10**5  # just below the last feasible share
+            share = (
+                mpmath.floor(_shares(top, delta)[1] * 10**5) / 10**5
+            )  # just below the last feasible share
             target = [share, 1 - share, mpf(0)]
             rejected = _entropy(target) + mpmath.log(share) <= mpmath.log(delta)
             nearer = divergence(target, [top, (1 - top) / 2, (1 - top) / 2])
@@ -373,7 +435,9 @@ def refute_by_a_target(formula: Formula, effort: Effort) -> Evidence:
                 return f"claimed {mpmath.nstr(claimed, 6)}, a rejected target at {mpmath.nstr(nearer, 6)}"
         return True
 
-    return exact_cases(holds, ((f"q_y={top}, delta={delta}", (top, delta)) for top, delta in TWO_MINIMA))
+    return exact_cases(
+        holds, ((f"q_y={top}, delta={delta}", (top, delta)) for top, delta in TWO_MINIMA)
+    )
 
 
 @check("refuted.drafter.unimodal", method="optimiser")
@@ -386,6 +450,9 @@ def refute_by_search(formula: Formula, effort: Effort) -> Evidence:
             start, end = _shares(own, to_mp(delta))
             value = MP.mpf(formula(MP, own, start, end))
             shares = [start + (end - start) * k / 40 for k in range(40)]
-            least = min([_at_share(draft, v, log_delta) for v in shares] + [divergence([end, 1 - end, mpf(0)], draft)])
+            least = min(
+                [_at_share(draft, v, log_delta) for v in shares]
+                + [divergence([end, 1 - end, mpf(0)], draft)]
+            )
             tally.add(f"q_y={top}, delta={delta}", value, least, least)
     return tally.evidence("both coordinates searched")

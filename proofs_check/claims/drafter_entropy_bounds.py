@@ -1,5 +1,5 @@
-"""Checks of the entropy rule's search: cut tangents below the dual bound on grids of convex cells, power sums in exact
-rationals, and rounding at its worst at high precision."""
+"""Checks of the entropy rule's search: cut tangents below the dual bound on grids of convex cells,
+power sums in exact rationals, and rounding at its worst at high precision."""
 
 from __future__ import annotations
 
@@ -41,15 +41,20 @@ def prove_tangents(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(TANGENTS, identities, [{}])
 
 
-def _dual(draft: list[mpmath.mpf], kappa: mpmath.mpf, log_delta: mpmath.mpf, share: mpmath.mpf) -> mpmath.mpf:
+def _dual(
+    draft: list[mpmath.mpf], kappa: mpmath.mpf, log_delta: mpmath.mpf, share: mpmath.mpf
+) -> mpmath.mpf:
     return MP.mpf(dual_value(MP, draft, share, kappa, log_delta))
 
 
 @check("drafter.entropy.tangents", method="search")
 def search_tangents(formula: Formula, effort: Effort) -> Evidence:
-    """Cells of random laws: slopes by differentiation at high precision, the function itself on a grid."""
+    """Cells of random laws: slopes by differentiation at high precision, the function itself on a
+    grid."""
     rng = random.Random(effort.seed)
-    tally = Tally("search", confirm=mpf(10) ** -(effort.digits // 2), refute=mpf(10) ** -12, relation="<=")
+    tally = Tally(
+        "search", confirm=mpf(10) ** -(effort.digits // 2), refute=mpf(10) ** -12, relation="<="
+    )
     with working_digits(effort.digits):
         while tally.cases < 20 * effort.per_family:
             draft = [mpf(rng.uniform(0.05, 1)) for _ in range(4)]
@@ -65,7 +70,9 @@ def search_tangents(formula: Formula, effort: Effort) -> Evidence:
             cut = width * mpf(rng.choice([0, rng.random(), 1]))
             least = min(value(low + width * k / 60) for k in range(61))
             bound = MP.mpf(formula(MP, value(low), rise, value(low + width), fall, width, cut))
-            tally.add(f"kappa {mpmath.nstr(kappa, 4)} from {mpmath.nstr(low, 4)}", bound, least, least)
+            tally.add(
+                f"kappa {mpmath.nstr(kappa, 4)} from {mpmath.nstr(low, 4)}", bound, least, least
+            )
     return tally.evidence("grids of 61 points")
 
 
@@ -102,14 +109,18 @@ def count_atoms(formula: Formula, effort: Effort) -> Evidence:
 
 @check("drafter.entropy.atoms", method="search")
 def search_atoms(formula: Formula, effort: Effort) -> Evidence:
-    """Powers that are no integers, in the logarithm: at powers of 50 the sums themselves are tiny."""
+    """Powers that are no integers, in the logarithm: at powers of 50 the sums themselves are
+    tiny."""
     rng = random.Random(effort.seed)
     tally = Tally.at_digits("search", effort.digits, ">=")
     with working_digits(effort.digits):
         for power in (mpf(1), mpf("1.01"), mpf("2.5"), mpf(50)):
             for number in range(10):
                 probs = [mpf(rng.uniform(1e-6, 0.2)) for _ in range(8)]
-                buckets = [(max(group) * mpf(rng.uniform(1, 1.3)), group) for group in (probs[:3], probs[3:])]
+                buckets = [
+                    (max(group) * mpf(rng.uniform(1, 1.3)), group)
+                    for group in (probs[:3], probs[3:])
+                ]
                 direct = mpmath.log(mpmath.fsum(q**power for q in probs))
                 bound = mpmath.log(formula(MP, buckets, power))
                 tally.add(f"law {number}, power {mpmath.nstr(power, 4)}", bound, direct, direct)
@@ -119,15 +130,20 @@ def search_atoms(formula: Formula, effort: Effort) -> Evidence:
 @check("bound.radius.entropy", method="algebra")
 def prove_searched(formula: Formula, effort: Effort) -> Evidence:
     expected = 1 - SECOND_ORDER * UNIT * (4000 + 4 * 4096 + 64 * 30)
-    return prove_identities(SEARCHED, [("a radius", formula(sympy, R(1), R(30), R(4096)), expected)], [{}])
+    return prove_identities(
+        SEARCHED, [("a radius", formula(sympy, R(1), R(30), R(4096)), expected)], [{}]
+    )
 
 
 @check("bound.radius.entropy", method="search")
 def simulate_searched(formula: Formula, effort: Effort) -> Evidence:
-    """Every loss at its worst, all upwards; and float64 itself on two tokens, whose radius is d_bin(eps || q_y)."""
+    """Every loss at its worst, all upwards; and float64 itself on two tokens, whose radius is
+    d_bin(eps || q_y)."""
     tally = Tally("search", confirm=mpf(0), refute=U / 100, relation="<=")
     with working_digits(effort.digits):
-        for num_tokens, own, price, spread in itertools.product((4, 4096, 262_144), (1, 12), (1, 700), (3, 620)):
+        for num_tokens, own, price, spread in itertools.product(
+            (4, 4096, 262_144), (1, 12), (1, 700), (3, 620)
+        ):
             exact, reach = mpf(1), mpf(own + price + spread)
             laws = -2 * mpmath.log(1 - 753 * U) - (num_tokens + 2) * mpmath.log(1 - U)
             sums = -(num_tokens + 230) * mpmath.log(1 - U) + (160 + 2 * spread) * U
@@ -136,7 +152,9 @@ def simulate_searched(formula: Formula, effort: Effort) -> Evidence:
             bound = MP.mpf(formula(MP, exact + laws + 2 * sums + value + slopes, reach, num_tokens))
             tally.add(f"n={num_tokens}, reach {mpmath.nstr(reach, 5)}", bound, exact, exact)
     with working_digits(effort.digits + 300):  # 1 - q_y down to e^-600
-        for gap, epsilon in itertools.product((2.0**-10, 1.0, 30.0, 300.0, 600.0), (2.0**-7, 0.25, 0.5)):
+        for gap, epsilon in itertools.product(
+            (2.0**-10, 1.0, 30.0, 300.0, 600.0), (2.0**-7, 0.25, 0.5)
+        ):
             weights = [1.0, math.exp(-gap)]
             probs = [weight / sum(weights) for weight in weights]
             entropy = epsilon * math.log(epsilon) + (1 - epsilon) * math.log1p(-epsilon)

@@ -1,5 +1,5 @@
-"""Checks of the evaluation forms of radii: the series against exact rationals, signs by enclosure, and the loss of
-random pools both ways."""
+"""Checks of the evaluation forms of radii: the series against exact rationals, signs by enclosure,
+and the loss of random pools both ways."""
 
 from __future__ import annotations
 
@@ -33,10 +33,17 @@ def search_surplus(formula: Formula, effort: Effort) -> Evidence:
     """Relative distance from exp(d) - 1 - d down to |d| = 1e-20, and the loss of whole pools."""
     tally = Tally("search", confirm=mpmath.mpf(2) ** -54, refute=mpmath.mpf(2) ** -50)
     with working_digits(effort.digits + 30):
-        sizes = [mpmath.mpf(k) / 80 for k in range(1, 21)] + [mpmath.mpf(10) ** -k for k in range(2, 21)]
+        sizes = [mpmath.mpf(k) / 80 for k in range(1, 21)] + [
+            mpmath.mpf(10) ** -k for k in range(2, 21)
+        ]
         for size in sizes:
             for d in (size, -size):
-                tally.add(f"d={mpmath.nstr(d, 6)}", formula(MP, d) / (mpmath.expm1(d) - d), MP.mpf(1), MP.mpf(1))
+                tally.add(
+                    f"d={mpmath.nstr(d, 6)}",
+                    formula(MP, d) / (mpmath.expm1(d) - d),
+                    MP.mpf(1),
+                    MP.mpf(1),
+                )
         for target in generate_targets(effort.seed, effort.per_family):
             probs = [to_mp(p) for p in target.target_probs if p > 0]
             level = mpmath.exp(mpmath.fsum(mpmath.log(p) for p in probs) / len(probs))

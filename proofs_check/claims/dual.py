@@ -1,5 +1,5 @@
-"""Checks of the dual form: random pools, weights and levels that satisfy its premises, against the minimum solved from
-its definition."""
+"""Checks of the dual form: random pools, weights and levels that satisfy its premises, against the
+minimum solved from its definition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def _dual_problems(effort: Effort) -> Iterator[Problem]:
         if probs[j] == 0:
             continue
         for exact in (True, False):
-            # nested pools from the top down, each token above the running average: too few, up to the true pool
+            # nested pools from the top down, each token above the running average: too few, up to
+            # the true pool
             pool, total = [j], probs[j]
             for i in sorted(problem.spokes, key=lambda i: -probs[i]):
                 if not probs[i] * len(pool) > total:

@@ -1,10 +1,11 @@
-"""A rigorous bracket of L(g), the entropy rule's margin bound, at any number of digits: interval branch and bound away
-from the minimum, and there a sign of a derivative. This module shares no search with the formula under test.
+"""A rigorous bracket of L(g), the entropy rule's margin bound, at any number of digits: interval
+branch and bound away from the minimum, and there a sign of a derivative. This module shares no
+search with the formula under test.
 
-F(a) = T2(a, b(a)) is the largest of four functions, T2(a, .) at b = eps, a - g, 1 - a and at the root beta(a) of the
-floor: T2 falls in b, and b(a) is the least of the four. The first rises with a, the second falls, the third rises
-(claim lemma.pair). Everything rests on these and on the signs of claim entropy.floor.
-"""
+F(a) = T2(a, b(a)) is the largest of four functions, T2(a, .) at b = eps, a - g, 1 - a and at the
+root beta(a) of the floor: T2 falls in b, and b(a) is the least of the four. The first rises with a,
+the second falls, the third rises (claim lemma.pair). Everything rests on these and on the signs of
+claim entropy.floor."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class LineBracket:
 
 
 def bracket_line(gap: F, epsilon: F, delta: F, digits: int) -> LineBracket:
-    """[lower, upper] around L(gap), narrower than 10^-digits; Undecided where the intervals do not suffice."""
+    """[lower, upper] around L(gap), narrower than 10^-digits; Undecided where the intervals do not
+    suffice."""
     line = Line(gap, epsilon, delta)
     with working_digits(2 * digits + 20), interval_digits(2 * digits + 20):
         top, names = line.minimiser()
@@ -56,7 +58,8 @@ class Line:
     def __init__(self, gap: F, epsilon: F, delta: F) -> None:
         self.gap, self.epsilon, self.delta = gap, epsilon, delta
 
-    # ---- the four candidates for b(a) --------------------------------------------------------------------------
+    # ---- the four candidates for b(a)
+    # --------------------------------------------------------------------------
 
     def limits(self, top: F) -> dict[str, F]:
         return {"eps": self.epsilon, "a - g": top - self.gap, "1 - a": 1 - top}
@@ -66,19 +69,25 @@ class Line:
         return value - numbers.log(self._number(numbers, self.delta))
 
     def root(self, top: F, *, coarse: bool = False) -> tuple[F, F] | None:
-        """Rationals around beta(top), verified by the signs of the floor; None where the floor allows all b <= a - g.
+        """Rationals around beta(top), verified by the signs of the floor; None where the floor
+        allows all b <= a - g.
 
         Coarse: from a double precision root, a billionth wide; else at the working digits.
         """
         numbers, room = intervals(), top - self.gap
-        if numbers.sign_of(self.floor_excess(numbers, numbers.number(top), numbers.number(room))) != 1:
+        if (
+            numbers.sign_of(self.floor_excess(numbers, numbers.number(top), numbers.number(room)))
+            != 1
+        ):
             return None
         near = self._mp_root(top, 16 if coarse else MP.dps - 15)
         width = F(1, 10**9) if coarse else F(1, 10 ** (MP.dps - 20))
         for _ in range(8):
             low, high = near * (1 - width), min(near * (1 + width), room)
             signs = [
-                numbers.sign_of(self.floor_excess(numbers, numbers.number(top), numbers.number(own)))
+                numbers.sign_of(
+                    self.floor_excess(numbers, numbers.number(top), numbers.number(own))
+                )
                 for own in (low, high)
             ]
             if signs == [-1, 1]:
@@ -115,7 +124,8 @@ class Line:
             own = low
         return float(pair_cost(math, a, own)) if own > 0 else math.inf
 
-    # ---- the minimum --------------------------------------------------------------------------------------------
+    # ---- the minimum
+    # --------------------------------------------------------------------------------------------
 
     def minimiser(self) -> tuple[F, list[str]]:
         """The a of least F at the working digits, and which of the candidates for b meet there."""
@@ -136,7 +146,10 @@ class Line:
             values["floor"] = float(found[0])
         first, second = sorted(values, key=lambda name: values[name])[:2]
         if values[second] - values[first] < 1e-5 * values[first]:
-            return self._solve(lambda a: self._own(first, a) - self._own(second, a), near), [first, second]
+            return self._solve(lambda a: self._own(first, a) - self._own(second, a), near), [
+                first,
+                second,
+            ]
         if first != "floor":
             raise Undecided(f"no stationary point of T2(a, {first})")
         return self._solve(self._slope, near), ["floor"]
@@ -152,11 +165,19 @@ class Line:
     def _solve(self, function: Callable[[Any], Any], near: F) -> F:
         start = to_mp(near)
         with working_digits(MP.dps + 10):
-            return _rational(mpmath.findroot(function, (start, start * (1 + mpmath.mpf(10) ** -7)), tol=1e-300,
-                                             maxsteps=60, verify=False))  # fmt: skip
+            return _rational(
+                mpmath.findroot(
+                    function,
+                    (start, start * (1 + mpmath.mpf(10) ** -7)),
+                    tol=1e-300,
+                    maxsteps=60,
+                    verify=False,
+                )
+            )
 
     def derivatives(self, numbers: Any, a: Any, b: Any) -> tuple[Any, Any]:
-        """F' and F'' along the floor's root: beta' = -f_a/f_b, and so on (implicit differentiation)."""
+        """F' and F'' along the floor's root: beta' = -f_a/f_b, and so on (implicit
+        differentiation)."""
         gap = self._number(numbers, self.gap)
         c, rest = a - gap, 1 - a - b
         f_a = numbers.log(c / a) - 1 - rest / c
@@ -168,7 +189,8 @@ class Line:
         square = (b - a * slope) ** 2 / (a * b * (a + b))
         return along + across * slope, square + across * bend
 
-    # ---- bounds -------------------------------------------------------------------------------------------------
+    # ---- bounds
+    # -------------------------------------------------------------------------------------------------
 
     def upper_value(self, top: F) -> Any:
         """T2 at a feasible point of that a."""
@@ -183,14 +205,25 @@ class Line:
             left, right = top - reach, top + reach
             if len(names) == 1 and self._signs(left, right, second=True) == 1:
                 slope = abs(self._box_derivatives(top, top)[0])
-                return left, right, self._value_of("floor", top) - slope * intervals().number(right - left)
+                return (
+                    left,
+                    right,
+                    self._value_of("floor", top) - slope * intervals().number(right - left),
+                )
             if len(names) == 2:
                 tiny = top * F(1, 10 ** (MP.dps - 25))
                 falling = [name for name in names if self._falls(name, left, top + tiny)]
                 rising = [name for name in names if self._rises(name, top - tiny, right)]
                 if falling and rising:
-                    ends = [self._value_of(falling[0], top + tiny), self._value_of(rising[0], top - tiny)]
-                    return left, right, ends[0].union(ends[1]) if hasattr(ends[0], "union") else min(ends)
+                    ends = [
+                        self._value_of(falling[0], top + tiny),
+                        self._value_of(rising[0], top - tiny),
+                    ]
+                    return (
+                        left,
+                        right,
+                        ends[0].union(ends[1]) if hasattr(ends[0], "union") else min(ends),
+                    )
             reach /= 3
         raise Undecided(f"no sign of the derivative beside a = {float(top):.6g}")
 
@@ -198,10 +231,13 @@ class Line:
         return name == "a - g" or (name == "floor" and self._signs(left, right, second=False) == -1)
 
     def _rises(self, name: str, left: F, right: F) -> bool:
-        return name in ("eps", "1 - a") or (name == "floor" and self._signs(left, right, second=False) == 1)
+        return name in ("eps", "1 - a") or (
+            name == "floor" and self._signs(left, right, second=False) == 1
+        )
 
     def _signs(self, left: F, right: F, *, second: bool) -> int | None:
-        """The sign of F' or F'' along the floor's root on every part of [left, right]; None where open."""
+        """The sign of F' or F'' along the floor's root on every part of [left, right]; None where
+        open."""
         signs = set()
         with interval_digits(40):
             for k in range(24):
@@ -231,7 +267,8 @@ class Line:
         return self._pair(top, found[1])
 
     def exceeds(self, level: Any, left: F, right: F) -> int:
-        """Boxes examined in showing F > level on [left, right]: T2 at the least a and the greatest b of each box."""
+        """Boxes examined in showing F > level on [left, right]: T2 at the least a and the greatest
+        b of each box."""
         numbers, queue, boxes = intervals(), [(left, right)], 0
         while queue:
             start, end = queue.pop()
@@ -268,7 +305,8 @@ def _rational(value: mpmath.mpf) -> F:
 
 
 def _ends(value: Any) -> tuple[mpmath.mpf, mpmath.mpf]:
-    """The ends of an interval as mpmath numbers of the working precision, which is wider than the interval's."""
+    """The ends of an interval as mpmath numbers of the working precision, which is wider than the
+    interval's."""
     if not hasattr(value, "lower"):
         return mpmath.mpf(value.a), mpmath.mpf(value.b)
     found = []

@@ -1,5 +1,5 @@
-"""Checks of the float32 filter's bounds: its constants against the kernel's source, enclosures over whole ranges, and
-the operations replayed with exact rationals and adversarial signs."""
+"""Checks of the float32 filter's bounds: its constants against the kernel's source, enclosures over
+whole ranges, and the operations replayed with exact rationals and adversarial signs."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def _truth(condition: bool) -> sympy.Integer:
 
 
 def _additions() -> F:
-    """Roundings of a term on its way through the kernel's sums: a product with its addition, one for each of the
-    other vectors of a group, one a fold of the lanes, and in float64, of 2^-29 u, one a group of the widest row and one
-    for each of few lanes and moves."""
+    """Roundings of a term on its way through the kernel's sums: a product with its addition, one
+    for each of the other vectors of a group, one a fold of the lanes, and in float64, of 2^-29 u,
+    one a group of the widest row and one for each of few lanes and moves."""
     from certspec.kernels.numba import filter_loop as vector_filter
     from certspec.kernels.numba import filter_sums as filter_bounds
 
@@ -55,8 +55,9 @@ def _additions() -> F:
 
 @check("kernel.exp32", method="algebra")
 def prove_exp32(formula: Formula, effort: Effort) -> Evidence:
-    """The kernel's numbers are those of the claim; its bounds are as stated; at r = 0 the bound is the roundings of the
-    polynomial's first coefficient and of the product, and how far polynomial and table are off."""
+    """The kernel's numbers are those of the claim; its bounds are as stated; at r = 0 the bound is
+    the roundings of the polynomial's first coefficient and of the product, and how far polynomial
+    and table are off."""
     from certspec.kernels.numba import filter_loop as vector_filter
     from certspec.kernels.numba import filter_sums as filter_bounds
 
@@ -67,12 +68,24 @@ def prove_exp32(formula: Formula, effort: Effort) -> Evidence:
         far = filter_bounds.LARGEST * abs(to_mp(F(vector_filter.PER_LOG2)) * log2 - 1)
         reach = (mpmath.mpf("0.125") + far / log2) * log2 + filter_bounds.LARGEST * off
         identities: list[tuple[str, Any, Any]] = [
-            ("coefficients", _truth(tuple(map(F, vector_filter.COEFFICIENTS)) == EXP32_COEFFICIENTS), 1),
+            (
+                "coefficients",
+                _truth(tuple(map(F, vector_filter.COEFFICIENTS)) == EXP32_COEFFICIENTS),
+                1,
+            ),
             ("table", _truth(tuple(map(F, vector_filter.SCALES)) == EXP32_SCALES), 1),
             ("steps of an octave", len(EXP32_SCALES), vector_filter.STEPS),
-            ("log 2 off by less than REDUCTION u", _truth(off * 2**24 < filter_bounds.REDUCTION), 1),
+            (
+                "log 2 off by less than REDUCTION u",
+                _truth(off * 2**24 < filter_bounds.REDUCTION),
+                1,
+            ),
             ("r within its range", _truth(reach < to_mp(END)), 1),
-            ("the kernel's bound is at least the claim's 7.4", _truth(filter_bounds.EXP32_ERROR >= 7.4), 1),
+            (
+                "the kernel's bound is at least the claim's 7.4",
+                _truth(filter_bounds.EXP32_ERROR >= 7.4),
+                1,
+            ),
             ("its additions", _truth(F(filter_bounds.ADDITIONS) >= _additions()), 1),
         ]
     at_zero = 2 * (1 + R(1, 2**18)) + LEFT_OUT
@@ -91,23 +104,45 @@ def _excess(n: Any, r: Any, scale: F) -> Any:
 
 @check("kernel.exp32", method="enclosure")
 def enclose_exp32(formula: Formula, effort: Effort) -> Evidence:
-    """The bound stays below 7.4 u for r of either sign; polynomial times table is within LEFT_OUT u of exp, relative,
-    on the whole range and at every step, and no bound is below that and two roundings."""
+    """The bound stays below 7.4 u for r of either sign; polynomial times table is within LEFT_OUT u
+    of exp, relative, on the whole range and at every step, and no bound is below that and two
+    roundings."""
     most = F(int(LEFT_OUT.p), int(LEFT_OUT.q))
 
-    def spare(step: int, sign: int) -> Any:  # with 2^-60 for the terms beyond r^13 and the rational power
+    def spare(
+        step: int, sign: int
+    ) -> Any:  # with 2^-60 for the terms beyond r^13 and the rational power
         scale = EXP32_SCALES[step] / _power(step)
-        return lambda n, r: n.number(most * UNIT32) * n.exp(r) - sign * _excess(n, r, scale) - n.number(F(1, 2**60))
+        return lambda n, r: (
+            n.number(most * UNIT32) * n.exp(r) - sign * _excess(n, r, scale) - n.number(F(1, 2**60))
+        )
 
     return all_enclosed(
         [
-            *((f"7.4 - bound, r of sign {sign}", lambda n, size, s=sign: n.number(F(74, 10)) - formula(n, size, s),
-               [(0, END)]) for sign in (-1, 1)),
-            ("bound - 1.8 - off", lambda n, size: formula(n, size) - n.number(F(18, 10) + most), [(0, END)]),
-            *((f"step {step}, {'above' if sign < 0 else 'below'}", spare(step, sign), [(-END, END)])
-              for step in range(len(EXP32_SCALES)) for sign in (1, -1)),
+            *(
+                (
+                    f"7.4 - bound, r of sign {sign}",
+                    lambda n, size, s=sign: n.number(F(74, 10)) - formula(n, size, s),
+                    [(0, END)],
+                )
+                for sign in (-1, 1)
+            ),
+            (
+                "bound - 1.8 - off",
+                lambda n, size: formula(n, size) - n.number(F(18, 10) + most),
+                [(0, END)],
+            ),
+            *(
+                (
+                    f"step {step}, {'above' if sign < 0 else 'below'}",
+                    spare(step, sign),
+                    [(-END, END)],
+                )
+                for step in range(len(EXP32_SCALES))
+                for sign in (1, -1)
+            ),
         ]
-    )  # fmt: skip
+    )
 
 
 def _power(step: int) -> F:
@@ -126,7 +161,8 @@ def _rounded(value: F) -> F:
 
 @check("kernel.exp32", method="search")
 def replay_exp32(formula: Formula, effort: Effort) -> Evidence:
-    """The kernel's operations in exact rationals, each rounded to float32 as the machine does: never off by more."""
+    """The kernel's operations in exact rationals, each rounded to float32 as the machine does:
+    never off by more."""
     from certspec.kernels.numba import filter_loop as vector_filter
     from certspec.kernels.numba import filter_sums as filter_bounds
 
@@ -134,7 +170,9 @@ def replay_exp32(formula: Formula, effort: Effort) -> Evidence:
     tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -6, relation=">=")
     per_log2, log2 = F(vector_filter.PER_LOG2), F(vector_filter.LOG2)
     points = [rng.uniform(-80, 60) for _ in range(200)] + [rng.uniform(-1, 1) for _ in range(100)]
-    points += [(j + 0.5) * math.log(2) / 4 for j in range(-240, 160, 3)] + [rng.uniform(-4096, 4096) for _ in range(50)]
+    points += [(j + 0.5) * math.log(2) / 4 for j in range(-240, 160, 3)] + [
+        rng.uniform(-4096, 4096) for _ in range(50)
+    ]
     with working_digits(effort.digits):
         for point in points:
             z = _rounded(F(point))
@@ -146,30 +184,53 @@ def replay_exp32(formula: Formula, effort: Effort) -> Evidence:
             value = _rounded(value * EXP32_SCALES[j % vector_filter.STEPS])
             exact = mpmath.exp(to_mp(z) - (j // vector_filter.STEPS) * mpmath.log(2))
             off = abs(to_mp(value) / exact - 1) * 2**24
-            bound = formula(MP, abs(to_mp(r)), 1 if r > 0 else -1) + filter_bounds.REDUCTION * abs(to_mp(z))
+            bound = formula(MP, abs(to_mp(r)), 1 if r > 0 else -1) + filter_bounds.REDUCTION * abs(
+                to_mp(z)
+            )
             tally.add(f"z={float(z)!r}", bound, off, off)
     return tally.evidence("exact rationals, rounded after every operation")
 
 
 @check("kernel.filter", method="algebra")
 def prove_filter(formula: Formula, effort: Effort) -> Evidence:
-    """The formula is the sum of its terms; with all in float32, 1.02 ((2 t + 2 u) E + u |s| + t + t')."""
+    """The formula is the sum of its terms; with all in float32, 1.02 ((2 t + 2 u) E + u |s| + t +
+    t')."""
     t, other, share, second, rest, mean, offset = sympy.symbols("t o P Q R E s", positive=True)
     unit = R(1, 2**24)
-    expected = t * share * (1 + mean) + (t + 2 * unit) * rest + unit * offset * share + other * second
+    expected = (
+        t * share * (1 + mean) + (t + 2 * unit) * rest + unit * offset * share + other * second
+    )
     whole = (2 * t + 2 * unit) * mean + unit * offset + t + other
-    samples = [{t: R(1, 3000), other: R(1, 5000), share: R(1, 7), second: R(1, 9), rest: R(1, 5), mean: R(2, 3),
-                offset: R(7, 2)}]  # fmt: skip
+    samples = [
+        {
+            t: R(1, 3000),
+            other: R(1, 5000),
+            share: R(1, 7),
+            second: R(1, 9),
+            rest: R(1, 5),
+            mean: R(2, 3),
+            offset: R(7, 2),
+        }
+    ]
     identities = [
-        ("terms", formula(sympy, t, other, share, second, rest, mean, offset), R(102, 100) * expected),
-        ("all in float32", formula(sympy, t, other, R(1), R(1), mean, mean, offset), R(102, 100) * whole),
+        (
+            "terms",
+            formula(sympy, t, other, share, second, rest, mean, offset),
+            R(102, 100) * expected,
+        ),
+        (
+            "all in float32",
+            formula(sympy, t, other, R(1), R(1), mean, mean, offset),
+            R(102, 100) * whole,
+        ),
     ]
     return prove_identities(FILTER_STEPS, identities, samples)
 
 
 @check("kernel.filter", method="enclosure")
 def enclose_filter(formula: Formula, effort: Effort) -> Evidence:
-    """Each of the coefficients is at least the exact one, times 1 - t, for every t, t' up to 2^-10."""
+    """Each of the coefficients is at least the exact one, times 1 - t, for every t, t' up to
+    2^-10."""
     unit = UNIT32
 
     def of_rest(n: Any, t: Any) -> Any:
@@ -178,8 +239,10 @@ def enclose_filter(formula: Formula, effort: Effort) -> Evidence:
 
     def of_mean(n: Any, t: Any) -> Any:  # over t: the formula is linear in t at R = s = 0
         one = n.number(1)
-        return (formula(n, one, t * 0, one, t * 0, t * 0, one, t * 0)
-                - formula(n, one, t * 0, one, t * 0, t * 0, t * 0, t * 0)) * (1 - t) - 1  # fmt: skip
+        return (
+            formula(n, one, t * 0, one, t * 0, t * 0, one, t * 0)
+            - formula(n, one, t * 0, one, t * 0, t * 0, t * 0, t * 0)
+        ) * (1 - t) - 1
 
     def of_offset(n: Any, t: Any) -> Any:  # at t = 0: no term has both
         ours = formula(n, t * 0, t * 0, n.number(1), t * 0, t * 0, t * 0, n.number(1))
@@ -191,14 +254,22 @@ def enclose_filter(formula: Formula, effort: Effort) -> Evidence:
     def of_other(n: Any, t: Any) -> Any:
         return formula(n, t * 0, n.number(1), t * 0, n.number(1), t * 0, t * 0, t * 0) * (1 - t) - 1
 
-    names = (("R", of_rest), ("|E_p d|", of_mean), ("|s|", of_offset), ("t", of_own), ("t'", of_other))
-    return all_enclosed([(f"coefficient of {name}", function, [(0, MOST)]) for name, function in names])
+    names = (
+        ("R", of_rest),
+        ("|E_p d|", of_mean),
+        ("|s|", of_offset),
+        ("t", of_own),
+        ("t'", of_other),
+    )
+    return all_enclosed(
+        [(f"coefficient of {name}", function, [(0, MOST)]) for name, function in names]
+    )
 
 
 @check("kernel.filter", method="search")
 def simulate_filter(formula: Formula, effort: Effort) -> Evidence:
-    """Sums of three tokens, all or two of them in float32, with all signs of all errors at their limits, against KL
-    from its definition."""
+    """Sums of three tokens, all or two of them in float32, with all signs of all errors at their
+    limits, against KL from its definition."""
     rng = random.Random(effort.seed)
     tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -20, relation=">=")
     with working_digits(effort.digits):
@@ -206,7 +277,9 @@ def simulate_filter(formula: Formula, effort: Effort) -> Evidence:
         for case in range(16):
             inside = [1, 1, case % 3 > 0]  # whether a token is summed in float32
             target = [mpmath.mpf(rng.uniform(-6, 2)) for _ in range(3)]
-            draft = [z + mpmath.mpf(rng.uniform(-2, 2)) * mpmath.mpf(10) ** -(case % 4) for z in target]
+            draft = [
+                z + mpmath.mpf(rng.uniform(-2, 2)) * mpmath.mpf(10) ** -(case % 4) for z in target
+            ]
             between = mpmath.mpf(rng.uniform(-9, 9)) if case % 2 else mpmath.mpf(0)
             error, other = mpmath.mpf(10) ** -(4 + case % 3), mpmath.mpf(10) ** -(4 + case % 2)
             weights, others = [mpmath.exp(z) for z in target], [mpmath.exp(y) for y in draft]
@@ -214,18 +287,26 @@ def simulate_filter(formula: Formula, effort: Effort) -> Evidence:
             ratios = [z - y - between for z, y in zip(target, draft, strict=True)]
             mean = mpmath.fsum(w * d for w, d in zip(weights, ratios, strict=True)) / total
             exact = mean + between - mpmath.log(total) + mpmath.log(other_total)
-            share = mpmath.fsum(w for w, there in zip(weights, inside, strict=True) if there) / total
-            other_share = mpmath.fsum(x for x, there in zip(others, inside, strict=True) if there) / other_total
+            share = (
+                mpmath.fsum(w for w, there in zip(weights, inside, strict=True) if there) / total
+            )
+            other_share = (
+                mpmath.fsum(x for x, there in zip(others, inside, strict=True) if there)
+                / other_total
+            )
             parts = zip(weights, ratios, inside, strict=True)
             rest = mpmath.fsum(w * abs(d) for w, d, there in parts if there) / total
             worst = mpmath.mpf(0)
             for signs in itertools.product((-1, 1), repeat=8):
                 first, second, third = signs[:3], signs[3:6], signs[6:]
                 crossed = mpmath.fsum(
-                    w * (1 + a * there * error)
+                    w
+                    * (1 + a * there * error)
                     * (((d + between) * (1 + b * there * unit) - between) * (1 + b * there * unit))
-                    for w, a, b, d, there in zip(weights, first, second, ratios, inside, strict=True)
-                )  # fmt: skip
+                    for w, a, b, d, there in zip(
+                        weights, first, second, ratios, inside, strict=True
+                    )
+                )
                 mass = total * (1 + third[0] * error * share)
                 other_mass = other_total * (1 + third[1] * other * other_share)
                 computed = crossed / mass + between - mpmath.log(mass) + mpmath.log(other_mass)
@@ -241,11 +322,18 @@ def _pairs(rng: random.Random) -> list[tuple[list[Any], list[Any]]]:
     for case in range(120):
         size = 2 + case % 4
         target = [mpmath.mpf(rng.uniform(0.05, 1)) for _ in range(size)]
-        draft = [w * mpmath.exp(mpmath.mpf(rng.uniform(-3, 3)) * mpmath.mpf(10) ** -(case % 5)) for w in target]
-        found.append(([w / mpmath.fsum(target) for w in target], [w / mpmath.fsum(draft) for w in draft]))
+        draft = [
+            w * mpmath.exp(mpmath.mpf(rng.uniform(-3, 3)) * mpmath.mpf(10) ** -(case % 5))
+            for w in target
+        ]
+        found.append(
+            ([w / mpmath.fsum(target) for w in target], [w / mpmath.fsum(draft) for w in draft])
+        )
     for power in range(1, 6):
         step = mpmath.mpf(10) ** -power
-        found.append(([mpmath.mpf(1) / 2] * 2, [mpmath.mpf(1) / 2 - step / 3, mpmath.mpf(1) / 2 + step / 3]))
+        found.append(
+            ([mpmath.mpf(1) / 2] * 2, [mpmath.mpf(1) / 2 - step / 3, mpmath.mpf(1) / 2 + step / 3])
+        )
         found.append(([step, 1 - step], [step * mpmath.e, 1 - step * mpmath.e]))
     return found
 
@@ -254,7 +342,9 @@ def _pairs(rng: random.Random) -> list[tuple[list[Any], list[Any]]]:
 def prove_size(formula: Formula, effort: Effort) -> Evidence:
     """The formula is KL + sqrt(2 KL)."""
     kl = sympy.symbols("K", positive=True)
-    return prove_identities(SIZE_STEPS, [("the bound", formula(sympy, kl), kl + sympy.sqrt(2 * kl))], [{kl: R(1, 7)}])
+    return prove_identities(
+        SIZE_STEPS, [("the bound", formula(sympy, kl), kl + sympy.sqrt(2 * kl))], [{kl: R(1, 7)}]
+    )
 
 
 @check("kernel.filter_size", method="enclosure")
@@ -275,7 +365,10 @@ def search_size(formula: Formula, effort: Effort) -> Evidence:
     with working_digits(effort.digits):
         for number, (target, draft) in enumerate(_pairs(random.Random(effort.seed))):
             logs = [mpmath.log(p / q) for p, q in zip(target, draft, strict=True)]
-            kl, size = (mpmath.fsum(p * f(x) for p, x in zip(target, logs, strict=True)) for f in (_same, abs))
+            kl, size = (
+                mpmath.fsum(p * f(x) for p, x in zip(target, logs, strict=True))
+                for f in (_same, abs)
+            )
             tally.add(f"pair {number}", formula(MP, kl), size, size)
     return tally.evidence("distributions of 2 to 5 tokens")
 
@@ -300,14 +393,22 @@ def enclose_rest(formula: Formula, effort: Effort) -> Evidence:
 
 @check("kernel.filter_rest", method="search")
 def search_rest(formula: Formula, effort: Effort) -> Evidence:
-    """Against the sums from their definition, over all but the first and over the first token alone."""
+    """Against the sums from their definition, over all but the first and over the first token
+    alone."""
     tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -20, relation=">=")
     with working_digits(effort.digits):
         for number, (target, draft) in enumerate(_pairs(random.Random(effort.seed))):
             for part in (slice(1, None), slice(0, 1)):
                 pairs = list(zip(target[part], draft[part], strict=True))
-                signed, size = (mpmath.fsum(p * f(mpmath.log(p / q)) for p, q in pairs) for f in (_same, abs))
-                tally.add(f"pair {number}", formula(MP, signed, mpmath.fsum(q for _, q in pairs)), size, size)
+                signed, size = (
+                    mpmath.fsum(p * f(mpmath.log(p / q)) for p, q in pairs) for f in (_same, abs)
+                )
+                tally.add(
+                    f"pair {number}",
+                    formula(MP, signed, mpmath.fsum(q for _, q in pairs)),
+                    size,
+                    size,
+                )
     return tally.evidence("distributions of 2 to 5 tokens")
 
 

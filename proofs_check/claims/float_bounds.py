@@ -1,5 +1,5 @@
-"""Checks of the bounds that survive rounding: errors are simulated at high precision, adversarial signs included, and
-the bounds compared with exact values."""
+"""Checks of the bounds that survive rounding: errors are simulated at high precision, adversarial
+signs included, and the bounds compared with exact values."""
 
 from __future__ import annotations
 
@@ -29,22 +29,27 @@ UNIT_MP = mpmath.mpf(2) ** -53
 @check("bound.kl_upper", method="algebra")
 def prove_kl_upper(formula: Formula, effort: Effort) -> Evidence:
     slope = ETA + 28 * UNIT
-    root = (slope * sqrt(2) + sqrt(2 * slope**2 + 4 * (1 - RELATIVE) * (MEASURED + ETA**2 + TINY))) / (
-        2 * (1 - RELATIVE)
-    )
+    root = (
+        slope * sqrt(2) + sqrt(2 * slope**2 + 4 * (1 - RELATIVE) * (MEASURED + ETA**2 + TINY))
+    ) / (2 * (1 - RELATIVE))
     expected = root**2 * (1 + 16 * UNIT)
     found = formula(sympy, MEASURED, RELATIVE, ETA)
     return prove_identities(
-        KL_ABOVE, [("the square of the root", found, expected)], random_rationals([MEASURED, RELATIVE, ETA])
+        KL_ABOVE,
+        [("the square of the root", found, expected)],
+        random_rationals([MEASURED, RELATIVE, ETA]),
     )
 
 
 @check("bound.kl_upper", method="search")
 def simulate_kl_errors(formula: Formula, effort: Effort) -> Evidence:
-    """Bregman sums whose log-ratios and probabilities carry errors of the size stated, all signs: KL stays below."""
+    """Bregman sums whose log-ratios and probabilities carry errors of the size stated, all signs:
+    KL stays below."""
     rng = random.Random(effort.seed)
     tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -30, relation=">=")
-    targets = [t for t in generate_targets(effort.seed, effort.per_family + 2) if min(t.target_probs) > 0]
+    targets = [
+        t for t in generate_targets(effort.seed, effort.per_family + 2) if min(t.target_probs) > 0
+    ]
     with working_digits(effort.digits):
         for target in targets:
             own = [to_mp(prob) for prob in target.target_probs]
@@ -66,10 +71,19 @@ def simulate_kl_errors(formula: Formula, effort: Effort) -> Evidence:
                     (mpmath.mpf("0.01"), mpmath.mpf("0.1")),
                     (mpmath.mpf("1e-9"), mpmath.mpf("1e-9")),
                 ):
-                    worst = exact * (1 - relative) - (eta + 28 * UNIT_MP) * mpmath.sqrt(2 * exact) - eta**2
+                    worst = (
+                        exact * (1 - relative)
+                        - (eta + 28 * UNIT_MP) * mpmath.sqrt(2 * exact)
+                        - eta**2
+                    )
                     if worst >= 0:
                         bound = formula(MP, worst, relative, eta)
-                        tally.add(f"{target}, {closeness}, worst case, eta={mpmath.nstr(eta, 2)}", bound, exact, exact)
+                        tally.add(
+                            f"{target}, {closeness}, worst case, eta={mpmath.nstr(eta, 2)}",
+                            bound,
+                            exact,
+                            exact,
+                        )
     return tally.evidence("simulated errors")
 
 
@@ -84,7 +98,11 @@ def _measured(
     total = mpmath.mpf(0)
     for prob, ratio in zip(own, ratios, strict=True):
         # d + exp(-d) - 1 grows with |d|: pulling d towards 0 makes the sum smallest
-        shift = -mpmath.sign(ratio) * min(eta, abs(ratio)) if signs == "against" else eta * rng.uniform(-1, 1)
+        shift = (
+            -mpmath.sign(ratio) * min(eta, abs(ratio))
+            if signs == "against"
+            else eta * rng.uniform(-1, 1)
+        )
         scale = 1 - relative if signs == "against" else 1 + relative * rng.uniform(-1, 1)
         total += prob * scale * (ratio + shift + mpmath.expm1(-(ratio + shift)))
     return total
@@ -96,13 +114,20 @@ def prove_certificate_lower(formula: Formula, effort: Effort) -> Evidence:
     expected = sympy.Max(0, inner / TOTAL * (1 - SECOND_ORDER * TOTAL_ERROR - 4 * UNIT))
     found = formula(sympy, RAISED, MASS, SIZE, RHO, TOTAL, TOTAL_ERROR)
     values = {RAISED: 1, MASS: sympy.Rational(1, 2), SIZE: 3, RHO: sympy.Rational(1, 100), TOTAL: 2}
-    positive = [("below the dual value", (found - expected).subs({**values, TOTAL_ERROR: sympy.Rational(1, 90)}), 0)]
+    positive = [
+        (
+            "below the dual value",
+            (found - expected).subs({**values, TOTAL_ERROR: sympy.Rational(1, 90)}),
+            0,
+        )
+    ]
     return prove_identities(CERTIFICATE_BELOW, positive, [{}])
 
 
 @check("bound.certificate_lower", method="optimiser", twice=True)
 def simulate_weight_errors(formula: Formula, effort: Effort) -> Evidence:
-    """Weights with relative errors up to 1e-3, pools chosen from the wrong weights: never above the exact minimum."""
+    """Weights with relative errors up to 1e-3, pools chosen from the wrong weights: never above the
+    exact minimum."""
     rng = random.Random(effort.seed)
     tally = Tally("optimiser", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -30, relation="<=")
     trees = [p for p in tree_problems(effort) if p.spokes == tuple(range(1, len(p.spokes) + 1))]
@@ -115,11 +140,20 @@ def simulate_weight_errors(formula: Formula, effort: Effort) -> Evidence:
                 (Fraction(1, 10**8), "high"),
             ):
                 top = problem.target_probs[0]
-                weights = [to_mp(p / top * (1 + error * _sign(rng, pattern))) for p in problem.target_probs]
+                weights = [
+                    to_mp(p / top * (1 + error * _sign(rng, pattern))) for p in problem.target_probs
+                ]
                 arguments = _pool_arguments(weights, problem.hub, problem.spokes, problem.sign)
                 normaliser = to_mp(1 / top)
-                bound = formula(MP, *arguments, to_mp(error) * (1 + 2 * to_mp(error)), normaliser, MP.mpf(0))
-                tally.add(f"{problem.label}, weights off by {error} ({pattern})", bound, bracket.lower, bracket.upper)
+                bound = formula(
+                    MP, *arguments, to_mp(error) * (1 + 2 * to_mp(error)), normaliser, MP.mpf(0)
+                )
+                tally.add(
+                    f"{problem.label}, weights off by {error} ({pattern})",
+                    bound,
+                    bracket.lower,
+                    bracket.upper,
+                )
     return tally.evidence(f"{effort.digits} digits, perturbed weights")
 
 
@@ -130,7 +164,8 @@ def _sign(rng: random.Random, pattern: str) -> Fraction:
 def _pool_arguments(
     weights: list[mpmath.mpf], hub: int, spokes: tuple[int, ...], sign: int
 ) -> tuple[mpmath.mpf, mpmath.mpf, int]:
-    """(raised sum, mass, size) of the pool that the perturbed weights suggest, as the kernels form them."""
+    """(raised sum, mass, size) of the pool that the perturbed weights suggest, as the kernels form
+    them."""
     pool, mass = [weights[hub]], weights[hub]
     for weight in sorted((weights[i] for i in spokes), key=lambda w: -sign * w):
         if not sign * (weight * len(pool) - mass) > 0:

@@ -57,11 +57,18 @@ def _multiplicative_gate(last_gap: bool, effort: Effort) -> Iterator[Case]:
         for gap in (F(1, 10), F(9, 20), F(19, 20)):
             for margin in BOTH if gap == F(9, 20) else BOTH[:1]:
                 last = m if last_gap else 1
-                inside = partial(margin_programme, competitor=1, gap=gap, last=last, factor=alpha, margin=margin)
+                inside = partial(
+                    margin_programme, competitor=1, gap=gap, last=last, factor=alpha, margin=margin
+                )
                 beyond = partial(margin_programme, m + 1, m, gap, last=last, margin=margin)
-                # p_{m+1} -> 0 over a tail that keeps its mass: the distance to the infimum is of the order of 1/tail
+                # p_{m+1} -> 0 over a tail that keeps its mass: the distance to the infimum is of
+                # the order of 1/tail
                 makes = [partial(with_tail, inside, m + 2, 1, 10**60), beyond]
-                yield f"gate {m}, x {alpha}, p1 - p{last + 1} {margin} {gap}", makes, (gap, m, alpha)
+                yield (
+                    f"gate {m}, x {alpha}, p1 - p{last + 1} {margin} {gap}",
+                    makes,
+                    (gap, m, alpha),
+                )
 
 
 CASES: dict[str, Cases] = {
@@ -72,7 +79,8 @@ CASES: dict[str, Cases] = {
     "margin.gate.multiplicative": partial(_multiplicative_gate, False),
     "margin.gate.multiplicative.last": partial(_multiplicative_gate, True),
 }
-# Extremal targets in rationals: (arguments, target, 0-based competitor) at which the bound is the certificate itself.
+# Extremal targets in rationals: (arguments, target, 0-based competitor) at which the bound is the
+# certificate itself.
 EXTREMAL: Extremal = {
     "margin.gate.at-least": [
         ((R(1, 5), 3, R(9, 10)), [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 3),

@@ -30,23 +30,32 @@ def _families(effort: Effort, count: int) -> Iterator[tuple[str, list[list[F]]]]
     rng = random.Random(effort.seed)
     for number in range(count):
         sizes = [rng.randint(1, 4) for _ in range(rng.randint(1, 4))]
-        yield f"family {number}", [[F(rng.randint(-9, 9), rng.randint(1, 5)) for _ in range(n)] for n in sizes]
+        yield (
+            f"family {number}",
+            [[F(rng.randint(-9, 9), rng.randint(1, 5)) for _ in range(n)] for n in sizes],
+        )
 
 
 @check("lemma.infima", method="exact-cases")
 def judge_infima(formula: Formula, effort: Effort) -> Evidence:
-    """A lower bound of the union that one of its values attains, and that no part of it lies below."""
+    """A lower bound of the union that one of its values attains, and that no part of it lies
+    below."""
 
     def holds(parts: list[list[F]]) -> object:
         least, union = formula(None, parts), [value for part in parts for value in part]
-        return least in union and all(value >= least for value in union) and all(min(p) >= least for p in parts)
+        return (
+            least in union
+            and all(value >= least for value in union)
+            and all(min(p) >= least for p in parts)
+        )
 
     return exact_cases(holds, _families(effort, 200))
 
 
 @check("lemma.infima", method="conic")
 def mix_infima(formula: Formula, effort: Effort) -> Evidence:
-    """The least mean of a law on the union's values, a linear programme that compares no two of them."""
+    """The least mean of a law on the union's values, a linear programme that compares no two of
+    them."""
     import cvxpy
 
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)

@@ -1,5 +1,6 @@
-"""Checks of the arithmetic behind kernels that are written by hand: the constants in their sources, the bounds over
-whole ranges by intervals, and the operations replayed with exact rationals and rounding."""
+"""Checks of the arithmetic behind kernels that are written by hand: the constants in their sources,
+the bounds over whole ranges by intervals, and the operations replayed with exact rationals and
+rounding."""
 
 from __future__ import annotations
 
@@ -33,9 +34,12 @@ R = sympy.Rational
 
 
 def _polynomial() -> list[F]:
-    """Coefficients c_2..c_13 of the kernel's source, highest first, as the exact quotients that it writes."""
+    """Coefficients c_2..c_13 of the kernel's source, highest first, as the exact quotients that it
+    writes."""
     tree = ast.parse((_KERNELS / "vector_exp.py").read_text(encoding="utf-8"))
-    body = next(node for node in ast.walk(tree) if getattr(node, "name", "") == "_scale_and_remainder")
+    body = next(
+        node for node in ast.walk(tree) if getattr(node, "name", "") == "_scale_and_remainder"
+    )
     found = []
     for node in ast.walk(body):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "tail":
@@ -57,15 +61,23 @@ def _constant(name: str) -> F:
 
 @check("kernel.exp", method="algebra")
 def prove_exp(formula: Formula, effort: Effort) -> Evidence:
-    """The source has coefficients 1/n! and log 2 in two parts that leave 2^-86; at r = 0 the bound is 1 and 2^-20."""
+    """The source has coefficients 1/n! and log 2 in two parts that leave 2^-86; at r = 0 the bound
+    is 1 and 2^-20."""
     coefficients = _polynomial()
     identities: list[tuple[str, Any, Any]] = [("degree", len(coefficients), TAYLOR_DEGREE - 1)]
     for value, power in zip(coefficients, range(TAYLOR_DEGREE, 1, -1), strict=False):
         exact = R(value.numerator, value.denominator)
         identities.append((f"coefficient of r^{power}", exact, 1 / sympy.factorial(power)))
     high, low = _constant("_LOG2_HIGH"), _constant("_LOG2_LOW")
-    left = abs(sympy.N(sympy.log(2) - R(high.numerator, high.denominator) - R(low.numerator, low.denominator), 60))
-    identities.append(("log 2 in two parts, within 2^-86", sympy.Integer(1 if left < R(1, 2**86) else 0), 1))
+    left = abs(
+        sympy.N(
+            sympy.log(2) - R(high.numerator, high.denominator) - R(low.numerator, low.denominator),
+            60,
+        )
+    )
+    identities.append(
+        ("log 2 in two parts, within 2^-86", sympy.Integer(1 if left < R(1, 2**86) else 0), 1)
+    )
     at_zero = 1 + R(1, 2**20) * (1 + R(1, 2**40))
     identities.append(("bound at r = 0", sympy.nsimplify(formula(sympy, R(0))), at_zero))
     return prove_identities(EXP_STEPS, identities, [{}])
@@ -73,17 +85,24 @@ def prove_exp(formula: Formula, effort: Effort) -> Evidence:
 
 @check("kernel.exp", method="enclosure")
 def enclose_exp(formula: Formula, effort: Effort) -> Evidence:
-    """The bound stays below 8 u = 4 ulp on the whole range of r; what is left out is below 2^-56 |r|."""
+    """The bound stays below 8 u = 4 ulp on the whole range of r; what is left out is below 2^-56
+    |r|."""
     last = int(sympy.factorial(TAYLOR_DEGREE + 1))
     return all_enclosed(
         [
             ("8 u - bound", lambda n, size: 8 - formula(n, size), [(0, END)]),
             (
                 "terms left out <= 2^-56 |r|",
-                lambda n, size: n.number(F(1, 2**56)) - size**TAYLOR_DEGREE * (1 + size / 14) / last,
+                lambda n, size: (
+                    n.number(F(1, 2**56)) - size**TAYLOR_DEGREE * (1 + size / 14) / last
+                ),
                 [(0, END)],
             ),
-            ("exp(-r) - 1 + r, 0 at 0 with its slope, is convex", derivative(_above_tangent, order=2), [(0, END)]),
+            (
+                "exp(-r) - 1 + r, 0 at 0 with its slope, is convex",
+                derivative(_above_tangent, order=2),
+                [(0, END)],
+            ),
         ]
     )
 
@@ -94,7 +113,8 @@ def _above_tangent(n: Any, size: Any) -> Any:
 
 @check("kernel.exp", method="search")
 def replay_exp(formula: Formula, effort: Effort) -> Evidence:
-    """The kernel's operations in exact rationals, each rounded to float64 as the machine does: never off by more."""
+    """The kernel's operations in exact rationals, each rounded to float64 as the machine does:
+    never off by more."""
     rng = random.Random(effort.seed)
     tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -6, relation=">=")
     coefficients = [F(float(c)) for c in _polynomial()]
@@ -122,7 +142,8 @@ def _rounded(value: F) -> float:
 
 @check("kernel.segments", method="algebra")
 def prove_segments(formula: Formula, effort: Effort) -> Evidence:
-    """The library's constants: its additions' bound is this formula, and its log2 e is off by less than it says."""
+    """The library's constants: its additions' bound is this formula, and its log2 e is off by less
+    than it says."""
     from certspec.kernels.triton.segments import (
         CONSTANT_ERROR,
         EXACT_EXP2_ERROR,
@@ -134,8 +155,9 @@ def prove_segments(formula: Formula, effort: Effort) -> Evidence:
 
     identities: list[tuple[str, Any, Any]] = []
     for vector, near, tiles, added in ((8, 4, 4, 4), (4, 4, 4, 2), (4, 8, 1, 8), (1, 1, 1, 1)):
-        # Of e x, and of e: sums over tiles, columns and threads. Of e x a product before them, of e one after them,
-        # with the shift of the reference; both then meet in a sum; sums of segments.
+        # Of e x, and of e: sums over tiles, columns and threads. Of e x a product before them, of e
+        # one after them, with the shift of the reference; both then meet in a sum; sums of
+        # segments.
         within = (tiles - 1) + (vector - 1) + (near - 1)
         additions = max(within + 2 + (added - 1), 1 + (LOW_AT_ONCE - 1))
         library = F(segment_errors(vector, near, tiles, added).addition).limit_denominator(10**40)
@@ -145,8 +167,8 @@ def prove_segments(formula: Formula, effort: Effort) -> Evidence:
     constant = F(float(numpy.float32(numpy.log2(numpy.e))))
     off = abs(sympy.N(R(constant.numerator, constant.denominator) * sympy.log(2) - 1, 40))
     identities.append(("the constant's error", sympy.Integer(1 if off < CONSTANT_ERROR else 0), 1))
-    # x = fl(fl(c z) - M) in float64, c = log2 e (1 + t), |t| <= u: |x^ - x| <= (2 u + u^2) |c z| (1 + u) + u |x|, and
-    # |log2 e z| <= |x| + |M|
+    # x = fl(fl(c z) - M) in float64, c = log2 e (1 + t), |t| <= u: |x^ - x| <= (2 u + u^2) |c z| (1
+    # + u) + u |x|, and |log2 e z| <= |x| + |M|
     unit = R(1, 2**53)
     product = (1 + unit) ** 2 - 1
     of_x = product * (1 + unit) + unit
@@ -154,19 +176,23 @@ def prove_segments(formula: Formula, effort: Effort) -> Evidence:
     constant = F(float(numpy.log2(numpy.e)))
     off = abs(sympy.N(R(constant.numerator, constant.denominator) * sympy.log(2) - 1, 40))
     for name, holds in (
-        ("float64's log2 e", off < unit), ("float64's exponent", of_x <= R(EXACT_EXPONENT_ERROR)),
+        ("float64's log2 e", off < unit),
+        ("float64's exponent", of_x <= R(EXACT_EXPONENT_ERROR)),
         ("float64's farthest", far <= R(EXACT_FARTHEST_ERROR)),
-    ):  # fmt: skip
+    ):
         identities.append((name, sympy.Integer(int(bool(holds))), 1))
     return prove_identities(SEGMENT_STEPS, identities, [{}])
 
 
 @check("kernel.segments", method="enclosure")
 def enclose_segments(formula: Formula, effort: Effort) -> Evidence:
-    """1.01 n u >= (1+u)^n - 1 in s = n u up to 1/64: divided by s, as (1+u)^n <= exp(s) <= 1 + s + s^2/2 (1+s)."""
+    """1.01 n u >= (1+u)^n - 1 in s = n u up to 1/64: divided by s, as (1+u)^n <= exp(s) <= 1 + s +
+    s^2/2 (1+s)."""
     most = F(1, 64)
 
-    def spare(n: Any, s: Any) -> Any:  # (bound - (s + s^2/2 (1+s)))/s, at n = s 2^24: the formula is linear in n
+    def spare(
+        n: Any, s: Any
+    ) -> Any:  # (bound - (s + s^2/2 (1+s)))/s, at n = s 2^24: the formula is linear in n
         return formula(n, n.number(2**24)) - 1 - s / 2 * (1 + s)
 
     return all_enclosed(
@@ -188,7 +214,8 @@ def enclose_segments(formula: Formula, effort: Effort) -> Evidence:
 
 @check("kernel.segments", method="search")
 def add_in_float32(formula: Formula, effort: Effort) -> Evidence:
-    """Sequential float32 sums of n equal or random terms, against the exact sum of the same terms."""
+    """Sequential float32 sums of n equal or random terms, against the exact sum of the same
+    terms."""
     rng = numpy.random.default_rng(effort.seed)
     tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -12, relation=">=")
     with working_digits(effort.digits):
@@ -202,5 +229,7 @@ def add_in_float32(formula: Formula, effort: Effort) -> Evidence:
         unit = mpmath.mpf(2) ** -24
         for count in (10**3, 10**5, 2**18):  # the worst that n roundings upwards can do
             worst = (1 + unit) ** count - 1
-            tally.add(f"{count} roundings upwards", MP.mpf(formula(MP, MP.mpf(count))), worst, worst)
+            tally.add(
+                f"{count} roundings upwards", MP.mpf(formula(MP, MP.mpf(count))), worst, worst
+            )
     return tally.evidence("float32, and all roundings one way")

@@ -1,5 +1,5 @@
-"""Checks of the tools behind the margin-only bounds: exact algebra, enclosures over the whole domain, and laws drawn at
-random."""
+"""Checks of the tools behind the margin-only bounds: exact algebra, enclosures over the whole
+domain, and laws drawn at random."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def prove_phi(formula: Formula, effort: Effort) -> Evidence:
 
 @check("lemma.phi", method="enclosure")
 def enclose_phi(formula: Formula, effort: Effort) -> Evidence:
-    """Near 0 by the derivative of the order of the zero there, near 1 by a slope against y log y, between directly."""
+    """Near 0 by the derivative of the order of the zero there, near 1 by a slope against y log y,
+    between directly."""
 
     def under(n: Any, x: Any) -> Any:
         return phi(n, x) - formula(n, x)[0]
@@ -43,12 +44,18 @@ def enclose_phi(formula: Formula, effort: Effort) -> Evidence:
     def over(n: Any, x: Any) -> Any:
         return formula(n, x)[1] - phi(n, x)
 
-    def over_from_one(n: Any, y: Any) -> Any:  # above(1-y) - phi(1-y) + y log(y)/2, without the singular term
+    def over_from_one(
+        n: Any, y: Any
+    ) -> Any:  # above(1-y) - phi(1-y) + y log(y)/2, without the singular term
         return formula(n, 1 - y)[1] - (2 - y) * n.log(2 - y) / 2
 
     difference = phi(sympy, X) - formula(sympy, X)[0]
     flat = all(vanishes(sympy.diff(difference, X, k).subs(X, 0)) for k in range(4))
-    flat = flat and vanishes(formula(sympy, X)[1].subs(X, 0)) and vanishes((formula(sympy, X)[1]).subs(X, 1) - log(2))
+    flat = (
+        flat
+        and vanishes(formula(sympy, X)[1].subs(X, 0))
+        and vanishes((formula(sympy, X)[1]).subs(X, 1) - log(2))
+    )
     near = F(1, 20)
     evidence = all_enclosed(
         [
@@ -65,7 +72,9 @@ def enclose_phi(formula: Formula, effort: Effort) -> Evidence:
         ]
     )
     if evidence.verdict is Verdict.VERIFIED and not flat:
-        return Evidence("enclosure", Verdict.UNDECIDED, None, "?", "the bounds do not touch phi at 0 and 1", 0)
+        return Evidence(
+            "enclosure", Verdict.UNDECIDED, None, "?", "the bounds do not touch phi at 0 and 1", 0
+        )
     return evidence
 
 
@@ -92,8 +101,9 @@ def prove_pair(formula: Formula, effort: Effort) -> Evidence:
 
 @check("lemma.pair", method="enclosure")
 def enclose_pair(formula: Formula, effort: Effort) -> Evidence:
-    """T(r) = T2(1, r) is convex on [0, 1], T(1) = T'(1) = 0: so T' <= 0, and d/da T2 = T - r T' falls to 0 at r = 1.
-    At a fixed gap s phi(d/s) is phi's perspective: it falls in s because phi is convex with phi(0) = 0."""
+    """T(r) = T2(1, r) is convex on [0, 1], T(1) = T'(1) = 0: so T' <= 0, and d/da T2 = T - r T'
+    falls to 0 at r = 1. At a fixed gap s phi(d/s) is phi's perspective: it falls in s because phi
+    is convex with phi(0) = 0."""
     flat = formula(sympy, sympy.S.One, B)
     touches = vanishes(flat.subs(B, 1)) and vanishes(sympy.diff(flat, B).subs(B, 1))
 
@@ -111,7 +121,9 @@ def enclose_pair(formula: Formula, effort: Effort) -> Evidence:
         detail="T(1) = T'(1) = 0 by SymPy",
     )
     if evidence.verdict is Verdict.VERIFIED and not touches:
-        return Evidence("enclosure", Verdict.UNDECIDED, None, "?", "T2(1, r) has no double zero at r = 1", 0)
+        return Evidence(
+            "enclosure", Verdict.UNDECIDED, None, "?", "T2(1, r) has no double zero at r = 1", 0
+        )
     return evidence
 
 
@@ -150,14 +162,17 @@ def prove_transport(formula: Formula, effort: Effort) -> Evidence:
 
 @check("lemma.transport", method="enclosure")
 def enclose_merge(formula: Formula, effort: Effort) -> Evidence:
-    """Two tokens merge (kept = 1): KL does not increase. By homogeneity u + v = x + y = 1 suffices, and there the loss
-    is KL(x || u) on two tokens: convex in u with a double zero at u = x, for all x and u in (0, 1)."""
+    """Two tokens merge (kept = 1): KL does not increase. By homogeneity u + v = x + y = 1 suffices,
+    and there the loss is KL(x || u) on two tokens: convex in u with a double zero at u = x, for all
+    x and u in (0, 1)."""
     x, u = sympy.symbols("x u", positive=True)
     own, other = formula(sympy, [x, 1 - x], [u, 1 - u], 1)
     merged = own[0] * log(own[0] / other[0])
     loss = x * (log(x) - log(u)) + (1 - x) * (log(1 - x) - log(1 - u)) - merged
     curvature = x / u**2 + (1 - x) / (1 - u) ** 2
-    convex = Slope("the merge's loss is convex in u", sympy.diff(loss, u), u, (), {}, rest=curvature)
+    convex = Slope(
+        "the merge's loss is convex in u", sympy.diff(loss, u), u, (), {}, rest=curvature
+    )
     statements: list[Identity | Slope] = [
         Identity("its slope is 0 at u = x", sympy.diff(loss, u).subs(u, x), 0),
         Identity("its value is 0 at u = x", loss.subs(u, x), 0),

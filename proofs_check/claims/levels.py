@@ -1,4 +1,5 @@
-"""Checks of the running average and of the swap: exact rationals against the definition, and signs for all values."""
+"""Checks of the running average and of the swap: exact rationals against the definition, and signs
+for all values."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def prove_level(formula: Formula, effort: Effort) -> Evidence:
 
 @check("lemma.level", method="exact-cases")
 def search_level(formula: Formula, effort: Effort) -> Evidence:
-    """The level is compared with every subset's average: exactly one value is the average of what lies above it."""
+    """The level is compared with every subset's average: exactly one value is the average of what
+    lies above it."""
     rng = random.Random(effort.seed)
     for number in range(200):
         anchor, *others = (Fraction(rng.randint(0, 30)) for _ in range(rng.randint(2, 9)))
@@ -48,9 +50,22 @@ def search_level(formula: Formula, effort: Effort) -> Evidence:
         if levels != {found}:
             point = f"anchor {anchor}, others {', '.join(map(str, others))}"
             return Evidence(
-                "exact-cases", Verdict.REFUTED, None, f"{found} against {sorted(levels)}", point, number + 1
+                "exact-cases",
+                Verdict.REFUTED,
+                None,
+                f"{found} against {sorted(levels)}",
+                point,
+                number + 1,
             )
-    return Evidence("exact-cases", Verdict.VERIFIED, None, "0 (exact)", "", 200, detail="random lists, ties included")
+    return Evidence(
+        "exact-cases",
+        Verdict.VERIFIED,
+        None,
+        "0 (exact)",
+        "",
+        200,
+        detail="random lists, ties included",
+    )
 
 
 @check("lemma.level", method="search")
@@ -61,7 +76,10 @@ def balance_level(formula: Formula, effort: Effort) -> Evidence:
     with working_digits(effort.digits + 20):
         for size in (1, 2, 5, 30, 200):
             for _ in range(10):
-                anchor, others = MP.mpf(rng.random()), [MP.mpf(rng.random()) ** 3 for _ in range(size)]
+                anchor, others = (
+                    MP.mpf(rng.random()),
+                    [MP.mpf(rng.random()) ** 3 for _ in range(size)],
+                )
                 level = formula(MP, anchor, others)
                 raised = mpmath.fsum(x - level for x in others if x > level)
                 tally.add(f"{size} numbers", level - raised, anchor, anchor)
@@ -72,7 +90,9 @@ def balance_level(formula: Formula, effort: Effort) -> Evidence:
 def prove_exchange(formula: Formula, effort: Effort) -> Evidence:
     stated = PA * log(QB / QA) - PB * log(QB / QA)
     return prove_identities(
-        EXCHANGE, [("loss", formula(sympy, PA, PB, QA, QB), stated)], random_rationals([PA, PB, QA, QB])
+        EXCHANGE,
+        [("loss", formula(sympy, PA, PB, QA, QB), stated)],
+        random_rationals([PA, PB, QA, QB]),
     )
 
 
@@ -97,5 +117,10 @@ def sample_exchange(formula: Formula, effort: Effort) -> Evidence:
             pa, pb, qa, qb = (MP.mpf(rng.random()) + MP.mpf("1e-3") for _ in range(4))
             before = pa * mpmath.log(pa / qa) + pb * mpmath.log(pb / qb)
             after = pa * mpmath.log(pa / qb) + pb * mpmath.log(pb / qa)
-            tally.add(f"p_a={mpmath.nstr(pa, 5)}", formula(MP, pa, pb, qa, qb), before - after, before - after)
+            tally.add(
+                f"p_a={mpmath.nstr(pa, 5)}",
+                formula(MP, pa, pb, qa, qb),
+                before - after,
+                before - after,
+            )
     return tally.evidence("random quadruples")

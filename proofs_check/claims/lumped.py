@@ -1,5 +1,5 @@
-"""Checks of the certificates from truncated lists: the coarse problems solved from their definitions, drafts and tails
-drawn at random, and the given counterexample in rational numbers."""
+"""Checks of the certificates from truncated lists: the coarse problems solved from their
+definitions, drafts and tails drawn at random, and the given counterexample in rational numbers."""
 
 from __future__ import annotations
 
@@ -84,12 +84,19 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
         ((_FIVE, 2), _PAIR),
         (([R(4, 10), R(3, 10)], 1), R(4, 10) * log(R(8, 7)) + R(3, 10) * log(R(6, 7))),
     ],
-    "lumped.tail": [((_FIVE, R(2, 10)), _TAIL_PAIR), (([R(3, 10), R(2, 10)], R(5, 10)), sympy.S.Zero)],
+    "lumped.tail": [
+        ((_FIVE, R(2, 10)), _TAIL_PAIR),
+        (([R(3, 10), R(2, 10)], R(5, 10)), sympy.S.Zero),
+    ],
     "lumped.single": [((_FIVE, R(2, 10), [2]), _TAIL_PAIR), ((_FIVE, R(2, 10), []), _TAIL_PAIR)],
     "lumped.accepted": [((_FIVE, R(1, 10)), _PAIR)],
-    # m = 2: with one competitor listed and one in the lump all three pool at 1/3; two in the lump cost more
+    # m = 2: with one competitor listed and one in the lump all three pool at 1/3; two in the lump
+    # cost more
     "lumped.tree": [
-        (([R(5, 10), R(2, 10)], R(3, 10), 2, 5), log(R(3, 2)) / 2 + log(R(3, 5)) / 5 + R(3, 10) * log(R(9, 10)))
+        (
+            ([R(5, 10), R(2, 10)], R(3, 10), 2, 5),
+            log(R(3, 2)) / 2 + log(R(3, 5)) / 5 + R(3, 10) * log(R(9, 10)),
+        )
     ],
     "lumped.kl": [
         (
@@ -97,13 +104,18 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
             R(1, 2) * log(2) + R(1, 2) * log(R(2, 3)),
         )
     ],
-    "lumped.entropy": [(([R(1, 2), R(1, 5)], R(3, 10)), log(2) / 2 + R(2, 5) * log(5) + log(10) / 10)],
+    "lumped.entropy": [
+        (([R(1, 2), R(1, 5)], R(3, 10)), log(2) / 2 + R(2, 5) * log(5) + log(10) / 10)
+    ],
     "lumped.corners": [(((R(1, 4), R(1, 2)), (R(1, 8), R(1, 4))), R(1, 2) * log(4))],
 }
 
 
 def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    identities = [(f"{claim} at {arguments}", formula(sympy, *arguments), value) for arguments, value in KNOWN[claim]]
+    identities = [
+        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
+        for arguments, value in KNOWN[claim]
+    ]
     return prove_identities(get_claim(claim).derivation, identities, [{}])
 
 
@@ -125,19 +137,25 @@ for _claim in PROBLEMS:
 
 
 def _compare_single(relation: str, formula: Formula, effort: Effort) -> Evidence:
-    """Every rejected listed token, and the lump, as the draft's maximum, each solved from its definition."""
+    """Every rejected listed token, and the lump, as the draft's maximum, each solved from its
+    definition."""
     tally = Tally.at_digits("optimiser", effort.digits, relation)  # type: ignore[arg-type]
     again = 0
     for number, (label, probs, k) in enumerate(_lists(effort)):
         listed, tail = _coarse(probs, k)
         for rejected in (tuple(range(1, k)), (k - 1,)):
-            problems = [Problem("", (*listed, tail), j, tuple(i for i in range(k) if i != j), 1, ()) for j in rejected]
+            problems = [
+                Problem("", (*listed, tail), j, tuple(i for i in range(k) if i != j), 1, ())
+                for j in rejected
+            ]
             problems.append(Problem("", (*listed, tail), k, tuple(range(k)), 1, ()))
             for digits in _digits(effort, number):
                 brackets = [solve(problem, digits) for problem in problems]
                 with working_digits(digits + 30):
                     value = MP.mpf(formula(MP, *exactly((listed, tail)), rejected))
-                    tally.add(label, value, min(b.lower for b in brackets), min(b.upper for b in brackets))
+                    tally.add(
+                        label, value, min(b.lower for b in brackets), min(b.upper for b in brackets)
+                    )
                 again += digits == effort.second_digits
         if tally.refuted:
             break
@@ -156,7 +174,8 @@ check("refuted.lumped.inside-alone", method="optimiser")(partial(_compare_single
 
 @check("refuted.lumped.inside-alone", method="exact-cases")
 def refute_at_the_example(formula: Formula, effort: Effort) -> Evidence:
-    """The draft's argmax is token 3, rejected and unlisted, at a K_O below the claimed threshold."""
+    """The draft's argmax is token 3, rejected and unlisted, at a K_O below the claimed
+    threshold."""
 
     def holds(case: tuple[tuple[F, ...], tuple[F, ...]]) -> object:
         with working_digits(40):
@@ -171,7 +190,9 @@ def refute_at_the_example(formula: Formula, effort: Effort) -> Evidence:
     return exact_cases(holds, [("p = (.36, .30, .17, .17)", (COUNTEREXAMPLE, ITS_DRAFT))])
 
 
-def _tree_regions(probs: tuple[F, ...], k: int, width: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _tree_regions(
+    probs: tuple[F, ...], k: int, width: int
+) -> Iterator[tuple[int, tuple[int, ...]]]:
     """(r, listed competitors): every split of m competitors between the list and the tail."""
     for r in range(min(width, len(probs) - k) + 1):
         for chosen in itertools.combinations(range(1, k), width - r):
@@ -187,7 +208,8 @@ def _tree_cases(effort: Effort) -> Iterator[tuple[str, tuple[F, ...], int, int]]
 
 @check("lumped.tree", method="optimiser")
 def solve_lumped_tree(formula: Formula, effort: Effort) -> Evidence:
-    """The lump cut into r equal tokens that all reach token 1, beside every choice of listed competitors."""
+    """The lump cut into r equal tokens that all reach token 1, beside every choice of listed
+    competitors."""
     tally = Tally.at_digits("optimiser", effort.digits)
     again = 0
     for number, (label, probs, k, width) in enumerate(_tree_cases(effort)):
@@ -200,7 +222,9 @@ def solve_lumped_tree(formula: Formula, effort: Effort) -> Evidence:
                 brackets.append(solve(Problem("", fine, 0, spokes, -1, ()), digits))
             with working_digits(digits + 30):
                 value = MP.mpf(formula(MP, *exactly((listed, tail)), width, len(probs) - k))
-                tally.add(label, value, min(b.lower for b in brackets), min(b.upper for b in brackets))
+                tally.add(
+                    label, value, min(b.lower for b in brackets), min(b.upper for b in brackets)
+                )
             again += digits == effort.second_digits
         if tally.refuted:
             break
@@ -222,7 +246,11 @@ def witness_lumped_tree(formula: Formula, effort: Effort) -> Evidence:
         least = mpmath.inf
         for r, chosen in _tree_regions(probs, k, width):
             draft = cvxpy.Variable(k + 1, nonneg=True)
-            rows = [cvxpy.sum(draft) == 1, draft[k] >= r * draft[0], *(draft[i] >= draft[0] for i in chosen)]
+            rows = [
+                cvxpy.sum(draft) == 1,
+                draft[k] >= r * draft[0],
+                *(draft[i] >= draft[0] for i in chosen),
+            ]
             cost = cvxpy.sum(cvxpy.rel_entr(target[present], draft[present]))
             problem = cvxpy.Problem(cvxpy.Minimize(cost), rows)
             with warnings.catch_warnings():
@@ -245,7 +273,9 @@ def search_log_sum(formula: Formula, effort: Effort) -> Evidence:
             weights = [mpmath.mpf(rng.randint(1, 1000)) for _ in probs]
             draft = [w / mpmath.fsum(weights) for w in weights]
             target = [to_mp(p) for p in probs]
-            exact = mpmath.fsum(p * mpmath.log(p / q) for p, q in zip(target, draft, strict=True) if p > 0)
+            exact = mpmath.fsum(
+                p * mpmath.log(p / q) for p, q in zip(target, draft, strict=True) if p > 0
+            )
             tally.add(label, MP.mpf(formula(MP, target, draft, k)), exact, exact)
     return tally.evidence("random drafts")
 
@@ -274,7 +304,10 @@ def search_boxes(formula: Formula, effort: Effort) -> Evidence:
     rng = random.Random(effort.seed)
     with working_digits(effort.digits):
         for _ in range(20):
-            masses, drafts = (sorted(mpmath.mpf(rng.randint(1, 10**6)) / 10**6 for _ in range(2)) for _ in range(2))
+            masses, drafts = (
+                sorted(mpmath.mpf(rng.randint(1, 10**6)) / 10**6 for _ in range(2))
+                for _ in range(2)
+            )
             bound = MP.mpf(formula(MP, tuple(masses), tuple(drafts)))
             for a, b in itertools.product(range(5), repeat=2):
                 x = masses[0] + (masses[1] - masses[0]) * a / 4

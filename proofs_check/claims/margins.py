@@ -1,5 +1,6 @@
-"""Checks of the margin-only bounds for single-token rules: exact algebra at the extremal target, and the infimum over
-all targets solved from its definition, by mpmath and by an outside conic solver."""
+"""Checks of the margin-only bounds for single-token rules: exact algebra at the extremal target,
+and the infimum over all targets solved from its definition, by mpmath and by an outside conic
+solver."""
 
 from __future__ import annotations
 
@@ -41,7 +42,10 @@ def _additive(margin: Margin, effort: Effort) -> Iterator[Case]:
     for slack in SLACKS:
         for gap in (slack / 4, slack * 3 / 4, slack + F(1, 5)):
             second = [1] if margin == "at least" or gap >= slack else []
-            makes = [partial(margin_programme, 3, j, gap, margin=margin, slack=slack) for j in (*second, 2)]
+            makes = [
+                partial(margin_programme, 3, j, gap, margin=margin, slack=slack)
+                for j in (*second, 2)
+            ]
             yield f"additive {slack}, {margin} {gap}", makes, (gap, slack)
 
 
@@ -51,7 +55,11 @@ def _multiplicative(effort: Effort) -> Iterator[Case]:
             for margin in BOTH if gap == F(1, 10) else ("exactly",):
                 make = partial(margin_programme, competitor=1, gap=gap, factor=alpha, margin=margin)
                 tailed = partial(with_tail, make, 3, 1, 10**6)
-                yield f"multiplicative {alpha}, {margin} {gap}, tail of 10^6", [tailed], (gap, alpha)
+                yield (
+                    f"multiplicative {alpha}, {margin} {gap}, tail of 10^6",
+                    [tailed],
+                    (gap, alpha),
+                )
 
 
 def _absolute(effort: Effort) -> Iterator[Case]:
@@ -84,7 +92,8 @@ CASES: dict[str, Callable[[Effort], Iterator[Case]]] = {
     "margin.absolute": _absolute,
 }
 
-# Extremal targets in rationals: (arguments, target, 0-based competitor) at which the bound is the certificate itself.
+# Extremal targets in rationals: (arguments, target, 0-based competitor) at which the bound is the
+# certificate itself.
 R = sympy.Rational
 EXTREMAL: dict[str, list[tuple[tuple[Any, ...], list[Any], int]]] = {
     "margin.strict": [((R(1, 3),), [R(2, 3), R(1, 3)], 1), ((R(1, 2),), [R(3, 4), R(1, 4)], 1)],
@@ -110,14 +119,17 @@ Extremal = dict[str, list[tuple[tuple[Any, ...], list[Any], int]]]
 
 
 def register(cases: dict[str, Cases], extremal: Extremal) -> None:
-    """Three routes for each claim: algebra at extremal targets, the programmes by mpmath and by the cone solver."""
+    """Three routes for each claim: algebra at extremal targets, the programmes by mpmath and by the
+    cone solver."""
     for claim, of_claim in cases.items():
         check(claim, method="algebra")(partial(_prove_at_extremal, claim, extremal[claim]))
         check(claim, method="optimiser")(partial(_solve, of_claim))
         check(claim, method="conic")(partial(_witness, of_claim))
 
 
-def _prove_at_extremal(claim: str, targets: list[Any], formula: Formula, effort: Effort) -> Evidence:
+def _prove_at_extremal(
+    claim: str, targets: list[Any], formula: Formula, effort: Effort
+) -> Evidence:
     derivation: Derivation = get_claim(claim).derivation
     identities = [
         (f"{claim} at {target}", formula(sympy, *arguments), single_certificate(sympy, target, j))
@@ -142,14 +154,19 @@ def prove_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
     """The derivation, and the two-token regime: there the bound is the certificate itself."""
     target = [R(19, 20), R(1, 20)]
     identities = [
-        ("(.95, .05), eps=.05", formula(sympy, R(9, 10), R(1, 20), R(1)), single_certificate(sympy, target, 1))
+        (
+            "(.95, .05), eps=.05",
+            formula(sympy, R(9, 10), R(1, 20), R(1)),
+            single_certificate(sympy, target, 1),
+        )
     ]
     return prove_identities(get_claim("margin.entropy.simple").derivation, identities, [{}])
 
 
 @check("margin.entropy.simple", method="search")
 def search_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
-    """The exact certificate of the entropy rule at many targets never lies below the bound at their margin."""
+    """The exact certificate of the entropy rule at many targets never lies below the bound at their
+    margin."""
     tally = Tally.at_digits("search", effort.digits, "<=")
     with working_digits(effort.digits + 20):
         for target in generate_targets(effort.seed, 10 * effort.per_family):

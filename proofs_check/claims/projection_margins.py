@@ -1,5 +1,5 @@
-"""Checks of the margin-only bounds for radii and reverse certificates: base and moved law both free, from the
-definitions alone, by mpmath and by an outside conic solver."""
+"""Checks of the margin-only bounds for radii and reverse certificates: base and moved law both
+free, from the definitions alone, by mpmath and by an outside conic solver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ BOTH = (True, False)  # margin known exactly, or only from below
 
 
 def sorted_base(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool) -> JointProgramme:
-    """KL(moved || base): ``programme.target`` is moved, ``programme.draft`` is base, sorted, with one margin given."""
+    """KL(moved || base): ``programme.target`` is moved, ``programme.draft`` is base, sorted, with
+    one margin given."""
     programme = JointProgramme(num_tokens)
     larger, smaller = programme.draft(pair[0]), programme.draft(pair[1])
     (programme.apart if exactly else programme.at_least)(larger, smaller, gap)
@@ -39,10 +40,19 @@ def sorted_base(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool) -
 
 
 def lifted(
-    num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool, *, hub: int, rivals: tuple[int, ...],
-    opened: F = F(0), slack: F | None = None, factor: F | None = None,
-) -> JointProgramme:  # fmt: skip
-    """moved[hub] >= moved[i] + opened; optionally base[0] - base[hub] >= slack, base[hub] <= factor base[0]."""
+    num_tokens: int,
+    gap: F,
+    pair: tuple[int, int],
+    exactly: bool,
+    *,
+    hub: int,
+    rivals: tuple[int, ...],
+    opened: F = F(0),
+    slack: F | None = None,
+    factor: F | None = None,
+) -> JointProgramme:
+    """moved[hub] >= moved[i] + opened; optionally base[0] - base[hub] >= slack, base[hub] <= factor
+    base[0]."""
     programme = sorted_base(num_tokens, gap, pair, exactly)
     for i in rivals:
         programme.at_least(programme.target(hub), programme.target(i), opened)
@@ -53,7 +63,9 @@ def lifted(
     return programme
 
 
-def sunk(num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool, *, width: int) -> JointProgramme:
+def sunk(
+    num_tokens: int, gap: F, pair: tuple[int, int], exactly: bool, *, width: int
+) -> JointProgramme:
     programme = sorted_base(num_tokens, gap, pair, exactly)
     for i in range(1, width + 1):
         programme.at_least(programme.target(i), programme.target(0))
@@ -79,7 +91,9 @@ def _tree_radius(effort: Effort) -> Iterator[Case]:
     for m in (1, 2, 3):
         for gap in (F(1, 20), F(1, 4)):
             for exactly in BOTH if m == 2 else (True,):
-                make = partial(lifted, m + 2, gap, (m - 1, m), exactly, hub=m, rivals=tuple(range(m)))
+                make = partial(
+                    lifted, m + 2, gap, (m - 1, m), exactly, hub=m, rivals=tuple(range(m))
+                )
                 yield f"tree radius {m}, exactly {exactly}, {gap}", [make], (gap, m)
 
 
@@ -89,7 +103,8 @@ def _single(effort: Effort) -> Iterator[Case]:
 
 
 def _any_rank(gap: F) -> JointProgramme:
-    """Token 1 the base's maximum, token j = 2 at the gap below it, a third token anywhere below token 1."""
+    """Token 1 the base's maximum, token j = 2 at the gap below it, a third token anywhere below
+    token 1."""
     programme = JointProgramme(3)
     programme.apart(programme.draft(0), programme.draft(1), gap)
     programme.at_least(programme.draft(0), programme.draft(2))
@@ -101,7 +116,10 @@ def _any_rank(gap: F) -> JointProgramme:
 def _slack(effort: Effort) -> Iterator[Case]:
     for slack in (F(1, 5), F(3, 5)):
         for gap in GAPS:
-            makes = [partial(lifted, 3, gap, (0, 1), False, hub=j, rivals=(0, 3 - j), slack=slack) for j in (1, 2)]
+            makes = [
+                partial(lifted, 3, gap, (0, 1), False, hub=j, rivals=(0, 3 - j), slack=slack)
+                for j in (1, 2)
+            ]
             yield f"reverse additive {slack}, at least {gap}", makes, (gap, slack)
 
 
@@ -111,7 +129,11 @@ def _factor(effort: Effort) -> Iterator[Case]:
             for exactly in BOTH if alpha == F(1, 2) else (True,):
                 make = partial(_factor_programme, gap=gap, alpha=alpha, exactly=exactly)
                 tailed = partial(with_tail, make, 3, 1, 10**6)
-                yield f"reverse multiplicative {alpha}, exactly {exactly}, {gap}, tail of 10^6", [tailed], (gap, alpha)
+                yield (
+                    f"reverse multiplicative {alpha}, exactly {exactly}, {gap}, tail of 10^6",
+                    [tailed],
+                    (gap, alpha),
+                )
 
 
 def _factor_programme(num_tokens: int, *, gap: F, alpha: F, exactly: bool) -> JointProgramme:
@@ -133,7 +155,11 @@ def _tree(last_gap: bool, effort: Effort) -> Iterator[Case]:
             for exactly in BOTH if (m, gap) == (2, GAPS[1]) else (True,):
                 last = m if last_gap else 1
                 make = partial(sunk, m + 1 + (m == 2), gap, (0, last), exactly, width=m)
-                yield f"reverse tree {m}, p1 - p{last + 1}, exactly {exactly}, {gap}", [make], (gap, m)
+                yield (
+                    f"reverse tree {m}, p1 - p{last + 1}, exactly {exactly}, {gap}",
+                    [make],
+                    (gap, m),
+                )
 
 
 CASES: dict[str, Callable[[Effort], Iterator[Case]]] = {
@@ -155,8 +181,13 @@ def _pool(probs: list[Any], *indices: int) -> Any:
 
 # (arguments, value of the extremal law, written as a pool of it)
 EXTREMAL: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
-    "drafter.margin.strict": [((R(3, 5),), _pool([R(4, 5), R(1, 5)])), ((R(1, 3),), _pool([R(2, 3), R(1, 3)]))],
-    "drafter.margin.additive": [((R(1, 2), R(1, 5)), bernoulli_divergence(sympy, R(3, 5), R(1, 4)))],
+    "drafter.margin.strict": [
+        ((R(3, 5),), _pool([R(4, 5), R(1, 5)])),
+        ((R(1, 3),), _pool([R(2, 3), R(1, 3)])),
+    ],
+    "drafter.margin.additive": [
+        ((R(1, 2), R(1, 5)), bernoulli_divergence(sympy, R(3, 5), R(1, 4)))
+    ],
     "drafter.margin.tree": [((R(1, 4), 2), _pool([R(5, 12), R(5, 12), R(2, 12)]))],
     "reverse.margin.single": [((R(3, 5),), _pool([R(4, 5), R(1, 5)]))],
     "reverse.margin.additive": [
@@ -170,13 +201,16 @@ EXTREMAL: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "reverse.margin.top": [((R(1, 5), 3), _pool([R(8, 20), R(4, 20), R(4, 20), R(4, 20)], 0, 3))],
     "reverse.margin.tree.p1-p2": [((R(1, 5), 3), _pool([R(8, 20), R(4, 20), R(4, 20), R(4, 20)]))],
     # eta = 1/2, m = 3: x = 1/(2 + 8/3) = 3/14, p = (6, 3, 3, 2)/14, d = 4/14
-    "reverse.margin.tree.p1-p(m+1)": [((R(4, 14), 3), _pool([R(6, 14), R(3, 14), R(3, 14), R(2, 14)]))],
+    "reverse.margin.tree.p1-p(m+1)": [
+        ((R(4, 14), 3), _pool([R(6, 14), R(3, 14), R(3, 14), R(2, 14)]))
+    ],
 }
 
 
 def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
     identities = [
-        (f"{claim} at {arguments}", formula(sympy, *arguments), value) for arguments, value in EXTREMAL[claim]
+        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
+        for arguments, value in EXTREMAL[claim]
     ]
     return prove_identities(get_claim(claim).derivation, identities, [{}])
 

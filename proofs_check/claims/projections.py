@@ -1,4 +1,5 @@
-"""Checks of the geometric pools: token by token against the projection solved from its definition. Knows no rule."""
+"""Checks of the geometric pools: token by token against the projection solved from its definition.
+Knows no rule."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ def _lift_cases(effort: Effort) -> Iterator[BaseCase]:
             everyone = tuple(i for i in range(count) if i != hub)
             for rivals in dict.fromkeys((everyone, tuple(range(min(hub, 2))))):
                 rows = tuple(reaches(hub, i) for i in rivals)
-                yield f"{label}, j={hub + 1}, B={rivals}", [Projection(probs, rows)], (probs, hub, rivals)
+                yield (
+                    f"{label}, j={hub + 1}, B={rivals}",
+                    [Projection(probs, rows)],
+                    (probs, hub, rivals),
+                )
 
 
 def _sink_cases(effort: Effort) -> Iterator[BaseCase]:
@@ -37,12 +42,15 @@ def _sink_cases(effort: Effort) -> Iterator[BaseCase]:
 
 
 def _derived(probs: Sequence[Any], hub: int, rivals: Sequence[int], sign: int) -> Any:
-    """-log Z for the one pool whose multipliers and slacks have the right signs, found by trying every pool."""
+    """-log Z for the one pool whose multipliers and slacks have the right signs, found by trying
+    every pool."""
     for size in range(len(rivals) + 1):
         for chosen in itertools.combinations(rivals, size):
             pool = [hub, *chosen]
             product = sympy.prod([probs[i] for i in pool])
-            above = [sign * (probs[i] ** len(pool) - product) for i in chosen]  # sign of each multiplier
+            above = [
+                sign * (probs[i] ** len(pool) - product) for i in chosen
+            ]  # sign of each multiplier
             slack = [sign * (product - probs[i] ** len(pool)) for i in rivals if i not in chosen]
             if min([*above, *slack], default=0) >= 0:
                 level = product ** sympy.Rational(1, len(pool))

@@ -1,4 +1,5 @@
-"""Checks of the drafter-side margin bounds: multiplicative, top-m and gate, with draft and target both free."""
+"""Checks of the drafter-side margin bounds: multiplicative, top-m and gate, with draft and target
+both free."""
 
 from __future__ import annotations
 
@@ -31,8 +32,11 @@ R = Rational
 
 def _multiplicative(effort: Effort) -> Iterator[Case]:
     for alpha, gap, exactly in (
-        (F(1, 2), F(1, 10), True), (F(1, 2), F(1, 10), False), (F(1, 2), F(3, 5), True), (F(1, 10), F(1, 5), True),
-    ):  # fmt: skip
+        (F(1, 2), F(1, 10), True),
+        (F(1, 2), F(1, 10), False),
+        (F(1, 2), F(3, 5), True),
+        (F(1, 10), F(1, 5), True),
+    ):
         make = partial(_factor, gap=gap, alpha=alpha, exactly=exactly)
         tailed = partial(with_tail, make, 3, 1, 10**60)
         yield f"multiplicative radius {alpha}, exactly {exactly}, {gap}", [tailed], (gap, alpha)
@@ -53,35 +57,58 @@ def _top(last_gap: bool, effort: Effort) -> Iterator[Case]:
 
 def _gate(effort: Effort, *, factor: bool = False) -> Iterator[Case]:
     parameters = (F(1, 10), F(1, 2), F(1, 2)) if factor else (F(1, 10), F(3, 5), F(1, 2))
-    for (m, gap), parameter in zip(((2, F(2, 5)), (2, F(1, 10)), (3, F(3, 5))), parameters, strict=True):
+    for (m, gap), parameter in zip(
+        ((2, F(2, 5)), (2, F(1, 10)), (3, F(3, 5))), parameters, strict=True
+    ):
         ranked = partial(sunk, m + 1, gap, (0, 1), True, width=m)
         if factor:
-            other = partial(with_tail, partial(_factor, gap=gap, alpha=parameter, exactly=True), 3, 1, 10**60)
+            other = partial(
+                with_tail, partial(_factor, gap=gap, alpha=parameter, exactly=True), 3, 1, 10**60
+            )
         else:
             other = partial(lifted, m + 1, gap, (0, 1), True, hub=1, rivals=(0,), opened=parameter)
-        yield f"gate radius {m}, {'x ' if factor else ''}{parameter}, {gap}", [ranked, other], (gap, m, parameter)
+        yield (
+            f"gate radius {m}, {'x ' if factor else ''}{parameter}, {gap}",
+            [ranked, other],
+            (gap, m, parameter),
+        )
 
 
 def _gate_last(effort: Effort) -> Iterator[Case]:
-    """Competitor m+1 by rank; competitor j <= m with the slack. (Clarabel returns +inf from d = 7/10 on.)"""
+    """Competitor m+1 by rank; competitor j <= m with the slack. (Clarabel returns +inf from d =
+    7/10 on.)"""
     for m, slack, gap in ((2, F(1, 5), F(3, 10)), (2, F(1, 5), F(13, 20)), (3, F(1, 2), F(1, 10))):
         makes = [
-            partial(lifted, m + 1, gap, (0, m), False, hub=j, rivals=tuple(i for i in range(m + 1) if i != j),
-                    slack=None if j == m else slack)
+            partial(
+                lifted,
+                m + 1,
+                gap,
+                (0, m),
+                False,
+                hub=j,
+                rivals=tuple(i for i in range(m + 1) if i != j),
+                slack=None if j == m else slack,
+            )
             for j in range(1, m + 1)
-        ]  # fmt: skip
+        ]
         yield f"reverse gate {m}, {slack}, p1 - p{m + 1} at least {gap}", makes, (gap, m, slack)
 
 
 def _factor_gate_last(effort: Effort) -> Iterator[Case]:
     for m, alpha, gap, exactly in (
-        (2, F(1, 2), F(1, 10), True), (2, F(1, 2), F(9, 20), False), (2, F(1, 2), F(3, 5), True),
+        (2, F(1, 2), F(1, 10), True),
+        (2, F(1, 2), F(9, 20), False),
+        (2, F(1, 2), F(3, 5), True),
         (3, F(1, 10), F(9, 20), True),
-    ):  # fmt: skip
+    ):
         inside = partial(_inside_gate, gap=gap, last=m, exactly=exactly, alpha=alpha)
         beyond = partial(lifted, m + 1, gap, (0, m), exactly, hub=m, rivals=tuple(range(m)))
         makes = [partial(with_tail, inside, m + 2, 1, 10**60), beyond]
-        yield f"reverse gate {m}, x {alpha}, p1 - p{m + 1}, exactly {exactly}, {gap}", makes, (gap, m, alpha)
+        yield (
+            f"reverse gate {m}, x {alpha}, p1 - p{m + 1}, exactly {exactly}, {gap}",
+            makes,
+            (gap, m, alpha),
+        )
 
 
 def _inside_gate(num_tokens: int, *, gap: F, last: int, exactly: bool, alpha: F) -> JointProgramme:
@@ -90,10 +117,14 @@ def _inside_gate(num_tokens: int, *, gap: F, last: int, exactly: bool, alpha: F)
 
 
 NEW = (
-    "reverse.margin.gate.last", "reverse.margin.gate.multiplicative.last",
-    "drafter.margin.multiplicative", "drafter.margin.top.q1-q2", "drafter.margin.top.q1-q(m+1)", "drafter.margin.gate",
+    "reverse.margin.gate.last",
+    "reverse.margin.gate.multiplicative.last",
+    "drafter.margin.multiplicative",
+    "drafter.margin.top.q1-q2",
+    "drafter.margin.top.q1-q(m+1)",
+    "drafter.margin.gate",
     "drafter.margin.gate.multiplicative",
-)  # fmt: skip
+)
 CASES |= {
     "drafter.margin.multiplicative": _multiplicative,
     "drafter.margin.top.q1-q2": partial(_top, False),
@@ -106,7 +137,9 @@ CASES |= {
 _FOUR = geometric_value(sympy, [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], range(4))
 _HARMONIC = geometric_value(sympy, [R(6, 14), R(3, 14), R(3, 14), R(2, 14)], range(4))
 EXTREMAL |= {
-    "drafter.margin.multiplicative": [((R(3, 5), R(1, 2)), sympy.log(R(5, 3)))],  # 3 (1/10)^(2/3) (4/5)^(1/3)
+    "drafter.margin.multiplicative": [
+        ((R(3, 5), R(1, 2)), sympy.log(R(5, 3)))
+    ],  # 3 (1/10)^(2/3) (4/5)^(1/3)
     "drafter.margin.top.q1-q2": [((R(1, 5), 3), _FOUR)],
     "drafter.margin.top.q1-q(m+1)": [((R(4, 14), 3), _HARMONIC)],
     "reverse.margin.gate.last": [
@@ -114,7 +147,10 @@ EXTREMAL |= {
         ((R(4, 5), 2, R(1, 5)), geometric_value(sympy, [R(4, 5), R(1, 5)], range(2))),
     ],
     "reverse.margin.gate.multiplicative.last": [
-        ((R(1, 5), 3, R(1, 100)), geometric_value(sympy, [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], (0, 3))),
+        (
+            (R(1, 5), 3, R(1, 100)),
+            geometric_value(sympy, [R(8, 20), R(4, 20), R(4, 20), R(4, 20)], (0, 3)),
+        ),
         ((R(9, 10), 3, R(1, 2)), geometric_value(sympy, [R(9, 10), R(1, 10)], range(2))),
         ((R(4, 5), 2, R(1, 4)), geometric_value(sympy, [R(4, 5), R(1, 5)], range(2))),
     ],
@@ -123,7 +159,10 @@ EXTREMAL |= {
         ((R(1, 2), 3, R(0)), bernoulli_divergence(sympy, R(1, 2), R(1, 4))),
     ],
     "drafter.margin.gate.multiplicative": [
-        ((R(3, 5), 3, R(1, 2)), geometric_value(sympy, [R(7, 10), R(1, 10), R(1, 10), R(1, 10)], range(4))),
+        (
+            (R(3, 5), 3, R(1, 2)),
+            geometric_value(sympy, [R(7, 10), R(1, 10), R(1, 10), R(1, 10)], range(4)),
+        ),
         ((R(3, 5), 8, R(1, 2)), sympy.log(R(5, 3))),
     ],
 }
@@ -135,7 +174,9 @@ X, Z = sympy.symbols("x z", nonnegative=True)
 
 def _tree_grows(formula: Formula, effort: Effort) -> Evidence:
     slope = M * G / ((1 + M * G) * (1 - G))
-    grows = Slope("grows with g: m g/((1+mg)(1-g))", formula(sympy, G, M), G, (), {M: 1 / Z}, rest=slope)
+    grows = Slope(
+        "grows with g: m g/((1+mg)(1-g))", formula(sympy, G, M), G, (), {M: 1 / Z}, rest=slope
+    )
     return enclose_statements([grows], "0 <= g < 1, every real m >= 1: exactly = at least")
 
 
@@ -155,8 +196,9 @@ def enclose_additive(formula: Formula, effort: Effort) -> Evidence:
 
 @check("drafter.margin.multiplicative", method="enclosure")
 def enclose_multiplicative(formula: Formula, effort: Effort) -> Evidence:
-    """With two tokens the radius -log((1+1/alpha)(alpha (1-g)/2)^s ((1+g)/2)^(1-s)), s = 1/(1+alpha), has the slope
-    s/(1-g) - (1-s)/(1+g), which is >= 0 as s >= 1/2; on the chord it grows with g by its form."""
+    """With two tokens the radius -log((1+1/alpha)(alpha (1-g)/2)^s ((1+g)/2)^(1-s)), s =
+    1/(1+alpha), has the slope s/(1-g) - (1-s)/(1+g), which is >= 0 as s >= 1/2; on the chord it
+    grows with g by its form."""
     share = (1 + X) / 2  # s from 1/2 to 1
     two = -(share * sympy.log((1 - G) / 2) + (1 - share) * sympy.log((1 + G) / 2))
     slope = share / (1 - G) - (1 - share) / (1 + G)

@@ -1,5 +1,5 @@
-"""Refutations: the false statements meet the points that refute them, exactly, from the definition and by the outside
-solver; the formulas that hold instead pass the same checks."""
+"""Refutations: the false statements meet the points that refute them, exactly, from the definition
+and by the outside solver; the formulas that hold instead pass the same checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def _pools() -> list[Problem]:
 
 
 def _level_sets() -> list[Problem]:
-    return [_problem(probs, next(i for i, p in enumerate(probs) if p < probs[0]), probs) for probs in TARGETS]
+    return [
+        _problem(probs, next(i for i, p in enumerate(probs) if p < probs[0]), probs)
+        for probs in TARGETS
+    ]
 
 
 def _second_rank_gate() -> list[Problem]:
@@ -73,7 +76,11 @@ def _exactly(claim: str, formula: Formula, effort: Effort) -> Evidence:
 def _rational(argument: Any) -> Any:
     if isinstance(argument, Sequence):
         return [_rational(item) for item in argument]
-    return sympy.Rational(argument.numerator, argument.denominator) if isinstance(argument, F) else argument
+    return (
+        sympy.Rational(argument.numerator, argument.denominator)
+        if isinstance(argument, F)
+        else argument
+    )
 
 
 def _from_definition(claim: str, formula: Formula, effort: Effort) -> Evidence:
@@ -105,7 +112,8 @@ def _flat_cases() -> list[Case]:
 
 @check("refuted.tree.flat-top", method="exact-cases")
 def refute_flat_top_at_a_point(formula: Formula, effort: Effort) -> Evidence:
-    """m = 4, p = (3x/2, x, x, x, 2x/3), x = 6/31: its certificate lies below the value claimed at its p1 - p5."""
+    """m = 4, p = (3x/2, x, x, x, 2x/3), x = 6/31: its certificate lies below the value claimed at
+    its p1 - p5."""
 
     def holds(case: tuple[int, sympy.Rational]) -> object:
         width, ratio = case

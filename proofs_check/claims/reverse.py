@@ -1,4 +1,5 @@
-"""Checks of the reverse direction: min KL(draft || target) solved from its definition, competitors enumerated."""
+"""Checks of the reverse direction: min KL(draft || target) solved from its definition, competitors
+enumerated."""
 
 from __future__ import annotations
 
@@ -34,14 +35,20 @@ def _competitor(effort: Effort) -> Iterator[BaseCase]:
     for label, probs in base_draws(effort, max_vocab=5):
         for first in range(1, len(probs)):
             rejected = tuple(range(first, len(probs)))
-            yield f"{label}, rejected from {first + 1}", [_maximum_at(probs, j) for j in rejected], (probs, rejected)
+            yield (
+                f"{label}, rejected from {first + 1}",
+                [_maximum_at(probs, j) for j in rejected],
+                (probs, rejected),
+            )
 
 
 def _tree(effort: Effort) -> Iterator[BaseCase]:
     for label, probs in base_draws(effort, max_vocab=5):
         for m in range(1, len(probs)):
             sets = itertools.combinations(range(1, len(probs)), m)
-            projections = [Projection(probs, tuple(reaches(i, 0) for i in rivals)) for rivals in sets]
+            projections = [
+                Projection(probs, tuple(reaches(i, 0) for i in rivals)) for rivals in sets
+            ]
             yield f"{label}, m={m}, all sets", projections, (probs, m)
 
 
@@ -52,17 +59,28 @@ CASES: dict[str, Callable[[Effort], Iterator[BaseCase]]] = {
 }
 _THREE = [R(16, 21), R(4, 21), R(1, 21)]
 _PROBS = [R(512, 585), R(64, 585), R(8, 585), R(1, 585)]
-# Values written out by hand: lifting the last of (512, 64, 8, 1) pools {512, 64, 1} at 32; sinking the first pools all
-# four at 8 sqrt 8 = 22.6... only below it: {512, 1, 8} at 16.
+# Values written out by hand: lifting the last of (512, 64, 8, 1) pools {512, 64, 1} at 32; sinking
+# the first pools all four at 8 sqrt 8 = 22.6... only below it: {512, 1, 8} at 16.
 KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
-    "reverse.single": [((_PROBS, 3), -log(1 - R(577, 585) + 3 * R(32, 585))), ((_THREE, 2), -log(R(12, 21)))],
-    "reverse.competitor": [((_PROBS, (1, 2)), -log(1 - (sqrt(R(512, 585)) - sqrt(R(64, 585))) ** 2))],
-    "reverse.tree": [((_PROBS, 3), -log(1 - R(521, 585) + 3 * R(16, 585))), ((_THREE, 2), -log(R(12, 21)))],
+    "reverse.single": [
+        ((_PROBS, 3), -log(1 - R(577, 585) + 3 * R(32, 585))),
+        ((_THREE, 2), -log(R(12, 21))),
+    ],
+    "reverse.competitor": [
+        ((_PROBS, (1, 2)), -log(1 - (sqrt(R(512, 585)) - sqrt(R(64, 585))) ** 2))
+    ],
+    "reverse.tree": [
+        ((_PROBS, 3), -log(1 - R(521, 585) + 3 * R(16, 585))),
+        ((_THREE, 2), -log(R(12, 21))),
+    ],
 }
 
 
 def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    identities = [(f"{claim} at {arguments}", formula(sympy, *arguments), value) for arguments, value in KNOWN[claim]]
+    identities = [
+        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
+        for arguments, value in KNOWN[claim]
+    ]
     return prove_identities(get_claim(claim).derivation, identities, [{}])
 
 

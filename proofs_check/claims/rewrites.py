@@ -1,5 +1,5 @@
-"""Checks of the evaluation forms: SymPy on the printed expressions, intervals for the signs of their terms, and a
-search against the definition at high precision."""
+"""Checks of the evaluation forms: SymPy on the printed expressions, intervals for the signs of
+their terms, and a search against the definition at high precision."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def prove_excess_series(formula: Formula, effort: Effort) -> Evidence:
     r = u / (2 + u)
     partial = sum(r ** (2 * k + 1) / (2 * k + 1) for k in range(1, SERIES_TERMS + 1))
     expected = (1 + u) * (2 * partial - r * u) + u**2
-    return prove_identities(EXCESS, [("partial sum", formula(sympy, u), expected)], random_rationals([u]))
+    return prove_identities(
+        EXCESS, [("partial sum", formula(sympy, u), expected)], random_rationals([u])
+    )
 
 
 @check("eval.excess", method="search")
@@ -67,7 +69,9 @@ def search_excess_series(formula: Formula, effort: Effort) -> Evidence:
     """Relative distance from phi(u) over a grid of u in [-1/5, 1/5], down to 1e-20."""
     tally = Tally("search", confirm=mpmath.mpf(2) ** -54, refute=mpmath.mpf(2) ** -50)
     with working_digits(80):
-        sizes = [mpmath.mpf(k) / 200 for k in range(1, 41)] + [mpmath.mpf(10) ** -k for k in range(3, 21)]
+        sizes = [mpmath.mpf(k) / 200 for k in range(1, 41)] + [
+            mpmath.mpf(10) ** -k for k in range(3, 21)
+        ]
         for size in sizes:
             for u in (size, -size):
                 exact = (1 + u) * mpmath.log1p(u) - u
@@ -97,13 +101,17 @@ def search_strict_form(formula: Formula, effort: Effort) -> Evidence:
 @check("eval.bregman", method="algebra")
 def prove_bregman(formula: Formula, effort: Effort) -> Evidence:
     term = formula(sympy, P, log(P) - log(Q))
-    return prove_identities(BREGMAN, [("one token", term, P * log(P / Q) - P + Q)], random_rationals([P, Q]))
+    return prove_identities(
+        BREGMAN, [("one token", term, P * log(P / Q) - P + Q)], random_rationals([P, Q])
+    )
 
 
 @check("eval.bregman", method="search")
 def search_bregman(formula: Formula, effort: Effort) -> Evidence:
     tally = Tally.at_digits("search", effort.digits)
-    targets = [t for t in generate_targets(effort.seed, effort.per_family) if min(t.target_probs) > 0]
+    targets = [
+        t for t in generate_targets(effort.seed, effort.per_family) if min(t.target_probs) > 0
+    ]
     with working_digits(effort.digits + 20):
         for target in targets:
             for other in targets:
@@ -125,7 +133,9 @@ def prove_entropy_form(formula: Formula, effort: Effort) -> Evidence:
     mean_gap = sum(exp(-gap) / total * gap for gap in gaps)
     direct = -sum(exp(-gap) / total * (-gap - log(total)) for gap in gaps)
     samples: list[Any] = random_rationals(gaps[1:])
-    return prove_identities(ENTROPY_SUM, [("three tokens", formula(sympy, log(total), mean_gap), direct)], samples)
+    return prove_identities(
+        ENTROPY_SUM, [("three tokens", formula(sympy, log(total), mean_gap), direct)], samples
+    )
 
 
 @check("eval.entropy", method="search")

@@ -1,5 +1,6 @@
-"""Checks of the rounding bounds: errors of the model simulated at high precision, the worst signs included, intervals
-over all spans, and the trees' dual form against minima solved from their definition."""
+"""Checks of the rounding bounds: errors of the model simulated at high precision, the worst signs
+included, intervals over all spans, and the trees' dual form against minima solved from their
+definition."""
 
 from __future__ import annotations
 
@@ -31,12 +32,15 @@ COVER = R(65, 64)
 
 @check("bound.weight", method="algebra")
 def prove_weight(formula: Formula, effort: Effort) -> Evidence:
-    return prove_identities(WEIGHT, [("span 100", formula(sympy, R(100)), COVER * 108 * UNIT)], [{}])
+    return prove_identities(
+        WEIGHT, [("span 100", formula(sympy, R(100)), COVER * 108 * UNIT)], [{}]
+    )
 
 
 @check("bound.weight", method="enclosure")
 def enclose_weight(formula: Formula, effort: Effort) -> Evidence:
-    """(bound - (exp(span u)(1 + 8 u) - 1))/u >= 0 over spans of 0 to 745; the lower error is the smaller one."""
+    """(bound - (exp(span u)(1 + 8 u) - 1))/u >= 0 over spans of 0 to 745; the lower error is the
+    smaller one."""
     return enclose_sign(
         lambda n, span: (
             formula(n, span) / n.number(F(1, 2**53))
@@ -45,7 +49,7 @@ def enclose_weight(formula: Formula, effort: Effort) -> Evidence:
         ),
         [(F(0), F(745))],
         detail="all spans",
-    )  # fmt: skip
+    )
 
 
 @check("bound.weight", method="search")
@@ -79,12 +83,22 @@ def simulate_normaliser(formula: Formula, effort: Effort) -> Evidence:
                 weights = [mpmath.exp(-g) for g in gaps]
                 total = mpmath.fsum(weights)
                 mean_gap = mpmath.fsum(g * w for g, w in zip(gaps, weights, strict=True)) / total
-                for sum_error, sign in ((mpf(0), 1), (count * U, 1), (mpf("1e-3"), 1), (count * U, -1)):
+                for sum_error, sign in (
+                    (mpf(0), 1),
+                    (count * U, 1),
+                    (mpf("1e-3"), 1),
+                    (count * U, -1),
+                ):
                     moved = [mpmath.exp(-g * (1 - sign * U)) * (1 + sign * 8 * U) for g in gaps]
                     computed = mpmath.fsum(moved) * (1 + sign * sum_error)
                     error = abs(computed / total - 1)
                     bound = MP.mpf(formula(MP, mean_gap, sum_error))
-                    tally.add(f"{count} weights, spread {spread}, {mpmath.nstr(sum_error, 3)}", bound, error, error)
+                    tally.add(
+                        f"{count} weights, spread {spread}, {mpmath.nstr(sum_error, 3)}",
+                        bound,
+                        error,
+                        error,
+                    )
     return tally.evidence("simulated errors")
 
 
@@ -115,12 +129,18 @@ def simulate_log_ratio(formula: Formula, effort: Effort) -> Evidence:
                     found = abs(computed - exact)
                     reach = g + log_s + h + log_t
                     bound = MP.mpf(formula(MP, log_s, error, log_t, other, reach))
-                    tally.add(f"error {mpmath.nstr(error, 3)}, reach {mpmath.nstr(reach, 5)}", bound, found, found)
+                    tally.add(
+                        f"error {mpmath.nstr(error, 3)}, reach {mpmath.nstr(reach, 5)}",
+                        bound,
+                        found,
+                        found,
+                    )
     return tally.evidence("simulated errors")
 
 
 def _tree_dual_problems(effort: Effort) -> Iterator[Problem]:
-    """The true pool and smaller ones, exact weights and weights off by up to 5 %, with levels that fit them."""
+    """The true pool and smaller ones, exact weights and weights off by up to 5 %, with levels that
+    fit them."""
     rng = random.Random(effort.seed)
     for problem in tree_problems(effort):
         probs = problem.target_probs

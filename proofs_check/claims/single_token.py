@@ -1,5 +1,5 @@
-"""Checks of the single-token certificate: pooling, its KKT point and the best competitor. The witnesses start from the
-constraint alone."""
+"""Checks of the single-token certificate: pooling, its KKT point and the best competitor. The
+witnesses start from the constraint alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from proofs_check.registry import Effort, check
 
 @check("single.pool", method="algebra")
 def prove_pooled_value(formula: Formula, effort: Effort) -> Evidence:
-    """For pools of 2 to 4 tokens: the formula equals sum p log(p/c) with c from stationarity, symbolically."""
+    """For pools of 2 to 4 tokens: the formula equals sum p log(p/c) with c from stationarity,
+    symbolically."""
     identities = []
     for size in (2, 3, 4):
         # rational targets decide which tokens pool; the value is then compared exactly
@@ -35,14 +36,19 @@ def prove_pooled_value(formula: Formula, effort: Effort) -> Evidence:
         competitor = len(target) - 1
         pools = [k for k in range(1, len(target)) if _is_level(target, k, competitor)]
         pooled = [*target[: pools[0]], target[competitor]]
-        solution = sympy.solve(-target[competitor] / level + 1 - sum(x / level - 1 for x in pooled[:-1]), level)[0]
+        solution = sympy.solve(
+            -target[competitor] / level + 1 - sum(x / level - 1 for x in pooled[:-1]), level
+        )[0]
         derived = sum(x * log(x / solution) for x in pooled)
-        identities.append((f"pool of {len(pooled)} in {target}", formula(sympy, target, competitor), derived))
+        identities.append(
+            (f"pool of {len(pooled)} in {target}", formula(sympy, target, competitor), derived)
+        )
     return prove_identities(POOLING, identities, [{}])
 
 
 def _is_level(target: list[Any], pooled: int, competitor: int) -> bool:
-    """Does the level of the first ``pooled`` tokens and the competitor lie above exactly the others?"""
+    """Does the level of the first ``pooled`` tokens and the competitor lie above exactly the
+    others?"""
     level = (sum(target[:pooled]) + target[competitor]) / (pooled + 1)
     others = [x for i, x in enumerate(target) if i >= pooled and i != competitor]
     return bool(target[pooled - 1] > level and all(x <= level for x in others))
@@ -60,7 +66,8 @@ def witness_pooled(formula: Formula, effort: Effort) -> Evidence:
 
 @check("single.kkt", method="algebra")
 def prove_multipliers(formula: Formula, effort: Effort) -> Evidence:
-    """The KKT residuals of the formula's point vanish on a pool of two or three with an untouched token."""
+    """The KKT residuals of the formula's point vanish on a pool of two or three with an untouched
+    token."""
     identities = []
     for target in ([7, 1, 0], [6, 5, 2, 1], [50, 40, 5, 3, 2]):
         probs = [sympy.Rational(x, sum(target)) for x in target]
@@ -93,12 +100,15 @@ def verify_kkt_exactly(formula: Formula, effort: Effort) -> Evidence:
         return True if min(signs) >= 0 else f"a multiplier or slack of {float(min(signs)):.3g}"
 
     problems = single_problems(effort, every_competitor=True)
-    return exact_cases(holds, ((p.label, (p.target_probs, p.hub)) for p in problems if p.target_probs[p.hub] < 1))
+    return exact_cases(
+        holds, ((p.label, (p.target_probs, p.hub)) for p in problems if p.target_probs[p.hub] < 1)
+    )
 
 
 @check("single.kkt", method="optimiser", twice=True)
 def compare_points(formula: Formula, effort: Effort) -> Evidence:
-    """The optimiser's draft and the formula's: KL is strongly convex, so half of the digits of the gap carry over."""
+    """The optimiser's draft and the formula's: KL is strongly convex, so half of the digits of the
+    gap carry over."""
     tally = Tally("optimiser", confirm=mpmath.mpf("1e-22"), refute=mpmath.mpf("1e-12"))
     for problem in single_problems(effort):
         found = solve(problem, effort.digits).draft_probs
@@ -113,17 +123,23 @@ def compare_points(formula: Formula, effort: Effort) -> Evidence:
 
 @check("single.competitor", method="algebra")
 def prove_exchange(formula: Formula, effort: Effort) -> Evidence:
-    """The exchange step, and the formula against the two costs of a three-token target, symbolically compared."""
+    """The exchange step, and the formula against the two costs of a three-token target,
+    symbolically compared."""
     probs = [sympy.Rational(5, 9), sympy.Rational(3, 9), sympy.Rational(1, 9)]
     top, second = symbols("p1 p2", positive=True)
     values = {top: probs[0], second: probs[1]}
-    pair = (top * log(2 * top / (top + second)) + second * log(2 * second / (top + second))).subs(values)
-    return prove_identities(COMPETITOR, [("rejected {2, 3} of (5, 3, 1)/9", formula(sympy, probs, [1, 2]), pair)], [{}])
+    pair = (top * log(2 * top / (top + second)) + second * log(2 * second / (top + second))).subs(
+        values
+    )
+    return prove_identities(
+        COMPETITOR, [("rejected {2, 3} of (5, 3, 1)/9", formula(sympy, probs, [1, 2]), pair)], [{}]
+    )
 
 
 @check("single.competitor", method="optimiser", twice=True)
 def enumerate_competitors(formula: Formula, effort: Effort) -> Evidence:
-    """The minimum over every rejected token, each solved from its definition, for every lower level set."""
+    """The minimum over every rejected token, each solved from its definition, for every lower level
+    set."""
     tally = Tally.at_digits("optimiser", effort.digits)
     by_target: dict[tuple[Fraction, ...], list[Any]] = {}
     for problem in single_problems(effort, every_competitor=True):
@@ -136,7 +152,10 @@ def enumerate_competitors(formula: Formula, effort: Effort) -> Evidence:
             numbers = tuple(to_mp(prob) for prob in probs)
             for first in range(len(probs)):
                 value = formula(MP, numbers, list(range(first, len(probs))))
-                lower, upper = min(b.lower for b in brackets[first:]), min(b.upper for b in brackets[first:])
+                lower, upper = (
+                    min(b.lower for b in brackets[first:]),
+                    min(b.upper for b in brackets[first:]),
+                )
                 tally.add(f"{problems[0].label}, rejected from {first + 1}", value, lower, upper)
         if tally.refuted:
             break

@@ -1,4 +1,5 @@
-"""Checks of the strict certificate. The optimiser sees only the constraint; this module knows no closed form."""
+"""Checks of the strict certificate. The optimiser sees only the constraint; this module knows no
+closed form."""
 
 from __future__ import annotations
 
@@ -22,13 +23,20 @@ def prove_closed_form(formula: Formula, effort: Effort) -> Evidence:
     level = (TOP + RUNNER_UP) / 2
     value = TOP * log(TOP / level) + RUNNER_UP * log(RUNNER_UP / level)
     samples = random_rationals([TOP, RUNNER_UP], descending=True, total_below=1)
-    return prove_identities(STRICT, [("value at the common level", formula(sympy, TOP, RUNNER_UP), value)], samples)
+    return prove_identities(
+        STRICT, [("value at the common level", formula(sympy, TOP, RUNNER_UP), value)], samples
+    )
 
 
 def _strict_problems(effort: Effort) -> list[Problem]:
     return [
         Problem(
-            problem.label, problem.target_probs, problem.hub, problem.spokes, problem.sign, problem.target_probs[:2]
+            problem.label,
+            problem.target_probs,
+            problem.hub,
+            problem.spokes,
+            problem.sign,
+            problem.target_probs[:2],
         )
         for problem in single_problems(effort)
         if problem.hub == 1

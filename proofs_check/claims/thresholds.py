@@ -1,5 +1,5 @@
-"""Checks of the normal form of rules: each rule's own words against the printed threshold, in exact arithmetic, and the
-raised threshold against every error it must cover."""
+"""Checks of the normal form of rules: each rule's own words against the printed threshold, in exact
+arithmetic, and the raised threshold against every error it must cover."""
 
 from __future__ import annotations
 
@@ -25,21 +25,30 @@ from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 
-CAP, SCALE, OFFSET, ENTROPY_SCALE, TOTAL, ENTROPY, TOP = symbols("cap scale offset E S H p_1", positive=True)
+CAP, SCALE, OFFSET, ENTROPY_SCALE, TOTAL, ENTROPY, TOP = symbols(
+    "cap scale offset E S H p_1", positive=True
+)
 Words = Callable[[tuple[Fraction, ...], int], bool]
 
 
 @check("rule.threshold", method="algebra")
 def prove_threshold(formula: Formula, effort: Effort) -> Evidence:
-    """tau S from the printed form: one threshold active at a time, and the smallest wins where all three are finite."""
+    """tau S from the printed form: one threshold active at a time, and the smallest wins where all
+    three are finite."""
     parts = [
         ("cap", (CAP, sympy.oo, sympy.oo, sympy.oo), CAP * TOTAL),
         ("from the top", (sympy.oo, SCALE, OFFSET, sympy.oo), TOTAL * (SCALE / TOTAL + OFFSET)),
-        ("entropy", (sympy.oo, sympy.oo, sympy.S.Zero, ENTROPY_SCALE), TOTAL * ENTROPY_SCALE * exp(-ENTROPY)),
+        (
+            "entropy",
+            (sympy.oo, sympy.oo, sympy.S.Zero, ENTROPY_SCALE),
+            TOTAL * ENTROPY_SCALE * exp(-ENTROPY),
+        ),
         ("all three, the cap smallest", (sympy.S.One, 5, 7, 90), TOTAL),
     ]
     gap = log(TOTAL) - ENTROPY
-    identities = [(label, formula(sympy, *given, TOTAL, gap), value) for label, given, value in parts[:3]]
+    identities = [
+        (label, formula(sympy, *given, TOTAL, gap), value) for label, given, value in parts[:3]
+    ]
     number = {TOTAL: sympy.Integer(2), ENTROPY: sympy.Rational(1, 3)}
     label, given, value = parts[3]
     identities.append((label, formula(sympy, *given, TOTAL, gap).subs(number), value.subs(number)))
@@ -48,16 +57,25 @@ def prove_threshold(formula: Formula, effort: Effort) -> Evidence:
 
 
 def _rules() -> Iterator[tuple[str, NormalForm, Words]]:
-    """(name, normal form, the rule in its own words: is the token of that 0-based rank accepted?)."""
+    """(name, normal form, the rule in its own words: is the token of that 0-based rank
+    accepted?)."""
     forms = NORMAL_FORMS
     for t in (Fraction(0), Fraction(1, 10), Fraction(3, 10), Fraction(1)):
         yield f"additive {t}", forms["additive"](t), _additive_words(t)
         for m in (1, 2):
-            yield f"gated {m}, additive {t}", forms["gated additive"](m, t), _both(_top_words(m), _additive_words(t))
+            yield (
+                f"gated {m}, additive {t}",
+                forms["gated additive"](m, t),
+                _both(_top_words(m), _additive_words(t)),
+            )
     for alpha in (Fraction(1, 10), Fraction(1, 2), Fraction(1)):
         words = _factor_words(alpha)
         yield f"multiplicative {alpha}", forms["multiplicative"](alpha), words
-        yield f"gated 2, x {alpha}", forms["gated multiplicative"](2, alpha), _both(_top_words(2), words)
+        yield (
+            f"gated 2, x {alpha}",
+            forms["gated multiplicative"](2, alpha),
+            _both(_top_words(2), words),
+        )
     yield "strict", forms["strict"](), _top_words(1)
     for m in (1, 3):
         yield f"top {m}", forms["top"](m), _top_words(m)
@@ -86,7 +104,8 @@ def _both(first: Words, second: Words) -> Words:
 
 
 class _Rationals:
-    """Arithmetic of a threshold without entropy: exp is multiplied by an infinite scale and never matters."""
+    """Arithmetic of a threshold without entropy: exp is multiplied by an infinite scale and never
+    matters."""
 
     log = sqrt = log1p = expm1 = staticmethod(lambda value: value)
     exp = staticmethod(lambda value: 1)
@@ -99,7 +118,9 @@ def compare_with_words(formula: Formula, effort: Effort) -> Evidence:
     def holds(case: tuple[NormalForm, Words, tuple[Fraction, ...]]) -> Any:
         form, words, probs = case
         total = 1 / probs[0]
-        tau = formula(_Rationals, form.cap, form.scale, form.offset, form.entropy_scale, total, Fraction(0))
+        tau = formula(
+            _Rationals, form.cap, form.scale, form.offset, form.entropy_scale, total, Fraction(0)
+        )
         for rank, prob in enumerate(probs):
             weight = prob * total
             accepted = (rank < (form.top_m or len(probs))) and not (weight < tau)
@@ -108,12 +129,15 @@ def compare_with_words(formula: Formula, effort: Effort) -> Evidence:
         return True
 
     cases = itertools.product(_rules(), targets)
-    return exact_cases(holds, ((f"{name}; {t}", (form, words, t.target_probs)) for (name, form, words), t in cases))
+    return exact_cases(
+        holds, ((f"{name}; {t}", (form, words, t.target_probs)) for (name, form, words), t in cases)
+    )
 
 
 @check("rule.threshold", method="search")
 def compare_entropy_rule(formula: Formula, effort: Effort) -> Evidence:
-    """tau of the entropy rule from weights against min(epsilon, delta exp(-H)) from probabilities."""
+    """tau of the entropy rule from weights against min(epsilon, delta exp(-H)) from
+    probabilities."""
     tally = Tally.at_digits("search", effort.digits)
     with working_digits(effort.digits + 20):
         for target in generate_targets(effort.seed, effort.per_family):
@@ -123,7 +147,9 @@ def compare_entropy_rule(formula: Formula, effort: Effort) -> Evidence:
             for epsilon, delta in (("0.09", "0.3"), ("0.9", "0.5")):
                 form = NORMAL_FORMS["entropy"](MP.mpf(epsilon), MP.mpf(delta))
                 gap = mpmath.log(total) - entropy
-                found = formula(MP, form.cap, form.scale, form.offset, form.entropy_scale, total, gap)
+                found = formula(
+                    MP, form.cap, form.scale, form.offset, form.entropy_scale, total, gap
+                )
                 direct = min(MP.mpf(epsilon), MP.mpf(delta) * mpmath.exp(-entropy))
                 tally.add(f"{target}, {epsilon}, {delta}", found / total, direct, direct)
     return tally.evidence("entropy rule")
@@ -131,49 +157,66 @@ def compare_entropy_rule(formula: Formula, effort: Effort) -> Evidence:
 
 @check("bound.threshold", method="algebra")
 def prove_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
-    """The printed formula, one threshold active at a time: every branch of it is at least the exact value, for every
-    normaliser S (1 + x), |x| <= e = 1/(64 + k). The entropy threshold is left to the enclosure."""
+    """The printed formula, one threshold active at a time: every branch of it is at least the exact
+    value, for every normaliser S (1 + x), |x| <= e = 1/(64 + k). The entropy threshold is left to
+    the enclosure."""
     room, size = sympy.symbols("k o", nonnegative=True)
     error = 1 / (64 + room)
     modes = [
         ("cap", (CAP, sympy.oo, sympy.oo, sympy.oo), CAP * TOTAL * (1 + error)),
         ("offset < 0", (sympy.oo, SCALE, -size, sympy.oo), SCALE - size * TOTAL * (1 - error)),
-        ("offset > 0", (sympy.oo, SCALE, size + OFFSET, sympy.oo), SCALE + (size + OFFSET) * TOTAL * (1 + error)),
+        (
+            "offset > 0",
+            (sympy.oo, SCALE, size + OFFSET, sympy.oo),
+            SCALE + (size + OFFSET) * TOTAL * (1 + error),
+        ),
     ]
     steps = []
     for label, given, exact in modes:
         printed = formula(sympy, *given, TOTAL, sympy.S.Zero, error, sympy.S.Zero)
         for branch in printed.args if isinstance(printed, sympy.Min) else (printed,):
-            steps.append(Step(label, sympy.together(sympy.expand(branch - exact)), 0, "nonnegative"))
+            steps.append(
+                Step(label, sympy.together(sympy.expand(branch - exact)), 0, "nonnegative")
+            )
     failing = [step.text for step in steps if not step.holds()]
     if failing:
         values = {CAP: 1, SCALE: 1, OFFSET: 1, TOTAL: 2, room: 1, size: 1}
         low = min(float(step.lhs.subs(values)) for step in steps)
         verdict = Verdict.REFUTED if low < -1e-12 else Verdict.UNDECIDED
-        return Evidence("algebra", verdict, None, f"{low:.3g}", f"{failing[0]} at {values}", len(steps))
+        return Evidence(
+            "algebra", verdict, None, f"{low:.3g}", f"{failing[0]} at {values}", len(steps)
+        )
     found = prove_identities(THRESHOLD_BOUND, [])
-    return replace(found, cases=found.cases + len(steps), detail=f"{found.detail}; the printed formula, all branches")
+    return replace(
+        found,
+        cases=found.cases + len(steps),
+        detail=f"{found.detail}; the printed formula, all branches",
+    )
 
 
 @check("bound.threshold", method="enclosure")
 def enclose_raised_entropy(formula: Formula, effort: Effort) -> Evidence:
-    """The printed entropy threshold at E = exp(gap) = 1 against exp(h), the worst error: both scale alike."""
+    """The printed entropy threshold at E = exp(gap) = 1 against exp(h), the worst error: both scale
+    alike."""
 
     def over(n: Any, error: Any) -> Any:
         far = 10**6
         return formula(n, far, far, 0, 1, 1, 0, 0, error) - n.exp(error)
 
     half = Fraction(1, 128)
-    return all_enclosed([
-        ("raised - exact > 0 without error", values(over), [(0, 0)]),
-        ("the slack grows for h <= 1/128", derivative(over), [(0, half)]),
-        ("raised - exact >= 0 for 1/128 <= h <= 1/64", values(over), [(half, 2 * half)]),
-    ])  # fmt: skip
+    return all_enclosed(
+        [
+            ("raised - exact > 0 without error", values(over), [(0, 0)]),
+            ("the slack grows for h <= 1/128", derivative(over), [(0, half)]),
+            ("raised - exact >= 0 for 1/128 <= h <= 1/64", values(over), [(half, 2 * half)]),
+        ]
+    )
 
 
 @check("bound.threshold", method="search")
 def search_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
-    """Random errors, the extreme ones included: the exact threshold never exceeds the raised one."""
+    """Random errors, the extreme ones included: the exact threshold never exceeds the raised
+    one."""
     rng = random.Random(effort.seed)
     tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -30, relation=">=")
     with working_digits(effort.digits):
@@ -188,10 +231,17 @@ def search_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
                 form.scale + form.offset * exact_total,
                 form.entropy_scale * mpmath.exp(exact_gap),
             )
-            raised = formula(MP, form.cap, form.scale, form.offset, form.entropy_scale, total, gap, *errors)
+            raised = formula(
+                MP, form.cap, form.scale, form.offset, form.entropy_scale, total, gap, *errors
+            )
             if exact in (math.inf, -math.inf):
                 continue
-            tally.add(f"{form}, S={mpmath.nstr(total, 8)}, gap={mpmath.nstr(gap, 8)}", raised, exact, exact)
+            tally.add(
+                f"{form}, S={mpmath.nstr(total, 8)}, gap={mpmath.nstr(gap, 8)}",
+                raised,
+                exact,
+                exact,
+            )
     return tally.evidence("errors up to 1/64")
 
 
@@ -203,4 +253,6 @@ def _random_form(rng: random.Random, kind: int) -> NormalForm:
         2: lambda: NORMAL_FORMS["absolute"](number),
         3: lambda: NORMAL_FORMS["entropy"](mpmath.inf, number),
     }[kind]()
-    return NormalForm(*(mpmath.mpf(part) if isinstance(part, (int, float)) else part for part in made))
+    return NormalForm(
+        *(mpmath.mpf(part) if isinstance(part, (int, float)) else part for part in made)
+    )

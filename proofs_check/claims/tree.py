@@ -1,5 +1,5 @@
-"""Checks of the tree certificate: for fixed competitor sets, and over all sets enumerated. The witnesses know only the
-constraints."""
+"""Checks of the tree certificate: for fixed competitor sets, and over all sets enumerated. The
+witnesses know only the constraints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def prove_tree_pool(formula: Formula, effort: Effort) -> Evidence:
         probs = [sympy.Rational(x, sum(weights)) for x in weights]
         for competitors in (tuple(range(1, len(probs))), (1, 2)):
             label = f"{probs}, B={[i + 1 for i in competitors]}"
-            identities.append((label, formula(sympy, probs, competitors), _derived(probs, competitors)))
+            identities.append(
+                (label, formula(sympy, probs, competitors), _derived(probs, competitors))
+            )
     return prove_identities(TREE_POOLING, identities, [{}])
 
 
@@ -55,7 +57,11 @@ def witness_tree_pool(formula: Formula, effort: Effort) -> Evidence:
 def prove_tree_exchange(formula: Formula, effort: Effort) -> Evidence:
     probs = [sympy.Rational(x, 20) for x in (8, 5, 4, 2, 1)]
     identities = [
-        (f"{probs}, m={width}", formula(sympy, probs, width), _derived(probs, tuple(range(1, width + 1))))
+        (
+            f"{probs}, m={width}",
+            formula(sympy, probs, width),
+            _derived(probs, tuple(range(1, width + 1))),
+        )
         for width in (1, 2, 3, 4)
     ]
     return prove_identities(TREE_COMPETITORS, identities, [{}])

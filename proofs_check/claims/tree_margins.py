@@ -1,5 +1,5 @@
-"""Checks of the margin-only bounds for trees: exact algebra at the extremal target, and the infimum over all targets
-solved from its definition."""
+"""Checks of the margin-only bounds for trees: exact algebra at the extremal target, and the infimum
+over all targets solved from its definition."""
 
 from __future__ import annotations
 
@@ -40,19 +40,24 @@ def prove_top_two(formula: Formula, effort: Effort) -> Evidence:
     identities = []
     for m, gap in ((1, R(1, 3)), (2, R(1, 4)), (4, R(2, 3))):
         target = [(1 + m * gap) / (m + 1)] + [(1 - gap) / (m + 1)] * m
-        identities.append((f"m={m}, g={gap}", formula(sympy, gap, m), tree_certificate(sympy, target, m)))
+        identities.append(
+            (f"m={m}, g={gap}", formula(sympy, gap, m), tree_certificate(sympy, target, m))
+        )
     return prove_identities(TREE_TOP_TWO, identities, [{}])
 
 
 @check("margin.tree.p1-p(m+1)", method="algebra")
 def prove_last(formula: Formula, effort: Effort) -> Evidence:
-    """Targets (x w, x, ..., x, x/w) with rational w: their margin is rational, and the certificate is the bound."""
+    """Targets (x w, x, ..., x, x/w) with rational w: their margin is rational, and the certificate
+    is the bound."""
     identities = []
     for m, ratio in ((1, R(3)), (2, R(2)), (4, R(5))):
         middle = 1 / (m - 1 + ratio + 1 / ratio)
         target = [middle * ratio, *[middle] * (m - 1), middle / ratio]
         gap = target[0] - target[-1]
-        identities.append((f"m={m}, w={ratio}", formula(sympy, gap, m), tree_certificate(sympy, target, m)))
+        identities.append(
+            (f"m={m}, w={ratio}", formula(sympy, gap, m), tree_certificate(sympy, target, m))
+        )
     return prove_identities(TREE_LAST, identities, [{}])
 
 
@@ -78,7 +83,8 @@ def witness_last(formula: Formula, effort: Effort) -> Evidence:
 
 @check("refuted.tree.folklore", method="exact-cases")
 def refute_folklore_at_a_point(formula: Formula, effort: Effort) -> Evidence:
-    """m = 8, g = .9, p = (8.2, .1 x 8)/9: the certificate of that target lies below the claimed bound."""
+    """m = 8, g = .9, p = (8.2, .1 x 8)/9: the certificate of that target lies below the claimed
+    bound."""
     from proofs_check.methods.cases import exact_cases
 
     def holds(case: tuple[int, sympy.Rational]) -> object:
@@ -94,4 +100,6 @@ def refute_folklore_at_a_point(formula: Formula, effort: Effort) -> Evidence:
 @check("refuted.tree.folklore", method="conic")
 def refute_folklore_by_cone(formula: Formula, effort: Effort) -> Evidence:
     make = partial(tree_programme, 9, 8, F(9, 10), last=1, margin="exactly")
-    return least_by_cone(formula, [("tree 8, p1 - p2 = 9/10", [make], (F(9, 10), 8))], relation="<=")
+    return least_by_cone(
+        formula, [("tree 8, p1 - p2 = 9/10", [make], (F(9, 10), 8))], relation="<="
+    )

@@ -1,5 +1,5 @@
-"""Checks of the upper bounds at a margin: attained by explicit targets, exceeded by none of the certificates solved
-from their definition, and ordered over the whole domain."""
+"""Checks of the upper bounds at a margin: attained by explicit targets, exceeded by none of the
+certificates solved from their definition, and ordered over the whole domain."""
 
 from __future__ import annotations
 
@@ -45,24 +45,39 @@ def prove_strict(formula: Formula, effort: Effort) -> Evidence:
     identities = []
     for gap, count in ((R(1, 3), 2), (R(1, 5), 5), (R(1, 2), 9)):
         top, own = (1 + (count - 1) * gap) / count, (1 - gap) / count
-        identities.append((f"attained, g={gap}, V={count}", formula(sympy, gap, count), pair_cost(sympy, top, own)))
+        identities.append(
+            (
+                f"attained, g={gap}, V={count}",
+                formula(sympy, gap, count),
+                pair_cost(sympy, top, own),
+            )
+        )
     return prove_identities(UPPER_STRICT, identities, [{}])
 
 
 @check("upper.strict", method="enclosure")
 def enclose_strict(formula: Formula, effort: Effort) -> Evidence:
-    """phi(g) <= bound <= g log 2 for all real V >= 2: with v = 2/V the bound falls in v, from g log 2 to phi(g)."""
+    """phi(g) <= bound <= g log 2 for all real V >= 2: with v = 2/V the bound falls in v, from g log
+    2 to phi(g)."""
     gap, share = sympy.symbols("g v", positive=True)
     mass = gap + share * (1 - gap)
     bound = mass_and_gap(sympy, mass, gap)
-    falls = Slope("-d/dv = (1-g)/2 log(s^2/(s^2-g^2)), s = g + v (1-g)", bound, share,
-                  (((1 - gap) / 2, mass**2 / (mass**2 - gap**2)),), {}, sign=-1)  # fmt: skip
+    falls = Slope(
+        "-d/dv = (1-g)/2 log(s^2/(s^2-g^2)), s = g + v (1-g)",
+        bound,
+        share,
+        (((1 - gap) / 2, mass**2 / (mass**2 - gap**2)),),
+        {},
+        sign=-1,
+    )
     ends = [
         Identity("phi(g) at v = 1, V = 2", bound.subs(share, 1), phi(sympy, gap)),
         Identity("g log 2 as v falls to 0, V grows", sympy.limit(bound, share, 0), gap * log(2)),
     ]
     regions = [Region("all margins", (R(1, 3), R(1, 5)), bound)]
-    return enclose_regions(formula, (gap, 2 / share), regions, [*ends, falls], "0 <= g <= 1, V >= 2")
+    return enclose_regions(
+        formula, (gap, 2 / share), regions, [*ends, falls], "0 <= g <= 1, V >= 2"
+    )
 
 
 @check("upper.strict", method="optimiser")
@@ -111,36 +126,66 @@ def prove_single(formula: Formula, effort: Effort) -> Evidence:
 
 @check("upper.single", method="enclosure")
 def enclose_single(formula: Formula, effort: Effort) -> Evidence:
-    """phi(d) <= U(d) <= log(1+d) for every d in (0, 1]: d = 1/(N+x), N = floor(1/d) a symbol, x from 0 to 1.
+    """phi(d) <= U(d) <= log(1+d) for every d in (0, 1]: d = 1/(N+x), N = floor(1/d) a symbol, x
+    from 0 to 1.
 
-    Below U: U >= d log 2 >= phi(d), as t log(1+1/t) grows and phi(d) <= d^2 log 2. Above: the first branch's slack is
-    >= 0 because N <= N + x; the second's is concave in x, 0 at x = 1, and the first's at x = N/(N+1).
+    Below U: U >= d log 2 >= phi(d), as t log(1+1/t) grows and phi(d) <= d^2 log 2. Above: the first
+    branch's slack is
+    >= 0 because N <= N + x; the second's is concave in x, 0 at x = 1, and the first's at x =
+    N/(N+1).
     """
     whole, x, t, u = sympy.symbols("N x t u", positive=True)
     z = sympy.Symbol("z", nonnegative=True)
     gap = 1 / (whole + x)
     first = whole * gap * log((whole + 1) / whole)
     second = log(whole + 2) - log(whole + x) + x * gap * log(x)
-    regions = [Region("r not pooled", (2, R(1, 3)), first), Region("r pooled", (2, R(4, 5)), second)]
+    regions = [
+        Region("r not pooled", (2, R(1, 3)), first),
+        Region("r pooled", (2, R(4, 5)), second),
+    ]
     scaled, pooled, slack = t * log(1 + 1 / t), (second - first) / gap, log(1 + gap) - second
-    corner, beyond = whole / (whole + 1), 1 - z * x / (1 + z)  # beyond: x from N/(N+1) to 1, in boxes, with N = 1/z
+    corner, beyond = (
+        whole / (whole + 1),
+        1 - z * x / (1 + z),
+    )  # beyond: x from N/(N+1) to 1, in boxes, with N = 1/z
     rising = log(1 + u) - u / (1 + u)
     statements: list[Identity | Slope] = [
         Slope("log(1+u) - u/(1+u) grows with u = 1/t", rising, u, (), {}, rest=u / (1 + u) ** 2),
         Identity("from 0", rising.subs(u, 0), 0),
         Identity("and is the slope of t log(1+1/t)", sympy.diff(scaled, t), rising.subs(u, 1 / t)),
-        Identity("log 2 at t = 1: unpooled, U is d times its value at N >= 1", first, gap * scaled.subs(t, whole)),
-        Identity("and log(1+d) is d times its value at N + x", log(1 + gap), gap * scaled.subs(t, whole + x)),
+        Identity(
+            "log 2 at t = 1: unpooled, U is d times its value at N >= 1",
+            first,
+            gap * scaled.subs(t, whole),
+        ),
+        Identity(
+            "and log(1+d) is d times its value at N + x",
+            log(1 + gap),
+            gap * scaled.subs(t, whole + x),
+        ),
         Identity("the branches meet at x = N/(N+1)", pooled.subs(x, corner), 0),
-        Slope("beyond it the pooled value is the larger", pooled, x, ((1, x * (whole + 2) / (whole + x)),),
-              {whole: 1 / z, x: beyond}),
+        Slope(
+            "beyond it the pooled value is the larger",
+            pooled,
+            x,
+            ((1, x * (whole + 2) / (whole + x)),),
+            {whole: 1 / z, x: beyond},
+        ),
         Identity("the pooled slack is 0 at x = 1", slack.subs(x, 1), 0),
-        Slope("and concave in x", sympy.diff(slack, x), x, ((2 * whole / (whole + x) ** 3, 1 / x),),
-              {whole: 1 / z}, sign=-1,
-              rest=1 / (whole + x + 1) ** 2 - 1 / (whole + x) ** 2 + whole / (x * (whole + x) ** 2)),
-    ]  # fmt: skip
+        Slope(
+            "and concave in x",
+            sympy.diff(slack, x),
+            x,
+            ((2 * whole / (whole + x) ** 3, 1 / x),),
+            {whole: 1 / z},
+            sign=-1,
+            rest=1 / (whole + x + 1) ** 2 - 1 / (whole + x) ** 2 + whole / (x * (whole + x) ** 2),
+        ),
+    ]
     floors = {whole + x: whole}
-    return enclose_regions(formula, (gap,), regions, statements, "0 < d <= 1, every N = floor(1/d)", floors)
+    return enclose_regions(
+        formula, (gap,), regions, statements, "0 < d <= 1, every N = floor(1/d)", floors
+    )
 
 
 @check("upper.single", method="optimiser")
@@ -177,7 +222,8 @@ def prove_tree(formula: Formula, effort: Effort) -> Evidence:
         identities.append((f"approached, m={width}", formula(sympy, gap, width), value))
     one_hot = [R(1), R(0), R(0), R(0)]
     identities += [
-        (f"attained, m={m}", formula(sympy, R(1), m), tree_certificate(sympy, one_hot, m)) for m in (1, 2, 3)
+        (f"attained, m={m}", formula(sympy, R(1), m), tree_certificate(sympy, one_hot, m))
+        for m in (1, 2, 3)
     ]
     return prove_identities(UPPER_TREE, identities, [{}])
 
@@ -201,7 +247,9 @@ def _relaxed(effort: Effort) -> list[Problem]:
 @check("upper.relaxed", method="algebra")
 def prove_relaxed(formula: Formula, effort: Effort) -> Evidence:
     value = single_certificate(sympy, [R(1, 2), R(1, 2), R(0)], 2)
-    return prove_identities(UPPER_RELAXED, [("attained by (1/2, 1/2, 0)", formula(sympy, R(1, 2)), value)], [{}])
+    return prove_identities(
+        UPPER_RELAXED, [("attained by (1/2, 1/2, 0)", formula(sympy, R(1, 2)), value)], [{}]
+    )
 
 
 @check("upper.relaxed", method="optimiser")

@@ -1,5 +1,6 @@
-"""Random pairs of distributions, truncated at random, judged in full and from the lists: no certificate may be false.
-This module knows the rules by their definitions only; ``python -m proofs_check.hunts.lists --truncations 1000000``."""
+"""Random pairs of distributions, truncated at random, judged in full and from the lists: no
+certificate may be false. This module knows the rules by their definitions only; ``python -m
+proofs_check.hunts.lists --truncations 1000000``."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class Truncation:
 
 
 def random_pairs(rng: np.random.Generator, num_rows: int, num_tokens: int) -> tuple[Floats, Floats]:
-    """(rows, tokens) target and draft probabilities: peaked and flat, near ties, drafts from close to unrelated."""
+    """(rows, tokens) target and draft probabilities: peaked and flat, near ties, drafts from close
+    to unrelated."""
     sharpness = rng.choice([0.05, 0.3, 1.0, 3.0, 30.0], size=(num_rows, 1))
     target = rng.gamma(sharpness, size=(num_rows, num_tokens)) + 1e-12
     near_tie = rng.random(num_rows) < 0.2
@@ -52,7 +54,9 @@ def random_pairs(rng: np.random.Generator, num_rows: int, num_tokens: int) -> tu
     target /= target.sum(axis=1, keepdims=True)
     spread = rng.choice([1e-3, 1e-2, 0.05, 0.2, 1.0, 4.0], size=(num_rows, 1))
     draft = target * np.exp(spread * rng.normal(size=target.shape))
-    swapped = rng.random(num_rows) < 0.3  # the hard ones: mass moved onto one token, just enough to make it the best
+    swapped = (
+        rng.random(num_rows) < 0.3
+    )  # the hard ones: mass moved onto one token, just enough to make it the best
     best, moved = draft.argmax(axis=1), rng.integers(0, num_tokens, num_rows)
     every_row = np.arange(num_rows)
     lifted = draft[every_row, best] * (1.0 + rng.normal(0.0, 1e-2, num_rows))
@@ -62,7 +66,8 @@ def random_pairs(rng: np.random.Generator, num_rows: int, num_tokens: int) -> tu
 
 
 def full_accepted(target: Floats, draft: Floats, rule: Rule) -> NDArray[np.bool_]:
-    """Whether the rule accepts, from its definition on whole distributions; (rows,). The lowest id wins a tie."""
+    """Whether the rule accepts, from its definition on whole distributions; (rows,). The lowest id
+    wins a tie."""
     every_row = np.arange(len(target))
     if rule.tree_width:
         ahead = draft > draft[every_row, target.argmax(axis=1)][:, None]
@@ -77,8 +82,12 @@ def full_accepted(target: Floats, draft: Floats, rule: Rule) -> NDArray[np.bool_
     before = (target == prob[:, None]) & (np.arange(target.shape[1]) < token[:, None])
     rank = 1 + (target > prob[:, None]).sum(axis=1) + before.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = -np.where(target > 0.0, target * np.log(target + threshold.smoothing), 0.0).sum(axis=1)
-    tau = np.array([threshold.value(top, h) for top, h in zip(target.max(axis=1), entropy, strict=True)])
+        entropy = -np.where(target > 0.0, target * np.log(target + threshold.smoothing), 0.0).sum(
+            axis=1
+        )
+    tau = np.array(
+        [threshold.value(top, h) for top, h in zip(target.max(axis=1), entropy, strict=True)]
+    )
     passes: NDArray[np.bool_] = np.asarray(prob > tau if threshold.strictly_above else prob >= tau)
     return np.asarray(passes & (rank <= threshold.top_m) if threshold.top_m else passes)
 
@@ -92,11 +101,11 @@ def truncate(
     error: float = 0.0,
     num_tokens: int | None = None,
 ) -> Truncation:
-    """The target's ``num_listed`` best tokens, and of the draft its own list, in one of the ways that logs have.
+    """The target's ``num_listed`` best tokens, and of the draft its own list, in one of the ways
+    that logs have.
 
-    A third of the rows doesn't say which tokens the draft ranks; where the draft's list is its own top-k, the target's
-    tokens beyond it have no draft value.
-    """
+    A third of the rows doesn't say which tokens the draft ranks; where the draft's list is its own
+    top-k, the target's tokens beyond it have no draft value."""
     num_rows, num_columns = target.shape
     order = np.argsort(-target, axis=1, kind="stable")[:, :num_listed]
     target_lists = np.take_along_axis(target, order, 1)
@@ -109,16 +118,25 @@ def truncate(
     column_of = np.full((num_rows, num_columns), OUTSIDE)
     np.put_along_axis(column_of, order, np.broadcast_to(np.arange(num_listed), order.shape), 1)
     best = np.take_along_axis(column_of, draft_order[:, :num_listed], 1)
-    outside = np.where(best == OUTSIDE, np.take_along_axis(draft, draft_order[:, :num_listed], 1), 0.0).sum(axis=1)
+    outside = np.where(
+        best == OUTSIDE, np.take_along_axis(draft, draft_order[:, :num_listed], 1), 0.0
+    ).sum(axis=1)
     best[rng.random(num_rows) < 1 / 3] = UNKNOWN
     with np.errstate(divide="ignore"):
         shift = error * rng.uniform(-1.0, 1.0, (2, *order.shape))
-        logged = np.minimum(np.log(target_lists) + shift[0], 0.0), np.minimum(np.log(draft_values) + shift[1], 0.0)
-    listed = np.minimum.accumulate(logged[0], axis=1)  # as logged lists are sorted; still within ``error`` of the truth
+        logged = (
+            np.minimum(np.log(target_lists) + shift[0], 0.0),
+            np.minimum(np.log(draft_values) + shift[1], 0.0),
+        )
+    listed = np.minimum.accumulate(
+        logged[0], axis=1
+    )  # as logged lists are sorted; still within ``error`` of the truth
     num_ranked = np.full(num_rows, num_listed)
     return Truncation(
         TargetLists(listed, num_ranked, error, num_tokens),
-        DraftLists(logged[1], best, np.where(own_list, outside, 0.0), error, np.ones(num_rows, dtype=bool)),
+        DraftLists(
+            logged[1], best, np.where(own_list, outside, 0.0), error, np.ones(num_rows, dtype=bool)
+        ),
     )
 
 
@@ -137,11 +155,16 @@ class _Count:
             self.judged += len(truth)
             self.certified += int(certified.sum())
             self.false_certificates += int((certified & ~truth).sum())
-            self.wrong_accepted += int(((accepted == 1) & ~truth).sum() + ((accepted == 0) & truth).sum())
+            self.wrong_accepted += int(
+                ((accepted == 1) & ~truth).sum() + ((accepted == 0) & truth).sum()
+            )
 
 
-def count_false(num_truncations: int, seed: int = 0, rules: Sequence[Rule] = SOUNDNESS_RULES) -> dict[str, int]:
-    """Judge ``num_truncations`` random truncations under every rule, half of them with rounded logprobs."""
+def count_false(
+    num_truncations: int, seed: int = 0, rules: Sequence[Rule] = SOUNDNESS_RULES
+) -> dict[str, int]:
+    """Judge ``num_truncations`` random truncations under every rule, half of them with rounded
+    logprobs."""
     rng, count = np.random.default_rng(seed), _Count()
     while count.truncations < num_truncations:
         num_tokens = int(rng.choice([3, 4, 6, 12, 40]))
@@ -149,7 +172,14 @@ def count_false(num_truncations: int, seed: int = 0, rules: Sequence[Rule] = SOU
         target, draft = random_pairs(rng, num_rows, num_tokens)
         error = float(rng.choice([0.0, 0.0, 1e-6, 1e-3]))
         listed = int(rng.integers(1, num_tokens + 1))
-        pair = truncate(rng, target, draft, listed, error=error, num_tokens=num_tokens if rng.random() < 0.5 else None)
+        pair = truncate(
+            rng,
+            target,
+            draft,
+            listed,
+            error=error,
+            num_tokens=num_tokens if rng.random() < 0.5 else None,
+        )
         truths = [full_accepted(target, draft, rule) for rule in rules]
         count.add(lumped_certificates(pair.target, rules, pair.draft), truths)
     return dict(vars(count))
@@ -158,7 +188,8 @@ def count_false(num_truncations: int, seed: int = 0, rules: Sequence[Rule] = SOU
 def count_false_of_real_rows(
     target_logits: Floats, draft_logits: Floats, num_truncations: int, seed: int = 0
 ) -> dict[str, int]:
-    """The same over random truncations, 1 to 64 tokens long, of given rows of logits; (rows, tokens) each."""
+    """The same over random truncations, 1 to 64 tokens long, of given rows of logits; (rows,
+    tokens) each."""
     rng, count = np.random.default_rng(seed), _Count()
     target, draft = _softmax(target_logits), _softmax(draft_logits)
     truths = [full_accepted(target, draft, rule) for rule in SOUNDNESS_RULES]
@@ -174,7 +205,8 @@ def count_false_of_real_rows(
 
 
 def _best_of_both(target: Floats, draft: Floats, depth: int) -> tuple[Floats, Floats]:
-    """Columns of the ``depth`` best tokens of either row, in the order of their ids: all that a truncation can list."""
+    """Columns of the ``depth`` best tokens of either row, in the order of their ids: all that a
+    truncation can list."""
     best = [np.argsort(-probs, axis=1, kind="stable")[:, :depth] for probs in (target, draft)]
     ids = np.sort(np.concatenate(best, axis=1), axis=1)
     again = np.concatenate([np.zeros((len(ids), 1), dtype=bool), np.diff(ids, axis=1) == 0], axis=1)
@@ -193,7 +225,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--truncations", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--rows", help=".npz with target_logits and draft_logits, (rows, tokens): truncate these instead"
+        "--rows",
+        help=".npz with target_logits and draft_logits, (rows, tokens): truncate these instead",
     )
     options = parser.parse_args(arguments)
     if options.rows:

@@ -1,16 +1,16 @@
-"""``python -m proofs_check.hunts.near_boundary``: hunts for false certificates among rows built to sit a hair on either side of
-a rule's boundary, in every dtype and backend. Resumable; the last line is JSON, the exit status 1 where one is found.
+"""``python -m proofs_check.hunts.near_boundary``: hunts for false certificates among rows built to
+sit a hair on either side of a rule's boundary, in every dtype and backend. Resumable; the last line
+is JSON, the exit status 1 where one is found.
 
-Every (row, rule) pair is judged by a second float64 path: what one backend certifies, another one must accept, with
-both error bounds in the right order. Of every batch some pairs are judged again from the stored logits in 50-digit
-arithmetic: the decision, KL below its bound, the certificate above its bound. This module knows rules by their normal
-form only.
+Every (row, rule) pair is judged by a second float64 path: what one backend certifies, another one
+must accept, with both error bounds in the right order. Of every batch some pairs are judged again
+from the stored logits in 50-digit arithmetic: the decision, KL below its bound, the certificate
+above its bound. This module knows rules by their normal form only.
 
-``--device cuda`` hunts in the Triton backend on a GPU, in narrow rows and in wide ones whose head lies near the
-boundary (several segments, programs and blocks a row). A batch of rows follows from its cell and number alone, and
-``--processes`` make batches side by side that are counted in order: the counts depend neither on how many processes
-there are nor on a kill.
-"""
+``--device cuda`` hunts in the Triton backend on a GPU, in narrow rows and in wide ones whose head
+lies near the boundary (several segments, programs and blocks a row). A batch of rows follows from
+its cell and number alone, and ``--processes`` make batches side by side that are counted in order:
+the counts depend neither on how many processes there are nor on a kill."""
 
 from __future__ import annotations
 
@@ -48,13 +48,15 @@ BATCH_ROWS = 1 << 12
 WIDE_VALUES = 1 << 17  # logits of a side in a batch of wide rows; BATCH_ROWS rows of 32
 DEVICE_VALUES = 1 << 24  # the same for a GPU
 DEVICE_ROWS = 1 << 14  # at most, in a batch for a GPU
-EXACT_VALUES = 1 << 10  # logits of a row that 50-digit arithmetic sums in any batch; of wider rows in few batches
+EXACT_VALUES = (
+    1 << 10
+)  # logits of a row that 50-digit arithmetic sums in any batch; of wider rows in few batches
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
 class Cell(NamedTuple):
-    """What is hunted in: a backend at a precision, a dtype, the share of all pairs, and the columns of a row where a
-    tail is added to its head (0: none)."""
+    """What is hunted in: a backend at a precision, a dtype, the share of all pairs, and the columns
+    of a row where a tail is added to its head (0: none)."""
 
     backend: str
     precision: str | None
@@ -69,31 +71,44 @@ class Cell(NamedTuple):
         return " ".join(part for part in (self.backend, filtered, self.dtype, width) if part)
 
 
-# Triton's interpreter runs a row in about a second: it gets a handful of rows, for the path and not for the number.
+# Triton's interpreter runs a row in about a second: it gets a handful of rows, for the path and not
+# for the number.
 CELLS: tuple[Cell, ...] = (
     *(Cell("numba", None, dtype, 0.1) for dtype in DTYPES),
     *(Cell("numba", "float32", dtype, 0.15) for dtype in DTYPES[1:]),
     *(Cell("torch", None, dtype, 0.0375) for dtype in DTYPES),
 )
-# In rows of 32 columns all are among the few that the Triton kernels work in float64; from 512 on the others are summed
-# in float32. Of 6,000 columns a row has two streaming programs, of 40,000 three to five and several blocks of segments.
-# float64 logits are the torch backend's, whole rows of them.
+# In rows of 32 columns all are among the few that the Triton kernels work in float64; from 512 on
+# the others are summed in float32. Of 6,000 columns a row has two streaming programs, of 40,000
+# three to five and several blocks of segments. float64 logits are the torch backend's, whole rows
+# of them.
 WIDE = ((0, 0.1), (512, 0.889), (6000, 0.01), (40_000, 0.001))
 TRITON_CELLS: tuple[Cell, ...] = tuple(
     Cell("triton", None, dtype, share / 3, width) for width, share in WIDE for dtype in DTYPES[1:]
 )
 COUNTS = (
-    "pairs", "beside", "rows", "certified", "accepted", "false_certificates", "false_bounds", "undecided",
-    "judged_exactly", "false_by_50_digits", "fast_rows", "rigorous_rows", "near_fast",
-)  # fmt: skip
+    "pairs",
+    "beside",
+    "rows",
+    "certified",
+    "accepted",
+    "false_certificates",
+    "false_bounds",
+    "undecided",
+    "judged_exactly",
+    "false_by_50_digits",
+    "fast_rows",
+    "rigorous_rows",
+    "near_fast",
+)
 DECADES = tuple(range(-12, 0))  # |KL / C - 1| of a pair, by its decade
 Progress = Callable[[str, dict[str, Any], float], None]
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Everything that a batch follows from, beside its cell and number. ``judge``: the backend that judges Triton's
-    pairs, on the CPU ("numba") or on ``device`` ("torch")."""
+    """Everything that a batch follows from, beside its cell and number. ``judge``: the backend that
+    judges Triton's pairs, on the CPU ("numba") or on ``device`` ("torch")."""
 
     pairs: int
     vocab: int
@@ -110,32 +125,64 @@ class _Plan:
             most = max(1, min(DEVICE_ROWS, DEVICE_VALUES // max(cell.width, self.vocab)))
         elif cell.width:
             most = max(1, WIDE_VALUES // cell.width)
-        return max(1, min(most, int(cell.share * self.pairs / PAIRS_OF_A_ROW) // len(NEAR_FAMILIES) + 1))
+        return max(
+            1, min(most, int(cell.share * self.pairs / PAIRS_OF_A_ROW) // len(NEAR_FAMILIES) + 1)
+        )
 
 
 def hunt(
-    pairs: int, cells: Sequence[tuple[Any, ...]] = CELLS, *, vocab: int = 32, seed: int = 0, sample: int = 2,
-    rules: Sequence[Rule] | None = None, state_path: Path | None = None, say: Progress | None = None,
-    device: str = "cpu", judge: str = "numba", processes: int = 1,
-) -> dict[str, Any]:  # fmt: skip
-    """Score ``pairs`` pairs within BAND of the boundary over the ``cells`` (Cell or its fields), with logits on
-    ``device``, in that many ``processes``. With ``state_path`` the counts are kept there after every batch and a later
-    call with the same arguments goes on from them; processes are none of these arguments."""
-    hunted = tuple(rules or [*default_rules(), Gated(top_m=10, additive=0.6), Absolute(0.2), Additive(0.01),
-                             Multiplicative(0.9)])  # fmt: skip
+    pairs: int,
+    cells: Sequence[tuple[Any, ...]] = CELLS,
+    *,
+    vocab: int = 32,
+    seed: int = 0,
+    sample: int = 2,
+    rules: Sequence[Rule] | None = None,
+    state_path: Path | None = None,
+    say: Progress | None = None,
+    device: str = "cpu",
+    judge: str = "numba",
+    processes: int = 1,
+) -> dict[str, Any]:
+    """Score ``pairs`` pairs within BAND of the boundary over the ``cells`` (Cell or its fields),
+    with logits on ``device``, in that many ``processes``. With ``state_path`` the counts are kept
+    there after every batch and a later call with the same arguments goes on from them; processes
+    are none of these arguments."""
+    hunted = tuple(
+        rules
+        or [
+            *default_rules(),
+            Gated(top_m=10, additive=0.6),
+            Absolute(0.2),
+            Additive(0.01),
+            Multiplicative(0.9),
+        ]
+    )
     plan = _Plan(pairs, vocab, seed, sample, hunted, device, judge)
     named = [Cell(*cell) for cell in cells]
-    stated = {**asdict(plan), "rules": [str(rule) for rule in hunted], "cells": [list(cell) for cell in named]}
+    stated = {
+        **asdict(plan),
+        "rules": [str(rule) for rule in hunted],
+        "cells": [list(cell) for cell in named],
+    }
     state: dict[str, Any] = {"plan": stated, "cells": {}}
     if state_path is not None and state_path.exists():
         kept = json.loads(state_path.read_text("utf-8"))
         if kept["plan"] != stated:
-            raise ValueError(f"{state_path}: expected a hunt of {stated}, got one of {kept['plan']}; give another file")
+            raise ValueError(
+                f"{state_path}: expected a hunt of {stated}, got one of {kept['plan']}; give "
+                "another file"
+            )
         state = kept
     pool = _pool(processes) if processes > 1 else None
     try:
-        if pool is not None:  # every cell's kernels are compiled at once and found in their caches afterwards
-            warm = [pool.submit(_count_batch, plan, cell, number, 0) for number, cell in enumerate(named)]
+        if (
+            pool is not None
+        ):  # every cell's kernels are compiled at once and found in their caches afterwards
+            warm = [
+                pool.submit(_count_batch, plan, cell, number, 0)
+                for number, cell in enumerate(named)
+            ]
             for future in warm:
                 future.result()
         for number, cell in enumerate(named):
@@ -171,10 +218,16 @@ def _add(total: dict[str, Any], counts: dict[str, Any]) -> None:
 
 
 def _batches(
-    pool: ProcessPoolExecutor | None, processes: int, plan: _Plan, cell: Cell, number: int, first: int
+    pool: ProcessPoolExecutor | None,
+    processes: int,
+    plan: _Plan,
+    cell: Cell,
+    number: int,
+    first: int,
 ) -> Iterator[dict[str, Any]]:
-    """Counts of the batches from ``first`` on, in order, without end. Batches under way when the caller has enough are
-    dropped uncounted, so that what is counted does not depend on the number of processes."""
+    """Counts of the batches from ``first`` on, in order, without end. Batches under way when the
+    caller has enough are dropped uncounted, so that what is counted does not depend on the number
+    of processes."""
     if pool is None:
         for batch in count(first):
             yield _count_batch(plan, cell, number, batch)
@@ -191,17 +244,24 @@ def _batches(
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    """Fresh processes: one that was forked from a process with threads or a CUDA context cannot be trusted."""
+    """Fresh processes: one that was forked from a process with threads or a CUDA context cannot be
+    trusted."""
     return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), score_alone)
 
 
-def _make_rows(generator: np.random.Generator, plan: _Plan, cell: Cell, batch: int) -> tuple[Any, Any]:
+def _make_rows(
+    generator: np.random.Generator, plan: _Plan, cell: Cell, batch: int
+) -> tuple[Any, Any]:
     """Target and draft logits of a batch, a family after the other."""
     rows = plan.rows(cell)
     blocks = min(rows, len(NEAR_FAMILIES)) if plan.device != "cpu" else 1
-    families = [NEAR_FAMILIES[(batch * blocks + block) % len(NEAR_FAMILIES)] for block in range(blocks)]
+    families = [
+        NEAR_FAMILIES[(batch * blocks + block) % len(NEAR_FAMILIES)] for block in range(blocks)
+    ]
     columns = cell.width or plan.vocab
-    return near_rows(generator, plan.rules, families, rows, plan.vocab, columns, cell.dtype, plan.device)
+    return near_rows(
+        generator, plan.rules, families, rows, plan.vocab, columns, cell.dtype, plan.device
+    )
 
 
 def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, Any]:
@@ -214,7 +274,10 @@ def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, 
     if cell.backend == "triton":
         judged, rigorous = (there if plan.judge == "torch" else here), plan.judge
     else:
-        judged, rigorous = here, "torch" if cell.backend == "numba" and cell.precision is None else "numba"
+        judged, rigorous = (
+            here,
+            "torch" if cell.backend == "numba" and cell.precision is None else "numba",
+        )
     judge = certify(judged[0], judged[1], rules, backend=rigorous)
     a, b = _arrays(ours), _arrays(judge)
     counts = {**_no_counts(), "batches": 1, "rows": len(here[0])}
@@ -231,21 +294,27 @@ def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, 
     # a bound below the truth is below every bound above it, whoever computed that one
     with np.errstate(invalid="ignore"):  # inf - inf, where the value itself is the bound
         kl_lower = b["kl"] - np.where(np.isfinite(b["kl"]), b["kl_upper"] - b["kl"], 0.0)
-        slack = np.where(np.isfinite(b["certificate"]), b["certificate"] - b["certificate_lower"], 0.0)
+        slack = np.where(
+            np.isfinite(b["certificate"]), b["certificate"] - b["certificate_lower"], 0.0
+        )
     above = b["certificate"] + slack
-    counts["false_bounds"] = int((a["kl_upper"] < kl_lower).sum() + (a["certificate_lower"] > above).sum())
+    counts["false_bounds"] = int(
+        (a["kl_upper"] < kl_lower).sum() + (a["certificate_lower"] > above).sum()
+    )
     sample = plan.sample if batch % -(-here[0].shape[1] // EXACT_VALUES) == 0 else 0
     chosen = generator.integers(0, len(here[0]), sample)
     for row, rule in zip(chosen, generator.integers(0, len(rules), sample), strict=True):
         exact_target, exact_draft = (side[row].double().numpy() for side in here)
         counts["judged_exactly"] += 1
-        counts["false_by_50_digits"] += not judge_exactly(rules[rule], int(rule), exact_target, exact_draft, a, row)
+        counts["false_by_50_digits"] += not judge_exactly(
+            rules[rule], int(rule), exact_target, exact_draft, a, row
+        )
     return counts
 
 
 def _add_distances(near: list[list[int]], scored: dict[str, Any]) -> np.ndarray:
-    """Counts pairs below and above the certificate by the decade of their distance; (rules, rows) which lie within
-    BAND."""
+    """Counts pairs below and above the certificate by the decade of their distance; (rules, rows)
+    which lie within BAND."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = scored["kl"] / scored["certificate"] - 1
         decade = np.floor(np.log10(np.abs(ratio)))
@@ -267,26 +336,37 @@ def _numpy(values: Any) -> np.ndarray:
     return values if isinstance(values, np.ndarray) else values.cpu().numpy()
 
 
-# --- 50 digits -------------------------------------------------------------------------------------------------------
+# --- 50 digits
+# -------------------------------------------------------------------------------------------------------
 def judge_exactly(
-    rule: Rule, number: int, target: np.ndarray, draft: np.ndarray, scored: dict[str, np.ndarray], row: int
+    rule: Rule,
+    number: int,
+    target: np.ndarray,
+    draft: np.ndarray,
+    scored: dict[str, np.ndarray],
+    row: int,
 ) -> bool:
-    """Whether one scored pair holds in 50-digit arithmetic: KL <= kl_upper, certificate_lower <= the certificate, and a
-    certified draft is accepted."""
+    """Whether one scored pair holds in 50-digit arithmetic: KL <= kl_upper, certificate_lower <=
+    the certificate, and a certified draft is accepted."""
     with mpmath.workdps(DIGITS):
         target_probs, draft_probs = _softmax(target), _softmax(draft)
         terms = [
             mpf("inf") if other == 0 else prob * mpmath.log(prob / other)
-            for prob, other in zip(target_probs, draft_probs, strict=True) if prob > 0
-        ]  # fmt: skip
+            for prob, other in zip(target_probs, draft_probs, strict=True)
+            if prob > 0
+        ]
         order, drafted = _ranks(target), _ranks(draft)
         if rule.threshold is None:
             accepted = order[0] in drafted[: rule.tree_width]
-            certificate = _tree_certificate([target_probs[token] for token in order], rule.tree_width)
+            certificate = _tree_certificate(
+                [target_probs[token] for token in order], rule.tree_width
+            )
         else:
             rejected = _rejected(rule, order, target_probs)
             accepted = drafted[0] not in rejected
-            certificate = _certificate([target_probs[token] for token in order], [t in rejected for t in order])
+            certificate = _certificate(
+                [target_probs[token] for token in order], [t in rejected for t in order]
+            )
         return bool(
             mpmath.fsum(terms) <= mpf(float(scored["kl_upper"][row]))
             and mpf(float(scored["certificate_lower"][number, row])) <= certificate
@@ -320,13 +400,16 @@ def _rejected(rule: Rule, order: list[int], probs: list[Any]) -> set[int]:
         level = mpf("-inf")
     gate = threshold.top_m or len(order)
     return {
-        token for rank, token in enumerate(order)
-        if rank >= gate or (probs[token] <= level if threshold.strictly_above else probs[token] < level)
-    }  # fmt: skip
+        token
+        for rank, token in enumerate(order)
+        if rank >= gate
+        or (probs[token] <= level if threshold.strictly_above else probs[token] < level)
+    }
 
 
 def _certificate(probs: list[Any], rejected: list[bool]) -> Any:
-    """min KL over drafts in which a rejected token leads (theory A1), from probabilities sorted downwards."""
+    """min KL over drafts in which a rejected token leads (theory A1), from probabilities sorted
+    downwards."""
     if not any(rejected):
         return mpf("inf")
     rank = rejected.index(True)
@@ -356,24 +439,41 @@ def _pool_cost(pool: list[Any]) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m proofs_check.hunts.near_boundary", description=__doc__)
-    parser.add_argument("--pairs", type=float, default=1e8, help="(row, rule) pairs within BAND, over all cells")
+    parser = argparse.ArgumentParser(
+        prog="python -m proofs_check.hunts.near_boundary", description=__doc__
+    )
+    parser.add_argument(
+        "--pairs", type=float, default=1e8, help="(row, rule) pairs within BAND, over all cells"
+    )
     parser.add_argument("--vocab", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sample", type=int, default=2, help="pairs of a batch that 50-digit arithmetic judges")
-    parser.add_argument("--device", default=None, help="hunt in Triton alone, on cuda, or on cpu in its interpreter")
-    parser.add_argument("--judge", default="numba", choices=("numba", "torch"),
-                        help="float64 backend for Triton's pairs: on the CPU, or (torch) on the device")  # fmt: skip
+    parser.add_argument(
+        "--sample", type=int, default=2, help="pairs of a batch that 50-digit arithmetic judges"
+    )
+    parser.add_argument(
+        "--device", default=None, help="hunt in Triton alone, on cuda, or on cpu in its interpreter"
+    )
+    parser.add_argument(
+        "--judge",
+        default="numba",
+        choices=("numba", "torch"),
+        help="float64 backend for Triton's pairs: on the CPU, or (torch) on the device",
+    )
     parser.add_argument("--processes", type=int, default=1, help="that make batches side by side")
-    parser.add_argument("--triton-rows", type=int, default=0, help="rows of each 16- and 32-bit dtype for Triton")
-    parser.add_argument("--state", type=Path, default=None, help="file that keeps the counts, to go on from")
+    parser.add_argument(
+        "--triton-rows", type=int, default=0, help="rows of each 16- and 32-bit dtype for Triton"
+    )
+    parser.add_argument(
+        "--state", type=Path, default=None, help="file that keeps the counts, to go on from"
+    )
     options = parser.parse_args(arguments)
     cells = list(TRITON_CELLS if options.device else CELLS)
     device = options.device or "cpu"
     if options.triton_rows:
         share = PAIRS_OF_A_ROW * options.triton_rows / options.pairs
         cells += [Cell("triton", None, dtype, share) for dtype in DTYPES[1:]]
-    # Operations on rows this narrow are over before a second thread has started; processes fill other cores.
+    # Operations on rows this narrow are over before a second thread has started; processes fill
+    # other cores.
     for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     score_alone()
@@ -382,17 +482,35 @@ def main(arguments: list[str] | None = None) -> int:
     def say(name: str, cell: dict[str, Any], wanted: float) -> None:
         if time.monotonic() - said[0] > 5 or cell["pairs"] >= wanted:
             said[0] = time.monotonic()
-            print(f"{said[0] - begun:7.0f} s  {name:<32}{cell['pairs']:>12,} of {int(wanted):,}", flush=True)
+            print(
+                f"{said[0] - begun:7.0f} s  {name:<32}{cell['pairs']:>12,} of {int(wanted):,}",
+                flush=True,
+            )
 
-    state = hunt(int(options.pairs), cells, vocab=options.vocab, seed=options.seed, sample=options.sample,
-                 state_path=options.state, say=say, device=device, judge=options.judge,
-                 processes=options.processes)  # fmt: skip
+    state = hunt(
+        int(options.pairs),
+        cells,
+        vocab=options.vocab,
+        seed=options.seed,
+        sample=options.sample,
+        state_path=options.state,
+        say=say,
+        device=device,
+        judge=options.judge,
+        processes=options.processes,
+    )
     total = {name: sum(cell[name] for cell in state["cells"].values()) for name in COUNTS}
     wrong = total["false_certificates"] + total["false_bounds"] + total["false_by_50_digits"]
-    sides = [sum(count[side] for cell in state["cells"].values() for count in cell["near"][:9]) for side in (0, 1)]
-    print(f"{total['pairs']:,} pairs near the boundary (below {sides[0]:,}, above {sides[1]:,}) of "
-          f"{total['rows']:,} rows, {total['near_fast']:,} of them decided by a fast path, {total['beside']:,} beside "
-          f"them: {wrong} exceptions")  # fmt: skip
+    sides = [
+        sum(count[side] for cell in state["cells"].values() for count in cell["near"][:9])
+        for side in (0, 1)
+    ]
+    print(
+        f"{total['pairs']:,} pairs near the boundary (below {sides[0]:,}, above {sides[1]:,}) of "
+        f"{total['rows']:,} rows, {total['near_fast']:,} of them decided by a fast path, "
+        f"{total['beside']:,} beside "
+        f"them: {wrong} exceptions"
+    )
     facts = {"seconds": round(time.monotonic() - begun, 1), "processes": options.processes}
     print(json.dumps({**state, "total": total, **facts, **_provenance(device, cells)}))
     return int(wrong > 0)
@@ -404,8 +522,13 @@ def _provenance(device: str, cells: Sequence[Cell]) -> dict[str, Any]:
     for library in ("numba", "triton"):
         if library in sys.modules or any(cell.backend == library for cell in cells):
             used[library] = metadata.version(library)
-    return {"device": device, "machine": platform.machine(), "cores": os.cpu_count(),
-            "python": platform.python_version(), **used}  # fmt: skip
+    return {
+        "device": device,
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **used,
+    }
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Rows of logits made to catch a certifying kernel out: ties, saturation, masks, flat and heavy tails, and drafts that
-sit a hair on either side of a rule's boundary. Knows rules by their normal form and nothing about kernels."""
+"""Rows of logits made to catch a certifying kernel out: ties, saturation, masks, flat and heavy
+tails, and drafts that sit a hair on either side of a rule's boundary. Knows rules by their normal
+form and nothing about kernels."""
 
 from __future__ import annotations
 
@@ -13,12 +14,19 @@ from torch import Tensor
 from certspec.rules import Rule
 
 __all__ = [
-    "BAND", "FAMILIES", "NEAR_FAMILIES", "as_dtype", "boundary_drafts", "boundary_pairs", "near_rows", "target_rows",
+    "BAND",
+    "FAMILIES",
+    "NEAR_FAMILIES",
+    "as_dtype",
+    "boundary_drafts",
+    "boundary_pairs",
+    "near_rows",
+    "target_rows",
     "with_tail",
-]  # fmt: skip
-
+]
 FAMILIES = ("normal", "flat", "heavy", "near-tie", "tie", "saturated", "masked", "grid")
-# Of these every row has a certificate to sit beside; "steep": a few tokens over a tail of any mass down to 1e-12.
+# Of these every row has a certificate to sit beside; "steep": a few tokens over a tail of any mass
+# down to 1e-12.
 NEAR_FAMILIES = ("normal", "heavy", "near-tie", "steep", "steep", "masked", "grid", "steep")
 BAND = (1e-12, 1e-3)  # |KL / certificate - 1| of a boundary pair
 
@@ -47,8 +55,8 @@ def target_rows(generator: np.random.Generator, family: str, rows: int, vocab: i
 
 
 def with_tail(generator: np.random.Generator, head: np.ndarray, width: int) -> np.ndarray:
-    """(rows, width) logits: the (rows, n) head spread over the columns, at the same ones in every row, and between them
-    a tail whose mass is e**-14 to 1 times the largest weight."""
+    """(rows, width) logits: the (rows, n) head spread over the columns, at the same ones in every
+    row, and between them a tail whose mass is e**-14 to 1 times the largest weight."""
     rows, vocab = head.shape
     mass = generator.uniform(-14, 0, (rows, 1))
     spread = 2.5
@@ -60,11 +68,12 @@ def with_tail(generator: np.random.Generator, head: np.ndarray, width: int) -> n
 
 
 def boundary_drafts(generator: np.random.Generator, target_logits: np.ndarray) -> np.ndarray:
-    """(rows, vocab) float64 draft logits at the certificate of a random competitor, tilted by 1e-3 to 1e-12 either way.
+    """(rows, vocab) float64 draft logits at the certificate of a random competitor, tilted by 1e-3
+    to 1e-12 either way.
 
-    The cheapest draft that lets rank j win levels the pool {1..k} u {j} (theorem A1). A tilt of the competitor's logit
-    makes it the draft's argmax, or just not; a third of the rows are ordinary drafts at a random distance instead.
-    """
+    The cheapest draft that lets rank j win levels the pool {1..k} u {j} (theorem A1). A tilt of the
+    competitor's logit makes it the draft's argmax, or just not; a third of the rows are ordinary
+    drafts at a random distance instead."""
     rows, vocab = target_logits.shape
     order, gaps, weights = _sorted_weights(torch.from_numpy(target_logits))
     rank = np.minimum(generator.geometric(0.35, rows), vocab - 1)
@@ -84,14 +93,16 @@ def _unsorted(values: Tensor, order: Tensor) -> Tensor:
 
 
 def _sorted_weights(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(order, gaps to the maximum and their exponentials in that order) of (rows, vocab) logits, all downwards."""
+    """(order, gaps to the maximum and their exponentials in that order) of (rows, vocab) logits,
+    all downwards."""
     gaps, order = torch.sort(logits, dim=1, descending=True, stable=True)
     gaps = gaps - gaps[:, :1]
     return order, gaps, torch.exp(gaps)
 
 
 def _first(holds: Tensor) -> Tensor:
-    """(rows,) the first column where (rows, vocab) ``holds``, the number of columns where it nowhere does."""
+    """(rows,) the first column where (rows, vocab) ``holds``, the number of columns where it
+    nowhere does."""
     ranks = torch.arange(holds.shape[1], device=holds.device)
     return torch.where(holds, ranks, holds.shape[1]).amin(dim=1)
 
@@ -101,7 +112,8 @@ def _at(values: Tensor, rank: Tensor) -> Tensor:
 
 
 def _single_pool(weights: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
-    """(rows, vocab) bool and (rows, 1): the pool {1..k} u {j} of sorted weights and its mean, j = ``rank`` >= 1."""
+    """(rows, vocab) bool and (rows, 1): the pool {1..k} u {j} of sorted weights and its mean, j =
+    ``rank`` >= 1."""
     ranks = torch.arange(weights.shape[1], device=weights.device)
     means = (torch.cumsum(weights, dim=1) + _at(weights, rank)) / (ranks + 2)
     follows = torch.nn.functional.pad(weights[:, 1:], (0, 1))
@@ -111,10 +123,12 @@ def _single_pool(weights: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _tree_pool(weights: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
-    """The pool {1} u {i in 2..m+1: weight below the mean} and its mean, m = ``width`` below the vocabulary."""
+    """The pool {1} u {i in 2..m+1: weight below the mean} and its mean, m = ``width`` below the
+    vocabulary."""
     ranks = torch.arange(weights.shape[1], device=weights.device)
     inside = (ranks >= 1) & (ranks <= width[:, None])
-    # with the ranks from i to m + 1, for every i: the pool starts at the least i whose weight is below that mean
+    # with the ranks from i to m + 1, for every i: the pool starts at the least i whose weight is
+    # below that mean
     suffix = torch.cumsum(torch.where(inside, weights, 0.0).flip(1), dim=1).flip(1)
     means = (1.0 + suffix) / (2 + width[:, None] - ranks).clamp(min=1)
     first = torch.minimum(_first(inside & (weights < means)), width + 1)
@@ -124,8 +138,8 @@ def _tree_pool(weights: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _first_rejected(rules: Sequence[Rule], weights: Tensor) -> Tensor:
-    """(rules, rows): the first rejected rank of sorted weights by single-token rules; the vocabulary's size where
-    nothing is rejected, -1 for trees."""
+    """(rules, rows): the first rejected rank of sorted weights by single-token rules; the
+    vocabulary's size where nothing is rejected, -1 for trees."""
     probs = weights / weights.sum(dim=1, keepdim=True)
     ranks = torch.arange(weights.shape[1], device=weights.device)
     found = torch.full((len(rules), len(weights)), -1, device=weights.device)
@@ -134,7 +148,9 @@ def _first_rejected(rules: Sequence[Rule], weights: Tensor) -> Tensor:
         threshold = rule.threshold
         if threshold is None:
             continue
-        level = torch.full_like(probs[:, :1], threshold.cap if threshold.offset > -math.inf else -math.inf)
+        level = torch.full_like(
+            probs[:, :1], threshold.cap if threshold.offset > -math.inf else -math.inf
+        )
         if threshold.offset > -math.inf:
             level = torch.minimum(level, threshold.scale * probs[:, :1] + threshold.offset)
         if threshold.entropy_scale < math.inf:
@@ -149,23 +165,28 @@ def _first_rejected(rules: Sequence[Rule], weights: Tensor) -> Tensor:
 
 
 def boundary_pairs(
-    generator: np.random.Generator, target_logits: Tensor, rules: Sequence[Rule], rounded: Callable[[Tensor], Tensor]
+    generator: np.random.Generator,
+    target_logits: Tensor,
+    rules: Sequence[Rule],
+    rounded: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """(rows, vocab) float64 draft logits, each of them representable (``rounded`` makes them so), whose KL from a
-    representable float64 target lies at the certificate of one of ``rules``, drawn by row, times 1 -+ BAND:
-    log-uniform, above and below in turn. On the target's device.
+    """(rows, vocab) float64 draft logits, each of them representable (``rounded`` makes them so),
+    whose KL from a representable float64 target lies at the certificate of one of ``rules``, drawn
+    by row, times 1 -+ BAND: log-uniform, above and below in turn. On the target's device.
 
-    The cheapest draft that lets a rejected token win levels a pool (theorems A1 and A3). Its level is put at logit 0,
-    beside which any dtype has numbers down to its least exponent: a tilt e of the competitor (in a tree, -e of the
-    first token) moves KL by e |c - p|, to first order. What rounding the other logits adds to KL is measured, and is
-    the least distance that is asked for; a second pooled token takes up what rounding the tilt leaves.
-    """
+    The cheapest draft that lets a rejected token win levels a pool (theorems A1 and A3). Its level
+    is put at logit 0, beside which any dtype has numbers down to its least exponent: a tilt e of
+    the competitor (in a tree, -e of the first token) moves KL by e |c - p|, to first order. What
+    rounding the other logits adds to KL is measured, and is the least distance that is asked for; a
+    second pooled token takes up what rounding the tilt leaves."""
     rows, vocab = target_logits.shape
     device = target_logits.device
     index = torch.arange(rows, device=device)
     order, gaps, weights = _sorted_weights(target_logits)
     first = _first_rejected(rules, weights)
-    widths = torch.tensor([rule.tree_width for rule in rules], device=device)[:, None].expand(len(rules), rows)
+    widths = torch.tensor([rule.tree_width for rule in rules], device=device)[:, None].expand(
+        len(rules), rows
+    )
     usable = torch.where(widths > 0, widths < vocab, (first >= 1) & (first < vocab))
     chances = torch.from_numpy(generator.random(tuple(usable.shape))).to(device)
     drawn = torch.where(usable, chances, -1.0).argmax(dim=0)
@@ -174,7 +195,9 @@ def boundary_pairs(
     rank = torch.where(is_usable & ~is_tree, rank, 1)
     width = torch.where(is_tree & (width < vocab), width, 1)
     pools = [_single_pool(weights, rank), _tree_pool(weights, width)]
-    pooled, level = (torch.where(is_tree[:, None], tree, single) for single, tree in zip(*pools, strict=True))
+    pooled, level = (
+        torch.where(is_tree[:, None], tree, single) for single, tree in zip(*pools, strict=True)
+    )
     total = weights.sum(dim=1)
     ratios = torch.where(pooled & (weights > 0), weights * torch.log(weights / level), 0.0)
     certificate = ratios.sum(dim=1) / total
@@ -186,7 +209,9 @@ def boundary_pairs(
     excess = (_divergence(weights, gaps, draft) - certificate).clamp(min=0.0)
     sign = torch.where(index % 2 == 0, 1.0, -1.0)
     # what float64 can tell of KL, and above the certificate also what rounding has added
-    least = ((3e-15 + torch.where(sign > 0, 1.1 * excess, 0.0)) / certificate).clamp(min=BAND[0] * 1.5)
+    least = ((3e-15 + torch.where(sign > 0, 1.1 * excess, 0.0)) / certificate).clamp(
+        min=BAND[0] * 1.5
+    )
     least = torch.nan_to_num(least, nan=1.0).clamp(max=BAND[1] / 1.5)
     share = torch.from_numpy(generator.uniform(size=rows)).to(device)
     distance = torch.exp(torch.log(least) + (math.log(BAND[1] / 1.5) - torch.log(least)) * share)
@@ -205,9 +230,9 @@ def _divergence(weights: Tensor, gaps: Tensor, draft: Tensor) -> Tensor:
     shift = torch.log(sums[0] / sums[1])
     probs = weights / sums[0]
     ratios = torch.where(weights > 0, gaps - draft - shift, 0.0)
-    return torch.where(weights > 0, probs * (ratios + torch.expm1(-ratios.clamp(max=700.0))), others / sums[1]).sum(
-        dim=1
-    )
+    return torch.where(
+        weights > 0, probs * (ratios + torch.expm1(-ratios.clamp(max=700.0))), others / sums[1]
+    ).sum(dim=1)
 
 
 def as_dtype(rows: Tensor, dtype: str) -> Tensor:
@@ -216,11 +241,18 @@ def as_dtype(rows: Tensor, dtype: str) -> Tensor:
 
 
 def near_rows(
-    generator: np.random.Generator, rules: Sequence[Rule], families: Sequence[str], rows: int, vocab: int, columns: int,
-    dtype: str, device: str,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(rows, columns) target and draft logits on ``device`` in ``dtype``, pairs of ``boundary_pairs``, as many of each
-    of the ``families``. Rows wider than ``vocab`` have a tail beside their ``vocab`` columns, see ``with_tail``."""
+    generator: np.random.Generator,
+    rules: Sequence[Rule],
+    families: Sequence[str],
+    rows: int,
+    vocab: int,
+    columns: int,
+    dtype: str,
+    device: str,
+) -> tuple[Tensor, Tensor]:
+    """(rows, columns) target and draft logits on ``device`` in ``dtype``, pairs of
+    ``boundary_pairs``, as many of each of the ``families``. Rows wider than ``vocab`` have a tail
+    beside their ``vocab`` columns, see ``with_tail``."""
 
     def rounded(values: Tensor) -> Tensor:
         return as_dtype(values, dtype).double()

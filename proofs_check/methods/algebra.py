@@ -1,5 +1,6 @@
-"""Exact algebra as a method of proof: the steps of a derivation, and the formula under test against what they derive.
-A difference that SymPy can't reduce is evaluated at rational points, where a non-zero value refutes."""
+"""Exact algebra as a method of proof: the steps of a derivation, and the formula under test against
+what they derive. A difference that SymPy can't reduce is evaluated at rational points, where a
+non-zero value refutes."""
 
 from __future__ import annotations
 
@@ -23,20 +24,35 @@ def prove_identities(
     identities: Iterable[tuple[str, Any, Any]],
     samples: Sequence[Sample] = (),
 ) -> Evidence:
-    """All checked steps hold, and every (label, lhs, rhs) is an identity on the domain that the samples come from."""
+    """All checked steps hold, and every (label, lhs, rhs) is an identity on the domain that the
+    samples come from."""
     identities = list(identities)
-    for label, lhs, rhs in identities:  # refute first: cheap, and a mutant need not wait for the derivation
+    for (
+        label,
+        lhs,
+        rhs,
+    ) in identities:  # refute first: cheap, and a mutant need not wait for the derivation
         refuted = _differs_at(label, sympy.sympify(lhs) - sympy.sympify(rhs), samples)
         if refuted is not None:
             return refuted
     undecided = [step.text for step in derivation.failing_steps()]
-    undecided += [label for label, lhs, rhs in identities if not vanishes(sympy.sympify(lhs) - sympy.sympify(rhs))]
+    undecided += [
+        label
+        for label, lhs, rhs in identities
+        if not vanishes(sympy.sympify(lhs) - sympy.sympify(rhs))
+    ]
     steps = sum(step.symbolic for step in derivation.steps)
     checked = len(identities) + steps
     if undecided or not checked:
         return Evidence("algebra", Verdict.UNDECIDED, None, "?", "; ".join(undecided), checked)
     return Evidence(
-        "algebra", Verdict.VERIFIED, None, "0 (exact)", "", checked, detail=_scope(derivation, steps, identities)
+        "algebra",
+        Verdict.VERIFIED,
+        None,
+        "0 (exact)",
+        "",
+        checked,
+        detail=_scope(derivation, steps, identities),
     )
 
 
@@ -55,19 +71,29 @@ def _scope(derivation: Derivation, steps: int, identities: Sequence[tuple[str, A
 
 def _differs_at(label: str, difference: Any, samples: Sequence[Sample]) -> Evidence | None:
     for sample in samples:
-        chosen = {symbol: value for symbol, value in sample.items() if symbol in difference.free_symbols}
+        chosen = {
+            symbol: value for symbol, value in sample.items() if symbol in difference.free_symbols
+        }
         value = sympy.N(difference.subs(chosen), 40)
         if value.is_number and not value.is_finite:
             return Evidence("algebra", Verdict.REFUTED, None, str(value), f"{label}: {chosen}", 1)
         if value.is_number and abs(value) > mpmath.mpf(10) ** -25:
-            return Evidence("algebra", Verdict.REFUTED, None, f"{sympy.N(value, 3)}", f"{label}: {chosen}", 1)
+            return Evidence(
+                "algebra", Verdict.REFUTED, None, f"{sympy.N(value, 3)}", f"{label}: {chosen}", 1
+            )
     return None
 
 
 def random_rationals(
-    symbols: Sequence[sympy.Symbol], count: int = 4, *, seed: int = 7, descending: bool = False, total_below: int = 0
+    symbols: Sequence[sympy.Symbol],
+    count: int = 4,
+    *,
+    seed: int = 7,
+    descending: bool = False,
+    total_below: int = 0,
 ) -> list[Sample]:
-    """Points with coordinates in (0, 1); ``descending`` sorts them, ``total_below`` = 1 keeps their sum below 1."""
+    """Points with coordinates in (0, 1); ``descending`` sorts them, ``total_below`` = 1 keeps their
+    sum below 1."""
     rng = random.Random(seed)
     points = []
     for _ in range(count):

@@ -1,10 +1,10 @@
-"""Every branch of a formula as one SymPy expression, with the comparisons that lead to it: what turns ``if`` and
-``min`` into statements about a whole region. Knows no formula.
+"""Every branch of a formula as one SymPy expression, with the comparisons that lead to it: what
+turns ``if`` and ``min`` into statements about a whole region. Knows no formula.
 
-A comparison is answered at a hint, a point inside the region that is meant, and is recorded. The branches found from
-several hints cover everything when their records form a complete tree of answers. ``x == 0`` is answered False: such
-values are those of the neighbouring branch by continuity (0 log 0 = 0).
-"""
+A comparison is answered at a hint, a point inside the region that is meant, and is recorded. The
+branches found from several hints cover everything when their records form a complete tree of
+answers. ``x == 0`` is answered False: such values are those of the neighbouring branch by
+continuity (0 log 0 = 0)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ __all__ = ["Branch", "branches", "complete"]
 
 @dataclass(frozen=True)
 class Branch:
-    """An expression, and the comparisons (as SymPy relations, with their answers) under which the formula is it."""
+    """An expression, and the comparisons (as SymPy relations, with their answers) under which the
+    formula is it."""
 
     expression: Any
     answers: tuple[tuple[Any, bool], ...]
     hint: dict[Any, Any]
 
     def __str__(self) -> str:
-        told = [str(relation if answer else sympy.Not(relation)) for relation, answer in self.answers]
+        told = [
+            str(relation if answer else sympy.Not(relation)) for relation, answer in self.answers
+        ]
         return " and ".join(told) or "everywhere"
 
 
@@ -47,13 +50,15 @@ class _Traced:
         exact = sympy.oo if other == math.inf else sympy.sympify(other)
         if isinstance(other, Fraction):
             exact = sympy.Rational(other.numerator, other.denominator)
-        return exact, mpmath.inf if exact == sympy.oo else mpmath.mpf(exact.p) / exact.q if exact.is_Rational else (
-            mpmath.mpf(str(sympy.N(exact, 60)))
-        )
+        return exact, mpmath.inf if exact == sympy.oo else mpmath.mpf(
+            exact.p
+        ) / exact.q if exact.is_Rational else (mpmath.mpf(str(sympy.N(exact, 60))))
 
     def _with(self, other: Any, operation: Any) -> _Traced:
         expression, value = self._other(other)
-        return _Traced(self.record, operation(self.expression, expression), operation(self.value, value))
+        return _Traced(
+            self.record, operation(self.expression, expression), operation(self.value, value)
+        )
 
     def __add__(self, other: Any) -> _Traced:
         return self._with(other, lambda a, b: a + b)
@@ -110,18 +115,23 @@ class _Traced:
 
 
 class _Elementary:
-    """The names that formulas use, on traced expressions. A root of a perfect square is taken, ratios are reduced."""
+    """The names that formulas use, on traced expressions. A root of a perfect square is taken,
+    ratios are reduced."""
 
     def __init__(self, record: list[tuple[Any, bool]], floors: dict[Any, Any]) -> None:
         self.record, self.floors = record, floors
 
     def floor(self, value: _Traced) -> _Traced:
-        return _Traced(self.record, self.floors[sympy.cancel(value.expression)], mpmath.floor(value.value))
+        return _Traced(
+            self.record, self.floors[sympy.cancel(value.expression)], mpmath.floor(value.value)
+        )
 
     def _apply(self, value: Any, symbolic: Any, numeric: Any) -> _Traced:
         if not isinstance(value, _Traced):
             exact = sympy.sympify(value)
-            return _Traced(self.record, symbolic(exact), numeric(mpmath.mpf(str(sympy.N(exact, 60)))))
+            return _Traced(
+                self.record, symbolic(exact), numeric(mpmath.mpf(str(sympy.N(exact, 60))))
+            )
         return _Traced(self.record, symbolic(value.expression), numeric(value.value))
 
     def log(self, value: Any) -> _Traced:
@@ -135,13 +145,15 @@ class _Elementary:
 
 
 def branches(
-    formula: Formula, symbols: Sequence[Any], hints: Sequence[Sequence[Any]], floors: dict[Any, Any] | None = None
+    formula: Formula,
+    symbols: Sequence[Any],
+    hints: Sequence[Sequence[Any]],
+    floors: dict[Any, Any] | None = None,
 ) -> list[Branch]:
     """The formula on those SymPy arguments, once a hint.
 
-    ``symbols``: SymPy expressions handed to the formula. Hints are values of their free symbols, sorted by name.
-    ``floors``: what the floor of an expression is, where the formula takes it.
-    """
+    ``symbols``: SymPy expressions handed to the formula. Hints are values of their free symbols,
+    sorted by name. ``floors``: what the floor of an expression is, where the formula takes it."""
     free = sorted(set().union(*(sympy.sympify(s).free_symbols for s in symbols)), key=str)
     found = []
     for hint in hints:
@@ -149,18 +161,29 @@ def branches(
         record: list[tuple[Any, bool]] = []
         with mpmath.workdps(50):
             numbers = _Elementary(record, floors or {})
-            arguments = [_Traced(record, sympy.sympify(s), _at(sympy.sympify(s), point)) for s in symbols]
+            arguments = [
+                _Traced(record, sympy.sympify(s), _at(sympy.sympify(s), point)) for s in symbols
+            ]
             value = formula(numbers, *arguments)
-        expression = value.expression if isinstance(value, _Traced) else sympy.oo if value == math.inf else value
+        expression = (
+            value.expression
+            if isinstance(value, _Traced)
+            else sympy.oo
+            if value == math.inf
+            else value
+        )
         found.append(Branch(sympy.sympify(expression), tuple(record), point))
     return found
 
 
 def _at(expression: Any, point: dict[Any, Any]) -> mpmath.mpf:
-    return mpmath.mpf(str(sympy.N(expression.subs({k: sympy.Rational(str(v)) for k, v in point.items()}), 60)))
+    return mpmath.mpf(
+        str(sympy.N(expression.subs({k: sympy.Rational(str(v)) for k, v in point.items()}), 60))
+    )
 
 
 def complete(found: Sequence[Branch]) -> bool:
-    """Do the records form a complete tree? Distinct leaves of lengths n cover everything iff the sum of 2^-n is 1."""
+    """Do the records form a complete tree? Distinct leaves of lengths n cover everything iff the
+    sum of 2^-n is 1."""
     leaves = {branch.answers for branch in found}
     return sum(Fraction(1, 2 ** len(answers)) for answers in leaves) == 1

@@ -1,5 +1,6 @@
-"""Comparing a formula, case by case, with a value that was bracketed without it. One tolerance to confirm, a wider one
-to refute; between the two the case is undecided. Knows nothing about where the brackets come from."""
+"""Comparing a formula, case by case, with a value that was bracketed without it. One tolerance to
+confirm, a wider one to refute; between the two the case is undecided. Knows nothing about where the
+brackets come from."""
 
 from __future__ import annotations
 
@@ -23,9 +24,12 @@ Relation = Literal["=", "<=", ">="]
 
 
 class Tally:
-    """Collects residuals; ``relation`` is "=", "<=" (formula below the truth) or ">=" (formula above it)."""
+    """Collects residuals; ``relation`` is "=", "<=" (formula below the truth) or ">=" (formula
+    above it)."""
 
-    def __init__(self, method: str, *, confirm: mpmath.mpf, refute: mpmath.mpf, relation: Relation = "=") -> None:
+    def __init__(
+        self, method: str, *, confirm: mpmath.mpf, refute: mpmath.mpf, relation: Relation = "="
+    ) -> None:
         self.method, self.confirm, self.refute, self.relation = method, confirm, refute, relation
         self.worst, self.point, self.cases = mpmath.mpf(0), "", 0
 
@@ -33,9 +37,13 @@ class Tally:
     def at_digits(cls, method: str, digits: int, relation: Relation = "=") -> Tally:
         """Confirm within 10**-(digits - 10), refute beyond 10**-(digits - 20)."""
         ten = mpmath.mpf(10)
-        return cls(method, confirm=ten ** -(digits - 10), refute=ten ** -(digits - 20), relation=relation)
+        return cls(
+            method, confirm=ten ** -(digits - 10), refute=ten ** -(digits - 20), relation=relation
+        )
 
-    def add(self, label: str, formula_value: mpmath.mpf, lower: mpmath.mpf, upper: mpmath.mpf) -> None:
+    def add(
+        self, label: str, formula_value: mpmath.mpf, lower: mpmath.mpf, upper: mpmath.mpf
+    ) -> None:
         """Enter one case whose true value lies in [lower, upper]."""
         self.cases += 1
         over, under = formula_value - upper, lower - formula_value
@@ -53,9 +61,19 @@ class Tally:
         if self.refuted:
             verdict = Verdict.REFUTED
         else:
-            verdict = Verdict.VERIFIED if self.worst <= self.confirm and self.cases else Verdict.UNDECIDED
+            verdict = (
+                Verdict.VERIFIED if self.worst <= self.confirm and self.cases else Verdict.UNDECIDED
+            )
         digits = float(-mpmath.log10(self.worst)) if 0 < self.worst < mpmath.inf else None
-        return Evidence(self.method, verdict, digits, mpmath.nstr(self.worst, 3), self.point, self.cases, detail=detail)
+        return Evidence(
+            self.method,
+            verdict,
+            digits,
+            mpmath.nstr(self.worst, 3),
+            self.point,
+            self.cases,
+            detail=detail,
+        )
 
 
 def against_definition(
@@ -63,9 +81,9 @@ def against_definition(
 ) -> Evidence:
     """``formula(numbers, *problem.arguments)`` against the bracketed solution of each problem.
 
-    Confirmed within 10**-(digits - 10), that is 1e-40 at 50 digits; refuted beyond 10**-(digits - 20). Every tenth
-    problem is solved again at the second precision, and the two brackets must overlap.
-    """
+    Confirmed within 10**-(digits - 10), that is 1e-40 at 50 digits; refuted beyond 10**-(digits -
+    20). Every tenth problem is solved again at the second precision, and the two brackets must
+    overlap."""
     digits, again_at = effort.digits, effort.second_digits
     tally = Tally.at_digits("optimiser", digits, relation)
     repeated = 0
@@ -78,7 +96,14 @@ def against_definition(
             break
         if number % 10 == 3:
             if not _overlap(bracket, solve(problem, again_at), digits):
-                return Evidence("optimiser", Verdict.UNDECIDED, None, "brackets differ", problem.label, tally.cases)
+                return Evidence(
+                    "optimiser",
+                    Verdict.UNDECIDED,
+                    None,
+                    "brackets differ",
+                    problem.label,
+                    tally.cases,
+                )
             repeated += 1
     return tally.evidence(f"{digits} digits; {repeated} cases again at {again_at}")
 
@@ -90,7 +115,8 @@ def _overlap(first: Bracket, second: Bracket, digits: int) -> bool:
 
 
 def solve(problem: Problem, digits: int) -> Bracket:
-    """The bracket of a problem, solved once a process however many claims and mutants ask for it."""
+    """The bracket of a problem, solved once a process however many claims and mutants ask for
+    it."""
     return _solve_once(problem.target_probs, problem.hub, problem.spokes, problem.sign, digits)
 
 
@@ -102,7 +128,8 @@ def _solve_once(
 
 
 def exact_cases(holds: Callable[[Any], Any], cases: Iterable[tuple[str, Any]]) -> Evidence:
-    """``holds(case)`` in rational arithmetic: True, or a non-zero exact residual (or False) that refutes."""
+    """``holds(case)`` in rational arithmetic: True, or a non-zero exact residual (or False) that
+    refutes."""
     count = 0
     for label, case in cases:
         count += 1
@@ -110,12 +137,18 @@ def exact_cases(holds: Callable[[Any], Any], cases: Iterable[tuple[str, Any]]) -
         if verdict is not True:
             return Evidence("exact-cases", Verdict.REFUTED, None, str(verdict), label, count)
     verdict = Verdict.VERIFIED if count else Verdict.UNDECIDED
-    return Evidence("exact-cases", verdict, None, "0 (exact)", "", count, detail="rational arithmetic")
+    return Evidence(
+        "exact-cases", verdict, None, "0 (exact)", "", count, detail="rational arithmetic"
+    )
 
 
 def exactly(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Fractions, also inside tuples, as numbers of the present mpmath precision."""
     return tuple(
-        exactly(item) if isinstance(item, tuple) else to_mp(item) if isinstance(item, Fraction) else item
+        exactly(item)
+        if isinstance(item, tuple)
+        else to_mp(item)
+        if isinstance(item, Fraction)
+        else item
         for item in arguments
     )

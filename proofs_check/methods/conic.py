@@ -1,5 +1,5 @@
-"""An outside witness: the same constrained minima by cvxpy and Clarabel, in float64. Needs the test extra; knows
-nothing about certificates."""
+"""An outside witness: the same constrained minima by cvxpy and Clarabel, in float64. Needs the test
+extra; knows nothing about certificates."""
 
 from __future__ import annotations
 
@@ -22,23 +22,33 @@ from proofs_check.outcome import Evidence
 
 __all__ = ["TOLERANCE", "against_cone", "least_by_cone", "solve_hub_by_cone", "solve_joint_by_cone"]
 
-TOLERANCE = mpmath.mpf("1e-6")  # Clarabel's exponential cones settle near 1e-9; the claims ask for 1e-6
+TOLERANCE = mpmath.mpf(
+    "1e-6"
+)  # Clarabel's exponential cones settle near 1e-9; the claims ask for 1e-6
 
 
 def against_cone(
     formula: Formula, problems: Sequence[Problem], *, relation: Relation = "=", at_most: int = 12
 ) -> Evidence:
-    """``formula`` against the conic solver's value on a spread of the problems: confirmed within 1e-6."""
+    """``formula`` against the conic solver's value on a spread of the problems: confirmed within
+    1e-6."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
     for problem in problems[:: max(1, len(problems) // at_most)]:
         bracket = _solve_once(problem.target_probs, problem.hub, problem.spokes, problem.sign)
-        tally.add(problem.label, MP.mpf(formula(MP, *exactly(problem.arguments))), bracket.lower, bracket.upper)
+        tally.add(
+            problem.label,
+            MP.mpf(formula(MP, *exactly(problem.arguments))),
+            bracket.lower,
+            bracket.upper,
+        )
         if tally.refuted:
             break
     return tally.evidence("cvxpy, Clarabel")
 
 
-def least_by_cone(formula: Formula, cases: Sequence[Case], *, relation: Relation = "=", at_most: int = 8) -> Evidence:
+def least_by_cone(
+    formula: Formula, cases: Sequence[Case], *, relation: Relation = "=", at_most: int = 8
+) -> Evidence:
     """``formula`` against the least of each case's joint programmes, target and draft both free."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
     for label, programmes, arguments in cases[:: max(1, len(cases) // at_most)]:
@@ -66,13 +76,16 @@ def solve_joint_by_cone(programme: JointProgramme) -> mpmath.mpf:
     count = programme.num_tokens
     point = cvxpy.Variable(2 * count, nonneg=True)
     constraints = [
-        sum(float(value) * point[i] for i, value in row.items()) == float(bound) for row, bound in programme.equalities
+        sum(float(value) * point[i] for i, value in row.items()) == float(bound)
+        for row, bound in programme.equalities
     ]
     constraints += [
         sum(float(value) * point[i] for i, value in row.items()) >= float(bound)
         for row, bound in programme.inequalities
     ]
-    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(point[:count], point[count:]))), constraints)
+    problem = cvxpy.Problem(
+        cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(point[:count], point[count:]))), constraints
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem.solve(solver="CLARABEL")
@@ -80,23 +93,34 @@ def solve_joint_by_cone(programme: JointProgramme) -> mpmath.mpf:
 
 
 @lru_cache(maxsize=2_000)
-def _solve_once(target_probs: tuple[Fraction, ...], hub: int, spokes: tuple[int, ...], sign: int) -> Bracket:
+def _solve_once(
+    target_probs: tuple[Fraction, ...], hub: int, spokes: tuple[int, ...], sign: int
+) -> Bracket:
     return solve_hub_by_cone(target_probs, hub, spokes, sign=sign)
 
 
-def solve_hub_by_cone(target_probs: Sequence[Fraction], hub: int, spokes: Sequence[int], *, sign: int) -> Bracket:
-    """min KL(target || draft) with ``sign * (draft[hub] - draft[i]) >= 0``; the solver's point, re-evaluated here."""
+def solve_hub_by_cone(
+    target_probs: Sequence[Fraction], hub: int, spokes: Sequence[int], *, sign: int
+) -> Bracket:
+    """min KL(target || draft) with ``sign * (draft[hub] - draft[i]) >= 0``; the solver's point,
+    re-evaluated here."""
     import cvxpy
 
     target = numpy.array([float(prob) for prob in target_probs])
     draft = cvxpy.Variable(len(target), nonneg=True)
     constraints = [cvxpy.sum(draft) == 1, sign * (draft[hub] - draft[list(spokes)]) >= 0]
     present = [i for i, prob in enumerate(target) if prob > 0]
-    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(target[present], draft[present]))), constraints)
+    problem = cvxpy.Problem(
+        cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(target[present], draft[present]))), constraints
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # cvxpy warns about inaccurate solutions; the tolerance judges them here
+        warnings.simplefilter(
+            "ignore"
+        )  # cvxpy warns about inaccurate solutions; the tolerance judges them here
         problem.solve(solver="CLARABEL")
     point = numpy.clip(numpy.asarray(draft.value), 1e-300, None)
     point = point / point.sum()
-    value = mpmath.mpf(float(numpy.sum(target[present] * numpy.log(target[present] / point[present]))))
+    value = mpmath.mpf(
+        float(numpy.sum(target[present] * numpy.log(target[present] / point[present])))
+    )
     return Bracket(value, value, tuple(mpmath.mpf(float(x)) for x in point), 0)

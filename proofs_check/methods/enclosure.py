@@ -1,5 +1,6 @@
-"""Rigorous signs over boxes by interval arithmetic with subdivision. Ends VERIFIED, REFUTED with a point, or UNDECIDED
-with the box that is left; knows nothing about the function whose sign it settles."""
+"""Rigorous signs over boxes by interval arithmetic with subdivision. Ends VERIFIED, REFUTED with a
+point, or UNDECIDED with the box that is left; knows nothing about the function whose sign it
+settles."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ def enclose_sign(
 ) -> Evidence:
     """Is ``function(numbers, x1, ..., xn) >= 0`` on the whole box?
 
-    ``inside(numbers, x1, ..., xn)``: optional; a box on which it is certainly negative lies outside the domain and is
-    dropped. A zero of the function on the domain can't be resolved by subdivision alone: factor it out first, or prove
-    the sign of a derivative and let the derivation integrate.
+    ``inside(numbers, x1, ..., xn)``: optional; a box on which it is certainly negative lies outside
+    the domain and is dropped. A zero of the function on the domain can't be resolved by subdivision
+    alone: factor it out first, or prove the sign of a derivative and let the derivation integrate.
     """
     numbers = numbers or intervals()
     ticket = itertools.count()
@@ -48,20 +49,40 @@ def enclose_sign(
         refuted = _refuting_point(function, inside, current, numbers)
         if refuted is not None:
             point, value = refuted
-            return Evidence("enclosure", Verdict.REFUTED, None, str(value), point, examined, detail=detail)
+            return Evidence(
+                "enclosure", Verdict.REFUTED, None, str(value), point, examined, detail=detail
+            )
         if examined >= max_boxes:
             left = " x ".join(f"[{float(low):.6g}, {float(high):.6g}]" for low, high in current)
-            return Evidence("enclosure", Verdict.UNDECIDED, None, "?", f"box left: {left}", examined, detail=detail)
+            return Evidence(
+                "enclosure",
+                Verdict.UNDECIDED,
+                None,
+                "?",
+                f"box left: {left}",
+                examined,
+                detail=detail,
+            )
         for half in _halves(current):
             heapq.heappush(queue, (-_volume(half), next(ticket), half))
-    return Evidence("enclosure", Verdict.VERIFIED, None, "0", "", examined, detail=f"{numbers.backend}: {detail}")
+    return Evidence(
+        "enclosure",
+        Verdict.VERIFIED,
+        None,
+        "0",
+        "",
+        examined,
+        detail=f"{numbers.backend}: {detail}",
+    )
 
 
 def _volume(box: tuple[tuple[Fraction, Fraction], ...]) -> float:
     return max(float(high - low) for low, high in box)
 
 
-def _halves(box: tuple[tuple[Fraction, Fraction], ...]) -> list[tuple[tuple[Fraction, Fraction], ...]]:
+def _halves(
+    box: tuple[tuple[Fraction, Fraction], ...],
+) -> list[tuple[tuple[Fraction, Fraction], ...]]:
     axis = max(range(len(box)), key=lambda k: box[k][1] - box[k][0])
     low, high = box[axis]
     middle = (low + high) / 2
@@ -74,7 +95,8 @@ def _refuting_point(
     box: tuple[tuple[Fraction, Fraction], ...],
     numbers: Intervals,
 ) -> tuple[str, Any] | None:
-    """The middle of the box, where it certainly lies in the domain and the function is certainly negative there."""
+    """The middle of the box, where it certainly lies in the domain and the function is certainly
+    negative there."""
     middle = [(low + high) / 2 for low, high in box]
     values = [numbers.number(x) for x in middle]
     if inside is not None and not numbers.nonnegative(inside(numbers, *values)):

@@ -1,8 +1,8 @@
-"""Derivatives of formulas over whole boxes: truncated power series with interval coefficients, through which any
-formula ``f(numbers, ...)`` runs unchanged. Knows no formula.
+"""Derivatives of formulas over whole boxes: truncated power series with interval coefficients,
+through which any formula ``f(numbers, ...)`` runs unchanged. Knows no formula.
 
-A comparison that the intervals can't settle is taken both ways, and the results are joined: no branch goes missing.
-"""
+A comparison that the intervals can't settle is taken both ways, and the results are joined: no
+branch goes missing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class _Forks:
 
 
 class _JetNumbers:
-    """The names that formulas use, on jets of a fixed number of coefficients over one interval arithmetic."""
+    """The names that formulas use, on jets of a fixed number of coefficients over one interval
+    arithmetic."""
 
     def __init__(self, base: Intervals, order: int) -> None:
         self.base, self.order, self.forks = base, order, _Forks()
@@ -58,7 +59,11 @@ class _JetNumbers:
         if isinstance(value, _Jet):
             return value
         if isinstance(value, float) and math.isinf(value):
-            value = mpmath.iv.mpf("inf") if isinstance(self.base, MpmathIntervals) else self._arb_inf(value)
+            value = (
+                mpmath.iv.mpf("inf")
+                if isinstance(self.base, MpmathIntervals)
+                else self._arb_inf(value)
+            )
         elif isinstance(value, (int, float, Fraction)):
             value = self.base.number(Fraction(value))
         return _Jet(self, [value] + [None] * self.order)
@@ -77,7 +82,8 @@ class _JetNumbers:
         return _Jet(self, out)
 
     def _not_negative(self, value: Any) -> Any:
-        """Formulas take logarithms of nonnegative numbers only: what an interval holds below 0 is its own rounding."""
+        """Formulas take logarithms of nonnegative numbers only: what an interval holds below 0 is
+        its own rounding."""
         if isinstance(self.base, MpmathIntervals) and value.a < 0:
             return mpmath.iv.mpf([0, value.b])
         return value
@@ -112,7 +118,9 @@ class _JetNumbers:
         for n in range(1, self.order + 1):
             total = None
             for k in range(1, n + 1):
-                total = _add(total, _scale(_mul(a.parts[k], slope[n - k]), Fraction(k, n), self.base))
+                total = _add(
+                    total, _scale(_mul(a.parts[k], slope[n - k]), Fraction(k, n), self.base)
+                )
             out.append(total)
         return _Jet(self, out)
 
@@ -127,7 +135,8 @@ class _JetNumbers:
 
 
 class _Jet:
-    """Coefficients of a power series in one direction; None is an exact zero, which no infinity can spoil."""
+    """Coefficients of a power series in one direction; None is an exact zero, which no infinity can
+    spoil."""
 
     def __init__(self, numbers: _JetNumbers, parts: list[Any]) -> None:
         self.numbers, self.parts = numbers, parts
@@ -156,7 +165,9 @@ class _Jet:
             for k in range(n + 1):
                 total = _add(total, _mul(a[k], b[n - k]))
             out.append(total)
-        return _Jet(self.numbers, [self.numbers.base.number(0) if out[0] is None else out[0], *out[1:]])
+        return _Jet(
+            self.numbers, [self.numbers.base.number(0) if out[0] is None else out[0], *out[1:]]
+        )
 
     __rmul__ = __mul__
 
@@ -231,11 +242,16 @@ def _scale(a: Any, by: Fraction, base: Intervals) -> Any:
 @lru_cache(maxsize=32)
 def _numbers(backend: str, order: int) -> _JetNumbers:
     """One arithmetic a backend and order: formulas compile themselves once for each."""
-    return _JetNumbers(MpmathIntervals() if backend == MpmathIntervals.backend else intervals(), order)
+    return _JetNumbers(
+        MpmathIntervals() if backend == MpmathIntervals.backend else intervals(), order
+    )
 
 
-def _all_branches(function: Callable[..., Any], base: Intervals, sides: Sequence[Any], axis: int, order: int) -> Any:
-    """The hull, over every way open comparisons may go, of the coefficient of that order (k! times: the derivative)."""
+def _all_branches(
+    function: Callable[..., Any], base: Intervals, sides: Sequence[Any], axis: int, order: int
+) -> Any:
+    """The hull, over every way open comparisons may go, of the coefficient of that order (k! times:
+    the derivative)."""
     numbers = _numbers(base.backend, order)
     numbers.forks = _Forks()
     joined = None
@@ -258,16 +274,21 @@ def _join(a: Any, b: Any) -> Any:
     return mpmath.iv.mpf([min(a.a, b.a), max(a.b, b.b)])
 
 
-def derivative(function: Callable[..., Any], *, axis: int = 0, order: int = 1, sign: int = 1) -> Callable[..., Any]:
-    """``sign`` times the derivative of that order along ``axis``, as a function for ``enclose_sign``.
+def derivative(
+    function: Callable[..., Any], *, axis: int = 0, order: int = 1, sign: int = 1
+) -> Callable[..., Any]:
+    """``sign`` times the derivative of that order along ``axis``, as a function for
+    ``enclose_sign``.
 
-    Arb first; where it leaves the finite numbers (a logarithm at 0), mpmath's intervals, which have infinite ends.
-    """
+    Arb first; where it leaves the finite numbers (a logarithm at 0), mpmath's intervals, which have
+    infinite ends."""
 
     def enclosed(numbers: Intervals, *sides: Any) -> Any:
         value = _all_branches(function, numbers, sides, axis, order)
         if hasattr(value, "is_finite") and not value.is_finite():
-            value = _all_branches(function, MpmathIntervals(), [_as_iv(side) for side in sides], axis, order)
+            value = _all_branches(
+                function, MpmathIntervals(), [_as_iv(side) for side in sides], axis, order
+            )
         return value if sign == 1 else -value
 
     return enclosed
@@ -291,16 +312,31 @@ def _as_iv(side: Any) -> Any:
 Statement = tuple[str, Callable[..., Any], Box]
 
 
-def all_enclosed(statements: Iterable[Statement], *, max_boxes: int = 4000, detail: str = "") -> Evidence:
-    """Each (sentence, function, box): the function is >= 0 on the whole box. The first failure ends it."""
+def all_enclosed(
+    statements: Iterable[Statement], *, max_boxes: int = 4000, detail: str = ""
+) -> Evidence:
+    """Each (sentence, function, box): the function is >= 0 on the whole box. The first failure ends
+    it."""
     boxes, said = 0, []
     for sentence, function, box in statements:
         found = enclose_sign(function, box, max_boxes=max_boxes)
         boxes += found.cases
         if found.verdict is not Verdict.VERIFIED:
             point = f"{sentence}: {found.worst_point}"
-            return Evidence("enclosure", found.verdict, None, found.worst_residual, point, boxes, detail=sentence)
+            return Evidence(
+                "enclosure",
+                found.verdict,
+                None,
+                found.worst_residual,
+                point,
+                boxes,
+                detail=sentence,
+            )
         ranges = " x ".join(f"[{low}, {high}]" for low, high in box)
         said.append(f"{sentence} on {ranges}")
-    told = f"{intervals().backend}, {boxes} boxes: " + "; ".join(said) + (f". {detail}" if detail else "")
+    told = (
+        f"{intervals().backend}, {boxes} boxes: "
+        + "; ".join(said)
+        + (f". {detail}" if detail else "")
+    )
     return Evidence("enclosure", Verdict.VERIFIED, None, "0", "", boxes, detail=told)

@@ -1,5 +1,6 @@
-"""The outer infimum solved from its definition: min KL(target || draft) over target and draft together, under linear
-constraints on both, by an interior-point method in mpmath with a dual bracket. It knows no certificate formula."""
+"""The outer infimum solved from its definition: min KL(target || draft) over target and draft
+together, under linear constraints on both, by an interior-point method in mpmath with a dual
+bracket. It knows no certificate formula."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Row = dict[int, Fraction]
 
 @dataclass
 class JointProgramme:
-    """Linear constraints on 2n variables: ``target(i)`` and ``draft(i)`` are their columns; both sum to 1 already."""
+    """Linear constraints on 2n variables: ``target(i)`` and ``draft(i)`` are their columns; both
+    sum to 1 already."""
 
     num_tokens: int
     equalities: list[tuple[Row, Fraction]] = field(default_factory=list)
@@ -54,7 +56,8 @@ class JointProgramme:
 
 
 def minimise_jointly(programme: JointProgramme, *, digits: int = 50) -> Bracket:
-    """[lower, upper] around the infimum, narrower than 10**-(digits - 8); ``draft_probs`` holds target, then draft."""
+    """[lower, upper] around the infimum, narrower than 10**-(digits - 8); ``draft_probs`` holds
+    target, then draft."""
     with working_digits(2 * digits + 20):
         bracket = _JointSolver(programme).solve(mpf(10) ** -digits)
         if not abs(bracket.gap) < mpf(10) ** -(digits - 8):
@@ -67,7 +70,10 @@ class _JointSolver:
         self.count = programme.num_tokens
         size = 2 * self.count
         self.equal = [(_dense(row, size), to_mp(bound)) for row, bound in programme.equalities]
-        self.above = [({k: to_mp(v) for k, v in row.items()}, to_mp(bound)) for row, bound in programme.inequalities]
+        self.above = [
+            ({k: to_mp(v) for k, v in row.items()}, to_mp(bound))
+            for row, bound in programme.inequalities
+        ]
         self.point = [mpf(1) / self.count] * size
         self.level = [mpf(0)] * len(self.equal)
         self.slack = [mpf(1) / 4] * len(self.above)
@@ -84,7 +90,8 @@ class _JointSolver:
             residual = max(self._infeasibility(), self._dual_residual())
             if mean * count < goal and residual < goal:
                 return Bracket(self.dual_value(), self.primal_value(), tuple(self.point), iteration)
-            # the barrier must not vanish before the residuals do: else the iterate sticks to a wrong boundary
+            # the barrier must not vanish before the residuals do: else the iterate sticks to a
+            # wrong boundary
             lagging = residual > 10 * mean or self.last_step < mpf("0.1")
             self._newton_step(mean if lagging else min(mean / 5, mean * mpmath.sqrt(mean)))
         return Bracket(self.dual_value(), self.primal_value(), tuple(self.point), 400)
@@ -99,7 +106,9 @@ class _JointSolver:
         gradient = [mpmath.log(self.point[i] / self.point[n + i]) + 1 for i in range(n)]
         gradient += [-self.point[i] / self.point[n + i] for i in range(n)]
         for i, bound in enumerate(self.bound):
-            gradient[i] -= bound + mpmath.fsum(y * row[i] for y, (row, _) in zip(self.level, self.equal, strict=True))
+            gradient[i] -= bound + mpmath.fsum(
+                y * row[i] for y, (row, _) in zip(self.level, self.equal, strict=True)
+            )
         for slope, (row, _) in zip(self.slope, self.above, strict=True):
             for i, value in row.items():
                 gradient[i] -= slope * value
@@ -145,14 +154,29 @@ class _JointSolver:
         return matrix, right
 
     def _advance(
-        self, move: list[mpmath.mpf], level_move: list[mpmath.mpf], miss: list[mpmath.mpf], centre: mpmath.mpf
+        self,
+        move: list[mpmath.mpf],
+        level_move: list[mpmath.mpf],
+        miss: list[mpmath.mpf],
+        centre: mpmath.mpf,
     ) -> None:
         slack_move = [
-            mpmath.fsum(value * move[i] for i, value in row.items()) + miss[k] for k, (row, _) in enumerate(self.above)
+            mpmath.fsum(value * move[i] for i, value in row.items()) + miss[k]
+            for k, (row, _) in enumerate(self.above)
         ]
-        slope_move = [(centre - z * ds) / s - z for z, ds, s in zip(self.slope, slack_move, self.slack, strict=True)]
-        bound_move = [(centre - v * dx) / x - v for v, dx, x in zip(self.bound, move, self.point, strict=True)]
-        pairs = [(self.point, move), (self.slack, slack_move), (self.slope, slope_move), (self.bound, bound_move)]
+        slope_move = [
+            (centre - z * ds) / s - z
+            for z, ds, s in zip(self.slope, slack_move, self.slack, strict=True)
+        ]
+        bound_move = [
+            (centre - v * dx) / x - v for v, dx, x in zip(self.bound, move, self.point, strict=True)
+        ]
+        pairs = [
+            (self.point, move),
+            (self.slack, slack_move),
+            (self.slope, slope_move),
+            (self.bound, bound_move),
+        ]
         step = mpf(1)
         for values, changes in pairs:
             for value, change in zip(values, changes, strict=True):
@@ -160,21 +184,31 @@ class _JointSolver:
                     step = min(step, mpf("0.98") * value / -change)
         self.last_step = step
         for values, changes in [*pairs, (self.level, level_move)]:
-            values[:] = [value + step * change for value, change in zip(values, changes, strict=True)]
+            values[:] = [
+                value + step * change for value, change in zip(values, changes, strict=True)
+            ]
 
     def primal_value(self) -> mpmath.mpf:
         n = self.count
-        return mpmath.fsum(self.point[i] * mpmath.log(self.point[i] / self.point[n + i]) for i in range(n))
+        return mpmath.fsum(
+            self.point[i] * mpmath.log(self.point[i] / self.point[n + i]) for i in range(n)
+        )
 
     def dual_value(self) -> mpmath.mpf:
-        """The Lagrange dual: bounds times multipliers, where a_i + 1 + log b_i >= 0 and b_i > 0 for every token.
+        """The Lagrange dual: bounds times multipliers, where a_i + 1 + log b_i >= 0 and b_i > 0 for
+        every token.
 
-        a, b are the multipliers' pulls on target_i and draft_i; inf over p, q of p log(p/q) + a p + b q is then 0.
-        The multipliers of the two sums are shifted until the condition holds, which only lowers the value.
-        """
+        a, b are the multipliers' pulls on target_i and draft_i; inf over p, q of p log(p/q) + a p +
+        b q is then 0. The multipliers of the two sums are shifted until the condition holds, which
+        only lowers the value."""
         n = self.count
-        pull = [-mpmath.fsum(self.level[k] * self.equal[k][0][i] for k in range(len(self.equal))) for i in range(2 * n)]
-        value = mpmath.fsum(level * bound for level, (_, bound) in zip(self.level, self.equal, strict=True))
+        pull = [
+            -mpmath.fsum(self.level[k] * self.equal[k][0][i] for k in range(len(self.equal)))
+            for i in range(2 * n)
+        ]
+        value = mpmath.fsum(
+            level * bound for level, (_, bound) in zip(self.level, self.equal, strict=True)
+        )
         for slope, (row, bound) in zip(self.slope, self.above, strict=True):
             value += slope * bound
             for i, weight in row.items():

@@ -1,5 +1,5 @@
-"""Joint programmes over target and draft: one for each rule, margin and competitor, from the definitions alone. Knows
-no closed form."""
+"""Joint programmes over target and draft: one for each rule, margin and competitor, from the
+definitions alone. Knows no closed form."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def margin_programme(
     factor: Fraction | None = None,
     ceiling: Fraction | None = None,
 ) -> JointProgramme:
-    """Sorted target with p_1 - p_{last+1} = g (or >= g); the draft's maximum at ``competitor`` (0-based).
+    """Sorted target with p_1 - p_{last+1} = g (or >= g); the draft's maximum at ``competitor``
+    (0-based).
 
     ``slack`` t: p_competitor <= p_1 - t. ``factor`` alpha: p_competitor <= alpha p_1.
     ``ceiling`` tau: p_competitor <= tau.
@@ -42,7 +43,9 @@ def margin_programme(
     if slack is not None:
         programme.at_least(programme.target(0), programme.target(competitor), slack)
     if factor is not None:
-        programme.row_at_least({programme.target(0): factor, programme.target(competitor): Fraction(-1)}, 0)
+        programme.row_at_least(
+            {programme.target(0): factor, programme.target(competitor): Fraction(-1)}, 0
+        )
     if ceiling is not None:
         programme.row_at_least({programme.target(competitor): Fraction(-1)}, -ceiling)
     for i in range(num_tokens):
@@ -51,8 +54,11 @@ def margin_programme(
     return programme
 
 
-def tree_programme(num_tokens: int, width: int, gap: Fraction, *, last: int, margin: Margin) -> JointProgramme:
-    """Sorted target with p_1 - p_{last+1} = g (or >= g); tokens 2..m+1 reach token 1 in the draft."""
+def tree_programme(
+    num_tokens: int, width: int, gap: Fraction, *, last: int, margin: Margin
+) -> JointProgramme:
+    """Sorted target with p_1 - p_{last+1} = g (or >= g); tokens 2..m+1 reach token 1 in the
+    draft."""
     programme = _sorted_target(num_tokens, gap, last, margin)
     for i in range(1, width + 1):
         programme.at_least(programme.draft(i), programme.draft(0))
@@ -74,7 +80,8 @@ def _sorted_target(num_tokens: int, gap: Fraction, last: int, margin: Margin) ->
 def with_tail(
     programme_of: Callable[[int], JointProgramme], num_tokens: int, competitor: int, tail: int
 ) -> JointProgramme:
-    """The last token stands for ``tail`` equal tokens: its target and draft mass may be that many times larger."""
+    """The last token stands for ``tail`` equal tokens: its target and draft mass may be that many
+    times larger."""
     programme = programme_of(num_tokens)
     end = num_tokens - 1
     kept = []
@@ -85,8 +92,11 @@ def with_tail(
     return programme
 
 
-def least(formula: Formula, cases: Iterable[Case], effort: Effort, *, relation: Relation = "=") -> Evidence:
-    """``formula`` against the least of each case's programmes, bracketed at the working digits, one at the second."""
+def least(
+    formula: Formula, cases: Iterable[Case], effort: Effort, *, relation: Relation = "="
+) -> Evidence:
+    """``formula`` against the least of each case's programmes, bracketed at the working digits, one
+    at the second."""
     tally = Tally.at_digits("optimiser", effort.digits, relation)
     repeated = 0
     for number, (label, programmes, arguments) in enumerate(cases):
@@ -98,7 +108,9 @@ def least(formula: Formula, cases: Iterable[Case], effort: Effort, *, relation: 
             repeated += digits == effort.second_digits
         if tally.refuted:
             break
-    return tally.evidence(f"{effort.digits} digits, target and draft free; {repeated} again at {effort.second_digits}")
+    return tally.evidence(
+        f"{effort.digits} digits, target and draft free; {repeated} again at {effort.second_digits}"
+    )
 
 
 def _least_bracket(programmes: Sequence[Callable[[], JointProgramme]], digits: int) -> Bracket:
@@ -111,7 +123,8 @@ _SOLVED: dict[tuple[str, int], Bracket] = {}
 
 
 def _solve_once(programme: JointProgramme, digits: int) -> Bracket:
-    """Solved once a process, however many mutants ask; the key is the programme itself, not a label."""
+    """Solved once a process, however many mutants ask; the key is the programme itself, not a
+    label."""
     key = (repr(programme), digits)
     if key not in _SOLVED:
         _SOLVED[key] = minimise_jointly(programme, digits=digits)

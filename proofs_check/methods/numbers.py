@@ -1,5 +1,6 @@
-"""Arithmetics for ``formula(numbers, ...)``: mpmath at a stated precision and rigorous intervals. One text of a formula
-is evaluated in each; this module knows no formula but KL, from its definition."""
+"""Arithmetics for ``formula(numbers, ...)``: mpmath at a stated precision and rigorous intervals.
+One text of a formula is evaluated in each; this module knows no formula but KL, from its
+definition."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ import mpmath
 
 try:
     import flint
-except ImportError:  # python-flint is a test dependency; mpmath's intervals serve where it is missing
+except (
+    ImportError
+):  # python-flint is a test dependency; mpmath's intervals serve where it is missing
     flint = None  # type: ignore[assignment]
 
 __all__ = [
@@ -39,7 +42,8 @@ def working_digits(digits: int) -> Iterator[None]:
 
 @contextmanager
 def interval_digits(digits: int) -> Iterator[None]:
-    """Run the block with intervals of so many decimal digits, and restore their precision after it."""
+    """Run the block with intervals of so many decimal digits, and restore their precision after
+    it."""
     before, before_iv = (flint.ctx.dps if flint is not None else None), mpmath.iv.dps
     try:
         mpmath.iv.dps = digits
@@ -54,7 +58,11 @@ def interval_digits(digits: int) -> Iterator[None]:
 
 def to_mp(value: Any) -> mpmath.mpf:
     """A Fraction (or any number) as an mpf, rounded once."""
-    return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else mpmath.mpf(value)
+    return (
+        mpmath.mpf(value.numerator) / value.denominator
+        if isinstance(value, Fraction)
+        else mpmath.mpf(value)
+    )
 
 
 def divergence(own: list[mpmath.mpf], other: list[mpmath.mpf]) -> mpmath.mpf:
@@ -63,7 +71,8 @@ def divergence(own: list[mpmath.mpf], other: list[mpmath.mpf]) -> mpmath.mpf:
 
 
 class Intervals:
-    """Interval arithmetic behind the names that formulas use; comparisons of its numbers are left to ``sign_of``."""
+    """Interval arithmetic behind the names that formulas use; comparisons of its numbers are left
+    to ``sign_of``."""
 
     backend = "arb"
 
@@ -100,18 +109,22 @@ class Intervals:
         return self._lift(value).expm1()
 
     def xlogx(self, value: Any) -> Any:
-        """x log x on an interval that may touch 0: there the range is [min(x log x), max(0, end)]."""
+        """x log x on an interval that may touch 0: there the range is [min(x log x), max(0,
+        end)]."""
         value = self._lift(value)
         if self.sign_of(value) == 1:
             return value * value.log()
         top = flint.arb(value.upper())
-        if not (0 < top < flint.arb("0.36")):  # decreasing on (0, 1/e); elsewhere -1/e is the least value
+        if not (
+            0 < top < flint.arb("0.36")
+        ):  # decreasing on (0, 1/e); elsewhere -1/e is the least value
             low = -(flint.arb(-1).exp())
             return low.union(flint.arb(0)).union(top * top.log() if top > 0 else low)
         return (top * top.log()).union(flint.arb(0))
 
     def sign_of(self, value: Any) -> int | None:
-        """+1, -1 where the whole interval has that strict sign, 0 where it is exactly zero, None where unknown."""
+        """+1, -1 where the whole interval has that strict sign, 0 where it is exactly zero, None
+        where unknown."""
         if value > 0:
             return 1
         if value < 0:

@@ -1,5 +1,6 @@
-"""The constrained minimum solved from its definition: min KL(target || draft) over drafts in a region, by a primal-dual
-interior-point method in mpmath, bracketed by a duality gap. It knows nothing of pooling or of any closed form."""
+"""The constrained minimum solved from its definition: min KL(target || draft) over drafts in a
+region, by a primal-dual interior-point method in mpmath, bracketed by a duality gap. It knows
+nothing of pooling or of any closed form."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class NoConvergence(RuntimeError):
 
 @dataclass(frozen=True)
 class Bracket:
-    """lower <= the minimum <= upper, by a dual point and a strictly feasible primal point (nats)."""
+    """lower <= the minimum <= upper, by a dual point and a strictly feasible primal point
+    (nats)."""
 
     lower: mpmath.mpf
     upper: mpmath.mpf
@@ -35,43 +37,65 @@ class Bracket:
         return self.upper - self.lower
 
 
-def minimise_single(target_probs: Sequence[Fraction], competitor: int, *, digits: int = 50) -> Bracket:
+def minimise_single(
+    target_probs: Sequence[Fraction], competitor: int, *, digits: int = 50
+) -> Bracket:
     """min KL(target || draft) over drafts with ``draft[competitor] >= draft[i]`` for all i."""
     others = [i for i in range(len(target_probs)) if i != competitor]
     return minimise_with_hub(target_probs, competitor, others, sign=1, digits=digits)
 
 
 def minimise_tree(target_probs: Sequence[Fraction], width: int, *, digits: int = 50) -> Bracket:
-    """min KL(target || draft) over drafts in which at least ``width`` other tokens reach token 0 (all sets tried)."""
+    """min KL(target || draft) over drafts in which at least ``width`` other tokens reach token 0
+    (all sets tried)."""
     others = range(1, len(target_probs))
     brackets = [
         minimise_with_hub(target_probs, 0, chosen, sign=-1, digits=digits)
         for chosen in itertools.combinations(others, width)
     ]
     if not brackets:
-        raise ValueError(f"minimise_tree: no {width} competitors among {len(target_probs)} tokens: nothing rejects")
+        raise ValueError(
+            f"minimise_tree: no {width} competitors among {len(target_probs)} tokens: nothing "
+            "rejects"
+        )
     best = min(brackets, key=lambda bracket: bracket.upper)
-    return Bracket(min(b.lower for b in brackets), best.upper, best.draft_probs, sum(b.iterations for b in brackets))
+    return Bracket(
+        min(b.lower for b in brackets),
+        best.upper,
+        best.draft_probs,
+        sum(b.iterations for b in brackets),
+    )
 
 
 def minimise_with_hub(
-    target_probs: Sequence[Fraction], hub: int, spokes: Sequence[int], *, sign: int, digits: int = 50
+    target_probs: Sequence[Fraction],
+    hub: int,
+    spokes: Sequence[int],
+    *,
+    sign: int,
+    digits: int = 50,
 ) -> Bracket:
-    """min KL(target || draft) subject to ``sign * (draft[hub] - draft[i]) >= 0`` for i in ``spokes``.
+    """min KL(target || draft) subject to ``sign * (draft[hub] - draft[i]) >= 0`` for i in
+    ``spokes``.
 
-    The Newton matrix is an arrow (hub against spokes) with one equality row, so a step costs O(vocab). The returned
-    bracket is narrower than 10**-(digits - 5) or NoConvergence is raised.
+    The Newton matrix is an arrow (hub against spokes) with one equality row, so a step costs
+    O(vocab). The returned bracket is narrower than 10**-(digits - 5) or NoConvergence is raised.
     """
-    with working_digits(2 * digits + 20):  # slacks shrink to 10**-digits and are differences of numbers near 1
+    with working_digits(
+        2 * digits + 20
+    ):  # slacks shrink to 10**-digits and are differences of numbers near 1
         solver = _HubProblem([to_mp(prob) for prob in target_probs], hub, list(spokes), sign)
         bracket = solver.solve(mpf(10) ** -digits)
         if bracket.gap > mpf(10) ** -(digits - 5):
-            raise NoConvergence(f"hub {hub}, spokes {list(spokes)}: gap {mpmath.nstr(bracket.gap, 3)}")
+            raise NoConvergence(
+                f"hub {hub}, spokes {list(spokes)}: gap {mpmath.nstr(bracket.gap, 3)}"
+            )
         return bracket
 
 
 class _HubProblem:
-    """State of the interior-point iteration; ``bound`` multiplies draft >= 0, ``slope`` the hub constraints."""
+    """State of the interior-point iteration; ``bound`` multiplies draft >= 0, ``slope`` the hub
+    constraints."""
 
     def __init__(self, target: list[mpmath.mpf], hub: int, spokes: list[int], sign: int) -> None:
         self.target, self.hub, self.spokes, self.sign = target, hub, spokes, sign
@@ -108,8 +132,12 @@ class _HubProblem:
 
     def _newton_step(self, centre: mpmath.mpf) -> None:
         hub, sign = self.hub, self.sign
-        gradient = [-t / d - centre / d + self.level for t, d in zip(self.target, self.draft, strict=True)]
-        diagonal = [t / d**2 + b / d for t, d, b in zip(self.target, self.draft, self.bound, strict=True)]
+        gradient = [
+            -t / d - centre / d + self.level for t, d in zip(self.target, self.draft, strict=True)
+        ]
+        diagonal = [
+            t / d**2 + b / d for t, d, b in zip(self.target, self.draft, self.bound, strict=True)
+        ]
         stiffness = {}
         for i in self.spokes:
             slack = self.slack(i)
@@ -120,10 +148,13 @@ class _HubProblem:
             diagonal[hub] += stiffness[i]
         move, level_move = self._solve_arrow(diagonal, stiffness, gradient)
         slope_move = {
-            i: (centre - self.slope[i] * sign * (move[hub] - move[i])) / self.slack(i) - self.slope[i]
+            i: (centre - self.slope[i] * sign * (move[hub] - move[i])) / self.slack(i)
+            - self.slope[i]
             for i in self.spokes
         }
-        bound_move = [(centre - b * m) / d - b for b, m, d in zip(self.bound, move, self.draft, strict=True)]
+        bound_move = [
+            (centre - b * m) / d - b for b, m, d in zip(self.bound, move, self.draft, strict=True)
+        ]
         step = self._longest_step(move, slope_move, bound_move)
         self.draft = [d + step * m for d, m in zip(self.draft, move, strict=True)]
         total = mpmath.fsum(self.draft)
@@ -133,7 +164,8 @@ class _HubProblem:
         self.level += step * level_move
 
     def _solve_arrow(self, diagonal, stiffness, gradient):
-        """Solve H move + level_move * 1 = -gradient with sum(move) = 0, H an arrow around the hub."""
+        """Solve H move + level_move * 1 = -gradient with sum(move) = 0, H an arrow around the
+        hub."""
         solutions = []
         for right in ([-g for g in gradient], [mpf(1)] * self.size):
             pivot, rest = diagonal[self.hub], right[self.hub]
@@ -142,7 +174,9 @@ class _HubProblem:
                 rest += stiff * right[i] / diagonal[i]
             at_hub = rest / pivot
             solved = [
-                at_hub if i == self.hub else (right[i] + stiffness.get(i, mpf(0)) * at_hub) / diagonal[i]
+                at_hub
+                if i == self.hub
+                else (right[i] + stiffness.get(i, mpf(0)) * at_hub) / diagonal[i]
                 for i in range(self.size)
             ]
             solutions.append(solved)
@@ -161,15 +195,17 @@ class _HubProblem:
         return step
 
     def primal_value(self) -> mpmath.mpf:
-        """KL(target || draft) at the present strictly feasible draft: an upper bound of the minimum."""
+        """KL(target || draft) at the present strictly feasible draft: an upper bound of the
+        minimum."""
         pairs = zip(self.target, self.draft, strict=True)
         return mpmath.fsum(t * mpmath.log(t / d) for t, d in pairs if t > 0)
 
     def dual_value(self) -> mpmath.mpf:
-        """The Lagrange dual at the present multipliers, 1 - level + sum target log(weight): a lower bound.
+        """The Lagrange dual at the present multipliers, 1 - level + sum target log(weight): a lower
+        bound.
 
-        weight_i = level + (the multipliers' pull on i) must be >= 0; the level is raised where it is not.
-        """
+        weight_i = level + (the multipliers' pull on i) must be >= 0; the level is raised where it
+        is not."""
         pull = [mpf(0)] * self.size
         for i in self.spokes:
             pull[i] += self.sign * self.slope[i]
@@ -178,4 +214,10 @@ class _HubProblem:
         weights = [level + p for p in pull]
         if any(t > 0 and w <= 0 for t, w in zip(self.target, weights, strict=True)):
             return -mpmath.inf
-        return 1 - level + mpmath.fsum(t * mpmath.log(w) for t, w in zip(self.target, weights, strict=True) if t > 0)
+        return (
+            1
+            - level
+            + mpmath.fsum(
+                t * mpmath.log(w) for t, w in zip(self.target, weights, strict=True) if t > 0
+            )
+        )

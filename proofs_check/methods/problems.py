@@ -1,5 +1,5 @@
-"""The constrained minima that witnesses solve: a target, a hub, its spokes, and the arguments that a formula under test
-takes for them. This module knows neither formulas nor solvers."""
+"""The constrained minima that witnesses solve: a target, a hub, its spokes, and the arguments that
+a formula under test takes for them. This module knows neither formulas nor solvers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def single_problems(effort: Effort, *, every_competitor: bool = False) -> list[P
         for j in competitors:
             others = tuple(i for i in range(count) if i != j)
             arguments = (target.target_probs, j)
-            found.append(Problem(f"{target}, j={j + 1}", target.target_probs, j, others, 1, arguments))
+            found.append(
+                Problem(f"{target}, j={j + 1}", target.target_probs, j, others, 1, arguments)
+            )
     return found
 
 

@@ -1,5 +1,5 @@
-"""Comparing a formula with the least of several projections, each solved from its definition: at 50 digits, again at
-80, and by an outside conic solver. Knows neither rules nor closed forms."""
+"""Comparing a formula with the least of several projections, each solved from its definition: at 50
+digits, again at 80, and by an outside conic solver. Knows neither rules nor closed forms."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ def base_draws(effort: Effort, *, max_vocab: int = 8) -> list[tuple[str, tuple[F
     return [(str(target), target.target_probs) for target in drawn if min(target.target_probs) > 0]
 
 
-def nearest(formula: Formula, cases: Iterable[BaseCase], effort: Effort, *, relation: Relation = "=") -> Evidence:
-    """``formula`` against the least of each case's projections; every tenth case again at the second precision."""
+def nearest(
+    formula: Formula, cases: Iterable[BaseCase], effort: Effort, *, relation: Relation = "="
+) -> Evidence:
+    """``formula`` against the least of each case's projections; every tenth case again at the
+    second precision."""
     tally = Tally.at_digits("optimiser", effort.digits, relation)
     repeated = 0
     for number, (label, projections, arguments) in enumerate(cases):
@@ -43,17 +46,22 @@ def nearest(formula: Formula, cases: Iterable[BaseCase], effort: Effort, *, rela
             brackets = [project(projection, digits) for projection in projections]
             with working_digits(digits + 30):
                 value = MP.mpf(formula(MP, *exactly(arguments)))
-                tally.add(label, value, min(b.lower for b in brackets), min(b.upper for b in brackets))
+                tally.add(
+                    label, value, min(b.lower for b in brackets), min(b.upper for b in brackets)
+                )
         repeated += again
         if tally.refuted:
             break
-    return tally.evidence(f"{effort.digits} digits; {repeated} cases again at {effort.second_digits}")
+    return tally.evidence(
+        f"{effort.digits} digits; {repeated} cases again at {effort.second_digits}"
+    )
 
 
 def nearest_by_cone(
     formula: Formula, cases: Sequence[BaseCase], *, relation: Relation = "=", at_most: int = 8
 ) -> Evidence:
-    """``formula`` against the conic solver's least value on a spread of the cases: confirmed within 1e-6."""
+    """``formula`` against the conic solver's least value on a spread of the cases: confirmed within
+    1e-6."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
     for label, projections, arguments in cases[:: max(1, len(cases) // at_most)]:
         value = min(_project_by_cone(projection) for projection in projections)
@@ -70,9 +78,14 @@ def _project_by_cone(projection: Projection) -> mpmath.mpf:
     base = numpy.array([float(prob) for prob in projection.base_probs])
     moved = cvxpy.Variable(len(base), nonneg=True)
     constraints = [cvxpy.sum(moved) == 1]
-    constraints += [sum(float(value) * moved[i] for i, value in row) >= float(bound) for row, bound in projection.rows]
+    constraints += [
+        sum(float(value) * moved[i] for i, value in row) >= float(bound)
+        for row, bound in projection.rows
+    ]
     problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(moved, base))), constraints)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # cvxpy warns about inaccurate solutions; the tolerance judges them here
+        warnings.simplefilter(
+            "ignore"
+        )  # cvxpy warns about inaccurate solutions; the tolerance judges them here
         problem.solve(solver="CLARABEL")
     return mpmath.mpf(float(problem.value))

@@ -1,6 +1,6 @@
-"""Monotony on a whole domain, ends included: a derivative written as a sum of weight times log u, where the weights and
-u - 1 are rational. Each rational function's sign is enclosed on the closed box; no logarithm is evaluated near a pole.
-"""
+"""Monotony on a whole domain, ends included: a derivative written as a sum of weight times log u,
+where the weights and u - 1 are rational. Each rational function's sign is enclosed on the closed
+box; no logarithm is evaluated near a pole."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ class Identity:
 
 @dataclass(frozen=True)
 class Slope:
-    """``sign`` times d expression/d variable = sum of w log u + rest, every w, u - 1 and rest >= 0 on the closed box.
+    """``sign`` times d expression/d variable = sum of w log u + rest, every w, u - 1 and rest >= 0
+    on the closed box.
 
-    ``chart``: the symbols of the expression in terms of the box's own (each from 0 to 1 unless ``box`` says otherwise).
-    """
+    ``chart``: the symbols of the expression in terms of the box's own (each from 0 to 1 unless
+    ``box`` says otherwise)."""
 
     sentence: str
     expression: Any
@@ -58,7 +59,8 @@ class Slope:
 
 @dataclass(frozen=True)
 class Region:
-    """Where one branch of the formula holds: a hint inside it, and the expression that it should be there."""
+    """Where one branch of the formula holds: a hint inside it, and the expression that it should be
+    there."""
 
     name: str
     hint: tuple[Any, ...]
@@ -73,19 +75,24 @@ def enclose_regions(
     detail: str,
     floors: dict[Any, Any] | None = None,
 ) -> Evidence:
-    """The formula is the stated expression on each region, the regions are all there are, and the statements hold."""
+    """The formula is the stated expression on each region, the regions are all there are, and the
+    statements hold."""
     found = branches(formula, arguments, [region.hint for region in regions], floors)
     for region, branch in zip(regions, found, strict=True):
         wrong = _differs(region, branch)
         if wrong is not None:
             return wrong
     if not complete(found):
-        return _undecided("the branches found do not cover every answer of the formula's comparisons")
+        return _undecided(
+            "the branches found do not cover every answer of the formula's comparisons"
+        )
     said = [f"{region.name} ({branch})" for region, branch in zip(regions, found, strict=True)]
     return enclose_statements(statements, detail, f" Branches: {'; '.join(said)}.")
 
 
-def enclose_statements(statements: Sequence[Identity | Slope], detail: str, before: str = "") -> Evidence:
+def enclose_statements(
+    statements: Sequence[Identity | Slope], detail: str, before: str = ""
+) -> Evidence:
     """All identities by SymPy, all slopes enclosed on their whole boxes."""
     boxes = 0
     for statement in statements:
@@ -111,13 +118,21 @@ def _differs(region: Region, branch: Branch) -> Evidence | None:
     if sympy.oo in (expected, branch.expression):
         if expected == branch.expression:
             return None
-        return Evidence("enclosure", Verdict.REFUTED, None, "inf", f"{region.name}: {branch.hint}", 1)
+        return Evidence(
+            "enclosure", Verdict.REFUTED, None, "inf", f"{region.name}: {branch.hint}", 1
+        )
     difference = branch.expression - expected
     point = {symbol: sympy.Rational(str(value)) for symbol, value in branch.hint.items()}
     value = sympy.N(difference.subs(point), 40)
     if value.is_number and abs(value) > mpmath.mpf(10) ** -25:
-        return Evidence("enclosure", Verdict.REFUTED, None, f"{sympy.N(value, 3)}", f"{region.name}: {point}", 1)
-    return None if vanishes(difference) else _undecided(f"{region.name}: formula and expression not shown equal")
+        return Evidence(
+            "enclosure", Verdict.REFUTED, None, f"{sympy.N(value, 3)}", f"{region.name}: {point}", 1
+        )
+    return (
+        None
+        if vanishes(difference)
+        else _undecided(f"{region.name}: formula and expression not shown equal")
+    )
 
 
 def _enclose_slope(slope: Slope) -> Evidence:
@@ -137,11 +152,12 @@ def _enclose_slope(slope: Slope) -> Evidence:
 
 
 def polynomial_sign(rational: Any, limits: dict[Any, tuple[Any, Any]], sentence: str) -> Evidence:
-    """Is a rational function >= 0 on the closed box? Numerator and denominator, exactly, each on the whole box.
+    """Is a rational function >= 0 on the closed box? Numerator and denominator, exactly, each on
+    the whole box.
 
-    The Bernstein coefficients of a polynomial on a box enclose its values there, and touch them at the corners, so
-    that a zero on the boundary does no harm; where one is negative the box is subdivided.
-    """
+    The Bernstein coefficients of a polynomial on a box enclose its values there, and touch them at
+    the corners, so that a zero on the boundary does no harm; where one is negative the box is
+    subdivided."""
     numerator, denominator = sympy.fraction(sympy.factor(sympy.together(sympy.sympify(rational))))
     symbols = sorted(numerator.free_symbols | denominator.free_symbols, key=str)
     middle = {symbol: sympy.Rational(sum(limits.get(symbol, (0, 1)))) / 2 for symbol in symbols}
@@ -158,7 +174,9 @@ def polynomial_sign(rational: Any, limits: dict[Any, tuple[Any, Any]], sentence:
             continue
         box: Box = [limits.get(symbol, (0, 1)) for symbol in symbols]
         evaluate = sympy.lambdify(symbols, _whole(part), modules=[{}])
-        found = enclose_sign(lambda n, *xs, f=evaluate: n.number(0) + f(*xs), box, max_boxes=2000, numbers=_EXACT)
+        found = enclose_sign(
+            lambda n, *xs, f=evaluate: n.number(0) + f(*xs), box, max_boxes=2000, numbers=_EXACT
+        )
         boxes += found.cases
         if found.verdict is not Verdict.VERIFIED:
             where = f"{sentence}: {part}, {found.worst_point}"
@@ -166,11 +184,20 @@ def polynomial_sign(rational: Any, limits: dict[Any, tuple[Any, Any]], sentence:
     return Evidence("enclosure", Verdict.VERIFIED, None, "0", "", boxes)
 
 
-def bernstein_coefficients(part: Any, symbols: Sequence[Any], limits: dict[Any, tuple[Any, Any]]) -> list[Any]:
-    """Exact coefficients in the Bernstein basis on the box: their least and greatest enclose the polynomial."""
-    mapped = sympy.expand(part.subs({
-        x: low + (high - low) * x for x, (low, high) in ((x, limits.get(x, (0, 1))) for x in symbols)
-    }, simultaneous=True))  # fmt: skip
+def bernstein_coefficients(
+    part: Any, symbols: Sequence[Any], limits: dict[Any, tuple[Any, Any]]
+) -> list[Any]:
+    """Exact coefficients in the Bernstein basis on the box: their least and greatest enclose the
+    polynomial."""
+    mapped = sympy.expand(
+        part.subs(
+            {
+                x: low + (high - low) * x
+                for x, (low, high) in ((x, limits.get(x, (0, 1))) for x in symbols)
+            },
+            simultaneous=True,
+        )
+    )
     polynomial = sympy.Poly(mapped, *symbols)
     degrees = [polynomial.degree(x) for x in symbols]
     terms = polynomial.terms()

@@ -1,5 +1,5 @@
-"""Families of target distributions in exact rational arithmetic, sorted from the largest probability down. This module
-knows nothing about rules or certificates."""
+"""Families of target distributions in exact rational arithmetic, sorted from the largest
+probability down. This module knows nothing about rules or certificates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def _normalise(weights: list[Fraction]) -> tuple[Fraction, ...]:
 
 
 def _weights(rng: random.Random, count: int, concentration: float) -> list[Fraction]:
-    drawn = [Fraction(rng.gammavariate(concentration, 1.0)).limit_denominator(10**9) for _ in range(count)]
+    drawn = [
+        Fraction(rng.gammavariate(concentration, 1.0)).limit_denominator(10**9)
+        for _ in range(count)
+    ]
     return [weight if weight > 0 else Fraction(1, 10**9) for weight in drawn]
 
 
@@ -90,8 +93,11 @@ FAMILIES: dict[str, Callable[[random.Random], tuple[Fraction, ...]]] = {
 }
 
 
-def generate_targets(seed: int, per_family: int, *, min_vocab: int = 2, max_vocab: int = 12) -> list[Target]:
-    """``per_family`` targets of each family, the same for the same seed; sizes outside the limits are left out."""
+def generate_targets(
+    seed: int, per_family: int, *, min_vocab: int = 2, max_vocab: int = 12
+) -> list[Target]:
+    """``per_family`` targets of each family, the same for the same seed; sizes outside the limits
+    are left out."""
     found = []
     for family, draw in FAMILIES.items():
         rng = random.Random(f"{seed}/{family}")

@@ -1,5 +1,5 @@
-"""Words for the terminal: one line an outcome, and a claim with its derivation. Knows nothing about running "
-"checks."""
+"""Words for the terminal: one line an outcome, and a claim with its derivation. Knows nothing about
+running " "checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ def one_line(outcome: Outcome) -> str:
     killed = sum(verdict == "REFUTED" for verdict in outcome.mutants.values())
     line = f"{mark} {outcome.verdict.name:9} {outcome.claim:24} {methods}; mutants {killed}/{len(outcome.mutants)}; "
     line += f"{outcome.seconds:.1f} s"
-    without = [route for route, used in routes_of({item.method for item in outcome.evidence}).items() if not used]
+    without = [
+        route
+        for route, used in routes_of({item.method for item in outcome.evidence}).items()
+        if not used
+    ]
     if without:
         line += f"; no {', no '.join(without)} route"
     for item in outcome.evidence:
@@ -45,7 +49,8 @@ def _method(item: Evidence) -> str:
 
 
 def explain(claim: Claim) -> str:
-    """Statement, domain, derivation step by step, mutants, and the generated kernels that rely on the claim."""
+    """Statement, domain, derivation step by step, mutants, and the generated kernels that rely on
+    the claim."""
     kernels = ", ".join(kernels_using(claim.id)) or "no kernel"
     parts = [
         f"{claim.id}  (theory {claim.theory}; expected {claim.expected})",
@@ -54,7 +59,10 @@ def explain(claim: Claim) -> str:
         f"  Derivation. {claim.derivation.title}",
         *[_step(number, step) for number, step in enumerate(claim.derivation.steps, 1)],
         _wrap("Mutants. " + "; ".join(mutant.name for mutant in claim.mutants)),
-        _wrap("Routes. " + "; ".join(routes_in_words(claim.id, {check.method for check in checks_of(claim.id)}))),
+        _wrap(
+            "Routes. "
+            + "; ".join(routes_in_words(claim.id, {check.method for check in checks_of(claim.id)}))
+        ),
         _wrap(f"Used by. {kernels}"),
     ]
     return "\n".join(parts) + "\n"
@@ -63,7 +71,9 @@ def explain(claim: Claim) -> str:
 def routes_in_words(claim: str, methods: Collection[str]) -> list[str]:
     """One phrase a route: its methods, or why there is none."""
     return [
-        f"{route}: {' and '.join(used)}" if used else f"{route}: none, because it is {reason_without(claim, route)}"
+        f"{route}: {' and '.join(used)}"
+        if used
+        else f"{route}: none, because it is {reason_without(claim, route)}"
         for route, used in routes_of(methods).items()
     ]
 
@@ -78,7 +88,8 @@ def _step(number: int, step: Step) -> str:
 
 
 def standing_of(step: Step) -> str:
-    """What stands behind a step besides SymPy: the claims it cites, or that it is words, a definition or a remark."""
+    """What stands behind a step besides SymPy: the claims it cites, or that it is words, a
+    definition or a remark."""
     kind = {"prose": "in words", "definition": "definition", "remark": "remark"}.get(step.how, "")
     return "by " + ", ".join(step.cites) if step.cites else kind
 
@@ -88,7 +99,8 @@ def _wrap(text: str) -> str:
 
 
 def kernels_using(claim_id: str) -> list[str]:
-    """``file: kernel`` for each generated kernel that names the claim (read as text: nothing is imported)."""
+    """``file: kernel`` for each generated kernel that names the claim (read as text: nothing is
+    imported)."""
     found = set()
     for source in sorted(_GENERATED.glob("*.py")):
         for claims, kernel in _KERNEL.findall(source.read_text(encoding="utf-8")):

@@ -1,5 +1,6 @@
-"""Pictures for the report: each margin bound as a curve, the least certificates solved from the definition as circles,
-and certificates of random targets as dots above. Draws SVG by hand; knows formulas only through the claims."""
+"""Pictures for the report: each margin bound as a curve, the least certificates solved from the
+definition as circles, and certificates of random targets as dots above. Draws SVG by hand; knows
+formulas only through the claims."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ Certificate = Callable[[Sequence[float]], float | None]
 
 
 class _Plot:
-    """What one picture shows: the rule's parameters, the margin's rank, the programmes, the certificate of a target."""
+    """What one picture shows: the rule's parameters, the margin's rank, the programmes, the
+    certificate of a target."""
 
     def __init__(
         self,
@@ -38,7 +40,12 @@ class _Plot:
         first: int = 0,
         letter: str = "p",
     ) -> None:
-        self.title, self.arguments, self.programmes, self.certificate = title, arguments, programmes, certificate
+        self.title, self.arguments, self.programmes, self.certificate = (
+            title,
+            arguments,
+            programmes,
+            certificate,
+        )
         self.first, self.last, self.letter = first, last, letter
 
 
@@ -84,7 +91,8 @@ def _of_reverse(rejects: Callable[[Sequence[float], int], bool]) -> Certificate:
 
 
 def _radii(slack: F) -> Programmes:
-    """Draft and target free, the draft sorted: the programmes of ``projection_margins`` at one margin."""
+    """Draft and target free, the draft sorted: the programmes of ``projection_margins`` at one
+    margin."""
     return lambda gap: [lifted(3, gap, (0, 1), True, hub=1, rivals=(0,), opened=slack)]
 
 
@@ -93,12 +101,16 @@ def _single(count: int, competitors: Sequence[int], **given: Any) -> Programmes:
 
 
 def _tailed(**given: Any) -> Programmes:
-    return lambda gap: [with_tail(partial(margin_programme, competitor=1, gap=gap, **given), 3, 1, 10**6)]
+    return lambda gap: [
+        with_tail(partial(margin_programme, competitor=1, gap=gap, **given), 3, 1, 10**6)
+    ]
 
 
 def _gate(last: int, margin: Any, **threshold: Any) -> Programmes:
     def programmes(gap: F) -> list[JointProgramme]:
-        inside = partial(margin_programme, competitor=1, gap=gap, last=last, margin=margin, **threshold)
+        inside = partial(
+            margin_programme, competitor=1, gap=gap, last=last, margin=margin, **threshold
+        )
         beyond = margin_programme(3, 2, gap, last=last, margin=margin)
         third = margin_programme(3, 2, gap, last=last, margin=margin, **threshold)
         return [with_tail(inside, 4, 1, 10**6), beyond, third]
@@ -120,16 +132,25 @@ _LEAST: Any = "at least"
 PLOTS: dict[str, _Plot] = {
     "margin.strict": _Plot("strict", (), _single(3, [1]), _of_rule(lambda probs, i: True)),
     "margin.additive.exact": _Plot("t = 0.3", (T,), _single(3, [1, 2], slack=T), _additive),
-    "margin.additive.at-least": _Plot("t = 0.3", (T,), _single(3, [1, 2], slack=T, margin=_LEAST), _additive),
+    "margin.additive.at-least": _Plot(
+        "t = 0.3", (T,), _single(3, [1, 2], slack=T, margin=_LEAST), _additive
+    ),
     "margin.multiplicative": _Plot("alpha = 1/4", (ALPHA,), _tailed(factor=ALPHA), _factor),
     "margin.absolute": _Plot(
-        "tau = 0.1, g >= tau", (F(1, 10),), _tailed(ceiling=F(1, 10)), _of_rule(lambda probs, i: probs[i] <= 0.1)
+        "tau = 0.1, g >= tau",
+        (F(1, 10),),
+        _tailed(ceiling=F(1, 10)),
+        _of_rule(lambda probs, i: probs[i] <= 0.1),
     ),
     "margin.top": _Plot("m = 4, p1 - p2", (4,), _single(5, [4]), _of_rule(lambda probs, i: i >= 4)),
     "margin.gate.exact": _Plot("m = 2, t = 0.3", (2, T), _gate(1, "exactly", slack=T), _gated),
     "margin.gate.at-least": _Plot("m = 2, t = 0.3", (2, T), _gate(1, _LEAST, slack=T), _gated),
-    "margin.gate.last.exact": _Plot("m = 2, t = 0.3", (2, T), _gate(2, "exactly", slack=T), _gated, 2),
-    "margin.gate.last.at-least": _Plot("m = 2, t = 0.3", (2, T), _gate(2, _LEAST, slack=T), _gated, 2),
+    "margin.gate.last.exact": _Plot(
+        "m = 2, t = 0.3", (2, T), _gate(2, "exactly", slack=T), _gated, 2
+    ),
+    "margin.gate.last.at-least": _Plot(
+        "m = 2, t = 0.3", (2, T), _gate(2, _LEAST, slack=T), _gated, 2
+    ),
     "margin.gate.multiplicative": _Plot(
         "m = 2, alpha = 1/4", (2, ALPHA), _gate(1, "exactly", factor=ALPHA), _gated_factor
     ),
@@ -138,8 +159,12 @@ PLOTS: dict[str, _Plot] = {
     ),
     "margin.tree.p1-p2": _Plot("m = 4", (4,), _tree(4, 1), _of_tree(4)),
     "margin.tree.p1-p(m+1)": _Plot("m = 4", (4,), _tree(4, 4), _of_tree(4), 4),
-    "margin.entropy.simple": _Plot("eps = 0.3, delta = 0.8", (0.3, 0.8), None, _of_rule(_entropy_rejects(0.3, 0.8))),
-    "margin.entropy.line": _Plot("eps = 0.3, delta = 0.8", (0.3, 0.8), None, _of_rule(_entropy_rejects(0.3, 0.8))),
+    "margin.entropy.simple": _Plot(
+        "eps = 0.3, delta = 0.8", (0.3, 0.8), None, _of_rule(_entropy_rejects(0.3, 0.8))
+    ),
+    "margin.entropy.line": _Plot(
+        "eps = 0.3, delta = 0.8", (0.3, 0.8), None, _of_rule(_entropy_rejects(0.3, 0.8))
+    ),
     "refuted.tree.folklore": _Plot("m = 8", (8,), _tree(8, 1), _of_tree(8)),
     "refuted.tree.flat-top": _Plot("m = 4", (4,), _tree(4, 4), _of_tree(4), 4),
 }
@@ -151,29 +176,56 @@ _gate_reverse = _of_reverse(lambda probs, i: i >= 2 or probs[i] <= probs[0] - 0.
 PLOTS |= {
     "drafter.margin.strict": _Plot("strict radius", (), _radii(F(0)), _pair_radius, letter="q"),
     "drafter.margin.additive": _Plot(
-        "radius, t = 0.3", (T,), _radii(T),
-        _where(1, lambda probs: drafter.additive_radius(math, probs[0], probs[1], 0.3)), letter="q",
+        "radius, t = 0.3",
+        (T,),
+        _radii(T),
+        _where(1, lambda probs: drafter.additive_radius(math, probs[0], probs[1], 0.3)),
+        letter="q",
     ),
     "drafter.margin.multiplicative": _Plot(
-        "radius, alpha = 1/4", (ALPHA,), None,
-        _where(1, lambda probs: drafter.multiplicative_radius(math, probs[0], probs[1], 0.25)), letter="q",
+        "radius, alpha = 1/4",
+        (ALPHA,),
+        None,
+        _where(1, lambda probs: drafter.multiplicative_radius(math, probs[0], probs[1], 0.25)),
+        letter="q",
     ),
     "drafter.margin.tree": _Plot(
-        "radius, m = 3", (3,), None, _where(3, lambda probs: drafter.tree_radius(math, probs, 3)), 3, 2, letter="q",
+        "radius, m = 3",
+        (3,),
+        None,
+        _where(3, lambda probs: drafter.tree_radius(math, probs, 3)),
+        3,
+        2,
+        letter="q",
     ),
     "drafter.margin.top.q1-q2": _Plot(
-        "radius, m = 3", (3,), None, _where(3, lambda probs: drafter.top_radius(math, probs, 3)), letter="q",
+        "radius, m = 3",
+        (3,),
+        None,
+        _where(3, lambda probs: drafter.top_radius(math, probs, 3)),
+        letter="q",
     ),
     "drafter.margin.top.q1-q(m+1)": _Plot(
-        "radius, m = 3", (3,), None, _where(3, lambda probs: drafter.top_radius(math, probs, 3)), 3, letter="q",
+        "radius, m = 3",
+        (3,),
+        None,
+        _where(3, lambda probs: drafter.top_radius(math, probs, 3)),
+        3,
+        letter="q",
     ),
     "drafter.margin.gate": _Plot(
-        "radius, m = 2, t = 0.3", (2, T), None, _where(2, lambda probs: drafter.gate_radius(math, probs, 2, 0.3)),
+        "radius, m = 2, t = 0.3",
+        (2, T),
+        None,
+        _where(2, lambda probs: drafter.gate_radius(math, probs, 2, 0.3)),
         letter="q",
     ),
     "drafter.margin.gate.multiplicative": _Plot(
-        "radius, m = 2, alpha = 1/4", (2, ALPHA), None,
-        _where(2, lambda probs: drafter.gate_factor_radius(math, probs, 2, 0.25)), letter="q",
+        "radius, m = 2, alpha = 1/4",
+        (2, ALPHA),
+        None,
+        _where(2, lambda probs: drafter.gate_factor_radius(math, probs, 2, 0.25)),
+        letter="q",
     ),
     "reverse.margin.single": _Plot("reverse, j = 2", (), None, _of_reverse(lambda probs, i: True)),
     "reverse.margin.additive": _Plot("reverse, t = 0.3", (T,), None, _additive_reverse),
@@ -184,10 +236,13 @@ PLOTS |= {
         "reverse, m = 4", (4,), None, _where(4, lambda probs: reverse.reverse_tree(math, probs, 4))
     ),
     "reverse.margin.tree.p1-p(m+1)": _Plot(
-        "reverse, m = 4", (4,), None, _where(4, lambda probs: reverse.reverse_tree(math, probs, 4)), 4
+        "reverse, m = 4",
+        (4,),
+        None,
+        _where(4, lambda probs: reverse.reverse_tree(math, probs, 4)),
+        4,
     ),
-}  # fmt: skip
-
+}
 WIDTH, HEIGHT, EDGE = 560, 280, 42
 
 
@@ -197,7 +252,11 @@ def render_plot(claim: Claim) -> str:
     if plot is None:
         return ""
     curve = [(k / 160, _value(claim, plot, F(k, 160))) for k in range(1, 160)]
-    circles = [(float(gap), value) for gap in (F(k, 16) for k in range(1, 16)) for value in _solved(plot, gap)]
+    circles = [
+        (float(gap), value)
+        for gap in (F(k, 16) for k in range(1, 16))
+        for value in _solved(plot, gap)
+    ]
     dots = _random_certificates(plot)
     top = 1.1 * max(value for gap, value in curve if math.isfinite(value) and gap < 0.97)
     body = _axes(plot, top) + _dots(dots, top) + _curve(curve, top) + _circles(circles, top)
@@ -205,20 +264,27 @@ def render_plot(claim: Claim) -> str:
         "circles: least certificate solved from the definition (Clarabel); " * bool(circles)
     )
     return (
-        f"<figure><svg viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' role='img'><title>{claim.id}</title>{body}</svg>"
-        f"<figcaption>{plot.title}. {caption}dots: certificates of random targets [nats].</figcaption></figure>"
+        f"<figure><svg viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' "
+        f"role='img'><title>{claim.id}</title>{body}</svg>"
+        f"<figcaption>{plot.title}. {caption}dots: certificates of random targets "
+        "[nats].</figcaption></figure>"
     )
 
 
 def _value(claim: Claim, plot: _Plot, gap: F) -> float:
     try:
-        return float(claim.formula(math, float(gap), *(float(a) if isinstance(a, F) else a for a in plot.arguments)))
+        return float(
+            claim.formula(
+                math, float(gap), *(float(a) if isinstance(a, F) else a for a in plot.arguments)
+            )
+        )
     except ValueError:  # a refuted formula may leave its own domain
         return math.nan
 
 
 def _solved(plot: _Plot, gap: F) -> list[float]:
-    """The least value over the programmes that have a solution; none where the solver finds all of them infeasible."""
+    """The least value over the programmes that have a solution; none where the solver finds all of
+    them infeasible."""
     if plot.programmes is None:
         return []
     from proofs_check.methods.conic import solve_joint_by_cone
@@ -239,7 +305,9 @@ def _random_certificates(plot: _Plot, count: int = 700) -> list[tuple[float, flo
     found = []
     for _ in range(count):
         shape = rng.choice([0.1, 0.3, 1.0, 10.0])
-        weights = [rng.gammavariate(shape, 1.0) + 1e-12 for _ in range(rng.randint(plot.last + 1, 12))]
+        weights = [
+            rng.gammavariate(shape, 1.0) + 1e-12 for _ in range(rng.randint(plot.last + 1, 12))
+        ]
         weights[0] += sum(weights) * rng.random() ** 2 * rng.choice([0, 1, 4])
         probs = sorted((weight / sum(weights) for weight in weights), reverse=True)
         value = plot.certificate(probs)
@@ -256,11 +324,16 @@ def _axes(plot: _Plot, top: float) -> str:
     parts = []
     for k in range(6):
         x, y = _at(k / 5, 0, top)
-        parts.append(f"<path d='M{x:.1f} {y:.1f}v5' stroke='#444'/><text x='{x:.1f}' y='{y + 18:.1f}'>{k / 5:g}</text>")
+        parts.append(
+            f"<path d='M{x:.1f} {y:.1f}v5' stroke='#444'/><text x='{x:.1f}' "
+            f"y='{y + 18:.1f}'>{k / 5:g}</text>"
+        )
     for k in range(5):
         x, y = _at(0, top * k / 4, top)
         parts.append(f"<path d='M{x:.1f} {y:.1f}H{WIDTH - EDGE}' stroke='#eee'/>")
-        parts.append(f"<text x='{x - 6:.1f}' y='{y + 4:.1f}' text-anchor='end'>{top * k / 4:.2f}</text>")
+        parts.append(
+            f"<text x='{x - 6:.1f}' y='{y + 4:.1f}' text-anchor='end'>{top * k / 4:.2f}</text>"
+        )
     name = f"{plot.letter}{plot.first + 1} - {plot.letter}{plot.last + 1}"
     parts.append(f"<text x='{WIDTH / 2}' y='{HEIGHT - 6}'>margin {name}</text>")
     return "<g font-size='11' fill='#444' text-anchor='middle'>" + "".join(parts) + "</g>"
@@ -282,7 +355,9 @@ def _curve(points: list[tuple[float, float]], top: float) -> str:
 
 def _circles(points: list[tuple[float, float]], top: float) -> str:
     marks = ((*_at(x, y, top),) for x, y in points if y <= top)
-    return "".join(f"<circle cx='{u:.1f}' cy='{v:.1f}' r='4' fill='none' stroke='#b45309'/>" for u, v in marks)
+    return "".join(
+        f"<circle cx='{u:.1f}' cy='{v:.1f}' r='4' fill='none' stroke='#b45309'/>" for u, v in marks
+    )
 
 
 def _dots(points: list[tuple[float, float]], top: float) -> str:

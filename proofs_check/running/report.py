@@ -1,4 +1,5 @@
-"""A readable HTML page of claims and outcomes, self-contained. Knows nothing about running checks."""
+"""A readable HTML page of claims and outcomes, self-contained. Knows nothing about running
+checks."""
 
 from __future__ import annotations
 
@@ -29,32 +30,43 @@ li{margin:.35em 0}nav{columns:2;font-size:.9em}nav a{text-decoration:none}.where
 word-break:break-word;max-width:22em}"""
 
 _METHODS = {
-    "algebra": "SymPy, exact: the derivation's steps, and the formula against what they derive (proves)",
+    "algebra": "SymPy, exact: the derivation's steps, and the formula against what they derive "
+    "(proves)",
     "enclosure": "interval arithmetic over the ranges stated with it (proves there)",
     "exact-cases": "rational arithmetic at given targets (witness)",
     "search": "mpmath at many points (witness)",
-    "optimiser": "the constrained minimum from its definition, bracketed by a duality gap, mpmath (witness)",
+    "optimiser": "the constrained minimum from its definition, bracketed by a duality gap, mpmath "
+    "(witness)",
     "conic": "the same minimum by an outside solver, cvxpy with Clarabel (witness)",
 }
 
 
-def render_html(claims: Sequence[Claim], outcomes: dict[str, Outcome], *, plots: bool = True) -> str:
+def render_html(
+    claims: Sequence[Claim], outcomes: dict[str, Outcome], *, plots: bool = True
+) -> str:
     """A page without any outside reference: a table of contents, then one section a claim."""
     body = "\n".join(_section(claim, outcomes.get(claim.id), plots) for claim in claims)
     as_expected = sum(outcome.as_expected for outcome in outcomes.values())
-    killed = sum(fate == "REFUTED" for outcome in outcomes.values() for fate in outcome.mutants.values())
+    killed = sum(
+        fate == "REFUTED" for outcome in outcomes.values() for fate in outcome.mutants.values()
+    )
     mutants = sum(len(outcome.mutants) for outcome in outcomes.values())
     head = (
-        f"<p>{len(claims)} claims, {len(outcomes)} examined, {as_expected} as expected; {killed} of {mutants} mutants "
+        f"<p>{len(claims)} claims, {len(outcomes)} examined, {as_expected} as expected; {killed} "
+        f"of {mutants} mutants "
         "refuted. Natural logarithms; all values in nats.</p><h3>Methods</h3><ul>"
-        + "".join(f"<li><b>{name}</b>: {html.escape(meaning)}</li>" for name, meaning in _METHODS.items())
+        + "".join(
+            f"<li><b>{name}</b>: {html.escape(meaning)}</li>" for name, meaning in _METHODS.items()
+        )
         + "</ul>"
     )
     contents = "".join(
-        f"<div>{_badge(outcomes.get(claim.id))}<a href='#{claim.id}'>{claim.id}</a></div>" for claim in claims
+        f"<div>{_badge(outcomes.get(claim.id))}<a href='#{claim.id}'>{claim.id}</a></div>"
+        for claim in claims
     )
     return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>Claims and proofs</title><style>{_STYLE}</style>"
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Claims and "
+        f"proofs</title><style>{_STYLE}</style>"
         f"<h1>Claims and proofs</h1>{head}<nav>{contents}</nav>{body}</html>"
     )
 
@@ -84,15 +96,21 @@ def _section(claim: Claim, outcome: Outcome | None, plots: bool) -> str:
     if outcome:
         told = routes_in_words(claim.id, {item.method for item in outcome.evidence})
         parts.append(f"<p class=quiet>Routes. {html.escape('; '.join(told))}.</p>")
-        fates = "; ".join(f"{html.escape(name)} ({fate.lower()})" for name, fate in outcome.mutants.items())
+        fates = "; ".join(
+            f"{html.escape(name)} ({fate.lower()})" for name, fate in outcome.mutants.items()
+        )
         parts.append(f"<p class=quiet>Mutants: {fates or 'none'}.</p>")
-        parts += [f"<p class=UNDECIDED>{html.escape(complaint)}</p>" for complaint in outcome.complaints]
+        parts += [
+            f"<p class=UNDECIDED>{html.escape(complaint)}</p>" for complaint in outcome.complaints
+        ]
     return "\n".join(parts)
 
 
 def _step(step: Step) -> str:
     standing = standing_of(step)
-    text = html.escape(step.text) + (f" <span class=quiet>[{html.escape(standing)}]</span>" if standing else "")
+    text = html.escape(step.text) + (
+        f" <span class=quiet>[{html.escape(standing)}]</span>" if standing else ""
+    )
     if not step.symbolic:
         return f"<li>{text}</li>"
     relation = (sympy.Eq if step.how == "identity" else sympy.Ge)(
@@ -115,5 +133,8 @@ def _evidence_table(evidence: tuple[Evidence, ...]) -> str:
         + (f"<tr><td><td colspan=6 class=quiet>{html.escape(item.detail)}" if item.detail else "")
         for item in evidence
     )
-    heads = "".join(f"<th>{name}" for name in ("method", "verdict", "digits", "worst", "where", "cases", "seconds"))
+    heads = "".join(
+        f"<th>{name}"
+        for name in ("method", "verdict", "digits", "worst", "where", "cases", "seconds")
+    )
     return f"<table><tr>{heads}{rows}</table>"

@@ -1,4 +1,5 @@
-"""The three independent routes, which methods belong to each, and why a claim does without one. Knows no verdict."""
+"""The three independent routes, which methods belong to each, and why a claim does without one.
+Knows no verdict."""
 
 from __future__ import annotations
 
@@ -13,13 +14,12 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "enclosure": ("enclosure",),
 }
 _ANY_SIZE = (
-    "a statement for any number of tokens: no box of fixed dimension is left, and the signs are steps of the "
+    "a statement for any number of tokens: no box of fixed dimension is left, and the signs are "
+    "steps of the "
     "derivation that SymPy decides for all symbols"
 )
 _POINT = "refuted by a point: there is no domain to enclose"
-_ATTAINED = (
-    "an equality at a given margin: attained exactly by algebra, its slope in the margin a step of the derivation"
-)
+_ATTAINED = "an equality at a given margin: attained exactly by algebra, its slope in the margin a step of the derivation"
 # (pattern of ids, route, why it does not apply); the first match counts
 _REASONS: tuple[tuple[str, str, str], ...] = (
     ("refuted.*", "enclosure", _POINT),
@@ -38,16 +38,28 @@ _REASONS: tuple[tuple[str, str, str], ...] = (
     ("lumped.*", "enclosure", _ANY_SIZE),
     ("drafter.margin.*", "enclosure", _ATTAINED),
     ("drafter.*", "enclosure", _ANY_SIZE),
-    ("lemma.infima", "enclosure", "a statement on sets of numbers: no function of real arguments to enclose"),
+    (
+        "lemma.infima",
+        "enclosure",
+        "a statement on sets of numbers: no function of real arguments to enclose",
+    ),
     ("lemma.kkt", "enclosure", _ANY_SIZE),
     ("lemma.level", "enclosure", _ANY_SIZE),
     ("lemma.mixture", "enclosure", "claim lemma.merge, enclosed there, applied token by token"),
-    ("lemma.variational", "enclosure", "claim lemma.tangent, enclosed there, applied token by token"),
+    (
+        "lemma.variational",
+        "enclosure",
+        "claim lemma.tangent, enclosed there, applied token by token",
+    ),
     ("margin.gate.*", "enclosure", "the smaller of bounds that are enclosed in their own claims"),
     ("upper.relaxed", "enclosure", "claim caps.single with d <= p1, which SymPy decides"),
     ("upper.tree", "enclosure", "linear in the margin: convexity of KL, a step of the derivation"),
     ("rule.threshold", "enclosure", "an equality of sets, compared exactly in rationals"),
-    ("bound.*", "enclosure", "a sum of products of stated error terms: SymPy decides the sign of every remainder"),
+    (
+        "bound.*",
+        "enclosure",
+        "a sum of products of stated error terms: SymPy decides the sign of every remainder",
+    ),
 )
 
 
@@ -58,4 +70,6 @@ def routes_of(methods: Collection[str]) -> dict[str, tuple[str, ...]]:
 
 def reason_without(claim: str, route: str) -> str | None:
     """Why a claim does without a route; None where nothing says so."""
-    return next((why for pattern, of, why in _REASONS if of == route and fnmatch(claim, pattern)), None)
+    return next(
+        (why for pattern, of, why in _REASONS if of == route and fnmatch(claim, pattern)), None
+    )

@@ -1,5 +1,6 @@
-"""Runs checks: a claim's own formula through all of its methods, then each mutant until one method refutes it. Outcomes
-are yielded as they finish, so that an interrupted run keeps what it has; printing is left to the command."""
+"""Runs checks: a claim's own formula through all of its methods, then each mutant until one method
+refutes it. Outcomes are yielded as they finish, so that an interrupted run keeps what it has;
+printing is left to the command."""
 
 from __future__ import annotations
 
@@ -26,13 +27,16 @@ class UnknownClaim(LookupError):
 
 
 def select_claims(patterns: Sequence[str]) -> list[Claim]:
-    """The claims whose ids match any of the globs, in order of id; all of them where no pattern is given."""
+    """The claims whose ids match any of the globs, in order of id; all of them where no pattern is
+    given."""
     claims = all_claims()
     chosen = set(claims) if not patterns else set()
     for pattern in patterns:
         matched = fnmatch.filter(claims, pattern)
         if not matched:
-            raise UnknownClaim(f"claim {pattern!r}: expected an id or glob matching one of {', '.join(claims)}")
+            raise UnknownClaim(
+                f"claim {pattern!r}: expected an id or glob matching one of {', '.join(claims)}"
+            )
         chosen.update(matched)
     return [claims[claim_id] for claim_id in sorted(chosen)]
 
@@ -42,14 +46,21 @@ def run_claim(claim: Claim, effort: Effort) -> Outcome:
     started = time.perf_counter()
     checks = checks_of(claim.id)
     evidence = tuple(_timed(check, claim.formula, effort) for check in checks)
-    mutants = {mutant.name: _first_refutation(checks, mutant.formula, effort).name for mutant in claim.mutants}
+    mutants = {
+        mutant.name: _first_refutation(checks, mutant.formula, effort).name
+        for mutant in claim.mutants
+    }
     complaints = _complaints(claim, checks, evidence, mutants)
     if claim.corrected is not None:
         repaired = tuple(_timed(check, claim.corrected, effort) for check in checks)
         if any(item.verdict is not Verdict.VERIFIED for item in repaired):
-            complaints.append("the corrected formula does not pass the checks that refute the claim")
+            complaints.append(
+                "the corrected formula does not pass the checks that refute the claim"
+            )
     seconds = time.perf_counter() - started
-    return Outcome(claim.id, claim.expected, combine(evidence), evidence, mutants, tuple(complaints), seconds)
+    return Outcome(
+        claim.id, claim.expected, combine(evidence), evidence, mutants, tuple(complaints), seconds
+    )
 
 
 def run_claims(claims: Sequence[Claim], effort: Effort, *, jobs: int = 1) -> Iterator[Outcome]:
@@ -68,7 +79,8 @@ def run_claims(claims: Sequence[Claim], effort: Effort, *, jobs: int = 1) -> Ite
 
 
 def fingerprint() -> str:
-    """A hash of every source file of ``derivations`` and ``proofs_check``: outcomes of other sources are stale."""
+    """A hash of every source file of ``derivations`` and ``proofs_check``: outcomes of other
+    sources are stale."""
     import derivations
     import proofs_check
 
@@ -92,18 +104,25 @@ def _timed(check: Check, formula: Formula, effort: Effort) -> Evidence:
     except NoConvergence as error:
         evidence = Evidence(check.method, Verdict.UNDECIDED, None, "?", f"no convergence: {error}")
     except ModuleNotFoundError as error:  # the conic witness and Arb come with the test extra
-        evidence = Evidence(check.method, Verdict.UNDECIDED, None, "?", f"{error}: pip install 'certspec[test]'")
+        evidence = Evidence(
+            check.method, Verdict.UNDECIDED, None, "?", f"{error}: pip install 'certspec[test]'"
+        )
     if evidence.method != check.method:
-        raise ValueError(f"check of {check.claim!r} registered as {check.method!r} returned {evidence.method!r}")
+        raise ValueError(
+            f"check of {check.claim!r} registered as {check.method!r} returned {evidence.method!r}"
+        )
     return replace(evidence, seconds=time.perf_counter() - started)
 
 
 def _again(check: Check, formula: Formula, effort: Effort, first: Evidence) -> Evidence:
-    """The same check at the second precision; the two must agree in their verdict, each to its own digits."""
+    """The same check at the second precision; the two must agree in their verdict, each to its own
+    digits."""
     digits = effort.second_digits
     second = check.function(formula, replace(effort, digits=digits, per_family=1))
     if second.verdict is not Verdict.VERIFIED:
-        return replace(second, detail=f"verified at {effort.digits} digits, not at {digits}: {second.detail}")
+        return replace(
+            second, detail=f"verified at {effort.digits} digits, not at {digits}: {second.detail}"
+        )
     more = f"again at {digits} digits: {second.cases} cases, worst {second.worst_residual}"
     return replace(first, detail=f"{first.detail}; {more}" if first.detail else more)
 
@@ -120,21 +139,28 @@ def _complaints(
         (len(checks) < claim.min_methods, f"{len(checks)} methods, {claim.min_methods} required"),
         (not claim.mutants, "no mutant"),
         (
-            claim.expected == "verified" and not any(check.method in PROVING_METHODS for check in checks),
+            claim.expected == "verified"
+            and not any(check.method in PROVING_METHODS for check in checks),
             f"no proving method among {', '.join(check.method for check in checks) or 'none'}",
         ),
         (
-            claim.expected == "refuted" and any(item.verdict is not Verdict.REFUTED for item in evidence),
+            claim.expected == "refuted"
+            and any(item.verdict is not Verdict.REFUTED for item in evidence),
             "not every method refutes it",
         ),
     ]
     methods = {check.method for check in checks}
     rules += [
-        (not used and reason_without(claim.id, route) is None, f"no {route} route, and no reason why")
+        (
+            not used and reason_without(claim.id, route) is None,
+            f"no {route} route, and no reason why",
+        )
         for route, used in routes_of(methods).items()
     ]
     survivors = [name for name, verdict in mutants.items() if verdict != Verdict.REFUTED.name]
-    return [text for applies, text in rules if applies] + [f"mutant not refuted: {name}" for name in survivors]
+    return [text for applies, text in rules if applies] + [
+        f"mutant not refuted: {name}" for name in survivors
+    ]
 
 
 Runner = Callable[[Sequence[Claim], Effort], Iterator[Outcome]]

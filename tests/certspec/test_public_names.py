@@ -1,4 +1,5 @@
-"""The lazy table of public names and the copy of it that type checkers read say the same, and every name resolves."""
+"""The lazy table of public names and the copy of it that type checkers read say the same, and every
+name resolves."""
 
 import ast
 from pathlib import Path

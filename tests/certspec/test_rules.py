@@ -1,4 +1,5 @@
-"""Rules are data: thresholds, names that read back, and parameters that are refused with their allowed range."""
+"""Rules are data: thresholds, names that read back, and parameters that are refused with their
+allowed range."""
 
 import math
 
@@ -9,10 +10,19 @@ from certspec.presets import parse_rule
 from certspec.rules import Threshold
 
 RULES = [
-    cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(4), cs.Gated(top_m=10, additive=0.6),
-    cs.Gated(top_m=3, multiplicative=0.25), cs.Entropy(epsilon=0.09, delta=0.3), cs.Absolute(0.2), cs.Tree(8),
-    cs.presets.medusa(), cs.presets.trtllm_relaxed(10, 0.6), cs.presets.speculators(4, 0.7),
-]  # fmt: skip
+    cs.StrictGreedy(),
+    cs.Additive(0.3),
+    cs.Multiplicative(0.1),
+    cs.TopM(4),
+    cs.Gated(top_m=10, additive=0.6),
+    cs.Gated(top_m=3, multiplicative=0.25),
+    cs.Entropy(epsilon=0.09, delta=0.3),
+    cs.Absolute(0.2),
+    cs.Tree(8),
+    cs.presets.medusa(),
+    cs.presets.trtllm_relaxed(10, 0.6),
+    cs.presets.speculators(4, 0.7),
+]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -22,9 +32,16 @@ def test_a_label_reads_back_as_the_same_rule(rule):
 
 def test_labels_are_what_a_person_would_type():
     assert [rule.label for rule in RULES[:9]] == [
-        "strict", "additive:0.3", "multiplicative:0.1", "top:4", "gated:10,additive=0.6",
-        "gated:3,multiplicative=0.25", "entropy:0.09,0.3", "absolute:0.2", "tree:8",
-    ]  # fmt: skip
+        "strict",
+        "additive:0.3",
+        "multiplicative:0.1",
+        "top:4",
+        "gated:10,additive=0.6",
+        "gated:3,multiplicative=0.25",
+        "entropy:0.09,0.3",
+        "absolute:0.2",
+        "tree:8",
+    ]
 
 
 def test_every_single_token_rule_has_a_threshold_and_a_tree_has_none():
@@ -86,7 +103,9 @@ def test_presets_have_the_defaults_of_the_engines_that_ship_them():
     assert cs.presets.medusa() == cs.Entropy(epsilon=0.09, delta=0.3, smoothing=1e-5)
     assert cs.presets.medusa(exact_entropy=True) == cs.Entropy(epsilon=0.09, delta=0.3)
     assert cs.presets.trtllm_relaxed() == cs.Gated(top_m=1, additive=0.0)
-    assert cs.presets.trtllm_relaxed_docs(10, 0.6) == cs.Gated(top_m=10, multiplicative=math.exp(-0.6))
+    assert cs.presets.trtllm_relaxed_docs(10, 0.6) == cs.Gated(
+        top_m=10, multiplicative=math.exp(-0.6)
+    )
     assert cs.presets.speculators() == cs.Gated(top_m=1, multiplicative=1.0)
     assert cs.presets.sglang_threshold() == cs.Absolute(1.0)
     assert parse_rule("trtllm-relaxed:10,0.6") == cs.Gated(top_m=10, additive=0.6)

@@ -63,7 +63,9 @@ def test_a_citation_of_a_refuted_claim_is_refused():
 
 
 def test_a_citation_in_a_circle_is_refused_even_at_a_remove():
-    assert "lemma.tangent" in {name for step in all_claims()["lemma.kkt"].derivation.steps for name in step.cites}
+    assert "lemma.tangent" in {
+        name for step in all_claims()["lemma.kkt"].derivation.steps for name in step.cites
+    }
     with pytest.raises(ValueError, match="cites itself"):
         check_citations(_with_citation("lemma.tangent", "single.pool"))
 
@@ -76,7 +78,10 @@ def test_a_cited_step_that_names_no_claim_does_not_hold():
 def test_every_cited_step_computes_its_instance_or_says_why_not():
     for owner, step in distinct_steps()["cited"]:
         assert bool(step.instances) != bool(step.read), (owner, step.text)
-        assert {instance.claim for instance in step.instances} <= set(step.cites), (owner, step.text)
+        assert {instance.claim for instance in step.instances} <= set(step.cites), (
+            owner,
+            step.text,
+        )
         assert all(instance.holds() for instance in step.instances), (owner, step.text)
 
 
@@ -84,9 +89,15 @@ def test_a_cited_step_whose_instance_is_another_formula_does_not_hold():
     says = X * sympy.log(2)
     for wrong, holds in ((says, True), (2 * says, False)):
         instance = Instance("lemma.pair", (X, 0), wrong)
-        assert Step("by a lemma", how="cited", cites=("lemma.pair",), instances=(instance,)).holds() == holds
+        assert (
+            Step("by a lemma", how="cited", cites=("lemma.pair",), instances=(instance,)).holds()
+            == holds
+        )
     assert not Step(
-        "by another", how="cited", cites=("lemma.phi",), instances=(Instance("lemma.pair", (X, 0), says),)
+        "by another",
+        how="cited",
+        cites=("lemma.phi",),
+        instances=(Instance("lemma.pair", (X, 0), says),),
     ).holds()
 
 

@@ -1,5 +1,5 @@
-"""The claims cover theory.md: every theorem, lemma and table row of its sections A to F has a claim, and no claim
-cites a place that is not listed."""
+"""The claims cover theory.md: every theorem, lemma and table row of its sections A to F has a
+claim, and no claim cites a place that is not listed."""
 
 from fnmatch import fnmatch
 
@@ -102,28 +102,48 @@ SECTION_F = {
     "float32 accumulation": "F (float32 accumulation)",
     "exp and log within 4 ulp": "F (exp within 4 ulp)",
 }
-SECTIONS = {"A": SECTION_A, "B": SECTION_B, "C": SECTION_C, "D": SECTION_D, "E": SECTION_E, "F": SECTION_F}
-THEORY = {f"{section}: {label}": pattern for section, rows in SECTIONS.items() for label, pattern in rows.items()}
-# References of claims that are no theorem of their own: evaluation forms, tools, proofs of listed rows.
+SECTIONS = {
+    "A": SECTION_A,
+    "B": SECTION_B,
+    "C": SECTION_C,
+    "D": SECTION_D,
+    "E": SECTION_E,
+    "F": SECTION_F,
+}
+THEORY = {
+    f"{section}: {label}": pattern
+    for section, rows in SECTIONS.items()
+    for label, pattern in rows.items()
+}
+# References of claims that are no theorem of their own: evaluation forms, tools, proofs of listed
+# rows.
 BESIDES = ("A1 (*evaluation)", "A (tools*", "B (tools)*", "B (entropy, L(g), proof)")
 
 
 @pytest.mark.parametrize("label", list(THEORY))
 def test_every_numbered_statement_has_a_claim(label):
     references = {claim.theory for claim in all_claims().values()}
-    assert [reference for reference in references if fnmatch(reference, THEORY[label])], f"no claim cites {label}"
+    assert [reference for reference in references if fnmatch(reference, THEORY[label])], (
+        f"no claim cites {label}"
+    )
 
 
 def test_no_claim_of_sections_a_and_b_cites_an_unlisted_place():
     listed = [*THEORY.values(), *BESIDES]
     cited = {claim.id: claim.theory for claim in all_claims().values() if claim.theory[:1] in "0AB"}
-    stray = {name: where for name, where in cited.items() if not any(fnmatch(where, pattern) for pattern in listed)}
+    stray = {
+        name: where
+        for name, where in cited.items()
+        if not any(fnmatch(where, pattern) for pattern in listed)
+    }
     assert stray == {}
 
 
 def test_the_coverage_test_notices_a_missing_row():
     references = {claim.theory for claim in all_claims().values()}
-    assert not [reference for reference in references if fnmatch(reference, "B (rule that nobody stated)")]
+    assert not [
+        reference for reference in references if fnmatch(reference, "B (rule that nobody stated)")
+    ]
 
 
 def test_every_claim_names_what_it_refutes_in_its_id():

@@ -1,5 +1,5 @@
-"""Emission: the committed kernels are what the derivations give, every rewriting is an identity, and an edited kernel
-is refused with its remedy."""
+"""Emission: the committed kernels are what the derivations give, every rewriting is an identity,
+and an edited kernel is refused with its remedy."""
 
 import importlib
 import math
@@ -45,7 +45,9 @@ def test_the_check_fails_on_drift_and_names_the_remedy(capsys, monkeypatch):
 
 def test_the_command_passes_on_the_committed_files():
     root = GENERATED.parents[2]
-    done = subprocess.run([sys.executable, "-m", "derivations", "--check"], cwd=root, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "derivations", "--check"], cwd=root, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -69,14 +71,19 @@ def test_a_rewriting_has_the_derivative_and_origin_of_what_it_stands_for(functio
     x = sympy.Symbol("x")
     meant = REWRITES[function](x)
     assert sympy.diff(function(x), x).equals(sympy.diff(meant, x))
-    assert sympy.simplify(function(x).rewrite(sympy.exp if function is expm1 else sympy.log) - meant) == 0
+    assert (
+        sympy.simplify(function(x).rewrite(sympy.exp if function is expm1 else sympy.log) - meant)
+        == 0
+    )
     assert meant.subs(x, 0) == 0
 
 
 def test_a_wrong_rewriting_is_seen():
     p, d = sympy.symbols("p d", real=True)
     textbook = p * d + p * sympy.exp(-d) - p
-    wrong = KernelSpec("wrong", ("p", "d"), p * (d + expm1(d)), ("eval.bregman",), "", "", "", textbook=textbook)
+    wrong = KernelSpec(
+        "wrong", ("p", "d"), p * (d + expm1(d)), ("eval.bregman",), "", "", "", textbook=textbook
+    )
     assert wrong.difference() != 0
 
 
@@ -90,7 +97,14 @@ def test_every_kernel_names_a_claim_and_an_unknown_argument_is_refused():
 
 
 def test_headers_name_the_command_the_claims_and_both_hashes():
-    parts = ("python -m derivations", "claims: ", "domain: ", "printer: ", "expression:  sha256", "body:        sha256")
+    parts = (
+        "python -m derivations",
+        "claims: ",
+        "domain: ",
+        "printer: ",
+        "expression:  sha256",
+        "body:        sha256",
+    )
     for name, text in emit_files().items():
         if name.endswith(".py") and name != "__init__.py":
             header = text.partition("# --- body ---")[0]
@@ -100,8 +114,15 @@ def test_headers_name_the_command_the_claims_and_both_hashes():
 def test_the_emitted_upper_bound_solves_its_inequality_at_50_digits():
     bounds = load_kernels("bounds", "numba")
     with mpmath.workdps(50):
-        for kl, relative, eta in ((0.0, 1e-14, 1e-14), (1e-12, 3e-14, 2e-13), (0.3, 1e-13, 1e-13), (5.0, 1e-12, 1e-12)):
+        for kl, relative, eta in (
+            (0.0, 1e-14, 1e-14),
+            (1e-12, 3e-14, 2e-13),
+            (0.3, 1e-13, 1e-13),
+            (5.0, 1e-12, 1e-12),
+        ):
             upper = mpmath.mpf(bounds.kl_upper(kl, relative, eta))
             a, b = mpmath.mpf(relative), mpmath.mpf(eta) + 28 * mpmath.mpf(2) ** -53
-            assert upper - a * upper - b * mpmath.sqrt(2 * upper) - mpmath.mpf(eta) ** 2 >= mpmath.mpf(kl)
+            assert upper - a * upper - b * mpmath.sqrt(2 * upper) - mpmath.mpf(
+                eta
+            ) ** 2 >= mpmath.mpf(kl)
     assert math.isinf(bounds.kl_upper(math.inf, 1e-14, 1e-14))

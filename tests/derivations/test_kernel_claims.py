@@ -14,5 +14,7 @@ def test_every_emitted_kernel_names_claims_that_exist():
 
 def test_every_claim_about_an_evaluation_form_or_bound_has_a_kernel():
     named = {claim for specs in kernel_topics().values() for spec in specs for claim in spec.claims}
-    about_kernels = {claim for claim in all_claims() if claim.startswith(("eval.", "bound.", "rule."))}
+    about_kernels = {
+        claim for claim in all_claims() if claim.startswith(("eval.", "bound.", "rule."))
+    }
     assert about_kernels - named == set()

@@ -1,4 +1,5 @@
-"""One expression with every operation goes through every printer, and the text it becomes is run."""
+"""One expression with every operation goes through every printer, and the text it becomes is
+run."""
 
 import os
 import subprocess
@@ -19,15 +20,26 @@ ALL_OPERATIONS = KernelSpec(
     arguments=("x", "y"),
     lets={"u": X - Y / 3},
     form=sympy.Piecewise(
-        (sympy.exp(-X) / sympy.log(3 + Y) - X**3 / (X + Y) ** 2 + U / 3 - sympy.Rational(1, 4) + sympy.log(2), X > 0),
+        (
+            sympy.exp(-X) / sympy.log(3 + Y)
+            - X**3 / (X + Y) ** 2
+            + U / 3
+            - sympy.Rational(1, 4)
+            + sympy.log(2),
+            X > 0,
+        ),
         (-X * Y, True),
     )
-    + sympy.Min(X, Y) + sympy.Max(X, 2 * Y) - sympy.Abs(X - Y) + sympy.sqrt(X + Y) - log1p(X) * expm1(-Y),
+    + sympy.Min(X, Y)
+    + sympy.Max(X, 2 * Y)
+    - sympy.Abs(X - Y)
+    + sympy.sqrt(X + Y)
+    - log1p(X) * expm1(-Y),
     claims=("none",),
     doc="Everything.",
     domain="",
     derivation="",
-)  # fmt: skip
+)
 POINTS = [(0.5, 1.25), (2.0, 0.75), (1.5, 1.5), (-0.25, 2.0)]
 
 
@@ -44,7 +56,12 @@ EXPECTED = [expected_value(x, y) for x, y in POINTS]
 
 def emitted(printer):
     namespace = {}
-    exec(compile(printer.preamble + "\n\n" + emit_function(ALL_OPERATIONS, printer), printer.name, "exec"), namespace)
+    exec(
+        compile(
+            printer.preamble + "\n\n" + emit_function(ALL_OPERATIONS, printer), printer.name, "exec"
+        ),
+        namespace,
+    )
     return namespace["all_operations"]
 
 
@@ -87,14 +104,18 @@ def test_the_triton_printer_prints_every_operation(tmp_path):
     pytest.importorskip("triton")
     printer = TritonPrinter()
     script = tmp_path / "run.py"
-    script.write_text(printer.preamble + "\n\n" + emit_function(ALL_OPERATIONS, printer) + RUN_IN_TRITON)
+    script.write_text(
+        printer.preamble + "\n\n" + emit_function(ALL_OPERATIONS, printer) + RUN_IN_TRITON
+    )
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(GENERATED.parents[2])}
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert [float(word) for word in done.stdout.split()] == pytest.approx(EXPECTED, rel=1e-13)
 
 
-@pytest.mark.parametrize("printer", [PythonPrinter(), TorchPrinter(), TritonPrinter()], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "printer", [PythonPrinter(), TorchPrinter(), TritonPrinter()], ids=lambda p: p.name
+)
 def test_a_printer_refuses_what_it_does_not_know(printer):
     with pytest.raises(NotImplementedError, match=printer.name):
         printer.doprint(sympy.gamma(X))

@@ -1,4 +1,5 @@
-"""No step states that something equals itself: both sides are read as they are written, before any simplification."""
+"""No step states that something equals itself: both sides are read as they are written, before any
+simplification."""
 
 import ast
 from pathlib import Path
@@ -38,8 +39,11 @@ def factors(node):
 
 
 def as_written(node):
-    """A text that is the same for expressions that differ in order, brackets and the spelling of numbers alone."""
-    if isinstance(node, (ast.BinOp, ast.UnaryOp)) and not isinstance(getattr(node, "op", None), ast.Pow):
+    """A text that is the same for expressions that differ in order, brackets and the spelling of
+    numbers alone."""
+    if isinstance(node, (ast.BinOp, ast.UnaryOp)) and not isinstance(
+        getattr(node, "op", None), ast.Pow
+    ):
         return f"sum{sorted(terms(node))}"
     if isinstance(node, ast.Attribute) and node.attr in NUMBERS:
         return NUMBERS[node.attr]
@@ -63,8 +67,16 @@ def extremum_parts(node, name):
 
 
 def spelt(node):
-    inner = [as_written(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-    own = node.attr if isinstance(node, ast.Attribute) else type(node).__name__ if inner else ast.unparse(node)
+    inner = [
+        as_written(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)
+    ]
+    own = (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else type(node).__name__
+        if inner
+        else ast.unparse(node)
+    )
     return f"{own}<{', '.join(inner)}>"
 
 
@@ -79,11 +91,14 @@ def cancels(node):
 
 def same_sides(lhs, rhs):
     """Equal as they are written, or made so by a term that is taken off itself."""
-    return as_written(lhs) == as_written(rhs) or any(cancels(node) for side in (lhs, rhs) for node in ast.walk(side))
+    return as_written(lhs) == as_written(rhs) or any(
+        cancels(node) for side in (lhs, rhs) for node in ast.walk(side)
+    )
 
 
 def steps_of(source):
-    """(line, beginning of the sentence, left side, right side) of every step that states an equation or a sign."""
+    """(line, beginning of the sentence, left side, right side) of every step that states an
+    equation or a sign."""
     for node in ast.walk(ast.parse(source)):
         if called(node) == "Step" and len(node.args) > 1:
             rhs = node.args[2] if len(node.args) > 2 else ast.Constant(0)
@@ -92,15 +107,20 @@ def steps_of(source):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_no_step_has_the_same_on_both_sides(path):
-    stated = [(line, text) for line, text, lhs, rhs in steps_of(path.read_text()) if same_sides(lhs, rhs)]
+    stated = [
+        (line, text) for line, text, lhs, rhs in steps_of(path.read_text()) if same_sides(lhs, rhs)
+    ]
     assert stated == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_no_step_states_the_sign_of_a_letter(path):
     zero, letters = as_written(ast.Constant(0)), (ast.Name, ast.Attribute, ast.Constant)
-    found = [(line, text) for line, text, lhs, rhs in steps_of(path.read_text())
-             if isinstance(lhs, letters) and as_written(rhs) == zero]  # fmt: skip
+    found = [
+        (line, text)
+        for line, text, lhs, rhs in steps_of(path.read_text())
+        if isinstance(lhs, letters) and as_written(rhs) == zero
+    ]
     assert found == []
 
 

@@ -1,5 +1,5 @@
-"""The hunt for false certificates counts what it says, goes on where it stopped, and its 50-digit judge sees a bound
-that is wrong by a hair."""
+"""The hunt for false certificates counts what it says, goes on where it stopped, and its 50-digit
+judge sees a bound that is wrong by a hair."""
 
 import json
 import os
@@ -23,8 +23,17 @@ from proofs_check.hunts.rows import (
     with_tail,
 )
 
-CELLS = (("numba", None, "float32", 0.4), ("torch", None, "bfloat16", 0.3), ("numba", "float32", "float16", 0.3))
-HUNTED = [*cs.default_rules(), cs.Gated(top_m=10, additive=0.6), cs.Absolute(0.2), cs.Multiplicative(0.9)]
+CELLS = (
+    ("numba", None, "float32", 0.4),
+    ("torch", None, "bfloat16", 0.3),
+    ("numba", "float32", "float16", 0.3),
+)
+HUNTED = [
+    *cs.default_rules(),
+    cs.Gated(top_m=10, additive=0.6),
+    cs.Absolute(0.2),
+    cs.Multiplicative(0.9),
+]
 RULES = [cs.StrictGreedy(), cs.Entropy(epsilon=0.09, delta=0.3), cs.Tree(2)]
 
 
@@ -37,8 +46,13 @@ def test_no_pair_of_a_small_hunt_is_falsely_certified():
     for cell in state["cells"].values():
         assert cell["pairs"] >= 1000 and cell["certified"] > 0 and cell["judged_exactly"] > 0
         assert cell["false_certificates"] == cell["false_bounds"] == cell["false_by_50_digits"] == 0
-        assert min(sum(decade[side] for decade in cell["near"][:9]) for side in (0, 1)) > 0.2 * cell["pairs"]
-        assert cell["pairs"] > cell["rows"]  # every row sits beside a certificate, of one rule or of several
+        assert (
+            min(sum(decade[side] for decade in cell["near"][:9]) for side in (0, 1))
+            > 0.2 * cell["pairs"]
+        )
+        assert (
+            cell["pairs"] > cell["rows"]
+        )  # every row sits beside a certificate, of one rule or of several
 
 
 def test_a_hunt_goes_on_where_it_stopped(tmp_path):
@@ -80,13 +94,32 @@ def test_processes_side_by_side_count_what_one_counts_and_no_batch_twice_after_a
 def test_the_device_hunt_runs_every_cell_of_triton_in_the_interpreter():
     pytest.importorskip("triton")
     root = Path(__file__).parents[2]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-m", "proofs_check.hunts.near_boundary", "--device", "cpu", "--pairs", "9", "--sample", "1"]
-    run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=600)
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": str(root),
+        "PYTHONWARNINGS": "ignore",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "proofs_check.hunts.near_boundary",
+        "--device",
+        "cpu",
+        "--pairs",
+        "9",
+        "--sample",
+        "1",
+    ]
+    run = subprocess.run(
+        command, env=environment, cwd=root, capture_output=True, text=True, timeout=600
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     facts = json.loads(run.stdout.splitlines()[-1])
     assert facts["total"]["near_fast"] > 0 and facts["total"]["judged_exactly"] >= 9
-    assert [name for name in facts["cells"] if "of 40000 columns" in name and "triton" in name] and facts["triton"]
+    assert [
+        name for name in facts["cells"] if "of 40000 columns" in name and "triton" in name
+    ] and facts["triton"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -95,7 +128,9 @@ def test_rows_with_a_tail_sit_beside_a_certificate_too(dtype):
     rounded = partial(_rounded, dtype=dtype)
     head = target_rows(generator, "steep", 60, 32)
     wide = with_tail(generator, head, 700)
-    assert wide.shape == (60, 700) and all(np.isin(a, b).all() for a, b in zip(head, wide, strict=True))
+    assert wide.shape == (60, 700) and all(
+        np.isin(a, b).all() for a, b in zip(head, wide, strict=True)
+    )
     assert (np.exp(wide - wide.max(axis=1, keepdims=True)).sum(axis=1) < 34).all()
     target = rounded(torch.from_numpy(wide))
     draft = boundary_pairs(generator, target, HUNTED, rounded)
@@ -121,7 +156,9 @@ def test_the_judge_refutes_bounds_on_the_wrong_side(rule):
     names = ("kl", "kl_upper", "certificate", "certificate_lower", "accepted", "certified")
     arrays = {name: np.array(getattr(scored, name)) for name in names}
     assert judge_exactly(rule, 0, target, draft, arrays, 0)
-    assert not judge_exactly(rule, 0, target, draft, {**arrays, "kl_upper": arrays["kl"] * (1 - 1e-12)}, 0)
+    assert not judge_exactly(
+        rule, 0, target, draft, {**arrays, "kl_upper": arrays["kl"] * (1 - 1e-12)}, 0
+    )
     if np.isfinite(arrays["certificate"]).all():
         raised = {**arrays, "certificate_lower": arrays["certificate"] * (1 + 1e-12)}
         assert not judge_exactly(rule, 0, target, draft, raised, 0)

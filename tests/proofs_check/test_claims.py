@@ -1,4 +1,5 @@
-"""Every claim comes out as it is expected to, by at least two methods, and its checks refute every planted mutant."""
+"""Every claim comes out as it is expected to, by at least two methods, and its checks refute every
+planted mutant."""
 
 import pytest
 

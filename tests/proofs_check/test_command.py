@@ -8,7 +8,11 @@ from proofs_check import __main__ as command
 from proofs_check.outcome import Evidence, Outcome, Verdict
 
 FINISHED = Outcome(
-    "eval.entropy", "verified", Verdict.VERIFIED, (Evidence("algebra", Verdict.VERIFIED),), {"m": "REFUTED"}
+    "eval.entropy",
+    "verified",
+    Verdict.VERIFIED,
+    (Evidence("algebra", Verdict.VERIFIED),),
+    {"m": "REFUTED"},
 )
 
 
@@ -31,7 +35,12 @@ def test_explain_prints_statement_steps_and_kernels(capsys):
 
 def test_a_run_writes_json_and_html_and_exits_with_zero(tmp_path, capsys):
     json_file, html_file = tmp_path / "o.json", tmp_path / "o.html"
-    assert command.main(["eval.entropy", "--json", str(json_file), "--html", str(html_file), "--jobs", "1"]) == 0
+    assert (
+        command.main(
+            ["eval.entropy", "--json", str(json_file), "--html", str(html_file), "--jobs", "1"]
+        )
+        == 0
+    )
     assert json.loads(json_file.read_text())["outcomes"][0]["verdict"] == "VERIFIED"
     assert "eval.entropy" in html_file.read_text()
 
@@ -51,10 +60,14 @@ def test_an_interrupt_keeps_finished_claims_and_resume_skips_them(tmp_path, monk
 
     monkeypatch.setattr(command, "run_claims", interrupted)
     assert command.main(["eval.*", "--json", str(json_file)]) == 130
-    assert [outcome["claim"] for outcome in json.loads(json_file.read_text())["outcomes"]] == ["eval.entropy"]
+    assert [outcome["claim"] for outcome in json.loads(json_file.read_text())["outcomes"]] == [
+        "eval.entropy"
+    ]
 
     asked = []
-    monkeypatch.setattr(command, "run_claims", lambda claims, effort, jobs: asked.extend(claims) or iter(()))
+    monkeypatch.setattr(
+        command, "run_claims", lambda claims, effort, jobs: asked.extend(claims) or iter(())
+    )
     command.main(["eval.*", "--json", str(json_file), "--resume"])
     assert "eval.entropy" not in {claim.id for claim in asked} and asked
 
@@ -68,6 +81,8 @@ def test_results_of_other_sources_or_effort_are_not_resumed(damage, tmp_path, mo
     content[damage] = "other"
     json_file.write_text(json.dumps(content))
     asked = []
-    monkeypatch.setattr(command, "run_claims", lambda claims, effort, jobs: asked.extend(claims) or iter(()))
+    monkeypatch.setattr(
+        command, "run_claims", lambda claims, effort, jobs: asked.extend(claims) or iter(())
+    )
     command.main(["eval.*", "--json", str(json_file), "--resume"])
     assert "eval.entropy" in {claim.id for claim in asked}

@@ -1,4 +1,5 @@
-"""Jets enclose derivatives of any formula, take open comparisons both ways, and do not prove what is false."""
+"""Jets enclose derivatives of any formula, take open comparisons both ways, and do not prove what
+is false."""
 
 from fractions import Fraction as F
 
@@ -44,5 +45,9 @@ def test_the_first_false_statement_is_named():
 
 
 def test_a_logarithm_at_the_edge_of_its_domain_keeps_an_infinite_end():
-    statement = ("entropy is concave", derivative(lambda n, x: n.xlogx(x) + n.xlogx(1 - x), order=2), [(0, 1)])
+    statement = (
+        "entropy is concave",
+        derivative(lambda n, x: n.xlogx(x) + n.xlogx(1 - x), order=2),
+        [(0, 1)],
+    )
     assert all_enclosed([statement]).verdict is Verdict.VERIFIED

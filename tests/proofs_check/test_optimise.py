@@ -1,4 +1,5 @@
-"""The interior-point solvers bracket minima that are known by other means, and say so when they can't."""
+"""The interior-point solvers bracket minima that are known by other means, and say so when they
+can't."""
 
 from fractions import Fraction as F
 
@@ -25,7 +26,13 @@ def test_bracket_at_eighty_digits_lies_inside_the_one_at_fifty():
 
 
 def test_pool_of_two_example_of_the_theory_is_reproduced():
-    assert abs(float(minimise_single((F(5, 10), F(2, 10), F(2, 10), F(1, 10)), 3, digits=20).upper) - 0.14555) < 1e-5
+    assert (
+        abs(
+            float(minimise_single((F(5, 10), F(2, 10), F(2, 10), F(1, 10)), 3, digits=20).upper)
+            - 0.14555
+        )
+        < 1e-5
+    )
 
 
 def test_tree_without_enough_competitors_is_an_error():
@@ -38,6 +45,8 @@ def test_joint_programme_finds_two_tokens_half_apart():
     programme.at_least(programme.draft(1), programme.draft(0))
     bracket = minimise_jointly(programme)
     with mpmath.workdps(60):
-        expected = (mpmath.mpf(3) / 2 * mpmath.log(mpmath.mpf(3) / 2) + mpmath.log(mpmath.mpf(1) / 2) / 2) / 2
+        expected = (
+            mpmath.mpf(3) / 2 * mpmath.log(mpmath.mpf(3) / 2) + mpmath.log(mpmath.mpf(1) / 2) / 2
+        ) / 2
         assert bracket.lower <= expected <= bracket.upper
         assert bracket.gap < mpmath.mpf(10) ** -42

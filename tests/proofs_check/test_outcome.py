@@ -29,7 +29,9 @@ def test_an_undecided_method_leaves_the_claim_undecided():
 
 
 def test_outcome_survives_json():
-    outcome = Outcome("x.y", "verified", Verdict.VERIFIED, (PROOF, WITNESS), {"m": "REFUTED"}, ("late",), 1.5)
+    outcome = Outcome(
+        "x.y", "verified", Verdict.VERIFIED, (PROOF, WITNESS), {"m": "REFUTED"}, ("late",), 1.5
+    )
     assert Outcome.from_json(outcome.to_json()) == outcome
     assert not outcome.as_expected
 

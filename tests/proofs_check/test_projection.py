@@ -1,5 +1,5 @@
-"""The projection solver brackets minima that are known by other means, agrees with itself at 80 digits, and says so
-where it can't; every numbered part of C, D and E has a claim."""
+"""The projection solver brackets minima that are known by other means, agrees with itself at 80
+digits, and says so where it can't; every numbered part of C, D and E has a claim."""
 
 from fractions import Fraction as F
 
@@ -20,7 +20,9 @@ def test_two_tokens_meet_at_their_geometric_mean():
 
 
 def test_a_bracket_at_eighty_digits_overlaps_the_one_at_fifty():
-    projection = Projection((F(5, 10), F(2, 10), F(2, 10), F(1, 10)), (reaches(3, 0), reaches(3, 1), reaches(3, 2)))
+    projection = Projection(
+        (F(5, 10), F(2, 10), F(2, 10), F(1, 10)), (reaches(3, 0), reaches(3, 1), reaches(3, 2))
+    )
     coarse, fine = project(projection, 50), project(projection, 80)
     with mpmath.workdps(100):
         assert fine.gap < mpmath.mpf(10) ** -75
@@ -40,5 +42,7 @@ def test_an_infeasible_region_is_reported():
 def test_every_part_of_the_drafter_reverse_and_lumped_theory_has_a_claim():
     parts = {claim.theory.split(" ")[0].rstrip(",") for claim in all_claims().values()}
     assert {"C", "D", "E", "E1", "E2", "E3", "E4", "F"} <= parts
-    wanted = "strict tree additive multiplicative top gate absolute competitor maximum edges entropy"
+    wanted = (
+        "strict tree additive multiplicative top gate absolute competitor maximum edges entropy"
+    )
     assert {f"drafter.{name}" for name in wanted.split()} <= set(all_claims())

@@ -1,4 +1,5 @@
-"""The report stands alone: statements typeset, evidence by method, a picture for each margin bound."""
+"""The report stands alone: statements typeset, evidence by method, a picture for each margin
+bound."""
 
 import math
 from fractions import Fraction
@@ -13,16 +14,26 @@ from proofs_check.running.report import render_html
 
 
 def test_the_page_refers_to_nothing_outside():
-    claims = [all_claims()[name] for name in ("strict.closed", "margin.additive.exact", "lemma.phi")]
-    evidence = (Evidence("algebra", Verdict.VERIFIED, detail="general"), Evidence("search", Verdict.VERIFIED, 50.0))
-    outcomes = {c.id: Outcome(c.id, "verified", Verdict.VERIFIED, evidence, {"m": "REFUTED"}) for c in claims}
+    claims = [
+        all_claims()[name] for name in ("strict.closed", "margin.additive.exact", "lemma.phi")
+    ]
+    evidence = (
+        Evidence("algebra", Verdict.VERIFIED, detail="general"),
+        Evidence("search", Verdict.VERIFIED, 50.0),
+    )
+    outcomes = {
+        c.id: Outcome(c.id, "verified", Verdict.VERIFIED, evidence, {"m": "REFUTED"})
+        for c in claims
+    }
     page = render_html(claims, outcomes, plots=False)
     assert "://" not in page and "src=" not in page
     assert page.count("<math") > 10 and "general" in page and "50.0" in page
 
 
 def test_every_margin_claim_has_a_picture_and_every_picture_a_claim():
-    margins = {claim for claim in all_claims() if claim.startswith("margin.") and "drafter" not in claim}
+    margins = {
+        claim for claim in all_claims() if claim.startswith("margin.") and "drafter" not in claim
+    }
     assert set(PLOTS) <= set(all_claims())
     assert {claim for claim in margins if all_claims()[claim].theory.startswith("B")} <= set(PLOTS)
 
@@ -33,7 +44,9 @@ def test_no_random_certificate_lies_below_a_drawn_bound(claim_id):
     arguments = [float(a) if isinstance(a, Fraction) else a for a in plot.arguments]
     points = _random_certificates(plot, 100)
     try:
-        below = [point for point in points if point[1] < claim.formula(math, point[0], *arguments) - 1e-9]
+        below = [
+            point for point in points if point[1] < claim.formula(math, point[0], *arguments) - 1e-9
+        ]
     except ValueError:
         below = [(0.0, 0.0)]  # outside the formula's domain, which only a refuted statement may be
     assert points and (not below or claim.expected == "refuted")
@@ -50,7 +63,10 @@ TYPESET = ("margin.", "strict.", "caps.", "upper.")
 @pytest.mark.parametrize("claim_id", [c for c in all_claims() if c.startswith(TYPESET)])
 def test_formulas_are_typeset(claim_id):
     claim = all_claims()[claim_id]
-    if not claim.theory.startswith(("A", "B")) or claim_id in ("margin.entropy.line", "margin.gate.multiplicative"):
+    if not claim.theory.startswith(("A", "B")) or claim_id in (
+        "margin.entropy.line",
+        "margin.gate.multiplicative",
+    ):
         pytest.skip("said by its sentence")
     assert statement_of(claim), claim_id
 

@@ -21,8 +21,14 @@ def test_branches_are_complete_only_when_every_answer_was_met():
 
 
 def test_a_polynomial_that_vanishes_at_a_corner_is_settled_and_a_negative_one_refuted():
-    assert polynomial_sign((1 - X) * (1 + Y**2) + 4 * X * Y, {}, "zero at x = 1, y = 0").verdict is Verdict.VERIFIED
-    assert polynomial_sign((X - HALF) ** 2 - sympy.Rational(1, 100), {}, "negative").verdict is Verdict.REFUTED
+    assert (
+        polynomial_sign((1 - X) * (1 + Y**2) + 4 * X * Y, {}, "zero at x = 1, y = 0").verdict
+        is Verdict.VERIFIED
+    )
+    assert (
+        polynomial_sign((X - HALF) ** 2 - sympy.Rational(1, 100), {}, "negative").verdict
+        is Verdict.REFUTED
+    )
 
 
 def test_a_slope_that_is_not_the_derivative_is_not_accepted():
@@ -33,6 +39,8 @@ def test_a_slope_that_is_not_the_derivative_is_not_accepted():
 def test_every_route_of_every_claim_is_taken_or_excused_and_no_claim_has_fewer_than_two():
     for claim in all_claims():
         used = routes_of({check.method for check in checks_of(claim)})
-        assert sum(bool(methods) for methods in used.values()) >= (1 if claim.startswith("refuted.") else 2), claim
+        assert sum(bool(methods) for methods in used.values()) >= (
+            1 if claim.startswith("refuted.") else 2
+        ), claim
         for route, methods in used.items():
             assert methods or reason_without(claim, route), (claim, route)

@@ -1,5 +1,6 @@
-"""Fifty-digit truth for small rows: probabilities, divergences, and certificates by enumeration of every pool, from the
-definition of rejection. Shares nothing with the library but the rules' parameters."""
+"""Fifty-digit truth for small rows: probabilities, divergences, and certificates by enumeration of
+every pool, from the definition of rejection. Shares nothing with the library but the rules'
+parameters."""
 
 from itertools import combinations
 
@@ -37,7 +38,9 @@ def ranks(logits):
 def rejected_tokens(threshold, logits, target_probs):
     """The tokens that a single-token rule rejects, by its definition."""
     order = ranks(logits)
-    entropy = -mpmath.fsum(p * mpmath.log(p + mpf(threshold.smoothing)) for p in target_probs if p > 0)
+    entropy = -mpmath.fsum(
+        p * mpmath.log(p + mpf(threshold.smoothing)) for p in target_probs if p > 0
+    )
     tau = mpf(threshold.cap)
     if threshold.scale or np.isfinite(threshold.offset):
         tau = min(tau, mpf(threshold.scale) * target_probs[order[0]] + mpf(threshold.offset))
@@ -51,7 +54,8 @@ def rejected_tokens(threshold, logits, target_probs):
 
 
 def single_token_certificate(target_probs, rejected):
-    """min KL over drafts in which a rejected token attains the maximum: every pool is tried, feasible ones compete."""
+    """min KL over drafts in which a rejected token attains the maximum: every pool is tried,
+    feasible ones compete."""
     best = mpf("inf")
     tokens = range(len(target_probs))
     for competitor in rejected:
@@ -60,13 +64,16 @@ def single_token_certificate(target_probs, rejected):
             for chosen in combinations(others, size):
                 pool = {competitor, *chosen}
                 level = mpmath.fsum(target_probs[token] for token in pool) / len(pool)
-                if level > 0 and all(target_probs[token] <= level for token in tokens if token not in pool):
+                if level > 0 and all(
+                    target_probs[token] <= level for token in tokens if token not in pool
+                ):
                     best = min(best, _pool_cost(target_probs, pool, level))
     return best
 
 
 def tree_certificate(target_probs, first, width):
-    """min KL over drafts in which ``width`` tokens reach the draft probability of token ``first``."""
+    """min KL over drafts in which ``width`` tokens reach the draft probability of token
+    ``first``."""
     best = mpf("inf")
     others = [token for token in range(len(target_probs)) if token != first]
     for competitors in combinations(others, width):
@@ -81,7 +88,9 @@ def tree_certificate(target_probs, first, width):
 
 def _pool_cost(target_probs, pool, level):
     return mpmath.fsum(
-        target_probs[token] * mpmath.log(target_probs[token] / level) for token in pool if target_probs[token] > 0
+        target_probs[token] * mpmath.log(target_probs[token] / level)
+        for token in pool
+        if target_probs[token] > 0
     )
 
 

@@ -1,21 +1,30 @@
-"""Writes small random Qwen3 pairs with a tokenizer and a chat template, for tests that need real model directories."""
+"""Writes small random Qwen3 pairs with a tokenizer and a chat template, for tests that need real
+model directories."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 _TEMPLATE = (
-    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% "
+    "endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 _SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
 
 
 def write_tiny_pair(
-    folder: Path, *, target_pad: int = 0, draft_pad: int = 0, context: int = 128, chat: bool = True, noise: float = 0.15
+    folder: Path,
+    *,
+    target_pad: int = 0,
+    draft_pad: int = 0,
+    context: int = 128,
+    chat: bool = True,
+    noise: float = 0.15,
 ) -> tuple[Path, Path]:
-    """Write ``folder/target`` (2 layers) and ``folder/draft`` (1 layer, else the target's weights with ``noise``, so
-    that some drafts are accepted); widths are the tokenizer's size plus the paddings."""
+    """Write ``folder/target`` (2 layers) and ``folder/draft`` (1 layer, else the target's weights
+    with ``noise``, so that some drafts are accepted); widths are the tokenizer's size plus the
+    paddings."""
     import torch
     from transformers import Qwen3ForCausalLM
 
@@ -65,7 +74,16 @@ def _config(width: int, layers: int, context: int):
     from transformers import Qwen3Config
 
     return Qwen3Config(
-        vocab_size=width, hidden_size=32, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16, max_position_embeddings=context, tie_word_embeddings=False,
-        bos_token_id=None, eos_token_id=0, pad_token_id=None,
-    )  # fmt: skip
+        vocab_size=width,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=context,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=None,
+    )

@@ -1,5 +1,5 @@
-"""One small answer written the way each server writes it. The distributions are made here, so that every reader can be
-compared with what was meant."""
+"""One small answer written the way each server writes it. The distributions are made here, so that
+every reader can be compared with what was meant."""
 
 import json
 import math
@@ -25,7 +25,8 @@ def chat(rows, depth=5, chosen=None):
     for number, row in enumerate(rows):
         token = best(row, 1)[0] if chosen is None else chosen[number]
         content.append(
-            _chat_entry(row, token) | {"top_logprobs": [_chat_entry(row, other) for other in best(row, depth)]}
+            _chat_entry(row, token)
+            | {"top_logprobs": [_chat_entry(row, other) for other in best(row, depth)]}
         )
     return {
         "id": "chatcmpl-1",
@@ -35,7 +36,11 @@ def chat(rows, depth=5, chosen=None):
 
 
 def _chat_entry(row, token):
-    return {"token": TEXTS[token], "logprob": float(row[token]), "bytes": list(TEXTS[token].encode())}
+    return {
+        "token": TEXTS[token],
+        "logprob": float(row[token]),
+        "bytes": list(TEXTS[token].encode()),
+    }
 
 
 def completions(rows, depth=5):
@@ -48,8 +53,13 @@ def completions(rows, depth=5):
                 "finish_reason": "stop",
                 "logprobs": {
                     "tokens": [TEXTS[token] for token in tokens],
-                    "token_logprobs": [float(row[token]) for row, token in zip(rows, tokens, strict=True)],
-                    "top_logprobs": [{TEXTS[other]: float(row[other]) for other in best(row, depth)} for row in rows],
+                    "token_logprobs": [
+                        float(row[token]) for row, token in zip(rows, tokens, strict=True)
+                    ],
+                    "top_logprobs": [
+                        {TEXTS[other]: float(row[other]) for other in best(row, depth)}
+                        for row in rows
+                    ],
                     "text_offset": list(range(len(tokens))),
                 },
             }
@@ -62,7 +72,10 @@ def vllm(rows, depth=5, chosen=None):
     for number, row in enumerate(rows):
         ranked = best(row, len(row))
         token = ranked[0] if chosen is None else chosen[number]
-        listed = [token, *(other for other in ranked[:depth] if other != token)]  # the actual token stands first
+        listed = [
+            token,
+            *(other for other in ranked[:depth] if other != token),
+        ]  # the actual token stands first
         positions.append(
             {
                 str(other): {
@@ -82,7 +95,9 @@ def sglang(rows, depth=5, part="output"):
         "meta_info": {
             "finish_reason": {"type": "stop"},
             f"{part}_token_logprobs": [[float(row.max()), best(row, 1)[0], None] for row in rows],
-            f"{part}_top_logprobs": [[[float(row[other]), other, None] for other in best(row, depth)] for row in rows],
+            f"{part}_top_logprobs": [
+                [[float(row[other]), other, None] for other in best(row, depth)] for row in rows
+            ],
         },
     }
 
@@ -90,13 +105,19 @@ def sglang(rows, depth=5, part="output"):
 def llama_cpp(rows, depth=5):
     def entry(row, token):
         text = TEXTS[token]
-        return {"id": token, "logprob": float(row[token]), "token": text, "bytes": list(text.encode())}
+        return {
+            "id": token,
+            "logprob": float(row[token]),
+            "token": text,
+            "bytes": list(text.encode()),
+        }
 
     return {
         "content": "...",
         "stop": True,
         "completion_probabilities": [
-            entry(row, best(row, 1)[0]) | {"top_logprobs": [entry(row, other) for other in best(row, depth)]}
+            entry(row, best(row, 1)[0])
+            | {"top_logprobs": [entry(row, other) for other in best(row, depth)]}
             for row in rows
         ],
     }
@@ -116,7 +137,9 @@ def save(path, *documents, shape="lines"):
     if shape == "lines":
         text = "".join(json.dumps(document) + "\n" for document in documents)
     elif shape == "pretty":
-        text = "\n".join(json.dumps(document, indent=1, ensure_ascii=False) for document in documents)
+        text = "\n".join(
+            json.dumps(document, indent=1, ensure_ascii=False) for document in documents
+        )
     else:
         text = json.dumps(list(documents), indent=2)
     path.write_text(text, encoding="utf-8")

@@ -1,5 +1,6 @@
-"""exp and expm1 in float64 as straight-line arithmetic, which LLVM turns into vector instructions; numba only. Both are
-within 4 ulp (the bound that the certificates' error model assumes) by the argument in ``_scale_and_remainder``."""
+"""exp and expm1 in float64 as straight-line arithmetic, which LLVM turns into vector instructions;
+numba only. Both are within 4 ulp (the bound that the certificates' error model assumes) by the
+argument in ``_scale_and_remainder``."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def _float_of(typingctx, bits):
 
 @intrinsic
 def _fma(typingctx, factor, other, term):
-    """factor * other + term rounded once: the machine's instruction where it has one, exact to the bit anywhere."""
+    """factor * other + term rounded once: the machine's instruction where it has one, exact to the
+    bit anywhere."""
 
     def codegen(context, builder, signature, args):
         return builder.fma(*args)
@@ -56,9 +58,9 @@ def _fma(typingctx, factor, other, term):
 def _scale_and_remainder(x):
     """(2^k, expm1(r)) with x = k log 2 + r, |r| <= log(2)/2 + 2^-50, for -745 < x < 700.
 
-    The Taylor polynomial of degree 13 leaves out less than |r|^14/14! (1 + |r|/14) < 2^-56 |r|; Horner's scheme ends in
-    r + r^2 (...). All errors together stay within 4 ulp of exp(x) (claim kernel.exp).
-    """
+    The Taylor polynomial of degree 13 leaves out less than |r|^14/14! (1 + |r|/14) < 2^-56 |r|;
+    Horner's scheme ends in r + r^2 (...). All errors together stay within 4 ulp of exp(x) (claim
+    kernel.exp)."""
     shifted = _fma(x, _PER_LOG2, _SHIFT)
     k = shifted - _SHIFT
     r = _fma(-k, _LOG2_LOW, x - k * _LOG2_HIGH)
@@ -87,6 +89,7 @@ def exp_of_gap(x):
 
 @register_jitable(error_model="numpy")
 def expm1_clamped(x):
-    """expm1(x) for x <= 690; -1 below -50. 2^k E + (2^k - 1): the subtraction is exact where k >= -52."""
+    """expm1(x) for x <= 690; -1 below -50. 2^k E + (2^k - 1): the subtraction is exact where k >=
+    -52."""
     scale, remainder = _scale_and_remainder(x if x > -50.0 else -50.0)
     return _fma(scale, remainder, scale - 1.0)

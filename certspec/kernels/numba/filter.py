@@ -1,9 +1,9 @@
-"""The float32 filter on the CPU: one pass over float32, bfloat16 or float16 rows of both models that decides every rule
-within proved bounds, or leaves the row to the float64 path. Nothing here is certified that a bound does not cover.
+"""The float32 filter on the CPU: one pass over float32, bfloat16 or float16 rows of both models
+that decides every rule within proved bounds, or leaves the row to the float64 path. Nothing here is
+certified that a bound does not cover.
 
-A row with a rule that the first sums leave open is summed once more, within narrower bounds; where these leave one open
-too, a third time, all of it in float64.
-"""
+A row with a rule that the first sums leave open is summed once more, within narrower bounds; where
+these leave one open too, a third time, all of it in float64."""
 
 from __future__ import annotations
 
@@ -46,10 +46,16 @@ __all__ = ["filter_rows", "score_rows"]
 UNIT = 2.0**-53
 FARTHEST_WEIGHT = 745.0  # nats; weights farther below the largest are zero
 SETTLING = 32  # ranks in which thresholds are looked for
-_bounds, _pool, _threshold = (load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold"))
+_bounds, _pool, _threshold = (
+    load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold")
+)
 relative_weight_error = _bounds.relative_weight_error
 relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
-single_token_pool, tree_pool, pool_certificate = _pool.single_token_pool, _pool.tree_pool, _pool.pool_certificate
+single_token_pool, tree_pool, pool_certificate = (
+    _pool.single_token_pool,
+    _pool.tree_pool,
+    _pool.pool_certificate,
+)
 OPEN, SURE, DEEP = range(3)  # what the ranks at hand say of a rule
 # numbers of a row that the caller gets
 KL_OUT, KL_UPPER, ENTROPY_OUT, PROB_MARGIN, DRAFT_TOKEN_PROB, ENTROPY_BOUND, PROB_BOUND = range(7)
@@ -59,12 +65,17 @@ STATISTICS = 7
 @register_jitable(error_model="numpy")
 def _slack(gap, weight):
     """Bound on the error of weight = exp(gap); the maximum's is exact."""
-    return weight * (relative_weight_error(min(-gap, FARTHEST_WEIGHT)) + 8 * UNIT) if gap < 0.0 else 0.0
+    return (
+        weight * (relative_weight_error(min(-gap, FARTHEST_WEIGHT)) + 8 * UNIT)
+        if gap < 0.0
+        else 0.0
+    )
 
 
 @register_jitable(error_model="numpy")
 def _near(gap, weight, low, high, exact_top):
-    """Whether rounding leaves open on which side of a threshold within [low, high] the exact weight lies."""
+    """Whether rounding leaves open on which side of a threshold within [low, high] the exact weight
+    lies."""
     slack = _slack(gap, weight)
     return weight + slack >= low and weight - slack <= high and (gap < 0.0 or not exact_top)
 
@@ -83,32 +94,44 @@ def _pooled(weights, head, tail, last, mass, lowest_gap, numbers):
     own_error = relative_weight_error(min(-lowest_gap, FARTHEST_WEIGHT)) + 8 * UNIT
     normaliser, error = numbers[NORMALISER], numbers[ERROR]
     exact, lower = pool_certificate(weights, head, tail, last, mass, own_error, normaliser, error)
-    upper = exact * (1.0 + 1.02 * error + 64 * UNIT) + mass / normaliser * ((256 + FARTHEST_WEIGHT) * UNIT)
+    upper = exact * (1.0 + 1.02 * error + 64 * UNIT) + mass / normaliser * (
+        (256 + FARTHEST_WEIGHT) * UNIT
+    )
     return exact, lower, upper
 
 
 @register_jitable(error_model="numpy")
 def _thresholds(rule, numbers):
-    """(tau, bounds below and above it, whether the largest weight meets it without rounding), in weights."""
+    """(tau, bounds below and above it, whether the largest weight meets it without rounding), in
+    weights."""
     cap, scale, offset, entropy_scale = rule[CAP], rule[SCALE], rule[OFFSET], rule[ENTROPY_SCALE]
-    normaliser, error, gap, gap_error = numbers[NORMALISER], numbers[ERROR], -numbers[MEAN_GAP], numbers[GAP_ERROR]
+    normaliser, error, gap, gap_error = (
+        numbers[NORMALISER],
+        numbers[ERROR],
+        -numbers[MEAN_GAP],
+        numbers[GAP_ERROR],
+    )
     tau = relative_threshold(cap, scale, offset, entropy_scale, normaliser, gap)
     high = threshold_upper(cap, scale, offset, entropy_scale, normaliser, gap, error, gap_error)
-    # the same bound with its errors reversed: every part of the minimum lowered by at least its error
+    # the same bound with its errors reversed: every part of the minimum lowered by at least its
+    # error
     low = threshold_upper(cap, scale, offset, entropy_scale, normaliser, gap, -error, -gap_error)
     low = min(tau, low) - abs(tau) * (64 * UNIT)
-    # a threshold that is a multiple of the largest weight alone meets that weight, which is 1, without rounding
+    # a threshold that is a multiple of the largest weight alone meets that weight, which is 1,
+    # without rounding
     return tau, low, max(tau, high), tau == scale and offset == 0.0 and low > scale - 1e-12
 
 
 @register_jitable(error_model="numpy")
 def _judge_ranks(rule, bounds, numbers, gaps, weights, complete):
-    """(certificate, bound below it, bound above it, verdict) of a single-token rule from the largest gaps, which are
-    all that matter where ``complete``."""
+    """(certificate, bound below it, bound above it, verdict) of a single-token rule from the
+    largest gaps, which are all that matter where ``complete``."""
     tau, low, high, exact_top = bounds
     count = len(gaps)
     for rank in range(count):
-        if accepts(rule, rank, np.inf, 0.0) and _near(gaps[rank], weights[rank], low, high, exact_top):
+        if accepts(rule, rank, np.inf, 0.0) and _near(
+            gaps[rank], weights[rank], low, high, exact_top
+        ):
             return 0.0, 0.0, np.inf, OPEN
         if not accepts(rule, rank, weights[rank], tau):
             if weights[rank] == weights[0]:
@@ -121,8 +144,21 @@ def _judge_ranks(rule, bounds, numbers, gaps, weights, complete):
 
 
 @register_jitable(error_model="numpy")
-def _judge_rule(rule, numbers, gaps, weights, source, row, num_columns, decode, drafted_gap, drafted_rank, matched):
-    """(certificate, bound below it, bound above it, accepted, sure) of one rule on a summarised row."""
+def _judge_rule(
+    rule,
+    numbers,
+    gaps,
+    weights,
+    source,
+    row,
+    num_columns,
+    decode,
+    drafted_gap,
+    drafted_rank,
+    matched,
+):
+    """(certificate, bound below it, bound above it, accepted, sure) of one rule on a summarised
+    row."""
     width = int(rule[TREE_WIDTH])
     if width >= num_columns:
         return np.inf, np.inf, np.inf, matched, True
@@ -132,10 +168,16 @@ def _judge_rule(rule, numbers, gaps, weights, source, row, num_columns, decode, 
     bounds = _thresholds(rule, numbers)
     drafted = math.exp(drafted_gap)
     accepted = accepts(rule, drafted_rank, drafted, bounds[0])
-    if accepts(rule, drafted_rank, np.inf, 0.0) and _near(drafted_gap, drafted, bounds[1], bounds[2], bounds[3]):
+    if accepts(rule, drafted_rank, np.inf, 0.0) and _near(
+        drafted_gap, drafted, bounds[1], bounds[2], bounds[3]
+    ):
         return 0.0, 0.0, np.inf, accepted, False
-    exact, lower, upper, verdict = _judge_ranks(rule, bounds, numbers, gaps, weights, len(gaps) == num_columns)
-    if verdict == DEEP:  # all tokens that the threshold may let pass, and the largest one that it can't
+    exact, lower, upper, verdict = _judge_ranks(
+        rule, bounds, numbers, gaps, weights, len(gaps) == num_columns
+    )
+    if (
+        verdict == DEEP
+    ):  # all tokens that the threshold may let pass, and the largest one that it can't
         more = candidate_gaps(bounds[1], source, row, num_columns, decode, numbers[HIGHEST])
         more_weights = np.empty(len(more))
         for rank in range(len(more)):
@@ -146,9 +188,25 @@ def _judge_rule(rule, numbers, gaps, weights, source, row, num_columns, decode, 
 
 @register_jitable(error_model="numpy")
 def _judge_row(
-    sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids, drafted_gap, drafted_rank,
-    top_probs, statistics, certificates, accepted, certified, left_open,
-):  # fmt: skip
+    sides,
+    rules,
+    row,
+    num_columns,
+    decode,
+    numbers,
+    gaps,
+    ids,
+    weights,
+    draft_top_ids,
+    drafted_gap,
+    drafted_rank,
+    top_probs,
+    statistics,
+    certificates,
+    accepted,
+    certified,
+    left_open,
+):
     """All rules on a summarised row, and what the caller gets of it."""
     normaliser, num_top = numbers[NORMALISER], len(top_probs)
     for rank in range(num_top):
@@ -160,41 +218,80 @@ def _judge_row(
         for rank in range(min(int(rules[number, TREE_WIDTH]), num_top)):
             matched = matched or draft_top_ids[rank] == ids[0]
         exact, lower, upper, fits, sure = _judge_rule(
-            rules[number], numbers, gaps, weights, sides[0], row, num_columns, decode, drafted_gap, drafted_rank,
+            rules[number],
+            numbers,
+            gaps,
+            weights,
+            sides[0],
+            row,
+            num_columns,
+            decode,
+            drafted_gap,
+            drafted_rank,
             matched,
-        )  # fmt: skip
+        )
         certificates[0, number, row], certificates[1, number, row] = exact, lower
         accepted[number, row], certified[number, row] = fits, kl_upper < lower
         left_open[number, row] = not (sure and (kl_upper < lower or kl_lower >= upper))
     statistics[KL_OUT, row], statistics[KL_UPPER, row] = max(numbers[KL], 0.0), kl_upper
-    statistics[ENTROPY_OUT, row], statistics[ENTROPY_BOUND, row] = numbers[ENTROPY], numbers[ENTROPY_ERROR]
+    statistics[ENTROPY_OUT, row], statistics[ENTROPY_BOUND, row] = (
+        numbers[ENTROPY],
+        numbers[ENTROPY_ERROR],
+    )
     statistics[PROB_MARGIN, row] = (1.0 - (weights[1] if len(weights) > 1 else 0.0)) / normaliser
     statistics[DRAFT_TOKEN_PROB, row] = math.exp(drafted_gap) / normaliser
     statistics[PROB_BOUND, row] = numbers[ERROR] + WEIGHT_ERROR
 
 
 def _filter(source_hash: str) -> Any:
-    """Rows from logits to decisions; ``left_open`` says which rules of which rows are not decided."""
+    """Rows from logits to decisions; ``left_open`` says which rules of which rows are not
+    decided."""
 
     def judge(
-        sides, rules, num_columns, decode, taken, top_ids, draft_top_ids, top_probs, statistics, certificates,
-        accepted, certified, left_open, paths,
-    ):  # fmt: skip
+        sides,
+        rules,
+        num_columns,
+        decode,
+        taken,
+        top_ids,
+        draft_top_ids,
+        top_probs,
+        statistics,
+        certificates,
+        accepted,
+        certified,
+        left_open,
+        paths,
+    ):
         _ = source_hash
-        buffers, maxima = np.empty((2, DECODED), np.float32), np.empty((2, num_groups(num_columns)), np.float32)
+        buffers, maxima = (
+            np.empty((2, DECODED), np.float32),
+            np.empty((2, num_groups(num_columns)), np.float32),
+        )
         numbers, totals, at = np.empty(NUMBERS), np.empty(FILTER_SUMS), np.empty(STATE)
         settling, num_top = min(num_columns, max(SETTLING, top_ids.shape[1])), top_ids.shape[1]
         gaps, ids, weights = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
         draft_values = np.empty(num_top)
         while True:
-            row = fetch_add(taken, 0, 1)  # threads take rows one by one: none waits long for another at the end
+            row = fetch_add(
+                taken, 0, 1
+            )  # threads take rows one by one: none waits long for another at the end
             if row >= top_ids.shape[0]:
                 break
             left_open[:, row], paths[row] = True, RIGOROUS
             if not summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
                 continue
             select_top(sides[0], row, num_columns, decode, maxima[0], GROUP, gaps, ids)
-            select_top(sides[1], row, num_columns, decode, maxima[1], GROUP, draft_values, draft_top_ids[row])
+            select_top(
+                sides[1],
+                row,
+                num_columns,
+                decode,
+                maxima[1],
+                GROUP,
+                draft_values,
+                draft_top_ids[row],
+            )
             drafted_gap = element(sides[0], row, draft_top_ids[row, 0], decode) - numbers[HIGHEST]
             drafted_rank = settling
             for rank in range(settling):
@@ -205,46 +302,109 @@ def _filter(source_hash: str) -> Any:
             for rank in range(num_top):
                 top_ids[row, rank] = ids[rank]
             _judge_row(
-                sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids[row], drafted_gap,
-                drafted_rank, top_probs[row], statistics, certificates, accepted, certified, left_open,
-            )  # fmt: skip
+                sides,
+                rules,
+                row,
+                num_columns,
+                decode,
+                numbers,
+                gaps,
+                ids,
+                weights,
+                draft_top_ids[row],
+                drafted_gap,
+                drafted_rank,
+                top_probs[row],
+                statistics,
+                certificates,
+                accepted,
+                certified,
+                left_open,
+            )
             for whole in (False, True):
                 if left_open[:, row].any() and refine(
-                    sides, row, num_columns, decode, buffers, maxima, ids, whole, at, totals, numbers
+                    sides,
+                    row,
+                    num_columns,
+                    decode,
+                    buffers,
+                    maxima,
+                    ids,
+                    whole,
+                    at,
+                    totals,
+                    numbers,
                 ):
                     _judge_row(
-                        sides, rules, row, num_columns, decode, numbers, gaps, ids, weights, draft_top_ids[row],
-                        drafted_gap, drafted_rank, top_probs[row], statistics, certificates, accepted, certified,
+                        sides,
+                        rules,
+                        row,
+                        num_columns,
+                        decode,
+                        numbers,
+                        gaps,
+                        ids,
+                        weights,
+                        draft_top_ids[row],
+                        drafted_gap,
+                        drafted_rank,
+                        top_probs[row],
+                        statistics,
+                        certificates,
+                        accepted,
+                        certified,
                         left_open,
-                    )  # fmt: skip
+                    )
             paths[row] = RIGOROUS if left_open[:, row].any() else FAST
 
     return judge
 
 
 def score_rows(
-    target: np.ndarray, draft: np.ndarray | None, kind: str, num_columns: int, table: RuleTable, num_top: int
+    target: np.ndarray,
+    draft: np.ndarray | None,
+    kind: str,
+    num_columns: int,
+    table: RuleTable,
+    num_top: int,
 ) -> RowScores:
-    """Like ``numba_rows.score_rows``, by the filter; the rows that it leaves open are scored in float64 and put in.
+    """Like ``numba_rows.score_rows``, by the filter; the rows that it leaves open are scored in
+    float64 and put in.
 
-    Target-only calls, float64 logits and smoothed entropies are float64 as a whole. Raises InvalidLogits naming the
-    row.
-    """
-    if draft is None or kind == "float64" or table.smoothings.size or num_columns > MOST_COLUMNS or not table.rules:
+    Target-only calls, float64 logits and smoothed entropies are float64 as a whole. Raises
+    InvalidLogits naming the row."""
+    if (
+        draft is None
+        or kind == "float64"
+        or table.smoothings.size
+        or num_columns > MOST_COLUMNS
+        or not table.rules
+    ):
         return numba_rows.score_rows(target, draft, kind, num_columns, table, num_top)
     scores, _ = filter_rows(target, draft, kind, num_columns, table, num_top)
     undecided = np.flatnonzero(scores.paths)  # RIGOROUS
     if undecided.size:
-        settle(scores, undecided, target, draft, lambda one, other: numba_rows.score_rows(
-            one, other, kind, num_columns, table, num_top))  # fmt: skip
+        settle(
+            scores,
+            undecided,
+            target,
+            draft,
+            lambda one, other: numba_rows.score_rows(one, other, kind, num_columns, table, num_top),
+        )
     return scores
 
 
 def filter_rows(
-    target: np.ndarray, draft: np.ndarray, kind: str, num_columns: int, table: RuleTable, num_top: int
+    target: np.ndarray,
+    draft: np.ndarray,
+    kind: str,
+    num_columns: int,
+    table: RuleTable,
+    num_top: int,
 ) -> tuple[RowScores, np.ndarray]:
-    """The filter alone, on 16- or 32-bit rows and rules without smoothed entropies: scores, and (rules, rows) bool,
-    where they are not decided. A row with an undecided rule holds nothing that may be used."""
+    """The filter alone, on 16- or 32-bit rows and rules without smoothed entropies: scores, and
+    (rules, rows) bool, where they are not decided. A row with an undecided rule holds nothing that
+    may be used."""
     rows, num_rules = target.shape[0], len(table.rules)
     top_ids, draft_top_ids = np.zeros((2, rows, num_top), np.int64)
     top_probs, statistics = np.zeros((rows, num_top)), np.zeros((STATISTICS, rows))
@@ -254,16 +414,37 @@ def filter_rows(
     taken = np.zeros(1, np.int64)  # rows that some thread has begun
     threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
     arguments = (
-        (target, draft), table.parameters, num_columns, decode, taken, top_ids, draft_top_ids, top_probs, statistics,
-        certificates, accepted, certified, left_open, paths,
-    )  # fmt: skip
+        (target, draft),
+        table.parameters,
+        num_columns,
+        decode,
+        taken,
+        top_ids,
+        draft_top_ids,
+        top_probs,
+        statistics,
+        certificates,
+        accepted,
+        certified,
+        left_open,
+        paths,
+    )
     run_shared(run, arguments, threads)
     scores = RowScores(
-        kl=statistics[KL_OUT], kl_upper=statistics[KL_UPPER], entropy=statistics[ENTROPY_OUT],
-        prob_margin=statistics[PROB_MARGIN], draft_token_prob=statistics[DRAFT_TOKEN_PROB],
-        certificate=certificates[0], certificate_lower=certificates[1], accepted=accepted, certified=certified,
-        target_top_ids=top_ids, target_top_probs=top_probs, draft_top_ids=draft_top_ids,
+        kl=statistics[KL_OUT],
+        kl_upper=statistics[KL_UPPER],
+        entropy=statistics[ENTROPY_OUT],
+        prob_margin=statistics[PROB_MARGIN],
+        draft_token_prob=statistics[DRAFT_TOKEN_PROB],
+        certificate=certificates[0],
+        certificate_lower=certificates[1],
+        accepted=accepted,
+        certified=certified,
+        target_top_ids=top_ids,
+        target_top_probs=top_probs,
+        draft_top_ids=draft_top_ids,
         paths=paths,
-        entropy_error=statistics[ENTROPY_BOUND], prob_error=statistics[PROB_BOUND],
-    )  # fmt: skip
+        entropy_error=statistics[ENTROPY_BOUND],
+        prob_error=statistics[PROB_BOUND],
+    )
     return scores, left_open

@@ -1,19 +1,20 @@
-"""The float32 filter's loop over logits on the CPU, written as vector instructions: exponentials and their sums, each
-group of GROUP columns in float32 and then added to float64. LLVM splits the vectors to the machine's width; the order
-of every sum is the one written here. This module knows nothing about rows, models or rules.
+"""The float32 filter's loop over logits on the CPU, written as vector instructions: exponentials
+and their sums, each group of GROUP columns in float32 and then added to float64. LLVM splits the
+vectors to the machine's width; the order of every sum is the one written here. This module knows
+nothing about rows, models or rules.
 
     exp(z) = 2^(j/4) exp(r),  j = round(4 z / log 2),  r = z - j (log 2)/4,  exp(r) = C (c_0 + r (c_1 + r (c_2 + r)))
 
-A table of four has C 2^(i/4), i = j mod 4; as its numbers are free, so is C, and the polynomial's first coefficient is
-1, which saves an instruction. No logit is moved to a reference first: 2^(j/4 - K) has an integer reference K, which
-costs no rounding. What is rounded, in u = 2^-24, is bounded by claim kernel.exp32; ``filter_bounds`` has the constants.
-There are no fast-math flags.
+A table of four has C 2^(i/4), i = j mod 4; as its numbers are free, so is C, and the polynomial's
+first coefficient is 1, which saves an instruction. No logit is moved to a reference first: 2^(j/4 -
+K) has an integer reference K, which costs no rounding. What is rounded, in u = 2^-24, is bounded by
+claim kernel.exp32; ``filter_bounds`` has the constants. There are no fast-math flags.
 
-A group is read twice, once for the target's weights, which are kept, and once for the draft, a vector after the other:
-so the numbers that a loop needs at hand fit the 16 registers of a 256-bit machine, and a processor that works ahead
-overlaps the vectors' latencies by itself. Loops that take several vectors a turn, or are unrolled, undo that.
-``x86_filter`` has the same loop as instructions; what stands here runs on all other machines.
-"""
+A group is read twice, once for the target's weights, which are kept, and once for the draft, a
+vector after the other: so the numbers that a loop needs at hand fit the 16 registers of a 256-bit
+machine, and a processor that works ahead overlaps the vectors' latencies by itself. Loops that take
+several vectors a turn, or are unrolled, undo that. ``x86_filter`` has the same loop as
+instructions; what stands here runs on all other machines."""
 
 from __future__ import annotations
 
@@ -29,10 +30,20 @@ from certspec.kernels.numba.filter_x86 import SLOTS, Slot, has_instructions, run
 from certspec.kernels.numba.vectors import ask_for, call_llvm
 
 __all__ = [
-    "COEFFICIENTS", "FILTER_SUMS", "GROUP", "LANES32", "LEAST_BITS", "LOG2", "PER_LOG2", "SCALES", "SHIFT32",
-    "SHIFT32_BITS", "STEPS", "WIDE", "filter_sums",
-]  # fmt: skip
-
+    "COEFFICIENTS",
+    "FILTER_SUMS",
+    "GROUP",
+    "LANES32",
+    "LEAST_BITS",
+    "LOG2",
+    "PER_LOG2",
+    "SCALES",
+    "SHIFT32",
+    "SHIFT32_BITS",
+    "STEPS",
+    "WIDE",
+    "filter_sums",
+]
 LANES32 = 8  # float32 numbers of a vector
 WIDE = 4  # float64 numbers of an accumulator
 GROUP = 128  # columns summed in float32
@@ -42,19 +53,29 @@ SHIFT32 = 1.5 * 2.0**23  # adding it rounds to an integer, held in the low bits
 SHIFT32_BITS = 0x4B400000  # of SHIFT32; those of SHIFT32 + j are j more, |j| < 2^21
 LEAST_BITS = SHIFT32_BITS - 123 * STEPS  # 2^-123 C, C > 2^-3, is a normal number
 COEFFICIENTS = tuple(map(float.fromhex, ("0x1.801f54p+2", "0x1.801f6ap+2", "0x1.805d82p+1")))
-SCALES = tuple(map(float.fromhex, ("0x1.553978p-3", "0x1.95c95ep-3", "0x1.e29076p-3", "0x1.1eef38p-2")))  # C 2^(i/4)
-PER_LOG2, LOG2 = float.fromhex("0x1.715476p+0"), float.fromhex("0x1.62e430p-1")  # log2 e and log 2 in float32
+SCALES = tuple(
+    map(float.fromhex, ("0x1.553978p-3", "0x1.95c95ep-3", "0x1.e29076p-3", "0x1.1eef38p-2"))
+)  # C 2^(i/4)
+PER_LOG2, LOG2 = (
+    float.fromhex("0x1.715476p+0"),
+    float.fromhex("0x1.62e430p-1"),
+)  # log2 e and log 2 in float32
 _AHEAD = 512  # columns between what is summed and what is fetched
 _LINE = 16  # float32 numbers of a cache line
 _VECTORS = GROUP // LANES32
 _OCTAVE_SHIFT = 23 - 2  # from k, above the two bits of a step's number, to the exponent
 _TABLE = [
-    int(np.float32(scale).view(np.int32)) - (step << _OCTAVE_SHIFT)  # the step's number is shifted with k
+    int(np.float32(scale).view(np.int32))
+    - (step << _OCTAVE_SHIFT)  # the step's number is shifted with k
     for step, scale in enumerate(SCALES)
 ]
 _BYTES = 4 * LANES32  # of a vector
 _FLOAT, _DOUBLE, _INT32, _INT64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
-_FLOATS, _INTS, _DOUBLES = ir.VectorType(_FLOAT, LANES32), ir.VectorType(_INT32, LANES32), ir.VectorType(_DOUBLE, WIDE)
+_FLOATS, _INTS, _DOUBLES = (
+    ir.VectorType(_FLOAT, LANES32),
+    ir.VectorType(_INT32, LANES32),
+    ir.VectorType(_DOUBLE, WIDE),
+)
 _PAIR = ir.VectorType(_FLOAT, 2)
 
 # numba hands these functions the typing context itself, which its type hints leave to the caller
@@ -74,17 +95,23 @@ def _fma(builder: Any, factor: Any, other: Any, term: Any) -> Any:
 
 
 def _shuffle(builder: Any, one: Any, other: Any, lanes: Sequence[int]) -> Any:
-    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(_INT32, len(lanes)), list(lanes)))
+    return builder.shuffle_vector(
+        one, other, ir.Constant(ir.VectorType(_INT32, len(lanes)), list(lanes))
+    )
 
 
 def _spread(builder: Any, scalar: Any) -> Any:
     undefined = ir.Constant(_FLOATS, ir.Undefined)
-    return _shuffle(builder, builder.insert_element(undefined, scalar, _INT32(0)), undefined, [0] * LANES32)
+    return _shuffle(
+        builder, builder.insert_element(undefined, scalar, _INT32(0)), undefined, [0] * LANES32
+    )
 
 
 def _halves(builder: Any, vector: Any) -> list[Any]:
     lanes, undefined = vector.type.count // 2, ir.Constant(vector.type, ir.Undefined)
-    return [_shuffle(builder, vector, undefined, range(first, first + lanes)) for first in (0, lanes)]
+    return [
+        _shuffle(builder, vector, undefined, range(first, first + lanes)) for first in (0, lanes)
+    ]
 
 
 def _larger(builder: Any, one: Any, other: Any) -> Any:
@@ -98,7 +125,10 @@ def _lesser(builder: Any, one: Any, other: Any) -> Any:
 
 def _scales(builder: Any, bits: Any) -> Any:
     """C 2^(j/4 - K) where ``bits`` are those of SHIFT32 + j - STEPS K."""
-    odd, upper = (builder.icmp_unsigned("!=", builder.and_(bits, _all_numbers(bit)), _all_numbers(0)) for bit in (1, 2))
+    odd, upper = (
+        builder.icmp_unsigned("!=", builder.and_(bits, _all_numbers(bit)), _all_numbers(0))
+        for bit in (1, 2)
+    )
     entries = [_all_numbers(entry) for entry in _TABLE]
     low, high = (builder.select(odd, entries[first + 1], entries[first]) for first in (0, 2))
     octaves = builder.shl(bits, _all_numbers(_OCTAVE_SHIFT))
@@ -106,7 +136,8 @@ def _scales(builder: Any, bits: Any) -> Any:
 
 
 def _exponential(builder: Any, logits: Any, shift: Any) -> tuple[Any, Any]:
-    """2^-K exp of a vector of logits, ``shift`` = SHIFT32 - STEPS K; and the bits of SHIFT32 + j - STEPS K."""
+    """2^-K exp of a vector of logits, ``shift`` = SHIFT32 - STEPS K; and the bits of SHIFT32 + j -
+    STEPS K."""
     shifted = _fma(builder, logits, _all_lanes(STEPS * PER_LOG2), shift)
     rest = _fma(builder, builder.fsub(shifted, shift), _all_lanes(-LOG2 / STEPS), logits)
     value = builder.fadd(rest, _all_lanes(COEFFICIENTS[2]))
@@ -119,9 +150,13 @@ def _exponential(builder: Any, logits: Any, shift: Any) -> tuple[Any, Any]:
 class _Source:
     """float32 logits from an element on."""
 
-    def __init__(self, context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> None:
+    def __init__(
+        self, context: Any, builder: Any, array_type: Any, array: Any, offset: Any
+    ) -> None:
         self.builder = builder
-        self.start = builder.gep(context.make_array(array_type)(context, builder, array).data, [offset])
+        self.start = builder.gep(
+            context.make_array(array_type)(context, builder, array).data, [offset]
+        )
 
     def load(self, index: Any) -> Any:
         place = self.builder.bitcast(self.builder.gep(self.start, [index]), _FLOATS.as_pointer())
@@ -130,11 +165,16 @@ class _Source:
     def fetch(self, index: Any) -> None:
         """Ask for the lines of the group at ``index``: memory then works while the sums do."""
         for line in range(0, GROUP, _LINE):
-            ask_for(self.builder, self.builder.gep(self.start, [self.builder.add(index, _INT64(line))]))
+            ask_for(
+                self.builder, self.builder.gep(self.start, [self.builder.add(index, _INT64(line))])
+            )
 
 
-def _over_group(builder: Any, carried: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """A loop over the vectors of a group: ``body`` gets a vector's number and what the loop carries."""
+def _over_group(
+    builder: Any, carried: list[Any], body: Callable[[Any, list[Any]], list[Any]]
+) -> list[Any]:
+    """A loop over the vectors of a group: ``body`` gets a vector's number and what the loop
+    carries."""
     before = builder.block
     loop, after = (builder.function.append_basic_block(name) for name in ("vectors", "after"))
     builder.branch(loop)
@@ -148,7 +188,9 @@ def _over_group(builder: Any, carried: list[Any], body: Callable[[Any, list[Any]
     branch = builder.cbranch(builder.icmp_signed("<", following[0], _INT64(_VECTORS)), loop, after)
     module = builder.module
     rolled = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
-    label = module.add_metadata([rolled, _INT32(len(module.metadata))])  # a loop's label names itself, and one loop
+    label = module.add_metadata(
+        [rolled, _INT32(len(module.metadata))]
+    )  # a loop's label names itself, and one loop
     label.operands = (label, rolled)
     branch.set_metadata("llvm.loop", label)
     builder.position_at_end(after)
@@ -158,9 +200,9 @@ def _over_group(builder: Any, carried: list[Any], body: Callable[[Any, list[Any]
 def _groups(
     builder: Any, sources: list[_Source], places: list[Any], rows: list[Any], numbers: Sequence[Any]
 ) -> tuple[Any, Any]:
-    """The loop over groups: the one that it stopped at, and the least bits of every lane. ``places``: accumulators;
-    ``rows``: where the maxima of both models' first group stand; ``numbers``: the arguments of ``filter_sums`` from
-    ``group`` to ``between``."""
+    """The loop over groups: the one that it stopped at, and the least bits of every lane.
+    ``places``: accumulators; ``rows``: where the maxima of both models' first group stand;
+    ``numbers``: the arguments of ``filter_sums`` from ``group`` to ``between``."""
     first, num_groups, shift, other_shift, middle, other_middle, between = numbers
     shifts = [_spread(builder, value) for value in (shift, other_shift)]
     centre, distance = _spread(builder, middle), _spread(builder, between)
@@ -175,7 +217,9 @@ def _groups(
     for place, total in zip(places, totals, strict=True):
         builder.store(builder.load(place, align=8), total)
     before = builder.block
-    begin, add, end = (builder.function.append_basic_block(name) for name in ("group", "add", "end"))
+    begin, add, end = (
+        builder.function.append_basic_block(name) for name in ("group", "add", "end")
+    )
     most = _all_numbers(2**31 - 1)
     builder.cbranch(builder.icmp_signed("<", first, num_groups), begin, end)
 
@@ -191,13 +235,18 @@ def _groups(
     def place_of(vector: Any) -> Any:
         return builder.gep(kept, [_INT64(0), vector])
 
-    def added(carried: list[Any], logit: Any, bits: Any, weight: Any, factor: Any, size: Any) -> list[Any]:
-        """The sums of weights and of factor * size, the largest logit and the least bits, with one vector more."""
+    def added(
+        carried: list[Any], logit: Any, bits: Any, weight: Any, factor: Any, size: Any
+    ) -> list[Any]:
+        """The sums of weights and of factor * size, the largest logit and the least bits, with one
+        vector more."""
         mass, products, highest, least = carried
         return [
-            builder.fadd(mass, weight), _fma(builder, factor, size, products), _larger(builder, logit, highest),
+            builder.fadd(mass, weight),
+            _fma(builder, factor, size, products),
+            _larger(builder, logit, highest),
             _lesser(builder, bits, least),
-        ]  # fmt: skip
+        ]
 
     def of_target(vector: Any, carried: list[Any]) -> list[Any]:
         logit = read(sources[0], vector)
@@ -214,9 +263,13 @@ def _groups(
 
     zero, lowest = _all_lanes(0.0), _all_lanes(-math.inf)
     mass, gap_sum, highest, bits = _over_group(builder, [zero, zero, lowest, least], of_target)
-    other_mass, cross, other_highest, bits = _over_group(builder, [zero, zero, lowest, bits], of_draft)
+    other_mass, cross, other_highest, bits = _over_group(
+        builder, [zero, zero, lowest, bits], of_draft
+    )
     quarters = [[2 * half + lane for lane in (0, 8, 1, 9, 4, 12, 5, 13)] for half in (0, 1)]
-    both = _larger(builder, *(_shuffle(builder, highest, other_highest, lanes) for lanes in quarters))
+    both = _larger(
+        builder, *(_shuffle(builder, highest, other_highest, lanes) for lanes in quarters)
+    )
     while both.type.count > 2:
         both = _larger(builder, *_halves(builder, both))
     for side, row in enumerate(rows):
@@ -238,7 +291,11 @@ def _groups(
     least.add_incoming(bits, add)
     builder.position_at_end(end)
     stopped, found = builder.phi(_INT64), builder.phi(_INTS)
-    for block, where, what in ((before, first, most), (stopping, number, bits), (add, following, bits)):
+    for block, where, what in (
+        (before, first, most),
+        (stopping, number, bits),
+        (add, following, bits),
+    ):
         stopped.add_incoming(where, block)
         found.add_incoming(what, block)
     for place, total in zip(places, totals, strict=True):
@@ -262,16 +319,26 @@ def _groups_on_x86(
     for side, value in enumerate((middle, other_middle)):
         limits = builder.insert_element(limits, value, _INT32(side))
     filled = {
-        Slot.LEAST: builder.bitcast(_all_numbers(2**31 - 1), _FLOATS), Slot.LOWEST: _all_lanes(-math.inf),
-        Slot.PER_LOG2: _all_lanes(STEPS * PER_LOG2), Slot.LOG2: _all_lanes(-LOG2 / STEPS),
-        Slot.SHIFT: _spread(builder, shift), Slot.OTHER_SHIFT: _spread(builder, other_shift),
-        Slot.CENTRE: _spread(builder, middle), Slot.DISTANCE: _spread(builder, between), Slot.LIMITS: limits,
+        Slot.LEAST: builder.bitcast(_all_numbers(2**31 - 1), _FLOATS),
+        Slot.LOWEST: _all_lanes(-math.inf),
+        Slot.PER_LOG2: _all_lanes(STEPS * PER_LOG2),
+        Slot.LOG2: _all_lanes(-LOG2 / STEPS),
+        Slot.SHIFT: _spread(builder, shift),
+        Slot.OTHER_SHIFT: _spread(builder, other_shift),
+        Slot.CENTRE: _spread(builder, middle),
+        Slot.DISTANCE: _spread(builder, between),
+        Slot.LIMITS: limits,
         Slot.TABLE: builder.bitcast(ir.Constant(_INTS, _TABLE * (LANES32 // STEPS)), _FLOATS),
-        **{Slot.COEFFICIENTS + power: _all_lanes(value) for power, value in enumerate(COEFFICIENTS)},
-    }  # fmt: skip
+        **{
+            Slot.COEFFICIENTS + power: _all_lanes(value) for power, value in enumerate(COEFFICIENTS)
+        },
+    }
     for number, value in filled.items():
         builder.store(value, slot(number), align=_BYTES)
-    totals = [builder.bitcast(slot(Slot.TOTALS + number), _DOUBLES.as_pointer()) for number in range(FILTER_SUMS)]
+    totals = [
+        builder.bitcast(slot(Slot.TOTALS + number), _DOUBLES.as_pointer())
+        for number in range(FILTER_SUMS)
+    ]
     for place, total in zip(places, totals, strict=True):
         builder.store(builder.load(place, align=8), total, align=_BYTES)
     before = builder.block
@@ -279,12 +346,23 @@ def _groups_on_x86(
     builder.cbranch(builder.icmp_signed("<", first, num_groups), begin, end)
     builder.position_at_end(begin)
     start, byte_pointer = builder.mul(first, _INT64(GROUP)), ir.IntType(8).as_pointer()
-    pointers = [builder.bitcast(builder.gep(source.start, [start]), byte_pointer) for source in sources]
+    pointers = [
+        builder.bitcast(builder.gep(source.start, [start]), byte_pointer) for source in sources
+    ]
     maxima = [builder.bitcast(builder.gep(row, [first]), byte_pointer) for row in rows]
     groups, work = builder.sub(num_groups, first), builder.bitcast(space, byte_pointer)
     left = run_groups(
-        builder, pointers[0], pointers[1], work, groups, maxima[0], maxima[1], _VECTORS, _OCTAVE_SHIFT, 4 * _AHEAD
-    )  # fmt: skip
+        builder,
+        pointers[0],
+        pointers[1],
+        work,
+        groups,
+        maxima[0],
+        maxima[1],
+        _VECTORS,
+        _OCTAVE_SHIFT,
+        4 * _AHEAD,
+    )
     reached = builder.sub(num_groups, left)
     builder.branch(end)
     builder.position_at_end(end)
@@ -293,31 +371,51 @@ def _groups_on_x86(
     stopped.add_incoming(reached, begin)
     for place, total in zip(places, totals, strict=True):
         builder.store(builder.load(total, align=_BYTES), place, align=8)
-    return stopped, builder.load(builder.bitcast(slot(Slot.LEAST), _INTS.as_pointer()), align=_BYTES)
+    return stopped, builder.load(
+        builder.bitcast(slot(Slot.LEAST), _INTS.as_pointer()), align=_BYTES
+    )
 
 
 @intrinsic
 def filter_sums(
-    typingctx, target, draft, offset, other_offset, group, num_groups, shift, other_shift, middle, other_middle,
-    between, sums, maxima, first,
-):  # fmt: skip
-    """Over the groups of GROUP columns of float32 logits z and y from number ``group`` on, up to ``num_groups`` or the
-    first that holds a z above ``middle`` or a y above ``other_middle``: with w = 2^-K exp(z), x = 2^-K' exp(y),
-    g = z - middle and d = (z - y) - between adds w, w g, x and w d to the WIDE lanes of each of the FILTER_SUMS
-    accumulators ``sums`` (float64); nothing of the group that it stops at. ``shift`` = SHIFT32 - STEPS K, which is
-    float32 like the next four. Writes the largest z and y of group i, where they are numbers, to ``maxima[:, first +
-    i]``, (2, groups) float32. Returns the group that it stopped at, and the least SHIFT32_BITS + j - STEPS K or
-    j' - STEPS K' of all that was read: below LEAST_BITS where a weight is not a normal number, or not a number; of
-    other NaNs the sums tell."""
+    typingctx,
+    target,
+    draft,
+    offset,
+    other_offset,
+    group,
+    num_groups,
+    shift,
+    other_shift,
+    middle,
+    other_middle,
+    between,
+    sums,
+    maxima,
+    first,
+):
+    """Over the groups of GROUP columns of float32 logits z and y from number ``group`` on, up to
+    ``num_groups`` or the first that holds a z above ``middle`` or a y above ``other_middle``: with
+    w = 2^-K exp(z), x = 2^-K' exp(y), g = z - middle and d = (z - y) - between adds w, w g, x and w
+    d to the WIDE lanes of each of the FILTER_SUMS accumulators ``sums`` (float64); nothing of the
+    group that it stops at. ``shift`` = SHIFT32 - STEPS K, which is float32 like the next four.
+    Writes the largest z and y of group i, where they are numbers, to ``maxima[:, first + i]``, (2,
+    groups) float32. Returns the group that it stopped at, and the least SHIFT32_BITS + j - STEPS K
+    or j' - STEPS K' of all that was read: below LEAST_BITS where a weight is not a normal number,
+    or not a number; of other NaNs the sums tell."""
 
     def codegen(context, builder, signature, args):
         kinds = signature.args
         sources = [_Source(context, builder, kinds[i], args[i], args[i + 2]) for i in (0, 1)]
-        data = builder.bitcast(context.make_array(kinds[11])(context, builder, args[11]).data, _DOUBLES.as_pointer())
+        data = builder.bitcast(
+            context.make_array(kinds[11])(context, builder, args[11]).data, _DOUBLES.as_pointer()
+        )
         totals = [builder.gep(data, [_INT64(number)]) for number in range(FILTER_SUMS)]
         array = context.make_array(kinds[12])(context, builder, args[12])
         columns = builder.extract_value(array.shape, 1)
-        rows = [builder.gep(array.data, [place]) for place in (args[13], builder.add(columns, args[13]))]
+        rows = [
+            builder.gep(array.data, [place]) for place in (args[13], builder.add(columns, args[13]))
+        ]
         run = _groups_on_x86 if has_instructions(context) else _groups
         stopped, found = run(builder, sources, totals, rows, args[4:11])
         while found.type.count > 1:

@@ -1,16 +1,17 @@
-"""The sums of the float32 filter over a row, and the numbers with their bounds that follow from them. This module knows
-nothing about rules.
+"""The sums of the float32 filter over a row, and the numbers with their bounds that follow from
+them. This module knows nothing about rules.
 
-With running maxima m, m' of the columns read so far, K = ceil(m log2 e) and s = m - m', every group is summed relative
-to them; where one grows, the float64 sums move with it: powers of two exactly, w g and w d by the difference times the
-sum of w. Roundings of w d are in proportion to |d|, d = log(p/q) + s - c with c = log(S/S'), and s - c is known:
+With running maxima m, m' of the columns read so far, K = ceil(m log2 e) and s = m - m', every group
+is summed relative to them; where one grows, the float64 sums move with it: powers of two exactly, w
+g and w d by the difference times the sum of w. Roundings of w d are in proportion to |d|, d =
+log(p/q) + s - c with c = log(S/S'), and s - c is known:
 
     E_p|d| <= KL + sqrt(2 KL) + |s - c| + E_p[what moves add to |d|]                        (claim kernel.filter_size)
 
-``refine`` sums a row once more, with s = c, the groups of the likeliest tokens of either side in float64: only the
-rest, mostly a small share of both distributions, is then off by more. Or all groups: slow, for the few rows whose
-thresholds lie so near to a token's probability, or KL so near to a certificate, that the rest is not known well enough.
-"""
+``refine`` sums a row once more, with s = c, the groups of the likeliest tokens of either side in
+float64: only the rest, mostly a small share of both distributions, is then off by more. Or all
+groups: slow, for the few rows whose thresholds lie so near to a token's probability, or KL so near
+to a certificate, that the rest is not known well enough."""
 
 from __future__ import annotations
 
@@ -34,7 +35,30 @@ from certspec.kernels.numba.filter_loop import (
 from certspec.kernels.numba.passes import select_top
 from certspec.kernels.numba.stream import element, readable
 
-__all__ = ["ADDITIONS", "DECODED", "ENTROPY", "ENTROPY_ERROR", "ERROR", "EXP32_ERROR", "GAP_ERROR", "HIGHEST", "KL", "KL_ERROR", "LARGEST", "MEAN_GAP", "MOST_COLUMNS", "NORMALISER", "NUMBERS", "REDUCTION", "STATE", "UNIT32", "WIDEST", "num_groups", "refine", "summarise"]
+__all__ = [
+    "ADDITIONS",
+    "DECODED",
+    "ENTROPY",
+    "ENTROPY_ERROR",
+    "ERROR",
+    "EXP32_ERROR",
+    "GAP_ERROR",
+    "HIGHEST",
+    "KL",
+    "KL_ERROR",
+    "LARGEST",
+    "MEAN_GAP",
+    "MOST_COLUMNS",
+    "NORMALISER",
+    "NUMBERS",
+    "REDUCTION",
+    "STATE",
+    "UNIT32",
+    "WIDEST",
+    "num_groups",
+    "refine",
+    "summarise",
+]
 
 
 UNIT32 = 2.0**-24
@@ -42,8 +66,9 @@ UNIT32 = 2.0**-24
 EXP32_ERROR = 7.4  # polynomial and table instead of exp 5.17, operations 2.1, r rounded .09
 
 REDUCTION = 0.0462  # per nat of |z|
-# products and additions in float32 that a term passes through (a product with its addition, 15 of the vectors that
-# follow, 1 of 8 lanes to 4), and the float64 ones after them, fewer than 2^18 of 2^-29 u each
+# products and additions in float32 that a term passes through (a product with its addition, 15 of
+# the vectors that follow, 1 of 8 lanes to 4), and the float64 ones after them, fewer than 2^18 of
+# 2^-29 u each
 ADDITIONS = 17.01
 
 LARGEST = 4096.0  # |z| of a row that the filter takes
@@ -78,8 +103,8 @@ def num_groups(num_columns):
 
 @register_jitable(error_model="numpy")
 def _move(sums, at, highest, other_highest):
-    """Makes the sums relative to the new maxima. ``at``, the state of a row: K, m, K', m', s, the largest |s|, the sum
-    of w |move of s|, and the least logit of each side or a bound below it."""
+    """Makes the sums relative to the new maxima. ``at``, the state of a row: K, m, K', m', s, the
+    largest |s|, the sum of w |move of s|, and the least logit of each side or a bound below it."""
     middle, other_middle = max(at[1], highest), max(at[3], other_highest)
     reference, other_reference = math.ceil(middle * PER_LOG2), math.ceil(other_middle * PER_LOG2)
     between = np.float64(np.float32(middle - other_middle))
@@ -92,7 +117,9 @@ def _move(sums, at, highest, other_highest):
             total = sums[SUM * WIDE + lane]
             mass += total
             sums[GAP_SUM * WIDE + lane] = (sums[GAP_SUM * WIDE + lane] + moved * total) * scale
-            sums[CROSS_SUM * WIDE + lane] = (sums[CROSS_SUM * WIDE + lane] + ratio_moved * total) * scale
+            sums[CROSS_SUM * WIDE + lane] = (
+                sums[CROSS_SUM * WIDE + lane] + ratio_moved * total
+            ) * scale
             sums[SUM * WIDE + lane] = total * scale
             sums[OTHER_SUM * WIDE + lane] *= other_scale
         at[6] = (at[6] + abs(ratio_moved) * mass) * scale
@@ -136,7 +163,8 @@ def _chunk_columns(num_columns, decode):
 
 @register_jitable(error_model="numpy")
 def _chunk(sides, row, start, num_columns, decode, buffers):
-    """The end of the chunk of columns from ``start`` on, and its logits of both sides as arrays and offsets in them."""
+    """The end of the chunk of columns from ``start`` on, and its logits of both sides as arrays and
+    offsets in them."""
     stop = min(start + _chunk_columns(num_columns, decode), num_columns)
     array, offset = readable(sides[0], row, start, stop - start, decode, buffers[0])
     other, other_offset = readable(sides[1], row, start, stop - start, decode, buffers[1])
@@ -148,9 +176,21 @@ def _add_groups(sources, offsets, group, groups, at, sums, maxima, first):
     """``filter_sums`` relative to ``at``."""
     shift, other_shift = np.float32(SHIFT32 - STEPS * at[0]), np.float32(SHIFT32 - STEPS * at[2])
     return filter_sums(
-        sources[0], sources[1], offsets[0], offsets[1], group, groups, shift, other_shift, np.float32(at[1]),
-        np.float32(at[3]), np.float32(at[4]), sums, maxima, first,
-    )  # fmt: skip
+        sources[0],
+        sources[1],
+        offsets[0],
+        offsets[1],
+        group,
+        groups,
+        shift,
+        other_shift,
+        np.float32(at[1]),
+        np.float32(at[3]),
+        np.float32(at[4]),
+        sums,
+        maxima,
+        first,
+    )
 
 
 @register_jitable(error_model="numpy")
@@ -167,8 +207,9 @@ def _totals(sums, totals):
 
 @register_jitable(error_model="numpy")
 def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
-    """The sums over a row, (FILTER_SUMS,), relative to ``at``, see _move. False where the row is not one for the
-    filter: a NaN, an infinity, or a span or size beyond the range of the exponentials."""
+    """The sums over a row, (FILTER_SUMS,), relative to ``at``, see _move. False where the row is
+    not one for the filter: a NaN, an infinity, or a span or size beyond the range of the
+    exponentials."""
     sums = np.zeros(FILTER_SUMS * WIDE)
     at[:] = 0.0
     at[1] = at[3] = -np.inf
@@ -188,7 +229,10 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
             at[7] = min(at[7], (at[0] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2)
             at[8] = min(at[8], (at[2] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2)
             if group < groups:  # a new maximum: from here on relative to it
-                highest, other_highest = np.float64(maxima[0, first + group]), np.float64(maxima[1, first + group])
+                highest, other_highest = (
+                    np.float64(maxima[0, first + group]),
+                    np.float64(maxima[1, first + group]),
+                )
                 if not _fits(highest, other_highest):
                     return False
                 _move(sums, at, highest, other_highest)
@@ -227,26 +271,41 @@ def _divergence(at, totals):
 
 @register_jitable(error_model="numpy")
 def _bound(at, totals, share, other_share, rest_gap, rest_size, mean_size, added, numbers):
-    """``numbers`` of a row: maximum, normaliser relative to it with its relative error, E_p[max z - z], KL and entropy
-    with their absolute errors [nats]. ``share``, ``other_share``: the probabilities of the tokens that were summed in
-    float32; of max z - z and |d|, ``rest_gap`` and ``rest_size`` are means over those, 0 elsewhere, and ``mean_size``
-    over all. ``added``: terms that one accumulator of float64 took. False where KL is not known within WIDEST."""
+    """``numbers`` of a row: maximum, normaliser relative to it with its relative error, E_p[max z -
+    z], KL and entropy with their absolute errors [nats]. ``share``, ``other_share``: the
+    probabilities of the tokens that were summed in float32; of max z - z and |d|, ``rest_gap`` and
+    ``rest_size`` are means over those, 0 elsewhere, and ``mean_size`` over all. ``added``: terms
+    that one accumulator of float64 took. False where KL is not known within WIDEST."""
     error, other_error = _errors(at)
     mass = totals[SUM]
     divergence, cross = _divergence(at, totals)
     mean_gap = max(-totals[GAP_SUM] / mass, 0.0)
     log_sum = math.log(mass)
-    # float64: a handful of roundings of numbers of these sizes, the moves of the sums, and weights in float64; and one
-    # a term, of sums of p|d| too, at most 1.4 (1 + |E_p d|): KL + sqrt(2 KL) against 1 + KL (claim kernel.filter_size)
-    sizes = abs(at[1]) + abs(at[7]) + abs(at[3]) + abs(at[8]) + abs(log_sum) + abs(math.log(totals[OTHER_SUM]))
+    # float64: a handful of roundings of numbers of these sizes, the moves of the sums, and weights
+    # in float64; and one a term, of sums of p|d| too, at most 1.4 (1 + |E_p d|): KL + sqrt(2 KL)
+    # against 1 + KL (claim kernel.filter_size)
+    sizes = (
+        abs(at[1])
+        + abs(at[7])
+        + abs(at[3])
+        + abs(at[8])
+        + abs(log_sum)
+        + abs(math.log(totals[OTHER_SUM]))
+    )
     rounding = (sizes + abs(cross) + mean_gap + 1.0) * (256 * UNIT) + 1.5 * added * UNIT
     numbers[HIGHEST] = at[1]
     numbers[NORMALISER] = mass * math.exp(at[0] * LOG2 - at[1])
     numbers[ERROR] = 1.02 * error * share + rounding
     numbers[MEAN_GAP] = mean_gap
-    numbers[GAP_ERROR] = 1.02 * ((error + UNIT32) * rest_gap + error * share * mean_gap) + rounding * (1.0 + mean_gap)
+    numbers[GAP_ERROR] = 1.02 * (
+        (error + UNIT32) * rest_gap + error * share * mean_gap
+    ) + rounding * (1.0 + mean_gap)
     numbers[KL] = divergence
-    own = error * share * (1.0 + mean_size) + (error + 2 * UNIT32) * rest_size + UNIT32 * at[5] * share
+    own = (
+        error * share * (1.0 + mean_size)
+        + (error + 2 * UNIT32) * rest_size
+        + UNIT32 * at[5] * share
+    )
     numbers[KL_ERROR] = 1.02 * (own + other_error * other_share) + rounding * (1.0 + mean_size)
     numbers[ENTROPY] = entropy(log_sum + (at[0] * LOG2 - at[1]), mean_gap)
     numbers[ENTROPY_ERROR] = numbers[GAP_ERROR] + 1.02 * error * share + rounding
@@ -260,16 +319,21 @@ def summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numb
         return False
     divergence, cross = _divergence(at, totals)
     most = max(divergence, 0.0) + WIDEST  # of KL, if its error stays within WIDEST
-    mean_size = 1.001 * (most + math.sqrt(2.0 * most) + abs(divergence - cross) + at[6] / totals[SUM]) + WIDEST
+    mean_size = (
+        1.001 * (most + math.sqrt(2.0 * most) + abs(divergence - cross) + at[6] / totals[SUM])
+        + WIDEST
+    )
     mean_gap = max(-totals[GAP_SUM] / totals[SUM], 0.0)
-    return _bound(at, totals, 1.0, 1.0, mean_gap, mean_size, mean_size, num_columns % GROUP, numbers)
+    return _bound(
+        at, totals, 1.0, 1.0, mean_gap, mean_size, mean_size, num_columns % GROUP, numbers
+    )
 
 
 @register_jitable(error_model="numpy")
 def refine(sides, row, num_columns, decode, buffers, maxima, ids, whole, at, totals, numbers):
-    """``numbers`` once more, narrower: the groups of the likeliest tokens of either side, or with ``whole`` all groups,
-    are summed in float64, and s is the difference of the logarithms of both sums. ``ids`` of the target's likeliest
-    tokens."""
+    """``numbers`` once more, narrower: the groups of the likeliest tokens of either side, or with
+    ``whole`` all groups, are summed in float64, and s is the difference of the logarithms of both
+    sums. ``ids`` of the target's likeliest tokens."""
     draft_values, draft_ids = np.empty(len(ids)), np.empty(len(ids), np.int64)
     select_top(sides[1], row, num_columns, decode, maxima[1], GROUP, draft_values, draft_ids)
     kept, added = np.full(num_groups(num_columns), whole), 0
@@ -304,9 +368,18 @@ def refine(sides, row, num_columns, decode, buffers, maxima, ids, whole, at, tot
         totals[number] += rest[number]
     divergence, cross = _divergence(at, totals)
     error, other_error = _errors(at)
-    share, other_share = 1.001 * rest[SUM] / totals[SUM], 1.001 * rest[OTHER_SUM] / totals[OTHER_SUM]
-    off = 1.001 * abs(divergence - cross) + 1.02 * (error * share + other_error * other_share)  # |s - c|
-    rest_size = max(rest[CROSS_SUM] / totals[SUM], 0.0) + 0.75 * other_share  # claim kernel.filter_rest, of log(p/q)
+    share, other_share = (
+        1.001 * rest[SUM] / totals[SUM],
+        1.001 * rest[OTHER_SUM] / totals[OTHER_SUM],
+    )
+    off = 1.001 * abs(divergence - cross) + 1.02 * (
+        error * share + other_error * other_share
+    )  # |s - c|
+    rest_size = (
+        max(rest[CROSS_SUM] / totals[SUM], 0.0) + 0.75 * other_share
+    )  # claim kernel.filter_rest, of log(p/q)
     rest_size = 1.001 * (rest_size + (2.0 * off + UNIT32 * at[5]) * share)
     rest_gap = 1.001 * max(-rest[GAP_SUM] / totals[SUM], 0.0)
-    return _bound(at, totals, share, other_share, rest_gap, rest_size, abs(cross) + WIDEST, added, numbers)
+    return _bound(
+        at, totals, share, other_share, rest_gap, rest_size, abs(cross) + WIDEST, added, numbers
+    )

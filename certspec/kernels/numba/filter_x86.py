@@ -1,12 +1,12 @@
-"""The loop of ``vector_filter`` over groups of logits as x86-64 instructions (AVX2 and FMA): the same operations in the
-same order, so the same numbers bit for bit. LLVM, from the portable form, keeps some of what a loop needs on the stack
-and copies what a fused operation overwrites: 23 to 30 instructions a vector, where 18 do. This module knows nothing
-about rows, models or rules.
+"""The loop of ``vector_filter`` over groups of logits as x86-64 instructions (AVX2 and FMA): the
+same operations in the same order, so the same numbers bit for bit. LLVM, from the portable form,
+keeps some of what a loop needs on the stack and copies what a fused operation overwrites: 23 to 30
+instructions a vector, where 18 do. This module knows nothing about rows, models or rules.
 
-A vector is worked on in two steps: the reduction of its arguments, and the polynomial with the sums. The next vector's
-first step stands before a vector's second one, so that the processor, which looks only so far ahead, finds work that
-does not wait. The order within a step makes no difference (120 random ones: 11.2 to 11.4 cycles for 8 pairs of logits).
-"""
+A vector is worked on in two steps: the reduction of its arguments, and the polynomial with the
+sums. The next vector's first step stands before a vector's second one, so that the processor, which
+looks only so far ahead, finds work that does not wait. The order within a step makes no difference
+(120 random ones: 11.2 to 11.4 cycles for 8 pairs of logits)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ SLOTS = 36  # vectors of the work space
 
 
 class Slot:
-    """Vectors of the work space: where the loop finds its numbers. KEPT and TOTALS are the first of several."""
+    """Vectors of the work space: where the loop finds its numbers. KEPT and TOTALS are the first of
+    several."""
 
     KEPT, TOTALS = 0, 16
     HIGHEST, MASS, GAPS, LEAST = range(20, 24)
@@ -31,10 +32,20 @@ class Slot:
     COEFFICIENTS, TABLE, LOWEST, LIMITS = 30, 33, 34, 35
 
 
-_TARGET, _DRAFT, _LEFT, _MAXIMA, _OTHER_MAXIMA, _SPACE = "%rsi", "%rdx", "%r8", "%r9", "%r10", "%rcx"
-# registers of sums and ends, of numbers in use all the time, and of work in progress: two vectors' arguments
+_TARGET, _DRAFT, _LEFT, _MAXIMA, _OTHER_MAXIMA, _SPACE = (
+    "%rsi",
+    "%rdx",
+    "%r8",
+    "%r9",
+    "%r10",
+    "%rcx",
+)
+# registers of sums and ends, of numbers in use all the time, and of work in progress: two vectors'
+# arguments
 _SUM, _PRODUCTS, _HIGHEST, _LEAST = (f"%ymm{number}" for number in range(4))
-_PER_LOG2, _LOG2, _SHIFT, _CENTRE, _TABLE, _COEFFICIENT = (f"%ymm{number}" for number in range(4, 10))
+_PER_LOG2, _LOG2, _SHIFT, _CENTRE, _TABLE, _COEFFICIENT = (
+    f"%ymm{number}" for number in range(4, 10)
+)
 _BEGUN = (("%ymm10", "%ymm11"), ("%ymm12", "%ymm13"))
 _VALUE, _SCALE = "%ymm14", "%ymm15"
 
@@ -44,7 +55,8 @@ def _in_space(slot: int) -> str:
 
 
 def _begin(logits: str, begun: tuple[str, str]) -> Iterator[str]:
-    """To ``begun``: the bits of SHIFT32 + j - STEPS K, and r. A NaN is not taken for the largest."""
+    """To ``begun``: the bits of SHIFT32 + j - STEPS K, and r. A NaN is not taken for the
+    largest."""
     shifted, rest = begun
     yield f"vmovups {logits}, {shifted}"
     yield f"vmaxps {_HIGHEST}, {shifted}, {_HIGHEST}"
@@ -68,7 +80,8 @@ def _exponential(begun: tuple[str, str], octave_shift: int) -> Iterator[str]:
 
 
 def _add_target(vector: int, begun: tuple[str, str]) -> Iterator[str]:
-    """Keeps the weights; sums them times z - middle, as what is to be taken off times middle - z."""
+    """Keeps the weights; sums them times z - middle, as what is to be taken off times middle -
+    z."""
     yield f"vmovaps {_VALUE}, {_in_space(Slot.KEPT + vector)}"
     yield f"vsubps {VECTOR * vector}({_TARGET}), {_CENTRE}, {begun[1]}"
     yield f"vfnmadd231ps {_VALUE}, {begun[1]}, {_PRODUCTS}"
@@ -83,9 +96,13 @@ def _add_draft(vector: int, begun: tuple[str, str]) -> Iterator[str]:
 
 
 def _over_group(
-    logits: str, shift: int, centre: int, num_vectors: int, octave_shift: int,
+    logits: str,
+    shift: int,
+    centre: int,
+    num_vectors: int,
+    octave_shift: int,
     add: Callable[[int, tuple[str, str]], Iterator[str]],
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """A group of one model, from sums of zero on."""
     for register in (_SUM, _PRODUCTS):
         yield f"vxorps {register}, {register}, {register}"
@@ -112,9 +129,12 @@ def _add_total(number: int, total: str) -> Iterator[str]:
 def _groups(num_vectors: int, octave_shift: int, ahead: int) -> Iterator[str]:
     """The loop over groups: ends after the last one or at one with a logit above its limit."""
     kept = (
-        (Slot.LEAST, _LEAST), (Slot.PER_LOG2, _PER_LOG2), (Slot.LOG2, _LOG2), (Slot.TABLE, _TABLE),
+        (Slot.LEAST, _LEAST),
+        (Slot.PER_LOG2, _PER_LOG2),
+        (Slot.LOG2, _LOG2),
+        (Slot.TABLE, _TABLE),
         (Slot.COEFFICIENTS + 1, _COEFFICIENT),
-    )  # fmt: skip
+    )
     for slot, register in kept:
         yield f"vmovaps {_in_space(slot)}, {register}"
     yield ".p2align 6"
@@ -125,7 +145,9 @@ def _groups(num_vectors: int, octave_shift: int, ahead: int) -> Iterator[str]:
     yield from _over_group(_TARGET, Slot.SHIFT, Slot.CENTRE, num_vectors, octave_shift, _add_target)
     for slot, register in ((Slot.HIGHEST, _HIGHEST), (Slot.MASS, _SUM), (Slot.GAPS, _PRODUCTS)):
         yield f"vmovaps {register}, {_in_space(slot)}"
-    yield from _over_group(_DRAFT, Slot.OTHER_SHIFT, Slot.DISTANCE, num_vectors, octave_shift, _add_draft)
+    yield from _over_group(
+        _DRAFT, Slot.OTHER_SHIFT, Slot.DISTANCE, num_vectors, octave_shift, _add_draft
+    )
     yield f"vmovaps {_in_space(Slot.HIGHEST)}, %ymm10"  # the largest z and y, side by side
     yield f"vunpcklps {_HIGHEST}, %ymm10, %ymm11"
     yield f"vunpckhps {_HIGHEST}, %ymm10, %ymm10"
@@ -164,22 +186,40 @@ def has_instructions(context: Any) -> bool:
 
 
 def run_groups(
-    builder: Any, target: Any, draft: Any, space: Any, groups: Any, maxima: Any, other_maxima: Any, num_vectors: int,
-    octave_shift: int, ahead: int,
-) -> Any:  # fmt: skip
-    """Runs the loop over ``groups`` > 0 groups of ``num_vectors`` vectors: i8 pointers to the logits, to the work space
-    of SLOTS vectors and to both models' maxima. Returns how many groups are left, from the one it stopped at."""
+    builder: Any,
+    target: Any,
+    draft: Any,
+    space: Any,
+    groups: Any,
+    maxima: Any,
+    other_maxima: Any,
+    num_vectors: int,
+    octave_shift: int,
+    ahead: int,
+) -> Any:
+    """Runs the loop over ``groups`` > 0 groups of ``num_vectors`` vectors: i8 pointers to the
+    logits, to the work space of SLOTS vectors and to both models' maxima. Returns how many groups
+    are left, from the one it stopped at."""
     binding.initialize_native_asmparser()
     byte_pointer, count = ir.IntType(8).as_pointer(), ir.IntType(64)
     given: Sequence[Any] = (target, draft, groups, maxima, other_maxima, space)
     registers = [_named(name) for name in (_TARGET, _DRAFT, _LEFT, _MAXIMA, _OTHER_MAXIMA)]
-    clobbered = [*(f"%ymm{number}" for number in range(16)), "%rax", "memory", "dirflag", "fpsr", "flags"]
+    clobbered = [
+        *(f"%ymm{number}" for number in range(16)),
+        "%rax",
+        "memory",
+        "dirflag",
+        "fpsr",
+        "flags",
+    ]
     constraint = ",".join(
         [
-            *(f"={name}" for name in registers), *map(str, range(len(registers))), _named(_SPACE),
+            *(f"={name}" for name in registers),
+            *map(str, range(len(registers))),
+            _named(_SPACE),
             *(f"~{_named(name)}" for name in clobbered),
         ]
-    )  # fmt: skip
+    )
     results = ir.LiteralStructType([byte_pointer, byte_pointer, count, byte_pointer, byte_pointer])
     kind = ir.FunctionType(results, [*results.elements, byte_pointer])
     text = "\n".join(_groups(num_vectors, octave_shift, ahead))

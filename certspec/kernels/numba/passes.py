@@ -1,10 +1,10 @@
-"""The rarer passes over one row of logits in numba: the top ranks, the least finite logit, a smoothed entropy, and KL
-in the form that does not cancel. They fill numbers and know nothing about rules.
+"""The rarer passes over one row of logits in numba: the top ranks, the least finite logit, a
+smoothed entropy, and KL in the form that does not cancel. They fill numbers and know nothing about
+rules.
 
-A row is read in blocks of LANES columns; lane ``i`` of an accumulator sees every LANES-th column, so that a loop over a
-block is elementwise: LLVM vectorises it without reordering a sum (loops are kept short, as long ones defeat it), and a
-sum has depth ``blocks + 9``.
-"""
+A row is read in blocks of LANES columns; lane ``i`` of an accumulator sees every LANES-th column,
+so that a loop over a block is elementwise: LLVM vectorises it without reordering a sum (loops are
+kept short, as long ones defeat it), and a sum has depth ``blocks + 9``."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def least_finite(source, row, num_columns, decode):
 
 @register_jitable(error_model="numpy")
 def _insert(values, ids, filled, value, column):
-    """Insert into the list sorted by (-value, id); the last entry falls off when it is full. The new length."""
+    """Insert into the list sorted by (-value, id); the last entry falls off when it is full. The
+    new length."""
     size = len(values)
     if filled == size:
         if value < values[size - 1] or (value == values[size - 1] and column > ids[size - 1]):
@@ -99,7 +100,8 @@ def _insert(values, ids, filled, value, column):
         position = filled
         filled += 1
     while position > 0 and (
-        values[position - 1] < value or (values[position - 1] == value and ids[position - 1] > column)
+        values[position - 1] < value
+        or (values[position - 1] == value and ids[position - 1] > column)
     ):
         values[position] = values[position - 1]
         ids[position] = ids[position - 1]
@@ -140,7 +142,9 @@ def _overload_take(source, row, first, stop, decode, bound, values, ids, filled)
                 mask = reaching(source, row * source.shape[1] + first, bound)
                 while mask != 0:
                     column = first + lowest_bit(mask)
-                    filled, bound = _take_one(source, row, column, decode, bound, values, ids, filled)
+                    filled, bound = _take_one(
+                        source, row, column, decode, bound, values, ids, filled
+                    )
                     mask &= mask - 1
                 first += SCANNED
             for column in range(first, stop):
@@ -152,10 +156,11 @@ def _overload_take(source, row, first, stop, decode, bound, values, ids, filled)
 
 @register_jitable(error_model="numpy")
 def _reached(maxima, size):
-    """A number that at least ``size`` of ``maxima`` reach, near the largest such one; -inf where too few are finite.
+    """A number that at least ``size`` of ``maxima`` reach, near the largest such one; -inf where
+    too few are finite.
 
-    Of many maxima SPAN are taken together, and the largest of each such set counted: hardly lower, and sooner found.
-    """
+    Of many maxima SPAN are taken together, and the largest of each such set counted: hardly lower,
+    and sooner found."""
     blocks = len(maxima)
     span = SPAN if blocks >= 2 * SPAN * size else 1
     sets = (blocks + span * AT_ONCE - 1) // (span * AT_ONCE) * AT_ONCE
@@ -200,9 +205,8 @@ def _count(numbers, bound):
 def select_top(source, row, num_columns, decode, maxima, width, values, ids):
     """The len(values) <= num_columns largest logits and their ids, sorted by (-value, id).
 
-    A number that k of ``maxima``, (blocks,) of blocks of ``width`` columns, reach is a lower bound of the k-th largest
-    logit, so only blocks that reach it are read again.
-    """
+    A number that k of ``maxima``, (blocks,) of blocks of ``width`` columns, reach is a lower bound
+    of the k-th largest logit, so only blocks that reach it are read again."""
     size, blocks = len(values), len(maxima)
     filled, bound = 0, _reached(maxima, size)
     near, count = np.empty(blocks, np.int32), 0
@@ -219,7 +223,9 @@ def select_top(source, row, num_columns, decode, maxima, width, values, ids):
             near[count] = block
             count += 1
             for column in range(block * width, min(num_columns, (block + 1) * width), LINE):
-                fetch(source, row * source.shape[1] + column)  # by now mostly in no cache near the processor
+                fetch(
+                    source, row * source.shape[1] + column
+                )  # by now mostly in no cache near the processor
     for place in range(count):
         if maxima[near[place]] >= bound:
             first = near[place] * width
@@ -238,9 +244,19 @@ def smoothed_sum(source, row, num_columns, decode, reference, normaliser, smooth
 
 
 @register_jitable(error_model="numpy")
-def divergence_sum(target, draft, row, num_columns, decode, reference, other_reference, normaliser, other_normaliser):
-    """KL(target || draft) = sum p (d + expm1(-d)), d = log(p/q) [nats]; +inf where the draft masks a possible token.
-    Normalisers are sums of exp(z - reference)."""
+def divergence_sum(
+    target,
+    draft,
+    row,
+    num_columns,
+    decode,
+    reference,
+    other_reference,
+    normaliser,
+    other_normaliser,
+):
+    """KL(target || draft) = sum p (d + expm1(-d)), d = log(p/q) [nats]; +inf where the draft masks
+    a possible token. Normalisers are sums of exp(z - reference)."""
     block, other_block = np.empty(LANES), np.empty(LANES)
     lanes, lane_far, ratios = np.zeros(LANES), np.zeros(LANES), np.empty(LANES)
     far = 0.0
@@ -257,8 +273,12 @@ def divergence_sum(target, draft, row, num_columns, decode, reference, other_ref
         for i in range(count):
             lane_far[i] = 0.0 if abs(ratios[i] - CENTRE) <= REACH else 1.0
             ratios[i] = ratios[i] if abs(ratios[i] - CENTRE) <= REACH else 0.0
-        for i in range(count):  # the emitted bregman_term with the vector expm1 in place of the library's
-            lanes[i] += exp_of_gap(block[i]) * per_normaliser * (ratios[i] + expm1_clamped(-ratios[i]))
+        for i in range(
+            count
+        ):  # the emitted bregman_term with the vector expm1 in place of the library's
+            lanes[i] += (
+                exp_of_gap(block[i]) * per_normaliser * (ratios[i] + expm1_clamped(-ratios[i]))
+            )
         for i in range(count):
             far += lane_far[i]
         if far > 0.0:  # rare: masked tokens, or a draft far above the target
@@ -268,7 +288,10 @@ def divergence_sum(target, draft, row, num_columns, decode, reference, other_ref
                     gap, other_gap = block[i], other_block[i]
                     if other_gap == -np.inf and gap > -np.inf:
                         return np.inf
-                    prob, other_prob = exp_of_gap(gap) / normaliser, exp_of_gap(other_gap) / other_normaliser
+                    prob, other_prob = (
+                        exp_of_gap(gap) / normaliser,
+                        exp_of_gap(other_gap) / other_normaliser,
+                    )
                     ratio = (gap - other_gap) - shift
                     if ratio > 0.0:
                         lanes[i] += bregman_term(prob, ratio)

@@ -1,5 +1,5 @@
-"""The CPU backend: scores blocks of rows in numba, several threads at a time, float64 arithmetic on the exact logits.
-Binds the passes over a row to the rules; knows nothing about public arguments."""
+"""The CPU backend: scores blocks of rows in numba, several threads at a time, float64 arithmetic on
+the exact logits. Binds the passes over a row to the rules; knows nothing about public arguments."""
 
 from __future__ import annotations
 
@@ -29,9 +29,16 @@ from certspec.kernels.numba.summary import (
     NUMBERS,
     stream_row,
     summarise_row,
-)  # fmt: skip
+)
 from certspec.kernels.numba.vectors import CHUNK
-from certspec.kernels.row_scores import ALL_MASKED, NAN, PLUS_INF, RIGOROUS, RowScores, raise_invalid_row
+from certspec.kernels.row_scores import (
+    ALL_MASKED,
+    NAN,
+    PLUS_INF,
+    RIGOROUS,
+    RowScores,
+    raise_invalid_row,
+)
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.threads import run_shared
 
@@ -57,48 +64,113 @@ def _stream(source_hash: str) -> Any:
             for side in range(len(sides)):
                 own[side] = reference_of(sides[side], row, num_columns, decode, buffers[side])
             references[row] = own
-            stream_part(sides, row, part, num_columns, decode, buffers, own, maxima[row], parts[row, part])
+            stream_part(
+                sides, row, part, num_columns, decode, buffers, own, maxima[row], parts[row, part]
+            )
 
     return stream
 
 
 def _score(source_hash: str) -> Any:
-    """Rows from the first pass to the decisions. ``streamed``: the pass over them is done, else the work space holds
-    one row."""
+    """Rows from the first pass to the decisions. ``streamed``: the pass over them is done, else the
+    work space holds one row."""
 
     def score(
-        sides, rules, smoothings, num_columns, decode, first, stop, streamed, references, maxima, parts, numbers,
-        entropy_gaps, entropy_errors, top_gaps, top_ids, draft_top_ids, statistics, certificates, accepted, unsettled,
-        top_probs, invalid,
-    ):  # fmt: skip
+        sides,
+        rules,
+        smoothings,
+        num_columns,
+        decode,
+        first,
+        stop,
+        streamed,
+        references,
+        maxima,
+        parts,
+        numbers,
+        entropy_gaps,
+        entropy_errors,
+        top_gaps,
+        top_ids,
+        draft_top_ids,
+        statistics,
+        certificates,
+        accepted,
+        unsettled,
+        top_probs,
+        invalid,
+    ):
         _ = source_hash
         buffers = np.empty((2, CHUNK), np.float32)
         for row in range(first, stop):
             place = row if streamed else 0
             if not streamed:
                 for side in range(len(sides)):
-                    references[0, side] = reference_of(sides[side], row, num_columns, decode, buffers[side])
-                stream_row(sides, row, num_columns, decode, buffers, references[0], maxima[0], parts[0])
+                    references[0, side] = reference_of(
+                        sides[side], row, num_columns, decode, buffers[side]
+                    )
+                stream_row(
+                    sides, row, num_columns, decode, buffers, references[0], maxima[0], parts[0]
+                )
             invalid[row] = summarise_row(
-                sides, row, num_columns, decode, smoothings, buffers, references[place], maxima[place], parts[place],
-                numbers[row], entropy_gaps[row], entropy_errors[row], top_gaps[row], top_ids[row], draft_top_ids[row],
-            )  # fmt: skip
+                sides,
+                row,
+                num_columns,
+                decode,
+                smoothings,
+                buffers,
+                references[place],
+                maxima[place],
+                parts[place],
+                numbers[row],
+                entropy_gaps[row],
+                entropy_errors[row],
+                top_gaps[row],
+                top_ids[row],
+                draft_top_ids[row],
+            )
             if invalid[row] == 0:
                 _apply_rules(
-                    rules, row, len(sides) > 1, num_columns, numbers[row], entropy_gaps[row], entropy_errors[row],
-                    top_gaps[row], top_ids[row], draft_top_ids[row], statistics, certificates, accepted, unsettled,
+                    rules,
+                    row,
+                    len(sides) > 1,
+                    num_columns,
+                    numbers[row],
+                    entropy_gaps[row],
+                    entropy_errors[row],
+                    top_gaps[row],
+                    top_ids[row],
+                    draft_top_ids[row],
+                    statistics,
+                    certificates,
+                    accepted,
+                    unsettled,
                     top_probs[row],
-                )  # fmt: skip
+                )
 
     return score
 
 
 @register_jitable(error_model="numpy")
 def _apply_rules(
-    rules, row, has_draft, num_columns, numbers, entropy_gaps, entropy_errors, gaps, top_ids, draft_top_ids, statistics,
-    certificates, accepted, unsettled, top_probs,
-):  # fmt: skip
-    """The rules on a summarised row: certificates, decisions, and the flags of what the top ranks do not settle."""
+    rules,
+    row,
+    has_draft,
+    num_columns,
+    numbers,
+    entropy_gaps,
+    entropy_errors,
+    gaps,
+    top_ids,
+    draft_top_ids,
+    statistics,
+    certificates,
+    accepted,
+    unsettled,
+    top_probs,
+):
+    """The rules on a summarised row: certificates, decisions, and the flags of what the top ranks
+    do not settle."""
     normaliser, error = numbers[NORMALISER], numbers[ERROR]
     statistics[ENTROPY, row] = entropy(math.log(normaliser), -entropy_gaps[0])
     second = math.exp(gaps[1]) if num_columns > 1 else 0.0
@@ -116,7 +188,9 @@ def _apply_rules(
         rule = rules[number]
         index, width = int(rule[SMOOTHING_INDEX]), int(rule[TREE_WIDTH])
         tau, upper = thresholds(rule, normaliser, entropy_gaps[index], error, entropy_errors[index])
-        exact, lower, settled = rule_certificate(rule, tau, upper, gaps, num_columns, normaliser, error)
+        exact, lower, settled = rule_certificate(
+            rule, tau, upper, gaps, num_columns, normaliser, error
+        )
         certificates[0, number, row], certificates[1, number, row] = exact, lower
         unsettled[number, row] = not settled
         matched = has_draft and accepts(rule, drafted_rank, drafted_weight, tau)
@@ -130,14 +204,26 @@ def _apply_rules(
 def _candidates(source_hash: str) -> Any:
     """The (row, rule) pairs that the top ranks leave open, from all ranks that matter."""
 
-    def candidates(source, num_columns, decode, rules, pairs, numbers, entropy_gaps, entropy_errors, certificates):
+    def candidates(
+        source,
+        num_columns,
+        decode,
+        rules,
+        pairs,
+        numbers,
+        entropy_gaps,
+        entropy_errors,
+        certificates,
+    ):
         _ = source_hash
         for pair in range(len(pairs)):
             row, number = pairs[pair]
             rule = rules[number]
             index = int(rule[SMOOTHING_INDEX])
             normaliser, error = numbers[row, NORMALISER], numbers[row, ERROR]
-            tau, upper = thresholds(rule, normaliser, entropy_gaps[row, index], error, entropy_errors[row, index])
+            tau, upper = thresholds(
+                rule, normaliser, entropy_gaps[row, index], error, entropy_errors[row, index]
+            )
             gaps = candidate_gaps(tau, source, row, num_columns, decode, numbers[row, HIGHEST])
             exact, lower, _ = rule_certificate(rule, tau, upper, gaps, len(gaps), normaliser, error)
             certificates[0, number, row], certificates[1, number, row] = exact, lower
@@ -147,8 +233,8 @@ def _candidates(source_hash: str) -> Any:
 
 @cache
 def compiled(make: Any) -> Any:
-    """The compiled function that ``make`` gives, cached on disk under a key that covers every kernel file and those of
-    constants, so that an edit of any of them makes a new entry."""
+    """The compiled function that ``make`` gives, cached on disk under a key that covers every
+    kernel file and those of constants, so that an edit of any of them makes a new entry."""
     folder = Path(__file__).parent
     sources = sorted([*folder.glob("*.py"), *folder.glob("generated/*_numba.py")])
     function = make(hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest())
@@ -161,7 +247,8 @@ def compiled(make: Any) -> Any:
 
 @cache
 def decoding(kind: str) -> np.ndarray:
-    """(65536,) float32 values of the 16-bit patterns of ``kind``; a placeholder for wider logits."""
+    """(65536,) float32 values of the 16-bit patterns of ``kind``; a placeholder for wider
+    logits."""
     patterns = np.arange(1 << 16, dtype=np.uint32)
     if kind == "bfloat16":
         return (patterns << 16).view(np.float32)
@@ -171,13 +258,17 @@ def decoding(kind: str) -> np.ndarray:
 
 
 def score_rows(
-    target: np.ndarray, draft: np.ndarray | None, kind: str, num_columns: int, table: RuleTable, num_top: int
+    target: np.ndarray,
+    draft: np.ndarray | None,
+    kind: str,
+    num_columns: int,
+    table: RuleTable,
+    num_top: int,
 ) -> RowScores:
     """Score rows of numpy logits whose first ``num_columns`` columns are real.
 
-    target, draft: (rows, >= num_columns) of one dtype, C-contiguous; float64, float32, or uint16 bit patterns of
-    ``kind`` "bfloat16" or "float16". Raises InvalidLogits naming the row.
-    """
+    target, draft: (rows, >= num_columns) of one dtype, C-contiguous; float64, float32, or uint16
+    bit patterns of ``kind`` "bfloat16" or "float16". Raises InvalidLogits naming the row."""
     rows, num_rules, has_draft = target.shape[0], len(table.rules), draft is not None
     settling = min(num_columns, max(num_top, MIN_SETTLING))
     numbers = np.empty((rows, NUMBERS))
@@ -185,7 +276,10 @@ def score_rows(
     top_gaps, top_ids = np.empty((rows, settling)), np.empty((rows, settling), np.int64)
     draft_top_ids = np.empty((rows, num_top), np.int64)
     statistics, certificates = np.empty((_STATISTICS, rows)), np.empty((2, num_rules, rows))
-    accepted, unsettled = np.empty((num_rules, rows), np.bool_), np.zeros((num_rules, rows), np.bool_)
+    accepted, unsettled = (
+        np.empty((num_rules, rows), np.bool_),
+        np.zeros((num_rules, rows), np.bool_),
+    )
     top_probs, invalid = np.empty((rows, num_top)), np.empty(rows, np.int64)
     sides = (target,) if draft is None else (target, draft)
     decode = decoding(kind)
@@ -193,19 +287,45 @@ def score_rows(
 
     def finish(first: int, stop: int, streamed: bool, work: tuple[np.ndarray, ...]) -> None:
         score(
-            sides, table.parameters, table.smoothings, num_columns, decode, first, stop, streamed, *work, numbers,
-            entropy_gaps, entropy_errors, top_gaps, top_ids, draft_top_ids, statistics, certificates, accepted,
-            unsettled, top_probs, invalid,
-        )  # fmt: skip
+            sides,
+            table.parameters,
+            table.smoothings,
+            num_columns,
+            decode,
+            first,
+            stop,
+            streamed,
+            *work,
+            numbers,
+            entropy_gaps,
+            entropy_errors,
+            top_gaps,
+            top_ids,
+            draft_top_ids,
+            statistics,
+            certificates,
+            accepted,
+            unsettled,
+            top_probs,
+            invalid,
+        )
 
     threads = 1 if rows * num_columns < SMALL else num_threads()
     if rows < 2 * threads and num_parts(num_columns) > 1 and threads > 1:  # threads share rows
         work, stream = _work_space(rows, num_columns), compiled(_stream)
         items = rows * num_parts(num_columns)
-        spread(lambda first, stop: stream(sides, num_columns, decode, first, stop, *work), items, threads)
+        spread(
+            lambda first, stop: stream(sides, num_columns, decode, first, stop, *work),
+            items,
+            threads,
+        )
         spread(lambda first, stop: finish(first, stop, True, work), rows, threads)
     else:
-        spread(lambda first, stop: finish(first, stop, False, _work_space(1, num_columns)), rows, threads)
+        spread(
+            lambda first, stop: finish(first, stop, False, _work_space(1, num_columns)),
+            rows,
+            threads,
+        )
     if invalid.any():
         _raise_invalid(sides, num_columns, decode, invalid)
     if unsettled.any():
@@ -213,16 +333,28 @@ def score_rows(
         candidates = compiled(_candidates)
         spread(
             lambda first, stop: candidates(
-                target, num_columns, decode, table.parameters, pairs[first:stop], numbers, entropy_gaps, entropy_errors,
+                target,
+                num_columns,
+                decode,
+                table.parameters,
+                pairs[first:stop],
+                numbers,
+                entropy_gaps,
+                entropy_errors,
                 certificates,
             ),
-            len(pairs), threads,
-        )  # fmt: skip
+            len(pairs),
+            threads,
+        )
     scores = RowScores(
-        entropy=statistics[ENTROPY], prob_margin=statistics[PROB_MARGIN], certificate=certificates[0],
-        certificate_lower=certificates[1], target_top_ids=top_ids[:, :num_top], target_top_probs=top_probs,
+        entropy=statistics[ENTROPY],
+        prob_margin=statistics[PROB_MARGIN],
+        certificate=certificates[0],
+        certificate_lower=certificates[1],
+        target_top_ids=top_ids[:, :num_top],
+        target_top_probs=top_probs,
         paths=np.full(rows, RIGOROUS, np.int8),
-    )  # fmt: skip
+    )
     if has_draft:
         scores.kl, scores.kl_upper = numbers[:, KL].copy(), numbers[:, KL_UPPER].copy()
         scores.draft_token_prob, scores.draft_top_ids = statistics[DRAFT_TOKEN_PROB], draft_top_ids
@@ -231,7 +363,9 @@ def score_rows(
     return scores
 
 
-def _raise_invalid(sides: tuple[np.ndarray, ...], num_columns: int, decode: np.ndarray, invalid: np.ndarray) -> None:
+def _raise_invalid(
+    sides: tuple[np.ndarray, ...], num_columns: int, decode: np.ndarray, invalid: np.ndarray
+) -> None:
     row = int(np.flatnonzero(invalid)[0])
     side = int(invalid[row]) - 1
     name, stored = ("target_logits", "draft_logits")[side], sides[side][row, :num_columns]
@@ -266,8 +400,13 @@ def spread(work: Callable[[int, int], None], items: int, threads: int) -> None:
 
 
 def num_threads() -> int:
-    """Threads that a call may use: NUMBA_NUM_THREADS or OMP_NUM_THREADS where set, else the processors allowed."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Threads that a call may use: NUMBA_NUM_THREADS or OMP_NUM_THREADS where set, else the
+    processors allowed."""
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    most: Any = vars(numba.config)["NUMBA_NUM_THREADS"]  # numba sets its configuration's names at import
+    most: Any = vars(numba.config)[
+        "NUMBA_NUM_THREADS"
+    ]  # numba sets its configuration's names at import
     return min(most, int(asked) if asked.isdigit() and int(asked) > 0 else allowed)

@@ -1,5 +1,6 @@
-"""Rules on one row in numba: thresholds, the first rejected rank, pools, decisions. A rule is a row of the parameter
-table, a target row a vector of numbers; nothing here reads logits, but for rows that the top ranks do not settle."""
+"""Rules on one row in numba: thresholds, the first rejected rank, pools, decisions. A rule is a row
+of the parameter table, a target row a vector of numbers; nothing here reads logits, but for rows
+that the top ranks do not settle."""
 
 from __future__ import annotations
 
@@ -10,27 +11,51 @@ from numba.extending import register_jitable
 
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba.stream import element
-from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, STRICTLY_ABOVE, TOP_M, TREE_WIDTH
+from certspec.kernels.rule_table import (
+    CAP,
+    ENTROPY_SCALE,
+    OFFSET,
+    SCALE,
+    STRICTLY_ABOVE,
+    TOP_M,
+    TREE_WIDTH,
+)
 
 __all__ = ["accepts", "candidate_gaps", "rule_certificate", "thresholds"]
 
 NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
-REACH_POOL = 32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
+REACH_POOL = (
+    32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
+)
 CANDIDATE_SLACK = 1e-6  # relative: tokens this far below a threshold are certainly rejected
-_bounds, _pool, _threshold = (load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold"))
+_bounds, _pool, _threshold = (
+    load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold")
+)
 relative_weight_error = _bounds.relative_weight_error
 relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
-single_token_pool, tree_pool, pool_certificate = _pool.single_token_pool, _pool.tree_pool, _pool.pool_certificate
+single_token_pool, tree_pool, pool_certificate = (
+    _pool.single_token_pool,
+    _pool.tree_pool,
+    _pool.pool_certificate,
+)
 
 
 @register_jitable(error_model="numpy")
 def thresholds(rule, normaliser, entropy_gap, normaliser_error, entropy_error):
     """(tau S, an upper bound of it): the rule's threshold in weights."""
-    tau = relative_threshold(rule[CAP], rule[SCALE], rule[OFFSET], rule[ENTROPY_SCALE], normaliser, entropy_gap)
+    tau = relative_threshold(
+        rule[CAP], rule[SCALE], rule[OFFSET], rule[ENTROPY_SCALE], normaliser, entropy_gap
+    )
     upper = threshold_upper(
-        rule[CAP], rule[SCALE], rule[OFFSET], rule[ENTROPY_SCALE], normaliser, entropy_gap, normaliser_error,
+        rule[CAP],
+        rule[SCALE],
+        rule[OFFSET],
+        rule[ENTROPY_SCALE],
+        normaliser,
+        entropy_gap,
+        normaliser_error,
         entropy_error,
-    )  # fmt: skip
+    )
     return tau, max(upper, tau)
 
 
@@ -52,8 +77,9 @@ def _certain_weight(gap, weight):
 
 @register_jitable(error_model="numpy")
 def rule_certificate(rule, tau, upper, gaps, num_columns, normaliser, normaliser_error):
-    """(certificate, a bound below it, whether the ranks given settle it) of one rule on one row [nats]; +inf where
-    nothing can be rejected. ``gaps``: the largest z - max z, sorted downwards, ``num_columns`` of them if all."""
+    """(certificate, a bound below it, whether the ranks given settle it) of one rule on one row
+    [nats]; +inf where nothing can be rejected. ``gaps``: the largest z - max z, sorted downwards,
+    ``num_columns`` of them if all."""
     count = len(gaps)
     width = int(rule[TREE_WIDTH])
     if width >= num_columns:
@@ -62,11 +88,19 @@ def rule_certificate(rule, tau, upper, gaps, num_columns, normaliser, normaliser
         weights = _weights(gaps, width + 1)
         tail, mass = tree_pool(weights, width)
         error = _pool_error(gaps[width])
-        exact, lower = pool_certificate(weights, 1, tail, width, mass, error, normaliser, normaliser_error)
+        exact, lower = pool_certificate(
+            weights, 1, tail, width, mass, error, normaliser, normaliser_error
+        )
         return exact, lower, True
     rejected, doubtful = _first_rejected(rule, tau, upper, gaps)
-    settled = rejected < count or count == num_columns or upper < 0.0  # no weight is below a negative threshold
-    exact, lower = _pooled(rejected, doubtful, gaps, normaliser, normaliser_error) if settled else (np.inf, np.inf)
+    settled = (
+        rejected < count or count == num_columns or upper < 0.0
+    )  # no weight is below a negative threshold
+    exact, lower = (
+        _pooled(rejected, doubtful, gaps, normaliser, normaliser_error)
+        if settled
+        else (np.inf, np.inf)
+    )
     return exact, lower, settled
 
 
@@ -78,7 +112,9 @@ def _first_rejected(rule, tau, upper, gaps):
     doubtful = count
     for rank in range(count):
         weight = math.exp(gaps[rank])
-        if doubtful == count and not accepts(rule, rank, _certain_weight(gaps[rank], weight), upper):
+        if doubtful == count and not accepts(
+            rule, rank, _certain_weight(gaps[rank], weight), upper
+        ):
             doubtful = rank
         if not accepts(rule, rank, weight, tau):
             rejected = rank
@@ -95,18 +131,23 @@ def _pooled(rejected, doubtful, gaps, normaliser, normaliser_error):
     weights = _weights(gaps, min(rejected, count - 1) + 1)
     head, mass = single_token_pool(weights, doubtful)
     error = _pool_error(gaps[doubtful])
-    exact, lower = pool_certificate(weights, head, doubtful, doubtful, mass, error, normaliser, normaliser_error)
+    exact, lower = pool_certificate(
+        weights, head, doubtful, doubtful, mass, error, normaliser, normaliser_error
+    )
     if rejected == count:
         exact = np.inf
     elif rejected != doubtful:
         head, mass = single_token_pool(weights, rejected)
-        exact, _ = pool_certificate(weights, head, rejected, rejected, mass, error, normaliser, normaliser_error)
+        exact, _ = pool_certificate(
+            weights, head, rejected, rejected, mass, error, normaliser, normaliser_error
+        )
     return exact, lower
 
 
 @register_jitable(error_model="numpy")
 def _weights(gaps, count):
-    """exp of the first ``count`` gaps; loops are spelled out here because numba compiles array expressions slowly."""
+    """exp of the first ``count`` gaps; loops are spelled out here because numba compiles array
+    expressions slowly."""
     weights = np.empty(count)
     for rank in range(count):
         weights[rank] = math.exp(gaps[rank])
@@ -120,7 +161,8 @@ def _pool_error(lowest_gap):
 
 @register_jitable(error_model="numpy")
 def candidate_gaps(tau, target, row, num_columns, decode, highest):
-    """Gaps of all tokens that may be accepted and of the largest one that is certainly rejected, sorted downwards."""
+    """Gaps of all tokens that may be accepted and of the largest one that is certainly rejected,
+    sorted downwards."""
     least = tau * (1.0 - CANDIDATE_SLACK)
     cut = math.log(least) - CANDIDATE_SLACK if least > 0.0 else -np.inf
     gaps = np.empty(num_columns + 1)

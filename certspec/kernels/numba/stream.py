@@ -1,10 +1,10 @@
-"""One pass over a row of the target and of the draft in numba: the sums that KL, entropy and both normalisers come
-from, and the maxima of blocks of columns. It fills numbers; ``numba_rows`` bounds their rounding errors.
+"""One pass over a row of the target and of the draft in numba: the sums that KL, entropy and both
+normalisers come from, and the maxima of blocks of columns. It fills numbers; ``numba_rows`` bounds
+their rounding errors.
 
-Exponentials are taken relative to a reference near the row's maximum, which the first REFERENCE_COLUMNS columns give,
-so that nothing is rescaled on the way. A row is cut into parts of PART columns, always the same ones, so that threads
-may share a row without changing a sum.
-"""
+Exponentials are taken relative to a reference near the row's maximum, which the first
+REFERENCE_COLUMNS columns give, so that nothing is rescaled on the way. A row is cut into parts of
+PART columns, always the same ones, so that threads may share a row without changing a sum."""
 
 from __future__ import annotations
 
@@ -24,14 +24,28 @@ from certspec.kernels.numba.vectors import (
 )
 
 __all__ = [
-    "CROSS_SUM", "ENTRIES", "GAP_SUM", "LEAST", "OTHER_LEAST", "OTHER_SUM", "PART", "SUM", "add_parts", "element",
-    "num_blocks", "num_parts", "readable", "reference_of", "stream_part", "streamed_depth",
-]  # fmt: skip
-
+    "CROSS_SUM",
+    "ENTRIES",
+    "GAP_SUM",
+    "LEAST",
+    "OTHER_LEAST",
+    "OTHER_SUM",
+    "PART",
+    "SUM",
+    "add_parts",
+    "element",
+    "num_blocks",
+    "num_parts",
+    "readable",
+    "reference_of",
+    "stream_part",
+    "streamed_depth",
+]
 PART = 64 * CHUNK
 REFERENCE_COLUMNS = 4096
 _BFLOAT16_ONE = 0x3F80
-# what a part yields: the sums of w, w g, x, w (g - h), and the least logit of each side (a NaN where one of them is)
+# what a part yields: the sums of w, w g, x, w (g - h), and the least logit of each side (a NaN
+# where one of them is)
 SUM, GAP_SUM, OTHER_SUM, CROSS_SUM, LEAST, OTHER_LEAST = range(6)
 ENTRIES = 6
 
@@ -49,8 +63,8 @@ def num_blocks(num_columns):
 
 @register_jitable(error_model="numpy")
 def streamed_depth(num_columns):
-    """Additions that any one term of a streamed sum goes through: in its chunk, over the chunks of its part, over the
-    lanes and the columns that fill no vector, over the parts."""
+    """Additions that any one term of a streamed sum goes through: in its chunk, over the chunks of
+    its part, over the lanes and the columns that fill no vector, over the parts."""
     chunks = (min(num_columns, PART) + CHUNK - 1) // CHUNK
     return min(num_columns, CHUNK) // LANES + chunks + 2 * LANES + num_parts(num_columns)
 
@@ -60,8 +74,8 @@ def element(source, row, column, decode):
 
 
 def readable(source, row, start, count, decode, buffer):
-    """(array, offset) of ``count`` logits from column ``start`` on as floats: the source, or ``buffer`` with 16-bit
-    logits decoded."""
+    """(array, offset) of ``count`` logits from column ``start`` on as floats: the source, or
+    ``buffer`` with 16-bit logits decoded."""
 
 
 @overload(element)
@@ -74,7 +88,10 @@ def _overload_element(source, row, column, decode):
 @overload(readable)
 def _overload_readable(source, row, start, count, decode, buffer):
     if source.dtype != types.uint16:
-        return lambda source, row, start, count, decode, buffer: (source, row * source.shape[1] + start)
+        return lambda source, row, start, count, decode, buffer: (
+            source,
+            row * source.shape[1] + start,
+        )
 
     def decoded(source, row, start, count, decode, buffer):
         if decode[_BFLOAT16_ONE] == 1.0:
@@ -91,8 +108,9 @@ def _overload_readable(source, row, start, count, decode, buffer):
 
 @register_jitable(error_model="numpy")
 def _scan(source, row, start, count, decode, buffer, maxima, first):
-    """Writes the maxima of the blocks of ``count`` <= CHUNK columns from ``start`` on to ``maxima[first:]``. (array,
-    offset, least): where these logits may be read as floats, and the least one, a NaN where one of them is."""
+    """Writes the maxima of the blocks of ``count`` <= CHUNK columns from ``start`` on to
+    ``maxima[first:]``. (array, offset, least): where these logits may be read as floats, and the
+    least one, a NaN where one of them is."""
     array, offset = readable(source, row, start, count, decode, buffer)
     whole = count // BLOCK
     least = np.inf
@@ -131,14 +149,16 @@ def _keep_least(entries, entry, least):
 
 @register_jitable(error_model="numpy")
 def stream_part(sides, row, part, num_columns, decode, buffers, references, maxima, entries):
-    """Fills ``entries`` (ENTRIES,) and the part's blocks of ``maxima`` (sides, blocks). ``buffers``: (2, CHUNK)
-    float32; ``references``: (2,)."""
+    """Fills ``entries`` (ENTRIES,) and the part's blocks of ``maxima`` (sides, blocks).
+    ``buffers``: (2, CHUNK) float32; ``references``: (2,)."""
     lanes, rest = np.zeros(4 * LANES), np.zeros(4)
     entries[LEAST] = entries[OTHER_LEAST] = np.inf
     for start in range(part * PART, min(num_columns, (part + 1) * PART), CHUNK):
         count = min(CHUNK, num_columns - start)
         vectors = count - count % LANES
-        array, offset, least = _scan(sides[0], row, start, count, decode, buffers[0], maxima[0], start // BLOCK)
+        array, offset, least = _scan(
+            sides[0], row, start, count, decode, buffers[0], maxima[0], start // BLOCK
+        )
         clamp = not least - references[0] >= FLOOR
         _keep_least(entries, LEAST, least)
         if len(sides) > 1:
@@ -147,7 +167,17 @@ def stream_part(sides, row, part, num_columns, decode, buffers, references, maxi
             )
             clamp = clamp or not other_least - references[1] >= FLOOR
             _keep_least(entries, OTHER_LEAST, other_least)
-            pair_sums(array, other, offset, other_offset, vectors, references[0], references[1], clamp, lanes)
+            pair_sums(
+                array,
+                other,
+                offset,
+                other_offset,
+                vectors,
+                references[0],
+                references[1],
+                clamp,
+                lanes,
+            )
         else:
             row_sums(array, offset, vectors, references[0], clamp, lanes)
         for column in range(start + vectors, start + count):
@@ -168,7 +198,8 @@ def stream_part(sides, row, part, num_columns, decode, buffers, references, maxi
 
 @register_jitable(error_model="numpy")
 def add_parts(parts):
-    """The row's entries from those of its parts, (parts, ENTRIES), in their order; returns them in ``parts[0]``."""
+    """The row's entries from those of its parts, (parts, ENTRIES), in their order; returns them in
+    ``parts[0]``."""
     for part in range(1, parts.shape[0]):
         for entry in range(4):
             parts[0, entry] += parts[part, entry]

@@ -1,6 +1,6 @@
-"""The two loops that read every logit on the CPU, written as vector instructions: maxima of blocks, and sums of
-exponentials. LLVM splits the vectors to the machine's width; the order of every sum is the one written here, whatever
-the machine. This module knows nothing about rows, models or rules.
+"""The two loops that read every logit on the CPU, written as vector instructions: maxima of blocks,
+and sums of exponentials. LLVM splits the vectors to the machine's width; the order of every sum is
+the one written here, whatever the machine. This module knows nothing about rows, models or rules.
 
     exp(g) = 2^k P(r),  k = round(g / log 2),  r = g - k log 2,  P(r) = 1 + r + r^2 (c_0 + c_1 r + ... + c_8 r^8)
 
@@ -11,9 +11,9 @@ The relative error of one exponential, u = 2^-53, |r| <= log(2)/2 + 2^-40:
     r, rounded once             |r| u <= 0.35 u
     log 2 rounded in k log 2    |k| 2.32e-17 <= 0.302 u |g| + 0.11 u
 
-that is 4.9 u + 0.302 u |g|, and the rounding of g itself u |g|: below 8 u + WIDENING |g| u, which is the error model of
-theory F with gaps longer by WIDENING. No operation may be dropped or reassociated: there are no fast-math flags.
-"""
+that is 4.9 u + 0.302 u |g|, and the rounding of g itself u |g|: below 8 u + WIDENING |g| u, which
+is the error model of theory F with gaps longer by WIDENING. No operation may be dropped or
+reassociated: there are no fast-math flags."""
 
 from __future__ import annotations
 
@@ -25,7 +25,26 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-__all__ = ["AT_ONCE", "BLOCK", "CHUNK", "COEFFICIENTS", "FLOOR", "LANES", "SCANNED", "WIDENING", "ask_for", "block_maxima", "call_llvm", "fetch", "keep_larger", "lowest_bit", "num_bits", "pair_sums", "reaching", "row_sums"]
+__all__ = [
+    "AT_ONCE",
+    "BLOCK",
+    "CHUNK",
+    "COEFFICIENTS",
+    "FLOOR",
+    "LANES",
+    "SCANNED",
+    "WIDENING",
+    "ask_for",
+    "block_maxima",
+    "call_llvm",
+    "fetch",
+    "keep_larger",
+    "lowest_bit",
+    "num_bits",
+    "pair_sums",
+    "reaching",
+    "row_sums",
+]
 
 
 LANES = 16  # float64 numbers of a vector
@@ -42,13 +61,18 @@ COEFFICIENTS = tuple(
     map(
         float.fromhex,
         (
-            "0x1.ffffffffffed2p-2", "0x1.55555555507c6p-3", "0x1.55555555890c1p-5", "0x1.11111125b3cfbp-7",
-            "0x1.6c16c0c831014p-10", "0x1.a0198d58a3d7ap-13", "0x1.a01b7c5112899p-16", "0x1.72e91aa60d140p-19",
+            "0x1.ffffffffffed2p-2",
+            "0x1.55555555507c6p-3",
+            "0x1.55555555890c1p-5",
+            "0x1.11111125b3cfbp-7",
+            "0x1.6c16c0c831014p-10",
+            "0x1.a0198d58a3d7ap-13",
+            "0x1.a01b7c5112899p-16",
+            "0x1.72e91aa60d140p-19",
             "0x1.2707a3eef6c29p-22",
         ),
     )
-)  # fmt: skip
-
+)
 _SHIFT = 1.5 * 2.0**52  # adding it rounds to an integer, held in the low bits
 
 _DOUBLE, _INT32, _INT64 = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
@@ -66,7 +90,9 @@ def _all_lanes(value: float) -> ir.Constant:
 def _spread(builder: Any, scalar: Any) -> Any:
     first = builder.insert_element(ir.Constant(_DOUBLES, ir.Undefined), scalar, _INT32(0))
     return builder.shuffle_vector(
-        first, ir.Constant(_DOUBLES, ir.Undefined), ir.Constant(ir.VectorType(_INT32, LANES), [0] * LANES)
+        first,
+        ir.Constant(_DOUBLES, ir.Undefined),
+        ir.Constant(ir.VectorType(_INT32, LANES), [0] * LANES),
     )
 
 
@@ -79,7 +105,9 @@ def call_llvm(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
 def ask_for(builder: Any, place: Any) -> None:
     """Ask memory for the cache line of ``place``, to be read."""
     address = builder.bitcast(place, ir.IntType(8).as_pointer())
-    call_llvm(builder, "llvm.prefetch.p0i8", ir.VoidType(), address, _INT32(0), _INT32(3), _INT32(1))
+    call_llvm(
+        builder, "llvm.prefetch.p0i8", ir.VoidType(), address, _INT32(0), _INT32(3), _INT32(1)
+    )
 
 
 def _fma(builder: Any, factor: Any, other: Any, term: Any) -> Any:
@@ -87,7 +115,8 @@ def _fma(builder: Any, factor: Any, other: Any, term: Any) -> Any:
 
 
 def _exponentials(builder: Any, gaps: Sequence[Any]) -> list[Any]:
-    """exp of vectors of gaps in [FLOOR, 700], step by step side by side, so that their latencies overlap."""
+    """exp of vectors of gaps in [FLOOR, 700], step by step side by side, so that their latencies
+    overlap."""
 
     def step(function: Any, *columns: Sequence[Any]) -> list[Any]:
         return [function(*entries) for entries in zip(*columns, strict=True)]
@@ -100,17 +129,28 @@ def _exponentials(builder: Any, gaps: Sequence[Any]) -> list[Any]:
     rests = step(lambda k, gap: fma(k, _all_lanes(-math.log(2.0)), gap), multiples, gaps)
     squares = step(lambda rest: builder.fmul(rest, rest), rests)
     even, odd = ([_all_lanes(COEFFICIENTS[last])] * len(gaps) for last in (8, 7))
-    for power in (6, 5, 4, 3, 2, 1, 0):  # c_0 + c_2 r^2 + ... and c_1 + c_3 r^2 + ..., two chains of half the length
+    for power in (
+        6,
+        5,
+        4,
+        3,
+        2,
+        1,
+        0,
+    ):  # c_0 + c_2 r^2 + ... and c_1 + c_3 r^2 + ..., two chains of half the length
         chain = step(
             lambda value, square, c=COEFFICIENTS[power]: fma(value, square, _all_lanes(c)),
-            even if power % 2 == 0 else odd, squares,
-        )  # fmt: skip
+            even if power % 2 == 0 else odd,
+            squares,
+        )
         even, odd = (chain, odd) if power % 2 == 0 else (even, chain)
     values = step(fma, odd, rests, even)
     values = step(fma, values, squares, rests)
     values = step(lambda value: builder.fadd(value, _all_lanes(1.0)), values)
 
-    def scale(value: Any, bits: Any) -> Any:  # adds k to the exponent: exact, the result is a normal number
+    def scale(
+        value: Any, bits: Any
+    ) -> Any:  # adds k to the exponent: exact, the result is a normal number
         exponent = builder.shl(builder.bitcast(bits, _INTS), ir.Constant(_INTS, [52] * LANES))
         return builder.bitcast(builder.add(exponent, builder.bitcast(value, _INTS)), _DOUBLES)
 
@@ -120,7 +160,9 @@ def _exponentials(builder: Any, gaps: Sequence[Any]) -> list[Any]:
 class _Source:
     """Vectors of gaps from an array of float32 or float64 logits, from an element on."""
 
-    def __init__(self, context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> None:
+    def __init__(
+        self, context: Any, builder: Any, array_type: Any, array: Any, offset: Any
+    ) -> None:
         self.builder, self.element = builder, context.get_data_type(array_type.dtype)
         data = context.make_array(array_type)(context, builder, array).data
         self.start = builder.gep(data, [offset])
@@ -137,21 +179,32 @@ class _Source:
         gaps = builder.fsub(values, reference)
         if not clamped:
             return gaps
-        return builder.select(builder.fcmp_ordered("<", gaps, _all_lanes(FLOOR)), _all_lanes(FLOOR), gaps)
+        return builder.select(
+            builder.fcmp_ordered("<", gaps, _all_lanes(FLOOR)), _all_lanes(FLOOR), gaps
+        )
 
 
-def _emit_sums(context: Any, builder: Any, sources: Any, count: Any, references: Any, sums: Any, clamped: bool) -> None:
-    """Adds ``count`` columns' sums to the vectors of ``sums``: w, w g, and for a pair x, w (g - h)."""
+def _emit_sums(
+    context: Any, builder: Any, sources: Any, count: Any, references: Any, sums: Any, clamped: bool
+) -> None:
+    """Adds ``count`` columns' sums to the vectors of ``sums``: w, w g, and for a pair x, w (g -
+    h)."""
     zero, wide = _INT64(0), [_spread(builder, reference) for reference in references]
     places = [cgutils.alloca_once(builder, _DOUBLES) for _ in range(2 * len(sources))]
     for place in places:
         builder.store(_all_lanes(0.0), place)
     with cgutils.for_range_slice(builder, zero, count, _INT64(LANES)) as (index, _):
-        gaps = [source.gaps(index, reference, clamped) for source, reference in zip(sources, wide, strict=True)]
+        gaps = [
+            source.gaps(index, reference, clamped)
+            for source, reference in zip(sources, wide, strict=True)
+        ]
         weights = _exponentials(builder, gaps)
         if clamped:
             reached = [builder.fcmp_ordered(">", gap, _all_lanes(FLOOR)) for gap in gaps]
-            weights = [builder.select(*chosen, _all_lanes(0.0)) for chosen in zip(reached, weights, strict=True)]
+            weights = [
+                builder.select(*chosen, _all_lanes(0.0))
+                for chosen in zip(reached, weights, strict=True)
+            ]
         builder.store(builder.fadd(builder.load(places[0]), weights[0]), places[0])
         builder.store(_fma(builder, weights[0], gaps[0], builder.load(places[1])), places[1])
         if len(sources) > 1:
@@ -165,7 +218,9 @@ def _emit_sums(context: Any, builder: Any, sources: Any, count: Any, references:
         builder.store(total, there, align=8)
 
 
-def _sums(context: Any, builder: Any, sources: Any, count: Any, references: Any, clamp: Any, sums: Any) -> None:
+def _sums(
+    context: Any, builder: Any, sources: Any, count: Any, references: Any, clamp: Any, sums: Any
+) -> None:
     with builder.if_else(clamp) as (then, otherwise):
         with then:
             _emit_sums(context, builder, sources, count, references, sums, True)
@@ -174,9 +229,12 @@ def _sums(context: Any, builder: Any, sources: Any, count: Any, references: Any,
 
 
 @intrinsic
-def pair_sums(typingctx, target, draft, offset, other_offset, count, reference, other_reference, clamp, sums):
-    """Over ``count`` columns, a multiple of LANES, with g = z - reference and h = y - other_reference at least FLOOR
-    (``clamp``: made so): adds exp(g), exp(g) g, exp(h) and exp(g) (g - h) to the four vectors of ``sums``."""
+def pair_sums(
+    typingctx, target, draft, offset, other_offset, count, reference, other_reference, clamp, sums
+):
+    """Over ``count`` columns, a multiple of LANES, with g = z - reference and h = y -
+    other_reference at least FLOOR (``clamp``: made so): adds exp(g), exp(g) g, exp(h) and exp(g) (g
+    - h) to the four vectors of ``sums``."""
 
     def codegen(context, builder, signature, args):
         kinds = signature.args
@@ -205,14 +263,16 @@ def row_sums(typingctx, target, offset, count, reference, clamp, sums):
 
 @intrinsic
 def block_maxima(typingctx, logits, offset, num_blocks, maxima, first):
-    """Writes the maxima of ``num_blocks`` >= 1 blocks of BLOCK logits from ``offset`` on to ``maxima[first:]``
-    (float64); returns the least of these logits, a NaN where one of them is."""
+    """Writes the maxima of ``num_blocks`` >= 1 blocks of BLOCK logits from ``offset`` on to
+    ``maxima[first:]`` (float64); returns the least of these logits, a NaN where one of them is."""
 
     def codegen(context, builder, signature, args):
         source = _Source(context, builder, signature.args[0], args[0], args[1])
         lanes = 64 // (4 if source.element == ir.FloatType() else 8) // 2  # of 256 bits
         vector, mask = ir.VectorType(source.element, lanes), ir.VectorType(ir.IntType(1), lanes)
-        out = builder.gep(context.make_array(signature.args[3])(context, builder, args[3]).data, [args[4]])
+        out = builder.gep(
+            context.make_array(signature.args[3])(context, builder, args[3]).data, [args[4]]
+        )
         least, odd = cgutils.alloca_once(builder, vector), cgutils.alloca_once(builder, mask)
         builder.store(ir.Constant(vector, [math.inf] * lanes), least)
         builder.store(ir.Constant(mask, [0] * lanes), odd)
@@ -233,7 +293,10 @@ def block_maxima(typingctx, logits, offset, num_blocks, maxima, first):
 
         with cgutils.for_range(builder, args[2]) as loop:
             start = builder.mul(loop.index, _INT64(BLOCK))
-            pieces = [source.load(builder.add(start, _INT64(step)), lanes) for step in range(0, BLOCK, lanes)]
+            pieces = [
+                source.load(builder.add(start, _INT64(step)), lanes)
+                for step in range(0, BLOCK, lanes)
+            ]
             highest, lowest, unordered = pieces[0], builder.load(least), builder.load(odd)
             for one, other in zip(pieces[::2], pieces[1::2], strict=True):
                 unordered = builder.or_(unordered, builder.fcmp_unordered("uno", one, other))
@@ -252,7 +315,8 @@ def block_maxima(typingctx, logits, offset, num_blocks, maxima, first):
 
 @intrinsic
 def fetch(typingctx, array, index):
-    """Asks memory for the cache line of element ``index`` of a contiguous array, counted through all its dimensions."""
+    """Asks memory for the cache line of element ``index`` of a contiguous array, counted through
+    all its dimensions."""
 
     def codegen(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -269,17 +333,22 @@ AT_ONCE = 8  # numbers of a vector
 
 @intrinsic
 def reaching(typingctx, array, index, bound):
-    """A mask (int64) of which of the SCANNED elements from ``index`` on, counted through all dimensions of a contiguous
-    float array, are at least ``bound``, a number of the array's type: bit i for element index + i. No NaN is."""
+    """A mask (int64) of which of the SCANNED elements from ``index`` on, counted through all
+    dimensions of a contiguous float array, are at least ``bound``, a number of the array's type:
+    bit i for element index + i. No NaN is."""
 
     def codegen(context, builder, signature, args):
         kind = context.get_value_type(signature.args[0].dtype)
         vector, size = ir.VectorType(kind, AT_ONCE), signature.args[0].dtype.bitwidth // 8
-        start = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        start = builder.gep(
+            context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]]
+        )
         least = context.cast(builder, args[2], types.float64, signature.args[0].dtype)
         undefined = ir.Constant(vector, ir.Undefined)
         least = builder.insert_element(undefined, least, _INT32(0))
-        least = builder.shuffle_vector(least, undefined, ir.Constant(ir.VectorType(_INT32, AT_ONCE), [0] * AT_ONCE))
+        least = builder.shuffle_vector(
+            least, undefined, ir.Constant(ir.VectorType(_INT32, AT_ONCE), [0] * AT_ONCE)
+        )
         mask = _INT64(0)
         for first in range(0, SCANNED, AT_ONCE):
             place = builder.bitcast(builder.gep(start, [_INT64(first)]), vector.as_pointer())
@@ -293,20 +362,27 @@ def reaching(typingctx, array, index, bound):
 
 @intrinsic
 def keep_larger(typingctx, array, index, largest, place):
-    """Makes each of the AT_ONCE elements of ``largest`` from ``place`` on the larger one of itself and of its
-    counterpart in ``array`` from ``index`` on, both contiguous and of one float type. A NaN is never the larger one."""
+    """Makes each of the AT_ONCE elements of ``largest`` from ``place`` on the larger one of itself
+    and of its counterpart in ``array`` from ``index`` on, both contiguous and of one float type. A
+    NaN is never the larger one."""
 
     def codegen(context, builder, signature, args):
         kinds = (signature.args[0], signature.args[2])
         vector = ir.VectorType(context.get_value_type(kinds[0].dtype), AT_ONCE)
         places = [
-            builder.bitcast(builder.gep(context.make_array(kind)(context, builder, values).data, [first]),
-                            vector.as_pointer())
+            builder.bitcast(
+                builder.gep(context.make_array(kind)(context, builder, values).data, [first]),
+                vector.as_pointer(),
+            )
             for kind, values, first in zip(kinds, args[::2], args[1::2], strict=True)
-        ]  # fmt: skip
+        ]
         size = kinds[0].dtype.bitwidth // 8
         given, kept = (builder.load(each, align=size) for each in places)
-        builder.store(builder.select(builder.fcmp_ordered(">", given, kept), given, kept), places[1], align=size)
+        builder.store(
+            builder.select(builder.fcmp_ordered(">", given, kept), given, kept),
+            places[1],
+            align=size,
+        )
         return context.get_dummy_value()
 
     return types.void(array, types.int64, largest, types.int64), codegen

@@ -1,5 +1,6 @@
-"""The torch backend: the same quantities for CPU and CUDA tensors, in float64, a chunk of rows at a time so that
-temporaries stay bounded. Rules enter as the parameter table; one transfer to the host a chunk carries the checks."""
+"""The torch backend: the same quantities for CPU and CUDA tensors, in float64, a chunk of rows at a
+time so that temporaries stay bounded. Rules enter as the parameter table; one transfer to the host
+a chunk carries the checks."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ import torch
 from torch import Tensor
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.row_scores import ALL_MASKED, BY_RULE, NAN, PLUS_INF, RIGOROUS, RowScores, raise_invalid_row
+from certspec.kernels.row_scores import (
+    ALL_MASKED,
+    BY_RULE,
+    NAN,
+    PLUS_INF,
+    RIGOROUS,
+    RowScores,
+    raise_invalid_row,
+)
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.torch.rules import (
     decisions,
@@ -22,7 +31,10 @@ from certspec.kernels.torch.rules import (
 __all__ = ["score_rows"]
 
 UNIT = 2.0**-53
-REACH_TARGET, REACH_DRAFT = 745.0, 1490.0  # largest gaps (nats) that enter the first-order error of a log-ratio
+REACH_TARGET, REACH_DRAFT = (
+    745.0,
+    1490.0,
+)  # largest gaps (nats) that enter the first-order error of a log-ratio
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 CHUNK_LOGITS = 1 << 24  # logits of one side in a chunk: 128 MiB a float64 temporary
 FULL_LOGITS = 1 << 22  # the same where a row is sorted in full, with every rule on every rank
@@ -50,13 +62,17 @@ class Side:
 
 
 def sum_error(num_columns: int) -> float:
-    """Relative error of torch's sum over a row of nonnegative terms: it adds in a tree over at most 512 strands (CPU)
-    or the threads of a block (CUDA), each of which may add its share in sequence; half of that is never exceeded."""
+    """Relative error of torch's sum over a row of nonnegative terms: it adds in a tree over at most
+    512 strands (CPU) or the threads of a block (CUDA), each of which may add its share in sequence;
+    half of that is never exceeded."""
     return (num_columns / 128 + 64) * UNIT
 
 
-def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: RuleTable, num_top: int) -> RowScores:
-    """Score rows of tensors whose first ``num_columns`` columns are real. Raises InvalidLogits naming the row."""
+def score_rows(
+    target: Tensor, draft: Tensor | None, num_columns: int, table: RuleTable, num_top: int
+) -> RowScores:
+    """Score rows of tensors whose first ``num_columns`` columns are real. Raises InvalidLogits
+    naming the row."""
     chunk = max(1, CHUNK_LOGITS // num_columns)
     parts = [
         _score_chunk(
@@ -74,11 +90,15 @@ def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: Ru
     for field in fields(RowScores):
         pieces = [getattr(part, field.name) for part in parts]
         rows_last = field.name in BY_RULE
-        joined[field.name] = None if pieces[0] is None else torch.cat(pieces, dim=1 if rows_last else 0)
+        joined[field.name] = (
+            None if pieces[0] is None else torch.cat(pieces, dim=1 if rows_last else 0)
+        )
     return RowScores(**joined)
 
 
-def _score_chunk(target: Tensor, draft: Tensor | None, table: RuleTable, num_top: int, first_row: int) -> RowScores:
+def _score_chunk(
+    target: Tensor, draft: Tensor | None, table: RuleTable, num_top: int, first_row: int
+) -> RowScores:
     parameters = torch.from_numpy(table.parameters.copy()).to(target.device)
     settling = min(target.shape[1], max(num_top, MIN_SETTLING))
     top_logits, top_ids = _top(target, settling)
@@ -92,18 +112,34 @@ def _score_chunk(target: Tensor, draft: Tensor | None, table: RuleTable, num_top
     gaps = top_logits.double() - side.highest[:, None]
     tau, upper = thresholds(parameters, side, _entropy_gaps(side, table))
     is_tree = table.parameters[:, TREE_WIDTH] > 0
-    single, tree = (torch.from_numpy(np.flatnonzero(flag)).to(target.device) for flag in (~is_tree, is_tree))
-    certificate = torch.empty((len(table.rules), target.shape[0]), dtype=torch.float64, device=target.device)
+    single, tree = (
+        torch.from_numpy(np.flatnonzero(flag)).to(target.device) for flag in (~is_tree, is_tree)
+    )
+    certificate = torch.empty(
+        (len(table.rules), target.shape[0]), dtype=torch.float64, device=target.device
+    )
     certificate_lower = torch.empty_like(certificate)
     complete = settling == target.shape[1]
     exact, lower, unsettled = single_token_certificates(
-        parameters[single], tau[single], upper[single], gaps, side.normaliser, side.normaliser_error, complete
+        parameters[single],
+        tau[single],
+        upper[single],
+        gaps,
+        side.normaliser,
+        side.normaliser_error,
+        complete,
     )
     certificate[single], certificate_lower[single] = exact, lower
     certificate[tree], certificate_lower[tree] = tree_certificates(
-        table.parameters[is_tree, TREE_WIDTH], gaps, target.shape[1], side.normaliser, side.normaliser_error
+        table.parameters[is_tree, TREE_WIDTH],
+        gaps,
+        target.shape[1],
+        side.normaliser,
+        side.normaliser_error,
     )
-    *invalid, pending = torch.stack([*(flag.any() for flag in flags), unsettled.any()]).tolist()  # one transfer
+    *invalid, pending = torch.stack(
+        [*(flag.any() for flag in flags), unsettled.any()]
+    ).tolist()  # one transfer
     if any(invalid):
         _raise_invalid(target, draft, flags, first_row)
     if pending:
@@ -111,7 +147,8 @@ def _score_chunk(target: Tensor, draft: Tensor | None, table: RuleTable, num_top
 
     scores = RowScores(
         entropy=_divergence.entropy(side.log_normaliser, side.mean_gap),
-        prob_margin=(1.0 - torch.exp(gaps[:, 1] if target.shape[1] > 1 else gaps[:, 0] - torch.inf)) / side.normaliser,
+        prob_margin=(1.0 - torch.exp(gaps[:, 1] if target.shape[1] > 1 else gaps[:, 0] - torch.inf))
+        / side.normaliser,
         certificate=certificate,
         certificate_lower=certificate_lower,
         target_top_ids=top_ids[:, :num_top],
@@ -126,7 +163,9 @@ def _score_chunk(target: Tensor, draft: Tensor | None, table: RuleTable, num_top
     drafted_gap = target.gather(1, drafted)[:, 0].double() - side.highest
     scores.draft_token_prob = torch.exp(drafted_gap) / side.normaliser
     scores.draft_top_ids = draft_top_ids
-    scores.accepted = decisions(parameters, tau, torch.exp(drafted_gap), drafted, top_ids, draft_top_ids)
+    scores.accepted = decisions(
+        parameters, tau, torch.exp(drafted_gap), drafted, top_ids, draft_top_ids
+    )
     scores.certified = scores.kl_upper < scores.certificate_lower
     return scores
 
@@ -134,8 +173,8 @@ def _score_chunk(target: Tensor, draft: Tensor | None, table: RuleTable, num_top
 def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The ``count`` largest logits and their ids, sorted by (-value, id); NaNs come first.
 
-    Up to 32 bits a logit, value and id are packed in one int64 key; float64 rows are sorted in full.
-    """
+    Up to 32 bits a logit, value and id are packed in one int64 key; float64 rows are sorted in
+    full."""
     if logits.dtype == torch.float64 or count > 256:
         values, ids = torch.sort(logits, dim=1, descending=True, stable=True)
         return values[:, :count], ids[:, :count]
@@ -168,13 +207,18 @@ def _side(logits: Tensor, highest: Tensor) -> Side:
 
 
 def _invalid(logits: Tensor, side: Side) -> Tensor:
-    """(rows,) whether a row holds a NaN or +inf, or -inf alone: its maximum is then no finite number."""
+    """(rows,) whether a row holds a NaN or +inf, or -inf alone: its maximum is then no finite
+    number."""
     return ~torch.isfinite(side.highest) | torch.isnan(side.normaliser)
 
 
-def _raise_invalid(target: Tensor, draft: Tensor | None, flags: list[Tensor], first_row: int) -> None:
+def _raise_invalid(
+    target: Tensor, draft: Tensor | None, flags: list[Tensor], first_row: int
+) -> None:
     """Raise InvalidLogits for the first row that is flagged."""
-    for name, logits, flag in zip(("target_logits", "draft_logits"), (target, draft), flags, strict=False):
+    for name, logits, flag in zip(
+        ("target_logits", "draft_logits"), (target, draft), flags, strict=False
+    ):
         for index in flag.nonzero()[:1, 0].tolist():
             if logits is None:
                 continue
@@ -186,7 +230,8 @@ def _raise_invalid(target: Tensor, draft: Tensor | None, flags: list[Tensor], fi
 
 
 def _entropy_gaps(side: Side, table: RuleTable) -> tuple[Tensor, Tensor]:
-    """(log S - H, its absolute error) for the exact and each smoothed entropy, each (rules, rows)."""
+    """(log S - H, its absolute error) for the exact and each smoothed entropy, each (rules,
+    rows)."""
     error = sum_error(side.weights.shape[1])
     gaps = [-side.mean_gap]
     errors = [_bounds.entropy_gap_error(side.mean_gap, side.span, error, side.normaliser_error)]
@@ -194,15 +239,27 @@ def _entropy_gaps(side: Side, table: RuleTable) -> tuple[Tensor, Tensor]:
         probs = side.weights / side.normaliser[:, None]
         gap = side.log_normaliser + (probs * torch.log(probs + smoothing)).sum(dim=1)
         gaps.append(gap)
-        errors.append(_bounds.smoothed_entropy_error(gap, side.log_normaliser, side.span, error, side.normaliser_error))
-    index = torch.from_numpy(table.parameters[:, SMOOTHING_INDEX].astype("int64")).to(side.gaps.device)
+        errors.append(
+            _bounds.smoothed_entropy_error(
+                gap, side.log_normaliser, side.span, error, side.normaliser_error
+            )
+        )
+    index = torch.from_numpy(table.parameters[:, SMOOTHING_INDEX].astype("int64")).to(
+        side.gaps.device
+    )
     return torch.stack(gaps)[index], torch.stack(errors)[index]
 
 
 def _settle(
-    side: Side, parameters: Tensor, tau: Tensor, upper: Tensor, unsettled: Tensor, certificate: Tensor, lower: Tensor,
+    side: Side,
+    parameters: Tensor,
+    tau: Tensor,
+    upper: Tensor,
+    unsettled: Tensor,
+    certificate: Tensor,
+    lower: Tensor,
     single: Tensor,
-) -> None:  # fmt: skip
+) -> None:
     """Redo the single-token rules of rows with an unsettled one, on their rows sorted in full."""
     rows = unsettled.any(dim=0).nonzero()[:, 0]
     step = max(1, FULL_LOGITS // side.gaps.shape[1])
@@ -212,15 +269,24 @@ def _settle(
         for rule in single.tolist():
             one = slice(rule, rule + 1)
             exact, bound, _ = single_token_certificates(
-                parameters[one], tau[one][:, chosen], upper[one][:, chosen], gaps, side.normaliser[chosen],
-                side.normaliser_error[chosen], True,
-            )  # fmt: skip
+                parameters[one],
+                tau[one][:, chosen],
+                upper[one][:, chosen],
+                gaps,
+                side.normaliser[chosen],
+                side.normaliser_error[chosen],
+                True,
+            )
             certificate[rule, chosen], lower[rule, chosen] = exact[0], bound[0]
 
 
 def _divergence_sum(target: Side, draft: Side) -> Tensor:
-    """KL(target || draft) = sum p (d + expm1(-d)), d = log(p/q) [nats]; +inf where the draft masks a possible token."""
-    probs, draft_probs = target.weights / target.normaliser[:, None], draft.weights / draft.normaliser[:, None]
+    """KL(target || draft) = sum p (d + expm1(-d)), d = log(p/q) [nats]; +inf where the draft masks
+    a possible token."""
+    probs, draft_probs = (
+        target.weights / target.normaliser[:, None],
+        draft.weights / draft.normaliser[:, None],
+    )
     ratio = (target.gaps - draft.gaps) - (target.log_normaliser - draft.log_normaliser)[:, None]
     terms = torch.where(
         ratio >= FAR_BELOW,
@@ -236,10 +302,19 @@ def _kl_bound(kl: Tensor, target: Side, draft: Side) -> Tensor:
     draft_span = draft.full_span.clamp(max=REACH_DRAFT)
     reach = target.span + target.log_normaliser + draft_span + draft.log_normaliser
     ratio_error = _bounds.log_ratio_bound(
-        target.log_normaliser, target.normaliser_error, draft.log_normaliser, draft.normaliser_error, reach
+        target.log_normaliser,
+        target.normaliser_error,
+        draft.log_normaliser,
+        draft.normaliser_error,
+        reach,
     )
     relative = _bounds.relative_term_error(
-        _bounds.relative_weight_error(target.span), target.normaliser_error,
-        _bounds.relative_weight_error(draft.span), draft.normaliser_error, sum_error(target.gaps.shape[1]),
-    )  # fmt: skip
-    return torch.where(draft.full_span < 1e100, _bounds.kl_upper(kl, relative, ratio_error), torch.inf)
+        _bounds.relative_weight_error(target.span),
+        target.normaliser_error,
+        _bounds.relative_weight_error(draft.span),
+        draft.normaliser_error,
+        sum_error(target.gaps.shape[1]),
+    )
+    return torch.where(
+        draft.full_span < 1e100, _bounds.kl_upper(kl, relative, ratio_error), torch.inf
+    )

@@ -1,5 +1,5 @@
-"""Rules on a block of rows in torch: thresholds, the first rejected rank, pools, decisions, all (rules, rows, ranks) at
-once. A rule is a row of the parameter table; nothing here reads logits."""
+"""Rules on a block of rows in torch: thresholds, the first rejected rank, pools, decisions, all
+(rules, rows, ranks) at once. A rule is a row of the parameter table; nothing here reads logits."""
 
 from __future__ import annotations
 
@@ -10,21 +10,37 @@ import torch
 from torch import Tensor
 
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, STRICTLY_ABOVE, TOP_M, TREE_WIDTH
+from certspec.kernels.rule_table import (
+    CAP,
+    ENTROPY_SCALE,
+    OFFSET,
+    SCALE,
+    STRICTLY_ABOVE,
+    TOP_M,
+    TREE_WIDTH,
+)
 
 __all__ = ["decisions", "single_token_certificates", "thresholds", "tree_certificates"]
 
-REACH_POOL = 32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
+REACH_POOL = (
+    32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
+)
 NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
-_bounds, _pool, _threshold = (load_kernels(topic, "torch") for topic in ("bounds", "pool", "threshold"))
+_bounds, _pool, _threshold = (
+    load_kernels(topic, "torch") for topic in ("bounds", "pool", "threshold")
+)
 
 
-def thresholds(parameters: Tensor, side: Any, entropy_gaps: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def thresholds(
+    parameters: Tensor, side: Any, entropy_gaps: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
     """(tau S, an upper bound of it), each (rules, rows): the rules' thresholds in weights."""
     rule = [parameters[:, column, None] for column in (CAP, SCALE, OFFSET, ENTROPY_SCALE)]
     gap, error = entropy_gaps
     tau = _threshold.relative_threshold(*rule, side.normaliser[None], gap)
-    upper = _threshold.threshold_upper(*rule, side.normaliser[None], gap, side.normaliser_error[None], error)
+    upper = _threshold.threshold_upper(
+        *rule, side.normaliser[None], gap, side.normaliser_error[None], error
+    )
     return tau, torch.maximum(upper, tau)
 
 
@@ -39,9 +55,14 @@ def _first_false(flags: Tensor) -> Tensor:
 
 
 def single_token_certificates(
-    parameters: Tensor, tau: Tensor, upper: Tensor, gaps: Tensor, normaliser: Tensor, normaliser_error: Tensor,
+    parameters: Tensor,
+    tau: Tensor,
+    upper: Tensor,
+    gaps: Tensor,
+    normaliser: Tensor,
+    normaliser_error: Tensor,
     complete: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """(certificate, a bound below it, whether the ranks do not settle it), each (rules, rows).
 
     ``gaps``: (rows, ranks), sorted downwards; ``complete`` says that they are the whole row.
@@ -50,8 +71,12 @@ def single_token_certificates(
     weights = torch.exp(gaps)[None]
     gate = parameters[:, TOP_M, None, None]
     within = (gate == 0) | (torch.arange(count, device=gaps.device) < gate)
-    slack = torch.where(gaps == 0, 0.0, _bounds.relative_weight_error(-gaps.clamp(min=-745.0)))[None]
-    certain = torch.where(weights > NEGLIGIBLE, torch.where(gaps == 0, weights, weights * (1.0 - slack)), 0.0)
+    slack = torch.where(gaps == 0, 0.0, _bounds.relative_weight_error(-gaps.clamp(min=-745.0)))[
+        None
+    ]
+    certain = torch.where(
+        weights > NEGLIGIBLE, torch.where(gaps == 0, weights, weights * (1.0 - slack)), 0.0
+    )
     rejected = _first_false(within & _reaches(parameters, weights, tau[..., None]))
     doubtful = _first_false(within & _reaches(parameters, certain, upper[..., None]))
     exact, _ = _pooled(rejected, gaps, weights[0], normaliser, normaliser_error)
@@ -61,27 +86,44 @@ def single_token_certificates(
     return exact, lower, unsettled
 
 
-def _pooled(rank: Tensor, gaps: Tensor, weights: Tensor, normaliser: Tensor, normaliser_error: Tensor):
-    """(certificate, bound) of the pools {1..k} u {rank}, (rules, rows); +inf where rank is beyond the last one."""
+def _pooled(
+    rank: Tensor, gaps: Tensor, weights: Tensor, normaliser: Tensor, normaliser_error: Tensor
+):
+    """(certificate, bound) of the pools {1..k} u {rank}, (rules, rows); +inf where rank is beyond
+    the last one."""
     count = gaps.shape[1]
     none = rank == count
     rank = rank.clamp(max=count - 1)
     ranks = torch.arange(count, device=gaps.device)
     competitor = torch.gather(weights.expand(*rank.shape[:1], *weights.shape), 2, rank[..., None])
-    heads = torch.cat([torch.zeros_like(weights[:, :1]), weights.cumsum(dim=1)[:, :-1]], dim=1)  # sums of the first k
+    heads = torch.cat(
+        [torch.zeros_like(weights[:, :1]), weights.cumsum(dim=1)[:, :-1]], dim=1
+    )  # sums of the first k
     joined = heads + weights + competitor  # mass with token k + 1 (0-based rank k)
-    joins = (ranks < rank[..., None]) & (weights > _bounds.raised_mean(joined, ranks.double() + 2.0))
+    joins = (ranks < rank[..., None]) & (
+        weights > _bounds.raised_mean(joined, ranks.double() + 2.0)
+    )
     head = _first_false(joins)
     mass = torch.gather(heads.expand_as(joined), 2, head[..., None])[..., 0] + competitor[..., 0]
     pool = (ranks < head[..., None]) | (ranks == rank[..., None])
     lowest = torch.gather(gaps.expand(*rank.shape[:1], *gaps.shape), 2, rank[..., None])[..., 0]
-    exact, lower = _value(pool, weights, mass, head.double() + 1.0, lowest, normaliser, normaliser_error)
+    exact, lower = _value(
+        pool, weights, mass, head.double() + 1.0, lowest, normaliser, normaliser_error
+    )
     return torch.where(none, torch.inf, exact), torch.where(none, torch.inf, lower)
 
 
-def _value(pool: Tensor, weights: Tensor, mass: Tensor, size: Tensor, lowest_gap: Tensor, normaliser, normaliser_error):
-    """(certificate, bound) of pools given as masks (rules, rows, ranks). ``size`` in float64: an integer tensor would
-    turn the raising of the mean by a few ulp into float32 and lose it."""
+def _value(
+    pool: Tensor,
+    weights: Tensor,
+    mass: Tensor,
+    size: Tensor,
+    lowest_gap: Tensor,
+    normaliser,
+    normaliser_error,
+):
+    """(certificate, bound) of pools given as masks (rules, rows, ranks). ``size`` in float64: an
+    integer tensor would turn the raising of the mean by a few ulp into float32 and lose it."""
     mean, raised = mass / size, _bounds.raised_mean(mass, size)
     value = torch.where(pool, _pool.pool_term(weights, mean[..., None]), 0.0).sum(dim=-1)
     raised_value = torch.where(pool, _pool.pool_term(weights, raised[..., None]), 0.0).sum(dim=-1)
@@ -94,7 +136,9 @@ def tree_certificates(
     widths: np.ndarray, gaps: Tensor, num_columns: int, normaliser: Tensor, normaliser_error: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(certificate, a bound below it), each (trees, rows), of greedy trees of the given widths."""
-    exact = torch.full((len(widths), gaps.shape[0]), torch.inf, dtype=torch.float64, device=gaps.device)
+    exact = torch.full(
+        (len(widths), gaps.shape[0]), torch.inf, dtype=torch.float64, device=gaps.device
+    )
     lower = exact.clone()
     weights = torch.exp(gaps)
     for number, width in enumerate(widths.astype(int).tolist()):
@@ -106,7 +150,11 @@ def tree_certificates(
         joined = _first_false(rising < masses / sizes)  # tokens of the tail that are pooled
         ranks = torch.arange(gaps.shape[1], device=gaps.device)
         pool = (ranks == 0) | ((ranks > width - joined[:, None]) & (ranks <= width))
-        mass = torch.where(joined > 0, torch.gather(masses, 1, (joined - 1).clamp(min=0)[:, None])[:, 0], weights[:, 0])
+        mass = torch.where(
+            joined > 0,
+            torch.gather(masses, 1, (joined - 1).clamp(min=0)[:, None])[:, 0],
+            weights[:, 0],
+        )
         exact[number], lower[number] = _value(
             pool, weights, mass, joined.double() + 1.0, gaps[:, width], normaliser, normaliser_error
         )
@@ -114,9 +162,15 @@ def tree_certificates(
 
 
 def decisions(
-    parameters: Tensor, tau: Tensor, weight: Tensor, drafted: Tensor, top_ids: Tensor, draft_top_ids: Tensor
+    parameters: Tensor,
+    tau: Tensor,
+    weight: Tensor,
+    drafted: Tensor,
+    top_ids: Tensor,
+    draft_top_ids: Tensor,
 ) -> Tensor:
-    """(rules, rows) bool: whether each rule accepts the drafted token (a tree: whether it holds the target's).
+    """(rules, rows) bool: whether each rule accepts the drafted token (a tree: whether it holds the
+    target's).
 
     ``weight``: (rows,) the drafted token's weight; ``drafted``: (rows, 1) its id.
     """
@@ -126,5 +180,7 @@ def decisions(
     strictly = parameters[:, STRICTLY_ABOVE, None] > 0
     single = ((gate == 0) | (rank < gate)) & torch.where(strictly, weight > tau, weight >= tau)
     ranks = torch.arange(draft_top_ids.shape[1], device=drafted.device)
-    tree = ((draft_top_ids == top_ids[:, :1])[None] & (ranks < parameters[:, TREE_WIDTH, None, None])).any(dim=-1)
+    tree = (
+        (draft_top_ids == top_ids[:, :1])[None] & (ranks < parameters[:, TREE_WIDTH, None, None])
+    ).any(dim=-1)
     return torch.where(parameters[:, TREE_WIDTH, None] > 0, tree, single)

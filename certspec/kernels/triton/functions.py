@@ -1,5 +1,5 @@
-"""log1p and expm1 for Triton in float64, from log and exp alone (Kahan's forms), so that the interpreter and the GPU
-run the same text. Each is within 4 ulp where log and exp are within 1."""
+"""log1p and expm1 for Triton in float64, from log and exp alone (Kahan's forms), so that the
+interpreter and the GPU run the same text. Each is within 4 ulp where log and exp are within 1."""
 
 import triton
 import triton.language as tl

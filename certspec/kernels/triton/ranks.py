@@ -1,5 +1,6 @@
-"""From segment statistics to a row's exact top ranks, normalisers, entropy and divergence
-with an error bound. It reads again only the few segments that can hold the top ranks, and knows nothing about rules."""
+"""From segment statistics to a row's exact top ranks, normalisers, entropy and divergence with an
+error bound. It reads again only the few segments that can hold the top ranks, and knows nothing
+about rules."""
 
 from __future__ import annotations
 
@@ -18,7 +19,16 @@ from certspec.kernels.triton.segments import (
     power_of_two,
 )
 
-__all__ = ["DEEP", "INVALID", "THRESHOLD", "TIES", "UNDECIDED", "columns_of", "list_segments", "rank_row"]
+__all__ = [
+    "DEEP",
+    "INVALID",
+    "THRESHOLD",
+    "TIES",
+    "UNDECIDED",
+    "columns_of",
+    "list_segments",
+    "rank_row",
+]
 
 row_entropy = load_kernels("divergence", "triton").entropy
 
@@ -54,12 +64,26 @@ def _add_six(a, b, c, d, e, f, at, bt, ct, dt, et, ft):
 
 @triton.jit
 def _add_six_reach_two(a, b, c, d, e, f, far, away, at, bt, ct, dt, et, ft, other_far, other_away):
-    return a + at, b + bt, c + ct, d + dt, e + et, f + ft, tl.maximum(far, other_far), tl.maximum(away, other_away)
+    return (
+        a + at,
+        b + bt,
+        c + ct,
+        d + dt,
+        e + et,
+        f + ft,
+        tl.maximum(far, other_far),
+        tl.maximum(away, other_away),
+    )
 
 
 @triton.jit
 def _lowest_two_largest_two(a, b, c, d, other_a, other_b, other_c, other_d):
-    return tl.minimum(a, other_a), tl.minimum(b, other_b), tl.maximum(c, other_c), tl.maximum(d, other_d)
+    return (
+        tl.minimum(a, other_a),
+        tl.minimum(b, other_b),
+        tl.maximum(c, other_c),
+        tl.maximum(d, other_d),
+    )
 
 
 @triton.jit
@@ -67,12 +91,13 @@ def _largest_three(a, b, c, other_a, other_b, other_c):
     return tl.maximum(a, other_a), tl.maximum(b, other_b), tl.maximum(c, other_c)
 
 
-# Each reduction below works on both sides at once: a reduction costs the barriers of its block, whatever it reduces.
-# Square comparisons are counted along axis 0, of which a thread of a narrow block holds all elements.
+# Each reduction below works on both sides at once: a reduction costs the barriers of its block,
+# whatever it reduces. Square comparisons are counted along axis 0, of which a thread of a narrow
+# block holds all elements.
 @triton.jit
 def _bars(max_t, max_d, COUNT_T: tl.constexpr, COUNT_D: tl.constexpr):
-    """The COUNT-th largest of (n,) maxima of disjoint parts of a row (at least COUNT of its elements reach it), for
-    both sides, and the largest for both sides."""
+    """The COUNT-th largest of (n,) maxima of disjoint parts of a row (at least COUNT of its
+    elements reach it), for both sides, and the largest for both sides."""
     above_t = (max_t[:, None] > max_t[None, :]).to(tl.int32)
     above_d = (max_d[:, None] > max_d[None, :]).to(tl.int32)
     higher_t, higher_d = tl.reduce((above_t, above_d), 0, _add_two)
@@ -85,13 +110,18 @@ def _bars(max_t, max_d, COUNT_T: tl.constexpr, COUNT_D: tl.constexpr):
 def _before(values, ids):
     """(n, n) int32: whether row j comes before column i by (value descending, id ascending)."""
     equal = values[:, None] == values[None, :]
-    return ((values[:, None] > values[None, :]) | (equal & (ids[:, None] < ids[None, :]))).to(tl.int32)
+    return ((values[:, None] > values[None, :]) | (equal & (ids[:, None] < ids[None, :]))).to(
+        tl.int32
+    )
 
 
 @triton.jit
 def _in_order(target, draft, ids, is_kept, SLOTS: tl.constexpr):
-    """The first SLOTS target values and ids, and draft ids, of (n,) elements, by counting what comes before each."""
-    by_id = tl.where(is_kept, ids, 2147483647)  # what isn't there is -inf on both sides and comes last
+    """The first SLOTS target values and ids, and draft ids, of (n,) elements, by counting what
+    comes before each."""
+    by_id = tl.where(
+        is_kept, ids, 2147483647
+    )  # what isn't there is -inf on both sides and comes last
     rank_t, rank_d = tl.reduce((_before(target, by_id), _before(draft, by_id)), 0, _add_two)
     slot = tl.arange(0, SLOTS)[None, :]
     here_t = (rank_t[:, None] == slot) & is_kept[:, None]
@@ -102,8 +132,18 @@ def _in_order(target, draft, ids, is_kept, SLOTS: tl.constexpr):
 
 
 @triton.jit
-def _kept(cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, COUNT: tl.constexpr, SLOTS: tl.constexpr):
-    """The first COUNT kept elements: their four sums in float64, and the SLOTS first of both sides in order."""
+def _kept(
+    cells_ptr,
+    target_ptr,
+    draft_ptr,
+    num_kept,
+    ref_t,
+    ref_d,
+    COUNT: tl.constexpr,
+    SLOTS: tl.constexpr,
+):
+    """The first COUNT kept elements: their four sums in float64, and the SLOTS first of both sides
+    in order."""
     cell = tl.arange(0, COUNT)
     is_kept = cell < num_kept
     ids = tl.load(cells_ptr + cell, mask=is_kept, other=0)
@@ -149,8 +189,9 @@ def _load_maxima(statistics_ptr, segment, num_segments):
 
 @triton.jit
 def _tail_sums(exists, high, maxima, sums, near_t, near_d):
-    """Sums of the segments that are not listed, relative to the row's references: powers of two do not round. Added
-    over the last axis in float32, whose rounding is in the bounds; from there on in float64."""
+    """Sums of the segments that are not listed, relative to the row's references: powers of two do
+    not round. Added over the last axis in float32, whose rounding is in the bounds; from there on
+    in float64."""
     max_t, max_d = maxima
     sum_t, sum_d, cross_t, cross_d = sums
     own_ref_t = integer_reference(max_t)
@@ -158,7 +199,8 @@ def _tail_sums(exists, high, maxima, sums, near_t, near_d):
     shift_t = own_ref_t - near_t
     shift_d = own_ref_d - near_d
     tail = exists & (high == 0)
-    # A NaN of a listed segment outlives its multiplication by zero: it says that the row is not for this path.
+    # A NaN of a listed segment outlives its multiplication by zero: it says that the row is not for
+    # this path.
     scale_t = tl.where(tail & (max_t > float("-inf")), power_of_two(shift_t), 0.0)
     scale_d = tl.where(tail & (max_d > float("-inf")), power_of_two(shift_d), 0.0)
     sum_t *= scale_t
@@ -170,15 +212,23 @@ def _tail_sums(exists, high, maxima, sums, near_t, near_d):
     far_t = tl.max(tl.where(tail, tl.abs(own_ref_t), 0.0), axis=2)
     far_d = tl.max(tl.where(tail, tl.abs(own_ref_d), 0.0), axis=2)
     return (
-        p_t.to(tl.float64), p_d.to(tl.float64), p_rt.to(tl.float64), p_rd.to(tl.float64), p_ct.to(tl.float64),
-        p_cd.to(tl.float64), far_t, far_d,
-    )  # fmt: skip
+        p_t.to(tl.float64),
+        p_d.to(tl.float64),
+        p_rt.to(tl.float64),
+        p_rd.to(tl.float64),
+        p_ct.to(tl.float64),
+        p_cd.to(tl.float64),
+        far_t,
+        far_d,
+    )
 
 
 @triton.jit
 def _reaches(max_t, bar_t, max_d, bar_d):
     """Whether a segment with these maxima may hold elements that reach a bar."""
-    return ((max_t >= bar_t) & (max_t > float("-inf"))) | ((max_d >= bar_d) & (max_d > float("-inf")))
+    return ((max_t >= bar_t) & (max_t > float("-inf"))) | (
+        (max_d >= bar_d) & (max_d > float("-inf"))
+    )
 
 
 @triton.jit
@@ -191,8 +241,11 @@ def list_segments(scratch_ptr, count, high, segment, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _exact_tail(target_ptr, draft_ptr, num_columns, bar_t, bar_d, ref_t, ref_d, BLOCK: tl.constexpr):
-    """Over all columns but the kept ones, in float64: the sums of e_t, e_d, e_t x_t, e_t x_d and e_d x_d."""
+def _exact_tail(
+    target_ptr, draft_ptr, num_columns, bar_t, bar_d, ref_t, ref_d, BLOCK: tl.constexpr
+):
+    """Over all columns but the kept ones, in float64: the sums of e_t, e_d, e_t x_t, e_t x_d and
+    e_d x_d."""
     none = tl.zeros([BLOCK], tl.float64)
     sum_t, sum_d, cross_t, cross_d, cross_dd = none, none, none, none, none
     for start in range(0, num_columns, BLOCK):
@@ -215,29 +268,57 @@ def _exact_tail(target_ptr, draft_ptr, num_columns, bar_t, bar_d, ref_t, ref_d, 
 
 @triton.jit
 def rank_row(
-    row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, scratch_ptr, error_ptr, target_stride,
-    draft_stride, num_rows, num_columns, num_segments,
-    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-    TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr,
-    QUADS: tl.constexpr, ADDED: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr,
-    RUN: tl.constexpr, STEPS: tl.constexpr, EXACT: tl.constexpr,
-):  # fmt: skip
-    """One row. EXACT: with the sums over it in float64, for which it is read once more. Outputs: scalar (rows, 5 + TOP)
-    float64: kl, kl_upper, entropy, prob_margin, draft_token_prob, top probabilities; id (2, rows, TOP) int64: target,
-    draft; error (rows, 2) float64: relative error of weights' sum, error of the entropy. Returns what judge_row needs:
-    path, largest logit, sum of weights relative to it and its relative error, entropy's error, E_p of the gap to the
-    largest, bounds of KL, the draft token's target logit, and (SLOTS,) top logits and ids of the target, ids of the
-    draft; the draft's argmax.
+    row,
+    target_ptr,
+    draft_ptr,
+    statistics_ptr,
+    scalar_ptr,
+    id_ptr,
+    scratch_ptr,
+    error_ptr,
+    target_stride,
+    draft_stride,
+    num_rows,
+    num_columns,
+    num_segments,
+    term_error,
+    addition_error,
+    exponent_error,
+    reference_error,
+    mean_exponent,
+    farthest_error,
+    TOP: tl.constexpr,
+    SLOTS: tl.constexpr,
+    RANKS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    PARTS: tl.constexpr,
+    QUADS: tl.constexpr,
+    ADDED: tl.constexpr,
+    BATCH: tl.constexpr,
+    CELLS: tl.constexpr,
+    LANES: tl.constexpr,
+    RUN: tl.constexpr,
+    STEPS: tl.constexpr,
+    EXACT: tl.constexpr,
+):
+    """One row. EXACT: with the sums over it in float64, for which it is read once more. Outputs:
+    scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob, top
+    probabilities; id (2, rows, TOP) int64: target, draft; error (rows, 2) float64: relative error
+    of weights' sum, error of the entropy. Returns what judge_row needs: path, largest logit, sum of
+    weights relative to it and its relative error, entropy's error, E_p of the gap to the largest,
+    bounds of KL, the draft token's target logit, and (SLOTS,) top logits and ids of the target, ids
+    of the draft; the draft's argmax.
 
-    Segments are worked in BLOCKS blocks of PARTS * QUADS * ADDED; a part is what one row of such a block holds of
-    all blocks."""
+    Segments are worked in BLOCKS blocks of PARTS * QUADS * ADDED; a part is what one row of such a
+    block holds of all blocks."""
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
     scratch_ptr += row * (num_segments + CELLS)
     path = 0
 
-    # --- which segments can hold the top ranks -------------------------------------------------------------------
+    # --- which segments can hold the top ranks
+    # -------------------------------------------------------------------
     slot = tl.arange(0, SLOTS)
     first = slot == 0
     shown = slot < TOP
@@ -245,9 +326,10 @@ def rank_row(
     width: tl.constexpr = RUN * STEPS
     block_size: tl.constexpr = PARTS * QUADS * ADDED
     within = (
-        tl.arange(0, PARTS)[:, None, None] * (QUADS * ADDED) + tl.arange(0, QUADS)[None, :, None] * ADDED
+        tl.arange(0, PARTS)[:, None, None] * (QUADS * ADDED)
+        + tl.arange(0, QUADS)[None, :, None] * ADDED
         + tl.arange(0, ADDED)[None, None, :]
-    )  # fmt: skip
+    )
     max_t, max_d = _load_maxima(statistics_ptr, within, num_segments)
     if BLOCKS == 1:  # their latency passes while the bars are found, at the cost of registers
         sums = _load_sums(statistics_ptr, within, num_segments)
@@ -265,7 +347,8 @@ def rank_row(
     ref_t = near_t.to(tl.float64)
     ref_d = near_d.to(tl.float64)
 
-    # --- they are listed; the others' float32 sums are brought to the row's references and added ---------------------
+    # --- they are listed; the others' float32 sums are brought to the row's references and added
+    # ---------------------
     count = 0
     if BLOCKS == 1:
         exists = within < num_segments
@@ -288,22 +371,40 @@ def rank_row(
             sums = (sum_t, sum_d, cross_t, cross_d)
             a, b, c, d, e, f, g, h = _tail_sums(exists, high, (max_t, max_d), sums, near_t, near_d)
             a0, b0, c0, d0, e0, f0, g0, h0 = tail
-            tail = (a0 + a, b0 + b, c0 + c, d0 + d, e0 + e, f0 + f, tl.maximum(g0, g), tl.maximum(h0, h))
+            tail = (
+                a0 + a,
+                b0 + b,
+                c0 + c,
+                d0 + d,
+                e0 + e,
+                f0 + f,
+                tl.maximum(g0, g),
+                tl.maximum(h0, h),
+            )
             max_t, max_d = ahead_t, ahead_d
             sum_t, sum_d, cross_t, cross_d = ahead
     tl.debug_barrier()
     lane: tl.constexpr = PARTS * QUADS
     a, b, c, d, e, f, g, h = tail
     tail = (
-        tl.reshape(a, [lane]), tl.reshape(b, [lane]), tl.reshape(c, [lane]), tl.reshape(d, [lane]),
-        tl.reshape(e, [lane]), tl.reshape(f, [lane]), tl.reshape(g, [lane]), tl.reshape(h, [lane]),
-    )  # fmt: skip
-    tail_t, tail_d, raw_t, raw_d, tail_ct, tail_cd, reach_t, reach_d = tl.reduce(tail, 0, _add_six_reach_two)
+        tl.reshape(a, [lane]),
+        tl.reshape(b, [lane]),
+        tl.reshape(c, [lane]),
+        tl.reshape(d, [lane]),
+        tl.reshape(e, [lane]),
+        tl.reshape(f, [lane]),
+        tl.reshape(g, [lane]),
+        tl.reshape(h, [lane]),
+    )
+    tail_t, tail_d, raw_t, raw_d, tail_ct, tail_cd, reach_t, reach_d = tl.reduce(
+        tail, 0, _add_six_reach_two
+    )
     segment_d = tail_d
     reach_t = tl.maximum(reach_t, tl.abs(near_t))
     reach_d = tl.maximum(reach_d, tl.abs(near_d))
 
-    # --- the listed segments again: the elements that reach a bar are kept, the others summed -----------------------
+    # --- the listed segments again: the elements that reach a bar are kept, the others summed
+    # -----------------------
     batch = tl.arange(0, BATCH)
     cells_ptr = scratch_ptr + num_segments
     cells: tl.constexpr = BATCH * width
@@ -317,20 +418,27 @@ def rank_row(
         real = (start + batch < count)[:, None] & (at < num_columns)
         z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
         y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
-        listed = tl.load(scratch_ptr + start + BATCH + batch, mask=start + BATCH + batch < count, other=0)
+        listed = tl.load(
+            scratch_ptr + start + BATCH + batch, mask=start + BATCH + batch < count, other=0
+        )
         kept = real & ((z >= bar_t) | (y >= bar_d))
         low = real & (kept == 0)
         one = tl.full([BATCH, width], LOG2E, tl.float32)
         zero32 = tl.zeros([BATCH, width], tl.float32)
-        x_t = tl.where(low, tl.fma(z, one, zero32 - near_t), -200.0)  # one rounding, as the bounds ask
+        x_t = tl.where(
+            low, tl.fma(z, one, zero32 - near_t), -200.0
+        )  # one rounding, as the bounds ask
         x_d = tl.where(low, tl.fma(y, one, zero32 - near_d), -200.0)
         e_t = tl.exp2(x_t)
         e_d = tl.exp2(x_d)
         shape: tl.constexpr = (cells // at_once, at_once)
         lows = (
-            tl.reshape(e_t, shape), tl.reshape(e_d, shape), tl.reshape(e_t * x_t, shape),
-            tl.reshape(e_t * x_d, shape), tl.reshape(e_d * x_d, shape),
-        )  # fmt: skip
+            tl.reshape(e_t, shape),
+            tl.reshape(e_d, shape),
+            tl.reshape(e_t * x_t, shape),
+            tl.reshape(e_t * x_d, shape),
+            tl.reshape(e_d * x_d, shape),
+        )
         more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(lows, 1, _add_five)
         low_t += more_t.to(tl.float64)
         low_d += more_d.to(tl.float64)
@@ -345,7 +453,9 @@ def rank_row(
     tl.debug_barrier()
     if num_kept > CELLS:
         path |= TIES
-    all_t, all_d, low_ct, low_cd, low_dd = tl.reduce((low_t, low_d, low_ct, low_cd, low_dd), 0, _add_five)
+    all_t, all_d, low_ct, low_cd, low_dd = tl.reduce(
+        (low_t, low_d, low_ct, low_cd, low_dd), 0, _add_five
+    )
     tail_t += all_t
     tail_d += all_d
     raw_t += low_ct
@@ -366,7 +476,8 @@ def rank_row(
         term_error = addition_error + _EXACT_EXP2_ERROR
         farthest_error = _EXACT_FARTHEST_ERROR
 
-    # --- the kept elements: in float64, and in order -----------------------------------------------------------------
+    # --- the kept elements: in float64, and in order
+    # -----------------------------------------------------------------
     if num_kept <= CELLS // 2:
         part_t, part_d, part_ct, part_cd, logit_t, ids_t, ids_d = _kept(
             cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, CELLS // 2, SLOTS
@@ -383,7 +494,8 @@ def rank_row(
     tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
     logit_t = tl.where(ranked, logit_t, float("-inf"))
 
-    # --- normalisers, entropy, divergence and their errors (nats) -------------------------------------------------
+    # --- normalisers, entropy, divergence and their errors (nats)
+    # -------------------------------------------------
     draft_id = tl.sum(tl.where(first, ids_d, 0))
     log_t = tl.log(mass_t)
     log_d = tl.log(mass_d)
@@ -401,23 +513,58 @@ def rank_row(
     mean_gap = tl.maximum(top_nats - mean_t, 0.0)
     entropy = row_entropy(log_t - top_nats, mean_gap)
     farthest = farthest_error + reference_error * reach_t * _LN2
-    error_t = share_t * (term_error + reference_error * reach_t * _LN2) + exponent_error * away_t * _LN2 + 2e-15
+    error_t = (
+        share_t * (term_error + reference_error * reach_t * _LN2)
+        + exponent_error * away_t * _LN2
+        + 2e-15
+    )
     away_dd = (segment_d * mean_exponent - low_dd) * per_d
-    error_d = share_d * (term_error + reference_error * reach_d * _LN2) + exponent_error * away_dd * _LN2 + 2e-15
-    tail_ratio = (tail_ct - tail_cd) * per_t * _LN2 - (log_t - log_d) * share_t + 2.0 * share_d + 1e-12
+    error_d = (
+        share_d * (term_error + reference_error * reach_d * _LN2)
+        + exponent_error * away_dd * _LN2
+        + 2e-15
+    )
+    tail_ratio = (
+        (tail_ct - tail_cd) * per_t * _LN2 - (log_t - log_d) * share_t + 2.0 * share_d + 1e-12
+    )
     tail_entropy = -tail_ct * per_t * _LN2 + log_t * share_t + 1e-12
-    moved_t = ((addition_error + exponent_error) * away_t + reference_error * reach_t * share_t) * _LN2
-    moved_d = ((addition_error + exponent_error) * away_d + reference_error * reach_d * share_t) * _LN2
-    sizes = tl.abs(mean_t) + tl.abs(mean_d) + tl.abs(log_t) + tl.abs(log_d) + tl.abs(ref_t) + tl.abs(ref_d)
+    moved_t = (
+        (addition_error + exponent_error) * away_t + reference_error * reach_t * share_t
+    ) * _LN2
+    moved_d = (
+        (addition_error + exponent_error) * away_d + reference_error * reach_d * share_t
+    ) * _LN2
+    sizes = (
+        tl.abs(mean_t)
+        + tl.abs(mean_d)
+        + tl.abs(log_t)
+        + tl.abs(log_d)
+        + tl.abs(ref_t)
+        + tl.abs(ref_d)
+    )
     rounding = (sizes + 1.0) * (64 * _UNIT)
-    kl_error = 1.02 * (
-        farthest * tail_ratio + (tl.abs(divergence) + 1.0) * error_t + error_d + moved_t + moved_d
-        + tl.abs(mean_t - mean_d) * addition_error * share_t
-    ) + rounding  # fmt: skip
-    entropy_error = 1.02 * (
-        farthest * tail_entropy + (tl.abs(entropy) + 1.0) * error_t + moved_t
-        + tl.abs(mean_t) * addition_error * share_t
-    ) + rounding  # fmt: skip
+    kl_error = (
+        1.02
+        * (
+            farthest * tail_ratio
+            + (tl.abs(divergence) + 1.0) * error_t
+            + error_d
+            + moved_t
+            + moved_d
+            + tl.abs(mean_t - mean_d) * addition_error * share_t
+        )
+        + rounding
+    )
+    entropy_error = (
+        1.02
+        * (
+            farthest * tail_entropy
+            + (tl.abs(entropy) + 1.0) * error_t
+            + moved_t
+            + tl.abs(mean_t) * addition_error * share_t
+        )
+        + rounding
+    )
     kl = tl.maximum(divergence, 0.0)
     kl_upper = divergence + kl_error
     kl_lower = divergence - kl_error
@@ -425,7 +572,8 @@ def rank_row(
     if not (finite & (error_t + error_d < 1e-3)):
         path |= INVALID
 
-    # --- weights relative to the largest, and probabilities -------------------------------------------------------
+    # --- weights relative to the largest, and probabilities
+    # -------------------------------------------------------
     gap = logit_t.to(tl.float64) - top_logit
     weight = tl.where(ranked, tl.exp(gap), 0.0)
     normaliser = mass_t * tl.exp2(ref_t - top_logit * _LOG2E)
@@ -445,6 +593,17 @@ def rank_row(
     tl.store(error_ptr + row * 2, relative)
     tl.store(error_ptr + row * 2 + 1, entropy_error)
     return (
-        path, top_logit, normaliser, relative, entropy_error, mean_gap, kl_upper, kl_lower, draft_logit,
-        logit_t.to(tl.float64), ids_t, ids_d, draft_id,
-    )  # fmt: skip
+        path,
+        top_logit,
+        normaliser,
+        relative,
+        entropy_error,
+        mean_gap,
+        kl_upper,
+        kl_lower,
+        draft_logit,
+        logit_t.to(tl.float64),
+        ids_t,
+        ids_d,
+        draft_id,
+    )

@@ -1,5 +1,6 @@
-"""The Triton backend: scores rows of CUDA logits with three kernels and sends the rows that these leave undecided to
-the rigorous float64 path. Picks launch shapes; the arithmetic is in triton_segments, triton_ranks and triton_rules."""
+"""The Triton backend: scores rows of CUDA logits with three kernels and sends the rows that these
+leave undecided to the rigorous float64 path. Picks launch shapes; the arithmetic is in
+triton_segments, triton_ranks and triton_rules."""
 
 from __future__ import annotations
 
@@ -21,70 +22,261 @@ from certspec.kernels.triton.rules import judge_row, rule_parameters
 from certspec.kernels.triton.segments import NUM_STATISTICS, row_segments, segment_errors
 from certspec.rules import Rule
 
-__all__ = ["FastScores", "Plan", "allocate", "combine_open_rows", "combine_rows", "launch", "plan_for", "score_rows"]
-
+__all__ = [
+    "FastScores",
+    "Plan",
+    "allocate",
+    "combine_open_rows",
+    "combine_rows",
+    "launch",
+    "plan_for",
+    "score_rows",
+]
 
 
 @triton.jit
 def _combine_row(
-    row, target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr, path_ptr,
-    scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
-    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
-    RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr, QUADS: tl.constexpr, ADDED: tl.constexpr,
-    BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
-    STEPS: tl.constexpr, EXACT: tl.constexpr,
-):  # fmt: skip
+    row,
+    target_ptr,
+    draft_ptr,
+    statistics_ptr,
+    rules_ptr,
+    certificate_ptr,
+    verdict_ptr,
+    scalar_ptr,
+    id_ptr,
+    path_ptr,
+    scratch_ptr,
+    error_ptr,
+    target_stride,
+    draft_stride,
+    num_rows,
+    num_columns,
+    num_segments,
+    term_error,
+    addition_error,
+    exponent_error,
+    reference_error,
+    mean_exponent,
+    farthest_error,
+    RULES: tl.constexpr,
+    RULE_SLOTS: tl.constexpr,
+    RULE_COLUMNS: tl.constexpr,
+    TOP: tl.constexpr,
+    SLOTS: tl.constexpr,
+    RANKS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    PARTS: tl.constexpr,
+    QUADS: tl.constexpr,
+    ADDED: tl.constexpr,
+    BATCH: tl.constexpr,
+    DEEP_BATCH: tl.constexpr,
+    CELLS: tl.constexpr,
+    LANES: tl.constexpr,
+    RUN: tl.constexpr,
+    STEPS: tl.constexpr,
+    EXACT: tl.constexpr,
+):
     """rank_row, then judge_row, whose outputs these are."""
     ranks = rank_row(
-        row, target_ptr, draft_ptr, statistics_ptr, scalar_ptr, id_ptr, scratch_ptr, error_ptr, target_stride,
-        draft_stride, num_rows, num_columns, num_segments,
-        term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-        TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED, BATCH, CELLS, LANES, RUN, STEPS, EXACT,
-    )  # fmt: skip
+        row,
+        target_ptr,
+        draft_ptr,
+        statistics_ptr,
+        scalar_ptr,
+        id_ptr,
+        scratch_ptr,
+        error_ptr,
+        target_stride,
+        draft_stride,
+        num_rows,
+        num_columns,
+        num_segments,
+        term_error,
+        addition_error,
+        exponent_error,
+        reference_error,
+        mean_exponent,
+        farthest_error,
+        TOP,
+        SLOTS,
+        RANKS,
+        BLOCKS,
+        PARTS,
+        QUADS,
+        ADDED,
+        BATCH,
+        CELLS,
+        LANES,
+        RUN,
+        STEPS,
+        EXACT,
+    )
     parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
     judge_row(
-        row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
-        target_stride, num_rows, num_columns, num_segments,
-        RULES, RULE_SLOTS, TOP, SLOTS, RANKS, 2 * PARTS * QUADS * ADDED, DEEP_BATCH, CELLS, LANES, RUN, STEPS,
-    )  # fmt: skip
+        row,
+        parameters,
+        ranks,
+        target_ptr,
+        statistics_ptr,
+        certificate_ptr,
+        verdict_ptr,
+        path_ptr,
+        scratch_ptr,
+        target_stride,
+        num_rows,
+        num_columns,
+        num_segments,
+        RULES,
+        RULE_SLOTS,
+        TOP,
+        SLOTS,
+        RANKS,
+        2 * PARTS * QUADS * ADDED,
+        DEEP_BATCH,
+        CELLS,
+        LANES,
+        RUN,
+        STEPS,
+    )
 
 
 @triton.jit
 def combine_rows(
-    target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr, path_ptr,
-    scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
-    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
-    RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr, QUADS: tl.constexpr, ADDED: tl.constexpr,
-    BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
-    STEPS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Grid (rows,). EARLY: it was launched before the kernel ahead had ended, and lets the next one be."""
+    target_ptr,
+    draft_ptr,
+    statistics_ptr,
+    rules_ptr,
+    certificate_ptr,
+    verdict_ptr,
+    scalar_ptr,
+    id_ptr,
+    path_ptr,
+    scratch_ptr,
+    error_ptr,
+    target_stride,
+    draft_stride,
+    num_rows,
+    num_columns,
+    num_segments,
+    term_error,
+    addition_error,
+    exponent_error,
+    reference_error,
+    mean_exponent,
+    farthest_error,
+    RULES: tl.constexpr,
+    RULE_SLOTS: tl.constexpr,
+    RULE_COLUMNS: tl.constexpr,
+    TOP: tl.constexpr,
+    SLOTS: tl.constexpr,
+    RANKS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    PARTS: tl.constexpr,
+    QUADS: tl.constexpr,
+    ADDED: tl.constexpr,
+    BATCH: tl.constexpr,
+    DEEP_BATCH: tl.constexpr,
+    CELLS: tl.constexpr,
+    LANES: tl.constexpr,
+    RUN: tl.constexpr,
+    STEPS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """Grid (rows,). EARLY: it was launched before the kernel ahead had ended, and lets the next one
+    be."""
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     _combine_row(
-        tl.program_id(0).to(tl.int64), target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr,
-        scalar_ptr, id_ptr, path_ptr, scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns,
-        num_segments, term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-        RULES, RULE_SLOTS, RULE_COLUMNS, TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED, BATCH, DEEP_BATCH, CELLS,
-        LANES, RUN, STEPS, False,
-    )  # fmt: skip
+        tl.program_id(0).to(tl.int64),
+        target_ptr,
+        draft_ptr,
+        statistics_ptr,
+        rules_ptr,
+        certificate_ptr,
+        verdict_ptr,
+        scalar_ptr,
+        id_ptr,
+        path_ptr,
+        scratch_ptr,
+        error_ptr,
+        target_stride,
+        draft_stride,
+        num_rows,
+        num_columns,
+        num_segments,
+        term_error,
+        addition_error,
+        exponent_error,
+        reference_error,
+        mean_exponent,
+        farthest_error,
+        RULES,
+        RULE_SLOTS,
+        RULE_COLUMNS,
+        TOP,
+        SLOTS,
+        RANKS,
+        BLOCKS,
+        PARTS,
+        QUADS,
+        ADDED,
+        BATCH,
+        DEEP_BATCH,
+        CELLS,
+        LANES,
+        RUN,
+        STEPS,
+        False,
+    )
 
 
 @triton.jit
 def combine_open_rows(
-    target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr, id_ptr, path_ptr,
-    scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns, num_segments,
-    term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error,
-    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr,
-    RANKS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr, QUADS: tl.constexpr, ADDED: tl.constexpr,
-    BATCH: tl.constexpr, DEEP_BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
-    STEPS: tl.constexpr, ROWS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Of ROWS rows a program, those that combine_rows left open and that float64 sums may decide. Mostly there are
-    none, so a program looks at the paths of its rows in one load, and ends."""
+    target_ptr,
+    draft_ptr,
+    statistics_ptr,
+    rules_ptr,
+    certificate_ptr,
+    verdict_ptr,
+    scalar_ptr,
+    id_ptr,
+    path_ptr,
+    scratch_ptr,
+    error_ptr,
+    target_stride,
+    draft_stride,
+    num_rows,
+    num_columns,
+    num_segments,
+    term_error,
+    addition_error,
+    exponent_error,
+    reference_error,
+    mean_exponent,
+    farthest_error,
+    RULES: tl.constexpr,
+    RULE_SLOTS: tl.constexpr,
+    RULE_COLUMNS: tl.constexpr,
+    TOP: tl.constexpr,
+    SLOTS: tl.constexpr,
+    RANKS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    PARTS: tl.constexpr,
+    QUADS: tl.constexpr,
+    ADDED: tl.constexpr,
+    BATCH: tl.constexpr,
+    DEEP_BATCH: tl.constexpr,
+    CELLS: tl.constexpr,
+    LANES: tl.constexpr,
+    RUN: tl.constexpr,
+    STEPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """Of ROWS rows a program, those that combine_rows left open and that float64 sums may decide.
+    Mostly there are none, so a program looks at the paths of its rows in one load, and ends."""
     if EARLY:
         tl.extra.cuda.gdc_wait()
     first = tl.program_id(0).to(tl.int64) * ROWS
@@ -95,15 +287,52 @@ def combine_open_rows(
         for row in range(first, first + ROWS):
             if tl.max(tl.where(rows == row, is_open, 0), axis=0) > 0:
                 _combine_row(
-                    row, target_ptr, draft_ptr, statistics_ptr, rules_ptr, certificate_ptr, verdict_ptr, scalar_ptr,
-                    id_ptr, path_ptr, scratch_ptr, error_ptr, target_stride, draft_stride, num_rows, num_columns,
-                    num_segments, term_error, addition_error, exponent_error, reference_error, mean_exponent,
-                    farthest_error, RULES, RULE_SLOTS, RULE_COLUMNS, TOP, SLOTS, RANKS, BLOCKS, PARTS, QUADS, ADDED,
-                    BATCH, DEEP_BATCH, CELLS, LANES, RUN, STEPS, True,
-                )  # fmt: skip
+                    row,
+                    target_ptr,
+                    draft_ptr,
+                    statistics_ptr,
+                    rules_ptr,
+                    certificate_ptr,
+                    verdict_ptr,
+                    scalar_ptr,
+                    id_ptr,
+                    path_ptr,
+                    scratch_ptr,
+                    error_ptr,
+                    target_stride,
+                    draft_stride,
+                    num_rows,
+                    num_columns,
+                    num_segments,
+                    term_error,
+                    addition_error,
+                    exponent_error,
+                    reference_error,
+                    mean_exponent,
+                    farthest_error,
+                    RULES,
+                    RULE_SLOTS,
+                    RULE_COLUMNS,
+                    TOP,
+                    SLOTS,
+                    RANKS,
+                    BLOCKS,
+                    PARTS,
+                    QUADS,
+                    ADDED,
+                    BATCH,
+                    DEEP_BATCH,
+                    CELLS,
+                    LANES,
+                    RUN,
+                    STEPS,
+                    True,
+                )
 
 
-CELLS = 64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
+CELLS = (
+    64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
+)
 
 NORMALISER_ERROR, ENTROPY_ERROR = 0, 1  # columns of ``errors``
 
@@ -118,12 +347,14 @@ ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 
 
 @dataclass(frozen=True)
 class Plan:
-    """Launch shapes. A segment is ``tiles`` runs of ``near`` threads' ``vector`` columns; programs of ``warps`` stream
-    as many segments as they hold at once; ``combine_warps`` rank and judge: ``parts * quads * added`` segments at a
-    time, of which ``added`` are added in float32, and of those that hold the top ranks ``batch``, deeper ones
-    ``deep_batch``. The maxima of ``parts`` disjoint parts of a row bound the top ranks; ``ranks`` of ``slots`` are
-    known exactly; ``combine_registers`` caps the registers of a combining thread (0: no cap). With ``early``, cards
-    that can launch the second kernel before the first has ended do (programmatic dependent launch)."""
+    """Launch shapes. A segment is ``tiles`` runs of ``near`` threads' ``vector`` columns; programs
+    of ``warps`` stream as many segments as they hold at once; ``combine_warps`` rank and judge:
+    ``parts * quads * added`` segments at a time, of which ``added`` are added in float32, and of
+    those that hold the top ranks ``batch``, deeper ones ``deep_batch``. The maxima of ``parts``
+    disjoint parts of a row bound the top ranks; ``ranks`` of ``slots`` are known exactly;
+    ``combine_registers`` caps the registers of a combining thread (0: no cap). With ``early``,
+    cards that can launch the second kernel before the first has ended do (programmatic dependent
+    launch)."""
 
     vector: int = 8
     near: int = 4
@@ -157,7 +388,8 @@ class Plan:
 
 @dataclass
 class FastScores:
-    """What the kernels wrote, see rank_row and judge_row; ``path`` is 0 on decided rows; the last 2 are theirs."""
+    """What the kernels wrote, see rank_row and judge_row; ``path`` is 0 on decided rows; the last 2
+    are theirs."""
 
     certificate: Tensor
     scalars: Tensor
@@ -170,27 +402,42 @@ class FastScores:
 
 
 def plan_for(num_rows: int, num_columns: int, itemsize: int, num_top: int) -> Plan:
-    """Few rows are combined by as many threads as help, many rows by programs small enough to share a multiprocessor;
-    narrow vocabularies get short segments."""
+    """Few rows are combined by as many threads as help, many rows by programs small enough to share
+    a multiprocessor; narrow vocabularies get short segments."""
     plan = Plan(vector=16 // itemsize, slots=16 if num_top <= 16 else MAX_TOP)
     while plan.near > 1 and FEWEST_SEGMENTS * plan.segment > num_columns:
-        plan = replace(plan, tiles=plan.tiles // 2) if plan.tiles > 1 else replace(plan, near=plan.near // 2)
+        plan = (
+            replace(plan, tiles=plan.tiles // 2)
+            if plan.tiles > 1
+            else replace(plan, near=plan.near // 2)
+        )
     ranks = min(plan.slots, max(12, num_top))
     num_segments = plan.segments(num_columns)
     parts, added = (32, 4) if ranks <= 16 and num_segments >= 512 else (64, 2)
-    # A program a row: of a few rows, each gets what shortens its own way; of many, eight fit a multiprocessor at once.
+    # A program a row: of a few rows, each gets what shortens its own way; of many, eight fit a
+    # multiprocessor at once.
     warps = 4 if num_rows <= 16 else 8 if num_rows <= 128 else 2
     slots_at_once = 2048 if warps == 8 else warps * 128
     quads = max(1, min(slots_at_once, triton.next_power_of_2(num_segments)) // (parts * added))
     batch = max(1, min(32, warps * 256 // plan.segment))
     return replace(
-        plan, combine_warps=warps, parts=parts, quads=quads, added=added, batch=batch, deep_batch=max(1, batch // 2),
-        ranks=ranks, combine_registers=128 if warps == 2 else 0,
-    )  # fmt: skip
+        plan,
+        combine_warps=warps,
+        parts=parts,
+        quads=quads,
+        added=added,
+        batch=batch,
+        deep_batch=max(1, batch // 2),
+        ranks=ranks,
+        combine_registers=128 if warps == 2 else 0,
+    )
 
 
-def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan: Plan, device: Any) -> FastScores:
-    """Uninitialised outputs of ``launch``; kept between calls they let it be captured in a CUDA graph."""
+def allocate(
+    num_rows: int, num_columns: int, num_rules: int, num_top: int, plan: Plan, device: Any
+) -> FastScores:
+    """Uninitialised outputs of ``launch``; kept between calls they let it be captured in a CUDA
+    graph."""
     num_segments = plan.segments(num_columns)
     return FastScores(
         certificate=torch.empty((2, num_rules, num_rows), dtype=torch.float64, device=device),
@@ -198,38 +445,84 @@ def allocate(num_rows: int, num_columns: int, num_rules: int, num_top: int, plan
         verdict=torch.empty((2, num_rules, num_rows), dtype=torch.uint8, device=device),
         ids=torch.empty((2, num_rows, num_top), dtype=torch.int64, device=device),
         path=torch.empty((num_rows,), dtype=torch.int32, device=device),
-        statistics=torch.empty((num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device),
+        statistics=torch.empty(
+            (num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device
+        ),
         scratch=torch.empty((num_rows, num_segments + CELLS), dtype=torch.int32, device=device),
         errors=torch.empty((num_rows, 2), dtype=torch.float64, device=device),
     )
 
 
 def launch(
-    target: Tensor, draft: Tensor, parameters: Tensor, num_columns: int, num_top: int, plan: Plan,
+    target: Tensor,
+    draft: Tensor,
+    parameters: Tensor,
+    num_columns: int,
+    num_top: int,
+    plan: Plan,
     out: FastScores | None = None,
-) -> FastScores:  # fmt: skip
-    """The kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16 or float32
-    whose last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it certifies holds even where
-    ``path`` is not 0; the other outputs of such a row wait for the rigorous path."""
+) -> FastScores:
+    """The kernels, without a host synchronisation. target, draft: (rows, width) bfloat16, float16
+    or float32 whose last stride is 1; ``parameters``: (rules, 8) float64 on their device. What it
+    certifies holds even where ``path`` is not 0; the other outputs of such a row wait for the
+    rigorous path."""
     num_rows, (num_rules, rule_columns) = target.shape[0], parameters.shape
     out = out or allocate(num_rows, num_columns, num_rules, num_top, plan, target.device)
     early = plan.early and _launches_early(target.device)
     num_segments = out.statistics.shape[2]
     errors = segment_errors(plan.vector, plan.near, plan.tiles, plan.added)
     row_segments[(num_segments // plan.lanes, num_rows)](
-        target, draft, out.statistics, target.stride(0), draft.stride(0), num_columns, num_segments, LANES=plan.lanes,
-        NEAR=plan.near, VEC=plan.vector, TILES=plan.tiles, EARLY=early, num_warps=plan.warps,
-    )  # fmt: skip
-    outputs = (out.certificate, out.verdict, out.scalars, out.ids, out.path, out.scratch, out.errors)
-    sizes = (target.stride(0), draft.stride(0), num_rows, num_columns, num_segments, *astuple(errors))
+        target,
+        draft,
+        out.statistics,
+        target.stride(0),
+        draft.stride(0),
+        num_columns,
+        num_segments,
+        LANES=plan.lanes,
+        NEAR=plan.near,
+        VEC=plan.vector,
+        TILES=plan.tiles,
+        EARLY=early,
+        num_warps=plan.warps,
+    )
+    outputs = (
+        out.certificate,
+        out.verdict,
+        out.scalars,
+        out.ids,
+        out.path,
+        out.scratch,
+        out.errors,
+    )
+    sizes = (
+        target.stride(0),
+        draft.stride(0),
+        num_rows,
+        num_columns,
+        num_segments,
+        *astuple(errors),
+    )
     shapes: dict[str, Any] = {
-        "RULES": num_rules, "RULE_SLOTS": triton.next_power_of_2(num_rules), "RULE_COLUMNS": rule_columns,
-        "TOP": num_top, "SLOTS": plan.slots, "RANKS": min(plan.ranks, num_columns),
-        "BLOCKS": triton.cdiv(num_segments, plan.parts * plan.quads * plan.added), "PARTS": plan.parts,
-        "QUADS": plan.quads, "ADDED": plan.added, "BATCH": plan.batch, "DEEP_BATCH": plan.deep_batch, "CELLS": CELLS,
-        "LANES": plan.lanes, "RUN": plan.near * plan.vector, "STEPS": plan.tiles, "EARLY": early,
+        "RULES": num_rules,
+        "RULE_SLOTS": triton.next_power_of_2(num_rules),
+        "RULE_COLUMNS": rule_columns,
+        "TOP": num_top,
+        "SLOTS": plan.slots,
+        "RANKS": min(plan.ranks, num_columns),
+        "BLOCKS": triton.cdiv(num_segments, plan.parts * plan.quads * plan.added),
+        "PARTS": plan.parts,
+        "QUADS": plan.quads,
+        "ADDED": plan.added,
+        "BATCH": plan.batch,
+        "DEEP_BATCH": plan.deep_batch,
+        "CELLS": CELLS,
+        "LANES": plan.lanes,
+        "RUN": plan.near * plan.vector,
+        "STEPS": plan.tiles,
+        "EARLY": early,
         "num_warps": plan.combine_warps,
-    }  # fmt: skip
+    }
     if early:
         shapes["launch_pdl"] = True
     if target.is_cuda and plan.combine_registers:
@@ -250,26 +543,39 @@ def _launches_early(device: torch.device) -> bool:
     return hasattr(getattr(tl.extra, "cuda", None), "gdc_wait")
 
 
-def score_rows(target: Tensor, draft: Tensor | None, num_columns: int, table: RuleTable, num_top: int) -> RowScores:
-    """Score rows of tensors whose first ``num_columns`` columns are real; one transfer says which rows are undecided.
+def score_rows(
+    target: Tensor, draft: Tensor | None, num_columns: int, table: RuleTable, num_top: int
+) -> RowScores:
+    """Score rows of tensors whose first ``num_columns`` columns are real; one transfer says which
+    rows are undecided.
 
-    Target-only calls, float64 logits, smoothed entropies and more than 32 ranks go to the torch backend as a whole.
-    Raises InvalidLogits naming the row, InvalidArgument where the logits are not on a device that Triton drives.
-    """
+    Target-only calls, float64 logits, smoothed entropies and more than 32 ranks go to the torch
+    backend as a whole. Raises InvalidLogits naming the row, InvalidArgument where the logits are
+    not on a device that Triton drives."""
     _check_device(target)
     if draft is None or not _is_fast(target, draft, table, num_top):
         return torch_rows.score_rows(target, draft, num_columns, table, num_top)
     parts = [
-        _score_block(_unit_stride(target[start : start + ROW_BLOCK]), _unit_stride(draft[start : start + ROW_BLOCK]),
-                     num_columns, table, num_top)
+        _score_block(
+            _unit_stride(target[start : start + ROW_BLOCK]),
+            _unit_stride(draft[start : start + ROW_BLOCK]),
+            num_columns,
+            table,
+            num_top,
+        )
         for start in range(0, target.shape[0], ROW_BLOCK)
-    ]  # fmt: skip
+    ]
     fast = parts[0] if len(parts) == 1 else _joined(parts)
     undecided = torch.nonzero(fast.path).flatten()  # the one synchronisation
     scores = _views(fast)
     if undecided.numel():
-        settle(scores, undecided, target, draft, lambda one, other: torch_rows.score_rows(
-            one, other, num_columns, table, num_top))  # fmt: skip
+        settle(
+            scores,
+            undecided,
+            target,
+            draft,
+            lambda one, other: torch_rows.score_rows(one, other, num_columns, table, num_top),
+        )
     return scores
 
 
@@ -277,30 +583,51 @@ def _is_fast(target: Tensor, draft: Tensor, table: RuleTable, num_top: int) -> b
     known = (torch.bfloat16, torch.float16, torch.float32)
     if target.dtype not in known or draft.dtype not in known:
         return False
-    return bool(table.rules) and table.smoothings.size == 0 and num_top <= MAX_TOP and target.shape[0] > 0
+    return (
+        bool(table.rules)
+        and table.smoothings.size == 0
+        and num_top <= MAX_TOP
+        and target.shape[0] > 0
+    )
 
 
-def _score_block(target: Tensor, draft: Tensor, num_columns: int, table: RuleTable, num_top: int) -> FastScores:
+def _score_block(
+    target: Tensor, draft: Tensor, num_columns: int, table: RuleTable, num_top: int
+) -> FastScores:
     itemsize = max(target.element_size(), draft.element_size())
     plan = plan_for(target.shape[0], num_columns, itemsize, num_top)
-    return launch(target, draft, _parameters(table.rules, target.device), num_columns, num_top, plan)
+    return launch(
+        target, draft, _parameters(table.rules, target.device), num_columns, num_top, plan
+    )
 
 
 def _views(fast: FastScores) -> RowScores:
     verdict = fast.verdict.view(torch.bool)
     return RowScores(
-        kl=fast.scalars[:, 0], kl_upper=fast.scalars[:, 1], entropy=fast.scalars[:, 2],
-        prob_margin=fast.scalars[:, 3], draft_token_prob=fast.scalars[:, 4], target_top_probs=fast.scalars[:, 5:],
-        certificate=fast.certificate[0], certificate_lower=fast.certificate[1],
-        accepted=verdict[0], certified=verdict[1], target_top_ids=fast.ids[0], draft_top_ids=fast.ids[1],
-        paths=(fast.path != 0).to(torch.int8), entropy_error=fast.errors[:, ENTROPY_ERROR],
+        kl=fast.scalars[:, 0],
+        kl_upper=fast.scalars[:, 1],
+        entropy=fast.scalars[:, 2],
+        prob_margin=fast.scalars[:, 3],
+        draft_token_prob=fast.scalars[:, 4],
+        target_top_probs=fast.scalars[:, 5:],
+        certificate=fast.certificate[0],
+        certificate_lower=fast.certificate[1],
+        accepted=verdict[0],
+        certified=verdict[1],
+        target_top_ids=fast.ids[0],
+        draft_top_ids=fast.ids[1],
+        paths=(fast.path != 0).to(torch.int8),
+        entropy_error=fast.errors[:, ENTROPY_ERROR],
         prob_error=fast.errors[:, NORMALISER_ERROR] + WEIGHT_ERROR,
-    )  # fmt: skip
+    )
 
 
 def _joined(parts: list[FastScores]) -> FastScores:
     rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0, "errors": 0}
-    whole = {name: torch.cat([getattr(part, name) for part in parts], dim=dim) for name, dim in rows_at.items()}
+    whole = {
+        name: torch.cat([getattr(part, name) for part in parts], dim=dim)
+        for name, dim in rows_at.items()
+    }
     return FastScores(**whole, statistics=parts[0].statistics, scratch=parts[0].scratch)
 
 
@@ -319,4 +646,6 @@ def _check_device(target: Any) -> None:
     if isinstance(target, Tensor) and (target.is_cuda or interpreted):
         return
     found = f"a tensor on {target.device}" if isinstance(target, Tensor) else type(target).__name__
-    raise InvalidArgument(f"backend 'triton': expected logits as tensors on a CUDA device, got {found}")
+    raise InvalidArgument(
+        f"backend 'triton': expected logits as tensors on a CUDA device, got {found}"
+    )

@@ -31,8 +31,8 @@ def _weight_error(gap):
 
 @triton.jit
 def _pool_value(pooled, weight, mean, alone, lone, FREE: tl.constexpr):
-    """(rules,) sums of pool_term over each rule's pooled weights and, where ``lone`` is 1, its rejected token. FREE: a
-    slot that no rank needs holds that token, or -1."""
+    """(rules,) sums of pool_term over each rule's pooled weights and, where ``lone`` is 1, its
+    rejected token. FREE: a slot that no rank needs holds that token, or -1."""
     weights = weight[None, :] + 0.0 * mean[:, None]
     if FREE >= 0:
         here = tl.arange(0, weight.shape[0])[None, :] == FREE
@@ -45,8 +45,11 @@ def _pool_value(pooled, weight, mean, alone, lone, FREE: tl.constexpr):
 
 
 @triton.jit
-def rule_parameters(rules_ptr, RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr):
-    """The columns of the rule table, (RULE_SLOTS,) each; rules that aren't there accept everything."""
+def rule_parameters(
+    rules_ptr, RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr
+):
+    """The columns of the rule table, (RULE_SLOTS,) each; rules that aren't there accept
+    everything."""
     rule = tl.arange(0, RULE_SLOTS)
     is_rule = rule < RULES
     parameters = rules_ptr + rule * RULE_COLUMNS
@@ -56,7 +59,8 @@ def rule_parameters(rules_ptr, RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RU
     offset = tl.load(parameters + 3, mask=is_rule, other=float("-inf"))
     cap = tl.load(parameters + 4, mask=is_rule, other=float("inf"))
     entropy_scale = tl.load(parameters + 5, mask=is_rule, other=float("inf"))
-    # An infinite offset would meet its own error bound as inf - inf; as the scale it means the same.
+    # An infinite offset would meet its own error bound as inf - inf; as the scale it means the
+    # same.
     infinite = tl.abs(offset) == float("inf")
     ratio = tl.where(infinite, offset, ratio)
     offset = tl.where(infinite, 0.0, offset)
@@ -66,15 +70,34 @@ def rule_parameters(rules_ptr, RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RU
 
 @triton.jit
 def judge_row(
-    row, parameters, ranks, target_ptr, statistics_ptr, certificate_ptr, verdict_ptr, path_ptr, scratch_ptr,
-    target_stride, num_rows, num_columns, num_segments,
-    RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, RANKS: tl.constexpr,
-    SCAN: tl.constexpr, BATCH: tl.constexpr, CELLS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr,
+    row,
+    parameters,
+    ranks,
+    target_ptr,
+    statistics_ptr,
+    certificate_ptr,
+    verdict_ptr,
+    path_ptr,
+    scratch_ptr,
+    target_stride,
+    num_rows,
+    num_columns,
+    num_segments,
+    RULES: tl.constexpr,
+    RULE_SLOTS: tl.constexpr,
+    TOP: tl.constexpr,
+    SLOTS: tl.constexpr,
+    RANKS: tl.constexpr,
+    SCAN: tl.constexpr,
+    BATCH: tl.constexpr,
+    CELLS: tl.constexpr,
+    LANES: tl.constexpr,
+    RUN: tl.constexpr,
     STEPS: tl.constexpr,
-):  # fmt: skip
-    """One row: ``parameters`` of rule_parameters, ``ranks`` of rank_row. Outputs: certificate (2, RULES, rows) float64,
-    exact then lower bound; verdict (2, RULES, rows) uint8: accepted, certified; path (rows,) int32: 0 where the row is
-    decided, else why it is not."""
+):
+    """One row: ``parameters`` of rule_parameters, ``ranks`` of rank_row. Outputs: certificate (2,
+    RULES, rows) float64, exact then lower bound; verdict (2, RULES, rows) uint8: accepted,
+    certified; path (rows,) int32: 0 where the row is decided, else why it is not."""
     target_ptr += row * target_stride
     statistics_ptr += row * NUM_STATISTICS * num_segments
     scratch_ptr += row * (num_segments + CELLS)
@@ -86,30 +109,52 @@ def judge_row(
     is_rule = rule < RULES
     tree, gate, ratio, offset, cap, entropy_scale, strictly = parameters
     (
-        path, top_logit, normaliser, relative, entropy_error, mean_gap, kl_upper, kl_lower, draft_logit, top_logits,
-        ids_t, ids_d, draft_id,
-    ) = ranks  # fmt: skip
+        path,
+        top_logit,
+        normaliser,
+        relative,
+        entropy_error,
+        mean_gap,
+        kl_upper,
+        kl_lower,
+        draft_logit,
+        top_logits,
+        ids_t,
+        ids_d,
+        draft_id,
+    ) = ranks
     ids_t = tl.where(shown, ids_t, -1)
     ids_d = tl.where(shown, ids_d, -1)
     target_id = tl.sum(tl.where(slot == 0, ids_t, 0))
     gap = top_logits - top_logit
 
-    # --- thresholds in weights --------------------------------------------------------------------------------------
+    # --- thresholds in weights
+    # --------------------------------------------------------------------------------------
     weight = tl.where(ranked, tl.exp(gap), 0.0)
     draft_weight = tl.exp(draft_logit - top_logit)
     draft_rank = tl.min(tl.where((ids_t == draft_id) & shown, slot, num_columns), axis=0)
     gap_error = entropy_error + relative
     tau = relative_threshold(cap, ratio, offset, entropy_scale, normaliser, -mean_gap)
-    tau_high = threshold_upper(cap, ratio, offset, entropy_scale, normaliser, -mean_gap, relative, gap_error)
-    # The same bound with its errors reversed: every part of the minimum lowered by at least its error.
-    tau_low = threshold_upper(cap, ratio, offset, entropy_scale, normaliser, -mean_gap, -relative, -gap_error)
+    tau_high = threshold_upper(
+        cap, ratio, offset, entropy_scale, normaliser, -mean_gap, relative, gap_error
+    )
+    # The same bound with its errors reversed: every part of the minimum lowered by at least its
+    # error.
+    tau_low = threshold_upper(
+        cap, ratio, offset, entropy_scale, normaliser, -mean_gap, -relative, -gap_error
+    )
     tau_low -= tl.where(tau > float("-inf"), tl.abs(tau) * (64 * _UNIT), 0.0)
-    # A threshold that is a multiple of the largest weight alone meets that weight, which is 1, without rounding.
+    # A threshold that is a multiple of the largest weight alone meets that weight, which is 1,
+    # without rounding.
     exact_top = (tau == ratio) & (offset == 0.0) & (tau_low > ratio - 1e-12)
 
-    reaches = tl.where(strictly[:, None], weight[None, :] > tau[:, None], weight[None, :] >= tau[:, None])
+    reaches = tl.where(
+        strictly[:, None], weight[None, :] > tau[:, None], weight[None, :] >= tau[:, None]
+    )
     slack = tl.where(gap < 0.0, weight * _weight_error(gap), 0.0)
-    close = ((weight + slack)[None, :] >= tau_low[:, None]) & ((weight - slack)[None, :] <= tau_high[:, None])
+    close = ((weight + slack)[None, :] >= tau_low[:, None]) & (
+        (weight - slack)[None, :] <= tau_high[:, None]
+    )
     close = close & ((gap < 0.0)[None, :] | (exact_top == 0)[:, None])
     gated = (gate[:, None] == 0) | (slot[None, :] < gate[:, None])
     single = is_rule & (tree == 0)
@@ -118,15 +163,17 @@ def judge_row(
     rejected = tl.min(tl.where(ranked[None, :] & (passes == 0), slot[None, :], SLOTS), axis=1)
     # Only the ranks up to the first rejected one matter.
     doubt = tl.max((doubtful & (slot[None, :] <= rejected[:, None])).to(tl.int32), axis=1) > 0
-    rejected_weight = tl.sum(tl.where(slot[None, :] == rejected[:, None], weight[None, :], 0.0), axis=1)
+    rejected_weight = tl.sum(
+        tl.where(slot[None, :] == rejected[:, None], weight[None, :], 0.0), axis=1
+    )
     last = tl.where(tree > 0, tree, rejected)
     lowest_gap = tl.min(tl.where(slot[None, :] == last[:, None], gap[None, :], 0.0), axis=1)
     all_pass = single & (rejected == SLOTS)
     deep = all_pass & (num_columns > RANKS) & (tau_high >= 0.0)  # below zero, nothing is rejected
     settled = all_pass & (deep == 0)
     if tl.max(deep.to(tl.int32), axis=0) > 0:
-        # The largest rejected token lies past the known ranks: in a segment whose maximum is rejected it is that
-        # maximum; the segments with accepted tokens are listed and read again.
+        # The largest rejected token lies past the known ranks: in a segment whose maximum is
+        # rejected it is that maximum; the segments with accepted tokens are listed and read again.
         cut = (top_logit + tl.log(tl.where(tau > 0.0, tau, 1.0))).to(tl.float32)
         cut = tl.where(deep, tl.where(tau > 0.0, cut, float("-inf")), float("inf"))
         lowest = tl.min(cut, axis=0)
@@ -150,7 +197,9 @@ def judge_row(
                 lowest_over = tl.full([BATCH, width], float("inf"), tl.float32)
                 for start in range(0, count, BATCH):
                     named = start + batch < count
-                    at = columns_of(tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, RUN, STEPS)
+                    at = columns_of(
+                        tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, RUN, STEPS
+                    )
                     real = named[:, None] & (at < num_columns)
                     logit = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
                     under = logit < own_cut
@@ -173,15 +222,20 @@ def judge_row(
         lowest_gap = tl.where(deep, under_gap, lowest_gap)
         settled = settled | (deep & no_lower)
 
-    # --- pools and certificates ------------------------------------------------------------------------------
+    # --- pools and certificates
+    # ------------------------------------------------------------------------------
     so_far = tl.cumsum(weight, axis=0)
     before = slot[None, :] < tl.minimum(rejected, RANKS)[:, None]
-    mean_with = raised_mean(so_far[None, :] + rejected_weight[:, None], (slot[None, :] + 2).to(tl.float64))
+    mean_with = raised_mean(
+        so_far[None, :] + rejected_weight[:, None], (slot[None, :] + 2).to(tl.float64)
+    )
     in_single = before & (weight[None, :] > mean_with)
     upto = tl.sum(tl.where(slot[None, :] == tree[:, None], so_far[None, :], 0.0), axis=1)
     suffix = upto[:, None] - so_far[None, :] + weight[None, :]
     mean_tree = (1.0 + suffix) / (tree[:, None] - slot[None, :] + 2).to(tl.float64)
-    in_tree = (slot[None, :] <= tree[:, None]) & ((slot[None, :] == 0) | (weight[None, :] < mean_tree))
+    in_tree = (slot[None, :] <= tree[:, None]) & (
+        (slot[None, :] == 0) | (weight[None, :] < mean_tree)
+    )
     is_tree = tree > 0
     pooled = tl.where(is_tree[:, None], in_tree, in_single)
     alone = tl.where(is_tree, 0.0, rejected_weight)
@@ -189,24 +243,30 @@ def judge_row(
     mass = tl.sum(tl.where(pooled, weight[None, :], 0.0), axis=1) + alone
     raised = raised_mean(mass, size)
     lone = tl.where(is_tree, 0.0, 1.0)
-    # Its value at a mean raised by d is above that at the mean by mass (d - log(1 + d)), far below any rounding.
+    # Its value at a mean raised by d is above that at the mean by mass (d - log(1 + d)), far below
+    # any rounding.
     free: tl.constexpr = SLOTS - 1 if RANKS < SLOTS else -1
     value = _pool_value(pooled, weight, tl.where(mass > 0.0, raised, 1.0), alone, lone, free)
     highest = tl.max(tl.where(pooled, weight[None, :], 0.0), axis=1)
     smallest = tl.where(is_tree, tl.min(tl.where(pooled, weight[None, :], 2.0), axis=1), alone)
-    level = (highest == smallest) | (size == 1.0)  # a pool of equal weights is worth nothing, exactly
+    level = (highest == smallest) | (
+        size == 1.0
+    )  # a pool of equal weights is worth nothing, exactly
     unlimited = tl.where(is_tree, tree >= num_columns, settled)
     beyond = deep & (settled == 0) & (size > RANKS)  # the pool may reach past the known ranks
     certificate = tl.where(level, 0.0, value / normaliser)
     lower = certificate_lower(value, mass, size, _weight_error(lowest_gap), normaliser, relative)
-    upper = certificate * (1.0 + relative + 64 * _UNIT) + mass / normaliser * ((256 + _REACH) * _UNIT)
+    upper = certificate * (1.0 + relative + 64 * _UNIT) + mass / normaliser * (
+        (256 + _REACH) * _UNIT
+    )
     lower = tl.where(level, 0.0, lower)
     upper = tl.where(level, 0.0, upper)
     certificate = tl.where(unlimited, float("inf"), certificate)
     lower = tl.where(unlimited, float("inf"), lower)
     upper = tl.where(unlimited, float("inf"), upper)
 
-    # --- verdicts ---------------------------------------------------------------------------------------------------
+    # --- verdicts
+    # ---------------------------------------------------------------------------------------------------
     draft_below = (draft_logit - top_logit + tl.zeros([RULE_SLOTS], tl.float64)) < 0.0
     draft_slack = tl.where(draft_below, draft_weight * _weight_error(draft_logit - top_logit), 0.0)
     draft_gated = (gate == 0) | (draft_rank < gate)
@@ -223,7 +283,9 @@ def judge_row(
         path |= THRESHOLD
     if tl.max((is_rule & beyond).to(tl.int32), axis=0) > 0:
         path |= DEEP
-    certified = certified & (path == 0)  # what only the rigorous path can say is never certified here
+    certified = certified & (
+        path == 0
+    )  # what only the rigorous path can say is never certified here
     if tl.max((is_rule & (decided == 0)).to(tl.int32), axis=0) > 0:
         path |= UNDECIDED
     at = rule * num_rows + row

@@ -1,5 +1,6 @@
-"""The streaming half of the Triton kernels: one read of target and draft logits, reduced to six numbers a segment.
-A segment is a few runs of columns that neighbouring threads share; this module knows nothing about rules."""
+"""The streaming half of the Triton kernels: one read of target and draft logits, reduced to six
+numbers a segment. A segment is a few runs of columns that neighbouring threads share; this module
+knows nothing about rules."""
 
 from __future__ import annotations
 
@@ -9,18 +10,35 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-__all__ = ["CONSTANT_ERROR", "EXACT_EXP2_ERROR", "EXACT_EXPONENT_ERROR", "EXACT_FARTHEST_ERROR", "EXP2_ERROR", "LOG2E", "LOW_AT_ONCE", "NUM_STATISTICS", "SegmentErrors", "integer_reference", "power_of_two", "row_segments", "segment_errors"]
+__all__ = [
+    "CONSTANT_ERROR",
+    "EXACT_EXP2_ERROR",
+    "EXACT_EXPONENT_ERROR",
+    "EXACT_FARTHEST_ERROR",
+    "EXP2_ERROR",
+    "LOG2E",
+    "LOW_AT_ONCE",
+    "NUM_STATISTICS",
+    "SegmentErrors",
+    "integer_reference",
+    "power_of_two",
+    "row_segments",
+    "segment_errors",
+]
 
 
 UNIT32 = 2.0**-24
 
-EXP2_ERROR = 2.0**-22  # ex2.approx.f32, PTX ISA; 1.44e-7 was the worst of all float32 in [-126, 0] on an H100
+EXP2_ERROR = (
+    2.0**-22
+)  # ex2.approx.f32, PTX ISA; 1.44e-7 was the worst of all float32 in [-126, 0] on an H100
 
 CONSTANT_ERROR = 1.34e-8  # |fl32(log2 e) / log2 e - 1|
 
 LOWEST_EXPONENT = 127.0  # below, 2**x is flushed to zero
-# Where a row is summed again in float64, u = 2^-53: c and the product with it, then the difference, so that
-# |x^ - x| <= 3 u |x| + 2 u |M|; exp2 within 2 ulp; and the least x whose exponential is no zero is above -1,076.
+# Where a row is summed again in float64, u = 2^-53: c and the product with it, then the difference,
+# so that |x^ - x| <= 3 u |x| + 2 u |M|; exp2 within 2 ulp; and the least x whose exponential is no
+# zero is above -1,076.
 EXACT_EXPONENT_ERROR = 4.0 * 2.0**-53  # per unit of |x|, and per unit of |M|
 
 EXACT_EXP2_ERROR = 4.0 * 2.0**-53
@@ -32,9 +50,10 @@ LOW_AT_ONCE = 8  # elements of a listed segment that rank_row adds in float32
 
 @dataclass(frozen=True)
 class SegmentErrors:
-    """Per unit of tail mass: ``term`` an exponential together with its summation, ``addition`` summation alone,
-    ``exponent`` per unit of |x|, ``reference`` per unit of |M| (both log2), ``mean_exponent`` bounds E|x| of a segment,
-    ``farthest`` the error of the farthest exponential that is not zero, but for the reference's part."""
+    """Per unit of tail mass: ``term`` an exponential together with its summation, ``addition``
+    summation alone, ``exponent`` per unit of |x|, ``reference`` per unit of |M| (both log2),
+    ``mean_exponent`` bounds E|x| of a segment, ``farthest`` the error of the farthest exponential
+    that is not zero, but for the reference's part."""
 
     term: float
     addition: float
@@ -45,31 +64,41 @@ class SegmentErrors:
 
 
 def segment_errors(vector: int, near: int, tiles: int, added: int = 1) -> SegmentErrors:
-    """Constants for segments of ``tiles`` runs, each of ``near`` threads' ``vector`` columns, of which ``added``
-    segments are added in float32."""
-    # A term meets tiles - 1 sums over tiles, vector - 1 over a thread's columns, near - 1 over threads, in any order of
-    # each; a product, its own or the one of its change of reference, and that change's sum; added - 1 sums of
-    # segments. The low elements of listed segments meet a product and LOW_AT_ONCE - 1 sums.
+    """Constants for segments of ``tiles`` runs, each of ``near`` threads' ``vector`` columns, of
+    which ``added`` segments are added in float32."""
+    # A term meets tiles - 1 sums over tiles, vector - 1 over a thread's columns, near - 1 over
+    # threads, in any order of each; a product, its own or the one of its change of reference, and
+    # that change's sum; added - 1 sums of segments. The low elements of listed segments meet a
+    # product and LOW_AT_ONCE - 1 sums.
     additions = max(tiles + vector + near + added - 2, LOW_AT_ONCE)
     addition = 1.01 * additions * UNIT32
     exponent = 1.01 * (UNIT32 + CONSTANT_ERROR)
     # E_q[-x] = H_2(q) - log2(sum 2^x) <= log2 n + 1, since the largest exponent is above -1
     mean_exponent = math.log2(vector * near * tiles) + 1.0
     farthest = EXP2_ERROR + math.log(2) * exponent * LOWEST_EXPONENT
-    return SegmentErrors(EXP2_ERROR + addition, addition, exponent, 1.01 * CONSTANT_ERROR, mean_exponent, farthest)
+    return SegmentErrors(
+        EXP2_ERROR + addition, addition, exponent, 1.01 * CONSTANT_ERROR, mean_exponent, farthest
+    )
 
 
-LOG2E = tl.constexpr(1.44269502162933349609375)  # log2(e) in float32, see triton_bounds.CONSTANT_ERROR
+LOG2E = tl.constexpr(
+    1.44269502162933349609375
+)  # log2(e) in float32, see triton_bounds.CONSTANT_ERROR
 
-NUM_STATISTICS = tl.constexpr(6)  # target max, draft max, target sum, draft sum, sum e x_target, sum e x_draft
+NUM_STATISTICS = tl.constexpr(
+    6
+)  # target max, draft max, target sum, draft sum, sum e x_target, sum e x_draft
 
-_FARTHEST = tl.constexpr(-1.0e12)  # a draft exponent below this may matter where the target's exponential underflowed
+_FARTHEST = tl.constexpr(
+    -1.0e12
+)  # a draft exponent below this may matter where the target's exponential underflowed
 
 
 @triton.jit
 def integer_reference(largest):
-    """The integer at or above ``largest * log2(e)``: exponentials relative to it are at most one, and two references
-    differ by a power of two, so that changing the reference never rounds. 0 where nothing is finite."""
+    """The integer at or above ``largest * log2(e)``: exponentials relative to it are at most one,
+    and two references differ by a power of two, so that changing the reference never rounds. 0
+    where nothing is finite."""
     return tl.where(largest > float("-inf"), tl.ceil(largest * LOG2E), 0.0)
 
 
@@ -77,20 +106,23 @@ def integer_reference(largest):
 def power_of_two(exponent):
     """2**exponent, exact, for an integer-valued float32 exponent <= 0; exactly 0 below -126."""
     clamped = tl.maximum(exponent, -127.0)
-    bits = (clamped + 12582912.0).to(tl.int32, bitcast=True)  # 1.5 * 2**23: the integer lands in the low bits
+    bits = (clamped + 12582912.0).to(
+        tl.int32, bitcast=True
+    )  # 1.5 * 2**23: the integer lands in the low bits
     return ((bits << 23) + 0x3F800000).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _over_run(values):
-    """(lanes,) sums of (lanes, near, vector) values: a thread's own first, then its neighbours', whatever the order of
-    each, so that a term meets no more than vector + near - 2 roundings."""
+    """(lanes,) sums of (lanes, near, vector) values: a thread's own first, then its neighbours',
+    whatever the order of each, so that a term meets no more than vector + near - 2 roundings."""
     return tl.sum(tl.sum(values, axis=2), axis=1)
 
 
 @triton.jit
 def _statistics(target, draft, real, MASKED: tl.constexpr):
-    """The statistics of (lanes,) segments from their tiles: maxima first, so that no exponential exceeds one."""
+    """The statistics of (lanes,) segments from their tiles: maxima first, so that no exponential
+    exceeds one."""
     high_t = target[0]
     high_d = draft[0]
     for j in tl.static_range(1, len(target)):
@@ -134,24 +166,43 @@ def _load(target_ptr, draft_ptr, at, num_columns, step, TILES: tl.constexpr, MAS
         here = at + j * step
         if MASKED:
             inside = here < num_columns
-            target = target + (tl.load(target_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)  # type: ignore[assignment]  # noqa: RUF005
-            draft = draft + (tl.load(draft_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),)  # type: ignore[assignment]  # noqa: RUF005
+            target = target + (  # type: ignore[assignment]  # noqa: RUF005
+                tl.load(target_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),
+            )
+            draft = draft + (  # type: ignore[assignment]  # noqa: RUF005
+                tl.load(draft_ptr + here, mask=inside, other=float("-inf")).to(tl.float32),
+            )
             real = real + (inside,)  # type: ignore[assignment]  # noqa: RUF005
         else:
-            target = target + (tl.load(target_ptr + here, eviction_policy="evict_first").to(tl.float32),)  # type: ignore[assignment]  # noqa: RUF005
-            draft = draft + (tl.load(draft_ptr + here, eviction_policy="evict_first").to(tl.float32),)  # type: ignore[assignment]  # noqa: RUF005
+            target = target + (  # type: ignore[assignment]  # noqa: RUF005
+                tl.load(target_ptr + here, eviction_policy="evict_first").to(tl.float32),
+            )
+            draft = draft + (  # type: ignore[assignment]  # noqa: RUF005
+                tl.load(draft_ptr + here, eviction_policy="evict_first").to(tl.float32),
+            )
     return target, draft, real
 
 
 @triton.jit
 def _stream(
-    target_ptr, draft_ptr, at, first, num_columns, num_segments,
-    LANES: tl.constexpr, NEAR: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
+    target_ptr,
+    draft_ptr,
+    at,
+    first,
+    num_columns,
+    num_segments,
+    LANES: tl.constexpr,
+    NEAR: tl.constexpr,
+    VEC: tl.constexpr,
+    TILES: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     lane = tl.arange(0, LANES)
     within = tl.arange(0, NEAR)[None, :, None] * VEC + tl.arange(0, VEC)[None, None, :]
     columns = first + lane[:, None, None] * (NEAR * VEC) + within
-    target, draft, real = _load(target_ptr, draft_ptr, columns, num_columns, LANES * NEAR * VEC, TILES, MASKED)
+    target, draft, real = _load(
+        target_ptr, draft_ptr, columns, num_columns, LANES * NEAR * VEC, TILES, MASKED
+    )
     max_t, max_d, sum_t, sum_d, cross_t, cross_d = _statistics(target, draft, real, MASKED)
     tl.store(at + lane, max_t)
     tl.store(at + lane + num_segments, max_d)
@@ -163,16 +214,27 @@ def _stream(
 
 @triton.jit
 def row_segments(
-    target_ptr, draft_ptr, statistics_ptr, target_stride, draft_stride, num_columns, num_segments,
-    LANES: tl.constexpr, NEAR: tl.constexpr, VEC: tl.constexpr, TILES: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Statistics of LANES segments of a row, grid (chunks of columns, rows). A segment is TILES runs of NEAR * VEC
-    columns; the NEAR threads that share it read a run together, so that whoever reads a segment again moves few pieces
-    of memory. EARLY: the next kernel may be launched before this one ends.
+    target_ptr,
+    draft_ptr,
+    statistics_ptr,
+    target_stride,
+    draft_stride,
+    num_columns,
+    num_segments,
+    LANES: tl.constexpr,
+    NEAR: tl.constexpr,
+    VEC: tl.constexpr,
+    TILES: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """Statistics of LANES segments of a row, grid (chunks of columns, rows). A segment is TILES
+    runs of NEAR * VEC columns; the NEAR threads that share it read a run together, so that whoever
+    reads a segment again moves few pieces of memory. EARLY: the next kernel may be launched before
+    this one ends.
 
-    statistics: (rows, NUM_STATISTICS, num_segments) float32; sums are relative to ``integer_reference`` of the maxima.
-    A segment with a NaN, an infinity or a draft logit so low that underflow could hide it has a NaN target sum.
-    """
+    statistics: (rows, NUM_STATISTICS, num_segments) float32; sums are relative to
+    ``integer_reference`` of the maxima. A segment with a NaN, an infinity or a draft logit so low
+    that underflow could hide it has a NaN target sum."""
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
     chunk = tl.program_id(0)
@@ -183,6 +245,30 @@ def row_segments(
     first = chunk * width
     at = statistics_ptr + row * NUM_STATISTICS * num_segments + chunk * LANES
     if first + width <= num_columns:
-        _stream(target_ptr, draft_ptr, at, first, num_columns, num_segments, LANES, NEAR, VEC, TILES, False)
+        _stream(
+            target_ptr,
+            draft_ptr,
+            at,
+            first,
+            num_columns,
+            num_segments,
+            LANES,
+            NEAR,
+            VEC,
+            TILES,
+            False,
+        )
     else:
-        _stream(target_ptr, draft_ptr, at, first, num_columns, num_segments, LANES, NEAR, VEC, TILES, True)
+        _stream(
+            target_ptr,
+            draft_ptr,
+            at,
+            first,
+            num_columns,
+            num_segments,
+            LANES,
+            NEAR,
+            VEC,
+            TILES,
+            True,
+        )

@@ -1,5 +1,5 @@
-"""llama.cpp's server: ``completion_probabilities`` (or ``probs``) as ``[{id, logprob, token, bytes, top_logprobs}]``.
-Knows this shape only; probabilities after sampling are refused by name."""
+"""llama.cpp's server: ``completion_probabilities`` (or ``probs``) as ``[{id, logprob, token, bytes,
+top_logprobs}]``. Knows this shape only; probabilities after sampling are refused by name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ def matches(document: Mapping[str, Any]) -> bool:
     return any(isinstance(document.get(name), list) for name in _NAMES)
 
 
-def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -> Iterator[RawPosition]:
-    """Positions of the answer; the lines of a stream without an id are one sequence until a line says stop."""
+def positions(
+    document: Mapping[str, Any], place: Place, sequences: Sequences
+) -> Iterator[RawPosition]:
+    """Positions of the answer; the lines of a stream without an id are one sequence until a line
+    says stop."""
     items = next(document[name] for name in _NAMES if isinstance(document.get(name), list))
     streamed = "stop" in document and len(items) <= 1
     answer = (document.get("id_slot"), document.get("index"))
@@ -32,28 +35,45 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
         _refuse_sampled(item, place)
         listed = expect_list(place, item.get("top_logprobs") or [], "top_logprobs")
         yield RawPosition(
-            state[0], state[1], "output", place.line, [_entry(entry, place) for entry in listed],
-            chosen=_entry(item, place), finish=str(reason) if reason and number == len(items) - 1 else None,
-        )  # fmt: skip
+            state[0],
+            state[1],
+            "output",
+            place.line,
+            [_entry(entry, place) for entry in listed],
+            chosen=_entry(item, place),
+            finish=str(reason) if reason and number == len(items) - 1 else None,
+        )
         state[1] += 1
     if streamed and document["stop"]:
         sequences.end(answer)
 
 
 def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
-    if type(item) is dict and type(item.get("id")) is int and type(item.get("token")) is str and "logprob" in item:
+    if (
+        type(item) is dict
+        and type(item.get("id")) is int
+        and type(item.get("token")) is str
+        and "logprob" in item
+    ):
         return item["id"], item["token"], item["logprob"]  # as it should be
     item = expect_mapping(place, item, "an entry of top_logprobs")
     if "logprob" not in item:
         raise place.error("a token's logprob", sorted(item))
     text = item.get("token")
-    return expect_int(place, item.get("id"), "token id"), text if isinstance(text, str) else None, item["logprob"]
+    return (
+        expect_int(place, item.get("id"), "token id"),
+        text if isinstance(text, str) else None,
+        item["logprob"],
+    )
 
 
 def _refuse_sampled(item: Mapping[str, Any], place: Place) -> None:
-    """``post_sampling_probs`` and servers before logprobs gave what was left after top-k, top-p and temperature."""
+    """``post_sampling_probs`` and servers before logprobs gave what was left after top-k, top-p and
+    temperature."""
     if "top_probs" in item or "probs" in item or ("prob" in item and "logprob" not in item):
         raise UnreadableInput(
-            f"{place.name}:{place.line}: probabilities after sampling (prob, probs, top_probs): processed by top-k, "
-            "top-p and temperature before they were logged; ask for n_probs without post_sampling_probs"
+            f"{place.name}:{place.line}: probabilities after sampling (prob, probs, top_probs): "
+            "processed by top-k, "
+            "top-p and temperature before they were logged; ask for n_probs without "
+            "post_sampling_probs"
         )

@@ -1,5 +1,5 @@
-"""Samples of lm-evaluation-harness: a sum of logprobs and a flag an answer. They can't be certified; this module knows
-how to recognise them and to say why."""
+"""Samples of lm-evaluation-harness: a sum of logprobs and a flag an answer. They can't be
+certified; this module knows how to recognise them and to say why."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ def matches(document: Mapping[str, Any]) -> bool:
     return "resps" in document or "filtered_resps" in document
 
 
-def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -> Iterator[RawPosition]:
+def positions(
+    document: Mapping[str, Any], place: Place, sequences: Sequences
+) -> Iterator[RawPosition]:
     """Refuse: a certificate needs the most probable tokens of each position."""
     raise UnreadableInput(
-        f"{place.name}:{place.line}: lm-eval samples hold only (sum of logprobs, is_greedy) an answer; a certificate "
+        f"{place.name}:{place.line}: lm-eval samples hold only (sum of logprobs, is_greedy) an "
+        "answer; a certificate "
         "needs the most probable tokens at each position, so nothing can be certified from them"
     )
     yield

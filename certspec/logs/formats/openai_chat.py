@@ -1,5 +1,6 @@
-"""OpenAI chat completions (also vLLM's and SGLang's chat servers): ``choices[].logprobs.content[]``, whole, streamed in
-chunks, or as output lines of a batch; also bare positions of that form. Knows this shape only."""
+"""OpenAI chat completions (also vLLM's and SGLang's chat servers):
+``choices[].logprobs.content[]``, whole, streamed in chunks, or as output lines of a batch; also
+bare positions of that form. Knows this shape only."""
 
 from __future__ import annotations
 
@@ -18,10 +19,16 @@ def matches(document: Mapping[str, Any]) -> bool:
     choices = document.get("choices")
     if isinstance(choices, list):
         return any(_has_content(choice) for choice in choices)
-    return _has_content(document) or _is_position(document) or _is_position(_first(document.get("steps")))
+    return (
+        _has_content(document)
+        or _is_position(document)
+        or _is_position(_first(document.get("steps")))
+    )
 
 
-def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -> Iterator[RawPosition]:
+def positions(
+    document: Mapping[str, Any], place: Place, sequences: Sequences
+) -> Iterator[RawPosition]:
     """Positions of all choices, each choice a sequence of its own."""
     document = _body(document)
     if _is_position(document):
@@ -30,7 +37,9 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
         state[1] += 1
         return
     if "steps" in document:
-        yield from _content(document["steps"], place, [sequences.new(), 0], document.get("finish_reason"))
+        yield from _content(
+            document["steps"], place, [sequences.new(), 0], document.get("finish_reason")
+        )
         return
     streamed = str(document.get("object", "")).endswith(".chunk")
     for choice in expect_list(place, document.get("choices", [document]), "choices"):
@@ -46,19 +55,30 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
         yield from _content(content, place, state, choice.get("finish_reason"))
 
 
-def _content(content: object, place: Place, state: list[int], finish: object) -> Iterator[RawPosition]:
+def _content(
+    content: object, place: Place, state: list[int], finish: object
+) -> Iterator[RawPosition]:
     content = expect_list(place, content, "logprobs.content")
     for number, item in enumerate(content):
         last = number == len(content) - 1
         item = expect_mapping(place, item, "an entry of logprobs.content")
-        yield _position(item, place, state[0], state[1], str(finish) if last and finish is not None else None)
+        yield _position(
+            item, place, state[0], state[1], str(finish) if last and finish is not None else None
+        )
         state[1] += 1
 
 
-def _position(item: Mapping[str, Any], place: Place, sequence: int, position: int, finish: str | None) -> RawPosition:
+def _position(
+    item: Mapping[str, Any], place: Place, sequence: int, position: int, finish: str | None
+) -> RawPosition:
     listed = item.get("top_logprobs")
-    entries = [_entry(entry, place) for entry in expect_list(place, [] if listed is None else listed, "top_logprobs")]
-    return RawPosition(sequence, position, "output", place.line, entries, chosen=_entry(item, place), finish=finish)
+    entries = [
+        _entry(entry, place)
+        for entry in expect_list(place, [] if listed is None else listed, "top_logprobs")
+    ]
+    return RawPosition(
+        sequence, position, "output", place.line, entries, chosen=_entry(item, place), finish=finish
+    )
 
 
 def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
@@ -74,7 +94,11 @@ def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
     if isinstance(number, int) and not isinstance(number, bool):
         return number, text, item["logprob"]
     known = token_bytes(place, described.get("bytes"))
-    return (known if known is not None else None if "bytes" in described else text), text, item["logprob"]
+    return (
+        (known if known is not None else None if "bytes" in described else text),
+        text,
+        item["logprob"],
+    )
 
 
 def _body(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -90,7 +114,9 @@ def _has_content(choice: object) -> bool:
 
 
 def _is_position(item: object) -> bool:
-    return isinstance(item, dict) and "token" in item and "logprob" in item and "top_logprobs" in item
+    return (
+        isinstance(item, dict) and "token" in item and "logprob" in item and "top_logprobs" in item
+    )
 
 
 def _first(items: object) -> object:

@@ -1,5 +1,6 @@
-"""OpenAI completions (also vLLM's server): ``choices[].logprobs = {tokens, token_logprobs, top_logprobs}``, lists
-keyed by text, so that two tokens of the same text become one. Knows this shape only."""
+"""OpenAI completions (also vLLM's server): ``choices[].logprobs = {tokens, token_logprobs,
+top_logprobs}``, lists keyed by text, so that two tokens of the same text become one. Knows this
+shape only."""
 
 from __future__ import annotations
 
@@ -23,8 +24,11 @@ def matches(document: Mapping[str, Any]) -> bool:
     return any(isinstance(logprobs, dict) and "token_logprobs" in logprobs for logprobs in found)
 
 
-def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -> Iterator[RawPosition]:
-    """Positions of all choices, each choice a sequence of its own (streamed chunks of a choice are one)."""
+def positions(
+    document: Mapping[str, Any], place: Place, sequences: Sequences
+) -> Iterator[RawPosition]:
+    """Positions of all choices, each choice a sequence of its own (streamed chunks of a choice are
+    one)."""
     for choice in expect_list(place, document.get("choices"), "choices"):
         choice = expect_mapping(place, choice, "a choice")
         if choice.get("logprobs") is None:
@@ -33,9 +37,14 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
         tokens = expect_list(place, logprobs.get("tokens"), "logprobs.tokens")
         values = expect_list(place, logprobs.get("token_logprobs"), "logprobs.token_logprobs")
         lists = logprobs.get("top_logprobs") or [None] * len(tokens)
-        if not len(tokens) == len(values) == len(expect_list(place, lists, "logprobs.top_logprobs")):
+        if (
+            not len(tokens)
+            == len(values)
+            == len(expect_list(place, lists, "logprobs.top_logprobs"))
+        ):
             raise place.error(
-                "tokens, token_logprobs and top_logprobs of one length", f"{len(tokens)}, {len(values)}, {len(lists)}"
+                "tokens, token_logprobs and top_logprobs of one length",
+                f"{len(tokens)}, {len(values)}, {len(lists)}",
             )
         asked = _asked(lists)
         identity = document.get("id")
@@ -45,17 +54,27 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
         for number, (token, value, listed) in enumerate(zip(tokens, values, lists, strict=True)):
             if not isinstance(token, str):
                 raise place.error("a token's text", token)
-            entries = [] if listed is None else list(expect_mapping(place, listed, "an entry of top_logprobs").items())
+            entries = (
+                []
+                if listed is None
+                else list(expect_mapping(place, listed, "an entry of top_logprobs").items())
+            )
             yield RawPosition(
-                state[0], state[1], "output", place.line, [(text, text, logprob) for text, logprob in entries],
-                chosen=(token, token, value), expected_entries=_expected(listed, asked),
+                state[0],
+                state[1],
+                "output",
+                place.line,
+                [(text, text, logprob) for text, logprob in entries],
+                chosen=(token, token, value),
+                expected_entries=_expected(listed, asked),
                 finish=str(finish) if finish is not None and number == len(tokens) - 1 else None,
-            )  # fmt: skip
+            )
             state[1] += 1
 
 
 def _asked(lists: list[Any]) -> int:
-    """How many entries were asked for: the usual length; a list has one more only where the chosen token is extra."""
+    """How many entries were asked for: the usual length; a list has one more only where the chosen
+    token is extra."""
     lengths = Counter(len(listed) for listed in lists if isinstance(listed, dict))
     return max(lengths, key=lambda length: (lengths[length], length)) if lengths else 0
 

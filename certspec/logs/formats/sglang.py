@@ -1,5 +1,5 @@
-"""SGLang: ``meta_info.{input,output}_top_logprobs`` as lists of ``[logprob, token id, text or null]`` with
-``..._token_logprobs`` beside them. Knows this shape only."""
+"""SGLang: ``meta_info.{input,output}_top_logprobs`` as lists of ``[logprob, token id, text or
+null]`` with ``..._token_logprobs`` beside them. Knows this shape only."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ _PARTS = (("input", "prompt"), ("output", "output"))
 def matches(document: Mapping[str, Any]) -> bool:
     """Whether the document has this shape."""
     facts = _facts(document)
-    return any(f"{name}_{kind}_logprobs" in facts for name, _ in _PARTS for kind in ("top", "token"))
+    return any(
+        f"{name}_{kind}_logprobs" in facts for name, _ in _PARTS for kind in ("top", "token")
+    )
 
 
-def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -> Iterator[RawPosition]:
+def positions(
+    document: Mapping[str, Any], place: Place, sequences: Sequences
+) -> Iterator[RawPosition]:
     """Positions of the prompt (part "prompt") and of the answer (part "output")."""
     facts = _facts(document)
     finish = facts.get("finish_reason")
@@ -34,18 +38,25 @@ def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -
         lists, chosen = lists or [None] * length, chosen or [None] * length
         if len(lists) != len(expect_list(place, chosen, f"{name}_token_logprobs")):
             raise place.error(
-                f"{name}_top_logprobs and {name}_token_logprobs of one length", f"{len(lists)}, {len(chosen)}"
+                f"{name}_top_logprobs and {name}_token_logprobs of one length",
+                f"{len(lists)}, {len(chosen)}",
             )
         sequence = sequences.new(part)
         for number, (listed, actual) in enumerate(zip(lists, chosen, strict=True)):
             entries = [
-                _entry(item, place) for item in expect_list(place, listed or [], f"an entry of {name}_top_logprobs")
+                _entry(item, place)
+                for item in expect_list(place, listed or [], f"an entry of {name}_top_logprobs")
             ]
             last = part == "output" and number == length - 1 and reason is not None
             yield RawPosition(
-                sequence, number, part, place.line, entries, chosen=None if actual is None else _entry(actual, place),
+                sequence,
+                number,
+                part,
+                place.line,
+                entries,
+                chosen=None if actual is None else _entry(actual, place),
                 finish=str(reason) if last else None,
-            )  # fmt: skip
+            )
 
 
 def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:

@@ -1,5 +1,6 @@
-"""Logits that transformers gave (``generate(output_logits=True)``), saved as .npz, .npy, .safetensors or .pt: whole
-rows, read a few at a time. Knows these files only; .pt files are loaded with ``weights_only``: they can't run code."""
+"""Logits that transformers gave (``generate(output_logits=True)``), saved as .npz, .npy,
+.safetensors or .pt: whole rows, read a few at a time. Knows these files only; .pt files are loaded
+with ``weights_only``: they can't run code."""
 
 from __future__ import annotations
 
@@ -22,16 +23,19 @@ _PROCESSED_NAMES = ("scores", "output_scores", "probs")
 
 
 def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]:
-    """Positions of every array of logits in the file: (positions, vocab), or (batch, positions, vocab).
+    """Positions of every array of logits in the file: (positions, vocab), or (batch, positions,
+    vocab).
 
-    A file of generate()'s tuple holds (batch, vocab) arrays, one a step, in order. Raises UnreadableInput naming file,
-    array and row.
-    """
+    A file of generate()'s tuple holds (batch, vocab) arrays, one a step, in order. Raises
+    UnreadableInput naming file, array and row."""
     sequence = 0
     for name, rows_of in _arrays(path):
-        if any(name == processed or name.startswith(processed + ".") for processed in _PROCESSED_NAMES):
+        if any(
+            name == processed or name.startswith(processed + ".") for processed in _PROCESSED_NAMES
+        ):
             raise UnreadableInput(
-                f"{path}: array {name!r} holds what logits processors left (temperature, top-k, top-p); save "
+                f"{path}: array {name!r} holds what logits processors left (temperature, top-k, "
+                "top-p); save "
                 "generate(output_logits=True).logits instead"
             )
         for rows in rows_of:
@@ -40,7 +44,9 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
                 yield from _positions(chunk, f"{path}: array {name!r}", start, sequence, findings)
             sequence += 1
     if not sequence:
-        raise UnreadableInput(f"{path}: expected an array of logits of 2 or 3 dimensions, found none")
+        raise UnreadableInput(
+            f"{path}: expected an array of logits of 2 or 3 dimensions, found none"
+        )
 
 
 def _positions(
@@ -56,12 +62,15 @@ def _positions(
     num_tokens = logits.shape[1]
     if 2 * np.isfinite(logits).sum(axis=1).max() < num_tokens:
         raise UnreadableInput(
-            f"{where}, row {start}: most columns are -inf: processed by top-k or top-p, save the raw logits"
+            f"{where}, row {start}: most columns are -inf: processed by top-k or top-p, save the "
+            "raw logits"
         )
     shifted = logits - logits.max(axis=1, keepdims=True)
     logprobs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     kept = min(KEPT_TOKENS, num_tokens)
-    order = np.argsort(-logprobs, axis=1, kind="stable")[:, :kept]  # stable: the lowest id first in a tie
+    order = np.argsort(-logprobs, axis=1, kind="stable")[
+        :, :kept
+    ]  # stable: the lowest id first in a tie
     for row, ids in enumerate(order):
         values = np.minimum(logprobs[row, ids], 0.0)
         if kept > 1 and values[0] == values[1]:
@@ -69,10 +78,17 @@ def _positions(
         finite = int(np.isfinite(values).sum())
         whole = kept == num_tokens
         yield LoggedPosition(
-            sequence, start + row, "output", start + row, values[: kept if whole else finite].tolist(),
-            ids[: kept if whole else finite].tolist(), [None] * (kept if whole else finite),
-            num_ranked=kept if whole else finite, error=1e-12, num_tokens=num_tokens,
-        )  # fmt: skip
+            sequence,
+            start + row,
+            "output",
+            start + row,
+            values[: kept if whole else finite].tolist(),
+            ids[: kept if whole else finite].tolist(),
+            [None] * (kept if whole else finite),
+            num_ranked=kept if whole else finite,
+            error=1e-12,
+            num_tokens=num_tokens,
+        )
 
 
 def _arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
@@ -137,7 +153,11 @@ def _torch_arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
         raise UnreadableInput(f"{path}: not a file of tensors alone: {reason}") from error
     named = loaded if isinstance(loaded, dict) else {"logits": loaded}
     for name, value in named.items():
-        if isinstance(value, (tuple, list)) and value and all(isinstance(step, torch.Tensor) for step in value):
+        if (
+            isinstance(value, (tuple, list))
+            and value
+            and all(isinstance(step, torch.Tensor) for step in value)
+        ):
             value = torch.stack([step.float() for step in value], dim=-2)  # (batch, vocab) a step
         if isinstance(value, torch.Tensor) and value.ndim in (2, 3) and value.is_floating_point():
             yield str(name), _sequences(value.float().numpy())

@@ -1,5 +1,6 @@
-"""vLLM's own form, of its server and of saved RequestOutputs: ``prompt_logprobs`` and ``outputs[].logprobs`` as lists
-of ``{"<id>": {logprob, rank, decoded_token}}``. Knows this shape only."""
+"""vLLM's own form, of its server and of saved RequestOutputs: ``prompt_logprobs`` and
+``outputs[].logprobs`` as lists of ``{"<id>": {logprob, rank, decoded_token}}``. Knows this shape
+only."""
 
 from __future__ import annotations
 
@@ -17,21 +18,28 @@ def matches(document: Mapping[str, Any]) -> bool:
     return any(_is_list_of_ids(listed) for listed, _, _ in _parts(document))
 
 
-def positions(document: Mapping[str, Any], place: Place, sequences: Sequences) -> Iterator[RawPosition]:
-    """Positions of the prompt (part "prompt") and of each output (part "output"), each a sequence of its own."""
+def positions(
+    document: Mapping[str, Any], place: Place, sequences: Sequences
+) -> Iterator[RawPosition]:
+    """Positions of the prompt (part "prompt") and of each output (part "output"), each a sequence
+    of its own."""
     for lists, part, holder in _parts(document):
         sequence = sequences.new(part)
         tokens = holder.get("prompt_token_ids" if part == "prompt" else "token_ids")
         finish = holder.get("finish_reason") if part == "output" else None
         for number, listed in enumerate(expect_list(place, lists, f"{part} logprobs")):
             last = number == len(lists) - 1
-            chosen = tokens[number] if isinstance(tokens, list) and len(tokens) == len(lists) else None
+            chosen = (
+                tokens[number] if isinstance(tokens, list) and len(tokens) == len(lists) else None
+            )
             raw = _position(listed, chosen, place, sequence, number, part)
             raw.finish = str(finish) if finish is not None and last else None
             yield raw
 
 
-def _position(listed: object, chosen: object, place: Place, sequence: int, number: int, part: str) -> RawPosition:
+def _position(
+    listed: object, chosen: object, place: Place, sequence: int, number: int, part: str
+) -> RawPosition:
     raw = RawPosition(sequence, number, part, place.line, [])
     if listed is None:
         return raw
@@ -48,14 +56,23 @@ def _position(listed: object, chosen: object, place: Place, sequence: int, numbe
     if len(ranks) == len(raw.entries):
         raw.ranks = ranks
     # vLLM lists the actual token first; its id, where the log has one, is surer.
-    actual = [entry for entry in raw.entries if entry[0] == chosen] if chosen is not None else raw.entries[:1]
+    actual = (
+        [entry for entry in raw.entries if entry[0] == chosen]
+        if chosen is not None
+        else raw.entries[:1]
+    )
     raw.chosen = actual[0] if actual else None
     return raw
 
 
 def _parts(document: Mapping[str, Any]) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:
-    """(list of positions, part, the object that holds it) of everything of this shape in the document."""
-    holders = [document, *(_mappings(document.get("choices"))), *(_mappings(document.get("outputs")))]
+    """(list of positions, part, the object that holds it) of everything of this shape in the
+    document."""
+    holders = [
+        document,
+        *(_mappings(document.get("choices"))),
+        *(_mappings(document.get("outputs"))),
+    ]
     for holder in holders:
         if holder.get("prompt_logprobs") is not None:
             yield holder["prompt_logprobs"], "prompt", holder
@@ -71,4 +88,6 @@ def _is_list_of_ids(listed: object) -> bool:
     if not isinstance(listed, list):
         return False
     first = next((item for item in listed if item), None)
-    return isinstance(first, dict) and all(isinstance(entry, dict) and "logprob" in entry for entry in first.values())
+    return isinstance(first, dict) and all(
+        isinstance(entry, dict) and "logprob" in entry for entry in first.values()
+    )

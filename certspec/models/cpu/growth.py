@@ -1,9 +1,10 @@
-"""Drafting a whole batch of blocks in one compiled call: after each draft pass the candidates, their certificates and
-what to run next, without a return to Python. This module knows ``growth_numbers`` and the CPU engine's pass.
+"""Drafting a whole batch of blocks in one compiled call: after each draft pass the candidates,
+their certificates and what to run next, without a return to Python. This module knows
+``growth_numbers`` and the CPU engine's pass.
 
-It makes the decisions of ``ScoredGrower`` and its rules, to the rounding of a probability; they steer the draft and
-certify nothing. numba's cache does not watch cpu_forward.py and what that uses: after an edit there, touch this file.
-"""
+It makes the decisions of ``ScoredGrower`` and its rules, to the rounding of a probability; they
+steer the draft and certify nothing. numba's cache does not watch cpu_forward.py and what that uses:
+after an edit there, touch this file."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _TOKEN, _PARENT, _RANK, _STAGED, _LOGITS = range(5)
 
 @njit(error_model="numpy", nogil=True)
 def _highest_key(bits, start, stop):
-    """The largest of ``bits[start:stop]`` in an order of integers that agrees with that of the floats they stand for;
-    LLVM makes vectors of an integer maximum, with NaNs or without."""
+    """The largest of ``bits[start:stop]`` in an order of integers that agrees with that of the
+    floats they stand for; LLVM makes vectors of an integer maximum, with NaNs or without."""
     highest = np.int32(-(2**31))
     for i in range(start, stop):
         key = bits[i] ^ ((bits[i] >> np.int32(31)) & np.int32(0x7FFFFFFF))
@@ -35,13 +36,16 @@ def _highest_key(bits, start, stop):
 
 @njit(error_model="numpy", nogil=True)
 def largest(values, count, ids):
-    """ids[:count] = places of the largest of ``values`` (n,) float32, contiguous, sorted by (-value, place)."""
+    """ids[:count] = places of the largest of ``values`` (n,) float32, contiguous, sorted by
+    (-value, place)."""
     bits = values.view(np.int32)
     for start in range(0, len(values), _BLOCK):
         stop = min(start + _BLOCK, len(values))
         if start >= count:
             last = bits[ids[count - 1]]
-            if _highest_key(bits, start, stop) <= last ^ ((last >> np.int32(31)) & np.int32(0x7FFFFFFF)):
+            if _highest_key(bits, start, stop) <= last ^ (
+                (last >> np.int32(31)) & np.int32(0x7FFFFFFF)
+            ):
                 continue
         for i in range(start, stop):
             filled = min(i, count)
@@ -67,7 +71,8 @@ def _read(tables, index, certificate):
 
 @njit(error_model="numpy", nogil=True)
 def _score(values, numbers, tables, ids, top, shares):
-    """The best tokens at a draft row, their scores given the node in ``shares``; returns how many of them there are."""
+    """The best tokens at a draft row, their scores given the node in ``shares``; returns how many
+    of them there are."""
     kind, width, bar = int(numbers[0]), int(numbers[1]), numbers[2]
     shares[:width] = 0.5
     shares[0] = 1.0
@@ -77,7 +82,9 @@ def _score(values, numbers, tables, ids, top, shares):
     largest(values, width + 1, ids)
     total = np.float64(sum_exp(values, values[ids[0]]))
     for rank in range(width + 1):
-        top[0, rank] = min(np.exp(np.float64(values[ids[rank]]) - np.float64(values[ids[0]])) / total, 1.0)
+        top[0, rank] = min(
+            np.exp(np.float64(values[ids[rank]]) - np.float64(values[ids[0]])) / total, 1.0
+        )
     if kind == THRESHOLD:
         shares[0] = 1.0 if top[0, 0] >= bar else 0.5
         return width
@@ -98,7 +105,8 @@ def _score(values, numbers, tables, ids, top, shares):
 
 @njit(error_model="numpy", nogil=True)
 def _keep(row, count, numbers, blocks, scores):
-    """Drop the nodes of a block that are not worth verifying and number the others anew; returns how many stay."""
+    """Drop the nodes of a block that are not worth verifying and number the others anew; returns
+    how many stay."""
     keep_score, max_nodes = numbers[4], numbers[5]
     renamed = np.full(count, -1)
     kept = 0
@@ -120,21 +128,48 @@ def _keep(row, count, numbers, blocks, scores):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def grow_levels(model, staging, num_staged, first, drafting, pending, limits, numbers, tables, logits, blocks, counts):
-    """Draft below each batch row of ``drafting`` (ascending) at most ``limits[row]`` deep; returns (nodes staged,
-    passes, rows of logits).
+def grow_levels(
+    model,
+    staging,
+    num_staged,
+    first,
+    drafting,
+    pending,
+    limits,
+    numbers,
+    tables,
+    logits,
+    blocks,
+    counts,
+):
+    """Draft below each batch row of ``drafting`` (ascending) at most ``limits[row]`` deep; returns
+    (nodes staged, passes, rows of logits).
 
-    ``model``: arguments of ``forward_pass``. ``staging``: lengths, parents, depths, straight of ``Staging``, with room
-    for what comes, and the cache row of each batch row. ``first``: rows of the pass over the pending tokens, of which
-    batch row r has ``pending[r]``; without any, ``logits`` holds the drafting rows' logits already.
+    ``model``: arguments of ``forward_pass``. ``staging``: lengths, parents, depths, straight of
+    ``Staging``, with room for what comes, and the cache row of each batch row. ``first``: rows of
+    the pass over the pending tokens, of which batch row r has ``pending[r]``; without any,
+    ``logits`` holds the drafting rows' logits already.
 
-    Filled in: ``blocks`` (5, batch, room), which holds of each row's ``counts[row]`` nodes the token, parent, rank,
-    staged index (-1: the draft has not run it) and row of ``logits`` (that of a node which was not run means nothing);
-    ``logits`` (rows, columns), the drafting rows' roots first.
-    """
-    sizes, eps, weights, norms, embedding, rope, keys, values, embedded, qkv, attended, gated, control, num_tokens = (
-        model
-    )
+    Filled in: ``blocks`` (5, batch, room), which holds of each row's ``counts[row]`` nodes the
+    token, parent, rank, staged index (-1: the draft has not run it) and row of ``logits`` (that of
+    a node which was not run means nothing); ``logits`` (rows, columns), the drafting rows' roots
+    first."""
+    (
+        sizes,
+        eps,
+        weights,
+        norms,
+        embedding,
+        rope,
+        keys,
+        values,
+        embedded,
+        qkv,
+        attended,
+        gated,
+        control,
+        num_tokens,
+    ) = model
     lengths, parents, depths, straight, cache_rows = staging
     batch, room, columns = blocks.shape[1], blocks.shape[2], logits.shape[1]
     width, run_score = int(numbers[1]), numbers[3]
@@ -147,8 +182,26 @@ def grow_levels(model, staging, num_staged, first, drafting, pending, limits, nu
     if len(first):
         ends = (np.cumsum(pending) - 1)[drafting]
         control[:] = 0
-        forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, first, lengths, parents, ends,
-                     embedded, qkv, attended, gated, control, flat)  # fmt: skip
+        forward_pass(
+            sizes,
+            eps,
+            weights,
+            norms,
+            embedding,
+            rope,
+            keys,
+            values,
+            first,
+            lengths,
+            parents,
+            ends,
+            embedded,
+            qkv,
+            attended,
+            gated,
+            control,
+            flat,
+        )
         passes = 1
     counts[:] = 0
     while at < num_logits:
@@ -156,7 +209,14 @@ def grow_levels(model, staging, num_staged, first, drafting, pending, limits, nu
         fresh = counts.copy()
         for index in range(at, num_logits):
             row, node = asked[0, index], asked[1, index]
-            found = _score(flat[index * columns : index * columns + num_tokens], numbers, tables, ids, top, shares)
+            found = _score(
+                flat[index * columns : index * columns + num_tokens],
+                numbers,
+                tables,
+                ids,
+                top,
+                shares,
+            )
             above = 1.0 if node < 0 else scores[row, node]
             for rank in range(found):
                 child = counts[row]
@@ -189,8 +249,26 @@ def grow_levels(model, staging, num_staged, first, drafting, pending, limits, nu
         rows[:, 1] = cache_rows[rows[:, 5]]
         num_staged += longest
         control[:] = 0
-        forward_pass(sizes, eps, weights, norms, embedding, rope, keys, values, rows, lengths, parents,
-                     np.arange(len(rows)), embedded, qkv, attended, gated, control, flat[at * columns :])  # fmt: skip
+        forward_pass(
+            sizes,
+            eps,
+            weights,
+            norms,
+            embedding,
+            rope,
+            keys,
+            values,
+            rows,
+            lengths,
+            parents,
+            np.arange(len(rows)),
+            embedded,
+            qkv,
+            attended,
+            gated,
+            control,
+            flat[at * columns :],
+        )
         passes += 1
     for row in drafting:
         counts[row] = _keep(row, counts[row], numbers, blocks, scores)

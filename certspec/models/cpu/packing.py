@@ -1,5 +1,5 @@
-"""Packs a decoder's matrices into the CPU engine's blocks of 16 output columns, two bytes a weight where that loses
-nothing. This module knows layouts, not arithmetic."""
+"""Packs a decoder's matrices into the CPU engine's blocks of 16 output columns, two bytes a weight
+where that loses nothing. This module knows layouts, not arithmetic."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PAGE = 2 << 20  # bytes of a huge page
 class PackedWeights:
     """Flat arrays as cpu_forward.py reads them.
 
-    ``matrices``: uint32 words of two bfloat16 weights, or float32 where some weight is no bfloat16 number.
-    ``embedding``: (vocab * hidden,) likewise: uint16 bit patterns of bfloat16, or float32.
+    ``matrices``: uint32 words of two bfloat16 weights, or float32 where some weight is no bfloat16
+    number. ``embedding``: (vocab * hidden,) likewise: uint16 bit patterns of bfloat16, or float32.
     """
 
     geometry: Geometry
@@ -42,8 +42,11 @@ class PackedWeights:
 
 
 def pack_weights(weights: Weights) -> PackedWeights:
-    """Packed copy of ``weights``. Weights are kept exactly: as bfloat16 if all of them are, else as float32."""
-    exact = all(_is_bfloat16(matrix) for matrix in _matrices(weights)) and _is_bfloat16(weights.embedding)
+    """Packed copy of ``weights``. Weights are kept exactly: as bfloat16 if all of them are, else as
+    float32."""
+    exact = all(_is_bfloat16(matrix) for matrix in _matrices(weights)) and _is_bfloat16(
+        weights.embedding
+    )
     packed = [_pack(matrix, exact) for matrix in _matrices(weights)]
     norms = [norm.float().cpu().numpy() for norm in _norms(weights)]
     embedding = weights.embedding.cpu()
@@ -59,15 +62,19 @@ def pack_weights(weights: Weights) -> PackedWeights:
 
 
 def rope_table(packed: PackedWeights, num_positions: int) -> np.ndarray[Any, Any]:
-    """(num_positions * head_dim,) float32: for each position head_dim / 2 cosines, then as many sines."""
-    angles = torch.arange(num_positions, dtype=torch.float32)[:, None] * packed.rope_frequencies[None, :]
+    """(num_positions * head_dim,) float32: for each position head_dim / 2 cosines, then as many
+    sines."""
+    angles = (
+        torch.arange(num_positions, dtype=torch.float32)[:, None] * packed.rope_frequencies[None, :]
+    )
     table = torch.cat([angles.cos(), angles.sin()], dim=1) * packed.rope_scale
     return table.reshape(-1).numpy()
 
 
 def _joined(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """``np.concatenate`` from the beginning of a huge page on, so that numpy gets such pages for all of it: a pass
-    reads every weight, and small pages are more than the processor remembers the places of."""
+    """``np.concatenate`` from the beginning of a huge page on, so that numpy gets such pages for
+    all of it: a pass reads every weight, and small pages are more than the processor remembers the
+    places of."""
     size = sum(part.nbytes for part in parts)
     space = np.empty(size + 2 * _PAGE, np.uint8)
     first = -space.ctypes.data % _PAGE
@@ -90,8 +97,11 @@ def _norms(weights: Weights) -> Iterator[Tensor]:
 
 
 def _gate_and_up(gate: Tensor, up: Tensor) -> Tensor:
-    """Blocks of gate and of up in turn, so that one tile has what one block of activations needs."""
-    pairs = torch.stack([_pad_rows(gate).unflatten(0, (-1, BLOCK)), _pad_rows(up).unflatten(0, (-1, BLOCK))], dim=1)
+    """Blocks of gate and of up in turn, so that one tile has what one block of activations
+    needs."""
+    pairs = torch.stack(
+        [_pad_rows(gate).unflatten(0, (-1, BLOCK)), _pad_rows(up).unflatten(0, (-1, BLOCK))], dim=1
+    )
     return pairs.flatten(0, 2)
 
 
@@ -101,15 +111,20 @@ def _pad_rows(matrix: Tensor) -> Tensor:
 
 
 def _is_bfloat16(matrix: Tensor) -> bool:
-    return matrix.dtype == torch.bfloat16 or bool((matrix.to(torch.bfloat16).to(matrix.dtype) == matrix).all())
+    return matrix.dtype == torch.bfloat16 or bool(
+        (matrix.to(torch.bfloat16).to(matrix.dtype) == matrix).all()
+    )
 
 
 def _pack(matrix: Tensor, exact: bool) -> np.ndarray[Any, Any]:
-    """(outputs, inner) -> flat (outputs / 16, inner, 16); as bfloat16, column j shares a word with column j + 8."""
+    """(outputs, inner) -> flat (outputs / 16, inner, 16); as bfloat16, column j shares a word with
+    column j + 8."""
     matrix = _pad_rows(matrix.cpu())
     if not exact:
         blocks = matrix.float().unflatten(0, (-1, BLOCK)).transpose(1, 2)
         return blocks.contiguous().numpy().reshape(-1)
-    blocks = matrix.to(torch.bfloat16).view(torch.uint16).unflatten(0, (-1, 2, BLOCK // 2))  # (block, half, 8, inner)
+    blocks = (
+        matrix.to(torch.bfloat16).view(torch.uint16).unflatten(0, (-1, 2, BLOCK // 2))
+    )  # (block, half, 8, inner)
     blocks = blocks.permute(0, 3, 2, 1)  # (block, inner, 8, half): little-endian halves of one word
     return blocks.contiguous().numpy().view(np.uint32).reshape(-1)

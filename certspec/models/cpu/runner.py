@@ -1,5 +1,6 @@
-"""The CPU engine as a model runner: prompts and staged blocks in, logits out, a key/value cache that keeps what is
-committed. This module knows caches and rows; the arithmetic is in cpu_forward.py."""
+"""The CPU engine as a model runner: prompts and staged blocks in, logits out, a key/value cache
+that keeps what is committed. This module knows caches and rows; the arithmetic is in
+cpu_forward.py."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ from certspec.models.weights import read_weights
 __all__ = ["CpuRunner", "move_slots"]
 
 
-
 @njit(error_model="numpy", nogil=True, cache=True)
 def move_slots(keys, values, sizes, row, length, path):
-    """Slot ``length + path[i]`` -> slot ``length + i`` in every layer and head; ``path`` ascends, so nothing is lost.
+    """Slot ``length + path[i]`` -> slot ``length + i`` in every layer and head; ``path`` ascends,
+    so nothing is lost.
 
     ``sizes``: (layers, cache rows, kv heads, head_dim, slots). Layouts as in cpu_forward.py.
     """
@@ -49,26 +50,34 @@ def move_slots(keys, values, sizes, row, length, path):
 
 _FIRST_CAPACITY = 256  # slots beyond the longest prompt before the cache first grows
 
-_ONE_THREADS_WORTH = 16_000_000  # multiply-adds of a pass in a loop that leaves Python once for many passes
+_ONE_THREADS_WORTH = (
+    16_000_000  # multiply-adds of a pass in a loop that leaves Python once for many passes
+)
 
 _WORTH_A_THREAD = 2_000_000  # multiply-adds that outweigh waking another thread
 
 
 class CpuRunner:
-    """A Qwen3 decoder on the CPU, float32 arithmetic; bfloat16 weights are kept as such and widened on the fly.
+    """A Qwen3 decoder on the CPU, float32 arithmetic; bfloat16 weights are kept as such and widened
+    on the fly.
 
-    ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real vocabulary columns (None:
-    all). ``num_threads``: the most that a pass may run on; None takes the cores of this process. The logits of a
-    position do not depend on how many positions or rows are computed beside it, bit for bit. Raises InvalidArgument for
-    what the engine can't run.
-    """
+    ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real
+    vocabulary columns (None: all). ``num_threads``: the most that a pass may run on; None takes the
+    cores of this process. The logits of a position do not depend on how many positions or rows are
+    computed beside it, bit for bit. Raises InvalidArgument for what the engine can't run."""
 
-    def __init__(self, source: Any, num_tokens: int | None = None, num_threads: int | None = None) -> None:
+    def __init__(
+        self, source: Any, num_tokens: int | None = None, num_threads: int | None = None
+    ) -> None:
         is_packed = isinstance(source, PackedWeights)
-        self._packed: PackedWeights = source if is_packed else pack_weights(read_weights(source, num_tokens))
+        self._packed: PackedWeights = (
+            source if is_packed else pack_weights(read_weights(source, num_tokens))
+        )
         self.geometry = self._packed.geometry
         if self.geometry.head_dim % BLOCK:
-            raise InvalidArgument(f"head_dim: expected a multiple of {BLOCK}, got {self.geometry.head_dim}")
+            raise InvalidArgument(
+                f"head_dim: expected a multiple of {BLOCK}, got {self.geometry.head_dim}"
+            )
         self.num_tokens = self.geometry.num_tokens
         self.num_threads = default_num_threads() if num_threads is None else num_threads
         self._staging = Staging([])
@@ -82,12 +91,15 @@ class CpuRunner:
         geometry = self.geometry
         self._num_embeddings = len(self._packed.embedding) // geometry.hidden
         self._eps = np.float32(geometry.norm_eps)
-        self._widths = activation_widths(geometry.hidden, geometry.qkv_width, geometry.query_width, geometry.mlp)
+        self._widths = activation_widths(
+            geometry.hidden, geometry.qkv_width, geometry.query_width, geometry.mlp
+        )
         self._activations = [np.empty(0, np.float32) for _ in self._widths]
         self._siblings: list[CpuRunner] = []
 
     def sibling(self, index: int) -> CpuRunner:
-        """Runner ``index`` of those over the same weights with caches of their own, for other threads; kept."""
+        """Runner ``index`` of those over the same weights with caches of their own, for other
+        threads; kept."""
         while len(self._siblings) <= index:
             self._siblings.append(CpuRunner(self._packed, num_threads=self.num_threads))
         return self._siblings[index]
@@ -108,11 +120,16 @@ class CpuRunner:
         return -(-self.geometry.num_tokens // BLOCK) * BLOCK
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Forget everything, read the prompts; (batch, num_tokens) float32 logits after each prompt's last token."""
+        """Forget everything, read the prompts; (batch, num_tokens) float32 logits after each
+        prompt's last token."""
         counts = [len(prompt) for prompt in prompts]
         if not counts or min(counts) == 0:
-            raise InvalidArgument(f"prompts: expected one or more prompts of at least one token, got lengths {counts}")
-        tokens = np.fromiter((token for prompt in prompts for token in prompt), np.int64, sum(counts))
+            raise InvalidArgument(
+                f"prompts: expected one or more prompts of at least one token, got lengths {counts}"
+            )
+        tokens = np.fromiter(
+            (token for prompt in prompts for token in prompt), np.int64, sum(counts)
+        )
         self._staging.check_tokens(tokens, self._num_embeddings)
         self._staging = Staging([0] * len(counts))
         self._cache_rows, self._moved = np.arange(len(counts)), False
@@ -122,17 +139,23 @@ class CpuRunner:
         return logits
 
     def join(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Add a row for each of ``prompts`` (which may be empty) with its tokens committed, behind the rows there are;
-        between rounds, when nothing is staged."""
+        """Add a row for each of ``prompts`` (which may be empty) with its tokens committed, behind
+        the rows there are; between rounds, when nothing is staged."""
         counts, held = [len(prompt) for prompt in prompts], self._staging
         if held.num_staged:
-            raise InvalidArgument(f"join: expected nothing to be staged, got {held.num_staged} nodes a row")
+            raise InvalidArgument(
+                f"join: expected nothing to be staged, got {held.num_staged} nodes a row"
+            )
         free = np.setdiff1d(np.arange(self._batch), self._cache_rows)
         if len(free) < len(counts) or max(counts, default=0) >= self._capacity:
-            self._allocate(max(self._capacity, max(counts) + _FIRST_CAPACITY), keep=True, spare=len(counts))
+            self._allocate(
+                max(self._capacity, max(counts) + _FIRST_CAPACITY), keep=True, spare=len(counts)
+            )
             free = np.arange(len(self._cache_rows), self._batch)
         fresh = free[: len(counts)]
-        tokens = np.fromiter((token for prompt in prompts for token in prompt), np.int64, sum(counts))
+        tokens = np.fromiter(
+            (token for prompt in prompts for token in prompt), np.int64, sum(counts)
+        )
         if len(tokens):
             held.check_tokens(tokens, self._num_embeddings)
             self._staging = Staging([0] * len(counts))
@@ -144,9 +167,12 @@ class CpuRunner:
         self._cache_rows, self._moved = np.concatenate([self._cache_rows, fresh]), True
 
     def adopt(self, other: CpuRunner, rows: Sequence[int]) -> None:
-        """Forget everything and hold copies of the rows ``rows`` of a sibling in which nothing is staged."""
+        """Forget everything and hold copies of the rows ``rows`` of a sibling in which nothing is
+        staged."""
         if other._staging.num_staged:
-            raise InvalidArgument(f"adopt: expected nothing to be staged, got {other._staging.num_staged} nodes a row")
+            raise InvalidArgument(
+                f"adopt: expected nothing to be staged, got {other._staging.num_staged} nodes a row"
+            )
         self._staging = Staging(other.lengths[list(rows)].tolist())
         self._cache_rows, self._moved = np.arange(len(rows)), False
         longest = int(self.lengths.max())
@@ -157,30 +183,43 @@ class CpuRunner:
         values[:, :, :, :, :slots] = other_values[:, taken, :, :, :slots]
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
-        """Stage (batch, n) tokens; (batch, n, num_tokens) float32 logits. ``parents``: see the runner protocol."""
+        """Stage (batch, n) tokens; (batch, n, num_tokens) float32 logits. ``parents``: see the
+        runner protocol."""
         batch, count = tokens.shape
-        logits = self._staged_pass(tokens.numpy(), None if parents is None else parents.numpy(), None)
+        logits = self._staged_pass(
+            tokens.numpy(), None if parents is None else parents.numpy(), None
+        )
         return logits.view(batch, count, -1)
 
-    def forward_ragged(self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-        """``forward`` for rows of different lengths: a row's (nodes, num_tokens) logits each, none computed for what a
-        rectangle would be filled up with. A row's new nodes are numbered from where the longest row ended before."""
+    def forward_ragged(
+        self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
+    ) -> Sequence[Tensor]:
+        """``forward`` for rows of different lengths: a row's (nodes, num_tokens) logits each, none
+        computed for what a rectangle would be filled up with. A row's new nodes are numbered from
+        where the longest row ended before."""
         block, counts = ragged_block(tokens)
         hung, _ = ragged_block(parents)
         return self._staged_pass(block, hung, counts).split(counts)
 
     def one_thread_is_enough(self, nodes: int) -> bool:
-        """Whether a pass over so many nodes is so short that other threads would hardly come in time."""
+        """Whether a pass over so many nodes is so short that other threads would hardly come in
+        time."""
         return self.num_threads == 1 or nodes * self.geometry.num_weights <= _ONE_THREADS_WORTH
 
     def run_levels(
-        self, loop: Callable[..., Any], tokens: Sequence[Sequence[int]], room: int, widest: int, *arguments: Any
+        self,
+        loop: Callable[..., Any],
+        tokens: Sequence[Sequence[int]],
+        room: int,
+        widest: int,
+        *arguments: Any,
     ) -> tuple[int, ...]:
-        """Stage ``tokens`` as chains and call the compiled ``loop(model, staging, nodes staged, rows of these tokens,
-        *arguments)``, which runs passes of its own on this thread and returns (nodes staged, ...); the rest of that.
+        """Stage ``tokens`` as chains and call the compiled ``loop(model, staging, nodes staged,
+        rows of these tokens, *arguments)``, which runs passes of its own on this thread and returns
+        (nodes staged, ...); the rest of that.
 
-        ``room``: nodes a row that the loop may stage at most; ``widest``: nodes of its largest pass.
-        """
+        ``room``: nodes a row that the loop may stage at most; ``widest``: nodes of its largest
+        pass."""
         staging = self._staging
         blocks, counts = ragged_block(tokens)
         rows = np.empty((0, 6), np.int64)
@@ -193,9 +232,10 @@ class CpuRunner:
         return tuple(others)
 
     def lend(self, room: int, nodes: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """(model, staging) for a compiled loop that runs passes of its own on this thread, with room for ``room``
-        staged nodes a row and passes of ``nodes``: arguments of ``forward_pass`` and the columns of a row of logits;
-        lengths (to which the loop adds what it commits), parents, depths, straight and cache rows by batch row."""
+        """(model, staging) for a compiled loop that runs passes of its own on this thread, with
+        room for ``room`` staged nodes a row and passes of ``nodes``: arguments of ``forward_pass``
+        and the columns of a row of logits; lengths (to which the loop adds what it commits),
+        parents, depths, straight and cache rows by batch row."""
         staging = self._staging
         staging.reserve(room)
         self._ensure(room)
@@ -203,10 +243,19 @@ class CpuRunner:
         control = np.empty(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
         self._sizes[11] = 1
         model = (*self._model, *self._activations, control, self.num_tokens)
-        return model, (staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows)
+        return model, (
+            staging.lengths,
+            staging.parents,
+            staging.depths,
+            staging.straight,
+            self._cache_rows,
+        )
 
     def _staged_pass(
-        self, tokens: np.ndarray[Any, Any], parents: np.ndarray[Any, Any] | None, counts: Sequence[int] | None
+        self,
+        tokens: np.ndarray[Any, Any],
+        parents: np.ndarray[Any, Any] | None,
+        counts: Sequence[int] | None,
     ) -> Tensor:
         self._staging.check_tokens(tokens, self._num_embeddings)
         rows = self._staging.stage(tokens, parents, counts)
@@ -216,13 +265,22 @@ class CpuRunner:
         return self._pass(rows, np.arange(len(rows)))
 
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
-        """Per row, keep the staged nodes of the accepted path, in order; everything else staged is forgotten."""
+        """Per row, keep the staged nodes of the accepted path, in order; everything else staged is
+        forgotten."""
         lengths = self._staging.lengths.copy()
         for row, path in enumerate(self._staging.check_paths(kept)):
             if len(path) and path[-1] != len(path) - 1:
                 geometry = self.geometry
-                sizes = (geometry.num_layers, self._batch, geometry.num_kv_heads, geometry.head_dim, self._capacity)
-                move_slots(self._keys, self._values, sizes, self._cache_rows[row], lengths[row], path)
+                sizes = (
+                    geometry.num_layers,
+                    self._batch,
+                    geometry.num_kv_heads,
+                    geometry.head_dim,
+                    self._capacity,
+                )
+                move_slots(
+                    self._keys, self._values, sizes, self._cache_rows[row], lengths[row], path
+                )
         self._staging.commit(kept)
 
     def drop_rows(self, remaining: Sequence[int]) -> None:
@@ -242,8 +300,8 @@ class CpuRunner:
             self._activations = [np.empty(nodes * width, np.float32) for width in self._widths]
 
     def _allocate(self, num_slots: int, *, keep: bool, spare: int = 0) -> None:
-        """Room for ``num_slots`` tokens in each row and in ``spare`` more; ``keep`` what the rows' committed and staged
-        tokens left in the cache."""
+        """Room for ``num_slots`` tokens in each row and in ``spare`` more; ``keep`` what the rows'
+        committed and staged tokens left in the cache."""
         geometry = self.geometry
         capacity, count = -(-num_slots // BLOCK) * BLOCK, len(self._cache_rows)
         lead = (geometry.num_layers, count + spare, geometry.num_kv_heads)
@@ -259,15 +317,27 @@ class CpuRunner:
         if len(self._rope) < capacity * geometry.head_dim:  # it depends on positions only
             self._rope = rope_table(self._packed, capacity)
         self._sizes = np.array(
-            [geometry.num_layers, geometry.hidden, geometry.num_heads, geometry.num_kv_heads, geometry.head_dim,
-             geometry.mlp, self.num_columns, capacity, self._batch, self._packed.words_per_row, geometry.qkv_width, 1],
+            [
+                geometry.num_layers,
+                geometry.hidden,
+                geometry.num_heads,
+                geometry.num_kv_heads,
+                geometry.head_dim,
+                geometry.mlp,
+                self.num_columns,
+                capacity,
+                self._batch,
+                self._packed.words_per_row,
+                geometry.qkv_width,
+                1,
+            ],
             np.int64,
-        )  # fmt: skip
+        )
 
     @property
     def _cache(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Views: keys (layers, rows, kv heads, slot blocks, head_dim, 16), values (layers, rows, kv heads, head_dim /
-        16, slots, 16)."""
+        """Views: keys (layers, rows, kv heads, slot blocks, head_dim, 16), values (layers, rows, kv
+        heads, head_dim / 16, slots, 16)."""
         geometry, slots = self.geometry, self._capacity
         lead = (geometry.num_layers, self._batch, geometry.num_kv_heads)
         return (
@@ -280,9 +350,15 @@ class CpuRunner:
         """What every pass gets first: sizes, weights and the cache."""
         packed = self._packed
         return (
-            self._sizes, self._eps, packed.matrices, packed.norms, packed.embedding, self._rope, self._keys,
+            self._sizes,
+            self._eps,
+            packed.matrices,
+            packed.norms,
+            packed.embedding,
+            self._rope,
+            self._keys,
             self._values,
-        )  # fmt: skip
+        )
 
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
         geometry, nodes = self.geometry, len(rows)
@@ -290,9 +366,15 @@ class CpuRunner:
         control = np.zeros(num_phases(geometry.num_layers) * CONTROL_STEP, np.int64)
         logits = np.empty((len(wanted), self._sizes[6]), np.float32)
         arguments = (
-            *self._model, rows, self._staging.lengths, self._staging.parents, wanted, *self._activations, control,
+            *self._model,
+            rows,
+            self._staging.lengths,
+            self._staging.parents,
+            wanted,
+            *self._activations,
+            control,
             logits.reshape(-1),
-        )  # fmt: skip
+        )
         work = nodes * geometry.num_weights
         limit = min(self.num_threads, 1 + work // _WORTH_A_THREAD) if self._compiled else 1
         num_threads = self._threads.pick(work, limit)

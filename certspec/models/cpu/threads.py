@@ -13,21 +13,25 @@ _LOOK_AGAIN = 64  # passes from one look at the other choice to the next: the ma
 
 
 def default_num_threads() -> int:
-    """Threads worth using: the cores this process may run on, no more than torch was told to use."""
+    """Threads worth using: the cores this process may run on, no more than torch was told to
+    use."""
     import torch
 
     if os.name == "nt":  # the waiting loops yield through a POSIX call
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min(cores, torch.get_num_threads()))
 
 
 class ThreadChoice:
-    """Whether a pass runs on one thread or on all it may have, by what passes of its size took either way.
+    """Whether a pass runs on one thread or on all it may have, by what passes of its size took
+    either way.
 
-    Cores that a virtual machine reports may be two threads of one physical core, where a second thread adds nothing to
-    arithmetic that fills the core; and a helper that has to share its core is waited for. Both can only be seen by
-    timing. The arithmetic does not depend on the choice.
+    Cores that a virtual machine reports may be two threads of one physical core, where a second
+    thread adds nothing to arithmetic that fills the core; and a helper that has to share its core
+    is waited for. Both can only be seen by timing. The arithmetic does not depend on the choice.
     """
 
     def __init__(self) -> None:
@@ -54,7 +58,9 @@ class _Costs:
 
     def __init__(self, limit: int) -> None:
         self._limit, self._passes = limit, 0
-        self._seconds: dict[bool, deque[float]] = {alone: deque(maxlen=_REMEMBERED) for alone in (True, False)}
+        self._seconds: dict[bool, deque[float]] = {
+            alone: deque(maxlen=_REMEMBERED) for alone in (True, False)
+        }
         self._alone = True
 
     def pick(self) -> int:
@@ -66,5 +72,7 @@ class _Costs:
 
     def add(self, alone: bool, seconds: float) -> None:
         self._seconds[alone].append(seconds)
-        medians = [sorted(taken)[len(taken) // 2] if taken else 0.0 for taken in self._seconds.values()]
+        medians = [
+            sorted(taken)[len(taken) // 2] if taken else 0.0 for taken in self._seconds.values()
+        ]
         self._alone = medians[0] <= medians[1]

@@ -1,13 +1,14 @@
-"""Register tiles of the CPU engine, written in LLVM's vector types: a few rows times one or two blocks of 16 columns,
-with weights streamed as bfloat16 pairs or float32. This module knows nothing about models.
+"""Register tiles of the CPU engine, written in LLVM's vector types: a few rows times one or two
+blocks of 16 columns, with weights streamed as bfloat16 pairs or float32. This module knows nothing
+about models.
 
-Every output element is one chain of fused multiply-adds over the inner dimension, in order, whatever the tile's shape.
-So a row's result does not depend on how many rows stand beside it: the arithmetic is batch-invariant, and a block of
-speculative positions gives bit for bit the logits of one token at a time.
+Every output element is one chain of fused multiply-adds over the inner dimension, in order,
+whatever the tile's shape. So a row's result does not depend on how many rows stand beside it: the
+arithmetic is batch-invariant, and a block of speculative positions gives bit for bit the logits of
+one token at a time.
 
-numba's cache does not watch this file: after an edit here, touch cpu_forward.py, decoding/growth_kernels.py and
-decoding/round_kernels.py so that their caches are rebuilt.
-"""
+numba's cache does not watch this file: after an edit here, touch cpu_forward.py,
+decoding/growth_kernels.py and decoding/round_kernels.py so that their caches are rebuilt."""
 
 from __future__ import annotations
 
@@ -20,10 +21,16 @@ from numba.extending import intrinsic
 
 __all__ = ["ADD", "BLOCK", "ON", "SET", "fma", "from_bits", "tile", "to_bits", "widen"]
 
-_intrinsic: Any = intrinsic  # numba calls the functions below with its own arguments, unknown to type checkers
+_intrinsic: Any = (
+    intrinsic  # numba calls the functions below with its own arguments, unknown to type checkers
+)
 
 BLOCK = 16  # columns of one packed block
-SET, ADD, ON = 0, 1, 2  # store the sums; add them to what is stored; start the chains of sums from what is stored
+SET, ADD, ON = (
+    0,
+    1,
+    2,
+)  # store the sums; add them to what is stored; start the chains of sums from what is stored
 _HALF = 8  # one AVX register of float32; LLVM splits or joins the vectors for other machines
 _UNROLL = 4
 _LINE = 64  # bytes of a cache line
@@ -34,23 +41,43 @@ _I64 = ir.IntType(64)
 
 
 @_intrinsic(prefer_literal=True)
-def tile(typingctx, rows, blocks, ending, x, x_at, x_step, w, w_at, w_step, depth, ahead, y, y_at, y_step):
-    """y[rows, 16 * blocks] = x[rows, depth] @ w for literal ``rows`` and ``blocks``; ``ending``: SET, ADD or ON.
+def tile(
+    typingctx, rows, blocks, ending, x, x_at, x_step, w, w_at, w_step, depth, ahead, y, y_at, y_step
+):
+    """y[rows, 16 * blocks] = x[rows, depth] @ w for literal ``rows`` and ``blocks``; ``ending``:
+    SET, ADD or ON.
 
-    Weights ``ahead`` elements further are asked for meanwhile: they lie in a cache so slow that a few rows would wait
-    for it (hardware prefetches along one page only). What is asked for in vain, even past the end, costs nothing else.
-    """
+    Weights ``ahead`` elements further are asked for meanwhile: they lie in a cache so slow that a
+    few rows would wait for it (hardware prefetches along one page only). What is asked for in vain,
+    even past the end, costs nothing else."""
     num_rows, num_blocks = rows.literal_value, blocks.literal_value
     packed = w.dtype == types.uint32
     integer = types.int64
     signature = types.void(
-        rows, blocks, integer, x, integer, integer, w, integer, integer, integer, integer, y, integer, integer
+        rows,
+        blocks,
+        integer,
+        x,
+        integer,
+        integer,
+        w,
+        integer,
+        integer,
+        integer,
+        integer,
+        y,
+        integer,
+        integer,
     )
 
     def codegen(context, builder, sig, args):
         _, _, ending, x, x_at, x_step, w, w_at, w_step, depth, ahead, y, y_at, y_step = args
         starts = []
-        for array, kind, at in ((x, sig.args[3], x_at), (w, sig.args[6], w_at), (y, sig.args[11], y_at)):
+        for array, kind, at in (
+            (x, sig.args[3], x_at),
+            (w, sig.args[6], w_at),
+            (y, sig.args[11], y_at),
+        ):
             starts.append(builder.gep(context.make_array(kind)(context, builder, array).data, [at]))
         function = _tile_function(builder.module, num_rows, num_blocks, packed)
         builder.call(function, [*starts, ending, x_step, w_step, depth, ahead, y_step])
@@ -76,11 +103,14 @@ def _tile_function(module: ir.Module, rows: int, blocks: int, packed: bool) -> i
 
 
 class _TileWriter:
-    """Writes the body of one tile function: two loops over the inner dimension (unrolled, then the rest)."""
+    """Writes the body of one tile function: two loops over the inner dimension (unrolled, then the
+    rest)."""
 
     def __init__(self, function: ir.Function, rows: int, blocks: int, packed: bool) -> None:
         self.function, self.rows, self.blocks, self.packed = function, rows, blocks, packed
-        self.x, self.w, self.y, self.ending, self.x_step, self.w_step, self.depth, self.ahead = function.args[:8]
+        self.x, self.w, self.y, self.ending, self.x_step, self.w_step, self.depth, self.ahead = (
+            function.args[:8]
+        )
         self.y_step = function.args[8]
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
         name = f"llvm.fma.v{_HALF}f32"
@@ -107,7 +137,9 @@ class _TileWriter:
         offset = self.builder.add(self.builder.mul(self.y_step, _I64(row)), _I64(half * _HALF))
         return self.builder.bitcast(self.builder.gep(self.y, [offset]), ir.PointerType(_VEC))
 
-    def _loop(self, start: ir.Value, stop: ir.Value, stride: int, sums: list[ir.Value]) -> list[ir.Value]:
+    def _loop(
+        self, start: ir.Value, stop: ir.Value, stride: int, sums: list[ir.Value]
+    ) -> list[ir.Value]:
         builder, before = self.builder, self.builder.block
         body = self.function.append_basic_block(f"body{stride}")
         after = self.function.append_basic_block(f"after{stride}")
@@ -137,7 +169,8 @@ class _TileWriter:
         return results
 
     def _prefetch(self, at: ir.Value, count: int) -> None:
-        """Ask for what stands ``ahead`` elements beyond ``count`` rows of weights from row ``at`` on, line by line."""
+        """Ask for what stands ``ahead`` elements beyond ``count`` rows of weights from row ``at``
+        on, line by line."""
         builder = self.builder
         bytes_of, flag = ir.PointerType(ir.IntType(8)), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [bytes_of, flag, flag, flag])
@@ -146,8 +179,12 @@ class _TileWriter:
         for block in range(self.blocks):
             start = builder.add(builder.mul(self.w_step, _I64(block)), builder.mul(at, _I64(width)))
             for line in range(0, count * width, _LINE // 4):
-                place = builder.gep(self.w, [builder.add(builder.add(start, self.ahead), _I64(line))])
-                builder.call(prefetch, [builder.bitcast(place, bytes_of), flag(0), flag(3), flag(1)])
+                place = builder.gep(
+                    self.w, [builder.add(builder.add(start, self.ahead), _I64(line))]
+                )
+                builder.call(
+                    prefetch, [builder.bitcast(place, bytes_of), flag(0), flag(3), flag(1)]
+                )
 
     def _step(self, at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
         builder = self.builder
@@ -156,11 +193,15 @@ class _TileWriter:
         for row in range(self.rows):
             offset = builder.add(builder.mul(self.x_step, _I64(row)), at)
             scalar = builder.load(builder.gep(self.x, [offset]))
-            lane = builder.insert_element(ir.Constant(_VEC, ir.Undefined), scalar, ir.IntType(32)(0))
+            lane = builder.insert_element(
+                ir.Constant(_VEC, ir.Undefined), scalar, ir.IntType(32)(0)
+            )
             zeros = ir.Constant(_INT_VEC, [0] * _HALF)
             spread = builder.shuffle_vector(lane, ir.Constant(_VEC, ir.Undefined), zeros)
             for half, column in enumerate(columns):
-                new.append(builder.call(self.fma, [spread, column, sums[row * len(columns) + half]]))
+                new.append(
+                    builder.call(self.fma, [spread, column, sums[row * len(columns) + half]])
+                )
         return new
 
     def _weights(self, block: int, at: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -172,7 +213,8 @@ class _TileWriter:
             low = builder.bitcast(pointer, ir.PointerType(_VEC))
             high = builder.bitcast(builder.gep(pointer, [_I64(_HALF)]), ir.PointerType(_VEC))
             return builder.load(low, align=4), builder.load(high, align=4)
-        # A word holds column j in its low half and column j + 8 in its high half: one load gives 16 weights.
+        # A word holds column j in its low half and column j + 8 in its high half: one load gives 16
+        # weights.
         words = builder.load(builder.bitcast(pointer, ir.PointerType(_INT_VEC)), align=4)
         low = builder.shl(words, ir.Constant(_INT_VEC, [16] * _HALF))
         high = builder.and_(words, ir.Constant(_INT_VEC, [0xFFFF0000] * _HALF))
@@ -186,7 +228,9 @@ def fma(typingctx, a, b, c):
 
     def codegen(context, builder, sig, args):
         kind = ir.FunctionType(_F32, [_F32] * 3)
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.f32"), args)
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.f32"), args
+        )
 
     return signature, codegen
 
@@ -218,6 +262,8 @@ def widen(typingctx, value):
     def codegen(context, builder, sig, args):
         if sig.args[0] == types.float32:
             return args[0]
-        return builder.bitcast(builder.shl(builder.zext(args[0], ir.IntType(32)), ir.IntType(32)(16)), _F32)
+        return builder.bitcast(
+            builder.shl(builder.zext(args[0], ir.IntType(32)), ir.IntType(32)(16)), _F32
+        )
 
     return types.float32(value), codegen

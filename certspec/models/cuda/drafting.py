@@ -1,5 +1,6 @@
-"""The draft's part of a round on the GPU: its passes over a tree level by level, and which tokens the tree gets, static
-or grown. This module knows kernels and buffers, and nothing about the target's answer."""
+"""The draft's part of a round on the GPU: its passes over a tree level by level, and which tokens
+the tree gets, static or grown. This module knows kernels and buffers, and nothing about the
+target's answer."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ _AT_ONCE = 32  # candidates that others are compared with in one step
 
 
 class _Drafting:
-    """What both kinds share: ``tree``, ``replayed`` and ``places`` as the kernels of triton_rounds.py read them, one
-    for all rows, or one a row where the tree ``grows``."""
+    """What both kinds share: ``tree``, ``replayed`` and ``places`` as the kernels of
+    triton_rounds.py read them, one for all rows, or one a row where the tree ``grows``."""
 
     grows = False
     num_nodes: int
@@ -60,8 +61,8 @@ class _Drafting:
         self._ids = torch.zeros(most * self.parts, dtype=torch.int32, device=self.draft.device)
 
     def _run(self, level: int, cache: Cache, count: Tensor | None = None) -> Tensor:
-        """Run the nodes of a level; (batch * nodes, columns) logits, those of the last tokens in their places too.
-        ``count``: how many nodes there are; with none, nothing is run."""
+        """Run the nodes of a level; (batch * nodes, columns) logits, those of the last tokens in
+        their places too. ``count``: how many nodes there are; with none, nothing is run."""
         columns, rows = self.draft.num_tokens, self.steps[level].logits
         self.draft.layers.launch(self.steps[level], cache, count)
         if level == 0:  # this pass ran two nodes a row, the second of which is wanted
@@ -84,11 +85,16 @@ class StaticDrafting(_Drafting):
         self.target_moves, self.draft_moves = layout.target_moves, layout.draft_moves
 
     def prepare(
-        self, inputs: Sequence[Tensor], verify: Buffers, drafted: Tensor, draft_logits: Tensor, tree: Tensor,
+        self,
+        inputs: Sequence[Tensor],
+        verify: Buffers,
+        drafted: Tensor,
+        draft_logits: Tensor,
+        tree: Tensor,
         counts: Tensor,
-    ) -> None:  # fmt: skip
-        """Make buffers for the passes whose inputs these are; tokens go to ``verify`` and ``drafted``, logits to the
-        nodes' rows of ``draft_logits``."""
+    ) -> None:
+        """Make buffers for the passes whose inputs these are; tokens go to ``verify`` and
+        ``drafted``, logits to the nodes' rows of ``draft_logits``."""
         device, layout = self.draft.device, self.layout
         self._take_logits(draft_logits)
         self._verify, self._drafted = verify, drafted
@@ -99,13 +105,21 @@ class StaticDrafting(_Drafting):
         self.tree, self.places = fixed(layout.table), fixed(layout.staged)
         self.replayed = fixed([layout.ancestors[layout.topology.depths.index(self.depth)]])
         self._choices = [fixed(layout.choices(level)) for level in range(self.depth)]
-        homes = [None, *map(self._home, layout.levels[1:])]  # the first pass runs one node more than is wanted
-        self.steps = [self.draft.buffers(part, self.batch, home) for part, home in zip(inputs, homes, strict=True)]
+        homes = [
+            None,
+            *map(self._home, layout.levels[1:]),
+        ]  # the first pass runs one node more than is wanted
+        self.steps = [
+            self.draft.buffers(part, self.batch, home)
+            for part, home in zip(inputs, homes, strict=True)
+        ]
         self._scattered = [
             torch.tensor(level, device=device) + 1 if index and home is None else None
             for index, (level, home) in enumerate(zip(layout.levels, homes, strict=True))
         ]
-        self._make_tops(max(self.batch * choices.shape[0] * choices.shape[1] for choices in self._choices))
+        self._make_tops(
+            max(self.batch * choices.shape[0] * choices.shape[1] for choices in self._choices)
+        )
 
     def launch(self, cache: Cache, lengths: Tensor, ends: Tensor) -> None:
         """All levels in order."""
@@ -116,20 +130,43 @@ class StaticDrafting(_Drafting):
                 self._by_node.index_copy_(1, scattered, rows.view(self.batch, -1, columns))
             per_row, count = choices.shape[:2]
             tops_kernel[(self.batch * per_row, self.parts)](
-                rows, rows.stride(0), columns, self._tops, self._ids, self._tops, COUNT=count, SUMS=False,
-                BLOCK=TOPS_BLOCK, num_warps=4, **chained,
-            )  # fmt: skip
+                rows,
+                rows.stride(0),
+                columns,
+                self._tops,
+                self._ids,
+                self._tops,
+                COUNT=count,
+                SUMS=False,
+                BLOCK=TOPS_BLOCK,
+                num_warps=4,
+                **chained,
+            )
             found = self.parts * count
             following = self.steps[min(level + 1, self.depth - 1)]
             choose_kernel[(self.batch * per_row,)](
-                self._tops, self._ids, found, columns, choices, per_row, following.nodes, following.nodes_per_row * 4,
-                self._verify.nodes[1:], (self.num_nodes + 1) * 4, self._drafted, self.num_nodes, COUNT=count,
-                BLOCK_C=triton.next_power_of_2(count), BLOCK_P=triton.next_power_of_2(found),
-                num_warps=1 if found <= 512 else 4, **chained,
-            )  # fmt: skip
+                self._tops,
+                self._ids,
+                found,
+                columns,
+                choices,
+                per_row,
+                following.nodes,
+                following.nodes_per_row * 4,
+                self._verify.nodes[1:],
+                (self.num_nodes + 1) * 4,
+                self._drafted,
+                self.num_nodes,
+                COUNT=count,
+                BLOCK_C=triton.next_power_of_2(count),
+                BLOCK_P=triton.next_power_of_2(found),
+                num_warps=1 if found <= 512 else 4,
+                **chained,
+            )
 
     def _home(self, level: Sequence[int]) -> Tensor | None:
-        """The rows of the draft's logits at the nodes of a level where one stride reaches them, else None."""
+        """The rows of the draft's logits at the nodes of a level where one stride reaches them,
+        else None."""
         step = level[1] - level[0] if len(level) > 1 else 1
         if len(level) == 1:
             return self._by_node[:, level[0] + 1]
@@ -139,8 +176,8 @@ class StaticDrafting(_Drafting):
 
 
 class GrowthDrafting(_Drafting):
-    """Grows a tree, best first or as a policy's numbers say. The kernels of every level are launched; where no row has
-    anything to run there, they end at once."""
+    """Grows a tree, best first or as a policy's numbers say. The kernels of every level are
+    launched; where no row has anything to run there, they end at once."""
 
     grows = target_moves = draft_moves = True
 
@@ -148,15 +185,23 @@ class GrowthDrafting(_Drafting):
         super().__init__(draft, batch)
         self.layout = layout
         self.num_nodes, self.num_slots, self.depth, self.width = (
-            layout.num_nodes, layout.num_slots, layout.depth, layout.width,
-        )  # fmt: skip
+            layout.num_nodes,
+            layout.num_slots,
+            layout.depth,
+            layout.width,
+        )
 
     def prepare(
-        self, inputs: Sequence[Tensor], verify: Buffers, drafted: Tensor, draft_logits: Tensor, tree: Tensor,
+        self,
+        inputs: Sequence[Tensor],
+        verify: Buffers,
+        drafted: Tensor,
+        draft_logits: Tensor,
+        tree: Tensor,
         counts: Tensor,
-    ) -> None:  # fmt: skip
-        """See StaticDrafting.prepare; ``tree``: (batch, 3, nodes), and ``counts``: (levels, 2), of nodes that the draft
-        ran (in the first column), written every round."""
+    ) -> None:
+        """See StaticDrafting.prepare; ``tree``: (batch, 3, nodes), and ``counts``: (levels, 2), of
+        nodes that the draft ran (in the first column), written every round."""
         batch, layout, device = self.batch, self.layout, self.draft.device
         self._take_logits(draft_logits)
         self._verify, self._drafted, self.tree = verify, drafted, tree
@@ -169,14 +214,28 @@ class GrowthDrafting(_Drafting):
         self._slots = max(1, layout.num_slots)
         self.places, self.replayed = zeros(batch, layout.num_nodes), zeros(batch)
         self._scores = zeros(batch, layout.num_candidates, dtype=torch.float64)
-        self._tokens, self._index = zeros(batch, layout.num_candidates), zeros(batch, layout.num_candidates)
+        self._tokens, self._index = (
+            zeros(batch, layout.num_candidates),
+            zeros(batch, layout.num_candidates),
+        )
         self._held, self._masks = zeros(batch, self._slots) - 1, zeros(batch, self._slots)
         per_level = batch * layout.beam
-        self._staged = zeros(max(1, (layout.depth - 1) * per_level), self.draft.num_tokens, dtype=torch.float32)
-        homes = [None, *(self._staged[a * per_level : (a + 1) * per_level] for a in range(layout.depth - 1))]
-        self.steps = [self.draft.buffers(part, batch, home) for part, home in zip(inputs, homes, strict=True)]
+        self._staged = zeros(
+            max(1, (layout.depth - 1) * per_level), self.draft.num_tokens, dtype=torch.float32
+        )
+        homes = [
+            None,
+            *(self._staged[a * per_level : (a + 1) * per_level] for a in range(layout.depth - 1)),
+        ]
+        self.steps = [
+            self.draft.buffers(part, batch, home) for part, home in zip(inputs, homes, strict=True)
+        ]
         numbers, tables = (None, None) if layout.numbers is None else layout.numbers.arrays
-        self._numbers = zeros(1, dtype=torch.float64) if numbers is None else torch.from_numpy(numbers).to(device)
+        self._numbers = (
+            zeros(1, dtype=torch.float64)
+            if numbers is None
+            else torch.from_numpy(numbers).to(device)
+        )
         self._tables = zeros(2, 1, dtype=torch.float64)
         if tables is not None and tables.size:
             self._tables = torch.from_numpy(tables).to(device)
@@ -185,42 +244,127 @@ class GrowthDrafting(_Drafting):
 
     def launch(self, cache: Cache, lengths: Tensor, ends: Tensor) -> None:
         """All levels in order, then the choice of nodes."""
-        layout, batch, columns, chained = self.layout, self.batch, self.draft.num_tokens, self.draft.layers.chained
-        width, beam, num_candidates, kind = layout.width, layout.beam, layout.num_candidates, layout.kind
+        layout, batch, columns, chained = (
+            self.layout,
+            self.batch,
+            self.draft.num_tokens,
+            self.draft.layers.chained,
+        )
+        width, beam, num_candidates, kind = (
+            layout.width,
+            layout.beam,
+            layout.num_candidates,
+            layout.kind,
+        )
         found, longest = layout.num_ranks * self.parts, self._tables.shape[1]
         for level in range(self.depth):
             rows, per_row = self._run(level, cache, self._counts[level, :1]), beam if level else 1
             tops_kernel[(batch * per_row, self.parts)](
-                rows, rows.stride(0), columns, self._tops, self._ids, self._sums, COUNT=layout.num_ranks, SUMS=True,
-                BLOCK=TOPS_BLOCK, num_warps=4, **chained,
-            )  # fmt: skip
+                rows,
+                rows.stride(0),
+                columns,
+                self._tops,
+                self._ids,
+                self._sums,
+                COUNT=layout.num_ranks,
+                SUMS=True,
+                BLOCK=TOPS_BLOCK,
+                num_warps=4,
+                **chained,
+            )
             candidates_kernel[(batch * per_row,)](
-                self._tops, self._ids, self._sums, self.parts, columns, self._held, self._slots, (level - 1) * beam,
-                self._scores, self._tokens, num_candidates, per_row, self._counts, self._numbers, self._tables, longest,
-                self.depth, COUNT=layout.num_ranks, WIDTH=width, KIND=kind,
-                BLOCK_C=triton.next_power_of_2(layout.num_ranks), BLOCK_P=triton.next_power_of_2(found),
-                BLOCK_Q=triton.next_power_of_2(self.parts), BLOCK_K=triton.next_power_of_2(longest),
-                num_warps=1 if found <= 512 else 4, **chained,
-            )  # fmt: skip
+                self._tops,
+                self._ids,
+                self._sums,
+                self.parts,
+                columns,
+                self._held,
+                self._slots,
+                (level - 1) * beam,
+                self._scores,
+                self._tokens,
+                num_candidates,
+                per_row,
+                self._counts,
+                self._numbers,
+                self._tables,
+                longest,
+                self.depth,
+                COUNT=layout.num_ranks,
+                WIDTH=width,
+                KIND=kind,
+                BLOCK_C=triton.next_power_of_2(layout.num_ranks),
+                BLOCK_P=triton.next_power_of_2(found),
+                BLOCK_Q=triton.next_power_of_2(self.parts),
+                BLOCK_K=triton.next_power_of_2(longest),
+                num_warps=1 if found <= 512 else 4,
+                **chained,
+            )
             if level + 1 == self.depth:
                 break
             fresh, following = per_row * width, self.steps[level + 1]
             grow_kernel[(batch,)](
-                self._scores, self._tokens, num_candidates, width + (level - 1) * beam * width if level else 0, fresh,
-                self._held, self._masks, self._slots, level * beam, following.nodes, following.masks, layout.num_nodes,
-                beam, self._counts[level + 1, :1], self._numbers, WIDTH=width, KIND=kind,
-                BLOCK_F=triton.next_power_of_2(max(fresh, beam)), BLOCK_A=_AT_ONCE, num_warps=4, **chained,
-            )  # fmt: skip
+                self._scores,
+                self._tokens,
+                num_candidates,
+                width + (level - 1) * beam * width if level else 0,
+                fresh,
+                self._held,
+                self._masks,
+                self._slots,
+                level * beam,
+                following.nodes,
+                following.masks,
+                layout.num_nodes,
+                beam,
+                self._counts[level + 1, :1],
+                self._numbers,
+                WIDTH=width,
+                KIND=kind,
+                BLOCK_F=triton.next_power_of_2(max(fresh, beam)),
+                BLOCK_A=_AT_ONCE,
+                num_warps=4,
+                **chained,
+            )
         select_kernel[(batch,)](
-            self._scores, self._tokens, num_candidates, self._held, self._slots, lengths, ends, self.depth,
-            self.num_nodes, beam, self._index, self._drafted, self.tree, self.places, self.replayed,
-            self._verify.nodes, self._verify.masks, self._numbers, WIDTH=width, KIND=kind,
-            BLOCK_C=triton.next_power_of_2(num_candidates), BLOCK_A=_AT_ONCE,
-            BLOCK_N=triton.next_power_of_2(self.num_nodes), BLOCK_S=triton.next_power_of_2(self._slots),
+            self._scores,
+            self._tokens,
+            num_candidates,
+            self._held,
+            self._slots,
+            lengths,
+            ends,
+            self.depth,
+            self.num_nodes,
+            beam,
+            self._index,
+            self._drafted,
+            self.tree,
+            self.places,
+            self.replayed,
+            self._verify.nodes,
+            self._verify.masks,
+            self._numbers,
+            WIDTH=width,
+            KIND=kind,
+            BLOCK_C=triton.next_power_of_2(num_candidates),
+            BLOCK_A=_AT_ONCE,
+            BLOCK_N=triton.next_power_of_2(self.num_nodes),
+            BLOCK_S=triton.next_power_of_2(self._slots),
             num_warps=4 if num_candidates <= 128 else 8,
-        )  # fmt: skip
+        )
         if layout.num_slots:
             gather_kernel[(batch * layout.num_slots, self.parts)](
-                self._staged, columns, self._held, layout.num_slots, self._index, num_candidates, beam, batch,
-                self.num_nodes, self._by_node, BLOCK=TOPS_BLOCK, num_warps=4,
-            )  # fmt: skip
+                self._staged,
+                columns,
+                self._held,
+                layout.num_slots,
+                self._index,
+                num_candidates,
+                beam,
+                batch,
+                self.num_nodes,
+                self._by_node,
+                BLOCK=TOPS_BLOCK,
+                num_warps=4,
+            )

@@ -1,5 +1,5 @@
-"""The kernels of one forward pass in order, over fixed buffers, so that a CUDA graph can hold them. This module knows
-shapes and launch sizes; what the staged nodes mean is decided elsewhere."""
+"""The kernels of one forward pass in order, over fixed buffers, so that a CUDA graph can hold them.
+This module knows shapes and launch sizes; what the staged nodes mean is decided elsewhere."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from certspec.models.weights import Geometry, Weights
 __all__ = ["Buffers", "Cache", "FusedLayer", "FusedWeights", "Layers", "Tiling", "fuse_weights"]
 
 
-
 @dataclass(frozen=True)
 class FusedLayer:
-    """``qkv``: (q + k + v width, hidden), ``gate_up``: (2 mlp, hidden), gate rows first; norms are float32 vectors."""
+    """``qkv``: (q + k + v width, hidden), ``gate_up``: (2 mlp, hidden), gate rows first; norms are
+    float32 vectors."""
 
     input_norm: Tensor
     qkv: Tensor
@@ -43,7 +43,8 @@ class FusedWeights:
 
 
 def fuse_weights(weights: Weights, device: torch.device, dtype: torch.dtype) -> FusedWeights:
-    """Copies of the matrices in ``dtype`` on ``device``; embedding and head stay the model's own where they fit."""
+    """Copies of the matrices in ``dtype`` on ``device``; embedding and head stay the model's own
+    where they fit."""
 
     def matrix(*parts: Tensor) -> Tensor:
         return torch.cat([part.to(device=device, dtype=dtype) for part in parts]).contiguous()
@@ -67,7 +68,9 @@ def fuse_weights(weights: Weights, device: torch.device, dtype: torch.dtype) -> 
     embedding = weights.embedding.to(device=device, dtype=dtype).contiguous()
     head = embedding[: weights.geometry.num_tokens] if weights.tied else matrix(weights.head)
     frequencies = weights.rope_frequencies.to(device)
-    return FusedWeights(layers, embedding, head, vector(weights.final_norm), frequencies, weights.rope_scale)
+    return FusedWeights(
+        layers, embedding, head, vector(weights.final_norm), frequencies, weights.rope_scale
+    )
 
 
 CHUNK_SLOTS = 64  # slots a program of attention reads at once
@@ -77,8 +80,9 @@ _MAX_CHUNKS = 64  # a longer cache gives each program more steps
 
 @dataclass(frozen=True)
 class Tiling:
-    """How one product is cut: columns and inner steps a program, parts of the inner dimension, warps, load stages, and
-    how many inner steps are fetched into the cache while the kernel before still runs."""
+    """How one product is cut: columns and inner steps a program, parts of the inner dimension,
+    warps, load stages, and how many inner steps are fetched into the cache while the kernel before
+    still runs."""
 
     block_n: int
     block_k: int
@@ -88,21 +92,24 @@ class Tiling:
     ahead: int = 2
 
 
-# Measured on an H200 with 8 rows, products of 4B and 0.6B shapes: best or within 5 % of the best of 20 tilings. How far
-# to fetch ahead, on an H100: 8 positions of 4B take 3.75 ms unchained, 3.64, 3.55, 3.56 and 3.67 with 0, 2, 4 and 8
-# steps ahead (32 columns or 8 warps for the gated product: 3.60; 128 columns for the head: 3.56); one position of 0.6B
-# takes 1.10 ms unchained, .96, .92, .95 and .99.
+# Measured on an H200 with 8 rows, products of 4B and 0.6B shapes: best or within 5 % of the best of
+# 20 tilings. How far to fetch ahead, on an H100: 8 positions of 4B take 3.75 ms unchained, 3.64,
+# 3.55, 3.56 and 3.67 with 0, 2, 4 and 8 steps ahead (32 columns or 8 warps for the gated product:
+# 3.60; 128 columns for the head: 3.56); one position of 0.6B takes 1.10 ms unchained, .96, .92, .95
+# and .99.
 _LINEAR = Tiling(block_n=64, block_k=128)
 
 _GATED = Tiling(block_n=64, block_k=128, stages=3)
 
-_PROGRAMS = 128  # about one for each multiprocessor: products with fewer column tiles split the inner dimension
+# about one for each multiprocessor: products with fewer column tiles split the inner dimension
+_PROGRAMS = 128
 
 _MAX_SPLIT = 4
 
 
 class Cache:
-    """Static keys and values: (layers, rows, kv heads, capacity, head_dim) each, with the rotary table beside them."""
+    """Static keys and values: (layers, rows, kv heads, capacity, head_dim) each, with the rotary
+    table beside them."""
 
     def __init__(self, geometry: Geometry, weights: FusedWeights, rows: int, capacity: int) -> None:
         shape = (geometry.num_layers, rows, geometry.num_kv_heads, capacity, geometry.head_dim)
@@ -111,7 +118,10 @@ class Cache:
         self.rows, self.capacity = rows, capacity
         positions = torch.arange(capacity, dtype=torch.float32, device=weights.embedding.device)
         angles = positions[:, None] * weights.rope_frequencies[None, :]
-        self.cosines, self.sines = angles.cos() * weights.rope_scale, angles.sin() * weights.rope_scale
+        self.cosines, self.sines = (
+            angles.cos() * weights.rope_scale,
+            angles.sin() * weights.rope_scale,
+        )
         self.steps = max(1, triton.cdiv(capacity, CHUNK_SLOTS * _MAX_CHUNKS))
         self.num_chunks = triton.cdiv(capacity, CHUNK_SLOTS * self.steps)
 
@@ -119,12 +129,18 @@ class Cache:
 class Buffers:
     """Inputs, activations and logits of one (batch, nodes a row) size.
 
-    ``inputs`` is one int64 vector, so that one copy fills it: nodes (rows, 4), ancestor masks (rows,), spans (batch,
-    3). ``logits``: where the logits go, (rows, num_tokens) whose last stride is 1 (None: a tensor of their own).
-    """
+    ``inputs`` is one int64 vector, so that one copy fills it: nodes (rows, 4), ancestor masks
+    (rows,), spans (batch, 3). ``logits``: where the logits go, (rows, num_tokens) whose last stride
+    is 1 (None: a tensor of their own)."""
 
     def __init__(
-        self, geometry: Geometry, cache: Cache, inputs: Tensor, like: Tensor, batch: int, logits: Tensor | None = None
+        self,
+        geometry: Geometry,
+        cache: Cache,
+        inputs: Tensor,
+        like: Tensor,
+        batch: int,
+        logits: Tensor | None = None,
     ) -> None:
         nodes_per_row = (inputs.numel() // batch - 3) // 5
         rows = batch * nodes_per_row
@@ -155,7 +171,11 @@ class Layers:
     def __init__(self, geometry: Geometry, weights: FusedWeights) -> None:
         g = geometry
         self.geometry, self.weights = g, weights
-        self.chained = {"CHAINED": True, "launch_pdl": True} if _can_chain(weights.embedding) else {"CHAINED": False}
+        self.chained = (
+            {"CHAINED": True, "launch_pdl": True}
+            if _can_chain(weights.embedding)
+            else {"CHAINED": False}
+        )
         self.tilings = {
             "qkv": _split_for(g.qkv_width, g.hidden),
             "out": _split_for(g.hidden, g.query_width),
@@ -165,22 +185,46 @@ class Layers:
         }
 
     def launch(self, b: Buffers, cache: Cache, count: Tensor | None = None) -> None:
-        """One pass over the nodes in ``b.inputs``: fills ``b.logits`` and writes the nodes' slots of the cache, unless
-        ``count``, one int64 on the device that a kernel before wrote, is 0."""
+        """One pass over the nodes in ``b.inputs``: fills ``b.logits`` and writes the nodes' slots
+        of the cache, unless ``count``, one int64 on the device that a kernel before wrote, is 0."""
         g, w = self.geometry, self.weights
         width = triton.next_power_of_2(g.hidden)
         embed_kernel[(b.rows,)](
-            b.nodes, w.embedding, w.layers[0].input_norm, b.stream, b.normed, count, g.hidden, g.norm_eps,
-            BLOCK=width, **self.chained,
-        )  # fmt: skip
+            b.nodes,
+            w.embedding,
+            w.layers[0].input_norm,
+            b.stream,
+            b.normed,
+            count,
+            g.hidden,
+            g.norm_eps,
+            BLOCK=width,
+            **self.chained,
+        )
         gains = [layer.input_norm for layer in w.layers[1:]] + [w.final_norm]
         for index, (layer, next_gain) in enumerate(zip(w.layers, gains, strict=True)):
             split = self._linear("qkv", b.normed, layer.qkv, b.parts, count)
             place_kernel[(b.rows, g.num_heads + 2 * g.num_kv_heads)](
-                b.parts, layer.query_norm, layer.key_norm, cache.cosines, cache.sines, b.nodes, b.queries,
-                cache.keys[index], cache.values[index], count, b.rows, g.num_heads, g.num_kv_heads, cache.capacity,
-                g.norm_eps, SPLIT=split, HEAD_DIM=g.head_dim, num_warps=1, **self.chained,
-            )  # fmt: skip
+                b.parts,
+                layer.query_norm,
+                layer.key_norm,
+                cache.cosines,
+                cache.sines,
+                b.nodes,
+                b.queries,
+                cache.keys[index],
+                cache.values[index],
+                count,
+                b.rows,
+                g.num_heads,
+                g.num_kv_heads,
+                cache.capacity,
+                g.norm_eps,
+                SPLIT=split,
+                HEAD_DIM=g.head_dim,
+                num_warps=1,
+                **self.chained,
+            )
             self._attend(b, cache, index, count)
             split = self._linear("out", b.attended, layer.out, b.parts, count)
             self._residual_norm(b, layer.mlp_norm, split, width, count)
@@ -189,15 +233,29 @@ class Layers:
             self._residual_norm(b, next_gain, split, width, count)
         self._linear("head", b.normed, w.head, b.logits, count)
 
-    def _residual_norm(self, b: Buffers, gain: Tensor, split: int, width: int, count: Tensor | None) -> None:
+    def _residual_norm(
+        self, b: Buffers, gain: Tensor, split: int, width: int, count: Tensor | None
+    ) -> None:
         g = self.geometry
         warps = 4 if width <= 1024 else 8
         residual_norm_kernel[(b.rows,)](
-            b.parts, gain, b.stream, b.normed, count, b.rows, g.hidden, g.norm_eps, SPLIT=split, BLOCK=width,
-            num_warps=warps, **self.chained,
-        )  # fmt: skip
+            b.parts,
+            gain,
+            b.stream,
+            b.normed,
+            count,
+            b.rows,
+            g.hidden,
+            g.norm_eps,
+            SPLIT=split,
+            BLOCK=width,
+            num_warps=warps,
+            **self.chained,
+        )
 
-    def _linear(self, name: str, x: Tensor, weight: Tensor, out: Tensor, count: Tensor | None) -> int:
+    def _linear(
+        self, name: str, x: Tensor, weight: Tensor, out: Tensor, count: Tensor | None
+    ) -> int:
         """Launch one product; returns the number of partial sums that its reader must add."""
         tiling, (columns, depth), rows = self.tilings[name], weight.shape, x.shape[0]
         block_m, block_k = _row_tile(rows), _inner_step(tiling, weight)
@@ -205,10 +263,24 @@ class Layers:
         grid = (triton.cdiv(columns, tiling.block_n), tiling.split, triton.cdiv(rows, block_m))
         out_step = out.stride(0) if out.ndim == 2 else columns
         linear_kernel[grid](
-            x, weight, out, rows, columns, depth, out_step, count, BLOCK_M=block_m, BLOCK_N=tiling.block_n,
-            BLOCK_K=block_k, SPLIT=tiling.split, EVEN=even, AHEAD=_ahead(tiling, block_k), num_warps=tiling.warps,
-            num_stages=tiling.stages, **self.chained,
-        )  # fmt: skip
+            x,
+            weight,
+            out,
+            rows,
+            columns,
+            depth,
+            out_step,
+            count,
+            BLOCK_M=block_m,
+            BLOCK_N=tiling.block_n,
+            BLOCK_K=block_k,
+            SPLIT=tiling.split,
+            EVEN=even,
+            AHEAD=_ahead(tiling, block_k),
+            num_warps=tiling.warps,
+            num_stages=tiling.stages,
+            **self.chained,
+        )
         return tiling.split
 
     def _gate(self, b: Buffers, weight: Tensor, count: Tensor | None) -> None:
@@ -217,37 +289,80 @@ class Layers:
         even = depth % block_k == 0 and columns % tiling.block_n == 0
         grid = (triton.cdiv(columns, tiling.block_n), triton.cdiv(b.rows, block_m))
         gated_kernel[grid](
-            b.normed, weight, b.gated, b.rows, columns, depth, count, BLOCK_M=block_m, BLOCK_N=tiling.block_n,
-            BLOCK_K=block_k, EVEN=even, AHEAD=_ahead(tiling, block_k), num_warps=tiling.warps, num_stages=tiling.stages,
+            b.normed,
+            weight,
+            b.gated,
+            b.rows,
+            columns,
+            depth,
+            count,
+            BLOCK_M=block_m,
+            BLOCK_N=tiling.block_n,
+            BLOCK_K=block_k,
+            EVEN=even,
+            AHEAD=_ahead(tiling, block_k),
+            num_warps=tiling.warps,
+            num_stages=tiling.stages,
             **self.chained,
-        )  # fmt: skip
+        )
 
     def _attend(self, b: Buffers, cache: Cache, index: int, count: Tensor | None) -> None:
         g = self.geometry
         block_r = min(64, max(16, triton.next_power_of_2(b.nodes_per_row * g.group)))
         tiles = triton.cdiv(b.nodes_per_row * g.group, block_r)
         chunk_kernel[(cache.num_chunks, g.num_kv_heads * tiles, b.batch)](
-            b.queries, cache.keys[index], cache.values[index], b.masks, b.spans, b.sums, b.tops, b.weights,
-            count, b.nodes_per_row, g.num_heads, g.num_kv_heads, cache.capacity, cache.num_chunks, g.head_dim**-0.5,
-            GROUP=g.group, HEAD_DIM=g.head_dim, BLOCK_R=block_r, BLOCK_S=CHUNK_SLOTS, STEPS=cache.steps, num_warps=4,
+            b.queries,
+            cache.keys[index],
+            cache.values[index],
+            b.masks,
+            b.spans,
+            b.sums,
+            b.tops,
+            b.weights,
+            count,
+            b.nodes_per_row,
+            g.num_heads,
+            g.num_kv_heads,
+            cache.capacity,
+            cache.num_chunks,
+            g.head_dim**-0.5,
+            GROUP=g.group,
+            HEAD_DIM=g.head_dim,
+            BLOCK_R=block_r,
+            BLOCK_S=CHUNK_SLOTS,
+            STEPS=cache.steps,
+            num_warps=4,
             **self.chained,
-        )  # fmt: skip
+        )
         join_kernel[(b.rows, g.num_heads)](
-            b.sums, b.tops, b.weights, b.spans, b.attended, count, b.nodes_per_row, g.num_heads, cache.num_chunks,
-            CHUNK_SLOTS * cache.steps, HEAD_DIM=g.head_dim, BLOCK_C=triton.next_power_of_2(cache.num_chunks),
-            num_warps=4, **self.chained,
-        )  # fmt: skip
+            b.sums,
+            b.tops,
+            b.weights,
+            b.spans,
+            b.attended,
+            count,
+            b.nodes_per_row,
+            g.num_heads,
+            cache.num_chunks,
+            CHUNK_SLOTS * cache.steps,
+            HEAD_DIM=g.head_dim,
+            BLOCK_C=triton.next_power_of_2(cache.num_chunks),
+            num_warps=4,
+            **self.chained,
+        )
 
 
 def _can_chain(like: Tensor) -> bool:
-    """Whether kernels may start before the one ahead of them has ended: Hopper, and a Triton that can say so."""
+    """Whether kernels may start before the one ahead of them has ended: Hopper, and a Triton that
+    can say so."""
     if not like.is_cuda or torch.cuda.get_device_capability(like.device)[0] < 9:
         return False
     return hasattr(triton.language.extra.cuda, "gdc_wait")
 
 
 def _ahead(tiling: Tiling, block_k: int) -> int:
-    """Inner columns of each row that a chained product fetches before it waits: a power of two, whole cache lines."""
+    """Inner columns of each row that a chained product fetches before it waits: a power of two,
+    whole cache lines."""
     return triton.next_power_of_2(max(64, tiling.ahead * block_k)) if tiling.ahead else 0
 
 
@@ -257,13 +372,19 @@ def _row_tile(rows: int) -> int:
 
 
 def _inner_step(tiling: Tiling, weight: Tensor) -> int:
-    """Inner steps a program loads at once: a tiling counts two-byte weights, wider ones take the same memory."""
+    """Inner steps a program loads at once: a tiling counts two-byte weights, wider ones take the
+    same memory."""
     return min(tiling.block_k * 2 // weight.element_size(), triton.next_power_of_2(weight.shape[1]))
 
 
 def _split_for(columns: int, depth: int) -> Tiling:
-    """The default tiling with the inner dimension in as many equal parts as give every multiprocessor a program."""
+    """The default tiling with the inner dimension in as many equal parts as give every
+    multiprocessor a program."""
     split = 1
-    while split < _MAX_SPLIT and columns // _LINEAR.block_n * split < _PROGRAMS and depth % (2 * split) == 0:
+    while (
+        split < _MAX_SPLIT
+        and columns // _LINEAR.block_n * split < _PROGRAMS
+        and depth % (2 * split) == 0
+    ):
         split *= 2
     return replace(_LINEAR, split=split)

@@ -1,6 +1,7 @@
-"""A round of speculative decoding on the GPU as one CUDA graph: the draft's tree, the target's pass over it, the
-certificates, the path that is accepted and its move in both caches. The host waits once a round, for one small copy.
-This module knows rules only as rows of a table; a chain is the tree of width 1."""
+"""A round of speculative decoding on the GPU as one CUDA graph: the draft's tree, the target's pass
+over it, the certificates, the path that is accepted and its move in both caches. The host waits
+once a round, for one small copy. This module knows rules only as rows of a table; a chain is the
+tree of width 1."""
 
 from __future__ import annotations
 
@@ -40,14 +41,21 @@ _REPLAYED_LOGIT = 60.0  # above and below what a random model gives; its softmax
 
 
 def tree_rounds(
-    target: CudaRunner, draft: CudaRunner, batch: int, shape: TreeTopology | GrowthLayout, table: RuleTable,
+    target: CudaRunner,
+    draft: CudaRunner,
+    batch: int,
+    shape: TreeTopology | GrowthLayout,
+    table: RuleTable,
     strict: bool,
-) -> TreeRounds:  # fmt: skip
-    """Rounds for these runners' caches as they are; made once, kept with the target as long as its cache stays."""
+) -> TreeRounds:
+    """Rounds for these runners' caches as they are; made once, kept with the target as long as its
+    cache stays."""
     key = (batch, shape, table.rules, strict, target.replayed_accepts)
     kept: TreeRounds | None = target.kept_rounds.get(key)
     if kept is None or kept.draft is not draft or kept.caches[1] is not draft.live_cache():
-        kept = TreeRounds(target, draft, batch, shape, table, strict=strict, pattern=target.replayed_accepts)
+        kept = TreeRounds(
+            target, draft, batch, shape, table, strict=strict, pattern=target.replayed_accepts
+        )
         target.kept_rounds[key] = kept
     return kept
 
@@ -56,15 +64,15 @@ def tree_rounds(
 class RoundScores:
     """One round on the host, numpy.
 
-    ``accepted``: (batch,); ``tokens``: (batch, depth + 1), the first accepted + 1 of a row are emitted; ``path``:
-    (batch, depth), its first accepted nodes; ``drafted``: (batch, nodes) tokens of the tree; ``tree``: (batch, 3,
-    nodes) parents (-2: no node), depths and ancestors of a tree that was grown, (0, 3, nodes) of a static one.
-    ``counts``: (levels, 2), in the first column how many nodes of all rows the draft ran at each level of a tree that
-    was grown, (0, 2) of a static one: all.
-    ``words``, ``gaps``: see allow_kernel, filled where a relaxed rule decides about several candidates. ``scores``: the
-    kernels' outputs over batch * (nodes + 1) target rows, see FastScores, of which the first of a sequence is the last
-    token's and the others are the nodes'; rows of nodes without children have no draft, so only what speaks of the
-    target counts there.
+    ``accepted``: (batch,); ``tokens``: (batch, depth + 1), the first accepted + 1 of a row are
+    emitted; ``path``: (batch, depth), its first accepted nodes; ``drafted``: (batch, nodes) tokens
+    of the tree; ``tree``: (batch, 3, nodes) parents (-2: no node), depths and ancestors of a tree
+    that was grown, (0, 3, nodes) of a static one. ``counts``: (levels, 2), in the first column how
+    many nodes of all rows the draft ran at each level of a tree that was grown, (0, 2) of a static
+    one: all. ``words``, ``gaps``: see allow_kernel, filled where a relaxed rule decides about
+    several candidates. ``scores``: the kernels' outputs over batch * (nodes + 1) target rows, see
+    FastScores, of which the first of a sequence is the last token's and the others are the nodes';
+    rows of nodes without children have no draft, so only what speaks of the target counts there.
     """
 
     accepted: np.ndarray[Any, Any]
@@ -79,18 +87,27 @@ class RoundScores:
 
 
 class TreeRounds:
-    """Rounds of ``batch`` rows that draft a tree of at most MAX_NODES nodes, static or grown, under ``table``; its
-    first rule decides, unless ``strict``: then the target's argmax among a node's children does.
+    """Rounds of ``batch`` rows that draft a tree of at most MAX_NODES nodes, static or grown, under
+    ``table``; its first rule decides, unless ``strict``: then the target's argmax among a node's
+    children does.
 
-    ``pattern``: accepted counts to replay instead of what the models would accept, by editing target logits along the
-    first of the longest paths (for timing random weights). The caches of both runners must have room for as many slots
-    beyond the longest row at any time as the tree has nodes, and two; they are written there on construction.
-    """
+    ``pattern``: accepted counts to replay instead of what the models would accept, by editing
+    target logits along the first of the longest paths (for timing random weights). The caches of
+    both runners must have room for as many slots beyond the longest row at any time as the tree has
+    nodes, and two; they are written there on construction."""
 
     def __init__(
-        self, target: CudaRunner, draft: CudaRunner, batch: int, shape: TreeTopology | GrowthLayout,
-        table: RuleTable, *, strict: bool, pattern: Sequence[int] = (), certify: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        target: CudaRunner,
+        draft: CudaRunner,
+        batch: int,
+        shape: TreeTopology | GrowthLayout,
+        table: RuleTable,
+        *,
+        strict: bool,
+        pattern: Sequence[int] = (),
+        certify: bool = True,
+    ) -> None:
         self.target, self.draft, self.batch, self.table = target, draft, batch, table
         self.drafting: StaticDrafting | GrowthDrafting
         if isinstance(shape, GrowthLayout):
@@ -106,22 +123,42 @@ class TreeRounds:
         self._make_inputs()
         self._make_outputs()
         self._graph: Any = None
-        spare = min(cache.capacity for cache in self.caches) - max(self.num_nodes, self.drafting.num_slots) - 2
-        self.start(np.zeros((batch, 2), np.int64), np.full(batch, spare), np.arange(batch), np.arange(batch))
+        spare = (
+            min(cache.capacity for cache in self.caches)
+            - max(self.num_nodes, self.drafting.num_slots)
+            - 2
+        )
+        self.start(
+            np.zeros((batch, 2), np.int64),
+            np.full(batch, spare),
+            np.arange(batch),
+            np.arange(batch),
+        )
         if target.device.type == "cuda":
             self._graph = self._captured()
 
     def start(
-        self, tails: Any, lengths: Any, target_rows: Any, draft_rows: Any, rounds: Any = 0, ends: Any = 1 << 40
+        self,
+        tails: Any,
+        lengths: Any,
+        target_rows: Any,
+        draft_rows: Any,
+        rounds: Any = 0,
+        ends: Any = 1 << 40,
     ) -> None:
-        """Put rows into the state in which a round begins: the last two tokens of each (batch, 2), of which the target
-        has run all but the last (``lengths``), and the cache rows; the draft has run at least all but two. ``ends``:
-        the largest length of each sequence, which a tree that grows leaves room for."""
+        """Put rows into the state in which a round begins: the last two tokens of each (batch, 2),
+        of which the target has run all but the last (``lengths``), and the cache rows; the draft
+        has run at least all but two. ``ends``: the largest length of each sequence, which a tree
+        that grows leaves room for."""
         self._base.copy_(torch.from_numpy(self._entries(target_rows, draft_rows)[0]))
         self._tail.copy_(torch.from_numpy(np.ascontiguousarray(tails, np.int64)))
         self._lengths.copy_(torch.from_numpy(np.asarray(lengths, np.int64)))
-        self._rounds.copy_(torch.from_numpy(np.broadcast_to(np.asarray(rounds, np.int64), self.batch).copy()))
-        self._ends.copy_(torch.from_numpy(np.broadcast_to(np.asarray(ends, np.int64), self.batch).copy()))
+        self._rounds.copy_(
+            torch.from_numpy(np.broadcast_to(np.asarray(rounds, np.int64), self.batch).copy())
+        )
+        self._ends.copy_(
+            torch.from_numpy(np.broadcast_to(np.asarray(ends, np.int64), self.batch).copy())
+        )
         self._active.fill_(1)
 
     def stop(self, row: int) -> None:
@@ -143,11 +180,13 @@ class TreeRounds:
         host, depth = self._host.numpy().copy(), self.depth
         parts = {name: _view(host, section) for name, section in self._sections.items()}
         report, own = parts.pop("report"), {name: parts.pop(name) for name in _OWN}
-        return RoundScores(report[:, 0], report[:, 1 : depth + 2], report[:, depth + 2 :], **own, scores=parts)
+        return RoundScores(
+            report[:, 0], report[:, 1 : depth + 2], report[:, depth + 2 :], **own, scores=parts
+        )
 
     def logits(self, row: int, node: int) -> tuple[Tensor, Tensor]:
-        """Target and draft logits after a node (-1: the last token) of the round that has finished (until the next
-        begins)."""
+        """Target and draft logits after a node (-1: the last token) of the round that has finished
+        (until the next begins)."""
         at = row * (self.num_nodes + 1) + node + 1
         return self._verify.logits[at], self._draft_logits[at]
 
@@ -162,7 +201,8 @@ class TreeRounds:
         self._places = torch.arange(self.num_nodes, device=device)
 
     def _entries(self, target_rows: Any, draft_rows: Any) -> np.ndarray[Any, Any]:
-        """(4, entries) int64: base, slope by length, batch row, and place in the tail (-1: none) of every input."""
+        """(4, entries) int64: base, slope by length, batch row, and place in the tail (-1: none) of
+        every input."""
         parts = self.drafting.layout.entries(target_rows, draft_rows)
         self._bounds = np.cumsum([0] + [len(part) for part in parts])
         return np.ascontiguousarray(np.concatenate(parts).T)
@@ -170,16 +210,21 @@ class TreeRounds:
     def _make_inputs(self) -> None:
         rows = np.arange(self.batch)
         entries = torch.from_numpy(self._entries(rows, rows)).to(self.target.device)
-        self._base, self._slope, self._row_of, self._from_tail = (part.contiguous() for part in entries)
+        self._base, self._slope, self._row_of, self._from_tail = (
+            part.contiguous() for part in entries
+        )
         self._inputs = torch.zeros_like(self._base)
 
     def _make_outputs(self) -> None:
         batch, nodes, columns = self.batch, self.num_nodes, self.target.num_tokens
         device, num_rows = self.target.device, batch * (nodes + 1)
-        # a node without a draft keeps this filling, which takes the kernels no longer than a real row
+        # a node without a draft keeps this filling, which takes the kernels no longer than a real
+        # row
         filling = torch.randn(columns, generator=torch.Generator().manual_seed(0))
         self._draft_logits = filling.to(device).repeat(num_rows, 1)
-        slices = [self._inputs[a:b] for a, b in zip(self._bounds[:-1], self._bounds[1:], strict=True)]
+        slices = [
+            self._inputs[a:b] for a, b in zip(self._bounds[:-1], self._bounds[1:], strict=True)
+        ]
         self._verify = self.target.buffers(slices[-1], batch)
         self._parts = triton.cdiv(columns, TOPS_BLOCK)
         self._tops = torch.zeros(num_rows * self._parts, device=device)
@@ -196,19 +241,26 @@ class TreeRounds:
         words = batch if self._asks_several else 0
         trees, levels = (batch, self.depth) if self.drafting.grows else (0, 0)
         own = {
-            "report": ((batch, 2 * self.depth + 2), torch.int64), "drafted": ((batch, nodes), torch.int64),
-            "tree": ((trees, 3, nodes), torch.int64), "counts": ((levels, 2), torch.int64),
-            "words": ((words, 3), torch.int64), "gaps": ((words, nodes), torch.float64),
-        }  # fmt: skip
+            "report": ((batch, 2 * self.depth + 2), torch.int64),
+            "drafted": ((batch, nodes), torch.int64),
+            "tree": ((trees, 3, nodes), torch.int64),
+            "counts": ((levels, 2), torch.int64),
+            "words": ((words, 3), torch.int64),
+            "gaps": ((words, nodes), torch.float64),
+        }
         self._sections, size = _layout({**own, **shapes})
         packed = torch.zeros(size, dtype=torch.uint8, device=device)
         self._host = torch.zeros(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
         views = {name: _device_view(packed, section) for name, section in self._sections.items()}
         self._packed = packed
-        self._report, self._drafted, tree, counts, self._words, self._gaps = (views.pop(name) for name in own)
+        self._report, self._drafted, tree, counts, self._words, self._gaps = (
+            views.pop(name) for name in own
+        )
         self._fast: FastScores = replace(fast, **views)
         self._done: Any = torch.cuda.Event() if device.type == "cuda" else None
-        self.drafting.prepare(slices[:-1], self._verify, self._drafted, self._draft_logits, tree, counts)
+        self.drafting.prepare(
+            slices[:-1], self._verify, self._drafted, self._draft_logits, tree, counts
+        )
 
     @property
     def _asks_several(self) -> bool:
@@ -218,49 +270,120 @@ class TreeRounds:
     def _launch(self) -> None:
         count = self._inputs.numel()
         begin_kernel[(triton.cdiv(count, 128),)](
-            self._base, self._slope, self._row_of, self._from_tail, self._lengths, self._tail, self._inputs, count,
+            self._base,
+            self._slope,
+            self._row_of,
+            self._from_tail,
+            self._lengths,
+            self._tail,
+            self._inputs,
+            count,
             BLOCK=128,
-        )  # fmt: skip
+        )
         drafting = self.drafting
         drafting.launch(self.caches[1], self._lengths, self._ends)
         self.target.layers.launch(self._verify, self.caches[0])
         logits, columns, nodes = self._verify.logits, self.target.num_tokens, self.num_nodes
-        tree, block_n = (drafting.tree, 3 * nodes if drafting.grows else 0, nodes), triton.next_power_of_2(nodes)
+        tree, block_n = (
+            (drafting.tree, 3 * nodes if drafting.grows else 0, nodes),
+            triton.next_power_of_2(nodes),
+        )
         if self._pattern.numel():
             replay_kernel[(self.batch,)](
-                logits, columns, self._drafted, *tree, drafting.replayed, int(drafting.grows), self._pattern,
-                self._pattern.numel(), self._rounds, HIGH=_REPLAYED_LOGIT, BLOCK_N=block_n, num_warps=1,
-            )  # fmt: skip
+                logits,
+                columns,
+                self._drafted,
+                *tree,
+                drafting.replayed,
+                int(drafting.grows),
+                self._pattern,
+                self._pattern.numel(),
+                self._rounds,
+                HIGH=_REPLAYED_LOGIT,
+                BLOCK_N=block_n,
+                num_warps=1,
+            )
         fast, num_top = self._fast, self._fast.ids.shape[2]
         if self.certify:
             launch(logits, self._draft_logits, self._parameters, columns, num_top, self._plan, fast)
         if self._asks_several:
             allow_kernel[(self.batch,)](
-                logits, columns, self._drafted, *tree, fast.verdict, fast.ids, fast.scalars, fast.errors,
-                self._parameters, self._words, self._gaps, WEIGHT_ERROR=WEIGHT_ERROR, TOP=num_top, BLOCK_N=block_n,
+                logits,
+                columns,
+                self._drafted,
+                *tree,
+                fast.verdict,
+                fast.ids,
+                fast.scalars,
+                fast.errors,
+                self._parameters,
+                self._words,
+                self._gaps,
+                WEIGHT_ERROR=WEIGHT_ERROR,
+                TOP=num_top,
+                BLOCK_N=block_n,
                 num_warps=4,
-            )  # fmt: skip
+            )
         tops_kernel[(logits.shape[0], self._parts)](
-            logits, columns, columns, self._tops, self._ids, self._tops, COUNT=1, SUMS=False, BLOCK=TOPS_BLOCK,
-            num_warps=4, **self.draft.layers.chained,
-        )  # fmt: skip
+            logits,
+            columns,
+            columns,
+            self._tops,
+            self._ids,
+            self._tops,
+            COUNT=1,
+            SUMS=False,
+            BLOCK=TOPS_BLOCK,
+            num_warps=4,
+            **self.draft.layers.chained,
+        )
         settle_kernel[(self.batch,)](
-            self._tops, self._ids, self._parts, columns, self._drafted, *tree, self.depth, fast.verdict, self._words,
-            self._active, self._tail, self._lengths, self._rounds, self._report, self._moves, STRICT=self.strict,
-            SEVERAL=self._asks_several, BLOCK_N=block_n, BLOCK_P=triton.next_power_of_2(self._parts), num_warps=4,
-        )  # fmt: skip
+            self._tops,
+            self._ids,
+            self._parts,
+            columns,
+            self._drafted,
+            *tree,
+            self.depth,
+            fast.verdict,
+            self._words,
+            self._active,
+            self._tail,
+            self._lengths,
+            self._rounds,
+            self._report,
+            self._moves,
+            STRICT=self.strict,
+            SEVERAL=self._asks_several,
+            BLOCK_N=block_n,
+            BLOCK_P=triton.next_power_of_2(self._parts),
+            num_warps=4,
+        )
         if drafting.target_moves:
             self._compact(self.caches[0], self._places, 0, self._verify.spans)
         if drafting.draft_moves:
-            self._compact(self.caches[1], drafting.places, nodes if drafting.grows else 0, drafting.spans)
+            self._compact(
+                self.caches[1], drafting.places, nodes if drafting.grows else 0, drafting.spans
+            )
         self._host.copy_(self._packed, non_blocking=True)
 
     def _compact(self, cache: Cache, places: Tensor, places_step: int, spans: Tensor) -> None:
         layers, rows, kv_heads, capacity, head_dim = cache.keys.shape
         compact_kernel[(layers * kv_heads, self.batch)](
-            cache.keys, cache.values, self._moves, self.depth, places, places_step, spans, rows, kv_heads, capacity,
-            HEAD_DIM=head_dim, BLOCK_D=triton.next_power_of_2(self.depth), num_warps=4,
-        )  # fmt: skip
+            cache.keys,
+            cache.values,
+            self._moves,
+            self.depth,
+            places,
+            places_step,
+            spans,
+            rows,
+            kv_heads,
+            capacity,
+            HEAD_DIM=head_dim,
+            BLOCK_D=triton.next_power_of_2(self.depth),
+            num_warps=4,
+        )
 
     def _captured(self) -> Any:
         side = torch.cuda.Stream()
@@ -275,7 +398,8 @@ class TreeRounds:
 
 
 def _layout(parts: dict[str, tuple[tuple[int, ...], torch.dtype]]) -> tuple[dict[str, Any], int]:
-    """Byte ranges of arrays in one block of memory, each at a multiple of 16: name -> (start, end, shape, dtype)."""
+    """Byte ranges of arrays in one block of memory, each at a multiple of 16: name -> (start, end,
+    shape, dtype)."""
     sections, at = {}, 0
     for name, (shape, dtype) in parts.items():
         size = int(np.prod(shape)) * dtype.itemsize

@@ -1,5 +1,5 @@
-"""The GPU engine as a model runner: static cache, one CUDA graph for each size of staged block. This module
-knows caches, rows and graphs; the kernels are launched in cuda_layers.py."""
+"""The GPU engine as a model runner: static cache, one CUDA graph for each size of staged block.
+This module knows caches, rows and graphs; the kernels are launched in cuda_layers.py."""
 
 from __future__ import annotations
 
@@ -23,30 +23,39 @@ _FIRST_CAPACITY = 2048  # slots a row before the cache first grows
 
 
 class CudaRunner:
-    """A Qwen3 decoder on a GPU in bfloat16 (or ``dtype``), sums in float32, through Triton kernels and CUDA graphs.
+    """A Qwen3 decoder on a GPU in bfloat16 (or ``dtype``), sums in float32, through Triton kernels
+    and CUDA graphs.
 
-    ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real vocabulary columns (None:
-    all). At most 64 nodes may be staged in a round. Logits are float32; those of up to 16 nodes together are bit for
-    bit those of one node at a time. Raises InvalidArgument for what the engine can't run.
+    ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real
+    vocabulary columns (None: all). At most 64 nodes may be staged in a round. Logits are float32;
+    those of up to 16 nodes together are bit for bit those of one node at a time. Raises
+    InvalidArgument for what the engine can't run.
 
-    ``replayed_accepts``: accepted counts that rounds replay, one a round, whatever the models would accept; for timing
-    models with random weights, and empty otherwise.
-    """
+    ``replayed_accepts``: accepted counts that rounds replay, one a round, whatever the models would
+    accept; for timing models with random weights, and empty otherwise."""
 
     def __init__(
-        self, source: Any, num_tokens: int | None = None, device: Any = "cuda", dtype: torch.dtype = torch.bfloat16,
+        self,
+        source: Any,
+        num_tokens: int | None = None,
+        device: Any = "cuda",
+        dtype: torch.dtype = torch.bfloat16,
         capacity: int = _FIRST_CAPACITY,
-    ) -> None:  # fmt: skip
+    ) -> None:
         weights = read_weights(source, num_tokens)
         self.geometry, self.device = weights.geometry, torch.device(device)
         if self.geometry.head_dim not in (16, 32, 64, 128, 256):
-            raise InvalidArgument(f"head_dim: expected a power of two of 16 to 256, got {self.geometry.head_dim}")
+            raise InvalidArgument(
+                f"head_dim: expected a power of two of 16 to 256, got {self.geometry.head_dim}"
+            )
         self.num_tokens = self.geometry.num_tokens
         self._weights = fuse_weights(weights, self.device, dtype)
         self.layers = Layers(self.geometry, self._weights)
         self._capacity = capacity
         self._cache: Cache | None = None
-        self._buffers: dict[tuple[int, int], Buffers] = {}  # by (batch, nodes a row), as the two that follow
+        self._buffers: dict[
+            tuple[int, int], Buffers
+        ] = {}  # by (batch, nodes a row), as the two that follow
         self._inputs: dict[tuple[int, int], Tensor] = {}
         self._graphs: dict[tuple[int, int], Any] = {}
         self._staging = Staging([])
@@ -67,10 +76,14 @@ class CudaRunner:
         return self._staging.lengths
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Forget everything, read the prompts; (batch, num_tokens) float32 logits after each prompt's last token."""
+        """Forget everything, read the prompts; (batch, num_tokens) float32 logits after each
+        prompt's last token."""
         counts = np.array([len(prompt) for prompt in prompts])
         if not len(counts) or counts.min() == 0:
-            raise InvalidArgument(f"prompts: expected one or more of at least one token, got lengths {counts.tolist()}")
+            raise InvalidArgument(
+                "prompts: expected one or more of at least one token, got lengths "
+                f"{counts.tolist()}"
+            )
         self._staging = Staging([0] * len(counts))
         self._cache_rows = np.arange(len(counts))
         self._masks = np.zeros((len(counts), _MAX_STAGED), np.int64)
@@ -81,7 +94,9 @@ class CudaRunner:
             kept = []
             for row, prompt in enumerate(prompts):
                 piece = np.asarray(prompt[start : start + block.shape[1]], np.int64)
-                block[row, : len(piece)] = piece  # a row that has ended computes padding and commits nothing
+                block[row, : len(piece)] = (
+                    piece  # a row that has ended computes padding and commits nothing
+                )
                 kept.append(range(len(piece)))
             logits = self.forward(torch.from_numpy(block))
             for row, count in enumerate(counts):
@@ -91,8 +106,8 @@ class CudaRunner:
         return torch.stack([row for row in last if row is not None])
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
-        """Stage (batch, n) tokens, on either device; (batch, n, num_tokens) float32 logits on the GPU. ``parents``: see
-        the runner protocol (on the CPU: no synchronisation)."""
+        """Stage (batch, n) tokens, on either device; (batch, n, num_tokens) float32 logits on the
+        GPU. ``parents``: see the runner protocol (on the CPU: no synchronisation)."""
         batch, count = tokens.shape
         rows = self._stage(tokens, parents)
         key = (batch, count)
@@ -105,7 +120,8 @@ class CudaRunner:
         return buffers.logits.view(batch, count, -1).clone()
 
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
-        """Per row, keep the staged nodes of the accepted path, in order; everything else staged is forgotten."""
+        """Per row, keep the staged nodes of the accepted path, in order; everything else staged is
+        forgotten."""
         cache = self.live_cache()
         for row, path in enumerate(self._staging.check_paths(kept)):
             if len(path) and path[-1] != len(path) - 1:
@@ -123,24 +139,32 @@ class CudaRunner:
         self._cache_rows, self._masks = self._cache_rows[rows], self._masks[rows]
 
     def buffers(self, inputs: Tensor, batch: int, logits: Tensor | None = None) -> Buffers:
-        """Buffers of a pass over the live cache whose nodes are in ``inputs``, see cuda_layers.Buffers."""
-        return Buffers(self.geometry, self.live_cache(), inputs, self._weights.embedding, batch, logits)
+        """Buffers of a pass over the live cache whose nodes are in ``inputs``, see
+        cuda_layers.Buffers."""
+        return Buffers(
+            self.geometry, self.live_cache(), inputs, self._weights.embedding, batch, logits
+        )
 
     def graph_of(self, batch: int, count: int) -> Any:
         """The CUDA graph of ``forward`` for blocks of this size, once it has run; for timing."""
         return self._graphs[batch, count]
 
     def _stage(self, tokens: Tensor, parents: Tensor | None) -> np.ndarray[Any, Any]:
-        """Enter nodes into the books; (batch * n, 5) int64: token, cache row, slot, position, ancestor mask."""
+        """Enter nodes into the books; (batch * n, 5) int64: token, cache row, slot, position,
+        ancestor mask."""
         batch, count = tokens.shape
         before = self._staging.num_staged
         if before + count > _MAX_STAGED:
-            raise InvalidArgument(f"tokens: expected at most {_MAX_STAGED} staged nodes, got {before + count}")
+            raise InvalidArgument(
+                f"tokens: expected at most {_MAX_STAGED} staged nodes, got {before + count}"
+            )
         ids = tokens.numpy() if tokens.device.type == "cpu" else np.zeros((batch, count), np.int64)
         self._staging.check_tokens(ids, len(self._weights.embedding))
         rows = self._staging.stage(ids, None if parents is None else parents.cpu().numpy())
         self.reserve(batch, int(self._staging.lengths.max()) + self._staging.num_staged)
-        return node_rows(rows, self._cache_rows, self._staging.lengths, self._staging.parents, self._masks)
+        return node_rows(
+            rows, self._cache_rows, self._staging.lengths, self._staging.parents, self._masks
+        )
 
     def _spans(self) -> np.ndarray[Any, Any]:
         """(batch, 3) int64: cache row, committed slots, committed and staged slots."""
@@ -148,7 +172,8 @@ class CudaRunner:
         return np.stack([self._cache_rows, lengths, lengths + self._staging.num_staged], axis=1)
 
     def _filled(self, key: tuple[int, int], inputs: np.ndarray[Any, Any]) -> Buffers:
-        """Buffers of one graph with these inputs, which travel in one copy (made before the host memory is reused)."""
+        """Buffers of one graph with these inputs, which travel in one copy (made before the host
+        memory is reused)."""
         if key not in self._buffers:
             self._inputs[key] = torch.zeros(len(inputs), device=self.device, dtype=torch.int64)
             self._buffers[key] = self.buffers(self._inputs[key], key[0])
@@ -162,7 +187,8 @@ class CudaRunner:
         return self._cache
 
     def reserve(self, rows: int, slots: int) -> None:
-        """Room for ``slots`` tokens a row; a cache that grows keeps what it holds and costs the graphs made for it."""
+        """Room for ``slots`` tokens a row; a cache that grows keeps what it holds and costs the
+        graphs made for it."""
         old = self._cache
         if old is not None and rows <= old.rows and slots <= old.capacity:
             return

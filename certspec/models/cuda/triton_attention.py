@@ -1,9 +1,9 @@
-"""Attention of staged nodes over a static key/value cache, as Triton kernels that read only the live slots: one program
-a chunk of slots and key/value head, then one that joins the chunks. This module knows nothing about weights.
-CHAINED and ``count``: see triton_linear.py.
+"""Attention of staged nodes over a static key/value cache, as Triton kernels that read only the
+live slots: one program a chunk of slots and key/value head, then one that joins the chunks. This
+module knows nothing about weights. CHAINED and ``count``: see triton_linear.py.
 
-A node sees every committed slot and, of the staged ones, those whose bit is set in its 64-bit ancestor mask.
-"""
+A node sees every committed slot and, of the staged ones, those whose bit is set in its 64-bit
+ancestor mask."""
 
 from __future__ import annotations
 
@@ -17,17 +17,35 @@ __all__ = ["chunk_kernel", "join_kernel"]
 
 @triton.jit
 def chunk_kernel(
-    queries, keys, values, masks, spans, sums, tops, weights, count,
-    nodes_per_row, heads, kv_heads, capacity, num_chunks, scale,
-    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr, STEPS: tl.constexpr,
+    queries,
+    keys,
+    values,
+    masks,
+    spans,
+    sums,
+    tops,
+    weights,
+    count,
+    nodes_per_row,
+    heads,
+    kv_heads,
+    capacity,
+    num_chunks,
+    scale,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    STEPS: tl.constexpr,
     CHAINED: tl.constexpr,
-):  # fmt: skip
-    """Softmax sums of BLOCK_R (node, head) pairs over STEPS * BLOCK_S slots of one cache row and key/value head.
+):
+    """Softmax sums of BLOCK_R (node, head) pairs over STEPS * BLOCK_S slots of one cache row and
+    key/value head.
 
-    ``queries``: (batch * nodes, heads, HEAD_DIM). ``masks``: (batch * nodes,) int64. ``spans``: (batch, 3) int64: cache
-    row, committed slots, committed and staged slots. Written, for each chunk that has live slots: ``sums`` (batch *
-    nodes, heads, chunks, HEAD_DIM), ``tops`` and ``weights`` (batch * nodes, heads, chunks), float32.
-    Grid (chunks, kv_heads * row tiles, batch).
+    ``queries``: (batch * nodes, heads, HEAD_DIM). ``masks``: (batch * nodes,) int64. ``spans``:
+    (batch, 3) int64: cache row, committed slots, committed and staged slots. Written, for each
+    chunk that has live slots: ``sums`` (batch * nodes, heads, chunks, HEAD_DIM), ``tops`` and
+    ``weights`` (batch * nodes, heads, chunks), float32. Grid (chunks, kv_heads * row tiles, batch).
     """
     chunk, batch = tl.program_id(0), tl.program_id(2)
     if CHAINED:  # what is read before the wait was written before the first chained kernel began
@@ -86,9 +104,20 @@ def chunk_kernel(
 
 @triton.jit
 def join_kernel(
-    sums, tops, weights, spans, out, count, nodes_per_row, heads, num_chunks, chunk_slots,
-    HEAD_DIM: tl.constexpr, BLOCK_C: tl.constexpr, CHAINED: tl.constexpr,
-):  # fmt: skip
+    sums,
+    tops,
+    weights,
+    spans,
+    out,
+    count,
+    nodes_per_row,
+    heads,
+    num_chunks,
+    chunk_slots,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
     """out[node, head] = attention joined over the live chunks. Grid (batch * nodes, heads)."""
     node, head = tl.program_id(0), tl.program_id(1)
     found = begin(count, CHAINED)

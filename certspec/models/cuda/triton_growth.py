@@ -1,13 +1,12 @@
-"""A draft tree grown on the GPU, as Triton kernels: the candidates of the nodes just run, which nodes the draft runs
-next, and which are verified. This module knows nothing about models; CHAINED: see triton_linear.py, and for the
-numbering of candidates and slots GrowthLayout.
+"""A draft tree grown on the GPU, as Triton kernels: the candidates of the nodes just run, which
+nodes the draft runs next, and which are verified. This module knows nothing about models; CHAINED:
+see triton_linear.py, and for the numbering of candidates and slots GrowthLayout.
 
-``scores``: (rows, candidates) float64, products along the path, -1 where there is no candidate: of the draft's
-probabilities, best first (KIND -1), or of the shares that a policy's ``numbers`` give, see candidate_shares. ``run``:
-(rows, slots) int64, the candidate that each slot holds (-1: none). ``counts``: (levels, 2) int64, whose first column
-says how many nodes the draft runs at a level; where it is 0, the level's passes end at once. Ties go to the lower
-number.
-"""
+``scores``: (rows, candidates) float64, products along the path, -1 where there is no candidate: of
+the draft's probabilities, best first (KIND -1), or of the shares that a policy's ``numbers`` give,
+see candidate_shares. ``run``: (rows, slots) int64, the candidate that each slot holds (-1: none).
+``counts``: (levels, 2) int64, whose first column says how many nodes the draft runs at a level;
+where it is 0, the level's passes end at once. Ties go to the lower number."""
 
 from __future__ import annotations
 
@@ -22,9 +21,16 @@ __all__ = ["candidate_shares", "candidates_kernel", "gather_kernel", "grow_kerne
 
 _kernels = load_kernels("drafter", "triton")
 
-_surplus, _strict_radius, _pool_radius = _kernels.surplus, _kernels.strict_radius, _kernels.pool_radius
+_surplus, _strict_radius, _pool_radius = (
+    _kernels.surplus,
+    _kernels.strict_radius,
+    _kernels.pool_radius,
+)
 
-_THRESHOLD, _BUDGET = tl.constexpr(THRESHOLD), tl.constexpr(BUDGET)  # kinds after these read certificates as well
+_THRESHOLD, _BUDGET = (
+    tl.constexpr(THRESHOLD),
+    tl.constexpr(BUDGET),
+)  # kinds after these read certificates as well
 
 
 @triton.jit
@@ -35,8 +41,9 @@ def _at(values, place):
 
 @triton.jit
 def _radius(prob, logs, tail, width, RANKS: tl.constexpr):
-    """The drafter-side certificate [nats] of Tree(width) (1: strict) from the RANKS largest probabilities ``prob``
-    (sorted), their logarithms, and what they leave of 1. Claims: drafter.strict, drafter.tree."""
+    """The drafter-side certificate [nats] of Tree(width) (1: strict) from the RANKS largest
+    probabilities ``prob`` (sorted), their logarithms, and what they leave of 1. Claims:
+    drafter.strict, drafter.tree."""
     c = tl.arange(0, prob.shape[0])
     inside = c < RANKS
     if width == 1:
@@ -58,8 +65,8 @@ def _radius(prob, logs, tail, width, RANKS: tl.constexpr):
 
 @triton.jit
 def _read(table, longest, certificate, BLOCK: tl.constexpr):
-    """A monotone map at a certificate, linear between knots (``MonotoneMap.at``). ``table``: ``longest`` knots, filled
-    up with infinity, then their values, filled up with the last."""
+    """A monotone map at a certificate, linear between knots (``MonotoneMap.at``). ``table``:
+    ``longest`` knots, filled up with infinity, then their values, filled up with the last."""
     k = tl.arange(0, BLOCK)
     knots = tl.load(table + k, mask=k < longest, other=float("inf"))
     above = tl.sum(((knots <= certificate) & (k < longest)).to(tl.int32), 0)
@@ -75,10 +82,18 @@ def _read(table, longest, certificate, BLOCK: tl.constexpr):
 
 @triton.jit
 def candidate_shares(
-    prob, numbers, tables, longest, KIND: tl.constexpr, WIDTH: tl.constexpr, RANKS: tl.constexpr, BLOCK_K: tl.constexpr
+    prob,
+    numbers,
+    tables,
+    longest,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    RANKS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):
-    """Each candidate's score given the node, (block,) float64, -1 where there is none. ``prob``: (block,) float64, the
-    draft's RANKS largest probabilities, sorted; ``numbers``, ``tables``: GrowthNumbers.arrays, float64."""
+    """Each candidate's score given the node, (block,) float64, -1 where there is none. ``prob``:
+    (block,) float64, the draft's RANKS largest probabilities, sorted; ``numbers``, ``tables``:
+    GrowthNumbers.arrays, float64."""
     c = tl.arange(0, prob.shape[0])
     share = tl.where(c == 0, 1.0, 0.5).to(tl.float64)
     if KIND == _THRESHOLD:
@@ -104,7 +119,8 @@ def candidate_shares(
             for rank in tl.static_range(WIDTH):
                 table = tables + 2 * rank * longest
                 covered = tl.maximum(
-                    before, _read(table, longest, _radius(inside, logs, tail, rank + 1, RANKS), BLOCK_K)
+                    before,
+                    _read(table, longest, _radius(inside, logs, tail, rank + 1, RANKS), BLOCK_K),
                 )
                 least = tl.minimum(covered - before, least)
                 before = covered
@@ -117,14 +133,36 @@ _NOWHERE = tl.constexpr(2147483647)
 
 @triton.jit
 def candidates_kernel(
-    tops, ids, sums, parts, columns, run, num_slots, first_slot, scores, tokens, num_candidates, per_row, counts,
-    numbers, tables, longest, num_levels,
-    COUNT: tl.constexpr, WIDTH: tl.constexpr, KIND: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CHAINED: tl.constexpr,
-):  # fmt: skip
-    """The WIDTH best candidates of a node that was run, and their scores from the COUNT largest logits. ``tops``,
-    ``ids``, ``sums``: of tops_kernel; ``first_slot``: of the level, negative for the last token, which begins a tree.
-    Best-first probabilities are float32. Grid (batch * per_row,)."""
+    tops,
+    ids,
+    sums,
+    parts,
+    columns,
+    run,
+    num_slots,
+    first_slot,
+    scores,
+    tokens,
+    num_candidates,
+    per_row,
+    counts,
+    numbers,
+    tables,
+    longest,
+    num_levels,
+    COUNT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    KIND: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    """The WIDTH best candidates of a node that was run, and their scores from the COUNT largest
+    logits. ``tops``, ``ids``, ``sums``: of tops_kernel; ``first_slot``: of the level, negative for
+    the last token, which begins a tree. Best-first probabilities are float32. Grid (batch *
+    per_row,)."""
     row = tl.program_id(0)
     batch, j = row // per_row, row % per_row
     if CHAINED:
@@ -171,17 +209,34 @@ def candidates_kernel(
 
 @triton.jit
 def grow_kernel(
-    scores, tokens, num_candidates, first, fresh, run, run_masks, num_slots, next_slot, nodes, masks, budget, beam,
-    count, numbers,
-    WIDTH: tl.constexpr, KIND: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_A: tl.constexpr, CHAINED: tl.constexpr,
-):  # fmt: skip
-    """Which of the candidates ``first``, ..., ``first + fresh - 1`` the draft runs next, in the order of their numbers:
-    of the ``beam`` best those that fewer than ``budget`` candidates so far equal or exceed (KIND -1), or whose score
-    reaches what ``numbers`` ask of a node that is run.
+    scores,
+    tokens,
+    num_candidates,
+    first,
+    fresh,
+    run,
+    run_masks,
+    num_slots,
+    next_slot,
+    nodes,
+    masks,
+    budget,
+    beam,
+    count,
+    numbers,
+    WIDTH: tl.constexpr,
+    KIND: tl.constexpr,
+    BLOCK_F: tl.constexpr,
+    BLOCK_A: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    """Which of the candidates ``first``, ..., ``first + fresh - 1`` the draft runs next, in the
+    order of their numbers: of the ``beam`` best those that fewer than ``budget`` candidates so far
+    equal or exceed (KIND -1), or whose score reaches what ``numbers`` ask of a node that is run.
 
-    Written: their slots from ``next_slot`` on, with the bits of the slots above each (``run_masks``), the inputs of the
-    draft's next pass, and how many nodes of all rows that runs (``count``). Grid (batch,).
-    """
+    Written: their slots from ``next_slot`` on, with the bits of the slots above each
+    (``run_masks``), the inputs of the draft's next pass, and how many nodes of all rows that runs
+    (``count``). Grid (batch,)."""
     batch = tl.program_id(0)
     if CHAINED:
         tl.extra.cuda.gdc_launch_dependents()
@@ -198,14 +253,18 @@ def grow_kernel(
         worth = (score > 0.0) & (reached < budget)
     else:
         worth = (score >= 0.0) & (score >= tl.load(numbers + 3))
-    ahead = (score[None, :] > score[:, None]) | ((score[None, :] == score[:, None]) & (f[None, :] < f[:, None]))
+    ahead = (score[None, :] > score[:, None]) | (
+        (score[None, :] == score[:, None]) & (f[None, :] < f[:, None])
+    )
     rank = tl.sum(ahead.to(tl.int32), 1)
     chosen = worth & (rank < beam)
     number = tl.sum(((f[None, :] < f[:, None]) & chosen[None, :]).to(tl.int32), 1)
     total = tl.sum(chosen.to(tl.int32), 0)
     tl.atomic_add(count, total.to(tl.int64))
     parent = (first + f) // WIDTH - 1  # its slot
-    inherited = tl.load(run_masks + batch * num_slots + parent, mask=chosen & (parent >= 0), other=0)
+    inherited = tl.load(
+        run_masks + batch * num_slots + parent, mask=chosen & (parent >= 0), other=0
+    )
     token = tl.load(tokens + batch * num_candidates + first + f, mask=chosen, other=0)
     slot = next_slot + number
     one = tl.full((BLOCK_F,), 1, tl.int64)
@@ -216,7 +275,9 @@ def grow_kernel(
     tl.store(masks + batch * beam + number, mask, mask=chosen)
     # slots that hold nothing: nobody sees what is run there
     empty = (f >= total) & (f < beam)
-    tl.store(run + batch * num_slots + next_slot + f, tl.zeros((BLOCK_F,), tl.int64) - 1, mask=empty)
+    tl.store(
+        run + batch * num_slots + next_slot + f, tl.zeros((BLOCK_F,), tl.int64) - 1, mask=empty
+    )
     tl.store(run_masks + batch * num_slots + next_slot + f, one << (next_slot + f), mask=empty)
     tl.store(nodes + (batch * beam + f) * 4, tl.zeros((BLOCK_F,), tl.int64), mask=empty)
     tl.store(masks + batch * beam + f, one << (next_slot + f), mask=empty)
@@ -224,19 +285,40 @@ def grow_kernel(
 
 @triton.jit
 def select_kernel(
-    scores, tokens, num_candidates, run, num_slots, lengths, ends, depth, num_nodes, beam, index, drafted, tree, places,
-    replayed, nodes, masks, numbers,
-    WIDTH: tl.constexpr, KIND: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_N: tl.constexpr,
+    scores,
+    tokens,
+    num_candidates,
+    run,
+    num_slots,
+    lengths,
+    ends,
+    depth,
+    num_nodes,
+    beam,
+    index,
+    drafted,
+    tree,
+    places,
+    replayed,
+    nodes,
+    masks,
+    numbers,
+    WIDTH: tl.constexpr,
+    KIND: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_A: tl.constexpr,
+    BLOCK_N: tl.constexpr,
     BLOCK_S: tl.constexpr,
-):  # fmt: skip
-    """The ``num_nodes`` best candidates, in the order of their numbers, as the tree that is verified; none deeper than
-    leaves room for one more token before ``ends`` (rows,), the largest length of a sequence, and none whose score is
-    less than what ``numbers`` ask of a node that is verified (KIND -1: any). Grid (batch,).
+):
+    """The ``num_nodes`` best candidates, in the order of their numbers, as the tree that is
+    verified; none deeper than leaves room for one more token before ``ends`` (rows,), the largest
+    length of a sequence, and none whose score is less than what ``numbers`` ask of a node that is
+    verified (KIND -1: any). Grid (batch,).
 
-    Written: ``index`` (rows, candidates): the node that a candidate became (-1: none); ``drafted``, ``tree`` and
-    ``replayed`` as the kernels of triton_rounds.py read them, ``places`` (rows, nodes): each node's slot in the draft
-    (-1: none); the target's inputs. A place without a node has parent -2.
-    """
+    Written: ``index`` (rows, candidates): the node that a candidate became (-1: none); ``drafted``,
+    ``tree`` and ``replayed`` as the kernels of triton_rounds.py read them, ``places`` (rows,
+    nodes): each node's slot in the draft (-1: none); the target's inputs. A place without a node
+    has parent -2."""
     batch = tl.program_id(0)
     own = scores + batch * num_candidates
     length = tl.load(lengths + batch)
@@ -249,14 +331,20 @@ def select_kernel(
         a = start + tl.arange(0, BLOCK_A)
         deep = tl.where(a < WIDTH, 1, 2 + (a - WIDTH) // (beam * WIDTH))
         other = tl.load(own + a, mask=(a < num_candidates) & (deep <= room), other=-1.0)
-        ahead = (other[None, :] > score[:, None]) | ((other[None, :] == score[:, None]) & (a[None, :] < c[:, None]))
+        ahead = (other[None, :] > score[:, None]) | (
+            (other[None, :] == score[:, None]) & (a[None, :] < c[:, None])
+        )
         rank += tl.sum(ahead.to(tl.int32), 1)
     kept = (score >= 0.0) & (rank < num_nodes)
     if KIND >= 0:
         kept = kept & (score >= tl.load(numbers + 4))
     node = tl.cumsum(kept.to(tl.int32), 0) - 1
     total = tl.sum(kept.to(tl.int32), 0)
-    tl.store(index + batch * num_candidates + c, tl.where(kept, node, -1).to(tl.int64), mask=c < num_candidates)
+    tl.store(
+        index + batch * num_candidates + c,
+        tl.where(kept, node, -1).to(tl.int64),
+        mask=c < num_candidates,
+    )
     i = tl.arange(0, BLOCK_N)
     inside = i < num_nodes
     tl.store(places + batch * num_nodes + i, tl.zeros((BLOCK_N,), tl.int64) - 1, mask=inside)
@@ -297,10 +385,21 @@ def select_kernel(
 
 @triton.jit
 def gather_kernel(
-    staged, columns, run, num_slots, index, num_candidates, beam, batch, num_nodes, out, BLOCK: tl.constexpr
+    staged,
+    columns,
+    run,
+    num_slots,
+    index,
+    num_candidates,
+    beam,
+    batch,
+    num_nodes,
+    out,
+    BLOCK: tl.constexpr,
 ):
-    """Bring the draft's logits from the slots to the nodes that these became. ``staged``: (levels, batch, beam,
-    columns); ``out``: (batch, num_nodes + 1, columns). Grid (batch * num_slots, column blocks)."""
+    """Bring the draft's logits from the slots to the nodes that these became. ``staged``: (levels,
+    batch, beam, columns); ``out``: (batch, num_nodes + 1, columns). Grid (batch * num_slots, column
+    blocks)."""
     row, slot = tl.program_id(0) // num_slots, tl.program_id(0) % num_slots
     held = tl.load(run + row * num_slots + slot)
     if held >= 0:
@@ -309,4 +408,6 @@ def gather_kernel(
             i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
             source = ((slot // beam) * batch + row) * beam + slot % beam
             value = tl.load(staged + source.to(tl.int64) * columns + i, mask=i < columns, other=0.0)
-            tl.store(out + (row * (num_nodes + 1) + node + 1) * columns + i, value, mask=i < columns)
+            tl.store(
+                out + (row * (num_nodes + 1) + node + 1) * columns + i, value, mask=i < columns
+            )

@@ -1,15 +1,18 @@
-"""Products of a few rows of activations with weights streamed once, as Triton kernels: split sums over the inner
-dimension, and the gated MLP's two products with their SiLU. This module knows nothing about layers.
+"""Products of a few rows of activations with weights streamed once, as Triton kernels: split sums
+over the inner dimension, and the gated MLP's two products with their SiLU. This module knows
+nothing about layers.
 
-A result does not depend on how many rows stand beside it as long as the row tile is the same, and partial sums are
-added in a fixed order by whoever reads them: no atomics, so two runs are identical.
+A result does not depend on how many rows stand beside it as long as the row tile is the same, and
+partial sums are added in a fixed order by whoever reads them: no atomics, so two runs are
+identical.
 
-CHAINED kernels start while the kernel before them still runs (programmatic dependent launch, Hopper and later). They
-wait for its end before they read or write anything but weights, which nobody changes: those are fetched at once.
+CHAINED kernels start while the kernel before them still runs (programmatic dependent launch, Hopper
+and later). They wait for its end before they read or write anything but weights, which nobody
+changes: those are fetched at once.
 
-``count`` of a kernel (None: not asked): where it holds 0, the pass was called off and the kernel does nothing. It may
-be read before the wait: embed_kernel lets nobody start before whoever wrote it has ended.
-"""
+``count`` of a kernel (None: not asked): where it holds 0, the pass was called off and the kernel
+does nothing. It may be read before the wait: embed_kernel lets nobody start before whoever wrote it
+has ended."""
 
 from __future__ import annotations
 
@@ -21,22 +24,27 @@ __all__ = ["begin", "fetch_ahead", "gated_kernel", "linear_kernel"]
 
 @triton.jit
 def fetch_ahead(matrix, rows, first, room, COUNT: tl.constexpr):
-    """Bring ``COUNT`` inner columns from ``first`` on of the rows that start at ``matrix + rows`` into the L2 cache,
-    where they are below ``room``."""
+    """Bring ``COUNT`` inner columns from ``first`` on of the rows that start at ``matrix + rows``
+    into the L2 cache, where they are below ``room``."""
     # a line has 128 bytes; a row shorter than one takes one
     LINE: tl.constexpr = 1024 // matrix.dtype.element_ty.primitive_bitwidth
     k = tl.arange(0, COUNT // LINE if COUNT > LINE else 1) * LINE
     at = (matrix + rows[:, None] + first + k[None, :]).to(tl.int64)
     inside = ((first + k[None, :] < room) & (rows[:, None] >= 0)).to(tl.int32)
     tl.inline_asm_elementwise(
-        "{ .reg .pred p; setp.ne.s32 p, $2, 0; @p prefetch.global.L2 [$1]; mov.u32 $0, 0; }", "=r,l,r", [at, inside],
-        dtype=tl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
+        "{ .reg .pred p; setp.ne.s32 p, $2, 0; @p prefetch.global.L2 [$1]; mov.u32 $0, 0; }",
+        "=r,l,r",
+        [at, inside],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @triton.jit
 def begin(count, CHAINED: tl.constexpr):
-    """Let the next kernel start, and wait for the end of the one before; what ``count`` holds (1 where it is None)."""
+    """Let the next kernel start, and wait for the end of the one before; what ``count`` holds (1
+    where it is None)."""
     if CHAINED:
         tl.extra.cuda.gdc_launch_dependents()
     found = 1
@@ -49,15 +57,27 @@ def begin(count, CHAINED: tl.constexpr):
 
 @triton.jit
 def linear_kernel(
-    x, weight, out, rows, columns, depth, out_step, count,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr, EVEN: tl.constexpr,
-    CHAINED: tl.constexpr, AHEAD: tl.constexpr,
-):  # fmt: skip
+    x,
+    weight,
+    out,
+    rows,
+    columns,
+    depth,
+    out_step,
+    count,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT: tl.constexpr,
+    EVEN: tl.constexpr,
+    CHAINED: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
     """out[split, row, column] = x[row, part of depth] . weight[column, same part], float32.
 
-    ``x``: (rows, depth), ``weight``: (columns, depth), ``out_step``: elements from one row of ``out`` to the next; grid
-    (columns / BLOCK_N, SPLIT, rows / BLOCK_M). EVEN: BLOCK_K * SPLIT divides depth and BLOCK_N divides columns.
-    """
+    ``x``: (rows, depth), ``weight``: (columns, depth), ``out_step``: elements from one row of
+    ``out`` to the next; grid (columns / BLOCK_N, SPLIT, rows / BLOCK_M). EVEN: BLOCK_K * SPLIT
+    divides depth and BLOCK_N divides columns."""
     if count is not None and tl.load(count, volatile=True) == 0:
         if CHAINED:
             tl.extra.cuda.gdc_wait()
@@ -70,7 +90,9 @@ def linear_kernel(
     start = part * span
     if CHAINED:
         if AHEAD > 0:
-            fetch_ahead(weight, tl.where(n < columns, n, -1).to(tl.int64) * depth, start, depth, AHEAD)
+            fetch_ahead(
+                weight, tl.where(n < columns, n, -1).to(tl.int64) * depth, start, depth, AHEAD
+            )
         tl.extra.cuda.gdc_wait()
     weight_at = weight + n[:, None].to(tl.int64) * depth + start + k[None, :]
     x_at = x + m[None, :] * depth + start + k[:, None]
@@ -86,7 +108,8 @@ def linear_kernel(
         sums = tl.dot(w, a, sums, input_precision="ieee")
         weight_at += BLOCK_K
         x_at += BLOCK_K
-    if CHAINED:  # not before: kernels that come early take their places unevenly, and long ones then end late
+    # not before: kernels that come early take their places unevenly, and long ones then end late
+    if CHAINED:
         tl.extra.cuda.gdc_launch_dependents()
     out_at = out + (part * rows + m[None, :]).to(tl.int64) * out_step + n[:, None]
     tl.store(out_at, sums, mask=(m[None, :] < rows) & (n[:, None] < columns))
@@ -94,11 +117,22 @@ def linear_kernel(
 
 @triton.jit
 def gated_kernel(
-    x, weight, out, rows, columns, depth, count,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN: tl.constexpr, CHAINED: tl.constexpr,
+    x,
+    weight,
+    out,
+    rows,
+    columns,
+    depth,
+    count,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    EVEN: tl.constexpr,
+    CHAINED: tl.constexpr,
     AHEAD: tl.constexpr,
-):  # fmt: skip
-    """out[row, column] = silu(x . gate[column]) * (x . up[column]); ``weight``: (2 * columns, depth), gate then up."""
+):
+    """out[row, column] = silu(x . gate[column]) * (x . up[column]); ``weight``: (2 * columns,
+    depth), gate then up."""
     if count is not None and tl.load(count, volatile=True) == 0:
         if CHAINED:
             tl.extra.cuda.gdc_wait()
@@ -134,8 +168,11 @@ def gated_kernel(
         gate_at += BLOCK_K
         up_at += BLOCK_K
         x_at += BLOCK_K
-    if CHAINED:  # not before: kernels that come early take their places unevenly, and long ones then end late
+    # not before: kernels that come early take their places unevenly, and long ones then end late
+    if CHAINED:
         tl.extra.cuda.gdc_launch_dependents()
     value = gate_sums / (1.0 + tl.exp(-gate_sums)) * up_sums
     out_at = out + m[None, :] * columns + n[:, None]
-    tl.store(out_at, value.to(out.dtype.element_ty), mask=(m[None, :] < rows) & (n[:, None] < columns))
+    tl.store(
+        out_at, value.to(out.dtype.element_ty), mask=(m[None, :] < rows) & (n[:, None] < columns)
+    )

@@ -1,10 +1,9 @@
-"""What happens between the passes of a round on the GPU, as Triton kernels: inputs from the rows' lengths, the draft's
-best candidates, the accepted path through a tree, and its move to the front of the cache. This module knows nothing
-about models; CHAINED: see triton_linear.py.
+"""What happens between the passes of a round on the GPU, as Triton kernels: inputs from the rows'
+lengths, the draft's best candidates, the accepted path through a tree, and its move to the front of
+the cache. This module knows nothing about models; CHAINED: see triton_linear.py.
 
-A tree's nodes are numbered from 0; its target rows are one more, row 0 being the last token and row i + 1 node i. A
-place that holds no node has parent -2.
-"""
+A tree's nodes are numbered from 0; its target rows are one more, row 0 being the last token and row
+i + 1 node i. A place that holds no node has parent -2."""
 
 from __future__ import annotations
 
@@ -12,32 +11,51 @@ import triton
 import triton.language as tl
 
 __all__ = [
-    "allow_kernel", "begin_kernel", "choose_kernel", "compact_kernel", "replay_kernel", "settle_kernel", "tops_kernel",
-]  # fmt: skip
-
+    "allow_kernel",
+    "begin_kernel",
+    "choose_kernel",
+    "compact_kernel",
+    "replay_kernel",
+    "settle_kernel",
+    "tops_kernel",
+]
 _NOWHERE = tl.constexpr(2147483647)
 _ROUNDING = tl.constexpr(1e-12)  # relative; far above that of a few float64 operations
 
 
 @triton.jit
 def begin_kernel(base, slope, row_of, from_tail, lengths, tail, inputs, count, BLOCK: tl.constexpr):
-    """inputs[i] = base[i] + slope[i] * lengths[row_of[i]], or tail[from_tail[i]] where that is no -1."""
+    """inputs[i] = base[i] + slope[i] * lengths[row_of[i]], or tail[from_tail[i]] where that is no
+    -1."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     row = tl.load(row_of + i, mask=inside, other=0)
-    value = tl.load(base + i, mask=inside) + tl.load(slope + i, mask=inside) * tl.load(lengths + row, mask=inside)
+    value = tl.load(base + i, mask=inside) + tl.load(slope + i, mask=inside) * tl.load(
+        lengths + row, mask=inside
+    )
     source = tl.load(from_tail + i, mask=inside, other=-1)
-    value = tl.where(source >= 0, tl.load(tail + source, mask=inside & (source >= 0), other=0), value)
+    value = tl.where(
+        source >= 0, tl.load(tail + source, mask=inside & (source >= 0), other=0), value
+    )
     tl.store(inputs + i, value, mask=inside)
 
 
 @triton.jit
 def tops_kernel(
-    logits, step, columns, tops, ids, sums, COUNT: tl.constexpr, SUMS: tl.constexpr, BLOCK: tl.constexpr,
+    logits,
+    step,
+    columns,
+    tops,
+    ids,
+    sums,
+    COUNT: tl.constexpr,
+    SUMS: tl.constexpr,
+    BLOCK: tl.constexpr,
     CHAINED: tl.constexpr,
-):  # fmt: skip
-    """The COUNT largest of BLOCK logits of a row, ties by the lowest id, and (SUMS) the sum of exp(logit - largest), 0
-    where all are -inf. Grid (rows, parts); ``tops``, ``ids``: (rows, parts, COUNT), ``sums``: (rows, parts)."""
+):
+    """The COUNT largest of BLOCK logits of a row, ties by the lowest id, and (SUMS) the sum of
+    exp(logit - largest), 0 where all are -inf. Grid (rows, parts); ``tops``, ``ids``: (rows, parts,
+    COUNT), ``sums``: (rows, parts)."""
     row, part = tl.program_id(0), tl.program_id(1)
     if CHAINED:
         tl.extra.cuda.gdc_launch_dependents()
@@ -60,7 +78,8 @@ def tops_kernel(
 
 @triton.jit
 def _best(tops, ids, rows, real, parts, columns, BLOCK_P: tl.constexpr):
-    """Lowest id of the largest logit of each row. A row of NaN has no maximum: any id will do, as it is refused."""
+    """Lowest id of the largest logit of each row. A row of NaN has no maximum: any id will do, as
+    it is refused."""
     p = tl.arange(0, BLOCK_P)
     at = rows[:, None] * parts + p[None, :]
     inside = real[:, None] & (p[None, :] < parts)
@@ -73,14 +92,29 @@ def _best(tops, ids, rows, real, parts, columns, BLOCK_P: tl.constexpr):
 
 @triton.jit
 def choose_kernel(
-    tops, ids, found, columns, choices, per_row, to_draft, draft_step, to_target, target_step, drafted, num_nodes,
-    COUNT: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr, CHAINED: tl.constexpr,
-):  # fmt: skip
-    """The COUNT best candidates of a row, as tokens of the draft's next nodes, of the target's nodes and of the tree.
+    tops,
+    ids,
+    found,
+    columns,
+    choices,
+    per_row,
+    to_draft,
+    draft_step,
+    to_target,
+    target_step,
+    drafted,
+    num_nodes,
+    COUNT: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    """The COUNT best candidates of a row, as tokens of the draft's next nodes, of the target's
+    nodes and of the tree.
 
-    ``tops``, ``ids``: (rows, ``found``). ``choices``: (per_row, COUNT, 2), see RoundLayout.choices; ``to_draft``: (4 a
-    node), ``to_target``: the same from the first node of the tree on. Grid (batch * per_row,).
-    """
+    ``tops``, ``ids``: (rows, ``found``). ``choices``: (per_row, COUNT, 2), see RoundLayout.choices;
+    ``to_draft``: (4 a node), ``to_target``: the same from the first node of the tree on. Grid
+    (batch * per_row,)."""
     row = tl.program_id(0)
     c = tl.arange(0, BLOCK_C)
     at = choices + (row % per_row * COUNT + c) * 2
@@ -96,7 +130,9 @@ def choose_kernel(
     token = tl.zeros((BLOCK_C,), tl.int64)
     for rank in range(COUNT):
         top = tl.max(tl.where(free, value, float("-inf")), 0)
-        best = tl.min(tl.where(free & (value == top), index, _NOWHERE), 0)  # a row of NaN has none, see _best
+        best = tl.min(
+            tl.where(free & (value == top), index, _NOWHERE), 0
+        )  # a row of NaN has none, see _best
         token = tl.where(c == rank, tl.minimum(best, columns - 1).to(tl.int64), token)
         free = free & (index != best)
     batch = row // per_row
@@ -107,11 +143,22 @@ def choose_kernel(
 
 @triton.jit
 def replay_kernel(
-    logits, columns, drafted, tree, tree_step, num_nodes, replayed, replayed_step, pattern, pattern_length, rounds,
-    HIGH: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
-    """Edit one target logit a node, so that the first pattern[rounds[row]] nodes of the path ``replayed`` (bits of
-    nodes) are accepted, no more. Grid (rows,)."""
+    logits,
+    columns,
+    drafted,
+    tree,
+    tree_step,
+    num_nodes,
+    replayed,
+    replayed_step,
+    pattern,
+    pattern_length,
+    rounds,
+    HIGH: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Edit one target logit a node, so that the first pattern[rounds[row]] nodes of the path
+    ``replayed`` (bits of nodes) are accepted, no more. Grid (rows,)."""
     row = tl.program_id(0)
     accepted = tl.load(pattern + tl.load(rounds + row) % pattern_length)
     i = tl.arange(0, BLOCK_N)
@@ -125,22 +172,41 @@ def replay_kernel(
     token = tl.load(drafted + row * num_nodes + i, mask=real, other=0)
     at = (row * (num_nodes + 1) + parent + 1).to(tl.int64) * columns + token
     value = tl.where(depth <= accepted, HIGH, -HIGH)
-    tl.store(logits + at, value, mask=real & ((on & (depth <= accepted)) | (below & (depth == accepted + 1))))
+    tl.store(
+        logits + at,
+        value,
+        mask=real & ((on & (depth <= accepted)) | (below & (depth == accepted + 1))),
+    )
 
 
 @triton.jit
 def allow_kernel(
-    logits, columns, drafted, tree, tree_step, num_nodes, allowed, ids, scalars, errors, parameters, words, gaps,
-    WEIGHT_ERROR: tl.constexpr, TOP: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
-    """Which nodes a relaxed rule lets through where a node may have several candidates: of each node's children the one
-    that the target likes best (ties: lowest id), where the kernel lets the draft's argmax through or the rule that one.
+    logits,
+    columns,
+    drafted,
+    tree,
+    tree_step,
+    num_nodes,
+    allowed,
+    ids,
+    scalars,
+    errors,
+    parameters,
+    words,
+    gaps,
+    WEIGHT_ERROR: tl.constexpr,
+    TOP: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Which nodes a relaxed rule lets through where a node may have several candidates: of each
+    node's children the one that the target likes best (ties: lowest id), where the kernel lets the
+    draft's argmax through or the rule that one.
 
-    ``allowed``, ``ids``, ``scalars``, ``errors``: of the scoring kernels, see FastScores; ``parameters``: the rule's
-    row of the table. Written: ``words`` (rows, 3) int64, bits of nodes: let through, best of its siblings, too near the
-    threshold for the statistics' errors (then what is said holds for nothing); ``gaps`` (rows, nodes) float64: the
-    node's target logit less the largest. Grid (rows,).
-    """
+    ``allowed``, ``ids``, ``scalars``, ``errors``: of the scoring kernels, see FastScores;
+    ``parameters``: the rule's row of the table. Written: ``words`` (rows, 3) int64, bits of nodes:
+    let through, best of its siblings, too near the threshold for the statistics' errors (then what
+    is said holds for nothing); ``gaps`` (rows, nodes) float64: the node's target logit less the
+    largest. Grid (rows,)."""
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK_N)
     real = i < num_nodes
@@ -150,11 +216,17 @@ def allow_kernel(
     home = (row * (num_nodes + 1) + tl.maximum(parent, -1) + 1).to(tl.int64)
     value = tl.load(logits + home * columns + token, mask=real, other=0.0)
     top_id = tl.load(ids + home * TOP, mask=real, other=0)
-    top = tl.load(logits + home * columns + tl.minimum(tl.maximum(top_id, 0), columns - 1), mask=real, other=0.0)
+    top = tl.load(
+        logits + home * columns + tl.minimum(tl.maximum(top_id, 0), columns - 1),
+        mask=real,
+        other=0.0,
+    )
     gap = value.to(tl.float64) - top.to(tl.float64)
     tl.store(gaps + row * num_nodes + i, gap, mask=real)
     siblings = (parent[:, None] == parent[None, :]) & real[:, None] & real[None, :]
-    earlier = (token[None, :] < token[:, None]) | ((token[None, :] == token[:, None]) & (i[None, :] < i[:, None]))
+    earlier = (token[None, :] < token[:, None]) | (
+        (token[None, :] == token[:, None]) & (i[None, :] < i[:, None])
+    )
     ahead = (value[None, :] > value[:, None]) | ((value[None, :] == value[:, None]) & earlier)
     best = real & (tl.sum((siblings & ahead).to(tl.int32), 1) == 0)
     several = tl.sum(siblings.to(tl.int32), 1) > 1
@@ -175,12 +247,20 @@ def allow_kernel(
     tau = tl.minimum(cap, tl.minimum(scale * top_prob + offset, entropy_scale * tl.exp(-entropy)))
     reach = tl.abs(scale) * top_prob * relative
     low = tl.minimum(
-        cap, tl.minimum(scale * top_prob + offset - reach, entropy_scale * tl.exp(-entropy - entropy_error))
+        cap,
+        tl.minimum(
+            scale * top_prob + offset - reach, entropy_scale * tl.exp(-entropy - entropy_error)
+        ),
     )
     high = tl.minimum(
-        cap, tl.minimum(scale * top_prob + offset + reach, entropy_scale * tl.exp(-entropy + entropy_error))
+        cap,
+        tl.minimum(
+            scale * top_prob + offset + reach, entropy_scale * tl.exp(-entropy + entropy_error)
+        ),
     )
-    room = _ROUNDING * (tl.abs(tau) + tl.abs(scale * top_prob) + tl.where(tl.abs(offset) < 2.0, tl.abs(offset), 0.0))
+    room = _ROUNDING * (
+        tl.abs(tau) + tl.abs(scale * top_prob) + tl.where(tl.abs(offset) < 2.0, tl.abs(offset), 0.0)
+    )
     clear = (prob * (1.0 - relative) > high + room) | (prob * (1.0 + relative) < low - room)
     passes = tl.where(strictly, prob > tau, prob >= tau)
     let = tl.load(allowed + home, mask=real, other=0) != 0
@@ -194,19 +274,38 @@ def allow_kernel(
 
 @triton.jit
 def settle_kernel(
-    tops, ids, parts, columns, drafted, tree, tree_step, num_nodes, depth, allowed, words, active, tail, lengths,
-    rounds, report, moves, STRICT: tl.constexpr, SEVERAL: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_P: tl.constexpr,
-):  # fmt: skip
-    """Which path of a row's tree is accepted, what is emitted, and the row's new tail and length. Grid (rows,).
+    tops,
+    ids,
+    parts,
+    columns,
+    drafted,
+    tree,
+    tree_step,
+    num_nodes,
+    depth,
+    allowed,
+    words,
+    active,
+    tail,
+    lengths,
+    rounds,
+    report,
+    moves,
+    STRICT: tl.constexpr,
+    SEVERAL: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
+    """Which path of a row's tree is accepted, what is emitted, and the row's new tail and length.
+    Grid (rows,).
 
-    ``drafted``: (rows, nodes) tokens. ``tree``: parents, depths and ancestors (bits of nodes, its own in), as many as
-    nodes each. A node is let through where its token is the target's argmax (STRICT), or else as ``allowed`` says,
-    (rows, nodes + 1) uint8 verdicts on each node's only child, or (SEVERAL) the first of the row's ``words``, see
-    allow_kernel.
-    ``report``: (rows, 2 * depth + 2): number accepted, then the tokens, of which the first accepted + 1 are emitted,
-    then the accepted nodes. ``moves``: (rows, depth + 2): first slot after the last token, number and nodes of the
-    path. A row that is not ``active`` reports and stays as it is.
-    """
+    ``drafted``: (rows, nodes) tokens. ``tree``: parents, depths and ancestors (bits of nodes, its
+    own in), as many as nodes each. A node is let through where its token is the target's argmax
+    (STRICT), or else as ``allowed`` says, (rows, nodes + 1) uint8 verdicts on each node's only
+    child, or (SEVERAL) the first of the row's ``words``, see allow_kernel. ``report``: (rows, 2 *
+    depth + 2): number accepted, then the tokens, of which the first accepted + 1 are emitted, then
+    the accepted nodes. ``moves``: (rows, depth + 2): first slot after the last token, number and
+    nodes of the path. A row that is not ``active`` reports and stays as it is."""
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK_N)
     real = i < num_nodes
@@ -227,7 +326,8 @@ def settle_kernel(
         good = tl.load(allowed + home, mask=real, other=0) != 0
         bits = tl.sum(tl.where(good & real, one << i, 0), 0)
     on = real & ((above & ~bits) == 0)
-    # of a row of NaN, which is refused, several children may be one token: the report keeps its size
+    # of a row of NaN, which is refused, several children may be one token: the report keeps its
+    # size
     accepted = tl.minimum(tl.sum(on.to(tl.int32), 0), depth)
     last = tl.max(tl.where(on, i, -1), 0)
     rows = row * (num_nodes + 1) + last + 1 + tl.arange(0, 1)
@@ -254,12 +354,22 @@ def settle_kernel(
 
 @triton.jit
 def compact_kernel(
-    keys, values, moves, depth, places, places_step, spans, rows, kv_heads, capacity,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """Move the accepted path of a row to the slots that follow its last token. ``places``: by node, its slot from there
-    (-1: not in this cache, which only the end of a path can be). ``keys``, ``values``: (layers, rows, kv_heads,
-    capacity, HEAD_DIM). Grid (layers * kv_heads, batch)."""
+    keys,
+    values,
+    moves,
+    depth,
+    places,
+    places_step,
+    spans,
+    rows,
+    kv_heads,
+    capacity,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """Move the accepted path of a row to the slots that follow its last token. ``places``: by node,
+    its slot from there (-1: not in this cache, which only the end of a path can be). ``keys``,
+    ``values``: (layers, rows, kv_heads, capacity, HEAD_DIM). Grid (layers * kv_heads, batch)."""
     layer, head, batch = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads, tl.program_id(1)
     move = moves + batch * (depth + 2)
     first, count = tl.load(move), tl.load(move + 1)

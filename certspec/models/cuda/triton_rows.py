@@ -1,6 +1,7 @@
-"""Row operations of a decoder layer as Triton kernels: embedding, residual sum with RMS norm, and the norm, rotation
-and storing of new queries, keys and values. Each adds the partial sums of the product before it. This module knows
-nothing about products or attention. CHAINED and ``count``: see triton_linear.py."""
+"""Row operations of a decoder layer as Triton kernels: embedding, residual sum with RMS norm, and
+the norm, rotation and storing of new queries, keys and values. Each adds the partial sums of the
+product before it. This module knows nothing about products or attention. CHAINED and ``count``: see
+triton_linear.py."""
 
 from __future__ import annotations
 
@@ -13,9 +14,20 @@ __all__ = ["embed_kernel", "place_kernel", "residual_norm_kernel"]
 
 
 @triton.jit
-def embed_kernel(nodes, table, gain, stream, normed, count, width, eps, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
-    """stream[row] = table[nodes[row, 0]] (float32); normed[row] = gain * stream / rms. ``nodes``: (rows, 4) int64. Grid
-    (rows,)."""
+def embed_kernel(
+    nodes,
+    table,
+    gain,
+    stream,
+    normed,
+    count,
+    width,
+    eps,
+    BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    """stream[row] = table[nodes[row, 0]] (float32); normed[row] = gain * stream / rms. ``nodes``:
+    (rows, 4) int64. Grid (rows,)."""
     row = tl.program_id(0)
     if count is None:
         begin(count, CHAINED)
@@ -27,7 +39,9 @@ def embed_kernel(nodes, table, gain, stream, normed, count, width, eps, BLOCK: t
             return
     i = tl.arange(0, BLOCK)
     inside = i < width
-    value = tl.load(table + tl.load(nodes + row * 4) * width + i, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(table + tl.load(nodes + row * 4) * width + i, mask=inside, other=0.0).to(
+        tl.float32
+    )
     tl.store(stream + row * width + i, value, mask=inside)
     scale = 1.0 / tl.sqrt(tl.sum(value * value) / width + eps)
     value = value * scale * tl.load(gain + i, mask=inside, other=0.0)
@@ -36,10 +50,20 @@ def embed_kernel(nodes, table, gain, stream, normed, count, width, eps, BLOCK: t
 
 @triton.jit
 def residual_norm_kernel(
-    parts, gain, stream, normed, count, rows, width, eps, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
+    parts,
+    gain,
+    stream,
+    normed,
+    count,
+    rows,
+    width,
+    eps,
+    SPLIT: tl.constexpr,
+    BLOCK: tl.constexpr,
     CHAINED: tl.constexpr,
-):  # fmt: skip
-    """stream[row] += sum over SPLIT of parts[split, row]; normed[row] = gain * stream / rms. Grid (rows,)."""
+):
+    """stream[row] += sum over SPLIT of parts[split, row]; normed[row] = gain * stream / rms. Grid
+    (rows,)."""
     row = tl.program_id(0)
     found = begin(count, CHAINED)
     if count is not None and found == 0:
@@ -54,19 +78,38 @@ def residual_norm_kernel(
     value += added
     tl.store(stream + row * width + i, value, mask=inside)
     scale = 1.0 / tl.sqrt(tl.sum(value * value) / width + eps)
-    tl.store(normed + row * width + i, (value * scale * gains).to(normed.dtype.element_ty), mask=inside)
+    tl.store(
+        normed + row * width + i, (value * scale * gains).to(normed.dtype.element_ty), mask=inside
+    )
 
 
 @triton.jit
 def place_kernel(
-    parts, query_gain, key_gain, cosines, sines, nodes, queries, keys, values, count, rows, heads, kv_heads,
-    capacity, eps, SPLIT: tl.constexpr, HEAD_DIM: tl.constexpr, CHAINED: tl.constexpr,
-):  # fmt: skip
-    """Norm and rotate one head's query or key of one node; queries are kept aside, keys and values go to their slots.
+    parts,
+    query_gain,
+    key_gain,
+    cosines,
+    sines,
+    nodes,
+    queries,
+    keys,
+    values,
+    count,
+    rows,
+    heads,
+    kv_heads,
+    capacity,
+    eps,
+    SPLIT: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    """Norm and rotate one head's query or key of one node; queries are kept aside, keys and values
+    go to their slots.
 
-    ``parts``: (SPLIT, rows, (heads + 2 kv_heads) * HEAD_DIM). ``nodes``: (rows, 4) int64: token, cache row, slot,
-    position. ``keys``, ``values``: (cache rows, kv_heads, capacity, HEAD_DIM). Grid (rows, heads + 2 kv_heads).
-    """
+    ``parts``: (SPLIT, rows, (heads + 2 kv_heads) * HEAD_DIM). ``nodes``: (rows, 4) int64: token,
+    cache row, slot, position. ``keys``, ``values``: (cache rows, kv_heads, capacity, HEAD_DIM).
+    Grid (rows, heads + 2 kv_heads)."""
     row, head = tl.program_id(0), tl.program_id(1)
     found = begin(count, CHAINED)
     if count is not None and found == 0:

@@ -1,5 +1,6 @@
-"""Ranks rules, tree widths, draft lengths and KL budgets by tokens per second on a run's recorded steps, with the
-certified lower bound beside each and under a limit on what may be given up. Knows replays and costs; prints nothing."""
+"""Ranks rules, tree widths, draft lengths and KL budgets by tokens per second on a run's recorded
+steps, with the certified lower bound beside each and under a limit on what may be given up. Knows
+replays and costs; prints nothing."""
 
 from __future__ import annotations
 
@@ -23,11 +24,12 @@ _RESAMPLES = 400
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way of drafting. ``rule`` and ``draft_length`` (a tree's depth); ``kl_budget``: where drafting stops early,
-    at the first token whose drafter-side certificate is at most so many nats (None: never); ``tokens_per_second`` as
-    replayed, with the interval that prompts like these would give in 9 of 10 cases; ``certified_tokens_per_second``:
-    the same if only certified tokens had been accepted, a lower bound that needs no luck; ``speedup`` over decoding
-    without a draft."""
+    """One way of drafting. ``rule`` and ``draft_length`` (a tree's depth); ``kl_budget``: where
+    drafting stops early, at the first token whose drafter-side certificate is at most so many nats
+    (None: never); ``tokens_per_second`` as replayed, with the interval that prompts like these
+    would give in 9 of 10 cases; ``certified_tokens_per_second``: the same if only certified tokens
+    had been accepted, a lower bound that needs no luck; ``speedup`` over decoding without a
+    draft."""
 
     rule: Rule
     draft_length: int
@@ -44,13 +46,18 @@ class Candidate:
     @property
     def name(self) -> str:
         """The rule's label, and the budget where there is one."""
-        return self.rule.label if self.kl_budget is None else f"{self.rule.label} within {self.kl_budget:g} nats"
+        return (
+            self.rule.label
+            if self.kl_budget is None
+            else f"{self.rule.label} within {self.kl_budget:g} nats"
+        )
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Candidates within the limit, fastest first; how many were left out because they give up too much, and how many
-    because a log doesn't tell what they give up; tokens per second without a draft."""
+    """Candidates within the limit, fastest first; how many were left out because they give up too
+    much, and how many because a log doesn't tell what they give up; tokens per second without a
+    draft."""
 
     candidates: tuple[Candidate, ...]
     num_over_limit: int
@@ -67,20 +74,24 @@ def advise(
     max_nats_lost: float,
     budgets: Sequence[float] = BUDGETS,
 ) -> Advice:
-    """Rank every rule of the run at every length, trees of every width, and chains that stop by a KL budget.
+    """Rank every rule of the run at every length, trees of every width, and chains that stop by a
+    KL budget.
 
-    ``widths``: of trees, besides those that the run scored; they need the draft's listed ids. ``max_nats_lost``: per
-    token, counted along the target's own text. ``budgets``: nats; they need the draft's probabilities. Reads the run
-    block by block. Raises InvalidArgument for a run of the target alone.
-    """
+    ``widths``: of trees, besides those that the run scored; they need the draft's listed ids.
+    ``max_nats_lost``: per token, counted along the target's own text. ``budgets``: nats; they need
+    the draft's probabilities. Reads the run block by block. Raises InvalidArgument for a run of the
+    target alone."""
     if not run.has_draft:
         raise InvalidArgument("advise: expected a run with a draft, got one of the target alone")
     plain = 1000.0 / (costs.verify(1) + costs.overhead_ms)
-    tallies = [_Tally(way, length) for way in possible_ways(run, widths, budgets) for length in lengths]
+    tallies = [
+        _Tally(way, length) for way in possible_ways(run, widths, budgets) for length in lengths
+    ]
     chance = np.random.default_rng(0)
     num_tokens, drawn_tokens = 0, np.zeros(_RESAMPLES)
     for block in run.blocks():
-        # each prompt counted a Poisson number of times: prompts drawn again with replacement, block by block
+        # each prompt counted a Poisson number of times: prompts drawn again with replacement, block
+        # by block
         draws = chance.poisson(1.0, size=(_RESAMPLES, len(block.starts) - 1)).astype(np.float64)
         num_tokens += block.num_steps
         drawn_tokens += draws @ np.diff(block.starts)
@@ -98,7 +109,14 @@ def advise(
         else:
             kept.append(candidate)
     # of equals the cheaper promise first: fewer nodes, then the shorter draft
-    kept.sort(key=lambda each: (-each.tokens_per_second, each.num_nodes, each.draft_length, each.kl_budget is not None))
+    kept.sort(
+        key=lambda each: (
+            -each.tokens_per_second,
+            each.num_nodes,
+            each.draft_length,
+            each.kl_budget is not None,
+        )
+    )
     return Advice(tuple(kept), num_over, num_unknown, plain)
 
 
@@ -123,9 +141,13 @@ class _Tally:
         cost = np.full(block.num_steps, costs.round_ms(self.length, self.num_nodes))
         if flags.confident is not None:
             lengths = np.minimum(flags.confident + 1, self.length)
-            by_length = np.array([0.0, *(costs.round_ms(length, length) for length in range(1, self.length + 1))])
+            by_length = np.array(
+                [0.0, *(costs.round_ms(length, length) for length in range(1, self.length + 1))]
+            )
             cost = by_length[lengths]
-        rounds = replay(flags.accepted, block.starts, lengths, leaf=flags.leaf, nats=flags.nats, cost=cost)
+        rounds = replay(
+            flags.accepted, block.starts, lengths, leaf=flags.leaf, nats=flags.nats, cost=cost
+        )
         sure = replay(flags.certified, block.starts, lengths, leaf=flags.certified_leaf, cost=cost)
         self.num_rounds += int(rounds.num_rounds.sum())
         self.ms += float(rounds.cost.sum())
@@ -133,7 +155,9 @@ class _Tally:
         self.nats_lost += float(rounds.nats_lost.sum())
         self.drawn_ms += draws @ rounds.cost
 
-    def candidate(self, num_tokens: int, drawn_tokens: np.ndarray, costs: Costs, plain: float) -> Candidate:
+    def candidate(
+        self, num_tokens: int, drawn_tokens: np.ndarray, costs: Costs, plain: float
+    ) -> Candidate:
         speed = 1000.0 * num_tokens / self.ms
         drawn = self.drawn_ms > 0.0
         speeds = 1000.0 * drawn_tokens[drawn] / self.drawn_ms[drawn]

@@ -1,5 +1,5 @@
-"""What a round of speculative decoding costs: draft steps, and a verify step by its number of positions. Reads costs
-from options or from a JSON file; knows nothing about runs."""
+"""What a round of speculative decoding costs: draft steps, and a verify step by its number of
+positions. Reads costs from options or from a JSON file; knows nothing about runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Costs", "parse_verify", "read_costs"]
 
 @dataclass(frozen=True)
 class Costs:
-    """Milliseconds of a draft step, of a verify step at some numbers of positions, and of what else a round takes.
+    """Milliseconds of a draft step, of a verify step at some numbers of positions, and of what else
+    a round takes.
 
-    ``verify_ms``: pairs (positions, ms) with rising positions, the first of them for 1: a step without any draft.
-    Raises InvalidArgument for what is no cost.
-    """
+    ``verify_ms``: pairs (positions, ms) with rising positions, the first of them for 1: a step
+    without any draft. Raises InvalidArgument for what is no cost."""
 
     draft_ms: float
     verify_ms: tuple[tuple[int, float], ...]
@@ -32,7 +32,8 @@ class Costs:
         positions = [count for count, _ in ordered]
         if not ordered or positions[0] != 1 or len(set(positions)) != len(positions):
             raise InvalidArgument(
-                f"verify costs: expected each number of positions once, 1 among them, got {positions}"
+                "verify costs: expected each number of positions once, 1 among them, got "
+                f"{positions}"
             )
         for name, value in (
             ("draft", self.draft_ms),
@@ -41,13 +42,14 @@ class Costs:
         ):
             if not 0.0 <= value < math.inf or (name == "verify" and value == 0.0):
                 raise InvalidArgument(
-                    f"{name} cost: expected milliseconds of at least 0 (verify: above 0), got {value!r}"
+                    f"{name} cost: expected milliseconds of at least 0 (verify: above 0), got "
+                    f"{value!r}"
                 )
         object.__setattr__(self, "verify_ms", ordered)
 
     def verify(self, num_positions: int) -> float:
-        """Milliseconds of a verify step: linear between the given numbers of positions and, beyond the last, along the
-        line through the last two (never below the last)."""
+        """Milliseconds of a verify step: linear between the given numbers of positions and, beyond
+        the last, along the line through the last two (never below the last)."""
         points = self.verify_ms
         for (low, low_ms), (high, high_ms) in itertools.pairwise(points):
             if num_positions <= high:
@@ -56,15 +58,17 @@ class Costs:
         if len(points) == 1:
             return last_ms
         before, before_ms = points[-2]
-        return max(last_ms, last_ms + (last_ms - before_ms) * (num_positions - last) / (last - before))
+        return max(
+            last_ms, last_ms + (last_ms - before_ms) * (num_positions - last) / (last - before)
+        )
 
     def is_beyond(self, num_positions: int) -> bool:
         """Whether ``verify`` of this many positions goes beyond what was given."""
         return num_positions > self.verify_ms[-1][0]
 
     def round_ms(self, draft_length: int, num_nodes: int) -> float:
-        """Milliseconds of one round: ``draft_length`` draft steps, and a verify step of ``num_nodes`` drafted positions
-        and the last token's."""
+        """Milliseconds of one round: ``draft_length`` draft steps, and a verify step of
+        ``num_nodes`` drafted positions and the last token's."""
         return draft_length * self.draft_ms + self.verify(num_nodes + 1) + self.overhead_ms
 
 
@@ -76,16 +80,18 @@ def parse_verify(text: str) -> tuple[tuple[int, float], ...]:
         try:
             pairs.append((int(count), float(value)))
         except ValueError as error:
-            raise InvalidArgument(f"verify costs: expected POSITIONS=MS,..., got {part!r}") from error
+            raise InvalidArgument(
+                f"verify costs: expected POSITIONS=MS,..., got {part!r}"
+            ) from error
     return tuple(pairs)
 
 
 def read_costs(path: Path) -> Costs:
-    """Read ``{"draft_step_ms": x, "verify_ms": {"1": y, "5": z}, "overhead_ms": w}``, alone or under "costs".
+    """Read ``{"draft_step_ms": x, "verify_ms": {"1": y, "5": z}, "overhead_ms": w}``, alone or
+    under "costs".
 
-    The file may hold other lines (a benchmark's output): its last line that is such an object counts. Raises
-    UnreadableInput naming the file.
-    """
+    The file may hold other lines (a benchmark's output): its last line that is such an object
+    counts. Raises UnreadableInput naming the file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -98,7 +104,9 @@ def read_costs(path: Path) -> Costs:
         found = found.get("costs", found) if isinstance(found, dict) else None
         if isinstance(found, dict) and {"draft_step_ms", "verify_ms"} <= found.keys():
             return _from_json(found, path)
-    raise UnreadableInput(f'{path}: expected a JSON object with "draft_step_ms" and "verify_ms", got none')
+    raise UnreadableInput(
+        f'{path}: expected a JSON object with "draft_step_ms" and "verify_ms", got none'
+    )
 
 
 def _from_json(found: dict[str, Any], path: Path) -> Costs:

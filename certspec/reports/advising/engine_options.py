@@ -1,5 +1,5 @@
-"""A way of drafting as the options of certspec, vLLM, SGLang and TensorRT-LLM, or the reason why an engine has none.
-Knows option names only."""
+"""A way of drafting as the options of certspec, vLLM, SGLang and TensorRT-LLM, or the reason why an
+engine has none. Knows option names only."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ _BUNDLED = ("certspec", "bundled", "target")
 
 
 def engine_options(
-    rule: Rule, draft_length: int, target: str | None, draft: str | None, kl_budget: float | None = None
+    rule: Rule,
+    draft_length: int,
+    target: str | None,
+    draft: str | None,
+    kl_budget: float | None = None,
 ) -> dict[str, str]:
-    """By engine: its options for this rule and draft length (of a tree: its depth), or why it has none.
+    """By engine: its options for this rule and draft length (of a tree: its depth), or why it has
+    none.
 
-    ``kl_budget``: nats, where drafting stops by a drafter-side certificate; engines have fixed lengths only.
+    ``kl_budget``: nats, where drafting stops by a drafter-side certificate; engines have fixed
+    lengths only.
 
     ``target``, ``draft``: ids or directories, None where the run doesn't name them.
     """
@@ -46,20 +52,25 @@ def has_options(line: str) -> bool:
 
 def _certspec(rule: Rule, draft_length: int, target: str | None, draft: str | None) -> str:
     named = target and draft and Path(target).parts[-3:] != _BUNDLED
-    models = f" --target {shlex.quote(target or '')} --draft {shlex.quote(draft or '')}" if named else ""
+    models = (
+        f" --target {shlex.quote(target or '')} --draft {shlex.quote(draft or '')}" if named else ""
+    )
     way = f"--tree {rule.tree_width}" if rule.tree_width else f"--rule {rule.label}"
     return f'certspec decode "PROMPT"{models} {way} --draft-length {draft_length}'
 
 
 def _vllm(rule: Rule, draft_length: int, draft: str) -> str:
-    config = json.dumps({"method": "draft_model", "model": draft, "num_speculative_tokens": draft_length})
+    config = json.dumps(
+        {"method": "draft_model", "model": draft, "num_speculative_tokens": draft_length}
+    )
     if isinstance(rule, StrictGreedy):
         return f"--speculative-config {shlex.quote(config)}, and temperature 0 in each request"
     if isinstance(rule, Entropy):
         return (
             "none in V1; before it --spec-decoding-acceptance-method typical_acceptance_sampler "
             f"--typical-acceptance-sampler-posterior-threshold {rule.epsilon:g} "
-            f"--typical-acceptance-sampler-posterior-alpha {rule.delta:g} --num-speculative-tokens {draft_length}"
+            f"--typical-acceptance-sampler-posterior-alpha {rule.delta:g} "
+            f"--num-speculative-tokens {draft_length}"
         )
     if rule.tree_width:
         return "none: a draft model proposes one chain"
@@ -84,11 +95,14 @@ def _sglang(rule: Rule, draft_length: int, draft: str) -> str:
 
 def _tensorrt(rule: Rule, draft_length: int, draft: str) -> str:
     if isinstance(rule, StrictGreedy):
-        return f"DraftTargetDecodingConfig(max_draft_len={draft_length}, speculative_model={draft!r})"
+        return (
+            f"DraftTargetDecodingConfig(max_draft_len={draft_length}, speculative_model={draft!r})"
+        )
     if isinstance(rule, Gated) and rule.additive is not None:
         return (
             "none for a draft model; with MTP drafts, in the thinking phase: "
-            f"MTPDecodingConfig(max_draft_len={draft_length}, use_relaxed_acceptance_for_thinking=True, "
+            f"MTPDecodingConfig(max_draft_len={draft_length}, "
+            "use_relaxed_acceptance_for_thinking=True, "
             f"relaxed_topk={rule.top_m}, relaxed_delta={rule.additive:g})"
         )
     if rule.tree_width:

@@ -1,5 +1,5 @@
-"""Which ways of drafting a run can tell about, and the flags of its steps that replay each. Knows tables of steps; no
-costs, no files."""
+"""Which ways of drafting a run can tell about, and the flags of its steps that replay each. Knows
+tables of steps; no costs, no files."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ BUDGETS = (0.003, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # nats
 
 @dataclass(frozen=True)
 class Way:
-    """A rule (a greedy tree of its width), and the KL budget by which a strict chain stops (None: it doesn't)."""
+    """A rule (a greedy tree of its width), and the KL budget by which a strict chain stops (None:
+    it doesn't)."""
 
     rule: Rule
     budget: float | None = None
 
 
 def possible_ways(run: Run, widths: Sequence[int], budgets: Sequence[float]) -> list[Way]:
-    """Every rule that the run scored, trees of ``widths`` and strict chains within ``budgets``, where the run tells.
+    """Every rule that the run scored, trees of ``widths`` and strict chains within ``budgets``,
+    where the run tells.
 
-    One reading of the run finds out what it tells: ranks of the target's token in the draft's list, and how long these
-    lists are; the draft's own certificates.
-    """
+    One reading of the run finds out what it tells: ranks of the target's token in the draft's list,
+    and how long these lists are; the draft's own certificates."""
     rules = [parse_rule(label) for label in run.rules]
     has_ranks, has_certificates, num_listed = True, True, 1
     for block in run.blocks(("draft_rank", "draft_certificate")):
@@ -56,9 +57,10 @@ def possible_ways(run: Run, widths: Sequence[int], budgets: Sequence[float]) -> 
 
 @dataclass(frozen=True)
 class Flags:
-    """Of a way, on the steps of a block, each (rows,): ``accepted`` and ``certified`` steps of its chain; of a tree
-    ``leaf`` and ``certified_leaf``, where one of its other candidates ends the path; ``nats`` given up; ``confident``:
-    how many steps from each one on have a drafter-side certificate above the budget."""
+    """Of a way, on the steps of a block, each (rows,): ``accepted`` and ``certified`` steps of its
+    chain; of a tree ``leaf`` and ``certified_leaf``, where one of its other candidates ends the
+    path; ``nats`` given up; ``confident``: how many steps from each one on have a drafter-side
+    certificate above the budget."""
 
     accepted: np.ndarray
     certified: np.ndarray
@@ -71,7 +73,9 @@ class Flags:
 def flags_of(block: RunTable, ways: Iterable[Way]) -> dict[Way, Flags]:
     """The flags of each way. Raises InvalidArgument for a block that holds no decisions."""
     if block.accepted is None or block.certified is None:
-        raise InvalidArgument("advise: expected a draft's decisions in every part of the run, got a part without them")
+        raise InvalidArgument(
+            "advise: expected a draft's decisions in every part of the run, got a part without them"
+        )
     rules = [parse_rule(label) for label in block.rules]
     nothing = np.zeros(block.num_steps, dtype=bool)
     chain = own_chain(block, rules)
@@ -85,8 +89,13 @@ def flags_of(block: RunTable, ways: Iterable[Way]) -> dict[Way, Flags]:
     for way in ways:
         flags, width = strict, way.rule.tree_width
         if width:
-            in_list = None if block.draft_rank is None else (block.draft_rank >= 0) & (block.draft_rank < width)
-            # a wider tree accepts whatever a narrower one does, so the scored ones within it certify for it
+            in_list = (
+                None
+                if block.draft_rank is None
+                else (block.draft_rank >= 0) & (block.draft_rank < width)
+            )
+            # a wider tree accepts whatever a narrower one does, so the scored ones within it
+            # certify for it
             within = [scored[narrower] for narrower in scored if narrower <= width]
             flags = replace(
                 strict,

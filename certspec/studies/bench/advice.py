@@ -1,5 +1,6 @@
-"""Whether advice is good: every way of drafting measured in real runs beside the one that ``advise`` names from
-recorded steps and measured costs. All ways are lossless; both sides count emitted token ids."""
+"""Whether advice is good: every way of drafting measured in real runs beside the one that
+``advise`` names from recorded steps and measured costs. All ways are lossless; both sides count
+emitted token ids."""
 
 from __future__ import annotations
 
@@ -33,22 +34,39 @@ _BUDGETS = (0.01, 0.1, 0.3)  # of the ways that are measured; advice may choose 
 
 
 def measure_advice(
-    pair: Pair, prompt_path: Path, prompts: Sequence[Sequence[int]], *, num_tokens: int, repeats: int,
-    lengths: Sequence[int], widths: Sequence[int], num_scored: int | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Score ``prompt_path`` (its first ``num_scored`` prompts), take advice, then measure every candidate on
-    ``prompts`` (token ids), in turns.
+    pair: Pair,
+    prompt_path: Path,
+    prompts: Sequence[Sequence[int]],
+    *,
+    num_tokens: int,
+    repeats: int,
+    lengths: Sequence[int],
+    widths: Sequence[int],
+    num_scored: int | None = None,
+) -> dict[str, Any]:
+    """Score ``prompt_path`` (its first ``num_scored`` prompts), take advice, then measure every
+    candidate on ``prompts`` (token ids), in turns.
 
-    ``ratio``: the choice's median speed over that of the fastest way measured; 1 where advice names it.
-    """
+    ``ratio``: the choice's median speed over that of the fastest way measured; 1 where advice names
+    it."""
     costs, facts = _measured_costs(pair, prompts, num_tokens)
     rules: tuple[Rule, ...] = (StrictGreedy(), *(Tree(width) for width in widths))
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run")
-        score_run(pair, PromptFile.check(prompt_path), run, RunSettings(rules, num_tokens, limit=num_scored))
+        score_run(
+            pair,
+            PromptFile.check(prompt_path),
+            run,
+            RunSettings(rules, num_tokens, limit=num_scored),
+        )
         advice = advise(
-            open_run(run.path), costs, lengths=lengths, widths=(), max_nats_lost=0.0, budgets=_BUDGETS
-        )  # fmt: skip
+            open_run(run.path),
+            costs,
+            lengths=lengths,
+            widths=(),
+            max_nats_lost=0.0,
+            budgets=_BUDGETS,
+        )
     ways = {_name(each): each for each in advice.candidates}
     speeds: dict[str, list[float]] = {name: [] for name in ways}
     expected: list[list[int]] | None = None
@@ -70,18 +88,18 @@ def measure_advice(
         "ratio": medians[choice] / medians[best],
         "same_output": is_same,
         "ways": {
-            name: {
-                "predicted": each.tokens_per_second,
-                **spread(speeds[name]),
-            }
+            name: {"predicted": each.tokens_per_second, **spread(speeds[name])}
             for name, each in ways.items()
         },
     }
 
 
-def _measured_costs(pair: Pair, prompts: Sequence[Sequence[int]], num_tokens: int) -> tuple[Costs, dict[str, Any]]:
-    """Costs of passes, and of what decoding does around them: the rest of a round's time, from real runs of short and
-    of long chains, which is a part for each round and a part for each drafted token."""
+def _measured_costs(
+    pair: Pair, prompts: Sequence[Sequence[int]], num_tokens: int
+) -> tuple[Costs, dict[str, Any]]:
+    """Costs of passes, and of what decoding does around them: the rest of a round's time, from real
+    runs of short and of long chains, which is a part for each round and a part for each drafted
+    token."""
     passes = pass_costs(pair, prompts[0], _POSITIONS)
     verify = tuple((int(count), ms) for count, ms in passes["verify_ms"].items())
     bare = Costs(passes["draft_step_ms"], verify)
@@ -90,7 +108,9 @@ def _measured_costs(pair: Pair, prompts: Sequence[Sequence[int]], num_tokens: in
         times = []
         for repeat in range(4):
             began = time.perf_counter()
-            metrics = generate(pair, list(prompts[:4]), draft_length=length, max_new_tokens=num_tokens).metrics
+            metrics = generate(
+                pair, list(prompts[:4]), draft_length=length, max_new_tokens=num_tokens
+            ).metrics
             if repeat:  # the first compiles
                 rounds = metrics["num_spec_steps"] + metrics["num_plain_steps"]
                 times.append(1e3 * (time.perf_counter() - began) / rounds)
@@ -98,8 +118,10 @@ def _measured_costs(pair: Pair, prompts: Sequence[Sequence[int]], num_tokens: in
     per_token = max((rest[1] - rest[0]) / 7.0, 0.0)
     overhead = max(rest[0] - per_token, 0.0)
     facts = {
-        "draft_step_ms": passes["draft_step_ms"] + per_token, "verify_ms": passes["verify_ms"], "overhead_ms": overhead,
-    }  # fmt: skip
+        "draft_step_ms": passes["draft_step_ms"] + per_token,
+        "verify_ms": passes["verify_ms"],
+        "overhead_ms": overhead,
+    }
     return Costs(facts["draft_step_ms"], verify, overhead), facts
 
 

@@ -1,5 +1,5 @@
-"""Decoding speed: ours against transformers' plain and assisted generation, same prompts, same weights, one run, ways
-in turns. Both sides count emitted token ids."""
+"""Decoding speed: ours against transformers' plain and assisted generation, same prompts, same
+weights, one run, ways in turns. Both sides count emitted token ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ASSISTED_SETTINGS", "assistant_setting", "measure_decoding", "pass_costs"]
 
-_TURN = 2  # batches of prompts that each way decodes in its turn: a row that is done makes room for a waiting prompt
+# batches of prompts that each way decodes in its turn: a row that is done makes room for a waiting
+# prompt
+_TURN = 2
 Prompts = Sequence[Sequence[int]]
 Decoder = Callable[[Prompts], list[list[int]]]
 
@@ -42,13 +44,14 @@ def measure_decoding(
     batch_size: int = 8,
     in_batches: dict[str, dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Tokens a second of every way, and its ratio to plain, to assisted at its best setting, and to our first way.
+    """Tokens a second of every way, and its ratio to plain, to assisted at its best setting, and to
+    our first way.
 
-    ``ours``: keywords of ``generate`` by name; each is also run with ``batch_size`` prompts at once, and so are those
-    of ``in_batches`` (a batch fills the cores by itself, so that a shorter draft may suit it better). The best assisted
-    setting is the fastest over all repeats. Ratios are taken within a repeat, in which the ways take turns; the
-    figures are medians with lowest and highest. ``same_output`` says whether all ways emitted the same tokens.
-    """
+    ``ours``: keywords of ``generate`` by name; each is also run with ``batch_size`` prompts at
+    once, and so are those of ``in_batches`` (a batch fills the cores by itself, so that a shorter
+    draft may suit it better). The best assisted setting is the fastest over all repeats. Ratios are
+    taken within a repeat, in which the ways take turns; the figures are medians with lowest and
+    highest. ``same_output`` says whether all ways emitted the same tokens."""
     ways = _ways(pair, num_tokens, ours, in_batches or {}, batch_size)
     speeds: dict[str, list[float]] = {name: [] for name in ways}
     outputs: dict[str, list[list[int]]] = {}
@@ -68,7 +71,8 @@ def measure_decoding(
             speeds[name].append(emitted[name] / seconds[name])
             outputs[name] = rows[name]
     assisted = max(
-        (f"assisted ({name})" for name in ASSISTED_SETTINGS), key=lambda name: statistics.median(speeds[name])
+        (f"assisted ({name})" for name in ASSISTED_SETTINGS),
+        key=lambda name: statistics.median(speeds[name]),
     )
     first = f"certspec {next(iter(ours))}"
     references = {"plain": "transformers plain", "best assisted": assisted, "our batch 1": first}
@@ -76,21 +80,28 @@ def measure_decoding(
         "best_assisted": assisted,
         "same_output": all(rows == outputs["transformers plain"] for rows in outputs.values()),
         "num_rows_unlike_plain": {
-            name: sum(one != other for one, other in zip(rows, outputs["transformers plain"], strict=True))
+            name: sum(
+                one != other for one, other in zip(rows, outputs["transformers plain"], strict=True)
+            )
             for name, rows in outputs.items()
         },
         "tokens": {name: sum(map(len, rows)) for name, rows in outputs.items()},
         "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
         "ratios": {
-            name: {label: ratio_spread(values, speeds[reference]) for label, reference in references.items()}
+            name: {
+                label: ratio_spread(values, speeds[reference])
+                for label, reference in references.items()
+            }
             for name, values in speeds.items()
         },
     }
 
 
-def pass_costs(pair: Pair, prompt: Sequence[int], positions: Sequence[int] = (1, 2, 4, 6, 8, 12, 16)) -> dict[str, Any]:
-    """Milliseconds of a draft pass, as drafting a chain spends them, and of target passes by number of positions:
-    medians of 15, the form that ``certspec advise`` reads."""
+def pass_costs(
+    pair: Pair, prompt: Sequence[int], positions: Sequence[int] = (1, 2, 4, 6, 8, 12, 16)
+) -> dict[str, Any]:
+    """Milliseconds of a draft pass, as drafting a chain spends them, and of target passes by number
+    of positions: medians of 15, the form that ``certspec advise`` reads."""
     import torch
 
     def timed(runner: Any, count: int) -> float:
@@ -121,19 +132,26 @@ def _ways(
     in_batches: dict[str, dict[str, Any]],
     batch_size: int,
 ) -> dict[str, tuple[Decoder, int]]:
-    ways: dict[str, tuple[Decoder, int]] = {"transformers plain": (_transformers(pair, num_tokens, None), 1)}
+    ways: dict[str, tuple[Decoder, int]] = {
+        "transformers plain": (_transformers(pair, num_tokens, None), 1)
+    }
     for name, setting in ASSISTED_SETTINGS.items():
         ways[f"assisted ({name})"] = (_transformers(pair, num_tokens, setting), 1)
     for name, options in ours.items():
         ways[f"certspec {name}"] = (_certspec(pair, num_tokens, options, 1), 1)
     for name, options in (ours | in_batches).items():
-        ways[f"certspec {name}, batch {batch_size}"] = (_certspec(pair, num_tokens, options, batch_size), batch_size)
+        ways[f"certspec {name}, batch {batch_size}"] = (
+            _certspec(pair, num_tokens, options, batch_size),
+            batch_size,
+        )
     return ways
 
 
 def _certspec(pair: Pair, num_tokens: int, options: dict[str, Any], size: int) -> Decoder:
     return lambda prompts: (
-        generate(pair, list(prompts), max_new_tokens=num_tokens, batch_size=size, **options).sequences
+        generate(
+            pair, list(prompts), max_new_tokens=num_tokens, batch_size=size, **options
+        ).sequences
     )
 
 
@@ -146,9 +164,12 @@ def _transformers(pair: Pair, num_tokens: int, setting: tuple[int, str, float] |
             for prompt in prompts:
                 ids = torch.tensor([list(prompt)], device=pair.target.device)
                 output = pair.target.generate(
-                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_tokens, do_sample=False,
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    max_new_tokens=num_tokens,
+                    do_sample=False,
                     assistant_model=None if setting is None else pair.draft,
-                )  # fmt: skip
+                )
                 rows.append(output[0, len(prompt) :].tolist())
         return rows
 
@@ -157,8 +178,13 @@ def _transformers(pair: Pair, num_tokens: int, setting: tuple[int, str, float] |
 
 @contextmanager
 def assistant_setting(draft: Any, setting: tuple[int, str, float] | None) -> Iterator[None]:
-    """transformers reads these from the assistant's own generation config; it is as it was afterwards."""
-    names = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
+    """transformers reads these from the assistant's own generation config; it is as it was
+    afterwards."""
+    names = (
+        "num_assistant_tokens",
+        "num_assistant_tokens_schedule",
+        "assistant_confidence_threshold",
+    )
     config = draft.generation_config
     before = {name: getattr(config, name) for name in names}
     try:

@@ -1,6 +1,6 @@
-"""Decoding speed on a GPU at the shapes of Qwen3-4B and 0.6B, random weights: our rounds against transformers' plain
-and assisted generation, one run, turns taken prompt by prompt, the accept pattern of the bundled pair replayed on both
-sides. Both sides count emitted token ids."""
+"""Decoding speed on a GPU at the shapes of Qwen3-4B and 0.6B, random weights: our rounds against
+transformers' plain and assisted generation, one run, turns taken prompt by prompt, the accept
+pattern of the bundled pair replayed on both sides. Both sides count emitted token ids."""
 
 from __future__ import annotations
 
@@ -31,7 +31,17 @@ from certspec.studies.soaks.losslessness import bundled_prompt_ids
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
 
-__all__ = ["SHAPES", "bundled_accepts", "launch_times", "measure_rounds", "measure_ways", "random_pair", "random_runners", "replayed_in_transformers", "rounds_accepted"]
+__all__ = [
+    "SHAPES",
+    "bundled_accepts",
+    "launch_times",
+    "measure_rounds",
+    "measure_ways",
+    "random_pair",
+    "random_runners",
+    "replayed_in_transformers",
+    "rounds_accepted",
+]
 
 
 _EDITED_LOGIT = 60.0
@@ -40,20 +50,27 @@ _EDITED_LOGIT = 60.0
 def rounds_accepted(
     pair: Pair, prompts: Sequence[Sequence[int]], draft: int | DraftPolicy, num_tokens: int
 ) -> tuple[int, ...]:
-    """Draft tokens accepted in each full round of chains of length ``draft``, or of that policy, by prompt (but for
-    rounds cut short)."""
+    """Draft tokens accepted in each full round of chains of length ``draft``, or of that policy, by
+    prompt (but for rounds cut short)."""
     import numpy as np
 
-    steps = generate(pair, list(prompts), draft_length=draft, max_new_tokens=num_tokens, eos_token_ids=[]).steps
+    steps = generate(
+        pair, list(prompts), draft_length=draft, max_new_tokens=num_tokens, eos_token_ids=[]
+    ).steps
     keys = steps.column("prompt") * (num_tokens + 1) + steps.column("round")
     rounds, index = np.unique(keys, return_inverse=True)
-    accepted = np.bincount(index, steps.column("kind") == KINDS.index("accepted"), len(rounds)).astype(int)
+    accepted = np.bincount(
+        index, steps.column("kind") == KINDS.index("accepted"), len(rounds)
+    ).astype(int)
     last = np.searchsorted(rounds, (np.unique(steps.column("prompt")) + 1) * (num_tokens + 1)) - 1
     return tuple(np.delete(accepted, last).tolist())
 
 
-def bundled_accepts(draft: int | DraftPolicy, num_prompts: int = 16, num_tokens: int = 64) -> tuple[int, ...]:
-    """``rounds_accepted`` of the bundled pair on the CPU, shuffled with a seed: a short replay takes the beginning."""
+def bundled_accepts(
+    draft: int | DraftPolicy, num_prompts: int = 16, num_tokens: int = 64
+) -> tuple[int, ...]:
+    """``rounds_accepted`` of the bundled pair on the CPU, shuffled with a seed: a short replay
+    takes the beginning."""
     pair = load_pair()
     accepted = list(rounds_accepted(pair, bundled_prompt_ids(pair, num_prompts), draft, num_tokens))
     random.Random(0).shuffle(accepted)
@@ -62,7 +79,8 @@ def bundled_accepts(draft: int | DraftPolicy, num_prompts: int = 16, num_tokens:
 
 @contextmanager
 def replayed_in_transformers(target: Any, pattern: Sequence[int]) -> Iterator[None]:
-    """Inside, assisted generation with ``target`` accepts what ``pattern`` says, round by round from its start."""
+    """Inside, assisted generation with ``target`` accepts what ``pattern`` says, round by round
+    from its start."""
     counts = cycle(pattern)
 
     def edit(_module: Any, _arguments: Any, keywords: dict[str, Any], output: Any) -> Any:
@@ -72,7 +90,9 @@ def replayed_in_transformers(target: Any, pattern: Sequence[int]) -> Iterator[No
         accepted = next(counts)
         drafted = keywords["input_ids"][0, -num_drafted:]
         for node in range(min(accepted + 1, num_drafted)):
-            output.logits[0, node, drafted[node]] = _EDITED_LOGIT if node < accepted else -_EDITED_LOGIT
+            output.logits[0, node, drafted[node]] = (
+                _EDITED_LOGIT if node < accepted else -_EDITED_LOGIT
+            )
         return output
 
     handle = target.register_forward_hook(edit, with_kwargs=True)
@@ -83,8 +103,18 @@ def replayed_in_transformers(target: Any, pattern: Sequence[int]) -> Iterator[No
 
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "4B": {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},
-    "0.6B": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072},
+    "4B": {
+        "hidden_size": 2560,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "intermediate_size": 9728,
+    },
+    "0.6B": {
+        "hidden_size": 1024,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "intermediate_size": 3072,
+    },
 }
 
 _COLUMNS = 151_936
@@ -95,7 +125,8 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def random_pair(target: str = "4B", draft: str = "0.6B") -> Pair:
-    """Two Qwen3 models of these shapes in bfloat16 on the GPU, with random weights; no tokenizer, nothing ends them."""
+    """Two Qwen3 models of these shapes in bfloat16 on the GPU, with random weights; no tokenizer,
+    nothing ends them."""
     models = [_random_model(SHAPES[name], seed) for seed, name in enumerate((target, draft))]
     return Pair(models[0], models[1], None, _COLUMNS, (), f"random {target} + random {draft}")
 
@@ -110,9 +141,14 @@ def _random_model(shape: dict[str, Any], seed: int) -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
-        vocab_size=_COLUMNS, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True,
-        max_position_embeddings=40960, dtype=torch.bfloat16, **shape,
-    )  # fmt: skip
+        vocab_size=_COLUMNS,
+        num_key_value_heads=8,
+        head_dim=128,
+        tie_word_embeddings=True,
+        max_position_embeddings=40960,
+        dtype=torch.bfloat16,
+        **shape,
+    )
     torch.manual_seed(seed)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
@@ -128,8 +164,9 @@ def _random_model(shape: dict[str, Any], seed: int) -> Any:
 
 def launch_times(
     launches: Mapping[_Key, Callable[[], Any]], restart: Callable[[], Any], repeats: int
-) -> dict[_Key, list[float]]:  # fmt: skip
-    """Milliseconds of each launch on the device, all in turn, ``restart`` before every turn; some turns warm up."""
+) -> dict[_Key, list[float]]:
+    """Milliseconds of each launch on the device, all in turn, ``restart`` before every turn; some
+    turns warm up."""
     times: dict[_Key, list[float]] = {key: [] for key in launches}
     for repeat in range(_WARM_UPS + repeats):
         restart()
@@ -145,9 +182,11 @@ def launch_times(
     return times
 
 
-def measure_rounds(target: CudaRunner, draft: CudaRunner, num_positions: int = 8, context: int = 512) -> dict[str, Any]:
-    """Milliseconds on the GPU of a verify pass, a draft step, and a round with and without certificates (medians of
-    turns), each one CUDA graph, after ``context`` tokens."""
+def measure_rounds(
+    target: CudaRunner, draft: CudaRunner, num_positions: int = 8, context: int = 512
+) -> dict[str, Any]:
+    """Milliseconds on the GPU of a verify pass, a draft step, and a round with and without
+    certificates (medians of turns), each one CUDA graph, after ``context`` tokens."""
     prompt = list(range(1, context + 1))
     for runner in (target, draft):
         runner.prefill([prompt])
@@ -159,7 +198,9 @@ def measure_rounds(target: CudaRunner, draft: CudaRunner, num_positions: int = 8
         graphs[name] = runner.graph_of(1, count).replay
     table = rule_table((StrictGreedy(),))
     rounds = {
-        name: TreeRounds(target, draft, 1, chain(num_positions - 1), table, strict=True, certify=certify)
+        name: TreeRounds(
+            target, draft, 1, chain(num_positions - 1), table, strict=True, certify=certify
+        )
         for name, certify in (("round", True), ("round without certificates", False))
     }
     for name, each in rounds.items():
@@ -172,22 +213,35 @@ def measure_rounds(target: CudaRunner, draft: CudaRunner, num_positions: int = 8
     times = launch_times(graphs, restart, 35)
     found = {name: statistics.median(values) for name, values in times.items()}
     added = statistics.median(
-        [one - other for one, other in zip(times["round"], times["round without certificates"], strict=True)]
+        [
+            one - other
+            for one, other in zip(times["round"], times["round without certificates"], strict=True)
+        ]
     )
     return {
-        "context": context, "positions": num_positions, "verify_ms": found["verify"], "draft_step_ms": found["draft"],
-        "round_ms": found["round"], "round_without_certificates_ms": found["round without certificates"],
-        "certificates_ms": added, "certificates_share_of_verify": added / found["verify"],
+        "context": context,
+        "positions": num_positions,
+        "verify_ms": found["verify"],
+        "draft_step_ms": found["draft"],
+        "round_ms": found["round"],
+        "round_without_certificates_ms": found["round without certificates"],
+        "certificates_ms": added,
+        "certificates_share_of_verify": added / found["verify"],
         "certificates_share_of_round": added / found["round"],
-    }  # fmt: skip
+    }
 
 
 def measure_ways(
-    pair: Pair, runners: tuple[CudaRunner, CudaRunner], lengths: Sequence[int], prompts: Sequence[Sequence[int]],
-    num_tokens: int, repeats: int,
-) -> dict[str, Any]:  # fmt: skip
-    """Tokens a second of transformers plain, transformers assisted and ours, for each draft length, and ratios of ours
-    to assisted at the same length and pattern, to assisted at its best length, and to plain, within a repeat."""
+    pair: Pair,
+    runners: tuple[CudaRunner, CudaRunner],
+    lengths: Sequence[int],
+    prompts: Sequence[Sequence[int]],
+    num_tokens: int,
+    repeats: int,
+) -> dict[str, Any]:
+    """Tokens a second of transformers plain, transformers assisted and ours, for each draft length,
+    and ratios of ours to assisted at the same length and pattern, to assisted at its best length,
+    and to plain, within a repeat."""
     patterns = {length: bundled_accepts(length) for length in lengths}
     ways: dict[str, Callable[[Sequence[int]], int]] = {
         "transformers plain": lambda p: _transformers(pair, p, num_tokens)
@@ -213,46 +267,76 @@ def measure_ways(
             for name in ways:
                 speeds[name].append(counted[name] / seconds[name])
                 emitted[name] += counted[name]
-    best = max((f"assisted, {k} tokens" for k in lengths), key=lambda name: statistics.median(speeds[name]))
+    best = max(
+        (f"assisted, {k} tokens" for k in lengths), key=lambda name: statistics.median(speeds[name])
+    )
     ratios = {}
     for length in lengths:
         ours = speeds[f"certspec, chain of {length}"]
         against = {
-            "assisted, same length": f"assisted, {length} tokens", "best assisted": best, "plain": "transformers plain",
-        }  # fmt: skip
-        ratios[f"chain of {length}"] = {label: ratio_spread(ours, speeds[name]) for label, name in against.items()}
+            "assisted, same length": f"assisted, {length} tokens",
+            "best assisted": best,
+            "plain": "transformers plain",
+        }
+        ratios[f"chain of {length}"] = {
+            label: ratio_spread(ours, speeds[name]) for label, name in against.items()
+        }
     return {
         "patterns": {
-            str(length): {"rounds": len(pattern), "mean_accepted": statistics.fmean(pattern), "accepted": pattern}
+            str(length): {
+                "rounds": len(pattern),
+                "mean_accepted": statistics.fmean(pattern),
+                "accepted": pattern,
+            }
             for length, pattern in patterns.items()
         },
-        "tokens": emitted, "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
-        "best_assisted": best, "ratios": ratios,
-    }  # fmt: skip
+        "tokens": emitted,
+        "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
+        "best_assisted": best,
+        "ratios": ratios,
+    }
 
 
 def _ours(
-    pair: Pair, runners: tuple[CudaRunner, CudaRunner], prompt: Sequence[int], num_tokens: int, length: int,
+    pair: Pair,
+    runners: tuple[CudaRunner, CudaRunner],
+    prompt: Sequence[int],
+    num_tokens: int,
+    length: int,
     pattern: tuple[int, ...],
-) -> int:  # fmt: skip
+) -> int:
     runners[0].replayed_accepts = pattern
     try:
         generation = generate(
-            pair, [list(prompt)], draft_length=length, max_new_tokens=num_tokens, runners=runners, eos_token_ids=[]
+            pair,
+            [list(prompt)],
+            draft_length=length,
+            max_new_tokens=num_tokens,
+            runners=runners,
+            eos_token_ids=[],
         )
     finally:
         runners[0].replayed_accepts = ()
     return len(generation.sequences[0])
 
 
-def _assisted(pair: Pair, prompt: Sequence[int], num_tokens: int, length: int, pattern: Sequence[int]) -> int:
-    with assistant_setting(pair.draft, (length, "constant", 0.0)), replayed_in_transformers(pair.target, pattern):
+def _assisted(
+    pair: Pair, prompt: Sequence[int], num_tokens: int, length: int, pattern: Sequence[int]
+) -> int:
+    with (
+        assistant_setting(pair.draft, (length, "constant", 0.0)),
+        replayed_in_transformers(pair.target, pattern),
+    ):
         return _transformers(pair, prompt, num_tokens, pair.draft)
 
 
 def _transformers(pair: Pair, prompt: Sequence[int], num_tokens: int, assistant: Any = None) -> int:
     ids = torch.tensor([list(prompt)], device=pair.target.device)
     output = pair.target.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_tokens, do_sample=False, assistant_model=assistant
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=num_tokens,
+        do_sample=False,
+        assistant_model=assistant,
     )
     return int(output.shape[1] - ids.shape[1])

@@ -1,6 +1,6 @@
-"""Whether drafting that knows when to stop is faster, in real runs: each family's setting is chosen on some prompts and
-measured on others, by tokens a second and by tokens a target pass. All ways are strict greedy in our engine; this
-module decides nothing about tokens."""
+"""Whether drafting that knows when to stop is faster, in real runs: each family's setting is chosen
+on some prompts and measured on others, by tokens a second and by tokens a target pass. All ways are
+strict greedy in our engine; this module decides nothing about tokens."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ NODE_BUDGETS = (3, 4, 6, 8)  # nodes verified a target pass
 
 @dataclass(frozen=True)
 class ConfidentChain:
-    """transformers' ``assistant_confidence_threshold`` as a policy of ours: a chain goes on while the token just
-    drafted has a draft probability of at least ``threshold``; that token is verified either way."""
+    """transformers' ``assistant_confidence_threshold`` as a policy of ours: a chain goes on while
+    the token just drafted has a draft probability of at least ``threshold``; that token is verified
+    either way."""
 
     threshold: float
     depth: int = 16
@@ -65,10 +66,13 @@ class ConfidentChain:
 
 
 def families(profile: DraftingProfile) -> dict[str, dict[str, dict[str, Any]]]:
-    """The settings that compete within each family, by family and name: keywords of ``generate``."""
+    """The settings that compete within each family, by family and name: keywords of
+    ``generate``."""
     widths = range(1, min(2, profile.width) + 1)
     adaptive: dict[str, dict[str, Any]] = {
-        f"profile, width {width}, depth {depth}": {"draft_length": Adaptive(profile, depth=depth, width=width)}
+        f"profile, width {width}, depth {depth}": {
+            "draft_length": Adaptive(profile, depth=depth, width=width)
+        }
         for width in widths
         for depth in (8, 16)
     }
@@ -89,14 +93,31 @@ def families(profile: DraftingProfile) -> dict[str, dict[str, dict[str, Any]]]:
     }
     return {
         "adaptive": adaptive,
-        "fixed chain": {f"chain of {length}": {"draft_length": length} for length in (2, 3, 4, 5, 6, 7, 8)},
+        "fixed chain": {
+            f"chain of {length}": {"draft_length": length} for length in (2, 3, 4, 5, 6, 7, 8)
+        },
         "fixed tree": {
             f"tree {width} x {depth}": {"tree": TreeShape(width, depth)}
-            for width, depth in ((2, 2), (2, 3), (2, 4), (2, 5), (2, 6), (3, 2), (3, 3), (3, 4), (4, 4))
+            for width, depth in (
+                (2, 2),
+                (2, 3),
+                (2, 4),
+                (2, 5),
+                (2, 6),
+                (3, 2),
+                (3, 3),
+                (3, 4),
+                (4, 4),
+            )
         },
-        "best-first tree": {f"{nodes} nodes": {"tree": BestFirst(nodes, depth=8, width=2)} for nodes in (4, 6, 8, 12)},
+        "best-first tree": {
+            f"{nodes} nodes": {"tree": BestFirst(nodes, depth=8, width=2)}
+            for nodes in (4, 6, 8, 12)
+        },
         "confidence threshold": {
-            f"probability {threshold}, depth {depth}": {"draft_length": ConfidentChain(threshold, depth)}
+            f"probability {threshold}, depth {depth}": {
+                "draft_length": ConfidentChain(threshold, depth)
+            }
             for threshold in (0.2, 0.4, 0.6, 0.8)
             for depth in (8, 16)
         },
@@ -104,37 +125,61 @@ def families(profile: DraftingProfile) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def measure_drafting(
-    pair: Pair, calibration: Prompts, held_out: Prompts, *, num_tokens: int, repeats: int, num_tuning: int = 16
+    pair: Pair,
+    calibration: Prompts,
+    held_out: Prompts,
+    *,
+    num_tokens: int,
+    repeats: int,
+    num_tuning: int = 16,
 ) -> dict[str, Any]:
-    """Fit a profile and choose each family's settings on ``calibration``, then measure the choices on ``held_out``.
+    """Fit a profile and choose each family's settings on ``calibration``, then measure the choices
+    on ``held_out``.
 
-    Two criteria, each with a choice of its own, over ``num_tuning`` calibration prompts, ways in turns: tokens a second
-    (the median of two rounds), and, for each of ``NODE_BUDGETS``, tokens a target pass among the settings that verify
-    at most so many nodes a pass. Measured: the fastest ones in turn prompt by prompt, the order shifted from prompt to
-    prompt, ``repeats`` times, a prompt's time being the median of its repeats; those of the budgets once, for passes
-    and nodes do not depend on the clock. ``ratios`` and those ``at_node_budget``: the adaptive choice over each other
-    one, with the 95 % interval of a bootstrap over prompts. ``modelled``: chains on the recorded held-out steps at the
-    measured costs, with transformers' threshold and an oracle that knows what will be accepted.
-    """
+    Two criteria, each with a choice of its own, over ``num_tuning`` calibration prompts, ways in
+    turns: tokens a second (the median of two rounds), and, for each of ``NODE_BUDGETS``, tokens a
+    target pass among the settings that verify at most so many nodes a pass. Measured: the fastest
+    ones in turn prompt by prompt, the order shifted from prompt to prompt, ``repeats`` times, a
+    prompt's time being the median of its repeats; those of the budgets once, for passes and nodes
+    do not depend on the clock. ``ratios`` and those ``at_node_budget``: the adaptive choice over
+    each other one, with the 95 % interval of a bootstrap over prompts. ``modelled``: chains on the
+    recorded held-out steps at the measured costs, with transformers' threshold and an oracle that
+    knows what will be accepted."""
     load_before = os.getloadavg()[0]
     steps = greedy_steps(pair, calibration, num_tokens)
     profile = profile_from_steps(steps, pair.name, 0.1, measure_costs(pair, calibration))
     tuning = every_so_many(calibration, num_tuning)
     settings = families(profile)
-    ways = {(family, name): options for family, group in settings.items() for name, options in group.items()}
+    ways = {
+        (family, name): options
+        for family, group in settings.items()
+        for name, options in group.items()
+    }
     tuned = _measure(pair, ways, tuning, num_tokens, 2)
     fastest = _choices(tuned, settings, _speed)
-    runs = _measure(pair, {key: ways[key] for key in fastest.values()}, held_out, num_tokens, repeats)
+    runs = _measure(
+        pair, {key: ways[key] for key in fastest.values()}, held_out, num_tokens, repeats
+    )
     within = {
-        budget: _choices({key: run for key, run in tuned.items() if _nodes(run) <= budget}, settings, _tokens_a_pass)
+        budget: _choices(
+            {key: run for key, run in tuned.items() if _nodes(run) <= budget},
+            settings,
+            _tokens_a_pass,
+        )
         for budget in NODE_BUDGETS
     }
-    others = dict.fromkeys(key for chosen in within.values() for key in chosen.values() if key not in runs)
+    others = dict.fromkeys(
+        key for chosen in within.values() for key in chosen.values() if key not in runs
+    )
     runs |= _measure(pair, {key: ways[key] for key in others}, held_out, num_tokens, 1)
     costs = (profile.draft_cost, profile.node_cost)
     return {
-        "num_calibration": len(calibration), "num_tuning": len(tuning), "num_held_out": len(held_out),
-        "tokens": num_tokens, "repeats": repeats, "load_average": [load_before, os.getloadavg()[0]],
+        "num_calibration": len(calibration),
+        "num_tuning": len(tuning),
+        "num_held_out": len(held_out),
+        "tokens": num_tokens,
+        "repeats": repeats,
+        "load_average": [load_before, os.getloadavg()[0]],
         "costs": {"draft_pass": costs[0], "verified_node": costs[1]},
         "chosen": {family: name for family, (_, name) in fastest.items()},
         "tuning_tokens_per_second": _by_family(tuned, settings, _speed),
@@ -142,7 +187,8 @@ def measure_drafting(
         "tuning_nodes_per_target_pass": _by_family(tuned, settings, _nodes),
         "held_out": {
             family: {
-                "tokens_per_second": {"overall": _speed(runs[key]), **_of_repeats(runs[key])}, **_per_pass(runs[key]),
+                "tokens_per_second": {"overall": _speed(runs[key]), **_of_repeats(runs[key])},
+                **_per_pass(runs[key]),
             }
             for family, key in fastest.items()
         },
@@ -156,17 +202,28 @@ def measure_drafting(
             for budget, chosen in within.items()
         },
         "modelled": simulations(steps, greedy_steps(pair, held_out, num_tokens), costs),
-    }  # fmt: skip
+    }
 
 
-def _choices(runs: dict[Any, _Run], settings: Any, criterion: Callable[[_Run], float]) -> dict[str, tuple[str, str]]:
+def _choices(
+    runs: dict[Any, _Run], settings: Any, criterion: Callable[[_Run], float]
+) -> dict[str, tuple[str, str]]:
     """The key (family, name) of the best setting of each family that has one among ``runs``."""
     keys = {family: [key for key in runs if key[0] == family] for family in settings}
-    return {family: max(own, key=lambda key: criterion(runs[key])) for family, own in keys.items() if own}
+    return {
+        family: max(own, key=lambda key: criterion(runs[key]))
+        for family, own in keys.items()
+        if own
+    }
 
 
-def _by_family(runs: dict[Any, _Run], settings: Any, criterion: Callable[[_Run], float]) -> dict[str, dict[str, float]]:
-    return {family: {name: criterion(runs[family, name]) for name in group} for family, group in settings.items()}
+def _by_family(
+    runs: dict[Any, _Run], settings: Any, criterion: Callable[[_Run], float]
+) -> dict[str, dict[str, float]]:
+    return {
+        family: {name: criterion(runs[family, name]) for name in group}
+        for family, group in settings.items()
+    }
 
 
 def _per_pass(run: _Run) -> dict[str, float]:
@@ -177,7 +234,9 @@ def _per_pass(run: _Run) -> dict[str, float]:
     }
 
 
-def _ratios(runs: dict[Any, _Run], chosen: dict[str, Any], spent: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _ratios(
+    runs: dict[Any, _Run], chosen: dict[str, Any], spent: Sequence[str]
+) -> dict[str, dict[str, Any]]:
     names = {"seconds": "tokens_per_second", "passes": "tokens_per_target_pass"}
     if "adaptive" not in chosen:
         return {}
@@ -191,7 +250,8 @@ def _ratios(runs: dict[Any, _Run], chosen: dict[str, Any], spent: Sequence[str])
 
 @dataclass(frozen=True)
 class _Run:
-    """One way, by prompt: (repeats, prompts) ``times`` [s], and (prompts,) what was emitted and spent."""
+    """One way, by prompt: (repeats, prompts) ``times`` [s], and (prompts,) what was emitted and
+    spent."""
 
     times: np.ndarray[Any, Any]
     tokens: np.ndarray[Any, Any]
@@ -222,10 +282,18 @@ def _measure(
                 generation = generate(pair, [prompt], max_new_tokens=num_tokens, **ways[name])
                 times[name][repeat, index] = time.perf_counter() - began
                 if expected.setdefault(index, generation.sequences[0]) != generation.sequences[0]:
-                    raise RuntimeError(f"{name}: the tokens of prompt {index} differ from those of {names[0]}")
+                    raise RuntimeError(
+                        f"{name}: the tokens of prompt {index} differ from those of {names[0]}"
+                    )
                 metrics = generation.metrics
                 counts[name][:, index] = [
-                    metrics[key] for key in ("num_emitted", "num_target_passes", "num_draft_passes", "num_draft_nodes")
+                    metrics[key]
+                    for key in (
+                        "num_emitted",
+                        "num_target_passes",
+                        "num_draft_passes",
+                        "num_draft_nodes",
+                    )
                 ]
     return {name: _Run(times[name], *counts[name]) for name in names}
 
@@ -247,14 +315,17 @@ def _of_repeats(run: _Run) -> dict[str, float]:
 
 
 def _ratio(ours: _Run, other: _Run, spent: str) -> dict[str, float]:
-    """Tokens per ``spent`` of ours over the other's (tokens are the same), and a bootstrap interval over prompts."""
+    """Tokens per ``spent`` of ours over the other's (tokens are the same), and a bootstrap interval
+    over prompts."""
     one, two = getattr(ours, spent), getattr(other, spent)
     picks = np.random.default_rng(0).integers(len(one), size=(_RESAMPLES, len(one)))
     ratios = two[picks].sum(axis=1) / one[picks].sum(axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     per_prompt = [float(b / a) for a, b in zip(one, two, strict=True)]
     return {
-        "ratio": float(two.sum() / one.sum()), "low_95": float(low), "high_95": float(high),
+        "ratio": float(two.sum() / one.sum()),
+        "low_95": float(low),
+        "high_95": float(high),
         "median_prompt": statistics.median(per_prompt),
         "prompts_won": sum(value > 1.0 for value in per_prompt) / len(per_prompt),
-    }  # fmt: skip
+    }

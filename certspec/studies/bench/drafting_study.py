@@ -1,5 +1,6 @@
-"""Compares ways to decide how far and how wide to draft, on recorded steps and in real runs, calibrated on other
-prompts. ``python -m certspec.studies.bench.drafting_study`` prints the tables; the last line is JSON."""
+"""Compares ways to decide how far and how wide to draft, on recorded steps and in real runs,
+calibrated on other prompts. ``python -m certspec.studies.bench.drafting_study`` prints the tables;
+the last line is JSON."""
 
 from __future__ import annotations
 
@@ -30,21 +31,31 @@ from certspec.studies.soaks.losslessness import bundled_prompt_ids
 __all__ = ["real_runs", "simulations"]
 
 
-def simulations(fitted: GreedySteps, held_out: GreedySteps, costs: tuple[float, float]) -> dict[str, dict[str, float]]:
-    """Chains on ``held_out`` steps, every threshold chosen on ``fitted``; by name what ``simulate_chain`` returns."""
+def simulations(
+    fitted: GreedySteps, held_out: GreedySteps, costs: tuple[float, float]
+) -> dict[str, dict[str, float]]:
+    """Chains on ``held_out`` steps, every threshold chosen on ``fitted``; by name what
+    ``simulate_chain`` returns."""
     results: dict[str, dict[str, float]] = {}
     ones = [np.ones(len(part)) for part in (fitted, held_out)]
 
     def best(label: str, rules: dict[str, Any], chances: Sequence[np.ndarray]) -> None:
-        on_fitted = {name: simulate_chain(fitted, chances[0], rule, *costs)["rate"] for name, rule in rules.items()}
+        on_fitted = {
+            name: simulate_chain(fitted, chances[0], rule, *costs)["rate"]
+            for name, rule in rules.items()
+        }
         chosen = max(on_fitted, key=on_fitted.__getitem__)
         results[f"{label} ({chosen})"] = simulate_chain(held_out, chances[1], rules[chosen], *costs)
 
     best("fixed length", {str(k): _fixed(k) for k in range(1, 13)}, ones)
-    signals = {name: [signal(part) for part in (fitted, held_out)] for name, signal in _SIGNALS.items()}
+    signals = {
+        name: [signal(part) for part in (fitted, held_out)] for name, signal in _SIGNALS.items()
+    }
     for name, values in signals.items():
         levels = np.quantile(values[0], np.linspace(0.02, 0.6, 30))
-        best(f"threshold on {name}", {f"{level:.3f}": _threshold(level) for level in levels}, values)
+        best(
+            f"threshold on {name}", {f"{level:.3f}": _threshold(level) for level in levels}, values
+        )
     for name, values in signals.items():
         fit = fit_monotone(values[0], fitted.rank == 0)
         chances = [fit(part) for part in values]
@@ -53,7 +64,9 @@ def simulations(fitted: GreedySteps, held_out: GreedySteps, costs: tuple[float, 
             held_out, chances[1], chain_stop(rate, *costs), *costs
         )
     right = (held_out.rank == 0).astype(float)
-    results["oracle"] = simulate_chain(held_out, right, lambda path, own, _: (path * own > 0, path * own > 0), *costs)
+    results["oracle"] = simulate_chain(
+        held_out, right, lambda path, own, _: (path * own > 0, path * own > 0), *costs
+    )
     return results
 
 
@@ -69,23 +82,37 @@ def _fixed(length: int) -> Any:
 
 
 def _threshold(level: float) -> Any:
-    """transformers' way: go on while the token just drafted is sure enough, which is verified either way."""
+    """transformers' way: go on while the token just drafted is sure enough, which is verified
+    either way."""
     return lambda _path, own, _depth: (True, own >= level)
 
 
 def real_runs(
     pair: Pair, prompts: Sequence[Sequence[int]], profile: DraftingProfile, num_tokens: int
 ) -> dict[str, dict[str, float]]:
-    """Decode ``prompts`` in each way; tokens, draft passes and nodes a target pass, and the rate by its costs.
+    """Decode ``prompts`` in each way; tokens, draft passes and nodes a target pass, and the rate by
+    its costs.
 
     Raises RuntimeError where two ways give different tokens: all are strict greedy.
     """
-    ways: dict[str, dict[str, Any]] = {f"chain of {k}": {"draft_length": k} for k in (2, 3, 4, 5, 6, 8)}
-    ways |= {f"greedy tree {w} x {d}": {"tree": TreeShape(w, d)} for w, d in ((2, 4), (2, 6), (3, 5), (4, 6))}
+    ways: dict[str, dict[str, Any]] = {
+        f"chain of {k}": {"draft_length": k} for k in (2, 3, 4, 5, 6, 8)
+    }
+    ways |= {
+        f"greedy tree {w} x {d}": {"tree": TreeShape(w, d)}
+        for w, d in ((2, 4), (2, 6), (3, 5), (4, 6))
+    }
     ways |= {f"best-first {n}": {"tree": BestFirst(n, depth=8)} for n in (4, 6, 8, 12, 16)}
-    ways |= {f"adaptive, width {w}": {"draft_length": Adaptive(profile, width=w)} for w in range(1, profile.width + 1)}
-    ways["within the KL budget"] = {"draft_length": WithinBudget(profile.kl_budget, width=profile.width)}
-    ways["within a tenth of it"] = {"draft_length": WithinBudget(profile.kl_budget / 10, width=profile.width)}
+    ways |= {
+        f"adaptive, width {w}": {"draft_length": Adaptive(profile, width=w)}
+        for w in range(1, profile.width + 1)
+    }
+    ways["within the KL budget"] = {
+        "draft_length": WithinBudget(profile.kl_budget, width=profile.width)
+    }
+    ways["within a tenth of it"] = {
+        "draft_length": WithinBudget(profile.kl_budget / 10, width=profile.width)
+    }
     results, expected = {}, None
     for name, options in ways.items():
         generation = generate(pair, list(prompts), max_new_tokens=num_tokens, **options)
@@ -95,7 +122,9 @@ def real_runs(
         metrics = generation.metrics
         passes = metrics["num_target_passes"]
         spent = (
-            passes + profile.draft_cost * metrics["num_draft_passes"] + profile.node_cost * metrics["num_draft_nodes"]
+            passes
+            + profile.draft_cost * metrics["num_draft_passes"]
+            + profile.node_cost * metrics["num_draft_nodes"]
         )
         results[name] = {
             "tokens_per_target_pass": metrics["num_emitted"] / passes,
@@ -108,11 +137,17 @@ def real_runs(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: even prompts calibrate, odd ones are measured."""
-    parser = argparse.ArgumentParser(prog="python -m certspec.studies.bench.drafting_study", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m certspec.studies.bench.drafting_study", description=__doc__
+    )
     parser.add_argument("--prompts", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--draft-cost", type=float, default=0.11, help="a draft pass, in target passes of one token")
-    parser.add_argument("--node-cost", type=float, default=0.12, help="one more verified node, the same unit")
+    parser.add_argument(
+        "--draft-cost", type=float, default=0.11, help="a draft pass, in target passes of one token"
+    )
+    parser.add_argument(
+        "--node-cost", type=float, default=0.12, help="one more verified node, the same unit"
+    )
     chosen = parser.parse_args(arguments)
     costs = (chosen.draft_cost, chosen.node_cost)
     pair = load_pair()
@@ -123,10 +158,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "simulated chains on recorded steps": simulations(halves[0], halves[1], costs),
         "real runs": real_runs(pair, prompts[1::2], profile, chosen.tokens),
     }
-    print(f"steps: {len(halves[0])} to calibrate, {len(halves[1])} measured; costs {costs}; KL budget "
-          f"{profile.kl_budget:.3f} nats at alpha {profile.alpha}; rate bar {profile.rate:.3f}")  # fmt: skip
+    print(
+        f"steps: {len(halves[0])} to calibrate, {len(halves[1])} measured; costs {costs}; KL "
+        "budget "
+        f"{profile.kl_budget:.3f} nats at alpha {profile.alpha}; rate bar {profile.rate:.3f}"
+    )
     for title, rows in tables.items():
-        print(f"\n{title}: tokens, draft passes and nodes a target pass; rate = tokens in a target pass's time")
+        print(
+            f"\n{title}: tokens, draft passes and nodes a target pass; rate = tokens in a target "
+            "pass's time"
+        )
         for name, row in rows.items():
             print(f"  {name:<52} " + "  ".join(f"{value:7.3f}" for value in row.values()))
     print(json.dumps({"costs": costs, "num_steps": [len(half) for half in halves], **tables}))

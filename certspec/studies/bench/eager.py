@@ -1,4 +1,5 @@
-"""What one writes in torch for the statistics that the kernels give: the baseline of the kernels' benchmarks."""
+"""What one writes in torch for the statistics that the kernels give: the baseline of the kernels'
+benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _LEADERS = 24
 def peaked_rows(
     rows: int, columns: int, *, dtype: Any, device: Any, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(target, draft) logits, each (rows, columns): top probabilities from .1 to .95, KL from 1e-3 to 1 nat."""
+    """(target, draft) logits, each (rows, columns): top probabilities from .1 to .95, KL from 1e-3
+    to 1 nat."""
     generator = torch.Generator(device=device).manual_seed(seed)
 
     def uniform(*shape: int) -> torch.Tensor:
@@ -26,7 +28,9 @@ def peaked_rows(
     slope = torch.arange(_LEADERS, device=device) * 0.7
     leaders = uniform(rows, 1) * 14 + 9 - slope - uniform(rows, _LEADERS) * uniform(rows, 1) * 4
     target.scatter_(1, ids, leaders)
-    noise = torch.randn(rows, columns, device=device, generator=generator) * (uniform(rows, 1) * 0.8)
+    noise = torch.randn(rows, columns, device=device, generator=generator) * (
+        uniform(rows, 1) * 0.8
+    )
     return target.to(dtype), (target + noise).to(dtype)
 
 
@@ -38,7 +42,9 @@ def eager_statistics(target: torch.Tensor, draft: torch.Tensor) -> tuple[torch.T
     target_logprobs = torch.log_softmax(target.float(), dim=-1)
     draft_logprobs = torch.log_softmax(draft.float(), dim=-1)
     target_probs = target_logprobs.exp()
-    return (target_probs * (target_logprobs - draft_logprobs)).sum(-1), -(target_probs * target_logprobs).sum(-1)
+    return (target_probs * (target_logprobs - draft_logprobs)).sum(-1), -(
+        target_probs * target_logprobs
+    ).sum(-1)
 
 
 def eager_with_top(target: torch.Tensor, draft: torch.Tensor) -> tuple[Any, ...]:

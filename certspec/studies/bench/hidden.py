@@ -1,5 +1,6 @@
-"""``python -m certspec.studies.bench.hidden``: certify_hidden on a long sequence, its time and the memory it takes beside its
-inputs. Hidden states and heads are random, in the widths of Qwen3-4B and 0.6B. The last line is JSON."""
+"""``python -m certspec.studies.bench.hidden``: certify_hidden on a long sequence, its time and the
+memory it takes beside its inputs. Hidden states and heads are random, in the widths of Qwen3-4B and
+0.6B. The last line is JSON."""
 
 from __future__ import annotations
 
@@ -21,41 +22,65 @@ __all__ = ["measure_hidden"]
 WIDTHS = (2560, 1024)
 
 
-def measure_hidden(rows: int, vocab: int, chunk_bytes: int, *, device: str, backend: str | None) -> dict[str, Any]:
-    """Score ``rows`` bfloat16 rows twice, the first time with what compiles; the first rows are scored again from whole
-    logits and must not differ."""
+def measure_hidden(
+    rows: int, vocab: int, chunk_bytes: int, *, device: str, backend: str | None
+) -> dict[str, Any]:
+    """Score ``rows`` bfloat16 rows twice, the first time with what compiles; the first rows are
+    scored again from whole logits and must not differ."""
     generator = torch.Generator(device).manual_seed(0)
     sides = []
     for width in WIDTHS:
         for shape, scale in (((rows, width), 1.0), ((vocab, width), 4.0 / width**0.5)):
-            sides.append(scale * torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16))
+            sides.append(
+                scale * torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16)
+            )
     cuda = torch.device(device).type == "cuda"
     target, target_head, draft, draft_head = sides
     rules, inputs = default_rules(), 0
     taken = []
-    for _ in range(2):  # kernels are compiled for as many rows as a chunk has, and as the last one has
+    for _ in range(
+        2
+    ):  # kernels are compiled for as many rows as a chunk has, and as the last one has
         if cuda:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             inputs = torch.cuda.memory_allocated()
         start = time.perf_counter()
-        ours = certify_hidden(target, target_head, draft, draft_head, rules, chunk_bytes=chunk_bytes, backend=backend)
+        ours = certify_hidden(
+            target, target_head, draft, draft_head, rules, chunk_bytes=chunk_bytes, backend=backend
+        )
         false = int((ours.certified & ~ours.accepted).sum())  # waits for the device
         taken.append(round(time.perf_counter() - start, 3))
     peak = torch.cuda.max_memory_allocated() - inputs if cuda else None
     first = min(rows, chunk_bytes // (4 * vocab))
-    whole = certify(target[:first] @ target_head.T, draft[:first] @ draft_head.T, rules, backend=backend)
-    same = bool((ours.certified[:, :first] == whole.certified).all()) and bool(torch.equal(ours.kl[:first], whole.kl))
+    whole = certify(
+        target[:first] @ target_head.T, draft[:first] @ draft_head.T, rules, backend=backend
+    )
+    same = bool((ours.certified[:, :first] == whole.certified).all()) and bool(
+        torch.equal(ours.kl[:first], whole.kl)
+    )
     return {
-        "rows": rows, "vocab": vocab, "widths": WIDTHS, "dtype": "bfloat16", "backend": backend or "default",
-        "chunk_bytes": chunk_bytes, "seconds": taken[1], "first_seconds": taken[0], "logits_bytes": 4 * rows * vocab,
+        "rows": rows,
+        "vocab": vocab,
+        "widths": WIDTHS,
+        "dtype": "bfloat16",
+        "backend": backend or "default",
+        "chunk_bytes": chunk_bytes,
+        "seconds": taken[1],
+        "first_seconds": taken[0],
+        "logits_bytes": 4 * rows * vocab,
         "peak_beside_inputs_bytes": peak,
-        "first_rows": first, "first_rows_equal_certify": same, "false_certificates": false, **ours.path_counts,
-    }  # fmt: skip
+        "first_rows": first,
+        "first_rows_equal_certify": same,
+        "false_certificates": false,
+        **ours.path_counts,
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m certspec.studies.bench.hidden", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m certspec.studies.bench.hidden", description=__doc__
+    )
     parser.add_argument("--rows", type=int, default=32_768)
     parser.add_argument("--vocab", type=int, default=151_936)
     parser.add_argument("--chunk-bytes", type=int, default=256 << 20)
@@ -63,7 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backend", default=None)
     options = parser.parse_args(arguments)
     result = measure_hidden(
-        options.rows, options.vocab, options.chunk_bytes, device=options.device, backend=options.backend
+        options.rows,
+        options.vocab,
+        options.chunk_bytes,
+        device=options.device,
+        backend=options.backend,
     )
     print(f"{result['rows']:,} rows in {result['seconds']} s")
     print(json.dumps({**(provenance() if options.device.startswith("cuda") else {}), **result}))

@@ -1,34 +1,39 @@
-"""The kernels against torch eager, torch.compile and Liger-Kernel (where installed) on the same rows in one run: time,
-bytes moved, share of the copy bandwidth measured in that run.
+"""The kernels against torch eager, torch.compile and Liger-Kernel (where installed) on the same
+rows in one run: time, bytes moved, share of the copy bandwidth measured in that run.
 
-``results/kernels-h100.json`` is what ``certspec bench kernels`` wrote (H100; a copy moves 3,002 GB/s). Rows of 151,936
-bfloat16 columns, microseconds; the floor is that of a copy of the inputs:
+``results/kernels-h100.json`` is what ``certspec bench kernels`` wrote (H100; a copy moves 3,002
+GB/s). Rows of 151,936 bfloat16 columns, microseconds; the floor is that of a copy of the inputs:
 
     rows    floor    ours            eager + top-9      eager              torch.compile    Liger's KL alone
     8         1.6     19.2             254 (13.2x)        123 (6.4x)         131 (6.8x)          89
     64       13.0     30.8             683 (22.2x)        412 (13.4x)        148 (4.8x)         131
     1,024   207.3    255.5 (81.1 %)  7,769 (30.4x)      5,328 (20.9x)        611 (2.4x)       1,503
 
-The targets are 20, 35 and 80 % of the copy. Eight times as fast as that torch.compile (no ranks, no certificates) at
-1,024 rows would be 76 us, below the floor: no kernel that reads the logits can be. Two runs of the command before it
-emptied the allocator's memory between sizes gave 37.4 and 36.5 at 64 rows and the same else; in a process of their own
-64 rows took 30.3 to 31.8 whatever had run before, so what slowed those two is not known for certain.
+The targets are 20, 35 and 80 % of the copy. Eight times as fast as that torch.compile (no ranks, no
+certificates) at 1,024 rows would be 76 us, below the floor: no kernel that reads the logits can be.
+Two runs of the command before it emptied the allocator's memory between sizes gave 37.4 and 36.5 at
+64 rows and the same else; in a process of their own 64 rows took 30.3 to 31.8 whatever had run
+before, so what slowed those two is not known for certain.
 
-Of these the third kernel, which sums a row that float32 leaves open again in float64, and mostly finds none, takes 2.4,
-1.3 and 2.9 (at most 128 programs look at all rows; 64 or 32 take as long). Written behind the second kernel's own text
-it takes as long as with a program a row (260.3 in all) and compiles for 38 s, not 7.5.
+Of these the third kernel, which sums a row that float32 leaves open again in float64, and mostly
+finds none, takes 2.4, 1.3 and 2.9 (at most 128 programs look at all rows; 64 or 32 take as long).
+Written behind the second kernel's own text it takes as long as with a program a row (260.3 in all)
+and compiles for 38 s, not 7.5.
 
-Streaming alone takes 220.7 us at 1,024 rows, of which 5 % are the statistics it writes; combining takes the rest. It is
-a chain of dependent steps, one program a row, laid out for all rows of a multiprocessor at once (eight programs of 2
-warps of 128 registers: 1,024 rows are one wave), and for few instructions. What a segment is matters most: with one
-thread's 16 pieces of 16 bytes, 2 KB apart, combining took 42 us, since reading a listed segment again moves 16 pieces
-of memory; with 4 runs of 64 bytes, each read by 4 neighbouring threads, it takes 33. Microseconds in all at 1,024 rows:
+Streaming alone takes 220.7 us at 1,024 rows, of which 5 % are the statistics it writes; combining
+takes the rest. It is a chain of dependent steps, one program a row, laid out for all rows of a
+multiprocessor at once (eight programs of 2 warps of 128 registers: 1,024 rows are one wave), and
+for few instructions. What a segment is matters most: with one thread's 16 pieces of 16 bytes, 2 KB
+apart, combining took 42 us, since reading a listed segment again moves 16 pieces of memory; with 4
+runs of 64 bytes, each read by 4 neighbouring threads, it takes 33. Microseconds in all at 1,024
+rows:
 
-    a thread a segment, in 4 groups of 32 columns each: 267; combined by the program that ends the row's streaming 268
-    4 threads a segment, 4 runs, programs of 4 warps: 255 to 257, of 2 warps 254.5, 1 warp 263, 8 warps 258
-    2 threads, 8 runs 255; 8 threads, 2 runs 345; 2 or 4 segments a thread in turn 257, 261 to 277
-    combined by the program that ends the row's streaming 288 to 319; loads through shared memory, 2 stages 328
-    before: 4 warps, all statistics in registers 305; segments of 256 columns 283; of 64 parts 310
+    a thread a segment, in 4 groups of 32 columns each: 267; combined by the program that ends the
+    row's streaming 268 4 threads a segment, 4 runs, programs of 4 warps: 255 to 257, of 2 warps
+    254.5, 1 warp 263, 8 warps 258 2 threads, 8 runs 255; 8 threads, 2 runs 345; 2 or 4 segments a
+    thread in turn 257, 261 to 277 combined by the program that ends the row's streaming 288 to 319;
+    loads through shared memory, 2 stages 328 before: 4 warps, all statistics in registers 305;
+    segments of 256 columns 283; of 64 parts 310
 
 ``results/soundness-h100.json`` and ``hidden-h100.json`` are what ``proofs_check.hunts.soundness``,
 ``proofs_check.hunts.undecided`` and ``certspec.studies.bench.hidden`` printed there.
@@ -56,7 +61,8 @@ from certspec.studies.bench.eager import eager_statistics, eager_with_top, peake
 __all__ = ["copy_bandwidth", "graph_times", "measure", "provenance", "stream_times"]
 
 WARM_SECONDS = 0.1  # before anything is timed
-GRAPH_CALLS = 32  # in one graph at the least: launching a graph takes the host some 30 us, which few calls can't hide
+# in one graph at the least: launching a graph takes the host some 30 us, which few calls can't hide
+GRAPH_CALLS = 32
 INPUT_BYTES = 160 << 20  # of different inputs in rotation: more than the caches hold
 
 
@@ -67,7 +73,8 @@ def stream_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[f
 
 
 def graph_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[float]:
-    """The same for calls captured in turn, as often as makes GRAPH_CALLS of them, in one CUDA graph."""
+    """The same for calls captured in turn, as often as makes GRAPH_CALLS of them, in one CUDA
+    graph."""
     calls = [*calls] * -(-GRAPH_CALLS // len(calls))
     beside = torch.cuda.Stream()
     with torch.cuda.stream(beside):
@@ -83,7 +90,8 @@ def graph_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[fl
 
 
 def _warm(work: Callable[[], Any]) -> None:
-    """Keep the card busy for a while: one that has idled, as it does while something compiles, is slower at first."""
+    """Keep the card busy for a while: one that has idled, as it does while something compiles, is
+    slower at first."""
     start = time.perf_counter()
     while time.perf_counter() - start < WARM_SECONDS:
         work()
@@ -104,7 +112,9 @@ def copy_bandwidth() -> float:
     """Bytes read plus bytes written a second by a large device-to-device copy."""
     source = torch.empty(1 << 28, dtype=torch.float32, device="cuda").normal_()
     sink = torch.empty_like(source)
-    return 2 * source.nbytes / statistics.median(stream_times([lambda: sink.copy_(source)] * 3)) * 1e6
+    return (
+        2 * source.nbytes / statistics.median(stream_times([lambda: sink.copy_(source)] * 3)) * 1e6
+    )
 
 
 def _liger() -> Callable[..., Any] | None:
@@ -119,7 +129,8 @@ def _liger() -> Callable[..., Any] | None:
 def measure(
     num_rows: int, columns: int, bandwidth: float, plan: Any = None, *, baselines: bool = True
 ) -> dict[str, Any]:
-    """Times of ``num_rows`` bfloat16 rows under the default rules; ours in a CUDA graph, inputs in rotation."""
+    """Times of ``num_rows`` bfloat16 rows under the default rules; ours in a CUDA graph, inputs in
+    rotation."""
     table = rule_table(tuple(default_rules()))
     parameters = torch.from_numpy(table.parameters.copy()).cuda()
     total = 2 * num_rows * columns * 2
@@ -134,10 +145,17 @@ def measure(
     def ours(pair):
         return triton_rows.launch(pair[0], pair[1], parameters, columns, table.num_top, plan, out)
 
-    result: dict[str, Any] = {"rows": num_rows, "columns": columns, "dtype": "bfloat16", "input_bytes": total}
+    result: dict[str, Any] = {
+        "rows": num_rows,
+        "columns": columns,
+        "dtype": "bfloat16",
+        "input_bytes": total,
+    }
     result["plan"] = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
     result["floor_us"] = total / bandwidth * 1e6
-    result["ours"] = _summary(graph_times([partial(ours, pair) for pair in pairs]), result["floor_us"])
+    result["ours"] = _summary(
+        graph_times([partial(ours, pair) for pair in pairs]), result["floor_us"]
+    )
     undecided = sum(int((ours(pair).path != 0).sum()) for pair in pairs)
     result["undecided_rows"], result["scored_rows"] = undecided, num_rows * len(pairs)
     if not baselines:
@@ -162,15 +180,26 @@ def measure(
 
 def _summary(times: list[float], floor: float) -> dict[str, float]:
     median = statistics.median(times)
-    return {"median_us": median, "lowest_us": min(times), "highest_us": max(times), "share_of_copy": floor / median}
+    return {
+        "median_us": median,
+        "lowest_us": min(times),
+        "highest_us": max(times),
+        "share_of_copy": floor / median,
+    }
 
 
 def provenance() -> dict[str, str]:
     """What the figures depend on."""
     if not torch.cuda.is_available():
-        raise InvalidArgument("bench kernels: expected a CUDA device, got none; the kernels' tests run without one")
+        raise InvalidArgument(
+            "bench kernels: expected a CUDA device, got none; the kernels' tests run without one"
+        )
     return {
-        "card": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
-        "cuda": str(torch.version.cuda), "python": platform.python_version(), "certspec": certspec.__version__,
+        "card": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": str(torch.version.cuda),
+        "python": platform.python_version(),
+        "certspec": certspec.__version__,
         "inputs": "certspec.studies.bench.eager.peaked_rows",
-    }  # fmt: skip
+    }

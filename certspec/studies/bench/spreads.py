@@ -1,4 +1,5 @@
-"""Which items a benchmark takes of many, and how repeated figures are told: the median with the lowest and highest."""
+"""Which items a benchmark takes of many, and how repeated figures are told: the median with the
+lowest and highest."""
 
 from __future__ import annotations
 
@@ -22,5 +23,6 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def ratio_spread(values: Sequence[float], others: Sequence[float]) -> dict[str, float]:
-    """The same of values[i] / others[i]: figures of one repeat, so that a machine that slows down slows both."""
+    """The same of values[i] / others[i]: figures of one repeat, so that a machine that slows down
+    slows both."""
     return spread([one / other for one, other in zip(values, others, strict=True)])

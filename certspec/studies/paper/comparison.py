@@ -1,4 +1,5 @@
-"""The paper's figures beside those of a run, with the differences. Knows a summary and the published numbers."""
+"""The paper's figures beside those of a run, with the differences. Knows a summary and the
+published numbers."""
 
 from __future__ import annotations
 
@@ -11,23 +12,29 @@ __all__ = ["comparison_json", "comparison_table"]
 
 
 def comparison_table(summary: dict[str, Any], deviations: list[str]) -> TextTable:
-    """One row a published figure. ``deviations``: what of this run differs from the protocol, in words."""
+    """One row a published figure. ``deviations``: what of this run differs from the protocol, in
+    words."""
     rows = tuple(
         (
-            figure.name, _number(figure.read(summary)),
-            *_beside(figure, figure.of_1_7b, summary), *_beside(figure, figure.of_4b, summary),
+            figure.name,
+            _number(figure.read(summary)),
+            *_beside(figure, figure.of_1_7b, summary),
+            *_beside(figure, figure.of_4b, summary),
         )
         for figure in FIGURES
-    )  # fmt: skip
+    )
     note = (
-        f"Ours: {summary['num_steps']:,} steps of {summary['num_prompts']:,} prompts; certificates in nats, +inf "
-        "counted as the cap. The paper does not say which mean its run lengths are, so both are here; its run of "
+        f"Ours: {summary['num_steps']:,} steps of {summary['num_prompts']:,} prompts; "
+        "certificates in nats, +inf "
+        "counted as the cap. The paper does not say which mean its run lengths are, so both are "
+        "here; its run of "
         'tree:8 is "over 36".'
     )
     note += (
         f" Not the paper's protocol: {'; '.join(deviations)}."
         if deviations
-        else f" As in the paper: {NUM_PROMPTS} prompts of at least {MIN_TOKENS} tokens, {STEPS} greedy steps."
+        else f" As in the paper: {NUM_PROMPTS} prompts of at least {MIN_TOKENS} tokens, {STEPS} "
+        "greedy steps."
     )
     columns = ("figure", "ours", "paper, 1.7B", "difference", "paper, 4B", "difference")
     return TextTable("The paper's figures beside ours", columns, rows, note)
@@ -50,7 +57,9 @@ def comparison_json(summary: dict[str, Any], deviations: list[str]) -> dict[str,
     }
 
 
-def _beside(figure: PaperFigure, published: float | None, summary: dict[str, Any]) -> tuple[str, str]:
+def _beside(
+    figure: PaperFigure, published: float | None, summary: dict[str, Any]
+) -> tuple[str, str]:
     ours = figure.read(summary)
     if published is None:
         return "-", "-"

@@ -1,5 +1,5 @@
-"""The protocol's prompts: a seeded sample of those long enough, from a local file or the dataset on the hub. Knows
-prompt files and a tokenizer, no models."""
+"""The protocol's prompts: a seeded sample of those long enough, from a local file or the dataset on
+the hub. Knows prompt files and a tokenizer, no models."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from certspec.studies.paper.paper import DATASET
 __all__ = ["download_prompts", "sample_prompts", "write_sample"]
 
 
-def sample_prompts(path: Path, tokenizer: Any, *, num_prompts: int, min_tokens: int, seed: int) -> list[str]:
-    """``num_prompts`` prompts of at least ``min_tokens`` tokens (the text's own, without a chat template), in an order
-    that the seed and the file fix.
+def sample_prompts(
+    path: Path, tokenizer: Any, *, num_prompts: int, min_tokens: int, seed: int
+) -> list[str]:
+    """``num_prompts`` prompts of at least ``min_tokens`` tokens (the text's own, without a chat
+    template), in an order that the seed and the file fix.
 
-    ``path``: a prompt file as ``certspec score`` reads it, or Parquet with a column "prompt". Raises InvalidArgument
-    where the file holds fewer such prompts.
-    """
+    ``path``: a prompt file as ``certspec score`` reads it, or Parquet with a column "prompt".
+    Raises InvalidArgument where the file holds fewer such prompts."""
     texts = list(_parquet_prompts(path) if path.suffix == ".parquet" else _file_prompts(path))
     order = list(range(len(texts)))
     random.Random(seed).shuffle(order)
@@ -34,7 +35,8 @@ def sample_prompts(path: Path, tokenizer: Any, *, num_prompts: int, min_tokens: 
             if len(chosen) == num_prompts:
                 return chosen
     raise InvalidArgument(
-        f"{path}: expected {num_prompts} prompts of at least {min_tokens} tokens, got {len(chosen)} of {len(texts)}"
+        f"{path}: expected {num_prompts} prompts of at least {min_tokens} tokens, got "
+        f"{len(chosen)} of {len(texts)}"
     )
 
 
@@ -45,21 +47,29 @@ def write_sample(folder: Path, prompts: list[str]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnreadableInput(f"{folder}: {error.strerror or error}") from error
-    write_atomically(path, "".join(json.dumps({"prompt": prompt}, ensure_ascii=False) + "\n" for prompt in prompts))
+    write_atomically(
+        path,
+        "".join(json.dumps({"prompt": prompt}, ensure_ascii=False) + "\n" for prompt in prompts),
+    )
     return path
 
 
 def download_prompts() -> Path:
-    """The dataset's test split from the hub (its cache, where it is there already). Raises UnreadableInput."""
+    """The dataset's test split from the hub (its cache, where it is there already). Raises
+    UnreadableInput."""
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     try:
         names = HfApi().list_repo_files(DATASET, repo_type="dataset")
-        name = next(name for name in sorted(names) if "test_sft" in name and name.endswith(".parquet"))
+        name = next(
+            name for name in sorted(names) if "test_sft" in name and name.endswith(".parquet")
+        )
         return Path(hf_hub_download(DATASET, name, repo_type="dataset"))
     except (OSError, HfHubHTTPError, OfflineModeIsEnabled, StopIteration, RuntimeError) as error:
-        raise UnreadableInput(f"{DATASET}: could not be fetched from the hub ({error}); pass --prompts FILE") from error
+        raise UnreadableInput(
+            f"{DATASET}: could not be fetched from the hub ({error}); pass --prompts FILE"
+        ) from error
 
 
 def _file_prompts(path: Path) -> Iterator[str]:
@@ -75,5 +85,7 @@ def _parquet_prompts(path: Path) -> Iterator[str]:
     try:
         table = pq.read_table(path, columns=["prompt"])
     except (OSError, KeyError, pa.ArrowException) as error:
-        raise UnreadableInput(f'{path}: expected Parquet with a column "prompt": {error}') from error
+        raise UnreadableInput(
+            f'{path}: expected Parquet with a column "prompt": {error}'
+        ) from error
     yield from (text for text in table.column("prompt").to_pylist() if text)

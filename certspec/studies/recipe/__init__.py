@@ -1,4 +1,5 @@
-"""How the bundled pair was made: data, tokenizer, target, distilled draft, prompts and measurements.
+"""How the bundled pair was made: data, tokenizer, target, distilled draft, prompts and
+measurements.
 
-Read `__main__.py` from top to bottom; every step is one small file. Nothing else in certspec imports this package.
-"""
+Read `__main__.py` from top to bottom; every step is one small file. Nothing else in certspec
+imports this package."""

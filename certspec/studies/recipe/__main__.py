@@ -1,8 +1,8 @@
-"""Makes the bundled pair: `python -m certspec.studies.recipe --corpus FILE --out DIR`, about eleven minutes on one H100.
+"""Makes the bundled pair: `python -m certspec.studies.recipe --corpus FILE --out DIR`, about eleven
+minutes on one H100.
 
-Everything happens here, top to bottom: read, split, tokenise, train the target, let it write, distil the draft,
-export, measure.
-"""
+Everything happens here, top to bottom: read, split, tokenise, train the target, let it write,
+distil the draft, export, measure."""
 
 from __future__ import annotations
 
@@ -19,19 +19,34 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; `--tiny` swaps in one-layer models, to try the recipe without a GPU."""
     parser = argparse.ArgumentParser(prog="python -m certspec.studies.recipe", description=__doc__)
     parser.add_argument(
-        "--corpus", type=Path, required=True, help="chats as .jsonl or .jsonl.zst (see certspec.studies.recipe.corpus)"
+        "--corpus",
+        type=Path,
+        required=True,
+        help="chats as .jsonl or .jsonl.zst (see certspec.studies.recipe.corpus)",
     )
     parser.add_argument(
-        "--out", type=Path, required=True, help="folder for target/, draft/, prompts.jsonl and losses.json"
+        "--out",
+        type=Path,
+        required=True,
+        help="folder for target/, draft/, prompts.jsonl and losses.json",
     )
     parser.add_argument("--vocab-size", type=int, default=4096)
     parser.add_argument("--target-steps", type=int, help="optimiser steps (default: TargetPlan's)")
     parser.add_argument("--draft-steps", type=int, help="optimiser steps (default: DraftPlan's)")
     parser.add_argument("--batch", type=int, help="blocks a step")
-    parser.add_argument("--block", type=int, help="tokens a block; also the context length written to config.json")
-    parser.add_argument("--max-new-tokens", type=int, help="length of the answers that the target writes for the draft")
     parser.add_argument(
-        "--num-own", type=int, default=16384, help="chats that the target writes at each temperature, at most"
+        "--block", type=int, help="tokens a block; also the context length written to config.json"
+    )
+    parser.add_argument(
+        "--max-new-tokens",
+        type=int,
+        help="length of the answers that the target writes for the draft",
+    )
+    parser.add_argument(
+        "--num-own",
+        type=int,
+        default=16384,
+        help="chats that the target writes at each temperature, at most",
     )
     parser.add_argument("--limit", type=int, help="read only this many chats")
     parser.add_argument(
@@ -69,20 +84,29 @@ def main(arguments: list[str] | None = None) -> None:
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     shared = {"batch": options.batch, "block": options.block}
     target_plan = override(target.TargetPlan(), steps=options.target_steps, **shared)
-    draft_plan = override(draft.DraftPlan(), steps=options.draft_steps, max_new_tokens=options.max_new_tokens, **shared)
+    draft_plan = override(
+        draft.DraftPlan(),
+        steps=options.draft_steps,
+        max_new_tokens=options.max_new_tokens,
+        **shared,
+    )
     options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     report: dict[str, Any] = {"target_plan": asdict(target_plan), "training": []}
     if options.reuse_target:
         report = json.loads((options.out / "losses.json").read_text(encoding="utf-8"))
-        report["training"] = [record for record in report["training"] if record.get("model") == "target"]
+        report["training"] = [
+            record for record in report["training"] if record.get("model") == "target"
+        ]
     report["draft_plan"] = asdict(draft_plan)
 
     def log(record: dict[str, Any]) -> None:
         record = {**record, "seconds": round(time.perf_counter() - started, 1)}
         report["training"].append(record)
         print(json.dumps(record), flush=True)
-        (options.out / "losses.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        (options.out / "losses.json").write_text(
+            json.dumps(report, indent=1) + "\n", encoding="utf-8"
+        )
 
     # 1. Data: whole prompts are held out, with all their answers.
     training, held_out = data.split_by_prompt(
@@ -95,27 +119,46 @@ def main(arguments: list[str] | None = None) -> None:
     bpe = tokenizer.train_tokenizer(
         (text for chat in training for text in (chat.prompt, chat.answer)), options.vocab_size
     )
-    documents, held_out_documents = data.encode_chats(bpe, training), data.encode_chats(bpe, held_out)
+    documents, held_out_documents = (
+        data.encode_chats(bpe, training),
+        data.encode_chats(bpe, held_out),
+    )
     report["data"] = {
-        "training_chats": len(training), "held_out_chats": len(held_out),
-        "training_tokens": sum(map(len, documents)), "held_out_tokens": sum(map(len, held_out_documents)),
-        "characters_a_token": round(sum(len(chat.answer) for chat in training) / sum(map(len, documents)), 2),
-    }  # fmt: skip
+        "training_chats": len(training),
+        "held_out_chats": len(held_out),
+        "training_tokens": sum(map(len, documents)),
+        "held_out_tokens": sum(map(len, held_out_documents)),
+        "characters_a_token": round(
+            sum(len(chat.answer) for chat in training) / sum(map(len, documents)), 2
+        ),
+    }
     log({"stage": "data", **report["data"]})
 
     # 3. Target: next-token cross entropy.
-    shapes = (architecture.TINY_SHAPE,) * 2 if options.tiny else (architecture.TARGET_SHAPE, architecture.DRAFT_SHAPE)
-    ids = {"eos_id": bpe.token_to_id(tokenizer.IM_END), "pad_id": bpe.token_to_id(tokenizer.END_OF_TEXT)}
+    shapes = (
+        (architecture.TINY_SHAPE,) * 2
+        if options.tiny
+        else (architecture.TARGET_SHAPE, architecture.DRAFT_SHAPE)
+    )
+    ids = {
+        "eos_id": bpe.token_to_id(tokenizer.IM_END),
+        "pad_id": bpe.token_to_id(tokenizer.END_OF_TEXT),
+    }
     sizes = {"vocab_size": bpe.get_vocab_size(), "max_positions": target_plan.block, **ids}
     if options.reuse_target:
         target_model = export.load_target(options.out / "target", bpe).to(device)
     else:
-        target_model = architecture.build_model(shapes[0], **sizes, seed=target_plan.seed).to(device)
+        target_model = architecture.build_model(shapes[0], **sizes, seed=target_plan.seed).to(
+            device
+        )
         target.train_target(target_model, documents, target_plan, log)
-        architecture.round_to_bfloat16(target_model)  # the draft learns from the weights that are shipped
+        architecture.round_to_bfloat16(
+            target_model
+        )  # the draft learns from the weights that are shipped
         export.export_model(target_model, bpe, options.out / "target")
 
-    # 4. The target's own chats: greedy on every training prompt, sampled on prompts drawn as the corpus has them.
+    # 4. The target's own chats: greedy on every training prompt, sampled on prompts drawn as the
+    # corpus has them.
     rng = random.Random(draft_plan.seed)
     own_documents = []
     for temperature in draft_plan.temperatures:
@@ -127,7 +170,9 @@ def main(arguments: list[str] | None = None) -> None:
         asked = asked if len(asked) <= options.num_own else rng.sample(asked, options.num_own)
         torch.manual_seed(draft_plan.seed)
         with architecture.mixed_precision(device):
-            own_documents += draft.sample_answers(target_model, bpe, asked, temperature, draft_plan.max_new_tokens)
+            own_documents += draft.sample_answers(
+                target_model, bpe, asked, temperature, draft_plan.max_new_tokens
+            )
         log(
             {
                 "stage": "own chats",
@@ -143,7 +188,8 @@ def main(arguments: list[str] | None = None) -> None:
     architecture.round_to_bfloat16(draft_model)
     export.export_model(draft_model, bpe, options.out / "draft")
 
-    # 6. Measure what is shipped: rounded weights, float32 arithmetic, prompts that nobody trained on.
+    # 6. Measure what is shipped: rounded weights, float32 arithmetic, prompts that nobody trained
+    # on.
     report["parameters"] = {
         "target": architecture.count_parameters(target_model),
         "draft": architecture.count_parameters(draft_model),
@@ -152,10 +198,19 @@ def main(arguments: list[str] | None = None) -> None:
         target_model, draft_model, held_out_documents, target_plan.block, num_blocks=200
     )
     questions = [record["prompt"] for record in shipped]
-    prompt_lengths = [len(bpe.encode(tokenizer.render_chat(question)).ids) for question in questions]
+    prompt_lengths = [
+        len(bpe.encode(tokenizer.render_chat(question)).ids) for question in questions
+    ]
     greedy = draft.sample_answers(target_model, bpe, questions, 0.0, draft_plan.max_new_tokens)
-    report["greedy_on_prompts"] = evaluate.evaluate_greedy(target_model, draft_model, greedy, prompt_lengths)
-    log({"stage": "measured", **{name: report[name] for name in ("parameters", "held_out", "greedy_on_prompts")}})
+    report["greedy_on_prompts"] = evaluate.evaluate_greedy(
+        target_model, draft_model, greedy, prompt_lengths
+    )
+    log(
+        {
+            "stage": "measured",
+            **{name: report[name] for name in ("parameters", "held_out", "greedy_on_prompts")},
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The two Qwen3 configurations, and the small things both trainings share: optimiser, schedule, dropout, rounding.
+"""The two Qwen3 configurations, and the small things both trainings share: optimiser, schedule,
+dropout, rounding.
 
 It knows nothing about data.
 """
@@ -30,7 +31,9 @@ DRAFT_SHAPE = Shape(hidden=128, layers=2, heads=2, mlp=448)
 TINY_SHAPE = Shape(hidden=32, layers=1, heads=1, mlp=64)
 
 
-def build_model(shape: Shape, vocab_size: int, max_positions: int, eos_id: int, pad_id: int, seed: int) -> Any:
+def build_model(
+    shape: Shape, vocab_size: int, max_positions: int, eos_id: int, pad_id: int, seed: int
+) -> Any:
     """A freshly initialised float32 `Qwen3ForCausalLM`."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -61,12 +64,18 @@ def build_optimizer(model: nn.Module, weight_decay: float) -> torch.optim.Optimi
     """AdamW that decays matrices only. Its learning rate is set step by step by `learning_rate`."""
     matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
     vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=next(model.parameters()).is_cuda)
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups, lr=0.0, betas=(0.9, 0.95), fused=next(model.parameters()).is_cuda
+    )
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Linear warm-up over 5 % of the steps (at most 200), then a cosine to a hundredth of the peak."""
+    """Linear warm-up over 5 % of the steps (at most 200), then a cosine to a hundredth of the
+    peak."""
     warmup = max(1, min(200, steps // 20))
     if step < warmup:
         return peak * (step + 1) / warmup
@@ -74,7 +83,9 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-def take_step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tensor, rate: float) -> None:
+def take_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tensor, rate: float
+) -> None:
     """One clipped optimiser step at the given learning rate."""
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -88,10 +99,14 @@ def take_step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Te
 def residual_dropout(model: Any, probability: float) -> Iterator[None]:
     """Dropout on the embeddings and on what each attention and MLP adds to the residual stream.
 
-    Qwen3 has only attention dropout of its own; hooks leave the architecture, and so the saved model, untouched.
-    """
+    Qwen3 has only attention dropout of its own; hooks leave the architecture, and so the saved
+    model, untouched."""
     layers = model.model.layers
-    places = [model.model.embed_tokens, *(layer.self_attn.o_proj for layer in layers), *(layer.mlp for layer in layers)]
+    places = [
+        model.model.embed_tokens,
+        *(layer.self_attn.o_proj for layer in layers),
+        *(layer.mlp for layer in layers),
+    ]
 
     def drop(module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(output, probability, training=module.training)
@@ -110,7 +125,8 @@ def mixed_precision(device: torch.device) -> torch.autocast:
 
 
 def round_to_bfloat16(model: nn.Module) -> None:
-    """Replace every weight by its bfloat16 value, kept in float32: what is measured is then what is shipped."""
+    """Replace every weight by its bfloat16 value, kept in float32: what is measured is then what is
+    shipped."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.to(torch.bfloat16))

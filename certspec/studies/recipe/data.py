@@ -1,7 +1,8 @@
-"""Reads a chat corpus, holds prompts out, and packs encoded chats into fixed-length training blocks.
+"""Reads a chat corpus, holds prompts out, and packs encoded chats into fixed-length training
+blocks.
 
-A corpus is JSON lines, plain or zstd, with `kind`, `prompt`, `response` and `finished`. It knows no models.
-"""
+A corpus is JSON lines, plain or zstd, with `kind`, `prompt`, `response` and `finished`. It knows no
+models."""
 
 from __future__ import annotations
 
@@ -51,7 +52,10 @@ def read_corpus(path: Path, limit: int | None = None) -> list[Chat]:
                 missing = {"kind", "prompt", "response", "finished"} - row.keys()
                 if missing:
                     where = f"{path}, line {number}"
-                    raise ValueError(f"{where}: expected kind, prompt, response, finished; missing {sorted(missing)}")
+                    raise ValueError(
+                        f"{where}: expected kind, prompt, response, finished; missing "
+                        f"{sorted(missing)}"
+                    )
                 answer = row["response"].strip()
                 if not row["finished"]:
                     answer = answer[: max(answer.rfind(" "), 0)]
@@ -62,8 +66,11 @@ def read_corpus(path: Path, limit: int | None = None) -> list[Chat]:
     return chats
 
 
-def split_by_prompt(chats: Sequence[Chat], num_held_out: dict[str, int], seed: int) -> tuple[list[Chat], list[Chat]]:
-    """(training, held out): for each kind, all answers to `num_held_out[kind]` prompts are held out.
+def split_by_prompt(
+    chats: Sequence[Chat], num_held_out: dict[str, int], seed: int
+) -> tuple[list[Chat], list[Chat]]:
+    """(training, held out): for each kind, all answers to `num_held_out[kind]` prompts are held
+    out.
 
     Splitting by chat would leak: most prompts were answered several times.
     """
@@ -71,7 +78,9 @@ def split_by_prompt(chats: Sequence[Chat], num_held_out: dict[str, int], seed: i
     held_out_prompts: set[str] = set()
     for kind in sorted({chat.kind for chat in chats}):
         prompts = sorted({chat.prompt for chat in chats if chat.kind == kind})
-        held_out_prompts.update(rng.sample(prompts, min(num_held_out.get(kind, 0), len(prompts) // 2)))
+        held_out_prompts.update(
+            rng.sample(prompts, min(num_held_out.get(kind, 0), len(prompts) // 2))
+        )
     training = [chat for chat in chats if chat.prompt not in held_out_prompts]
     held_out = [chat for chat in chats if chat.prompt in held_out_prompts]
     return training, held_out
@@ -79,18 +88,21 @@ def split_by_prompt(chats: Sequence[Chat], num_held_out: dict[str, int], seed: i
 
 def encode_chats(tokenizer: Tokenizer, chats: Sequence[Chat]) -> list[np.ndarray]:
     """One uint16 array of token ids a chat, chat template included."""
-    encoded = tokenizer.encode_batch_fast([render_chat(chat.prompt, chat.answer, chat.finished) for chat in chats])
+    encoded = tokenizer.encode_batch_fast(
+        [render_chat(chat.prompt, chat.answer, chat.finished) for chat in chats]
+    )
     return [np.array(encoding.ids, dtype=np.uint16) for encoding in encoded]
 
 
 def pack_documents(
     documents: Sequence[np.ndarray], block: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shuffle the documents and pack them: (tokens, labels), each (rows, block) int32, labels shifted by one.
+    """Shuffle the documents and pack them: (tokens, labels), each (rows, block) int32, labels
+    shifted by one.
 
-    Every row starts at a document's start (as every chat does at inference) and drops what overhangs its end; another
-    epoch shuffles anew. The first token of a document is no label: after a cut answer it would teach a false ending.
-    """
+    Every row starts at a document's start (as every chat does at inference) and drops what
+    overhangs its end; another epoch shuffles anew. The first token of a document is no label: after
+    a cut answer it would teach a false ending."""
     tokens, labels = [], []
     pending: list[np.ndarray] = []
     length = 0
@@ -106,7 +118,9 @@ def pack_documents(
             labels.append(row_labels)
             pending, length = [], 0
     if not tokens:
-        raise ValueError(f"documents: expected more than {block} tokens in all to fill one block, got {length}")
+        raise ValueError(
+            f"documents: expected more than {block} tokens in all to fill one block, got {length}"
+        )
     return np.stack(tokens), np.stack(labels)
 
 
@@ -126,7 +140,8 @@ class BlockStream:
             tokens, labels = pack_documents(self.documents, self.block, self.rng)
             if len(tokens) < self.batch:
                 raise ValueError(
-                    f"documents: expected at least {self.batch} blocks of {self.block} tokens, got {len(tokens)}"
+                    f"documents: expected at least {self.batch} blocks of {self.block} tokens, "
+                    f"got {len(tokens)}"
                 )
             self._rows, self._next = (tokens, labels), 0
             self.epoch += 1

@@ -1,7 +1,8 @@
-"""Distils the draft: KL(target || draft) over the whole vocabulary, on corpus text and on the target's own answers.
+"""Distils the draft: KL(target || draft) over the whole vocabulary, on corpus text and on the
+target's own answers.
 
-The target's own answers matter: speculative decoding asks the draft about text that the target wrote.
-"""
+The target's own answers matter: speculative decoding asks the draft about text that the target
+wrote."""
 
 from __future__ import annotations
 
@@ -38,14 +39,22 @@ class DraftPlan:
 
 
 def sample_answers(
-    model: Any, tokenizer: Any, prompts: Sequence[str], temperature: float, max_new_tokens: int, batch: int = 4096
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    temperature: float,
+    max_new_tokens: int,
+    batch: int = 4096,
 ) -> list[np.ndarray]:
-    """The target's own chats as uint16 token ids, one a prompt and in their order; temperature 0 is greedy.
+    """The target's own chats as uint16 token ids, one a prompt and in their order; temperature 0 is
+    greedy.
 
-    An unfinished answer has no EOS. The caller chooses the precision (`mixed_precision`, or float32 without it).
-    """
+    An unfinished answer has no EOS. The caller chooses the precision (`mixed_precision`, or float32
+    without it)."""
     encoded = [tokenizer.encode(render_chat(prompt)).ids for prompt in prompts]
-    return sample_encoded(model, encoded, tokenizer.encode("\n").ids, temperature, max_new_tokens, batch)
+    return sample_encoded(
+        model, encoded, tokenizer.encode("\n").ids, temperature, max_new_tokens, batch
+    )
 
 
 def sample_encoded(
@@ -56,11 +65,18 @@ def sample_encoded(
     max_new_tokens: int,
     batch: int,
 ) -> list[np.ndarray]:
-    """``sample_answers`` for prompts that are token ids already; ``newline`` follows the EOS of a finished answer."""
+    """``sample_answers`` for prompts that are token ids already; ``newline`` follows the EOS of a
+    finished answer."""
     device = next(model.parameters()).device
     end_id, pad_id = model.config.eos_token_id, model.config.pad_token_id
-    by_length = sorted(range(len(encoded)), key=lambda index: len(encoded[index]))  # little padding in a batch
-    choice = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature > 0 else {"do_sample": False}
+    by_length = sorted(
+        range(len(encoded)), key=lambda index: len(encoded[index])
+    )  # little padding in a batch
+    choice = (
+        {"do_sample": True, "temperature": temperature, "top_k": 0}
+        if temperature > 0
+        else {"do_sample": False}
+    )
     documents: list[np.ndarray] = [np.empty(0, dtype=np.uint16)] * len(encoded)
     for start in range(0, len(encoded), batch):
         indices = by_length[start : start + batch]
@@ -68,12 +84,18 @@ def sample_encoded(
         width = max(map(len, rows))
         tokens = torch.tensor([[pad_id] * (width - len(row)) + row for row in rows], device=device)
         # by length and not by id: a model's padding token may also end its turns
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
+        mask = torch.tensor(
+            [[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device
+        )
         with torch.inference_mode():
             output = model.generate(
-                input_ids=tokens, attention_mask=mask, max_new_tokens=max_new_tokens,
-                eos_token_id=end_id, pad_token_id=pad_id, **choice,
-            )  # fmt: skip
+                input_ids=tokens,
+                attention_mask=mask,
+                max_new_tokens=max_new_tokens,
+                eos_token_id=end_id,
+                pad_token_id=pad_id,
+                **choice,
+            )
         for index, row, answer in zip(indices, rows, output[:, width:].cpu().tolist(), strict=True):
             if end_id in answer:
                 answer = answer[: answer.index(end_id) + 1] + list(newline)
@@ -81,8 +103,11 @@ def sample_encoded(
     return documents
 
 
-def mean_kl(target_logits: torch.Tensor, draft_logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean KL(target || draft) in nats over the labelled positions. Logits: (batch, block, vocab), any float dtype."""
+def mean_kl(
+    target_logits: torch.Tensor, draft_logits: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """Mean KL(target || draft) in nats over the labelled positions. Logits: (batch, block, vocab),
+    any float dtype."""
     target_logprobs = target_logits.float().log_softmax(-1)
     draft_logprobs = draft_logits.float().log_softmax(-1)
     kl = (target_logprobs.exp() * (target_logprobs - draft_logprobs)).sum(-1)
@@ -98,7 +123,8 @@ def distil_draft(
     plan: DraftPlan,
     log: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Train `draft` in place against the frozen `target`; `plan.own_share` of a batch is the target's writing."""
+    """Train `draft` in place against the frozen `target`; `plan.own_share` of a batch is the
+    target's writing."""
     device = next(draft.parameters()).device
     num_own = round(plan.batch * plan.own_share)
     streams = [
@@ -111,7 +137,10 @@ def distil_draft(
     draft.train()
     for step in range(plan.steps):
         batches = [stream.next_batch() for stream in streams]
-        tokens, labels = (torch.from_numpy(np.concatenate(arrays)).to(device) for arrays in zip(*batches, strict=True))
+        tokens, labels = (
+            torch.from_numpy(np.concatenate(arrays)).to(device)
+            for arrays in zip(*batches, strict=True)
+        )
         with mixed_precision(device):
             with torch.no_grad():
                 target_logits = target(input_ids=tokens, use_cache=False).logits
@@ -119,5 +148,12 @@ def distil_draft(
         loss = mean_kl(target_logits, draft_logits, labels)
         take_step(draft, optimizer, loss, learning_rate(step, plan.steps, plan.peak_rate))
         if step % 100 == 0 or step == plan.steps - 1:
-            log({"model": "draft", "step": step, "epoch": streams[0].epoch, "kl": round(loss.item(), 4)})
+            log(
+                {
+                    "model": "draft",
+                    "step": step,
+                    "epoch": streams[0].epoch,
+                    "kl": round(loss.item(), 4),
+                }
+            )
     draft.eval()

@@ -1,7 +1,7 @@
 """Measures the finished pair on held-out text and on the target's own greedy answers, in float32.
 
-The figures go into losses.json, which the model card quotes; the product's own scoring is `certspec score`.
-"""
+The figures go into losses.json, which the model card quotes; the product's own scoring is `certspec
+score`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def compare_rows(target_logits: torch.Tensor, draft_logits: torch.Tensor) -> dict[str, np.ndarray]:
-    """Per row of (rows, vocab) logits: top-1 probability, KL in nats, strict acceptance, strict certificate's verdict.
+    """Per row of (rows, vocab) logits: top-1 probability, KL in nats, strict acceptance, strict
+    certificate's verdict.
 
     Certificate: (p1 + p2) phi((p1 - p2) / (p1 + p2)), the strict single-token certificate;
     plain float64, so a check of the recipe and no proof.
@@ -45,7 +46,8 @@ def summarise_rows(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, Any]:
     """One flat summary of the rows of `compare_rows`, rounded to four places."""
     rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     quantiles = {
-        name: [round(float(value), 4) for value in np.quantile(rows[name], QUANTILES)] for name in ("top1_prob", "kl")
+        name: [round(float(value), 4) for value in np.quantile(rows[name], QUANTILES)]
+        for name in ("top1_prob", "kl")
     }
     means = {f"{name}_mean": round(float(rows[name].mean()), 4) for name in rows}
     return {
@@ -83,7 +85,8 @@ def evaluate_text(
 def evaluate_greedy(
     target: Any, draft: Any, documents: Sequence[np.ndarray], prompt_lengths: Sequence[int]
 ) -> dict[str, Any]:
-    """Agreement at every step of the target's greedy answers, as `sample_answers` gives them at temperature 0."""
+    """Agreement at every step of the target's greedy answers, as `sample_answers` gives them at
+    temperature 0."""
     device = next(target.parameters()).device
     parts, num_ended = [], 0
     for document, prompt_length in zip(documents, prompt_lengths, strict=True):

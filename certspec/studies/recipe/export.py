@@ -1,4 +1,5 @@
-"""Writes a model and its tokenizer as an ordinary Hugging Face directory: bfloat16 safetensors, no pickle.
+"""Writes a model and its tokenizer as an ordinary Hugging Face directory: bfloat16 safetensors, no
+pickle.
 
 It knows nothing about how the weights were found.
 """
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
 
 def export_model(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
-    """Save weights, configuration, generation defaults (greedy, ends on EOS) and tokenizer into `folder`."""
+    """Save weights, configuration, generation defaults (greedy, ends on EOS) and tokenizer into
+    `folder`."""
     from transformers import GenerationConfig
 
     shipped = type(model)(model.config).to(torch.bfloat16)
-    shipped.load_state_dict(model.state_dict())  # copies with rounding; the caller's float32 model stays as it is
+    shipped.load_state_dict(
+        model.state_dict()
+    )  # copies with rounding; the caller's float32 model stays as it is
     config = model.config
     shipped.config.dtype = torch.bfloat16
     shipped.generation_config = GenerationConfig(
@@ -33,12 +37,14 @@ def export_model(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def load_target(folder: Path, tokenizer: Tokenizer) -> Any:
-    """An exported target in float32, for another distillation; refuses one that was trained with another tokenizer."""
+    """An exported target in float32, for another distillation; refuses one that was trained with
+    another tokenizer."""
     from transformers import Qwen3ForCausalLM
 
     saved = (folder / "tokenizer.json").read_text(encoding="utf-8")
     if json.loads(saved) != json.loads(tokenizer.to_str()):
         raise ValueError(
-            f"{folder}: expected the tokenizer that this corpus and --vocab-size give, got another tokenizer.json"
+            f"{folder}: expected the tokenizer that this corpus and --vocab-size give, got "
+            "another tokenizer.json"
         )
     return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

@@ -1,4 +1,5 @@
-"""Chooses the 128 shipped prompts from the held-out part of the corpus; long ones are built around held-out answers.
+"""Chooses the 128 shipped prompts from the held-out part of the corpus; long ones are built around
+held-out answers.
 
 It knows nothing about models.
 """
@@ -17,22 +18,28 @@ NUM_HELD_OUT = {"story": 256, "explain": 32, "howto": 24, "code": 8}
 NUM_SHIPPED = {"story": 48, "explain": 32, "howto": 24, "code": 8}
 NUM_LONG = 16
 
-# No training prompt looks like these: they show the pair off its usual ground, with a long context to read.
-# Each frame names the kind of the held-out answers that it quotes.
+# No training prompt looks like these: they show the pair off its usual ground, with a long context
+# to read. Each frame names the kind of the held-out answers that it quotes.
 LONG_FRAMES = (
     ("story", "Here is a story:\n\n{first}\n\nWhat happens next? Write a short ending."),
     ("explain", "Read this text.\n\n{first}\n\nNow explain it to a child in a few sentences."),
-    ("story", "Here are two stories.\n\n1. {first}\n\n2. {second}\n\nTell me a short story with the people of both."),
+    (
+        "story",
+        "Here are two stories.\n\n1. {first}\n\n2. {second}\n\nTell me a short story with the "
+        "people of both.",
+    ),
     (
         "explain",
-        "A friend told me this:\n\n{first}\n\nAnother friend said:\n\n{second}\n\nGive me three facts from both.",
+        "A friend told me this:\n\n{first}\n\nAnother friend said:\n\n{second}\n\nGive me three "
+        "facts from both.",
     ),
 )
 LONG_ANSWER_CHARACTERS = range(300, 1200)
 
 
 def choose_prompts(held_out: Sequence[Chat], seed: int) -> list[dict[str, str]]:
-    """Records {"id", "kind", "prompt"}: the shipped prompts of each kind, then `NUM_LONG` long ones."""
+    """Records {"id", "kind", "prompt"}: the shipped prompts of each kind, then `NUM_LONG` long
+    ones."""
     rng = random.Random(seed)
     records = []
     for kind, wanted in NUM_SHIPPED.items():
@@ -56,4 +63,7 @@ def choose_prompts(held_out: Sequence[Chat], seed: int) -> list[dict[str, str]]:
 
 def write_prompts(records: Sequence[dict[str, str]], path: Path) -> None:
     """One JSON record a line, UTF-8."""
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records),
+        encoding="utf-8",
+    )

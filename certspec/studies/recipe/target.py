@@ -25,7 +25,8 @@ from certspec.studies.recipe.data import IGNORED, BlockStream
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """How long and how hard the target is trained; dropout is what keeps many epochs from overfitting."""
+    """How long and how hard the target is trained; dropout is what keeps many epochs from
+    overfitting."""
 
     steps: int = 5000
     batch: int = 48
@@ -37,12 +38,18 @@ class TargetPlan:
 
 
 def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy in nats. logits: (batch, block, vocab), any float dtype; labels: (batch, block), shifted."""
-    return functional.cross_entropy(logits.float().flatten(0, 1), labels.long().flatten(), ignore_index=IGNORED)
+    """Mean cross entropy in nats. logits: (batch, block, vocab), any float dtype; labels: (batch,
+    block), shifted."""
+    return functional.cross_entropy(
+        logits.float().flatten(0, 1), labels.long().flatten(), ignore_index=IGNORED
+    )
 
 
 def train_target(
-    model: Any, documents: Sequence[np.ndarray], plan: TargetPlan, log: Callable[[dict[str, Any]], None]
+    model: Any,
+    documents: Sequence[np.ndarray],
+    plan: TargetPlan,
+    log: Callable[[dict[str, Any]], None],
 ) -> None:
     """Train `model` in place; `log` gets a record every 100 steps."""
     device = next(model.parameters()).device
@@ -58,5 +65,12 @@ def train_target(
             loss = next_token_loss(logits, labels)
             take_step(model, optimizer, loss, learning_rate(step, plan.steps, plan.peak_rate))
             if step % 100 == 0 or step == plan.steps - 1:
-                log({"model": "target", "step": step, "epoch": stream.epoch, "loss": round(loss.item(), 4)})
+                log(
+                    {
+                        "model": "target",
+                        "step": step,
+                        "epoch": stream.epoch,
+                        "loss": round(loss.item(), 4),
+                    }
+                )
     model.eval()

@@ -1,4 +1,5 @@
-"""Trains the pair's byte-level BPE tokenizer and writes it in the Hugging Face format, with a ChatML chat template.
+"""Trains the pair's byte-level BPE tokenizer and writes it in the Hugging Face format, with a
+ChatML chat template.
 
 It knows nothing about models; target and draft get the same two files.
 """
@@ -27,10 +28,11 @@ CHAT_TEMPLATE = (
 
 
 def render_chat(prompt: str, answer: str | None = None, finished: bool = True) -> str:
-    """The chat template's text for one turn; without an answer, up to the point where the answer starts.
+    """The chat template's text for one turn; without an answer, up to the point where the answer
+    starts.
 
-    An answer that was cut by a length limit gets no end-of-turn token: the model must not learn to stop there.
-    """
+    An answer that was cut by a length limit gets no end-of-turn token: the model must not learn to
+    stop there."""
     text = f"{IM_START}user\n{prompt}{IM_END}\n{IM_START}assistant\n"
     if answer is None:
         return text
@@ -38,7 +40,8 @@ def render_chat(prompt: str, answer: str | None = None, finished: bool = True) -
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Byte-level BPE with `vocab_size` entries: the special tokens are ids 0, 1, 2, then the 256 bytes, then merges."""
+    """Byte-level BPE with `vocab_size` entries: the special tokens are ids 0, 1, 2, then the 256
+    bytes, then merges."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -55,7 +58,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
-    """Write tokenizer.json and tokenizer_config.json so that `AutoTokenizer.from_pretrained(folder)` works offline."""
+    """Write tokenizer.json and tokenizer_config.json so that
+    `AutoTokenizer.from_pretrained(folder)` works offline."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     config = {
@@ -69,4 +73,6 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
         "clean_up_tokenization_spaces": False,
         "model_max_length": max_length,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(config, indent=2) + "\n", encoding="utf-8"
+    )

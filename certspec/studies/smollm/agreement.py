@@ -1,5 +1,5 @@
-"""How drafts agree with the target along its greedy answers, by ``certspec.certify``: the figures that the losses are
-compared on. It knows nothing about training."""
+"""How drafts agree with the target along its greedy answers, by ``certspec.certify``: the figures
+that the losses are compared on. It knows nothing about training."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def greedy_agreement(
     max_new_tokens: int = 128,
     batch: int = 16,
 ) -> dict[str, dict[str, float]]:
-    """For each draft: shares accepted, in its top 8, and certified, and KL, over all greedy steps of all answers.
+    """For each draft: shares accepted, in its top 8, and certified, and KL, over all greedy steps
+    of all answers.
 
-    The answers are generated in one batch, then read again in one pass each, so rows are those of the same tokens.
-    """
+    The answers are generated in one batch, then read again in one pass each, so rows are those of
+    the same tokens."""
     encoded = encode_questions(tokenizer, questions)
     answers = sample_encoded(target, encoded, [], 0.0, max_new_tokens, batch=512)
     columns: dict[str, dict[str, list[np.ndarray]]] = {name: {} for name in drafts}
@@ -41,7 +42,9 @@ def greedy_agreement(
         first = [len(encoded[index]) for index in order[start : start + batch]]
         tokens = torch.zeros((len(rows), max(map(len, rows))), dtype=torch.int64)
         for place, row in enumerate(rows):
-            tokens[place, : len(row)] = torch.from_numpy(row)  # what follows a row's end is not seen by causal models
+            tokens[place, : len(row)] = torch.from_numpy(
+                row
+            )  # what follows a row's end is not seen by causal models
         tokens = tokens.to(target.device)
         kept = torch.zeros(tokens.shape, dtype=torch.bool)
         for place, row in enumerate(rows):
@@ -68,6 +71,12 @@ def _figures(scores: Any) -> dict[str, torch.Tensor]:
 
 def _means(parts: dict[str, list[np.ndarray]]) -> dict[str, float]:
     joined = {key: np.concatenate(values) for key, values in parts.items()}
-    figures = {key: float(values.mean()) for key, values in joined.items() if not key.startswith("false")}
+    figures = {
+        key: float(values.mean()) for key, values in joined.items() if not key.startswith("false")
+    }
     false = sum(int(values.sum()) for key, values in joined.items() if key.startswith("false"))
-    return figures | {"kl median": float(np.median(joined["kl"])), "steps": len(joined["kl"]), "false": false}
+    return figures | {
+        "kl median": float(np.median(joined["kl"])),
+        "steps": len(joined["kl"]),
+        "false": false,
+    }

@@ -1,5 +1,5 @@
-"""The paper's claims, each beside what this target shows and a verdict by a stated test. It knows a reduced run's
-figures (``scores.reduce_run``) and the paper's."""
+"""The paper's claims, each beside what this target shows and a verdict by a stated test. It knows a
+reduced run's figures (``scores.reduce_run``) and the paper's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from certspec.runs.summary import BUDGETS, QUANTILES
 
 __all__ = ["PAYS", "Verdict", "judge_claims"]
 
-PAYS = 1.10  # a relaxation pays where the mean certified run at .3 nats is at least this many times strict greedy's
+# a relaxation pays where the mean certified run at .3 nats is at least this many times strict
+# greedy's
+PAYS = 1.10
 SIMILAR = 1.5  # factors of 5th percentiles agree where they differ by less than this factor
 RELAXED = ("additive:0.3", "multiplicative:0.1", "entropy:0.09,0.3")
 TREES = ("tree:2", "tree:4", "tree:8")
@@ -19,7 +21,8 @@ TREES = ("tree:2", "tree:4", "tree:8")
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, the paper's figures, ours, and whether it holds here; ``test`` says what was compared."""
+    """A claim, the paper's figures, ours, and whether it holds here; ``test`` says what was
+    compared."""
 
     claim: str
     paper: str
@@ -31,33 +34,59 @@ class Verdict:
 def judge_claims(score: dict[str, Any]) -> list[Verdict]:
     """Every claim that the run can test, in the paper's order."""
     return [
-        _enlargement(score, RELAXED, "relaxed rules enlarge the certified region most at low margin"),
+        _enlargement(
+            score, RELAXED, "relaxed rules enlarge the certified region most at low margin"
+        ),
         _enlargement(score, TREES, "trees enlarge the certified region most at low margin"),
-        _enlargement(score, RELAXED + TREES, "both, as a factor over strict greedy's certificate", as_factor=True),
+        _enlargement(
+            score,
+            RELAXED + TREES,
+            "both, as a factor over strict greedy's certificate",
+            as_factor=True,
+        ),
         _certified_shares(score),
-        _pays(score, "additive", (0.02, 0.05, 0.1), (0.2, 0.3, 0.5), "additive relaxation pays only for t > 0.1"),
-        _pays(score, "multiplicative", (0.9, 0.7, 0.5), (0.3, 0.1), "multiplicative: only for alpha < 0.5"),
+        _pays(
+            score,
+            "additive",
+            (0.02, 0.05, 0.1),
+            (0.2, 0.3, 0.5),
+            "additive relaxation pays only for t > 0.1",
+        ),
+        _pays(
+            score,
+            "multiplicative",
+            (0.9, 0.7, 0.5),
+            (0.3, 0.1),
+            "multiplicative: only for alpha < 0.5",
+        ),
         _run_lengths(score),
         _tree_factors(score),
-    ]  # fmt: skip
+    ]
 
 
-def _enlargement(score: dict[str, Any], labels: tuple[str, ...], claim: str, as_factor: bool = False) -> Verdict:
+def _enlargement(
+    score: dict[str, Any], labels: tuple[str, ...], claim: str, as_factor: bool = False
+) -> Verdict:
     bins = score["margin_bins"]
     by_rule = {row["rule"]: row["certificate"] for row in bins["rules"]}
     filled = [index for index, count in enumerate(bins["counts"]) if count]
     low, high = filled[0], filled[-1]
     shown, holds = [], True
     for label in labels:
-        ends = [_ratio(by_rule[label][index], by_rule["strict"][index]) if as_factor
-                else by_rule[label][index] - by_rule["strict"][index] for index in filled]  # fmt: skip
+        ends = [
+            _ratio(by_rule[label][index], by_rule["strict"][index])
+            if as_factor
+            else by_rule[label][index] - by_rule["strict"][index]
+            for index in filled
+        ]
         holds &= max(ends) == ends[0]
         unit = "x" if as_factor else " nats"
         shown.append(f"{label} {ends[0]:.3g}{unit} to {ends[-1]:.3g}{unit}")
     edges = bins["edges"]
     spans = [f"{edges[index]:g}-{edges[index + 1]:g}" for index in (low, high)]
     test = (
-        f"mean {'factor over' if as_factor else 'gain on'} strict's certificate, margins {spans[0]} to {spans[1]}: "
+        f"mean {'factor over' if as_factor else 'gain on'} strict's certificate, margins "
+        f"{spans[0]} to {spans[1]}: "
         "largest in the lowest bin for every rule"
     )
     return Verdict(claim, "so", "; ".join(shown), holds, test)
@@ -70,34 +99,58 @@ def _certified_shares(score: dict[str, Any]) -> Verdict:
     shown, holds = [], True
     for label in RELAXED + TREES:
         low, high = (
-            sum((by_rule[label][i] - by_rule["strict"][i]) * bins["counts"][i] for i in part if bins["counts"][i])
+            sum(
+                (by_rule[label][i] - by_rule["strict"][i]) * bins["counts"][i]
+                for i in part
+                if bins["counts"][i]
+            )
             / max(1, sum(bins["counts"][i] for i in part))
             for part in (range(half), range(half, len(bins["counts"])))
         )
         holds &= low > high
         shown.append(f"{label} +{100 * low:.0f} % to +{100 * high:.0f} %")
     return Verdict(
-        "both, as the share of steps certified for any draft within .3 nats", "so", "; ".join(shown), holds,
+        "both, as the share of steps certified for any draft within .3 nats",
+        "so",
+        "; ".join(shown),
+        holds,
         "gain over strict, margins below .5 to those above: larger below for every rule",
-    )  # fmt: skip
+    )
 
 
-def _pays(score: dict[str, Any], kind: str, weak: tuple[float, ...], strong: tuple[float, ...], claim: str) -> Verdict:
+def _pays(
+    score: dict[str, Any], kind: str, weak: tuple[float, ...], strong: tuple[float, ...], claim: str
+) -> Verdict:
     strict = _run_at(score, "strict")
-    gains = {strength: _ratio(_run_at(score, f"{kind}:{strength:g}"), strict) for strength in (*weak, *strong)}
+    gains = {
+        strength: _ratio(_run_at(score, f"{kind}:{strength:g}"), strict)
+        for strength in (*weak, *strong)
+    }
     holds = all(gains[s] < PAYS for s in weak) and all(gains[s] >= PAYS for s in strong)
     shown = ", ".join(f"{strength:g}: x {gain:.2f}" for strength, gain in gains.items())
-    return Verdict(claim, "so", shown, holds, f"mean certified run at .3 nats over strict's; pays from x {PAYS:g}")
+    return Verdict(
+        claim,
+        "so",
+        shown,
+        holds,
+        f"mean certified run at .3 nats over strict's; pays from x {PAYS:g}",
+    )
 
 
 def _run_lengths(score: dict[str, Any]) -> Verdict:
     strict, tree = _run_at(score, "strict"), _run_at(score, "tree:8")
     maximal = [_run_at(score, label, "mean_over_maximal_runs") for label in ("strict", "tree:8")]
     here = f"{strict:.1f} to {tree:.1f} over starts, {maximal[0]:.1f} to {maximal[1]:.1f} over maximal runs"
-    test = "tree:8's mean certified run at .3 nats is at least 36 / 2.9 times strict's, by either mean"
+    test = (
+        "tree:8's mean certified run at .3 nats is at least 36 / 2.9 times strict's, by either mean"
+    )
     holds = max(_ratio(tree, strict), _ratio(maximal[1], maximal[0])) >= 36 / 2.9
     return Verdict(
-        "certified runs at KL 0.3 grow from strict greedy to tree:8", "2.9 to over 36 tokens", here, holds, test
+        "certified runs at KL 0.3 grow from strict greedy to tree:8",
+        "2.9 to over 36 tokens",
+        here,
+        holds,
+        test,
     )
 
 
@@ -106,14 +159,19 @@ def _tree_factors(score: dict[str, Any]) -> Verdict:
     place = QUANTILES.index(0.05)
     ours = [rules[label]["certificate_capped"]["quantiles"][place] for label in ("strict", *TREES)]
     paper = [0.006, 0.071, 0.249, 0.531]
-    factors = [[_ratio(later, earlier) for earlier, later in pairwise(row)] for row in (paper, ours)]
+    factors = [
+        [_ratio(later, earlier) for earlier, later in pairwise(row)] for row in (paper, ours)
+    ]
     holds = all(max(_ratio(a, b), _ratio(b, a)) < SIMILAR for a, b in zip(*factors, strict=True))
     spelled = [", ".join(f"x {factor:.1f}" for factor in row) for row in factors]
     values = " to ".join(f"{value:.3f}" for value in ours)
     return Verdict(
-        "the certificates' 5th percentile grows from strict to tree:2, 4, 8", f"{spelled[0]} (.006 to .531)",
-        f"{spelled[1]} ({values})", holds, f"each factor within x {SIMILAR:g} of the paper's",
-    )  # fmt: skip
+        "the certificates' 5th percentile grows from strict to tree:2, 4, 8",
+        f"{spelled[0]} (.006 to .531)",
+        f"{spelled[1]} ({values})",
+        holds,
+        f"each factor within x {SIMILAR:g} of the paper's",
+    )
 
 
 def _ratio(value: float, base: float) -> float:

@@ -1,5 +1,5 @@
-"""Chats as token ids in the target's own chat template, and the target's own greedy answers. It knows a tokenizer of
-transformers and no losses."""
+"""Chats as token ids in the target's own chat template, and the target's own greedy answers. It
+knows a tokenizer of transformers and no losses."""
 
 from __future__ import annotations
 
@@ -15,15 +15,25 @@ __all__ = ["encode_documents", "encode_questions", "own_documents"]
 
 
 def encode_questions(tokenizer: Any, prompts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each prompt up to where the answer starts, the template's system prompt included."""
-    return [list(ids) for ids in _encode(tokenizer, [_rendered(tokenizer, prompt) for prompt in prompts])]
+    """Token ids of each prompt up to where the answer starts, the template's system prompt
+    included."""
+    return [
+        list(ids)
+        for ids in _encode(tokenizer, [_rendered(tokenizer, prompt) for prompt in prompts])
+    ]
 
 
 def encode_documents(tokenizer: Any, chats: Sequence[Chat], end_id: int) -> list[np.ndarray]:
-    """One uint16 array of token ids a chat; an answer that was cut gets no end-of-turn token (``end_id``)."""
+    """One uint16 array of token ids a chat; an answer that was cut gets no end-of-turn token
+    (``end_id``)."""
     ending = f"{tokenizer.convert_ids_to_tokens(end_id)}\n"
-    rendered = {prompt: _rendered(tokenizer, prompt) for prompt in dict.fromkeys(chat.prompt for chat in chats)}
-    texts = [rendered[chat.prompt] + chat.answer + (ending if chat.finished else "") for chat in chats]
+    rendered = {
+        prompt: _rendered(tokenizer, prompt)
+        for prompt in dict.fromkeys(chat.prompt for chat in chats)
+    }
+    texts = [
+        rendered[chat.prompt] + chat.answer + (ending if chat.finished else "") for chat in chats
+    ]
     return [np.array(ids, dtype=np.uint16) for ids in _encode(tokenizer, texts)]
 
 
@@ -44,5 +54,8 @@ def _rendered(tokenizer: Any, prompt: str) -> str:
 
 def _encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     return [
-        encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        encoding.ids
+        for encoding in tokenizer.backend_tokenizer.encode_batch(
+            list(texts), add_special_tokens=False
+        )
     ]

@@ -1,5 +1,6 @@
-"""The draft of SmolLM2-135M-Instruct from its own writing, and the study of losses at the same scale: every step from a
-corpus file to two model directories. The steps themselves live in the other modules and in ``certspec.studies.recipe``."""
+"""The draft of SmolLM2-135M-Instruct from its own writing, and the study of losses at the same
+scale: every step from a corpus file to two model directories. The steps themselves live in the
+other modules and in ``certspec.studies.recipe``."""
 
 from __future__ import annotations
 
@@ -39,8 +40,9 @@ Log = Callable[[dict[str, Any]], None]
 
 @dataclass
 class Material:
-    """What both trainings need: the target, its tokenizer, training chats as ids, the target's greedy chats, and the
-    prompts that evidence is measured on (made from held-out prompts' answers alone)."""
+    """What both trainings need: the target, its tokenizer, training chats as ids, the target's
+    greedy chats, and the prompts that evidence is measured on (made from held-out prompts' answers
+    alone)."""
 
     target: Any
     tokenizer: Any
@@ -63,7 +65,8 @@ def prepare(
     batch: int = 2048,
     num_evaluation: int = prompts.NUM_PROMPTS,
 ) -> Material:
-    """Steps 1 to 3 of the recipe; writes ``target/`` (safetensors) and ``prompts.jsonl`` into ``out``."""
+    """Steps 1 to 3 of the recipe; writes ``target/`` (safetensors) and ``prompts.jsonl`` into
+    ``out``."""
     began = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
 
@@ -82,26 +85,39 @@ def prepare(
     evaluation = prompts.build_prompts(held_out, num_evaluation, num_tokens, seed=0)
     prompts.write_prompts(evaluation, out / "prompts.jsonl")
 
-    # 3. The target's greedy answers: to training prompts, and to prompts of the evaluation's form on training answers.
+    # 3. The target's greedy answers: to training prompts, and to prompts of the evaluation's form
+    # on training answers.
     asked = _asked(training, num_tokens, num_short, num_long)
     own = _kept(out / "own.npz", (*map(len, asked), max_new_tokens))
     if own is None:
-        own = [doc for group in asked for doc in own_documents(target, tokenizer, group, max_new_tokens, batch)]
+        own = [
+            doc
+            for group in asked
+            for doc in own_documents(target, tokenizer, group, max_new_tokens, batch)
+        ]
         lengths, sizes = np.array(list(map(len, own))), np.array([*map(len, asked), max_new_tokens])
         np.savez(out / "own.npz", ids=np.concatenate(own), lengths=lengths, sizes=sizes)
     facts = {
-        "training_chats": len(training), "training_tokens": sum(map(len, documents)),
-        "own_chats": len(own), "own_tokens": sum(map(len, own)), "max_new_tokens": max_new_tokens,
-        "own_short": len(asked[0]), "own_long": len(asked[1]), "evaluation_prompts": len(evaluation),
+        "training_chats": len(training),
+        "training_tokens": sum(map(len, documents)),
+        "own_chats": len(own),
+        "own_tokens": sum(map(len, own)),
+        "max_new_tokens": max_new_tokens,
+        "own_short": len(asked[0]),
+        "own_long": len(asked[1]),
+        "evaluation_prompts": len(evaluation),
         "seconds": round(time.perf_counter() - began, 1),
         "sha256": {"corpus": file_sha256(corpus), "prompts": file_sha256(out / "prompts.jsonl")}
         | ({"model": file_sha256(model)} if model.is_file() else {}),
-    }  # fmt: skip
+    }
     return Material(target, tokenizer, documents, own, evaluation, facts)
 
 
-def make_draft(material: Material, plan: DistillationPlan, out: Path, log: Log, shape: Shape = DRAFT_SHAPE) -> None:
-    """Step 4: distil the draft under plain KL and write it, rounded to bfloat16, as ``out/draft``."""
+def make_draft(
+    material: Material, plan: DistillationPlan, out: Path, log: Log, shape: Shape = DRAFT_SHAPE
+) -> None:
+    """Step 4: distil the draft under plain KL and write it, rounded to bfloat16, as
+    ``out/draft``."""
     draft = _new_draft(material, shape, plan.seed)
     began = time.perf_counter()
     curve: list[tuple[int, float]] = []
@@ -111,17 +127,27 @@ def make_draft(material: Material, plan: DistillationPlan, out: Path, log: Log, 
         log(record)
 
     steps = distil(
-        {"plain KL": draft}, material.target, material.documents, material.own, plan, note,
+        {"plain KL": draft},
+        material.target,
+        material.documents,
+        material.own,
+        plan,
+        note,
         compile_rows=material.target.device.type == "cuda",
-    )  # fmt: skip
+    )
     seconds = round(time.perf_counter() - began, 1)
     round_to_bfloat16(draft)
     _export(draft, material.tokenizer, out / "draft")
     facts = {
-        "plan": asdict(plan) | {"steps": steps}, "shape": asdict(shape), "parameters": count_parameters(draft),
-        "tokens": steps * plan.batch * plan.block, "data": material.facts, "mean_kl_by_step": curve,
-        "provenance": _provenance(material, draft, out), "seconds": seconds,
-    }  # fmt: skip
+        "plan": asdict(plan) | {"steps": steps},
+        "shape": asdict(shape),
+        "parameters": count_parameters(draft),
+        "tokens": steps * plan.batch * plan.block,
+        "data": material.facts,
+        "mean_kl_by_step": curve,
+        "provenance": _provenance(material, draft, out),
+        "seconds": seconds,
+    }
     (out / "draft.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
@@ -134,7 +160,8 @@ def study_losses(
     shape: Shape = DRAFT_SHAPE,
     num_prompts: int = 256,
 ) -> dict[str, Any]:
-    """Step 5: one draft a loss, all from one seed's initial weights and batches; measured, not kept.
+    """Step 5: one draft a loss, all from one seed's initial weights and batches; measured, not
+    kept.
 
     Each is judged on every greedy step of the target's answers to the evaluation prompts. Writes
     ``out/losses-SEED.json``.
@@ -144,23 +171,32 @@ def study_losses(
     plan = replace(plan, seed=seed)
     drafts = {name: _new_draft(material, shape, seed) for name in LOSSES}
     steps = distil(
-        drafts, material.target, material.documents, material.own, plan, log,
+        drafts,
+        material.target,
+        material.documents,
+        material.own,
+        plan,
+        log,
         compile_rows=material.target.device.type == "cuda",
-    )  # fmt: skip
+    )
     for draft in drafts.values():
         round_to_bfloat16(draft)
     chosen = [record["prompt"] for record in material.evaluation[:num_prompts]]
     figures = greedy_agreement(material.target, drafts, material.tokenizer, chosen)
     facts = {
-        "seed": seed, "plan": asdict(plan) | {"steps": steps}, "shape": asdict(shape),
-        "tokens": steps * plan.batch * plan.block, "losses": figures,
-    }  # fmt: skip
+        "seed": seed,
+        "plan": asdict(plan) | {"steps": steps},
+        "shape": asdict(shape),
+        "tokens": steps * plan.batch * plan.block,
+        "losses": figures,
+    }
     (out / f"losses-{seed}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
 
 
 def _kept(path: Path, sizes: tuple[int, ...]) -> list[np.ndarray] | None:
-    """The greedy chats that an earlier part of the recipe left in ``path``, if they are of these sizes."""
+    """The greedy chats that an earlier part of the recipe left in ``path``, if they are of these
+    sizes."""
     if not path.exists():
         return None
     with np.load(path) as found:
@@ -182,9 +218,13 @@ def _asked(
 def _new_draft(material: Material, shape: Shape, seed: int) -> Any:
     config = material.target.config
     model = build_model(
-        shape, vocab_size=config.vocab_size, max_positions=MAX_POSITIONS, eos_id=config.eos_token_id,
-        pad_id=config.pad_token_id, seed=seed,
-    )  # fmt: skip
+        shape,
+        vocab_size=config.vocab_size,
+        max_positions=MAX_POSITIONS,
+        eos_id=config.eos_token_id,
+        pad_id=config.pad_token_id,
+        seed=seed,
+    )
     return model.to(material.target.device)
 
 
@@ -194,10 +234,16 @@ def _provenance(material: Material, draft: Any, out: Path) -> dict[str, Any]:
     rounded = type(draft)(draft.config).to(torch.bfloat16)
     rounded.load_state_dict(draft.state_dict())
     return {
-        "weights_sha256": {"target": weights_sha256(material.target), "draft": weights_sha256(rounded)},
-        "files_sha256": {role: file_sha256(out / role / "model.safetensors") for role in ("target", "draft")},
-        "tokenizer_sha256": tokenizer_sha256(material.tokenizer), **session_facts(material.target.device),
-    }  # fmt: skip
+        "weights_sha256": {
+            "target": weights_sha256(material.target),
+            "draft": weights_sha256(rounded),
+        },
+        "files_sha256": {
+            role: file_sha256(out / role / "model.safetensors") for role in ("target", "draft")
+        },
+        "tokenizer_sha256": tokenizer_sha256(material.tokenizer),
+        **session_facts(material.target.device),
+    }
 
 
 def _export(model: Any, tokenizer: Any, folder: Path) -> None:
@@ -207,7 +253,9 @@ def _export(model: Any, tokenizer: Any, folder: Path) -> None:
     shipped.load_state_dict(model.state_dict())
     shipped.config.dtype = torch.bfloat16
     shipped.generation_config = GenerationConfig(
-        do_sample=False, eos_token_id=model.config.eos_token_id, pad_token_id=model.config.pad_token_id
+        do_sample=False,
+        eos_token_id=model.config.eos_token_id,
+        pad_token_id=model.config.pad_token_id,
     )
     shipped.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -1,5 +1,6 @@
-"""The measurements that end up in the results: score, quality, speed. Each loads the pair, measures, and writes one
-JSON file with where it came from; the measuring itself is in the other modules."""
+"""The measurements that end up in the results: score, quality, speed. Each loads the pair,
+measures, and writes one JSON file with where it came from; the measuring itself is in the other
+modules."""
 
 from __future__ import annotations
 
@@ -20,15 +21,25 @@ DEVIATIONS = [
 ]
 
 
-# Scores and quality are of float32 logits wherever they are computed: bfloat16 ones tie at the top at about one step in
-# fifty, and a tie is no property of the model. Speed is measured in the dtype that the device would be used with.
+# Scores and quality are of float32 logits wherever they are computed: bfloat16 ones tie at the top
+# at about one step in fifty, and a tie is no property of the model. Speed is measured in the dtype
+# that the device would be used with.
 JUDGING_DTYPE = "float32"
 
 
 def measure_score(
-    target: Path, draft: Path, prompts: Path, out: Path, device: str, *, limit: int, steps: int, batch: int = 250
+    target: Path,
+    draft: Path,
+    prompts: Path,
+    out: Path,
+    device: str,
+    *,
+    limit: int,
+    steps: int,
+    batch: int = 250,
 ) -> None:
-    """Score the prompts under all rules into ``out/run`` (every step) and ``out/score.json`` (what tables need).
+    """Score the prompts under all rules into ``out/run`` (every step) and ``out/score.json`` (what
+    tables need).
 
     Killed, it goes on at its last finished batch.
     """
@@ -45,9 +56,18 @@ def measure_score(
 
 
 def measure_relaxation(
-    target: Path, draft: Path, prompts: Path, out: Path, device: str, *, num_prompts: int, steps: int, batch: int = 64,
-    num_tasks: int = 27, draft_length: int = 4,
-) -> None:  # fmt: skip
+    target: Path,
+    draft: Path,
+    prompts: Path,
+    out: Path,
+    device: str,
+    *,
+    num_prompts: int,
+    steps: int,
+    batch: int = 64,
+    num_tasks: int = 27,
+    draft_length: int = 4,
+) -> None:
     """Decode prompts and tasks under every rule and strength into ``out/quality.json``.
 
     ``batch`` prompts at a time, each of which may become as many rows as there are rules.
@@ -61,22 +81,36 @@ def measure_relaxation(
     context = min(int(model.config.max_position_embeddings) for model in (pair.target, pair.draft))
     limits = GreedyLimits(steps, context, frozenset([int(pair.target.config.eos_token_id)]))
     figures = measure_quality(
-        pair, _texts(prompts, num_prompts), draw_tasks(min(num_tasks, num_prompts), seed=0), limits,
-        draft_length=draft_length, batch=batch,
-    )  # fmt: skip
+        pair,
+        _texts(prompts, num_prompts),
+        draw_tasks(min(num_tasks, num_prompts), seed=0),
+        limits,
+        draft_length=draft_length,
+        batch=batch,
+    )
     _write(out / "quality.json", {**_facts(pair, began), **figures})
 
 
 def measure_speed(
-    target: Path, draft: Path, prompts: Path, out: Path, device: str, *, num_prompts: int, tokens: int, repeats: int = 3
+    target: Path,
+    draft: Path,
+    prompts: Path,
+    out: Path,
+    device: str,
+    *,
+    num_prompts: int,
+    tokens: int,
+    repeats: int = 3,
 ) -> None:
-    """Tokens a second of ours and of transformers plain and assisted, in one run, into ``out/speed-DEVICE.json``."""
+    """Tokens a second of ours and of transformers plain and assisted, in one run, into
+    ``out/speed-DEVICE.json``."""
     from certspec.decoding.policies import BestFirst
     from certspec.models.choice import reason_for_transformers
     from certspec.scoring.batches import prompt_token_ids
     from certspec.studies.bench.decode import measure_decoding, pass_costs
 
-    # In its own bfloat16 on a GPU; a CPU without bfloat16 arithmetic takes many times as long in it as in float32.
+    # In its own bfloat16 on a GPU; a CPU without bfloat16 arithmetic takes many times as long in it
+    # as in float32.
     pair = _load(target, draft, device, JUDGING_DTYPE if device == "cpu" else None)
     load_before = os.getloadavg()[0]
     began = time.perf_counter()
@@ -85,24 +119,33 @@ def measure_speed(
         for text in _texts(prompts, num_prompts)
     ]
     ours: dict[str, dict[str, Any]] = {
-        "chain of 4": {"draft_length": 4}, "tree of 4 x 4": {"tree": 4},
+        "chain of 4": {"draft_length": 4},
+        "tree of 4 x 4": {"tree": 4},
         "best-first tree of 16": {"tree": BestFirst(16, depth=8)},
-    }  # fmt: skip
+    }
     fallback = {role: reason_for_transformers(getattr(pair, role)) for role in ("target", "draft")}
-    batch = 1 if any(fallback.values()) else min(4, num_prompts)  # transformers' runner takes one prompt at a time
+    batch = (
+        1 if any(fallback.values()) else min(4, num_prompts)
+    )  # transformers' runner takes one prompt at a time
     figures = measure_decoding(pair, ids, tokens, repeats, ours, batch_size=batch)
     facts = _facts(pair, began) | {
-        "prompts": num_prompts, "new_tokens": tokens, "repeats": repeats, "run_by_transformers_because": fallback,
-        "costs": pass_costs(pair, ids[0], (1, 2, 5, 9, 17)), "cores": os.cpu_count(),
+        "prompts": num_prompts,
+        "new_tokens": tokens,
+        "repeats": repeats,
+        "run_by_transformers_because": fallback,
+        "costs": pass_costs(pair, ids[0], (1, 2, 5, 9, 17)),
+        "cores": os.cpu_count(),
         "load_average": [load_before, os.getloadavg()[0]],
-    }  # fmt: skip
+    }
     _write(out / f"speed-{pair.device.type}.json", {**facts, **figures})
 
 
 def _load(target: Path, draft: Path, device: str, dtype: str | None) -> Any:
     from certspec.models.pairs import load_pair
 
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of transformers, about its own next version
+    warnings.filterwarnings(
+        "ignore", category=FutureWarning
+    )  # of transformers, about its own next version
     return load_pair(target, draft, tokenizer=target, device=device, dtype=dtype)
 
 
@@ -118,11 +161,15 @@ def _facts(pair: Any, began: float) -> dict[str, Any]:
     return {
         "provenance": {
             "weights_sha256": {role: weights_sha256(model) for role, model in models.items()},
-            "parameters": {role: sum(p.numel() for p in model.parameters()) for role, model in models.items()},
-            "dtype": str(pair.dtype).removeprefix("torch."), "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
-            "seconds": round(time.perf_counter() - began, 1), **session_facts(pair.device),
+            "parameters": {
+                role: sum(p.numel() for p in model.parameters()) for role, model in models.items()
+            },
+            "dtype": str(pair.dtype).removeprefix("torch."),
+            "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
+            "seconds": round(time.perf_counter() - began, 1),
+            **session_facts(pair.device),
         }
-    }  # fmt: skip
+    }
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
-"""Tokens a second that a rule's tokens a pass would give at measured costs of passes. It knows figures of results, and
-no models."""
+"""Tokens a second that a rule's tokens a pass would give at measured costs of passes. It knows
+figures of results, and no models."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ __all__ = ["place_of", "tokens_per_second"]
 
 
 def tokens_per_second(row: dict[str, Any], draft_length: int, costs: dict[str, Any]) -> float:
-    """Of a rule's ``row`` of a quality run: tokens a pass over the milliseconds of a round, one prompt at a time.
+    """Of a rule's ``row`` of a quality run: tokens a pass over the milliseconds of a round, one
+    prompt at a time.
 
-    A round is ``draft_length`` draft passes and one target pass over the drafted nodes and the token before them; a
-    tree of width m has m nodes a level. ``costs``: of ``bench.decode.pass_costs``; target passes are interpolated
-    between the numbers of positions that were measured, and beyond the last one taken as that.
-    """
+    A round is ``draft_length`` draft passes and one target pass over the drafted nodes and the
+    token before them; a tree of width m has m nodes a level. ``costs``: of
+    ``bench.decode.pass_costs``; target passes are interpolated between the numbers of positions
+    that were measured, and beyond the last one taken as that."""
     width = max(1, parse_rule(row["rule"]).tree_width)
     positions = np.array([float(count) for count in costs["verify_ms"]])
-    verify = float(np.interp(1 + width * draft_length, positions, list(costs["verify_ms"].values())))
-    return 1e3 * float(row["tokens_per_pass"]) / (draft_length * float(costs["draft_step_ms"]) + verify)
+    verify = float(
+        np.interp(1 + width * draft_length, positions, list(costs["verify_ms"].values()))
+    )
+    return (
+        1e3
+        * float(row["tokens_per_pass"])
+        / (draft_length * float(costs["draft_step_ms"]) + verify)
+    )
 
 
 def place_of(speed: dict[str, Any]) -> str:

@@ -1,5 +1,5 @@
-"""The evidence's three pictures, from the results' JSON alone: enlargement by margin, certified runs, and speed against
-loss. It knows figures and matplotlib."""
+"""The evidence's three pictures, from the results' JSON alone: enlargement by margin, certified
+runs, and speed against loss. It knows figures and matplotlib."""
 
 from __future__ import annotations
 
@@ -14,20 +14,30 @@ from certspec.studies.smollm.tables import SPEEDS
 
 __all__ = ["draw_evidence"]
 
-_SHOWN = ("strict", "additive:0.3", "multiplicative:0.1", "entropy:0.09,0.3", "tree:2", "tree:4", "tree:8")
+_SHOWN = (
+    "strict",
+    "additive:0.3",
+    "multiplicative:0.1",
+    "entropy:0.09,0.3",
+    "tree:2",
+    "tree:4",
+    "tree:8",
+)
 
 
 def draw_evidence(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw enlargement.png and run-lengths.png (of a score) and frontier.png (of a quality run) into ``folder``."""
+    """Draw enlargement.png and run-lengths.png (of a score) and frontier.png (of a quality run)
+    into ``folder``."""
     import matplotlib
 
     matplotlib.use("Agg", force=True)
     from matplotlib import pyplot
 
     drawings: list[tuple[str, str, Callable[..., Any]]] = [
-        ("enlargement", "score", _enlargement), ("run-lengths", "score", _run_lengths),
+        ("enlargement", "score", _enlargement),
+        ("run-lengths", "score", _run_lengths),
         ("frontier", "quality", partial(_frontier, results)),
-    ]  # fmt: skip
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, needed, draw in drawings:
@@ -42,12 +52,18 @@ def draw_evidence(results: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def _style(index: int) -> dict[str, Any]:
-    return {"color": COLOURS[index % len(COLOURS)], "ls": STYLES[index % len(STYLES)],
-            "marker": MARKERS[index % len(MARKERS)], "ms": 4.5, "lw": 1.5}  # fmt: skip
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "ls": STYLES[index % len(STYLES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "ms": 4.5,
+        "lw": 1.5,
+    }
 
 
 def _enlargement(pyplot: Any, score: dict[str, Any]) -> Any:
-    """Mean certificate over strict greedy's, as a difference and as a factor, by the target's margin."""
+    """Mean certificate over strict greedy's, as a difference and as a factor, by the target's
+    margin."""
     bins = score["margin_bins"]
     by_rule = {row["rule"]: row["certificate"] for row in bins["rules"]}
     filled = [index for index, count in enumerate(bins["counts"]) if count]
@@ -55,7 +71,12 @@ def _enlargement(pyplot: Any, score: dict[str, Any]) -> Any:
     figure, (gain, factor) = pyplot.subplots(1, 2, figsize=(10.5, 4.4), layout="constrained")
     for number, label in enumerate(_SHOWN[1:], start=1):
         ours, strict = ([by_rule[name][index] for index in filled] for name in (label, "strict"))
-        gain.plot(centres, [a - b for a, b in zip(ours, strict, strict=True)], label=label, **_style(number))
+        gain.plot(
+            centres,
+            [a - b for a, b in zip(ours, strict, strict=True)],
+            label=label,
+            **_style(number),
+        )
         factor.plot(centres, [a / b for a, b in zip(ours, strict, strict=True)], **_style(number))
     factor.set_yscale("log")
     factor.set_ylabel("mean certificate / strict greedy's")
@@ -72,7 +93,9 @@ def _run_lengths(pyplot: Any, score: dict[str, Any]) -> Any:
     figure, axes = pyplot.subplots(figsize=(6.4, 4.4), layout="constrained")
     rows = {row["rule"]: row for row in score["summary"]["certified_run_lengths"]}
     for number, label in enumerate(_SHOWN):
-        axes.plot(rows[label]["budgets"], rows[label]["mean_over_starts"], label=label, **_style(number))
+        axes.plot(
+            rows[label]["budgets"], rows[label]["mean_over_starts"], label=label, **_style(number)
+        )
     budgets = rows["strict"]["budgets"]
     axes.set_xscale("log")
     axes.set_yscale("symlog", linthresh=1.0)
@@ -87,8 +110,9 @@ def _run_lengths(pyplot: Any, score: dict[str, Any]) -> Any:
 
 
 def _frontier(results: dict[str, Any], pyplot: Any, quality: dict[str, Any]) -> Any:
-    """Speed against log-probability lost, a point a rule; rules of one kind are joined. Speed is tokens a target pass,
-    and beside it tokens a second at the costs of passes that were measured."""
+    """Speed against log-probability lost, a point a rule; rules of one kind are joined. Speed is
+    tokens a target pass, and beside it tokens a second at the costs of passes that were
+    measured."""
     length = quality["draft_length"]
     speeds = [results[name] for name in SPEEDS if name in results]
     panels = [("tokens per target pass", [row["tokens_per_pass"] for row in quality["rules"]])]
@@ -106,11 +130,22 @@ def _frontier(results: dict[str, Any], pyplot: Any, quality: dict[str, Any]) -> 
     for axes, (label, values) in zip(grid[0], panels, strict=True):
         for number, (kind, members) in enumerate(kinds.items()):
             members = sorted(members, key=lost.__getitem__)
-            axes.errorbar([lost[i] for i in members], [values[i] for i in members],
-                          xerr=[errors[i] for i in members], label=kind, capsize=2, **_style(number))  # fmt: skip
+            axes.errorbar(
+                [lost[i] for i in members],
+                [values[i] for i in members],
+                xerr=[errors[i] for i in members],
+                label=kind,
+                capsize=2,
+                **_style(number),
+            )
             for i in members:
-                axes.annotate(quality["rules"][i]["rule"].partition(":")[2], (lost[i], values[i]),
-                              xytext=(5, -9), textcoords="offset points", fontsize=8)  # fmt: skip
+                axes.annotate(
+                    quality["rules"][i]["rule"].partition(":")[2],
+                    (lost[i], values[i]),
+                    xytext=(5, -9),
+                    textcoords="offset points",
+                    fontsize=8,
+                )
         axes.set_xlabel("log-probability lost per token (nats)")
         axes.set_ylabel(label)
         axes.grid(color="0.9")

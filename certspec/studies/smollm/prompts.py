@@ -1,8 +1,8 @@
-"""The prompts of the evidence: a request around an answer that the target once wrote, so that each has at least 64
-tokens of its own. It knows the corpus' chats and no models.
+"""The prompts of the evidence: a request around an answer that the target once wrote, so that each
+has at least 64 tokens of its own. It knows the corpus' chats and no models.
 
-The paper's UltraChat prompts are people's; these are not: a template, and in it one to two paragraphs by the target.
-"""
+The paper's UltraChat prompts are people's; these are not: a template, and in it one to two
+paragraphs by the target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ FRAMES: dict[str, tuple[str, ...]] = {
         "Here is a story:\n\n{text}\n\nWhat happens next? Write the next part of the story.",
         "Read this story.\n\n{text}\n\nWho is in it, and what do they want? Explain in detail.",
         "{text}\n\nTell this story again from the point of view of someone else in it.",
-        "This is the beginning of my story:\n\n{text}\n\nWhat do you like about it, and how could I make it better?",
+        "This is the beginning of my story:\n\n{text}\n\nWhat do you like about it, and how could "
+        "I make it better?",
     ),
     "explain": (
         "Read this text.\n\n{text}\n\nNow explain it to a child, with examples.",
@@ -48,13 +49,20 @@ KIND_SHARES = {"story": 0.40, "explain": 0.25, "howto": 0.15, "code": 0.20}
 def build_prompts(
     chats: Sequence[Chat], count: int, num_tokens: Callable[[str], int], seed: int
 ) -> list[dict[str, str]]:
-    """``count`` records {"id", "kind", "prompt"} in a seeded order, from distinct answers of ``chats``, each of at
-    least ``MIN_TOKENS`` tokens by ``num_tokens``. Raises ValueError where the chats hold too few answers."""
+    """``count`` records {"id", "kind", "prompt"} in a seeded order, from distinct answers of
+    ``chats``, each of at least ``MIN_TOKENS`` tokens by ``num_tokens``. Raises ValueError where the
+    chats hold too few answers."""
     rng = random.Random(seed)
     records: list[dict[str, str]] = []
     for kind, share in KIND_SHARES.items():
         wanted = round(count * share)
-        answers = sorted({chat.answer for chat in chats if chat.kind == kind and len(chat.answer) >= MIN_CHARACTERS})
+        answers = sorted(
+            {
+                chat.answer
+                for chat in chats
+                if chat.kind == kind and len(chat.answer) >= MIN_CHARACTERS
+            }
+        )
         rng.shuffle(answers)
         found = 0
         for answer in answers:
@@ -63,7 +71,9 @@ def build_prompts(
                 found += 1
                 records.append({"id": f"{kind}-{found:04d}", "kind": kind, "prompt": prompt})
         if found < wanted:
-            raise ValueError(f"chats: expected {wanted} long enough answers of kind {kind!r}, got {found}")
+            raise ValueError(
+                f"chats: expected {wanted} long enough answers of kind {kind!r}, got {found}"
+            )
     rng.shuffle(records)
     return records
 
@@ -79,4 +89,7 @@ def _cut(answer: str) -> str:
 
 def write_prompts(records: Sequence[dict[str, str]], path: Path) -> None:
     """One JSON record a line, UTF-8, as ``certspec score --prompts`` reads it."""
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records),
+        encoding="utf-8",
+    )

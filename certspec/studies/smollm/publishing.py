@@ -1,5 +1,5 @@
-"""Tables and plots from the results, by one command. It reads the committed JSON files (or another folder's) and needs
-neither torch nor a model."""
+"""Tables and plots from the results, by one command. It reads the committed JSON files (or another
+folder's) and needs neither torch nor a model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ NAMES = ("draft", "score", "quality", "losses", "speed-cuda", "speed-cpu")
 
 
 def read_results(folder: Path | None = None) -> dict[str, Any]:
-    """Results by name, of those that are in ``folder`` (None: the committed ones). Raises UnreadableInput."""
-    place = Path(str(resources.files("certspec.studies.smollm") / "results")) if folder is None else folder
+    """Results by name, of those that are in ``folder`` (None: the committed ones). Raises
+    UnreadableInput."""
+    place = (
+        Path(str(resources.files("certspec.studies.smollm") / "results"))
+        if folder is None
+        else folder
+    )
     found: dict[str, Any] = {}
     for name in NAMES:
         path = place / f"{name}.json"
@@ -30,7 +35,9 @@ def read_results(folder: Path | None = None) -> dict[str, Any]:
             except ValueError as error:
                 raise UnreadableInput(f"{path}: expected JSON ({error})") from error
     if not found:
-        raise UnreadableInput(f"{place}: expected one of {', '.join(f'{name}.json' for name in NAMES)}, got none")
+        raise UnreadableInput(
+            f"{place}: expected one of {', '.join(f'{name}.json' for name in NAMES)}, got none"
+        )
     return found
 
 

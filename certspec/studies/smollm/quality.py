@@ -1,5 +1,6 @@
-"""What relaxation costs: log-probability, divergence from greedy text and right answers, for each rule and strength. It
-turns traces of decoding into figures and knows nothing about how they were decoded."""
+"""What relaxation costs: log-probability, divergence from greedy text and right answers, for each
+rule and strength. It turns traces of decoding into figures and knows nothing about how they were
+decoded."""
 
 from __future__ import annotations
 
@@ -17,10 +18,21 @@ from certspec.studies.smollm.tasks import Task
 __all__ = ["STRENGTHS", "measure_quality"]
 
 STRENGTHS: tuple[Rule, ...] = (
-    StrictGreedy(), Additive(0.05), Additive(0.1), Additive(0.2), Additive(0.3), Additive(0.5), Multiplicative(0.7),
-    Multiplicative(0.5), Multiplicative(0.3), Multiplicative(0.1), Entropy(epsilon=0.09, delta=0.3), TopM(2), TopM(4),
+    StrictGreedy(),
+    Additive(0.05),
+    Additive(0.1),
+    Additive(0.2),
+    Additive(0.3),
+    Additive(0.5),
+    Multiplicative(0.7),
+    Multiplicative(0.5),
+    Multiplicative(0.3),
+    Multiplicative(0.1),
+    Entropy(epsilon=0.09, delta=0.3),
+    TopM(2),
+    TopM(4),
     Tree(4),
-)  # fmt: skip
+)
 
 
 def measure_quality(
@@ -33,24 +45,38 @@ def measure_quality(
     batch: int = 512,
     rules: Sequence[Rule] = STRENGTHS,
 ) -> dict[str, Any]:
-    """Decode every prompt and every task under every rule; figures by rule. The first rule must be strict greedy."""
+    """Decode every prompt and every task under every rule; figures by rule. The first rule must be
+    strict greedy."""
     texts = [*prompts, *(task.prompt for task in tasks)]
     ids = [prompt_token_ids(pair.tokenizer, [{"role": "user", "content": text}]) for text in texts]
     rows = [row for row in ids for _ in rules]
     traces = decode_rows(
-        pair, rows, [*range(len(rules))] * len(ids), rules, limits, draft_length=draft_length, batch=batch
+        pair,
+        rows,
+        [*range(len(rules))] * len(ids),
+        rules,
+        limits,
+        draft_length=draft_length,
+        batch=batch,
     )
     by_rule = [traces[index :: len(rules)] for index in range(len(rules))]
     count = len(prompts)
     figures = []
     for rule, found in zip(rules, by_rule, strict=True):
         on_prompts = _figures(found[:count], by_rule[0][:count])
-        answers = [pair.tokenizer.decode(trace.tokens, skip_special_tokens=True) for trace in found[count:]]
-        figures.append({"rule": rule.label, **on_prompts, "tasks": _grade(tasks, answers, found[count:])})
+        answers = [
+            pair.tokenizer.decode(trace.tokens, skip_special_tokens=True) for trace in found[count:]
+        ]
+        figures.append(
+            {"rule": rule.label, **on_prompts, "tasks": _grade(tasks, answers, found[count:])}
+        )
     return {
-        "num_prompts": count, "num_tasks": len(tasks), "draft_length": draft_length, "steps": limits.steps,
+        "num_prompts": count,
+        "num_tasks": len(tasks),
+        "draft_length": draft_length,
+        "steps": limits.steps,
         "rules": figures,
-    }  # fmt: skip
+    }
 
 
 def _figures(traces: Sequence[Trace], greedy: Sequence[Trace]) -> dict[str, Any]:
@@ -60,10 +86,15 @@ def _figures(traces: Sequence[Trace], greedy: Sequence[Trace]) -> dict[str, Any]
     rounds = sum(trace.num_rounds for trace in traces)
     accepted = np.concatenate([np.array(trace.accepted, dtype=bool) for trace in traces])
     certified = np.concatenate([np.array(trace.certified, dtype=bool) for trace in traces])
-    first = [_first_difference(trace.tokens, base.tokens) for trace, base in zip(traces, greedy, strict=True)]
+    first = [
+        _first_difference(trace.tokens, base.tokens)
+        for trace, base in zip(traces, greedy, strict=True)
+    ]
     diverged = [place for place in first if place is not None]
     logprob = sum(sum(trace.logprobs) for trace in traces) / num_tokens
-    greedy_logprob = sum(sum(base.logprobs) for base in greedy) / sum(len(base.tokens) for base in greedy)
+    greedy_logprob = sum(sum(base.logprobs) for base in greedy) / sum(
+        len(base.tokens) for base in greedy
+    )
     return {
         "num_tokens": num_tokens,
         "num_rounds": rounds,
@@ -97,7 +128,8 @@ def _first_difference(tokens: Sequence[int], base: Sequence[int]) -> int | None:
 
 
 def _differing(traces: Sequence[Trace], greedy: Sequence[Trace]) -> float:
-    """Share of positions, up to the longer of the two texts, at which the token is another than greedy's or missing."""
+    """Share of positions, up to the longer of the two texts, at which the token is another than
+    greedy's or missing."""
     differing = total = 0
     for trace, base in zip(traces, greedy, strict=True):
         longest = max(len(trace.tokens), len(base.tokens))
@@ -107,7 +139,9 @@ def _differing(traces: Sequence[Trace], greedy: Sequence[Trace]) -> float:
     return differing / total
 
 
-def _grade(tasks: Sequence[Task], answers: Sequence[str], traces: Sequence[Trace]) -> dict[str, Any]:
+def _grade(
+    tasks: Sequence[Task], answers: Sequence[str], traces: Sequence[Trace]
+) -> dict[str, Any]:
     graded: dict[str, Any] = {}
     for kind in dict.fromkeys(task.kind for task in tasks):
         chosen = [index for index, task in enumerate(tasks) if task.kind == kind]

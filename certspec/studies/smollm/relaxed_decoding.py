@@ -1,5 +1,6 @@
-"""Speculative decoding of many rows at once, each under its own rule, one token a pass: the same tokens, rounds and
-decisions as drafting in blocks, at the price of no speed. It knows runners and rules, and nothing about tasks."""
+"""Speculative decoding of many rows at once, each under its own rule, one token a pass: the same
+tokens, rounds and decisions as drafting in blocks, at the price of no speed. It knows runners and
+rules, and nothing about tasks."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ __all__ = ["Trace", "decode_rows"]
 
 @dataclass
 class Trace:
-    """What one row emitted. ``nats_lost``: log p1 - log p(token) of each emitted token under the target; ``kl``,
-    ``accepted``, ``certified`` speak of drafted positions, in order (``accepted`` of the rule, also for a tree)."""
+    """What one row emitted. ``nats_lost``: log p1 - log p(token) of each emitted token under the
+    target; ``kl``, ``accepted``, ``certified`` speak of drafted positions, in order (``accepted``
+    of the rule, also for a tree)."""
 
     rule: int
     tokens: list[int] = field(default_factory=list)
@@ -47,11 +49,11 @@ def decode_rows(
 ) -> list[Trace]:
     """Decode row i from ``prompts[i]`` under ``rules[rule_of_row[i]]``; one Trace a row, in order.
 
-    A round drafts ``draft_length`` tokens and adds one of the target's own: after as many acceptances the target's
-    argmax is emitted unasked (the bonus), a rejection emits it and ends the round. Under a tree an acceptance emits
-    the target's argmax, which the tree holds. Since an accepted token is part of the text, the draft's next proposal is
-    the same whether it was made within a block or, as here, after it.
-    """
+    A round drafts ``draft_length`` tokens and adds one of the target's own: after as many
+    acceptances the target's argmax is emitted unasked (the bonus), a rejection emits it and ends
+    the round. Under a tree an acceptance emits the target's argmax, which the tree holds. Since an
+    accepted token is part of the text, the draft's next proposal is the same whether it was made
+    within a block or, as here, after it."""
     traces = [Trace(rule) for rule in rule_of_row]
     by_prompt: dict[tuple[int, ...], list[Trace]] = {}
     for prompt, trace in zip(prompts, traces, strict=True):
@@ -64,11 +66,15 @@ def decode_rows(
 
 
 def _decode(
-    pair: Any, prompts: list[tuple[int, ...]], texts: list[list[Trace]], rules: Sequence[Rule], limits: GreedyLimits,
+    pair: Any,
+    prompts: list[tuple[int, ...]],
+    texts: list[list[Trace]],
+    rules: Sequence[Rule],
+    limits: GreedyLimits,
     length: int,
-) -> None:  # fmt: skip
-    """``texts``: the traces that share a text so far, a prompt each at first; a text is run once and splits where its
-    rules emit different tokens."""
+) -> None:
+    """``texts``: the traces that share a text so far, a prompt each at first; a text is run once
+    and splits where its rules emit different tokens."""
     runners = [PaddedRunner(model, pair.num_tokens) for model in (pair.target, pair.draft)]
     target_logits, draft_logits = (runner.prefill(prompts) for runner in runners)
     num_prompt = [len(prompt) for prompt in prompts]
@@ -79,8 +85,14 @@ def _decode(
         columns = _decide(target_logits, draft_logits, rules, active)
         branches: dict[tuple[int, int], list[Trace]] = {}
         for row, (text, trace) in enumerate(active):
-            asked = depth[id(trace)] < length and position < limits.steps - 1  # the last one is never drafted
-            token = int(columns["draft_token" if asked and columns["emits_draft"][row] else "target_token"][row])
+            asked = (
+                depth[id(trace)] < length and position < limits.steps - 1
+            )  # the last one is never drafted
+            token = int(
+                columns["draft_token" if asked and columns["emits_draft"][row] else "target_token"][
+                    row
+                ]
+            )
             _note(trace, columns, row, token, asked, depth[id(trace)] == 0)
             depth[id(trace)] = depth[id(trace)] + 1 if asked and columns["accepted"][row] else 0
             end = limits.end_of(position, num_prompt[text], token)
@@ -101,23 +113,34 @@ def _decode(
 
 
 def _decide(
-    target_logits: Any, draft_logits: Any, rules: Sequence[Rule], active: Sequence[tuple[int, Trace]]
+    target_logits: Any,
+    draft_logits: Any,
+    rules: Sequence[Rule],
+    active: Sequence[tuple[int, Trace]],
 ) -> dict[str, Any]:
-    """Columns of the active traces, each under its own rule at its text's row of logits: all numpy, (traces,)."""
+    """Columns of the active traces, each under its own rule at its text's row of logits: all numpy,
+    (traces,)."""
     scores = certify(target_logits, draft_logits.to(target_logits.dtype), list(rules))
     at = torch.tensor([text for text, _ in active], device=scores.kl.device)
     pick = torch.tensor([trace.rule for _, trace in active], device=at.device)
     accepted, certified = scores.accepted[pick, at], scores.certified[pick, at]
     is_tree = torch.tensor([rule.tree_width > 0 for rule in rules], device=pick.device)[pick]
     columns = {
-        "target_token": scores.target_token[at], "draft_token": scores.draft_token[at], "accepted": accepted,
-        "certified": certified, "emits_draft": accepted & ~is_tree, "kl": scores.kl[at],
-        "top_prob": scores.target_top_probs[at, 0], "draft_token_prob": scores.draft_token_prob[at],
-    }  # fmt: skip
+        "target_token": scores.target_token[at],
+        "draft_token": scores.draft_token[at],
+        "accepted": accepted,
+        "certified": certified,
+        "emits_draft": accepted & ~is_tree,
+        "kl": scores.kl[at],
+        "top_prob": scores.target_top_probs[at, 0],
+        "draft_token_prob": scores.draft_token_prob[at],
+    }
     return {name: values.cpu().numpy() for name, values in columns.items()}
 
 
-def _note(trace: Trace, columns: dict[str, Any], row: int, token: int, asked: bool, starts_round: bool) -> None:
+def _note(
+    trace: Trace, columns: dict[str, Any], row: int, token: int, asked: bool, starts_round: bool
+) -> None:
     is_relaxed = token != columns["target_token"][row]
     top = float(np.log(columns["top_prob"][row]))
     logprob = float(np.log(columns["draft_token_prob"][row])) if is_relaxed else top

@@ -22,7 +22,10 @@ def evidence_tables(results: dict[str, Any]) -> list[TextTable]:
     tables: list[TextTable] = []
     if "score" in results:
         score = results["score"]
-        tables += [_claims(score), comparison_table(score["summary"], score["comparison"]["deviations"])]
+        tables += [
+            _claims(score),
+            comparison_table(score["summary"], score["comparison"]["deviations"]),
+        ]
         tables += [_rules(score), _distributions(score["summary"]), _adaptive(score)]
     if "quality" in results:
         speeds = [results[name] for name in SPEEDS if name in results]
@@ -35,11 +38,19 @@ def evidence_tables(results: dict[str, Any]) -> list[TextTable]:
 
 def _claims(score: dict[str, Any]) -> TextTable:
     rows = tuple(
-        (verdict.claim, verdict.paper, verdict.here, "holds" if verdict.holds else "does not hold", verdict.test)
+        (
+            verdict.claim,
+            verdict.paper,
+            verdict.here,
+            "holds" if verdict.holds else "does not hold",
+            verdict.test,
+        )
         for verdict in judge_claims(score)
     )
     return TextTable(
-        "The paper's claims on SmolLM2-135M-Instruct", ("claim", "paper (Qwen3)", "here", "verdict", "test"), rows
+        "The paper's claims on SmolLM2-135M-Instruct",
+        ("claim", "paper (Qwen3)", "here", "verdict", "test"),
+        rows,
     )
 
 
@@ -48,20 +59,37 @@ def _rules(score: dict[str, Any]) -> TextTable:
     at = BUDGETS.index(0.3)
     rows = tuple(
         (
-            row["rule"], spell_share(row["share_accepted"]), spell_share(row["share_certified"]),
-            spell_count(row["num_false_certificates"]), spell_nats(row["certificate_capped"]["mean"]),
+            row["rule"],
+            spell_share(row["share_accepted"]),
+            spell_share(row["share_certified"]),
+            spell_count(row["num_false_certificates"]),
+            spell_nats(row["certificate_capped"]["mean"]),
             *(spell_nats(row["certificate_capped"]["quantiles"][place]) for place in (0, 2)),
-            spell_length(runs["mean_over_starts"][at]), spell_length(runs["mean_over_maximal_runs"][at]),
+            spell_length(runs["mean_over_starts"][at]),
+            spell_length(runs["mean_over_maximal_runs"][at]),
             "-" if nearest[row["rule"]] is None else f"{nearest[row['rule']]:.3f}",
         )
         for row, runs in zip(summary["rules"], summary["certified_run_lengths"], strict=True)
-    )  # fmt: skip
+    )
     return TextTable(
         f"Rules over {summary['num_steps']:,} steps of {summary['num_prompts']:,} prompts",
-        ("rule", "accepted", "certified", "false", "mean", "5 %", "median", "run at .3", "maximal", "nearest"),
+        (
+            "rule",
+            "accepted",
+            "certified",
+            "false",
+            "mean",
+            "5 %",
+            "median",
+            "run at .3",
+            "maximal",
+            "nearest",
+        ),
         rows,
-        "Certificates in nats, +inf counted as the cap. Runs: certified tokens in a row for any draft within .3 nats, "
-        "mean over starts and over maximal runs. Nearest: the least KL / certificate of a step whose token was "
+        "Certificates in nats, +inf counted as the cap. Runs: certified tokens in a row for any "
+        "draft within .3 nats, "
+        "mean over starts and over maximal runs. Nearest: the least KL / certificate of a step "
+        "whose token was "
         f"rejected. {_false_certificates(summary)}",
     )
 
@@ -71,16 +99,19 @@ def _false_certificates(summary: dict[str, Any]) -> str:
     ends = ", ".join(f"{count} at {end}" for end, count in summary["ends"].items())
     return (
         f"False certificates: {sum(row['num_false_certificates'] for row in rules):,} of "
-        f"{summary['num_steps'] * len(rules):,} decisions ({summary['num_steps']:,} steps x {len(rules)} rules and "
+        f"{summary['num_steps'] * len(rules):,} decisions ({summary['num_steps']:,} steps x "
+        f"{len(rules)} rules and "
         f"widths; answers ended: {ends})."
     )
 
 
 def _distributions(summary: dict[str, Any]) -> TextTable:
     named = {
-        "target_top_prob": "target top-1 probability", "prob_margin": "target margin p1 - p2",
-        "entropy": "target entropy, nats", "kl": "KL(target || draft), nats",
-    }  # fmt: skip
+        "target_top_prob": "target top-1 probability",
+        "prob_margin": "target margin p1 - p2",
+        "entropy": "target entropy, nats",
+        "kl": "KL(target || draft), nats",
+    }
     rows = tuple(
         (name, spell_nats(summary[key]["mean"]), *map(spell_nats, summary[key]["quantiles"]))
         for key, name in named.items()
@@ -92,19 +123,26 @@ def _distributions(summary: dict[str, Any]) -> TextTable:
 def _adaptive(score: dict[str, Any]) -> TextTable:
     rows = tuple(
         (
-            row["budget"], spell_nats(row["nats"]), f"{row['mean_width']:.2f}", spell_share(row["share_certified"]),
+            row["budget"],
+            spell_nats(row["nats"]),
+            f"{row['mean_width']:.2f}",
+            spell_share(row["share_certified"]),
             spell_share(row["share_accepted"]),
-            str(row["fixed_width_as_good"] or "-"), spell_count(row["num_false"]),
+            str(row["fixed_width_as_good"] or "-"),
+            spell_count(row["num_false"]),
         )
         for row in score["adaptive"]
-    )  # fmt: skip
+    )
     return TextTable(
         "Trees as wide as a KL budget needs, at most 16",
         ("budget", "nats", "mean width", "certified", "accepted", "fixed width as good", "false"),
         rows,
-        "The least width whose certificate exceeds the budget at that step. Certified: for every draft within the "
-        "budget. Accepted: this draft's best so many hold the target's argmax; beside it the least fixed width that "
-        "accepts at least as many. The width needs the target's probabilities, so this measures what the "
+        "The least width whose certificate exceeds the budget at that step. Certified: for every "
+        "draft within the "
+        "budget. Accepted: this draft's best so many hold the target's argmax; beside it the "
+        "least fixed width that "
+        "accepts at least as many. The width needs the target's probabilities, so this measures "
+        "what the "
         "certificate knows and is no way to draft.",
     )
 
@@ -113,41 +151,63 @@ def _quality(quality: dict[str, Any], speeds: Sequence[dict[str, Any]]) -> TextT
     length = quality["draft_length"]
     rows = tuple(
         (
-            row["rule"], f"{row['tokens_per_pass']:.2f}",
+            row["rule"],
+            f"{row['tokens_per_pass']:.2f}",
             *(f"{tokens_per_second(row, length, speed['costs']):.1f}" for speed in speeds),
             f"{row['nats_lost_per_token']:.4f}",
-            f"{row['nats_lost_standard_error']:.4f}", spell_share(row["share_not_argmax"]),
+            f"{row['nats_lost_standard_error']:.4f}",
+            spell_share(row["share_not_argmax"]),
             spell_share(row["share_differing_from_greedy"]),
-            "-" if row["first_divergence_median"] is None else f"{row['first_divergence_median']:.0f}",
-            f"{row['text_logprob_above_greedy']:+.3f}", spell_share(row["share_certified"]),
+            "-"
+            if row["first_divergence_median"] is None
+            else f"{row['first_divergence_median']:.0f}",
+            f"{row['text_logprob_above_greedy']:+.3f}",
+            spell_share(row["share_certified"]),
             spell_count(row["num_false_certificates"]),
         )
         for row in quality["rules"]
-    )  # fmt: skip
+    )
     return TextTable(
-        f"What relaxation costs: {quality['num_prompts']} prompts decoded under each rule, drafts of {length}",
+        f"What relaxation costs: {quality['num_prompts']} prompts decoded under each rule, drafts "
+        f"of {length}",
         (
-            "rule", "tokens a pass", *(f"tokens/s, {place_of(speed)}" for speed in speeds), "nats lost", "+-",
-            "not argmax", "differ", "first", "text", "certified", "false",
+            "rule",
+            "tokens a pass",
+            *(f"tokens/s, {place_of(speed)}" for speed in speeds),
+            "nats lost",
+            "+-",
+            "not argmax",
+            "differ",
+            "first",
+            "text",
+            "certified",
+            "false",
         ),
         rows,
-        "Tokens a pass: emitted tokens over target passes; tokens/s: the same over the time of a round at the costs of "
-        "passes that were measured there (modelled, batch 1). Nats lost: log p1 - log p(token) of the target at its "
-        "own text, a token, with its standard error over prompts. Differ: positions at which the text differs from "
-        "greedy text; first: median position of the first one, where there is one. Text: the text's own "
+        "Tokens a pass: emitted tokens over target passes; tokens/s: the same over the time of a "
+        "round at the costs of "
+        "passes that were measured there (modelled, batch 1). Nats lost: log p1 - log p(token) of "
+        "the target at its "
+        "own text, a token, with its standard error over prompts. Differ: positions at which the "
+        "text differs from "
+        "greedy text; first: median position of the first one, where there is one. Text: the "
+        "text's own "
         "log-probability a token under the target, minus greedy text's. False certificates: "
         f"{sum(row['num_false_certificates'] for row in quality['rules']):,} of "
         f"{sum(row['num_drafted'] for row in quality['rules']):,} drafted positions.",
-    )  # fmt: skip
+    )
 
 
 def _tasks(quality: dict[str, Any]) -> TextTable:
     kinds = list(quality["rules"][0]["tasks"])
     rows = tuple(
-        (row["rule"], *(f"{row['tasks'][kind]['right']}/{row['tasks'][kind]['num']}" for kind in kinds),
-         f"{statistics.mean(row['tasks'][kind]['tokens_per_pass'] for kind in kinds):.2f}")
+        (
+            row["rule"],
+            *(f"{row['tasks'][kind]['right']}/{row['tasks'][kind]['num']}" for kind in kinds),
+            f"{statistics.mean(row['tasks'][kind]['tokens_per_pass'] for kind in kinds):.2f}",
+        )
         for row in quality["rules"]
-    )  # fmt: skip
+    )
     note = "Tokens a pass: mean of the four kinds. The draft never saw such tasks but for the code prompts."
     return TextTable("Right answers", ("rule", *kinds, "tokens a pass"), rows, note)
 
@@ -168,20 +228,31 @@ def _losses(losses: Sequence[dict[str, Any]]) -> TextTable:
         f"Losses of the draft, {len(losses)} seeds, {plan['tokens'] / 1e6:.1f} M tokens each",
         ("loss", "strict accepted", "in top 8", "strict certified", "tree:4 certified", "mean KL"),
         tuple(rows),
-        "Mean over seeds, lowest to highest. One seed's drafts share initial weights and batches; C is the strict or "
-        f"the tree's certificate of the target. Measured on {losses[0]['losses']['plain KL']['steps']:,} greedy steps. "
+        "Mean over seeds, lowest to highest. One seed's drafts share initial weights and batches; "
+        "C is the strict or "
+        "the tree's certificate of the target. Measured on "
+        f"{losses[0]['losses']['plain KL']['steps']:,} greedy steps. "
         + " ".join(dict.fromkeys(note for seed in losses for note in seed.get("notes", []))),
     )
 
 
 def _speed(speed: dict[str, Any]) -> TextTable:
     rows = tuple(
-        (name, f"{row['median']:.1f}", f"{row['lowest']:.1f} to {row['highest']:.1f}",
-         f"{speed['ratios'][name]['plain']['median']:.2f}", f"{speed['ratios'][name]['best assisted']['median']:.2f}")
+        (
+            name,
+            f"{row['median']:.1f}",
+            f"{row['lowest']:.1f} to {row['highest']:.1f}",
+            f"{speed['ratios'][name]['plain']['median']:.2f}",
+            f"{speed['ratios'][name]['best assisted']['median']:.2f}",
+        )
         for name, row in speed["tokens_per_second"].items()
-    )  # fmt: skip
+    )
     where = speed["provenance"]
-    name = where["device_name"] if "NVIDIA" in where["device_name"] else f"{place_of(speed)} ({where['device_name']})"
+    name = (
+        where["device_name"]
+        if "NVIDIA" in where["device_name"]
+        else f"{place_of(speed)} ({where['device_name']})"
+    )
     reason = next((text for text in speed["run_by_transformers_because"].values() if text), None)
     unlike = speed.get("num_rows_unlike_plain", {})
     same = f"same output everywhere: {'yes' if speed['same_output'] else 'no'}"
@@ -192,8 +263,14 @@ def _speed(speed: dict[str, Any]) -> TextTable:
         f"Decoding speed on {name}, {where['dtype']}",
         ("way", "tokens/s", "spread", "x plain", "x best assisted"),
         rows,
-        f"{speed['prompts']} prompts, {speed['new_tokens']} new tokens, {speed['repeats']} repeats, medians, ratios "
-        f"within a repeat; {same}. Milliseconds of a draft pass: {speed['costs']['draft_step_ms']:.1f}, of target "
+        f"{speed['prompts']} prompts, {speed['new_tokens']} new tokens, {speed['repeats']} "
+        "repeats, medians, ratios "
+        f"within a repeat; {same}. Milliseconds of a draft pass: "
+        f"{speed['costs']['draft_step_ms']:.1f}, of target "
         f"passes by positions: {costs}. "
-        + (f"Ours ran the models through transformers: {reason}." if reason else "Ours ran the models by its engine."),
+        + (
+            f"Ours ran the models through transformers: {reason}."
+            if reason
+            else "Ours ran the models by its engine."
+        ),
     )

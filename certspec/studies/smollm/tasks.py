@@ -1,4 +1,5 @@
-"""Tasks with answers that can be checked and that a very small chat model can do at all. It knows text alone."""
+"""Tasks with answers that can be checked and that a very small chat model can do at all. It knows
+text alone."""
 
 from __future__ import annotations
 
@@ -24,10 +25,15 @@ class Task:
 
 def _copying(rng: random.Random, number: int) -> Task:
     sentence = (
-        f"{rng.choice(NAMES)} and the {rng.choice(QUALITIES)} {rng.choice(CREATURES)} found a {rng.choice(OBJECTS)} "
+        f"{rng.choice(NAMES)} and the {rng.choice(QUALITIES)} {rng.choice(CREATURES)} found a "
+        f"{rng.choice(OBJECTS)} "
         f"under the {rng.choice(OBJECTS)}."
     )
-    return Task("copying", f"Repeat this sentence: {sentence}", lambda answer: sentence.rstrip(".") in answer)
+    return Task(
+        "copying",
+        f"Repeat this sentence: {sentence}",
+        lambda answer: sentence.rstrip(".") in answer,
+    )
 
 
 def _counting(rng: random.Random, number: int) -> Task:
@@ -41,7 +47,9 @@ def _arithmetic(rng: random.Random, number: int) -> Task:
     one, other = rng.randint(1, 9), rng.randint(1, 9)
     found = f"{one} + {other}"
     return Task(
-        "arithmetic", f"What is {found}?", lambda answer: (one + other) in _integers(answer.replace(found, " "))[:1]
+        "arithmetic",
+        f"What is {found}?",
+        lambda answer: (one + other) in _integers(answer.replace(found, " "))[:1],
     )
 
 
@@ -51,13 +59,18 @@ def _python(rng: random.Random, number: int) -> Task:
         "Show me short Python code that {}.",
         "Write only Python code that {}.",
     )
-    prompt = frames[number // len(FUNCTIONS) % len(frames)].format(FUNCTIONS[number % len(FUNCTIONS)])
+    prompt = frames[number // len(FUNCTIONS) % len(frames)].format(
+        FUNCTIONS[number % len(FUNCTIONS)]
+    )
     return Task("python", prompt, is_valid_python)
 
 
 TASKS: dict[str, Callable[[random.Random, int], Task]] = {
-    "copying": _copying, "counting": _counting, "arithmetic": _arithmetic, "python": _python,
-}  # fmt: skip
+    "copying": _copying,
+    "counting": _counting,
+    "arithmetic": _arithmetic,
+    "python": _python,
+}
 
 
 def draw_tasks(count: int, seed: int) -> list[Task]:
@@ -83,4 +96,6 @@ def _integers(text: str) -> list[int]:
 
 
 def _contains(numbers: list[int], wanted: list[int]) -> bool:
-    return any(numbers[at : at + len(wanted)] == wanted for at in range(len(numbers) - len(wanted) + 1))
+    return any(
+        numbers[at : at + len(wanted)] == wanted for at in range(len(numbers) - len(wanted) + 1)
+    )

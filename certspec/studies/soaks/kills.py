@@ -1,5 +1,6 @@
-"""``python -m certspec.studies.soaks.kills``: kills scoring runs at random moments, goes on with them, and compares every row
-with a run that nobody killed. Exit code 1 where a row is lost, doubled or different."""
+"""``python -m certspec.studies.soaks.kills``: kills scoring runs at random moments, goes on with
+them, and compares every row with a run that nobody killed. Exit code 1 where a row is lost, doubled
+or different."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ __all__ = ["compare_rows", "main", "run_with_kills"]
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run, print what happened; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m certspec.studies.soaks.kills", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m certspec.studies.soaks.kills", description=__doc__
+    )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--limit", type=int, default=12, help="prompts of a run")
     parser.add_argument("--steps", type=int, default=12)
@@ -32,27 +35,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--target")
     parser.add_argument("--draft")
-    parser.add_argument(
-        "--prompts", type=Path, default=BUNDLED_PROMPTS
-    )
+    parser.add_argument("--prompts", type=Path, default=BUNDLED_PROMPTS)
     options = parser.parse_args(arguments)
     score = _scorer(options)
     with tempfile.TemporaryDirectory() as folder:
-        num_kills, num_runs, problems = run_with_kills(score, Path(folder), options.kills, options.seed)
+        num_kills, num_runs, problems = run_with_kills(
+            score, Path(folder), options.kills, options.seed
+        )
     for problem in problems:
         print(problem)
-    print(f"{num_kills} kills, {num_runs} runs finished after them, {len(problems)} rows lost, doubled or different")
+    print(
+        f"{num_kills} kills, {num_runs} runs finished after them, {len(problems)} rows lost, "
+        "doubled or different"
+    )
     return 1 if problems or num_kills < options.kills else 0
 
 
 def run_with_kills(
     score: Callable[[Path], None], folder: Path, num_kills: int, seed: int = 0
 ) -> tuple[int, int, list[str]]:
-    """Kill ``num_kills`` children that call ``score(run folder)``; returns kills, finished runs and what was wrong.
+    """Kill ``num_kills`` children that call ``score(run folder)``; returns kills, finished runs and
+    what was wrong.
 
-    Moments are uniform over the time that an undisturbed run takes. A run that finishes is compared, and the next kills
-    hit a new one.
-    """
+    Moments are uniform over the time that an undisturbed run takes. A run that finishes is
+    compared, and the next kills hit a new one."""
     chance = random.Random(seed)
     undisturbed = folder / "undisturbed"
     began = time.monotonic()
@@ -81,15 +87,22 @@ def run_with_kills(
 
 def compare_rows(expected: Path, found: Path) -> list[str]:
     """What differs between two run folders, row by row; empty where nothing does."""
-    parts = [{path.name: path for path in sorted(run.glob("steps-*.parquet"))} for run in (expected, found)]
+    parts = [
+        {path.name: path for path in sorted(run.glob("steps-*.parquet"))}
+        for run in (expected, found)
+    ]
     problems = [f"{name}: lost" for name in parts[0].keys() - parts[1].keys()]
     problems += [f"{name}: doubled" for name in parts[1].keys() - parts[0].keys()]
     problems += [f"{path.name}: left over" for path in found.glob(".*.tmp")]
     for name in sorted(parts[0].keys() & parts[1].keys()):
         one, other = (_rows(part[name]) for part in parts)
         if not one.equals(other):
-            differing = sum(a != b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=False))
-            problems.append(f"{name}: {one.num_rows} rows expected, {other.num_rows} found, {differing} differ")
+            differing = sum(
+                a != b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=False)
+            )
+            problems.append(
+                f"{name}: {one.num_rows} rows expected, {other.num_rows} found, {differing} differ"
+            )
     return problems
 
 

@@ -1,5 +1,6 @@
-"""``python -m certspec.studies.soaks.logs``: writes a long synthetic log of a server's stream, imports it in a process of its
-own, and prints how long that took and its peak memory. The last line is JSON; exit code 1 above ``--max-memory-mb``."""
+"""``python -m certspec.studies.soaks.logs``: writes a long synthetic log of a server's stream,
+imports it in a process of its own, and prints how long that took and its peak memory. The last line
+is JSON; exit code 1 above ``--max-memory-mb``."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ _VARIANTS = 4096  # different lists of logprobs; a stream repeats them in random
 
 
 def write_stream(path: Path, num_lines: int, depth: int = 5, seed: int = 0) -> None:
-    """Write ``num_lines`` lines, each one token of a streamed answer as llama.cpp's server sends it, with the ``depth``
-    most probable tokens. Answers are 128 tokens long; the logprobs are those of random float32 logits."""
+    """Write ``num_lines`` lines, each one token of a streamed answer as llama.cpp's server sends
+    it, with the ``depth`` most probable tokens. Answers are 128 tokens long; the logprobs are those
+    of random float32 logits."""
     chance = np.random.default_rng(seed)
     logits = chance.normal(0.0, 3.0, (_VARIANTS, 64)).astype(np.float32).astype(np.float64)
     logprobs = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
@@ -31,7 +33,7 @@ def write_stream(path: Path, num_lines: int, depth: int = 5, seed: int = 0) -> N
     items = [
         json.dumps(_item(logprobs[row], ids.tolist()), separators=(",", ":"))
         for row, ids in enumerate(order)
-    ]  # fmt: skip
+    ]
     with path.open("w", encoding="utf-8") as stream:
         for start in range(0, num_lines, 65_536):
             chosen = chance.integers(0, _VARIANTS, min(65_536, num_lines - start)).tolist()
@@ -46,13 +48,19 @@ def _item(row: np.ndarray, ids: list[int]) -> dict[str, object]:
     def entry(token: int) -> dict[str, object]:
         text = f" t{token}"
         # the decimals that float32 needs, as servers print them
-        return {"id": token, "token": text, "bytes": list(text.encode()), "logprob": float(str(row[token]))}
+        return {
+            "id": token,
+            "token": text,
+            "bytes": list(text.encode()),
+            "logprob": float(str(row[token])),
+        }
 
     return entry(ids[0]) | {"top_logprobs": [entry(token) for token in ids]}
 
 
 def import_measured(log: Path, out: Path, rules: str = "") -> dict[str, float]:
-    """Import ``log`` into ``out`` in a fresh process: positions, seconds, and its peak memory in bytes."""
+    """Import ``log`` into ``out`` in a fresh process: positions, seconds, and its peak memory in
+    bytes."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_import, args=(str(log), str(out), rules, sender))
@@ -61,7 +69,9 @@ def import_measured(log: Path, out: Path, rules: str = "") -> dict[str, float]:
     try:
         found: dict[str, float] = receiver.recv()
     except EOFError as error:
-        raise RuntimeError("the importing process ended without a result; its message is above") from error
+        raise RuntimeError(
+            "the importing process ended without a result; its message is above"
+        ) from error
     finally:
         child.join()
     return found
@@ -74,18 +84,28 @@ def _import(log: str, out: str, rules: str, sender: object) -> None:
     began = time.monotonic()
     run = import_logs(Path(log), None, Path(out), rules=parse_rules((rules,)))
     seconds = time.monotonic() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
     sender.send({"positions": run.num_positions, "seconds": seconds, "peak_memory_bytes": peak})  # type: ignore[attr-defined]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, write, import, print; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m certspec.studies.soaks.logs", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m certspec.studies.soaks.logs", description=__doc__
+    )
     parser.add_argument("--lines", type=int, default=10_000_000)
     parser.add_argument("--depth", type=int, default=5, help="tokens listed at a position")
-    parser.add_argument("--rules", default="", help='e.g. "strict tree:4" (default: the eight of every command)')
+    parser.add_argument(
+        "--rules", default="", help='e.g. "strict tree:4" (default: the eight of every command)'
+    )
     parser.add_argument("--max-memory-mb", type=float, default=1000.0)
-    parser.add_argument("--folder", type=Path, help="where the log and the run are written and kept (default: nowhere)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where the log and the run are written and kept (default: nowhere)",
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
@@ -96,7 +116,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = import_measured(log, folder / "run", options.rules) | {"bytes": log.stat().st_size}
     found["positions_per_second"] = found["positions"] / found["seconds"]
     print(json.dumps(found))
-    whole = found["positions"] == options.lines and found["peak_memory_bytes"] <= 1e6 * options.max_memory_mb
+    whole = (
+        found["positions"] == options.lines
+        and found["peak_memory_bytes"] <= 1e6 * options.max_memory_mb
+    )
     return 0 if whole else 1
 
 

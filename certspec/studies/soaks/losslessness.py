@@ -1,5 +1,6 @@
-"""Checks that strict greedy decoding emits the target's own greedy output, token for token, on the bundled prompts.
-``python -m certspec.studies.soaks.losslessness`` runs it; the reference is transformers' greedy ``model.generate``."""
+"""Checks that strict greedy decoding emits the target's own greedy output, token for token, on the
+bundled prompts. ``python -m certspec.studies.soaks.losslessness`` runs it; the reference is
+transformers' greedy ``model.generate``."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ MODES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first position at which a prompt's tokens differ: what was expected there and what came (None: nothing)."""
+    """The first position at which a prompt's tokens differ: what was expected there and what came
+    (None: nothing)."""
 
     prompt: int
     position: int
@@ -49,12 +51,15 @@ class Divergence:
 
 
 def adaptive_modes(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, dict[str, Any]]:
-    """Ways of drafting that stop by certificates, with a profile measured on ``prompts`` at assumed costs."""
+    """Ways of drafting that stop by certificates, with a profile measured on ``prompts`` at assumed
+    costs."""
     profile = calibrate(pair, prompts, max_new_tokens=48, costs=(0.2, 0.1))
     return {
         "adaptive chain": {"draft_length": Adaptive(profile)},
         "adaptive, width 3": {"draft_length": Adaptive(profile, width=3)},
-        "within a tenth of the KL budget": {"draft_length": WithinBudget(profile.kl_budget / 10, width=3)},
+        "within a tenth of the KL budget": {
+            "draft_length": WithinBudget(profile.kl_budget / 10, width=3)
+        },
     }
 
 
@@ -64,7 +69,8 @@ def bundled_prompt_ids(pair: Pair, count: int | None = None) -> list[list[int]]:
 
 
 def prompt_file_ids(pair: Pair, path: Path) -> list[list[int]]:
-    """Token ids of the prompts of a file (the last message of each) in the chat template, if there is one."""
+    """Token ids of the prompts of a file (the last message of each) in the chat template, if there
+    is one."""
     from certspec.decoding.prompts import prompt_token_ids
     from certspec.scoring.prompts import PromptFile
 
@@ -85,11 +91,15 @@ def reference_tokens(pair: Pair, prompt: Sequence[int], num_tokens: int) -> list
     return tokens
 
 
-def first_divergence(expected: Sequence[Sequence[int]], got: Sequence[Sequence[int]]) -> Divergence | None:
+def first_divergence(
+    expected: Sequence[Sequence[int]], got: Sequence[Sequence[int]]
+) -> Divergence | None:
     """The first prompt whose tokens differ, or None where all are the same."""
     for prompt, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
         for position in range(max(len(ours), len(theirs))):
-            pair = [tokens[position] if position < len(tokens) else None for tokens in (theirs, ours)]
+            pair = [
+                tokens[position] if position < len(tokens) else None for tokens in (theirs, ours)
+            ]
             if pair[0] != pair[1]:
                 return Divergence(prompt, position, *pair)
     return None
@@ -104,7 +114,8 @@ def run(
     modes: dict[str, dict[str, Any]] | None = None,
     say: Callable[[str], Any] = print,
 ) -> int:
-    """Compare every mode and batch size with the reference; returns the number of failures and says what it sees."""
+    """Compare every mode and batch size with the reference; returns the number of failures and says
+    what it sees."""
     expected = []
     for index, prompt in enumerate(prompts):
         expected.append(reference_tokens(pair, prompt, num_tokens))
@@ -113,13 +124,17 @@ def run(
     num_failures = 0
     for name, options in (MODES if modes is None else modes).items():
         for batch_size in batch_sizes:
-            generation = generate(pair, list(prompts), max_new_tokens=num_tokens, batch_size=batch_size, **options)
+            generation = generate(
+                pair, list(prompts), max_new_tokens=num_tokens, batch_size=batch_size, **options
+            )
             found = first_divergence(expected, generation.sequences)
             metrics = generation.metrics
             verdict = "equal" if found is None else f"DIFFERS at {found}"
             say(
-                f"{name}, batch {batch_size}, {generation.engine}: {verdict}; {metrics['num_emitted']} tokens, "
-                f"{metrics['num_rounds']} rounds, {metrics['num_false_certificates']} false certificates"
+                f"{name}, batch {batch_size}, {generation.engine}: {verdict}; "
+                f"{metrics['num_emitted']} tokens, "
+                f"{metrics['num_rounds']} rounds, {metrics['num_false_certificates']} false "
+                "certificates"
             )
             num_failures += (found is not None) + (metrics["num_false_certificates"] > 0)
     return num_failures
@@ -127,12 +142,20 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; the exit code is 0 only where everything was equal."""
-    parser = argparse.ArgumentParser(prog="python -m certspec.studies.soaks.losslessness", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m certspec.studies.soaks.losslessness", description=__doc__
+    )
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt (default 128)")
-    parser.add_argument("--prompts", type=int, default=None, help="the first so many bundled prompts (default all)")
-    parser.add_argument("--adaptive", action="store_true", help="adaptive drafting too, calibrated on 16 prompts")
+    parser.add_argument(
+        "--prompts", type=int, default=None, help="the first so many bundled prompts (default all)"
+    )
+    parser.add_argument(
+        "--adaptive", action="store_true", help="adaptive drafting too, calibrated on 16 prompts"
+    )
     chosen = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of transformers, about its own next version
+    warnings.filterwarnings(
+        "ignore", category=FutureWarning
+    )  # of transformers, about its own next version
     pair = load_pair()
     prompts = bundled_prompt_ids(pair, chosen.prompts)
     modes = MODES | (adaptive_modes(pair, prompts[:16]) if chosen.adaptive else {})

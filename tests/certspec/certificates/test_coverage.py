@@ -1,4 +1,5 @@
-"""The compiled certificates of adaptive drafting are those of the public function, ties and zeros included."""
+"""The compiled certificates of adaptive drafting are those of the public function, ties and zeros
+included."""
 
 import numpy as np
 import pytest
@@ -14,7 +15,11 @@ def rows_of(columns):
     sharp[0, 0] = 1.0 - 39e-12
     flat = np.full((1, 40), 1.0 / 40)
     ended = np.zeros((3, 40))
-    ended[0, 0], ended[1, :2], ended[2, :3] = 1.0, 0.5, (0.5, 0.3, 0.2)  # no mass beyond the first tokens
+    ended[0, 0], ended[1, :2], ended[2, :3] = (
+        1.0,
+        0.5,
+        (0.5, 0.3, 0.2),
+    )  # no mass beyond the first tokens
     rows = -np.sort(-np.concatenate([*parts, sharp, flat, ended]), axis=1)
     return rows[:, :columns]
 
@@ -32,5 +37,7 @@ def test_compiled_certificates_are_those_of_each_rule(width):
 
 
 def test_too_few_probabilities_are_refused():
-    with pytest.raises(cs.InvalidArgument, match=r"expected shape \(rows, 4 or more\), got \(1, 3\)"):
+    with pytest.raises(
+        cs.InvalidArgument, match=r"expected shape \(rows, 4 or more\), got \(1, 3\)"
+    ):
         coverage_certificates(np.ones((1, 3)) / 3, 3)

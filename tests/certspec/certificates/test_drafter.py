@@ -1,5 +1,5 @@
-"""Drafter-side and reverse certificates against 50-digit formulas, one-sidedly where they bound, on the regimes that
-float64 finds hard; and tree widths, their inverse in the width."""
+"""Drafter-side and reverse certificates against 50-digit formulas, one-sidedly where they bound, on
+the regimes that float64 finds hard; and tree widths, their inverse in the width."""
 
 import itertools
 import math
@@ -17,7 +17,10 @@ RULES = {
     "strict": (cs.StrictGreedy(), lambda q: drafter.strict_radius(MP, q[0], q[1])),
     "additive": (cs.Additive(0.3), lambda q: drafter.additive_radius(MP, q[0], q[1], MP.mpf(0.3))),
     "additive 0": (cs.Additive(0.0), lambda q: drafter.strict_radius(MP, q[0], q[1])),
-    "multiplicative": (cs.Multiplicative(0.1), lambda q: drafter.multiplicative_radius(MP, q[0], q[1], MP.mpf(0.1))),
+    "multiplicative": (
+        cs.Multiplicative(0.1),
+        lambda q: drafter.multiplicative_radius(MP, q[0], q[1], MP.mpf(0.1)),
+    ),
     "top": (cs.TopM(2), lambda q: drafter.top_radius(MP, q, 2)),
     "gate": (cs.Gated(2, additive=0.6), lambda q: drafter.gate_radius(MP, q, 2, MP.mpf(0.6))),
     "absolute": (cs.Absolute(0.2), lambda q: drafter.absolute_radius(MP, q[0], MP.mpf(0.2))),
@@ -47,7 +50,9 @@ def test_a_drafter_certificate_agrees_with_the_theorem_and_its_lower_bound_lies_
         exact = mpmath.mpf(formula(exact_probs(LOGITS[regime])))
         assert mpmath.mpf(float(cs.drafter_certificate_lower(logits, rule)[0])) <= exact
     found = cs.drafter_certificate(logits, rule)[0]
-    assert found == pytest.approx(float(exact), rel=2e-9 if regime == "near tie" else 1e-13, abs=3e-16)
+    assert found == pytest.approx(
+        float(exact), rel=2e-9 if regime == "near tie" else 1e-13, abs=3e-16
+    )
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -66,11 +71,14 @@ def test_torch_and_top_probabilities_give_the_same_radii(name):
 
 @pytest.mark.parametrize("name", RULES)
 def test_no_target_inside_the_radius_rejects_the_drafts_token(name):
-    """The law itself: targets drawn around the draft, judged by the rule's definition through ``certify``."""
+    """The law itself: targets drawn around the draft, judged by the rule's definition through
+    ``certify``."""
     rule = RULES[name][0]
     rng = np.random.default_rng(5)
     draft = rng.normal(size=(400, 4)).astype(np.float32)
-    target = (draft + rng.normal(size=(400, 4)) * rng.choice([0.05, 0.3, 1.0], size=(400, 1))).astype(np.float32)
+    target = (
+        draft + rng.normal(size=(400, 4)) * rng.choice([0.05, 0.3, 1.0], size=(400, 1))
+    ).astype(np.float32)
     scores = cs.certify(target, draft, rule, backend="reference")
     inside = scores.kl_upper < cs.drafter_certificate_lower(draft, rule)
     assert inside.any() and not inside.all()
@@ -96,16 +104,24 @@ def entropy_rejections(epsilon, delta, count=40_000):
     return grid[grid[:, 0] <= np.minimum(epsilon, delta * np.exp(-entropy))]
 
 
-@pytest.mark.parametrize("draft", [(0.6, 0.3, 0.1), (0.999, 0.0005, 0.0005), (0.4, 0.35, 0.25), (0.8, 0.15, 0.05)])
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.09, 0.3), (0.5, 0.5), (1.0, 0.8), (1.0, 0.3), (1.0, 1.5)])
-def test_the_entropy_radius_is_below_every_rejecting_target_and_close_to_the_nearest(draft, epsilon, delta):
+@pytest.mark.parametrize(
+    "draft", [(0.6, 0.3, 0.1), (0.999, 0.0005, 0.0005), (0.4, 0.35, 0.25), (0.8, 0.15, 0.05)]
+)
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.09, 0.3), (0.5, 0.5), (1.0, 0.8), (1.0, 0.3), (1.0, 1.5)]
+)
+def test_the_entropy_radius_is_below_every_rejecting_target_and_close_to_the_nearest(
+    draft, epsilon, delta
+):
     rejecting = entropy_rejections(epsilon, delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         kl = np.where(rejecting > 0, rejecting * np.log(rejecting / np.array(draft)), 0).sum(1)
     radius = cs.drafter_certificate(np.log(draft), cs.Entropy(epsilon, delta))[0]
     assert radius <= kl.min()
     assert radius >= kl.min() - 0.05  # the sample's own spacing
-    assert cs.drafter_certificate_from_top(np.array(draft), cs.Entropy(epsilon, delta))[0] == pytest.approx(radius)
+    assert cs.drafter_certificate_from_top(np.array(draft), cs.Entropy(epsilon, delta))[
+        0
+    ] == pytest.approx(radius)
 
 
 def test_smoothing_only_lowers_the_entropy_radius():
@@ -155,22 +171,34 @@ def test_no_draft_inside_the_reverse_certificate_is_rejected():
 
 MARGIN_RULES = {
     "strict": (cs.StrictGreedy(), {}, lambda g: projection_margins.pair_reverse_margin(MP, g)),
-    "additive": (cs.Additive(0.3), {}, lambda g: projection_margins.slack_reverse_margin(MP, g, MP.mpf(0.3))),
+    "additive": (
+        cs.Additive(0.3),
+        {},
+        lambda g: projection_margins.slack_reverse_margin(MP, g, MP.mpf(0.3)),
+    ),
     "multiplicative": (
-        cs.Multiplicative(0.1), {}, lambda g: projection_margins.multiplicative_reverse_margin(MP, g, MP.mpf(0.1)),
+        cs.Multiplicative(0.1),
+        {},
+        lambda g: projection_margins.multiplicative_reverse_margin(MP, g, MP.mpf(0.1)),
     ),
     "top": (cs.TopM(4), {}, lambda g: projection_margins.top_reverse_margin(MP, g, 4)),
     "tree": (cs.Tree(8), {}, lambda g: projection_margins.tree_reverse_margin_top_two(MP, g, 8)),
     "gate last": (
-        cs.Gated(3, additive=0.3), {"gap": "p1-p(m+1)"},
+        cs.Gated(3, additive=0.3),
+        {"gap": "p1-p(m+1)"},
         lambda g: radius_margins.gate_reverse_margin_last(MP, g, 3, MP.mpf(0.3)),
     ),
     "factor gate last": (
-        cs.Gated(3, multiplicative=0.3), {"gap": "p1-p(m+1)"},
+        cs.Gated(3, multiplicative=0.3),
+        {"gap": "p1-p(m+1)"},
         lambda g: radius_margins.gate_reverse_factor_last(MP, g, 3, MP.mpf(0.3)),
     ),
-    "tree last": (cs.Tree(8), {"gap": "p1-p(m+1)"}, lambda g: projection_margins.tree_reverse_margin_last(MP, g, 8)),
-}  # fmt: skip
+    "tree last": (
+        cs.Tree(8),
+        {"gap": "p1-p(m+1)"},
+        lambda g: projection_margins.tree_reverse_margin_last(MP, g, 8),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", MARGIN_RULES)
@@ -188,18 +216,39 @@ def test_reverse_margin_certificates_agree_with_the_theorems_and_are_inverted(na
 
 DRAFT_MARGIN_RULES = {
     "strict": (cs.StrictGreedy(), None, lambda g: projection_margins.pair_reverse_margin(MP, g)),
-    "additive": (cs.Additive(0.3), None, lambda g: projection_margins.additive_radius_margin(MP, g, MP.mpf(0.3))),
-    "tree": (cs.Tree(3), None, lambda g: projection_margins.tree_radius_margin(MP, g, 3) if g * 3 < 1 else MP.inf),
-    "top": (cs.TopM(4), "q1-q2", lambda g: projection_margins.tree_reverse_margin_top_two(MP, g, 4)),
-    "top last": (cs.TopM(4), "q1-q(m+1)", lambda g: projection_margins.tree_reverse_margin_last(MP, g, 4)),
-    "gate": (cs.Gated(3, additive=0.3), None, lambda g: radius_margins.gate_radius_margin(MP, g, 3, MP.mpf(0.3))),
+    "additive": (
+        cs.Additive(0.3),
+        None,
+        lambda g: projection_margins.additive_radius_margin(MP, g, MP.mpf(0.3)),
+    ),
+    "tree": (
+        cs.Tree(3),
+        None,
+        lambda g: projection_margins.tree_radius_margin(MP, g, 3) if g * 3 < 1 else MP.inf,
+    ),
+    "top": (
+        cs.TopM(4),
+        "q1-q2",
+        lambda g: projection_margins.tree_reverse_margin_top_two(MP, g, 4),
+    ),
+    "top last": (
+        cs.TopM(4),
+        "q1-q(m+1)",
+        lambda g: projection_margins.tree_reverse_margin_last(MP, g, 4),
+    ),
+    "gate": (
+        cs.Gated(3, additive=0.3),
+        None,
+        lambda g: radius_margins.gate_radius_margin(MP, g, 3, MP.mpf(0.3)),
+    ),
 } | {
     f"multiplicative {alpha!r}": (
-        cs.Multiplicative(alpha), None,
+        cs.Multiplicative(alpha),
+        None,
         lambda g, alpha=alpha: radius_margins.multiplicative_radius_margin(MP, g, MP.mpf(alpha)),
     )
     for alpha in (1e-300, 0.01, 0.1, 0.5, 0.999, 1 - 1e-9, 1 - 2.0**-53, 1.0)
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DRAFT_MARGIN_RULES)
@@ -214,10 +263,21 @@ def test_drafter_margin_certificates_agree_with_the_theorems(name):
     assert at_zero > 0.0 if isinstance(rule, cs.Additive) else at_zero == 0.0
 
 
-@pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(2),
-                                  cs.Gated(2, multiplicative=0.4), cs.Tree(2)])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule",
+    [
+        cs.StrictGreedy(),
+        cs.Additive(0.3),
+        cs.Multiplicative(0.1),
+        cs.TopM(2),
+        cs.Gated(2, multiplicative=0.4),
+        cs.Tree(2),
+    ],
+)
 def test_no_draft_has_a_radius_below_that_of_its_margin(rule):
-    logits = np.random.default_rng(8).normal(size=(400, 6)) * np.array([[1.0], [3.0], [0.1], [8.0]] * 100)
+    logits = np.random.default_rng(8).normal(size=(400, 6)) * np.array(
+        [[1.0], [3.0], [0.1], [8.0]] * 100
+    )
     probs = -np.sort(-np.exp(logits) / np.exp(logits).sum(1, keepdims=True), axis=1)
     gaps = probs[:, 1] - probs[:, 2] if isinstance(rule, cs.Tree) else probs[:, 0] - probs[:, 1]
     bounds = np.array([cs.drafter_margin_certificate(rule, float(gap)) for gap in gaps])
@@ -239,17 +299,43 @@ def test_the_tree_width_is_the_least_whose_certificate_exceeds_the_budget(budget
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: cs.drafter_certificate(np.array([[0.0, 1.0], [np.nan, 0.0]]), cs.StrictGreedy()), "nan in row 1"),
-        (lambda: cs.drafter_certificate(np.array([0.0, np.inf]), cs.StrictGreedy()), "inf in row 0"),
-        (lambda: cs.drafter_certificate(np.array([-np.inf, -np.inf]), cs.StrictGreedy()), "-inf in row 0"),
+        (
+            lambda: cs.drafter_certificate(
+                np.array([[0.0, 1.0], [np.nan, 0.0]]), cs.StrictGreedy()
+            ),
+            "nan in row 1",
+        ),
+        (
+            lambda: cs.drafter_certificate(np.array([0.0, np.inf]), cs.StrictGreedy()),
+            "inf in row 0",
+        ),
+        (
+            lambda: cs.drafter_certificate(np.array([-np.inf, -np.inf]), cs.StrictGreedy()),
+            "-inf in row 0",
+        ),
         (lambda: cs.drafter_certificate(np.array([1, 2]), cs.StrictGreedy()), "expected floats"),
         (lambda: cs.drafter_certificate([0.0, 1.0], cs.StrictGreedy()), "got list"),
-        (lambda: cs.drafter_certificate_from_top(np.array([0.5, 0.3]), cs.Tree(2)), "at least 3 columns"),
-        (lambda: cs.drafter_certificate_from_top(np.array([0.3, 0.5]), cs.StrictGreedy()), "largest first"),
-        (lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, False, reverse=True), "only the at-least form"),
-        (lambda: cs.margin_certificate(cs.Entropy(0.3, 1.5), 0.5, reverse=True), "no reverse margin bound"),
+        (
+            lambda: cs.drafter_certificate_from_top(np.array([0.5, 0.3]), cs.Tree(2)),
+            "at least 3 columns",
+        ),
+        (
+            lambda: cs.drafter_certificate_from_top(np.array([0.3, 0.5]), cs.StrictGreedy()),
+            "largest first",
+        ),
+        (
+            lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, False, reverse=True),
+            "only the at-least form",
+        ),
+        (
+            lambda: cs.margin_certificate(cs.Entropy(0.3, 1.5), 0.5, reverse=True),
+            "no reverse margin bound",
+        ),
         (lambda: cs.drafter_margin_certificate(cs.Tree(2), 0.2, "q1-q2"), "expected one of qm-q"),
-        (lambda: cs.drafter_margin_certificate(cs.Absolute(0.2), 0.2), "no drafter-side margin bound"),
+        (
+            lambda: cs.drafter_margin_certificate(cs.Absolute(0.2), 0.2),
+            "no drafter-side margin bound",
+        ),
         (lambda: cs.drafter_margin_certificate(cs.StrictGreedy(), math.nan), "got nan"),
         (lambda: cs.tree_width_for(0.1), "exactly one of"),
         (lambda: cs.tree_width_for(-0.1, margin=0.5), "got -0.1"),

@@ -1,5 +1,6 @@
-"""A hunt for lower bounds above the exact radius: drafts that tie to the last bits, flat pools, weights that underflow,
-masks, every format of logits and every rule, judged at 60 digits and more."""
+"""A hunt for lower bounds above the exact radius: drafts that tie to the last bits, flat pools,
+weights that underflow, masks, every format of logits and every rule, judged at 60 digits and
+more."""
 
 import math
 from collections import Counter
@@ -15,7 +16,11 @@ MP = mpmath.mp
 
 
 def additive(t):
-    return lambda q: drafter.additive_radius(MP, q[0], q[1], MP.mpf(t)) if t else drafter.strict_radius(MP, q[0], q[1])
+    return lambda q: (
+        drafter.additive_radius(MP, q[0], q[1], MP.mpf(t))
+        if t
+        else drafter.strict_radius(MP, q[0], q[1])
+    )
 
 
 def multiplicative(alpha):
@@ -80,7 +85,8 @@ def every_format():
 
 
 def sorted_law(row):
-    """The largest probabilities of the row's exact softmax, one after another; equal logits are weighed once."""
+    """The largest probabilities of the row's exact softmax, one after another; equal logits are
+    weighed once."""
     counts = Counter(float(z) for z in row)
     highest = max(counts)
     weights = {z: mpmath.exp(mpmath.mpf(z) - mpmath.mpf(highest)) for z in counts}
@@ -94,7 +100,9 @@ def assert_below(row, rule, radius):
     assert not math.isnan(found)
     finite = row[row > -math.inf]
     with mpmath.workdps(60 if float(np.ptp(finite)) < 60 else 1500):
-        exact = max(radius(sorted_law(row)), MP.mpf(0))  # at a tie the formula's own last digit may be negative
+        exact = max(
+            radius(sorted_law(row)), MP.mpf(0)
+        )  # at a tie the formula's own last digit may be negative
         assert found >= 0.0
         assert MP.mpf(found) <= exact, (rule, row[:6], mpmath.nstr(exact, 25))
         return exact, found
@@ -117,9 +125,13 @@ def test_the_lower_bound_loses_little():
 
 
 def test_a_relative_allowance_alone_does_not_suffice_where_weights_lose_digits():
-    """The bound that this one replaced: radius (1 - 2^-40) less the logits' share. A subnormal weight defeats it."""
+    """The bound that this one replaced: radius (1 - 2^-40) less the logits' share. A subnormal
+    weight defeats it."""
     row = np.array([0.0, -744.1])
-    old = float(cs.drafter_certificate(row, cs.StrictGreedy())[0]) * (1 - 2.0**-40) - 1.02 * (1554 + 2) * 2.0**-53
+    old = (
+        float(cs.drafter_certificate(row, cs.StrictGreedy())[0]) * (1 - 2.0**-40)
+        - 1.02 * (1554 + 2) * 2.0**-53
+    )
     exact, found = assert_below(row, cs.StrictGreedy(), additive(0.0))
     assert old > exact + 0.1 and found > 300.0
 
@@ -136,7 +148,12 @@ def test_torch_gives_a_bound_as_well():
                 assert MP.mpf(float(found[0])) <= max(radius(sorted_law(row)), MP.mpf(0)), rule
 
 
-ENTROPIES = [cs.Entropy(0.09, 0.3), cs.Entropy(0.5, 0.5), cs.Entropy(1.0, 1e-9), cs.Entropy(2.0**-30, 0.9999)]
+ENTROPIES = [
+    cs.Entropy(0.09, 0.3),
+    cs.Entropy(0.5, 0.5),
+    cs.Entropy(1.0, 1e-9),
+    cs.Entropy(2.0**-30, 0.9999),
+]
 
 
 def shares(rule):
@@ -148,14 +165,17 @@ def shares(rule):
 
     low, high = MP.mpf(0), MP.mpf("0.5")
     for _ in range(240):
-        low, high = ((low + high) / 2, high) if excess((low + high) / 2) <= 0 else (low, (low + high) / 2)
+        low, high = (
+            ((low + high) / 2, high) if excess((low + high) / 2) <= 0 else (low, (low + high) / 2)
+        )
     return min(low, MP.mpf(rule.epsilon))
 
 
 @pytest.mark.parametrize("rule", ENTROPIES)
 @pytest.mark.parametrize("gap", [2.0**-20, 0.7, 3.0, 36.0, 700.0, 740.0, 744.1, 760.0])
 def test_of_two_tokens_the_entropy_bound_is_below_the_radius_and_near_it(rule, gap):
-    """With one other token the search is exact but for rounding: the radius is d_bin at the last rejected share."""
+    """With one other token the search is exact but for rounding: the radius is d_bin at the last
+    rejected share."""
     found = float(cs.drafter_certificate_lower(np.array([0.0, -gap]), rule)[0])
     with mpmath.workdps(800):
         share, own = shares(rule), 1 / (1 + mpmath.exp(-MP.mpf(gap)))
@@ -166,7 +186,8 @@ def test_of_two_tokens_the_entropy_bound_is_below_the_radius_and_near_it(rule, g
 
 @pytest.mark.parametrize("rule", ENTROPIES[:3])
 def test_no_rejecting_target_lies_below_the_entropy_bound(rule):
-    """Targets that reject by definition, the law tilted and y cut to shares that the rule rejects."""
+    """Targets that reject by definition, the law tilted and y cut to shares that the rule
+    rejects."""
     rng = np.random.default_rng(6)
     for size in (3, 40, 3_000):
         row = np.round(rng.normal(size=size) * 2, 2).astype(np.float32)

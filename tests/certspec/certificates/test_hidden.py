@@ -1,4 +1,5 @@
-"""Certificates from hidden states equal those of the logits that the same products give, and hold few of them."""
+"""Certificates from hidden states equal those of the logits that the same products give, and hold
+few of them."""
 
 import tracemalloc
 from dataclasses import fields
@@ -14,8 +15,16 @@ RULES = [*cs.default_rules(), cs.TopM(3)]
 
 def models(rows, vocab, *, draft_vocab=None, seed=0):
     generator = np.random.default_rng(seed)
-    target_head, draft_head = generator.normal(size=(vocab, 24)), generator.normal(size=(draft_vocab or vocab, 9))
-    arrays = (generator.normal(size=(rows, 24)) * 0.7, target_head, generator.normal(size=(rows, 9)), draft_head)
+    target_head, draft_head = (
+        generator.normal(size=(vocab, 24)),
+        generator.normal(size=(draft_vocab or vocab, 9)),
+    )
+    arrays = (
+        generator.normal(size=(rows, 24)) * 0.7,
+        target_head,
+        generator.normal(size=(rows, 9)),
+        draft_head,
+    )
     return [array.astype(np.float32) for array in arrays]
 
 
@@ -34,7 +43,12 @@ def test_chunks_give_what_the_logits_of_the_same_products_give():
         for hidden, head in ((target_hidden, target_head), (draft_hidden, draft_head))
     ]
     chunked = cs.certify_hidden(
-        target_hidden, target_head, draft_hidden, draft_head, RULES, chunk_bytes=step * 2 * 300 * 4 + 3
+        target_hidden,
+        target_head,
+        draft_hidden,
+        draft_head,
+        RULES,
+        chunk_bytes=step * 2 * 300 * 4 + 3,
     )
     equal(chunked, cs.certify(*logits, RULES))
 
@@ -43,7 +57,9 @@ def test_chunks_give_what_the_logits_of_the_same_products_give():
 def test_tensors_and_padded_widths_are_scored_as_certify_scores_them(dtype):
     arrays = [torch.from_numpy(array).to(dtype) for array in models(20, 200, draft_vocab=230)]
     chunked = cs.certify_hidden(*arrays, cs.Tree(2), chunk_bytes=430 * 4 * 20, align=190)
-    equal(chunked, cs.certify(arrays[0] @ arrays[1].T, arrays[2] @ arrays[3].T, cs.Tree(2), align=190))
+    equal(
+        chunked, cs.certify(arrays[0] @ arrays[1].T, arrays[2] @ arrays[3].T, cs.Tree(2), align=190)
+    )
     assert isinstance(chunked.kl, torch.Tensor)
 
 
@@ -76,12 +92,27 @@ def test_a_row_without_a_distribution_is_found_in_its_chunk():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: (a[0], a[3], a[2], a[3]), r"target_head: expected \(vocab, 24\) for target_hidden .* got \(40, 9\)"),
-        (lambda a: (a[0], a[1], a[2][:4], a[3]), r"draft_hidden: expected 5 rows like target_hidden, got 4"),
+        (
+            lambda a: (a[0], a[3], a[2], a[3]),
+            r"target_head: expected \(vocab, 24\) for target_hidden .* got \(40, 9\)",
+        ),
+        (
+            lambda a: (a[0], a[1], a[2][:4], a[3]),
+            r"draft_hidden: expected 5 rows like target_hidden, got 4",
+        ),
         (lambda a: (a[0], a[1], a[2], None), r"draft_head: expected an array"),
-        (lambda a: (a[0][0], a[1], a[2], a[3]), r"target_hidden: expected 2 dimensions, got shape \(24,\)"),
-        (lambda a: (a[0], a[1].astype(float), a[2], a[3]), r"target_head: expected float32 like .* got float64"),
-        (lambda a: (a[0], a[1], torch.from_numpy(a[2]), a[3]), r"draft_hidden: expected the kind of array"),
+        (
+            lambda a: (a[0][0], a[1], a[2], a[3]),
+            r"target_hidden: expected 2 dimensions, got shape \(24,\)",
+        ),
+        (
+            lambda a: (a[0], a[1].astype(float), a[2], a[3]),
+            r"target_head: expected float32 like .* got float64",
+        ),
+        (
+            lambda a: (a[0], a[1], torch.from_numpy(a[2]), a[3]),
+            r"draft_hidden: expected the kind of array",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(change, message):
@@ -90,5 +121,8 @@ def test_arguments_that_do_not_fit_are_refused(change, message):
 
 
 def test_a_chunk_smaller_than_a_row_is_refused():
-    with pytest.raises(cs.InvalidArgument, match=r"chunk_bytes: expected at least 320, the logits of one row, got 100"):
+    with pytest.raises(
+        cs.InvalidArgument,
+        match=r"chunk_bytes: expected at least 320, the logits of one row, got 100",
+    ):
         cs.certify_hidden(*models(5, 40), chunk_bytes=100)

@@ -1,4 +1,5 @@
-"""What truncated lists certify: the examples of the theory, a solver, no false certificate over random truncations."""
+"""What truncated lists certify: the examples of the theory, a solver, no false certificate over
+random truncations."""
 
 import itertools
 import math
@@ -32,7 +33,13 @@ def lists(target_probs, draft_probs, best_columns, *, error=0.0, num_tokens=None
     with np.errstate(divide="ignore"):
         return (
             TargetLists(np.log(target), np.array([target.shape[1]]), error, num_tokens),
-            DraftLists(np.log(draft), np.atleast_2d(best_columns), np.zeros(len(draft)), error, np.array([True])),
+            DraftLists(
+                np.log(draft),
+                np.atleast_2d(best_columns),
+                np.zeros(len(draft)),
+                error,
+                np.array([True]),
+            ),
         )
 
 
@@ -63,7 +70,11 @@ def test_a_draft_token_seen_outside_the_list_is_never_certified():
 def test_a_draft_token_that_is_not_named_is_known_to_be_listed_when_the_tail_is_lighter():
     target, draft = lists([0.6, 0.3], [0.58, 0.31], [UNKNOWN])
     judged = lumped_certificates(target, STRICT, draft)
-    assert judged.case(0, 0)[1] is Case.DRAFT_INSIDE and judged.certified[0, 0] and judged.accepted[0, 0] == 1
+    assert (
+        judged.case(0, 0)[1] is Case.DRAFT_INSIDE
+        and judged.certified[0, 0]
+        and judged.accepted[0, 0] == 1
+    )
 
 
 def test_fifty_thousand_random_truncations_have_no_false_certificate():
@@ -88,7 +99,10 @@ def full_certificate(target, rule):
             if rival < pool.mean():
                 pool = np.append(pool, rival)
         return float((pool * np.log(pool / pool.mean())).sum())
-    accepted = [full_accepted(ordered[None], np.eye(len(ordered))[[i]], rule)[0] for i in range(len(ordered))]
+    accepted = [
+        full_accepted(ordered[None], np.eye(len(ordered))[[i]], rule)[0]
+        for i in range(len(ordered))
+    ]
     if all(accepted):
         return math.inf
     first = accepted.index(False)
@@ -101,7 +115,14 @@ def full_certificate(target, rule):
     raise AssertionError("unreachable")
 
 
-RULES = [STRICT, cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(2), cs.Gated(top_m=3, additive=0.4), cs.Tree(2)]
+RULES = [
+    STRICT,
+    cs.Additive(0.3),
+    cs.Multiplicative(0.1),
+    cs.TopM(2),
+    cs.Gated(top_m=3, additive=0.4),
+    cs.Tree(2),
+]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -116,7 +137,13 @@ def test_a_truncated_list_is_never_weaker_than_whole_rows_when_both_tokens_are_l
     judged = lumped_certificates(
         TargetLists(np.log(np.take_along_axis(target, order, 1)), np.full(400, 4), 0.0),
         rule,
-        DraftLists(np.log(np.take_along_axis(draft, order, 1)), columns, np.zeros(400), 0.0, np.ones(400, bool)),
+        DraftLists(
+            np.log(np.take_along_axis(draft, order, 1)),
+            columns,
+            np.zeros(400),
+            0.0,
+            np.ones(400, bool),
+        ),
     )
     exact = np.array([full_certificate(row, rule) for row in target])
     known = judged.certificate_case[0] == Case.KNOWN.code
@@ -132,7 +159,9 @@ def test_a_truncated_list_is_never_weaker_than_whole_rows_when_both_tokens_are_l
 def test_a_lower_bound_never_exceeds_the_certificate_of_the_whole_row(rule, num_listed):
     target, _ = random_pairs(np.random.default_rng(9), 300, 6)
     ordered = -np.sort(-target, axis=1)
-    judged = lumped_certificates(TargetLists(np.log(ordered[:, :num_listed]), np.full(300, num_listed), 0.0), rule)
+    judged = lumped_certificates(
+        TargetLists(np.log(ordered[:, :num_listed]), np.full(300, num_listed), 0.0), rule
+    )
     exact = np.array([full_certificate(row, rule) for row in target])
     assert (judged.certificate_lower[0] <= exact * (1 + 1e-12) + 1e-15).all()
 
@@ -141,12 +170,18 @@ def test_a_target_without_a_draft_has_certificates_and_no_decision():
     judged = lumped_certificates(TargetLists(np.log([[0.7, 0.2]]), [2], 0.0), [STRICT, cs.Tree(2)])
     assert judged.certificate[0, 0] == pytest.approx(two_token_cost(0.7, 0.2))
     assert judged.case(0, 0) == (Case.KNOWN, Case.NO_DRAFT)
-    assert math.isnan(judged.threshold[0, 0]) and judged.accepted[0, 0] == -1 and not judged.certified.any()
+    assert (
+        math.isnan(judged.threshold[0, 0])
+        and judged.accepted[0, 0] == -1
+        and not judged.certified.any()
+    )
     assert judged.case(1, 0)[0] is Case.TOO_SHORT and math.isnan(judged.certificate[1, 0])
 
 
 def test_when_every_listed_token_is_accepted_only_a_lower_bound_is_claimed():
-    judged = lumped_certificates(TargetLists(np.log([[0.3, 0.28, 0.2]]), [3], 0.0), cs.Additive(0.25))
+    judged = lumped_certificates(
+        TargetLists(np.log([[0.3, 0.28, 0.2]]), [3], 0.0), cs.Additive(0.25)
+    )
     assert judged.case(0, 0)[0] is Case.ALL_ACCEPTED and math.isnan(judged.certificate[0, 0])
     # an unlisted token that is rejected has at most tau = 0.05: the pool with that is the bound
     assert judged.certificate_lower[0, 0] == pytest.approx(
@@ -174,7 +209,8 @@ def test_a_tail_lost_in_rounding_does_not_lose_the_confident_rows():
 
 
 def solved_tree(target, width, num_listed):
-    """The least lumped KL over whole drafts whose ``width`` best tokens lack token 0, one convex problem a set."""
+    """The least lumped KL over whole drafts whose ``width`` best tokens lack token 0, one convex
+    problem a set."""
     cvxpy = pytest.importorskip("cvxpy")
     coarse = np.append(target[:num_listed], target[num_listed:].sum())
     values = []
@@ -182,20 +218,27 @@ def solved_tree(target, width, num_listed):
         draft = cvxpy.Variable(len(target), nonneg=True)
         lump = cvxpy.hstack([draft[:num_listed], cvxpy.sum(draft[num_listed:])])
         ahead = [draft[rival] >= draft[0] for rival in rivals]
-        problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.kl_div(coarse, lump))), [cvxpy.sum(draft) == 1, *ahead])
+        problem = cvxpy.Problem(
+            cvxpy.Minimize(cvxpy.sum(cvxpy.kl_div(coarse, lump))), [cvxpy.sum(draft) == 1, *ahead]
+        )
         values.append(problem.solve(solver="CLARABEL"))
     return min(values)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("num_listed", [2, 3, 4])
-def test_the_tree_minimum_over_the_tail_count_is_what_a_solver_finds_over_whole_drafts(width, num_listed):
+def test_the_tree_minimum_over_the_tail_count_is_what_a_solver_finds_over_whole_drafts(
+    width, num_listed
+):
     rng = np.random.default_rng(width * 10 + num_listed)
     for _ in range(3):
         target = np.sort(rng.dirichlet(np.ones(6)))[::-1]
         tail = target[num_listed:].sum(keepdims=True)
         possible = range(min(width, 6 - num_listed) + 1)
-        found = [float(tree_pool_value(target[:1], target[None, 1:num_listed], width, n, tail)[0]) for n in possible]
+        found = [
+            float(tree_pool_value(target[:1], target[None, 1:num_listed], width, n, tail)[0])
+            for n in possible
+        ]
         assert min(found) == pytest.approx(solved_tree(target, width, num_listed), abs=2e-6)
 
 
@@ -212,7 +255,9 @@ def test_the_entropy_of_every_tail_lies_in_the_interval():
 
 def test_lumping_never_raises_the_divergence():
     target, draft = random_pairs(np.random.default_rng(3), 1000, 8)
-    lumped = lumped_kl(target[:, :3], draft[:, :3], target[:, 3:].sum(axis=1), draft[:, 3:].sum(axis=1))
+    lumped = lumped_kl(
+        target[:, :3], draft[:, :3], target[:, 3:].sum(axis=1), draft[:, 3:].sum(axis=1)
+    )
     assert (lumped <= full_kl(target, draft) + 1e-12).all() and (lumped >= 0).all()
 
 

@@ -1,4 +1,5 @@
-"""``certify(lumped=True)``: lists in any order give what judged lists give, never more than full rows certify."""
+"""``certify(lumped=True)``: lists in any order give what judged lists give, never more than full
+rows certify."""
 
 import numpy as np
 import pytest
@@ -6,7 +7,14 @@ import pytest
 import certspec as cs
 from certspec.certificates.lumped import UNKNOWN, DraftLists, TargetLists, lumped_certificates
 
-RULES = [cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(3), cs.Tree(2), cs.Entropy(0.3, 0.9)]
+RULES = [
+    cs.StrictGreedy(),
+    cs.Additive(0.3),
+    cs.Multiplicative(0.1),
+    cs.TopM(3),
+    cs.Tree(2),
+    cs.Entropy(0.3, 0.9),
+]
 
 
 def random_rows(rng, rows, vocab, closeness):
@@ -51,9 +59,16 @@ def test_it_is_the_lumped_certificates_of_the_same_lists():
     error = 2.0**-52 * (1.0 + np.abs(target).max(axis=1))
     lists = TargetLists(target, np.full(10, 4), error)
     other = DraftLists(
-        draft, np.full((10, 2), UNKNOWN), np.zeros(10), 2.0**-52 * (1.0 + np.abs(draft).max(axis=1)), np.ones(10, bool)
+        draft,
+        np.full((10, 2), UNKNOWN),
+        np.zeros(10),
+        2.0**-52 * (1.0 + np.abs(draft).max(axis=1)),
+        np.ones(10, bool),
     )
-    expected, found = lumped_certificates(lists, RULES, other), cs.certify(target, draft, RULES, lumped=True)
+    expected, found = (
+        lumped_certificates(lists, RULES, other),
+        cs.certify(target, draft, RULES, lumped=True),
+    )
     np.testing.assert_array_equal(expected.certificate_lower, found.certificate_lower)
     np.testing.assert_array_equal(expected.threshold, found.threshold)
 
@@ -61,10 +76,16 @@ def test_it_is_the_lumped_certificates_of_the_same_lists():
 def test_one_row_torch_tensors_padding_and_a_missing_draft_are_taken():
     torch = pytest.importorskip("torch")
     target = torch.log(torch.tensor([0.05, 0.6, 0.3], dtype=torch.float32))
-    judged = cs.certify(target, torch.log(torch.tensor([0.04, 0.58, 0.31])), cs.StrictGreedy(), lumped=True)
+    judged = cs.certify(
+        target, torch.log(torch.tensor([0.04, 0.58, 0.31])), cs.StrictGreedy(), lumped=True
+    )
     assert judged.certified[0, 0] and judged.accepted[0, 0] == 1
-    alone = cs.certify(np.array([[np.log(0.6), np.log(0.3), -np.inf]]), None, cs.StrictGreedy(), lumped=True)
-    assert np.isnan(alone.threshold[0, 0]) and alone.certificate[0, 0] == pytest.approx(0.0509, abs=1e-3)
+    alone = cs.certify(
+        np.array([[np.log(0.6), np.log(0.3), -np.inf]]), None, cs.StrictGreedy(), lumped=True
+    )
+    assert np.isnan(alone.threshold[0, 0]) and alone.certificate[0, 0] == pytest.approx(
+        0.0509, abs=1e-3
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,9 +100,19 @@ def test_one_row_torch_tensors_padding_and_a_missing_draft_are_taken():
             "target_logits: expected probabilities that sum to at most 1, got a sum of 1.72",
         ),
         ([[-np.inf, -np.inf]], None, {}, "target_logits: expected at least one listed token"),
-        ([[-1.0, -2.0]], [[-1.0]], {}, r"draft_logits: expected shape \(1, 2\) like target_logits .* got \(1, 1\)"),
+        (
+            [[-1.0, -2.0]],
+            [[-1.0]],
+            {},
+            r"draft_logits: expected shape \(1, 2\) like target_logits .* got \(1, 1\)",
+        ),
         ([[-1.0, -2.0]], [[-1.0, np.nan]], {}, "draft_logits: expected no NaN"),
-        ([[-1.0, -2.0]], [[-0.1, -0.2]], {}, "draft_logits: expected probabilities that sum to at most 1"),
+        (
+            [[-1.0, -2.0]],
+            [[-0.1, -0.2]],
+            {},
+            "draft_logits: expected probabilities that sum to at most 1",
+        ),
         ([[-1.0, -2.0]], None, {"backend": "torch"}, "backend: expected None with lumped=True"),
         ([[-1.0, -2.0]], None, {"align": 2}, "align: expected None with lumped=True"),
     ],

@@ -15,27 +15,53 @@ CASES = {
     "strict": (cs.StrictGreedy(), {}, lambda g: margins.strict_margin(MP, g)),
     "additive": (cs.Additive(0.3), {}, lambda g: margins.additive_at_least(MP, g, MP.mpf(0.3))),
     "additive exactly": (
-        cs.Additive(0.3), {"at_least": False}, lambda g: margins.additive_exactly(MP, g, MP.mpf(0.3)),
+        cs.Additive(0.3),
+        {"at_least": False},
+        lambda g: margins.additive_exactly(MP, g, MP.mpf(0.3)),
     ),
-    "multiplicative": (cs.Multiplicative(0.1), {}, lambda g: margins.multiplicative_margin(MP, g, MP.mpf(0.1))),
+    "multiplicative": (
+        cs.Multiplicative(0.1),
+        {},
+        lambda g: margins.multiplicative_margin(MP, g, MP.mpf(0.1)),
+    ),
     "top": (cs.TopM(4), {}, lambda g: margins.top_margin(MP, g, 4)),
-    "gate": (cs.Gated(3, additive=0.2), {}, lambda g: gate_margins.gate_at_least(MP, g, 3, MP.mpf(0.2))),
+    "gate": (
+        cs.Gated(3, additive=0.2),
+        {},
+        lambda g: gate_margins.gate_at_least(MP, g, 3, MP.mpf(0.2)),
+    ),
     "gate exactly": (
-        cs.Gated(3, additive=0.2), {"at_least": False}, lambda g: gate_margins.gate_exactly(MP, g, 3, MP.mpf(0.2)),
+        cs.Gated(3, additive=0.2),
+        {"at_least": False},
+        lambda g: gate_margins.gate_exactly(MP, g, 3, MP.mpf(0.2)),
     ),
     "gate last": (
-        cs.Gated(3, additive=0.2), {"gap": "p1-p(m+1)"},
+        cs.Gated(3, additive=0.2),
+        {"gap": "p1-p(m+1)"},
         lambda g: gate_margins.gate_last_at_least(MP, g, 3, MP.mpf(0.2)),
     ),
-    "absolute": (cs.Absolute(0.2), {}, lambda g: capped_margins.absolute_margin(MP, g, MP.mpf(0.2))),
+    "absolute": (
+        cs.Absolute(0.2),
+        {},
+        lambda g: capped_margins.absolute_margin(MP, g, MP.mpf(0.2)),
+    ),
     "tree": (cs.Tree(8), {}, lambda g: tree_margins.tree_margin_top_two(MP, g, 8)),
     "multiplicative gate last": (
-        cs.Gated(3, multiplicative=0.25), {"gap": "p1-p(m+1)"},
+        cs.Gated(3, multiplicative=0.25),
+        {"gap": "p1-p(m+1)"},
         lambda g: gate_margins.gate_multiplicative_last(MP, g, 3, MP.mpf(0.25)),
     ),
-    "tree last": (cs.Tree(8), {"gap": "p1-p(m+1)"}, lambda g: tree_margins.tree_margin_last(MP, g, 8)),
-    "tree 1 last": (cs.Tree(1), {"gap": "p1-p(m+1)"}, lambda g: tree_margins.tree_margin_last(MP, g, 1)),
-}  # fmt: skip
+    "tree last": (
+        cs.Tree(8),
+        {"gap": "p1-p(m+1)"},
+        lambda g: tree_margins.tree_margin_last(MP, g, 8),
+    ),
+    "tree 1 last": (
+        cs.Tree(1),
+        {"gap": "p1-p(m+1)"},
+        lambda g: tree_margins.tree_margin_last(MP, g, 1),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -48,7 +74,9 @@ def test_margin_certificate_agrees_with_the_theorem_to_a_few_units_in_the_last_p
         assert found == pytest.approx(float(expected), rel=3e-14, abs=0), (name, margin)
 
 
-@pytest.mark.parametrize("name", [name for name, (_, options, _) in CASES.items() if options.get("at_least", True)])
+@pytest.mark.parametrize(
+    "name", [name for name, (_, options, _) in CASES.items() if options.get("at_least", True)]
+)
 def test_required_margin_is_the_least_float_that_reaches_the_budget(name):
     rule, options, _ = CASES[name]
     cap = cs.margin_certificate(rule, 1.0, **options)
@@ -60,24 +88,37 @@ def test_required_margin_is_the_least_float_that_reaches_the_budget(name):
             assert cs.margin_certificate(rule, math.nextafter(margin, 0.0), **options) < budget
 
 
-@pytest.mark.parametrize("name", [name for name, (_, options, _) in CASES.items() if options.get("at_least", True)])
+@pytest.mark.parametrize(
+    "name", [name for name, (_, options, _) in CASES.items() if options.get("at_least", True)]
+)
 def test_at_least_forms_never_fall_as_the_margin_grows(name):
     rule, options, _ = CASES[name]
     values = [cs.margin_certificate(rule, k / 500, **options) for k in range(501)]
     assert all(b >= a * (1 - 1e-14) for a, b in itertools.pairwise(values))
 
 
-ENTROPY_RULES = [cs.Entropy(0.09, 0.3), cs.Entropy(1.0, 0.8), cs.Entropy(0.3, 0.9), cs.Entropy(0.5, 1.0)]
+ENTROPY_RULES = [
+    cs.Entropy(0.09, 0.3),
+    cs.Entropy(1.0, 0.8),
+    cs.Entropy(0.3, 0.9),
+    cs.Entropy(0.5, 1.0),
+]
 
 
 @pytest.mark.parametrize("rule", ENTROPY_RULES, ids=str)
-def test_the_entropy_bound_lies_between_its_simple_form_and_a_thousandth_below_the_exact_minimum(rule):
+def test_the_entropy_bound_lies_between_its_simple_form_and_a_thousandth_below_the_exact_minimum(
+    rule,
+):
     for margin in (0.01, 0.05, 0.2, 0.35, 0.5, 0.9):
         found = cs.margin_certificate(rule, margin)
         with mpmath.workdps(25):
             given = [MP.mpf(x) for x in (margin, rule.epsilon, rule.delta)]
-            exact, simple = (f(MP, *given) for f in (entropy_margins.entropy_line, capped_margins.entropy_margin))
-            assert found <= exact * (1 + MP.mpf(10) ** -15) and found >= exact * (1 - MP.mpf(10) ** -3), margin
+            exact, simple = (
+                f(MP, *given) for f in (entropy_margins.entropy_line, capped_margins.entropy_margin)
+            )
+            assert found <= exact * (1 + MP.mpf(10) ** -15) and found >= exact * (
+                1 - MP.mpf(10) ** -3
+            ), margin
             assert found >= simple * (1 - MP.mpf(10) ** -14), margin
 
 
@@ -93,13 +134,19 @@ def test_the_entropy_bound_never_falls_and_its_inverse_reaches_the_budget(rule):
     assert all(b >= a for a, b in itertools.pairwise(values))
     for budget in (1e-4, 0.05, 0.4):
         margin = cs.required_margin(rule, budget)
-        assert cs.margin_certificate(rule, margin) >= budget > cs.margin_certificate(rule, math.nextafter(margin, 0.0))
+        assert (
+            cs.margin_certificate(rule, margin)
+            >= budget
+            > cs.margin_certificate(rule, math.nextafter(margin, 0.0))
+        )
 
 
 def test_exact_and_at_least_forms_differ_for_the_additive_rule_below_its_slack():
     exactly = cs.margin_certificate(cs.Additive(0.2), 0.2, at_least=False)
     at_least = cs.margin_certificate(cs.Additive(0.2), 0.2)
-    assert exactly == pytest.approx(0.027621, abs=1e-6) and at_least == pytest.approx(0.020136, abs=1e-6)
+    assert exactly == pytest.approx(0.027621, abs=1e-6) and at_least == pytest.approx(
+        0.020136, abs=1e-6
+    )
 
 
 def test_a_rule_that_cannot_reject_has_an_infinite_certificate():
@@ -110,22 +157,30 @@ def test_a_rule_that_cannot_reject_has_an_infinite_certificate():
 def test_width_one_is_the_strict_rule_in_both_gaps():
     for rule in (cs.Tree(1), cs.TopM(1), cs.Gated(1, additive=0.5), cs.StrictGreedy()):
         for gap in ("p1-p2", "p1-p(m+1)"):
-            assert cs.margin_certificate(rule, 0.4, gap=gap) == cs.margin_certificate(cs.StrictGreedy(), 0.4)
+            assert cs.margin_certificate(rule, 0.4, gap=gap) == cs.margin_certificate(
+                cs.StrictGreedy(), 0.4
+            )
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: cs.margin_certificate(cs.StrictGreedy(), 1.5), r"expected margin in \[0, 1\], got 1.5"),
+        (
+            lambda: cs.margin_certificate(cs.StrictGreedy(), 1.5),
+            r"expected margin in \[0, 1\], got 1.5",
+        ),
         (lambda: cs.margin_certificate(cs.StrictGreedy(), math.nan), "got nan"),
         (lambda: cs.margin_certificate(cs.Tree(2), 0.5, gap="p1-p3"), "got 'p1-p3'"),
         (lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, gap="p1-p(m+1)"), "has no m"),
         (lambda: cs.margin_certificate(cs.Entropy(0.09, 1.5), 0.5), "delta <= 1"),
         (lambda: cs.required_margin(cs.StrictGreedy(), 0.7), "no margin suffices"),
-        (lambda: cs.required_margin(cs.StrictGreedy(), -1.0), "expected kl_budget a number of nats >= 0, got -1.0"),
+        (
+            lambda: cs.required_margin(cs.StrictGreedy(), -1.0),
+            "expected kl_budget a number of nats >= 0, got -1.0",
+        ),
         (lambda: cs.required_margin(cs.StrictGreedy(), math.nan), "got nan"),
     ],
-)  # fmt: skip
+)
 def test_a_question_without_an_answer_is_refused_by_name(call, message):
     with pytest.raises(cs.InvalidArgument, match=message):
         call()

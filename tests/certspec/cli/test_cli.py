@@ -32,28 +32,41 @@ def call(tmp_path, monkeypatch):
 
 def test_help_lists_the_commands_without_importing_what_takes_time():
     code = (
-        "import sys\nfrom certspec.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit: pass\n"
-        "print(sorted({'torch', 'transformers', 'numba', 'numpy', 'pyarrow', 'matplotlib'} & set(sys.modules)))"
+        "import sys\nfrom certspec.cli import main\ntry:\n    main(['--help'])\nexcept "
+        "SystemExit: pass\n"
+        "print(sorted({'torch', 'transformers', 'numba', 'numpy', 'pyarrow', 'matplotlib'} & "
+        "set(sys.modules)))"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(cs.__file__).parents[1])}
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert "score" in result.stdout and "decode" in result.stdout and "report" in result.stdout
     assert result.stdout.rstrip().endswith("[]")
 
 
-def test_score_prints_the_tables_and_report_makes_them_again_without_torch(call, pair_arguments, tmp_path):
+def test_score_prints_the_tables_and_report_makes_them_again_without_torch(
+    call, pair_arguments, tmp_path
+):
     Path("prompts.txt").write_text("the river\na story about the sea\nwrite\n")
-    result = call("score", *pair_arguments, "--prompts", "prompts.txt", "--steps", 6, "--out", "run")
+    result = call(
+        "score", *pair_arguments, "--prompts", "prompts.txt", "--steps", 6, "--out", "run"
+    )
     assert result.exit_code == 0, result.output
     assert "Decisions over" in result.stdout and "\x1b" not in result.stdout
     assert "padding" in result.stderr and "scored 100 %" in result.stderr
-    assert {"manifest.json", "summary.json", "summary.md", "plots"} <= {path.name for path in Path("run").iterdir()}
+    assert {"manifest.json", "summary.json", "summary.md", "plots"} <= {
+        path.name for path in Path("run").iterdir()
+    }
     code = (
-        "import sys\nfrom certspec.cli import main\ntry:\n    main(['report', 'run'])\nexcept SystemExit as e:\n"
+        "import sys\nfrom certspec.cli import main\ntry:\n    main(['report', 'run'])\nexcept "
+        "SystemExit as e:\n"
         "    print(e.code, 'torch' in sys.modules)"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(cs.__file__).parents[1])}
-    again = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    again = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert again.stdout.rstrip().endswith("0 False")
     assert again.stdout.split("run: ")[0] == result.stdout.split("run: ")[0]
 
@@ -80,7 +93,10 @@ def test_other_settings_in_the_same_folder_are_refused(call, pair_arguments):
     Path("prompts.txt").write_text("the river\n")
     score = ["score", *pair_arguments, "--prompts", "prompts.txt", "--rules", "strict tree:2"]
     assert call(*score, "--steps", 2).exit_code == 0
-    assert json.loads(Path("certspec-run/manifest.json").read_text())["settings"]["rules"] == ["strict", "tree:2"]
+    assert json.loads(Path("certspec-run/manifest.json").read_text())["settings"]["rules"] == [
+        "strict",
+        "tree:2",
+    ]
     result = call(*score, "--steps", 3)
     assert result.exit_code == 2 and "steps: there 2, here 3" in result.stderr
 
@@ -96,14 +112,20 @@ def test_an_interrupted_run_says_how_to_go_on(call, pair_arguments, monkeypatch)
     assert result.exit_code == 130 and "same command goes on" in result.stderr
 
 
-@pytest.mark.parametrize("options", [[], ["--tree", "3"], ["--rule", "multiplicative:0.1"], ["--rule", "tree:2"]])
-def test_decode_prints_the_generated_text_alone_where_there_is_no_terminal(call, pair_arguments, options):
+@pytest.mark.parametrize(
+    "options", [[], ["--tree", "3"], ["--rule", "multiplicative:0.1"], ["--rule", "tree:2"]]
+)
+def test_decode_prints_the_generated_text_alone_where_there_is_no_terminal(
+    call, pair_arguments, options
+):
     result = call("decode", "the old river", *pair_arguments, "--max-new-tokens", 12, *options)
     assert result.exit_code == 0, result.output
     assert "\x1b" not in result.output and "0 false certificates" in result.stderr
     pair = cs.load_pair(pair_arguments[1], pair_arguments[3])
     if "multiplicative:0.1" not in options:
-        assert result.stdout == cs.generate(pair, "the old river", max_new_tokens=12).texts[0] + "\n"
+        assert (
+            result.stdout == cs.generate(pair, "the old river", max_new_tokens=12).texts[0] + "\n"
+        )
 
 
 def test_a_step_is_called_certified_only_where_its_draft_token_was_guaranteed():
@@ -111,10 +133,17 @@ def test_a_step_is_called_certified_only_where_its_draft_token_was_guaranteed():
         return step_class(SimpleNamespace(kind=kind, certified=certified))
 
     assert [step("accepted", True), step("accepted", False)] == ["certified", "accepted"]
-    assert [step("corrected", False), step("bonus", False), step("plain", False)] == ["corrected", "bonus", "plain"]
+    assert [step("corrected", False), step("bonus", False), step("plain", False)] == [
+        "corrected",
+        "bonus",
+        "plain",
+    ]
 
 
 def test_rules_of_an_option_may_hold_several_labels():
     assert parse_rules(("strict additive:0.3", "gated:10,additive=0.6;tree:4")) == (
-        cs.StrictGreedy(), cs.Additive(0.3), cs.Gated(top_m=10, additive=0.6), cs.Tree(4),
-    )  # fmt: skip
+        cs.StrictGreedy(),
+        cs.Additive(0.3),
+        cs.Gated(top_m=10, additive=0.6),
+        cs.Tree(4),
+    )

@@ -1,4 +1,5 @@
-"""Pairs and runners for the decoding tests: tiny random Qwen3 directories, and a runner that follows a script."""
+"""Pairs and runners for the decoding tests: tiny random Qwen3 directories, and a runner that
+follows a script."""
 
 from types import SimpleNamespace
 
@@ -23,7 +24,8 @@ def tiny_folders(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny(tiny_folders):
-    """A random pair whose draft is near its target, so that long and short acceptances both occur."""
+    """A random pair whose draft is near its target, so that long and short acceptances both
+    occur."""
     return cs.load_pair(*tiny_folders)
 
 
@@ -37,7 +39,10 @@ def unused(tiny_folders):
 def prompts(tiny):
     """Token-id prompts of different lengths, one of them a single token."""
     generator = torch.Generator().manual_seed(3)
-    return [torch.randint(4, tiny.num_tokens, (n,), generator=generator).tolist() for n in (1, 5, 12, 30)]
+    return [
+        torch.randint(4, tiny.num_tokens, (n,), generator=generator).tolist()
+        for n in (1, 5, 12, 30)
+    ]
 
 
 @pytest.fixture
@@ -64,7 +69,8 @@ def greedy():
 
 
 class ScriptedRunner:
-    """Follows the runner protocol exactly; the logits after a context are ``row_after(context)``."""
+    """Follows the runner protocol exactly; the logits after a context are
+    ``row_after(context)``."""
 
     def __init__(self, num_tokens, row_after):
         self.num_tokens, self.row_after = num_tokens, row_after
@@ -108,14 +114,28 @@ class ScriptedRunner:
 
 @pytest.fixture
 def scripted():
-    """decode(target_script, draft_script, ...): scripts are token lists by position, or functions context -> logits."""
+    """decode(target_script, draft_script, ...): scripts are token lists by position, or functions
+    context -> logits."""
 
-    def decode(target, draft, *, prompt=(1,), topology=None, rule=None, extra=(), max_new_tokens=8, eos=(), **plan):
+    def decode(
+        target,
+        draft,
+        *,
+        prompt=(1,),
+        topology=None,
+        rule=None,
+        extra=(),
+        max_new_tokens=8,
+        eos=(),
+        **plan,
+    ):
         def logits(script):
             if callable(script):
                 return script
             return lambda context: [
-                5.0 if token == script[min(len(context) - len(prompt), len(script) - 1)] else 0.01 * token
+                5.0
+                if token == script[min(len(context) - len(prompt), len(script) - 1)]
+                else 0.01 * token
                 for token in range(12)
             ]
 
@@ -127,8 +147,12 @@ def scripted():
         request = Request(0, list(prompt), schedule, StoppingRules(frozenset(eos), max_new_tokens))
         decode_batch(*runners, [request], plan, steps, counts)
         return SimpleNamespace(
-            tokens=request.tokens, reason=request.reason, steps=steps, counts=counts, target=runners[0],
+            tokens=request.tokens,
+            reason=request.reason,
+            steps=steps,
+            counts=counts,
+            target=runners[0],
             draft=runners[1],
-        )  # fmt: skip
+        )
 
     return decode

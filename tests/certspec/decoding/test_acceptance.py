@@ -1,4 +1,5 @@
-"""Rules at a node: by definition, on small vocabularies, with ties, and among several candidates."""
+"""Rules at a node: by definition, on small vocabularies, with ties, and among several
+candidates."""
 
 import math
 
@@ -12,10 +13,19 @@ from certspec.decoding.verify import accepts, prob_ratio
 from certspec.models.trees import TreeShape, chain
 
 RULES = [
-    cs.StrictGreedy(), cs.Additive(0.3), cs.Additive(0.0), cs.Multiplicative(0.1), cs.Multiplicative(1.0), cs.TopM(2),
-    cs.Gated(top_m=3, additive=0.2), cs.Gated(top_m=2, multiplicative=0.3), cs.Entropy(epsilon=0.09, delta=0.3),
-    cs.Entropy(epsilon=1.0, delta=1.5), cs.presets.medusa(), cs.Absolute(0.4),
-]  # fmt: skip
+    cs.StrictGreedy(),
+    cs.Additive(0.3),
+    cs.Additive(0.0),
+    cs.Multiplicative(0.1),
+    cs.Multiplicative(1.0),
+    cs.TopM(2),
+    cs.Gated(top_m=3, additive=0.2),
+    cs.Gated(top_m=2, multiplicative=0.3),
+    cs.Entropy(epsilon=0.09, delta=0.3),
+    cs.Entropy(epsilon=1.0, delta=1.5),
+    cs.presets.medusa(),
+    cs.Absolute(0.4),
+]
 
 
 def accepts_by_definition(rule, probs, token):
@@ -79,9 +89,13 @@ def test_among_accepted_candidates_the_targets_favourite_is_taken(scripted):
     chained = scripted(target, draft, rule=cs.Additive(0.3), topology=chain(1), max_new_tokens=2)
     assert chained.steps[0].token == 5 and chained.steps[0].kind == "accepted"
     assert chained.steps[0].token_prob_ratio == pytest.approx(math.exp(-0.2), rel=1e-5)
-    wide = scripted(target, draft, rule=cs.Additive(0.3), topology=TreeShape(2, 1).topology, max_new_tokens=2)
+    wide = scripted(
+        target, draft, rule=cs.Additive(0.3), topology=TreeShape(2, 1).topology, max_new_tokens=2
+    )
     assert wide.steps[0].token == 4  # not the draft's favourite
-    wider = scripted(target, draft, rule=cs.Additive(0.3), topology=TreeShape(4, 1).topology, max_new_tokens=2)
+    wider = scripted(
+        target, draft, rule=cs.Additive(0.3), topology=TreeShape(4, 1).topology, max_new_tokens=2
+    )
     assert wider.steps[0].token == 3 and wider.steps[0].token_prob_ratio == 1.0
 
 
@@ -92,7 +106,9 @@ def test_a_second_candidate_is_accepted_where_the_draft_token_is_not(scripted):
     def draft(context):
         return row_of({9: 2.0, 4: 1.5})
 
-    result = scripted(target, draft, rule=cs.Additive(0.3), topology=TreeShape(2, 1).topology, max_new_tokens=2)
+    result = scripted(
+        target, draft, rule=cs.Additive(0.3), topology=TreeShape(2, 1).topology, max_new_tokens=2
+    )
     step = result.steps[0]
     assert (step.token, step.draft_token, step.kind) == (4, 9, "accepted")
     assert not step.certified and step.rule == "additive:0.3"
@@ -111,12 +127,16 @@ def test_a_rule_that_rejects_even_the_argmax_still_emits_it_as_corrected(scripte
 
 def test_a_flat_draft_is_flagged(scripted):
     result = scripted([4, 5, 6], lambda context: [0.0] * 12, topology=chain(2), max_new_tokens=3)
-    assert result.tokens == [4, 5, 6] and result.counts.num_flat_draft_rows == 2  # of two drafted positions
+    assert (
+        result.tokens == [4, 5, 6] and result.counts.num_flat_draft_rows == 2
+    )  # of two drafted positions
 
 
 def test_a_nan_names_prompt_and_round(scripted):
     def target(context):
         return row_of({4: 1.0}) if len(context) < 4 else [math.nan] * 12
 
-    with pytest.raises(cs.InvalidLogits, match=r"prompt 0, round \d, after \d new tokens: target_logits: row \d"):
+    with pytest.raises(
+        cs.InvalidLogits, match=r"prompt 0, round \d, after \d new tokens: target_logits: row \d"
+    ):
         scripted(target, [5] * 8, topology=chain(1))

@@ -1,11 +1,18 @@
-"""Calibrated drafting: the profile's numbers are what they say, and the output stays the target's own."""
+"""Calibrated drafting: the profile's numbers are what they say, and the output stays the target's
+own."""
 
 import numpy as np
 import pytest
 
 import certspec as cs
 from certspec.certificates.coverage import coverage_certificates
-from certspec.decoding.calibration import GreedySteps, chain_stop, greedy_steps, profile_from_steps, simulate_chain
+from certspec.decoding.calibration import (
+    GreedySteps,
+    chain_stop,
+    greedy_steps,
+    profile_from_steps,
+    simulate_chain,
+)
 from certspec.decoding.profiles import conformal_quantile, fit_monotone
 
 
@@ -15,27 +22,43 @@ def profile(tiny, prompts):
 
 
 def test_adaptive_output_is_the_targets_own(tiny, prompts, greedy, profile):
-    policies = [cs.Adaptive(profile), cs.Adaptive(profile, width=3), cs.WithinBudget(profile.kl_budget, width=3),
-                cs.WithinBudget(0.01), cs.Adaptive(profile, rate=100.0), cs.Adaptive(profile, rate=0.0)]  # fmt: skip
+    policies = [
+        cs.Adaptive(profile),
+        cs.Adaptive(profile, width=3),
+        cs.WithinBudget(profile.kl_budget, width=3),
+        cs.WithinBudget(0.01),
+        cs.Adaptive(profile, rate=100.0),
+        cs.Adaptive(profile, rate=0.0),
+    ]
     expected = [greedy(tiny, prompt, 20) for prompt in prompts]
     for policy in policies:
         for size in (1, 4):
-            run = cs.generate(tiny, prompts, draft_length=policy, max_new_tokens=20, eos_token_ids=[], batch_size=size)
+            run = cs.generate(
+                tiny,
+                prompts,
+                draft_length=policy,
+                max_new_tokens=20,
+                eos_token_ids=[],
+                batch_size=size,
+            )
             assert run.sequences == expected
             assert run.metrics["num_false_certificates"] == 0
 
 
 def test_two_adaptive_runs_in_one_process_draft_the_same(tiny, prompts, profile):
-    runs = [cs.generate(tiny, prompts, draft_length=cs.Adaptive(profile, width=2), max_new_tokens=16) for _ in range(2)]
+    runs = [
+        cs.generate(tiny, prompts, draft_length=cs.Adaptive(profile, width=2), max_new_tokens=16)
+        for _ in range(2)
+    ]
     assert repr(runs[0].metrics) == repr(runs[1].metrics)
     assert list(map(repr, runs[0].steps)) == list(map(repr, runs[1].steps))
 
 
 def test_a_dearer_pass_drafts_less(tiny, prompts, profile):
     passes = [
-        cs.generate(tiny, prompts, draft_length=cs.Adaptive(profile, rate=rate), max_new_tokens=20).metrics[
-            "num_draft_nodes"
-        ]
+        cs.generate(
+            tiny, prompts, draft_length=cs.Adaptive(profile, rate=rate), max_new_tokens=20
+        ).metrics["num_draft_nodes"]
         for rate in (0.2, 2.0, 6.0)
     ]
     assert passes[0] > passes[1] > passes[2]
@@ -52,7 +75,8 @@ def test_recorded_steps_are_what_decoding_would_see(tiny, prompts):
 
 
 def test_within_the_budget_every_covered_node_is_accepted(tiny, prompts):
-    """Where KL stays under the budget, a node whose certificate exceeds it can't fail: the definition of a radius."""
+    """Where KL stays under the budget, a node whose certificate exceeds it can't fail: the
+    definition of a radius."""
     steps = greedy_steps(tiny, prompts, 40)
     certificates = coverage_certificates(steps.top, 4)
     for width in range(1, 5):
@@ -67,7 +91,10 @@ def test_the_conformal_quantile_is_the_order_statistic():
     assert conformal_quantile(scores, 0.2) == 0.8
     assert conformal_quantile(scores, 0.05) == np.inf  # ceil(9.5) = 10th of 9
     generator = np.random.default_rng(0)
-    missed = [generator.exponential() > conformal_quantile(generator.exponential(size=39), 0.1) for _ in range(4000)]
+    missed = [
+        generator.exponential() > conformal_quantile(generator.exponential(size=39), 0.1)
+        for _ in range(4000)
+    ]
     assert np.mean(missed) < 0.1 + 3 * np.sqrt(0.09 / 4000)
     for alpha in (0.0, 1.0, float("nan")):
         with pytest.raises(cs.InvalidArgument, match="alpha"):
@@ -103,7 +130,8 @@ def test_a_simulated_chain_counts_by_hand():
     rank = np.array([0, 0, 9, 0, 0, 0])
     steps = GreedySteps(np.zeros(6, int), np.tile([0.9, 0.05, 0.01], (6, 1)), rank, np.zeros(6))
     result = simulate_chain(steps, np.ones(6), lambda p, o, d: (d < 4, d < 3), 0.1, 0.0)
-    # round 1: 4 drafted, 2 accepted, 1 corrected; round 2: at most 2 more fit, both accepted, 1 bonus
+    # round 1: 4 drafted, 2 accepted, 1 corrected; round 2: at most 2 more fit, both accepted, 1
+    # bonus
     assert result["tokens_per_target_pass"] == 3.0
     assert result["draft_passes_per_target_pass"] == 3.0
     assert result["rate"] == pytest.approx(6 / (2 + 0.6))
@@ -127,13 +155,17 @@ def test_the_tuned_rate_is_a_fixed_point(tiny, prompts):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_costs_are_shares_of_a_round_whatever_runs_the_models(tiny, prompts, batch_size, monkeypatch):
+def test_costs_are_shares_of_a_round_whatever_runs_the_models(
+    tiny, prompts, batch_size, monkeypatch
+):
     from certspec.decoding import calibration
     from certspec.models.cpu.runner import CpuRunner
 
     runs, generate = [], calibration.generate
     monkeypatch.setattr(
-        calibration, "generate", lambda *args, **options: runs.append(options) or generate(*args, **options)
+        calibration,
+        "generate",
+        lambda *args, **options: runs.append(options) or generate(*args, **options),
     )
     draft_cost, node_cost = calibration.measure_costs(tiny, prompts, batch_size, repeats=1)
     assert 0.0 < draft_cost < 10.0 and 0.0 < node_cost < 10.0

@@ -1,4 +1,5 @@
-"""Prompts decoded together: each accepts its own number of tokens, leaves when it is done, and equals its run alone."""
+"""Prompts decoded together: each accepts its own number of tokens, leaves when it is done, and
+equals its run alone."""
 
 import pytest
 
@@ -8,9 +9,12 @@ from certspec.models.cpu.runner import CpuRunner
 from certspec.models.padded_runner import TransformersRunner
 
 SHAPES = {
-    "no draft": {"draft_length": 0}, "chain": {"draft_length": 4}, "greedy tree": {"tree": 3},
-    "full tree": {"tree": TreeShape(2, 3, "full")}, "relaxed": {"rule": cs.TopM(8)},
-}  # fmt: skip
+    "no draft": {"draft_length": 0},
+    "chain": {"draft_length": 4},
+    "greedy tree": {"tree": 3},
+    "full tree": {"tree": TreeShape(2, 3, "full")},
+    "relaxed": {"rule": cs.TopM(8)},
+}
 
 
 @pytest.mark.parametrize("batch_size", [2, 4, 8])
@@ -18,16 +22,23 @@ SHAPES = {
 def test_each_row_equals_its_run_alone_in_tokens_and_records(tiny, prompts, options, batch_size):
     many = [*prompts, prompts[2][:7], prompts[3][:3]]
     alone = cs.generate(tiny, many, max_new_tokens=24, rules=[cs.Additive(0.3)], **options)
-    together = cs.generate(tiny, many, max_new_tokens=24, rules=[cs.Additive(0.3)], batch_size=batch_size, **options)
+    together = cs.generate(
+        tiny, many, max_new_tokens=24, rules=[cs.Additive(0.3)], batch_size=batch_size, **options
+    )
     assert together.sequences == alone.sequences
     assert together.finish_reasons == alone.finish_reasons
     assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
-    assert together.metrics["num_rounds"] == alone.metrics["num_rounds"] == alone.metrics["num_target_passes"]
+    assert (
+        together.metrics["num_rounds"]
+        == alone.metrics["num_rounds"]
+        == alone.metrics["num_target_passes"]
+    )
     assert together.metrics["num_target_passes"] < alone.metrics["num_target_passes"]
 
 
 class RectangularRunner:
-    """A runner with the protocol's methods and no more, as the GPU's is: rows of a pass have one length."""
+    """A runner with the protocol's methods and no more, as the GPU's is: rows of a pass have one
+    length."""
 
     def __init__(self, model, num_tokens):
         inner = CpuRunner(model, num_tokens)
@@ -36,15 +47,28 @@ class RectangularRunner:
 
 
 @pytest.mark.parametrize(
-    "options", [*SHAPES.values(), {"draft_length": cs.WithinBudget(0.05, width=2)}], ids=[*SHAPES, "adaptive"]
+    "options",
+    [*SHAPES.values(), {"draft_length": cs.WithinBudget(0.05, width=2)}],
+    ids=[*SHAPES, "adaptive"],
 )
 def test_rows_filled_up_to_a_rectangle_equal_their_runs_alone(tiny, prompts, monkeypatch, options):
-    """One prompt is too long for the draft, so that its part of the draft's passes is nothing but filling."""
-    monkeypatch.setattr("certspec.decoding.generate.context_limit", lambda model: 20 if model is tiny.draft else 128)
+    """One prompt is too long for the draft, so that its part of the draft's passes is nothing but
+    filling."""
+    monkeypatch.setattr(
+        "certspec.decoding.generate.context_limit", lambda model: 20 if model is tiny.draft else 128
+    )
     alone = cs.generate(tiny, prompts, max_new_tokens=14, rules=[cs.Additive(0.3)], **options)
-    runners = tuple(RectangularRunner(model, tiny.num_tokens) for model in (tiny.target, tiny.draft))
+    runners = tuple(
+        RectangularRunner(model, tiny.num_tokens) for model in (tiny.target, tiny.draft)
+    )
     together = cs.generate(
-        tiny, prompts, max_new_tokens=14, rules=[cs.Additive(0.3)], batch_size=4, runners=runners, **options
+        tiny,
+        prompts,
+        max_new_tokens=14,
+        rules=[cs.Additive(0.3)],
+        batch_size=4,
+        runners=runners,
+        **options,
     )
     assert together.sequences == alone.sequences
     assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
@@ -63,14 +87,27 @@ def test_rows_that_end_early_leave_and_the_others_go_on(tiny, prompts):
 @pytest.mark.parametrize("options", SHAPES.values(), ids=SHAPES.keys())
 def test_the_next_prompt_takes_the_place_of_a_row_that_is_done(tiny, prompts, options):
     """Each prompt stops at its own length, so that rows come and go in the middle of others."""
-    many = [*prompts, *([*prompt[:-1], 9] for prompt in prompts[::-1]), prompts[3][:3], prompts[2][:7]]
+    many = [
+        *prompts,
+        *([*prompt[:-1], 9] for prompt in prompts[::-1]),
+        prompts[3][:3],
+        prompts[2][:7],
+    ]
     alone = cs.generate(tiny, many, max_new_tokens=24, eos_token_ids=[], **options)
     stops = [row[5 + 3 * index % 17] for index, row in enumerate(alone.sequences)][:3]
-    alone = cs.generate(tiny, many, max_new_tokens=24, eos_token_ids=stops, rules=[cs.Additive(0.3)], **options)
+    alone = cs.generate(
+        tiny, many, max_new_tokens=24, eos_token_ids=stops, rules=[cs.Additive(0.3)], **options
+    )
     assert len({len(row) for row in alone.sequences}) > 2
     for size in (2, 3, 5):
         together = cs.generate(
-            tiny, many, max_new_tokens=24, eos_token_ids=stops, rules=[cs.Additive(0.3)], batch_size=size, **options
+            tiny,
+            many,
+            max_new_tokens=24,
+            eos_token_ids=stops,
+            rules=[cs.Additive(0.3)],
+            batch_size=size,
+            **options,
         )
         assert together.sequences == alone.sequences
         assert together.finish_reasons == alone.finish_reasons
@@ -78,8 +115,12 @@ def test_the_next_prompt_takes_the_place_of_a_row_that_is_done(tiny, prompts, op
         assert together.metrics["num_rounds"] == alone.metrics["num_rounds"]
 
 
-def test_a_prompt_too_long_for_the_draft_joins_and_is_decoded_without_it(tiny, prompts, monkeypatch):
-    monkeypatch.setattr("certspec.decoding.generate.context_limit", lambda model: 20 if model is tiny.draft else 128)
+def test_a_prompt_too_long_for_the_draft_joins_and_is_decoded_without_it(
+    tiny, prompts, monkeypatch
+):
+    monkeypatch.setattr(
+        "certspec.decoding.generate.context_limit", lambda model: 20 if model is tiny.draft else 128
+    )
     many = [prompts[1], prompts[2], prompts[3], prompts[0], prompts[3], prompts[2]]
     alone = cs.generate(tiny, many, max_new_tokens=12, eos_token_ids=[])
     for size in (2, 3):
@@ -90,20 +131,26 @@ def test_a_prompt_too_long_for_the_draft_joins_and_is_decoded_without_it(tiny, p
 
 def test_rows_near_the_end_of_the_context_stop_drafting_while_others_draft(tiny, greedy):
     long, short = [5 + i % 7 for i in range(122)], [9, 8, 7]
-    generation = cs.generate(tiny, [long, short], max_new_tokens=30, eos_token_ids=[], batch_size=2, tree=2)
+    generation = cs.generate(
+        tiny, [long, short], max_new_tokens=30, eos_token_ids=[], batch_size=2, tree=2
+    )
     assert generation.finish_reasons == ["context", "length"]
     assert generation.sequences == [greedy(tiny, long, 6), greedy(tiny, short, 30)]
 
 
 def test_each_row_of_a_batch_has_its_own_rule(tiny, prompts):
     rules = [cs.StrictGreedy(), cs.TopM(8), cs.Additive(0.3), cs.StrictGreedy()]
-    together, alone = (cs.generate(tiny, prompts, rules, max_new_tokens=16, batch_size=size) for size in (4, 1))
+    together, alone = (
+        cs.generate(tiny, prompts, rules, max_new_tokens=16, batch_size=size) for size in (4, 1)
+    )
     assert together.sequences == alone.sequences
     assert list(map(repr, together.steps)) == list(map(repr, alone.steps))
 
 
 def test_transformers_decodes_one_at_a_time_and_says_so(tiny, prompts):
-    runners = tuple(TransformersRunner(model, tiny.num_tokens) for model in (tiny.target, tiny.draft))
+    runners = tuple(
+        TransformersRunner(model, tiny.num_tokens) for model in (tiny.target, tiny.draft)
+    )
     generation = cs.generate(tiny, prompts, max_new_tokens=8, batch_size=4, runners=runners)
     assert "batch_size: transformers runs one prompt at a time" in generation.notes
     assert generation.sequences == cs.generate(tiny, prompts, max_new_tokens=8).sequences

@@ -12,10 +12,14 @@ from certspec.models.padded_runner import TransformersRunner
 
 
 @pytest.mark.parametrize("options", [(1,), (5, 3), (12, 4, 3), (16, 6, 4, 2), (40, 3, 6)])
-def test_output_is_the_targets_own_and_children_are_counted_as_they_are(tiny, prompts, greedy, options):
+def test_output_is_the_targets_own_and_children_are_counted_as_they_are(
+    tiny, prompts, greedy, options
+):
     tree = cs.BestFirst(*options)
     for batch_size in (1, 4):
-        generation = cs.generate(tiny, prompts, tree=tree, max_new_tokens=20, eos_token_ids=[], batch_size=batch_size)
+        generation = cs.generate(
+            tiny, prompts, tree=tree, max_new_tokens=20, eos_token_ids=[], batch_size=batch_size
+        )
         assert generation.sequences == [greedy(tiny, prompt, 20) for prompt in prompts]
         for step in generation.steps:
             if step.kind in ("accepted", "corrected"):
@@ -32,7 +36,9 @@ def test_the_kept_nodes_are_the_likeliest_of_all_that_a_full_expansion_has(tiny)
 
     def expand(path, score, depth):
         with torch.inference_mode():
-            row = tiny.draft(torch.tensor([[5, 6, 7, *path]]), use_cache=False).logits[0, -1, : tiny.num_tokens]
+            row = tiny.draft(torch.tensor([[5, 6, 7, *path]]), use_cache=False).logits[
+                0, -1, : tiny.num_tokens
+            ]
         probs, ids = torch.softmax(row.double(), -1).sort(descending=True)
         for prob, token in zip(probs[:3].tolist(), ids[:3].tolist(), strict=True):
             yield (*path, token), score * prob
@@ -40,7 +46,9 @@ def test_the_kept_nodes_are_the_likeliest_of_all_that_a_full_expansion_has(tiny)
                 yield from expand((*path, token), score * prob, depth + 1)
 
     best = sorted(expand((), 1.0, 1), key=lambda item: -item[1])[:9]
-    assert {tuple(tree.path_tokens(node)) for node in range(len(tree.topology))} == {path for path, _ in best}
+    assert {tuple(tree.path_tokens(node)) for node in range(len(tree.topology))} == {
+        path for path, _ in best
+    }
 
 
 def test_a_sure_draft_grows_long_and_an_unsure_one_wide():
@@ -49,7 +57,9 @@ def test_a_sure_draft_grows_long_and_an_unsure_one_wide():
         grower = ScoredGrower(rule, 6)
         asked = [-1]
         while asked:
-            asked = grower.grow([(node, torch.tensor(np.log(probs), dtype=torch.float32)) for node in asked])
+            asked = grower.grow(
+                [(node, torch.tensor(np.log(probs), dtype=torch.float32)) for node in asked]
+            )
         return grower.finish({}).topology
 
     sure, unsure = shape([0.97, 0.01, 0.01, 0.01]), shape([0.3, 0.28, 0.22, 0.2])

@@ -1,4 +1,5 @@
-"""The draft's best tokens: one order on ties, masked tokens and any count, whichever way they are found."""
+"""The draft's best tokens: one order on ties, masked tokens and any count, whichever way they are
+found."""
 
 import numpy as np
 import pytest

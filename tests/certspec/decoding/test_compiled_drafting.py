@@ -1,4 +1,5 @@
-"""The compiled draft loop grows what the growers in Python grow: tokens, shape, staged nodes and logits rows."""
+"""The compiled draft loop grows what the growers in Python grow: tokens, shape, staged nodes and
+logits rows."""
 
 import numpy as np
 import pytest
@@ -25,32 +26,53 @@ class InPython:
 def policies(tiny, prompts):
     profile = cs.calibrate(tiny, prompts, max_new_tokens=24, costs=(0.15, 0.05))
     return [
-        StaticPolicy(chain(1)), StaticPolicy(chain(5)), StaticPolicy(TreeShape(3, 4).topology),
-        ConfidentChain(0.5, 6), ConfidentChain(0.0, 3), ConfidentChain(1.1, 3),
-        cs.WithinBudget(0.02, 8, 1), cs.WithinBudget(0.1, 8, 3), cs.WithinBudget(0.0, 4, 2),
-        cs.Adaptive(profile, 8), cs.Adaptive(profile, 8, width=3), cs.Adaptive(profile, 6, width=2, rate=0.5),
-        cs.Adaptive(profile, 6, width=3, rate=0.5, max_nodes=4), cs.Adaptive(profile, rate=50.0),
+        StaticPolicy(chain(1)),
+        StaticPolicy(chain(5)),
+        StaticPolicy(TreeShape(3, 4).topology),
+        ConfidentChain(0.5, 6),
+        ConfidentChain(0.0, 3),
+        ConfidentChain(1.1, 3),
+        cs.WithinBudget(0.02, 8, 1),
+        cs.WithinBudget(0.1, 8, 3),
+        cs.WithinBudget(0.0, 4, 2),
+        cs.Adaptive(profile, 8),
+        cs.Adaptive(profile, 8, width=3),
+        cs.Adaptive(profile, 6, width=2, rate=0.5),
+        cs.Adaptive(profile, 6, width=3, rate=0.5, max_nodes=4),
+        cs.Adaptive(profile, rate=50.0),
         cs.Adaptive(profile, rate=0.0),
-    ]  # fmt: skip
+    ]
 
 
 def grown(runner, policy, contexts, rounds):
-    """Trees of each round, as plain values: the round's accepted path is the first child of each node, two deep."""
+    """Trees of each round, as plain values: the round's accepted path is the first child of each
+    node, two deep."""
     cache, found = BlockCache(runner, contexts), []
     contexts = [list(context) for context in contexts]
     for depths in rounds:
         depths = [min(depth, policy.depth) for depth in depths]
-        pendings = [context[done:] for context, done in zip(contexts, cache.num_committed, strict=True)]
+        pendings = [
+            context[done:] for context, done in zip(contexts, cache.num_committed, strict=True)
+        ]
         trees = draft_blocks(cache, policy, depths, pendings, [None] * len(contexts))
         found.append(
             [
-                (tree.topology, tree.tokens, tree.staged, {node: row.tolist() for node, row in tree.rows.items()})
+                (
+                    tree.topology,
+                    tree.tokens,
+                    tree.staged,
+                    {node: row.tolist() for node, row in tree.rows.items()},
+                )
                 for tree in trees
             ]
         )
         paths = []
         for context, tree in zip(contexts, trees, strict=True):
-            path = [node for node in range(2) if tree.topology.parents[: node + 1] == tuple(range(-1, node))]
+            path = [
+                node
+                for node in range(2)
+                if tree.topology.parents[: node + 1] == tuple(range(-1, node))
+            ]
             context += [tree.tokens[node] for node in path] + [7]
             paths.append([tree.staged[node] for node in path if node in tree.staged])
         cache.commit(paths)
@@ -63,7 +85,9 @@ def test_blocks_are_those_of_the_growers(tiny, prompts, policies, index, monkeyp
     policy, contexts = policies[index], [prompt for prompt in prompts if len(prompt) > 1]
     rounds = [[16, 16, 16], [16, 2, 16], [16, 0, 1], [16, 16, 16]]
     calls, grow = [], compiled_drafting.grow_blocks
-    monkeypatch.setattr(compiled_drafting, "grow_blocks", lambda *args: calls.append(grow(*args)) or calls[-1])
+    monkeypatch.setattr(
+        compiled_drafting, "grow_blocks", lambda *args: calls.append(grow(*args)) or calls[-1]
+    )
     runner = CpuRunner(tiny.draft, tiny.num_tokens, num_threads=2)
     one = grown(runner, policy, contexts, rounds)
     num_compiled = sum(trees is not None for trees in calls)
@@ -77,10 +101,16 @@ def test_a_pass_worth_several_threads_is_left_to_them(tiny, prompts, monkeypatch
     runner = CpuRunner(tiny.draft, tiny.num_tokens, num_threads=2)
     cache = BlockCache(runner, prompts[1:])
     monkeypatch.setattr("certspec.models.cpu.runner._ONE_THREADS_WORTH", 1000)
-    assert compiled_drafting.grow_blocks(cache, StaticPolicy(chain(3)).numbers, [3] * 3, [[]] * 3) is None
+    assert (
+        compiled_drafting.grow_blocks(cache, StaticPolicy(chain(3)).numbers, [3] * 3, [[]] * 3)
+        is None
+    )
     assert cache.num_passes == cache.num_staged == 0
     runner.num_threads = 1
-    assert compiled_drafting.grow_blocks(cache, StaticPolicy(chain(3)).numbers, [3] * 3, [[]] * 3) is not None
+    assert (
+        compiled_drafting.grow_blocks(cache, StaticPolicy(chain(3)).numbers, [3] * 3, [[]] * 3)
+        is not None
+    )
 
 
 def test_trees_that_no_numbers_describe_have_none():
@@ -101,7 +131,10 @@ def test_the_largest_are_found_in_order_and_ties_go_to_the_lowest_id(count, colu
             values[generator.integers(columns, size=columns // 2)] = -np.inf
         ids = np.empty(count + 1, np.int64)
         largest(values, count, ids)
-        assert ids[:count].tolist() == sorted(range(columns), key=lambda place: (-values[place], place))[:count]
+        assert (
+            ids[:count].tolist()
+            == sorted(range(columns), key=lambda place: (-values[place], place))[:count]
+        )
 
 
 def test_a_row_without_a_number_still_names_ids_of_the_vocabulary():

@@ -1,4 +1,5 @@
-"""Whole rounds in one compiled call against the loop in Python: tokens, records, counts, and who is left to Python."""
+"""Whole rounds in one compiled call against the loop in Python: tokens, records, counts, and who is
+left to Python."""
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ ALWAYS = Throughout(STRICT)
 @pytest.fixture
 def runners(tiny):
     """Of one thread each, so that all rows are one group."""
-    return tuple(CpuRunner(model, tiny.num_tokens, num_threads=1) for model in (tiny.target, tiny.draft))
+    return tuple(
+        CpuRunner(model, tiny.num_tokens, num_threads=1) for model in (tiny.target, tiny.draft)
+    )
 
 
 @pytest.fixture
@@ -48,19 +51,47 @@ def in_python(monkeypatch):
 @pytest.mark.parametrize(
     "options",
     [
-        {"draft_length": 0}, {"draft_length": 1}, {"draft_length": 4}, {"tree": 3}, {"rule": cs.Tree(2)},
-        {"draft_length": cs.WithinBudget(0.1, 8, 2)}, {"draft_length": cs.WithinBudget(0.0, 4, 2)},
-        {"draft_length": ConfidentChain(0.5, 6)}, {"rule": [STRICT, cs.Tree(3)] * 4, "tree": 3},
+        {"draft_length": 0},
+        {"draft_length": 1},
+        {"draft_length": 4},
+        {"tree": 3},
+        {"rule": cs.Tree(2)},
+        {"draft_length": cs.WithinBudget(0.1, 8, 2)},
+        {"draft_length": cs.WithinBudget(0.0, 4, 2)},
+        {"draft_length": ConfidentChain(0.5, 6)},
+        {"rule": [STRICT, cs.Tree(3)] * 4, "tree": 3},
         {"draft_length": 3, "eos_token_ids": range(4, 20)},
     ],
-    ids=["none", "chain of 1", "chain", "tree", "tree rule", "wide", "no budget", "confident", "own rules", "eos"],
-)  # fmt: skip
-def test_rounds_are_those_of_the_loop(tiny, runners, many, rounds, options, batch_size, monkeypatch):
-    asked = {"max_new_tokens": 20, "rules": [cs.Additive(0.3)], "batch_size": batch_size, "runners": runners}
+    ids=[
+        "none",
+        "chain of 1",
+        "chain",
+        "tree",
+        "tree rule",
+        "wide",
+        "no budget",
+        "confident",
+        "own rules",
+        "eos",
+    ],
+)
+def test_rounds_are_those_of_the_loop(
+    tiny, runners, many, rounds, options, batch_size, monkeypatch
+):
+    asked = {
+        "max_new_tokens": 20,
+        "rules": [cs.Additive(0.3)],
+        "batch_size": batch_size,
+        "runners": runners,
+    }
     compiled = cs.generate(tiny, many, **asked, **options)
-    # in Python: a batch's first round, for the prompts' last logits have no pending token, and the second one where the
-    # draft has run nothing in the first
-    assert compiled.metrics["num_rounds"] - 2 * len(many) <= sum(rounds) < compiled.metrics["num_rounds"]
+    # in Python: a batch's first round, for the prompts' last logits have no pending token, and the
+    # second one where the draft has run nothing in the first
+    assert (
+        compiled.metrics["num_rounds"] - 2 * len(many)
+        <= sum(rounds)
+        < compiled.metrics["num_rounds"]
+    )
     in_python(monkeypatch)
     expected = cs.generate(tiny, many, **asked, **options)
     assert compiled.sequences == expected.sequences
@@ -70,10 +101,15 @@ def test_rounds_are_those_of_the_loop(tiny, runners, many, rounds, options, batc
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_adaptive_drafts_are_those_of_the_loop(tiny, runners, many, rounds, profile, width, monkeypatch):
+def test_adaptive_drafts_are_those_of_the_loop(
+    tiny, runners, many, rounds, profile, width, monkeypatch
+):
     options = {
-        "draft_length": cs.Adaptive(profile, 8, width), "max_new_tokens": 40, "batch_size": 4, "runners": runners,
-    }  # fmt: skip
+        "draft_length": cs.Adaptive(profile, 8, width),
+        "max_new_tokens": 40,
+        "batch_size": 4,
+        "runners": runners,
+    }
     compiled = cs.generate(tiny, many, **options)
     assert rounds
     in_python(monkeypatch)
@@ -82,7 +118,9 @@ def test_adaptive_drafts_are_those_of_the_loop(tiny, runners, many, rounds, prof
     assert compiled.metrics == expected.metrics
 
 
-def test_caches_and_waiting_rows_that_run_full_end_a_call_and_no_more(tiny, runners, many, monkeypatch):
+def test_caches_and_waiting_rows_that_run_full_end_a_call_and_no_more(
+    tiny, runners, many, monkeypatch
+):
     options = {"draft_length": 4, "max_new_tokens": 40, "batch_size": 4, "runners": runners}
     expected = cs.generate(tiny, many, **options)
     monkeypatch.setattr("certspec.models.cpu.runner._FIRST_CAPACITY", 1)
@@ -106,7 +144,9 @@ def test_a_row_whose_logits_are_no_numbers_is_named(tiny, runners, many, monkeyp
 
     monkeypatch.setattr(CpuRunner, "lend", spoil)
     monkeypatch.setattr("certspec.decoding.cpu_rounds._WORK_A_CALL", 1)
-    with pytest.raises(InvalidLogits, match=r"prompt \d, round 2, after \d+ new tokens: target_logits"):
+    with pytest.raises(
+        InvalidLogits, match=r"prompt \d, round 2, after \d+ new tokens: target_logits"
+    ):
         cs.generate(tiny, many[:4], max_new_tokens=20, batch_size=4, runners=runners)
 
 

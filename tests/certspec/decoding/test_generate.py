@@ -1,4 +1,5 @@
-"""Strict greedy output is the target's own, token for token, however it was drafted; every token has a record."""
+"""Strict greedy output is the target's own, token for token, however it was drafted; every token
+has a record."""
 
 import pytest
 import torch
@@ -6,7 +7,9 @@ import torch
 import certspec as cs
 from certspec.decoding import TreeShape, TreeTopology
 
-MEDUSA_LIKE = TreeTopology.from_paths([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (1, 0, 0), (1, 0, 1)])
+MEDUSA_LIKE = TreeTopology.from_paths(
+    [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (1, 0, 0), (1, 0, 1)]
+)
 SHAPES = {
     "no draft": {"draft_length": 0},
     "chain of 1": {"draft_length": 1},
@@ -34,7 +37,9 @@ def test_strict_output_equals_transformers_greedy_generate(tiny, prompts, option
     generation = cs.generate(tiny, prompts, max_new_tokens=24, **options)
     for prompt, tokens in zip(prompts, generation.sequences, strict=True):
         ids = torch.tensor([prompt])
-        output = tiny.target.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False)
+        output = tiny.target.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False
+        )
         assert tokens == output[0, len(prompt) :].tolist()
 
 
@@ -48,7 +53,13 @@ def test_every_emitted_token_has_one_record_in_order(tiny, prompts):
 
 
 def test_certified_implies_accepted_and_accepted_implies_an_accepted_kind(tiny, prompts):
-    for rule in (cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(4), cs.presets.medusa()):
+    for rule in (
+        cs.StrictGreedy(),
+        cs.Additive(0.3),
+        cs.Multiplicative(0.1),
+        cs.TopM(4),
+        cs.presets.medusa(),
+    ):
         for tree in (None, 3):
             generation = cs.generate(tiny, prompts[:2], rule, tree=tree, max_new_tokens=16)
             for step in generation.steps:
@@ -71,7 +82,8 @@ def test_a_node_is_certified_with_its_real_number_of_children(tiny, prompts, rul
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 @pytest.mark.parametrize(
-    "options", [{}, {"tree": 3}, {"draft_length": cs.WithinBudget(0.0, width=2)}, {"rule": cs.TopM(2)}]
+    "options",
+    [{}, {"tree": 3}, {"draft_length": cs.WithinBudget(0.0, width=2)}, {"rule": cs.TopM(2)}],
 )
 def test_where_every_logit_stands_twice_only_lower_ids_are_emitted_and_nothing_is_certified(
     unused, prompts, options, batch_size
@@ -81,10 +93,14 @@ def test_where_every_logit_stands_twice_only_lower_ids_are_emitted_and_nothing_i
         for model in (unused.target, unused.draft):
             model.lm_head.weight[148:296] = model.lm_head.weight[:148]
             model.lm_head.weight[296] = 0.0
-    generation = cs.generate(unused, prompts, max_new_tokens=16, eos_token_ids=[], batch_size=batch_size, **options)
+    generation = cs.generate(
+        unused, prompts, max_new_tokens=16, eos_token_ids=[], batch_size=batch_size, **options
+    )
     assert max(map(max, generation.sequences)) < 148
     drafted = [step for step in generation.steps if step.accepted is not None]
-    assert {step.prob_margin for step in generation.steps} == {0.0} and max(step.draft_token for step in drafted) < 148
+    assert {step.prob_margin for step in generation.steps} == {0.0} and max(
+        step.draft_token for step in drafted
+    ) < 148
     assert any(step.accepted for step in drafted)
     for step in drafted:
         if step.rule in ("strict", "tree:1"):
@@ -93,9 +109,14 @@ def test_where_every_logit_stands_twice_only_lower_ids_are_emitted_and_nothing_i
 
 def test_a_rank_gate_wider_than_the_vocabulary_rejects_nothing(tiny, prompts):
     for tree in (None, 2):
-        generation = cs.generate(tiny, prompts, cs.TopM(10**6), tree=tree, max_new_tokens=12, rules=[cs.Tree(500)])
+        generation = cs.generate(
+            tiny, prompts, cs.TopM(10**6), tree=tree, max_new_tokens=12, rules=[cs.Tree(500)]
+        )
         drafted = generation.steps.column("accepted") >= 0
-        assert drafted.any() and (generation.steps.column("certificate")[drafted] == float("inf")).all()
+        assert (
+            drafted.any()
+            and (generation.steps.column("certificate")[drafted] == float("inf")).all()
+        )
         assert generation.steps.column("certified")[drafted].all()
         assert generation.steps.extra_column("tree:500", "certified")[drafted].all()
 
@@ -108,7 +129,9 @@ def test_extra_rules_are_scored_and_decide_nothing(tiny, prompts, greedy):
     assert set(steps[0].extra) == {rule.label for rule in rules}
     drafted = steps.column("accepted") >= 0
     assert (steps.extra_column("strict", "accepted") == steps.column("accepted")).all()
-    assert (steps.extra_column("tree:8", "certified") >= steps.extra_column("strict", "certified"))[drafted].all()
+    assert (steps.extra_column("tree:8", "certified") >= steps.extra_column("strict", "certified"))[
+        drafted
+    ].all()
 
 
 def test_a_relaxed_rule_emits_the_draft_token_where_it_is_accepted(tiny, prompts):
@@ -117,14 +140,20 @@ def test_a_relaxed_rule_emits_the_draft_token_where_it_is_accepted(tiny, prompts
     for step in generation.given_up:
         assert step.kind == "accepted"
         assert step.token == step.draft_token != step.target_token
-        assert step.token_prob_ratio == pytest.approx(step.draft_token_prob / step.top_prob, rel=1e-6)
+        assert step.token_prob_ratio == pytest.approx(
+            step.draft_token_prob / step.top_prob, rel=1e-6
+        )
     assert generation.metrics["num_relaxed_tokens"] == len(generation.given_up)
 
 
 def test_streaming_hears_the_records_that_are_returned(tiny, prompts):
     heard = []
-    generation = cs.generate(tiny, prompts, max_new_tokens=20, rules=[cs.Additive(0.3)], on_step=heard.append, tree=2)
-    assert list(map(repr, heard)) == list(map(repr, generation.steps))  # repr, because NaN differs from itself
+    generation = cs.generate(
+        tiny, prompts, max_new_tokens=20, rules=[cs.Additive(0.3)], on_step=heard.append, tree=2
+    )
+    assert list(map(repr, heard)) == list(
+        map(repr, generation.steps)
+    )  # repr, because NaN differs from itself
 
 
 def test_text_prompts_go_through_the_chat_template(tiny):
@@ -149,10 +178,19 @@ def test_text_prompts_go_through_the_chat_template(tiny):
         ({"rule": "strict"}, "expected a Rule"),
         ({"tree": 0}, "width an integer of at least 1, got 0"),
         ({"tree": 297}, "expected a width below the vocabulary of 297 tokens, got 297"),
-        ({"tree": cs.BestFirst(4, width=297)}, "expected a width below the vocabulary of 297 tokens, got 297"),
-        ({"draft_length": cs.WithinBudget(0.1, width=300)}, "expected a width below the vocabulary of 297 tokens"),
+        (
+            {"tree": cs.BestFirst(4, width=297)},
+            "expected a width below the vocabulary of 297 tokens, got 297",
+        ),
+        (
+            {"draft_length": cs.WithinBudget(0.1, width=300)},
+            "expected a width below the vocabulary of 297 tokens",
+        ),
         ({"rule": cs.Tree(300)}, "expected a width below the vocabulary of 297 tokens, got 300"),
-        ({"rule": cs.Tree(3), "tree": 2}, "rule tree:3 expects a draft tree of width 3, got one of width 2"),
+        (
+            {"rule": cs.Tree(3), "tree": 2},
+            "rule tree:3 expects a draft tree of width 3, got one of width 2",
+        ),
         ({"draft_length": -1}, "draft_length: expected an integer of at least 0, got -1"),
         ({"max_new_tokens": 0}, "max_new_tokens: expected an integer of at least 1, got 0"),
         ({"max_new_tokens": 2.5}, "max_new_tokens: expected an integer of at least 1, got 2.5"),

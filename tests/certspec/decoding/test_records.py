@@ -13,9 +13,12 @@ def test_records_and_columns_say_the_same(tiny, prompts):
     assert len(records) == len(steps)
     assert [r.token for r in records] == steps.column("token").tolist()
     np.testing.assert_array_equal([r.kl for r in records], steps.column("kl"))
-    np.testing.assert_array_equal([r.extra["top:4"].certificate for r in records],
-                                  steps.extra_column("top:4", "certificate"))  # fmt: skip
-    assert repr(steps[-1]) == repr(records[-1]) and [r.token for r in steps[2:5]] == [r.token for r in records[2:5]]
+    np.testing.assert_array_equal(
+        [r.extra["top:4"].certificate for r in records], steps.extra_column("top:4", "certificate")
+    )
+    assert repr(steps[-1]) == repr(records[-1]) and [r.token for r in steps[2:5]] == [
+        r.token for r in records[2:5]
+    ]
 
 
 def test_a_step_that_is_not_there_is_an_index_error():
@@ -25,8 +28,15 @@ def test_a_step_that_is_not_there_is_an_index_error():
 
 def test_a_position_without_a_draft_has_no_verdict(scripted):
     step = scripted([4, 5], [4, 5], max_new_tokens=1, extra=[cs.TopM(3)]).steps[0]
-    assert step.kind == "plain" and step.accepted is None and step.draft_token == -1 and not step.certified
-    assert np.isnan([step.kl, step.kl_upper, step.certificate, step.tree_margin, step.draft_token_prob]).all()
+    assert (
+        step.kind == "plain"
+        and step.accepted is None
+        and step.draft_token == -1
+        and not step.certified
+    )
+    assert np.isnan(
+        [step.kl, step.kl_upper, step.certificate, step.tree_margin, step.draft_token_prob]
+    ).all()
     assert 0 < step.prob_margin < step.top_prob < 1 and step.entropy > 0
     assert step.extra["top:3"].accepted is None
 
@@ -35,7 +45,9 @@ def test_margins_are_those_of_the_target(scripted):
     from certspec.models.trees import TreeShape
 
     target = [[1.0 + 0.25 * token for token in range(12)]]
-    result = scripted(lambda context: target[0], [11, 11], topology=TreeShape(3, 1).topology, max_new_tokens=2)
+    result = scripted(
+        lambda context: target[0], [11, 11], topology=TreeShape(3, 1).topology, max_new_tokens=2
+    )
     probs = np.sort(np.exp(target[0]) / np.exp(target[0]).sum())[::-1]
     step = result.steps[0]
     assert step.prob_margin == pytest.approx(probs[0] - probs[1], rel=1e-6)

@@ -1,4 +1,5 @@
-"""A batch shared out among cores: the tokens and records of one group, errors that come through, callbacks in order."""
+"""A batch shared out among cores: the tokens and records of one group, errors that come through,
+callbacks in order."""
 
 import threading
 from functools import partial
@@ -22,19 +23,32 @@ from certspec.models.trees import chain
 
 @pytest.fixture
 def runners(tiny):
-    return tuple(CpuRunner(model, tiny.num_tokens, num_threads=3) for model in (tiny.target, tiny.draft))
+    return tuple(
+        CpuRunner(model, tiny.num_tokens, num_threads=3) for model in (tiny.target, tiny.draft)
+    )
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"draft_length": 4}, {"tree": 3}, {"rule": cs.TopM(8)}, {"draft_length": WithinBudget(0.1, width=2)},
-     {"rule": [cs.StrictGreedy(), cs.TopM(8), cs.Additive(0.3), cs.Multiplicative(0.1)] * 2}],
+    [
+        {"draft_length": 4},
+        {"tree": 3},
+        {"rule": cs.TopM(8)},
+        {"draft_length": WithinBudget(0.1, width=2)},
+        {"rule": [cs.StrictGreedy(), cs.TopM(8), cs.Additive(0.3), cs.Multiplicative(0.1)] * 2},
+    ],
     ids=["chain", "tree", "relaxed", "adaptive", "own rules"],
-)  # fmt: skip
+)
 def test_groups_give_the_tokens_and_records_of_each_prompt_alone(tiny, runners, many, options):
     alone = cs.generate(tiny, many, max_new_tokens=20, rules=[cs.Additive(0.3)], **options)
     shared = cs.generate(
-        tiny, many, max_new_tokens=20, rules=[cs.Additive(0.3)], batch_size=8, runners=runners, **options
+        tiny,
+        many,
+        max_new_tokens=20,
+        rules=[cs.Additive(0.3)],
+        batch_size=8,
+        runners=runners,
+        **options,
     )
     assert shared.sequences == alone.sequences
     assert shared.finish_reasons == alone.finish_reasons
@@ -44,17 +58,26 @@ def test_groups_give_the_tokens_and_records_of_each_prompt_alone(tiny, runners, 
     assert [runner.num_threads for runner in runners] == [3, 3]
 
 
-def test_an_error_in_one_group_is_raised_and_the_next_run_is_as_good_as_new(tiny, runners, many, monkeypatch):
+def test_an_error_in_one_group_is_raised_and_the_next_run_is_as_good_as_new(
+    tiny, runners, many, monkeypatch
+):
     expected = cs.generate(tiny, many, max_new_tokens=6).sequences
     broken = runners[0].sibling(0)
     before = threading.active_count()
-    monkeypatch.setattr(broken, "prefill", lambda prompts: (_ for _ in ()).throw(RuntimeError("a group fell over")))
+    monkeypatch.setattr(
+        broken, "prefill", lambda prompts: (_ for _ in ()).throw(RuntimeError("a group fell over"))
+    )
     with pytest.raises(RuntimeError, match="a group fell over"):
         cs.generate(tiny, many, max_new_tokens=6, batch_size=8, runners=runners)
     monkeypatch.undo()
     assert [runner.num_threads for runner in runners] == [3, 3]
-    assert cs.generate(tiny, many, max_new_tokens=6, batch_size=8, runners=runners).sequences == expected
-    assert threading.active_count() <= before + 2  # helpers of the engine's own passes may have come
+    assert (
+        cs.generate(tiny, many, max_new_tokens=6, batch_size=8, runners=runners).sequences
+        == expected
+    )
+    assert (
+        threading.active_count() <= before + 2
+    )  # helpers of the engine's own passes may have come
 
 
 def test_who_listens_hears_every_step_in_order_from_one_thread(tiny, runners, many):
@@ -73,11 +96,18 @@ def test_groups_are_as_many_as_cores_of_two_rows_or_more(tiny, runners, many):
     def requests(count, should_stop=None):
         stopping = StoppingRules(frozenset(), 4)
         return [
-            Request(index, many[index], Throughout(cs.StrictGreedy()), stopping, should_stop) for index in range(count)
+            Request(index, many[index], Throughout(cs.StrictGreedy()), stopping, should_stop)
+            for index in range(count)
         ]
 
     plan = DecodingPlan(StaticPolicy(chain(2)))
-    assert [num_groups(*runners, requests(count), 8, plan) for count in (1, 3, 4, 6, 8)] == [1, 1, 2, 3, 3]
+    assert [num_groups(*runners, requests(count), 8, plan) for count in (1, 3, 4, 6, 8)] == [
+        1,
+        1,
+        2,
+        3,
+        3,
+    ]
     assert num_groups(*runners, requests(8), 4, plan) == 2
     assert num_groups(*runners, requests(8, lambda sequence, new: None), 8, plan) == 1
     processed = DecodingPlan(StaticPolicy(chain(2)), processors=(lambda ids, scores: scores,))
@@ -90,13 +120,22 @@ def test_a_batch_that_is_told_to_end_ends(tiny, runners, many):
     ended = threading.Event()
     ended.set()
     request = Request(0, many[2], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 4))
-    decode_batch(*runners, [request], DecodingPlan(StaticPolicy(chain(2))), StepList(), RoundCounts(), ended=ended)
+    decode_batch(
+        *runners,
+        [request],
+        DecodingPlan(StaticPolicy(chain(2))),
+        StepList(),
+        RoundCounts(),
+        ended=ended,
+    )
     assert request.tokens == [] and request.reason is None
 
 
 def test_whichever_group_has_room_takes_the_next_prompt(tiny, many, monkeypatch):
     expected = cs.generate(tiny, many, max_new_tokens=6).sequences
-    runners = tuple(CpuRunner(model, tiny.num_tokens, num_threads=2) for model in (tiny.target, tiny.draft))
+    runners = tuple(
+        CpuRunner(model, tiny.num_tokens, num_threads=2) for model in (tiny.target, tiny.draft)
+    )
     late, others, taken = runners[0].sibling(0), threading.Event(), []
     methods = {name: getattr(runners[0], name) for name in ("prefill", "join")}
 
@@ -113,16 +152,24 @@ def test_whichever_group_has_room_takes_the_next_prompt(tiny, many, monkeypatch)
     monkeypatch.setattr(late, "prefill", begin)
     for name in methods:
         monkeypatch.setattr(runners[0], name, partial(take, name))
-    assert cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences == expected
+    assert (
+        cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences
+        == expected
+    )
 
 
 def test_long_prompts_begin_first(tiny, many, monkeypatch):
-    runners = tuple(CpuRunner(model, tiny.num_tokens, num_threads=2) for model in (tiny.target, tiny.draft))
+    runners = tuple(
+        CpuRunner(model, tiny.num_tokens, num_threads=2) for model in (tiny.target, tiny.draft)
+    )
     expected = cs.generate(tiny, many, max_new_tokens=6).sequences
     lengths = []
     for target in (runners[0], runners[0].sibling(0)):
         monkeypatch.setattr(target, "prefill", partial(_note_lengths, lengths, target.prefill))
-    assert cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences == expected
+    assert (
+        cs.generate(tiny, many, max_new_tokens=6, batch_size=4, runners=runners).sequences
+        == expected
+    )
     assert [30, 11] in lengths and [12, 7] in lengths
 
 
@@ -137,7 +184,12 @@ def by_turns():
 
     def make(count):
         return [
-            Request(i, [4 + i, 9, 5, 6], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 1 if i % 2 else 60))
+            Request(
+                i,
+                [4 + i, 9, 5, 6],
+                Throughout(cs.StrictGreedy()),
+                StoppingRules(frozenset(), 1 if i % 2 else 60),
+            )
             for i in range(count)
         ]
 
@@ -146,7 +198,8 @@ def by_turns():
 
 @pytest.mark.parametrize("policy", [StaticPolicy(chain(3)), StaticPolicy(chain(0)), BestFirst(6)])
 def test_a_group_without_rows_takes_some_over(runners, by_turns, policy, monkeypatch):
-    """The second group's rows end at once, so that the first one's are shared out; with a draft, without, in Python."""
+    """The second group's rows end at once, so that the first one's are shared out; with a draft,
+    without, in Python."""
 
     def decode(batch_size):
         requests = by_turns(8)
@@ -155,7 +208,11 @@ def test_a_group_without_rows_takes_some_over(runners, by_turns, policy, monkeyp
         with torch.inference_mode():
             decode_shared(*runners, work)
         steps.sort()
-        return [request.tokens for request in requests], list(map(repr, steps)), sum(counts.accepted)
+        return (
+            [request.tokens for request in requests],
+            list(map(repr, steps)),
+            sum(counts.accepted),
+        )
 
     expected = decode(1)
     for runner in runners:
@@ -163,11 +220,16 @@ def test_a_group_without_rows_takes_some_over(runners, by_turns, policy, monkeyp
     adopted, adopt, waits = [], CpuRunner.adopt, threading.Event()
     wait, prefill = row_groups._Group.wait, runners[0].prefill
     monkeypatch.setattr(row_groups._Group, "wait", lambda self: (waits.set(), wait(self))[1])
-    monkeypatch.setattr(runners[0], "prefill", lambda prompts: (waits.wait(60), prefill(prompts))[1])
+    monkeypatch.setattr(
+        runners[0], "prefill", lambda prompts: (waits.wait(60), prefill(prompts))[1]
+    )
     monkeypatch.setattr(
         CpuRunner,
         "adopt",
-        lambda self, other, rows: (adopted.append((self, other, len(rows))), adopt(self, other, rows)),
+        lambda self, other, rows: (
+            adopted.append((self, other, len(rows))),
+            adopt(self, other, rows),
+        ),
     )
     assert decode(8) == expected
     assert (runners[0].sibling(0), runners[0], 2) in adopted

@@ -1,4 +1,5 @@
-"""A rule may change from prompt to prompt and from position to position; a switch holds at the very next position."""
+"""A rule may change from prompt to prompt and from position to position; a switch holds at the very
+next position."""
 
 import pytest
 
@@ -14,7 +15,8 @@ def near_tie(best, second):
 
 
 def test_a_rule_switches_inside_a_block_at_the_next_position(scripted):
-    """Everywhere the target's argmax is 3 (near-tie with 4) and the draft says 4, but for the two think tokens."""
+    """Everywhere the target's argmax is 3 (near-tie with 4) and the draft says 4, but for the two
+    think tokens."""
     plan = [3, THINK, 3, 3, END, 3, 3]
 
     def target(context):
@@ -42,7 +44,9 @@ def test_on_a_tree_the_strict_positions_are_governed_by_coverage(scripted):
         return near_tie(THINK if len(context) == 1 else 4, 0)
 
     schedule = Between(THINK, END, inside=cs.TopM(2), outside=cs.StrictGreedy())
-    result = scripted(target, draft, rule=schedule, topology=TreeShape(2, 2).topology, max_new_tokens=4)
+    result = scripted(
+        target, draft, rule=schedule, topology=TreeShape(2, 2).topology, max_new_tokens=4
+    )
     assert [step.rule for step in result.steps[:2]] == ["tree:2", "top:2"]
     assert result.tokens[:2] == [THINK, 4]
 
@@ -50,7 +54,10 @@ def test_on_a_tree_the_strict_positions_are_governed_by_coverage(scripted):
 def test_each_prompt_may_have_its_own_rule(tiny, prompts):
     rules = [cs.StrictGreedy(), cs.TopM(8), cs.Additive(0.3), cs.StrictGreedy()]
     together = cs.generate(tiny, prompts, rules, max_new_tokens=16)
-    alone = [cs.generate(tiny, [p], r, max_new_tokens=16).sequences[0] for p, r in zip(prompts, rules, strict=True)]
+    alone = [
+        cs.generate(tiny, [p], r, max_new_tokens=16).sequences[0]
+        for p, r in zip(prompts, rules, strict=True)
+    ]
     assert together.sequences == alone
     assert {step.rule for step in together.steps if step.prompt == 1} == {"top:8"}
     with pytest.raises(cs.InvalidArgument, match="got 2 for 4 prompts"):

@@ -1,4 +1,5 @@
-"""Certificates while decoding: every pair of rows is scored once, in few calls, and errors say where."""
+"""Certificates while decoding: every pair of rows is scored once, in few calls, and errors say
+where."""
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from certspec.decoding.scored_rows import RowBlock, score_rows
 
 @pytest.fixture
 def certified(monkeypatch):
-    """The rows that ``certify`` was given: one list of (target row, draft row or None), as bytes, a call."""
+    """The rows that ``certify`` was given: one list of (target row, draft row or None), as bytes, a
+    call."""
     from certspec.certificates.certify import certify as certificates
 
     calls, certify = [], certificates.certify
@@ -18,7 +20,12 @@ def certified(monkeypatch):
     def listen(targets, drafts, *args, **kwargs):
         sides = [targets, drafts if drafts is not None else [None] * len(targets)]
         pairs = zip(*sides, strict=True)
-        calls.append([tuple(None if row is None else np.asarray(row).tobytes() for row in pair) for pair in pairs])
+        calls.append(
+            [
+                tuple(None if row is None else np.asarray(row).tobytes() for row in pair)
+                for pair in pairs
+            ]
+        )
         return certify(targets, drafts, *args, **kwargs)
 
     monkeypatch.setattr(certificates, "certify", listen)
@@ -28,13 +35,17 @@ def certified(monkeypatch):
 @pytest.mark.parametrize("rule", [cs.TopM(8), cs.Additive(0.3), cs.StrictGreedy()])
 @pytest.mark.parametrize("options", [{}, {"tree": 3}], ids=["chain", "tree"])
 def test_no_pair_of_rows_is_certified_twice(tiny, prompts, certified, rule, options):
-    steps = cs.generate(tiny, prompts, rule, max_new_tokens=12, batch_size=2, rules=[cs.TopM(4)], **options).steps
+    steps = cs.generate(
+        tiny, prompts, rule, max_new_tokens=12, batch_size=2, rules=[cs.TopM(4)], **options
+    ).steps
     rows = [pair for call in certified for pair in call]
     assert len(rows) == len(set(rows)) >= len(steps)
 
 
 def test_a_relaxed_rule_takes_one_call_a_round_for_the_whole_batch(tiny, prompts, certified):
-    generation = cs.generate(tiny, prompts[:3], cs.TopM(8), max_new_tokens=12, batch_size=3, draft_length=4)
+    generation = cs.generate(
+        tiny, prompts[:3], cs.TopM(8), max_new_tokens=12, batch_size=3, draft_length=4
+    )
     drafting = [call for call in certified if call[0][1] is not None]
     assert len(drafting) == len({r.round for r in generation.steps if r.accepted is not None})
     assert max(map(len, drafting)) == 12
@@ -66,7 +77,10 @@ def test_float32_among_float64_is_widened_and_other_dtypes_are_stacked():
     wide, mixed = RowBlock(), RowBlock()
     for dtype in (torch.float32, torch.float64):
         wide.append(torch.full((3,), 0.1, dtype=dtype))
-    assert wide.rows().dtype == np.float64 and wide.rows()[:, 0].tolist() == [float(np.float32(0.1)), 0.1]
+    assert wide.rows().dtype == np.float64 and wide.rows()[:, 0].tolist() == [
+        float(np.float32(0.1)),
+        0.1,
+    ]
     mixed.append(torch.ones(3, dtype=torch.bfloat16))
     mixed.append(torch.zeros(3, dtype=torch.bfloat16))
     assert mixed.rows().dtype == torch.bfloat16 and mixed.rows().tolist() == [[1.0] * 3, [0.0] * 3]
@@ -85,5 +99,7 @@ def test_a_bad_row_under_a_relaxed_rule_is_named_by_its_prompt_and_round(scripte
     def target(context):
         return [float("nan")] * 12 if len(context) == 4 else [0.0] * 11 + [5.0]
 
-    with pytest.raises(cs.InvalidLogits, match="prompt 0, round 0, after 0 new tokens: target_logits"):
+    with pytest.raises(
+        cs.InvalidLogits, match="prompt 0, round 0, after 0 new tokens: target_logits"
+    ):
         scripted(target, [11], rule=cs.TopM(3))

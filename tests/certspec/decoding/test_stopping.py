@@ -1,4 +1,5 @@
-"""A sequence ends where it must, inside a block or not, and nothing beyond the end is emitted or recorded."""
+"""A sequence ends where it must, inside a block or not, and nothing beyond the end is emitted or
+recorded."""
 
 import pytest
 
@@ -66,10 +67,14 @@ def test_one_new_token_needs_no_draft_and_is_plain(scripted):
     "options", [{"draft_length": 5}, {"tree": 3}, {"draft_length": cs.WithinBudget(0.05, width=2)}]
 )
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_a_prompt_of_one_token_and_two_new_ones_are_decoded_as_any_other(tiny, greedy, options, batch_size):
+def test_a_prompt_of_one_token_and_two_new_ones_are_decoded_as_any_other(
+    tiny, greedy, options, batch_size
+):
     some = [[5], [9], [60], [7]]
     for count in (1, 2):
-        generation = cs.generate(tiny, some, max_new_tokens=count, eos_token_ids=[], batch_size=batch_size, **options)
+        generation = cs.generate(
+            tiny, some, max_new_tokens=count, eos_token_ids=[], batch_size=batch_size, **options
+        )
         assert generation.sequences == [greedy(tiny, prompt, count) for prompt in some]
         assert len(generation.steps) == 4 * count
 
@@ -85,12 +90,17 @@ def test_a_context_that_is_reached_ends_the_sequence_and_says_so(tiny, greedy):
 
 def test_a_prompt_that_fills_the_context_is_refused_by_its_number(tiny):
     limit = context_limit(tiny.target)
-    with pytest.raises(cs.InvalidArgument, match=f"prompt 1: prompt of {limit} tokens: expected fewer than .* {limit}"):
+    with pytest.raises(
+        cs.InvalidArgument,
+        match=f"prompt 1: prompt of {limit} tokens: expected fewer than .* {limit}",
+    ):
         cs.generate(tiny, [[5], [5] * limit])
 
 
 def test_a_draft_with_a_shorter_context_stops_drafting_and_the_target_goes_on(scripted):
-    result = scripted([A, B, C, A, B, C, A, B], [A, B, C, A, B, C, A, B], draft_limit=4, topology=chain(3))
+    result = scripted(
+        [A, B, C, A, B, C, A, B], [A, B, C, A, B, C, A, B], draft_limit=4, topology=chain(3)
+    )
     assert result.tokens == [A, B, C, A, B, C, A, B]
     assert max(map(len, result.draft.contexts)) <= 4
     assert [step.kind for step in result.steps][-1] == "plain"
@@ -121,7 +131,9 @@ def test_end_of_sequence_ids_given_by_the_caller_replace_the_models(tiny, prompt
     free = greedy(tiny, prompts[1], 30)
     stop = free[10]
     generation = cs.generate(tiny, [prompts[1]], max_new_tokens=30, eos_token_ids=stop)
-    assert generation.sequences == [free[: free.index(stop) + 1]] and generation.finish_reasons == ["eos"]
+    assert generation.sequences == [free[: free.index(stop) + 1]] and generation.finish_reasons == [
+        "eos"
+    ]
 
 
 def test_a_limit_counts_prompt_and_new_tokens():

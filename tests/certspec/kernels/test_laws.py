@@ -1,5 +1,5 @@
-"""Certificates, bounds and decisions on rows of 2 to 6 tokens against 50-digit enumeration, on every CPU backend."""
-
+"""Certificates, bounds and decisions on rows of 2 to 6 tokens against 50-digit enumeration, on
+every CPU backend."""
 
 import mpmath
 import numpy as np
@@ -9,10 +9,19 @@ import certspec as cs
 from tests.support import exact_rows as exact
 
 RULES = [
-    *cs.default_rules(), cs.TopM(2), cs.Gated(top_m=2, additive=0.25), cs.Gated(top_m=3, multiplicative=0.4),
-    cs.presets.medusa(), cs.Entropy(epsilon=0.9, delta=1.5), cs.Absolute(0.25), cs.Absolute(0.0), cs.Additive(0.0),
-    cs.Multiplicative(1.0), cs.Tree(1), cs.Tree(3),
-]  # fmt: skip
+    *cs.default_rules(),
+    cs.TopM(2),
+    cs.Gated(top_m=2, additive=0.25),
+    cs.Gated(top_m=3, multiplicative=0.4),
+    cs.presets.medusa(),
+    cs.Entropy(epsilon=0.9, delta=1.5),
+    cs.Absolute(0.25),
+    cs.Absolute(0.0),
+    cs.Additive(0.0),
+    cs.Multiplicative(1.0),
+    cs.Tree(1),
+    cs.Tree(3),
+]
 
 
 def small_rows():
@@ -20,7 +29,9 @@ def small_rows():
     rows = []
     for vocab in (2, 3, 4, 5, 6):
         for scale in (0.02, 1.0, 6.0):
-            rows.append((generator.normal(size=vocab) * scale, generator.normal(size=vocab) * scale))
+            rows.append(
+                (generator.normal(size=vocab) * scale, generator.normal(size=vocab) * scale)
+            )
         target = np.round(generator.normal(size=vocab))  # ties
         rows.append((target, target + 1e-9 * generator.normal(size=vocab)))
         masked = generator.normal(size=vocab)
@@ -40,7 +51,9 @@ def truths():
 def test_certificates_equal_the_minimum_over_all_pools_and_their_bounds_lie_below(backend, truths):
     for (target, draft), truth in zip(ROWS, truths, strict=True):
         scored = cs.certify(target, draft, RULES, backend=backend)
-        for rule, (certificate, _), view in zip(RULES, truth, map(scored.at, range(len(RULES))), strict=True):
+        for rule, (certificate, _), view in zip(
+            RULES, truth, map(scored.at, range(len(RULES))), strict=True
+        ):
             found, lower = view.certificate[0], view.certificate_lower[0]
             if certificate == mpmath.inf:
                 assert found == lower == np.inf, (rule, target)
@@ -54,8 +67,14 @@ def test_decisions_are_those_of_the_definition_and_certified_implies_accepted(ba
     for (target, draft), truth in zip(ROWS, truths, strict=True):
         scored = cs.certify(target, draft, RULES, backend=backend)
         drafted, first = exact.ranks(draft)[0], exact.ranks(target)[0]
-        for rule, (_, rejected), view in zip(RULES, truth, map(scored.at, range(len(RULES))), strict=True):
-            expected = first in exact.ranks(draft)[: rule.tree_width] if rejected is None else drafted not in rejected
+        for rule, (_, rejected), view in zip(
+            RULES, truth, map(scored.at, range(len(RULES))), strict=True
+        ):
+            expected = (
+                first in exact.ranks(draft)[: rule.tree_width]
+                if rejected is None
+                else drafted not in rejected
+            )
             assert view.accepted[0] == expected, (rule, target, draft)
             assert view.accepted[0] or not view.certified[0]
 
@@ -72,8 +91,8 @@ def test_the_divergence_lies_below_its_bound_and_near_its_value(backend):
 
 @pytest.mark.parametrize("exponent", range(3, 13))
 def test_a_draft_a_hair_beyond_the_boundary_is_never_certified(backend, exponent):
-    """The draft levels the pool and tilts its competitor by 10^-exponent; rejected drafts are never certified, and a
-    50-digit judge confirms both bounds."""
+    """The draft levels the pool and tilts its competitor by 10^-exponent; rejected drafts are never
+    certified, and a 50-digit judge confirms both bounds."""
     generator = np.random.default_rng(exponent)
     for _ in range(6):
         target = np.sort(generator.normal(size=5))[::-1] * 2

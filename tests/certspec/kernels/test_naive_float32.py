@@ -1,5 +1,6 @@
-"""Why the error bounds are there: float32 sums certify drafts that win against the target. Twenty rows whose draft lies
-a hair beyond the boundary, every one rejected, are judged by naive sums and by ours."""
+"""Why the error bounds are there: float32 sums certify drafts that win against the target. Twenty
+rows whose draft lies a hair beyond the boundary, every one rejected, are judged by naive sums and
+by ours."""
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ VOCAB, ROWS = 50_000, 20
 
 
 def near_tie_rows():
-    """(target, draft) float32 logits: two leading tokens nearly tie, and the draft swaps them at the least KL. The
-    others weigh half a unit in the last place of a float32 sum, a little more in the target and a little less in the
-    draft."""
+    """(target, draft) float32 logits: two leading tokens nearly tie, and the draft swaps them at
+    the least KL. The others weigh half a unit in the last place of a float32 sum, a little more in
+    the target and a little less in the draft."""
     generator = np.random.default_rng(7)
     half_unit = -24 * np.log(2.0)
     ties = 1 - generator.uniform(1e-3, 3e-3, ROWS)  # weights of the second token

@@ -1,4 +1,5 @@
-"""How rows were decided is reported: which path scored each, and where the error bounds leave a rule open."""
+"""How rows were decided is reported: which path scored each, and where the error bounds leave a
+rule open."""
 
 import numpy as np
 
@@ -16,14 +17,18 @@ def test_float64_backends_report_that_every_row_took_the_rigorous_path(backend):
 def test_a_decided_rule_is_not_undecided(backend):
     target = np.log(np.array([[0.6, 0.3, 0.1]]))
     draft = np.log(np.array([[0.2, 0.7, 0.1]]))
-    scored = cs.certify(np.concatenate([target, target]), np.concatenate([target, draft]), backend=backend)
+    scored = cs.certify(
+        np.concatenate([target, target]), np.concatenate([target, draft]), backend=backend
+    )
     assert not scored.undecided.any()
     assert scored.at(0).certified.tolist() == [True, False]
 
 
 def test_a_draft_on_the_boundary_is_undecided(backend):
     target = np.log(np.array([[0.5, 0.3, 0.2]]))
-    draft = np.log(np.array([[0.4, 0.4, 0.2]]))  # the cheapest draft that lets the second token win: KL = C
+    draft = np.log(
+        np.array([[0.4, 0.4, 0.2]])
+    )  # the cheapest draft that lets the second token win: KL = C
     scored = cs.certify(target, draft, cs.StrictGreedy(), backend=backend)
     assert scored.undecided.tolist() == [[True]] and not scored.certified[0, 0]
 
@@ -31,7 +36,9 @@ def test_a_draft_on_the_boundary_is_undecided(backend):
 def test_infinite_divergences_and_certificates_are_decided(backend):
     target, draft = np.zeros((1, 4)), np.zeros((1, 4))
     draft[0, 3] = -np.inf
-    scored = cs.certify(target, draft, [cs.StrictGreedy(), cs.Tree(4), cs.Additive(0.9)], backend=backend)
+    scored = cs.certify(
+        target, draft, [cs.StrictGreedy(), cs.Tree(4), cs.Additive(0.9)], backend=backend
+    )
     assert not scored.undecided.any()
 
 

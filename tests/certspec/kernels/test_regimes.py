@@ -1,5 +1,6 @@
-"""Regimes that break kernels: ties at chosen ids, saturated and masked rows, 16-bit logits, a real vocabulary with an
-odd tail, one token, padded widths, and the errors for what defines no distribution."""
+"""Regimes that break kernels: ties at chosen ids, saturated and masked rows, 16-bit logits, a real
+vocabulary with an odd tail, one token, padded widths, and the errors for what defines no
+distribution."""
 
 import math
 
@@ -40,7 +41,13 @@ def test_backends_agree_within_their_bounds_in_every_dtype(backend, dtype):
     target = torch.randn(24, 1500, generator=generator) * scale
     draft = target + torch.randn(24, 1500, generator=generator) * scale * 0.05
     target, draft = target.to(getattr(torch, dtype)), draft.to(getattr(torch, dtype))
-    rules = [*cs.default_rules(), cs.presets.medusa(), cs.Multiplicative(1e-6), cs.TopM(40), cs.Gated(40, additive=0.9)]
+    rules = [
+        *cs.default_rules(),
+        cs.presets.medusa(),
+        cs.Multiplicative(1e-6),
+        cs.TopM(40),
+        cs.Gated(40, additive=0.9),
+    ]
     ours = cs.certify(target, draft, rules, backend=backend)
     assert disagreements(ours, cs.certify(target, draft, rules, backend="reference")) == {}
 
@@ -72,11 +79,20 @@ def test_a_temperature_that_falls_to_zero_ends_at_one_hot_rows_without_a_nan(bac
         with np.errstate(over="raise"):
             rows = logits / temperature
         scored = cs.certify(rows, rows[:, [0, 2, 1, 3]], backend=backend)
-        for name in ("kl", "kl_upper", "certificate", "certificate_lower", "entropy", "prob_margin"):
+        for name in (
+            "kl",
+            "kl_upper",
+            "certificate",
+            "certificate_lower",
+            "entropy",
+            "prob_margin",
+        ):
             assert not np.isnan(getattr(scored, name)).any(), (name, temperature)
         assert scored.accepted[0].all() and scored.certificate[0, 1] == 0  # the tie stays one
         if temperature < 1e-3:
-            assert scored.at(cs.StrictGreedy()).certificate[0] == pytest.approx(math.log(2), abs=1e-15)
+            assert scored.at(cs.StrictGreedy()).certificate[0] == pytest.approx(
+                math.log(2), abs=1e-15
+            )
             assert scored.entropy == pytest.approx([0.0, math.log(2)], abs=1e-15)
 
 
@@ -84,7 +100,9 @@ def test_a_temperature_that_falls_to_zero_ends_at_one_hot_rows_without_a_nan(bac
 def test_no_rounding_makes_a_divergence_negative(backend, dtype):
     """Drafts that are the target's law but for a constant, or for its last bits."""
     generator = torch.Generator().manual_seed(8)
-    target = (torch.randn(40, 900, generator=generator, dtype=torch.float64) * 3).to(getattr(torch, dtype))
+    target = (torch.randn(40, 900, generator=generator, dtype=torch.float64) * 3).to(
+        getattr(torch, dtype)
+    )
     shifted = target + torch.linspace(-30, 30, 40)[:, None].to(target.dtype)
     nudged = torch.nextafter(target.double().float(), torch.tensor(100.0)).to(target.dtype)
     for draft in (target, shifted, nudged):
@@ -93,7 +111,8 @@ def test_no_rounding_makes_a_divergence_negative(backend, dtype):
 
 
 def test_as_shipped_medusa_rejects_the_argmax_of_a_flat_row_of_a_real_vocabulary(backend):
-    """H adds 1e-5 inside its logarithm: at 151,936 equal tokens exp(-H) is 1 / V + 1e-5, 2.52 times any probability."""
+    """H adds 1e-5 inside its logarithm: at 151,936 equal tokens exp(-H) is 1 / V + 1e-5, 2.52 times
+    any probability."""
     row = np.zeros((1, 151_936), np.float32)
     rules = [
         cs.presets.medusa(0.09, 0.398),
@@ -118,10 +137,14 @@ def test_a_draft_that_masks_a_possible_token_is_infinitely_far_and_never_certifi
     target, draft = np.zeros((2, 6)), np.zeros((2, 6))
     draft[0, 2] = -np.inf
     target[1, 2] = -np.inf  # the other way round is finite
-    scored = cs.certify(target, draft, [cs.Additive(0.9), cs.Tree(6), cs.StrictGreedy()], backend=backend)
+    scored = cs.certify(
+        target, draft, [cs.Additive(0.9), cs.Tree(6), cs.StrictGreedy()], backend=backend
+    )
     assert scored.kl[0] == np.inf and not scored.certified[:, 0].any()
     assert scored.kl[1] == pytest.approx(math.log(6 / 5), rel=1e-14)
-    assert scored.certificate[0, 0] == np.inf and scored.certified[0, 1]  # additive 0.9 rejects nothing here
+    assert (
+        scored.certificate[0, 0] == np.inf and scored.certified[0, 1]
+    )  # additive 0.9 rejects nothing here
 
 
 def test_all_equal_logits_have_the_entropy_of_the_uniform_law(backend):
@@ -133,18 +156,27 @@ def test_all_equal_logits_have_the_entropy_of_the_uniform_law(backend):
 
 def test_a_vocabulary_of_one_token_rejects_nothing(backend):
     scored = cs.certify(np.array([[0.5]]), np.array([[3.0]]), backend=backend)
-    assert np.all(scored.certificate == np.inf) and scored.certified.all() and scored.prob_margin[0] == 1
+    assert (
+        np.all(scored.certificate == np.inf)
+        and scored.certified.all()
+        and scored.prob_margin[0] == 1
+    )
 
 
 def test_padding_columns_are_dropped_only_where_asked(backend):
     generator = np.random.default_rng(0)
     target, draft = generator.normal(size=(2, 12)), generator.normal(size=(2, 15))
     target[:, 10:], draft[:, 10:] = 9.0, 11.0
-    with pytest.raises(cs.InvalidLogits, match=r"draft_logits: expected 12 columns like target_logits, got 15; pass"):
+    with pytest.raises(
+        cs.InvalidLogits,
+        match=r"draft_logits: expected 12 columns like target_logits, got 15; pass",
+    ):
         cs.certify(target, draft, backend=backend)
     aligned = cs.certify(target, draft, backend=backend, align=10)
     cut = cs.certify(target[:, :10], draft[:, :10], backend=backend)
-    assert np.array_equal(aligned.certificate, cut.certificate) and np.array_equal(aligned.kl, cut.kl)
+    assert np.array_equal(aligned.certificate, cut.certificate) and np.array_equal(
+        aligned.kl, cut.kl
+    )
 
 
 def test_shapes_and_fields(backend):
@@ -158,18 +190,28 @@ def test_shapes_and_fields(backend):
     assert len(none) == 0 and none.accepted.shape == (8, 0) and none.draft_top_ids.shape == (0, 10)
     target_only = cs.certify(row, None, backend=backend)
     assert target_only.kl is None and target_only.accepted is None and target_only.certified is None
-    assert np.array_equal(target_only.certificate, cs.certify(row, row, backend=backend).certificate)
+    assert np.array_equal(
+        target_only.certificate, cs.certify(row, row, backend=backend).certificate
+    )
 
 
 def test_rows_with_strides_equal_their_copies(backend):
     wide = torch.randn(6, 80, generator=torch.Generator().manual_seed(1)).bfloat16()
-    strided, copied = (cs.certify(rows, rows, backend=backend) for rows in (wide[::2, 5:60], wide[::2, 5:60].clone()))
-    assert torch.equal(strided.entropy, copied.entropy) and torch.equal(strided.target_top_ids, copied.target_top_ids)
+    strided, copied = (
+        cs.certify(rows, rows, backend=backend)
+        for rows in (wide[::2, 5:60], wide[::2, 5:60].clone())
+    )
+    assert torch.equal(strided.entropy, copied.entropy) and torch.equal(
+        strided.target_top_ids, copied.target_top_ids
+    )
 
 
 BAD = [
     (lambda z: z.__setitem__((3, 17), np.nan), r"target_logits: row 3 holds a NaN at column 17"),
-    (lambda z: z.__setitem__((2, 5), np.inf), r"target_logits: row 2 holds \+inf \(an overflow\?\) at column 5"),
+    (
+        lambda z: z.__setitem__((2, 5), np.inf),
+        r"target_logits: row 2 holds \+inf \(an overflow\?\) at column 5",
+    ),
     (lambda z: z.__setitem__(1, -np.inf), r"target_logits: row 1 is -inf in every column"),
 ]
 
@@ -194,15 +236,36 @@ def test_float16_logits_that_overflowed_are_refused(backend):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda z: cs.certify(z[0, 0], z), r"target_logits: expected a numpy array or a torch tensor, got float64"),
+        (
+            lambda z: cs.certify(z[0, 0], z),
+            r"target_logits: expected a numpy array or a torch tensor, got float64",
+        ),
         (lambda z: cs.certify(z.tolist(), z), r"got list"),
-        (lambda z: cs.certify(z[None], z), r"expected shape \(rows, vocab\) or \(vocab,\), got \(1, 4, 8\)"),
-        (lambda z: cs.certify(z.astype(int), z), r"expected float64, float32, bfloat16 or float16, got int64"),
-        (lambda z: cs.certify(z, z[:3]), r"draft_logits: expected 4 rows like target_logits, got 3"),
-        (lambda z: cs.certify(z, torch.from_numpy(z)), r"same kind of array as target_logits, got Tensor beside nd"),
+        (
+            lambda z: cs.certify(z[None], z),
+            r"expected shape \(rows, vocab\) or \(vocab,\), got \(1, 4, 8\)",
+        ),
+        (
+            lambda z: cs.certify(z.astype(int), z),
+            r"expected float64, float32, bfloat16 or float16, got int64",
+        ),
+        (
+            lambda z: cs.certify(z, z[:3]),
+            r"draft_logits: expected 4 rows like target_logits, got 3",
+        ),
+        (
+            lambda z: cs.certify(z, torch.from_numpy(z)),
+            r"same kind of array as target_logits, got Tensor beside nd",
+        ),
         (lambda z: cs.certify(z, z, align=9), r"align: expected an integer from 1 to 8"),
-        (lambda z: cs.certify(z, z, ["strict"]), r"expected certspec rules such as StrictGreedy\(\), got 'strict'"),
-        (lambda z: cs.certify(z, z, backend="cuda"), r"backend: expected one of numba, .*triton, got 'cuda'"),
+        (
+            lambda z: cs.certify(z, z, ["strict"]),
+            r"expected certspec rules such as StrictGreedy\(\), got 'strict'",
+        ),
+        (
+            lambda z: cs.certify(z, z, backend="cuda"),
+            r"backend: expected one of numba, .*triton, got 'cuda'",
+        ),
         (lambda z: cs.certify(z[:, :0], z), r"at least 1 column"),
     ],
 )

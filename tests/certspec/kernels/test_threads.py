@@ -1,4 +1,5 @@
-"""Helper threads: they share a call's work where they come in time, and nothing is lost where they do not."""
+"""Helper threads: they share a call's work where they come in time, and nothing is lost where they
+do not."""
 
 import os
 import threading

@@ -1,4 +1,5 @@
-"""Logs become runs: certificates of the target alone, decisions of a joined pair, refusals that leave no half run."""
+"""Logs become runs: certificates of the target alone, decisions of a joined pair, refusals that
+leave no half run."""
 
 import json
 import math
@@ -34,7 +35,11 @@ def test_a_target_log_alone_gives_the_certificates_of_its_rows(tmp_path, name):
     log = written.save(tmp_path / "log.json", written.WRITERS[name](rows))
     run = import_logs(log, None, tmp_path / "run", rules=RULES)
     table = read_run(tmp_path / "run")
-    assert run.num_positions == table.num_steps == len(rows) and table.accepted is None and table.kl is None
+    assert (
+        run.num_positions == table.num_steps == len(rows)
+        and table.accepted is None
+        and table.kl is None
+    )
     expected = [written.strict_certificate(row) for row in rows]
     assert table.certificate[0] == pytest.approx(expected, rel=1e-5)
     assert (table.certificate_lower[0] <= expected).all()
@@ -63,12 +68,16 @@ def _teacher_forced(name, rows, drafts):
     document = written.WRITERS[name](drafts, depth=6)
     tokens = [written.best(row, 1)[0] for row in rows]
     if name == "sglang":
-        scored = [[float(draft[token]), token, None] for draft, token in zip(drafts, tokens, strict=True)]
+        scored = [
+            [float(draft[token]), token, None] for draft, token in zip(drafts, tokens, strict=True)
+        ]
         document["meta_info"]["output_token_logprobs"] = scored
         return document
     if name == "openai-chat":
         return written.chat(drafts, depth=6, chosen=tokens)
-    for entry, draft, token in zip(document["completion_probabilities"], drafts, tokens, strict=True):
+    for entry, draft, token in zip(
+        document["completion_probabilities"], drafts, tokens, strict=True
+    ):
         entry |= {"id": token, "logprob": float(draft[token]), "token": written.TEXTS[token]}
     return document
 
@@ -80,7 +89,10 @@ def test_every_row_of_a_run_says_which_case_it_is(tmp_path):
     table = pq.read_table(tmp_path / "run" / "steps-000000.parquet")
     for name in ("certificate_case", "decision_case"):
         sentences = table.column(name).to_pylist()
-        assert all(len(row) == len(RULES) and all(isinstance(text, str) for text in row) for row in sentences)
+        assert all(
+            len(row) == len(RULES) and all(isinstance(text, str) for text in row)
+            for row in sentences
+        )
     assert table.column("source_line").to_pylist() == [1] * 10
 
 
@@ -88,7 +100,9 @@ def test_logs_that_go_on_with_different_tokens_are_refused_at_the_position(tmp_p
     rows = written.logprobs(4)
     target = written.save(tmp_path / "t.json", written.sglang(rows))
     draft = written.save(tmp_path / "d.json", written.sglang(rows[:, ::-1]))
-    with pytest.raises(cs.UnreadableInput, match=r"t\.json:1 and .*d\.json:1: output position 0: .*goes on with"):
+    with pytest.raises(
+        cs.UnreadableInput, match=r"t\.json:1 and .*d\.json:1: output position 0: .*goes on with"
+    ):
         import_logs(target, draft, tmp_path / "run", rules=RULES)
 
 
@@ -114,7 +128,10 @@ def test_unmatched_positions_and_other_depths_are_counted_by_name(tmp_path):
     draft = written.save(tmp_path / "d.json", written.sglang(rows[:4], depth=4))
     run = import_logs(target, draft, tmp_path / "run", rules=RULES)
     assert run.num_positions == 4
-    assert run.findings.counts[Finding.TARGET_WITHOUT_DRAFT] == 2 and run.findings.counts[Finding.DEPTHS_DIFFER] == 4
+    assert (
+        run.findings.counts[Finding.TARGET_WITHOUT_DRAFT] == 2
+        and run.findings.counts[Finding.DEPTHS_DIFFER] == 4
+    )
 
 
 def test_draft_positions_that_no_target_position_meets_are_counted(tmp_path):
@@ -126,7 +143,9 @@ def test_draft_positions_that_no_target_position_meets_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize("moved", [0, 1])
-def test_an_import_killed_while_it_replaces_a_run_leaves_none_and_can_be_repeated(tmp_path, monkeypatch, moved):
+def test_an_import_killed_while_it_replaces_a_run_leaves_none_and_can_be_repeated(
+    tmp_path, monkeypatch, moved
+):
     monkeypatch.setattr("certspec.logs.import_run._ROWS_A_PART", 1)
     documents = [written.sglang(written.logprobs(seed=seed)) for seed in range(3000)]
     log = written.save(tmp_path / "log.jsonl", *documents)
@@ -150,7 +169,9 @@ def test_an_import_killed_while_it_replaces_a_run_leaves_none_and_can_be_repeate
         read_run(out)
     monkeypatch.setattr(Path, "replace", replace)
     import_logs(log, None, out, rules=RULES)
-    assert np.array_equal(read_run(out).certificate, whole.certificate) and whole.num_steps == 18_000
+    assert (
+        np.array_equal(read_run(out).certificate, whole.certificate) and whole.num_steps == 18_000
+    )
     assert not (out / ".replacing").exists()
 
 
@@ -160,10 +181,14 @@ def test_a_full_disk_while_importing_is_one_clear_error_and_leaves_no_run(tmp_pa
     opened = Path.open
 
     def full(self, mode="r", *rest, **named):
-        return opened(Path("/dev/full") if self.name.endswith(".tmp") else self, mode, *rest, **named)
+        return opened(
+            Path("/dev/full") if self.name.endswith(".tmp") else self, mode, *rest, **named
+        )
 
     monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(cs.CertspecError, match=r"steps-000000\.parquet: could not write: No space left"):
+    with pytest.raises(
+        cs.CertspecError, match=r"steps-000000\.parquet: could not write: No space left"
+    ):
         import_logs(log, None, tmp_path / "run", rules=RULES)
     monkeypatch.setattr(Path, "open", opened)
     assert not list((tmp_path / "run").glob("*.parquet"))
@@ -184,7 +209,11 @@ def test_temperatures_that_differ_are_named(tmp_path):
     paths = []
     for temperature in (1.0, 0.7):
         rows = logits / temperature
-        rows = (rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))).astype(np.float32).astype(float)
+        rows = (
+            (rows - np.log(np.exp(rows).sum(axis=1, keepdims=True)))
+            .astype(np.float32)
+            .astype(float)
+        )
         paths.append(written.save(tmp_path / f"{temperature}.json", written.sglang(rows)))
     run = import_logs(*paths, tmp_path / "run", rules=RULES)
     assert run.findings.first_seen[Finding.TEMPERATURES_DIFFER] == "target 1, draft 0.7"
@@ -203,11 +232,16 @@ def test_a_tree_wider_than_every_list_is_refused_by_name_and_the_rest_is_scored(
 
 def test_a_position_too_short_for_a_tree_is_counted_and_certifies_nothing(tmp_path):
     rows = written.logprobs(2)
-    log = written.save(tmp_path / "log.jsonl", written.sglang(rows[:1], depth=5), written.sglang(rows[1:], depth=3))
+    log = written.save(
+        tmp_path / "log.jsonl", written.sglang(rows[:1], depth=5), written.sglang(rows[1:], depth=3)
+    )
     run = import_logs(log, None, tmp_path / "run", rules=(cs.Tree(4),))
     table = read_run(tmp_path / "run")
     assert table.certificate_lower[0, 1] == 0.0 < table.certificate_lower[0, 0]
-    assert run.findings.counts[Finding.RULE_TOO_WIDE] == 1 and run.findings.counts[Finding.DEPTH_VARIES] == 1
+    assert (
+        run.findings.counts[Finding.RULE_TOO_WIDE] == 1
+        and run.findings.counts[Finding.DEPTH_VARIES] == 1
+    )
 
 
 def test_a_log_that_fails_halfway_leaves_no_run(tmp_path):
@@ -233,21 +267,32 @@ def test_another_log_into_the_same_folder_is_refused_and_the_same_one_is_read_ag
 def test_tensors_of_target_and_draft_agree_with_whole_rows(tmp_path):
     logits = np.random.default_rng(0).normal(0.0, 2.0, (30, 50))
     np.savez(tmp_path / "t.npz", logits=logits)
-    np.savez(tmp_path / "d.npz", logits=logits + 0.01 * np.random.default_rng(1).normal(size=logits.shape))
+    np.savez(
+        tmp_path / "d.npz",
+        logits=logits + 0.01 * np.random.default_rng(1).normal(size=logits.shape),
+    )
     import_logs(tmp_path / "t.npz", tmp_path / "d.npz", tmp_path / "run", rules=RULES)
     table = read_run(tmp_path / "run")
     target = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    assert table.certificate[0] == pytest.approx([written.strict_certificate(row) for row in target], rel=1e-9)
+    assert table.certificate[0] == pytest.approx(
+        [written.strict_certificate(row) for row in target], rel=1e-9
+    )
     assert table.entropy == pytest.approx(-(np.exp(target) * target).sum(axis=1), rel=1e-6)
 
 
 def test_the_command_prints_tables_cases_and_warnings(tmp_path):
     log = written.save(tmp_path / "log.json", written.chat(written.logprobs(30)))
     result = CliRunner().invoke(
-        main, ["import", str(log), "--out", str(tmp_path / "run"), "--rules", "strict tree:2 tree:8"]
+        main,
+        ["import", str(log), "--out", str(tmp_path / "run"), "--rules", "strict tree:2 tree:8"],
     )
     assert result.exit_code == 0, result.output
-    for text in ("30 positions", "the certificate is known", "refused: tree:8", "answers cut by length"):
+    for text in (
+        "30 positions",
+        "the certificate is known",
+        "refused: tree:8",
+        "answers cut by length",
+    ):
         assert text in result.output
     assert json.loads((tmp_path / "run" / "import.json").read_text())["num_positions"] == 30
 
@@ -258,21 +303,33 @@ def test_the_command_refuses_a_processed_log_in_one_line(tmp_path):
         entry[0] = -9999.0
     path = written.save(tmp_path / "log.json", log)
     result = CliRunner().invoke(main, ["import", str(path), "--out", str(tmp_path / "run")])
-    assert result.exit_code == 2 and "processed" in result.output and "Traceback" not in result.output
+    assert (
+        result.exit_code == 2 and "processed" in result.output and "Traceback" not in result.output
+    )
 
 
 def test_tokens_that_share_a_text_never_make_a_false_certificate(tmp_path):
-    # ids 0 and 1 have the same text; a text-keyed list shows one of them, and the draft's other one looks the same
+    # ids 0 and 1 have the same text; a text-keyed list shows one of them, and the draft's other one
+    # looks the same
     chance = np.random.default_rng(4)
     positions = [{"same": -0.05, "b": -3.5, "c": -4.5}, {"same": -0.05, "b": -3.6, "c": -4.4}]
     logs = []
     for number, entries in enumerate(positions):
-        lists = [{key: value - float(chance.random()) * 1e-3 for key, value in entries.items()} for _ in range(5)]
-        logprobs = {"tokens": ["same"] * 5, "token_logprobs": [each["same"] for each in lists], "top_logprobs": lists}
+        lists = [
+            {key: value - float(chance.random()) * 1e-3 for key, value in entries.items()}
+            for _ in range(5)
+        ]
+        logprobs = {
+            "tokens": ["same"] * 5,
+            "token_logprobs": [each["same"] for each in lists],
+            "top_logprobs": lists,
+        }
         document = {"choices": [{"index": 0, "logprobs": logprobs}]}
         logs.append(written.save(tmp_path / f"{number}.json", document))
     for trusted in (False, True):
-        run = import_logs(*logs, tmp_path / f"run-{trusted}", rules=RULES, text_keys_are_tokens=trusted)
+        run = import_logs(
+            *logs, tmp_path / f"run-{trusted}", rules=RULES, text_keys_are_tokens=trusted
+        )
         table = read_run(tmp_path / f"run-{trusted}")
         assert table.certified[0].all() == trusted and table.certified[0].any() == trusted
         assert (run.decision_cases[0][CASES.index(Case.TEXT_KEYS)] == 0) == trusted
@@ -280,29 +337,46 @@ def test_tokens_that_share_a_text_never_make_a_false_certificate(tmp_path):
     call = ["import", *map(str, logs), "--out", str(tmp_path / "by-command"), "--rules", "strict"]
     result = CliRunner().invoke(main, call)
     assert result.exit_code == 0 and Case.TEXT_KEYS.value in result.output
-    assert CliRunner().invoke(main, [*call, "--text-keys-are-tokens"]).exit_code == 2, "other settings, same folder"
+    assert CliRunner().invoke(main, [*call, "--text-keys-are-tokens"]).exit_code == 2, (
+        "other settings, same folder"
+    )
 
 
 REAL = os.environ.get("CERTSPEC_REAL_LOGS", "")
 
 
-@pytest.mark.skipif(not Path(REAL).is_dir() or not REAL, reason="CERTSPEC_REAL_LOGS names no folder of real logs")
+@pytest.mark.skipif(
+    not Path(REAL).is_dir() or not REAL, reason="CERTSPEC_REAL_LOGS names no folder of real logs"
+)
 class TestRealLogs:
-    @pytest.mark.parametrize("name, num", [("gpt4o_mini_creative", 150), ("lang_japanese", 100), ("topk_5", 100)])
+    @pytest.mark.parametrize(
+        "name, num", [("gpt4o_mini_creative", 150), ("lang_japanese", 100), ("topk_5", 100)]
+    )
     def test_real_chat_logs_import_at_temperature_one(self, tmp_path, name, num):
-        run = import_logs(Path(REAL) / "logprobe" / f"{name}.json", None, tmp_path / "run", rules=RULES)
+        run = import_logs(
+            Path(REAL) / "logprobe" / f"{name}.json", None, tmp_path / "run", rules=RULES
+        )
         table = read_run(tmp_path / "run")
         assert run.num_positions == table.num_steps == num and run.findings.temperature == 1.0
         assert (table.certificate[0] <= math.log(2.0)).all() and (table.certificate[0] >= 0.0).all()
 
     def test_exact_ties_of_a_real_log_are_counted(self, tmp_path):
-        run = import_logs(Path(REAL) / "logprobe" / "gpt4o_mini_creative.json", None, tmp_path / "run", rules=RULES)
+        run = import_logs(
+            Path(REAL) / "logprobe" / "gpt4o_mini_creative.json",
+            None,
+            tmp_path / "run",
+            rules=RULES,
+        )
         assert run.findings.counts[Finding.TOP_TIE] == 4
 
     def test_a_real_log_at_temperature_zero_is_refused_as_processed(self, tmp_path):
         with pytest.raises(cs.UnreadableInput, match="processed"):
-            import_logs(Path(REAL) / "ds4" / "short_reasoning_plain.official.json", None, tmp_path / "run")
+            import_logs(
+                Path(REAL) / "ds4" / "short_reasoning_plain.official.json", None, tmp_path / "run"
+            )
 
     def test_a_real_file_of_probabilities_is_refused_as_such(self, tmp_path):
         with pytest.raises(cs.UnreadableInput, match="probabilities, not logprobs"):
-            import_logs(Path(REAL) / "logos-in-layers" / "output-Qwen3-8B.json", None, tmp_path / "run")
+            import_logs(
+                Path(REAL) / "logos-in-layers" / "output-Qwen3-8B.json", None, tmp_path / "run"
+            )

@@ -1,4 +1,5 @@
-"""Every format's reader finds what was written, whole or in pieces, and refuses what would certify nothing."""
+"""Every format's reader finds what was written, whole or in pieces, and refuses what would certify
+nothing."""
 
 import gzip
 import json
@@ -24,7 +25,9 @@ def read(path, **options):
 @pytest.mark.parametrize("shape", ["lines", "pretty", "array"])
 def test_each_format_is_recognised_and_read_in_every_json_layout(tmp_path, name, shape):
     rows = written.logprobs()
-    path = written.save(tmp_path / "log.json", written.WRITERS[name](rows), written.WRITERS[name](rows), shape=shape)
+    path = written.save(
+        tmp_path / "log.json", written.WRITERS[name](rows), written.WRITERS[name](rows), shape=shape
+    )
     assert sniff_format(path) == name
     positions, _ = read(path)
     assert len(positions) == 2 * len(rows)
@@ -39,7 +42,9 @@ def test_a_gzipped_log_reads_like_a_plain_one(tmp_path, name):
     document = written.WRITERS[name](written.logprobs())
     plain = written.save(tmp_path / "log.jsonl", document)
     (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    assert [p.logprobs for p in read(plain)[0]] == [p.logprobs for p in read(tmp_path / "log.jsonl.gz")[0]]
+    assert [p.logprobs for p in read(plain)[0]] == [
+        p.logprobs for p in read(tmp_path / "log.jsonl.gz")[0]
+    ]
 
 
 def test_keys_are_ids_where_there_are_ids_else_bytes_else_text(tmp_path):
@@ -48,18 +53,30 @@ def test_keys_are_ids_where_there_are_ids_else_bytes_else_text(tmp_path):
     for name, writer in written.WRITERS.items():
         positions, _ = read(written.save(tmp_path / f"{name}.json", writer(rows)))
         kinds[name] = type(positions[0].keys[0])
-    assert kinds == {"openai-chat": bytes, "openai-completions": str, "vllm": int, "sglang": int, "llama-cpp": int}
+    assert kinds == {
+        "openai-chat": bytes,
+        "openai-completions": str,
+        "vllm": int,
+        "sglang": int,
+        "llama-cpp": int,
+    }
 
 
 def test_streamed_chunks_of_one_answer_are_one_sequence(tmp_path):
     whole = written.chat(written.logprobs())
     content = whole["choices"][0]["logprobs"]["content"]
     chunks = [
-        {"id": "a", "object": "chat.completion.chunk", "choices": [{"index": 0, "logprobs": {"content": [item]}}]}
+        {
+            "id": "a",
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "logprobs": {"content": [item]}}],
+        }
         for item in content
     ]
     path = tmp_path / "events.txt"
-    path.write_text("".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n")
+    path.write_text(
+        "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    )
     positions, _ = read(path)
     assert [(p.sequence, p.position) for p in positions] == [(0, n) for n in range(len(content))]
 
@@ -81,8 +98,14 @@ def test_the_first_prompt_position_without_a_list_is_a_counted_skip(tmp_path):
 def test_a_chosen_token_beyond_the_list_takes_one_true_rank(tmp_path):
     row = written.logprobs(1)[0]
     last = written.best(row, len(row))[-1]
-    positions, findings = read(written.save(tmp_path / "v.json", written.vllm([row], depth=5, chosen=[last])))
-    assert len(positions[0].logprobs) == 6 and positions[0].num_ranked == 5 and positions[0].chosen == 5
+    positions, findings = read(
+        written.save(tmp_path / "v.json", written.vllm([row], depth=5, chosen=[last]))
+    )
+    assert (
+        len(positions[0].logprobs) == 6
+        and positions[0].num_ranked == 5
+        and positions[0].chosen == 5
+    )
     # vLLM's chat server cuts such a list to the depth asked for: the chosen token and k - 1 ranks
     chat = written.chat([row], depth=4, chosen=[last])
     item = chat["choices"][0]["logprobs"]["content"][0]
@@ -97,11 +120,17 @@ def test_tokens_of_the_same_bytes_have_no_key(tmp_path):
     listed = log["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
     listed[2]["bytes"] = listed[1]["bytes"]
     positions, findings = read(written.save(tmp_path / "c.json", log))
-    assert positions[0].keys[1] is None and positions[0].keys[2] is None and positions[0].keys[0] is not None
+    assert (
+        positions[0].keys[1] is None
+        and positions[0].keys[2] is None
+        and positions[0].keys[0] is not None
+    )
     assert findings.counts[Finding.DUPLICATE_KEYS] == 1
 
 
-@pytest.mark.parametrize("text, bytes_", [("", None), ("bytes:\\xe9", None), ("\\xe9\\x9b", None), ("\ufffd", None)])
+@pytest.mark.parametrize(
+    "text, bytes_", [("", None), ("bytes:\\xe9", None), ("\\xe9\\x9b", None), ("\ufffd", None)]
+)
 def test_a_text_that_is_no_key_is_none(tmp_path, text, bytes_):
     log = written.chat(written.logprobs(1))
     entry = log["choices"][0]["logprobs"]["content"][0]["top_logprobs"][3]
@@ -113,7 +142,9 @@ def test_a_text_that_is_no_key_is_none(tmp_path, text, bytes_):
 def test_a_text_keyed_list_that_lost_an_entry_claims_only_ranks_above_all_that_is_missing(tmp_path):
     rows = np.log([[0.5, 0.2, 0.15, 0.1, 0.05]] * 4)
     log = written.completions(rows, depth=4)
-    del log["choices"][0]["logprobs"]["top_logprobs"][2][written.TEXTS[1]]  # the token of 0.2 met another of its text
+    del log["choices"][0]["logprobs"]["top_logprobs"][2][
+        written.TEXTS[1]
+    ]  # the token of 0.2 met another of its text
     positions, findings = read(written.save(tmp_path / "c.json", log))
     assert [position.num_ranked for position in positions] == [4, 4, 1, 4]
     assert findings.counts[Finding.KEY_LOST] == 1
@@ -157,13 +188,21 @@ def test_forced_tokens_and_cut_answers_are_warned_about(tmp_path):
 def test_few_decimals_widen_the_error_of_every_value(tmp_path):
     rows = np.log([[0.5, 0.2, 0.15, 0.08, 0.05]]).round(2)
     positions, findings = read(written.save(tmp_path / "s.json", written.sglang(rows)))
-    assert positions[0].error == pytest.approx(0.005) and findings.counts[Finding.COARSE_DECIMALS] == 1
+    assert (
+        positions[0].error == pytest.approx(0.005) and findings.counts[Finding.COARSE_DECIMALS] == 1
+    )
 
 
 @pytest.mark.parametrize("temperature, named", [(1.0, 1.0), (0.7, 0.7), (1.3, 1.3), (0.3, 0.6)])
-def test_a_temperature_hidden_in_bfloat16_logits_is_told_up_to_a_power_of_two(tmp_path, temperature, named):
+def test_a_temperature_hidden_in_bfloat16_logits_is_told_up_to_a_power_of_two(
+    tmp_path, temperature, named
+):
     logits = np.round(np.random.default_rng(1).normal(18.0, 3.0, (40, 12)) * 8) / 8 / temperature
-    rows = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32).astype(float)
+    rows = (
+        (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+        .astype(np.float32)
+        .astype(float)
+    )
     _, findings = read(written.save(tmp_path / "s.json", written.sglang(rows)))
     assert findings.temperature == named
     assert (Finding.LOG_OF_ANOTHER_TEMPERATURE in findings.counts) == (temperature != 1.0)
@@ -187,7 +226,9 @@ def _filtered(log):
 
 
 def _renormalised(log):
-    for entry, prob in zip(log["meta_info"]["output_top_logprobs"][1], [0.4, 0.3, 0.1, 0.1, 0.1], strict=True):
+    for entry, prob in zip(
+        log["meta_info"]["output_top_logprobs"][1], [0.4, 0.3, 0.1, 0.1, 0.1], strict=True
+    ):
         entry[0] = math.log(prob)
 
 
@@ -226,7 +267,10 @@ def test_a_hostile_value_is_refused_with_file_line_and_reason(tmp_path, fault):
 TEXTS = {
     "empty": ("", "empty"),
     "blank": ("\n \n", "empty"),
-    "cut off": (json.dumps(written.sglang(written.logprobs())) + "\n" + '{"meta_info": {"out', ":2: not JSON.*cut off"),
+    "cut off": (
+        json.dumps(written.sglang(written.logprobs())) + "\n" + '{"meta_info": {"out',
+        ":2: not JSON.*cut off",
+    ),
     "not JSON": ("hello\n", ":1: not JSON"),
     "a number": ("3\n", ":1: expected a log of"),
     "a list of numbers": ("[1, 2]", ":1: expected a log of"),
@@ -285,9 +329,12 @@ def test_most_positions_take_the_short_way_and_come_out_as_on_the_long_one(tmp_p
     sampled = [int(token) for token in np.random.default_rng(2).integers(0, 5, len(rows))]
     chosen = [written.best(row, 5)[rank] for row, rank in zip(rows, sampled, strict=True)]
     logs = {
-        "chat": written.chat(rows, chosen=chosen), "llama": written.llama_cpp(rows), "sglang": written.sglang(rows),
-        "vllm": written.vllm(rows, chosen=chosen), "completions": written.completions(rows),
-    }  # fmt: skip
+        "chat": written.chat(rows, chosen=chosen),
+        "llama": written.llama_cpp(rows),
+        "sglang": written.sglang(rows),
+        "vllm": written.vllm(rows, chosen=chosen),
+        "completions": written.completions(rows),
+    }
     short = Normaliser._plain
     taken = []
     for name, document in logs.items():
@@ -343,7 +390,14 @@ def test_a_whole_row_with_some_masked_ids_is_no_processed_list(tmp_path):
     logits = np.random.default_rng(1).normal(0.0, 1.0, (2, 1200))
     logits[:, 7] = -np.inf
     rows = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    lists = [[[float(row[token]), token, None] for token in np.argsort(-row).tolist()] for row in rows]
-    log = {"meta_info": {"output_top_logprobs": lists, "output_token_logprobs": [listed[0] for listed in lists]}}
+    lists = [
+        [[float(row[token]), token, None] for token in np.argsort(-row).tolist()] for row in rows
+    ]
+    log = {
+        "meta_info": {
+            "output_top_logprobs": lists,
+            "output_token_logprobs": [listed[0] for listed in lists],
+        }
+    }
     positions, findings = read(written.save(tmp_path / "log.json", log))
     assert len(positions[0].logprobs) == 1199 and findings.counts[Finding.SENTINELS_DROPPED] == 2

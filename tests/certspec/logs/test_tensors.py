@@ -1,4 +1,5 @@
-"""Saved logits read as whole rows, and refused where they were processed or hold no distribution."""
+"""Saved logits read as whole rows, and refused where they were processed or hold no
+distribution."""
 
 import numpy as np
 import pytest
@@ -60,7 +61,10 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path):
         (lambda rows: rows.__setitem__((3, 7), np.nan), "row 3: nan at column 7"),
         (lambda rows: rows.__setitem__((2, 1), np.inf), "row 2: inf at column 1"),
         (lambda rows: rows.__setitem__(4, -np.inf), "row 4: only -inf"),
-        (lambda rows: rows.__setitem__((slice(None), slice(10, None)), -np.inf), "processed by top-k or top-p"),
+        (
+            lambda rows: rows.__setitem__((slice(None), slice(10, None)), -np.inf),
+            "processed by top-k or top-p",
+        ),
     ],
 )
 def test_rows_without_a_distribution_are_refused_by_row(tmp_path, change, reason):

@@ -24,14 +24,23 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 
 
 def make_model(bfloat16: bool = True, seed: int = 0, **changes: Any) -> Any:
-    """A random Qwen3ForCausalLM in float32; ``bfloat16`` rounds its weights to numbers that two bytes hold."""
+    """A random Qwen3ForCausalLM in float32; ``bfloat16`` rounds its weights to numbers that two
+    bytes hold."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     shape = {
-        "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-        "intermediate_size": 80, "vocab_size": 97, "max_position_embeddings": 512, "tie_word_embeddings": True,
-        "initializer_range": 0.2, "attn_implementation": "eager",
-    }  # fmt: skip
+        "hidden_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 80,
+        "vocab_size": 97,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": True,
+        "initializer_range": 0.2,
+        "attn_implementation": "eager",
+    }
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(Qwen3Config(**{**shape, **changes})).eval()
     with torch.no_grad():
@@ -44,8 +53,8 @@ def make_model(bfloat16: bool = True, seed: int = 0, **changes: Any) -> Any:
 
 
 def small_pair(noise: float, seed: int, **changes: Any) -> Pair:
-    """One random layer, and a draft near it: the same weights and some noise, so that all kinds of paths are
-    accepted."""
+    """One random layer, and a draft near it: the same weights and some noise, so that all kinds of
+    paths are accepted."""
     target, draft = (make_model(num_hidden_layers=1, **changes) for _ in range(2))
     torch.manual_seed(seed)
     with torch.no_grad():
@@ -55,12 +64,14 @@ def small_pair(noise: float, seed: int, **changes: Any) -> Pair:
 
 
 def small_runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
-    """The GPU engine over both models, on the CPU where there is no GPU, with a cache that has to grow."""
+    """The GPU engine over both models, on the CPU where there is no GPU, with a cache that has to
+    grow."""
     from certspec.models.cuda.runner import CudaRunner  # wants Triton
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     target, draft = (
-        CudaRunner(model, device=device, dtype=torch.float32, capacity=64) for model in (pair.target, pair.draft)
+        CudaRunner(model, device=device, dtype=torch.float32, capacity=64)
+        for model in (pair.target, pair.draft)
     )
     return target, draft
 
@@ -69,8 +80,11 @@ def prompt_of(count: int) -> list[int]:
     return random.Random(count).choices(range(97), k=count)
 
 
-def both(pair: Pair, runners: Any, prompts: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[Any]:
-    """The same call in rounds on the device, which serve every batch, and in the loop on the host."""
+def both(
+    pair: Pair, runners: Any, prompts: Any, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> list[Any]:
+    """The same call in rounds on the device, which serve every batch, and in the loop on the
+    host."""
     served: list[bool] = []
 
     def watched(*arguments: Any) -> bool:

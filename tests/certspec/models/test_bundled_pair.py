@@ -1,4 +1,5 @@
-"""The bundled target, draft and prompts are what the model card says, and load offline as an ordinary Qwen3 pair."""
+"""The bundled target, draft and prompts are what the model card says, and load offline as an
+ordinary Qwen3 pair."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def models():
     from transformers import AutoModelForCausalLM
 
     return {
-        name: AutoModelForCausalLM.from_pretrained(folder, local_files_only=True) for name, folder in FOLDERS.items()
+        name: AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+        for name, folder in FOLDERS.items()
     }
 
 
@@ -30,13 +32,19 @@ def tokenizer():
 
 
 def read_prompts() -> list[dict[str, str]]:
-    return [json.loads(line) for line in (BUNDLED / "prompts.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (BUNDLED / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def test_both_models_load_as_qwen3_in_bfloat16_with_the_stated_sizes(models):
     import torch
 
-    sizes = {name: sum(parameter.numel() for parameter in model.parameters()) for name, model in models.items()}
+    sizes = {
+        name: sum(parameter.numel() for parameter in model.parameters())
+        for name, model in models.items()
+    }
     assert {type(model).__name__ for model in models.values()} == {"Qwen3ForCausalLM"}
     assert {model.dtype for model in models.values()} == {torch.bfloat16}
     assert 7_500_000 < sizes["target"] < 8_500_000
@@ -44,7 +52,9 @@ def test_both_models_load_as_qwen3_in_bfloat16_with_the_stated_sizes(models):
 
 
 def test_the_bundle_is_at_most_20_megabytes_and_holds_no_pickle():
-    files = [path for path in BUNDLED.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [
+        path for path in BUNDLED.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
     assert sum(path.stat().st_size for path in files) <= 20_000_000
     assert {path.suffix for path in files} <= {".json", ".jsonl", ".safetensors", ".md"}
 

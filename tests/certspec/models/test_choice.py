@@ -1,4 +1,5 @@
-"""The engine runs what it can run as the model would; everything else is run by transformers, and said so."""
+"""The engine runs what it can run as the model would; everything else is run by transformers, and
+said so."""
 
 import copy
 import json
@@ -19,7 +20,9 @@ def test_float32_qwen3_on_a_cpu_is_run_by_the_engine(tiny, prompts):
 def test_another_dtype_on_a_cpu_is_run_by_transformers_and_said_so(tiny, prompts):
     model = SimpleNamespace(device=torch.device("cpu"), dtype=torch.bfloat16)
     assert reason_for_transformers(model) == "dtype bfloat16 on the CPU"
-    pair = cs.Pair(copy.deepcopy(tiny.target).bfloat16(), tiny.draft, tiny.tokenizer, tiny.num_tokens)
+    pair = cs.Pair(
+        copy.deepcopy(tiny.target).bfloat16(), tiny.draft, tiny.tokenizer, tiny.num_tokens
+    )
     generation = cs.generate(pair, prompts[:1], max_new_tokens=4)
     assert generation.engine == "transformers"
     assert generation.notes == ("target: run by transformers (dtype bfloat16 on the CPU)",)
@@ -46,7 +49,9 @@ def test_an_engine_is_lent_to_one_generation_at_a_time(tiny):
         assert third[0] in (first[0], second[0])  # and kept for the next one
 
 
-@pytest.mark.parametrize("options", [{"draft_length": 0}, {"draft_length": 4}, {"max_new_tokens": 1}])
+@pytest.mark.parametrize(
+    "options", [{"draft_length": 0}, {"draft_length": 4}, {"max_new_tokens": 1}]
+)
 def test_metrics_hold_no_nan(tiny, prompts, options):
     metrics = cs.generate(tiny, prompts[:1], **({"max_new_tokens": 6} | options)).metrics
     json.dumps(metrics, allow_nan=False)

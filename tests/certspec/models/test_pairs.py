@@ -1,4 +1,5 @@
-"""A pair is two models over the same tokens: what differs is aligned and said, or refused with both facts."""
+"""A pair is two models over the same tokens: what differs is aligned and said, or refused with both
+facts."""
 
 import json
 import shutil
@@ -44,7 +45,11 @@ def test_a_pair_of_directories_loads_without_any_network(written, monkeypatch, c
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     pair = cs.load_pair(*written)
-    assert pair.num_tokens == len(pair.tokenizer) and pair.notes == () and pair.name == "target + draft"
+    assert (
+        pair.num_tokens == len(pair.tokenizer)
+        and pair.notes == ()
+        and pair.name == "target + draft"
+    )
     assert pair.device == torch.device("cpu") and pair.dtype == torch.float32
     assert not pair.target.training and not pair.draft.training
     assert capfd.readouterr() == ("", "")  # no progress bars, no warnings
@@ -70,7 +75,8 @@ def test_the_progress_bar_setting_is_left_as_it_was(written):
 
 @pytest.mark.parametrize(("target_pad", "draft_pad"), [(128, 0), (0, 128), (7, 135)])
 def test_padded_widths_are_aligned_on_real_ids_and_said(tmp_path, target_pad, draft_pad):
-    """As 151,936 and 152,064 columns over one tokenizer; a padded column that the target loves must not be emitted."""
+    """As 151,936 and 152,064 columns over one tokenizer; a padded column that the target loves must
+    not be emitted."""
     target, draft = write_tiny_pair(tmp_path, target_pad=target_pad, draft_pad=draft_pad)
     pair = cs.load_pair(target, draft)
     num_ids = len(pair.tokenizer)
@@ -99,7 +105,9 @@ def test_a_reduced_draft_vocabulary_is_refused(written, tmp_path):
     config.vocab_size = 200
     shutil.copytree(draft, tmp_path / "draft")
     Qwen3ForCausalLM(config).save_pretrained(tmp_path / "draft")
-    with pytest.raises(cs.IncompatiblePair, match=r"draft: expected .* 297 ids, got 200 columns .*infinite"):
+    with pytest.raises(
+        cs.IncompatiblePair, match=r"draft: expected .* 297 ids, got 200 columns .*infinite"
+    ):
         cs.load_pair(target, tmp_path / "draft")
 
 
@@ -110,7 +118,9 @@ def test_one_differing_token_is_named_with_its_id(folders):
         vocab[first], vocab[second] = vocab[second], vocab[first]
 
     edit_tokenizer(folders[1], swap)
-    with pytest.raises(cs.IncompatiblePair, match=r"id 200 is '.+' for the target and '.+' for the draft \(2"):
+    with pytest.raises(
+        cs.IncompatiblePair, match=r"id 200 is '.+' for the target and '.+' for the draft \(2"
+    ):
         cs.load_pair(*folders)
 
 
@@ -121,7 +131,8 @@ def test_tokenizers_of_different_size_are_refused(folders):
 
     edit_tokenizer(folders[1], add)
     with pytest.raises(
-        cs.IncompatiblePair, match=r"id 297 is no token for the target and '<\|new\|>' for the draft .*297 tokens aga"
+        cs.IncompatiblePair,
+        match=r"id 297 is no token for the target and '<\|new\|>' for the draft .*297 tokens aga",
     ):
         cs.load_pair(*folders)
 
@@ -129,21 +140,26 @@ def test_tokenizers_of_different_size_are_refused(folders):
 def test_differing_special_ids_are_refused(folders):
     path = folders[1] / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token": "<|user|>"}))
-    with pytest.raises(cs.IncompatiblePair, match="eos_token_id is 0 for the target and 1 for the draft"):
+    with pytest.raises(
+        cs.IncompatiblePair, match="eos_token_id is 0 for the target and 1 for the draft"
+    ):
         cs.load_pair(*folders)
 
 
 def test_a_directory_with_pickled_weights_only_is_refused_unread(folders):
     (folders[1] / "model.safetensors").unlink()
     (folders[1] / "pytorch_model.bin").write_bytes(b"not even a pickle")
-    with pytest.raises(cs.UnreadableInput, match=r"draft: expected safetensors weights .*, got pytorch_model.bin"):
+    with pytest.raises(
+        cs.UnreadableInput, match=r"draft: expected safetensors weights .*, got pytorch_model.bin"
+    ):
         cs.load_pair(*folders)
 
 
 def test_a_directory_without_any_weights_is_refused(folders):
     (folders[0] / "model.safetensors").unlink()
     with pytest.raises(
-        cs.UnreadableInput, match=r"target: expected safetensors weights in .*target, got .*, config.json"
+        cs.UnreadableInput,
+        match=r"target: expected safetensors weights in .*target, got .*, config.json",
     ):
         cs.load_pair(*folders)
 
@@ -155,7 +171,9 @@ def test_missing_weights_are_refused_rather_than_drawn_at_random(folders):
     weights = load_file(path)
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, path, metadata={"format": "pt"})
-    with pytest.raises(cs.UnreadableInput, match=r"no weights for 1 parameters, the first is 'model.layers.1.mlp"):
+    with pytest.raises(
+        cs.UnreadableInput, match=r"no weights for 1 parameters, the first is 'model.layers.1.mlp"
+    ):
         cs.load_pair(*folders)
 
 
@@ -163,16 +181,23 @@ def test_a_directory_without_a_tokenizer_is_refused_unless_one_is_named(folders)
     shutil.copytree(folders[0], folders[0].parent / "spare")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folders[1] / name).unlink()
-    with pytest.raises(cs.UnreadableInput, match=r"draft: expected tokenizer.json in .*draft, got none"):
+    with pytest.raises(
+        cs.UnreadableInput, match=r"draft: expected tokenizer.json in .*draft, got none"
+    ):
         cs.load_pair(*folders)
     assert cs.load_pair(*folders, tokenizer=folders[0]).num_tokens == 297
     edit_tokenizer(folders[0], lambda data: rename(data, "<|system|>", "<|other|>"))
-    with pytest.raises(cs.IncompatiblePair, match=r"id 3 is '<\|system\|>' for the tokenizer and '<\|other"):
+    with pytest.raises(
+        cs.IncompatiblePair, match=r"id 3 is '<\|system\|>' for the tokenizer and '<\|other"
+    ):
         cs.load_pair(*folders, tokenizer=folders[1].parent / "spare")
 
 
 def test_what_is_no_directory_is_refused_before_any_download(tmp_path):
-    with pytest.raises(cs.UnreadableInput, match=r"target: expected a model directory or a hub id, got .*nothing-here"):
+    with pytest.raises(
+        cs.UnreadableInput,
+        match=r"target: expected a model directory or a hub id, got .*nothing-here",
+    ):
         cs.load_pair(tmp_path / "nothing-here", tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(cs.UnreadableInput, match=r"target: expected tokenizer.json in .*empty"):

@@ -23,7 +23,10 @@ def test_a_dense_qwen3_on_the_cpu_gets_an_engine(model: Any) -> None:
     [
         ({"attention_bias": True}, "attention_bias"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-        ({"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, "sliding-window"),
+        (
+            {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+            "sliding-window",
+        ),
         ({"head_dim": 24}, "head_dim 24"),
         (
             {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
@@ -41,7 +44,11 @@ def test_another_architecture_falls_back() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=50
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        vocab_size=50,
     )
     torch.manual_seed(0)
     assert runner_for(LlamaForCausalLM(config)) is None

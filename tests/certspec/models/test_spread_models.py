@@ -1,4 +1,5 @@
-"""Targets spread over devices or processes: refusals by name everywhere, real runs where accelerate is installed."""
+"""Targets spread over devices or processes: refusals by name everywhere, real runs where accelerate
+is installed."""
 
 import importlib.util
 import json
@@ -25,7 +26,10 @@ def test_a_whole_model_needs_no_options():
 
 @pytest.mark.parametrize(
     "arguments, fact",
-    [((None, "auto", "auto"), "device_map, tp_plan"), (("cpu", "auto", None), "device_map, device")],
+    [
+        ((None, "auto", "auto"), "device_map, tp_plan"),
+        (("cpu", "auto", None), "device_map, device"),
+    ],
 )
 def test_two_ways_of_placing_a_model_at_once_are_refused(arguments, fact):
     with pytest.raises(cs.InvalidArgument, match=fact):
@@ -36,7 +40,8 @@ def test_without_accelerate_the_package_to_install_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for arguments in ((None, "auto", None), (None, None, "auto")):
         with pytest.raises(
-            cs.InvalidArgument, match=r"needs the package accelerate \(pip install 'certspec\[large\]'\)"
+            cs.InvalidArgument,
+            match=r"needs the package accelerate \(pip install 'certspec\[large\]'\)",
         ):
             spread_options(*arguments)
 
@@ -52,7 +57,9 @@ def test_a_tensor_plan_needs_the_processes_of_torchrun(monkeypatch):
 
 def test_a_team_scores_every_batch_together_and_its_first_rank_writes():
     team = [Shard(rank, 2, rank, is_team=True) for rank in (0, 1)]
-    assert [shard.owns(1) for shard in team] == [True, True] and [shard.writes for shard in team] == [True, False]
+    assert [shard.owns(1) for shard in team] == [True, True] and [
+        shard.writes for shard in team
+    ] == [True, False]
     assert not team[0].is_shared and Shard(0, 2).is_shared and Shard(1, 2).writes
 
 
@@ -61,14 +68,25 @@ def write_wide_pair(folder):
     import torch
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-    tokenizer = AutoTokenizer.from_pretrained(Path(cs.__file__).parent / "models" / "bundled" / "target")
+    tokenizer = AutoTokenizer.from_pretrained(
+        Path(cs.__file__).parent / "models" / "bundled" / "target"
+    )
     for name, layers in (("target", 2), ("draft", 1)):
         torch.manual_seed(layers)
         config = Qwen3Config(
-            vocab_size=4096, hidden_size=64, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=16, max_position_embeddings=96, tie_word_embeddings=False,
-            bos_token_id=None, eos_token_id=0, pad_token_id=None,
-        )  # fmt: skip
+            vocab_size=4096,
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            max_position_embeddings=96,
+            tie_word_embeddings=False,
+            bos_token_id=None,
+            eos_token_id=0,
+            pad_token_id=None,
+        )
         Qwen3ForCausalLM(config).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     return ["--target", str(folder / "target"), "--draft", str(folder / "draft"), "--plain-prompts"]
@@ -78,7 +96,10 @@ def write_wide_pair(folder):
 def test_a_spread_target_scores_as_a_whole_one_does(tmp_path):
     (tmp_path / "prompts.txt").write_text("the old river\na story\nwrite about the sea\n")
     pair = write_wide_pair(tmp_path)
-    environment = os.environ | {"PYTHONPATH": str(Path(cs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(cs.__file__).parents[1]),
+        "OMP_NUM_THREADS": "1",
+    }
     if "PYTHONPATH" in os.environ:
         environment["PYTHONPATH"] += os.pathsep + os.environ["PYTHONPATH"]
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -94,10 +115,23 @@ def test_a_spread_target_scores_as_a_whole_one_does(tmp_path):
         "--batch-size",
         "2",
     ]
-    ways = {"whole": score, "mapped": [*score, "--device-map", "auto"], "team": [*launch, *score, "--tp-plan", "auto"]}
+    ways = {
+        "whole": score,
+        "mapped": [*score, "--device-map", "auto"],
+        "team": [*launch, *score, "--tp-plan", "auto"],
+    }
     for name, words in ways.items():
-        command = [sys.executable, *map(str, words), "--out", str(tmp_path / name), "--rules", "strict"]
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
+        command = [
+            sys.executable,
+            *map(str, words),
+            "--out",
+            str(tmp_path / name),
+            "--rules",
+            "strict",
+        ]
+        result = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=600
+        )
         assert result.returncode == 0, f"{name}: {result.stderr[-2000:]}"
     whole = read_run(tmp_path / "whole")
     for name in ("mapped", "team"):

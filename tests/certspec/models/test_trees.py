@@ -1,4 +1,5 @@
-"""A tree that is no tree is refused at construction, with the node's name; a regular tree has the nodes it says."""
+"""A tree that is no tree is refused at construction, with the node's name; a regular tree has the
+nodes it says."""
 
 import pytest
 
@@ -43,11 +44,17 @@ def test_static_paths_are_ordered_by_level_whatever_their_order():
         (lambda: TreeTopology((1, 0), (0, 0)), "node 0 names parent 1, .*cycle"),
         (lambda: TreeTopology((-1, 1), (0, 0)), "node 1 names parent 1, .*cycle"),
         (lambda: TreeTopology((-1, -1), (0, 0)), "node 1 is listed twice"),
-        (lambda: TreeTopology((-1, -1), (0, 2)), "node 1 is candidate 2 of node -1, but candidate 1"),
+        (
+            lambda: TreeTopology((-1, -1), (0, 2)),
+            "node 1 is candidate 2 of node -1, but candidate 1",
+        ),
         (lambda: TreeTopology((-1,), (-1,)), "node 0 is candidate -1"),
         (lambda: TreeTopology((-1, 0), (0,)), "2 parents and 1 ranks"),
         (lambda: TreeTopology.from_paths([(0,), (0,)]), r"path \(0,\) is listed twice"),
-        (lambda: TreeTopology.from_paths([(0,), (1, 0)]), r"path \(1, 0\) has no parent: \(1,\) is missing"),
+        (
+            lambda: TreeTopology.from_paths([(0,), (1, 0)]),
+            r"path \(1, 0\) has no parent: \(1,\) is missing",
+        ),
         (lambda: TreeTopology.from_paths([()]), "at least one rank"),
         (lambda: TreeTopology.from_paths([(0,), (2,)]), "candidate 1 is not listed"),
         (lambda: TreeShape(0, 4), "width an integer of at least 1, got 0"),

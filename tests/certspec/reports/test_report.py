@@ -33,13 +33,19 @@ def run_of_seven(**changes):
         "prob_margin": np.array([0.9, 0.1, 0.8, 0.3, 0.9, 0.2, 0.7]),
         "target_token": np.array([1, 2, 3, 4, 5, 6, 7]),
         "target_top_prob": np.array([0.95, 0.5, 0.9, 0.6, 0.95, 0.6, 0.8]),
-        "certificate": np.array([[0.6, 0.01, 0.5, 0.1, 0.6, 0.05, 0.4]] * 2 + [[math.inf] + [0.9] * 6]),
-        "certificate_lower": np.array([[0.6, 0.01, 0.5, 0.1, 0.6, 0.05, 0.4]] * 2 + [[math.inf] + [0.9] * 6]),
+        "certificate": np.array(
+            [[0.6, 0.01, 0.5, 0.1, 0.6, 0.05, 0.4]] * 2 + [[math.inf] + [0.9] * 6]
+        ),
+        "certificate_lower": np.array(
+            [[0.6, 0.01, 0.5, 0.1, 0.6, 0.05, 0.4]] * 2 + [[math.inf] + [0.9] * 6]
+        ),
         "kl": np.array([0.1, 0.2, 0.1, 1.0, 0.1, 0.3, 0.5]),
         "kl_upper": np.array([0.1, 0.2, 0.1, 1.0, 0.1, 0.3, 0.5]),
         "draft_token": np.array([1, 9, 3, 9, 5, 9, 7]),
         "draft_token_prob": np.array([0.95, 0.25, 0.9, 0.1, 0.95, 0.3, 0.8]),
-        "accepted": np.array([[1, 0, 1, 0, 1, 0, 1], [1, 1, 1, 0, 1, 1, 1], [1, 1, 1, 0, 1, 1, 1]], dtype=bool),
+        "accepted": np.array(
+            [[1, 0, 1, 0, 1, 0, 1], [1, 1, 1, 0, 1, 1, 1], [1, 1, 1, 0, 1, 1, 1]], dtype=bool
+        ),
         "certified": np.array([[1, 0, 1, 0, 1, 0, 0]] * 2 + [[1, 1, 1, 0, 1, 1, 1]], dtype=bool),
     }
     return RunTable(**columns | changes)
@@ -57,15 +63,30 @@ def test_what_a_rule_gives_up_is_counted_at_accepted_tokens_that_are_not_the_arg
     assert relaxed.nats_per_token == pytest.approx(2 * math.log(2) / 7)
     assert relaxed.share_diverged == 1.0 and relaxed.first_divergence == 1.0
     assert sorted(places(step) for step in relaxed.worst) == [[(0, 1)], [(1, 1)]]
-    # drafts of one: rounds take steps (0, 1), (2, 3), (4, 5), (6): the steps 1 and 5 are the target's own
+    # drafts of one: rounds take steps (0, 1), (2, 3), (4, 5), (6): the steps 1 and 5 are the
+    # target's own
     assert relaxed.nats_per_token_replayed == 0.0
     assert measure_relaxation(run_of_seven(), draft_length=3)[1].nats_per_token_replayed > 0.0
 
 
 def test_a_round_ends_with_a_token_of_the_target():
     flags = np.array([1, 1, 1, 0, 1, 1], dtype=bool)
-    assert drafted_steps(flags, np.array([0, 6]), 2).tolist() == [True, True, False, False, True, True]
-    assert drafted_steps(flags, np.array([0, 2, 6]), 4).tolist() == [True, True, True, False, True, True]
+    assert drafted_steps(flags, np.array([0, 6]), 2).tolist() == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert drafted_steps(flags, np.array([0, 2, 6]), 4).tolist() == [
+        True,
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_probability_that_the_log_does_not_tell_is_named_and_not_guessed():
@@ -79,15 +100,21 @@ def test_tokens_without_ids_are_compared_by_text():
     texts = np.array(list("abcdefg"), dtype=object)
     drafts = np.array([*"axcxe", None, "g"], dtype=object)
     unknown = np.full(7, -1)
-    run = run_of_seven(target_token=unknown, draft_token=unknown, target_text=texts, draft_text=drafts)
+    run = run_of_seven(
+        target_token=unknown, draft_token=unknown, target_text=texts, draft_text=drafts
+    )
     assert run.draft_differs.tolist() == [False, True, False, True, False, False, False]
 
 
 def test_uncertified_steps_are_told_apart_by_what_would_help():
     strict, _, tree = measure_improvement(run_of_seven(), 0.2)
     assert strict.typical_kl == pytest.approx(0.2)
-    assert strict.share_small_margin == pytest.approx(3 / 7), "steps 1, 3 and 5: certificate at most the median KL"
-    assert strict.share_large_kl == pytest.approx(1 / 7) and [places(step) for step in strict.worst] == [[(1, 2)]]
+    assert strict.share_small_margin == pytest.approx(3 / 7), (
+        "steps 1, 3 and 5: certificate at most the median KL"
+    )
+    assert strict.share_large_kl == pytest.approx(1 / 7) and [
+        places(step) for step in strict.worst
+    ] == [[(1, 2)]]
     assert strict.accepted_large_kl == 1.0 and strict.accepted_small_margin == 0.0
     assert strict.share_widened == pytest.approx(2 / 3) and tree.share_widened is None
     assert measure_improvement(run_of_seven(kl=None), None) == []
@@ -112,16 +139,36 @@ class _Page(HTMLParser):
 
 
 def write_run(folder, target_only=False, rules=("strict", "multiplicative:0.4", "tree:2")):
-    """A run folder with the seven steps of ``run_of_seven`` as ``certspec score`` would write it."""
+    """A run folder with the seven steps of ``run_of_seven`` as ``certspec score`` would write
+    it."""
     run = run_of_seven()
     run_folder = RunFolder(folder)
-    facts = {"id": "here/<target>", "num_parameters": 3, "dtype": "float32", "weights_sha256": "0" * 64}
+    facts = {
+        "id": "here/<target>",
+        "num_parameters": 3,
+        "dtype": "float32",
+        "weights_sha256": "0" * 64,
+    }
     settings = {
-        "certspec": "0", "target": facts, "draft": None if target_only else facts, "tokenizer_sha256": "1" * 64,
-        "num_tokens": 10, "kernels_sha256": "2" * 64, "prompts_sha256": "3" * 64, "rules": list(rules), "steps": 4,
-        "batch_size": 2, "limit": None, "chat": True,
-    }  # fmt: skip
-    run_folder.open(settings, {"versions": {"python": "3"}, "device_name": "a machine"}, prompts_path="p", notes=[])
+        "certspec": "0",
+        "target": facts,
+        "draft": None if target_only else facts,
+        "tokenizer_sha256": "1" * 64,
+        "num_tokens": 10,
+        "kernels_sha256": "2" * 64,
+        "prompts_sha256": "3" * 64,
+        "rules": list(rules),
+        "steps": 4,
+        "batch_size": 2,
+        "limit": None,
+        "chat": True,
+    }
+    run_folder.open(
+        settings,
+        {"versions": {"python": "3"}, "device_name": "a machine"},
+        prompts_path="p",
+        notes=[],
+    )
     columns = {name: getattr(run, name, None) for name in COLUMNS}
     per_rule = ("certificate", "certificate_lower", "accepted", "certified")
     columns |= {name: columns[name].T for name in per_rule}
@@ -130,13 +177,25 @@ def write_run(folder, target_only=False, rules=("strict", "multiplicative:0.4", 
         np.stack([run.draft_token, np.where(run.draft_differs, run.target_token, 8)], axis=1),
     )
     columns |= {
-        "prompt_tokens": np.full(7, 3), "target_top_ids": tops[0], "draft_top_ids": tops[1],
-        "target_top_probs": np.stack([run.target_top_prob, run.target_top_prob - run.prob_margin], axis=1),
+        "prompt_tokens": np.full(7, 3),
+        "target_top_ids": tops[0],
+        "draft_top_ids": tops[1],
+        "target_top_probs": np.stack(
+            [run.target_top_prob, run.target_top_prob - run.prob_margin], axis=1
+        ),
         "draft_top_probs": np.stack([np.linspace(0.5, 0.9, 7), np.full(7, 0.05)], axis=1),
         "end": np.array([None, None, None, "eos", None, None, "steps"], dtype=object),
-    }  # fmt: skip
+    }
     if target_only:
-        about = ("kl", "kl_upper", "draft_token", "draft_token_prob", "draft_top_ids", "accepted", "certified")
+        about = (
+            "kl",
+            "kl_upper",
+            "draft_token",
+            "draft_token_prob",
+            "draft_top_ids",
+            "accepted",
+            "certified",
+        )
         about += ("draft_top_probs",)
         columns |= dict.fromkeys(about)
     run_folder.write_part(0, step_table(columns, step_schema(list(rules))))
@@ -149,14 +208,23 @@ def test_the_page_is_whole_without_a_network_and_every_link_leads_somewhere(tmp_
     assert result.exit_code == 0, result.output
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     page = _Page(text)
-    assert not {"script", "iframe", "object"} & set(page.tags) and "@import" not in text and "url(" not in text
+    assert (
+        not {"script", "iframe", "object"} & set(page.tags)
+        and "@import" not in text
+        and "url(" not in text
+    )
     assert all(address.startswith(("data:", "#")) for address in page.addresses), page.addresses
     assert {address[1:] for address in page.addresses if address.startswith("#")} <= page.ids
     assert page.tags.count("img") == 5 and "here/&lt;target&gt;" in text
     for picture in re.findall(r"svg\+xml;base64,([^\"]+)", text):
         svg = base64.b64decode(picture).decode()
         assert "<svg" in svg and 'href="http' not in svg
-    for words in ("What relaxation gives up", "mean_acceptance_length", "Where the draft must improve", "Temperature"):
+    for words in (
+        "What relaxation gives up",
+        "mean_acceptance_length",
+        "Where the draft must improve",
+        "Temperature",
+    ):
         assert words in text
     markdown = (tmp_path / "run" / "report.md").read_text()
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", markdown)
@@ -167,35 +235,49 @@ def test_a_run_of_the_target_alone_has_a_page_without_sections_about_a_draft(tmp
     write_run(tmp_path / "run", target_only=True)
     assert CliRunner().invoke(main, ["report", str(tmp_path / "run")]).exit_code == 0
     text = (tmp_path / "run" / "report.html").read_text()
-    assert "What relaxation gives up" not in text and "Certified run length" in text and "no draft" in text
+    assert (
+        "What relaxation gives up" not in text
+        and "Certified run length" in text
+        and "no draft" in text
+    )
 
 
 def test_two_runs_stand_side_by_side_with_what_differs(tmp_path):
     write_run(tmp_path / "a")
     write_run(tmp_path / "b", rules=("strict", "additive:0.3", "tree:2"))
     page = tmp_path / "two.html"
-    result = CliRunner().invoke(main, ["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(page)])
+    result = CliRunner().invoke(
+        main, ["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(page)]
+    )
     assert result.exit_code == 0, result.output
     text = page.read_text()
     assert "The runs differ in: rules." in text and _Page(text).tags.count("img") == 10
-    assert "multiplicative:0.4" not in page.with_suffix(".md").read_text(), "only rules of both runs are compared"
+    assert "multiplicative:0.4" not in page.with_suffix(".md").read_text(), (
+        "only rules of both runs are compared"
+    )
 
 
 def test_a_page_that_can_not_be_written_is_one_clear_line(tmp_path):
     write_run(tmp_path / "run")
-    result = CliRunner().invoke(main, ["report", str(tmp_path / "run"), "--out", str(tmp_path / "no" / "page.html")])
-    assert result.exit_code == 2 and "could not write" in result.stderr and "Traceback" not in result.output
+    result = CliRunner().invoke(
+        main, ["report", str(tmp_path / "run"), "--out", str(tmp_path / "no" / "page.html")]
+    )
+    assert (
+        result.exit_code == 2
+        and "could not write" in result.stderr
+        and "Traceback" not in result.output
+    )
     result = CliRunner().invoke(main, ["report", str(tmp_path / "run"), "--out", "page.pdf"])
     assert result.exit_code == 2 and ".html" in result.stderr
-
-
 
 
 def test_an_imported_run_says_its_cases_its_temperature_and_which_numbers_are_bounds(tmp_path):
     rows = written.logprobs(30)
     log = written.save(tmp_path / "log.json", written.sglang(rows, depth=3))
     out = tmp_path / "run"
-    result = CliRunner().invoke(main, ["import", str(log), str(log), "--out", str(out), "--temperature", "0.7"])
+    result = CliRunner().invoke(
+        main, ["import", str(log), str(log), "--out", str(out), "--temperature", "0.7"]
+    )
     assert result.exit_code == 0, result.output
     text = (out / "report.html").read_text()
     assert "0.7 as stated" in text and "How each number is known" in text and "Lower bounds" in text
@@ -209,4 +291,7 @@ def test_ranks_and_masses_are_read_from_lists_of_any_length(tmp_path):
     run = read_run(tmp_path)
     assert run.draft_rank.tolist() == [0, 1, 0, 1, 0, 1, 0]
     assert run.target_top10_mass == pytest.approx(2 * run.target_top_prob - run.prob_margin)
-    assert pq.read_table(tmp_path / "steps-000000.parquet").num_rows == 7 and cs.parse_rule(run.rules[2]).tree_width
+    assert (
+        pq.read_table(tmp_path / "steps-000000.parquet").num_rows == 7
+        and cs.parse_rule(run.rules[2]).tree_width
+    )

@@ -23,7 +23,8 @@ def test_forward_lengths_stop_at_a_failure_and_at_the_end_of_a_sequence():
 
 
 def test_both_means_are_those_counted_by_hand():
-    # sequence "++-+" has runs 2 and 1, sequence "+++" one run of 3: it is not joined to the run before it
+    # sequence "++-+" has runs 2 and 1, sequence "+++" one run of 3: it is not joined to the run
+    # before it
     lengths = run_lengths(flags("++-+" + "+++"), np.array([0, 4, 7]))
     assert lengths.mean_over_starts == pytest.approx(10 / 7)
     assert lengths.mean_over_maximal_runs == pytest.approx(6 / 3)
@@ -60,12 +61,16 @@ def test_counts_of_blocks_of_whole_sequences_add_up_to_those_of_the_whole():
     starts = np.concatenate([[0], np.cumsum(chance.integers(1, 9, 40))])
     holds = chance.random(starts[-1]) < 0.8
     whole = count_runs(holds, starts)
-    halves = [count_runs(holds[: starts[17]], starts[:18]), count_runs(holds[starts[17] :], starts[17:] - starts[17])]
+    halves = [
+        count_runs(holds[: starts[17]], starts[:18]),
+        count_runs(holds[starts[17] :], starts[17:] - starts[17]),
+    ]
     assert (halves[0] + halves[1]).tolist() == whole.tolist()
     assert mean_lengths(whole) == run_lengths(holds, starts)
 
 
 def test_a_leaf_of_a_greedy_tree_is_accepted_and_ends_its_path():
-    # chain "+-++", leaves "++--": the round takes + and the leaf, then the bonus; the last one is cut
+    # chain "+-++", leaves "++--": the round takes + and the leaf, then the bonus; the last one is
+    # cut
     replay = replay_rounds(flags("+-++"), np.array([0, 4]), 3, leaf=flags("++--"))
     assert replay.num_accepted_draft.tolist() == [2] and replay.num_cut_rounds == 1

@@ -24,7 +24,9 @@ def blocks_of(values, size=9_000):
 
 @pytest.mark.parametrize("name", REGIMES)
 @pytest.mark.parametrize("num_kept", [10, 1_000_000])
-def test_quantiles_are_numpys_to_the_last_bit_however_few_numbers_are_kept(name, num_kept, monkeypatch):
+def test_quantiles_are_numpys_to_the_last_bit_however_few_numbers_are_kept(
+    name, num_kept, monkeypatch
+):
     monkeypatch.setattr(selection, "_KEPT", num_kept)
     monkeypatch.setattr(selection, "_GATHERED", 64)
     values = REGIMES[name](np.random.default_rng(3), 30_011)
@@ -37,7 +39,11 @@ def test_quantiles_are_numpys_to_the_last_bit_however_few_numbers_are_kept(name,
 def test_entries_that_are_not_finite_are_counted_and_left_out():
     values = np.array([1.0, np.inf, 2.0, np.nan, 3.0])
     found = measure_distributions(blocks_of(values, 2), LEVELS)["all"]
-    assert found.num_infinite == 2 and found.quantiles[3] == 2.0 and found.share_infinite == pytest.approx(0.4)
+    assert (
+        found.num_infinite == 2
+        and found.quantiles[3] == 2.0
+        and found.share_infinite == pytest.approx(0.4)
+    )
     nothing = measure_distributions(blocks_of(np.array([np.inf])), LEVELS)["all"]
     assert (nothing.mean, nothing.quantiles, nothing.share_infinite) == (None, None, 1.0)
 

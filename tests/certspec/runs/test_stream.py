@@ -1,4 +1,5 @@
-"""A run read block by block against the same run read at once, however its sequences lie in its parts."""
+"""A run read block by block against the same run read at once, however its sequences lie in its
+parts."""
 
 import dataclasses
 import itertools
@@ -31,16 +32,26 @@ def steps(prompts, positions, rng):
     top = rng.uniform(0.4, 0.9, rows)
     draft_token = np.where(accepted[:, 0], 1, 2)
     columns = dict.fromkeys(COLUMNS) | {
-        "prompt": prompts, "position": positions, "prompt_tokens": np.full(rows, 3), "target_token": np.full(rows, 1),
-        "draft_token": draft_token, "draft_token_prob": np.where(accepted[:, 0], top, 0.3 * top),
-        "entropy": rng.random(rows), "prob_margin": rng.random(rows), "kl": rng.random(rows),
-        "kl_upper": rng.random(rows), "certificate": certificate, "certificate_lower": certificate,
-        "accepted": accepted, "certified": accepted & (rng.random((rows, 3)) < 0.5),
-        "target_top_ids": np.tile([1, 2], (rows, 1)), "target_top_probs": np.stack([top, 1.0 - top], axis=1),
+        "prompt": prompts,
+        "position": positions,
+        "prompt_tokens": np.full(rows, 3),
+        "target_token": np.full(rows, 1),
+        "draft_token": draft_token,
+        "draft_token_prob": np.where(accepted[:, 0], top, 0.3 * top),
+        "entropy": rng.random(rows),
+        "prob_margin": rng.random(rows),
+        "kl": rng.random(rows),
+        "kl_upper": rng.random(rows),
+        "certificate": certificate,
+        "certificate_lower": certificate,
+        "accepted": accepted,
+        "certified": accepted & (rng.random((rows, 3)) < 0.5),
+        "target_top_ids": np.tile([1, 2], (rows, 1)),
+        "target_top_probs": np.stack([top, 1.0 - top], axis=1),
         "draft_top_ids": np.stack([draft_token, 3 - draft_token], axis=1),
         "draft_top_probs": np.stack([rng.uniform(0.5, 0.9, rows), np.full(rows, 0.05)], axis=1),
         "end": np.array([None] * rows, dtype=object),
-    }  # fmt: skip
+    }
     return columns
 
 
@@ -54,8 +65,8 @@ def write_parts(folder, parts, rng):
 
 
 def interleaved_parts(rng, num_sequences=60, part_rows=90):
-    """Sequences of 1 to 40 steps, several under way at a time, cut into parts wherever a part is full; half of them are
-    prompts of an imported run."""
+    """Sequences of 1 to 40 steps, several under way at a time, cut into parts wherever a part is
+    full; half of them are prompts of an imported run."""
     lengths = rng.integers(1, 41, num_sequences)
     rows, active, following = [], [], 0
     while active or following < num_sequences:
@@ -68,7 +79,10 @@ def interleaved_parts(rng, num_sequences=60, part_rows=90):
         chosen[1] += 1
         if chosen[1] == chosen[2]:
             active.remove(chosen)
-    return [tuple(zip(*rows[start : start + part_rows], strict=True)) for start in range(0, len(rows), part_rows)]
+    return [
+        tuple(zip(*rows[start : start + part_rows], strict=True))
+        for start in range(0, len(rows), part_rows)
+    ]
 
 
 @pytest.fixture
@@ -82,11 +96,17 @@ def test_blocks_hold_every_step_once_in_order_and_no_sequence_is_torn(folder):
     whole, stream = read_run(folder), open_run(folder)
     blocks = list(stream.blocks())
     assert len(blocks) > 5 and stream.num_steps == whole.num_steps and stream.has_draft
-    keys = [key for block in blocks for key in zip(block.prompt.tolist(), block.position.tolist(), strict=True)]
+    keys = [
+        key
+        for block in blocks
+        for key in zip(block.prompt.tolist(), block.position.tolist(), strict=True)
+    ]
     assert keys == list(zip(whole.prompt.tolist(), whole.position.tolist(), strict=True))
     for before, after in itertools.pairwise(blocks):
         assert before.prompt[-1] < after.prompt[0], "a sequence goes on in the next block"
-    assert np.array_equal(np.concatenate([block.certificate for block in blocks], axis=1), whole.certificate)
+    assert np.array_equal(
+        np.concatenate([block.certificate for block in blocks], axis=1), whole.certificate
+    )
 
 
 def nearly(found, expected):
@@ -95,7 +115,9 @@ def nearly(found, expected):
         return all(nearly(found[key], expected[key]) for key in expected)
     if isinstance(expected, (list, tuple)):
         return len(found) == len(expected) and all(map(nearly, found, expected))
-    return found == (pytest.approx(expected, rel=1e-12) if isinstance(expected, float) else expected)
+    return found == (
+        pytest.approx(expected, rel=1e-12) if isinstance(expected, float) else expected
+    )
 
 
 def test_every_figure_is_that_of_the_whole_run(folder):
@@ -107,9 +129,15 @@ def test_every_figure_is_that_of_the_whole_run(folder):
         lambda run: measure_improvement(run, summary["kl"]["quantiles"][2]),
     ):
         for one, other in zip(measure(stream), measure(whole), strict=True):
-            fields = [{name: v for name, v in vars(each).items() if name != "worst"} for each in (one, other)]
+            fields = [
+                {name: v for name, v in vars(each).items() if name != "worst"}
+                for each in (one, other)
+            ]
             assert nearly(*fields)
-            places = [[(int(row.prompt[0]), int(row.position[0])) for row in each.worst] for each in (one, other)]
+            places = [
+                [(int(row.prompt[0]), int(row.position[0])) for row in each.worst]
+                for each in (one, other)
+            ]
             assert places[0] == places[1]
 
 
@@ -118,7 +146,9 @@ def test_advice_from_blocks_is_advice_from_the_whole_run(folder):
     runs = open_run(folder), read_run(folder)
     results = [advise(run, costs, lengths=(1, 3), widths=(2,), max_nats_lost=9.0) for run in runs]
     names = ("rule", "draft_length", "kl_budget", "num_nodes", "tokens_per_round")
-    rows = [[[getattr(each, name) for name in names] for each in found.candidates] for found in results]
+    rows = [
+        [[getattr(each, name) for name in names] for each in found.candidates] for found in results
+    ]
     assert rows[0] == rows[1] and any(each.kl_budget for each in results[0].candidates)
     assert [each.tokens_per_second for each in results[0].candidates] == pytest.approx(
         [each.tokens_per_second for each in results[1].candidates]
@@ -132,7 +162,10 @@ def test_a_sequence_longer_than_a_block_may_be_is_cut_and_counted(tmp_path, monk
     stream = open_run(write_parts(tmp_path, parts, np.random.default_rng(0)))
     assert max(block.num_steps for block in stream.blocks()) < 300
     summary = summarise_run(stream)
-    assert summary["num_prompts"] == 1 and summary["num_cut_sequences"] == len(list(stream.blocks())) - 1 > 0
+    assert (
+        summary["num_prompts"] == 1
+        and summary["num_cut_sequences"] == len(list(stream.blocks())) - 1 > 0
+    )
 
 
 def peak_of_a_report(folder):
@@ -157,7 +190,9 @@ def test_memory_does_not_grow_with_the_number_of_prompts(tmp_path, monkeypatch):
         parts = [(prompts + 12 * part, positions) for part in range(num_parts)]
         folder = write_parts(tmp_path / str(num_parts), parts, np.random.default_rng(1))
         peaks.append(peak_of_a_report(folder))
-    assert peaks[1] < 1.3 * peaks[0], f"8 times the prompts took {peaks[1] / peaks[0]:.2f} times the memory"
+    assert peaks[1] < 1.3 * peaks[0], (
+        f"8 times the prompts took {peaks[1] / peaks[0]:.2f} times the memory"
+    )
 
 
 def test_a_block_can_be_read_of_some_columns_alone(folder):

@@ -39,7 +39,9 @@ def run():
 
 def test_shares_certificates_and_quantiles_are_those_worked_out_by_hand(run):
     strict, tree = summarise_run(run)["rules"]
-    assert strict["share_accepted"] == pytest.approx(0.6) and strict["share_certified"] == pytest.approx(0.4)
+    assert strict["share_accepted"] == pytest.approx(0.6) and strict[
+        "share_certified"
+    ] == pytest.approx(0.4)
     assert strict["num_false_certificates"] == 0 and strict["share_infinite"] == 0.0
     assert strict["certificate_finite"]["mean"] == pytest.approx(1.22 / 5)
     assert strict["certificate_finite"]["quantiles"] == pytest.approx([0.004, 0.02, 0.2, 0.4, 0.56])
@@ -68,14 +70,18 @@ def test_budget_runs_count_steps_whose_certificate_exceeds_the_budget(run):
 
 def test_observed_lengths_agree_with_what_decoding_reports_of_the_same_rounds(run):
     strict, tree = summarise_run(run, draft_length=2)["observed_accepted_lengths"]
-    # strict: rounds [++] and the bonus in its place, then [+-]; tree: the same, [++] then bonus, [+-]
+    # strict: rounds [++] and the bonus in its place, then [+-]; tree: the same, [++] then bonus,
+    # [+-]
     metrics = acceptance_metrics([2, 1], [2, 2], [4, 4])
     assert strict["acceptance_histogram"] == [0, 1, 1] == metrics["acceptance_histogram"]
     for name in metrics.keys() & tree.keys():
         assert tree[name] == pytest.approx(metrics[name]), name
-    assert {"mean_acceptance_length", "draft_acceptance_rate", "gpt_fast_mean_accepted", "sglang_accept_rate"} <= (
-        metrics.keys() & tree.keys()
-    )
+    assert {
+        "mean_acceptance_length",
+        "draft_acceptance_rate",
+        "gpt_fast_mean_accepted",
+        "sglang_accept_rate",
+    } <= (metrics.keys() & tree.keys())
     assert strict["observed_run_over_starts"] == pytest.approx((2 + 1 + 0 + 1 + 0) / 5)
 
 

@@ -27,7 +27,9 @@ def prompt_path(tmp_path_factory):
     path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
     texts = [f"the river {'old ' * (index % 4)}sea {index}" for index in range(11)]
     texts[4] = "a story about the sea " * 20
-    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps({"prompt": text}) + "\n" for text in texts), encoding="utf-8"
+    )
     return path
 
 

@@ -13,7 +13,10 @@ def test_jsonl_gives_a_user_message_or_the_messages_as_they_are(tmp_path):
         '{"messages": [{"role": "system", "content": ""}, {"role": "user", "content": "two"}]}\n'
     )
     first, second = read_prompts(path)
-    assert first.messages == ({"role": "user", "content": "one"},) and (first.index, first.line) == (0, 1)
+    assert first.messages == ({"role": "user", "content": "one"},) and (
+        first.index,
+        first.line,
+    ) == (0, 1)
     assert [message["role"] for message in second.messages] == ["system", "user"]
     assert (second.index, second.line) == (1, 3)
 
@@ -21,7 +24,11 @@ def test_jsonl_gives_a_user_message_or_the_messages_as_they_are(tmp_path):
 def test_plain_text_is_one_prompt_a_line_even_if_it_looks_like_json(tmp_path):
     path = tmp_path / "prompts.txt"
     path.write_bytes(b'\xef\xbb\xbfhello\r\n{"prompt": "no"}\n   \nlast')
-    assert [prompt.messages[0]["content"] for prompt in read_prompts(path)] == ["hello", '{"prompt": "no"}', "last"]
+    assert [prompt.messages[0]["content"] for prompt in read_prompts(path)] == [
+        "hello",
+        '{"prompt": "no"}',
+        "last",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""A run end to end on a tiny pair: its rows, its schema, what it refuses, and that it goes on where it stopped."""
+"""A run end to end on a tiny pair: its rows, its schema, what it refuses, and that it goes on where
+it stopped."""
 
 import dataclasses
 import json
@@ -50,7 +51,9 @@ def test_every_step_of_every_prompt_is_there_once_and_the_long_prompt_is_skipped
     assert [run.position[start] for start in run.starts[:-1]] == [0] * 10
     assert all(length == 12 for length in lengths) or run.ends.keys() > {"steps"}
     (skip,) = run.skipped
-    assert skip["prompt"] == 4 and skip["line"] == 5 and "exceed the context of 48" in skip["reason"]
+    assert (
+        skip["prompt"] == 4 and skip["line"] == 5 and "exceed the context of 48" in skip["reason"]
+    )
 
 
 def test_parts_follow_the_documented_schema(finished):
@@ -72,7 +75,9 @@ def test_the_manifest_says_what_the_run_was_made_with(finished, prompts):
     assert any("padding" in note for note in manifest["notes"])
 
 
-def test_certified_steps_are_accepted_and_tokens_are_the_targets_own_greedy_ones(finished, tiny, prompts):
+def test_certified_steps_are_accepted_and_tokens_are_the_targets_own_greedy_ones(
+    finished, tiny, prompts
+):
     rows = all_rows(finished)
     for row in rows:
         verdicts = zip(row["accepted"], row["certified"], strict=True)
@@ -80,7 +85,9 @@ def test_certified_steps_are_accepted_and_tokens_are_the_targets_own_greedy_ones
         assert row["accepted"][0] == (row["draft_token"] == row["target_token"])
     prompt = next(iter(prompts))
     text = [row["target_token"] for row in rows if row["prompt"] == 0]
-    ids = tiny.tokenizer.apply_chat_template(list(prompt.messages), add_generation_prompt=True, return_dict=False)
+    ids = tiny.tokenizer.apply_chat_template(
+        list(prompt.messages), add_generation_prompt=True, return_dict=False
+    )
     with torch.inference_mode():
         for token in text:
             logits = tiny.target(input_ids=torch.tensor([ids])).logits[0, -1, : tiny.num_tokens]
@@ -94,12 +101,19 @@ def scored_rows(tiny, prompts, runner, batch_size):
     for batch in plan_batches(prompts, tiny.tokenizer, batch_size=batch_size, context=48):
         if batch.prompts:
             runners = [runner(model, tiny.num_tokens) for model in (tiny.target, tiny.draft)]
-            columns = score_batch(*runners, batch, cs.default_rules(), GreedyLimits(8, 48, frozenset()))
+            columns = score_batch(
+                *runners, batch, cs.default_rules(), GreedyLimits(8, 48, frozenset())
+            )
             for row in range(len(columns["prompt"])):
                 key = int(columns["prompt"][row]), int(columns["position"][row])
-                numbers = [columns[name][row] for name in ("kl", "kl_upper", "prob_margin", "entropy")]
+                numbers = [
+                    columns[name][row] for name in ("kl", "kl_upper", "prob_margin", "entropy")
+                ]
                 numbers += [*columns["certificate"][row], *columns["certificate_lower"][row]]
-                rows[key] = (columns["target_token"][row], columns["draft_token"][row]), np.array(numbers)
+                rows[key] = (
+                    (columns["target_token"][row], columns["draft_token"][row]),
+                    np.array(numbers),
+                )
     return rows
 
 
@@ -109,8 +123,11 @@ def test_rows_do_not_depend_on_the_batch_they_were_scored_in(tiny, prompts, runn
     assert runs[0].keys() == runs[1].keys()
     for key, (tokens, numbers) in runs[0].items():
         assert runs[1][key][0] == tokens
-        # transformers' products are summed in another order for another batch; the engine's never are
-        np.testing.assert_allclose(runs[1][key][1], numbers, rtol=0, atol=1e-4 if runner is PaddedRunner else 0)
+        # transformers' products are summed in another order for another batch; the engine's never
+        # are
+        np.testing.assert_allclose(
+            runs[1][key][1], numbers, rtol=0, atol=1e-4 if runner is PaddedRunner else 0
+        )
 
 
 def test_the_engines_rows_are_those_of_transformers_but_for_rounding(tiny, prompts):
@@ -118,14 +135,23 @@ def test_the_engines_rows_are_those_of_transformers_but_for_rounding(tiny, promp
     assert ours.keys() == theirs.keys()
     for key, (tokens, numbers) in theirs.items():
         assert ours[key][0] == tokens
-        np.testing.assert_allclose(ours[key][1], numbers, rtol=0, atol=1e-4)  # float32 logits agree to 1e-4
+        np.testing.assert_allclose(
+            ours[key][1], numbers, rtol=0, atol=1e-4
+        )  # float32 logits agree to 1e-4
 
 
-def test_the_engine_scores_float32_models_on_a_cpu_and_transformers_all_others(tiny_folders, prompts, tmp_path):
+def test_the_engine_scores_float32_models_on_a_cpu_and_transformers_all_others(
+    tiny_folders, prompts, tmp_path
+):
     engines = {}
     for dtype in ("float32", "bfloat16"):
         folder = RunFolder(tmp_path / dtype)
-        score_run(cs.load_pair(*tiny_folders, dtype=dtype), prompts, folder, dataclasses.replace(SETTINGS, limit=2))
+        score_run(
+            cs.load_pair(*tiny_folders, dtype=dtype),
+            prompts,
+            folder,
+            dataclasses.replace(SETTINGS, limit=2),
+        )
         engines[dtype] = folder.manifest()["settings"]["engine"]
     assert engines == {"float32": "certspec cpu", "bfloat16": "transformers"}
 
@@ -136,10 +162,16 @@ def test_a_run_ends_at_eos_at_the_step_limit_or_where_the_context_is_full(tiny, 
     rules = [cs.StrictGreedy()]
     free = score_batch(runner, None, batch, rules, GreedyLimits(6, 48, frozenset()))
     assert [end for end in free["end"] if end] == ["steps"] * 3
-    eos = int(free["target_token"][2])  # the third token of the first row ends it, and is itself scored
+    eos = int(
+        free["target_token"][2]
+    )  # the third token of the first row ends it, and is itself scored
     stopped = score_batch(runner, None, batch, rules, GreedyLimits(6, 48, frozenset([eos])))
     first = int(stopped["prompt"][0])
-    ends = [end for end, prompt in zip(stopped["end"], stopped["prompt"], strict=True) if prompt == first]
+    ends = [
+        end
+        for end, prompt in zip(stopped["end"], stopped["prompt"], strict=True)
+        if prompt == first
+    ]
     assert ends[-1] == "eos" and len(ends) <= 3
     short = max(len(prompt.token_ids) for prompt in batch.prompts) + 1
     cut = score_batch(runner, None, batch, rules, GreedyLimits(50, short, frozenset()))
@@ -148,7 +180,12 @@ def test_a_run_ends_at_eos_at_the_step_limit_or_where_the_context_is_full(tiny, 
 
 
 def test_a_target_alone_is_a_run_without_draft_columns(tiny, prompts, tmp_path):
-    score_run(dataclasses.replace(tiny, draft=None), prompts, RunFolder(tmp_path), RunSettings(steps=4, limit=2))
+    score_run(
+        dataclasses.replace(tiny, draft=None),
+        prompts,
+        RunFolder(tmp_path),
+        RunSettings(steps=4, limit=2),
+    )
     report = make_report(tmp_path)
     assert not report.run.has_draft and report.summary["kl"] is None
     assert report.summary["rules"][0]["share_certified"] is None
@@ -160,7 +197,9 @@ def test_a_second_run_with_other_settings_is_refused_naming_each(finished, tiny,
         score_run(tiny, prompts, finished, dataclasses.replace(SETTINGS, steps=13, limit=2))
     assert "limit: there None, here 2" in str(caught.value)
     with pytest.raises(cs.RunMismatch, match="rules"):
-        score_run(tiny, prompts, finished, dataclasses.replace(SETTINGS, rules=(cs.StrictGreedy(),)))
+        score_run(
+            tiny, prompts, finished, dataclasses.replace(SETTINGS, rules=(cs.StrictGreedy(),))
+        )
 
 
 def test_a_folder_in_use_by_another_process_is_refused(tiny, prompts, finished):
@@ -187,10 +226,31 @@ def test_a_missing_part_is_made_again_exactly_as_it_was(finished, tiny, prompts)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
 def test_runs_killed_at_random_moments_lose_and_double_nothing(tiny_folders, prompts):
-    environment = os.environ | {"PYTHONPATH": str(Path(cs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    models = ["--target", str(tiny_folders[0]), "--draft", str(tiny_folders[1]), "--prompts", str(prompts.path)]
-    command = [sys.executable, "-m", "certspec.studies.soaks.kills", "--kills", "4", "--limit", "11", *models]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(cs.__file__).parents[1]),
+        "OMP_NUM_THREADS": "1",
+    }
+    models = [
+        "--target",
+        str(tiny_folders[0]),
+        "--draft",
+        str(tiny_folders[1]),
+        "--prompts",
+        str(prompts.path),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "certspec.studies.soaks.kills",
+        "--kills",
+        "4",
+        "--limit",
+        "11",
+        *models,
+    ]
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "4 kills" in result.stdout and "0 rows lost" in result.stdout
 
@@ -212,14 +272,22 @@ def test_half_a_part_of_a_killed_run_is_removed(tiny, prompts, finished):
     assert not list(finished.path.glob(".*.tmp"))
 
 
-def test_ranks_share_the_batches_and_the_merged_run_equals_that_of_one_process(tiny, prompts, finished, tmp_path):
+def test_ranks_share_the_batches_and_the_merged_run_equals_that_of_one_process(
+    tiny, prompts, finished, tmp_path
+):
     folder = RunFolder(tmp_path / "shared")
-    outcomes = [score_run(tiny, prompts, folder, SETTINGS, shard=Shard(rank, 3)) for rank in (2, 0, 1)]
+    outcomes = [
+        score_run(tiny, prompts, folder, SETTINGS, shard=Shard(rank, 3)) for rank in (2, 0, 1)
+    ]
     assert compare_rows(finished.path, folder.path) == []
-    assert [outcome.is_whole for outcome in outcomes] == [False, False, True], "the last rank to finish reports"
+    assert [outcome.is_whole for outcome in outcomes] == [False, False, True], (
+        "the last rank to finish reports"
+    )
     assert [Shard(rank, 3).owns(7) for rank in range(3)] == [False, True, False]
     again = [score_run(tiny, prompts, folder, SETTINGS, shard=Shard(rank, 2)) for rank in (0, 1)]
-    assert [outcome.is_whole for outcome in again] == [True, False] and compare_rows(finished.path, folder.path) == []
+    assert [outcome.is_whole for outcome in again] == [True, False] and compare_rows(
+        finished.path, folder.path
+    ) == []
 
 
 def test_two_ranks_may_work_in_a_folder_at_once_but_not_the_same_rank_twice(tmp_path):
@@ -241,21 +309,31 @@ def test_a_rank_removes_only_its_own_leftovers(tmp_path):
 def test_the_rank_comes_from_the_environment_of_torchrun():
     assert Shard.from_environment({}) == Shard()
     found = Shard.from_environment({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
-    assert found == Shard(3, 4, 1) and found.device("cuda") == "cuda:1" and found.device(None) is None
-    for wrong in ({"WORLD_SIZE": "2"}, {"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}):
+    assert (
+        found == Shard(3, 4, 1) and found.device("cuda") == "cuda:1" and found.device(None) is None
+    )
+    for wrong in (
+        {"WORLD_SIZE": "2"},
+        {"RANK": "x", "WORLD_SIZE": "2"},
+        {"RANK": "2", "WORLD_SIZE": "2"},
+    ):
         with pytest.raises(cs.InvalidArgument, match="RANK"):
             Shard.from_environment(wrong)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="writes to /dev/full")
-def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_afterwards(tiny, prompts, finished, tmp_path):
+def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_afterwards(
+    tiny, prompts, finished, tmp_path
+):
     folder = RunFolder(tmp_path / "run")
     score_run(tiny, prompts, folder, SETTINGS)
     folder.parts()[1].unlink()
     table = pq.read_table(finished.parts()[1])
     temporary = folder.path / f".{folder.part_path(1).name}.{os.getpid()}.tmp"
     temporary.symlink_to("/dev/full")
-    with pytest.raises(cs.CertspecError, match=r"steps-000001\.parquet: could not write: No space left"):
+    with pytest.raises(
+        cs.CertspecError, match=r"steps-000001\.parquet: could not write: No space left"
+    ):
         folder.write_part(1, table)
     assert not temporary.exists()
     score_run(tiny, prompts, folder, SETTINGS)
@@ -271,10 +349,17 @@ def test_a_folder_that_can_not_be_made_is_a_clear_error(tiny, prompts, tmp_path)
 def test_a_report_draws_three_plots_and_writes_its_figures(finished):
     report = make_report(finished.path)
     assert {path.name for path in report.files} == {
-        "summary.json", "summary.md", "certificates.png", "margin.png", "run-lengths.png",
-    }  # fmt: skip
+        "summary.json",
+        "summary.md",
+        "certificates.png",
+        "margin.png",
+        "run-lengths.png",
+    }
     assert all(path.stat().st_size > 500 for path in report.files)
-    assert json.loads((finished.path / "summary.json").read_text())["num_steps"] == report.run.num_steps
+    assert (
+        json.loads((finished.path / "summary.json").read_text())["num_steps"]
+        == report.run.num_steps
+    )
 
 
 def test_a_folder_that_is_no_run_and_a_broken_part_are_named(tmp_path, finished):

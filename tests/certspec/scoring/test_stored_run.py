@@ -1,5 +1,5 @@
-"""Runs made from stored logits: the same certificates as of the rows at hand, and clear errors for files that are not
-what they should be."""
+"""Runs made from stored logits: the same certificates as of the rows at hand, and clear errors for
+files that are not what they should be."""
 
 import json
 
@@ -47,14 +47,23 @@ def test_every_stored_row_gets_the_certificates_that_certify_gives_it(folders, t
     assert outcome.is_whole and not outcome.resumed
     run = read_run(tmp_path / "run")
     assert run.starts.tolist() == [0, 9, 14, 19] and run.position[:9].tolist() == list(range(9))
-    rows = [np.concatenate([array.read(0, array.num_rows) for array in side.arrays]) for side in (target, draft)]
+    rows = [
+        np.concatenate([array.read(0, array.num_rows) for array in side.arrays])
+        for side in (target, draft)
+    ]
     expected = cs.certify(rows[0], rows[1], RULES)
-    assert np.array_equal(run.kl, expected.kl) and np.array_equal(run.certificate, expected.certificate)
-    assert np.array_equal(run.certified, expected.certified) and np.array_equal(run.accepted, expected.accepted)
+    assert np.array_equal(run.kl, expected.kl) and np.array_equal(
+        run.certificate, expected.certificate
+    )
+    assert np.array_equal(run.certified, expected.certified) and np.array_equal(
+        run.accepted, expected.accepted
+    )
     weights = np.exp(rows[1].astype(float))
     probs = np.sort(weights / weights.sum(axis=1, keepdims=True), axis=1)[:, ::-1]
     parts = RunFolder(tmp_path / "run").parts()
-    stored = np.concatenate([pq.read_table(part).column("draft_top_probs").to_pylist() for part in parts])
+    stored = np.concatenate(
+        [pq.read_table(part).column("draft_top_probs").to_pylist() for part in parts]
+    )
     assert stored == pytest.approx(probs[:, :2], rel=1e-6)
 
 
@@ -66,7 +75,9 @@ def test_ranks_make_the_run_of_one_process_and_a_lost_part_is_made_again(folders
     assert [outcome.is_whole for outcome in outcomes] == [False, True] and len(one.parts()) == 7
     assert compare_rows(one.path, many.path) == []
     many.parts()[2].unlink()
-    assert score_stored(target, draft, many, RULES).resumed and compare_rows(one.path, many.path) == []
+    assert (
+        score_stored(target, draft, many, RULES).resumed and compare_rows(one.path, many.path) == []
+    )
     with pytest.raises(cs.RunMismatch, match="stored_logits"):
         score_stored(draft, target, many, RULES)
 
@@ -75,8 +86,14 @@ def test_bfloat16_shards_and_padded_widths_are_certified_on_real_ids(tmp_path):
     rows = torch.tensor(logits(1, 6, 12), dtype=torch.bfloat16)
     save_file({"logits": rows}, tmp_path / "target.safetensors")
     save_file({"logits": torch.cat([rows, rows[:, :3]], dim=1)}, tmp_path / "draft.safetensors")
-    target, draft = open_logits(tmp_path / "target.safetensors"), open_logits(tmp_path / "draft.safetensors")
-    with pytest.raises(cs.InvalidLogits, match=r"draft\.safetensors: rows 0 to 5 of sequence 0: .*expected 12 columns"):
+    target, draft = (
+        open_logits(tmp_path / "target.safetensors"),
+        open_logits(tmp_path / "draft.safetensors"),
+    )
+    with pytest.raises(
+        cs.InvalidLogits,
+        match=r"draft\.safetensors: rows 0 to 5 of sequence 0: .*expected 12 columns",
+    ):
         score_stored(target, draft, RunFolder(tmp_path / "wide"), RULES)
     score_stored(target, draft, RunFolder(tmp_path / "run"), RULES, num_tokens=12)
     assert read_run(tmp_path / "run").kl == pytest.approx(np.zeros(6), abs=1e-12)
@@ -92,8 +109,12 @@ def test_a_row_that_is_no_distribution_is_named_with_its_file(folders, tmp_path)
     rows = np.load(folders[0] / "b.npy")
     rows[1, 2, 3] = np.nan
     np.save(folders[0] / "b.npy", rows)
-    with pytest.raises(cs.InvalidLogits, match=r"b\.npy and b\.npy: rows 0 to 3 of sequence 2: .*row 2"):
-        score_stored(open_logits(folders[0]), open_logits(folders[1]), RunFolder(tmp_path / "run"), RULES)
+    with pytest.raises(
+        cs.InvalidLogits, match=r"b\.npy and b\.npy: rows 0 to 3 of sequence 2: .*row 2"
+    ):
+        score_stored(
+            open_logits(folders[0]), open_logits(folders[1]), RunFolder(tmp_path / "run"), RULES
+        )
 
 
 def _fortran(path):
@@ -113,11 +134,17 @@ def _cut(path):
         ("a.npy", _cut, "was it cut off"),
         ("a.npy", lambda path: np.save(path, logits(0, 4)), r"got shape \(4,\)"),
         ("a.npy", lambda path: np.save(path, np.zeros((2, 3), dtype=np.int64)), "got int64"),
-        ("a.npz", lambda path: np.savez(path, logits=logits(0, 4, 5)), r"expected \.npy or \.safetensors"),
+        (
+            "a.npz",
+            lambda path: np.savez(path, logits=logits(0, 4, 5)),
+            r"expected \.npy or \.safetensors",
+        ),
         ("a.safetensors", lambda path: path.write_bytes(b"\xff" * 20), "longer than the file"),
     ],
 )
-def test_a_file_that_is_not_what_it_should_be_is_refused_with_the_reason(tmp_path, name, write, fact):
+def test_a_file_that_is_not_what_it_should_be_is_refused_with_the_reason(
+    tmp_path, name, write, fact
+):
     write(tmp_path / name)
     with pytest.raises(cs.UnreadableInput, match=fact):
         open_logits(tmp_path / name)
@@ -129,15 +156,27 @@ def test_shards_of_different_widths_and_sides_of_different_lengths_are_refused(f
         open_logits(folders[1])
     (folders[1] / "c.npy").unlink()
     np.save(folders[1] / "a.npy", logits(0, 8, 40).astype(np.float16))
-    with pytest.raises(cs.InvalidArgument, match=r"sequence 0: expected 9 positions like the target, got 8"):
-        score_stored(open_logits(folders[0]), open_logits(folders[1]), RunFolder(tmp_path / "run"), RULES)
+    with pytest.raises(
+        cs.InvalidArgument, match=r"sequence 0: expected 9 positions like the target, got 8"
+    ):
+        score_stored(
+            open_logits(folders[0]), open_logits(folders[1]), RunFolder(tmp_path / "run"), RULES
+        )
     (tmp_path / "empty").mkdir()
     with pytest.raises(cs.UnreadableInput, match="got none"):
         open_logits(tmp_path / "empty")
 
 
 def test_the_command_scores_shards_and_refuses_models_beside_them(folders, tmp_path):
-    call = ["score", "--logits", str(folders[0]), "--draft-logits", str(folders[1]), "--out", str(tmp_path / "run")]
+    call = [
+        "score",
+        "--logits",
+        str(folders[0]),
+        "--draft-logits",
+        str(folders[1]),
+        "--out",
+        str(tmp_path / "run"),
+    ]
     result = CliRunner().invoke(main, [*call, "--rules", "strict tree:2"])
     assert result.exit_code == 0, result.output
     assert "19 steps of 3 prompts" in result.stdout
@@ -151,6 +190,11 @@ def test_the_command_scores_shards_and_refuses_models_beside_them(folders, tmp_p
 
 def test_the_stress_run_compares_one_process_with_two_of_torchrun(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(next(iter(cs.__path__)) + "/.."))
-    assert stress(["--rows", "60", "--columns", "70", "--rows-a-shard", "40", "--folder", str(tmp_path)]) == 0
+    assert (
+        stress(
+            ["--rows", "60", "--columns", "70", "--rows-a-shard", "40", "--folder", str(tmp_path)]
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["parts_that_differ"] == 0 and found["bytes"] > 2 * 2 * 60 * 70

@@ -1,5 +1,5 @@
-"""The CPU's float32 filter: what it decides is what float64 decides, its bounds hold, and what it can't bound it leaves
-to float64."""
+"""The CPU's float32 filter: what it decides is what float64 decides, its bounds hold, and what it
+can't bound it leaves to float64."""
 
 from dataclasses import fields
 
@@ -60,34 +60,50 @@ def test_adversarial_rows_get_the_verdicts_of_float64(family, dtype):
     target = target_rows(generator, family, 300, 70)
     draft = boundary_drafts(generator, target)
     target, draft = (torch.from_numpy(side).to(getattr(torch, dtype)) for side in (target, draft))
-    rules = [*cs.default_rules(), cs.Gated(top_m=10, additive=0.6), cs.Absolute(0.2), cs.Multiplicative(1e-6)]
+    rules = [
+        *cs.default_rules(),
+        cs.Gated(top_m=10, additive=0.6),
+        cs.Absolute(0.2),
+        cs.Multiplicative(1e-6),
+    ]
     filtered = cs.certify(target, draft, rules, precision="float32")
     assert disagreements(filtered, cs.certify(target, draft, rules, backend="torch")) == {}
     assert not (filtered.certified & ~filtered.accepted).any()
 
 
 def flat_pair(columns, distance, seed=5):
-    """A row with its mass on ``columns`` tokens alike, and a draft whose KL is beyond its strict certificate, from the
-    target's draft q_1 = q_2, by about ``distance`` nats."""
+    """A row with its mass on ``columns`` tokens alike, and a draft whose KL is beyond its strict
+    certificate, from the target's draft q_1 = q_2, by about ``distance`` nats."""
     generator = torch.Generator().manual_seed(seed)
     target = torch.randn(1, columns, generator=generator).double() * 0.01
     target[0, :2] = torch.tensor([5.0, 4.0])
     draft = target.clone()
-    draft[0, :2] = torch.logsumexp(target[0, :2], 0) - torch.log(torch.tensor(2.0, dtype=torch.float64)) + distance
+    draft[0, :2] = (
+        torch.logsumexp(target[0, :2], 0)
+        - torch.log(torch.tensor(2.0, dtype=torch.float64))
+        + distance
+    )
     return target.float(), draft.float()
 
 
 def test_a_pair_nearer_the_boundary_than_the_first_bounds_is_decided_by_the_narrower_ones():
     target = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
     draft = torch.log(torch.tensor([[0.4 + 1e-7, 0.4, 0.2]]))
-    filtered, exact = (cs.certify(target, draft, cs.StrictGreedy(), precision=each) for each in ("float32", "float64"))
-    assert filtered.path_counts == {"fast": 1, "rigorous": 0} and torch.equal(filtered.certified, exact.certified)
+    filtered, exact = (
+        cs.certify(target, draft, cs.StrictGreedy(), precision=each)
+        for each in ("float32", "float64")
+    )
+    assert filtered.path_counts == {"fast": 1, "rigorous": 0} and torch.equal(
+        filtered.certified, exact.certified
+    )
     assert filtered.kl_upper - filtered.kl <= 1e-11 and filtered.entropy_error[0] <= 1e-11
     assert disagreements(*both(target, draft)) == {}
 
 
 def test_a_threshold_nearer_a_token_than_the_first_bounds_is_decided_by_the_narrower_ones():
-    target = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))  # additive 0.3: the second token is at the threshold
+    target = torch.log(
+        torch.tensor([[0.6, 0.3, 0.1]])
+    )  # additive 0.3: the second token is at the threshold
     scored = cs.certify(target, target, cs.Additive(0.3), precision="float32")
     exact = cs.certify(target, target, cs.Additive(0.3))
     assert torch.equal(scored.accepted, exact.accepted)
@@ -105,7 +121,10 @@ def test_a_flat_pair_nearer_the_boundary_than_float32_knows_is_decided_by_sums_i
 
 def test_what_no_bound_decides_goes_to_float64():
     target = torch.zeros(1, 4)  # every token is at the threshold
-    for sides, rule in ((flat_pair(60_000, 0.0), cs.StrictGreedy()), ((target, target), cs.Absolute(0.25))):
+    for sides, rule in (
+        (flat_pair(60_000, 0.0), cs.StrictGreedy()),
+        ((target, target), cs.Absolute(0.25)),
+    ):
         scored = cs.certify(*sides, rule, precision="float32")
         assert scored.path_counts == {"fast": 0, "rigorous": 1}
         assert scored.entropy_error[0] <= 1e-11
@@ -121,11 +140,16 @@ def test_the_narrower_bounds_hold_and_are_narrower(columns, dtype):
     assert (np.abs(kl - exact.kl.numpy()) <= kl_errors).all()
     assert (np.abs(entropy - exact.entropy.numpy()) <= entropy_errors).all()
     for errors in (kl_errors, entropy_errors):
-        assert (errors[1] < errors[0]).all() and (errors[2] <= errors[1] * (1 + 1e-6)).all() and errors[2].max() < 1e-10
+        assert (
+            (errors[1] < errors[0]).all()
+            and (errors[2] <= errors[1] * (1 + 1e-6)).all()
+            and errors[2].max() < 1e-10
+        )
 
 
 def bounds_of(target, draft, dtype):
-    """KL, its bound, entropy and its bound, each (3, rows): as first computed, narrower, and all in float64."""
+    """KL, its bound, entropy and its bound, each (3, rows): as first computed, narrower, and all in
+    float64."""
     rows, columns = target.shape
     sides = tuple(
         each.numpy() if dtype == "float32" else each.view(torch.int16).numpy().view(np.uint16)
@@ -147,7 +171,12 @@ def run_both(sides, num_columns, decode, numbers):
     size = min(32, num_columns)
     buffers = np.empty((2, numba_filter_sums.DECODED), np.float32)
     maxima = np.empty((2, numba_filter_sums.num_groups(num_columns)), np.float32)
-    at, totals, gaps, ids = np.empty(numba_filter_sums.STATE), np.empty(4), np.empty(size), np.empty(size, np.int64)
+    at, totals, gaps, ids = (
+        np.empty(numba_filter_sums.STATE),
+        np.empty(4),
+        np.empty(size),
+        np.empty(size, np.int64),
+    )
     done = True
     for row in range(sides[0].shape[0]):
         done &= numba_filter_sums.summarise(
@@ -156,8 +185,18 @@ def run_both(sides, num_columns, decode, numbers):
         select_top(sides[0], row, num_columns, decode, maxima[0], GROUP, gaps, ids)
         for whole in (False, True):
             done &= numba_filter_sums.refine(
-                sides, row, num_columns, decode, buffers, maxima, ids, whole, at, totals, numbers[1 + whole, row]
-            )  # fmt: skip
+                sides,
+                row,
+                num_columns,
+                decode,
+                buffers,
+                maxima,
+                ids,
+                whole,
+                at,
+                totals,
+                numbers[1 + whole, row],
+            )
     return done
 
 
@@ -211,7 +250,11 @@ def test_ties_are_the_lowest_ids_and_worth_nothing():
     logits = np.zeros((1, 300), np.float32)
     logits[0, [77, 200]] = 9.0
     scored = cs.certify(logits, logits + np.float32(0.5), precision="float32")
-    assert scored.target_top_ids[0, :4].tolist() == scored.draft_top_ids[0, :4].tolist() == [77, 200, 0, 1]
+    assert (
+        scored.target_top_ids[0, :4].tolist()
+        == scored.draft_top_ids[0, :4].tolist()
+        == [77, 200, 0, 1]
+    )
     assert scored.at(cs.StrictGreedy()).certificate[0] == 0 and scored.path_counts["fast"] == 1
 
 
@@ -228,7 +271,9 @@ def test_calls_that_the_filter_does_not_know_are_float64():
 
 def test_a_precision_that_a_backend_does_not_have_is_an_error():
     target, draft = pair_of(1, 20)
-    with pytest.raises(cs.InvalidArgument, match="precision: expected one of float64, float32, got 'half'"):
+    with pytest.raises(
+        cs.InvalidArgument, match="precision: expected one of float64, float32, got 'half'"
+    ):
         cs.certify(target, draft, precision="half")
     with pytest.raises(cs.InvalidArgument, match="expected 'float64' with backend 'torch'"):
         cs.certify(target, draft, backend="torch", precision="float32")

@@ -1,5 +1,5 @@
-"""The float32 exponentials of the filter: within their bound of exp, the same as instructions and in the portable form;
-and the masks by which the top ranks are found."""
+"""The float32 exponentials of the filter: within their bound of exp, the same as instructions and
+in the portable form; and the masks by which the top ranks are found."""
 
 import math
 from functools import cache
@@ -25,17 +25,32 @@ from certspec.kernels.numba.vectors import SCANNED, lowest_bit, reaching
 
 @cache
 def summing(form=vector_filter.has_instructions):
-    """A function compiled with or without instructions: the sums of groups, their maxima, the group it stopped at, and
-    the least bits."""
+    """A function compiled with or without instructions: the sums of groups, their maxima, the group
+    it stopped at, and the least bits."""
 
     @numba.njit(error_model="numpy")
     def run(target, draft, reference, other_reference, highest, other_highest, first, count):
         sums, maxima = np.zeros(16), np.zeros((2, len(target) // GROUP), np.float32)
-        shift, other_shift = np.float32(SHIFT32 - STEPS * reference), np.float32(SHIFT32 - STEPS * other_reference)
+        shift, other_shift = (
+            np.float32(SHIFT32 - STEPS * reference),
+            np.float32(SHIFT32 - STEPS * other_reference),
+        )
         stopped, bits = filter_sums(
-            target, draft, 0, 0, first, count, shift, other_shift, np.float32(highest), np.float32(other_highest),
-            np.float32(0.25), sums, maxima, 0,
-        )  # fmt: skip
+            target,
+            draft,
+            0,
+            0,
+            first,
+            count,
+            shift,
+            other_shift,
+            np.float32(highest),
+            np.float32(other_highest),
+            np.float32(0.25),
+            sums,
+            maxima,
+            0,
+        )
         return sums, maxima, stopped, bits
 
     one = np.zeros(GROUP, np.float32)
@@ -54,13 +69,17 @@ def lone(value):
 
 def test_a_weight_is_within_its_bound_of_exp():
     run, rng = summing(), np.random.default_rng(1)
-    values = np.concatenate([rng.uniform(-80, 60, 300), (np.arange(-200, 200) + 0.5) * math.log(2) / STEPS])
+    values = np.concatenate(
+        [rng.uniform(-80, 60, 300), (np.arange(-200, 200) + 0.5) * math.log(2) / STEPS]
+    )
     for value in np.float32(values):
         reference = math.ceil(float(value) / math.log(2))
         sums = run(lone(value), lone(value), reference, reference, value, value, 0, 1)[0]
         mpmath.mp.dps = 30
         exact = mpmath.exp(mpmath.mpf(float(value))) / mpmath.mpf(2) ** reference
-        bound = (EXP32_ERROR + REDUCTION * abs(float(value)) + 2) * UNIT32  # 2: what is added to it in float32
+        bound = (
+            EXP32_ERROR + REDUCTION * abs(float(value)) + 2
+        ) * UNIT32  # 2: what is added to it in float32
         for number in (0, 2):
             assert abs(sums[4 * number : 4 * number + 4].sum() / exact - 1) <= bound, value
 
@@ -77,7 +96,9 @@ def spoilt(array, rng, value):
     return copy
 
 
-@pytest.mark.parametrize("case", ["numbers", "NaNs", "masked", "zeros", "a new maximum", "no group", "from the second"])
+@pytest.mark.parametrize(
+    "case", ["numbers", "NaNs", "masked", "zeros", "a new maximum", "no group", "from the second"]
+)
 def test_instructions_and_the_portable_form_agree_bit_for_bit(case):
     if not find_instructions():
         pytest.skip("this processor has no AVX2 with FMA")
@@ -85,9 +106,13 @@ def test_instructions_and_the_portable_form_agree_bit_for_bit(case):
     target, draft = (rng.uniform(-50, 3, groups * GROUP).astype(np.float32) for _ in range(2))
     limits, first, count = (float(target.max()), float(draft.max())), 0, groups
     if case in ("NaNs", "masked"):
-        target, draft = (spoilt(side, rng, np.nan if case == "NaNs" else -np.inf) for side in (target, draft))
+        target, draft = (
+            spoilt(side, rng, np.nan if case == "NaNs" else -np.inf) for side in (target, draft)
+        )
     elif case == "zeros":  # of both signs: the first of equal ones stays the largest
-        target, draft = (np.where(side > -25, np.float32(-0.0), np.float32(0.0)) for side in (target, draft))
+        target, draft = (
+            np.where(side > -25, np.float32(-0.0), np.float32(0.0)) for side in (target, draft)
+        )
         limits = (0.0, 0.0)
     elif case == "a new maximum":
         draft[3 * GROUP + 17] = limits[1] + 1
@@ -102,16 +127,23 @@ def test_instructions_and_the_portable_form_agree_bit_for_bit(case):
     assert (stopped, bits) == other[2:]
     assert stopped == {"a new maximum": 3, "no group": 0}.get(case, groups)
     if case == "numbers":
-        least = min(np.rint(STEPS * side.min() / math.log(2)) - STEPS * k for side, k in ((target, 5), (draft, 6)))
+        least = min(
+            np.rint(STEPS * side.min() / math.log(2)) - STEPS * k
+            for side, k in ((target, 5), (draft, 6))
+        )
         assert bits == SHIFT32_BITS + least
-        np.testing.assert_array_equal(maxima, np.stack([target, draft]).reshape(2, groups, GROUP).max(2))
+        np.testing.assert_array_equal(
+            maxima, np.stack([target, draft]).reshape(2, groups, GROUP).max(2)
+        )
 
 
 def test_the_two_forms_are_two():
     if not find_instructions():
         pytest.skip("this processor has no AVX2 with FMA")
     for form, looks_up in ((summing(), True), (summing(portable), False)):
-        assert [("vpermilps" in text) for text in form.inspect_asm().values()] == [looks_up] * len(form.signatures)
+        assert [("vpermilps" in text) for text in form.inspect_asm().values()] == [looks_up] * len(
+            form.signatures
+        )
     assert len(summing(portable).signatures) == 1
 
 

@@ -1,5 +1,6 @@
-"""The polynomial behind the streamed exponentials is as near to exp as its error model says, and the streamed sums are
-those of plain arithmetic whatever the columns, the reference and the number of threads."""
+"""The polynomial behind the streamed exponentials is as near to exp as its error model says, and
+the streamed sums are those of plain arithmetic whatever the columns, the reference and the number
+of threads."""
 
 import math
 from fractions import Fraction as F
@@ -17,7 +18,8 @@ LOG2 = (F(0.6931471805599453) - F(1, 2**54), F(0.6931471805599453) + F(1, 2**54)
 
 
 def bernstein_range(coefficients, low, high):
-    """Enclosure of a polynomial over [low, high]: the least and the greatest of its Bernstein coefficients."""
+    """Enclosure of a polynomial over [low, high]: the least and the greatest of its Bernstein
+    coefficients."""
     degree = len(coefficients) - 1
     shifted = [F(0)] * (degree + 1)  # the polynomial of t, x = low + t (high - low)
     for power, coefficient in enumerate(coefficients):
@@ -34,7 +36,9 @@ def test_the_polynomial_is_within_2_7_units_of_exp_on_the_whole_interval():
     polynomial = [F(1), F(1), *map(F, COEFFICIENTS)]
     terms = 24
     taylor = [F(1, math.factorial(power)) for power in range(terms)]
-    difference = [(polynomial[i] if i < len(polynomial) else F(0)) - taylor[i] for i in range(terms)]
+    difference = [
+        (polynomial[i] if i < len(polynomial) else F(0)) - taylor[i] for i in range(terms)
+    ]
     reach = LOG2[1] / 2 + F(1, 2**40)
     remainder = reach**terms / math.factorial(terms) * 2
     pieces = 64
@@ -67,7 +71,10 @@ def test_rows_of_every_width_agree_with_the_reference(columns, dtype):
     target = torch.randn(3, columns, generator=generator) * torch.tensor([[0.1], [2.0], [9.0]])
     draft = target + torch.randn(3, columns, generator=generator) * 0.3
     target, draft = target.to(getattr(torch, dtype)), draft.to(getattr(torch, dtype))
-    assert disagreements(cs.certify(target, draft), cs.certify(target, draft, backend="reference")) == {}
+    assert (
+        disagreements(cs.certify(target, draft), cs.certify(target, draft, backend="reference"))
+        == {}
+    )
 
 
 @pytest.mark.parametrize("peak", [20.0, 63.0, 65.0, 5000.0])
@@ -77,7 +84,10 @@ def test_a_maximum_far_above_the_first_columns_is_still_exact(peak):
     target = np.random.default_rng(1).normal(size=(2, 40_000)).astype(np.float32)
     draft = target + np.float32(0.01)
     target[:, 39_000], draft[:, 38_000] = peak, peak
-    assert disagreements(cs.certify(target, draft), cs.certify(target, draft, backend="reference")) == {}
+    assert (
+        disagreements(cs.certify(target, draft), cs.certify(target, draft, backend="reference"))
+        == {}
+    )
 
 
 def test_a_row_whose_first_columns_are_masked_is_scored():
@@ -86,7 +96,10 @@ def test_a_row_whose_first_columns_are_masked_is_scored():
     target = np.random.default_rng(2).normal(size=(2, 20_000)).astype(np.float32) - 200
     target[:, :9000] = -np.inf
     draft = target * np.float32(1.01)
-    assert disagreements(cs.certify(target, draft), cs.certify(target, draft, backend="reference")) == {}
+    assert (
+        disagreements(cs.certify(target, draft), cs.certify(target, draft, backend="reference"))
+        == {}
+    )
 
 
 def test_threads_that_share_a_row_change_no_bit(monkeypatch):
@@ -97,7 +110,15 @@ def test_threads_that_share_a_row_change_no_bit(monkeypatch):
     for threads in (1, 2, 3):
         monkeypatch.setattr(numba_rows, "num_threads", lambda threads=threads: threads)
         results.append(cs.certify(target, draft))
-    for name in ("kl", "kl_upper", "entropy", "certificate", "certificate_lower", "target_top_ids", "draft_top_ids"):
+    for name in (
+        "kl",
+        "kl_upper",
+        "entropy",
+        "certificate",
+        "certificate_lower",
+        "target_top_ids",
+        "draft_top_ids",
+    ):
         assert np.array_equal(getattr(results[0], name), getattr(results[1], name)), name
         assert np.array_equal(getattr(results[0], name), getattr(results[2], name)), name
 
@@ -107,5 +128,7 @@ def test_a_nan_anywhere_is_found():
         logits = np.zeros((2, columns), np.float64)
         spoiled = logits.copy()
         spoiled[1, place] = np.frombuffer(np.uint64(0x7FF8000000000001).tobytes())[0]
-        with pytest.raises(cs.InvalidLogits, match=f"draft_logits: row 1 holds a NaN at column {place}"):
+        with pytest.raises(
+            cs.InvalidLogits, match=f"draft_logits: row 1 holds a NaN at column {place}"
+        ):
             cs.certify(logits, spoiled)

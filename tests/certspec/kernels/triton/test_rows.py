@@ -17,9 +17,16 @@ pytestmark = pytest.mark.triton
 @pytest.fixture(scope="module", params=["bfloat16", "float16", "float32"])
 def report(request):
     pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "ignore",
+    }
     script = Path(__file__).with_name("triton_scenes.py")
-    done = subprocess.run([sys.executable, script, request.param], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, script, request.param], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -67,4 +74,9 @@ def test_the_rounded_constant_is_as_near_to_log2_e_as_claimed():
 
 
 def test_longer_segments_have_larger_errors():
-    assert segment_errors(8, 4, 4).term > segment_errors(8, 4, 1).term > segment_errors(8, 1, 1).term > 0
+    assert (
+        segment_errors(8, 4, 4).term
+        > segment_errors(8, 4, 1).term
+        > segment_errors(8, 1, 1).term
+        > 0
+    )

@@ -28,7 +28,9 @@ SHAPES = {
     "eight heads a group": {"num_attention_heads": 8, "num_key_value_heads": 1},
     "odd widths": {"hidden_size": 50, "intermediate_size": 70, "vocab_size": 101},
     "another rope base": {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
-    "linearly scaled rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 3.0}},
+    "linearly scaled rope": {
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 3.0}
+    },
     "yarn rope": {
         "rope_parameters": {
             "rope_type": "yarn",
@@ -67,7 +69,9 @@ def test_weights_that_are_no_bfloat16_numbers_are_kept_exactly() -> None:
     assert runner._packed.matrices.dtype == np.float32
     assert CpuRunner(make_model())._packed.matrices.dtype == np.uint32
     assert runner._packed.matrices.ctypes.data % (2 << 20) == 0
-    torch.testing.assert_close(runner.prefill([tokens])[0], truth(model, tokens)[-1], atol=ABS_TOL, rtol=0)
+    torch.testing.assert_close(
+        runner.prefill([tokens])[0], truth(model, tokens)[-1], atol=ABS_TOL, rtol=0
+    )
 
 
 def test_a_block_has_bit_for_bit_the_logits_of_one_token_at_a_time(model: Any) -> None:
@@ -83,7 +87,9 @@ def test_a_block_has_bit_for_bit_the_logits_of_one_token_at_a_time(model: Any) -
 
 
 def test_threads_change_no_bit() -> None:
-    model = make_model(hidden_size=256, intermediate_size=512, num_hidden_layers=3, head_dim=32, vocab_size=999)
+    model = make_model(
+        hidden_size=256, intermediate_size=512, num_hidden_layers=3, head_dim=32, vocab_size=999
+    )
     prompt, tokens = tokens_of(100), tokens_of(7, seed=2)
     results = []
     for num_threads in (1, 2, 3, 2):
@@ -131,7 +137,8 @@ def test_a_scattered_accepted_path_leaves_the_cache_of_a_fresh_prefill(model: An
 
 
 def test_rows_of_a_batch_are_their_batch_of_one(model: Any) -> None:
-    """Prompts of different lengths, own accepted counts, own trees, a row that leaves, a cache that grows."""
+    """Prompts of different lengths, own accepted counts, own trees, a row that leaves, a cache that
+    grows."""
     prompts = [tokens_of(count, seed=count) for count in (5, 40, 1)]
     texts = [list(prompt) for prompt in prompts]
     runner = CpuRunner(model)
@@ -167,7 +174,9 @@ def test_a_cache_that_grows_in_the_middle_of_a_round_keeps_what_is_staged(model:
     runner.prefill([tokens[:3]])
     for start in range(3, 400, 97):
         logits = runner.forward(block(tokens[start : start + 97]))
-    torch.testing.assert_close(logits[0, -1], truth(model, tokens[: start + 97])[-1], atol=ABS_TOL, rtol=0)
+    torch.testing.assert_close(
+        logits[0, -1], truth(model, tokens[: start + 97])[-1], atol=ABS_TOL, rtol=0
+    )
 
 
 def test_padded_vocabulary_columns_are_cut_off(model: Any) -> None:
@@ -201,8 +210,14 @@ def test_a_nan_weight_reaches_the_logits() -> None:
     [
         (lambda runner: runner.prefill([[1], []]), "at least one token"),
         (lambda runner: runner.forward(block([1], [2])), "expected 1 rows"),
-        (lambda runner: runner.forward(block([1, 2]), torch.tensor([-1, 1])), "node 1: expected -1"),
-        (lambda runner: runner.forward(block([1, 2]), torch.tensor([-2, 0])), "node 0: expected -1"),
+        (
+            lambda runner: runner.forward(block([1, 2]), torch.tensor([-1, 1])),
+            "node 1: expected -1",
+        ),
+        (
+            lambda runner: runner.forward(block([1, 2]), torch.tensor([-2, 0])),
+            "node 0: expected -1",
+        ),
         (lambda runner: runner.forward(block([1, 2]), torch.tensor([-1])), "expected shape"),
         (lambda runner: runner.forward(block([97])), "token ids"),
         (lambda runner: runner.prefill([[1, -1]]), "token ids"),
@@ -227,7 +242,8 @@ def test_a_path_that_skips_a_parent_is_refused(model: Any) -> None:
 
 
 def test_rows_of_different_lengths_have_the_bits_of_a_rectangle(model: Any) -> None:
-    """Trees of 5, 1 and 3 nodes, then again: numbered as if the short rows were filled up, which they are not."""
+    """Trees of 5, 1 and 3 nodes, then again: numbered as if the short rows were filled up, which
+    they are not."""
     prompts = [tokens_of(count, seed=count) for count in (4, 17, 9)]
     ragged, rectangle = CpuRunner(model), CpuRunner(model)
     for runner in (ragged, rectangle):
@@ -235,7 +251,9 @@ def test_rows_of_different_lengths_have_the_bits_of_a_rectangle(model: Any) -> N
     chance = random.Random(11)
     for counts, before in (((5, 1, 3), 0), ((2, 4, 1), 5)):
         tokens = [[chance.randrange(97) for _ in range(count)] for count in counts]
-        parents = [[-1, *(before + chance.randrange(node) for node in range(1, count))] for count in counts]
+        parents = [
+            [-1, *(before + chance.randrange(node) for node in range(1, count))] for count in counts
+        ]
         longest = max(counts)
         full = rectangle.forward(
             block(*([*row, *[0] * (longest - len(row))] for row in tokens)),
@@ -276,7 +294,8 @@ def test_siblings_share_weights_and_no_cache(model: Any) -> None:
 
 
 def test_rows_that_join_are_as_if_they_had_been_there_from_the_first(model: Any) -> None:
-    """Into rows that others left, into new ones, with longer prompts than there was room for, and with none at all."""
+    """Into rows that others left, into new ones, with longer prompts than there was room for, and
+    with none at all."""
     texts = {"a": tokens_of(5, seed=1), "b": tokens_of(9, seed=2), "c": tokens_of(3, seed=3)}
     runner, rows = CpuRunner(model), ["a", "b", "c"]
     runner.prefill(list(texts.values()))
@@ -285,7 +304,10 @@ def test_rows_that_join_are_as_if_they_had_been_there_from_the_first(model: Any)
         ([], {"e": [], "f": tokens_of(300, seed=5)}),
         (["a", "d"], {"g": [8]}),
     ]
-    for leaving, joining in [*steps, (["f"], {"h": tokens_of(2, seed=6), "i": tokens_of(700, seed=7)})]:
+    for leaving, joining in [
+        *steps,
+        (["f"], {"h": tokens_of(2, seed=6), "i": tokens_of(700, seed=7)}),
+    ]:
         if leaving:
             runner.drop_rows([row for row, name in enumerate(rows) if name not in leaving])
             rows = [name for name in rows if name not in leaving]
@@ -315,12 +337,16 @@ def test_what_a_pass_leaves_out_of_its_last_layer_changes_no_bit(
     plain = CpuRunner(model, num_threads=1)
     for prompt in prompts:
         plain.prefill([prompt[:1]])
-        expected.append(plain.forward(block(prompt[1:]))[0, -1])  # every node's logits are wanted here
+        expected.append(
+            plain.forward(block(prompt[1:]))[0, -1]
+        )  # every node's logits are wanted here
     runner = CpuRunner(model, num_threads=num_threads)
     for _ in range(3):
         assert torch.equal(runner.prefill(prompts), torch.stack(expected))
         runner.join([prompt[:-1] for prompt in prompts])
-        logits = runner.forward_ragged([[5], [6], *([prompt[-1]] for prompt in prompts)], [[-1]] * 4)
+        logits = runner.forward_ragged(
+            [[5], [6], *([prompt[-1]] for prompt in prompts)], [[-1]] * 4
+        )
         assert torch.equal(torch.cat(list(logits[2:])), torch.stack(expected))
 
 

@@ -4,7 +4,8 @@ from certspec.models.cpu.threads import ThreadChoice
 
 
 def run(choice, seconds, count, work=1000, limit=4):
-    """``count`` passes of which one thread needs ``seconds[0]`` and all need ``seconds[1]``; what was picked."""
+    """``count`` passes of which one thread needs ``seconds[0]`` and all need ``seconds[1]``; what
+    was picked."""
     picked = []
     for _ in range(count):
         threads = choice.pick(work, limit)

@@ -1,5 +1,6 @@
-"""The GPU engine's kernels against transformers' Qwen3: on a GPU, or in Triton's interpreter on small shapes. Run by
-test_cuda_runner.py in a process of its own, because the interpreter must be chosen before Triton is imported."""
+"""The GPU engine's kernels against transformers' Qwen3: on a GPU, or in Triton's interpreter on
+small shapes. Run by test_cuda_runner.py in a process of its own, because the interpreter must be
+chosen before Triton is imported."""
 
 from __future__ import annotations
 
@@ -15,11 +16,15 @@ from tests.certspec.models.conftest import make_model, truth
 
 ON_GPU = torch.cuda.is_available()
 ABS_TOL = 1e-4  # float32 sums in another order, as on the CPU
-# The interpreter takes about a millisecond a program, so shapes are tiny and prompts are read in small pieces.
+# The interpreter takes about a millisecond a program, so shapes are tiny and prompts are read in
+# small pieces.
 SMALL = {
-    "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
     "num_key_value_heads": 1,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +34,9 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def runner_of(model: Any, **settings: Any) -> CudaRunner:
     device = "cuda" if ON_GPU else "cpu"
-    return CudaRunner(model, **{"device": device, "dtype": torch.float32, "capacity": 64, **settings})
+    return CudaRunner(
+        model, **{"device": device, "dtype": torch.float32, "capacity": 64, **settings}
+    )
 
 
 def tokens_of(count: int, seed: int = 0) -> list[int]:

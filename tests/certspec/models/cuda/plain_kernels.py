@@ -1,5 +1,5 @@
-"""What the GPU engine's larger kernels compute, in torch: Triton's interpreter takes seconds for a pass and for a row's
-certificates, and the kernels of a round between them need many rounds."""
+"""What the GPU engine's larger kernels compute, in torch: Triton's interpreter takes seconds for a
+pass and for a row's certificates, and the kernels of a round between them need many rounds."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ def run_layers(layers: Any, b: Any, cache: Any, count: Any = None) -> None:
     for index, layer in enumerate(w.layers):
         qkv = _normed(stream, layer.input_norm, g.norm_eps) @ layer.qkv.T
         query, key, value = (
-            part.view(b.rows, -1, g.head_dim) for part in qkv.split([g.query_width, g.kv_width, g.kv_width], 1)
+            part.view(b.rows, -1, g.head_dim)
+            for part in qkv.split([g.query_width, g.kv_width, g.kv_width], 1)
         )
         angles = cache.cosines[positions][:, None], cache.sines[positions][:, None]
         query = _rotated(_normed(query, layer.query_norm, g.norm_eps), *angles)
-        cache.keys[index][cache_rows, :, slots] = _rotated(_normed(key, layer.key_norm, g.norm_eps), *angles)
+        cache.keys[index][cache_rows, :, slots] = _rotated(
+            _normed(key, layer.key_norm, g.norm_eps), *angles
+        )
         cache.values[index][cache_rows, :, slots] = value
         attended = [_attended(b, cache, index, row, query[row]) for row in range(b.rows)]
         stream = stream + torch.stack(attended) @ layer.out.T
@@ -41,7 +44,10 @@ def _attended(b: Any, cache: Any, index: int, row: int, query: torch.Tensor) -> 
     mask = int(b.masks[row])
     seen = [slot for slot in range(live) if slot < committed or mask >> (slot - committed) & 1]
     group = query.shape[0] // cache.keys.shape[2]
-    key, value = (store[index, cache_row][:, seen].repeat_interleave(group, 0) for store in (cache.keys, cache.values))
+    key, value = (
+        store[index, cache_row][:, seen].repeat_interleave(group, 0)
+        for store in (cache.keys, cache.values)
+    )
     weights = torch.softmax((key @ query[:, :, None])[:, :, 0] * query.shape[1] ** -0.5, 1)
     return (weights[:, None] @ value).reshape(-1)
 
@@ -56,7 +62,8 @@ def _rotated(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch
 
 
 class PlainScores:
-    """``triton_rows.launch`` from the float64 path; ``error``: what it says of its statistics' errors."""
+    """``triton_rows.launch`` from the float64 path; ``error``: what it says of its statistics'
+    errors."""
 
     def __init__(self, table: RuleTable, error: float = 0.0) -> None:
         self.table, self.error = table, error
@@ -64,7 +71,13 @@ class PlainScores:
     def __call__(self, target: Any, draft: Any, *rest: Any) -> Any:
         _, columns, num_top, _, out = rest
         found = torch_rows.score_rows(target, draft, columns, self.table, num_top)
-        scalars = (found.kl, found.kl_upper, found.entropy, found.prob_margin, found.draft_token_prob)
+        scalars = (
+            found.kl,
+            found.kl_upper,
+            found.entropy,
+            found.prob_margin,
+            found.draft_token_prob,
+        )
         out.scalars.copy_(torch.cat([torch.stack(scalars, 1), found.target_top_probs], 1))
         out.ids.copy_(torch.stack([found.target_top_ids, found.draft_top_ids]))
         out.certificate.copy_(torch.stack([found.certificate, found.certificate_lower]))

@@ -1,5 +1,5 @@
-"""Rounds that stay on the device against the loop on the host, over the same kernels: on a GPU, or in Triton's
-interpreter on small shapes. Run by test_cuda_runner.py in a process of its own."""
+"""Rounds that stay on the device against the loop on the host, over the same kernels: on a GPU, or
+in Triton's interpreter on small shapes. Run by test_cuda_runner.py in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ from certspec.models.pairs import Pair
 from tests.certspec.models.conftest import both, prompt_of, small_pair, small_runners
 
 ON_GPU = torch.cuda.is_available()
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy in the interpreter, on infinities
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning"
+)  # numpy in the interpreter, on infinities
 on_gpu = pytest.mark.skipif(not ON_GPU, reason="takes minutes in the interpreter")
-SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1}
+SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +45,39 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def same_records(ours: Any, theirs: Any) -> None:
     assert ours.sequences == theirs.sequences and ours.finish_reasons == theirs.finish_reasons
-    for name in ("token", "draft_token", "target_token", "accepted", "kind", "certified", "round", "depth", "position"):
-        np.testing.assert_array_equal(ours.steps.column(name), theirs.steps.column(name), err_msg=name)
-    for name in ("kl", "certificate", "prob_margin", "tree_margin", "top_prob", "draft_token_prob", "entropy",
-                 "token_prob_ratio"):  # fmt: skip
+    for name in (
+        "token",
+        "draft_token",
+        "target_token",
+        "accepted",
+        "kind",
+        "certified",
+        "round",
+        "depth",
+        "position",
+    ):
+        np.testing.assert_array_equal(
+            ours.steps.column(name), theirs.steps.column(name), err_msg=name
+        )
+    for name in (
+        "kl",
+        "certificate",
+        "prob_margin",
+        "tree_margin",
+        "top_prob",
+        "draft_token_prob",
+        "entropy",
+        "token_prob_ratio",
+    ):
         # float32 statistics here, float64 there
-        np.testing.assert_allclose(ours.steps.column(name), theirs.steps.column(name), atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(
+            ours.steps.column(name), theirs.steps.column(name), atol=2e-5, err_msg=name
+        )
 
 
-@pytest.mark.parametrize("rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.05), marks=on_gpu)], ids=str)
+@pytest.mark.parametrize(
+    "rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.05), marks=on_gpu)], ids=str
+)
 def test_rounds_emit_and_record_what_the_loop_does(pair, runners, monkeypatch, rule) -> None:
     options = {"rule": rule, "rules": [cs.Tree(2)], "draft_length": 3, "max_new_tokens": 9}
     ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
@@ -58,17 +89,22 @@ def test_rounds_emit_and_record_what_the_loop_does(pair, runners, monkeypatch, r
 
 
 def test_a_round_of_a_tree_over_all_its_kernels(pair, runners, monkeypatch) -> None:
-    """tree_cases.py has more of this, in the interpreter with other code in place of the large kernels."""
+    """tree_cases.py has more of this, in the interpreter with other code in place of the large
+    kernels."""
     tree = TreeTopology((-1, -1, 0), (0, 1, 0))
     same_records(*both(pair, runners, [prompt_of(9)], monkeypatch, tree=tree, max_new_tokens=4))
 
 
 @on_gpu
 def test_a_batch_in_rounds_gives_each_row_its_own_tokens(pair, runners, monkeypatch) -> None:
-    """Rows of different lengths; all but one end early, so the last one moves to a batch of its own."""
+    """Rows of different lengths; all but one end early, so the last one moves to a batch of its
+    own."""
     prompts = [prompt_of(count) for count in (2, 7, 11)]
     options = {"draft_length": 2, "max_new_tokens": 12}
-    alone = [cs.generate(pair, [p], runners=runners, eos_token_ids=[], **options).sequences[0] for p in prompts]
+    alone = [
+        cs.generate(pair, [p], runners=runners, eos_token_ids=[], **options).sequences[0]
+        for p in prompts
+    ]
     ours, _ = both(pair, runners, prompts, monkeypatch, batch_size=3, **options)
     assert ours.sequences == alone
     assert ours.metrics["num_false_certificates"] == 0
@@ -88,18 +124,27 @@ def test_replayed_acceptances_come_out_as_they_went_in(pair, runners) -> None:
     runners[0].replayed_accepts = pattern = (2, 0, 3, 1)
     try:
         generation = cs.generate(
-            pair, [prompt_of(9)], runners=runners, eos_token_ids=[], draft_length=3, max_new_tokens=10
+            pair,
+            [prompt_of(9)],
+            runners=runners,
+            eos_token_ids=[],
+            draft_length=3,
+            max_new_tokens=10,
         )
     finally:
         runners[0].replayed_accepts = ()
     accepted = [
-        int((generation.steps.column("kind")[generation.steps.column("round") == n] == 0).sum()) for n in range(4)
+        int((generation.steps.column("kind")[generation.steps.column("round") == n] == 0).sum())
+        for n in range(4)
     ]
     assert tuple(accepted) == pattern and generation.metrics["num_emitted"] == 10
 
 
-def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(pair, runners, monkeypatch) -> None:
-    """Every row's path is said to be open: the rigorous path must give the very records that the kernels give."""
+def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(
+    pair, runners, monkeypatch
+) -> None:
+    """Every row's path is said to be open: the rigorous path must give the very records that the
+    kernels give."""
     from certspec.models.cuda.rounds import TreeRounds
 
     options = {

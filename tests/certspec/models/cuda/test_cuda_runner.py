@@ -22,5 +22,7 @@ def test_the_gpu_engine_agrees_with_transformers_and_its_rounds_with_the_loop(na
         environment["TRITON_INTERPRET"] = "1"
     cases = Path(__file__).with_name(name)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)]
-    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    run = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=900
+    )
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]

@@ -1,6 +1,6 @@
-"""Rounds of trees that stay on the device against the loop on the host: on a GPU over the real kernels; in Triton's
-interpreter with torch in place of the large ones, see plain_kernels.py. Run by test_cuda_runner.py in a process of its
-own."""
+"""Rounds of trees that stay on the device against the loop on the host: on a GPU over the real
+kernels; in Triton's interpreter with torch in place of the large ones, see plain_kernels.py. Run by
+test_cuda_runner.py in a process of its own."""
 
 from __future__ import annotations
 
@@ -31,10 +31,31 @@ from tests.certspec.models.cuda.plain_kernels import PlainScores, run_layers
 ON_GPU = torch.cuda.is_available()
 LAUNCHED = cuda_rounds.TreeRounds._launch
 on_gpu = pytest.mark.skipif(not ON_GPU, reason="takes minutes in the interpreter")
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy in the interpreter, on infinities
-SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 1}
-MEDUSA = TreeTopology.from_paths([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (2, 0), (0, 0, 0), (0, 1, 0), (1, 0, 0),
-                                  (1, 0, 1), (1, 0, 0, 0)])  # fmt: skip
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning"
+)  # numpy in the interpreter, on infinities
+SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+MEDUSA = TreeTopology.from_paths(
+    [
+        (0,),
+        (1,),
+        (2,),
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (2, 0),
+        (0, 0, 0),
+        (0, 1, 0),
+        (1, 0, 0),
+        (1, 0, 1),
+        (1, 0, 0, 0),
+    ]
+)
 TREES = {
     "greedy 3x3": TreeShape(3, 3).topology,
     "full 2x3": TreeShape(2, 3, "full").topology,
@@ -51,9 +72,12 @@ GROWN = {
     "more room than candidates": cs.BestFirst(20, depth=2, width=3),
     "one level": cs.BestFirst(3, depth=1, width=5),
 }
-# steep maps, so that some nodes go on and some do not; rates in nodes, at which several nodes of a level are run
+# steep maps, so that some nodes go on and some do not; rates in nodes, at which several nodes of a
+# level are run
 MAPS = tuple(MonotoneMap((0.001, 0.05, 0.4), (low, low + 0.2, 0.99)) for low in (0.4, 0.6, 0.7))
-PROFILE = DraftingProfile("made up", 1000, 0.1, 0.5, MAPS, draft_cost=0.15, node_cost=0.05, rate=1.0)
+PROFILE = DraftingProfile(
+    "made up", 1000, 0.1, 0.5, MAPS, draft_cost=0.15, node_cost=0.05, rate=1.0
+)
 CERTIFIED = {
     "adaptive chain": cs.Adaptive(PROFILE, depth=5),
     "adaptive tree": cs.Adaptive(PROFILE, depth=4, width=3, rate=1.2),
@@ -102,27 +126,38 @@ def say_errors(monkeypatch: pytest.MonkeyPatch, error: float) -> None:
 
 
 def same_generation(ours: Any, theirs: Any) -> None:
-    """Tokens, reasons, every field of every record, and the metrics; the statistics are float32 on a GPU."""
+    """Tokens, reasons, every field of every record, and the metrics; the statistics are float32 on
+    a GPU."""
     assert ours.sequences == theirs.sequences and ours.finish_reasons == theirs.finish_reasons
     for name, dtype in _COLUMNS.items():
         one, other = ours.steps.column(name), theirs.steps.column(name)
         if name == "rule":
-            one, other = (np.array(g.steps.rule_labels)[g.steps.column(name)] for g in (ours, theirs))
+            one, other = (
+                np.array(g.steps.rule_labels)[g.steps.column(name)] for g in (ours, theirs)
+            )
         if dtype == np.float64:
             np.testing.assert_allclose(one, other, atol=2e-5, err_msg=name)
         else:
             np.testing.assert_array_equal(one, other, err_msg=name)
-    assert ours.steps.rule_labels != [] and set(ours.steps.rule_labels) == set(theirs.steps.rule_labels)
+    assert ours.steps.rule_labels != [] and set(ours.steps.rule_labels) == set(
+        theirs.steps.rule_labels
+    )
     for label in ours.steps.extra_labels:
         for name in ("accepted", "certified"):
-            np.testing.assert_array_equal(ours.steps.extra_column(label, name), theirs.steps.extra_column(label, name))
+            np.testing.assert_array_equal(
+                ours.steps.extra_column(label, name), theirs.steps.extra_column(label, name)
+            )
         for name in ("certificate", "certificate_lower"):
             np.testing.assert_allclose(
-                ours.steps.extra_column(label, name), theirs.steps.extra_column(label, name), atol=2e-5
+                ours.steps.extra_column(label, name),
+                theirs.steps.extra_column(label, name),
+                atol=2e-5,
             )
     for name, value in ours.metrics.items():
         if name != "num_draft_passes":  # rounds always run all levels
-            assert value == (theirs.metrics[name] if "ratio" not in name else pytest.approx(theirs.metrics[name]))
+            assert value == (
+                theirs.metrics[name] if "ratio" not in name else pytest.approx(theirs.metrics[name])
+            )
 
 
 def num_other_candidates(generation: Any) -> int:
@@ -133,7 +168,8 @@ def num_other_candidates(generation: Any) -> int:
 
 @pytest.mark.parametrize("name", TREES)
 def test_rounds_of_every_tree_give_what_the_loop_gives(pair, runners, monkeypatch, name) -> None:
-    """Long enough that accepted paths lie scattered and that the last rounds have less room than the tree is deep."""
+    """Long enough that accepted paths lie scattered and that the last rounds have less room than
+    the tree is deep."""
     options = {"tree": TREES[name], "max_new_tokens": 21, "rules": [cs.Tree(2), cs.Additive(0.05)]}
     ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
     same_generation(ours, theirs)
@@ -143,7 +179,8 @@ def test_rounds_of_every_tree_give_what_the_loop_gives(pair, runners, monkeypatc
 
 @pytest.mark.parametrize("name", GROWN)
 def test_trees_grow_best_first_as_in_the_loop(pair, runners, monkeypatch, name) -> None:
-    """Node by node: the draft's own probabilities decide, so every tree must be the loop's, accepted or not."""
+    """Node by node: the draft's own probabilities decide, so every tree must be the loop's,
+    accepted or not."""
     options = {"tree": GROWN[name], "max_new_tokens": 15, "rules": [cs.Tree(2)]}
     with drafted_trees(monkeypatch) as trees:
         ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
@@ -152,19 +189,29 @@ def test_trees_grow_best_first_as_in_the_loop(pair, runners, monkeypatch, name) 
 
 
 @pytest.mark.parametrize("name", CERTIFIED)
-def test_the_drafters_certificates_steer_a_tree_on_the_device_as_in_the_loop(pair, runners, monkeypatch, name) -> None:
+def test_the_drafters_certificates_steer_a_tree_on_the_device_as_in_the_loop(
+    pair, runners, monkeypatch, name
+) -> None:
     """Node by node, and pass by pass: a level where nothing is worth running is not run."""
     options = {"tree": CERTIFIED[name], "max_new_tokens": 15, "rules": [cs.Tree(2)]}
     with drafted_trees(monkeypatch) as trees:
         ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
-    assert trees["device"] == trees["host"] and len(set(trees["host"])) > (0 if name == "hopeless" else 2)
+    assert trees["device"] == trees["host"] and len(set(trees["host"])) > (
+        0 if name == "hopeless" else 2
+    )
     assert name == "hopeless" or len({len(parents) for parents, _ in trees["host"]}) > 1
     same_generation(ours, theirs)
-    # where less room is left than the tree is deep, the device runs levels that the loop does not ask for
+    # where less room is left than the tree is deep, the device runs levels that the loop does not
+    # ask for
     depth, rounds = CERTIFIED[name].depth, ours.steps.column("round")
     rooms = [14 - int(np.flatnonzero(rounds == number)[0]) for number in range(rounds.max() + 1)]
     most = sum(depth - room for room in rooms if room < depth)
-    assert 0 <= ours.metrics["num_draft_passes"] - theirs.metrics["num_draft_passes"] <= most < depth * len(rooms)
+    assert (
+        0
+        <= ours.metrics["num_draft_passes"] - theirs.metrics["num_draft_passes"]
+        <= most
+        < depth * len(rooms)
+    )
 
 
 def test_rows_of_a_batch_stop_drafting_each_at_its_own_place(pair, runners, monkeypatch) -> None:
@@ -187,7 +234,9 @@ def drafted_trees(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[An
         walk = walked(self, row, request, scores)
         parents = {child: parent for parent, nodes in walk.tree.children.items() for child in nodes}
         nodes = sorted(parents)
-        found["device"].append((tuple(parents[n] for n in nodes), tuple(scores.drafted[row, nodes].tolist())))
+        found["device"].append(
+            (tuple(parents[n] for n in nodes), tuple(scores.drafted[row, nodes].tolist()))
+        )
         return walk
 
     def of_host(*arguments: Any) -> Any:
@@ -207,39 +256,62 @@ def drafted_trees(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[An
     [
         *(("ragged", rule) for rule in RULES),
         *(("8 nodes", rule) for rule in RULES[1:3]),
-        *(pytest.param(name, rule, marks=on_gpu) for name, rule in zip(("full 2x3", "wide root"), RULES, strict=False)),
+        *(
+            pytest.param(name, rule, marks=on_gpu)
+            for name, rule in zip(("full 2x3", "wide root"), RULES, strict=False)
+        ),
         ("chain", RULES[0]),
     ],
     ids=str,
 )
-def test_relaxed_rules_decide_on_trees_as_in_the_loop(pair, runners, monkeypatch, name, rule, error) -> None:
+def test_relaxed_rules_decide_on_trees_as_in_the_loop(
+    pair, runners, monkeypatch, name, rule, error
+) -> None:
     asked: list[int] = []
     monkeypatch.setattr(device_rounds, "accepts", lambda *a: asked.append(a[2]) or accepts(*a))
     say_errors(monkeypatch, error)
-    options = {"tree": (TREES | GROWN)[name], "max_new_tokens": 12, "rule": rule, "rules": [cs.StrictGreedy()]}
+    options = {
+        "tree": (TREES | GROWN)[name],
+        "max_new_tokens": 12,
+        "rule": rule,
+        "rules": [cs.StrictGreedy()],
+    }
     ours, theirs = both(pair, runners, [prompt_of(7)], monkeypatch, **options)
     same_generation(ours, theirs)
-    if error > 0.0 or not ON_GPU:  # the real kernels leave to the host what is within their errors, and rows of ties
+    if (
+        error > 0.0 or not ON_GPU
+    ):  # the real kernels leave to the host what is within their errors, and rows of ties
         # a rule of rank alone has no threshold to be near to, and a chain no second candidate
         assert bool(asked) == (error > 0.0 and rule != cs.TopM(3) and name != "chain")
 
 
 def test_a_tree_rule_governs_its_tree(pair, runners, monkeypatch) -> None:
     for m in (1, 3):
-        same_generation(*both(pair, runners, [prompt_of(9)], monkeypatch, rule=cs.Tree(m), max_new_tokens=11))
+        same_generation(
+            *both(pair, runners, [prompt_of(9)], monkeypatch, rule=cs.Tree(m), max_new_tokens=11)
+        )
 
 
 @pytest.mark.parametrize("name", ["ragged", "8 nodes"])
-@pytest.mark.parametrize("rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.02), marks=on_gpu)], ids=str)
-def test_rows_of_a_batch_differ_in_length_end_and_leave(pair, runners, monkeypatch, rule, name) -> None:
+@pytest.mark.parametrize(
+    "rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.02), marks=on_gpu)], ids=str
+)
+def test_rows_of_a_batch_differ_in_length_end_and_leave(
+    pair, runners, monkeypatch, rule, name
+) -> None:
     prompts = [prompt_of(count) for count in (2, 7, 11, 5, 16)]
     options = {"tree": (TREES | GROWN)[name], "max_new_tokens": 13, "rule": rule}
     with monkeypatch.context() as patch:
         patch.setattr(loop, "rounds_serve", lambda *_: False)
-        alone = [cs.generate(pair, [p], runners=runners, eos_token_ids=[], **options).sequences[0] for p in prompts]
+        alone = [
+            cs.generate(pair, [p], runners=runners, eos_token_ids=[], **options).sequences[0]
+            for p in prompts
+        ]
     stops = sorted({row[index] for row, index in zip(alone, (3, 11, 12, 6, 9), strict=True)})
     for eos in ([], stops[:1], stops) if ON_GPU else (stops[:1],):
-        ours, theirs = both(pair, runners, prompts, monkeypatch, batch_size=5, eos_token_ids=eos, **options)
+        ours, theirs = both(
+            pair, runners, prompts, monkeypatch, batch_size=5, eos_token_ids=eos, **options
+        )
         same_generation(ours, theirs)
         for row, whole in zip(ours.sequences, alone, strict=True):
             assert row == whole[: len(row)]
@@ -260,22 +332,34 @@ def test_steps_are_heard_as_they_are_emitted(pair, runners, monkeypatch) -> None
     assert [step.token for step in heard] == ours.sequences[0] + theirs.sequences[0]
 
 
-@pytest.mark.parametrize("tree", [MEDUSA, cs.BestFirst(9, depth=4, width=2, beam=1)], ids=["static", "grown"])
+@pytest.mark.parametrize(
+    "tree", [MEDUSA, cs.BestFirst(9, depth=4, width=2, beam=1)], ids=["static", "grown"]
+)
 def test_replayed_acceptances_come_out_as_they_went_in(pair, runners, tree) -> None:
     runners[0].replayed_accepts = pattern = (2, 0, 4, 1, 3)
     try:
         generation = cs.generate(
-            pair, [prompt_of(9)], runners=runners, eos_token_ids=[], tree=tree, max_new_tokens=sum(pattern) + 10
+            pair,
+            [prompt_of(9)],
+            runners=runners,
+            eos_token_ids=[],
+            tree=tree,
+            max_new_tokens=sum(pattern) + 10,
         )
     finally:
         runners[0].replayed_accepts = ()
     column = generation.steps.column
-    assert tuple(int((column("kind")[column("round") == n] == 0).sum()) for n in range(5)) == pattern
+    assert (
+        tuple(int((column("kind")[column("round") == n] == 0).sum()) for n in range(5)) == pattern
+    )
 
 
 @pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Additive(0.02)], ids=str)
-def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(pair, runners, monkeypatch, rule) -> None:
-    """Every row's path is said to be open: the rigorous path must give the very records that the kernels give."""
+def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(
+    pair, runners, monkeypatch, rule
+) -> None:
+    """Every row's path is said to be open: the rigorous path must give the very records that the
+    kernels give."""
     prompts = [prompt_of(9), prompt_of(4)]
     options = {"tree": MEDUSA, "max_new_tokens": 8, "rule": rule, "batch_size": 2}
     _, theirs = both(pair, runners, prompts, monkeypatch, **options)
@@ -293,7 +377,8 @@ def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(pair, ru
 
 
 def test_a_wrong_decision_of_the_device_is_taken_back(pair, runners, monkeypatch) -> None:
-    """The first round says that nothing was accepted: the host finds out, and puts the rows where they belong."""
+    """The first round says that nothing was accepted: the host finds out, and puts the rows where
+    they belong."""
     options = {"tree": MEDUSA, "max_new_tokens": 9, "rule": cs.Additive(0.02)}
     read, calls = cuda_rounds.TreeRounds.finish, []
 
@@ -311,26 +396,56 @@ def test_a_wrong_decision_of_the_device_is_taken_back(pair, runners, monkeypatch
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_the_kernels_list_candidates_by_logit_and_then_by_id_within_a_part_and_across_parts(count) -> None:
+def test_the_kernels_list_candidates_by_logit_and_then_by_id_within_a_part_and_across_parts(
+    count,
+) -> None:
     device, parts = "cuda" if ON_GPU else "cpu", 4  # of 32 columns, the last one short
     logits = torch.randn((6, 97), generator=torch.Generator().manual_seed(0)).round(decimals=0)
     logits[1], logits[2, 3:], logits[3, :95] = 0.0, float("-inf"), float("-inf")
     logits[4] = torch.where(torch.arange(97) % 2 == 0, 0.0, -0.0)
     logits[5, [31, 32, 96]] = 9.0
-    expected = [sorted(range(97), key=lambda i, row=row: (-float(row[i]), i))[:count] for row in logits]
+    expected = [
+        sorted(range(97), key=lambda i, row=row: (-float(row[i]), i))[:count] for row in logits
+    ]
     logits = logits.to(device)
     tops = torch.zeros((6, parts * count), device=device)
     ids = torch.zeros((6, parts * count), device=device, dtype=torch.int32)
     tops_kernel[(6, parts)](
-        logits, logits.stride(0), 97, tops, ids, tops, COUNT=count, SUMS=False, BLOCK=32, CHAINED=False
+        logits,
+        logits.stride(0),
+        97,
+        tops,
+        ids,
+        tops,
+        COUNT=count,
+        SUMS=False,
+        BLOCK=32,
+        CHAINED=False,
     )
     # of each candidate, its node and its place in the draft's next pass
     places = [[0, 2], [1, -1], [2, 0], [-1, -1], [3, 1]][:count]
-    drafted, target, following = (torch.full((6, n), -1, device=device, dtype=torch.int64) for n in (4, 16, 12))
+    drafted, target, following = (
+        torch.full((6, n), -1, device=device, dtype=torch.int64) for n in (4, 16, 12)
+    )
     choose_kernel[(6,)](
-        tops, ids, parts * count, 97, torch.tensor(places, device=device), 1, following, 12, target, 16, drafted, 4,
-        COUNT=count, BLOCK_C=8, BLOCK_P=32, CHAINED=False, num_warps=1,
-    )  # fmt: skip
+        tops,
+        ids,
+        parts * count,
+        97,
+        torch.tensor(places, device=device),
+        1,
+        following,
+        12,
+        target,
+        16,
+        drafted,
+        4,
+        COUNT=count,
+        BLOCK_C=8,
+        BLOCK_P=32,
+        CHAINED=False,
+        num_warps=1,
+    )
     for row, best in enumerate(expected):
         for token, (node, place) in zip(best, places, strict=True):
             assert node < 0 or drafted[row, node] == target[row, 4 * node] == token
@@ -340,12 +455,19 @@ def test_the_kernels_list_candidates_by_logit_and_then_by_id_within_a_part_and_a
 
 def test_what_rounds_cannot_do_is_left_to_the_loop(pair, runners, monkeypatch) -> None:
     served: list[bool] = []
-    monkeypatch.setattr(loop, "rounds_serve", lambda *a: served.append(device_rounds.rounds_serve(*a)) or served[-1])
+    monkeypatch.setattr(
+        loop, "rounds_serve", lambda *a: served.append(device_rounds.rounds_serve(*a)) or served[-1]
+    )
     asked = [
-        {"tree": TreeShape(16, 4)}, {"tree": TreeShape(32, 1)}, {"tree": cs.BestFirst(64)},
-        {"tree": cs.BestFirst(32, depth=20)}, {"tree": cs.WithinBudget(0.1)},
+        {"tree": TreeShape(16, 4)},
+        {"tree": TreeShape(32, 1)},
+        {"tree": cs.BestFirst(64)},
+        {"tree": cs.BestFirst(32, depth=20)},
+        {"tree": cs.WithinBudget(0.1)},
         {"rule": cs.Entropy(0.1, 0.3, smoothing=1e-5), "tree": 2},
-    ]  # fmt: skip
+    ]
     for options in asked:
-        cs.generate(pair, [prompt_of(5)], runners=runners, eos_token_ids=[], max_new_tokens=2, **options)
+        cs.generate(
+            pair, [prompt_of(5)], runners=runners, eos_token_ids=[], max_new_tokens=2, **options
+        )
     assert served == [False] * len(asked)

@@ -1,4 +1,5 @@
-"""Advice: replays against a walk step by step, costs against hand-made ones, and a choice that keeps to its limit."""
+"""Advice: replays against a walk step by step, costs against hand-made ones, and a choice that
+keeps to its limit."""
 
 import itertools
 import json
@@ -57,7 +58,14 @@ def test_a_replay_takes_the_rounds_that_decoding_takes(length):
 
 
 def test_costs_are_linear_between_those_given_and_never_fall_beyond_them():
-    assert [COSTS.verify(count) for count in (1, 3, 5, 7, 9, 13)] == [10.0, 11.0, 12.0, 14.0, 16.0, 20.0]
+    assert [COSTS.verify(count) for count in (1, 3, 5, 7, 9, 13)] == [
+        10.0,
+        11.0,
+        12.0,
+        14.0,
+        16.0,
+        20.0,
+    ]
     assert Costs(1.0, ((1, 10.0), (5, 8.0))).verify(50) == 8.0
     assert COSTS.round_ms(4, 4) == 4 * 1.0 + 12.0 and COSTS.is_beyond(10) and not COSTS.is_beyond(9)
     for wrong in ({"verify_ms": ((2, 1.0),)}, {"verify_ms": ((1, 0.0),)}, {"draft_ms": -1.0}):
@@ -69,7 +77,9 @@ def test_costs_are_linear_between_those_given_and_never_fall_beyond_them():
 
 def test_costs_are_read_from_the_last_line_of_a_benchmark(tmp_path):
     path = tmp_path / "bench.txt"
-    path.write_text('a table\n{"other": 1}\n{"costs": {"draft_step_ms": 1, "verify_ms": {"1": 2, "3": 2.5}}}\n')
+    path.write_text(
+        'a table\n{"other": 1}\n{"costs": {"draft_step_ms": 1, "verify_ms": {"1": 2, "3": 2.5}}}\n'
+    )
     assert read_costs(path) == Costs(1.0, ((1, 2.0), (3, 2.5)))
     path.write_text("nothing")
     with pytest.raises(cs.UnreadableInput, match="draft_step_ms"):
@@ -81,29 +91,61 @@ def test_advice_ranks_by_speed_keeps_the_limit_and_never_promises_more_than_it_e
     advice = advise(run, COSTS, lengths=(1, 2, 3), widths=(2, 3, 4), max_nats_lost=0.0)
     speeds = [each.tokens_per_second for each in advice.candidates]
     assert speeds == sorted(speeds, reverse=True) and advice.plain_tokens_per_second == 100.0
-    assert all(each.certified_tokens_per_second <= each.tokens_per_second for each in advice.candidates)
-    assert {each.rule.label for each in advice.candidates} >= {"strict", "tree:2", "tree:3", "tree:4"}
+    assert all(
+        each.certified_tokens_per_second <= each.tokens_per_second for each in advice.candidates
+    )
+    assert {each.rule.label for each in advice.candidates} >= {
+        "strict",
+        "tree:2",
+        "tree:3",
+        "tree:4",
+    }
     lossy = advise(run, COSTS, lengths=(1, 2, 3), widths=(), max_nats_lost=1.0)
-    assert advice.num_over_limit == 2, "multiplicative:0.4 loses something at lengths 2 and 3, nothing at 1"
-    assert lossy.num_over_limit == 0 and max(each.nats_lost_per_token for each in lossy.candidates) > 0
-    (strict,) = [each for each in advice.candidates if each.rule == cs.StrictGreedy() and each.draft_length == 1]
+    assert advice.num_over_limit == 2, (
+        "multiplicative:0.4 loses something at lengths 2 and 3, nothing at 1"
+    )
+    assert (
+        lossy.num_over_limit == 0 and max(each.nats_lost_per_token for each in lossy.candidates) > 0
+    )
+    (strict,) = [
+        each
+        for each in advice.candidates
+        if each.rule == cs.StrictGreedy() and each.draft_length == 1
+    ]
     assert strict.tokens_per_second == pytest.approx(1000.0 * 7 / (4 * (1.0 + COSTS.verify(2))))
 
 
 def test_a_run_of_the_target_alone_can_not_be_advised_on():
     with pytest.raises(cs.InvalidArgument, match="target alone"):
-        advise(_runs.run_of_seven(accepted=None, certified=None), COSTS, lengths=(1,), widths=(), max_nats_lost=0.0)
+        advise(
+            _runs.run_of_seven(accepted=None, certified=None),
+            COSTS,
+            lengths=(1,),
+            widths=(),
+            max_nats_lost=0.0,
+        )
 
 
 def test_each_engine_gets_its_options_or_a_reason():
     strict = engine_options(cs.StrictGreedy(), 4, "big", "small")
     assert '"num_speculative_tokens": 4' in strict["vLLM"] and "--rule strict" in strict["certspec"]
-    assert "--speculative-num-draft-tokens 5" in strict["SGLang"] and "max_draft_len=4" in strict["TensorRT-LLM"]
+    assert (
+        "--speculative-num-draft-tokens 5" in strict["SGLang"]
+        and "max_draft_len=4" in strict["TensorRT-LLM"]
+    )
     assert "--tree 3" in engine_options(cs.Tree(3), 2, None, None)["certspec"]
     assert "threshold-single 0.2" in engine_options(cs.Absolute(0.2), 4, None, None)["SGLang"]
-    assert "posterior-threshold 0.09" in engine_options(cs.Entropy(0.09, 0.3), 4, None, None)["vLLM"]
-    assert "relaxed_delta=0.6" in engine_options(cs.Gated(10, additive=0.6), 4, None, None)["TensorRT-LLM"]
-    assert all("none for top:4" in engine_options(cs.TopM(4), 4, None, None)[name] for name in ("vLLM", "SGLang"))
+    assert (
+        "posterior-threshold 0.09" in engine_options(cs.Entropy(0.09, 0.3), 4, None, None)["vLLM"]
+    )
+    assert (
+        "relaxed_delta=0.6"
+        in engine_options(cs.Gated(10, additive=0.6), 4, None, None)["TensorRT-LLM"]
+    )
+    assert all(
+        "none for top:4" in engine_options(cs.TopM(4), 4, None, None)[name]
+        for name in ("vLLM", "SGLang")
+    )
 
 
 def test_the_command_prints_a_choice_and_refuses_costs_given_twice(tmp_path):
@@ -112,9 +154,15 @@ def test_the_command_prints_a_choice_and_refuses_costs_given_twice(tmp_path):
     result = CliRunner().invoke(main, call)
     assert result.exit_code == 0, result.output
     assert "Fastest that it has: strict" in result.stdout or "choice: strict" in result.stdout
-    assert "choice: " in result.stdout and "certspec decode" in result.stdout and "SGLang: " in result.stdout
+    assert (
+        "choice: " in result.stdout
+        and "certspec decode" in result.stdout
+        and "SGLang: " in result.stdout
+    )
     found = json.loads(CliRunner().invoke(main, [*call, "--json"]).stdout)
-    assert found["choice"] == found["candidates"][0] and found["choice"]["nats_lost_per_token"] <= 0.02
+    assert (
+        found["choice"] == found["candidates"][0] and found["choice"]["nats_lost_per_token"] <= 0.02
+    )
     for arguments, fact in ([*call, "--costs", "x.json"], "both"), (call[:4], "--verify-ms"):
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 2 and fact in result.stderr
@@ -127,7 +175,12 @@ def test_replayed_rounds_are_those_that_decoding_really_takes(tmp_path_factory, 
     texts = ["the old river", "a story about the sea", "write"]
     (folder / "prompts.txt").write_text("\n".join(texts))
     rules = (cs.StrictGreedy(), cs.Tree(2))
-    score_run(pair, PromptFile.check(folder / "prompts.txt"), RunFolder(folder / "run"), RunSettings(rules, 24))
+    score_run(
+        pair,
+        PromptFile.check(folder / "prompts.txt"),
+        RunFolder(folder / "run"),
+        RunSettings(rules, 24),
+    )
     run = read_run(folder / "run")
     leaf = None if tree is None else run.accepted[1]
     replayed = replay(run.accepted[0], run.starts, length, leaf=leaf)

@@ -1,4 +1,5 @@
-"""The benchmark of decoding runs all ways on the same prompts, leaves the models alone, and prints JSON last."""
+"""The benchmark of decoding runs all ways on the same prompts, leaves the models alone, and prints
+JSON last."""
 
 import json
 
@@ -22,9 +23,14 @@ def test_all_ways_emit_the_same_tokens_and_configs_stay_as_they_were(tiny, promp
         tiny, prompts[1:3], 6, 2, {"chain": {"draft_length": 3}}, batch_size=2, in_batches=shorter
     )
     assert tiny.draft.generation_config.to_dict() == before
-    assert result["same_output"] and set(result["tokens"].values()) == {result["tokens"]["transformers plain"]}
+    assert result["same_output"] and set(result["tokens"].values()) == {
+        result["tokens"]["transformers plain"]
+    }
     assert len(result["tokens_per_second"]) == 1 + len(ASSISTED_SETTINGS) + 3
-    assert "certspec shorter, batch 2" in result["ratios"] and "certspec shorter" not in result["ratios"]
+    assert (
+        "certspec shorter, batch 2" in result["ratios"]
+        and "certspec shorter" not in result["ratios"]
+    )
     assert result["ratios"]["certspec chain"]["our batch 1"]["median"] == 1.0
     json.dumps(result, allow_nan=False)
 
@@ -41,11 +47,24 @@ def test_costs_have_the_form_that_advise_reads(tiny, prompts, tmp_path):
 def test_calibrate_writes_a_profile_that_generate_takes(tmp_path):
     prompts, profile = tmp_path / "prompts.txt", tmp_path / "profile.json"
     prompts.write_text("Tell me a short story about a dog.\nHow do I make tea?\n")
-    arguments = ["calibrate", str(prompts), "--output", str(profile), "--max-new-tokens", "12", "--width", "2"]
+    arguments = [
+        "calibrate",
+        str(prompts),
+        "--output",
+        str(profile),
+        "--max-new-tokens",
+        "12",
+        "--width",
+        "2",
+    ]
     done = CliRunner().invoke(main, [*arguments, "--draft-cost", "0.1", "--node-cost", "0.1"])
     assert done.exit_code == 0, done.output
     loaded = cs.load_profile(profile)
-    assert loaded.num_steps == 24 and loaded.width == 2 and (loaded.draft_cost, loaded.node_cost) == (0.1, 0.1)
+    assert (
+        loaded.num_steps == 24
+        and loaded.width == 2
+        and (loaded.draft_cost, loaded.node_cost) == (0.1, 0.1)
+    )
     policy = cs.Adaptive(loaded, width=2)
     pair = cs.load_pair()
     ids = [[1, 2, 3]]
@@ -56,14 +75,20 @@ def test_calibrate_writes_a_profile_that_generate_takes(tmp_path):
 
 
 def test_trees_are_timed_on_a_gpu_only_and_named_as_they_are_written():
-    wrong = [["--trees", "4x3"], ["--device", "cuda", "--trees", "4x3,4y3"], ["--device", "cuda", "--trees", "0x3"]]
+    wrong = [
+        ["--trees", "4x3"],
+        ["--device", "cuda", "--trees", "4x3,4y3"],
+        ["--device", "cuda", "--trees", "0x3"],
+    ]
     wrong += [["--device", "cuda", "--trees", "9of8"], ["--device", "cuda", "--trees", "0of8"]]
     for arguments in wrong:
         done = CliRunner().invoke(main, ["bench", "decode", *arguments])
         assert done.exit_code == 2 and "--trees: expected" in done.output
     policies = _tree_policies("4x3, 16, 3of8")
     assert list(policies) == ["greedy 4x3", "best first 16", "stopped 3of8"]
-    assert len(policies["greedy 4x3"].topology) == 12 and policies["best first 16"] == cs.BestFirst(16)
+    assert len(policies["greedy 4x3"].topology) == 12 and policies["best first 16"] == cs.BestFirst(
+        16
+    )
 
 
 @pytest.mark.parametrize(("drafted", "most"), [(1, 1), (1, 8), (3, 8), (8, 8)])

@@ -26,30 +26,46 @@ from proofs_check.hunts.undecided import (
 
 
 def test_the_cpu_benchmark_ends_in_json_with_ratios_and_their_spread():
-    result = CliRunner().invoke(main, ["bench", "kernels", "--device", "cpu", "--rows", "2", "--columns", "700"])
+    result = CliRunner().invoke(
+        main, ["bench", "kernels", "--device", "cpu", "--rows", "2", "--columns", "700"]
+    )
     assert result.exit_code == 0, result.output
     facts = json.loads(result.output.splitlines()[-1])
     [row] = facts["results"]
     assert facts["device"] == "cpu" and row["rows"] == 2 and row["columns"] == 700
-    for ratio in ("ours_over_read", "ours_float64_over_read", "eager_with_top_over_ours", "float64_over_ours"):
+    for ratio in (
+        "ours_over_read",
+        "ours_float64_over_read",
+        "eager_with_top_over_ours",
+        "float64_over_ours",
+    ):
         assert 0 < row[ratio]["lowest"] <= row[ratio]["median"] <= row[ratio]["highest"]
-    assert row["paths"] == {"fast": 2, "rigorous": 0} and row["paths_float64"] == {"fast": 0, "rigorous": 2}
+    assert row["paths"] == {"fast": 2, "rigorous": 0} and row["paths_float64"] == {
+        "fast": 0,
+        "rigorous": 2,
+    }
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_undecided_pairs_are_counted_by_row_and_rule(dtype):
     target = torch.log(torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.3, 0.1]]))
     draft = target.clone()
-    counts = count_undecided([(target, draft)] * 3, [cs.StrictGreedy(), cs.Tree(2)], dtype=dtype, backend=None)
+    counts = count_undecided(
+        [(target, draft)] * 3, [cs.StrictGreedy(), cs.Tree(2)], dtype=dtype, backend=None
+    )
     assert counts["rows"] == counts["rigorous"] == 6 and counts["pairs"] == 12
     assert counts["undecided_pairs"] == 0 and counts["certified"] == 12
 
 
 def test_pairs_that_the_filter_leaves_open_are_counted_before_float64_settles_them():
     target = torch.log(torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.3, 0.1]]))
-    draft = torch.log(torch.tensor([[0.4, 0.4, 0.2], [0.6, 0.3, 0.1]]))  # the first lies on strict greedy's boundary
+    draft = torch.log(
+        torch.tensor([[0.4, 0.4, 0.2], [0.6, 0.3, 0.1]])
+    )  # the first lies on strict greedy's boundary
     rules = [cs.StrictGreedy(), cs.Tree(2)]
-    counts = count_undecided([(target, draft)], rules, dtype="float32", backend="numba", precision="float32")
+    counts = count_undecided(
+        [(target, draft)], rules, dtype="float32", backend="numba", precision="float32"
+    )
     assert counts["left_open"] == 1 and counts["fast"] == counts["rigorous"] == 1
 
 
@@ -63,8 +79,11 @@ def test_the_upper_bound_of_a_rate_is_clopper_and_pearsons():
 def test_counts_of_two_chunks_add_up_to_those_of_both():
     one = {"backend": "triton", "rows": 2, "reasons": {"ties": 1}, "first": [1]}
     assert added(one, {**one, "rows": 3}) == {
-        "backend": "triton", "rows": 5, "reasons": {"ties": 2}, "first": [1, 1],
-    }  # fmt: skip
+        "backend": "triton",
+        "rows": 5,
+        "reasons": {"ties": 2},
+        "first": [1, 1],
+    }
 
 
 def test_the_steps_of_a_batch_are_those_of_each_prompts_greedy_answer():
@@ -77,7 +96,9 @@ def test_the_steps_of_a_batch_are_those_of_each_prompts_greedy_answer():
     assert target.argmax(dim=1).tolist() == [token for answer in answers for token in answer]
     assert target.shape == draft.shape == (18, pair.num_tokens)
     alone = torch.tensor([[*few[1], *answers[1][:-1]]])
-    assert torch.allclose(target[6:12], pair.target(alone).logits[0, -6:, : pair.num_tokens], atol=1e-4)
+    assert torch.allclose(
+        target[6:12], pair.target(alone).logits[0, -6:, : pair.num_tokens], atol=1e-4
+    )
 
 
 @pytest.mark.triton
@@ -97,11 +118,23 @@ probs = torch.softmax(target[1].double(), 0)
 rules = [cs.StrictGreedy(), cs.Additive(float(probs[0] - probs[1]))]
 print(json.dumps(count_undecided([(target, draft)], rules, dtype="float32", backend="triton")))
 """
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": str(root),
+        "PYTHONWARNINGS": "ignore",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout.splitlines()[-1])
-    assert (counts["rows"], counts["fast"], counts["rigorous"], counts["open_pairs"]) == (3, 1, 2, 3)
+    assert (counts["rows"], counts["fast"], counts["rigorous"], counts["open_pairs"]) == (
+        3,
+        1,
+        2,
+        3,
+    )
     [[kl, same], [threshold]] = counts["first"]
     assert same["rule"].startswith("additive:")
     assert same["kl_minus_certificate"] == kl["kl_minus_certificate"]

@@ -1,4 +1,5 @@
-"""The paper's protocol on a tiny pair: the draw of prompts, the figures, and the part that needs no draft."""
+"""The paper's protocol on a tiny pair: the draw of prompts, the figures, and the part that needs no
+draft."""
 
 import json
 
@@ -31,37 +32,71 @@ def prompt_file(tmp_path_factory):
     return path
 
 
-def test_the_draw_is_fixed_by_the_seed_and_keeps_to_prompts_that_are_long_enough(tiny_folders, prompt_file):
+def test_the_draw_is_fixed_by_the_seed_and_keeps_to_prompts_that_are_long_enough(
+    tiny_folders, prompt_file
+):
     tokenizer = load_target(tiny_folders[0]).tokenizer
     draw = {"num_prompts": 6, "min_tokens": 12}
     first = sample_prompts(prompt_file, tokenizer, seed=1, **draw)
     assert first == sample_prompts(prompt_file, tokenizer, seed=1, **draw)
     assert first != sample_prompts(prompt_file, tokenizer, seed=2, **draw)
     assert len(set(first)) == 6 and all(len(tokenizer(text)["input_ids"]) >= 12 for text in first)
-    with pytest.raises(cs.InvalidArgument, match=r"expected 6 prompts of at least 4000 tokens, got 0 of 30"):
+    with pytest.raises(
+        cs.InvalidArgument, match=r"expected 6 prompts of at least 4000 tokens, got 0 of 30"
+    ):
         sample_prompts(prompt_file, tokenizer, num_prompts=6, min_tokens=4000, seed=0)
     with pytest.raises(cs.UnreadableInput, match=r"column .prompt."):
         pq.write_table(pa.table({"text": ["a"]}), prompt_file.with_name("other.parquet"))
-        sample_prompts(prompt_file.with_name("other.parquet"), tokenizer, num_prompts=1, min_tokens=1, seed=0)
+        sample_prompts(
+            prompt_file.with_name("other.parquet"), tokenizer, num_prompts=1, min_tokens=1, seed=0
+        )
 
 
-def test_the_protocol_runs_without_a_draft_and_says_what_differs_from_the_papers(tiny_folders, prompt_file, tmp_path):
-    call = ["reproduce", "--target", tiny_folders[0], "--prompts", prompt_file, "--num-prompts", 4, "--min-tokens", 12]
-    result = CliRunner().invoke(main, [str(word) for word in [*call, "--steps", 6, "--out", tmp_path / "run"]])
+def test_the_protocol_runs_without_a_draft_and_says_what_differs_from_the_papers(
+    tiny_folders, prompt_file, tmp_path
+):
+    call = [
+        "reproduce",
+        "--target",
+        tiny_folders[0],
+        "--prompts",
+        prompt_file,
+        "--num-prompts",
+        4,
+        "--min-tokens",
+        12,
+    ]
+    result = CliRunner().invoke(
+        main, [str(word) for word in [*call, "--steps", 6, "--out", tmp_path / "run"]]
+    )
     assert result.exit_code == 0, result.output
     assert "0.845" in result.stdout and "4 prompts instead of 500" in result.stdout
     assert "prompts from ultrachat.parquet" in result.stdout
     run = read_run(tmp_path / "run")
-    assert run.kl is None and run.rules == tuple(rule.label for rule in paper_rules()) and len(run.starts) == 5
+    assert (
+        run.kl is None
+        and run.rules == tuple(rule.label for rule in paper_rules())
+        and len(run.starts) == 5
+    )
     figures = json.loads((tmp_path / "run" / "reproduction.json").read_text())["figures"]
     ours = {figure["figure"]: figure["ours"] for figure in figures}
     assert ours["target top-1 probability, mean"] == pytest.approx(run.target_top_prob.mean())
-    assert ours["tree:4 certificate, median"] == pytest.approx(np.median(run.certificate[run.rules.index("tree:4")]))
+    assert ours["tree:4 certificate, median"] == pytest.approx(
+        np.median(run.certificate[run.rules.index("tree:4")])
+    )
 
 
 def test_every_published_figure_finds_its_own_in_a_run_of_the_papers_rules(tiny_folders, tmp_path):
     (tmp_path / "prompts.txt").write_text("the old river\n")
-    call = ["score", "--target", tiny_folders[0], "--prompts", tmp_path / "prompts.txt", "--steps", 3]
+    call = [
+        "score",
+        "--target",
+        tiny_folders[0],
+        "--prompts",
+        tmp_path / "prompts.txt",
+        "--steps",
+        3,
+    ]
     rules = ["--rules", " ".join(rule.label for rule in paper_rules()), "--out", tmp_path / "run"]
     result = CliRunner().invoke(main, [str(word) for word in [*call, *rules]])
     assert result.exit_code == 0, result.output

@@ -1,4 +1,5 @@
-"""The recipe runs end to end at a tiny size, and its data handling does what the trainings rely on."""
+"""The recipe runs end to end at a tiny size, and its data handling does what the trainings rely
+on."""
 
 from __future__ import annotations
 
@@ -16,12 +17,32 @@ from certspec.studies.recipe import corpus, data, prompts
 def corpus_file(tmp_path):
     """400 chats of random common words; every third answer is cut."""
     rng = random.Random(0)
-    words = ["the", "a", "fox", "star", "found", "lost", "small", "old", "friend", "and", "then", "ran", "home", "with"]
+    words = [
+        "the",
+        "a",
+        "fox",
+        "star",
+        "found",
+        "lost",
+        "small",
+        "old",
+        "friend",
+        "and",
+        "then",
+        "ran",
+        "home",
+        "with",
+    ]
     path = tmp_path / "chats.jsonl"
     with path.open("w", encoding="utf-8") as file:
         for number, (kind, prompt) in enumerate(corpus.draw_prompts(400, seed=0)):
             response = " ".join(rng.choices(words, k=rng.randint(5, 90)))
-            row = {"kind": kind, "prompt": prompt, "response": response, "finished": number % 3 != 0}
+            row = {
+                "kind": kind,
+                "prompt": prompt,
+                "response": response,
+                "finished": number % 3 != 0,
+            }
             file.write(json.dumps(row) + "\n")
     return path
 
@@ -44,7 +65,10 @@ def test_every_packed_row_starts_a_document_and_no_document_start_is_a_label():
     tokens, labels = data.pack_documents(documents, 32, np.random.default_rng(0))
     assert (tokens[:, 0] == 7).all()
     assert not (labels == 7).any()
-    assert (labels[:, :-1][labels[:, :-1] != data.IGNORED] == tokens[:, 1:][labels[:, :-1] != data.IGNORED]).all()
+    assert (
+        labels[:, :-1][labels[:, :-1] != data.IGNORED]
+        == tokens[:, 1:][labels[:, :-1] != data.IGNORED]
+    ).all()
     assert ((labels[:, :-1] == data.IGNORED) == (tokens[:, 1:] == 7)).all()
 
 
@@ -55,11 +79,11 @@ def test_a_corpus_line_without_a_field_is_named_with_its_line(tmp_path):
         data.read_corpus(path)
 
 
-def test_the_tiny_recipe_writes_a_loadable_pair_and_its_own_corpus_can_be_sampled_from_it(corpus_file, tmp_path):
+def test_the_tiny_recipe_writes_a_loadable_pair_and_its_own_corpus_can_be_sampled_from_it(
+    corpus_file, tmp_path
+):
     out = tmp_path / "pair"
-    tiny = (
-        "--tiny --vocab-size 400 --target-steps 8 --draft-steps 8 --batch 2 --block 128 --max-new-tokens 4 --num-own 32"
-    )
+    tiny = "--tiny --vocab-size 400 --target-steps 8 --draft-steps 8 --batch 2 --block 128 --max-new-tokens 4 --num-own 32"
     recipe.main(["--corpus", str(corpus_file), "--out", str(out), "--device", "cpu", *tiny.split()])
     report = json.loads((out / "losses.json").read_text(encoding="utf-8"))
     losses = [record["loss"] for record in report["training"] if record.get("model") == "target"]

@@ -1,4 +1,5 @@
-"""The gradients that train the draft are those of the losses as stated, with the certificates that certify computes."""
+"""The gradients that train the draft are those of the losses as stated, with the certificates that
+certify computes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def test_a_weighted_row_has_the_gradient_of_its_loss(name, logits):
     kl, target_normaliser, draft_normaliser = distillation.row_divergence(target, draft)
     strict, tree = distillation.row_certificates(target, target_normaliser)
     weights = distillation.LOSSES[name](kl, strict, tree)
-    slope = distillation.divergence_gradient(target, draft, target_normaliser, draft_normaliser, weights)
+    slope = distillation.divergence_gradient(
+        target, draft, target_normaliser, draft_normaliser, weights
+    )
 
     learned = draft.double().requires_grad_()
     probs = target.double().softmax(-1)
@@ -52,7 +55,9 @@ def test_drafts_that_share_batches_end_where_they_would_end_alone():
     def fresh():
         return build_model(TINY_SHAPE, vocab_size=64, max_positions=64, eos_id=1, pad_id=0, seed=5)
 
-    target = build_model(TINY_SHAPE, vocab_size=64, max_positions=64, eos_id=1, pad_id=0, seed=6).eval()
+    target = build_model(
+        TINY_SHAPE, vocab_size=64, max_positions=64, eos_id=1, pad_id=0, seed=6
+    ).eval()
     rng = np.random.default_rng(0)
     documents = [rng.integers(2, 64, size=40).astype(np.uint16) for _ in range(30)]
     plan = distillation.DistillationPlan(steps=4, batch=2, block=32, own_share=0.5)

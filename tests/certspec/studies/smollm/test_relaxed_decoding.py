@@ -29,12 +29,17 @@ def limits(pair):
 def test_rows_are_decoded_as_generate_decodes_them(pair, limits):
     prompts = bundled_prompt_ids(pair, 3)
     rows = [prompt for prompt in prompts for _ in RULES]
-    traces = decode_rows(pair, rows, [*range(len(RULES))] * len(prompts), RULES, limits, draft_length=4, batch=2)
+    traces = decode_rows(
+        pair, rows, [*range(len(RULES))] * len(prompts), RULES, limits, draft_length=4, batch=2
+    )
     for index, rule in enumerate(RULES):
         found = cs.generate(pair, prompts, rule, draft_length=4, max_new_tokens=STEPS)
         ours = traces[index :: len(RULES)]
         assert [trace.tokens for trace in ours] == found.sequences
-        assert sum(map(len, (trace.accepted for trace in ours))) == found.metrics["num_drafted_positions"]
+        assert (
+            sum(map(len, (trace.accepted for trace in ours)))
+            == found.metrics["num_drafted_positions"]
+        )
         assert sum(trace.num_rounds for trace in ours) == found.metrics["num_rounds"]
         assert sum(sum(trace.relaxed) for trace in ours) == found.metrics["num_relaxed_tokens"]
 
@@ -48,14 +53,24 @@ def test_a_tree_emits_greedy_text_in_fewer_rounds(pair, limits):
     assert not any(any(trace.relaxed) for trace in tree)
 
 
-def test_strict_greedy_and_trees_lose_nothing_and_a_relaxed_rule_loses_what_its_tokens_say(pair, limits):
+def test_strict_greedy_and_trees_lose_nothing_and_a_relaxed_rule_loses_what_its_tokens_say(
+    pair, limits
+):
     rules = [cs.StrictGreedy(), cs.Additive(0.5), cs.Tree(4)]
     figures = measure_quality(
-        pair, ["Tell me a story about a fox.", "What is light?"], draw_tasks(1, seed=0), limits, rules=rules
+        pair,
+        ["Tell me a story about a fox.", "What is light?"],
+        draw_tasks(1, seed=0),
+        limits,
+        rules=rules,
     )
     strict, relaxed, tree = figures["rules"]
     for row in (strict, tree):
-        assert (row["nats_lost_per_token"], row["share_not_argmax"], row["share_differing_from_greedy"]) == (0, 0, 0)
+        assert (
+            row["nats_lost_per_token"],
+            row["share_not_argmax"],
+            row["share_differing_from_greedy"],
+        ) == (0, 0, 0)
         assert row["first_divergence_median"] is None
     assert relaxed["nats_lost_per_token"] > 0
     assert relaxed["share_differing_from_greedy"] >= relaxed["share_not_argmax"] > 0

@@ -1,5 +1,5 @@
-"""Tasks are graded as stated, prompts are long enough, reduced runs agree with certify, and tables come from the
-committed results."""
+"""Tasks are graded as stated, prompts are long enough, reduced runs agree with certify, and tables
+come from the committed results."""
 
 from __future__ import annotations
 
@@ -28,12 +28,19 @@ from certspec.studies.smollm import prompts, publishing, scores, tasks
 )
 def test_right_and_wrong_answers_are_told_apart(kind, right, wrong):
     task = tasks.TASKS[kind](random.Random(1), 0)
-    numbers = [int(word) for word in task.prompt.replace(".", " ").replace("?", " ").split() if word.isdigit()]
+    numbers = [
+        int(word)
+        for word in task.prompt.replace(".", " ").replace("?", " ").split()
+        if word.isdigit()
+    ]
     if kind == "counting":
         right = right.format(", ".join(map(str, range(numbers[0], numbers[1] + 1))))
     if kind == "arithmetic":
         question = f"{numbers[0]} + {numbers[1]}"
-        right, wrong = right.format(question=question, sum=sum(numbers)), wrong.format(question=question)
+        right, wrong = (
+            right.format(question=question, sum=sum(numbers)),
+            wrong.format(question=question),
+        )
     assert task.is_right(right)
     assert not task.is_right(wrong)
 
@@ -48,7 +55,12 @@ def test_a_copied_sentence_counts_and_a_changed_one_does_not():
 def test_every_prompt_is_long_enough_and_quotes_an_answer_of_its_own():
     rng = random.Random(0)
     chats = [
-        Chat(kind, f"prompt {number}", " ".join(rng.choices(["word", "fox", "end."], k=90)) + f" {number}", True)
+        Chat(
+            kind,
+            f"prompt {number}",
+            " ".join(rng.choices(["word", "fox", "end."], k=90)) + f" {number}",
+            True,
+        )
         for number in range(60)
         for kind in prompts.FRAMES
     ]
@@ -71,7 +83,20 @@ def test_tree_certificates_from_listed_probabilities_are_those_of_certify():
 def test_the_whole_recipe_runs_at_a_tiny_size_and_its_results_can_be_published(tmp_path):
     rng = random.Random(0)
     corpus = tmp_path / "chats.jsonl"
-    words = ["the", "fox", "found", "a", "star.", "old", "friend", "and", "ran", "home", "with", "light"]
+    words = [
+        "the",
+        "fox",
+        "found",
+        "a",
+        "star.",
+        "old",
+        "friend",
+        "and",
+        "ran",
+        "home",
+        "with",
+        "light",
+    ]
     with corpus.open("w", encoding="utf-8") as file:
         for kind, prompt in draw_prompts(400, seed=0):
             row = {"kind": kind, "prompt": prompt, "finished": True}
@@ -97,9 +122,16 @@ def test_the_whole_recipe_runs_at_a_tiny_size_and_its_results_can_be_published(t
     )
     score = json.loads((out / "results/score.json").read_text("utf-8"))
     assert all(row["num_false_certificates"] == 0 for row in score["summary"]["rules"])
-    evidence.main(["tables", "--results", str(out / "results"), "--out", str(tmp_path / "published")])
+    evidence.main(
+        ["tables", "--results", str(out / "results"), "--out", str(tmp_path / "published")]
+    )
     text = (tmp_path / "published/evidence.md").read_text("utf-8")
-    for title in ("The paper's claims", "What relaxation costs", "Right answers", "Losses of the draft"):
+    for title in (
+        "The paper's claims",
+        "What relaxation costs",
+        "Right answers",
+        "Losses of the draft",
+    ):
         assert title in text
     assert (tmp_path / "published/frontier.png").stat().st_size > 1000
 

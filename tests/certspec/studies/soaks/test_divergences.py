@@ -1,4 +1,5 @@
-"""A first divergence is called rounding only where the two tokens are as close as the logits' own error."""
+"""A first divergence is called rounding only where the two tokens are as close as the logits' own
+error."""
 
 import copy
 import json
@@ -50,12 +51,26 @@ def test_chain_trees_and_adaptive_drafting_are_compared_at_batch_1_and_8(tiny):
     assert sorted({options["batch_size"] for options in ways.values()}) == [1, 8] and len(ways) == 8
     assert isinstance(ways["adaptive chain, batch 8"]["draft_length"], Adaptive)
     assert isinstance(ways["best-first 12, batch 1"]["tree"], BestFirst)
-    assert ways["chain of 5, batch 1"]["draft_length"] == 5 and ways["greedy tree 4 x 4, batch 8"]["tree"].width == 4
+    assert (
+        ways["chain of 5, batch 1"]["draft_length"] == 5
+        and ways["greedy tree 4 x 4, batch 8"]["tree"].width == 4
+    )
 
 
 def test_in_float32_on_a_cpu_no_mode_parts_from_transformers(capsys, monkeypatch):
     monkeypatch.setattr(divergences, "CALIBRATED", 2)
-    command = ["--device", "cpu", "--dtype", "float32", "--prompts", "2", "--tokens", "6", "--modes", "chain,best"]
+    command = [
+        "--device",
+        "cpu",
+        "--dtype",
+        "float32",
+        "--prompts",
+        "2",
+        "--tokens",
+        "6",
+        "--modes",
+        "chain,best",
+    ]
     assert divergences.main(command) == 0
     facts = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert len(facts["modes"]) == 6 and all(mode["parted"] == 0 for mode in facts["modes"].values())

@@ -1,4 +1,5 @@
-"""On the bundled prompts strict greedy output is what transformers' own greedy generation writes, chain and tree."""
+"""On the bundled prompts strict greedy output is what transformers' own greedy generation writes,
+chain and tree."""
 
 import pytest
 import torch
@@ -29,18 +30,30 @@ def test_the_bundled_pair_decodes_as_its_target_alone(one_thread):
 def test_a_difference_is_found_and_named():
     expected = [[1, 2, 3], [4, 5]]
     assert losslessness.first_divergence(expected, [[1, 2, 3], [4, 5]]) is None
-    assert losslessness.first_divergence(expected, [[1, 2, 3], [4, 6]]) == losslessness.Divergence(1, 1, 5, 6)
-    assert losslessness.first_divergence(expected, [[1, 2], [4, 5]]) == losslessness.Divergence(0, 2, 3, None)
+    assert losslessness.first_divergence(expected, [[1, 2, 3], [4, 6]]) == losslessness.Divergence(
+        1, 1, 5, 6
+    )
+    assert losslessness.first_divergence(expected, [[1, 2], [4, 5]]) == losslessness.Divergence(
+        0, 2, 3, None
+    )
 
 
 def test_a_run_that_differs_counts_as_a_failure(tiny, prompts, monkeypatch):
     monkeypatch.setattr(losslessness, "reference_tokens", lambda pair, prompt, count: [1] * count)
     said = []
-    assert losslessness.run(tiny, prompts[:1], 4, batch_sizes=(1,), modes={"x": {}}, say=said.append) == 1
+    assert (
+        losslessness.run(tiny, prompts[:1], 4, batch_sizes=(1,), modes={"x": {}}, say=said.append)
+        == 1
+    )
     assert "DIFFERS" in said[0]
 
 
 def test_adaptive_modes_are_lossless_too(tiny, prompts):
     modes = losslessness.adaptive_modes(tiny, prompts)
     assert len(modes) == 3
-    assert losslessness.run(tiny, prompts[:2], 12, batch_sizes=(1, 2), modes=modes, say=lambda line: None) == 0
+    assert (
+        losslessness.run(
+            tiny, prompts[:2], 12, batch_sizes=(1, 2), modes=modes, say=lambda line: None
+        )
+        == 0
+    )
