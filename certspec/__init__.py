@@ -108,8 +108,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "TopM",
         "Tree",
         "default_rules",
-        "parse_rule",
     ),
+    "certspec.presets": ("parse_rule",),
     "certspec.certificates.tree_widths": ("tree_width_for",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

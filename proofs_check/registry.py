@@ -74,7 +74,8 @@ def checks_of(claim: str) -> list[Check]:
 
 
 def _import_topics() -> None:
-    from proofs_check import claims
+    from proofs_check import claims, methods
 
-    for module in pkgutil.iter_modules(claims.__path__):
-        importlib.import_module(f"{claims.__name__}.{module.name}")
+    for package in (claims, methods):
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")

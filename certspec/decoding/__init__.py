@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from certspec.decoding.calibration import calibrate as calibrate
-    from certspec.decoding.generate import Generation as Generation
-    from certspec.decoding.generate import generate as generate
+    from certspec.decoding.generation import Generation as Generation
+    from certspec.decoding.generation import generate as generate
     from certspec.decoding.policies import Adaptive as Adaptive
     from certspec.decoding.policies import BestFirst as BestFirst
     from certspec.decoding.policies import WithinBudget as WithinBudget
@@ -33,8 +33,8 @@ _HOME_OF = {
     "DraftingProfile": "certspec.decoding.profiles",
     "load_profile": "certspec.decoding.profiles",
     "transformers_generate": "certspec.decoding.transformers_bridge",
-    "Generation": "certspec.decoding.generate",
-    "generate": "certspec.decoding.generate",
+    "Generation": "certspec.decoding.generation",
+    "generate": "certspec.decoding.generation",
     "acceptance_metrics": "certspec.decoding.records",
     "chat_token_ids": "certspec.decoding.prompts",
     "StepRecord": "certspec.decoding.records",

@@ -14,7 +14,7 @@ from certspec.certificates.coverage import coverage_certificates
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import StaticPolicy, draft_blocks
-from certspec.decoding.generate import generate, inference
+from certspec.decoding.generation import generate, inference
 from certspec.decoding.profiles import DraftingProfile, conformal_quantile, fit_monotone
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.errors import InvalidArgument

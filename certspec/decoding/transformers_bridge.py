@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from certspec.decoding.generate import draft_policy, inference, rule_schedules
+from certspec.decoding.generation import draft_policy, inference, rule_schedules
 from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
 from certspec.decoding.requests import (

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from certspec.decoding.generate import generate
+from certspec.decoding.generation import generate
 from certspec.decoding.policies import WithinBudget
 from certspec.models.trees import TreeShape
 from certspec.reports.advising.advice import Candidate, advise

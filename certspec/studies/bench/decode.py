@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from certspec.decoding.calibration import draft_timer
-from certspec.decoding.generate import generate, inference
+from certspec.decoding.generation import generate, inference
 from certspec.models.choice import chosen_runners
 from certspec.studies.bench.spreads import ratio_spread, spread
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from certspec.decoding.drafting import DraftPolicy
-from certspec.decoding.generate import generate, inference
+from certspec.decoding.generation import generate, inference
 from certspec.decoding.records import KINDS
 from certspec.kernels.rule_table import rule_table
 from certspec.models.cuda.rounds import TreeRounds

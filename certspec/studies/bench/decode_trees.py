@@ -13,7 +13,7 @@ import torch
 
 from certspec.decoding.cuda_rounds import round_shape
 from certspec.decoding.drafting import DraftPolicy
-from certspec.decoding.generate import generate, inference
+from certspec.decoding.generation import generate, inference
 from certspec.decoding.policies import Adaptive
 from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.decoding.round_writer import own_rules

@@ -17,7 +17,7 @@ import numpy as np
 from certspec.decoding.calibration import greedy_steps, measure_costs, profile_from_steps
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import Grower
-from certspec.decoding.generate import generate
+from certspec.decoding.generation import generate
 from certspec.decoding.policies import Adaptive, BestFirst, ScoredGrower, WithinBudget
 from certspec.models.growth import THRESHOLD, GrowthNumbers
 from certspec.models.trees import TreeShape

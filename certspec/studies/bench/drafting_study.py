@@ -21,7 +21,7 @@ from certspec.decoding.calibration import (
     simulate_chain,
     tuned_rate,
 )
-from certspec.decoding.generate import generate
+from certspec.decoding.generation import generate
 from certspec.decoding.policies import Adaptive, BestFirst, WithinBudget
 from certspec.decoding.profiles import DraftingProfile, fit_monotone
 from certspec.models.pairs import Pair, load_pair

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from certspec.decoding.generate import generate
+from certspec.decoding.generation import generate
 from certspec.models.pairs import Pair, load_pair
 from certspec.studies.soaks.losslessness import (
     MODES,

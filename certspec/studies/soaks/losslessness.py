@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.decoding.calibration import calibrate
-from certspec.decoding.generate import generate
+from certspec.decoding.generation import generate
 from certspec.decoding.policies import Adaptive, BestFirst, WithinBudget
 from certspec.models import BUNDLED_PROMPTS
 from certspec.models.pairs import Pair, load_pair

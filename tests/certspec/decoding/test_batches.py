@@ -55,7 +55,8 @@ def test_rows_filled_up_to_a_rectangle_equal_their_runs_alone(tiny, prompts, mon
     """One prompt is too long for the draft, so that its part of the draft's passes is nothing but
     filling."""
     monkeypatch.setattr(
-        "certspec.decoding.generate.context_limit", lambda model: 20 if model is tiny.draft else 128
+        "certspec.decoding.generation.context_limit",
+        lambda model: 20 if model is tiny.draft else 128,
     )
     alone = cs.generate(tiny, prompts, max_new_tokens=14, rules=[cs.Additive(0.3)], **options)
     runners = tuple(
@@ -119,7 +120,8 @@ def test_a_prompt_too_long_for_the_draft_joins_and_is_decoded_without_it(
     tiny, prompts, monkeypatch
 ):
     monkeypatch.setattr(
-        "certspec.decoding.generate.context_limit", lambda model: 20 if model is tiny.draft else 128
+        "certspec.decoding.generation.context_limit",
+        lambda model: 20 if model is tiny.draft else 128,
     )
     many = [prompts[1], prompts[2], prompts[3], prompts[0], prompts[3], prompts[2]]
     alone = cs.generate(tiny, many, max_new_tokens=12, eos_token_ids=[])
