@@ -22,6 +22,7 @@ from proofs_check.hunts.rows import (
     target_rows,
     with_tail,
 )
+from tests.support.device import DEVICE
 
 CELLS = (
     ("numba", None, "float32", 0.4),
@@ -91,25 +92,14 @@ def test_processes_side_by_side_count_what_one_counts_and_no_batch_twice_after_a
 
 
 @pytest.mark.triton
-def test_the_device_hunt_runs_every_cell_of_triton_in_the_interpreter():
-    pytest.importorskip("triton")
+def test_the_device_hunt_runs_every_cell_of_triton_on_a_gpu_or_in_the_interpreter():
     root = Path(__file__).parents[2]
-    environment = {
-        **os.environ,
-        "TRITON_INTERPRET": "1",
-        "PYTHONPATH": str(root),
-        "PYTHONWARNINGS": "ignore",
-    }
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
     command = [
         sys.executable,
         "-m",
         "proofs_check.hunts.near_boundary",
-        "--device",
-        "cpu",
-        "--pairs",
-        "9",
-        "--sample",
-        "1",
+        *f"--device {DEVICE} --pairs 9 --sample 1".split(),
     ]
     run = subprocess.run(
         command, env=environment, cwd=root, capture_output=True, text=True, timeout=600

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from certspec.models.choice import reason_for_fallback, runner_for
-from tests.certspec.models.conftest import make_model
+from tests.support.small_models import make_model
 
 
 def test_a_dense_qwen3_on_the_cpu_gets_an_engine(model: Any) -> None:

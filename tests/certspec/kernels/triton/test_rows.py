@@ -1,34 +1,136 @@
-"""The Triton kernels in the interpreter, against numba on rows of every regime."""
+"""The Triton kernels, on a GPU or in the interpreter, against numba on rows of every regime."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import fields, replace
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+import certspec as cs
+from certspec.kernels.rule_table import rule_table
+from proofs_check.hunts.soundness import disagreements
+from tests.support.device import DEVICE
+
+pytest.importorskip("triton")
+from certspec.kernels.triton import rows as triton_rows
 from certspec.kernels.triton.segments import CONSTANT_ERROR, segment_errors
 
-ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.triton
+
+VOCAB = 1030  # an odd tail
+
+
+def rows_of_every_regime() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(5)
+    rows = (
+        torch.randn(9, VOCAB, generator=generator)
+        * torch.tensor([0.2, 1, 2, 1, 1, 1, 1, 1, 1])[:, None]
+    )
+    # ranks past the known ones
+    rows[3, torch.randperm(VOCAB, generator=generator)[:40]] = torch.linspace(9, 8, 40)
+    rows[4, [3, 7]] = 9.0  # two maxima
+    rows[5, 11] = 90.0  # saturated
+    rows[6] = 0.5  # all equal: more ties than there are cells
+    rows[7, 100:200] = -torch.inf  # masked tokens
+    rows[8, [5, 900]] = torch.tensor([12.0, 11.0])
+    return rows
+
+
+def on_host(found: Any) -> Any:
+    """The same with its tensors on the CPU."""
+    moved = {f.name: getattr(found, f.name) for f in fields(found)}
+    return replace(found, **{n: v.cpu() for n, v in moved.items() if isinstance(v, torch.Tensor)})
+
+
+def launch(target: torch.Tensor, draft: torch.Tensor, table: Any, plan: Any) -> Any:
+    """The kernels alone on the first ``VOCAB`` columns: rows that they leave open stay open."""
+    parameters = torch.from_numpy(table.parameters.copy()).to(DEVICE)
+    sides = target.to(DEVICE), draft.to(DEVICE)
+    return on_host(triton_rows.launch(*sides, parameters, VOCAB, table.num_top, plan))
+
+
+def near_a_threshold(target: torch.Tensor, draft: torch.Tensor) -> dict[str, float]:
+    """A row whose second token lies a relative 1e-8 above an additive threshold, which float32 sums
+    can't tell."""
+    top = torch.softmax(target.double(), -1).topk(2).values[0]
+    table = rule_table((cs.Additive(float(top[0] - top[1] * (1 - 1e-8))), cs.StrictGreedy()))
+    plan = triton_rows.plan_for(1, VOCAB, target.element_size(), table.num_top)
+    fast = launch(target, draft, table, plan)
+    theirs = cs.certify(target, draft, table.rules, backend="numba")
+    return {
+        "path": int(fast.path[0]),
+        "kl_gap": abs(float(fast.scalars[0, 0] - theirs.kl[0])),
+        "kl_excess": float(fast.scalars[0, 1] - fast.scalars[0, 0]),
+        "upper_below_kl": bool(fast.scalars[0, 1] < theirs.kl[0]),
+        "different": int((fast.verdict[0, :, 0].bool() != theirs.accepted[:, 0]).sum()),
+        "certificate_gap": float(
+            (fast.certificate[0, :, 0] - theirs.certificate[:, 0]).abs().max()
+        ),
+        "lower_above": int((fast.certificate[1, :, 0] > theirs.certificate[:, 0]).sum()),
+    }
 
 
 @pytest.fixture(scope="module", params=["bfloat16", "float16", "float32"])
-def report(request):
-    pytest.importorskip("triton")
-    environment = {
-        **os.environ,
-        "TRITON_INTERPRET": "1",
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "ignore",
-    }
-    script = Path(__file__).with_name("triton_scenes.py")
-    done = subprocess.run(
-        [sys.executable, script, request.param], capture_output=True, text=True, env=environment
+def report(request) -> dict[str, Any]:
+    """What differs between the Triton backend and numba on rows of every regime."""
+    dtype = getattr(torch, request.param)
+    generator = torch.Generator().manual_seed(6)
+    target = rows_of_every_regime().to(dtype)
+    draft = (target.float() + 0.1 * torch.randn(target.shape, generator=generator)).to(dtype)
+    # padded columns hold what no one may read
+    wide = torch.full((len(draft), VOCAB + 34), 77.0, dtype=dtype)
+    wide[:, :VOCAB] = draft
+    rules = (*cs.default_rules(), cs.Absolute(0.01), cs.Gated(10, additive=0.6))
+    table = rule_table(rules)
+    plan = triton_rows.plan_for(len(target), VOCAB, target.element_size(), table.num_top)
+    fast = launch(target, wide, table, plan)
+    # 2 blocks of segments, as of long rows
+    blocks = replace(plan, parts=32, quads=1, added=2, batch=2, deep_batch=2)
+    again = launch(target, wide, table, blocks)
+    sides = target.to(DEVICE), wide.to(DEVICE)
+    ours = on_host(cs.certify(*sides, rules, backend="triton", align=VOCAB))
+    theirs = cs.certify(target, wide, rules, backend="numba", align=VOCAB)
+    names = (
+        "target_token",
+        "draft_token",
+        "target_top_ids",
+        "draft_top_ids",
+        "accepted",
+        "certified",
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    decided = fast.path.numpy() == 0
+    finite = np.isfinite(theirs.certificate.numpy())
+    gap = np.abs(
+        ours.certificate.numpy() - theirs.certificate.numpy(),
+        where=finite,
+        out=np.zeros(finite.shape),
+    )
+    return {
+        "different": [
+            name for name in names if not torch.equal(getattr(ours, name), getattr(theirs, name))
+        ],
+        "near_a_threshold": near_a_threshold(target[2:3], draft[2:3]),
+        "decided": decided.tolist(),
+        "different_in_blocks": [
+            name
+            for name in ("ids", "verdict", "path")
+            if not np.array_equal(
+                *(
+                    side[..., decided, :] if name == "ids" else side[..., decided]
+                    for side in (getattr(fast, name).numpy(), getattr(again, name).numpy())
+                )
+            )
+        ],
+        "worst_gap_in_blocks": float((fast.scalars - again.scalars).abs()[decided].max()),
+        "worst_certificate_gap": float(gap.max()),
+        "upper_below_kl": int((ours.kl_upper < theirs.kl - 1e-13).sum()),
+        "lower_above_certificate": int((ours.certificate_lower > theirs.certificate + 1e-13).sum()),
+        "fast_certified_beyond_numba": int((fast.verdict[1].bool() & ~theirs.certified).sum()),
+        "beyond_stated_errors": disagreements(ours, theirs),
+        "largest_stated_errors": [float(ours.entropy_error.max()), float(ours.prob_error.max())],
+        "worst_kl_gap": float((ours.kl - theirs.kl).abs().nan_to_num(posinf=0.0).max()),
+    }
 
 
 def test_ids_and_flags_equal_numbas(report):

@@ -11,7 +11,7 @@ import torch
 
 from certspec.errors import InvalidArgument, UnreadableInput
 from certspec.models.cpu.runner import CpuRunner
-from tests.certspec.models.conftest import make_model, truth
+from tests.support.small_models import make_model, truth
 
 # float32 sums in another order: logits of size 10 agree to about 1e-5 at these widths.
 ABS_TOL = 1e-4

@@ -2,11 +2,7 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from itertools import islice
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +19,7 @@ from proofs_check.hunts.undecided import (
     greedy_logits,
     rate_upper_bound,
 )
+from tests.support.device import DEVICE
 
 
 def test_the_cpu_benchmark_ends_in_json_with_ratios_and_their_spread():
@@ -103,32 +100,17 @@ def test_the_steps_of_a_batch_are_those_of_each_prompts_greedy_answer():
 
 @pytest.mark.triton
 def test_rows_that_triton_leaves_to_float64_are_explained_by_rule():
-    pytest.importorskip("triton")
-    root = Path(__file__).parents[4]
-    script = """
-import json, torch, certspec as cs
-from proofs_check.hunts.undecided import count_undecided
-from proofs_check.hunts.interpreter_reductions import reduce_by_halves
-reduce_by_halves()
-# on strict greedy's boundary; the second token on the additive threshold to float64's last bit; far from either
-tail = torch.linspace(0.5, 1.5, 700)[torch.arange(700) * 37 % 700].expand(3, 700) * 0.2 / 700
-target = torch.cat([torch.tensor([[0.42, 0.21, 0.17], [0.4, 0.25, 0.15], [0.6, 0.1, 0.1]]), tail], dim=1).log()
-draft = torch.cat([torch.tensor([[0.315, 0.315, 0.17], [0.4, 0.25, 0.15], [0.6, 0.1, 0.1]]), tail], dim=1).log()
-probs = torch.softmax(target[1].double(), 0)
-rules = [cs.StrictGreedy(), cs.Additive(float(probs[0] - probs[1]))]
-print(json.dumps(count_undecided([(target, draft)], rules, dtype="float32", backend="triton")))
-"""
-    environment = {
-        **os.environ,
-        "TRITON_INTERPRET": "1",
-        "PYTHONPATH": str(root),
-        "PYTHONWARNINGS": "ignore",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    """On strict greedy's boundary; the second token on the additive threshold to float64's last
+    bit; far from either."""
+    tail = torch.linspace(0.5, 1.5, 700)[torch.arange(700) * 37 % 700].expand(3, 700) * 0.2 / 700
+    target, draft = (
+        torch.cat([torch.tensor([head, [0.4, 0.25, 0.15], [0.6, 0.1, 0.1]]), tail], dim=1).log()
+        for head in ([0.42, 0.21, 0.17], [0.315, 0.315, 0.17])
     )
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout.splitlines()[-1])
+    probs = torch.softmax(target[1].double(), 0)
+    rules = [cs.StrictGreedy(), cs.Additive(float(probs[0] - probs[1]))]
+    pair = target.to(DEVICE), draft.to(DEVICE)
+    counts = count_undecided([pair], rules, dtype="float32", backend="triton")
     assert (counts["rows"], counts["fast"], counts["rigorous"], counts["open_pairs"]) == (
         3,
         1,

@@ -1,5 +1,6 @@
 """Rounds that stay on the device against the loop on the host, over the same kernels: on a GPU, or
-in Triton's interpreter on small shapes. Run by test_cuda_runner.py in a process of its own."""
+in Triton's interpreter on small shapes. What takes minutes in the interpreter is marked ``cuda``:
+it waits for a GPU."""
 
 from __future__ import annotations
 
@@ -7,19 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import certspec as cs
 from certspec.decoding import TreeTopology
-from certspec.models.cuda.runner import CudaRunner
 from certspec.models.pairs import Pair
-from tests.certspec.models.conftest import both, prompt_of, small_pair, small_runners
+from tests.support.small_models import both, prompt_of, small_pair, small_runners
 
-ON_GPU = torch.cuda.is_available()
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::RuntimeWarning"
-)  # numpy in the interpreter, on infinities
-on_gpu = pytest.mark.skipif(not ON_GPU, reason="takes minutes in the interpreter")
+pytest.importorskip("triton")
+from certspec.models.cuda.runner import CudaRunner
+
+pytestmark = pytest.mark.triton
 SMALL = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -76,7 +74,7 @@ def same_records(ours: Any, theirs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.05), marks=on_gpu)], ids=str
+    "rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.05), marks=pytest.mark.cuda)], ids=str
 )
 def test_rounds_emit_and_record_what_the_loop_does(pair, runners, monkeypatch, rule) -> None:
     options = {"rule": rule, "rules": [cs.Tree(2)], "draft_length": 3, "max_new_tokens": 9}
@@ -89,13 +87,13 @@ def test_rounds_emit_and_record_what_the_loop_does(pair, runners, monkeypatch, r
 
 
 def test_a_round_of_a_tree_over_all_its_kernels(pair, runners, monkeypatch) -> None:
-    """tree_cases.py has more of this, in the interpreter with other code in place of the large
-    kernels."""
+    """``test_tree_rounds.py`` has more of this, in the interpreter with other code in place of the
+    large kernels."""
     tree = TreeTopology((-1, -1, 0), (0, 1, 0))
     same_records(*both(pair, runners, [prompt_of(9)], monkeypatch, tree=tree, max_new_tokens=4))
 
 
-@on_gpu
+@pytest.mark.cuda
 def test_a_batch_in_rounds_gives_each_row_its_own_tokens(pair, runners, monkeypatch) -> None:
     """Rows of different lengths; all but one end early, so the last one moves to a batch of its
     own."""
@@ -110,7 +108,7 @@ def test_a_batch_in_rounds_gives_each_row_its_own_tokens(pair, runners, monkeypa
     assert ours.metrics["num_false_certificates"] == 0
 
 
-@on_gpu
+@pytest.mark.cuda
 def test_rounds_stop_at_an_end_of_sequence_inside_a_block(pair, runners) -> None:
     options = {"draft_length": 3, "max_new_tokens": 12, "runners": runners}
     free = cs.generate(pair, [prompt_of(9)], eos_token_ids=[], **options).sequences[0]
@@ -119,7 +117,7 @@ def test_rounds_stop_at_an_end_of_sequence_inside_a_block(pair, runners) -> None
         assert cut.sequences[0] == free[: free.index(stop) + 1] and cut.finish_reasons == ["eos"]
 
 
-@on_gpu
+@pytest.mark.cuda
 def test_replayed_acceptances_come_out_as_they_went_in(pair, runners) -> None:
     runners[0].replayed_accepts = pattern = (2, 0, 3, 1)
     try:

@@ -1,6 +1,5 @@
 """Rounds of trees that stay on the device against the loop on the host: on a GPU over the real
-kernels; in Triton's interpreter with torch in place of the large ones, see plain_kernels.py. Run by
-test_cuda_runner.py in a process of its own."""
+kernels; in Triton's interpreter with torch in place of the large ones, see plain_kernels.py."""
 
 from __future__ import annotations
 
@@ -19,21 +18,20 @@ from certspec.decoding import cuda_rounds as device_rounds
 from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.decoding.records import _COLUMNS
 from certspec.decoding.verify import accepts
+from certspec.models.pairs import Pair
+from certspec.studies.bench.drafting import ConfidentChain
+from tests.support.device import DEVICE, ON_GPU
+from tests.support.plain_kernels import PlainScores, run_layers
+from tests.support.small_models import both, prompt_of, small_pair, small_runners
+
+pytest.importorskip("triton")
 from certspec.kernels.triton import rows as triton_rows
 from certspec.models.cuda import rounds as cuda_rounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.models.cuda.triton_rounds import choose_kernel, tops_kernel
-from certspec.models.pairs import Pair
-from certspec.studies.bench.drafting import ConfidentChain
-from tests.certspec.models.conftest import both, prompt_of, small_pair, small_runners
-from tests.certspec.models.cuda.plain_kernels import PlainScores, run_layers
 
-ON_GPU = torch.cuda.is_available()
 LAUNCHED = cuda_rounds.TreeRounds._launch
-on_gpu = pytest.mark.skipif(not ON_GPU, reason="takes minutes in the interpreter")
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::RuntimeWarning"
-)  # numpy in the interpreter, on infinities
+pytestmark = pytest.mark.triton
 SMALL = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -257,7 +255,7 @@ def drafted_trees(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[An
         *(("ragged", rule) for rule in RULES),
         *(("8 nodes", rule) for rule in RULES[1:3]),
         *(
-            pytest.param(name, rule, marks=on_gpu)
+            pytest.param(name, rule, marks=pytest.mark.cuda)
             for name, rule in zip(("full 2x3", "wide root"), RULES, strict=False)
         ),
         ("chain", RULES[0]),
@@ -294,7 +292,7 @@ def test_a_tree_rule_governs_its_tree(pair, runners, monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", ["ragged", "8 nodes"])
 @pytest.mark.parametrize(
-    "rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.02), marks=on_gpu)], ids=str
+    "rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.02), marks=pytest.mark.cuda)], ids=str
 )
 def test_rows_of_a_batch_differ_in_length_end_and_leave(
     pair, runners, monkeypatch, rule, name
@@ -317,7 +315,7 @@ def test_rows_of_a_batch_differ_in_length_end_and_leave(
             assert row == whole[: len(row)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, pytest.param(5, marks=on_gpu)])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, pytest.param(5, marks=pytest.mark.cuda)])
 def test_less_room_than_the_tree_is_deep(pair, runners, monkeypatch, count) -> None:
     for rule in (cs.StrictGreedy(), cs.Additive(0.3)):
         for name in ("ragged", "narrow, then wide", "8 nodes"):
@@ -399,7 +397,7 @@ def test_a_wrong_decision_of_the_device_is_taken_back(pair, runners, monkeypatch
 def test_the_kernels_list_candidates_by_logit_and_then_by_id_within_a_part_and_across_parts(
     count,
 ) -> None:
-    device, parts = "cuda" if ON_GPU else "cpu", 4  # of 32 columns, the last one short
+    device, parts = DEVICE, 4  # of 32 columns, the last one short
     logits = torch.randn((6, 97), generator=torch.Generator().manual_seed(0)).round(decimals=0)
     logits[1], logits[2, 3:], logits[3, :95] = 0.0, float("-inf"), float("-inf")
     logits[4] = torch.where(torch.arange(97) % 2 == 0, 0.0, -0.0)

@@ -1,0 +1,102 @@
+"""Random Qwen3 models of small shapes, and what transformers says about a path of tokens."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import certspec as cs
+from certspec.decoding import cuda_rounds as device_rounds
+from certspec.decoding import loop
+from certspec.models.pairs import Pair
+from tests.support.device import DEVICE
+
+if TYPE_CHECKING:
+    import pytest
+
+    from certspec.models.cuda.runner import CudaRunner
+
+
+def make_model(bfloat16: bool = True, seed: int = 0, **changes: Any) -> Any:
+    """A random Qwen3ForCausalLM in float32; ``bfloat16`` rounds its weights to numbers that two
+    bytes hold."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    shape = {
+        "hidden_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 80,
+        "vocab_size": 97,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": True,
+        "initializer_range": 0.2,
+        "attn_implementation": "eager",
+    }
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(Qwen3Config(**{**shape, **changes})).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.copy_(torch.rand_like(parameter) + 0.5)
+            if bfloat16:
+                parameter.copy_(parameter.bfloat16().float())
+    return model
+
+
+def small_pair(noise: float, seed: int, **changes: Any) -> Pair:
+    """One random layer, and a draft near it: the same weights and some noise, so that all kinds of
+    paths are accepted."""
+    target, draft = (make_model(num_hidden_layers=1, **changes) for _ in range(2))
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in draft.parameters():
+            parameter += noise * parameter.std() * torch.randn_like(parameter)
+    return Pair(target, draft, None, 97, (), "small")
+
+
+def small_runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
+    """The GPU engine over both models, on the CPU where there is no GPU, with a cache that has to
+    grow."""
+    from certspec.models.cuda.runner import CudaRunner  # wants Triton
+
+    target, draft = (
+        CudaRunner(model, device=DEVICE, dtype=torch.float32, capacity=64)
+        for model in (pair.target, pair.draft)
+    )
+    return target, draft
+
+
+def prompt_of(count: int) -> list[int]:
+    return random.Random(count).choices(range(97), k=count)
+
+
+def both(
+    pair: Pair, runners: Any, prompts: Any, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> list[Any]:
+    """The same call in rounds on the device, which serve every batch, and in the loop on the
+    host."""
+    served: list[bool] = []
+
+    def watched(*arguments: Any) -> bool:
+        served.append(device_rounds.rounds_serve(*arguments))
+        return served[-1]
+
+    options = {"eos_token_ids": [], "runners": runners, **options}
+    runners[0].kept_rounds.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "rounds_serve", watched)
+        ours = cs.generate(pair, prompts, **options)
+        assert served == [True] * -(-len(prompts) // options.get("batch_size", 1))
+        patch.setattr(loop, "rounds_serve", lambda *_: False)
+        return [ours, cs.generate(pair, prompts, **options)]
+
+
+def truth(model: Any, tokens: list[int]) -> torch.Tensor:
+    """(len(tokens), vocab) logits of transformers' own forward pass."""
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0]
