@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from certspec.errors import InvalidArgument
+from certspec.kernels.compiled import compiled
 from certspec.kernels.loading import load_kernels
 
 __all__ = ["coverage_certificates", "radii"]
@@ -32,7 +33,7 @@ def coverage_certificates(top: Any, width: int) -> np.ndarray:
     return radii(rows, width)
 
 
-@njit(error_model="numpy", cache=True)
+@compiled
 def radii(top, width):
     """``coverage_certificates`` for compiled callers: ``top`` contiguous float64."""
     num_rows, columns = top.shape

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
+
+from certspec.kernels.compiled import compiled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,7 +89,7 @@ def _largest_on_device(row: Tensor, count: int) -> list[int]:
     return candidates[order].tolist()
 
 
-@njit(cache=True)
+@compiled
 def _largest(values, count):
     """Ids of the largest values by insertion: a later equal value never moves ahead of an earlier
     one."""

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from certspec.kernels.compiled import compiled
 
 __all__ = ["fetch_add", "load_shared", "run_shared", "yield_core"]
 
@@ -65,7 +67,7 @@ def yield_core(typingctx):
 _CLOSED = -(1 << 40)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _enter(visitors):
     """Join unless the work is closed."""
     if fetch_add(visitors, 0, 1) >= 0:
@@ -74,12 +76,12 @@ def _enter(visitors):
     return False
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _leave(visitors):
     fetch_add(visitors, 0, -1)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _close(visitors):
     """Let nobody in any more, and wait until those inside (who find no work left) are gone."""
     fetch_add(visitors, 0, _CLOSED)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from certspec.errors import InvalidArgument
+from certspec.kernels.compiled import compiled
 
 __all__ = ["Staging", "node_rows"]
 
@@ -155,7 +155,7 @@ class Staging:
         self.parents, self.depths, self.straight = parents, depths, straight
 
 
-@njit(error_model="numpy", cache=True, nogil=True)
+@compiled
 def stage_rows(tokens, given, counts, lengths, before, parents, depths, straight, rows):
     """Fill ``rows`` (see Staging.stage) and the nodes' parents, depths and straightness; ``given``
     without columns means a chain. Returns the flat index of the first node whose parent is none, or
@@ -183,7 +183,7 @@ def stage_rows(tokens, given, counts, lengths, before, parents, depths, straight
     return -1
 
 
-@njit(error_model="numpy", cache=True, nogil=True)
+@compiled
 def node_rows(rows, cache_rows, lengths, parents, masks):
     """Rows of ``Staging.stage`` as a GPU's kernels read them: token, cache row, slot, position and
     a mask with the bits of the node and its ancestors. ``masks``: (batch, 64) int64, those of the

@@ -8,11 +8,11 @@ these leave one open too, a third time, all of it in float64."""
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
 
+from certspec.kernels.compiled import compiled
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba import rows as numba_rows
 from certspec.kernels.numba.filter_loop import FILTER_SUMS, GROUP
@@ -243,121 +243,100 @@ def _judge_row(
     statistics[PROB_BOUND, row] = numbers[ERROR] + WEIGHT_ERROR
 
 
-def _filter(source_hash: str) -> Any:
+@compiled
+def _filter(
+    sides,
+    rules,
+    num_columns,
+    decode,
+    taken,
+    top_ids,
+    draft_top_ids,
+    top_probs,
+    statistics,
+    certificates,
+    accepted,
+    certified,
+    left_open,
+    paths,
+):
     """Rows from logits to decisions; ``left_open`` says which rules of which rows are not
     decided."""
-
-    def judge(
-        sides,
-        rules,
-        num_columns,
-        decode,
-        taken,
-        top_ids,
-        draft_top_ids,
-        top_probs,
-        statistics,
-        certificates,
-        accepted,
-        certified,
-        left_open,
-        paths,
-    ):
-        _ = source_hash
-        buffers, maxima = (
-            np.empty((2, DECODED), np.float32),
-            np.empty((2, num_groups(num_columns)), np.float32),
+    buffers, maxima = (
+        np.empty((2, DECODED), np.float32),
+        np.empty((2, num_groups(num_columns)), np.float32),
+    )
+    numbers, totals, at = np.empty(NUMBERS), np.empty(FILTER_SUMS), np.empty(STATE)
+    settling, num_top = min(num_columns, max(SETTLING, top_ids.shape[1])), top_ids.shape[1]
+    gaps, ids, weights = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
+    draft_values = np.empty(num_top)
+    while True:
+        row = fetch_add(
+            taken, 0, 1
+        )  # threads take rows one by one: none waits long for another at the end
+        if row >= top_ids.shape[0]:
+            break
+        left_open[:, row], paths[row] = True, RIGOROUS
+        if not summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
+            continue
+        select_top(sides[0], row, num_columns, decode, maxima[0], GROUP, gaps, ids)
+        select_top(
+            sides[1], row, num_columns, decode, maxima[1], GROUP, draft_values, draft_top_ids[row]
         )
-        numbers, totals, at = np.empty(NUMBERS), np.empty(FILTER_SUMS), np.empty(STATE)
-        settling, num_top = min(num_columns, max(SETTLING, top_ids.shape[1])), top_ids.shape[1]
-        gaps, ids, weights = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
-        draft_values = np.empty(num_top)
-        while True:
-            row = fetch_add(
-                taken, 0, 1
-            )  # threads take rows one by one: none waits long for another at the end
-            if row >= top_ids.shape[0]:
-                break
-            left_open[:, row], paths[row] = True, RIGOROUS
-            if not summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
-                continue
-            select_top(sides[0], row, num_columns, decode, maxima[0], GROUP, gaps, ids)
-            select_top(
-                sides[1],
-                row,
-                num_columns,
-                decode,
-                maxima[1],
-                GROUP,
-                draft_values,
-                draft_top_ids[row],
-            )
-            drafted_gap = element(sides[0], row, draft_top_ids[row, 0], decode) - numbers[HIGHEST]
-            drafted_rank = settling
-            for rank in range(settling):
-                gaps[rank] -= numbers[HIGHEST]
-                weights[rank] = math.exp(gaps[rank])
-                if ids[rank] == draft_top_ids[row, 0]:
-                    drafted_rank = rank
-            for rank in range(num_top):
-                top_ids[row, rank] = ids[rank]
-            _judge_row(
-                sides,
-                rules,
-                row,
-                num_columns,
-                decode,
-                numbers,
-                gaps,
-                ids,
-                weights,
-                draft_top_ids[row],
-                drafted_gap,
-                drafted_rank,
-                top_probs[row],
-                statistics,
-                certificates,
-                accepted,
-                certified,
-                left_open,
-            )
-            for whole in (False, True):
-                if left_open[:, row].any() and refine(
+        drafted_gap = element(sides[0], row, draft_top_ids[row, 0], decode) - numbers[HIGHEST]
+        drafted_rank = settling
+        for rank in range(settling):
+            gaps[rank] -= numbers[HIGHEST]
+            weights[rank] = math.exp(gaps[rank])
+            if ids[rank] == draft_top_ids[row, 0]:
+                drafted_rank = rank
+        for rank in range(num_top):
+            top_ids[row, rank] = ids[rank]
+        _judge_row(
+            sides,
+            rules,
+            row,
+            num_columns,
+            decode,
+            numbers,
+            gaps,
+            ids,
+            weights,
+            draft_top_ids[row],
+            drafted_gap,
+            drafted_rank,
+            top_probs[row],
+            statistics,
+            certificates,
+            accepted,
+            certified,
+            left_open,
+        )
+        for whole in (False, True):
+            if left_open[:, row].any() and refine(
+                sides, row, num_columns, decode, buffers, maxima, ids, whole, at, totals, numbers
+            ):
+                _judge_row(
                     sides,
+                    rules,
                     row,
                     num_columns,
                     decode,
-                    buffers,
-                    maxima,
-                    ids,
-                    whole,
-                    at,
-                    totals,
                     numbers,
-                ):
-                    _judge_row(
-                        sides,
-                        rules,
-                        row,
-                        num_columns,
-                        decode,
-                        numbers,
-                        gaps,
-                        ids,
-                        weights,
-                        draft_top_ids[row],
-                        drafted_gap,
-                        drafted_rank,
-                        top_probs[row],
-                        statistics,
-                        certificates,
-                        accepted,
-                        certified,
-                        left_open,
-                    )
-            paths[row] = RIGOROUS if left_open[:, row].any() else FAST
-
-    return judge
+                    gaps,
+                    ids,
+                    weights,
+                    draft_top_ids[row],
+                    drafted_gap,
+                    drafted_rank,
+                    top_probs[row],
+                    statistics,
+                    certificates,
+                    accepted,
+                    certified,
+                    left_open,
+                )
+        paths[row] = RIGOROUS if left_open[:, row].any() else FAST
 
 
 def score_rows(
@@ -410,7 +389,7 @@ def filter_rows(
     top_probs, statistics = np.zeros((rows, num_top)), np.zeros((STATISTICS, rows))
     certificates, paths = np.zeros((2, num_rules, rows)), np.empty(rows, np.int8)
     accepted, certified, left_open = np.zeros((3, num_rules, rows), np.bool_)
-    run, decode = numba_rows.compiled(_filter), numba_rows.decoding(kind)
+    decode = numba_rows.decoding(kind)
     taken = np.zeros(1, np.int64)  # rows that some thread has begun
     threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
     arguments = (
@@ -429,7 +408,7 @@ def filter_rows(
         left_open,
         paths,
     )
-    run_shared(run, arguments, threads)
+    run_shared(_filter, arguments, threads)
     scores = RowScores(
         kl=statistics[KL_OUT],
         kl_upper=statistics[KL_UPPER],

@@ -3,19 +3,18 @@ the exact logits. Binds the passes over a row to the rules; knows nothing about 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from certspec.kernels.compiled import compiled
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba.rules import accepts, candidate_gaps, rule_certificate, thresholds
 from certspec.kernels.numba.stream import ENTRIES, num_blocks, num_parts, reference_of, stream_part
@@ -42,7 +41,7 @@ from certspec.kernels.row_scores import (
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.threads import run_shared
 
-__all__ = ["SMALL", "compiled", "decoding", "num_threads", "score_rows", "spread"]
+__all__ = ["SMALL", "decoding", "num_threads", "score_rows", "spread"]
 
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 SMALL = 1 << 16  # logits; below this a call stays in one thread
@@ -51,104 +50,94 @@ ENTROPY, PROB_MARGIN, DRAFT_TOKEN_PROB = range(3)
 _STATISTICS = 3
 
 
-def _stream(source_hash: str) -> Any:
+@compiled
+def _stream(sides, num_columns, decode, first, stop, references, maxima, parts):
     """Parts of rows, numbered through, for rows that several threads share."""
-
-    def stream(sides, num_columns, decode, first, stop, references, maxima, parts):
-        _ = source_hash
-        buffers = np.empty((2, CHUNK), np.float32)
-        per_row = num_parts(num_columns)
-        own = np.empty(2)
-        for item in range(first, stop):
-            row, part = item // per_row, item % per_row
-            for side in range(len(sides)):
-                own[side] = reference_of(sides[side], row, num_columns, decode, buffers[side])
-            references[row] = own
-            stream_part(
-                sides, row, part, num_columns, decode, buffers, own, maxima[row], parts[row, part]
-            )
-
-    return stream
+    buffers = np.empty((2, CHUNK), np.float32)
+    per_row = num_parts(num_columns)
+    own = np.empty(2)
+    for item in range(first, stop):
+        row, part = item // per_row, item % per_row
+        for side in range(len(sides)):
+            own[side] = reference_of(sides[side], row, num_columns, decode, buffers[side])
+        references[row] = own
+        stream_part(
+            sides, row, part, num_columns, decode, buffers, own, maxima[row], parts[row, part]
+        )
 
 
-def _score(source_hash: str) -> Any:
+@compiled
+def _score(
+    sides,
+    rules,
+    smoothings,
+    num_columns,
+    decode,
+    first,
+    stop,
+    streamed,
+    references,
+    maxima,
+    parts,
+    numbers,
+    entropy_gaps,
+    entropy_errors,
+    top_gaps,
+    top_ids,
+    draft_top_ids,
+    statistics,
+    certificates,
+    accepted,
+    unsettled,
+    top_probs,
+    invalid,
+):
     """Rows from the first pass to the decisions. ``streamed``: the pass over them is done, else the
     work space holds one row."""
-
-    def score(
-        sides,
-        rules,
-        smoothings,
-        num_columns,
-        decode,
-        first,
-        stop,
-        streamed,
-        references,
-        maxima,
-        parts,
-        numbers,
-        entropy_gaps,
-        entropy_errors,
-        top_gaps,
-        top_ids,
-        draft_top_ids,
-        statistics,
-        certificates,
-        accepted,
-        unsettled,
-        top_probs,
-        invalid,
-    ):
-        _ = source_hash
-        buffers = np.empty((2, CHUNK), np.float32)
-        for row in range(first, stop):
-            place = row if streamed else 0
-            if not streamed:
-                for side in range(len(sides)):
-                    references[0, side] = reference_of(
-                        sides[side], row, num_columns, decode, buffers[side]
-                    )
-                stream_row(
-                    sides, row, num_columns, decode, buffers, references[0], maxima[0], parts[0]
+    buffers = np.empty((2, CHUNK), np.float32)
+    for row in range(first, stop):
+        place = row if streamed else 0
+        if not streamed:
+            for side in range(len(sides)):
+                references[0, side] = reference_of(
+                    sides[side], row, num_columns, decode, buffers[side]
                 )
-            invalid[row] = summarise_row(
-                sides,
+            stream_row(sides, row, num_columns, decode, buffers, references[0], maxima[0], parts[0])
+        invalid[row] = summarise_row(
+            sides,
+            row,
+            num_columns,
+            decode,
+            smoothings,
+            buffers,
+            references[place],
+            maxima[place],
+            parts[place],
+            numbers[row],
+            entropy_gaps[row],
+            entropy_errors[row],
+            top_gaps[row],
+            top_ids[row],
+            draft_top_ids[row],
+        )
+        if invalid[row] == 0:
+            _apply_rules(
+                rules,
                 row,
+                len(sides) > 1,
                 num_columns,
-                decode,
-                smoothings,
-                buffers,
-                references[place],
-                maxima[place],
-                parts[place],
                 numbers[row],
                 entropy_gaps[row],
                 entropy_errors[row],
                 top_gaps[row],
                 top_ids[row],
                 draft_top_ids[row],
+                statistics,
+                certificates,
+                accepted,
+                unsettled,
+                top_probs[row],
             )
-            if invalid[row] == 0:
-                _apply_rules(
-                    rules,
-                    row,
-                    len(sides) > 1,
-                    num_columns,
-                    numbers[row],
-                    entropy_gaps[row],
-                    entropy_errors[row],
-                    top_gaps[row],
-                    top_ids[row],
-                    draft_top_ids[row],
-                    statistics,
-                    certificates,
-                    accepted,
-                    unsettled,
-                    top_probs[row],
-                )
-
-    return score
 
 
 @register_jitable(error_model="numpy")
@@ -201,48 +190,22 @@ def _apply_rules(
         accepted[number, row] = matched
 
 
-def _candidates(source_hash: str) -> Any:
+@compiled
+def _candidates(
+    source, num_columns, decode, rules, pairs, numbers, entropy_gaps, entropy_errors, certificates
+):
     """The (row, rule) pairs that the top ranks leave open, from all ranks that matter."""
-
-    def candidates(
-        source,
-        num_columns,
-        decode,
-        rules,
-        pairs,
-        numbers,
-        entropy_gaps,
-        entropy_errors,
-        certificates,
-    ):
-        _ = source_hash
-        for pair in range(len(pairs)):
-            row, number = pairs[pair]
-            rule = rules[number]
-            index = int(rule[SMOOTHING_INDEX])
-            normaliser, error = numbers[row, NORMALISER], numbers[row, ERROR]
-            tau, upper = thresholds(
-                rule, normaliser, entropy_gaps[row, index], error, entropy_errors[row, index]
-            )
-            gaps = candidate_gaps(tau, source, row, num_columns, decode, numbers[row, HIGHEST])
-            exact, lower, _ = rule_certificate(rule, tau, upper, gaps, len(gaps), normaliser, error)
-            certificates[0, number, row], certificates[1, number, row] = exact, lower
-
-    return candidates
-
-
-@cache
-def compiled(make: Any) -> Any:
-    """The compiled function that ``make`` gives, cached on disk under a key that covers every
-    kernel file and those of constants, so that an edit of any of them makes a new entry."""
-    folder = Path(__file__).parent
-    sources = sorted([*folder.glob("*.py"), *folder.glob("generated/*_numba.py")])
-    function = make(hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest())
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache folder can be written
-        return numba.njit(**options)(function)
+    for pair in range(len(pairs)):
+        row, number = pairs[pair]
+        rule = rules[number]
+        index = int(rule[SMOOTHING_INDEX])
+        normaliser, error = numbers[row, NORMALISER], numbers[row, ERROR]
+        tau, upper = thresholds(
+            rule, normaliser, entropy_gaps[row, index], error, entropy_errors[row, index]
+        )
+        gaps = candidate_gaps(tau, source, row, num_columns, decode, numbers[row, HIGHEST])
+        exact, lower, _ = rule_certificate(rule, tau, upper, gaps, len(gaps), normaliser, error)
+        certificates[0, number, row], certificates[1, number, row] = exact, lower
 
 
 @cache
@@ -283,10 +246,9 @@ def score_rows(
     top_probs, invalid = np.empty((rows, num_top)), np.empty(rows, np.int64)
     sides = (target,) if draft is None else (target, draft)
     decode = decoding(kind)
-    score = compiled(_score)
 
     def finish(first: int, stop: int, streamed: bool, work: tuple[np.ndarray, ...]) -> None:
-        score(
+        _score(
             sides,
             table.parameters,
             table.smoothings,
@@ -312,10 +274,10 @@ def score_rows(
 
     threads = 1 if rows * num_columns < SMALL else num_threads()
     if rows < 2 * threads and num_parts(num_columns) > 1 and threads > 1:  # threads share rows
-        work, stream = _work_space(rows, num_columns), compiled(_stream)
+        work = _work_space(rows, num_columns)
         items = rows * num_parts(num_columns)
         spread(
-            lambda first, stop: stream(sides, num_columns, decode, first, stop, *work),
+            lambda first, stop: _stream(sides, num_columns, decode, first, stop, *work),
             items,
             threads,
         )
@@ -330,9 +292,8 @@ def score_rows(
         _raise_invalid(sides, num_columns, decode, invalid)
     if unsettled.any():
         pairs = np.argwhere(unsettled.T)  # row by row
-        candidates = compiled(_candidates)
         spread(
-            lambda first, stop: candidates(
+            lambda first, stop: _candidates(
                 target,
                 num_columns,
                 decode,

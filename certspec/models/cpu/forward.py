@@ -20,6 +20,7 @@ import math
 import numpy as np
 from numba import njit
 
+from certspec.kernels.compiled import compiled
 from certspec.kernels.threads import fetch_add, load_shared, yield_core
 from certspec.models.cpu.rows import (
     MAX_ROWS,
@@ -410,7 +411,7 @@ def _embed_phase(control, phase, rows, embedding, width, y, y_step):
     _wait(control, phase, items)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def forward_pass(
     sizes,
     eps,

@@ -3,8 +3,7 @@ their certificates and what to run next, without a return to Python. This module
 ``growth_numbers`` and the CPU engine's pass.
 
 It makes the decisions of ``ScoredGrower`` and its rules, to the rounding of a probability; they
-steer the draft and certify nothing. numba's cache does not watch cpu_forward.py and what that uses:
-after an edit there, touch this file."""
+steer the draft and certify nothing."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from certspec.certificates.coverage import radii
+from certspec.kernels.compiled import compiled
 from certspec.models.cpu.forward import forward_pass
 from certspec.models.cpu.rows import sum_exp
 from certspec.models.growth import ALL, BUDGET, THRESHOLD
@@ -127,7 +127,7 @@ def _keep(row, count, numbers, blocks, scores):
     return kept
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def grow_levels(
     model,
     staging,

@@ -3,15 +3,14 @@ argmax, commit, and note what the records need. This module knows the CPU engine
 caches, and arrays; no requests or rules.
 
 It does what ``loop.decode_batch`` does in Python for rules that accept the target's argmax and
-nothing else. Threads that decode groups of a batch so need the interpreter between prompts only.
-numba's cache does not watch cpu_forward.py and what that uses: after an edit there, touch this
-file."""
+nothing else. Threads that decode groups of a batch so need the interpreter between prompts only."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
+from certspec.kernels.compiled import compiled
 from certspec.kernels.threads import load_shared
 from certspec.models.cpu.forward import forward_pass
 from certspec.models.cpu.growth import grow_levels, largest
@@ -171,7 +170,7 @@ def _has_room(staging, sizes, pending, nodes):
     return lengths.max() + pending + nodes <= sizes[7] and pending + nodes <= parents.shape[1]
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def run_rounds(
     target,
     target_staging,

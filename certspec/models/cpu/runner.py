@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 from certspec.errors import InvalidArgument
+from certspec.kernels.compiled import compiled
 from certspec.kernels.threads import run_shared
 from certspec.models.cpu.forward import CONTROL_STEP, activation_widths, forward_pass, num_phases
 from certspec.models.cpu.packing import PackedWeights, pack_weights, rope_table
@@ -25,7 +25,7 @@ from certspec.models.weights import read_weights
 __all__ = ["CpuRunner", "move_slots"]
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def move_slots(keys, values, sizes, row, length, path):
     """Slot ``length + path[i]`` -> slot ``length + i`` in every layer and head; ``path`` ascends,
     so nothing is lost.

@@ -5,10 +5,7 @@ about models.
 Every output element is one chain of fused multiply-adds over the inner dimension, in order,
 whatever the tile's shape. So a row's result does not depend on how many rows stand beside it: the
 arithmetic is batch-invariant, and a block of speculative positions gives bit for bit the logits of
-one token at a time.
-
-numba's cache does not watch this file: after an edit here, touch cpu_forward.py,
-decoding/growth_kernels.py and decoding/round_kernels.py so that their caches are rebuilt."""
+one token at a time."""
 
 from __future__ import annotations
 

@@ -1,0 +1,94 @@
+"""``compiled``: numba's ``njit``, with machine code kept on disk for as long as every source that
+it was compiled from stays as it was.
+
+numba itself looks only at the file that a function stands in, but compiles in what the function
+calls and the constants it reads, wherever they stand. So after an edit of ``models/cpu/tiles.py``
+numba alone would go on with old code for ``models/cpu/forward.py``. Here the key is a hash of all
+files of certspec that the function's module reaches by imports: forward.py, tiles.py, rows.py,
+threads.py and this one; where a module loads generated kernels, these too.
+
+Where no folder for the cache can be written (another user's install, no home folder, a full disk),
+the function is compiled anew in each process."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+from numba.core.caching import FunctionCache
+
+__all__ = ["compiled", "sources_hash", "sources_of"]
+
+_PACKAGE = Path(__file__).parents[1]
+_IMPORT = re.compile(
+    r"^(?:from certspec([\w.]*) import (\([^)]*\)|[^\n]*)|import certspec([\w.]*))", re.M
+)
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """The numba function, released from the interpreter's lock; division by 0 gives inf or NaN."""
+    dispatcher: Any = njit(error_model="numpy", nogil=True)(function)
+    with suppress(OSError, RuntimeError):  # no sources to hash; no folder that can be written
+        dispatcher._cache = _SourcesCache(function)
+    return dispatcher
+
+
+class _SourcesCache(FunctionCache):
+    """numba's cache of a function, out of date where ``sources_hash`` is another one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file._source_stamp = sources_hash(function.__module__)
+
+    @contextmanager
+    def _guard_against_spurious_io_errors(self) -> Iterator[None]:
+        with suppress(OSError):
+            yield
+
+
+def sources_hash(module: str, package: Path = _PACKAGE) -> str:
+    """sha256 over ``sources_of`` a module."""
+    return hashlib.sha256(b"\0".join(map(Path.read_bytes, sources_of(module, package)))).hexdigest()
+
+
+def sources_of(module: str, package: Path = _PACKAGE) -> list[Path]:
+    """The files that compiled functions of ``module`` ("certspec.kernels.threads") are made from:
+    its own and those that it reaches by imports at the top of files, sorted."""
+    found: set[Path] = set()
+    waiting = {_file_of(module.split(".")[1:], package)}
+    while waiting:
+        found |= waiting
+        waiting = {path for source in waiting for path in _imported(source, package)} - found
+    return sorted(found)
+
+
+@cache
+def _imported(source: Path, package: Path) -> frozenset[Path]:
+    """Files of the package that a file imports at its top. The loader of generated kernels goes by
+    names, so it counts as importing all that numba compiles."""
+    found: set[Path] = set()
+    for origin, names, whole in _IMPORT.findall(source.read_text("utf-8")):
+        parts = (origin or whole).split(".")[1:]
+        found.update(_file_of([*parts, name], package) for name in re.findall(r"\w+", names))
+        found.add(_file_of(parts, package))
+    if source == package / "kernels" / "loading.py":
+        found.update((source.parent / "generated").glob("*_num*.py"))
+    return frozenset(found)
+
+
+def _file_of(parts: list[str], package: Path) -> Path:
+    """The file of a module; of a name in a module, the module's."""
+    place = package.joinpath(*parts)
+    if place.is_dir():
+        return place / "__init__.py"
+    return (
+        place.with_suffix(".py")
+        if place.with_suffix(".py").exists()
+        else _file_of(parts[:-1], package)
+    )
