@@ -13,8 +13,7 @@ claim kernel.exp32; ``filter_bounds`` has the constants. There are no fast-math 
 A group is read twice, once for the target's weights, which are kept, and once for the draft, a
 vector after the other: so the numbers that a loop needs at hand fit the 16 registers of a 256-bit
 machine, and a processor that works ahead overlaps the vectors' latencies by itself. Loops that take
-several vectors a turn, or are unrolled, undo that. ``x86_filter`` has the same loop as
-instructions; what stands here runs on all other machines."""
+several vectors a turn, or are unrolled, undo that."""
 
 from __future__ import annotations
 
@@ -26,7 +25,6 @@ import numpy as np
 from llvmlite import ir
 from numba import extending, types
 
-from certspec.kernels.numba.filter_x86 import SLOTS, Slot, has_instructions, run_groups
 from certspec.kernels.numba.vectors import ask_for, call_llvm
 
 __all__ = [
@@ -303,79 +301,6 @@ def _groups(
     return stopped, found
 
 
-def _groups_on_x86(
-    builder: Any, sources: list[_Source], places: list[Any], rows: list[Any], numbers: Sequence[Any]
-) -> tuple[Any, Any]:
-    """Like ``_groups``."""
-    first, num_groups, shift, other_shift, middle, other_middle, between = numbers
-    with builder.goto_entry_block():
-        space = builder.alloca(ir.ArrayType(_FLOATS, SLOTS))
-        space.align = 64
-
-    def slot(number: int) -> Any:
-        return builder.gep(space, [_INT64(0), _INT64(number)])
-
-    limits = _all_lanes(math.inf)
-    for side, value in enumerate((middle, other_middle)):
-        limits = builder.insert_element(limits, value, _INT32(side))
-    filled = {
-        Slot.LEAST: builder.bitcast(_all_numbers(2**31 - 1), _FLOATS),
-        Slot.LOWEST: _all_lanes(-math.inf),
-        Slot.PER_LOG2: _all_lanes(STEPS * PER_LOG2),
-        Slot.LOG2: _all_lanes(-LOG2 / STEPS),
-        Slot.SHIFT: _spread(builder, shift),
-        Slot.OTHER_SHIFT: _spread(builder, other_shift),
-        Slot.CENTRE: _spread(builder, middle),
-        Slot.DISTANCE: _spread(builder, between),
-        Slot.LIMITS: limits,
-        Slot.TABLE: builder.bitcast(ir.Constant(_INTS, _TABLE * (LANES32 // STEPS)), _FLOATS),
-        **{
-            Slot.COEFFICIENTS + power: _all_lanes(value) for power, value in enumerate(COEFFICIENTS)
-        },
-    }
-    for number, value in filled.items():
-        builder.store(value, slot(number), align=_BYTES)
-    totals = [
-        builder.bitcast(slot(Slot.TOTALS + number), _DOUBLES.as_pointer())
-        for number in range(FILTER_SUMS)
-    ]
-    for place, total in zip(places, totals, strict=True):
-        builder.store(builder.load(place, align=8), total, align=_BYTES)
-    before = builder.block
-    begin, end = (builder.function.append_basic_block(name) for name in ("groups", "end"))
-    builder.cbranch(builder.icmp_signed("<", first, num_groups), begin, end)
-    builder.position_at_end(begin)
-    start, byte_pointer = builder.mul(first, _INT64(GROUP)), ir.IntType(8).as_pointer()
-    pointers = [
-        builder.bitcast(builder.gep(source.start, [start]), byte_pointer) for source in sources
-    ]
-    maxima = [builder.bitcast(builder.gep(row, [first]), byte_pointer) for row in rows]
-    groups, work = builder.sub(num_groups, first), builder.bitcast(space, byte_pointer)
-    left = run_groups(
-        builder,
-        pointers[0],
-        pointers[1],
-        work,
-        groups,
-        maxima[0],
-        maxima[1],
-        _VECTORS,
-        _OCTAVE_SHIFT,
-        4 * _AHEAD,
-    )
-    reached = builder.sub(num_groups, left)
-    builder.branch(end)
-    builder.position_at_end(end)
-    stopped = builder.phi(_INT64)
-    stopped.add_incoming(first, before)
-    stopped.add_incoming(reached, begin)
-    for place, total in zip(places, totals, strict=True):
-        builder.store(builder.load(total, align=_BYTES), place, align=8)
-    return stopped, builder.load(
-        builder.bitcast(slot(Slot.LEAST), _INTS.as_pointer()), align=_BYTES
-    )
-
-
 @intrinsic
 def filter_sums(
     typingctx,
@@ -416,8 +341,7 @@ def filter_sums(
         rows = [
             builder.gep(array.data, [place]) for place in (args[13], builder.add(columns, args[13]))
         ]
-        run = _groups_on_x86 if has_instructions(context) else _groups
-        stopped, found = run(builder, sources, totals, rows, args[4:11])
+        stopped, found = _groups(builder, sources, totals, rows, args[4:11])
         while found.type.count > 1:
             found = _lesser(builder, *_halves(builder, found))
         lowest_bits = builder.sext(builder.extract_element(found, _INT32(0)), _INT64)

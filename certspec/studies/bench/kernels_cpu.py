@@ -8,9 +8,10 @@ cycle and core).
 
 The floor of arithmetic, per pair of logits: in float64 two exponentials of 12 multiply-adds and 2
 for the sums, on 4 pairs a vector: 26/4 x .155 ns / 2 cores = .50 ns, 4.9 ms for these rows, 1.9
-reads: no float64 pass reaches 1.6. In float32 (``vector_filter``, ``x86_filter``) 8 pairs take 31
+reads: no float64 pass reaches 1.6. In float32 (``numba/filter_loop.py``) 8 pairs take 31
 vector operations: 12 multiply-adds or products on two of four pipes, 11 additions on the others, 8
-of integers: 8 cycles, 1.5 ms at 3.2 GHz, .5 reads. They take 11.6, 2.2 ms:
+of integers: 8 cycles, 1.5 ms at 3.2 GHz, .5 reads. Written as x86
+instructions, as they once were here, they took 11.6, 2.2 ms:
 
 - A processor that works ahead finds too little that does not wait: the chain of an exponential is
   28 cycles, and 64
