@@ -9,22 +9,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
 from tests.support.device import ON_GPU, interpret_without_gpu, start_triton
+from tests.support.one_compiler import compile_in_turn
 
 interpret_without_gpu()
 
-LENGTHY = "proofs_check/test_claims.py"  # proves every claim
+# What begins first, a file a worker: the proofs compile nothing, while another worker compiles the
+# CPU engine's rounds for everyone. Then come the files that take long, so that none is left over.
+FIRST = ["proofs_check/test_claims.py", "certspec/decoding/test_compiled_rounds.py"]
 
 
 def pytest_collection_modifyitems(items):
-    """Files that run Triton's interpreter take minutes, and so does the one of all proofs: they
-    begin first, so that no worker is left alone with one."""
+    compile_in_turn()
     slow = set()
     for item in items:
         if item.get_closest_marker("triton"):
             slow.add(item.path)
             # numpy in the interpreter, on infinities
             item.add_marker(pytest.mark.filterwarnings("ignore::RuntimeWarning"))
-    items.sort(key=lambda item: (item.path not in slow, not item.path.match(LENGTHY)))
+    items.sort(
+        key=lambda item: (*(not item.path.match(name) for name in FIRST), item.path not in slow)
+    )
 
 
 def pytest_runtest_setup(item):
