@@ -11,7 +11,7 @@ import certspec as cs
 from certspec.decoding import cuda_rounds as device_rounds
 from certspec.decoding import loop
 from certspec.models.pairs import Pair
-from tests.support.device import DEVICE
+from tests.support.device import DEVICE, ON_GPU
 
 if TYPE_CHECKING:
     import pytest
@@ -69,6 +69,15 @@ def small_runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
         for model in (pair.target, pair.draft)
     )
     return target, draft
+
+
+def take_small_pieces(patch: pytest.MonkeyPatch) -> None:
+    """Prompts are read in several pieces; and in the interpreter a program that looks for the
+    largest logits takes little more than the 97 that there are, not 4096."""
+    patch.setattr("certspec.models.cuda.runner._READ_AT_ONCE", 8)
+    if not ON_GPU:
+        for module in ("drafting", "rounds"):
+            patch.setattr(f"certspec.models.cuda.{module}.TOPS_BLOCK", 128)
 
 
 def prompt_of(count: int) -> list[int]:

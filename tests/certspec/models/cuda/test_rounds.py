@@ -12,7 +12,7 @@ import pytest
 import certspec as cs
 from certspec.decoding import TreeTopology
 from certspec.models.pairs import Pair
-from tests.support.small_models import both, prompt_of, small_pair, small_runners
+from tests.support.small_models import both, prompt_of, small_pair, small_runners, take_small_pieces
 
 pytest.importorskip("triton")
 from certspec.models.cuda.runner import CudaRunner
@@ -38,7 +38,7 @@ def runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("certspec.models.cuda.runner._READ_AT_ONCE", 8)
+    take_small_pieces(monkeypatch)
 
 
 def same_records(ours: Any, theirs: Any) -> None:
