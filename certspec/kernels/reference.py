@@ -13,6 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from certspec.kernels.rounding import (
+    FAR_BELOW,
+    FARTHEST_POOLED,
+    FARTHEST_RATIO,
+    FARTHEST_WEIGHT,
+    NEGLIGIBLE,
+    UNIT,
+)
 from certspec.kernels.row_scores import (
     ALL_MASKED,
     NAN,
@@ -33,17 +41,7 @@ __all__ = [
     "target_row",
 ]
 
-UNIT = 2.0**-53  # unit roundoff of float64
 FUNCTION_ERROR = 8 * UNIT  # exp, log, expm1, log1p assumed within 4 ulp
-NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
-REACH_TARGET, REACH_DRAFT = (
-    745.0,
-    1490.0,
-)  # largest gaps (nats) that the first-order error term has to cover
-REACH_POOL = (
-    32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
-)
-FAR_BELOW = -30.0  # log-ratios below this take the form q - p + p d
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class TargetRow:
     def span(self) -> float:
         """The largest finite gap, as far as a weight does not vanish."""
         finite = self.gaps[np.isfinite(self.gaps)]
-        return min(-float(finite[-1]), REACH_TARGET)
+        return min(-float(finite[-1]), FARTHEST_WEIGHT)
 
 
 def order_of(logits: np.ndarray) -> np.ndarray:
@@ -103,7 +101,6 @@ def smoothed_entropy(row: TargetRow, smoothing: float) -> float:
 
 
 # --- rules
-# -----------------------------------------------------------------------------------------------------------
 
 
 def relative_threshold(threshold: Threshold, row: TargetRow) -> tuple[float, float]:
@@ -147,7 +144,7 @@ def certainly_accepted_ranks(threshold: Threshold, row: TargetRow, upper: float)
     """(vocab,) bool: whether the token of each rank is accepted whatever the rounding errors were.
     The maximum's weight is 1 exactly; a weight that may have underflowed counts as 0."""
     relative_error = np.where(
-        row.gaps == 0, 0.0, FUNCTION_ERROR - np.maximum(row.gaps, -REACH_TARGET) * UNIT
+        row.gaps == 0, 0.0, FUNCTION_ERROR - np.maximum(row.gaps, -FARTHEST_WEIGHT) * UNIT
     )
     lower = np.where(row.weights > NEGLIGIBLE, row.weights * (1 - relative_error), 0.0)
     return _within_gate(threshold, row) & _reaches(lower, upper, threshold.strictly_above)
@@ -162,7 +159,6 @@ def _reaches(weights: np.ndarray, bound: float, strictly: bool) -> np.ndarray:
 
 
 # --- certificates
-# ----------------------------------------------------------------------------------------------------
 
 
 def pool_single_token(weights: np.ndarray, rejected: int) -> np.ndarray:
@@ -232,7 +228,7 @@ def rule_certificate(rule: Rule, row: TargetRow) -> tuple[float, float]:
 
 
 def _pool_weight_error(row: TargetRow, last: int) -> float:
-    return FUNCTION_ERROR + min(-float(row.gaps[last]), REACH_POOL) * UNIT
+    return FUNCTION_ERROR + min(-float(row.gaps[last]), FARTHEST_POOLED) * UNIT
 
 
 def _first_false(flags: np.ndarray) -> int:
@@ -240,7 +236,6 @@ def _first_false(flags: np.ndarray) -> int:
 
 
 # --- divergence
-# ------------------------------------------------------------------------------------------------------
 
 
 def divergence(target_logits: np.ndarray, draft_logits: np.ndarray) -> tuple[float, float]:
@@ -268,7 +263,7 @@ def divergence(target_logits: np.ndarray, draft_logits: np.ndarray) -> tuple[flo
     if draft_span > 1e100:
         return divergence_nats, math.inf
     reach = (
-        target.span + target.log_normaliser + min(draft_span, REACH_DRAFT) + draft.log_normaliser
+        target.span + target.log_normaliser + min(draft_span, FARTHEST_RATIO) + draft.log_normaliser
     )
     log_ratio_error = 3 * UNIT * reach + sum(
         1.01 * row.normaliser_error + FUNCTION_ERROR * row.log_normaliser for row in (target, draft)
@@ -289,7 +284,6 @@ def divergence(target_logits: np.ndarray, draft_logits: np.ndarray) -> tuple[flo
 
 
 # --- rows
-# ------------------------------------------------------------------------------------------------------------
 
 
 def score_rows(

@@ -8,10 +8,12 @@ these leave one open too, a third time, all of it in float64."""
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
 
+from certspec.kernels.columns import DRAFT, EXACT, LOWER, TARGET
 from certspec.kernels.compiled import compiled
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba import rows as numba_rows
@@ -30,21 +32,21 @@ from certspec.kernels.numba.filter_sums import (
     NORMALISER,
     NUMBERS,
     STATE,
+    FilterWork,
     num_groups,
     refine,
     summarise,
 )
 from certspec.kernels.numba.passes import select_top
 from certspec.kernels.numba.rules import accepts, candidate_gaps
-from certspec.kernels.numba.stream import element
+from certspec.kernels.numba.stream import Logits, element
+from certspec.kernels.rounding import FARTHEST_WEIGHT, UNIT
 from certspec.kernels.row_scores import FAST, RIGOROUS, WEIGHT_ERROR, RowScores, settle
 from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, TREE_WIDTH, RuleTable
 from certspec.kernels.threads import fetch_add, run_shared
 
 __all__ = ["filter_rows", "score_rows"]
 
-UNIT = 2.0**-53
-FARTHEST_WEIGHT = 745.0  # nats; weights farther below the largest are zero
 SETTLING = 32  # ranks in which thresholds are looked for
 _bounds, _pool, _threshold = (
     load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold")
@@ -143,42 +145,55 @@ def _judge_ranks(rule, bounds, numbers, gaps, weights, complete):
     return np.inf, np.inf, np.inf, SURE if nothing else DEEP
 
 
+class Ranks(NamedTuple):
+    """The target's largest logits: z - max z, their ids, exp(z - max z); and those of the draft's
+    best token, with its rank among them or their number."""
+
+    gaps: Any
+    ids: Any
+    weights: Any
+    drafted_gap: float
+    drafted_rank: int
+
+
+class Verdicts(NamedTuple):
+    """What the caller gets; see RowScores."""
+
+    top_ids: Any  # (2, rows, K)
+    top_probs: Any  # (rows, K)
+    statistics: Any  # (STATISTICS, rows)
+    certificates: Any  # (2, rules, rows)
+    accepted: Any  # (rules, rows) bool
+    certified: Any
+    left_open: Any
+    paths: Any  # (rows,)
+
+
 @register_jitable(error_model="numpy")
-def _judge_rule(
-    rule,
-    numbers,
-    gaps,
-    weights,
-    source,
-    row,
-    num_columns,
-    decode,
-    drafted_gap,
-    drafted_rank,
-    matched,
-):
+def _judge_rule(rule, numbers, ranks, logits, row, matched):
     """(certificate, bound below it, bound above it, accepted, sure) of one rule on a summarised
     row."""
-    width = int(rule[TREE_WIDTH])
+    width, num_columns = int(rule[TREE_WIDTH]), logits.num_columns
     if width >= num_columns:
         return np.inf, np.inf, np.inf, matched, True
     if width > 0:
-        exact, lower, upper = _judge_tree(width, numbers, gaps, weights)
+        exact, lower, upper = _judge_tree(width, numbers, ranks.gaps, ranks.weights)
         return exact, lower, upper, matched, True
     bounds = _thresholds(rule, numbers)
-    drafted = math.exp(drafted_gap)
-    accepted = accepts(rule, drafted_rank, drafted, bounds[0])
-    if accepts(rule, drafted_rank, np.inf, 0.0) and _near(
-        drafted_gap, drafted, bounds[1], bounds[2], bounds[3]
+    drafted = math.exp(ranks.drafted_gap)
+    accepted = accepts(rule, ranks.drafted_rank, drafted, bounds[0])
+    if accepts(rule, ranks.drafted_rank, np.inf, 0.0) and _near(
+        ranks.drafted_gap, drafted, bounds[1], bounds[2], bounds[3]
     ):
         return 0.0, 0.0, np.inf, accepted, False
     exact, lower, upper, verdict = _judge_ranks(
-        rule, bounds, numbers, gaps, weights, len(gaps) == num_columns
+        rule, bounds, numbers, ranks.gaps, ranks.weights, len(ranks.gaps) == num_columns
     )
-    if (
-        verdict == DEEP
-    ):  # all tokens that the threshold may let pass, and the largest one that it can't
-        more = candidate_gaps(bounds[1], source, row, num_columns, decode, numbers[HIGHEST])
+    if verdict == DEEP:
+        # all tokens that the threshold may let pass, and the largest one that it can't
+        more = candidate_gaps(
+            bounds[1], logits.sides[0], row, num_columns, logits.decode, numbers[HIGHEST]
+        )
         more_weights = np.empty(len(more))
         for rank in range(len(more)):
             more_weights[rank] = math.exp(more[rank])
@@ -187,156 +202,83 @@ def _judge_rule(
 
 
 @register_jitable(error_model="numpy")
-def _judge_row(
-    sides,
-    rules,
-    row,
-    num_columns,
-    decode,
-    numbers,
-    gaps,
-    ids,
-    weights,
-    draft_top_ids,
-    drafted_gap,
-    drafted_rank,
-    top_probs,
-    statistics,
-    certificates,
-    accepted,
-    certified,
-    left_open,
-):
+def _judge_row(logits, rules, row, numbers, ranks, out):
     """All rules on a summarised row, and what the caller gets of it."""
-    normaliser, num_top = numbers[NORMALISER], len(top_probs)
+    normaliser, num_top = numbers[NORMALISER], out.top_probs.shape[1]
+    statistics = out.statistics
     for rank in range(num_top):
-        top_probs[rank] = weights[rank] / normaliser
+        out.top_probs[row, rank] = ranks.weights[rank] / normaliser
     kl_upper = max(numbers[KL], 0.0) + numbers[KL_ERROR]
     kl_lower = max(numbers[KL] - numbers[KL_ERROR], 0.0)
     for number in range(rules.shape[0]):
         matched = False
         for rank in range(min(int(rules[number, TREE_WIDTH]), num_top)):
-            matched = matched or draft_top_ids[rank] == ids[0]
+            matched = matched or out.top_ids[DRAFT, row, rank] == ranks.ids[0]
         exact, lower, upper, fits, sure = _judge_rule(
-            rules[number],
-            numbers,
-            gaps,
-            weights,
-            sides[0],
-            row,
-            num_columns,
-            decode,
-            drafted_gap,
-            drafted_rank,
-            matched,
+            rules[number], numbers, ranks, logits, row, matched
         )
-        certificates[0, number, row], certificates[1, number, row] = exact, lower
-        accepted[number, row], certified[number, row] = fits, kl_upper < lower
-        left_open[number, row] = not (sure and (kl_upper < lower or kl_lower >= upper))
+        out.certificates[EXACT, number, row], out.certificates[LOWER, number, row] = exact, lower
+        out.accepted[number, row], out.certified[number, row] = fits, kl_upper < lower
+        out.left_open[number, row] = not (sure and (kl_upper < lower or kl_lower >= upper))
     statistics[KL_OUT, row], statistics[KL_UPPER, row] = max(numbers[KL], 0.0), kl_upper
-    statistics[ENTROPY_OUT, row], statistics[ENTROPY_BOUND, row] = (
-        numbers[ENTROPY],
-        numbers[ENTROPY_ERROR],
-    )
-    statistics[PROB_MARGIN, row] = (1.0 - (weights[1] if len(weights) > 1 else 0.0)) / normaliser
-    statistics[DRAFT_TOKEN_PROB, row] = math.exp(drafted_gap) / normaliser
+    statistics[ENTROPY_OUT, row] = numbers[ENTROPY]
+    statistics[ENTROPY_BOUND, row] = numbers[ENTROPY_ERROR]
+    second = ranks.weights[1] if len(ranks.weights) > 1 else 0.0
+    statistics[PROB_MARGIN, row] = (1.0 - second) / normaliser
+    statistics[DRAFT_TOKEN_PROB, row] = math.exp(ranks.drafted_gap) / normaliser
     statistics[PROB_BOUND, row] = numbers[ERROR] + WEIGHT_ERROR
 
 
+@register_jitable(error_model="numpy")
+def _rank(logits, row, work, highest, ranks, draft_values, draft_ids):
+    """The largest logits of a summarised row, with the draft's best token among them."""
+    sides, num_columns, decode = logits.sides, logits.num_columns, logits.decode
+    gaps, ids, weights = ranks
+    select_top(sides[0], row, num_columns, decode, work.maxima[0], GROUP, gaps, ids)
+    select_top(sides[1], row, num_columns, decode, work.maxima[1], GROUP, draft_values, draft_ids)
+    drafted_gap = element(sides[0], row, draft_ids[0], decode) - highest
+    drafted_rank = len(gaps)
+    for rank in range(len(gaps)):
+        gaps[rank] -= highest
+        weights[rank] = math.exp(gaps[rank])
+        if ids[rank] == draft_ids[0]:
+            drafted_rank = rank
+    return Ranks(gaps, ids, weights, drafted_gap, drafted_rank)
+
+
 @compiled
-def _filter(
-    sides,
-    rules,
-    num_columns,
-    decode,
-    taken,
-    top_ids,
-    draft_top_ids,
-    top_probs,
-    statistics,
-    certificates,
-    accepted,
-    certified,
-    left_open,
-    paths,
-):
-    """Rows from logits to decisions; ``left_open`` says which rules of which rows are not
-    decided."""
-    buffers, maxima = (
+def _filter(logits, rules, taken, out):
+    """Rows from logits to decisions; ``left_open`` says which rules of which rows are not decided.
+    ``taken``: rows that some thread has begun. Threads take them one by one, so that none waits
+    long for another at the end."""
+    logits, out = Logits(*logits), Verdicts(*out)  # given as plain tuples, see rows.py
+    work = FilterWork(
         np.empty((2, DECODED), np.float32),
-        np.empty((2, num_groups(num_columns)), np.float32),
+        np.empty((2, num_groups(logits.num_columns)), np.float32),
+        np.empty(STATE),
+        np.empty(FILTER_SUMS),
     )
-    numbers, totals, at = np.empty(NUMBERS), np.empty(FILTER_SUMS), np.empty(STATE)
-    settling, num_top = min(num_columns, max(SETTLING, top_ids.shape[1])), top_ids.shape[1]
-    gaps, ids, weights = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
-    draft_values = np.empty(num_top)
+    num_rows, num_top = out.top_probs.shape
+    settling = min(logits.num_columns, max(SETTLING, num_top))
+    space = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
+    numbers, draft_values = np.empty(NUMBERS), np.empty(num_top)
     while True:
-        row = fetch_add(
-            taken, 0, 1
-        )  # threads take rows one by one: none waits long for another at the end
-        if row >= top_ids.shape[0]:
+        row = fetch_add(taken, 0, 1)
+        if row >= num_rows:
             break
-        left_open[:, row], paths[row] = True, RIGOROUS
-        if not summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
+        out.left_open[:, row], out.paths[row] = True, RIGOROUS
+        if not summarise(logits, row, work, numbers):
             continue
-        select_top(sides[0], row, num_columns, decode, maxima[0], GROUP, gaps, ids)
-        select_top(
-            sides[1], row, num_columns, decode, maxima[1], GROUP, draft_values, draft_top_ids[row]
+        ranks = _rank(
+            logits, row, work, numbers[HIGHEST], space, draft_values, out.top_ids[DRAFT, row]
         )
-        drafted_gap = element(sides[0], row, draft_top_ids[row, 0], decode) - numbers[HIGHEST]
-        drafted_rank = settling
-        for rank in range(settling):
-            gaps[rank] -= numbers[HIGHEST]
-            weights[rank] = math.exp(gaps[rank])
-            if ids[rank] == draft_top_ids[row, 0]:
-                drafted_rank = rank
         for rank in range(num_top):
-            top_ids[row, rank] = ids[rank]
-        _judge_row(
-            sides,
-            rules,
-            row,
-            num_columns,
-            decode,
-            numbers,
-            gaps,
-            ids,
-            weights,
-            draft_top_ids[row],
-            drafted_gap,
-            drafted_rank,
-            top_probs[row],
-            statistics,
-            certificates,
-            accepted,
-            certified,
-            left_open,
-        )
+            out.top_ids[TARGET, row, rank] = ranks.ids[rank]
+        _judge_row(logits, rules, row, numbers, ranks, out)
         for whole in (False, True):
-            if left_open[:, row].any() and refine(
-                sides, row, num_columns, decode, buffers, maxima, ids, whole, at, totals, numbers
-            ):
-                _judge_row(
-                    sides,
-                    rules,
-                    row,
-                    num_columns,
-                    decode,
-                    numbers,
-                    gaps,
-                    ids,
-                    weights,
-                    draft_top_ids[row],
-                    drafted_gap,
-                    drafted_rank,
-                    top_probs[row],
-                    statistics,
-                    certificates,
-                    accepted,
-                    certified,
-                    left_open,
-                )
-        paths[row] = RIGOROUS if left_open[:, row].any() else FAST
+            if out.left_open[:, row].any() and refine(logits, row, work, ranks.ids, whole, numbers):
+                _judge_row(logits, rules, row, numbers, ranks, out)
+        out.paths[row] = RIGOROUS if out.left_open[:, row].any() else FAST
 
 
 def score_rows(
@@ -385,45 +327,36 @@ def filter_rows(
     (rules, rows) bool, where they are not decided. A row with an undecided rule holds nothing that
     may be used."""
     rows, num_rules = target.shape[0], len(table.rules)
-    top_ids, draft_top_ids = np.zeros((2, rows, num_top), np.int64)
-    top_probs, statistics = np.zeros((rows, num_top)), np.zeros((STATISTICS, rows))
-    certificates, paths = np.zeros((2, num_rules, rows)), np.empty(rows, np.int8)
     accepted, certified, left_open = np.zeros((3, num_rules, rows), np.bool_)
-    decode = numba_rows.decoding(kind)
-    taken = np.zeros(1, np.int64)  # rows that some thread has begun
-    threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
-    arguments = (
-        (target, draft),
-        table.parameters,
-        num_columns,
-        decode,
-        taken,
-        top_ids,
-        draft_top_ids,
-        top_probs,
-        statistics,
-        certificates,
-        accepted,
-        certified,
-        left_open,
-        paths,
-    )
-    run_shared(_filter, arguments, threads)
-    scores = RowScores(
-        kl=statistics[KL_OUT],
-        kl_upper=statistics[KL_UPPER],
-        entropy=statistics[ENTROPY_OUT],
-        prob_margin=statistics[PROB_MARGIN],
-        draft_token_prob=statistics[DRAFT_TOKEN_PROB],
-        certificate=certificates[0],
-        certificate_lower=certificates[1],
+    out = Verdicts(
+        top_ids=np.zeros((2, rows, num_top), np.int64),
+        top_probs=np.zeros((rows, num_top)),
+        statistics=np.zeros((STATISTICS, rows)),
+        certificates=np.zeros((2, num_rules, rows)),
         accepted=accepted,
         certified=certified,
-        target_top_ids=top_ids,
-        target_top_probs=top_probs,
-        draft_top_ids=draft_top_ids,
-        paths=paths,
-        entropy_error=statistics[ENTROPY_BOUND],
-        prob_error=statistics[PROB_BOUND],
+        left_open=left_open,
+        paths=np.empty(rows, np.int8),
+    )
+    logits = ((target, draft), num_columns, numba_rows.decoding(kind))
+    threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
+    taken = np.zeros(1, np.int64)
+    run_shared(_filter, (logits, table.parameters, taken, tuple(out)), threads)
+    scores = RowScores(
+        kl=out.statistics[KL_OUT],
+        kl_upper=out.statistics[KL_UPPER],
+        entropy=out.statistics[ENTROPY_OUT],
+        prob_margin=out.statistics[PROB_MARGIN],
+        draft_token_prob=out.statistics[DRAFT_TOKEN_PROB],
+        certificate=out.certificates[EXACT],
+        certificate_lower=out.certificates[LOWER],
+        accepted=accepted,
+        certified=certified,
+        target_top_ids=out.top_ids[TARGET],
+        target_top_probs=out.top_probs,
+        draft_top_ids=out.top_ids[DRAFT],
+        paths=out.paths,
+        entropy_error=out.statistics[ENTROPY_BOUND],
+        prob_error=out.statistics[PROB_BOUND],
     )
     return scores, left_open

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import extending, types
+from numba.core import cgutils
 
 from certspec.kernels.numba.vectors import ask_for, call_llvm
 
@@ -35,6 +36,7 @@ __all__ = [
     "LEAST_BITS",
     "LOG2",
     "PER_LOG2",
+    "Reference",
     "SCALES",
     "SHIFT32",
     "SHIFT32_BITS",
@@ -196,16 +198,21 @@ def _over_group(
 
 
 def _groups(
-    builder: Any, sources: list[_Source], places: list[Any], rows: list[Any], numbers: Sequence[Any]
+    builder: Any,
+    sources: list[_Source],
+    places: list[Any],
+    rows: list[Any],
+    groups: Sequence[Any],
+    reference: Any,
 ) -> tuple[Any, Any]:
     """The loop over groups: the one that it stopped at, and the least bits of every lane.
-    ``places``: accumulators; ``rows``: where the maxima of both models' first group stand;
-    ``numbers``: the arguments of ``filter_sums`` from ``group`` to ``between``."""
-    first, num_groups, shift, other_shift, middle, other_middle, between = numbers
-    shifts = [_spread(builder, value) for value in (shift, other_shift)]
-    centre, distance = _spread(builder, middle), _spread(builder, between)
+    ``places``: accumulators; ``rows``: where the maxima of both models' first group stand."""
+    first, num_groups = groups
+    shifts = [_spread(builder, value) for value in (reference.shift, reference.other_shift)]
+    centre = _spread(builder, reference.middle)
+    distance = _spread(builder, reference.between)
     limits = ir.Constant(_PAIR, ir.Undefined)
-    for side, value in enumerate((middle, other_middle)):
+    for side, value in enumerate((reference.middle, reference.other_middle)):
         limits = builder.insert_element(limits, value, _INT32(side))
     with builder.goto_entry_block():
         kept = builder.alloca(ir.ArrayType(_FLOATS, _VECTORS))
@@ -301,52 +308,51 @@ def _groups(
     return stopped, found
 
 
+class Reference(NamedTuple):
+    """What the sums of a row are relative to, in float32."""
+
+    shift: float  # SHIFT32 - STEPS K
+    other_shift: float
+    middle: float
+    other_middle: float
+    between: float
+
+
 @intrinsic
-def filter_sums(
-    typingctx,
-    target,
-    draft,
-    offset,
-    other_offset,
-    group,
-    num_groups,
-    shift,
-    other_shift,
-    middle,
-    other_middle,
-    between,
-    sums,
-    maxima,
-    first,
-):
-    """Over the groups of GROUP columns of float32 logits z and y from number ``group`` on, up to
-    ``num_groups`` or the first that holds a z above ``middle`` or a y above ``other_middle``: with
-    w = 2^-K exp(z), x = 2^-K' exp(y), g = z - middle and d = (z - y) - between adds w, w g, x and w
-    d to the WIDE lanes of each of the FILTER_SUMS accumulators ``sums`` (float64); nothing of the
-    group that it stops at. ``shift`` = SHIFT32 - STEPS K, which is float32 like the next four.
-    Writes the largest z and y of group i, where they are numbers, to ``maxima[:, first + i]``, (2,
-    groups) float32. Returns the group that it stopped at, and the least SHIFT32_BITS + j - STEPS K
-    or j' - STEPS K' of all that was read: below LEAST_BITS where a weight is not a normal number,
-    or not a number; of other NaNs the sums tell."""
+def filter_sums(typingctx, sources, offsets, groups, reference, sums, maxima, first):
+    """Adds up groups of GROUP columns of float32 logits z and y, two arrays from ``offsets`` on:
+    those from number ``groups[0]`` on, up to ``groups[1]`` or the first that holds a z above
+    ``middle`` or a y above ``other_middle``.
+
+    With w = 2^-K exp(z), x = 2^-K' exp(y), g = z - middle and d = (z - y) - between adds w, w g, x
+    and w d to the WIDE lanes of each of the FILTER_SUMS accumulators ``sums`` (float64); nothing of
+    the group that it stops at. Writes the largest z and y of group i, where they are numbers, to
+    ``maxima[:, first + i]``, (2, groups) float32. Returns the group that it stopped at, and the
+    least SHIFT32_BITS + j - STEPS K or j' - STEPS K' of all that was read: below LEAST_BITS where a
+    weight is not a normal number, or not a number; of other NaNs the sums tell."""
 
     def codegen(context, builder, signature, args):
-        kinds = signature.args
-        sources = [_Source(context, builder, kinds[i], args[i], args[i + 2]) for i in (0, 1)]
+        kinds, (arrays, starts, ends, scalars) = (
+            signature.args,
+            (cgutils.unpack_tuple(builder, each) for each in args[:4]),
+        )
+        logits = [
+            _Source(context, builder, kinds[0][side], arrays[side], starts[side]) for side in (0, 1)
+        ]
         data = builder.bitcast(
-            context.make_array(kinds[11])(context, builder, args[11]).data, _DOUBLES.as_pointer()
+            context.make_array(kinds[4])(context, builder, args[4]).data, _DOUBLES.as_pointer()
         )
         totals = [builder.gep(data, [_INT64(number)]) for number in range(FILTER_SUMS)]
-        array = context.make_array(kinds[12])(context, builder, args[12])
+        array = context.make_array(kinds[5])(context, builder, args[5])
         columns = builder.extract_value(array.shape, 1)
         rows = [
-            builder.gep(array.data, [place]) for place in (args[13], builder.add(columns, args[13]))
+            builder.gep(array.data, [place]) for place in (args[6], builder.add(columns, args[6]))
         ]
-        stopped, found = _groups(builder, sources, totals, rows, args[4:11])
+        stopped, found = _groups(builder, logits, totals, rows, ends, Reference(*scalars))
         while found.type.count > 1:
             found = _lesser(builder, *_halves(builder, found))
         lowest_bits = builder.sext(builder.extract_element(found, _INT32(0)), _INT64)
         return context.make_tuple(builder, signature.return_type, [stopped, lowest_bits])
 
-    numbers = (types.int64,) * 4 + (types.float32,) * 5
-    result = types.UniTuple(types.int64, 2)
-    return result(target, draft, *numbers, sums, maxima, types.int64), codegen
+    pair, scalars = types.UniTuple(types.int64, 2), types.NamedUniTuple(types.float32, 5, Reference)
+    return pair(sources, pair, pair, scalars, sums, maxima, types.int64), codegen

@@ -16,6 +16,7 @@ to a certificate, that the rest is not known well enough."""
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
@@ -30,10 +31,12 @@ from certspec.kernels.numba.filter_loop import (
     SHIFT32_BITS,
     STEPS,
     WIDE,
+    Reference,
     filter_sums,
 )
 from certspec.kernels.numba.passes import select_top
 from certspec.kernels.numba.stream import element, readable
+from certspec.kernels.rounding import UNIT, UNIT32
 
 __all__ = [
     "ADDITIONS",
@@ -42,6 +45,7 @@ __all__ = [
     "ENTROPY_ERROR",
     "ERROR",
     "EXP32_ERROR",
+    "FilterWork",
     "GAP_ERROR",
     "HIGHEST",
     "KL",
@@ -53,15 +57,12 @@ __all__ = [
     "NUMBERS",
     "REDUCTION",
     "STATE",
-    "UNIT32",
     "WIDEST",
     "num_groups",
     "refine",
     "summarise",
 ]
 
-
-UNIT32 = 2.0**-24
 
 EXP32_ERROR = 7.4  # polynomial and table instead of exp 5.17, operations 2.1, r rounded .09
 
@@ -78,13 +79,35 @@ WIDEST = 1e-3  # nats; rows whose KL the filter does not know this well are not 
 MOST_COLUMNS = 1 << 24
 
 
-UNIT = 2.0**-53
-
 LOG2, PER_LOG2 = math.log(2.0), 1.0 / math.log(2.0)
 
 DECODED = 2048  # columns of 16-bit logits that are decoded at a time
 
-STATE = 9  # numbers of the state of a row, see _move
+# The state of a row, see _move. Of either side: K, a power of two that the weights are relative to;
+# m, the largest logit so far; the least logit, or a bound below it. And s, the nats between both m;
+# the largest |s| so far; the sum of w |s - new s| over the moves.
+(
+    REFERENCE,
+    MIDDLE,
+    OTHER_REFERENCE,
+    OTHER_MIDDLE,
+    BETWEEN,
+    WIDEST_BETWEEN,
+    MOVED,
+    LEAST,
+    OTHER_LEAST,
+) = range(9)
+STATE = 9
+
+
+class FilterWork(NamedTuple):
+    """What a thread needs to sum a row."""
+
+    buffers: Any  # (2, DECODED) float32
+    maxima: Any  # (2, groups) float32
+    state: Any  # (STATE,)
+    totals: Any  # (FILTER_SUMS,)
+
 
 entropy = load_kernels("divergence", "numba").entropy
 # the sums' accumulators
@@ -103,15 +126,15 @@ def num_groups(num_columns):
 
 @register_jitable(error_model="numpy")
 def _move(sums, at, highest, other_highest):
-    """Makes the sums relative to the new maxima. ``at``, the state of a row: K, m, K', m', s, the
-    largest |s|, the sum of w |move of s|, and the least logit of each side or a bound below it."""
-    middle, other_middle = max(at[1], highest), max(at[3], other_highest)
+    """Makes the sums relative to the new maxima. ``at``: the state
+    of the row."""
+    middle, other_middle = max(at[MIDDLE], highest), max(at[OTHER_MIDDLE], other_highest)
     reference, other_reference = math.ceil(middle * PER_LOG2), math.ceil(other_middle * PER_LOG2)
     between = np.float64(np.float32(middle - other_middle))
-    if at[1] > -np.inf:  # else these are the first columns, and all sums are zero
-        scale = math.ldexp(1.0, int(at[0] - reference))
-        other_scale = math.ldexp(1.0, int(at[2] - other_reference))
-        moved, ratio_moved = at[1] - middle, at[4] - between
+    if at[MIDDLE] > -np.inf:  # else these are the first columns, and all sums are zero
+        scale = math.ldexp(1.0, int(at[REFERENCE] - reference))
+        other_scale = math.ldexp(1.0, int(at[OTHER_REFERENCE] - other_reference))
+        moved, ratio_moved = at[MIDDLE] - middle, at[BETWEEN] - between
         mass = 0.0
         for lane in range(WIDE):
             total = sums[SUM * WIDE + lane]
@@ -122,19 +145,27 @@ def _move(sums, at, highest, other_highest):
             ) * scale
             sums[SUM * WIDE + lane] = total * scale
             sums[OTHER_SUM * WIDE + lane] *= other_scale
-        at[6] = (at[6] + abs(ratio_moved) * mass) * scale
-    at[0], at[1], at[2], at[3], at[4] = reference, middle, other_reference, other_middle, between
-    at[5] = max(at[5], abs(between))
+        at[MOVED] = (at[MOVED] + abs(ratio_moved) * mass) * scale
+    at[REFERENCE], at[MIDDLE], at[OTHER_REFERENCE], at[OTHER_MIDDLE], at[BETWEEN] = (
+        reference,
+        middle,
+        other_reference,
+        other_middle,
+        between,
+    )
+    at[WIDEST_BETWEEN] = max(at[WIDEST_BETWEEN], abs(between))
 
 
 @register_jitable(error_model="numpy")
-def _maximum(source, row, start, stop, decode):
-    """The largest logit of some columns that is not a NaN."""
-    highest = -np.inf
+def _maxima(logits, row, start, stop):
+    """The largest logit of some columns that is not a NaN, of either side."""
+    highest, other_highest = -np.inf, -np.inf
     for column in range(start, stop):
-        value = element(source, row, column, decode)
+        value = element(logits.sides[0], row, column, logits.decode)
+        other_value = element(logits.sides[1], row, column, logits.decode)
         highest = value if value > highest else highest
-    return highest
+        other_highest = other_value if other_value > other_highest else other_highest
+    return highest, other_highest
 
 
 @register_jitable(error_model="numpy")
@@ -144,53 +175,46 @@ def _fits(highest, other_highest):
 
 
 @register_jitable(error_model="numpy")
-def _add_exactly(sides, row, start, stop, decode, at, sums):
+def _add_exactly(logits, row, start, stop, at, sums):
     """Adds some columns to ``sums``, in float64."""
+    sides, decode = logits.sides, logits.decode
     for column in range(start, stop):
         z, y = element(sides[0], row, column, decode), element(sides[1], row, column, decode)
-        weight = exp_of_gap(z - at[0] * LOG2)
+        weight = exp_of_gap(z - at[REFERENCE] * LOG2)
         sums[SUM * WIDE] += weight
-        sums[GAP_SUM * WIDE] += weight * (z - at[1])
-        sums[OTHER_SUM * WIDE] += exp_of_gap(y - at[2] * LOG2)
-        sums[CROSS_SUM * WIDE] += weight * ((z - y) - at[4])
+        sums[GAP_SUM * WIDE] += weight * (z - at[MIDDLE])
+        sums[OTHER_SUM * WIDE] += exp_of_gap(y - at[OTHER_REFERENCE] * LOG2)
+        sums[CROSS_SUM * WIDE] += weight * ((z - y) - at[BETWEEN])
 
 
 @register_jitable(error_model="numpy")
-def _chunk_columns(num_columns, decode):
+def _chunk_columns(logits):
     """Columns that are summed at a time: 16-bit logits are decoded before they are."""
-    return DECODED if len(decode) > 1 else num_columns
+    return DECODED if len(logits.decode) > 1 else logits.num_columns
 
 
 @register_jitable(error_model="numpy")
-def _chunk(sides, row, start, num_columns, decode, buffers):
+def _chunk(logits, row, start, buffers):
     """The end of the chunk of columns from ``start`` on, and its logits of both sides as arrays and
     offsets in them."""
-    stop = min(start + _chunk_columns(num_columns, decode), num_columns)
-    array, offset = readable(sides[0], row, start, stop - start, decode, buffers[0])
-    other, other_offset = readable(sides[1], row, start, stop - start, decode, buffers[1])
+    stop = min(start + _chunk_columns(logits), logits.num_columns)
+    sides, decode, count = logits.sides, logits.decode, stop - start
+    array, offset = readable(sides[0], row, start, count, decode, buffers[0])
+    other, other_offset = readable(sides[1], row, start, count, decode, buffers[1])
     return stop, (array, other), (offset, other_offset)
 
 
 @register_jitable(error_model="numpy")
-def _add_groups(sources, offsets, group, groups, at, sums, maxima, first):
+def _add_groups(sources, offsets, groups, at, sums, maxima, first):
     """``filter_sums`` relative to ``at``."""
-    shift, other_shift = np.float32(SHIFT32 - STEPS * at[0]), np.float32(SHIFT32 - STEPS * at[2])
-    return filter_sums(
-        sources[0],
-        sources[1],
-        offsets[0],
-        offsets[1],
-        group,
-        groups,
-        shift,
-        other_shift,
-        np.float32(at[1]),
-        np.float32(at[3]),
-        np.float32(at[4]),
-        sums,
-        maxima,
-        first,
+    reference = Reference(
+        np.float32(SHIFT32 - STEPS * at[REFERENCE]),
+        np.float32(SHIFT32 - STEPS * at[OTHER_REFERENCE]),
+        np.float32(at[MIDDLE]),
+        np.float32(at[OTHER_MIDDLE]),
+        np.float32(at[BETWEEN]),
     )
+    return filter_sums(sources, offsets, groups, reference, sums, maxima, first)
 
 
 @register_jitable(error_model="numpy")
@@ -206,28 +230,31 @@ def _totals(sums, totals):
 
 
 @register_jitable(error_model="numpy")
-def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
-    """The sums over a row, (FILTER_SUMS,), relative to ``at``, see _move. False where the row is
+def _stream(logits, row, work):
+    """The totals of a row, relative to the state, see _move. False where the row is
     not one for the filter: a NaN, an infinity, or a span or size beyond the range of the
     exponentials."""
+    num_columns, decode = logits.num_columns, logits.decode
+    at, maxima = work.state, work.maxima
     sums = np.zeros(FILTER_SUMS * WIDE)
     at[:] = 0.0
-    at[1] = at[3] = -np.inf
-    at[7] = at[8] = np.inf
-    highest = _maximum(sides[0], row, 0, min(GROUP, num_columns), decode)
-    other_highest = _maximum(sides[1], row, 0, min(GROUP, num_columns), decode)
+    at[MIDDLE] = at[OTHER_MIDDLE] = -np.inf
+    at[LEAST] = at[OTHER_LEAST] = np.inf
+    highest, other_highest = _maxima(logits, row, 0, min(GROUP, num_columns))
     if not _fits(highest, other_highest):
         return False
     _move(sums, at, highest, other_highest)
-    for start in range(0, num_columns, _chunk_columns(num_columns, decode)):
-        stop, sources, offsets = _chunk(sides, row, start, num_columns, decode, buffers)
+    for start in range(0, num_columns, _chunk_columns(logits)):
+        stop, sources, offsets = _chunk(logits, row, start, work.buffers)
         group, groups, first = 0, (stop - start) // GROUP, start // GROUP
         while group < groups:
-            group, bits = _add_groups(sources, offsets, group, groups, at, sums, maxima, first)
+            group, bits = _add_groups(sources, offsets, (group, groups), at, sums, maxima, first)
             if bits < LEAST_BITS:
                 return False
-            at[7] = min(at[7], (at[0] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2)
-            at[8] = min(at[8], (at[2] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2)
+            at[LEAST] = min(at[LEAST], (at[REFERENCE] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2)
+            at[OTHER_LEAST] = min(
+                at[OTHER_LEAST], (at[OTHER_REFERENCE] + (bits - SHIFT32_BITS) / STEPS - 1.0) * LOG2
+            )
             if group < groups:  # a new maximum: from here on relative to it
                 highest, other_highest = (
                     np.float64(maxima[0, first + group]),
@@ -238,25 +265,29 @@ def _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
                 _move(sums, at, highest, other_highest)
         rest = start + groups * GROUP
         if rest < stop:  # the last columns, which fill no group
-            highest = _maximum(sides[0], row, rest, num_columns, decode)
-            other_highest = _maximum(sides[1], row, rest, num_columns, decode)
+            highest, other_highest = _maxima(logits, row, rest, num_columns)
             maxima[0, first + groups], maxima[1, first + groups] = highest, other_highest
             if not _fits(highest, other_highest):
                 return False
-            if highest > at[1] or other_highest > at[3]:
+            if highest > at[MIDDLE] or other_highest > at[OTHER_MIDDLE]:
                 _move(sums, at, highest, other_highest)
             for column in range(rest, num_columns):
-                at[7] = min(at[7], element(sides[0], row, column, decode))
-                at[8] = min(at[8], element(sides[1], row, column, decode))
-            _add_exactly(sides, row, rest, num_columns, decode, at, sums)
+                at[LEAST] = min(at[LEAST], element(logits.sides[0], row, column, decode))
+                at[OTHER_LEAST] = min(
+                    at[OTHER_LEAST], element(logits.sides[1], row, column, decode)
+                )
+            _add_exactly(logits, row, rest, num_columns, at, sums)
     # a NaN among the logits is one in w g or w d, whatever became of its weight
-    return _totals(sums, totals) and at[7] >= -LARGEST and at[8] >= -LARGEST
+    return _totals(sums, work.totals) and at[LEAST] >= -LARGEST and at[OTHER_LEAST] >= -LARGEST
 
 
 @register_jitable(error_model="numpy")
 def _errors(at):
     """Relative errors of the weights of both sides with their sums, in float32."""
-    size, other_size = max(abs(at[1]), abs(at[7])), max(abs(at[3]), abs(at[8]))
+    size, other_size = (
+        max(abs(at[MIDDLE]), abs(at[LEAST])),
+        max(abs(at[OTHER_MIDDLE]), abs(at[OTHER_LEAST])),
+    )
     error = 1.01 * (EXP32_ERROR + ADDITIONS + REDUCTION * size) * UNIT32
     return error, 1.01 * (EXP32_ERROR + ADDITIONS + REDUCTION * other_size) * UNIT32
 
@@ -266,7 +297,7 @@ def _divergence(at, totals):
     """(KL as computed, the mean of d)."""
     cross = totals[CROSS_SUM] / totals[SUM]
     logs = math.log(totals[SUM]) - math.log(totals[OTHER_SUM])
-    return (cross + at[4] - (at[0] - at[2]) * LOG2) - logs, cross
+    return (cross + at[BETWEEN] - (at[REFERENCE] - at[OTHER_REFERENCE]) * LOG2) - logs, cross
 
 
 @register_jitable(error_model="numpy")
@@ -285,16 +316,16 @@ def _bound(at, totals, share, other_share, rest_gap, rest_size, mean_size, added
     # in float64; and one a term, of sums of p|d| too, at most 1.4 (1 + |E_p d|): KL + sqrt(2 KL)
     # against 1 + KL (claim kernel.filter_size)
     sizes = (
-        abs(at[1])
-        + abs(at[7])
-        + abs(at[3])
-        + abs(at[8])
+        abs(at[MIDDLE])
+        + abs(at[LEAST])
+        + abs(at[OTHER_MIDDLE])
+        + abs(at[OTHER_LEAST])
         + abs(log_sum)
         + abs(math.log(totals[OTHER_SUM]))
     )
     rounding = (sizes + abs(cross) + mean_gap + 1.0) * (256 * UNIT) + 1.5 * added * UNIT
-    numbers[HIGHEST] = at[1]
-    numbers[NORMALISER] = mass * math.exp(at[0] * LOG2 - at[1])
+    numbers[HIGHEST] = at[MIDDLE]
+    numbers[NORMALISER] = mass * math.exp(at[REFERENCE] * LOG2 - at[MIDDLE])
     numbers[ERROR] = 1.02 * error * share + rounding
     numbers[MEAN_GAP] = mean_gap
     numbers[GAP_ERROR] = 1.02 * (
@@ -304,62 +335,65 @@ def _bound(at, totals, share, other_share, rest_gap, rest_size, mean_size, added
     own = (
         error * share * (1.0 + mean_size)
         + (error + 2 * UNIT32) * rest_size
-        + UNIT32 * at[5] * share
+        + UNIT32 * at[WIDEST_BETWEEN] * share
     )
     numbers[KL_ERROR] = 1.02 * (own + other_error * other_share) + rounding * (1.0 + mean_size)
-    numbers[ENTROPY] = entropy(log_sum + (at[0] * LOG2 - at[1]), mean_gap)
+    numbers[ENTROPY] = entropy(log_sum + (at[REFERENCE] * LOG2 - at[MIDDLE]), mean_gap)
     numbers[ENTROPY_ERROR] = numbers[GAP_ERROR] + 1.02 * error * share + rounding
     return divergence < np.inf and numbers[KL_ERROR] < WIDEST
 
 
 @register_jitable(error_model="numpy")
-def summarise(sides, row, num_columns, decode, buffers, maxima, at, totals, numbers):
+def summarise(logits, row, work, numbers):
     """From logits to ``numbers``, see _bound. False where the row is not one for the filter."""
-    if not _stream(sides, row, num_columns, decode, buffers, maxima, totals, at):
+    if not _stream(logits, row, work):
         return False
+    at, totals = work.state, work.totals
     divergence, cross = _divergence(at, totals)
     most = max(divergence, 0.0) + WIDEST  # of KL, if its error stays within WIDEST
     mean_size = (
-        1.001 * (most + math.sqrt(2.0 * most) + abs(divergence - cross) + at[6] / totals[SUM])
+        1.001 * (most + math.sqrt(2.0 * most) + abs(divergence - cross) + at[MOVED] / totals[SUM])
         + WIDEST
     )
     mean_gap = max(-totals[GAP_SUM] / totals[SUM], 0.0)
     return _bound(
-        at, totals, 1.0, 1.0, mean_gap, mean_size, mean_size, num_columns % GROUP, numbers
+        at, totals, 1.0, 1.0, mean_gap, mean_size, mean_size, logits.num_columns % GROUP, numbers
     )
 
 
 @register_jitable(error_model="numpy")
-def refine(sides, row, num_columns, decode, buffers, maxima, ids, whole, at, totals, numbers):
+def refine(logits, row, work, ids, whole, numbers):
     """``numbers`` once more, narrower: the groups of the likeliest tokens of either side, or with
     ``whole`` all groups, are summed in float64, and s is the difference of the logarithms of both
     sums. ``ids`` of the target's likeliest tokens."""
+    num_columns, decode = logits.num_columns, logits.decode
+    maxima, at, totals = work.maxima, work.state, work.totals
     draft_values, draft_ids = np.empty(len(ids)), np.empty(len(ids), np.int64)
-    select_top(sides[1], row, num_columns, decode, maxima[1], GROUP, draft_values, draft_ids)
+    select_top(logits.sides[1], row, num_columns, decode, maxima[1], GROUP, draft_values, draft_ids)
     kept, added = np.full(num_groups(num_columns), whole), 0
     for rank in range(len(ids)):
         kept[ids[rank] // GROUP] = kept[draft_ids[rank] // GROUP] = True
     divergence, cross = _divergence(at, totals)
-    at[4] = np.float64(np.float32(at[4] + (cross - divergence)))
-    at[5], at[6] = abs(at[4]), 0.0
+    at[BETWEEN] = np.float64(np.float32(at[BETWEEN] + (cross - divergence)))
+    at[WIDEST_BETWEEN], at[MOVED] = abs(at[BETWEEN]), 0.0
     sums, exact = np.zeros(FILTER_SUMS * WIDE), np.zeros(FILTER_SUMS * WIDE)
-    for start in range(0, num_columns, _chunk_columns(num_columns, decode)):
-        stop, sources, offsets = _chunk(sides, row, start, num_columns, decode, buffers)
+    for start in range(0, num_columns, _chunk_columns(logits)):
+        stop, sources, offsets = _chunk(logits, row, start, work.buffers)
         group, groups, first = 0, (stop - start) // GROUP, start // GROUP
         while group < groups:
             end = group
             while end < groups and not kept[first + end]:
                 end += 1
-            reached, bits = _add_groups(sources, offsets, group, end, at, sums, maxima, first)
+            reached, bits = _add_groups(sources, offsets, (group, end), at, sums, maxima, first)
             if reached < end or bits < LEAST_BITS:
                 return False
             group = end
             if group < groups:
                 begin = start + group * GROUP
-                _add_exactly(sides, row, begin, begin + GROUP, decode, at, exact)
+                _add_exactly(logits, row, begin, begin + GROUP, at, exact)
                 group += 1
                 added += GROUP
-        _add_exactly(sides, row, start + groups * GROUP, stop, decode, at, exact)
+        _add_exactly(logits, row, start + groups * GROUP, stop, at, exact)
         added += stop - (start + groups * GROUP)
     rest = np.empty(FILTER_SUMS)
     if not (_totals(sums, rest) and _totals(exact, totals)):
@@ -378,7 +412,7 @@ def refine(sides, row, num_columns, decode, buffers, maxima, ids, whole, at, tot
     rest_size = (
         max(rest[CROSS_SUM] / totals[SUM], 0.0) + 0.75 * other_share
     )  # claim kernel.filter_rest, of log(p/q)
-    rest_size = 1.001 * (rest_size + (2.0 * off + UNIT32 * at[5]) * share)
+    rest_size = 1.001 * (rest_size + (2.0 * off + UNIT32 * at[WIDEST_BETWEEN]) * share)
     rest_gap = 1.001 * max(-rest[GAP_SUM] / totals[SUM], 0.0)
     return _bound(
         at, totals, share, other_share, rest_gap, rest_size, abs(cross) + WIDEST, added, numbers

@@ -33,7 +33,6 @@ LANES = 512
 SPAN = 8  # blocks
 HALVINGS = 24  # of a range in which a bound is looked for
 LINE = 16  # columns of float32 in a cache line
-FAR_BELOW = -30.0  # log-ratios below this take the form q - p + p d
 CENTRE, REACH = 500.0, 530.0  # log-ratios within [-30, 1030] are summed in the vector loop
 _divergence = load_kernels("divergence", "numba")
 bregman_term, far_term = _divergence.bregman_term, _divergence.far_term

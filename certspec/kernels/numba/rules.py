@@ -11,6 +11,7 @@ from numba.extending import register_jitable
 
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba.stream import element
+from certspec.kernels.rounding import FARTHEST_POOLED, NEGLIGIBLE
 from certspec.kernels.rule_table import (
     CAP,
     ENTROPY_SCALE,
@@ -23,10 +24,6 @@ from certspec.kernels.rule_table import (
 
 __all__ = ["accepts", "candidate_gaps", "rule_certificate", "thresholds"]
 
-NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
-REACH_POOL = (
-    32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
-)
 CANDIDATE_SLACK = 1e-6  # relative: tokens this far below a threshold are certainly rejected
 _bounds, _pool, _threshold = (
     load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold")
@@ -156,7 +153,7 @@ def _weights(gaps, count):
 
 @register_jitable(error_model="numpy")
 def _pool_error(lowest_gap):
-    return relative_weight_error(min(-lowest_gap, REACH_POOL))
+    return relative_weight_error(min(-lowest_gap, FARTHEST_POOLED))
 
 
 @register_jitable(error_model="numpy")

@@ -8,6 +8,8 @@ PART columns, always the same ones, so that threads may share a row without chan
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import types
 from numba.extending import overload, register_jitable
@@ -28,10 +30,12 @@ __all__ = [
     "ENTRIES",
     "GAP_SUM",
     "LEAST",
+    "Logits",
     "OTHER_LEAST",
     "OTHER_SUM",
     "PART",
     "SUM",
+    "Work",
     "add_parts",
     "element",
     "num_blocks",
@@ -48,6 +52,22 @@ _BFLOAT16_ONE = 0x3F80
 # where one of them is)
 SUM, GAP_SUM, OTHER_SUM, CROSS_SUM, LEAST, OTHER_LEAST = range(6)
 ENTRIES = 6
+
+
+class Logits(NamedTuple):
+    """Rows of the target, or of target and draft, for compiled functions."""
+
+    sides: Any  # one or two arrays (rows, >= num_columns) of one dtype
+    num_columns: int
+    decode: Any  # what 16-bit patterns stand for, see rows.decoding
+
+
+class Work(NamedTuple):
+    """What a pass over rows fills; of one row without the first dimension."""
+
+    references: Any  # (rows, 2)
+    maxima: Any  # (rows, 2, blocks)
+    parts: Any  # (rows, parts, ENTRIES)
 
 
 @register_jitable(error_model="numpy")
@@ -130,8 +150,9 @@ def _scan(source, row, start, count, decode, buffer, maxima, first):
 
 
 @register_jitable(error_model="numpy")
-def reference_of(source, row, num_columns, decode, buffer):
+def reference_of(logits, side, row, buffer):
     """The maximum of the row's first columns; 0 where that is not a finite number."""
+    source, num_columns, decode = logits.sides[side], logits.num_columns, logits.decode
     highest, maxima = -np.inf, np.empty(CHUNK // BLOCK)
     for start in range(0, min(num_columns, REFERENCE_COLUMNS), CHUNK):
         count = min(CHUNK, num_columns - start)
@@ -148,9 +169,12 @@ def _keep_least(entries, entry, least):
 
 
 @register_jitable(error_model="numpy")
-def stream_part(sides, row, part, num_columns, decode, buffers, references, maxima, entries):
-    """Fills ``entries`` (ENTRIES,) and the part's blocks of ``maxima`` (sides, blocks).
-    ``buffers``: (2, CHUNK) float32; ``references``: (2,)."""
+def stream_part(sides, logits, row, part, buffers, work):
+    """Fills a part's entries and its blocks of maxima, in ``work`` of one row; ``buffers``: (2,
+    CHUNK) float32. ``sides``: those of ``logits``, an argument of their own, since numba leaves a
+    branch for two models out by the length of an argument alone."""
+    num_columns, decode = logits.num_columns, logits.decode
+    references, maxima, entries = work.references, work.maxima, work.parts[part]
     lanes, rest = np.zeros(4 * LANES), np.zeros(4)
     entries[LEAST] = entries[OTHER_LEAST] = np.inf
     for start in range(part * PART, min(num_columns, (part + 1) * PART), CHUNK):

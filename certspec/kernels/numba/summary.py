@@ -18,6 +18,7 @@ and where D exceeds FAR_REFERENCE the row is streamed again from its maximum.
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
@@ -34,6 +35,7 @@ from certspec.kernels.numba.stream import (
     CROSS_SUM,
     GAP_SUM,
     LEAST,
+    OTHER_LEAST,
     OTHER_SUM,
     SUM,
     add_parts,
@@ -43,6 +45,7 @@ from certspec.kernels.numba.stream import (
     streamed_depth,
 )
 from certspec.kernels.numba.vectors import BLOCK, WIDENING
+from certspec.kernels.rounding import FARTHEST_RATIO, FARTHEST_WEIGHT, UNIT
 
 __all__ = [
     "DRAFTED_GAP",
@@ -52,14 +55,11 @@ __all__ = [
     "KL_UPPER",
     "NORMALISER",
     "NUMBERS",
+    "Summary",
+    "row_of",
     "stream_row",
     "summarise_row",
 ]
-UNIT = 2.0**-53
-REACH_TARGET, REACH_DRAFT = (
-    745.0,
-    1490.0,
-)  # largest gaps (nats) that enter the first-order error of a log-ratio
 LEAST_DIFFERENCE = (
     1e-6  # nats; a KL below it is summed again in the Bregman form, which does not cancel
 )
@@ -82,11 +82,35 @@ HIGHEST, NORMALISER, ERROR, KL, KL_UPPER, DRAFTED_GAP = range(6)
 NUMBERS = 6
 
 
+class Summary(NamedTuple):
+    """What is known of rows before any rule; of one row without the first dimension."""
+
+    numbers: Any  # (rows, NUMBERS)
+    entropy_gaps: Any  # (rows, entropies): log S - H, of the exact and of every smoothed entropy
+    entropy_errors: Any  # (rows, entropies)
+    top_gaps: Any  # (rows, ranks): z - max z, downwards
+    top_ids: Any  # (rows, ranks)
+    draft_top_ids: Any  # (rows, K)
+
+
 @register_jitable(error_model="numpy")
-def stream_row(sides, row, num_columns, decode, buffers, references, maxima, parts):
+def row_of(summary, row):
+    """The summary of one row, to be filled or read."""
+    return Summary(
+        summary.numbers[row],
+        summary.entropy_gaps[row],
+        summary.entropy_errors[row],
+        summary.top_gaps[row],
+        summary.top_ids[row],
+        summary.draft_top_ids[row],
+    )
+
+
+@register_jitable(error_model="numpy")
+def stream_row(logits, row, buffers, work):
     """All parts of a row, one after the other."""
-    for part in range(num_parts(num_columns)):
-        stream_part(sides, row, part, num_columns, decode, buffers, references, maxima, parts[part])
+    for part in range(num_parts(logits.num_columns)):
+        stream_part(logits.sides, logits, row, part, buffers, work)
 
 
 @register_jitable(error_model="numpy")
@@ -98,39 +122,12 @@ def _maximum(maxima):
 
 
 @register_jitable(error_model="numpy")
-def _kl_errors(log_sum, error, span, other_log_sum, other_error, other_span, sum_error):
-    """(relative error of a sum of KL's terms, absolute error of a log-ratio), of sums and spans
-    from the references."""
-    reach = span + log_sum + other_span + other_log_sum
-    ratio_error = log_ratio_bound(log_sum, error, other_log_sum, other_error, reach)
-    weight_error = relative_weight_error(WIDENING * span)
-    other_weight_error = relative_weight_error(WIDENING * min(other_span, REACH_TARGET))
-    relative = relative_term_error(weight_error, error, other_weight_error, other_error, sum_error)
-    return relative, ratio_error
-
-
-@register_jitable(error_model="numpy")
-def summarise_row(
-    sides,
-    row,
-    num_columns,
-    decode,
-    smoothings,
-    buffers,
-    references,
-    maxima,
-    parts,
-    numbers,
-    entropy_gaps,
-    entropy_errors,
-    top_gaps,
-    top_ids,
-    draft_top_ids,
-):
-    """From a streamed row: ``numbers`` (NUMBERS,), log S - H and its error for the exact and every
-    smoothed entropy, the top gaps and ids. Returns 1 + side of a model whose row defines no
-    distribution, else 0."""
-    sums = add_parts(parts)
+def summarise_row(logits, row, smoothings, buffers, work, summary):
+    """Fills ``summary`` of a row from ``work``, in which it is streamed. Returns 1 + side of a
+    model whose row defines no distribution, else 0."""
+    sides, num_columns, decode = logits.sides, logits.num_columns, logits.decode
+    numbers, references, maxima = summary.numbers, work.references, work.maxima
+    sums = add_parts(work.parts)
     highest, offsets = np.empty(2), np.zeros(2)
     for side in range(len(sides)):
         highest[side] = _maximum(maxima[side])
@@ -140,11 +137,11 @@ def summarise_row(
     if max(offsets[0], offsets[1]) > FAR_REFERENCE:
         references[:] = highest
         offsets[:] = 0.0
-        stream_row(sides, row, num_columns, decode, buffers, references, maxima, parts)
-        sums = add_parts(parts)
+        stream_row(logits, row, buffers, work)
+        sums = add_parts(work.parts)
     sum_error = streamed_depth(num_columns) * UNIT
-    span = _span(sides[0], row, num_columns, decode, highest[0], sums[LEAST])
-    wide = min(span, REACH_TARGET) + offsets[0]
+    span = _span(logits, 0, row, highest[0], sums[LEAST])
+    wide = min(span, FARTHEST_WEIGHT) + offsets[0]
     shift = highest[0] - references[0]
     mean_gap = max(shift - sums[GAP_SUM] / sums[SUM], 0.0)
     sum_relative = relative_normaliser_error(WIDENING * (mean_gap + offsets[0]), sum_error)
@@ -154,127 +151,97 @@ def summarise_row(
         error = relative_normaliser_error(
             WIDENING * (mean_gap + offsets[0]) + offsets[0] + 8.0, sum_error
         )
-    entropy_gaps[0] = -mean_gap
-    entropy_errors[0] = entropy_gap_error(
+    numbers[HIGHEST], numbers[NORMALISER], numbers[ERROR] = highest[0], normaliser, error
+    summary.entropy_gaps[0] = -mean_gap
+    summary.entropy_errors[0] = entropy_gap_error(
         mean_gap + 2.0 * offsets[0], WIDENING * wide, sum_error, error
     )
-    _smoothed(
-        sides[0],
-        row,
-        num_columns,
-        decode,
-        smoothings,
-        references[0],
-        sums[SUM],
-        math.log(normaliser),
-        WIDENING * wide,
-        error,
-        entropy_gaps,
-        entropy_errors,
+    _smoothed(logits, row, smoothings, references[0], sums[SUM], WIDENING * wide, summary)
+    select_top(
+        sides[0], row, num_columns, decode, maxima[0], BLOCK, summary.top_gaps, summary.top_ids
     )
-    select_top(sides[0], row, num_columns, decode, maxima[0], BLOCK, top_gaps, top_ids)
-    for rank in range(len(top_gaps)):
-        top_gaps[rank] -= highest[0]
-    numbers[HIGHEST], numbers[NORMALISER], numbers[ERROR] = highest[0], normaliser, error
-    if len(sides) > 1:
-        select_top(
-            sides[1],
-            row,
-            num_columns,
-            decode,
-            maxima[1],
-            BLOCK,
-            np.empty(len(draft_top_ids)),
-            draft_top_ids,
-        )
-        numbers[DRAFTED_GAP] = element(sides[0], row, draft_top_ids[0], decode) - highest[0]
-        other_span = _span(sides[1], row, num_columns, decode, highest[1], sums[LEAST + 1])
-        # E_q(M' - y) <= log V
-        other_error = relative_normaliser_error(
-            WIDENING * (math.log(num_columns) + offsets[1]), sum_error
-        )
-        numbers[KL], numbers[KL_UPPER] = _divergence(
-            sides,
-            row,
-            num_columns,
-            decode,
-            references,
-            sums,
-            wide,
-            other_span + offsets[1],
-            sum_relative,
-            other_error,
-            sum_error,
-            sums[LEAST + 1] == -np.inf,
-        )
+    for rank in range(len(summary.top_gaps)):
+        summary.top_gaps[rank] -= highest[0]
+    errors = Errors(wide, sum_relative, 0.0, 0.0, sum_error)
+    _summarise_draft(sides, logits, row, highest, offsets, sums, work, errors, summary)
     return 0
 
 
 @register_jitable(error_model="numpy")
-def _span(source, row, num_columns, decode, highest, least):
-    return highest - (least if least > -np.inf else least_finite(source, row, num_columns, decode))
+def _summarise_draft(sides, logits, row, highest, offsets, sums, work, errors, summary):
+    """The draft's top ranks and KL, where there is a draft; ``errors`` of the target."""
+    if len(sides) > 1:
+        num_columns, decode = logits.num_columns, logits.decode
+        numbers, ids = summary.numbers, summary.draft_top_ids
+        values = np.empty(len(ids))
+        select_top(sides[1], row, num_columns, decode, work.maxima[1], BLOCK, values, ids)
+        numbers[DRAFTED_GAP] = element(sides[0], row, ids[0], decode) - highest[0]
+        span = _span(logits, 1, row, highest[1], sums[OTHER_LEAST]) + offsets[1]
+        # E_q(M' - y) <= log V
+        error = relative_normaliser_error(
+            WIDENING * (math.log(num_columns) + offsets[1]), errors.sum_error
+        )
+        both = Errors(errors.span, errors.error, span, error, errors.sum_error)
+        kl, upper = _divergence(sides, logits, row, work.references, sums, both)
+        numbers[KL], numbers[KL_UPPER] = kl, upper
 
 
 @register_jitable(error_model="numpy")
-def _smoothed(
-    source,
-    row,
-    num_columns,
-    decode,
-    smoothings,
-    reference,
-    sum_,
-    log_normaliser,
-    span,
-    error,
-    gaps,
-    errors,
-):
+def _span(logits, side, row, highest, least):
+    if least > -np.inf:
+        return highest - least
+    return highest - least_finite(logits.sides[side], row, logits.num_columns, logits.decode)
+
+
+@register_jitable(error_model="numpy")
+def _smoothed(logits, row, smoothings, reference, mass, span, summary):
+    """The smoothed entropies of ``summary``; ``mass``: sum of exp(z - reference)."""
+    log_normaliser = math.log(summary.numbers[NORMALISER])
+    depth = lane_depth(logits.num_columns) * UNIT
     for number in range(len(smoothings)):
         gap = log_normaliser + smoothed_sum(
-            source, row, num_columns, decode, reference, sum_, smoothings[number]
+            logits.sides[0],
+            row,
+            logits.num_columns,
+            logits.decode,
+            reference,
+            mass,
+            smoothings[number],
         )
-        gaps[number + 1] = gap
-        errors[number + 1] = smoothed_entropy_error(
-            gap, log_normaliser, span, lane_depth(num_columns) * UNIT, error
+        summary.entropy_gaps[number + 1] = gap
+        summary.entropy_errors[number + 1] = smoothed_entropy_error(
+            gap, log_normaliser, span, depth, summary.numbers[ERROR]
         )
+
+
+class Errors(NamedTuple):
+    """What the errors of KL's terms depend on; gaps are from the references."""
+
+    span: float  # the target's farthest gap
+    error: float  # relative, of the target's sum of weights
+    other_span: float
+    other_error: float
+    sum_error: float  # relative, of adding up a sum over a row
 
 
 @register_jitable(error_model="numpy")
-def _divergence(
-    sides,
-    row,
-    num_columns,
-    decode,
-    references,
-    sums,
-    span,
-    other_span,
-    error,
-    other_error,
-    sum_error,
-    masks,
-):
+def _divergence(sides, logits, row, references, sums, errors):
     """(KL, a bound above it): as a difference, and again without cancellation where that is small
     or the draft masks tokens or lies beyond the range of the streamed exponentials."""
     log_sum, other_log_sum = math.log(sums[SUM]), math.log(sums[OTHER_SUM])
     size, other_size = abs(log_sum), abs(other_log_sum)
-    reached = min(other_span, REACH_DRAFT)
-    relative, ratio_error = _kl_errors(
-        size, error, span, other_size, other_error, reached, sum_error
-    )
+    relative, ratio_error = _kl_errors(size, other_size, errors, errors.sum_error)
     kl = difference_form(sums[CROSS_SUM] / sums[SUM], log_sum, other_log_sum)
-    if masks or other_span > REACH_STREAMED or not (kl >= LEAST_DIFFERENCE and kl < np.inf):
-        lanes_error = max(sum_error, lane_depth(num_columns) * UNIT)
-        relative, ratio_error = _kl_errors(
-            size, error, span, other_size, other_error, reached, lanes_error
-        )
+    masks = sums[OTHER_LEAST] == -np.inf
+    if masks or errors.other_span > REACH_STREAMED or not (kl >= LEAST_DIFFERENCE and kl < np.inf):
+        lanes_error = max(errors.sum_error, lane_depth(logits.num_columns) * UNIT)
+        relative, ratio_error = _kl_errors(size, other_size, errors, lanes_error)
         kl = divergence_sum(
             sides[0],
             sides[1],
             row,
-            num_columns,
-            decode,
+            logits.num_columns,
+            logits.decode,
             references[0],
             references[1],
             sums[SUM],
@@ -285,4 +252,18 @@ def _divergence(
         upper = kl_upper(
             kl + difference_error(ratio_error, relative, size, other_size), relative, relative
         )
-    return kl, upper if other_span < 1e100 else np.inf
+    return kl, upper if errors.other_span < 1e100 else np.inf
+
+
+@register_jitable(error_model="numpy")
+def _kl_errors(log_sum, other_log_sum, errors, sum_error):
+    """(relative error of a sum of KL's terms, absolute error of a log-ratio)."""
+    span, other_span = errors.span, min(errors.other_span, FARTHEST_RATIO)
+    reach = span + log_sum + other_span + other_log_sum
+    ratio_error = log_ratio_bound(log_sum, errors.error, other_log_sum, errors.other_error, reach)
+    weight_error = relative_weight_error(WIDENING * span)
+    other_weight_error = relative_weight_error(WIDENING * min(other_span, FARTHEST_WEIGHT))
+    relative = relative_term_error(
+        weight_error, errors.error, other_weight_error, errors.other_error, sum_error
+    )
+    return relative, ratio_error

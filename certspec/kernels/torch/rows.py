@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from certspec.kernels.loading import load_kernels
+from certspec.kernels.rounding import FAR_BELOW, FARTHEST_RATIO, FARTHEST_WEIGHT, UNIT
 from certspec.kernels.row_scores import (
     ALL_MASKED,
     BY_RULE,
@@ -30,15 +31,9 @@ from certspec.kernels.torch.rules import (
 
 __all__ = ["score_rows"]
 
-UNIT = 2.0**-53
-REACH_TARGET, REACH_DRAFT = (
-    745.0,
-    1490.0,
-)  # largest gaps (nats) that enter the first-order error of a log-ratio
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 CHUNK_LOGITS = 1 << 24  # logits of one side in a chunk: 128 MiB a float64 temporary
 FULL_LOGITS = 1 << 22  # the same where a row is sorted in full, with every rule on every rank
-FAR_BELOW = -30.0
 _bounds, _divergence = load_kernels("bounds", "torch"), load_kernels("divergence", "torch")
 
 
@@ -199,7 +194,7 @@ def _side(logits: Tensor, highest: Tensor) -> Side:
         normaliser=normaliser,
         normaliser_error=_bounds.relative_normaliser_error(mean_gap, error),
         mean_gap=mean_gap,
-        span=full_span.clamp(max=REACH_TARGET),
+        span=full_span.clamp(max=FARTHEST_WEIGHT),
         full_span=full_span,
         weights=weights,
         gaps=gaps,
@@ -299,7 +294,7 @@ def _divergence_sum(target: Side, draft: Side) -> Tensor:
 
 def _kl_bound(kl: Tensor, target: Side, draft: Side) -> Tensor:
     """The emitted upper bound of the exact KL, for the sums as this backend forms them."""
-    draft_span = draft.full_span.clamp(max=REACH_DRAFT)
+    draft_span = draft.full_span.clamp(max=FARTHEST_RATIO)
     reach = target.span + target.log_normaliser + draft_span + draft.log_normaliser
     ratio_error = _bounds.log_ratio_bound(
         target.log_normaliser,

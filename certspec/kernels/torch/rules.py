@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from certspec.kernels.loading import load_kernels
+from certspec.kernels.rounding import FARTHEST_POOLED, FARTHEST_WEIGHT, NEGLIGIBLE
 from certspec.kernels.rule_table import (
     CAP,
     ENTROPY_SCALE,
@@ -22,10 +23,6 @@ from certspec.kernels.rule_table import (
 
 __all__ = ["decisions", "single_token_certificates", "thresholds", "tree_certificates"]
 
-REACH_POOL = (
-    32.0  # beyond this gap a weight times its relative error vanishes beside the unit roundoff
-)
-NEGLIGIBLE = 1e-290  # weights below this may have underflowed; nothing relative is claimed for them
 _bounds, _pool, _threshold = (
     load_kernels(topic, "torch") for topic in ("bounds", "pool", "threshold")
 )
@@ -71,9 +68,9 @@ def single_token_certificates(
     weights = torch.exp(gaps)[None]
     gate = parameters[:, TOP_M, None, None]
     within = (gate == 0) | (torch.arange(count, device=gaps.device) < gate)
-    slack = torch.where(gaps == 0, 0.0, _bounds.relative_weight_error(-gaps.clamp(min=-745.0)))[
-        None
-    ]
+    slack = torch.where(
+        gaps == 0, 0.0, _bounds.relative_weight_error(-gaps.clamp(min=-FARTHEST_WEIGHT))
+    )[None]
     certain = torch.where(
         weights > NEGLIGIBLE, torch.where(gaps == 0, weights, weights * (1.0 - slack)), 0.0
     )
@@ -127,7 +124,7 @@ def _value(
     mean, raised = mass / size, _bounds.raised_mean(mass, size)
     value = torch.where(pool, _pool.pool_term(weights, mean[..., None]), 0.0).sum(dim=-1)
     raised_value = torch.where(pool, _pool.pool_term(weights, raised[..., None]), 0.0).sum(dim=-1)
-    error = _bounds.relative_weight_error(-lowest_gap.clamp(min=-REACH_POOL))
+    error = _bounds.relative_weight_error(-lowest_gap.clamp(min=-FARTHEST_POOLED))
     lower = _bounds.certificate_lower(raised_value, mass, size, error, normaliser, normaliser_error)
     return value / normaliser, lower
 

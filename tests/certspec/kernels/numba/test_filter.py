@@ -14,6 +14,7 @@ from certspec.kernels.numba import rows as numba_rows
 from certspec.kernels.numba.filter import filter_rows
 from certspec.kernels.numba.filter_loop import GROUP
 from certspec.kernels.numba.passes import select_top
+from certspec.kernels.numba.stream import Logits
 from certspec.kernels.rule_table import rule_table
 from certspec.rules import default_rules
 from proofs_check.hunts.rows import FAMILIES, boundary_drafts, target_rows
@@ -168,35 +169,20 @@ def bounds_of(target, draft, dtype):
 
 @numba.njit(error_model="numpy")
 def run_both(sides, num_columns, decode, numbers):
-    size = min(32, num_columns)
-    buffers = np.empty((2, numba_filter_sums.DECODED), np.float32)
-    maxima = np.empty((2, numba_filter_sums.num_groups(num_columns)), np.float32)
-    at, totals, gaps, ids = (
+    logits, size = Logits(sides, num_columns, decode), min(32, num_columns)
+    work = numba_filter_sums.FilterWork(
+        np.empty((2, numba_filter_sums.DECODED), np.float32),
+        np.empty((2, numba_filter_sums.num_groups(num_columns)), np.float32),
         np.empty(numba_filter_sums.STATE),
         np.empty(4),
-        np.empty(size),
-        np.empty(size, np.int64),
     )
+    gaps, ids = np.empty(size), np.empty(size, np.int64)
     done = True
     for row in range(sides[0].shape[0]):
-        done &= numba_filter_sums.summarise(
-            sides, row, num_columns, decode, buffers, maxima, at, totals, numbers[0, row]
-        )
-        select_top(sides[0], row, num_columns, decode, maxima[0], GROUP, gaps, ids)
+        done &= numba_filter_sums.summarise(logits, row, work, numbers[0, row])
+        select_top(sides[0], row, num_columns, decode, work.maxima[0], GROUP, gaps, ids)
         for whole in (False, True):
-            done &= numba_filter_sums.refine(
-                sides,
-                row,
-                num_columns,
-                decode,
-                buffers,
-                maxima,
-                ids,
-                whole,
-                at,
-                totals,
-                numbers[1 + whole, row],
-            )
+            done &= numba_filter_sums.refine(logits, row, work, ids, whole, numbers[1 + whole, row])
     return done
 
 

@@ -15,10 +15,12 @@ from certspec.kernels.numba.filter_loop import (
     SHIFT32,
     SHIFT32_BITS,
     STEPS,
+    Reference,
     filter_sums,
 )
-from certspec.kernels.numba.filter_sums import EXP32_ERROR, REDUCTION, UNIT32
+from certspec.kernels.numba.filter_sums import EXP32_ERROR, REDUCTION
 from certspec.kernels.numba.vectors import SCANNED, lowest_bit, reaching
+from certspec.kernels.rounding import UNIT32
 
 
 @cache
@@ -29,25 +31,15 @@ def summing():
     @numba.njit(error_model="numpy")
     def run(target, draft, reference, other_reference, highest, other_highest, first, count):
         sums, maxima = np.zeros(16), np.zeros((2, len(target) // GROUP), np.float32)
-        shift, other_shift = (
+        relative_to = Reference(
             np.float32(SHIFT32 - STEPS * reference),
             np.float32(SHIFT32 - STEPS * other_reference),
-        )
-        stopped, bits = filter_sums(
-            target,
-            draft,
-            0,
-            0,
-            first,
-            count,
-            shift,
-            other_shift,
             np.float32(highest),
             np.float32(other_highest),
             np.float32(0.25),
-            sums,
-            maxima,
-            0,
+        )
+        stopped, bits = filter_sums(
+            (target, draft), (0, 0), (first, count), relative_to, sums, maxima, 0
         )
         return sums, maxima, stopped, bits
 
