@@ -36,12 +36,12 @@ __all__ = [
     "LEAST_BITS",
     "LOG2",
     "PER_LOG2",
-    "Reference",
     "SCALES",
     "SHIFT32",
     "SHIFT32_BITS",
     "STEPS",
     "WIDE",
+    "Reference",
     "filter_sums",
 ]
 LANES32 = 8  # float32 numbers of a vector
@@ -311,11 +311,11 @@ def _groups(
 class Reference(NamedTuple):
     """What the sums of a row are relative to, in float32."""
 
-    shift: float  # SHIFT32 - STEPS K
-    other_shift: float
-    middle: float
-    other_middle: float
-    between: float
+    shift: Any  # SHIFT32 - STEPS K
+    other_shift: Any
+    middle: Any
+    other_middle: Any
+    between: Any
 
 
 @intrinsic

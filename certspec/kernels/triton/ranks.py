@@ -4,17 +4,26 @@ about rules."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
+from certspec.kernels import columns, rounding
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.triton.segments import (
+    CROSS_D,
+    CROSS_T,
     EXACT_EXP2_ERROR,
     EXACT_EXPONENT_ERROR,
     EXACT_FARTHEST_ERROR,
     LOG2E,
     LOW_AT_ONCE,
+    MAX_D,
+    MAX_T,
     NUM_STATISTICS,
+    SUM_D,
+    SUM_T,
     integer_reference,
     power_of_two,
 )
@@ -25,6 +34,10 @@ __all__ = [
     "THRESHOLD",
     "TIES",
     "UNDECIDED",
+    "Errors",
+    "Pointers",
+    "Shape",
+    "Sizes",
     "columns_of",
     "list_segments",
     "rank_row",
@@ -34,7 +47,21 @@ row_entropy = load_kernels("divergence", "triton").entropy
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
-_UNIT = tl.constexpr(2.0**-53)
+_UNIT = tl.constexpr(rounding.UNIT)
+_KL, _KL_UPPER, _ENTROPY, _PROB_MARGIN, _DRAFT_TOKEN_PROB, _TOP_PROBS = (
+    tl.constexpr(column)
+    for column in (
+        columns.KL,
+        columns.KL_UPPER,
+        columns.ENTROPY,
+        columns.PROB_MARGIN,
+        columns.DRAFT_TOKEN_PROB,
+        columns.TOP_PROBS,
+    )
+)
+_NORMALISER_ERROR = tl.constexpr(columns.NORMALISER_ERROR)
+_ENTROPY_ERROR = tl.constexpr(columns.ENTROPY_ERROR)
+_NUM_ERRORS = tl.constexpr(columns.NUM_ERRORS)
 _LOW_AT_ONCE = tl.constexpr(LOW_AT_ONCE)
 _EXACT_EXP2_ERROR = tl.constexpr(EXACT_EXP2_ERROR)
 _EXACT_EXPONENT_ERROR = tl.constexpr(EXACT_EXPONENT_ERROR)
@@ -170,20 +197,21 @@ def columns_of(segments, LANES: tl.constexpr, RUN: tl.constexpr, STEPS: tl.const
 
 @triton.jit
 def _load_sums(statistics_ptr, segment, num_segments):
-    at = statistics_ptr + 2 * num_segments + segment
+    at = statistics_ptr + segment
     exists = segment < num_segments
-    sum_t = tl.load(at, mask=exists, other=0.0)
-    sum_d = tl.load(at + num_segments, mask=exists, other=0.0)
-    cross_t = tl.load(at + 2 * num_segments, mask=exists, other=0.0)
-    cross_d = tl.load(at + 3 * num_segments, mask=exists, other=0.0)
+    sum_t = tl.load(at + SUM_T * num_segments, mask=exists, other=0.0)
+    sum_d = tl.load(at + SUM_D * num_segments, mask=exists, other=0.0)
+    cross_t = tl.load(at + CROSS_T * num_segments, mask=exists, other=0.0)
+    cross_d = tl.load(at + CROSS_D * num_segments, mask=exists, other=0.0)
     return sum_t, sum_d, cross_t, cross_d
 
 
 @triton.jit
 def _load_maxima(statistics_ptr, segment, num_segments):
+    at = statistics_ptr + segment
     exists = segment < num_segments
-    max_t = tl.load(statistics_ptr + segment, mask=exists, other=float("-inf"))
-    max_d = tl.load(statistics_ptr + num_segments + segment, mask=exists, other=float("-inf"))
+    max_t = tl.load(at + MAX_T * num_segments, mask=exists, other=float("-inf"))
+    max_d = tl.load(at + MAX_D * num_segments, mask=exists, other=float("-inf"))
     return max_t, max_d
 
 
@@ -266,59 +294,115 @@ def _exact_tail(
     return tl.reduce((sum_t, sum_d, cross_t, cross_d, cross_dd), 0, _add_five)
 
 
+class Shape(NamedTuple):
+    """Numbers of a launch that are known when it is compiled, see rows.Plan."""
+
+    RULES: int
+    RULE_SLOTS: int
+    RULE_COLUMNS: int
+    TOP: int
+    SLOTS: int
+    RANKS: int
+    BLOCKS: int
+    PARTS: int
+    QUADS: int
+    ADDED: int
+    BATCH: int
+    DEEP_BATCH: int
+    CELLS: int
+    LANES: int
+    RUN: int
+    STEPS: int
+
+
+class Pointers(NamedTuple):
+    """Where a launch reads and writes."""
+
+    target: Any
+    draft: Any
+    statistics: Any
+    rules: Any
+    certificate: Any
+    verdict: Any
+    scalar: Any
+    id: Any
+    path: Any
+    scratch: Any
+    error: Any
+
+
+class Sizes(NamedTuple):
+    target_stride: Any
+    draft_stride: Any
+    num_rows: Any
+    num_columns: Any
+    num_segments: Any
+
+
+class Errors(NamedTuple):
+    """See segments.SegmentErrors."""
+
+    term: Any
+    addition: Any
+    exponent: Any
+    reference: Any
+    mean_exponent: Any
+    farthest: Any
+
+
+class Ranked(NamedTuple):
+    """What judge_row needs of a row: why it is not decided so far; the largest logit; the sum of
+    weights relative to it and its relative error; the entropy's error; E_p of the gap to the
+    largest; bounds of KL; the draft token's target logit; (SLOTS,) top logits and ids of the
+    target, ids of the draft; the draft's argmax."""
+
+    path: Any
+    top_logit: Any
+    normaliser: Any
+    relative: Any
+    entropy_error: Any
+    mean_gap: Any
+    kl_upper: Any
+    kl_lower: Any
+    draft_logit: Any
+    top_logits: Any
+    ids_t: Any
+    ids_d: Any
+    draft_id: Any
+
+
 @triton.jit
-def rank_row(
-    row,
-    target_ptr,
-    draft_ptr,
-    statistics_ptr,
-    scalar_ptr,
-    id_ptr,
-    scratch_ptr,
-    error_ptr,
-    target_stride,
-    draft_stride,
-    num_rows,
-    num_columns,
-    num_segments,
-    term_error,
-    addition_error,
-    exponent_error,
-    reference_error,
-    mean_exponent,
-    farthest_error,
-    TOP: tl.constexpr,
-    SLOTS: tl.constexpr,
-    RANKS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    PARTS: tl.constexpr,
-    QUADS: tl.constexpr,
-    ADDED: tl.constexpr,
-    BATCH: tl.constexpr,
-    CELLS: tl.constexpr,
-    LANES: tl.constexpr,
-    RUN: tl.constexpr,
-    STEPS: tl.constexpr,
-    EXACT: tl.constexpr,
-):
+def rank_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
     """One row. EXACT: with the sums over it in float64, for which it is read once more. Outputs:
     scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob, top
     probabilities; id (2, rows, TOP) int64: target, draft; error (rows, 2) float64: relative error
-    of weights' sum, error of the entropy. Returns what judge_row needs: path, largest logit, sum of
-    weights relative to it and its relative error, entropy's error, E_p of the gap to the largest,
-    bounds of KL, the draft token's target logit, and (SLOTS,) top logits and ids of the target, ids
-    of the draft; the draft's argmax.
+    of weights' sum, error of the entropy. Returns Ranked.
 
     Segments are worked in BLOCKS blocks of PARTS * QUADS * ADDED; a part is what one row of such a
     block holds of all blocks."""
-    target_ptr += row * target_stride
-    draft_ptr += row * draft_stride
-    statistics_ptr += row * NUM_STATISTICS * num_segments
-    scratch_ptr += row * (num_segments + CELLS)
+    num_rows, num_columns, num_segments = sizes.num_rows, sizes.num_columns, sizes.num_segments
+    target_ptr = pointers.target + row * sizes.target_stride
+    draft_ptr = pointers.draft + row * sizes.draft_stride
+    statistics_ptr = pointers.statistics + row * NUM_STATISTICS * num_segments
+    scratch_ptr = pointers.scratch + row * (num_segments + shape.CELLS)
+    TOP: tl.constexpr = shape.TOP
+    SLOTS: tl.constexpr = shape.SLOTS
+    RANKS: tl.constexpr = shape.RANKS
+    BLOCKS: tl.constexpr = shape.BLOCKS
+    PARTS: tl.constexpr = shape.PARTS
+    QUADS: tl.constexpr = shape.QUADS
+    ADDED: tl.constexpr = shape.ADDED
+    BATCH: tl.constexpr = shape.BATCH
+    CELLS: tl.constexpr = shape.CELLS
+    LANES: tl.constexpr = shape.LANES
+    RUN: tl.constexpr = shape.RUN
+    STEPS: tl.constexpr = shape.STEPS
+    term_error, addition_error, exponent_error = errors.term, errors.addition, errors.exponent
+    reference_error, mean_exponent = errors.reference, errors.mean_exponent
+    farthest_error = errors.farthest
     path = 0
 
     # --- which segments can hold the top ranks
-    # -------------------------------------------------------------------
     slot = tl.arange(0, SLOTS)
     first = slot == 0
     shown = slot < TOP
@@ -348,7 +432,6 @@ def rank_row(
     ref_d = near_d.to(tl.float64)
 
     # --- they are listed; the others' float32 sums are brought to the row's references and added
-    # ---------------------
     count = 0
     if BLOCKS == 1:
         exists = within < num_segments
@@ -404,7 +487,6 @@ def rank_row(
     reach_d = tl.maximum(reach_d, tl.abs(near_d))
 
     # --- the listed segments again: the elements that reach a bar are kept, the others summed
-    # -----------------------
     batch = tl.arange(0, BATCH)
     cells_ptr = scratch_ptr + num_segments
     cells: tl.constexpr = BATCH * width
@@ -431,13 +513,13 @@ def rank_row(
         x_d = tl.where(low, tl.fma(y, one, zero32 - near_d), -200.0)
         e_t = tl.exp2(x_t)
         e_d = tl.exp2(x_d)
-        shape: tl.constexpr = (cells // at_once, at_once)
+        piled: tl.constexpr = (cells // at_once, at_once)
         lows = (
-            tl.reshape(e_t, shape),
-            tl.reshape(e_d, shape),
-            tl.reshape(e_t * x_t, shape),
-            tl.reshape(e_t * x_d, shape),
-            tl.reshape(e_d * x_d, shape),
+            tl.reshape(e_t, piled),
+            tl.reshape(e_d, piled),
+            tl.reshape(e_t * x_t, piled),
+            tl.reshape(e_t * x_d, piled),
+            tl.reshape(e_d * x_d, piled),
         )
         more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(lows, 1, _add_five)
         low_t += more_t.to(tl.float64)
@@ -477,7 +559,6 @@ def rank_row(
         farthest_error = _EXACT_FARTHEST_ERROR
 
     # --- the kept elements: in float64, and in order
-    # -----------------------------------------------------------------
     if num_kept <= CELLS // 2:
         part_t, part_d, part_ct, part_cd, logit_t, ids_t, ids_d = _kept(
             cells_ptr, target_ptr, draft_ptr, num_kept, ref_t, ref_d, CELLS // 2, SLOTS
@@ -490,12 +571,11 @@ def rank_row(
     mass_d = tail_d + part_d
     all_ct = tail_ct + part_ct
     all_cd = tail_cd + part_cd
-    tl.store(id_ptr + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
-    tl.store(id_ptr + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
+    tl.store(pointers.id + row * TOP + slot, ids_t.to(tl.int64), mask=shown)
+    tl.store(pointers.id + (num_rows + row) * TOP + slot, ids_d.to(tl.int64), mask=shown)
     logit_t = tl.where(ranked, logit_t, float("-inf"))
 
     # --- normalisers, entropy, divergence and their errors (nats)
-    # -------------------------------------------------
     draft_id = tl.sum(tl.where(first, ids_d, 0))
     log_t = tl.log(mass_t)
     log_d = tl.log(mass_d)
@@ -573,7 +653,6 @@ def rank_row(
         path |= INVALID
 
     # --- weights relative to the largest, and probabilities
-    # -------------------------------------------------------
     gap = logit_t.to(tl.float64) - top_logit
     weight = tl.where(ranked, tl.exp(gap), 0.0)
     normaliser = mass_t * tl.exp2(ref_t - top_logit * _LOG2E)
@@ -583,16 +662,17 @@ def rank_row(
     per_weight = 1.0 / normaliser
     probs = weight * per_weight
     second = tl.sum(tl.where(slot == 1, weight, 0.0))
-    scalars = scalar_ptr + row * (5 + TOP)
-    tl.store(scalars, kl)
-    tl.store(scalars + 1, kl_upper)
-    tl.store(scalars + 2, entropy)
-    tl.store(scalars + 3, (1.0 - second) * per_weight)
-    tl.store(scalars + 4, draft_weight * per_weight)
-    tl.store(scalars + 5 + slot, probs, mask=shown)
-    tl.store(error_ptr + row * 2, relative)
-    tl.store(error_ptr + row * 2 + 1, entropy_error)
-    return (
+    scalars = pointers.scalar + row * (_TOP_PROBS + TOP)
+    tl.store(scalars + _KL, kl)
+    tl.store(scalars + _KL_UPPER, kl_upper)
+    tl.store(scalars + _ENTROPY, entropy)
+    tl.store(scalars + _PROB_MARGIN, (1.0 - second) * per_weight)
+    tl.store(scalars + _DRAFT_TOKEN_PROB, draft_weight * per_weight)
+    tl.store(scalars + _TOP_PROBS + slot, probs, mask=shown)
+    error_ptr = pointers.error + row * _NUM_ERRORS
+    tl.store(error_ptr + _NORMALISER_ERROR, relative)
+    tl.store(error_ptr + _ENTROPY_ERROR, entropy_error)
+    return Ranked(
         path,
         top_logit,
         normaliser,

@@ -14,10 +14,35 @@ import triton.language as tl
 from torch import Tensor
 
 from certspec.errors import InvalidArgument
+from certspec.kernels.columns import (
+    ACCEPTED,
+    CERTIFIED,
+    DRAFT,
+    DRAFT_TOKEN_PROB,
+    ENTROPY,
+    ENTROPY_ERROR,
+    EXACT,
+    KL,
+    KL_UPPER,
+    LOWER,
+    NORMALISER_ERROR,
+    NUM_ERRORS,
+    PROB_MARGIN,
+    TARGET,
+    TOP_PROBS,
+)
 from certspec.kernels.row_scores import WEIGHT_ERROR, RowScores, settle
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.kernels.torch import rows as torch_rows
-from certspec.kernels.triton.ranks import THRESHOLD, UNDECIDED, rank_row
+from certspec.kernels.triton.ranks import (
+    THRESHOLD,
+    UNDECIDED,
+    Errors,
+    Pointers,
+    Shape,
+    Sizes,
+    rank_row,
+)
 from certspec.kernels.triton.rules import judge_row, rule_parameters
 from certspec.kernels.triton.segments import NUM_STATISTICS, row_segments, segment_errors
 from certspec.rules import Rule
@@ -35,110 +60,11 @@ __all__ = [
 
 
 @triton.jit
-def _combine_row(
-    row,
-    target_ptr,
-    draft_ptr,
-    statistics_ptr,
-    rules_ptr,
-    certificate_ptr,
-    verdict_ptr,
-    scalar_ptr,
-    id_ptr,
-    path_ptr,
-    scratch_ptr,
-    error_ptr,
-    target_stride,
-    draft_stride,
-    num_rows,
-    num_columns,
-    num_segments,
-    term_error,
-    addition_error,
-    exponent_error,
-    reference_error,
-    mean_exponent,
-    farthest_error,
-    RULES: tl.constexpr,
-    RULE_SLOTS: tl.constexpr,
-    RULE_COLUMNS: tl.constexpr,
-    TOP: tl.constexpr,
-    SLOTS: tl.constexpr,
-    RANKS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    PARTS: tl.constexpr,
-    QUADS: tl.constexpr,
-    ADDED: tl.constexpr,
-    BATCH: tl.constexpr,
-    DEEP_BATCH: tl.constexpr,
-    CELLS: tl.constexpr,
-    LANES: tl.constexpr,
-    RUN: tl.constexpr,
-    STEPS: tl.constexpr,
-    EXACT: tl.constexpr,
-):
+def _combine_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
     """rank_row, then judge_row, whose outputs these are."""
-    ranks = rank_row(
-        row,
-        target_ptr,
-        draft_ptr,
-        statistics_ptr,
-        scalar_ptr,
-        id_ptr,
-        scratch_ptr,
-        error_ptr,
-        target_stride,
-        draft_stride,
-        num_rows,
-        num_columns,
-        num_segments,
-        term_error,
-        addition_error,
-        exponent_error,
-        reference_error,
-        mean_exponent,
-        farthest_error,
-        TOP,
-        SLOTS,
-        RANKS,
-        BLOCKS,
-        PARTS,
-        QUADS,
-        ADDED,
-        BATCH,
-        CELLS,
-        LANES,
-        RUN,
-        STEPS,
-        EXACT,
-    )
-    parameters = rule_parameters(rules_ptr, RULES, RULE_SLOTS, RULE_COLUMNS)
-    judge_row(
-        row,
-        parameters,
-        ranks,
-        target_ptr,
-        statistics_ptr,
-        certificate_ptr,
-        verdict_ptr,
-        path_ptr,
-        scratch_ptr,
-        target_stride,
-        num_rows,
-        num_columns,
-        num_segments,
-        RULES,
-        RULE_SLOTS,
-        TOP,
-        SLOTS,
-        RANKS,
-        2 * PARTS * QUADS * ADDED,
-        DEEP_BATCH,
-        CELLS,
-        LANES,
-        RUN,
-        STEPS,
-    )
+    ranks = rank_row(row, pointers, sizes, errors, shape, EXACT)
+    rules = rule_parameters(pointers.rules, shape)
+    judge_row(row, rules, ranks, pointers, sizes, shape)
 
 
 @triton.jit
@@ -188,8 +114,7 @@ def combine_rows(
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    _combine_row(
-        tl.program_id(0).to(tl.int64),
+    pointers = Pointers(
         target_ptr,
         draft_ptr,
         statistics_ptr,
@@ -201,17 +126,12 @@ def combine_rows(
         path_ptr,
         scratch_ptr,
         error_ptr,
-        target_stride,
-        draft_stride,
-        num_rows,
-        num_columns,
-        num_segments,
-        term_error,
-        addition_error,
-        exponent_error,
-        reference_error,
-        mean_exponent,
-        farthest_error,
+    )
+    sizes = Sizes(target_stride, draft_stride, num_rows, num_columns, num_segments)
+    errors = Errors(
+        term_error, addition_error, exponent_error, reference_error, mean_exponent, farthest_error
+    )
+    shape: tl.constexpr = Shape(
         RULES,
         RULE_SLOTS,
         RULE_COLUMNS,
@@ -228,8 +148,8 @@ def combine_rows(
         LANES,
         RUN,
         STEPS,
-        False,
     )
+    _combine_row(tl.program_id(0).to(tl.int64), pointers, sizes, errors, shape, False)
 
 
 @triton.jit
@@ -284,57 +204,54 @@ def combine_open_rows(
     path = tl.load(path_ptr + rows, mask=rows < num_rows, other=0)
     is_open = ((path != 0) & ((path & (UNDECIDED | THRESHOLD)) == path)).to(tl.int32)
     if tl.max(is_open, axis=0) > 0:
+        pointers = Pointers(
+            target_ptr,
+            draft_ptr,
+            statistics_ptr,
+            rules_ptr,
+            certificate_ptr,
+            verdict_ptr,
+            scalar_ptr,
+            id_ptr,
+            path_ptr,
+            scratch_ptr,
+            error_ptr,
+        )
+        sizes = Sizes(target_stride, draft_stride, num_rows, num_columns, num_segments)
+        errors = Errors(
+            term_error,
+            addition_error,
+            exponent_error,
+            reference_error,
+            mean_exponent,
+            farthest_error,
+        )
+        shape: tl.constexpr = Shape(
+            RULES,
+            RULE_SLOTS,
+            RULE_COLUMNS,
+            TOP,
+            SLOTS,
+            RANKS,
+            BLOCKS,
+            PARTS,
+            QUADS,
+            ADDED,
+            BATCH,
+            DEEP_BATCH,
+            CELLS,
+            LANES,
+            RUN,
+            STEPS,
+        )
         for row in range(first, first + ROWS):
             if tl.max(tl.where(rows == row, is_open, 0), axis=0) > 0:
-                _combine_row(
-                    row,
-                    target_ptr,
-                    draft_ptr,
-                    statistics_ptr,
-                    rules_ptr,
-                    certificate_ptr,
-                    verdict_ptr,
-                    scalar_ptr,
-                    id_ptr,
-                    path_ptr,
-                    scratch_ptr,
-                    error_ptr,
-                    target_stride,
-                    draft_stride,
-                    num_rows,
-                    num_columns,
-                    num_segments,
-                    term_error,
-                    addition_error,
-                    exponent_error,
-                    reference_error,
-                    mean_exponent,
-                    farthest_error,
-                    RULES,
-                    RULE_SLOTS,
-                    RULE_COLUMNS,
-                    TOP,
-                    SLOTS,
-                    RANKS,
-                    BLOCKS,
-                    PARTS,
-                    QUADS,
-                    ADDED,
-                    BATCH,
-                    DEEP_BATCH,
-                    CELLS,
-                    LANES,
-                    RUN,
-                    STEPS,
-                    True,
-                )
+                _combine_row(row, pointers, sizes, errors, shape, True)
 
 
 CELLS = (
     64  # elements that may reach the bar of the top ranks; more (mass ties) go to the rigorous path
 )
-
-NORMALISER_ERROR, ENTROPY_ERROR = 0, 1  # columns of ``errors``
 
 MAX_TOP = 32
 
@@ -441,7 +358,7 @@ def allocate(
     num_segments = plan.segments(num_columns)
     return FastScores(
         certificate=torch.empty((2, num_rules, num_rows), dtype=torch.float64, device=device),
-        scalars=torch.empty((num_rows, 5 + num_top), dtype=torch.float64, device=device),
+        scalars=torch.empty((num_rows, TOP_PROBS + num_top), dtype=torch.float64, device=device),
         verdict=torch.empty((2, num_rules, num_rows), dtype=torch.uint8, device=device),
         ids=torch.empty((2, num_rows, num_top), dtype=torch.int64, device=device),
         path=torch.empty((num_rows,), dtype=torch.int32, device=device),
@@ -449,7 +366,7 @@ def allocate(
             (num_rows, int(NUM_STATISTICS), num_segments), dtype=torch.float32, device=device
         ),
         scratch=torch.empty((num_rows, num_segments + CELLS), dtype=torch.int32, device=device),
-        errors=torch.empty((num_rows, 2), dtype=torch.float64, device=device),
+        errors=torch.empty((num_rows, NUM_ERRORS), dtype=torch.float64, device=device),
     )
 
 
@@ -604,18 +521,18 @@ def _score_block(
 def _views(fast: FastScores) -> RowScores:
     verdict = fast.verdict.view(torch.bool)
     return RowScores(
-        kl=fast.scalars[:, 0],
-        kl_upper=fast.scalars[:, 1],
-        entropy=fast.scalars[:, 2],
-        prob_margin=fast.scalars[:, 3],
-        draft_token_prob=fast.scalars[:, 4],
-        target_top_probs=fast.scalars[:, 5:],
-        certificate=fast.certificate[0],
-        certificate_lower=fast.certificate[1],
-        accepted=verdict[0],
-        certified=verdict[1],
-        target_top_ids=fast.ids[0],
-        draft_top_ids=fast.ids[1],
+        kl=fast.scalars[:, KL],
+        kl_upper=fast.scalars[:, KL_UPPER],
+        entropy=fast.scalars[:, ENTROPY],
+        prob_margin=fast.scalars[:, PROB_MARGIN],
+        draft_token_prob=fast.scalars[:, DRAFT_TOKEN_PROB],
+        target_top_probs=fast.scalars[:, TOP_PROBS:],
+        certificate=fast.certificate[EXACT],
+        certificate_lower=fast.certificate[LOWER],
+        accepted=verdict[ACCEPTED],
+        certified=verdict[CERTIFIED],
+        target_top_ids=fast.ids[TARGET],
+        draft_top_ids=fast.ids[DRAFT],
         paths=(fast.path != 0).to(torch.int8),
         entropy_error=fast.errors[:, ENTROPY_ERROR],
         prob_error=fast.errors[:, NORMALISER_ERROR] + WEIGHT_ERROR,

@@ -3,9 +3,12 @@ emitted scalar functions; this module knows nothing about how the summary was co
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
+from certspec.kernels import rounding, rule_table
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.triton.ranks import DEEP, THRESHOLD, UNDECIDED, columns_of, list_segments
 from certspec.kernels.triton.segments import NUM_STATISTICS
@@ -19,8 +22,11 @@ _bounds = load_kernels("bounds", "triton")
 raised_mean, certificate_lower = _bounds.raised_mean, _bounds.certificate_lower
 relative_weight_error = _bounds.relative_weight_error
 
-_UNIT = tl.constexpr(2.0**-53)
-_REACH = tl.constexpr(745.0)  # nats; weights farther below the largest are zero
+_UNIT, _REACH = tl.constexpr(rounding.UNIT), tl.constexpr(rounding.FARTHEST_WEIGHT)
+_TREE_WIDTH, _TOP_M = tl.constexpr(rule_table.TREE_WIDTH), tl.constexpr(rule_table.TOP_M)
+_SCALE, _OFFSET = tl.constexpr(rule_table.SCALE), tl.constexpr(rule_table.OFFSET)
+_CAP, _ENTROPY_SCALE = tl.constexpr(rule_table.CAP), tl.constexpr(rule_table.ENTROPY_SCALE)
+_STRICTLY_ABOVE = tl.constexpr(rule_table.STRICTLY_ABOVE)
 
 
 @triton.jit
@@ -44,92 +50,78 @@ def _pool_value(pooled, weight, mean, alone, lone, FREE: tl.constexpr):
     return value
 
 
+class Rules(NamedTuple):
+    """Columns of the rule table, (RULE_SLOTS,) each."""
+
+    tree: Any
+    gate: Any
+    ratio: Any
+    offset: Any
+    cap: Any
+    entropy_scale: Any
+    strictly: Any
+
+
 @triton.jit
-def rule_parameters(
-    rules_ptr, RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr
-):
-    """The columns of the rule table, (RULE_SLOTS,) each; rules that aren't there accept
-    everything."""
-    rule = tl.arange(0, RULE_SLOTS)
-    is_rule = rule < RULES
-    parameters = rules_ptr + rule * RULE_COLUMNS
-    tree = tl.load(parameters, mask=is_rule, other=0.0).to(tl.int32)
-    gate = tl.load(parameters + 1, mask=is_rule, other=1.0).to(tl.int32)
-    ratio = tl.load(parameters + 2, mask=is_rule, other=0.0)
-    offset = tl.load(parameters + 3, mask=is_rule, other=float("-inf"))
-    cap = tl.load(parameters + 4, mask=is_rule, other=float("inf"))
-    entropy_scale = tl.load(parameters + 5, mask=is_rule, other=float("inf"))
+def rule_parameters(rules_ptr, shape):
+    """The rules of the table; those that aren't there accept everything."""
+    rule = tl.arange(0, shape.RULE_SLOTS)
+    is_rule = rule < shape.RULES
+    parameters = rules_ptr + rule * shape.RULE_COLUMNS
+    infinity = float("inf")
+    tree = tl.load(parameters + _TREE_WIDTH, mask=is_rule, other=0.0).to(tl.int32)
+    gate = tl.load(parameters + _TOP_M, mask=is_rule, other=1.0).to(tl.int32)
+    ratio = tl.load(parameters + _SCALE, mask=is_rule, other=0.0)
+    offset = tl.load(parameters + _OFFSET, mask=is_rule, other=-infinity)
+    cap = tl.load(parameters + _CAP, mask=is_rule, other=infinity)
+    entropy_scale = tl.load(parameters + _ENTROPY_SCALE, mask=is_rule, other=infinity)
     # An infinite offset would meet its own error bound as inf - inf; as the scale it means the
     # same.
-    infinite = tl.abs(offset) == float("inf")
+    infinite = tl.abs(offset) == infinity
     ratio = tl.where(infinite, offset, ratio)
     offset = tl.where(infinite, 0.0, offset)
-    strictly = tl.load(parameters + 6, mask=is_rule, other=0.0) != 0.0
-    return tree, gate, ratio, offset, cap, entropy_scale, strictly
+    strictly = tl.load(parameters + _STRICTLY_ABOVE, mask=is_rule, other=0.0) != 0.0
+    return Rules(tree, gate, ratio, offset, cap, entropy_scale, strictly)
 
 
 @triton.jit
-def judge_row(
-    row,
-    parameters,
-    ranks,
-    target_ptr,
-    statistics_ptr,
-    certificate_ptr,
-    verdict_ptr,
-    path_ptr,
-    scratch_ptr,
-    target_stride,
-    num_rows,
-    num_columns,
-    num_segments,
-    RULES: tl.constexpr,
-    RULE_SLOTS: tl.constexpr,
-    TOP: tl.constexpr,
-    SLOTS: tl.constexpr,
-    RANKS: tl.constexpr,
-    SCAN: tl.constexpr,
-    BATCH: tl.constexpr,
-    CELLS: tl.constexpr,
-    LANES: tl.constexpr,
-    RUN: tl.constexpr,
-    STEPS: tl.constexpr,
-):
-    """One row: ``parameters`` of rule_parameters, ``ranks`` of rank_row. Outputs: certificate (2,
-    RULES, rows) float64, exact then lower bound; verdict (2, RULES, rows) uint8: accepted,
-    certified; path (rows,) int32: 0 where the row is decided, else why it is not."""
-    target_ptr += row * target_stride
-    statistics_ptr += row * NUM_STATISTICS * num_segments
-    scratch_ptr += row * (num_segments + CELLS)
+def judge_row(row, rules, ranks, pointers, sizes, shape):
+    """One row: ``rules`` of rule_parameters, ``ranks`` of rank_row. Outputs: certificate (2, RULES,
+    rows) float64, exact then lower bound; verdict (2, RULES, rows) uint8: accepted, certified; path
+    (rows,) int32: 0 where the row is decided, else why it is not."""
+    num_rows, num_columns, num_segments = sizes.num_rows, sizes.num_columns, sizes.num_segments
+    target_ptr = pointers.target + row * sizes.target_stride
+    statistics_ptr = pointers.statistics + row * NUM_STATISTICS * num_segments
+    scratch_ptr = pointers.scratch + row * (num_segments + shape.CELLS)
+    RULES: tl.constexpr = shape.RULES
+    RULE_SLOTS: tl.constexpr = shape.RULE_SLOTS
+    TOP: tl.constexpr = shape.TOP
+    SLOTS: tl.constexpr = shape.SLOTS
+    RANKS: tl.constexpr = shape.RANKS
+    SCAN: tl.constexpr = 2 * shape.PARTS * shape.QUADS * shape.ADDED
+    BATCH: tl.constexpr = shape.DEEP_BATCH
+    LANES: tl.constexpr = shape.LANES
+    RUN: tl.constexpr = shape.RUN
+    STEPS: tl.constexpr = shape.STEPS
     width: tl.constexpr = RUN * STEPS
     slot = tl.arange(0, SLOTS)
     shown = slot < TOP
     ranked = slot < RANKS
     rule = tl.arange(0, RULE_SLOTS)
     is_rule = rule < RULES
-    tree, gate, ratio, offset, cap, entropy_scale, strictly = parameters
-    (
-        path,
-        top_logit,
-        normaliser,
-        relative,
-        entropy_error,
-        mean_gap,
-        kl_upper,
-        kl_lower,
-        draft_logit,
-        top_logits,
-        ids_t,
-        ids_d,
-        draft_id,
-    ) = ranks
+    tree, gate, ratio, offset = rules.tree, rules.gate, rules.ratio, rules.offset
+    cap, entropy_scale, strictly = rules.cap, rules.entropy_scale, rules.strictly
+    path, top_logit, normaliser = ranks.path, ranks.top_logit, ranks.normaliser
+    relative, entropy_error, mean_gap = ranks.relative, ranks.entropy_error, ranks.mean_gap
+    kl_upper, kl_lower, draft_logit = ranks.kl_upper, ranks.kl_lower, ranks.draft_logit
+    top_logits, draft_id = ranks.top_logits, ranks.draft_id
+    ids_t, ids_d = ranks.ids_t, ranks.ids_d
     ids_t = tl.where(shown, ids_t, -1)
     ids_d = tl.where(shown, ids_d, -1)
     target_id = tl.sum(tl.where(slot == 0, ids_t, 0))
     gap = top_logits - top_logit
 
     # --- thresholds in weights
-    # --------------------------------------------------------------------------------------
     weight = tl.where(ranked, tl.exp(gap), 0.0)
     draft_weight = tl.exp(draft_logit - top_logit)
     draft_rank = tl.min(tl.where((ids_t == draft_id) & shown, slot, num_columns), axis=0)
@@ -223,7 +215,6 @@ def judge_row(
         settled = settled | (deep & no_lower)
 
     # --- pools and certificates
-    # ------------------------------------------------------------------------------
     so_far = tl.cumsum(weight, axis=0)
     before = slot[None, :] < tl.minimum(rejected, RANKS)[:, None]
     mean_with = raised_mean(
@@ -266,7 +257,6 @@ def judge_row(
     upper = tl.where(unlimited, float("inf"), upper)
 
     # --- verdicts
-    # ---------------------------------------------------------------------------------------------------
     draft_below = (draft_logit - top_logit + tl.zeros([RULE_SLOTS], tl.float64)) < 0.0
     draft_slack = tl.where(draft_below, draft_weight * _weight_error(draft_logit - top_logit), 0.0)
     draft_gated = (gate == 0) | (draft_rank < gate)
@@ -289,8 +279,8 @@ def judge_row(
     if tl.max((is_rule & (decided == 0)).to(tl.int32), axis=0) > 0:
         path |= UNDECIDED
     at = rule * num_rows + row
-    tl.store(certificate_ptr + at, certificate, mask=is_rule)
-    tl.store(certificate_ptr + RULES * num_rows + at, lower, mask=is_rule)
-    tl.store(verdict_ptr + at, accepted.to(tl.uint8), mask=is_rule)
-    tl.store(verdict_ptr + RULES * num_rows + at, certified.to(tl.uint8), mask=is_rule)
-    tl.store(path_ptr + row, path)
+    tl.store(pointers.certificate + at, certificate, mask=is_rule)
+    tl.store(pointers.certificate + RULES * num_rows + at, lower, mask=is_rule)
+    tl.store(pointers.verdict + at, accepted.to(tl.uint8), mask=is_rule)
+    tl.store(pointers.verdict + RULES * num_rows + at, certified.to(tl.uint8), mask=is_rule)
+    tl.store(pointers.path + row, path)

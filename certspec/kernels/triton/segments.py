@@ -6,19 +6,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
+from certspec.kernels.rounding import UNIT, UNIT32
+
 __all__ = [
     "CONSTANT_ERROR",
+    "CROSS_D",
+    "CROSS_T",
     "EXACT_EXP2_ERROR",
     "EXACT_EXPONENT_ERROR",
     "EXACT_FARTHEST_ERROR",
     "EXP2_ERROR",
     "LOG2E",
     "LOW_AT_ONCE",
+    "MAX_D",
+    "MAX_T",
     "NUM_STATISTICS",
+    "SUM_D",
+    "SUM_T",
     "SegmentErrors",
     "integer_reference",
     "power_of_two",
@@ -26,8 +35,6 @@ __all__ = [
     "segment_errors",
 ]
 
-
-UNIT32 = 2.0**-24
 
 EXP2_ERROR = (
     2.0**-22
@@ -39,11 +46,11 @@ LOWEST_EXPONENT = 127.0  # below, 2**x is flushed to zero
 # Where a row is summed again in float64, u = 2^-53: c and the product with it, then the difference,
 # so that |x^ - x| <= 3 u |x| + 2 u |M|; exp2 within 2 ulp; and the least x whose exponential is no
 # zero is above -1,076.
-EXACT_EXPONENT_ERROR = 4.0 * 2.0**-53  # per unit of |x|, and per unit of |M|
+EXACT_EXPONENT_ERROR = 4.0 * UNIT  # per unit of |x|, and per unit of |M|
 
-EXACT_EXP2_ERROR = 4.0 * 2.0**-53
+EXACT_EXP2_ERROR = 4.0 * UNIT
 
-EXACT_FARTHEST_ERROR = 4096.0 * 2.0**-53
+EXACT_FARTHEST_ERROR = 4096.0 * UNIT
 
 LOW_AT_ONCE = 8  # elements of a listed segment that rank_row adds in float32
 
@@ -85,9 +92,10 @@ LOG2E = tl.constexpr(
     1.44269502162933349609375
 )  # log2(e) in float32, see triton_bounds.CONSTANT_ERROR
 
-NUM_STATISTICS = tl.constexpr(
-    6
-)  # target max, draft max, target sum, draft sum, sum e x_target, sum e x_draft
+# a segment's statistics: the largest z (of the target) and y (of the draft), then sums of w = exp(z),
+# exp(y), w z and w y, logits in units of log 2 from integer references
+MAX_T, MAX_D, SUM_T, SUM_D, CROSS_T, CROSS_D = (tl.constexpr(number) for number in range(6))
+NUM_STATISTICS = tl.constexpr(6)
 
 _FARTHEST = tl.constexpr(
     -1.0e12
@@ -183,33 +191,36 @@ def _load(target_ptr, draft_ptr, at, num_columns, step, TILES: tl.constexpr, MAS
     return target, draft, real
 
 
+class Segments(NamedTuple):
+    """Launch shape of row_segments, see there."""
+
+    LANES: int
+    NEAR: int
+    VEC: int
+    TILES: int
+
+
 @triton.jit
 def _stream(
-    target_ptr,
-    draft_ptr,
-    at,
-    first,
-    num_columns,
-    num_segments,
-    LANES: tl.constexpr,
-    NEAR: tl.constexpr,
-    VEC: tl.constexpr,
-    TILES: tl.constexpr,
-    MASKED: tl.constexpr,
+    target_ptr, draft_ptr, at, first, num_columns, num_segments, shape, MASKED: tl.constexpr
 ):
+    LANES: tl.constexpr = shape.LANES
+    run: tl.constexpr = shape.NEAR * shape.VEC
     lane = tl.arange(0, LANES)
-    within = tl.arange(0, NEAR)[None, :, None] * VEC + tl.arange(0, VEC)[None, None, :]
-    columns = first + lane[:, None, None] * (NEAR * VEC) + within
+    within = (
+        tl.arange(0, shape.NEAR)[None, :, None] * shape.VEC + tl.arange(0, shape.VEC)[None, None, :]
+    )
+    columns = first + lane[:, None, None] * run + within
     target, draft, real = _load(
-        target_ptr, draft_ptr, columns, num_columns, LANES * NEAR * VEC, TILES, MASKED
+        target_ptr, draft_ptr, columns, num_columns, LANES * run, shape.TILES, MASKED
     )
     max_t, max_d, sum_t, sum_d, cross_t, cross_d = _statistics(target, draft, real, MASKED)
-    tl.store(at + lane, max_t)
-    tl.store(at + lane + num_segments, max_d)
-    tl.store(at + lane + 2 * num_segments, sum_t)
-    tl.store(at + lane + 3 * num_segments, sum_d)
-    tl.store(at + lane + 4 * num_segments, cross_t)
-    tl.store(at + lane + 5 * num_segments, cross_d)
+    tl.store(at + lane + MAX_T * num_segments, max_t)
+    tl.store(at + lane + MAX_D * num_segments, max_d)
+    tl.store(at + lane + SUM_T * num_segments, sum_t)
+    tl.store(at + lane + SUM_D * num_segments, sum_d)
+    tl.store(at + lane + CROSS_T * num_segments, cross_t)
+    tl.store(at + lane + CROSS_D * num_segments, cross_d)
 
 
 @triton.jit
@@ -244,31 +255,8 @@ def row_segments(
     width: tl.constexpr = LANES * NEAR * VEC * TILES
     first = chunk * width
     at = statistics_ptr + row * NUM_STATISTICS * num_segments + chunk * LANES
+    shape: tl.constexpr = Segments(LANES, NEAR, VEC, TILES)
     if first + width <= num_columns:
-        _stream(
-            target_ptr,
-            draft_ptr,
-            at,
-            first,
-            num_columns,
-            num_segments,
-            LANES,
-            NEAR,
-            VEC,
-            TILES,
-            False,
-        )
+        _stream(target_ptr, draft_ptr, at, first, num_columns, num_segments, shape, False)
     else:
-        _stream(
-            target_ptr,
-            draft_ptr,
-            at,
-            first,
-            num_columns,
-            num_segments,
-            LANES,
-            NEAR,
-            VEC,
-            TILES,
-            True,
-        )
+        _stream(target_ptr, draft_ptr, at, first, num_columns, num_segments, shape, True)
