@@ -18,11 +18,13 @@ RULE_TYPES = [
 ]
 ENTRIES = house.kernel_entries(SOURCES)
 # Functions that may take more than ten parameters, each with its reason.
-LONG: dict[str, str] = {}
+LONG: dict[str, str] = dict.fromkeys(
+    ["certspec.kernels.triton.ranks._add_six", "certspec.kernels.triton.ranks._add_six_reach_two"],
+    "tl.reduce hands over both halves of its six or eight values one by one",
+)
 # What is still being mended.
 LONG_PENDING = dict.fromkeys(
-    ["certspec.decoding", "certspec.kernels", "certspec.models", "proofs_check.hunts"],
-    "long signatures are being cut",
+    ["certspec.decoding", "certspec.models", "proofs_check.hunts"], "long signatures are being cut"
 )
 ASKING_PENDING = dict.fromkeys(
     ["certspec.certificates", "certspec.decoding", "certspec.reports.advising"],
