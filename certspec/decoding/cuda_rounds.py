@@ -320,10 +320,8 @@ class _Run:
 
     def _enter(self) -> None:
         """Put the rows' state on the device and begin a round."""
-        from certspec.models.cuda.rounds import tree_rounds
-
-        self.rounds = tree_rounds(
-            self.target, self.draft, len(self.requests), self.shape, self.table, self.strict
+        self.rounds = self.target.tree_rounds(
+            self.draft, len(self.requests), self.shape, self.table, strict=self.strict
         )
         self.rounds.start(
             [request.sequence[-2:] for request in self.requests],

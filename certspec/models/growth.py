@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ALL", "BUDGET", "PROFILE", "THRESHOLD", "GrowthNumbers"]
+__all__ = ["ALL", "BUDGET", "PROFILE", "GrowthNumbers"]
 
-# how a node's candidates are scored: the best one goes on always; where its probability reaches
-# ``bar``; where the certificate of some width exceeds ``bar`` [nats], with as many candidates as
-# that takes; by coverage probabilities
-ALL, THRESHOLD, BUDGET, PROFILE = range(4)
+# how a node's candidates are scored: the best one goes on always; where the certificate of some
+# width exceeds ``bar`` [nats], with as many candidates as that takes; by coverage probabilities
+ALL, BUDGET, PROFILE = range(3)
+
+# places in the first of ``GrowthNumbers.arrays``
+KIND, WIDTH, BAR, RUN_SCORE, KEEP_SCORE, MAX_NODES = range(6)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from certspec.certificates.coverage import radii
 from certspec.kernels.compiled import compiled
 from certspec.models.cpu.forward import forward_pass
 from certspec.models.cpu.rows import sum_exp
-from certspec.models.growth import ALL, BUDGET, THRESHOLD
+from certspec.models.growth import ALL, BUDGET
 from certspec.models.staging import stage_rows
 
 __all__ = ["grow_levels", "largest"]
@@ -85,9 +85,6 @@ def _score(values, numbers, tables, ids, top, shares):
         top[0, rank] = min(
             np.exp(np.float64(values[ids[rank]]) - np.float64(values[ids[0]])) / total, 1.0
         )
-    if kind == THRESHOLD:
-        shares[0] = 1.0 if top[0, 0] >= bar else 0.5
-        return width
     certificates = radii(top, width)
     if kind == BUDGET:
         for rank in range(width):

@@ -1,6 +1,10 @@
 """The draft's part of a round on the GPU: its passes over a tree level by level, and which tokens
-the tree gets, static or grown. This module knows kernels and buffers, and nothing about the
-target's answer."""
+the tree gets.
+
+Of a static tree 2 wide and 3 deep, for example, three passes are launched, of the last two tokens
+and then of each level's nodes with children; after each, two kernels find the best two candidates
+of every node that was run and write them where the next pass, the target's pass and the host read
+them. A tree that grows has a third kernel a level, which decides what runs next."""
 
 from __future__ import annotations
 
@@ -14,8 +18,7 @@ import triton
 from torch import Tensor
 
 from certspec.models.cuda.layers import Buffers, Cache
-from certspec.models.cuda.layouts import GrowthLayout, RoundLayout
-from certspec.models.cuda.runner import CudaRunner
+from certspec.models.cuda.layouts import GrowthLayout, NodeColumn, RoundLayout
 from certspec.models.cuda.triton_growth import (
     candidates_kernel,
     gather_kernel,
@@ -25,6 +28,7 @@ from certspec.models.cuda.triton_growth import (
 from certspec.models.cuda.triton_rounds import choose_kernel, tops_kernel
 
 if TYPE_CHECKING:
+    from certspec.models.cuda.runner import CudaRunner
     from certspec.models.trees import TreeTopology
 
 __all__ = ["TOPS_BLOCK", "GrowthDrafting", "StaticDrafting"]
@@ -34,15 +38,14 @@ _AT_ONCE = 32  # candidates that others are compared with in one step
 
 
 class _Drafting:
-    """What both kinds share: ``tree``, ``replayed`` and ``places`` as the kernels of
-    triton_rounds.py read them, one for all rows, or one a row where the tree ``grows``."""
+    """What both kinds share: ``tree`` and ``places`` as the kernels of triton_rounds.py read them,
+    one for all rows, or one a row where the tree ``grows``."""
 
     grows = False
     num_nodes: int
     depth: int
     width: int
     tree: Tensor
-    replayed: Tensor
     places: Tensor
 
     def __init__(self, draft: CudaRunner, batch: int) -> None:
@@ -52,7 +55,7 @@ class _Drafting:
 
     @property
     def spans(self) -> Tensor:
-        """(batch, 3), the first of a row being its row in the draft's cache."""
+        """(batch, 3) by SpanColumn, of the draft's cache."""
         return self.steps[0].spans
 
     def _make_tops(self, most: int) -> None:
@@ -103,12 +106,9 @@ class StaticDrafting(_Drafting):
             return torch.from_numpy(np.ascontiguousarray(values, np.int64)).to(device)
 
         self.tree, self.places = fixed(layout.table), fixed(layout.staged)
-        self.replayed = fixed([layout.ancestors[layout.topology.depths.index(self.depth)]])
         self._choices = [fixed(layout.choices(level)) for level in range(self.depth)]
-        homes = [
-            None,
-            *map(self._home, layout.levels[1:]),
-        ]  # the first pass runs one node more than is wanted
+        # the first pass runs one node more than is wanted
+        homes = [None, *map(self._home, layout.levels[1:])]
         self.steps = [
             self.draft.buffers(part, self.batch, home)
             for part, home in zip(inputs, homes, strict=True)
@@ -152,9 +152,9 @@ class StaticDrafting(_Drafting):
                 choices,
                 per_row,
                 following.nodes,
-                following.nodes_per_row * 4,
+                following.nodes_per_row * len(NodeColumn),
                 self._verify.nodes[1:],
-                (self.num_nodes + 1) * 4,
+                (self.num_nodes + 1) * len(NodeColumn),
                 self._drafted,
                 self.num_nodes,
                 COUNT=count,
@@ -184,12 +184,8 @@ class GrowthDrafting(_Drafting):
     def __init__(self, draft: CudaRunner, batch: int, layout: GrowthLayout) -> None:
         super().__init__(draft, batch)
         self.layout = layout
-        self.num_nodes, self.num_slots, self.depth, self.width = (
-            layout.num_nodes,
-            layout.num_slots,
-            layout.depth,
-            layout.width,
-        )
+        self.num_nodes, self.num_slots = layout.num_nodes, layout.num_slots
+        self.depth, self.width = layout.depth, layout.width
 
     def prepare(
         self,
@@ -212,12 +208,9 @@ class GrowthDrafting(_Drafting):
             return torch.zeros(shape, dtype=dtype, device=device)
 
         self._slots = max(1, layout.num_slots)
-        self.places, self.replayed = zeros(batch, layout.num_nodes), zeros(batch)
+        self.places = zeros(batch, layout.num_nodes)
         self._scores = zeros(batch, layout.num_candidates, dtype=torch.float64)
-        self._tokens, self._index = (
-            zeros(batch, layout.num_candidates),
-            zeros(batch, layout.num_candidates),
-        )
+        self._tokens, self._index = (zeros(batch, layout.num_candidates) for _ in range(2))
         self._held, self._masks = zeros(batch, self._slots) - 1, zeros(batch, self._slots)
         per_level = batch * layout.beam
         self._staged = zeros(
@@ -244,18 +237,13 @@ class GrowthDrafting(_Drafting):
 
     def launch(self, cache: Cache, lengths: Tensor, ends: Tensor) -> None:
         """All levels in order, then the choice of nodes."""
-        layout, batch, columns, chained = (
-            self.layout,
-            self.batch,
-            self.draft.num_tokens,
+        layout, batch, columns = self.layout, self.batch, self.draft.num_tokens
+        chained, kind, num_candidates = (
             self.draft.layers.chained,
-        )
-        width, beam, num_candidates, kind = (
-            layout.width,
-            layout.beam,
-            layout.num_candidates,
             layout.kind,
+            layout.num_candidates,
         )
+        width, beam = layout.width, layout.beam
         found, longest = layout.num_ranks * self.parts, self._tables.shape[1]
         for level in range(self.depth):
             rows, per_row = self._run(level, cache, self._counts[level, :1]), beam if level else 1
@@ -341,7 +329,6 @@ class GrowthDrafting(_Drafting):
             self._drafted,
             self.tree,
             self.places,
-            self.replayed,
             self._verify.nodes,
             self._verify.masks,
             self._numbers,

@@ -1,5 +1,9 @@
 """The kernels of one forward pass in order, over fixed buffers, so that a CUDA graph can hold them.
-This module knows shapes and launch sizes; what the staged nodes mean is decided elsewhere."""
+
+A layer is nine launches: the product to queries, keys and values; their norm and rotation;
+attention in two steps; the output product; the residual sum with its norm; the gated product of the
+MLP and the one back from it; the residual sum with the next norm. Products of few rows only stream
+the weights, so their tilings are chosen for bandwidth."""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
+from certspec.models.cuda.layouts import NodeColumn, SpanColumn
 from certspec.models.cuda.triton_attention import chunk_kernel, join_kernel
 from certspec.models.cuda.triton_linear import gated_kernel, linear_kernel
 from certspec.models.cuda.triton_rows import embed_kernel, place_kernel, residual_norm_kernel
@@ -129,9 +134,9 @@ class Cache:
 class Buffers:
     """Inputs, activations and logits of one (batch, nodes a row) size.
 
-    ``inputs`` is one int64 vector, so that one copy fills it: nodes (rows, 4), ancestor masks
-    (rows,), spans (batch, 3). ``logits``: where the logits go, (rows, num_tokens) whose last stride
-    is 1 (None: a tensor of their own)."""
+    ``inputs`` is one int64 vector, so that one copy fills it: nodes (rows, 4) by NodeColumn,
+    ancestor masks (rows,), spans (batch, 3) by SpanColumn. ``logits``: where the logits go, (rows,
+    num_tokens) whose last stride is 1 (None: a tensor of their own)."""
 
     def __init__(
         self,
@@ -142,7 +147,8 @@ class Buffers:
         batch: int,
         logits: Tensor | None = None,
     ) -> None:
-        nodes_per_row = (inputs.numel() // batch - 3) // 5
+        columns = len(NodeColumn)
+        nodes_per_row = (inputs.numel() // batch - len(SpanColumn)) // (columns + 1)
         rows = batch * nodes_per_row
         self.batch, self.nodes_per_row, self.rows = batch, nodes_per_row, rows
 
@@ -150,9 +156,8 @@ class Buffers:
             return torch.empty(shape, device=like.device, dtype=dtype)
 
         self.inputs = inputs
-        self.nodes = self.inputs[: rows * 4].view(rows, 4)
-        self.masks = self.inputs[rows * 4 : rows * 5]
-        self.spans = self.inputs[rows * 5 :].view(batch, 3)
+        nodes, self.masks, spans = inputs.split([rows * columns, rows, batch * len(SpanColumn)])
+        self.nodes, self.spans = nodes.view(rows, columns), spans.view(batch, len(SpanColumn))
         self.stream = empty(rows, geometry.hidden)
         self.normed = empty(rows, geometry.hidden, dtype=like.dtype)
         self.parts = empty(_MAX_SPLIT * rows * max(geometry.qkv_width, geometry.hidden))

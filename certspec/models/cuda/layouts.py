@@ -1,13 +1,26 @@
-"""Where the nodes of a draft tree stand in the passes of a round: slots, positions, ancestor masks,
-and which kernel input is which. This module knows trees and integers; it knows nothing about
-models, caches or devices."""
+"""Where the nodes of a draft tree stand in the passes of a round: cache slots, positions, ancestor
+masks.
+
+Example: a row has 100 committed tokens, so slots 0 to 99 are filled and its last token, the 101st,
+goes to slot 100. The draft proposes two tokens after it, a and b (both children of the last token),
+and c after a. The target runs all four in one pass:
+
+    node        slot                position                mask (bits from slot 100 on)
+    last token  100 (length)        100 (length)            0001
+    a           101 (length + 1)    101 (length + depth)    0011
+    b           102 (length + 2)    101                     0101
+    c           103 (length + 3)    102                     1011 (itself, a, the last token)
+
+Only the length changes from round to round. So every number is kept as ``base + slope * length``,
+once, and a kernel fills in the length."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,47 +29,101 @@ from certspec.models.growth import ALL, GrowthNumbers
 if TYPE_CHECKING:
     from certspec.models.trees import TreeTopology
 
-__all__ = ["DRAFT_ROOT", "MAX_NODES", "TARGET_ROOT", "GrowthLayout", "Pass", "RoundLayout"]
-
+__all__ = [
+    "MAX_NODES",
+    "NO_NODE",
+    "GrowthLayout",
+    "NodeColumn",
+    "RoundLayout",
+    "SpanColumn",
+    "TreePart",
+]
 
 MAX_NODES = 63  # with the last token before them, the bits of an ancestor mask
+NO_NODE = -2  # parent of a place that holds no node; that of a child of the last token is -1
 
 
-# slot and position from the row's length, ancestor mask, place in the row's tail (-1: none) of the
-# draft's first nodes, the last two tokens, and of the target's first node, the last one
-DRAFT_ROOT = ((-1, -1, 1, 0), (0, 0, 3, 1))
+class NodeColumn(IntEnum):
+    """Columns of a staged node; its ancestor mask stands in an array of its own."""
 
-TARGET_ROOT = (0, 0, 1, 1)
+    TOKEN = 0
+    CACHE_ROW = 1
+    SLOT = 2
+    POSITION = 3
+
+
+class SpanColumn(IntEnum):
+    """Columns of a row of a pass: its row in the cache, how many slots every node sees, and how
+    many slots are in use, staged ones included."""
+
+    CACHE_ROW = 0
+    COMMITTED = 1
+    LIVE = 2
+
+
+class TreePart(IntEnum):
+    """What is known of a tree's nodes: the parent's number, the depth (from 1), and the bits of the
+    node itself and those above it."""
+
+    PARENTS = 0
+    DEPTHS = 1
+    ANCESTORS = 2
+
+
+class _Entry(NamedTuple):
+    """One kernel input of a row: ``base + slope * length``, or where ``tail_place`` is not -1 that
+    one of the last two tokens of all rows."""
+
+    base: int
+    slope: int
+    row: int
+    tail_place: int = -1
+
+
+class _StagedNode(NamedTuple):
+    """``slot`` and ``position`` count from the row's length; ``tail_place``: which of the row's
+    last two tokens it is (-1: neither)."""
+
+    slot: int
+    position: int
+    mask: int
+    tail_place: int = -1
+
+
+# The draft begins with the last two tokens, the target with the last one.
+_DRAFT_ROOT = (_StagedNode(-1, -1, 0b01, tail_place=0), _StagedNode(0, 0, 0b11, tail_place=1))
+_TARGET_ROOT = _StagedNode(0, 0, 0b1, tail_place=1)
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One pass of a round over rows at ``cache_rows``. ``nodes``: as DRAFT_ROOT; ``committed``:
-    slots that every node sees, from the row's length."""
+class _Pass:
+    """One pass of a round over rows at ``cache_rows``; ``committed``: slots that every node sees,
+    from the row's length."""
 
     cache_rows: Sequence[int]
-    nodes: tuple[tuple[int, int, int, int], ...]
+    nodes: tuple[_StagedNode, ...]
     committed: int
 
     def entries(self) -> np.ndarray[Any, Any]:
-        """(inputs, 4) int64: base, slope by the row's length, batch row, and place in the tail of
-        two tokens a row (-1: none) of every input, see cuda_layers.Buffers."""
+        """(inputs, 4) int64, an ``_Entry`` each, in the order of ``Buffers``: all nodes by
+        NodeColumn, then all masks, then the rows by SpanColumn."""
         nodes, masks, spans = [], [], []
-        live = self.nodes[-1][0] + 1
-        for row, cache_row in enumerate(self.cache_rows):
-            for slot, position, mask, place in self.nodes:
-                token = (0, 0, row, 2 * row + place if place >= 0 else -1)
+        live = self.nodes[-1].slot + 1
+        for row, cache_row in enumerate(map(int, self.cache_rows)):
+            for node in self.nodes:
+                tail_place = 2 * row + node.tail_place if node.tail_place >= 0 else -1
                 nodes += [
-                    token,
-                    (int(cache_row), 0, row, -1),
-                    (slot, 1, row, -1),
-                    (position, 1, row, -1),
+                    _Entry(0, 0, row, tail_place),
+                    _Entry(cache_row, 0, row),
+                    _Entry(node.slot, 1, row),
+                    _Entry(node.position, 1, row),
                 ]
-                masks.append((mask - (mask >> 63 << 64), 0, row, -1))  # as a signed word
+                signed = node.mask - (node.mask >> 63 << 64)  # bit 63 is the sign of an int64
+                masks.append(_Entry(signed, 0, row))
             spans += [
-                (int(cache_row), 0, row, -1),
-                (self.committed, 1, row, -1),
-                (live, 1, row, -1),
+                _Entry(cache_row, 0, row),
+                _Entry(self.committed, 1, row),
+                _Entry(live, 1, row),
             ]
         return np.array(nodes + masks + spans, np.int64)
 
@@ -67,7 +134,8 @@ class RoundLayout:
 
     The target runs the last token and all nodes in one pass, in the tree's order. The draft runs a
     level at a time, and only nodes with children, which it numbers in that order (``staged``). It
-    begins with the last two tokens: of an accepted path it may not have run the last node."""
+    begins with the last two tokens: where the round before accepted a node without children, the
+    draft has not run it yet."""
 
     topology: TreeTopology
 
@@ -116,7 +184,7 @@ class RoundLayout:
 
     @cached_property
     def table(self) -> np.ndarray[Any, Any]:
-        """(3, nodes) int64: parents, depths, ancestors."""
+        """(3, nodes) int64, rows by TreePart."""
         return np.array([self.topology.parents, self.topology.depths, self.ancestors], np.int64)
 
     def choices(self, level: int) -> np.ndarray[Any, Any]:
@@ -135,8 +203,8 @@ class RoundLayout:
     def entries(
         self, target_rows: Sequence[int], draft_rows: Sequence[int]
     ) -> list[np.ndarray[Any, Any]]:
-        """Pass.entries of each pass of a round, the target's last."""
-        passes = [Pass(draft_rows, DRAFT_ROOT, -1)]
+        """The kernel inputs of each pass of a round, (inputs, 4) int64, the target's last."""
+        passes = [_Pass(draft_rows, _DRAFT_ROOT, -1)]
         for level in self.levels[1:]:
             first = self.staged[level[0]]
             masks = [self._staged_mask(node) for node in level]
@@ -145,15 +213,15 @@ class RoundLayout:
             while shared < first and all(mask >> shared & 1 for mask in masks):
                 shared += 1
             nodes = tuple(
-                (1 + self.staged[node], self.topology.depths[node], mask >> shared, -1)
+                _StagedNode(1 + self.staged[node], self.topology.depths[node], mask >> shared)
                 for node, mask in zip(level, masks, strict=True)
             )
-            passes.append(Pass(draft_rows, nodes, 1 + shared))
+            passes.append(_Pass(draft_rows, nodes, 1 + shared))
         nodes = tuple(
-            (1 + node, depth, self.ancestors[node] << 1 | 1, -1)
+            _StagedNode(1 + node, depth, self.ancestors[node] << 1 | 1)
             for node, depth in enumerate(self.topology.depths)
         )
-        passes.append(Pass(target_rows, (TARGET_ROOT, *nodes), 0))
+        passes.append(_Pass(target_rows, (_TARGET_ROOT, *nodes), 0))
         return [each.entries() for each in passes]
 
     def _staged_mask(self, node: int) -> int:
@@ -166,14 +234,18 @@ class RoundLayout:
 
 @dataclass(frozen=True)
 class GrowthLayout:
-    """A tree that grows by cumulative draft probability (see decoding.best_first.BestFirst), or as
-    a policy's ``numbers`` say: ``num_nodes`` are verified at most, ``depth`` deep, of ``width``
+    """A tree that grows by cumulative draft probability (``certspec.decoding.BestFirst``), or as a
+    policy's ``numbers`` say: ``num_nodes`` are verified at most, ``depth`` deep, of ``width``
     candidates a node; the draft runs at most ``beam`` nodes a level.
 
-    Every run node has ``width`` candidates, numbered level by level: first those of the last token,
-    then those of slot 0, 1, ... of the nodes that are run; a level has ``beam`` slots, of which
-    some may hold nothing. So a candidate's number says its depth, its parent's slot and its rank,
-    and numbers are in the order in which the host would count."""
+    Every node that the draft runs has ``width`` candidates, numbered level by level: first those of
+    the last token, then those of slot 0, 1, ... of the nodes that are run; a level has ``beam``
+    slots, of which some may hold nothing. So a candidate's number says its depth, its parent's slot
+    and its rank, and numbers are in the order in which the host would count.
+
+    Example: width 2, beam 3. Candidates 0 and 1 follow the last token. If both are run they hold
+    slots 0 and 1 of the first level; slot 2 stays empty. Candidate 5 is slot 1's second best: its
+    parent is slot 5 // 2 - 1 = 1, its rank 5 % 2 = 1."""
 
     num_nodes: int
     depth: int
@@ -183,7 +255,7 @@ class GrowthLayout:
 
     @property
     def kind(self) -> int:
-        """How candidates are scored, see growth_numbers; -1: best first."""
+        """How candidates are scored, see ``certspec.models.growth``; -1: best first."""
         return -1 if self.numbers is None else self.numbers.kind
 
     @property
@@ -204,12 +276,11 @@ class GrowthLayout:
     ) -> list[np.ndarray[Any, Any]]:
         """As RoundLayout.entries; ancestor masks of all but the last tokens, and positions in the
         target's pass, are filled in as the tree grows."""
-        passes = [Pass(draft_rows, DRAFT_ROOT, -1)]
+        passes = [_Pass(draft_rows, _DRAFT_ROOT, -1)]
         for level in range(1, self.depth):
             first = 1 + (level - 1) * self.beam
-            passes.append(
-                Pass(draft_rows, tuple((first + j, level, 0, -1) for j in range(self.beam)), 1)
-            )
-        nodes = tuple((1 + node, 0, 0, -1) for node in range(self.num_nodes))
-        passes.append(Pass(target_rows, (TARGET_ROOT, *nodes), 0))
+            slots = tuple(_StagedNode(first + j, level, 0) for j in range(self.beam))
+            passes.append(_Pass(draft_rows, slots, 1))
+        nodes = tuple(_StagedNode(1 + node, 0, 0) for node in range(self.num_nodes))
+        passes.append(_Pass(target_rows, (_TARGET_ROOT, *nodes), 0))
         return [each.entries() for each in passes]

@@ -1,13 +1,20 @@
 """A round of speculative decoding on the GPU as one CUDA graph: the draft's tree, the target's pass
 over it, the certificates, the path that is accepted and its move in both caches. The host waits
-once a round, for one small copy. This module knows rules only as rows of a table; a chain is the
-tree of width 1."""
+once a round, for one small copy. A chain is the tree of width 1.
+
+Use, with two runners that have read the prompts but for their last tokens:
+
+    rounds = target.tree_rounds(draft, batch, shape, table, strict=True)
+    rounds.start(tails, lengths, target.cache_rows, draft.cache_rows)
+    rounds.begin()  # returns at once
+    scores = rounds.finish()  # waits; scores.tokens[row, : scores.accepted[row] + 1] are emitted
+    rounds.begin()  # the next round, from where that one ended
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,44 +27,30 @@ from certspec.kernels.rule_table import RuleTable
 from certspec.kernels.triton.rows import FastScores, allocate, launch, plan_for
 from certspec.models.cuda.drafting import TOPS_BLOCK, GrowthDrafting, StaticDrafting
 from certspec.models.cuda.layers import Cache
-from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout
-from certspec.models.cuda.runner import CudaRunner
+from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout, TreePart
+from certspec.models.cuda.triton_columns import NUM_WORDS, PATH
 from certspec.models.cuda.triton_rounds import (
     allow_kernel,
     begin_kernel,
     compact_kernel,
-    replay_kernel,
     settle_kernel,
     tops_kernel,
 )
 
 if TYPE_CHECKING:
+    from certspec.models.cuda.runner import CudaRunner
     from certspec.models.trees import TreeTopology
 
-__all__ = ["RoundScores", "TreeRounds", "tree_rounds"]
+__all__ = ["RoundScores", "TreeRounds"]
 
-_OWN = ("drafted", "tree", "counts", "words", "gaps")  # what a round reports beside its scores
-_REPLAYED_LOGIT = 60.0  # above and below what a random model gives; its softmax stays finite
-
-
-def tree_rounds(
-    target: CudaRunner,
-    draft: CudaRunner,
-    batch: int,
-    shape: TreeTopology | GrowthLayout,
-    table: RuleTable,
-    strict: bool,
-) -> TreeRounds:
-    """Rounds for these runners' caches as they are; made once, kept with the target as long as its
-    cache stays."""
-    key = (batch, shape, table.rules, strict, target.replayed_accepts)
-    kept: TreeRounds | None = target.kept_rounds.get(key)
-    if kept is None or kept.draft is not draft or kept.caches[1] is not draft.live_cache():
-        kept = TreeRounds(
-            target, draft, batch, shape, table, strict=strict, pattern=target.replayed_accepts
-        )
-        target.kept_rounds[key] = kept
-    return kept
+_SCORES = (
+    "certificate",
+    "scalars",
+    "ids",
+    "path",
+    "verdict",
+)  # the host reads them, see FastScores
+_NO_END = 1 << 40  # a sequence's largest length where none is given
 
 
 @dataclass(frozen=True)
@@ -66,13 +59,14 @@ class RoundScores:
 
     ``accepted``: (batch,); ``tokens``: (batch, depth + 1), the first accepted + 1 of a row are
     emitted; ``path``: (batch, depth), its first accepted nodes; ``drafted``: (batch, nodes) tokens
-    of the tree; ``tree``: (batch, 3, nodes) parents (-2: no node), depths and ancestors of a tree
-    that was grown, (0, 3, nodes) of a static one. ``counts``: (levels, 2), in the first column how
-    many nodes of all rows the draft ran at each level of a tree that was grown, (0, 2) of a static
-    one: all. ``words``, ``gaps``: see allow_kernel, filled where a relaxed rule decides about
-    several candidates. ``scores``: the kernels' outputs over batch * (nodes + 1) target rows, see
-    FastScores, of which the first of a sequence is the last token's and the others are the nodes';
-    rows of nodes without children have no draft, so only what speaks of the target counts there.
+    of the tree; ``tree``: (batch, 3, nodes) of a tree that was grown, by TreePart, a place without
+    a node having NO_NODE for a parent, (0, 3, nodes) of a static one. ``counts``: (levels, 2), in
+    the first column how many nodes of all rows the draft ran at each level of a tree that was
+    grown, (0, 2) of a static one: all. ``words``, ``gaps``: see allow_kernel, filled where a
+    relaxed rule decides about several candidates. ``scores``: the kernels' outputs over batch *
+    (nodes + 1) target rows, see FastScores, of which the first of a sequence is the last token's
+    and the others are the nodes'; rows of nodes without children have no draft, so only what speaks
+    of the target counts there.
     """
 
     accepted: np.ndarray[Any, Any]
@@ -91,10 +85,8 @@ class TreeRounds:
     ``table``; its first rule decides, unless ``strict``: then the target's argmax among a node's
     children does.
 
-    ``pattern``: accepted counts to replay instead of what the models would accept, by editing
-    target logits along the first of the longest paths (for timing random weights). The caches of
-    both runners must have room for as many slots beyond the longest row at any time as the tree has
-    nodes, and two; they are written there on construction."""
+    The caches of both runners must have room for as many slots beyond the longest row at any time
+    as the tree has nodes, and two; they are written there on construction."""
 
     def __init__(
         self,
@@ -105,8 +97,6 @@ class TreeRounds:
         table: RuleTable,
         *,
         strict: bool,
-        pattern: Sequence[int] = (),
-        certify: bool = True,
     ) -> None:
         self.target, self.draft, self.batch, self.table = target, draft, batch, table
         self.drafting: StaticDrafting | GrowthDrafting
@@ -117,23 +107,16 @@ class TreeRounds:
         self.num_nodes, self.depth = self.drafting.num_nodes, self.drafting.depth
         if not 1 <= max(self.num_nodes, self.drafting.num_slots) <= MAX_NODES:
             raise InvalidArgument(f"tree: expected 1 to {MAX_NODES} nodes, got {self.num_nodes}")
-        self.strict, self.certify = strict, certify
+        self.strict = strict
         self.caches = target.live_cache(), draft.live_cache()
-        self._make_state(pattern)
+        self._make_state()
         self._make_inputs()
         self._make_outputs()
         self._graph: Any = None
-        spare = (
-            min(cache.capacity for cache in self.caches)
-            - max(self.num_nodes, self.drafting.num_slots)
-            - 2
-        )
-        self.start(
-            np.zeros((batch, 2), np.int64),
-            np.full(batch, spare),
-            np.arange(batch),
-            np.arange(batch),
-        )
+        staged = max(self.num_nodes, self.drafting.num_slots) + 2
+        spare = min(cache.capacity for cache in self.caches) - staged
+        rows = np.arange(batch)
+        self.start(np.zeros((batch, 2), np.int64), np.full(batch, spare), rows, rows)
         if target.device.type == "cuda":
             self._graph = self._captured()
 
@@ -144,21 +127,22 @@ class TreeRounds:
         target_rows: Any,
         draft_rows: Any,
         rounds: Any = 0,
-        ends: Any = 1 << 40,
+        ends: Any = _NO_END,
     ) -> None:
         """Put rows into the state in which a round begins: the last two tokens of each (batch, 2),
         of which the target has run all but the last (``lengths``), and the cache rows; the draft
-        has run at least all but two. ``ends``: the largest length of each sequence, which a tree
-        that grows leaves room for."""
-        self._base.copy_(torch.from_numpy(self._entries(target_rows, draft_rows)[0]))
-        self._tail.copy_(torch.from_numpy(np.ascontiguousarray(tails, np.int64)))
-        self._lengths.copy_(torch.from_numpy(np.asarray(lengths, np.int64)))
-        self._rounds.copy_(
-            torch.from_numpy(np.broadcast_to(np.asarray(rounds, np.int64), self.batch).copy())
-        )
-        self._ends.copy_(
-            torch.from_numpy(np.broadcast_to(np.asarray(ends, np.int64), self.batch).copy())
-        )
+        has run at least all but two. ``rounds``: how many each has been through. ``ends``: the
+        largest length of each sequence, which a tree that grows leaves room for."""
+        base, *_ = self._entries(target_rows, draft_rows)
+        for state, values in (
+            (self._base, base),
+            (self._tail, tails),
+            (self._lengths, lengths),
+            (self._rounds, rounds),
+            (self._ends, ends),
+        ):
+            given = np.broadcast_to(np.asarray(values, np.int64), tuple(state.shape)).copy()
+            state.copy_(torch.from_numpy(given))
         self._active.fill_(1)
 
     def stop(self, row: int) -> None:
@@ -178,11 +162,10 @@ class TreeRounds:
         if self._graph is not None:
             self._done.synchronize()
         host, depth = self._host.numpy().copy(), self.depth
-        parts = {name: _view(host, section) for name, section in self._sections.items()}
-        report, own = parts.pop("report"), {name: parts.pop(name) for name in _OWN}
-        return RoundScores(
-            report[:, 0], report[:, 1 : depth + 2], report[:, depth + 2 :], **own, scores=parts
-        )
+        own = {name: section.on_host(host) for name, section in self._sections.items()}
+        scores, report = {name: own.pop(name) for name in _SCORES}, own.pop("report")
+        accepted, tokens, path = report[:, 0], report[:, 1 : depth + 2], report[:, depth + 2 :]
+        return RoundScores(accepted, tokens, path, **own, scores=scores)
 
     def logits(self, row: int, node: int) -> tuple[Tensor, Tensor]:
         """Target and draft logits after a node (-1: the last token) of the round that has finished
@@ -190,19 +173,19 @@ class TreeRounds:
         at = row * (self.num_nodes + 1) + node + 1
         return self._verify.logits[at], self._draft_logits[at]
 
-    def _make_state(self, pattern: Sequence[int]) -> None:
+    def _make_state(self) -> None:
         device = self.target.device
         self._lengths, self._rounds, self._active, self._ends = (
             torch.zeros(self.batch, dtype=torch.int64, device=device) for _ in range(4)
         )
         self._tail = torch.zeros((self.batch, 2), dtype=torch.int64, device=device)
-        self._moves = torch.zeros((self.batch, self.depth + 2), dtype=torch.int64, device=device)
-        self._pattern = torch.tensor(list(pattern), dtype=torch.int64, device=device)
+        width = PATH.value + self.depth
+        self._moves = torch.zeros((self.batch, width), dtype=torch.int64, device=device)
         self._places = torch.arange(self.num_nodes, device=device)
 
     def _entries(self, target_rows: Any, draft_rows: Any) -> np.ndarray[Any, Any]:
         """(4, entries) int64: base, slope by length, batch row, and place in the tail (-1: none) of
-        every input."""
+        every input of every pass, see layouts.py."""
         parts = self.drafting.layout.entries(target_rows, draft_rows)
         self._bounds = np.cumsum([0] + [len(part) for part in parts])
         return np.ascontiguousarray(np.concatenate(parts).T)
@@ -234,25 +217,22 @@ class TreeRounds:
         self._parameters = torch.from_numpy(self.table.parameters.copy()).to(device)
         fast = allocate(num_rows, columns, len(self.table.rules), num_top, self._plan, device)
         shapes = {
-            name: (tuple(value.shape), value.dtype)
-            for name in ("certificate", "scalars", "ids", "path", "verdict")
-            for value in [getattr(fast, name)]
+            name: (tuple(getattr(fast, name).shape), getattr(fast, name).dtype) for name in _SCORES
         }
         words = batch if self._asks_several else 0
         trees, levels = (batch, self.depth) if self.drafting.grows else (0, 0)
         own = {
             "report": ((batch, 2 * self.depth + 2), torch.int64),
             "drafted": ((batch, nodes), torch.int64),
-            "tree": ((trees, 3, nodes), torch.int64),
+            "tree": ((trees, len(TreePart), nodes), torch.int64),
             "counts": ((levels, 2), torch.int64),
-            "words": ((words, 3), torch.int64),
+            "words": ((words, NUM_WORDS.value), torch.int64),
             "gaps": ((words, nodes), torch.float64),
         }
-        self._sections, size = _layout({**own, **shapes})
-        packed = torch.zeros(size, dtype=torch.uint8, device=device)
+        self._sections, size = _sections({**own, **shapes})
+        self._packed = torch.zeros(size, dtype=torch.uint8, device=device)
         self._host = torch.zeros(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        views = {name: _device_view(packed, section) for name, section in self._sections.items()}
-        self._packed = packed
+        views = {name: section.of(self._packed) for name, section in self._sections.items()}
         self._report, self._drafted, tree, counts, self._words, self._gaps = (
             views.pop(name) for name in own
         )
@@ -268,6 +248,21 @@ class TreeRounds:
         return not self.strict and self.drafting.width > 1
 
     def _launch(self) -> None:
+        """A round's kernels in order; a CUDA graph holds them."""
+        self._fill_inputs()
+        self.drafting.launch(self.caches[1], self._lengths, self._ends)
+        self._verify_tree()
+        self._score()
+        self._accept()
+        drafting = self.drafting
+        if drafting.target_moves:
+            self._compact(self.caches[0], self._places, 0, self._verify.spans)
+        if drafting.draft_moves:
+            step = self.num_nodes if drafting.grows else 0
+            self._compact(self.caches[1], drafting.places, step, drafting.spans)
+        self._host.copy_(self._packed, non_blocking=True)
+
+    def _fill_inputs(self) -> None:
         count = self._inputs.numel()
         begin_kernel[(triton.cdiv(count, 128),)](
             self._base,
@@ -280,38 +275,39 @@ class TreeRounds:
             count,
             BLOCK=128,
         )
-        drafting = self.drafting
-        drafting.launch(self.caches[1], self._lengths, self._ends)
+
+    def _verify_tree(self) -> None:
+        """The target's pass over the last tokens and all nodes."""
         self.target.layers.launch(self._verify, self.caches[0])
-        logits, columns, nodes = self._verify.logits, self.target.num_tokens, self.num_nodes
-        tree, block_n = (
-            (drafting.tree, 3 * nodes if drafting.grows else 0, nodes),
-            triton.next_power_of_2(nodes),
+
+    def _score(self) -> None:
+        """Statistics, certificates and verdicts of every target row."""
+        launch(
+            self._verify.logits,
+            self._draft_logits,
+            self._parameters,
+            self.target.num_tokens,
+            self._fast.ids.shape[2],
+            self._plan,
+            self._fast,
         )
-        if self._pattern.numel():
-            replay_kernel[(self.batch,)](
-                logits,
-                columns,
-                self._drafted,
-                *tree,
-                drafting.replayed,
-                int(drafting.grows),
-                self._pattern,
-                self._pattern.numel(),
-                self._rounds,
-                HIGH=_REPLAYED_LOGIT,
-                BLOCK_N=block_n,
-                num_warps=1,
-            )
-        fast, num_top = self._fast, self._fast.ids.shape[2]
-        if self.certify:
-            launch(logits, self._draft_logits, self._parameters, columns, num_top, self._plan, fast)
+
+    @property
+    def _tree(self) -> tuple[Tensor, int, int]:
+        """As the kernels take it: all trees, from one row's to the next (0: one for all), nodes."""
+        step = len(TreePart) * self.num_nodes if self.drafting.grows else 0
+        return self.drafting.tree, step, self.num_nodes
+
+    def _accept(self) -> None:
+        """Which path is accepted, and the state in which the next round begins."""
+        logits, columns, fast = self._verify.logits, self.target.num_tokens, self._fast
+        block_n = triton.next_power_of_2(self.num_nodes)
         if self._asks_several:
             allow_kernel[(self.batch,)](
                 logits,
                 columns,
                 self._drafted,
-                *tree,
+                *self._tree,
                 fast.verdict,
                 fast.ids,
                 fast.scalars,
@@ -320,7 +316,7 @@ class TreeRounds:
                 self._words,
                 self._gaps,
                 WEIGHT_ERROR=WEIGHT_ERROR,
-                TOP=num_top,
+                TOP=fast.ids.shape[2],
                 BLOCK_N=block_n,
                 num_warps=4,
             )
@@ -343,7 +339,7 @@ class TreeRounds:
             self._parts,
             columns,
             self._drafted,
-            *tree,
+            *self._tree,
             self.depth,
             fast.verdict,
             self._words,
@@ -359,13 +355,6 @@ class TreeRounds:
             BLOCK_P=triton.next_power_of_2(self._parts),
             num_warps=4,
         )
-        if drafting.target_moves:
-            self._compact(self.caches[0], self._places, 0, self._verify.spans)
-        if drafting.draft_moves:
-            self._compact(
-                self.caches[1], drafting.places, nodes if drafting.grows else 0, drafting.spans
-            )
-        self._host.copy_(self._packed, non_blocking=True)
 
     def _compact(self, cache: Cache, places: Tensor, places_step: int, spans: Tensor) -> None:
         layers, rows, kv_heads, capacity, head_dim = cache.keys.shape
@@ -397,22 +386,29 @@ class TreeRounds:
         return graph
 
 
-def _layout(parts: dict[str, tuple[tuple[int, ...], torch.dtype]]) -> tuple[dict[str, Any], int]:
-    """Byte ranges of arrays in one block of memory, each at a multiple of 16: name -> (start, end,
-    shape, dtype)."""
+class _Section(NamedTuple):
+    """An array's bytes in a block of memory."""
+
+    start: int
+    end: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def of(self, block: Tensor) -> Tensor:
+        return block[self.start : self.end].view(self.dtype).view(self.shape)
+
+    def on_host(self, block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        name = str(self.dtype).removeprefix("torch.")
+        return block[self.start : self.end].view(name).reshape(self.shape)
+
+
+def _sections(
+    parts: dict[str, tuple[tuple[int, ...], torch.dtype]],
+) -> tuple[dict[str, _Section], int]:
+    """Where each array lies in one block of memory, at a multiple of 16, and the block's bytes."""
     sections, at = {}, 0
     for name, (shape, dtype) in parts.items():
         size = int(np.prod(shape)) * dtype.itemsize
-        sections[name] = (at, at + size, shape, dtype)
+        sections[name] = _Section(at, at + size, shape, dtype)
         at += -(-size // 16) * 16
     return sections, at
-
-
-def _device_view(block: Tensor, section: Any) -> Tensor:
-    start, end, shape, dtype = section
-    return block[start:end].view(dtype).view(shape)
-
-
-def _view(block: np.ndarray[Any, Any], section: Any) -> np.ndarray[Any, Any]:
-    start, end, shape, dtype = section
-    return block[start:end].view(str(dtype).removeprefix("torch.")).reshape(shape)

@@ -1,10 +1,18 @@
-"""The GPU engine as a model runner: static cache, one CUDA graph for each size of staged block.
-This module knows caches, rows and graphs; the kernels are launched in cuda_layers.py."""
+"""The GPU engine as a model runner: static cache, one CUDA graph for each size of staged block. The
+kernels of a pass are launched in layers.py.
+
+Example:
+
+    runner = CudaRunner("Qwen/Qwen3-0.6B-checkout")
+    logits = runner.prefill([prompt])  # (1, num_tokens)
+    runner.forward(torch.tensor([[7, 8, 9]]))  # three tokens staged after the prompt
+    runner.commit([[0, 1]])  # the first two are kept, the third is rolled back
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,8 +20,15 @@ from torch import Tensor
 
 from certspec.errors import InvalidArgument
 from certspec.models.cuda.layers import Buffers, Cache, Layers, fuse_weights
+from certspec.models.cuda.layouts import NodeColumn
+from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.staging import Staging, node_rows
 from certspec.models.weights import read_weights
+
+if TYPE_CHECKING:
+    from certspec.kernels.rule_table import RuleTable
+    from certspec.models.cuda.layouts import GrowthLayout
+    from certspec.models.trees import TreeTopology
 
 __all__ = ["CudaRunner"]
 
@@ -29,10 +44,7 @@ class CudaRunner:
     ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real
     vocabulary columns (None: all). At most 64 nodes may be staged in a round. Logits are float32;
     those of up to 16 nodes together are bit for bit those of one node at a time. Raises
-    InvalidArgument for what the engine can't run.
-
-    ``replayed_accepts``: accepted counts that rounds replay, one a round, whatever the models would
-    accept; for timing models with random weights, and empty otherwise."""
+    InvalidArgument for what the engine can't run."""
 
     def __init__(
         self,
@@ -53,17 +65,15 @@ class CudaRunner:
         self.layers = Layers(self.geometry, self._weights)
         self._capacity = capacity
         self._cache: Cache | None = None
-        self._buffers: dict[
-            tuple[int, int], Buffers
-        ] = {}  # by (batch, nodes a row), as the two that follow
+        # by (batch, nodes a row)
+        self._buffers: dict[tuple[int, int], Buffers] = {}
         self._inputs: dict[tuple[int, int], Tensor] = {}
         self._graphs: dict[tuple[int, int], Any] = {}
         self._staging = Staging([])
         self._cache_rows = np.zeros(0, np.int64)
         self._masks = np.zeros((0, _MAX_STAGED), np.int64)
-        self.makes_rounds = True  # whole rounds can stay on the device, see cuda_rounds.py
-        self.replayed_accepts: tuple[int, ...] = ()
-        self.kept_rounds: dict[Any, Any] = {}  # what cuda_rounds.py made for the live cache
+        self.makes_rounds = True  # whole rounds can stay on the device, see tree_rounds
+        self.kept_rounds: dict[Hashable, TreeRounds] = {}
 
     @property
     def cache_rows(self) -> np.ndarray[Any, Any]:
@@ -94,9 +104,8 @@ class CudaRunner:
             kept = []
             for row, prompt in enumerate(prompts):
                 piece = np.asarray(prompt[start : start + block.shape[1]], np.int64)
-                block[row, : len(piece)] = (
-                    piece  # a row that has ended computes padding and commits nothing
-                )
+                # a row that has ended computes padding and commits nothing
+                block[row, : len(piece)] = piece
                 kept.append(range(len(piece)))
             logits = self.forward(torch.from_numpy(block))
             for row, count in enumerate(counts):
@@ -111,10 +120,11 @@ class CudaRunner:
         batch, count = tokens.shape
         rows = self._stage(tokens, parents)
         key = (batch, count)
-        inputs = np.concatenate([rows[:, :4].reshape(-1), rows[:, 4], self._spans().reshape(-1)])
+        nodes, masks = rows[:, : len(NodeColumn)], rows[:, len(NodeColumn)]
+        inputs = np.concatenate([nodes.reshape(-1), masks, self._spans().reshape(-1)])
         buffers = self._filled(key, inputs)
         if tokens.device.type != "cpu":
-            buffers.nodes[:, 0] = tokens.reshape(-1)
+            buffers.nodes[:, NodeColumn.TOKEN] = tokens.reshape(-1)
         cache = self.live_cache()
         self._run(key, lambda: self.layers.launch(buffers, cache))
         return buffers.logits.view(batch, count, -1).clone()
@@ -139,19 +149,44 @@ class CudaRunner:
         self._cache_rows, self._masks = self._cache_rows[rows], self._masks[rows]
 
     def buffers(self, inputs: Tensor, batch: int, logits: Tensor | None = None) -> Buffers:
-        """Buffers of a pass over the live cache whose nodes are in ``inputs``, see
-        cuda_layers.Buffers."""
+        """Buffers of a pass over the live cache whose nodes are in ``inputs``, see Buffers."""
         return Buffers(
             self.geometry, self.live_cache(), inputs, self._weights.embedding, batch, logits
         )
+
+    def tree_rounds(
+        self,
+        draft: CudaRunner,
+        batch: int,
+        shape: TreeTopology | GrowthLayout,
+        table: RuleTable,
+        *,
+        strict: bool,
+    ) -> TreeRounds:
+        """Rounds for both runners' caches as they are, this one being the target; made once, kept
+        as long as the caches stay."""
+        return self.keep_rounds(
+            (batch, shape, table.rules, strict),
+            draft,
+            lambda: TreeRounds(self, draft, batch, shape, table, strict=strict),
+        )
+
+    def keep_rounds(
+        self, key: Hashable, draft: CudaRunner, make: Callable[[], TreeRounds]
+    ) -> TreeRounds:
+        """The rounds kept under ``key``, made anew where a cache is another one by now."""
+        kept = self.kept_rounds.get(key)
+        if kept is None or kept.caches != (self.live_cache(), draft.live_cache()):
+            kept = self.kept_rounds[key] = make()
+        return kept
 
     def graph_of(self, batch: int, count: int) -> Any:
         """The CUDA graph of ``forward`` for blocks of this size, once it has run; for timing."""
         return self._graphs[batch, count]
 
     def _stage(self, tokens: Tensor, parents: Tensor | None) -> np.ndarray[Any, Any]:
-        """Enter nodes into the books; (batch * n, 5) int64: token, cache row, slot, position,
-        ancestor mask."""
+        """Enter nodes into the books; (batch * n, 5) int64: by NodeColumn, then the ancestor
+        mask."""
         batch, count = tokens.shape
         before = self._staging.num_staged
         if before + count > _MAX_STAGED:
@@ -167,7 +202,7 @@ class CudaRunner:
         )
 
     def _spans(self) -> np.ndarray[Any, Any]:
-        """(batch, 3) int64: cache row, committed slots, committed and staged slots."""
+        """(batch, 3) int64 by SpanColumn."""
         lengths = self._staging.lengths
         return np.stack([self._cache_rows, lengths, lengths + self._staging.num_staged], axis=1)
 

@@ -1,15 +1,21 @@
 """Attention of staged nodes over a static key/value cache, as Triton kernels that read only the
-live slots: one program a chunk of slots and key/value head, then one that joins the chunks. This
-module knows nothing about weights. CHAINED and ``count``: see triton_linear.py.
+live slots: one program a chunk of slots and key/value head, then one that joins the chunks. CHAINED
+and ``count``: see triton_linear.py.
 
 A node sees every committed slot and, of the staged ones, those whose bit is set in its 64-bit
-ancestor mask."""
+ancestor mask. Example: 100 committed slots and a mask of 0b1011; the node sees slots 0 to 99, and
+100, 101 and 103.
+
+Chunks are joined by the usual rescaling: with the largest score m_i, the sum of weights w_i and the
+weighted sum of values v_i of chunk i, and m = max m_i, the result is
+sum_i exp(m_i - m) v_i / sum_i exp(m_i - m) w_i."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
+from certspec.models.cuda.triton_columns import COMMITTED, LIVE, SPAN_CACHE_ROW, SPAN_COLUMNS
 from certspec.models.cuda.triton_linear import begin, fetch_ahead
 
 __all__ = ["chunk_kernel", "join_kernel"]
@@ -43,9 +49,9 @@ def chunk_kernel(
     key/value head.
 
     ``queries``: (batch * nodes, heads, HEAD_DIM). ``masks``: (batch * nodes,) int64. ``spans``:
-    (batch, 3) int64: cache row, committed slots, committed and staged slots. Written, for each
-    chunk that has live slots: ``sums`` (batch * nodes, heads, chunks, HEAD_DIM), ``tops`` and
-    ``weights`` (batch * nodes, heads, chunks), float32. Grid (chunks, kv_heads * row tiles, batch).
+    (batch, SPAN_COLUMNS) int64. Written, for each chunk that has live slots: ``sums`` (batch *
+    nodes, heads, chunks, HEAD_DIM), ``tops`` and ``weights`` (batch * nodes, heads, chunks),
+    float32. Grid (chunks, kv_heads * row tiles, batch).
     """
     chunk, batch = tl.program_id(0), tl.program_id(2)
     if CHAINED:  # what is read before the wait was written before the first chained kernel began
@@ -55,11 +61,9 @@ def chunk_kernel(
             tl.extra.cuda.gdc_wait()
         return
     kv_head, tile = tl.program_id(1) % kv_heads, tl.program_id(1) // kv_heads
-    cache_row, committed, live = (
-        tl.load(spans + batch * 3),
-        tl.load(spans + batch * 3 + 1),
-        tl.load(spans + batch * 3 + 2),
-    )
+    span = spans + batch * SPAN_COLUMNS
+    cache_row, committed = tl.load(span + SPAN_CACHE_ROW), tl.load(span + COMMITTED)
+    live = tl.load(span + LIVE)
     first_slot = chunk * STEPS * BLOCK_S
     base = (cache_row * kv_heads + kv_head) * capacity
     if CHAINED:
@@ -123,7 +127,7 @@ def join_kernel(
     found = begin(count, CHAINED)
     if count is not None and found == 0:
         return
-    live = tl.load(spans + node // nodes_per_row * 3 + 2)
+    live = tl.load(spans + node // nodes_per_row * SPAN_COLUMNS + LIVE)
     c = tl.arange(0, BLOCK_C)
     used = c < tl.cdiv(live, chunk_slots)
     at = (node * heads + head) * num_chunks + c

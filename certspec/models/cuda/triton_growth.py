@@ -1,12 +1,16 @@
 """A draft tree grown on the GPU, as Triton kernels: the candidates of the nodes just run, which
-nodes the draft runs next, and which are verified. This module knows nothing about models; CHAINED:
-see triton_linear.py, and for the numbering of candidates and slots GrowthLayout.
+nodes the draft runs next, and which are verified. CHAINED: see triton_linear.py, and for the
+numbering of candidates and slots GrowthLayout.
 
 ``scores``: (rows, candidates) float64, products along the path, -1 where there is no candidate: of
 the draft's probabilities, best first (KIND -1), or of the shares that a policy's ``numbers`` give,
 see candidate_shares. ``run``: (rows, slots) int64, the candidate that each slot holds (-1: none).
 ``counts``: (levels, 2) int64, whose first column says how many nodes the draft runs at a level;
-where it is 0, the level's passes end at once. Ties go to the lower number."""
+where it is 0, the level's passes end at once. Ties go to the lower number.
+
+Example, best first: the last token's best two candidates have draft probabilities .6 and .3, and
+those of the first one .5 and .4. Scores are .6, .3, .6 * .5 = .3, .6 * .4 = .24; with three nodes
+to verify, candidates 0, 1 and 2 are kept (1 before 2, being the lower number of equal scores)."""
 
 from __future__ import annotations
 
@@ -14,7 +18,22 @@ import triton
 import triton.language as tl
 
 from certspec.kernels.loading import load_kernels
-from certspec.models.growth import BUDGET, THRESHOLD
+from certspec.models.cuda.triton_columns import (
+    ANCESTORS,
+    BAR,
+    DEPTHS,
+    KEEP_SCORE,
+    NO_NODE,
+    NODE_COLUMNS,
+    PARENTS,
+    POSITION,
+    RUN_SCORE,
+    TOKEN,
+    TREE_PARTS,
+)
+from certspec.models.cuda.triton_linear import begin
+from certspec.models.cuda.triton_rounds import NOWHERE, take_ranked
+from certspec.models.growth import BUDGET
 
 __all__ = ["candidate_shares", "candidates_kernel", "gather_kernel", "grow_kernel", "select_kernel"]
 
@@ -27,10 +46,7 @@ _surplus, _strict_radius, _pool_radius = (
     _kernels.pool_radius,
 )
 
-_THRESHOLD, _BUDGET = (
-    tl.constexpr(THRESHOLD),
-    tl.constexpr(BUDGET),
-)  # kinds after these read certificates as well
+_BUDGET = tl.constexpr(BUDGET)  # this kind and those after it read certificates
 
 
 @triton.jit
@@ -96,15 +112,12 @@ def candidate_shares(
     GrowthNumbers.arrays, float64."""
     c = tl.arange(0, prob.shape[0])
     share = tl.where(c == 0, 1.0, 0.5).to(tl.float64)
-    if KIND == _THRESHOLD:
-        goes_on = tl.where(_at(prob, 0) >= tl.load(numbers + 2), 1.0, 0.5)
-        share = tl.where(c == 0, goes_on, 0.5).to(tl.float64)
     if KIND >= _BUDGET:
         logs = tl.log(tl.where(prob > 0.0, prob, 1.0))
         inside = tl.where(c < RANKS, prob, 0.0)
         tail = tl.maximum(1.0 - tl.sum(inside, 0), 0.0)
         if KIND == _BUDGET:
-            bar = tl.load(numbers + 2)
+            bar = tl.load(numbers + BAR)
             needed = tl.full((), WIDTH, tl.int32)
             covered = tl.full((), 0, tl.int32)
             for back in tl.static_range(WIDTH):
@@ -126,9 +139,6 @@ def candidate_shares(
                 before = covered
                 share = tl.where(c == rank, least, share)
     return tl.where(c < WIDTH, share, -1.0)
-
-
-_NOWHERE = tl.constexpr(2147483647)
 
 
 @triton.jit
@@ -165,13 +175,11 @@ def candidates_kernel(
     per_row,)."""
     row = tl.program_id(0)
     batch, j = row // per_row, row % per_row
-    if CHAINED:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(None, CHAINED)
     p = tl.arange(0, BLOCK_P)
     free = p < parts * COUNT
     value = tl.load(tops + row * parts * COUNT + p, mask=free, other=float("-inf"))
-    index = tl.load(ids + row * parts * COUNT + p, mask=free, other=_NOWHERE)
+    index = tl.load(ids + row * parts * COUNT + p, mask=free, other=NOWHERE)
     q = tl.arange(0, BLOCK_Q)
     part_top = tl.load(tops + (row * parts + q) * COUNT, mask=q < parts, other=float("-inf"))
     part_sum = tl.load(sums + row * parts + q, mask=q < parts, other=0.0)
@@ -182,14 +190,7 @@ def candidates_kernel(
     above = tl.load(scores + batch * num_candidates + held, mask=held >= 0, other=-1.0)
     above = tl.where(slot >= 0, above, 1.0)
     c = tl.arange(0, BLOCK_C)
-    token = tl.zeros((BLOCK_C,), tl.int64)
-    logit = tl.full((BLOCK_C,), float("-inf"), tl.float32)
-    for rank in range(COUNT):
-        top = tl.max(tl.where(free, value, float("-inf")), 0)
-        best = tl.min(tl.where(free & (value == top), index, _NOWHERE), 0)
-        token = tl.where(c == rank, tl.minimum(best, columns - 1).to(tl.int64), token)
-        logit = tl.where(c == rank, top, logit)
-        free = free & (index != best)
+    token, logit = take_ranked(value, index, free, columns, COUNT, BLOCK_C)
     if KIND < 0:
         prob = tl.exp(logit - highest) / total
         prob = tl.where(prob >= 0.0, prob, 0.0)  # of a row of NaN, which is refused
@@ -238,9 +239,7 @@ def grow_kernel(
     (``run_masks``), the inputs of the draft's next pass, and how many nodes of all rows that runs
     (``count``). Grid (batch,)."""
     batch = tl.program_id(0)
-    if CHAINED:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(None, CHAINED)
     f = tl.arange(0, BLOCK_F)
     own = scores + batch * num_candidates
     score = tl.load(own + first + f, mask=f < fresh, other=-1.0)
@@ -252,7 +251,7 @@ def grow_kernel(
             reached += tl.sum((other[None, :] >= score[:, None]).to(tl.int32), 1)
         worth = (score > 0.0) & (reached < budget)
     else:
-        worth = (score >= 0.0) & (score >= tl.load(numbers + 3))
+        worth = (score >= 0.0) & (score >= tl.load(numbers + RUN_SCORE))
     ahead = (score[None, :] > score[:, None]) | (
         (score[None, :] == score[:, None]) & (f[None, :] < f[:, None])
     )
@@ -271,7 +270,8 @@ def grow_kernel(
     mask = (one << slot) | inherited
     tl.store(run + batch * num_slots + slot, (first + f).to(tl.int64), mask=chosen)
     tl.store(run_masks + batch * num_slots + slot, mask, mask=chosen)
-    tl.store(nodes + (batch * beam + number) * 4, token, mask=chosen)
+    inputs = nodes + batch * beam * NODE_COLUMNS + TOKEN
+    tl.store(inputs + number * NODE_COLUMNS, token, mask=chosen)
     tl.store(masks + batch * beam + number, mask, mask=chosen)
     # slots that hold nothing: nobody sees what is run there
     empty = (f >= total) & (f < beam)
@@ -279,7 +279,7 @@ def grow_kernel(
         run + batch * num_slots + next_slot + f, tl.zeros((BLOCK_F,), tl.int64) - 1, mask=empty
     )
     tl.store(run_masks + batch * num_slots + next_slot + f, one << (next_slot + f), mask=empty)
-    tl.store(nodes + (batch * beam + f) * 4, tl.zeros((BLOCK_F,), tl.int64), mask=empty)
+    tl.store(inputs + f * NODE_COLUMNS, tl.zeros((BLOCK_F,), tl.int64), mask=empty)
     tl.store(masks + batch * beam + f, one << (next_slot + f), mask=empty)
 
 
@@ -299,7 +299,6 @@ def select_kernel(
     drafted,
     tree,
     places,
-    replayed,
     nodes,
     masks,
     numbers,
@@ -315,10 +314,9 @@ def select_kernel(
     length of a sequence, and none whose score is less than what ``numbers`` ask of a node that is
     verified (KIND -1: any). Grid (batch,).
 
-    Written: ``index`` (rows, candidates): the node that a candidate became (-1: none); ``drafted``,
-    ``tree`` and ``replayed`` as the kernels of triton_rounds.py read them, ``places`` (rows,
-    nodes): each node's slot in the draft (-1: none); the target's inputs. A place without a node
-    has parent -2."""
+    Written: ``index`` (rows, candidates): the node that a candidate became (-1: none); ``drafted``
+    and ``tree`` as the kernels of triton_rounds.py read them, ``places`` (rows, nodes): each node's
+    slot in the draft (-1: none); the target's inputs."""
     batch = tl.program_id(0)
     own = scores + batch * num_candidates
     length = tl.load(lengths + batch)
@@ -337,7 +335,7 @@ def select_kernel(
         rank += tl.sum(ahead.to(tl.int32), 1)
     kept = (score >= 0.0) & (rank < num_nodes)
     if KIND >= 0:
-        kept = kept & (score >= tl.load(numbers + 4))
+        kept = kept & (score >= tl.load(numbers + KEEP_SCORE))
     node = tl.cumsum(kept.to(tl.int32), 0) - 1
     total = tl.sum(kept.to(tl.int32), 0)
     tl.store(
@@ -353,13 +351,14 @@ def select_kernel(
     above = tl.load(run + batch * num_slots + slot, mask=kept & (slot >= 0), other=-1)
     parent = tl.load(index + batch * num_candidates + above, mask=kept & (above >= 0), other=-1)
     token = tl.load(tokens + batch * num_candidates + c, mask=kept, other=0)
-    home = tree + batch * 3 * num_nodes
-    tl.store(home + node, parent, mask=kept)
-    tl.store(home + num_nodes + node, level.to(tl.int64), mask=kept)
+    home = tree + batch * TREE_PARTS * num_nodes
+    parents, depths = home + PARENTS * num_nodes, home + DEPTHS * num_nodes
+    tl.store(parents + node, parent, mask=kept)
+    tl.store(depths + node, level.to(tl.int64), mask=kept)
     tl.store(drafted + batch * num_nodes + node, token, mask=kept)
     empty = inside & (i >= total)
-    tl.store(home + i, tl.zeros((BLOCK_N,), tl.int64) - 2, mask=empty)
-    tl.store(home + num_nodes + i, tl.zeros((BLOCK_N,), tl.int64), mask=empty)
+    tl.store(parents + i, tl.full((BLOCK_N,), NO_NODE, tl.int64), mask=empty)
+    tl.store(depths + i, tl.zeros((BLOCK_N,), tl.int64), mask=empty)
     tl.store(drafted + batch * num_nodes + i, tl.zeros((BLOCK_N,), tl.int64), mask=empty)
     s = tl.arange(0, BLOCK_S)
     held = tl.load(run + batch * num_slots + s, mask=s < num_slots, other=-1)
@@ -368,18 +367,16 @@ def select_kernel(
     tl.debug_barrier()
     one = tl.full((BLOCK_N,), 1, tl.int64)
     bits = one << i
-    step = tl.load(home + i, mask=i < total, other=-1)
+    step = tl.load(parents + i, mask=i < total, other=-1)
     for _ in range(depth):
         bits = bits | tl.where(step >= 0, one << tl.maximum(step, 0), 0)
-        step = tl.load(home + step, mask=step >= 0, other=-1)
-    own_depth = tl.load(home + num_nodes + i, mask=inside, other=0)
-    first = tl.min(tl.where(own_depth == tl.max(own_depth, 0), i, BLOCK_N), 0)
-    tl.store(replayed + batch, tl.sum(tl.where((i == first) & (i < total), bits, 0), 0))
-    tl.store(home + 2 * num_nodes + i, bits, mask=inside)
+        step = tl.load(parents + step, mask=step >= 0, other=-1)
+    own_depth = tl.load(depths + i, mask=inside, other=0)
+    tl.store(home + ANCESTORS * num_nodes + i, bits, mask=inside)
     at = batch * (num_nodes + 1) + 1 + i
     final = tl.load(drafted + batch * num_nodes + i, mask=inside, other=0)
-    tl.store(nodes + at * 4, final, mask=inside)
-    tl.store(nodes + at * 4 + 3, length + own_depth, mask=inside)
+    tl.store(nodes + at * NODE_COLUMNS + TOKEN, final, mask=inside)
+    tl.store(nodes + at * NODE_COLUMNS + POSITION, length + own_depth, mask=inside)
     tl.store(masks + at, (bits << 1) | 1, mask=inside)
 
 

@@ -1,25 +1,58 @@
 """What happens between the passes of a round on the GPU, as Triton kernels: inputs from the rows'
 lengths, the draft's best candidates, the accepted path through a tree, and its move to the front of
-the cache. This module knows nothing about models; CHAINED: see triton_linear.py.
+the cache. CHAINED: see triton_linear.py.
 
 A tree's nodes are numbered from 0; its target rows are one more, row 0 being the last token and row
-i + 1 node i. A place that holds no node has parent -2."""
+i + 1 node i. Sets of nodes are bits of an int64. Example: of the tree a, b after the last token and
+c after a (nodes 0, 1, 2), the target lets a and c through: bits 0b101. The ancestors of c, itself
+included, are 0b101 too, all let through, so c is on the accepted path; b is not."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
+from certspec.models.cuda.triton_columns import (
+    ANCESTORS,
+    BEST,
+    CAP,
+    DEPTHS,
+    DOUBTFUL,
+    ENTROPY,
+    ENTROPY_ERROR,
+    ENTROPY_SCALE,
+    FIRST_SLOT,
+    LET_THROUGH,
+    NO_NODE,
+    NODE_COLUMNS,
+    NORMALISER_ERROR,
+    NUM_ACCEPTED,
+    NUM_ERRORS,
+    NUM_WORDS,
+    OFFSET,
+    PARENTS,
+    PATH,
+    SCALE,
+    SPAN_CACHE_ROW,
+    SPAN_COLUMNS,
+    STRICTLY_ABOVE,
+    TOKEN,
+    TOP_M,
+    TOP_PROBS,
+)
+from certspec.models.cuda.triton_linear import begin
+
 __all__ = [
+    "NOWHERE",
     "allow_kernel",
     "begin_kernel",
     "choose_kernel",
     "compact_kernel",
-    "replay_kernel",
     "settle_kernel",
+    "take_ranked",
     "tops_kernel",
 ]
-_NOWHERE = tl.constexpr(2147483647)
+NOWHERE = tl.constexpr(2147483647)  # above all ids
 _ROUNDING = tl.constexpr(1e-12)  # relative; far above that of a few float64 operations
 
 
@@ -57,9 +90,7 @@ def tops_kernel(
     exp(logit - largest), 0 where all are -inf. Grid (rows, parts); ``tops``, ``ids``: (rows, parts,
     COUNT), ``sums``: (rows, parts)."""
     row, part = tl.program_id(0), tl.program_id(1)
-    if CHAINED:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(None, CHAINED)
     i = part * BLOCK + tl.arange(0, BLOCK)
     free = i < columns
     value = tl.load(logits + row.to(tl.int64) * step + i, mask=free, other=float("-inf"))
@@ -70,23 +101,38 @@ def tops_kernel(
         tl.store(sums + row * tl.num_programs(1) + part, tl.sum(weights, 0))
     for rank in range(COUNT):
         top = tl.max(tl.where(free, value, float("-inf")), 0)
-        best = tl.min(tl.where(free & (value == top), i, _NOWHERE), 0)
+        best = tl.min(tl.where(free & (value == top), i, NOWHERE), 0)
         tl.store(tops + at + rank, top)
         tl.store(ids + at + rank, best)
         free = free & (i != best)
 
 
 @triton.jit
+def take_ranked(value, index, free, columns, COUNT: tl.constexpr, BLOCK_C: tl.constexpr):
+    """The COUNT largest of the ``free`` values, as blocks of their ids and values, ties by the
+    lowest id; ids of a row of NaN, which has no maximum and is refused, are any."""
+    c = tl.arange(0, BLOCK_C)
+    ids = tl.zeros((BLOCK_C,), tl.int64)
+    values = tl.full((BLOCK_C,), float("-inf"), tl.float32)
+    for rank in range(COUNT):
+        top = tl.max(tl.where(free, value, float("-inf")), 0)
+        best = tl.min(tl.where(free & (value == top), index, NOWHERE), 0)
+        ids = tl.where(c == rank, tl.minimum(best, columns - 1).to(tl.int64), ids)
+        values = tl.where(c == rank, top, values)
+        free = free & (index != best)
+    return ids, values
+
+
+@triton.jit
 def _best(tops, ids, rows, real, parts, columns, BLOCK_P: tl.constexpr):
-    """Lowest id of the largest logit of each row. A row of NaN has no maximum: any id will do, as
-    it is refused."""
+    """Lowest id of the largest logit of each row; of a row of NaN any id, see take_ranked."""
     p = tl.arange(0, BLOCK_P)
     at = rows[:, None] * parts + p[None, :]
     inside = real[:, None] & (p[None, :] < parts)
     value = tl.load(tops + at, mask=inside, other=float("-inf"))
-    index = tl.load(ids + at, mask=inside, other=_NOWHERE)
+    index = tl.load(ids + at, mask=inside, other=NOWHERE)
     top = tl.max(value, 1)
-    best = tl.min(tl.where(value == top[:, None], index, _NOWHERE), 1)
+    best = tl.min(tl.where(value == top[:, None], index, NOWHERE), 1)
     return tl.minimum(best, columns - 1).to(tl.int64)
 
 
@@ -113,70 +159,24 @@ def choose_kernel(
     nodes and of the tree.
 
     ``tops``, ``ids``: (rows, ``found``). ``choices``: (per_row, COUNT, 2), see RoundLayout.choices;
-    ``to_draft``: (4 a node), ``to_target``: the same from the first node of the tree on. Grid
-    (batch * per_row,)."""
+    ``to_draft``: NODE_COLUMNS a node, ``to_target``: the same from the first node of the tree on.
+    Grid (batch * per_row,)."""
     row = tl.program_id(0)
     c = tl.arange(0, BLOCK_C)
     at = choices + (row % per_row * COUNT + c) * 2
     node = tl.load(at, mask=c < COUNT, other=-1)  # fixed, so it may be read before the wait
     following = tl.load(at + 1, mask=c < COUNT, other=-1)
-    if CHAINED:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(None, CHAINED)
     p = tl.arange(0, BLOCK_P)
     free = p < found
     value = tl.load(tops + row * found + p, mask=free, other=float("-inf"))
-    index = tl.load(ids + row * found + p, mask=free, other=_NOWHERE)
-    token = tl.zeros((BLOCK_C,), tl.int64)
-    for rank in range(COUNT):
-        top = tl.max(tl.where(free, value, float("-inf")), 0)
-        best = tl.min(
-            tl.where(free & (value == top), index, _NOWHERE), 0
-        )  # a row of NaN has none, see _best
-        token = tl.where(c == rank, tl.minimum(best, columns - 1).to(tl.int64), token)
-        free = free & (index != best)
+    index = tl.load(ids + row * found + p, mask=free, other=NOWHERE)
+    token, _ = take_ranked(value, index, free, columns, COUNT, BLOCK_C)
     batch = row // per_row
-    tl.store(to_draft + batch * draft_step + following * 4, token, mask=following >= 0)
-    tl.store(to_target + batch * target_step + node * 4, token, mask=node >= 0)
+    after, verified = following * NODE_COLUMNS + TOKEN, node * NODE_COLUMNS + TOKEN
+    tl.store(to_draft + batch * draft_step + after, token, mask=following >= 0)
+    tl.store(to_target + batch * target_step + verified, token, mask=node >= 0)
     tl.store(drafted + batch * num_nodes + node, token, mask=node >= 0)
-
-
-@triton.jit
-def replay_kernel(
-    logits,
-    columns,
-    drafted,
-    tree,
-    tree_step,
-    num_nodes,
-    replayed,
-    replayed_step,
-    pattern,
-    pattern_length,
-    rounds,
-    HIGH: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """Edit one target logit a node, so that the first pattern[rounds[row]] nodes of the path
-    ``replayed`` (bits of nodes) are accepted, no more. Grid (rows,)."""
-    row = tl.program_id(0)
-    accepted = tl.load(pattern + tl.load(rounds + row) % pattern_length)
-    i = tl.arange(0, BLOCK_N)
-    real = i < num_nodes
-    parent = tl.load(tree + row * tree_step + i, mask=real, other=-2)
-    real = parent >= -1
-    depth = tl.load(tree + row * tree_step + num_nodes + i, mask=real, other=0)
-    bits = tl.load(replayed + row * replayed_step)
-    below = (parent < 0) | (((bits >> tl.maximum(parent, 0)) & 1) != 0)  # a child of the path
-    on = ((bits >> i) & 1) != 0
-    token = tl.load(drafted + row * num_nodes + i, mask=real, other=0)
-    at = (row * (num_nodes + 1) + parent + 1).to(tl.int64) * columns + token
-    value = tl.where(depth <= accepted, HIGH, -HIGH)
-    tl.store(
-        logits + at,
-        value,
-        mask=real & ((on & (depth <= accepted)) | (below & (depth == accepted + 1))),
-    )
 
 
 @triton.jit
@@ -203,15 +203,15 @@ def allow_kernel(
     draft's argmax through or the rule that one.
 
     ``allowed``, ``ids``, ``scalars``, ``errors``: of the scoring kernels, see FastScores;
-    ``parameters``: the rule's row of the table. Written: ``words`` (rows, 3) int64, bits of nodes:
-    let through, best of its siblings, too near the threshold for the statistics' errors (then what
-    is said holds for nothing); ``gaps`` (rows, nodes) float64: the node's target logit less the
-    largest. Grid (rows,)."""
+    ``parameters``: the rule's row of the table. Written: ``words`` (rows, NUM_WORDS) int64, bits of
+    nodes: let through, best of its siblings, too near the threshold for the statistics' errors
+    (then what is said holds for nothing); ``gaps`` (rows, nodes) float64: the node's target logit
+    less the largest. Grid (rows,)."""
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK_N)
     real = i < num_nodes
-    parent = tl.load(tree + row * tree_step + i, mask=real, other=-2)
-    real = parent >= -1
+    parent = tl.load(tree + row * tree_step + PARENTS * num_nodes + i, mask=real, other=NO_NODE)
+    real = parent > NO_NODE
     token = tl.load(drafted + row * num_nodes + i, mask=real, other=0)
     home = (row * (num_nodes + 1) + tl.maximum(parent, -1) + 1).to(tl.int64)
     value = tl.load(logits + home * columns + token, mask=real, other=0.0)
@@ -231,14 +231,15 @@ def allow_kernel(
     best = real & (tl.sum((siblings & ahead).to(tl.int32), 1) == 0)
     several = tl.sum(siblings.to(tl.int32), 1) > 1
 
-    top_m = tl.load(parameters + 1) + tl.zeros((BLOCK_N,), tl.float64)
-    scale, offset, cap = tl.load(parameters + 2), tl.load(parameters + 3), tl.load(parameters + 4)
-    entropy_scale, strictly = tl.load(parameters + 5), tl.load(parameters + 6) != 0.0
-    width = 5 + TOP
-    entropy = tl.load(scalars + home * width + 2, mask=real, other=0.0)
-    top_prob = tl.load(scalars + home * width + 5, mask=real, other=1.0)
-    relative = tl.load(errors + home * 2, mask=real, other=0.0) + WEIGHT_ERROR + _ROUNDING
-    entropy_error = tl.load(errors + home * 2 + 1, mask=real, other=0.0) + _ROUNDING
+    top_m = tl.load(parameters + TOP_M) + tl.zeros((BLOCK_N,), tl.float64)
+    scale, offset = tl.load(parameters + SCALE), tl.load(parameters + OFFSET)
+    cap, entropy_scale = tl.load(parameters + CAP), tl.load(parameters + ENTROPY_SCALE)
+    strictly = tl.load(parameters + STRICTLY_ABOVE) != 0.0
+    own, error = scalars + home * (TOP_PROBS + TOP), errors + home * NUM_ERRORS
+    entropy = tl.load(own + ENTROPY, mask=real, other=0.0)
+    top_prob = tl.load(own + TOP_PROBS, mask=real, other=1.0)
+    relative = tl.load(error + NORMALISER_ERROR, mask=real, other=0.0) + WEIGHT_ERROR + _ROUNDING
+    entropy_error = tl.load(error + ENTROPY_ERROR, mask=real, other=0.0) + _ROUNDING
     within = top_m == 0.0
     for rank in range(TOP):
         found = tl.load(ids + home * TOP + rank, mask=real, other=-1)
@@ -266,10 +267,10 @@ def allow_kernel(
     let = tl.load(allowed + home, mask=real, other=0) != 0
     good = best & (let | (several & within & passes))
     doubtful = best & (let == 0) & several & within & (clear == 0)
-    one = tl.full((BLOCK_N,), 1, tl.int64)
-    tl.store(words + row * 3, tl.sum(tl.where(good, one << i, 0), 0))
-    tl.store(words + row * 3 + 1, tl.sum(tl.where(best, one << i, 0), 0))
-    tl.store(words + row * 3 + 2, tl.sum(tl.where(doubtful, one << i, 0), 0))
+    bit, word = tl.full((BLOCK_N,), 1, tl.int64) << i, words + row * NUM_WORDS
+    tl.store(word + LET_THROUGH, tl.sum(tl.where(good, bit, 0), 0))
+    tl.store(word + BEST, tl.sum(tl.where(best, bit, 0), 0))
+    tl.store(word + DOUBTFUL, tl.sum(tl.where(doubtful, bit, 0), 0))
 
 
 @triton.jit
@@ -299,21 +300,21 @@ def settle_kernel(
     """Which path of a row's tree is accepted, what is emitted, and the row's new tail and length.
     Grid (rows,).
 
-    ``drafted``: (rows, nodes) tokens. ``tree``: parents, depths and ancestors (bits of nodes, its
-    own in), as many as nodes each. A node is let through where its token is the target's argmax
-    (STRICT), or else as ``allowed`` says, (rows, nodes + 1) uint8 verdicts on each node's only
-    child, or (SEVERAL) the first of the row's ``words``, see allow_kernel. ``report``: (rows, 2 *
-    depth + 2): number accepted, then the tokens, of which the first accepted + 1 are emitted, then
-    the accepted nodes. ``moves``: (rows, depth + 2): first slot after the last token, number and
-    nodes of the path. A row that is not ``active`` reports and stays as it is."""
+    ``drafted``: (rows, nodes) tokens. ``tree``: parents, depths and ancestors, as many as nodes
+    each. A node is let through where its token is the target's argmax (STRICT), or else as
+    ``allowed`` says, (rows, nodes + 1) uint8 verdicts on each node's only child, or (SEVERAL) the
+    row's ``words``, see allow_kernel. ``report``: (rows, 2 * depth + 2): number accepted, then the
+    tokens, of which the first accepted + 1 are emitted, then the accepted nodes. ``moves``: (rows,
+    PATH + depth): first slot after the last token, number and nodes of the path. A row that is not
+    ``active`` reports and stays as it is."""
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK_N)
     real = i < num_nodes
     at = tree + row * tree_step + i
-    parent = tl.load(at, mask=real, other=-2)
-    real = parent >= -1
-    level = tl.load(at + num_nodes, mask=real, other=0)
-    above = tl.load(at + 2 * num_nodes, mask=real, other=0)
+    parent = tl.load(at + PARENTS * num_nodes, mask=real, other=NO_NODE)
+    real = parent > NO_NODE
+    level = tl.load(at + DEPTHS * num_nodes, mask=real, other=0)
+    above = tl.load(at + ANCESTORS * num_nodes, mask=real, other=0)
     token = tl.load(drafted + row * num_nodes + i, mask=real, other=-1)
     home = row * (num_nodes + 1) + tl.maximum(parent, -1) + 1
     one = tl.full((BLOCK_N,), 1, tl.int64)
@@ -321,7 +322,7 @@ def settle_kernel(
         good = token == _best(tops, ids, home, real, parts, columns, BLOCK_P)
         bits = tl.sum(tl.where(good & real, one << i, 0), 0)
     elif SEVERAL:
-        bits = tl.load(words + row * 3)
+        bits = tl.load(words + row * NUM_WORDS + LET_THROUGH)
     else:
         good = tl.load(allowed + home, mask=real, other=0) != 0
         bits = tl.sum(tl.where(good & real, one << i, 0), 0)
@@ -339,10 +340,10 @@ def settle_kernel(
     tl.store(out + depth + 1 + level, i.to(tl.int64), mask=on & (level <= accepted))
     is_active = tl.load(active + row) != 0
     length = tl.load(lengths + row)
-    move = moves + row * (depth + 2)
-    tl.store(move, length + 1)
-    tl.store(move + 1, tl.where(is_active, accepted, 0).to(tl.int64))
-    tl.store(move + 1 + level, i.to(tl.int64), mask=on & (level <= accepted))
+    move = moves + row * (PATH + depth)
+    tl.store(move + FIRST_SLOT, length + 1)
+    tl.store(move + NUM_ACCEPTED, tl.where(is_active, accepted, 0).to(tl.int64))
+    tl.store(move + PATH + level - 1, i.to(tl.int64), mask=on & (level <= accepted))
     if is_active:
         before = tl.sum(tl.where(i == last, token, 0), 0)
         before = tl.where(accepted == 0, tl.load(tail + row * 2 + 1), before)
@@ -369,16 +370,19 @@ def compact_kernel(
 ):
     """Move the accepted path of a row to the slots that follow its last token. ``places``: by node,
     its slot from there (-1: not in this cache, which only the end of a path can be). ``keys``,
-    ``values``: (layers, rows, kv_heads, capacity, HEAD_DIM). Grid (layers * kv_heads, batch)."""
+    ``values``: (layers, rows, kv_heads, capacity, HEAD_DIM). Grid (layers * kv_heads, batch).
+
+    Example: the path is the nodes 0 and 2, which lie in slots 101 and 103 after the last token in
+    slot 100: 103 is copied to 102."""
     layer, head, batch = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads, tl.program_id(1)
-    move = moves + batch * (depth + 2)
-    first, count = tl.load(move), tl.load(move + 1)
+    move = moves + batch * (PATH + depth)
+    first, count = tl.load(move + FIRST_SLOT), tl.load(move + NUM_ACCEPTED)
     d = tl.arange(0, BLOCK_D)
-    node = tl.load(move + 2 + d, mask=d < count, other=0)
+    node = tl.load(move + PATH + d, mask=d < count, other=0)
     source = tl.load(places + batch * places_step + node, mask=d < count, other=-1)
     moved = (source >= 0) & (source != d)
     if tl.max(moved.to(tl.int32), 0) > 0:
-        cache_row = tl.load(spans + batch * 3)
+        cache_row = tl.load(spans + batch * SPAN_COLUMNS + SPAN_CACHE_ROW)
         base = ((layer.to(tl.int64) * rows + cache_row) * kv_heads + head) * capacity + first
         e = tl.arange(0, HEAD_DIM)
         old = (base + source)[:, None] * HEAD_DIM + e[None, :]

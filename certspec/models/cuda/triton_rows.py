@@ -1,6 +1,6 @@
 """Row operations of a decoder layer as Triton kernels: embedding, residual sum with RMS norm, and
 the norm, rotation and storing of new queries, keys and values. Each adds the partial sums of the
-product before it. This module knows nothing about products or attention. CHAINED and ``count``: see
+product before it. ``nodes``: (rows, NODE_COLUMNS) int64. CHAINED and ``count``: see
 triton_linear.py."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from certspec.models.cuda.triton_columns import CACHE_ROW, NODE_COLUMNS, POSITION, SLOT, TOKEN
 from certspec.models.cuda.triton_linear import begin
 
 __all__ = ["embed_kernel", "place_kernel", "residual_norm_kernel"]
@@ -26,8 +27,8 @@ def embed_kernel(
     BLOCK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """stream[row] = table[nodes[row, 0]] (float32); normed[row] = gain * stream / rms. ``nodes``:
-    (rows, 4) int64. Grid (rows,)."""
+    """stream[row] = table[token of the node] (float32); normed[row] = gain * stream / rms. Grid
+    (rows,)."""
     row = tl.program_id(0)
     if count is None:
         begin(count, CHAINED)
@@ -39,9 +40,8 @@ def embed_kernel(
             return
     i = tl.arange(0, BLOCK)
     inside = i < width
-    value = tl.load(table + tl.load(nodes + row * 4) * width + i, mask=inside, other=0.0).to(
-        tl.float32
-    )
+    token = tl.load(nodes + row * NODE_COLUMNS + TOKEN)
+    value = tl.load(table + token * width + i, mask=inside, other=0.0).to(tl.float32)
     tl.store(stream + row * width + i, value, mask=inside)
     scale = 1.0 / tl.sqrt(tl.sum(value * value) / width + eps)
     value = value * scale * tl.load(gain + i, mask=inside, other=0.0)
@@ -107,9 +107,8 @@ def place_kernel(
     """Norm and rotate one head's query or key of one node; queries are kept aside, keys and values
     go to their slots.
 
-    ``parts``: (SPLIT, rows, (heads + 2 kv_heads) * HEAD_DIM). ``nodes``: (rows, 4) int64: token,
-    cache row, slot, position. ``keys``, ``values``: (cache rows, kv_heads, capacity, HEAD_DIM).
-    Grid (rows, heads + 2 kv_heads)."""
+    ``parts``: (SPLIT, rows, (heads + 2 kv_heads) * HEAD_DIM). ``keys``, ``values``: (cache rows,
+    kv_heads, capacity, HEAD_DIM). Grid (rows, heads + 2 kv_heads)."""
     row, head = tl.program_id(0), tl.program_id(1)
     found = begin(count, CHAINED)
     if count is not None and found == 0:
@@ -123,7 +122,8 @@ def place_kernel(
         at = parts + (split * rows + row) * width + head * HEAD_DIM + i
         first += tl.load(at)
         second += tl.load(at + half)
-    cache_row, slot = tl.load(nodes + row * 4 + 1), tl.load(nodes + row * 4 + 2)
+    node = nodes + row * NODE_COLUMNS
+    cache_row, slot = tl.load(node + CACHE_ROW), tl.load(node + SLOT)
     kv_head = (head - heads) % kv_heads
     home = ((cache_row * kv_heads + kv_head) * capacity + slot) * HEAD_DIM + i
     if head >= heads + kv_heads:
@@ -134,7 +134,7 @@ def place_kernel(
         scale = 1.0 / tl.sqrt((tl.sum(first * first) + tl.sum(second * second)) / HEAD_DIM + eps)
         first = first * scale * tl.load(gain + i)
         second = second * scale * tl.load(gain + half + i)
-        position = tl.load(nodes + row * 4 + 3)
+        position = tl.load(node + POSITION)
         cosine, sine = tl.load(cosines + position * half + i), tl.load(sines + position * half + i)
         low = first * cosine - second * sine
         high = second * cosine + first * sine

@@ -25,6 +25,7 @@ from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import chain
 from certspec.rules import StrictGreedy
 from certspec.studies.bench.decode import assistant_setting
+from certspec.studies.bench.replay import REPLAYED_LOGIT, ReplayingRunner, UncertifiedRounds
 from certspec.studies.bench.spreads import ratio_spread, spread
 from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
@@ -42,9 +43,6 @@ __all__ = [
     "replayed_in_transformers",
     "rounds_accepted",
 ]
-
-
-_EDITED_LOGIT = 60.0
 
 
 def rounds_accepted(
@@ -91,7 +89,7 @@ def replayed_in_transformers(target: Any, pattern: Sequence[int]) -> Iterator[No
         drafted = keywords["input_ids"][0, -num_drafted:]
         for node in range(min(accepted + 1, num_drafted)):
             output.logits[0, node, drafted[node]] = (
-                _EDITED_LOGIT if node < accepted else -_EDITED_LOGIT
+                REPLAYED_LOGIT if node < accepted else -REPLAYED_LOGIT
             )
         return output
 
@@ -131,10 +129,11 @@ def random_pair(target: str = "4B", draft: str = "0.6B") -> Pair:
     return Pair(models[0], models[1], None, _COLUMNS, (), f"random {target} + random {draft}")
 
 
-def random_runners() -> tuple[Pair, tuple[CudaRunner, CudaRunner]]:
+def random_runners() -> tuple[Pair, tuple[ReplayingRunner, CudaRunner]]:
     """``random_pair`` and its engines."""
     pair = random_pair()
-    return pair, (CudaRunner(pair.target, pair.num_tokens), CudaRunner(pair.draft, pair.num_tokens))
+    target = ReplayingRunner(pair.target, pair.num_tokens)
+    return pair, (target, CudaRunner(pair.draft, pair.num_tokens))
 
 
 def _random_model(shape: dict[str, Any], seed: int) -> Any:
@@ -198,10 +197,8 @@ def measure_rounds(
         graphs[name] = runner.graph_of(1, count).replay
     table = rule_table((StrictGreedy(),))
     rounds = {
-        name: TreeRounds(
-            target, draft, 1, chain(num_positions - 1), table, strict=True, certify=certify
-        )
-        for name, certify in (("round", True), ("round without certificates", False))
+        name: kind(target, draft, 1, chain(num_positions - 1), table, strict=True)
+        for name, kind in (("round", TreeRounds), ("round without certificates", UncertifiedRounds))
     }
     for name, each in rounds.items():
         graphs[name] = each.begin
@@ -233,7 +230,7 @@ def measure_rounds(
 
 def measure_ways(
     pair: Pair,
-    runners: tuple[CudaRunner, CudaRunner],
+    runners: tuple[ReplayingRunner, CudaRunner],
     lengths: Sequence[int],
     prompts: Sequence[Sequence[int]],
     num_tokens: int,
@@ -299,14 +296,13 @@ def measure_ways(
 
 def _ours(
     pair: Pair,
-    runners: tuple[CudaRunner, CudaRunner],
+    runners: tuple[ReplayingRunner, CudaRunner],
     prompt: Sequence[int],
     num_tokens: int,
     length: int,
     pattern: tuple[int, ...],
 ) -> int:
-    runners[0].replayed_accepts = pattern
-    try:
+    with runners[0].replaying(pattern):
         generation = generate(
             pair,
             [list(prompt)],
@@ -315,8 +311,6 @@ def _ours(
             runners=runners,
             eos_token_ids=[],
         )
-    finally:
-        runners[0].replayed_accepts = ()
     return len(generation.sequences[0])
 
 

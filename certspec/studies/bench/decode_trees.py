@@ -24,6 +24,7 @@ from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.rules import StrictGreedy
 from certspec.studies.bench.decode_cuda import bundled_accepts, launch_times
+from certspec.studies.bench.replay import ReplayedRounds, ReplayingRunner, UncertifiedReplay
 from certspec.studies.bench.spreads import spread
 
 if TYPE_CHECKING:
@@ -76,14 +77,12 @@ def measure_tree_rounds(
         target.commit([[]])
         launches[name, "verify_ms"] = target.graph_of(1, nodes + 1).replay
         table = rule_table(own_rules(StrictGreedy(), policy))
-        for figure, pattern, certify in (
-            ("round_ms", (shape.depth,), True),
-            ("rejected_ms", (0,), True),
-            ("uncertified_ms", (0,), False),
+        for figure, pattern, kind in (
+            ("round_ms", (shape.depth,), ReplayedRounds),
+            ("rejected_ms", (0,), ReplayedRounds),
+            ("uncertified_ms", (0,), UncertifiedReplay),
         ):
-            each = TreeRounds(
-                target, draft, 1, shape, table, strict=True, pattern=pattern, certify=certify
-            )
+            each = kind(target, draft, 1, shape, table, pattern=pattern, strict=True)
             rounds.append(each)
             launches[name, figure] = each.begin
 
@@ -106,7 +105,7 @@ def measure_tree_rounds(
 
 def measure_tree_speeds(
     pair: Pair,
-    runners: tuple[CudaRunner, CudaRunner],
+    runners: tuple[ReplayingRunner, CudaRunner],
     policies: Mapping[str, DraftPolicy],
     prompts: Sequence[Sequence[int]],
     num_tokens: int,
@@ -154,24 +153,25 @@ def measure_tree_speeds(
 
 def _way(
     pair: Pair,
-    runners: tuple[CudaRunner, CudaRunner],
+    runners: tuple[ReplayingRunner, CudaRunner],
     policy: DraftPolicy,
     num_tokens: int,
     pattern: tuple[int, ...],
     on_device: bool,
 ) -> Callable[[Sequence[int]], Any]:
     def decode(prompt: Sequence[int]) -> Any:
-        runners[0].replayed_accepts, runners[0].makes_rounds = pattern, on_device
+        runners[0].makes_rounds = on_device
         try:
-            return generate(
-                pair,
-                [list(prompt)],
-                tree=policy,
-                max_new_tokens=num_tokens,
-                runners=runners,
-                eos_token_ids=[],
-            ).metrics
+            with runners[0].replaying(pattern):
+                return generate(
+                    pair,
+                    [list(prompt)],
+                    tree=policy,
+                    max_new_tokens=num_tokens,
+                    runners=runners,
+                    eos_token_ids=[],
+                ).metrics
         finally:
-            runners[0].replayed_accepts, runners[0].makes_rounds = (), True
+            runners[0].makes_rounds = True
 
     return decode

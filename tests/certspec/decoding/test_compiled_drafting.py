@@ -12,7 +12,6 @@ from certspec.decoding.drafting import StaticPolicy, draft_blocks
 from certspec.models.cpu.growth import largest
 from certspec.models.cpu.runner import CpuRunner
 from certspec.models.trees import TreeShape, TreeTopology, chain
-from certspec.studies.bench.drafting import ConfidentChain
 
 
 class InPython:
@@ -29,9 +28,6 @@ def policies(tiny, prompts):
         StaticPolicy(chain(1)),
         StaticPolicy(chain(5)),
         StaticPolicy(TreeShape(3, 4).topology),
-        ConfidentChain(0.5, 6),
-        ConfidentChain(0.0, 3),
-        ConfidentChain(1.1, 3),
         cs.WithinBudget(0.02, 8, 1),
         cs.WithinBudget(0.1, 8, 3),
         cs.WithinBudget(0.0, 4, 2),

@@ -10,7 +10,6 @@ from certspec.decoding.requests import DecodingPlan, Request, StoppingRules
 from certspec.decoding.schedules import Between, Throughout
 from certspec.errors import InvalidLogits
 from certspec.models.cpu.runner import CpuRunner
-from certspec.studies.bench.drafting import ConfidentChain
 
 STRICT = cs.StrictGreedy()
 ALWAYS = Throughout(STRICT)
@@ -58,7 +57,6 @@ def in_python(monkeypatch):
         {"rule": cs.Tree(2)},
         {"draft_length": cs.WithinBudget(0.1, 8, 2)},
         {"draft_length": cs.WithinBudget(0.0, 4, 2)},
-        {"draft_length": ConfidentChain(0.5, 6)},
         {"rule": [STRICT, cs.Tree(3)] * 4, "tree": 3},
         {"draft_length": 3, "eos_token_ids": range(4, 20)},
     ],
@@ -70,7 +68,6 @@ def in_python(monkeypatch):
         "tree rule",
         "wide",
         "no budget",
-        "confident",
         "own rules",
         "eos",
     ],

@@ -117,27 +117,6 @@ def test_rounds_stop_at_an_end_of_sequence_inside_a_block(pair, runners) -> None
         assert cut.sequences[0] == free[: free.index(stop) + 1] and cut.finish_reasons == ["eos"]
 
 
-@pytest.mark.cuda
-def test_replayed_acceptances_come_out_as_they_went_in(pair, runners) -> None:
-    runners[0].replayed_accepts = pattern = (2, 0, 3, 1)
-    try:
-        generation = cs.generate(
-            pair,
-            [prompt_of(9)],
-            runners=runners,
-            eos_token_ids=[],
-            draft_length=3,
-            max_new_tokens=10,
-        )
-    finally:
-        runners[0].replayed_accepts = ()
-    accepted = [
-        int((generation.steps.column("kind")[generation.steps.column("round") == n] == 0).sum())
-        for n in range(4)
-    ]
-    assert tuple(accepted) == pattern and generation.metrics["num_emitted"] == 10
-
-
 def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(
     pair, runners, monkeypatch
 ) -> None:

@@ -19,7 +19,6 @@ from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.decoding.records import _COLUMNS
 from certspec.decoding.verify import accepts
 from certspec.models.pairs import Pair
-from certspec.studies.bench.drafting import ConfidentChain
 from tests.support.device import DEVICE, ON_GPU
 from tests.support.plain_kernels import PlainScores, run_layers
 from tests.support.small_models import both, prompt_of, small_pair, small_runners, take_small_pieces
@@ -82,7 +81,6 @@ CERTIFIED = {
     "adaptive, few nodes": cs.Adaptive(PROFILE, depth=4, width=2, rate=0.8, max_nodes=3),
     "hopeless": cs.Adaptive(PROFILE, depth=3, rate=30.0),
     "within a budget": cs.WithinBudget(0.08, depth=5, width=3),
-    "confident": ConfidentChain(0.3, depth=5),
 }
 RULES = [cs.Additive(0.02), cs.Entropy(0.3, 4.0), cs.TopM(3), cs.Gated(2, additive=0.05)]
 
@@ -333,28 +331,6 @@ def test_steps_are_heard_as_they_are_emitted(pair, runners, monkeypatch) -> None
     options = {"tree": TREES["ragged"], "max_new_tokens": 9, "on_step": heard.append}
     ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
     assert [step.token for step in heard] == ours.sequences[0] + theirs.sequences[0]
-
-
-@pytest.mark.parametrize(
-    "tree", [MEDUSA, cs.BestFirst(9, depth=4, width=2, beam=1)], ids=["static", "grown"]
-)
-def test_replayed_acceptances_come_out_as_they_went_in(pair, runners, tree) -> None:
-    runners[0].replayed_accepts = pattern = (2, 0, 4, 1, 3)
-    try:
-        generation = cs.generate(
-            pair,
-            [prompt_of(9)],
-            runners=runners,
-            eos_token_ids=[],
-            tree=tree,
-            max_new_tokens=sum(pattern) + 10,
-        )
-    finally:
-        runners[0].replayed_accepts = ()
-    column = generation.steps.column
-    assert (
-        tuple(int((column("kind")[column("round") == n] == 0).sum()) for n in range(5)) == pattern
-    )
 
 
 @pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Additive(0.02)], ids=str)
