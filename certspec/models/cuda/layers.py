@@ -97,13 +97,9 @@ class Tiling:
     ahead: int = 2
 
 
-# Measured on an H200 with 8 rows, products of 4B and 0.6B shapes: best or within 5 % of the best of
-# 20 tilings. How far to fetch ahead, on an H100: 8 positions of 4B take 3.75 ms unchained, 3.64,
-# 3.55, 3.56 and 3.67 with 0, 2, 4 and 8 steps ahead (32 columns or 8 warps for the gated product:
-# 3.60; 128 columns for the head: 3.56); one position of 0.6B takes 1.10 ms unchained, .96, .92, .95
-# and .99.
+# Of 20 tilings the best or within 5 % of it for products of 4B and 0.6B shapes with 8 rows, see
+# certspec/studies/bench/README.md.
 _LINEAR = Tiling(block_n=64, block_k=128)
-
 _GATED = Tiling(block_n=64, block_k=128, stages=3)
 
 # about one for each multiprocessor: products with fewer column tiles split the inner dimension

@@ -7,7 +7,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from certspec.runs.stream import open_run
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run import RunSettings, score_run
 from certspec.studies.bench.decode import pass_costs
-from certspec.studies.bench.spreads import spread
+from certspec.studies.bench.spreads import in_turns, spread, tokens_per_second
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
@@ -67,18 +67,11 @@ def measure_advice(
             max_nats_lost=0.0,
             budgets=_BUDGETS,
         )
-    ways = {_name(each): each for each in advice.candidates}
-    speeds: dict[str, list[float]] = {name: [] for name in ways}
-    expected: list[list[int]] | None = None
-    is_same = True
-    for repeat in range(-1, repeats):
-        for name, each in ways.items():
-            speed, emitted = _run(pair, prompts[:1] if repeat < 0 else prompts, each, num_tokens)
-            if repeat < 0:  # compiles
-                continue
-            speeds[name].append(speed)
-            expected = emitted if expected is None else expected
-            is_same &= emitted == expected
+    ways = {_name(each): _way(pair, each, num_tokens) for each in advice.candidates}
+    for way in ways.values():  # compiles
+        way(prompts[:1])
+    turns = list(in_turns(ways, [prompts], repeats))
+    speeds = tokens_per_second(turns, lambda sequences: sum(map(len, sequences)))
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     choice, best = _name(advice.candidates[0]), max(medians, key=lambda name: medians[name])
     return {
@@ -86,10 +79,10 @@ def measure_advice(
         "choice": choice,
         "best_measured": best,
         "ratio": medians[choice] / medians[best],
-        "same_output": is_same,
+        "same_output": all(turn.result == turns[0].result for turn in turns),
         "ways": {
-            name: {"predicted": each.tokens_per_second, **spread(speeds[name])}
-            for name, each in ways.items()
+            _name(each): {"predicted": each.tokens_per_second, **spread(speeds[_name(each)])}
+            for each in advice.candidates
         },
     }
 
@@ -125,17 +118,17 @@ def _measured_costs(
     return Costs(facts["draft_step_ms"], verify, overhead), facts
 
 
-def _run(
-    pair: Pair, prompts: Sequence[Sequence[int]], each: Candidate, num_tokens: int
-) -> tuple[float, list[list[int]]]:
+def _way(
+    pair: Pair, each: Candidate, num_tokens: int
+) -> Callable[[Sequence[Sequence[int]]], list[list[int]]]:
     options: dict[str, Any] = {"draft_length": each.draft_length}
     if each.kl_budget is not None:
         options = {"draft_length": WithinBudget(each.kl_budget, depth=each.draft_length, width=1)}
     elif each.rule.tree_width:
         options = {"tree": TreeShape(each.rule.tree_width, each.draft_length)}
-    began = time.perf_counter()
-    sequences = generate(pair, list(prompts), max_new_tokens=num_tokens, **options).sequences
-    return sum(map(len, sequences)) / (time.perf_counter() - began), sequences
+    return lambda prompts: (
+        generate(pair, list(prompts), max_new_tokens=num_tokens, **options).sequences
+    )
 
 
 def _name(each: Candidate) -> str:

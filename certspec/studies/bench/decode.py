@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from certspec.decoding.calibration import draft_timer
 from certspec.decoding.generation import generate, inference
 from certspec.models.choice import chosen_runners
-from certspec.studies.bench.spreads import ratio_spread, spread
+from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
@@ -53,23 +53,16 @@ def measure_decoding(
     taken within a repeat, in which the ways take turns; the figures are medians with lowest and
     highest. ``same_output`` says whether all ways emitted the same tokens."""
     ways = _ways(pair, num_tokens, ours, in_batches or {}, batch_size)
-    speeds: dict[str, list[float]] = {name: [] for name in ways}
-    outputs: dict[str, list[list[int]]] = {}
     for decode, size in ways.values():  # compiles, and warms caches
         decode(prompts[:size])
-    for _ in range(repeats):
-        seconds, emitted = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
-        rows: dict[str, list[list[int]]] = {name: [] for name in ways}
-        for start in range(0, len(prompts), _TURN * batch_size):
-            block = prompts[start : start + _TURN * batch_size]
-            for name, (decode, _) in ways.items():
-                began = time.perf_counter()
-                rows[name] += decode(block)
-                seconds[name] += time.perf_counter() - began
-        for name in ways:
-            emitted[name] = sum(map(len, rows[name]))
-            speeds[name].append(emitted[name] / seconds[name])
-            outputs[name] = rows[name]
+    size = _TURN * batch_size
+    blocks = [prompts[start : start + size] for start in range(0, len(prompts), size)]
+    decoders = {name: decode for name, (decode, _) in ways.items()}
+    turns = list(in_turns(decoders, blocks, repeats))
+    speeds = tokens_per_second(turns, lambda rows: sum(map(len, rows)))
+    outputs: dict[str, list[list[int]]] = {name: [] for name in ways}
+    for turn in turns:
+        outputs[turn.way] += turn.result if turn.repeat == repeats - 1 else []
     assisted = max(
         (f"assisted ({name})" for name in ASSISTED_SETTINGS),
         key=lambda name: statistics.median(speeds[name]),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -25,8 +24,9 @@ from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import chain
 from certspec.rules import StrictGreedy
 from certspec.studies.bench.decode import assistant_setting
+from certspec.studies.bench.kernels import device_time
 from certspec.studies.bench.replay import REPLAYED_LOGIT, ReplayingRunner, UncertifiedRounds
-from certspec.studies.bench.spreads import ratio_spread, spread
+from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
 from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ __all__ = [
     "random_runners",
     "replayed_in_transformers",
     "rounds_accepted",
+    "waited",
 ]
 
 
@@ -119,6 +120,8 @@ _COLUMNS = 151_936
 
 _WARM_UPS = 5  # turns that are not counted
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _Key = TypeVar("_Key", bound=Hashable)
 
 
@@ -167,18 +170,22 @@ def launch_times(
     """Milliseconds of each launch on the device, all in turn, ``restart`` before every turn; some
     turns warm up."""
     times: dict[_Key, list[float]] = {key: [] for key in launches}
-    for repeat in range(_WARM_UPS + repeats):
+    for _ in range(_WARM_UPS + repeats):
         restart()
         for key, launch in launches.items():
-            torch.cuda.synchronize()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            launch()
-            end.record()
-            end.synchronize()
-            if repeat >= _WARM_UPS:
-                times[key].append(begin.elapsed_time(end))
-    return times
+            times[key].append(device_time(launch) / 1e3)
+    return {key: each[_WARM_UPS:] for key, each in times.items()}
+
+
+def waited(way: Callable[[_Item], _Result]) -> Callable[[_Item], _Result]:
+    """The same, ended when the device has ended."""
+
+    def run(item: _Item) -> _Result:
+        result = way(item)
+        torch.cuda.synchronize()
+        return result
+
+    return run
 
 
 def measure_rounds(
@@ -247,23 +254,15 @@ def measure_ways(
         setting: dict[str, Any] = {"num_tokens": num_tokens, "length": length, "pattern": pattern}
         ways[f"assisted, {length} tokens"] = partial(_assisted, pair, **setting)
         ways[f"certspec, chain of {length}"] = partial(_ours, pair, runners, **setting)
-    speeds: dict[str, list[float]] = {name: [] for name in ways}
-    emitted = dict.fromkeys(ways, 0)
+    ways = {name: waited(way) for name, way in ways.items()}
     with inference(pair.target, pair.draft):
         for way in ways.values():  # compiles, captures, warms up
             way(prompts[0])
-        for _ in range(repeats):
-            seconds, counted = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
-            for prompt in prompts:
-                for name, way in ways.items():
-                    torch.cuda.synchronize()
-                    began = time.perf_counter()
-                    counted[name] += way(prompt)
-                    torch.cuda.synchronize()
-                    seconds[name] += time.perf_counter() - began
-            for name in ways:
-                speeds[name].append(counted[name] / seconds[name])
-                emitted[name] += counted[name]
+        turns = list(in_turns(ways, prompts, repeats))
+    speeds = tokens_per_second(turns, int)
+    emitted = dict.fromkeys(ways, 0)
+    for turn in turns:
+        emitted[turn.way] += turn.result
     best = max(
         (f"assisted, {k} tokens" for k in lengths), key=lambda name: statistics.median(speeds[name])
     )

@@ -5,7 +5,6 @@ taken, figures are medians."""
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +22,9 @@ from certspec.models.cuda.layouts import GrowthLayout
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.rules import StrictGreedy
-from certspec.studies.bench.decode_cuda import bundled_accepts, launch_times
+from certspec.studies.bench.decode_cuda import bundled_accepts, launch_times, waited
 from certspec.studies.bench.replay import ReplayedRounds, ReplayingRunner, UncertifiedReplay
-from certspec.studies.bench.spreads import spread
+from certspec.studies.bench.spreads import in_turns, spread
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
@@ -122,24 +121,17 @@ def measure_tree_speeds(
             ("round_ms", (), True),
             ("loop_round_ms", (), False),
         ):
-            ways[name, figure] = _way(pair, runners, policy, num_tokens, pattern, on_device)
+            decode = _way(pair, runners, policy, num_tokens, pattern, on_device)
+            ways[name, figure] = waited(decode)
     found: dict[tuple[str, str], list[float]] = {key: [] for key in ways}
     with inference(pair.target, pair.draft):
         for way in ways.values():  # compiles, captures, warms up
             way(prompts[0])
-        for _ in range(repeats):
-            for prompt in prompts:
-                for (name, figure), way in ways.items():
-                    torch.cuda.synchronize()
-                    began = time.perf_counter()
-                    metrics = way(prompt)
-                    seconds = time.perf_counter() - began
-                    each = metrics["num_emitted"] / seconds
-                    found[name, figure].append(
-                        each
-                        if figure == "tokens_per_second"
-                        else 1e3 * seconds / metrics["num_rounds"]
-                    )
+        for turn in in_turns(ways, prompts, repeats):
+            if turn.way[1] == "tokens_per_second":
+                found[turn.way].append(turn.result["num_emitted"] / turn.seconds)
+            else:
+                found[turn.way].append(1e3 * turn.seconds / turn.result["num_rounds"])
     return {
         name: {
             "mean_accepted": statistics.fmean(patterns[name]),

@@ -1,12 +1,11 @@
 """Whether drafting that knows when to stop is faster, in real runs: each family's setting is chosen
 on some prompts and measured on others, by tokens a second and by tokens a target pass. All ways are
-strict greedy in our engine; this module decides nothing about tokens."""
+strict greedy in our engine, so they emit the same tokens."""
 
 from __future__ import annotations
 
 import os
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from certspec.decoding.generation import generate
 from certspec.decoding.policies import Adaptive, BestFirst, ScoredGrower, WithinBudget
 from certspec.models.trees import TreeShape
 from certspec.studies.bench.drafting_study import simulations
-from certspec.studies.bench.spreads import every_so_many, spread
+from certspec.studies.bench.spreads import every_so_many, in_turns, spread
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +31,7 @@ __all__ = ["NODE_BUDGETS", "ConfidentChain", "families", "measure_drafting"]
 
 Prompts = Sequence[Sequence[int]]
 _RESAMPLES = 10_000
+_SPENT = ("num_emitted", "num_target_passes", "num_draft_passes", "num_draft_nodes")
 NODE_BUDGETS = (3, 4, 6, 8)  # nodes verified a target pass
 _CONFIDENT = "confidence threshold"  # timed in Python, so compared by tokens a target pass alone
 
@@ -268,34 +268,27 @@ def _measure(
     pair: Pair, ways: dict[Any, dict[str, Any]], prompts: Prompts, num_tokens: int, repeats: int
 ) -> dict[Any, _Run]:
     """Raises RuntimeError where two ways emit different tokens: all are strict greedy."""
-    names = list(ways)
-    times = {name: np.zeros((repeats, len(prompts))) for name in names}
-    counts = {name: np.zeros((4, len(prompts))) for name in names}
-    for options in ways.values():  # compiles, and warms caches
-        generate(pair, [prompts[0]], max_new_tokens=num_tokens, **options)
+    times = {name: np.zeros((repeats, len(prompts))) for name in ways}
+    counts = {name: np.zeros((len(_SPENT), len(prompts))) for name in ways}
+    decoders = {name: _decoder(pair, options, num_tokens) for name, options in ways.items()}
+    for decode in decoders.values():  # compiles, and warms caches
+        decode(prompts[0])
     expected: dict[int, list[int]] = {}
-    for repeat in range(repeats):
-        for index, prompt in enumerate(prompts):
-            shift = (index + repeat) % max(len(names), 1)
-            for name in names[shift:] + names[:shift]:
-                began = time.perf_counter()
-                generation = generate(pair, [prompt], max_new_tokens=num_tokens, **ways[name])
-                times[name][repeat, index] = time.perf_counter() - began
-                if expected.setdefault(index, generation.sequences[0]) != generation.sequences[0]:
-                    raise RuntimeError(
-                        f"{name}: the tokens of prompt {index} differ from those of {names[0]}"
-                    )
-                metrics = generation.metrics
-                counts[name][:, index] = [
-                    metrics[key]
-                    for key in (
-                        "num_emitted",
-                        "num_target_passes",
-                        "num_draft_passes",
-                        "num_draft_nodes",
-                    )
-                ]
-    return {name: _Run(times[name], *counts[name]) for name in names}
+    for turn in in_turns(decoders, prompts, repeats, shifted=True):
+        name, index, [sequence] = turn.way, turn.index, turn.result.sequences
+        times[name][turn.repeat, index] = turn.seconds
+        if expected.setdefault(index, sequence) != sequence:
+            raise RuntimeError(
+                f"{name}: the tokens of prompt {index} differ from those of {next(iter(ways))}"
+            )
+        counts[name][:, index] = [turn.result.metrics[key] for key in _SPENT]
+    return {name: _Run(times[name], *counts[name]) for name in ways}
+
+
+def _decoder(
+    pair: Pair, options: dict[str, Any], num_tokens: int
+) -> Callable[[Sequence[int]], Any]:
+    return lambda prompt: generate(pair, [prompt], max_new_tokens=num_tokens, **options)
 
 
 def _speed(run: _Run) -> float:

@@ -1,43 +1,8 @@
-"""The kernels against torch eager, torch.compile and Liger-Kernel (where installed) on the same
-rows in one run: time, bytes moved, share of the copy bandwidth measured in that run.
-
-``results/kernels-h100.json`` is what ``certspec bench kernels`` wrote (H100; a copy moves 3,002
-GB/s). Rows of 151,936 bfloat16 columns, microseconds; the floor is that of a copy of the inputs:
-
-    rows    floor    ours            eager + top-9      eager              torch.compile    Liger's KL alone
-    8         1.6     19.2             254 (13.2x)        123 (6.4x)         131 (6.8x)          89
-    64       13.0     30.8             683 (22.2x)        412 (13.4x)        148 (4.8x)         131
-    1,024   207.3    255.5 (81.1 %)  7,769 (30.4x)      5,328 (20.9x)        611 (2.4x)       1,503
-
-The targets are 20, 35 and 80 % of the copy. Eight times as fast as that torch.compile (no ranks, no
-certificates) at 1,024 rows would be 76 us, below the floor: no kernel that reads the logits can be.
-Two runs of the command before it emptied the allocator's memory between sizes gave 37.4 and 36.5 at
-64 rows and the same else; in a process of their own 64 rows took 30.3 to 31.8 whatever had run
-before, so what slowed those two is not known for certain.
-
-Of these the third kernel, which sums a row that float32 leaves open again in float64, and mostly
-finds none, takes 2.4, 1.3 and 2.9 (at most 128 programs look at all rows; 64 or 32 take as long).
-Written behind the second kernel's own text it takes as long as with a program a row (260.3 in all)
-and compiles for 38 s, not 7.5.
-
-Streaming alone takes 220.7 us at 1,024 rows, of which 5 % are the statistics it writes; combining
-takes the rest. It is a chain of dependent steps, one program a row, laid out for all rows of a
-multiprocessor at once (eight programs of 2 warps of 128 registers: 1,024 rows are one wave), and
-for few instructions. What a segment is matters most: with one thread's 16 pieces of 16 bytes, 2 KB
-apart, combining took 42 us, since reading a listed segment again moves 16 pieces of memory; with 4
-runs of 64 bytes, each read by 4 neighbouring threads, it takes 33. Microseconds in all at 1,024
-rows:
-
-    a thread a segment, in 4 groups of 32 columns each: 267; combined by the program that ends the
-    row's streaming 268 4 threads a segment, 4 runs, programs of 4 warps: 255 to 257, of 2 warps
-    254.5, 1 warp 263, 8 warps 258 2 threads, 8 runs 255; 8 threads, 2 runs 345; 2 or 4 segments a
-    thread in turn 257, 261 to 277 combined by the program that ends the row's streaming 288 to 319;
-    loads through shared memory, 2 stages 328 before: 4 warps, all statistics in registers 305;
-    segments of 256 columns 283; of 64 parts 310
-
-``results/soundness-h100.json`` and ``hidden-h100.json`` are what ``proofs_check.hunts.soundness``,
-``proofs_check.hunts.undecided`` and ``certspec.studies.bench.hidden`` printed there.
-"""
+"""The kernels on a GPU against torch eager, torch.compile and Liger-Kernel (where installed) on the
+same rows in one run: time, bytes moved, and the share of the copy bandwidth measured in that run.
+That bandwidth is the floor: 1,024 pairs of rows of 151,936 bfloat16 logits are 622 MB, and a card
+whose copies move 3.0 TB/s cannot read them in less than 207 us. Results and what takes the time:
+README.md."""
 
 from __future__ import annotations
 
@@ -58,7 +23,7 @@ from certspec.kernels.triton import rows as triton_rows
 from certspec.rules import default_rules
 from certspec.studies.bench.eager import eager_statistics, eager_with_top, peaked_rows
 
-__all__ = ["copy_bandwidth", "graph_times", "measure", "provenance", "stream_times"]
+__all__ = ["copy_bandwidth", "device_time", "graph_times", "measure", "provenance", "stream_times"]
 
 WARM_SECONDS = 0.1  # before anything is timed
 # in one graph at the least: launching a graph takes the host some 30 us, which few calls can't hide
@@ -69,7 +34,7 @@ INPUT_BYTES = 160 << 20  # of different inputs in rotation: more than the caches
 def stream_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[float]:
     """Microseconds a call, one figure a repeat, launched as any program launches them."""
     _warm(lambda: [call() for call in calls])
-    return [_timed(lambda: [call() for call in calls]) / len(calls) for _ in range(repeats)]
+    return [device_time(lambda: [call() for call in calls]) / len(calls) for _ in range(repeats)]
 
 
 def graph_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[float]:
@@ -86,7 +51,7 @@ def graph_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[fl
         for call in calls:
             call()
     _warm(graph.replay)
-    return [_timed(graph.replay) / len(calls) for _ in range(repeats)]
+    return [device_time(graph.replay) / len(calls) for _ in range(repeats)]
 
 
 def _warm(work: Callable[[], Any]) -> None:
@@ -98,7 +63,8 @@ def _warm(work: Callable[[], Any]) -> None:
         torch.cuda.synchronize()
 
 
-def _timed(work: Callable[[], Any]) -> float:
+def device_time(work: Callable[[], Any]) -> float:
+    """Microseconds that the device takes for what ``work`` launches."""
     torch.cuda.synchronize()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()

@@ -1,45 +1,6 @@
-"""The CPU kernels against torch eager, and against one read of the same rows, interleaved in one
-run. Times are milliseconds; a ratio is taken within a round, so that a machine that slows down
-slows both of its sides.
-
-The floor of bytes: 64 pairs of float32 rows of 151,936 columns are 77.8 MB, read in 2.3 to 3.3 ms
-by two cores (24 to 34 GB/s; an AMD EPYC of 256-bit vectors, 2.45 to 3.2 GHz, two multiply-adds a
-cycle and core).
-
-The floor of arithmetic, per pair of logits: in float64 two exponentials of 12 multiply-adds and 2
-for the sums, on 4 pairs a vector: 26/4 x .155 ns / 2 cores = .50 ns, 4.9 ms for these rows, 1.9
-reads: no float64 pass reaches 1.6. In float32 (``numba/filter_loop.py``) 8 pairs take 31
-vector operations: 12 multiply-adds or products on two of four pipes, 11 additions on the others, 8
-of integers: 8 cycles, 1.5 ms at 3.2 GHz, .5 reads. Written as x86
-instructions, as they once were here, they took 11.6, 2.2 ms:
-
-- A processor that works ahead finds too little that does not wait: the chain of an exponential is
-  28 cycles, and 64
-  operations may wait at a time. Interleaved by twos or threes, or merged into one loop for both
-  models, it is no
-  faster; beginning a vector before the one before it is finished gives .7 cycles; with a third
-  step, constants no
-  longer fit the registers, and loads would take 10 cycles.
-- The polynomial of degree 3 with a table of four costs two multiply-adds less than degree 5 (13.7
-  cycles) and is off by
-  5 units where that is by 2; degree 2 with a table of eight would be 57 off (.7 cycles less).
-- The end of a group of 128 columns costs .7 cycles for 8 pairs.
-- As LLVM compiles the portable form, it is 14.1 cycles: what does not fit the registers is read
-  again and copied.
-
-A row takes 75 to 95 us in that loop (69 if its logits are near), 5 to 9 for 32 ranks of the target,
-3 to 4 for 10 of the draft, 3 to 4 for the rules. What is left of a call are .4 ms of Python, slow
-because a call leaves nothing of it in the caches, and .1 to .2 until the second thread has come and
-both have ended. Without gain: fetching 128 to 4,096 columns ahead, past the near caches or into the
-second one; large pages.
-
-The host matters as much: a row takes 90 us at one time and 150 some minutes later, with the same
-instructions. Of six runs in a row at real-time priority (``chrt -f 1``) the median ratios to the
-read were 1.48, 1.56, 1.58, 1.64, 1.71 and 1.80, of four an hour before 1.38, 1.45, 1.49 and 1.51;
-on 2 of 16 cores of an Intel Xeon, which read in 2.3 ms, 1.9 to 2.0. ``results/kernels-cpu.json`` is
-the fourth of those six by size: read 2.8 ms, filter 4.9 (1.64 reads; 33 times as fast as eager with
-ranks), float64 19.1 (6.5 reads, 8.4 times). With less Python in a call, since then, four of four
-runs: 1.50, 1.51, 1.52 and 1.53 (read 2.7 to 3.1 ms, filter 4.3 to 4.9)."""
+"""The CPU kernels against torch eager, and against one read of the same rows, in turns in one run.
+Times are milliseconds; a ratio is taken within a turn, so that a machine that slows down slows both
+of its sides. Results and what takes the time: README.md."""
 
 from __future__ import annotations
 

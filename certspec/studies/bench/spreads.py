@@ -1,15 +1,62 @@
-"""Which items a benchmark takes of many, and how repeated figures are told: the median with the
+"""How ways of doing one thing are compared: every item is done in every way in turn, so that a
+machine that slows down slows all of them, and repeated figures are told as the median with the
 lowest and highest."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from typing import TypeVar
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-__all__ = ["every_so_many", "ratio_spread", "spread"]
+__all__ = ["Turn", "every_so_many", "in_turns", "ratio_spread", "spread", "tokens_per_second"]
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
+Way = TypeVar("Way", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Turn(Generic[Way, Result]):
+    """One item, done once in one way."""
+
+    way: Way
+    repeat: int
+    index: int
+    seconds: float
+    result: Result
+
+
+def in_turns(
+    ways: Mapping[Way, Callable[[Item], Result]],
+    items: Sequence[Item],
+    repeats: int,
+    *,
+    shifted: bool = False,
+) -> Iterator[Turn[Way, Result]]:
+    """Every item in every way, ``repeats`` times; ``shifted``: another way begins each time."""
+    names = list(ways)
+    for repeat in range(repeats):
+        for index, item in enumerate(items):
+            first = (index + repeat) % len(names) if shifted and names else 0
+            for name in names[first:] + names[:first]:
+                began = time.perf_counter()
+                result = ways[name](item)
+                yield Turn(name, repeat, index, time.perf_counter() - began, result)
+
+
+def tokens_per_second(
+    turns: Sequence[Turn[Way, Any]], count: Callable[[Any], int]
+) -> dict[Way, list[float]]:
+    """By way, one speed a repeat; ``count``: tokens of a result."""
+    sums: dict[Way, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+    for turn in turns:
+        own = sums[turn.way][turn.repeat]
+        own[0] += count(turn.result)
+        own[1] += turn.seconds
+    return {way: [tokens / seconds for tokens, seconds in by.values()] for way, by in sums.items()}
 
 
 def every_so_many(items: Sequence[Item], count: int) -> Sequence[Item]:
