@@ -1,6 +1,9 @@
 """Products of a few rows of activations with weights streamed once, as Triton kernels: split sums
-over the inner dimension, and the gated MLP's two products with their SiLU. This module knows
-nothing about layers.
+over the inner dimension, and the gated MLP's two products with their SiLU.
+
+Example: 8 rows of 2,560 activations with a weight of 2,560 x 2,560. In tiles of 64 columns that are
+40 programs, too few to keep a card's memory busy; with the inner dimension in 4 parts (SPLIT) they
+are 160, and whoever reads the result adds 4 partial sums.
 
 A result does not depend on how many rows stand beside it as long as the row tile is the same, and
 partial sums are added in a fixed order by whoever reads them: no atomics, so two runs are
