@@ -352,7 +352,7 @@ def select_kernel(
     parent = tl.load(index + batch * num_candidates + above, mask=kept & (above >= 0), other=-1)
     token = tl.load(tokens + batch * num_candidates + c, mask=kept, other=0)
     home = tree + batch * TREE_PARTS * num_nodes
-    parents, depths = home + PARENTS * num_nodes, home + DEPTHS * num_nodes
+    parents, depths = home + num_nodes * PARENTS, home + num_nodes * DEPTHS
     tl.store(parents + node, parent, mask=kept)
     tl.store(depths + node, level.to(tl.int64), mask=kept)
     tl.store(drafted + batch * num_nodes + node, token, mask=kept)
@@ -372,7 +372,7 @@ def select_kernel(
         bits = bits | tl.where(step >= 0, one << tl.maximum(step, 0), 0)
         step = tl.load(parents + step, mask=step >= 0, other=-1)
     own_depth = tl.load(depths + i, mask=inside, other=0)
-    tl.store(home + ANCESTORS * num_nodes + i, bits, mask=inside)
+    tl.store(home + num_nodes * ANCESTORS + i, bits, mask=inside)
     at = batch * (num_nodes + 1) + 1 + i
     final = tl.load(drafted + batch * num_nodes + i, mask=inside, other=0)
     tl.store(nodes + at * NODE_COLUMNS + TOKEN, final, mask=inside)

@@ -210,7 +210,7 @@ def allow_kernel(
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK_N)
     real = i < num_nodes
-    parent = tl.load(tree + row * tree_step + PARENTS * num_nodes + i, mask=real, other=NO_NODE)
+    parent = tl.load(tree + row * tree_step + num_nodes * PARENTS + i, mask=real, other=NO_NODE)
     real = parent > NO_NODE
     token = tl.load(drafted + row * num_nodes + i, mask=real, other=0)
     home = (row * (num_nodes + 1) + tl.maximum(parent, -1) + 1).to(tl.int64)
@@ -305,16 +305,16 @@ def settle_kernel(
     ``allowed`` says, (rows, nodes + 1) uint8 verdicts on each node's only child, or (SEVERAL) the
     row's ``words``, see allow_kernel. ``report``: (rows, 2 * depth + 2): number accepted, then the
     tokens, of which the first accepted + 1 are emitted, then the accepted nodes. ``moves``: (rows,
-    PATH + depth): first slot after the last token, number and nodes of the path. A row that is not
+    depth + PATH): first slot after the last token, number and nodes of the path. A row that is not
     ``active`` reports and stays as it is."""
     row = tl.program_id(0)
     i = tl.arange(0, BLOCK_N)
     real = i < num_nodes
     at = tree + row * tree_step + i
-    parent = tl.load(at + PARENTS * num_nodes, mask=real, other=NO_NODE)
+    parent = tl.load(at + num_nodes * PARENTS, mask=real, other=NO_NODE)
     real = parent > NO_NODE
-    level = tl.load(at + DEPTHS * num_nodes, mask=real, other=0)
-    above = tl.load(at + ANCESTORS * num_nodes, mask=real, other=0)
+    level = tl.load(at + num_nodes * DEPTHS, mask=real, other=0)
+    above = tl.load(at + num_nodes * ANCESTORS, mask=real, other=0)
     token = tl.load(drafted + row * num_nodes + i, mask=real, other=-1)
     home = row * (num_nodes + 1) + tl.maximum(parent, -1) + 1
     one = tl.full((BLOCK_N,), 1, tl.int64)
@@ -340,7 +340,7 @@ def settle_kernel(
     tl.store(out + depth + 1 + level, i.to(tl.int64), mask=on & (level <= accepted))
     is_active = tl.load(active + row) != 0
     length = tl.load(lengths + row)
-    move = moves + row * (PATH + depth)
+    move = moves + row * (depth + PATH)
     tl.store(move + FIRST_SLOT, length + 1)
     tl.store(move + NUM_ACCEPTED, tl.where(is_active, accepted, 0).to(tl.int64))
     tl.store(move + PATH + level - 1, i.to(tl.int64), mask=on & (level <= accepted))
@@ -375,7 +375,7 @@ def compact_kernel(
     Example: the path is the nodes 0 and 2, which lie in slots 101 and 103 after the last token in
     slot 100: 103 is copied to 102."""
     layer, head, batch = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads, tl.program_id(1)
-    move = moves + batch * (PATH + depth)
+    move = moves + batch * (depth + PATH)
     first, count = tl.load(move + FIRST_SLOT), tl.load(move + NUM_ACCEPTED)
     d = tl.arange(0, BLOCK_D)
     node = tl.load(move + PATH + d, mask=d < count, other=0)

@@ -57,11 +57,11 @@ def replay_kernel(
     accepted = tl.load(pattern + tl.load(rounds + row) % pattern_length)
     i = tl.arange(0, BLOCK_N)
     own = tree + row * tree_step
-    parent = tl.load(own + PARENTS * num_nodes + i, mask=i < num_nodes, other=NO_NODE)
+    parent = tl.load(own + num_nodes * PARENTS + i, mask=i < num_nodes, other=NO_NODE)
     real = parent > NO_NODE
-    depth = tl.load(own + DEPTHS * num_nodes + i, mask=real, other=0)
+    depth = tl.load(own + num_nodes * DEPTHS + i, mask=real, other=0)
     end = tl.min(tl.where(real & (depth == tl.max(depth, 0)), i, BLOCK_N), 0)
-    path = tl.load(own + ANCESTORS * num_nodes + end, mask=end < num_nodes, other=0)
+    path = tl.load(own + num_nodes * ANCESTORS + end, mask=end < num_nodes, other=0)
     below = (parent < 0) | (((path >> tl.maximum(parent, 0)) & 1) != 0)  # a child of the path
     on = ((path >> i) & 1) != 0
     token = tl.load(drafted + row * num_nodes + i, mask=real, other=0)
