@@ -18,8 +18,8 @@ from certspec.runs.folder import RunFolder
 from certspec.runs.table import read_run
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run import RunSettings, score_run
-from tests.certspec.reports import test_report as _runs
 from tests.support.tiny_pair import write_tiny_pair
+from tests.support.written_runs import run_of_seven, write_run
 
 COSTS = Costs(1.0, ((1, 10.0), (5, 12.0), (9, 16.0)))
 
@@ -87,7 +87,7 @@ def test_costs_are_read_from_the_last_line_of_a_benchmark(tmp_path):
 
 
 def test_advice_ranks_by_speed_keeps_the_limit_and_never_promises_more_than_it_expects():
-    run = _runs.run_of_seven(draft_rank=np.array([0, 1, 0, 3, 0, 1, 0]))
+    run = run_of_seven(draft_rank=np.array([0, 1, 0, 3, 0, 1, 0]))
     advice = advise(run, COSTS, lengths=(1, 2, 3), widths=(2, 3, 4), max_nats_lost=0.0)
     speeds = [each.tokens_per_second for each in advice.candidates]
     assert speeds == sorted(speeds, reverse=True) and advice.plain_tokens_per_second == 100.0
@@ -118,7 +118,7 @@ def test_advice_ranks_by_speed_keeps_the_limit_and_never_promises_more_than_it_e
 def test_a_run_of_the_target_alone_can_not_be_advised_on():
     with pytest.raises(cs.InvalidArgument, match="target alone"):
         advise(
-            _runs.run_of_seven(accepted=None, certified=None),
+            run_of_seven(accepted=None, certified=None),
             COSTS,
             lengths=(1,),
             widths=(),
@@ -149,7 +149,7 @@ def test_each_engine_gets_its_options_or_a_reason():
 
 
 def test_the_command_prints_a_choice_and_refuses_costs_given_twice(tmp_path):
-    _runs.write_run(tmp_path / "run")
+    write_run(tmp_path / "run")
     call = ["advise", str(tmp_path / "run"), "--draft-ms", "1", "--verify-ms", "1=10,9=12"]
     result = CliRunner().invoke(main, call)
     assert result.exit_code == 0, result.output
