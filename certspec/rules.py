@@ -1,13 +1,21 @@
 """Acceptance rules as data: a single-token rule is a threshold on the target's probabilities, a
-tree is a width. This module knows nothing about logits, kernels or models."""
+tree is a width.
+
+    rule = Additive(0.3)     # accept x when p(x) >= p1 - 0.3, p1 the largest target probability
+    rule.label               # "additive:0.3", which parse_rule reads back
+    rule.threshold           # Threshold(scale=1.0, offset=-0.3): all that a kernel sees of it
+
+A rule is one subclass of ``Rule`` with a ``name`` and a ``threshold``. That alone makes it work in
+``certify``, ``generate``, ``score`` and ``parse_rule``. What else is known of a rule (margins,
+radii) is a row of ``certspec.certificates.families``."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 from certspec.errors import InvalidArgument
 
@@ -23,10 +31,15 @@ __all__ = [
     "Threshold",
     "TopM",
     "Tree",
+    "as_rules",
     "default_rules",
+    "is_rule",
+    "require_rule",
 ]
 
 _INF = math.inf
+
+RULE_TYPES: dict[str, Callable[..., Rule]] = {}  # by name; each definition below enters itself
 
 
 @dataclass(frozen=True)
@@ -36,7 +49,8 @@ class Threshold:
     A token x of rank r (1 = the target's argmax, ties broken by the lowest id) is rejected when ``r
     > top_m`` or ``target_probs[x] < tau`` (``<=`` where ``strictly_above``), with
 
-        tau = min(cap, scale * p1 + offset, entropy_scale * exp(-H)),   H = -sum p log(p + smoothing)  [nats].
+        tau = min(cap, scale * p1 + offset, entropy_scale * exp(-H)),
+        H = -sum p log(p + smoothing)  [nats].
 
     The parts that a rule does not use are neutral (+inf in the minimum; ``top_m = 0`` means no rank
     gate). A rule of rank alone has ``offset = -inf``: no probability is below its threshold."""
@@ -62,9 +76,18 @@ class Threshold:
 @dataclass(frozen=True)
 class Rule:
     """Base of all rules: a name, parameters, and either a ``threshold`` (single token) or a
-    ``tree_width``."""
+    ``tree_width``. A subclass with a ``name`` of its own can be parsed from text at once."""
 
     name: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        name = cls.__dict__.get("name", "")
+        taken = RULE_TYPES.setdefault(name, cls) if name else cls
+        if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InvalidArgument(
+                f"{cls.__name__}: expected a name that no other rule has, got {name!r}, which is "
+                f"{taken.__qualname__}"
+            )
 
     @property
     def threshold(self) -> Threshold | None:
@@ -76,6 +99,11 @@ class Rule:
         """Number of draft candidates that the rule accepts a match with; 0 for a single-token
         rule."""
         return 0
+
+    @property
+    def is_relaxed(self) -> bool:
+        """Whether the rule may accept another token than the target's argmax."""
+        return self.tree_width == 0
 
     @property
     def label(self) -> str:
@@ -101,6 +129,10 @@ class StrictGreedy(Rule):
     @property
     def threshold(self) -> Threshold:
         return Threshold(top_m=1, offset=-_INF)
+
+    @property
+    def is_relaxed(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
@@ -261,6 +293,23 @@ def default_rules() -> list[Rule]:
     ]
 
 
+def is_rule(value: object) -> TypeGuard[Rule]:
+    """Whether ``value`` is a rule."""
+    return isinstance(value, Rule)
+
+
+def require_rule(value: object, asked_by: str = "rules") -> Rule:
+    """``value`` itself; raises InvalidArgument, which names ``asked_by``, where it is no rule."""
+    if not is_rule(value):
+        raise InvalidArgument(f"{asked_by}: expected a Rule such as StrictGreedy(), got {value!r}")
+    return value
+
+
+def as_rules(rules: Rule | Sequence[Rule]) -> tuple[Rule, ...]:
+    """One rule or several as a tuple; raises InvalidArgument where an entry is no rule."""
+    return (rules,) if isinstance(rules, Rule) else tuple(map(require_rule, rules))
+
+
 def _spell(value: object) -> str:
     return (
         f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
@@ -301,9 +350,3 @@ def _require_count(rule: Rule, name: str) -> None:
             f"{type(rule).__name__}: expected {name} an integer of at least 1, got {value!r}"
         )
     object.__setattr__(rule, name, count)
-
-
-RULE_TYPES: dict[str, Callable[..., Rule]] = {
-    kind.name: kind
-    for kind in (StrictGreedy, Additive, Multiplicative, TopM, Gated, Entropy, Absolute, Tree)
-}

@@ -28,7 +28,7 @@ from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners
 from certspec.models.trees import TreeShape, TreeTopology, chain
-from certspec.rules import Rule, StrictGreedy, Tree
+from certspec.rules import Rule, StrictGreedy, is_rule, require_rule
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
@@ -42,7 +42,6 @@ __all__ = [
     "inference",
     "positive_count",
     "prompt_stopping",
-    "require_rule",
     "rule_schedules",
 ]
 
@@ -54,16 +53,11 @@ def rule_schedules(rule: Any, num_prompts: int) -> list[RuleSchedule]:
             f"rule: expected one a prompt, or one for all, got {len(given)} for {num_prompts} "
             "prompts"
         )
-    schedules = [Throughout(one) if isinstance(one, Rule) else one for one in given]
+    schedules = [Throughout(one) if is_rule(one) else one for one in given]
     for schedule in schedules:
         for one in getattr(schedule, "rules", None) or (schedule,):
-            require_rule(one)
+            require_rule(one, "generate")
     return schedules
-
-
-def require_rule(given: Any) -> None:
-    if not isinstance(given, Rule):
-        raise InvalidArgument(f"generate: expected a Rule such as StrictGreedy(), got {given!r}")
 
 
 def draft_policy(
@@ -71,13 +65,13 @@ def draft_policy(
 ) -> DraftPolicy:
     """The policy asked for: a policy itself, the tree asked for or that a Tree rule implies, or a
     chain."""
-    tree_rules = [rule for rule in rules if isinstance(rule, Tree)]
+    tree_rules = [rule for rule in rules if rule.tree_width]
     given = tree if tree is not None else draft_length
     if _is_policy(given):
         if tree_rules:
             raise InvalidArgument(
-                f"rule {tree_rules[0]} expects a static tree of width {tree_rules[0].m}, got "
-                f"{given}"
+                f"rule {tree_rules[0]} expects a static tree of width "
+                f"{tree_rules[0].tree_width}, got {given}"
             )
         policy: DraftPolicy = given
     else:
@@ -94,18 +88,18 @@ def _is_policy(given: Any) -> bool:
     return callable(getattr(given, "start", None)) and hasattr(given, "depth")
 
 
-def _topology(tree_rules: Sequence[Tree], draft_length: int, tree: Any) -> TreeTopology:
+def _topology(tree_rules: Sequence[Rule], draft_length: int, tree: Any) -> TreeTopology:
     if tree is None and tree_rules:
-        tree = tree_rules[0].m
+        tree = tree_rules[0].tree_width
     if tree is None:
         return chain(draft_length)
     if not isinstance(tree, (TreeShape, TreeTopology)):
         tree = TreeShape(tree, draft_length)
     topology = tree.topology if isinstance(tree, TreeShape) else tree
     for rule in tree_rules:
-        if rule.m != topology.width:
+        if rule.tree_width != topology.width:
             raise InvalidArgument(
-                f"rule {rule} expects a draft tree of width {rule.m}, got one of width "
+                f"rule {rule} expects a draft tree of width {rule.tree_width}, got one of width "
                 f"{topology.width}"
             )
     return topology
@@ -205,7 +199,7 @@ def generate(
     model's logits are no distribution (naming prompt and round)."""
     extra = tuple(rules or ())
     for given in extra:
-        require_rule(given)
+        require_rule(given, "generate")
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, chat)
     schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids))
     occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))

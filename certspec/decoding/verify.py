@@ -12,7 +12,7 @@ from certspec.decoding.drafting import DraftTree
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.decoding.scored_rows import RowBlock, ScoredRows, score_rows
 from certspec.errors import InvalidArgument
-from certspec.rules import Rule, StrictGreedy, Tree
+from certspec.rules import Rule, Tree
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,14 +45,14 @@ class BlockScores:
 
 def is_relaxed(rule: Rule) -> bool:
     """Whether ``rule`` may accept another token than the target's argmax."""
-    return not isinstance(rule, (StrictGreedy, Tree))
+    return rule.is_relaxed
 
 
 def governing_rule(rule: Rule, num_children: int, width: int) -> Rule:
     """The rule whose certificate a node has: on a tree of more than one candidate somewhere, strict
     greedy is coverage by the node's real number of children; a relaxed single-token rule governs
     its own nodes."""
-    if isinstance(rule, Tree) or (width > 1 and isinstance(rule, StrictGreedy)):
+    if rule.tree_width or (width > 1 and not rule.is_relaxed):
         return coverage(num_children)
     return rule
 

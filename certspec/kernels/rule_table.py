@@ -1,5 +1,9 @@
-"""Rules as rows of a float64 parameter table, which is all that a kernel ever sees of a rule. This
-module knows the normal forms of ``certspec.rules`` and nothing about logits."""
+"""Rules as rows of a float64 parameter table, which is all that a kernel ever sees of a rule.
+
+rule_table((Additive(0.3), Tree(4))).parameters
+# [[0, 0, 1, -0.3, inf, inf, 0, 0],      additive: scale 1, offset -0.3, no cap, no entropy
+#  [4, 0, 0,  inf, inf, inf, 0, 0]]      tree: its width alone
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from certspec.errors import InvalidArgument
-from certspec.rules import Rule, Threshold
+from certspec.rules import Rule, Threshold, require_rule
 
 __all__ = ["COLUMNS", "MIN_TOP", "RuleTable", "rule_table"]
 
@@ -53,11 +56,7 @@ def rule_table(rules: tuple[Rule, ...]) -> RuleTable:
     """
     smoothings: list[float] = []
     rows = []
-    for rule in rules:
-        if not isinstance(rule, Rule):
-            raise InvalidArgument(
-                f"rules: expected certspec rules such as StrictGreedy(), got {rule!r}"
-            )
+    for rule in map(require_rule, rules):
         threshold = rule.threshold or Threshold()
         if threshold.smoothing > 0 and threshold.smoothing not in smoothings:
             smoothings.append(threshold.smoothing)

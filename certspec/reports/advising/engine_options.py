@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from certspec.rules import Absolute, Entropy, Gated, Rule, StrictGreedy
+from certspec.rules import Rule
 
 __all__ = ["ENGINES", "engine_options", "has_options"]
 
@@ -63,15 +65,9 @@ def _vllm(rule: Rule, draft_length: int, draft: str) -> str:
     config = json.dumps(
         {"method": "draft_model", "model": draft, "num_speculative_tokens": draft_length}
     )
-    if isinstance(rule, StrictGreedy):
-        return f"--speculative-config {shlex.quote(config)}, and temperature 0 in each request"
-    if isinstance(rule, Entropy):
-        return (
-            "none in V1; before it --spec-decoding-acceptance-method typical_acceptance_sampler "
-            f"--typical-acceptance-sampler-posterior-threshold {rule.epsilon:g} "
-            f"--typical-acceptance-sampler-posterior-alpha {rule.delta:g} "
-            f"--num-speculative-tokens {draft_length}"
-        )
+    options = f"--speculative-config {shlex.quote(config)}"
+    if rule.name in _VLLM:
+        return _VLLM[rule.name](rule, draft_length, options)
     if rule.tree_width:
         return "none: a draft model proposes one chain"
     return f"none for {rule.label}: greedy requests accept the argmax alone"
@@ -84,27 +80,60 @@ def _sglang(rule: Rule, draft_length: int, draft: str) -> str:
         f"--speculative-num-steps {draft_length} --speculative-eagle-topk {width} "
         f"--speculative-num-draft-tokens {draft_length * width + 1}"
     )
-    if isinstance(rule, Absolute):
-        return f"{options} --speculative-accept-threshold-single {rule.tau:g}"
+    if rule.name in _SGLANG:
+        return _SGLANG[rule.name](rule, draft_length, options)
     if rule.tree_width:
         return f"{options} (it grows its own tree of that many nodes, the best paths first)"
-    if isinstance(rule, StrictGreedy):
-        return options
-    return f"none for {rule.label}: it relaxes by an absolute threshold only (--speculative-accept-threshold-single)"
+    return (
+        f"none for {rule.label}: it relaxes by an absolute threshold only "
+        "(--speculative-accept-threshold-single)"
+    )
 
 
 def _tensorrt(rule: Rule, draft_length: int, draft: str) -> str:
-    if isinstance(rule, StrictGreedy):
-        return (
-            f"DraftTargetDecodingConfig(max_draft_len={draft_length}, speculative_model={draft!r})"
-        )
-    if isinstance(rule, Gated) and rule.additive is not None:
-        return (
-            "none for a draft model; with MTP drafts, in the thinking phase: "
-            f"MTPDecodingConfig(max_draft_len={draft_length}, "
-            "use_relaxed_acceptance_for_thinking=True, "
-            f"relaxed_topk={rule.top_m}, relaxed_delta={rule.additive:g})"
-        )
+    options = (
+        f"DraftTargetDecodingConfig(max_draft_len={draft_length}, speculative_model={draft!r})"
+    )
+    special = _TENSORRT[rule.name](rule, draft_length, options) if rule.name in _TENSORRT else None
+    if special is not None:
+        return special
     if rule.tree_width:
         return "none: a draft model proposes one chain"
-    return f"none for {rule.label}: relaxed acceptance is top-k with a difference of probabilities (gated:K,additive=D)"
+    return (
+        f"none for {rule.label}: relaxed acceptance is top-k with a difference of probabilities "
+        "(gated:K,additive=D)"
+    )
+
+
+def _relaxed_in_thinking(rule: Any, draft_length: int, options: str) -> str | None:
+    if rule.additive is None:
+        return None
+    return (
+        "none for a draft model; with MTP drafts, in the thinking phase: "
+        f"MTPDecodingConfig(max_draft_len={draft_length}, "
+        "use_relaxed_acceptance_for_thinking=True, "
+        f"relaxed_topk={rule.top_m}, relaxed_delta={rule.additive:g})"
+    )
+
+
+# By engine, the rules that it has options for: (rule, draft length, its options without a rule) to
+# a line, by the rule's name.
+_VLLM: dict[str, Callable[[Any, int, str], str]] = {
+    "strict": lambda rule, length, options: f"{options}, and temperature 0 in each request",
+    "entropy": lambda rule, length, options: (
+        "none in V1; before it --spec-decoding-acceptance-method typical_acceptance_sampler "
+        f"--typical-acceptance-sampler-posterior-threshold {rule.epsilon:g} "
+        f"--typical-acceptance-sampler-posterior-alpha {rule.delta:g} "
+        f"--num-speculative-tokens {length}"
+    ),
+}
+_SGLANG: dict[str, Callable[[Any, int, str], str]] = {
+    "strict": lambda rule, length, options: options,
+    "absolute": lambda rule, length, options: (
+        f"{options} --speculative-accept-threshold-single {rule.tau:g}"
+    ),
+}
+_TENSORRT: dict[str, Callable[[Any, int, str], str | None]] = {
+    "strict": lambda rule, length, options: options,
+    "gated": _relaxed_in_thinking,
+}

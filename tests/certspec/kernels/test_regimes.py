@@ -260,7 +260,7 @@ def test_float16_logits_that_overflowed_are_refused(backend):
         (lambda z: cs.certify(z, z, align=9), r"align: expected an integer from 1 to 8"),
         (
             lambda z: cs.certify(z, z, ["strict"]),
-            r"expected certspec rules such as StrictGreedy\(\), got 'strict'",
+            r"expected a Rule such as StrictGreedy\(\), got 'strict'",
         ),
         (
             lambda z: cs.certify(z, z, backend="cuda"),
