@@ -17,14 +17,14 @@ if TYPE_CHECKING:
         drafter_certificate_from_top as drafter_certificate_from_top,
     )
     from certspec.certificates.drafter import drafter_certificate_lower as drafter_certificate_lower
-    from certspec.certificates.drafter_margins import (
-        drafter_margin_certificate as drafter_margin_certificate,
-    )
     from certspec.certificates.hidden import certify_hidden as certify_hidden
     from certspec.certificates.lumped import DraftLists as DraftLists
     from certspec.certificates.lumped import LumpedCertificates as LumpedCertificates
     from certspec.certificates.lumped import TargetLists as TargetLists
     from certspec.certificates.lumped import lumped_certificates as lumped_certificates
+    from certspec.certificates.margins import (
+        drafter_margin_certificate as drafter_margin_certificate,
+    )
     from certspec.certificates.margins import margin_certificate as margin_certificate
     from certspec.certificates.margins import required_margin as required_margin
     from certspec.certificates.reverse import reverse_certificate as reverse_certificate
@@ -78,7 +78,6 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "drafter_certificate_from_top",
         "drafter_certificate_lower",
     ),
-    "certspec.certificates.drafter_margins": ("drafter_margin_certificate",),
     "certspec.errors": (
         "CertspecError",
         "IncompatiblePair",
@@ -94,7 +93,11 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "TargetLists",
         "lumped_certificates",
     ),
-    "certspec.certificates.margins": ("margin_certificate", "required_margin"),
+    "certspec.certificates.margins": (
+        "drafter_margin_certificate",
+        "margin_certificate",
+        "required_margin",
+    ),
     "certspec.models.pairs": ("Pair", "load_pair"),
     "certspec.certificates.reverse": ("reverse_certificate",),
     "certspec.rules": (

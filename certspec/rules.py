@@ -210,13 +210,11 @@ class Gated(Rule):
         return Threshold(top_m=self.top_m, scale=float(self.multiplicative or 0.0), offset=0.0)
 
     @property
-    def slack_rule(self) -> Additive | Multiplicative:
-        """The rule that tokens within the gate have to pass."""
-        return (
-            Additive(self.additive)
-            if self.additive is not None
-            else Multiplicative(self.multiplicative or 1.0)
-        )
+    def parts(self) -> tuple[TopM, Additive | Multiplicative]:
+        """The rank rule and the slack rule whose both acceptance the gate asks for."""
+        if self.additive is not None:
+            return TopM(self.top_m), Additive(self.additive)
+        return TopM(self.top_m), Multiplicative(self.multiplicative or 1.0)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
-from certspec.rules import Rule, default_rules
+from certspec.rules import Rule, as_rules, default_rules, is_rule
 
 if TYPE_CHECKING:
     from certspec.certificates.lumped import LumpedCertificates
@@ -98,16 +98,19 @@ class Certificates:
     def at(self, rule: Rule | int) -> RuleView:
         """The view of one rule, given itself or its index. Raises InvalidArgument where it was not
         scored."""
-        if isinstance(rule, Rule):
+        index: Any = rule
+        if is_rule(rule):
             if rule not in self.rules:
                 raise InvalidArgument(
                     f"at: expected one of {', '.join(map(str, self.rules))}, got {rule}"
                 )
-            rule = self.rules.index(rule)
-        if not -len(self.rules) <= rule < len(self.rules):
-            raise InvalidArgument(f"at: expected an index below {len(self.rules)}, got {rule}")
+            index = self.rules.index(rule)
+        if not -len(self.rules) <= index < len(self.rules):
+            raise InvalidArgument(f"at: expected an index below {len(self.rules)}, got {index}")
         parts = (self.certificate, self.certificate_lower, self.accepted, self.certified)
-        return RuleView(self.rules[rule], *(None if part is None else part[rule] for part in parts))
+        return RuleView(
+            self.rules[index], *(None if part is None else part[index] for part in parts)
+        )
 
     def __repr__(self) -> str:
         lines = [f"Certificates: {len(self)} rows x {len(self.rules)} rules"]
@@ -130,11 +133,8 @@ def certify(
     draft_logits: Any,
     rules: Rule | Sequence[Rule] | None = None,
     *,
-    backend: str | None = None,
-    precision: str | None = None,
-    align: int | None = None,
-    lumped: Literal[False] = False,
-) -> Certificates: ...
+    lumped: Literal[True],
+) -> LumpedCertificates: ...
 
 
 @overload
@@ -146,8 +146,8 @@ def certify(
     backend: str | None = None,
     precision: str | None = None,
     align: int | None = None,
-    lumped: Literal[True],
-) -> LumpedCertificates: ...
+    lumped: Literal[False] = False,
+) -> Certificates: ...
 
 
 def certify(
@@ -186,11 +186,10 @@ def certify(
     Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths
     that do not match; with ``lumped`` also for a positive logprob or a sum above 1, and
     InvalidArgument for ``backend``, ``precision`` or ``align``."""
+    chosen = _default_rules() if rules is None else as_rules(rules)
     if lumped:
-        return _certify_lumped(
-            target_logits, draft_logits, _as_rules(rules), backend, precision, align
-        )
-    table = rule_table(_as_rules(rules))
+        return _certify_lumped(target_logits, draft_logits, chosen, backend, precision, align)
+    table = rule_table(chosen)
     target = _as_rows("target_logits", target_logits)
     draft = None if draft_logits is None else _as_rows("draft_logits", draft_logits)
     num_columns = _num_columns(target, draft, align)
@@ -289,12 +288,6 @@ def _certify_lumped(
     return certify_lists(
         _to_float64(target), None if draft is None else _to_float64(draft), kinds, rules
     )
-
-
-def _as_rules(rules: Rule | Sequence[Rule] | None) -> tuple[Rule, ...]:
-    if rules is None:
-        return _default_rules()
-    return (rules,) if isinstance(rules, Rule) else tuple(rules)
 
 
 @cache

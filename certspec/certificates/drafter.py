@@ -1,42 +1,35 @@
 """Drafter-side certificates: how far any target has to be from a draft before its rule can reject
-the draft's token. The formulas are generated; this module maps rules onto them, and knows nothing
-about targets."""
+the draft's token.
+
+    drafter_certificate(np.log([[0.6, 0.3, 0.1]]), StrictGreedy())      # [0.0529] nats
+
+Whatever the target is: with KL(target || draft) below the value its argmax is the draft's. The
+radius of each rule is a cell of ``certspec.certificates.families``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from certspec.certificates.drafter_entropy import entropy_radius_lower
-from certspec.certificates.drafter_lower import radius_lower
-from certspec.certificates.pools import (
-    TopProbs,
-    as_rows,
-    lift_radius,
-    pool_kernels,
-    sink_radius,
-    top_probs,
-)
+from certspec.certificates.families import family_of, known
+from certspec.certificates.pools import TopProbs, as_rows, top_probs
+from certspec.certificates.radii import Draft
 from certspec.errors import InvalidArgument
-from certspec.rules import (
-    Absolute,
-    Additive,
-    Entropy,
-    Gated,
-    Multiplicative,
-    Rule,
-    StrictGreedy,
-    TopM,
-    Tree,
-)
+from certspec.rules import Rule
 
-__all__ = ["drafter_certificate", "drafter_certificate_from_top", "drafter_certificate_lower"]
+__all__ = [
+    "SMALLEST_PROB",
+    "drafter_certificate",
+    "drafter_certificate_from_top",
+    "drafter_certificate_lower",
+]
 
-_ENTROPY_TOP = 64
+# For a bound from below probabilities are raised to at least this, which can only lower it; beside
+# it, what underflows is nothing.
+SMALLEST_PROB = 2.0**-900
 
 
 def drafter_certificate(draft_logits: Any, rule: Rule) -> Any:
@@ -53,8 +46,9 @@ def drafter_certificate(draft_logits: Any, rule: Rule) -> Any:
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
     """
+    radius = known(rule, "radius")
     xp, top = top_probs("draft_logits", draft_logits, _num_top(rule))
-    return _radius(xp, top, rule, num_tokens=top.weights.shape[1])
+    return _evaluate(radius, Draft(xp, top, top.weights.shape[1]), rule)
 
 
 def drafter_certificate_lower(draft_logits: Any, rule: Rule) -> Any:
@@ -67,9 +61,12 @@ def drafter_certificate_lower(draft_logits: Any, rule: Rule) -> Any:
     4,096 and 3.5e-11 at 151,936, twice that for Entropy; exp and log are taken to be within 4 units
     in the last place. A radius above about 300 nats may be given as less, for tokens whose
     probability underflows."""
+    radius = known(rule, "radius_lower")
     xp, top = top_probs("draft_logits", draft_logits, _num_top(rule))
     rows = draft_logits[None] if draft_logits.ndim == 1 else draft_logits
-    return radius_lower(xp, top, rule, rows.shape[1], (rows > -math.inf).sum(-1))
+    top = top._replace(probs=top.probs.clip(SMALLEST_PROB), tail=top.tail.clip(SMALLEST_PROB))
+    draft = Draft(xp, top, rows.shape[1], (rows > -math.inf).sum(-1))
+    return _evaluate(radius, draft, rule)
 
 
 def drafter_certificate_from_top(
@@ -85,8 +82,9 @@ def drafter_certificate_from_top(
 
     Raises InvalidArgument for too few columns or probabilities that are not sorted in [0, 1].
     """
+    radius = known(rule, "radius")
     xp, rows = as_rows("draft_top_probs", draft_top_probs)
-    needed = _num_needed(rule)
+    needed = family_of(rule).num_needed(rule)
     if rows.shape[1] < needed and rows.shape[1] != num_tokens:
         raise InvalidArgument(
             f"draft_top_probs: expected at least {needed} columns for {rule}, got "
@@ -105,88 +103,17 @@ def drafter_certificate_from_top(
             "draft_top_probs: expected probabilities, largest first, of sum at most 1 in every row"
         )
     top = TopProbs(rows, tail.clip(0.0), None, None)
-    return _radius(xp, top, rule, num_tokens)
+    return _evaluate(radius, Draft(xp, top, num_tokens), rule)
 
 
 def _num_top(rule: Rule) -> int:
-    return _ENTROPY_TOP if isinstance(rule, Entropy) else _num_needed(rule)
+    family = family_of(rule)
+    return max(family.num_needed(rule), family.num_used)
 
 
-def _num_needed(rule: Rule) -> int:
-    if isinstance(rule, (TopM, Tree)):
-        return rule.m + 1
-    if isinstance(rule, Gated):
-        return rule.top_m + 1
-    return 1 if isinstance(rule, (Absolute, Entropy)) else 2
-
-
-def _radius(xp: ModuleType, top: TopProbs, rule: Rule, num_tokens: int | None) -> Any:
-    if isinstance(rule, Entropy):
-        return entropy_radius_lower(xp, top, rule, num_tokens)
-    if xp is np:
-        with np.errstate(
-            all="ignore"
-        ):  # both branches of each choice are evaluated, one is discarded
-            return np.asarray(_closed_form(xp, top, rule), dtype=np.float64)
-    return _closed_form(xp, top, rule)
-
-
-def _closed_form(xp: ModuleType, top: TopProbs, rule: Rule) -> Any:
-    if isinstance(rule, Absolute):
-        return _absolute(xp, top, rule.tau)
-    if isinstance(rule, Tree):
-        return _pooled(xp, top, rule.m, lambda: lift_radius(xp, top.probs, top.tail, rule.m))
-    if isinstance(rule, TopM):
-        return _top(xp, top, rule.m)
-    if isinstance(rule, Gated):
-        pair = (
-            _additive(xp, top, rule.additive)
-            if rule.additive is not None
-            else _factor(xp, top, rule.multiplicative)
-        )
-        return xp.minimum(_top(xp, top, rule.top_m), pair)
-    if isinstance(rule, StrictGreedy):
-        return _pair(xp, top, pool_kernels(xp).strict_radius)
-    if isinstance(rule, Additive):
-        return _additive(xp, top, rule.t)
-    if isinstance(rule, Multiplicative):
-        return _factor(xp, top, rule.alpha)
-    raise InvalidArgument(
-        f"{rule}: no drafter-side certificate is known for rules of type {type(rule).__name__}"
-    )
-
-
-def _pooled(xp: ModuleType, top: TopProbs, width: int, value: Callable[[], Any]) -> Any:
-    return value() if top.probs.shape[1] > width else xp.full_like(top.tail, math.inf)
-
-
-def _top(xp: ModuleType, top: TopProbs, width: int) -> Any:
-    return _pooled(xp, top, width, lambda: sink_radius(xp, top.probs, top.tail, width))
-
-
-def _pair(xp: ModuleType, top: TopProbs, kernel: Callable[..., Any], *parameters: float) -> Any:
-    if top.probs.shape[1] < 2:
-        return xp.full_like(top.tail, math.inf)
-    rest = top.tail + top.probs[:, 2:].sum(-1)
-    return kernel(top.probs[:, 0], top.probs[:, 1], rest, *parameters)
-
-
-def _additive(xp: ModuleType, top: TopProbs, slack: float) -> Any:
-    if slack >= 1.0:
-        return xp.full_like(top.tail, math.inf)  # nothing is further than 1 below the maximum
-    if slack == 0.0:
-        return _pair(xp, top, pool_kernels(xp).strict_radius)
-    return _pair(xp, top, pool_kernels(xp).additive_radius, slack)
-
-
-def _factor(xp: ModuleType, top: TopProbs, alpha: float | None) -> Any:
-    return _pair(xp, top, pool_kernels(xp).multiplicative_radius, alpha or 1.0)
-
-
-def _absolute(xp: ModuleType, top: TopProbs, tau: float) -> Any:
-    rest = top.tail + top.probs[:, 1:].sum(-1)
-    if tau == 0.0:
-        return xp.full_like(rest, math.inf)  # no probability is below 0
-    threshold = xp.full_like(rest, tau)
-    value = pool_kernels(xp).absolute_radius(top.probs[:, 0], rest, threshold)
-    return xp.where((rest <= 0.0) & (threshold < 1.0), math.inf, value)
+def _evaluate(radius: Callable[[Draft, Any], Any], draft: Draft, rule: Rule) -> Any:
+    # both branches of each choice are evaluated and one is discarded; a multiplier beyond float64
+    # is clipped
+    with np.errstate(all="ignore"):
+        value = radius(draft, rule)
+    return np.asarray(value, dtype=np.float64) if draft.xp is np else value

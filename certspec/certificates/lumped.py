@@ -23,7 +23,7 @@ from certspec.certificates.lumped_masses import (
 )
 from certspec.certificates.lumped_rules import judge_single, judge_tree
 from certspec.errors import InvalidLogits
-from certspec.rules import Rule
+from certspec.rules import Rule, as_rules
 
 __all__ = [
     "CASES",
@@ -82,7 +82,7 @@ def lumped_certificates(
     A rule that rejects a draft has K_O >= threshold for the draft's true distribution; so K_O below
     it certifies. A row that a rule can't be judged on has Case.TOO_SHORT, a NaN certificate and the
     lower bound 0."""
-    chosen = (rules,) if isinstance(rules, Rule) else tuple(rules)
+    chosen = as_rules(rules)
     rows = Rows(target, draft)
     parts = [
         judge_tree(rows, rule) if rule.tree_width else judge_single(rows, rule) for rule in chosen

@@ -41,7 +41,6 @@ class Judgement:
 
 
 # ---- single-token rules
-# -------------------------------------------------------------------------------------------
 
 
 def judge_single(rows: Rows, rule: Rule) -> Judgement:
@@ -189,7 +188,6 @@ def _single_accepted(
 
 
 # ---- trees
-# --------------------------------------------------------------------------------------------------------
 
 
 def judge_tree(rows: Rows, rule: Rule) -> Judgement:
@@ -260,7 +258,6 @@ def _tree_threshold(
 
 
 # ---- putting a rule's judgement together
-# --------------------------------------------------------------------------
 
 
 def _without_draft(rows: Rows, value: Floats, lower: Floats, case: NDArray[np.int8]) -> Judgement:

@@ -1,0 +1,321 @@
+"""Bounds as functions of a probability margin, one for each rule and direction: the cells that the
+table of ``certspec.certificates.families`` holds. The formulas are generated.
+
+Forward bounds belong to KL(target || draft) and a margin of the target, reverse bounds to
+KL(draft || target) and the same margin, radius bounds to a margin of the draft. Example: with p1 -
+p2 >= 0.5, strict greedy accepts every draft with KL(target || draft) < phi(0.5) = 0.1308 nats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from certspec.errors import InvalidArgument
+from certspec.kernels.loading import load_kernels
+
+__all__ = [
+    "DRAFT_LAST",
+    "DRAFT_TOP_TWO",
+    "DRAFT_TREE_LAST",
+    "GAPS",
+    "LAST",
+    "TOP_TWO",
+    "Bound",
+    "entropy_line_lower",
+    "least",
+]
+
+Bound = Callable[[float], float]
+Floats = NDArray[np.float64]
+
+TOP_TWO, LAST = "p1-p2", "p1-p(m+1)"
+GAPS = (TOP_TWO, LAST)
+DRAFT_TOP_TWO, DRAFT_LAST, DRAFT_TREE_LAST = "q1-q2", "q1-q(m+1)", "qm-q(m+1)"
+
+_forward = load_kernels("margins", "python")
+_reverse = load_kernels("reverse_margins", "python")
+_radius = load_kernels("drafter_margins", "python")
+
+
+def least(first: Bound, second: Bound) -> Bound:
+    """The smaller of two bounds: what a rule that rejects where either part does has."""
+    return lambda margin: min(first(margin), second(margin))
+
+
+# ---- KL(target || draft), from a margin of the target: (rule, gap, at_least) -> bound. With m = 1
+# both gaps are p1 - p2, and trees, top-m rules and gates are the strict rule.
+
+
+def strict_margin(rule: Any, gap: str, at_least: bool) -> Bound:
+    return _forward.strict_margin
+
+
+def additive_margin(rule: Any, gap: str, at_least: bool) -> Bound:
+    kernel = _forward.additive_margin_at_least if at_least else _forward.additive_margin_exactly
+    return lambda margin: kernel(margin, rule.t)
+
+
+def multiplicative_margin(rule: Any, gap: str, at_least: bool) -> Bound:
+    return lambda margin: _forward.multiplicative_margin(margin, rule.alpha)
+
+
+def top_margin(rule: Any, gap: str, at_least: bool) -> Bound:
+    if rule.m == 1:
+        return _forward.strict_margin
+    return lambda margin: _forward.top_margin(margin, float(rule.m))
+
+
+def tree_margin(rule: Any, gap: str, at_least: bool) -> Bound:
+    width = float(rule.m)
+    if rule.m == 1:
+        return _forward.strict_margin
+    if gap == TOP_TWO:
+        return lambda margin: _forward.tree_margin_top_two(margin, width)
+    return lambda margin: (
+        math.log(rule.m + 1) if margin == 1.0 else _forward.tree_margin_last(margin, width)
+    )
+
+
+def gate_last_margin(rule: Any, at_least: bool) -> Bound:
+    """A gate's bound in p1 - p(m+1), m > 1: more than the minimum of its parts, since a token
+    inside the gate lies above p(m+1)."""
+    width, slack, alpha = float(rule.top_m), rule.additive, rule.multiplicative
+    if slack is None:
+        return lambda margin: min(
+            _forward.top_margin(margin, width), _forward.gate_last_multiplicative(margin, alpha)
+        )
+    kernel = _forward.gate_last_margin_at_least if at_least else _forward.gate_last_margin_exactly
+    return lambda margin: kernel(margin, width, slack)
+
+
+def absolute_margin(rule: Any, gap: str, at_least: bool) -> Bound:
+    return lambda margin: _forward.absolute_margin(margin, rule.tau) if margin > 0.0 else 0.0
+
+
+def entropy_margin(rule: Any, gap: str, at_least: bool) -> Bound:
+    """The simple bound or L(g) from below, the larger: both hold, and both are nondecreasing."""
+    if rule.delta > 1.0 or rule.smoothing > 0.0:
+        raise InvalidArgument(
+            f"{rule}: a margin bound is known for delta <= 1 and smoothing 0 only, where the "
+            f"argmax is never rejected; got delta={rule.delta:g}, smoothing={rule.smoothing:g}"
+        )
+
+    def bound(margin: float) -> float:
+        simple = float(_forward.entropy_margin(margin, rule.epsilon, rule.delta))
+        if not 0.0 < margin < 1.0:
+            return simple
+        return max(simple, entropy_line_lower(margin, rule.epsilon, rule.delta))
+
+    return bound
+
+
+# ---- KL(draft || target), from a margin of the target: (rule, gap) -> bound.
+
+
+def pair_reverse(rule: Any, gap: str) -> Bound:
+    return _reverse.pair_reverse_margin
+
+
+def additive_reverse(rule: Any, gap: str) -> Bound:
+    return lambda margin: _reverse.additive_reverse_margin(margin, rule.t)
+
+
+def multiplicative_reverse(rule: Any, gap: str) -> Bound:
+    return lambda margin: _reverse.multiplicative_reverse_margin(margin, rule.alpha)
+
+
+def top_reverse(rule: Any, gap: str) -> Bound:
+    return lambda margin: _reverse.top_reverse_margin(margin, float(rule.m))
+
+
+def tree_reverse(rule: Any, gap: str) -> Bound:
+    width = float(rule.m)
+    if gap == TOP_TWO:
+        return lambda margin: _reverse.tree_reverse_margin_top_two(margin, width)
+    return lambda margin: (
+        math.inf if margin == 1.0 else _reverse.tree_reverse_margin_last(margin, width)
+    )
+
+
+def gate_last_reverse(rule: Any) -> Bound:
+    """A gate's reverse bound in p1 - p(m+1), m > 1. Claim reverse.margin.gate.last: inside the gate
+    the pair's gap is at least t, and at least 2d - 1."""
+    width, slack, alpha = float(rule.top_m), rule.additive, rule.multiplicative
+
+    def bound(margin: float) -> float:
+        if slack is None:
+            inside = _reverse.gate_last_multiplicative_reverse(margin, alpha)
+        else:
+            inside = _reverse.additive_reverse_margin(max(0.0, 2.0 * margin - 1.0), slack)
+        return min(_reverse.top_reverse_margin(margin, width), inside)
+
+    return bound
+
+
+def absolute_reverse(rule: Any, gap: str) -> Bound:
+    return lambda margin: (
+        _reverse.pair_reverse_margin(margin) if margin > 0.0 and margin >= rule.tau else 0.0
+    )
+
+
+def entropy_reverse(rule: Any, gap: str) -> Bound:
+    if rule.delta > 1.0 or rule.smoothing != 0.0:
+        raise InvalidArgument(
+            f"{rule}: no reverse margin bound is known for it (delta <= 1 and smoothing 0 only)"
+        )
+    return _reverse.pair_reverse_margin
+
+
+# ---- KL(target || draft), from a margin of the draft: rule -> bounds by gap.
+
+
+def strict_radius_margin(rule: Any) -> dict[str, Bound]:
+    return {DRAFT_TOP_TWO: _reverse.pair_reverse_margin}
+
+
+def additive_radius_margin(rule: Any) -> dict[str, Bound]:
+    return {DRAFT_TOP_TWO: lambda margin: _radius.additive_radius_margin(margin, rule.t)}
+
+
+def multiplicative_radius_margin(rule: Any) -> dict[str, Bound]:
+    return {DRAFT_TOP_TWO: lambda margin: _factor_radius_margin(margin, rule.alpha)}
+
+
+def top_radius_margin(rule: Any) -> dict[str, Bound]:
+    """The reverse trees' values (claims drafter.margin.top.*)."""
+    return {DRAFT_TOP_TWO: tree_reverse(rule, TOP_TWO), DRAFT_LAST: tree_reverse(rule, LAST)}
+
+
+def tree_radius_margin(rule: Any) -> dict[str, Bound]:
+    return {DRAFT_TREE_LAST: lambda margin: _radius.tree_radius_margin(margin, float(rule.m))}
+
+
+def _factor_radius_margin(margin: float, alpha: float) -> float:
+    if margin == 1.0:
+        return math.inf
+    best = _log_of_best(alpha)
+    fall = -math.expm1(best - math.log(alpha))  # 1 - q2/q1
+    top, tilt = (margin / fall if fall > 0.0 else math.inf), -best / (1.0 + alpha)
+    if top * (2.0 - fall) >= 1.0:  # two tokens carry all the mass
+        top = (1.0 + margin) / 2.0
+        tilt = (math.log1p(margin) - math.log1p(-margin) - math.log(alpha)) / (1.0 + alpha)
+    return float(_radius.multiplicative_radius_margin(top, tilt, alpha))
+
+
+def _log_of_best(alpha: float) -> float:
+    """log x at which a draft of q2/q1 = x/alpha has the least radius per unit of margin: the root
+    below log alpha of log(1+x) - s log x = log 2, s = alpha/(1+alpha). Convex: Newton's method
+    climbs to it from the left.
+
+    As log cosh(log(x)/2) + (1/2 - s) log x where the root may lie near 0, so that it does not
+    cancel there."""
+    if alpha == 1.0:
+        return 0.0
+    share, lean = alpha / (1.0 + alpha), (1.0 - alpha) / (2.0 * (1.0 + alpha))
+    place = -math.log(2.0) / share
+    for _ in range(200):
+        if alpha > 0.1:
+            excess = math.log1p(2.0 * math.sinh(place / 4.0) ** 2) + lean * place
+            slope = math.tanh(place / 2.0) / 2.0 + lean
+        else:
+            odds = math.exp(place)
+            excess = math.log1p(odds) - share * place - math.log(2.0)
+            slope = odds / (1.0 + odds) - share
+        moved = place - excess / slope
+        if not moved > place:
+            break
+        place = moved
+    return place
+
+
+# ---- the entropy rule's L(margin): the least cost of a pair p1, p_x, p1 - p_x >= margin, that the
+# rule can reject, over cells of p1 between 2^-40 and 1.
+
+_OCTAVES, _PER_OCTAVE = 40, 12  # the first cells; below 2^-40 the simple bound serves
+_PARTS, _LEVELS = 12, 4
+_MOST_CELLS = 4000  # where more are left the function is flat, and the level before serves
+_FLOOR_SLACK = 1e-11  # far above the rounding of a floor whose logarithms are at most 745
+_ROUNDING = 1e-12
+
+
+@lru_cache(maxsize=4096)
+def entropy_line_lower(margin: float, epsilon: float, delta: float) -> float:
+    """A lower bound of L(margin) in nats, mostly 1e-4 of it below (1e-3 at most); never below the
+    simple bound (1e-12).
+
+    0 < margin < 1, 0 < epsilon <= 1, 0 < delta <= 1. Every certificate of the rule at p1 - p2 >=
+    margin exceeds it. The cells are the same for all margins, and a larger margin lowers every B:
+    so the bound never falls."""
+    simple = float(_forward.entropy_margin(margin, epsilon, delta))
+    if margin < 2.0**-_OCTAVES:
+        return simple * (1.0 - _ROUNDING)
+    edges = np.exp2(np.linspace(-_OCTAVES, 0.0, _OCTAVES * _PER_OCTAVE + 1))
+    low, high = edges[:-1], edges[1:]
+    reach, least = math.log(delta), 0.0
+    middle = np.array(
+        [(1.0 + margin) / 2.0]
+    )  # two tokens with all the mass: where that is allowed L = phi
+    best = float(_cell_values(middle, middle, margin, epsilon, reach)[1][0])
+    for level in range(_LEVELS):
+        if level:
+            share = np.linspace(0.0, 1.0, _PARTS + 1)
+            parts = low[:, None] + (high - low)[:, None] * share
+            parts[:, -1] = high
+            low, high = parts[:, :-1].ravel(), parts[:, 1:].ravel()
+        reachable = high > margin
+        low, high = low[reachable], high[reachable]
+        bound, reached = _cell_values(low, high, margin, epsilon, reach)
+        best = min(best, float(reached.min()))
+        kept = bound <= best
+        low, high, least = low[kept], high[kept], float(bound[kept].min())
+        if best * (1.0 - _ROUNDING) <= simple or len(low) > _MOST_CELLS:
+            break
+    return max(simple, least) * (1.0 - _ROUNDING)
+
+
+def _cell_values(
+    low: Floats, high: Floats, gap: float, epsilon: float, reach: float
+) -> tuple[Floats, Floats]:
+    """(a lower bound of the value on each cell, the value at each cell's right end or above it)."""
+    room = np.nextafter(high - gap, np.inf)
+    most = np.minimum(np.minimum(epsilon, room), np.nextafter(1.0 - low, np.inf))
+    outer = np.minimum(_above_root(high, room, most, reach), most)
+    bound = np.where(outer < low, _pair_cost(low, np.minimum(outer, low)), 0.0)
+    inner = np.minimum(np.minimum(outer, high - gap), 1.0 - high)
+    # the root from above, a little lowered, is a point from below; only a guide to which cells can
+    # be dropped
+    reached = _pair_cost(high, np.maximum(inner * (1.0 - 1e-9), 0.0))
+    return bound, reached
+
+
+def _above_root(top: Floats, room: Floats, most: Floats, reach: float) -> Floats:
+    """A b above which the floor certainly exceeds log delta, or ``most``: on one lattice of b for
+    all margins."""
+    log_top, log_room = np.log(top), np.log(room)
+    high, low = np.ones_like(top), np.full_like(top, 1e-306)
+    for _ in range(44):
+        own = np.sqrt(low) * np.sqrt(high)
+        floor = (1.0 - own) * np.log(own) - top * log_top - (1.0 - top - own) * log_room
+        above = (own >= most) | (floor > reach + _FLOOR_SLACK)
+        high, low = np.where(above, own, high), np.where(above, low, own)
+    return high
+
+
+def _pair_cost(top: Floats, own: Floats) -> Floats:
+    """T2(a, b) = s phi(d/s) for a >= b >= 0: by the series near a tie, where its two terms nearly
+    cancel."""
+    mass = top + own
+    share = (top - own) / mass
+    square = share * share
+    series = square / 2.0 + square * square / 12.0 + square**3 / 30.0 + square**4 / 56.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        direct = (
+            (1.0 + share) * np.log1p(share)
+            + np.where(share < 1.0, (1.0 - share) * np.log1p(-share), 0.0)
+        ) / 2.0
+    return np.asarray(mass * np.where(share < 1e-2, series, direct))
