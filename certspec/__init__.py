@@ -1,5 +1,12 @@
-"""Exact acceptance certificates for greedy speculative decoding. Public names load on first use, so
-that importing certspec costs little and needs neither torch nor a model."""
+"""Exact acceptance certificates for greedy speculative decoding.
+
+    import certspec as cs
+
+    found = cs.certify(target_logits, draft_logits, [cs.StrictGreedy(), cs.Additive(0.3)])
+    found.certified      # (2, rows) bool: the target accepts the draft's token, for certain
+
+Public names load on first use, so that importing certspec costs little and needs neither torch nor
+a model."""
 
 from __future__ import annotations
 

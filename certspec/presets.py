@@ -1,5 +1,8 @@
-"""Acceptance rules as inference engines ship them, under the engines' own defaults. Each preset is
-a constructor of one of the rules in ``certspec.rules``; this module adds no behaviour."""
+"""Acceptance rules as inference engines ship them, under the engines' own defaults, and the reading
+of rules from text.
+
+    medusa()                       # Entropy(0.09, 0.3, smoothing=1e-5)
+    parse_rule("gated:10,additive=0.6")"""
 
 from __future__ import annotations
 

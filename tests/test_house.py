@@ -26,15 +26,11 @@ LONG: dict[str, str] = dict.fromkeys(
 LONG_PENDING = dict.fromkeys(
     ["certspec.decoding", "certspec.models", "proofs_check.hunts"], "long signatures are being cut"
 )
-ASKING_PENDING = dict.fromkeys(
-    ["certspec.certificates", "certspec.decoding", "certspec.reports.advising"],
-    "a rule becomes a row of a table",
-)
 FULL_PENDING = {"proofs_check/claims": "is being split"}
 TEXT_PENDING = dict.fromkeys(
     [
-        *(f"certspec.{name}" for name in ("certificates", "cli", "decoding", "errors", "kernels")),
-        *(f"certspec.{name}" for name in ("logs", "models", "reports.advising", "rules", "runs")),
+        *(f"certspec.{name}" for name in ("cli", "decoding", "errors", "kernels")),
+        *(f"certspec.{name}" for name in ("logs", "models", "reports.advising", "runs")),
         *(f"certspec.{name}" for name in ("scoring", "studies")),
         *(f"derivations.{name}" for name in ("kernels", "language", "lemmas", "statements")),
         *(f"proofs_check.{name}" for name in ("__main__", "claims", "methods", "outcome")),
@@ -76,7 +72,7 @@ def test_exceptions_from_ten_parameters_are_needed_and_give_a_reason():
     assert set(LONG) <= long and all(LONG.values())
 
 
-@pytest.mark.parametrize("room", expected_to_fail(ROOMS, ASKING_PENDING))
+@pytest.mark.parametrize("room", ROOMS)
 def test_only_rules_asks_which_rule_a_rule_is(room):
     asking = [line for source in in_room(room) for line in house.type_questions(source, RULE_TYPES)]
     assert room == "certspec.rules" or asking == []

@@ -1,1 +1,2 @@
-""""""
+"""What users call: arrays in, certificates out. ``README.md`` says what is where, and how to add a
+rule."""

@@ -1,5 +1,10 @@
 """``certify``: exact acceptance certificates for rows of target and draft logits, and the
-``Certificates`` it returns. Checks the arguments and picks a backend; the arithmetic lives in
+``Certificates`` it returns.
+
+    found = certify(target_logits, draft_logits, [StrictGreedy(), Tree(4)])
+    found.at(StrictGreedy()).certified      # (rows,) bool: the target accepts the draft's token
+
+The arguments are checked and a backend is picked here; the arithmetic is in
 ``certspec.kernels``."""
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from certspec.certificates.pools import is_tensor
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
@@ -297,7 +303,7 @@ def _default_rules() -> tuple[Rule, ...]:
 
 def _as_rows(name: str, logits: Any) -> Any:
     """A 2-D numpy array or torch tensor of a supported dtype; nothing is copied for these."""
-    if not isinstance(logits, np.ndarray) and not _is_tensor(logits):
+    if not isinstance(logits, np.ndarray) and not is_tensor(logits):
         raise InvalidLogits(
             f"{name}: expected a numpy array or a torch tensor, got {type(logits).__name__}"
         )
@@ -312,11 +318,6 @@ def _as_rows(name: str, logits: Any) -> Any:
     if rows.shape[1] == 0:
         raise InvalidLogits(f"{name}: expected at least 1 column, got shape {tuple(logits.shape)}")
     return rows
-
-
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # a tensor can't exist before torch was imported
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _num_columns(target: Any, draft: Any, align: int | None) -> int:

@@ -1,6 +1,9 @@
 """Drafter-side certificates of the draft's one, two, ... best tokens in one compiled call, for the
-inner loop of adaptive drafting. The formulas are the generated ones that
-``certspec.certificates.drafter`` uses; this module knows no target."""
+inner loop of adaptive drafting.
+
+    coverage_certificates([[0.6, 0.3, 0.05]], 2)    # [[0.0528], [0.3945]] nats: Tree(1), Tree(2)
+
+The formulas are the generated ones that ``certspec.certificates.drafter`` uses."""
 
 from __future__ import annotations
 

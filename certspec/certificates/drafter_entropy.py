@@ -1,6 +1,9 @@
-"""The drafter-side certificate of the entropy rule: a one-dimensional search, not unimodal, bounded
-from below cell by cell through weak duality. This module knows a draft's probabilities and two
-parameters; numpy only."""
+"""The drafter-side certificate of the entropy rule, bounded from below: a search over one number,
+the draft token's probability v under the target.
+
+The least divergence at which the rule rejects the token is not unimodal in v, so v's range is cut
+into cells, and weak duality bounds each cell from below; the least of these bounds holds
+everywhere. The cells that bound least are cut again. (Claims drafter.entropy.*.)"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """``certify_hidden``: certificates from the last hidden states and the heads of both models, a
-chunk of rows at a time, so that the logits of a long sequence never exist at once. Knows nothing
-about models; the arithmetic is certify's."""
+chunk of rows at a time, so that the logits of a long sequence never exist at once.
+
+A sequence of 8,192 positions over 151,936 tokens would take 10 GB of float32 logits for the two
+models; in chunks of 256 MB each ``certify`` sees 220 rows at a time."""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.certify import Certificates, certify
+from certspec.certificates.pools import is_tensor
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import BY_RULE
 from certspec.rules import Rule
@@ -87,7 +90,7 @@ def certify_hidden(
 
 def _check(name: str, hidden: Any, head: Any, first: Any) -> None:
     for label, array in ((f"{name}_hidden", hidden), (f"{name}_head", head)):
-        if not isinstance(array, np.ndarray) and not _is_tensor(array):
+        if not isinstance(array, np.ndarray) and not is_tensor(array):
             raise InvalidArgument(
                 f"{label}: expected a numpy array or a torch tensor, got {type(array).__name__}"
             )
@@ -111,11 +114,6 @@ def _check(name: str, hidden: Any, head: Any, first: Any) -> None:
             f"{name}_hidden: expected {first.shape[0]} rows like target_hidden, got "
             f"{hidden.shape[0]}"
         )
-
-
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # a tensor can't exist before torch was imported
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _itemsize(array: Any) -> int:

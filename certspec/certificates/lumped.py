@@ -1,6 +1,9 @@
 """Certificates from truncated lists: what the k most probable tokens of a target, and optionally a
-draft's logprobs for them, allow one to certify. This module knows rules and arrays; it knows
-nothing about log formats or files."""
+draft's logprobs for them, allow one to certify.
+
+A log often holds the 20 best tokens of each position only. All others are one lump of known mass;
+the divergence of the two lumped lists, K_O, is at most the true one, and each rule has a threshold
+that K_O has to stay below (theory E)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Every rule judged on a batch of lists: certificates, thresholds for the lumped divergence,
-decisions and their cases (theory E). This module knows nothing about log formats."""
+decisions and their cases (theory E)."""
 
 from __future__ import annotations
 

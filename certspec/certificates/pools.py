@@ -1,6 +1,9 @@
 """Pools at a geometric mean, row by row, in numpy or torch float64: how near, in KL(moved || base),
-lies a law in which a token has risen over others or sunk under them. This module knows sorted
-probabilities; it knows no rule."""
+lies a law in which a token has risen over others or sunk under them.
+
+A token that rises (the hub) takes those before it along to one common probability. Example: in 0.6,
+0.3, 0.1 token 2 reaches token 1 at sqrt(0.6 * 0.3) = 0.424 each; with the 0.1 that keeps its share
+that is a sum of 0.949, and the radius is -log 0.949 = 0.0528 nats."""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ __all__ = [
     "TopProbs",
     "array_module",
     "as_rows",
+    "is_tensor",
     "lift_pool",
     "lift_radius",
     "pool_kernels",
@@ -41,11 +45,16 @@ class TopProbs(NamedTuple):
     total: Any
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether ``value`` is a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")  # a tensor can't exist before torch was imported
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def array_module(value: Any) -> ModuleType:
     """numpy or torch, whichever the array belongs to; InvalidLogits for anything else."""
-    torch = sys.modules.get("torch")  # a tensor can't exist before torch was imported
-    if torch is not None and isinstance(value, torch.Tensor):
-        return torch
+    if is_tensor(value):
+        return sys.modules["torch"]
     if isinstance(value, np.ndarray):
         return np
     raise InvalidLogits(f"expected a numpy array or a torch tensor, got {type(value).__name__}")

@@ -1,6 +1,10 @@
 """The reverse direction: how small KL(draft || target) has to be so that a rule accepts the draft's
-token for certain, from the target alone. The formulas are generated; this module maps rules onto
-rejected ranks."""
+token for certain, from the target alone.
+
+    reverse_certificate(np.log([[0.6, 0.3, 0.1]]), StrictGreedy())      # [0.0528] nats
+
+A rule enters by its first rejected rank; what it costs a draft to lift that token to the top is a
+generated formula."""
 
 from __future__ import annotations
 

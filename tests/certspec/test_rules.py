@@ -2,12 +2,14 @@
 allowed range."""
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
 import certspec as cs
 from certspec.presets import parse_rule
-from certspec.rules import Threshold
+from certspec.rules import RULE_TYPES, Rule, Threshold, as_rules, require_rule
 
 RULES = [
     cs.StrictGreedy(),
@@ -48,6 +50,38 @@ def test_every_single_token_rule_has_a_threshold_and_a_tree_has_none():
     for rule in RULES:
         assert (rule.threshold is None) == isinstance(rule, cs.Tree)
         assert (rule.tree_width > 0) == isinstance(rule, cs.Tree)
+
+
+def test_only_strict_greedy_and_trees_never_give_up_the_argmax():
+    unrelaxed = {cs.StrictGreedy, cs.Tree}
+    assert {type(rule) for rule in RULES if not rule.is_relaxed} == unrelaxed
+
+
+def test_a_name_that_another_rule_has_is_refused_where_the_rule_is_defined():
+    with pytest.raises(cs.InvalidArgument, match=r"Twin: .* got 'tree', which is Tree"):
+
+        @dataclass(frozen=True)
+        class Twin(Rule):
+            name: ClassVar[str] = "tree"
+
+    assert RULE_TYPES["tree"] is cs.Tree
+
+
+def test_a_rule_that_derives_from_another_keeps_its_name_and_its_row():
+    class Slack(cs.Additive):
+        pass
+
+    assert RULE_TYPES["additive"] is cs.Additive and Slack(0.3).label == "additive:0.3"
+    assert cs.margin_certificate(Slack(0.3), 0.4) == cs.margin_certificate(cs.Additive(0.3), 0.4)
+
+
+def test_what_is_no_rule_is_refused_by_who_asked_and_what_it_got():
+    assert as_rules(cs.Tree(2)) == as_rules([cs.Tree(2)]) == (cs.Tree(2),)
+    for ask in (lambda: as_rules(["tree:2"]), lambda: require_rule("tree:2")):
+        with pytest.raises(cs.InvalidArgument, match=r"rules: expected a Rule .* got 'tree:2'"):
+            ask()
+    with pytest.raises(cs.InvalidArgument, match=r"rule: expected a Rule .* got 'strict'"):
+        cs.margin_certificate("strict", 0.5)
 
 
 @pytest.mark.parametrize(
