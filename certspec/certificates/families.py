@@ -14,8 +14,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from certspec.certificates import margin_bounds, radii
-from certspec.certificates.margin_bounds import DRAFT_TOP_TWO, TOP_TWO, Bound, least
-from certspec.certificates.radii import Draft
+from certspec.certificates.drafter_entropy import entropy_radius_lower
+from certspec.certificates.margin_bounds import (
+    DRAFT_LAST,
+    DRAFT_TOP_TWO,
+    DRAFT_TREE_LAST,
+    LAST,
+    TOP_TWO,
+    Bound,
+    forward,
+    least,
+    of_draft,
+    reverse,
+)
+from certspec.certificates.pools import lift_radius, sink_radius
+from certspec.certificates.radii import Draft, pair_radius, pair_radius_lower, radius_if_wider
 from certspec.errors import InvalidArgument
 from certspec.rules import (
     Absolute,
@@ -98,54 +111,56 @@ def _gate_margin(rule: Any, gap: str, at_least: bool) -> Bound:
 
 def _gate_reverse(rule: Any, gap: str) -> Bound:
     if rule.top_m == 1:
-        return margin_bounds.pair_reverse(rule, gap)
+        return reverse.pair_reverse_margin
     if gap != TOP_TWO:
         return margin_bounds.gate_last_reverse(rule)
     return least(*(known(part, "reverse_margin")(part, gap) for part in rule.parts))
 
 
-def _gate_radius_margin(rule: Any) -> dict[str, Bound]:
-    bounds = [known(part, "radius_margin")(part)[DRAFT_TOP_TWO] for part in rule.parts]
-    return {DRAFT_TOP_TWO: least(*bounds)}
-
-
-def _gate_radius(draft: Draft, rule: Any) -> Any:
-    return draft.xp.minimum(*(known(part, "radius")(draft, part) for part in rule.parts))
-
-
-def _gate_lower(draft: Draft, rule: Any) -> Any:
-    return draft.xp.minimum(*(known(part, "radius_lower")(draft, part) for part in rule.parts))
+def _least_radius(column: str) -> Callable[[Draft, Any], Any]:
+    return lambda draft, rule: draft.xp.minimum(
+        *(known(part, column)(draft, part) for part in rule.parts)
+    )
 
 
 FAMILIES: dict[type, Family] = {
     StrictGreedy: Family(
-        margin=margin_bounds.strict_margin,
-        reverse_margin=margin_bounds.pair_reverse,
-        radius_margin=margin_bounds.strict_radius_margin,
-        radius=radii.strict_radius,
-        radius_lower=radii.strict_lower,
+        margin=lambda rule, gap, at_least: forward.strict_margin,
+        reverse_margin=lambda rule, gap: reverse.pair_reverse_margin,
+        radius_margin=lambda rule: {DRAFT_TOP_TWO: reverse.pair_reverse_margin},
+        radius=lambda draft, rule: pair_radius(draft, "strict_radius"),
+        radius_lower=lambda draft, rule: pair_radius_lower(draft),
         gap_width=lambda rule: 1,
     ),
     Additive: Family(
         margin=margin_bounds.additive_margin,
-        reverse_margin=margin_bounds.additive_reverse,
-        radius_margin=margin_bounds.additive_radius_margin,
+        reverse_margin=lambda rule, gap: lambda g: reverse.additive_reverse_margin(g, rule.t),
+        radius_margin=lambda rule: {
+            DRAFT_TOP_TWO: lambda g: of_draft.additive_radius_margin(g, rule.t)
+        },
         radius=radii.additive_radius,
-        radius_lower=radii.additive_lower,
+        radius_lower=lambda draft, rule: pair_radius_lower(draft, slack=rule.t),
         exactly_differs=True,
     ),
     Multiplicative: Family(
-        margin=margin_bounds.multiplicative_margin,
-        reverse_margin=margin_bounds.multiplicative_reverse,
-        radius_margin=margin_bounds.multiplicative_radius_margin,
-        radius=radii.multiplicative_radius,
-        radius_lower=radii.multiplicative_lower,
+        margin=lambda rule, gap, at_least: lambda g: forward.multiplicative_margin(g, rule.alpha),
+        reverse_margin=lambda rule, gap: (
+            lambda g: reverse.multiplicative_reverse_margin(g, rule.alpha)
+        ),
+        radius_margin=lambda rule: {
+            DRAFT_TOP_TWO: lambda g: margin_bounds.factor_radius_margin(g, rule.alpha)
+        },
+        radius=lambda draft, rule: pair_radius(draft, "multiplicative_radius", rule.alpha),
+        radius_lower=lambda draft, rule: pair_radius_lower(draft, factor=rule.alpha),
     ),
     TopM: Family(
         margin=margin_bounds.top_margin,
-        reverse_margin=margin_bounds.top_reverse,
-        radius_margin=margin_bounds.top_radius_margin,
-        radius=radii.top_radius,
+        reverse_margin=lambda rule, gap: lambda g: reverse.top_reverse_margin(g, float(rule.m)),
+        radius_margin=lambda rule: {  # the reverse trees' values (claims drafter.margin.top.*)
+            DRAFT_TOP_TWO: margin_bounds.tree_reverse(rule, TOP_TWO),
+            DRAFT_LAST: margin_bounds.tree_reverse(rule, LAST),
+        },
+        radius=lambda draft, rule: radius_if_wider(draft, rule.m, sink_radius),
         radius_lower=radii.top_lower,
         gap_width=lambda rule: rule.m,
         num_needed=lambda rule: rule.m + 1,
@@ -153,9 +168,13 @@ FAMILIES: dict[type, Family] = {
     Gated: Family(
         margin=_gate_margin,
         reverse_margin=_gate_reverse,
-        radius_margin=_gate_radius_margin,
-        radius=_gate_radius,
-        radius_lower=_gate_lower,
+        radius_margin=lambda rule: {
+            DRAFT_TOP_TWO: least(
+                *(known(part, "radius_margin")(part)[DRAFT_TOP_TWO] for part in rule.parts)
+            )
+        },
+        radius=_least_radius("radius"),
+        radius_lower=_least_radius("radius_lower"),
         gap_width=lambda rule: rule.top_m,
         exactly_differs=True,
         num_needed=lambda rule: rule.top_m + 1,
@@ -163,14 +182,22 @@ FAMILIES: dict[type, Family] = {
     Entropy: Family(
         margin=margin_bounds.entropy_margin,
         reverse_margin=margin_bounds.entropy_reverse,
-        radius=radii.entropy_radius,
-        radius_lower=radii.entropy_lower,
+        radius=lambda draft, rule: entropy_radius_lower(
+            draft.xp, draft.top, rule, draft.num_tokens
+        ),
+        radius_lower=lambda draft, rule: entropy_radius_lower(
+            draft.xp, draft.top, rule, draft.num_tokens, rounded=True
+        ),
         num_needed=lambda rule: 1,
         num_used=64,
     ),
     Absolute: Family(
-        margin=margin_bounds.absolute_margin,
-        reverse_margin=margin_bounds.absolute_reverse,
+        margin=lambda rule, gap, at_least: (
+            lambda g: forward.absolute_margin(g, rule.tau) if g > 0.0 else 0.0
+        ),
+        reverse_margin=lambda rule, gap: (
+            lambda g: reverse.pair_reverse_margin(g) if g > 0.0 and g >= rule.tau else 0.0
+        ),
         radius=radii.absolute_radius,
         radius_lower=radii.absolute_lower,
         num_needed=lambda rule: 1,
@@ -178,8 +205,10 @@ FAMILIES: dict[type, Family] = {
     Tree: Family(
         margin=margin_bounds.tree_margin,
         reverse_margin=margin_bounds.tree_reverse,
-        radius_margin=margin_bounds.tree_radius_margin,
-        radius=radii.tree_radius,
+        radius_margin=lambda rule: {
+            DRAFT_TREE_LAST: lambda g: of_draft.tree_radius_margin(g, float(rule.m))
+        },
+        radius=lambda draft, rule: radius_if_wider(draft, rule.m, lift_radius),
         radius_lower=radii.tree_lower,
         gap_width=lambda rule: rule.m,
         num_needed=lambda rule: rule.m + 1,

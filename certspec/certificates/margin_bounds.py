@@ -1,9 +1,11 @@
-"""Bounds as functions of a probability margin, one for each rule and direction: the cells that the
-table of ``certspec.certificates.families`` holds. The formulas are generated.
+"""Bounds as functions of a probability margin, for the table of ``certspec.certificates.families``:
+the ones that take more than one formula. ``forward``, ``reverse`` and ``of_draft`` are the
+generated formulas.
 
-Forward bounds belong to KL(target || draft) and a margin of the target, reverse bounds to
-KL(draft || target) and the same margin, radius bounds to a margin of the draft. Example: with p1 -
-p2 >= 0.5, strict greedy accepts every draft with KL(target || draft) < phi(0.5) = 0.1308 nats."""
+Forward bounds belong to KL(target || draft) and a margin of the target, reverse bounds to KL(draft
+|| target) and the same margin, and those ``of_draft`` to KL(target || draft) and a margin of the
+draft. Example: with p1 - p2 >= 0.5, strict greedy accepts every draft with KL(target || draft) <
+phi(0.5) = 0.1308 nats."""
 
 from __future__ import annotations
 
@@ -26,8 +28,20 @@ __all__ = [
     "LAST",
     "TOP_TWO",
     "Bound",
+    "additive_margin",
     "entropy_line_lower",
+    "entropy_margin",
+    "entropy_reverse",
+    "factor_radius_margin",
+    "forward",
+    "gate_last_margin",
+    "gate_last_reverse",
     "least",
+    "of_draft",
+    "reverse",
+    "top_margin",
+    "tree_margin",
+    "tree_reverse",
 ]
 
 Bound = Callable[[float], float]
@@ -37,9 +51,9 @@ TOP_TWO, LAST = "p1-p2", "p1-p(m+1)"
 GAPS = (TOP_TWO, LAST)
 DRAFT_TOP_TWO, DRAFT_LAST, DRAFT_TREE_LAST = "q1-q2", "q1-q(m+1)", "qm-q(m+1)"
 
-_forward = load_kernels("margins", "python")
-_reverse = load_kernels("reverse_margins", "python")
-_radius = load_kernels("drafter_margins", "python")
+forward = load_kernels("margins", "python")
+reverse = load_kernels("reverse_margins", "python")
+of_draft = load_kernels("drafter_margins", "python")
 
 
 def least(first: Bound, second: Bound) -> Bound:
@@ -51,33 +65,25 @@ def least(first: Bound, second: Bound) -> Bound:
 # both gaps are p1 - p2, and trees, top-m rules and gates are the strict rule.
 
 
-def strict_margin(rule: Any, gap: str, at_least: bool) -> Bound:
-    return _forward.strict_margin
-
-
 def additive_margin(rule: Any, gap: str, at_least: bool) -> Bound:
-    kernel = _forward.additive_margin_at_least if at_least else _forward.additive_margin_exactly
+    kernel = forward.additive_margin_at_least if at_least else forward.additive_margin_exactly
     return lambda margin: kernel(margin, rule.t)
-
-
-def multiplicative_margin(rule: Any, gap: str, at_least: bool) -> Bound:
-    return lambda margin: _forward.multiplicative_margin(margin, rule.alpha)
 
 
 def top_margin(rule: Any, gap: str, at_least: bool) -> Bound:
     if rule.m == 1:
-        return _forward.strict_margin
-    return lambda margin: _forward.top_margin(margin, float(rule.m))
+        return forward.strict_margin
+    return lambda margin: forward.top_margin(margin, float(rule.m))
 
 
 def tree_margin(rule: Any, gap: str, at_least: bool) -> Bound:
     width = float(rule.m)
     if rule.m == 1:
-        return _forward.strict_margin
+        return forward.strict_margin
     if gap == TOP_TWO:
-        return lambda margin: _forward.tree_margin_top_two(margin, width)
+        return lambda margin: forward.tree_margin_top_two(margin, width)
     return lambda margin: (
-        math.log(rule.m + 1) if margin == 1.0 else _forward.tree_margin_last(margin, width)
+        math.log(rule.m + 1) if margin == 1.0 else forward.tree_margin_last(margin, width)
     )
 
 
@@ -87,14 +93,10 @@ def gate_last_margin(rule: Any, at_least: bool) -> Bound:
     width, slack, alpha = float(rule.top_m), rule.additive, rule.multiplicative
     if slack is None:
         return lambda margin: min(
-            _forward.top_margin(margin, width), _forward.gate_last_multiplicative(margin, alpha)
+            forward.top_margin(margin, width), forward.gate_last_multiplicative(margin, alpha)
         )
-    kernel = _forward.gate_last_margin_at_least if at_least else _forward.gate_last_margin_exactly
+    kernel = forward.gate_last_margin_at_least if at_least else forward.gate_last_margin_exactly
     return lambda margin: kernel(margin, width, slack)
-
-
-def absolute_margin(rule: Any, gap: str, at_least: bool) -> Bound:
-    return lambda margin: _forward.absolute_margin(margin, rule.tau) if margin > 0.0 else 0.0
 
 
 def entropy_margin(rule: Any, gap: str, at_least: bool) -> Bound:
@@ -106,7 +108,7 @@ def entropy_margin(rule: Any, gap: str, at_least: bool) -> Bound:
         )
 
     def bound(margin: float) -> float:
-        simple = float(_forward.entropy_margin(margin, rule.epsilon, rule.delta))
+        simple = float(forward.entropy_margin(margin, rule.epsilon, rule.delta))
         if not 0.0 < margin < 1.0:
             return simple
         return max(simple, entropy_line_lower(margin, rule.epsilon, rule.delta))
@@ -117,28 +119,12 @@ def entropy_margin(rule: Any, gap: str, at_least: bool) -> Bound:
 # ---- KL(draft || target), from a margin of the target: (rule, gap) -> bound.
 
 
-def pair_reverse(rule: Any, gap: str) -> Bound:
-    return _reverse.pair_reverse_margin
-
-
-def additive_reverse(rule: Any, gap: str) -> Bound:
-    return lambda margin: _reverse.additive_reverse_margin(margin, rule.t)
-
-
-def multiplicative_reverse(rule: Any, gap: str) -> Bound:
-    return lambda margin: _reverse.multiplicative_reverse_margin(margin, rule.alpha)
-
-
-def top_reverse(rule: Any, gap: str) -> Bound:
-    return lambda margin: _reverse.top_reverse_margin(margin, float(rule.m))
-
-
 def tree_reverse(rule: Any, gap: str) -> Bound:
     width = float(rule.m)
     if gap == TOP_TWO:
-        return lambda margin: _reverse.tree_reverse_margin_top_two(margin, width)
+        return lambda margin: reverse.tree_reverse_margin_top_two(margin, width)
     return lambda margin: (
-        math.inf if margin == 1.0 else _reverse.tree_reverse_margin_last(margin, width)
+        math.inf if margin == 1.0 else reverse.tree_reverse_margin_last(margin, width)
     )
 
 
@@ -149,18 +135,12 @@ def gate_last_reverse(rule: Any) -> Bound:
 
     def bound(margin: float) -> float:
         if slack is None:
-            inside = _reverse.gate_last_multiplicative_reverse(margin, alpha)
+            inside = reverse.gate_last_multiplicative_reverse(margin, alpha)
         else:
-            inside = _reverse.additive_reverse_margin(max(0.0, 2.0 * margin - 1.0), slack)
-        return min(_reverse.top_reverse_margin(margin, width), inside)
+            inside = reverse.additive_reverse_margin(max(0.0, 2.0 * margin - 1.0), slack)
+        return min(reverse.top_reverse_margin(margin, width), inside)
 
     return bound
-
-
-def absolute_reverse(rule: Any, gap: str) -> Bound:
-    return lambda margin: (
-        _reverse.pair_reverse_margin(margin) if margin > 0.0 and margin >= rule.tau else 0.0
-    )
 
 
 def entropy_reverse(rule: Any, gap: str) -> Bound:
@@ -168,34 +148,13 @@ def entropy_reverse(rule: Any, gap: str) -> Bound:
         raise InvalidArgument(
             f"{rule}: no reverse margin bound is known for it (delta <= 1 and smoothing 0 only)"
         )
-    return _reverse.pair_reverse_margin
+    return reverse.pair_reverse_margin
 
 
 # ---- KL(target || draft), from a margin of the draft: rule -> bounds by gap.
 
 
-def strict_radius_margin(rule: Any) -> dict[str, Bound]:
-    return {DRAFT_TOP_TWO: _reverse.pair_reverse_margin}
-
-
-def additive_radius_margin(rule: Any) -> dict[str, Bound]:
-    return {DRAFT_TOP_TWO: lambda margin: _radius.additive_radius_margin(margin, rule.t)}
-
-
-def multiplicative_radius_margin(rule: Any) -> dict[str, Bound]:
-    return {DRAFT_TOP_TWO: lambda margin: _factor_radius_margin(margin, rule.alpha)}
-
-
-def top_radius_margin(rule: Any) -> dict[str, Bound]:
-    """The reverse trees' values (claims drafter.margin.top.*)."""
-    return {DRAFT_TOP_TWO: tree_reverse(rule, TOP_TWO), DRAFT_LAST: tree_reverse(rule, LAST)}
-
-
-def tree_radius_margin(rule: Any) -> dict[str, Bound]:
-    return {DRAFT_TREE_LAST: lambda margin: _radius.tree_radius_margin(margin, float(rule.m))}
-
-
-def _factor_radius_margin(margin: float, alpha: float) -> float:
+def factor_radius_margin(margin: float, alpha: float) -> float:
     if margin == 1.0:
         return math.inf
     best = _log_of_best(alpha)
@@ -204,7 +163,7 @@ def _factor_radius_margin(margin: float, alpha: float) -> float:
     if top * (2.0 - fall) >= 1.0:  # two tokens carry all the mass
         top = (1.0 + margin) / 2.0
         tilt = (math.log1p(margin) - math.log1p(-margin) - math.log(alpha)) / (1.0 + alpha)
-    return float(_radius.multiplicative_radius_margin(top, tilt, alpha))
+    return float(of_draft.multiplicative_radius_margin(top, tilt, alpha))
 
 
 def _log_of_best(alpha: float) -> float:
@@ -251,7 +210,7 @@ def entropy_line_lower(margin: float, epsilon: float, delta: float) -> float:
     0 < margin < 1, 0 < epsilon <= 1, 0 < delta <= 1. Every certificate of the rule at p1 - p2 >=
     margin exceeds it. The cells are the same for all margins, and a larger margin lowers every B:
     so the bound never falls."""
-    simple = float(_forward.entropy_margin(margin, epsilon, delta))
+    simple = float(forward.entropy_margin(margin, epsilon, delta))
     if margin < 2.0**-_OCTAVES:
         return simple * (1.0 - _ROUNDING)
     edges = np.exp2(np.linspace(-_OCTAVES, 0.0, _OCTAVES * _PER_OCTAVE + 1))

@@ -1,6 +1,6 @@
-"""Radii of a draft, one for each rule: how far, in KL(target || draft), the nearest target lies
-whose rule rejects the draft's token; and the same from below, whatever was rounded. The cells that
-the table of ``certspec.certificates.families`` holds; the formulas are generated.
+"""Radii of a draft, for the table of ``certspec.certificates.families``: how far, in KL(target ||
+draft), the nearest target lies whose rule rejects the draft's token; and the same from below,
+whatever was rounded. The formulas are generated.
 
 Example: a draft of probabilities 0.6, 0.3, 0.1 has radius 0.0529 nats under strict greedy: the
 nearest target that prefers token 2 has both at sqrt(0.6 * 0.3), normalised.
@@ -15,18 +15,20 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from certspec.certificates.drafter_entropy import entropy_radius_lower
-from certspec.certificates.pools import (
-    Pool,
-    TopProbs,
-    lift_pool,
-    lift_radius,
-    pool_kernels,
-    sink_pool,
-    sink_radius,
-)
+from certspec.certificates.pools import Pool, TopProbs, lift_pool, pool_kernels, sink_pool
 
-__all__ = ["Draft", "infinite", "pair_radius", "pair_radius_lower"]
+__all__ = [
+    "Draft",
+    "absolute_lower",
+    "absolute_radius",
+    "additive_radius",
+    "infinite",
+    "pair_radius",
+    "pair_radius_lower",
+    "radius_if_wider",
+    "top_lower",
+    "tree_lower",
+]
 
 
 class Draft(NamedTuple):
@@ -78,14 +80,6 @@ def _unless_alone(draft: Draft, value: Any) -> Any:
     return draft.xp.where(draft.num_present <= 1, infinite(draft), value)
 
 
-def strict_radius(draft: Draft, rule: Any) -> Any:
-    return pair_radius(draft, "strict_radius")
-
-
-def strict_lower(draft: Draft, rule: Any) -> Any:
-    return pair_radius_lower(draft)
-
-
 def additive_radius(draft: Draft, rule: Any) -> Any:
     if rule.t >= 1.0:
         return infinite(draft)  # nothing is further than 1 below the maximum
@@ -94,32 +88,12 @@ def additive_radius(draft: Draft, rule: Any) -> Any:
     return pair_radius(draft, "additive_radius", rule.t)
 
 
-def additive_lower(draft: Draft, rule: Any) -> Any:
-    return pair_radius_lower(draft, slack=rule.t)
-
-
-def multiplicative_radius(draft: Draft, rule: Any) -> Any:
-    return pair_radius(draft, "multiplicative_radius", rule.alpha)
-
-
-def multiplicative_lower(draft: Draft, rule: Any) -> Any:
-    return pair_radius_lower(draft, factor=rule.alpha)
-
-
-def top_radius(draft: Draft, rule: Any) -> Any:
-    return _if_wider(draft, rule.m, sink_radius)
-
-
 def top_lower(draft: Draft, rule: Any) -> Any:
     if draft.num_tokens <= rule.m:
         return infinite(draft)
     pool = sink_pool(draft.xp, draft.top.probs, rule.m)
     rises = draft.xp.where(pool.joins, pool.level_log - pool.logs, 0.0).clip(0.0)
     return _unless_alone(draft, _pooled(draft, pool, rises, -rises.sum(-1)))
-
-
-def tree_radius(draft: Draft, rule: Any) -> Any:
-    return _if_wider(draft, rule.m, lift_radius)
 
 
 def tree_lower(draft: Draft, rule: Any) -> Any:
@@ -153,15 +127,7 @@ def absolute_lower(draft: Draft, rule: Any) -> Any:
     return _unless_alone(draft, lower) if tau < 1.0 else lower
 
 
-def entropy_radius(draft: Draft, rule: Any) -> Any:
-    return entropy_radius_lower(draft.xp, draft.top, rule, draft.num_tokens)
-
-
-def entropy_lower(draft: Draft, rule: Any) -> Any:
-    return entropy_radius_lower(draft.xp, draft.top, rule, draft.num_tokens, rounded=True)
-
-
-def _if_wider(draft: Draft, width: int, radius: Callable[..., Any]) -> Any:
+def radius_if_wider(draft: Draft, width: int, radius: Callable[..., Any]) -> Any:
     top = draft.top
     if top.probs.shape[1] <= width:
         return infinite(draft)
