@@ -1,6 +1,5 @@
 """The command line: one file a command, loaded when it is called, so that ``--help`` needs neither
-torch nor a model. Turns certspec's errors into one line; knows nothing about what the commands
-do."""
+torch nor a model. Errors of certspec become one line on stderr and exit code 2."""
 
 from __future__ import annotations
 

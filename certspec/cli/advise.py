@@ -1,5 +1,5 @@
-"""``certspec advise``: which rule, width and draft length are fastest at given costs. Prints what
-``certspec.reports.advising`` found; needs neither torch nor a model."""
+"""``certspec advise``: which rule, width and draft length are fastest at given costs, from a run's
+recorded steps (``certspec.reports.advising``). Needs neither torch nor a model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from certspec.cli.options import count_option
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -48,22 +49,14 @@ __all__ = ["command"]
     type=click.FloatRange(min=0.0),
     help="Quality limit: log-probability that relaxed rules may give up, nats a token.",
 )
-@click.option(
-    "--max-length",
-    default=12,
-    show_default=True,
-    type=click.IntRange(1, 64),
-    help="Longest draft tried.",
-)
+@count_option("--max-length", default=12, most=64, help="Longest draft tried.")
 @click.option(
     "--widths",
     default="2,3,4,6,8",
     show_default=True,
     help="Tree widths tried beside those in the run.",
 )
-@click.option(
-    "--top", default=8, show_default=True, type=click.IntRange(min=1), help="Rows printed."
-)
+@count_option("--top", default=8, help="Rows printed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     run: Path,
@@ -123,7 +116,8 @@ def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
         return first
     for each, line in zip(advice.candidates[1:], lines, strict=False):
         if has_options(line):
-            return f"{first}. Fastest that it has: {each.name}, {each.tokens_per_second:.1f} tokens/s: {line}"
+            speed = f"{each.tokens_per_second:.1f} tokens/s"
+            return f"{first}. Fastest that it has: {each.name}, {speed}: {line}"
     return first
 
 
@@ -173,21 +167,19 @@ def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> N
     )
     note = (
         f"Without a draft: {advice.plain_tokens_per_second:.1f} tokens/s. Tokens/s and their 90 % "
-        "interval over "
-        "prompts are predictions: the recorded steps, replayed. Certified: if nothing but "
-        "certified tokens were "
-        "accepted, a lower bound on these steps. Relaxed rules are replayed along the target's "
-        "own text."
+        "interval over prompts are predictions: the recorded steps, replayed. Certified: if "
+        "nothing but certified tokens were accepted, a lower bound on these steps. Relaxed rules "
+        "are replayed along the target's own text."
     )
     if advice.num_over_limit:
-        note += f" Left out: {advice.num_over_limit} ways that give up more than {limit:g} nats a token."
+        over = f"give up more than {limit:g} nats a token"
+        note += f" Left out: {advice.num_over_limit} ways that {over}."
     if advice.num_unknown_loss:
         note += f" Left out: {advice.num_unknown_loss} ways whose loss the log doesn't tell."
     if any(each.kl_budget is not None for each in shown):
         note += (
             " Within a KL budget: a chain of at most that length ends with the first token whose "
-            "drafter-side "
-            "certificate is not above the budget."
+            "drafter-side certificate is not above the budget."
         )
     if any(each.is_beyond_costs for each in shown):
         note += " *: more positions than the given verify costs, extrapolated."

@@ -1,5 +1,5 @@
-"""``certspec bench``: measurements whose last line is JSON. Turns options into calls of
-``certspec.studies.bench``."""
+"""``certspec bench``: measurements (``certspec.studies.bench``) told line by line; the last line is
+the whole result as JSON."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from typing import Any
 
 import click
 
+from certspec.cli.options import count_option
 from certspec.models import BUNDLED_PROMPTS
 
 __all__ = ["command"]
+
+_tokens_option = count_option("--tokens", default=96, least=2, help="New tokens a prompt.")
+_repeats_option = count_option("--repeats", default=3, help="Rounds of all ways.")
+_output_option = click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the JSON to this file.",
+)
 
 
 @click.group("bench")
@@ -25,11 +34,7 @@ def command() -> None:
     "--rows", default="8,64,1024", show_default=True, help="Numbers of rows, separated by commas."
 )
 @click.option("--columns", default=151936, show_default=True, help="Columns of a row.")
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the JSON to this file.",
-)
+@_output_option
 def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
     """Time our kernels and torch eager on the same rows; on a GPU torch.compile and Liger-Kernel
     too, on the CPU one read of the rows."""
@@ -50,9 +55,8 @@ def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
             elif figures:
                 click.echo(
                     f"    {name:<15}{figures['median_us']:>10.1f} us ({figures['lowest_us']:.1f} "
-                    "to "
-                    f"{figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of the "
-                    "copy bandwidth"
+                    f"to {figures['highest_us']:.1f}), "
+                    f"{100 * figures['share_of_copy']:.1f} % of the copy bandwidth"
                 )
     _finish({**facts, "copy_bytes_per_second": bandwidth, "results": results}, output)
 
@@ -89,42 +93,11 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
 
 
 @command.command("decode")
-@click.option(
-    "--prompts",
-    "num_prompts",
-    default=16,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How many.",
-)
-@click.option(
-    "--tokens",
-    default=96,
-    show_default=True,
-    type=click.IntRange(min=2),
-    help="New tokens a prompt.",
-)
-@click.option(
-    "--repeats",
-    default=3,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Rounds of all ways.",
-)
-@click.option(
-    "--chain",
-    default=5,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Our fixed draft length.",
-)
-@click.option(
-    "--batch-chain",
-    default=2,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Another one in batches.",
-)
+@count_option("--prompts", "num_prompts", default=16, help="How many.")
+@_tokens_option
+@_repeats_option
+@count_option("--chain", default=5, help="Our fixed draft length.")
+@count_option("--batch-chain", default=2, least=0, help="Another one in batches.")
 @click.option(
     "--profile",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -145,14 +118,9 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
 @click.option(
     "--trees",
     help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first; "
-    "3of8: a chain of at most "
-    "8 whose draft certificates always stop it after 3).",
+    "3of8: a chain of at most 8 whose draft certificates always stop it after 3).",
 )
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the JSON to this file.",
-)
+@_output_option
 def decode(
     num_prompts: int,
     tokens: int,
@@ -314,28 +282,9 @@ def _trees_on_cuda(
 
 
 @command.command("advise")
-@click.option(
-    "--prompts",
-    "num_prompts",
-    default=16,
-    show_default=True,
-    type=click.IntRange(min=4),
-    help="How many.",
-)
-@click.option(
-    "--tokens",
-    default=96,
-    show_default=True,
-    type=click.IntRange(min=2),
-    help="New tokens a prompt.",
-)
-@click.option(
-    "--repeats",
-    default=3,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Rounds of all ways.",
-)
+@count_option("--prompts", "num_prompts", default=16, least=4, help="How many.")
+@_tokens_option
+@_repeats_option
 @click.option(
     "--scored",
     type=click.IntRange(min=1),
@@ -343,11 +292,7 @@ def _trees_on_cuda(
 )
 @click.option("--lengths", default="1,2,3,4,5,6,8,10", show_default=True, help="Draft lengths.")
 @click.option("--widths", default="2,3,4", show_default=True, help="Tree widths.")
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the JSON to this file.",
-)
+@_output_option
 def advise(
     num_prompts: int,
     tokens: int,
@@ -393,39 +338,11 @@ def advise(
 
 
 @command.command("drafting")
-@click.option(
-    "--calibration",
-    default=64,
-    show_default=True,
-    type=click.IntRange(min=2),
-    help="Prompts to choose on.",
-)
-@click.option(
-    "--held-out",
-    default=64,
-    show_default=True,
-    type=click.IntRange(min=2),
-    help="Other prompts, measured.",
-)
-@click.option(
-    "--tokens",
-    default=96,
-    show_default=True,
-    type=click.IntRange(min=2),
-    help="New tokens a prompt.",
-)
-@click.option(
-    "--repeats",
-    default=3,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Of every way and prompt.",
-)
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the JSON to this file.",
-)
+@count_option("--calibration", default=64, least=2, help="Prompts to choose on.")
+@count_option("--held-out", default=64, least=2, help="Other prompts, measured.")
+@_tokens_option
+@count_option("--repeats", default=3, help="Of every way and prompt.")
+@_output_option
 def drafting(
     calibration: int, held_out: int, tokens: int, repeats: int, output: Path | None
 ) -> None:

@@ -1,13 +1,14 @@
 """``certspec calibrate``: measures a draft on prompts and writes the profile that adaptive drafting
-takes. The measuring is done by ``certspec.calibrate``."""
+takes (``certspec.decoding.calibration``)."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from certspec.cli.options import load_chosen_pair, pair_options
+from certspec.cli.options import PairOptions, count_option, load_chosen_pair, pair_options
 from certspec.errors import InvalidArgument
 
 __all__ = ["command"]
@@ -25,27 +26,9 @@ __all__ = ["command"]
 @click.option(
     "--alpha", default=0.1, show_default=True, type=float, help="Miss level of the KL budget."
 )
-@click.option(
-    "--max-new-tokens",
-    default=128,
-    show_default=True,
-    type=click.IntRange(min=2),
-    help="Steps a prompt.",
-)
-@click.option(
-    "--width",
-    default=4,
-    show_default=True,
-    type=click.IntRange(1, 64),
-    help="Widest node to calibrate.",
-)
-@click.option(
-    "--batch-size",
-    default=1,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Of the runs tuned for.",
-)
+@count_option("--max-new-tokens", default=128, least=2, help="Steps a prompt.")
+@count_option("--width", default=4, most=64, help="Widest node to calibrate.")
+@count_option("--batch-size", default=1, help="Of the runs tuned for.")
 @click.option(
     "--draft-cost",
     type=float,
@@ -58,10 +41,6 @@ __all__ = ["command"]
 )
 def command(
     prompts: Path | None,
-    target: str | None,
-    draft: str | None,
-    device: str | None,
-    dtype: str | None,
     output: Path,
     alpha: float,
     max_new_tokens: int,
@@ -69,6 +48,7 @@ def command(
     batch_size: int,
     draft_cost: float | None,
     node_cost: float | None,
+    **models: Any,
 ) -> None:
     """Calibrate drafting on PROMPTS (a prompt file; default: the bundled prompts) and write a
     profile.
@@ -80,7 +60,7 @@ def command(
             "expected both --draft-cost and --node-cost, or neither (they are then measured)"
         )
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
-    pair = load_chosen_pair(target, draft, device, dtype)
+    pair = load_chosen_pair(PairOptions(**models))
     from certspec.decoding.calibration import calibrate
     from certspec.studies.soaks.losslessness import bundled_prompt_ids, prompt_file_ids
 
@@ -98,8 +78,7 @@ def command(
     click.echo(f"{output}: {profile.num_steps} steps of {len(ids)} prompts, pair {profile.name}")
     click.echo(
         f"KL budget {profile.kl_budget:.4g} nats at alpha {profile.alpha:g}; a step is not "
-        "exchangeable with "
-        "its neighbours, so this holds on average over such prompts"
+        "exchangeable with its neighbours, so this holds on average over such prompts"
     )
     click.echo(
         f"draft pass {profile.draft_cost:.3f}, verified node {profile.node_cost:.3f} of a target "

@@ -1,5 +1,5 @@
 """``certspec decode``: streams a speculatively decoded answer whose tokens show what happened to
-them. The decoding is done by ``certspec.generate``."""
+them. On a terminal certified tokens are bold green, the target's corrections underlined red."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 
 import click
 
-from certspec.cli.options import load_chosen_pair, pair_options
+from certspec.cli.options import (
+    PairOptions,
+    count_option,
+    draft_length_option,
+    load_chosen_pair,
+    pair_options,
+)
 from certspec.presets import parse_rule
 
 __all__ = ["command", "step_class"]
@@ -42,41 +48,26 @@ _CLASSES = {
     metavar="M",
     help="Draft a tree: M candidates at each node.",
 )
-@click.option(
-    "--draft-length",
-    default=4,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Tokens (tree: depth) a round.",
-)
-@click.option(
-    "--max-new-tokens",
-    default=128,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Tokens at most.",
-)
+@draft_length_option("Tokens (tree: depth) a round.")
+@count_option("--max-new-tokens", default=128, help="Tokens at most.")
 @click.option(
     "--plain-prompt", is_flag=True, help="Feed the prompt as it is, without the chat template."
 )
 def command(
     prompt: str,
-    target: str | None,
-    draft: str | None,
-    device: str | None,
-    dtype: str | None,
     rule_label: str | None,
     tree: int | None,
     draft_length: int,
     max_new_tokens: int,
     plain_prompt: bool,
+    **models: Any,
 ) -> None:
     """Decode PROMPT speculatively and show, token by token, what was certified.
 
     On a terminal the tokens are coloured and followed by a legend and a summary; otherwise the text
     alone goes to standard output, and the summary to standard error."""
     rule = parse_rule(rule_label or "strict")
-    pair = load_chosen_pair(target, draft, device, dtype)
+    pair = load_chosen_pair(PairOptions(**models))
     from certspec.decoding import generate
 
     stream = _TokenStream(pair.tokenizer)
@@ -188,24 +179,21 @@ def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: f
     lines = [
         "",
         f"rule {label}: {stream.num_tokens} tokens ({counts}) in {metrics['num_target_passes']} "
-        "target passes, "
-        f"{seconds:.2f} s, ended by {generation.finish_reasons[0]}",
+        f"target passes, {seconds:.2f} s, ended by {generation.finish_reasons[0]}",
         f"vLLM: mean_acceptance_length {_number(metrics['mean_acceptance_length'], 2)} (bonus in), "
         f"draft_acceptance_rate {_number(metrics['draft_acceptance_rate'], 3)}; "
         f"gpt-fast mean accepted {_number(metrics['gpt_fast_mean_accepted'], 2)} (bonus out); "
         f"SGLang accept rate {_number(metrics['sglang_accept_rate'], 3)} (of tree nodes)",
         f"certified {metrics['num_certified']} of {metrics['num_drafted_positions']} drafted "
-        "positions, "
-        f"{metrics['num_false_certificates']} false certificates",
+        f"positions, {metrics['num_false_certificates']} false certificates",
         f"models run by: {generation.engine}",
         *generation.notes,
     ]
     if metrics["num_relaxed_tokens"]:
         lines.append(
             f"the rule gave up the target's argmax {metrics['num_relaxed_tokens']} times: p/p_max "
-            "at least "
-            f"{metrics['relaxed_prob_ratio_min']:.3f}, {metrics['relaxed_prob_ratio_mean']:.3f} "
-            "on average"
+            f"at least {metrics['relaxed_prob_ratio_min']:.3f}, "
+            f"{metrics['relaxed_prob_ratio_mean']:.3f} on average"
         )
     return lines
 

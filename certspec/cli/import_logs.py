@@ -1,5 +1,5 @@
-"""``certspec import``: logs that servers wrote become a run. Prints how each number is known and
-what was noticed; the work is done by ``certspec.logs``."""
+"""``certspec import``: logs that servers wrote become a run (``certspec.logs``). Prints how each
+number is known and what was noticed in the files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from certspec.cli.options import count_option, draft_length_option, out_option, rules_option
 from certspec.cli.report import print_report
 from certspec.presets import parse_rules
 
@@ -27,21 +28,14 @@ _FORMATS = [
     "lm-eval",
     "tensors",
 ]
-_REPORTED_POSITIONS = (
-    2_000_000  # tables and pictures of more take minutes; certspec report makes them
-)
+# Tables and pictures of more take minutes; certspec report makes them.
+_REPORTED_POSITIONS = 2_000_000
 
 
 @click.command("import")
 @click.argument("log", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("draft_log", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--out",
-    default=Path("certspec-run"),
-    show_default=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the run.",
-)
+@out_option("certspec-run", "Folder of the run.")
 @click.option(
     "--format",
     "format_",
@@ -57,34 +51,21 @@ _REPORTED_POSITIONS = (
     type=click.Choice(_FORMATS),
     help="Of DRAFT_LOG.",
 )
-@click.option(
-    "--rules",
-    multiple=True,
-    metavar="RULES",
-    help='E.g. "strict additive:0.3 tree:4"; may be repeated (default: eight rules and widths).',
-)
+@rules_option
 @click.option(
     "--temperature",
     type=click.FloatRange(min=0.0, min_open=True),
     help="At which the target's logprobs were taken; noted in the run, and compared with what "
     "they show.",
 )
-@click.option(
-    "--num-tokens", type=click.IntRange(min=2), help="Vocabulary size, where it is known."
-)
+@count_option("--num-tokens", default=None, least=2, help="Vocabulary size, where it is known.")
 @click.option(
     "--text-keys-are-tokens",
     is_flag=True,
     help="No two tokens have the same text: certify positions of two logs that know tokens by "
     "text alone.",
 )
-@click.option(
-    "--draft-length",
-    default=4,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Draft length of the observed accepted lengths.",
-)
+@draft_length_option()
 def command(
     log: Path,
     draft_log: Path | None,

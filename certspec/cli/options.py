@@ -1,79 +1,134 @@
-"""Options that several commands share, and how their values are read. Knows click and rules,
-nothing about models."""
+"""Options that several commands share, written once, and how their values are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from certspec.errors import InvalidArgument
 
-__all__ = ["load_chosen_pair", "pair_options", "spread_options"]
+__all__ = [
+    "PairOptions",
+    "batch_size_option",
+    "count_option",
+    "draft_length_option",
+    "load_chosen_pair",
+    "out_option",
+    "pair_options",
+    "plain_prompts_option",
+    "rules_option",
+    "spread_options",
+]
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def count_option(
+    *names: str, default: int | None, help: str, least: int = 1, most: int | None = None
+) -> Decorator:
+    """An option that takes a whole number from ``least`` to ``most``."""
+    shown, kind = default is not None, click.IntRange(least, most)
+    return click.option(*names, default=default, show_default=shown, type=kind, help=help)
+
+
+def out_option(default: str, help: str) -> Decorator:
+    """--out, the folder of a run."""
+    kind = click.Path(path_type=Path, file_okay=False)
+    return click.option("--out", default=Path(default), show_default=True, type=kind, help=help)
+
+
+def draft_length_option(help: str = "Draft length of the observed accepted lengths.") -> Decorator:
+    """--draft-length, 4 by default."""
+    return count_option("--draft-length", default=4, help=help)
+
+
+batch_size_option = count_option("--batch-size", default=16, help="Prompts a forward pass.")
+plain_prompts_option = click.option(
+    "--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template."
+)
+rules_option = click.option(
+    "--rules",
+    multiple=True,
+    metavar="RULES",
+    help='E.g. "strict additive:0.3 tree:4"; may be repeated (default: eight rules and widths).',
+)
+_PAIR = (
+    click.option(
+        "--target",
+        metavar="MODEL",
+        help="The target: a hub id or a directory (default: bundled pair).",
+    ),
+    click.option("--draft", metavar="MODEL", help="The draft: a hub id or a directory."),
+    click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: cpu)."),
+    click.option(
+        "--dtype", metavar="NAME", help="float32 (default on the CPU), bfloat16 (CUDA) ..."
+    ),
+)
+_SPREAD = (
+    click.option(
+        "--device-map",
+        metavar="NAME",
+        help='Spread the target over the devices ("auto"; needs accelerate).',
+    ),
+    click.option(
+        "--tp-plan", metavar="auto", help="Spread the target over torchrun's processes instead."
+    ),
+)
 
 
 def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --target, --draft, --device and --dtype."""
-    for decorate in (
-        click.option(
-            "--dtype", metavar="NAME", help="float32 (default on the CPU), bfloat16 (CUDA) ..."
-        ),
-        click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: cpu)."),
-        click.option("--draft", metavar="MODEL", help="The draft: a hub id or a directory."),
-        click.option(
-            "--target",
-            metavar="MODEL",
-            help="The target: a hub id or a directory (default: bundled pair).",
-        ),
-    ):
-        command = decorate(command)
-    return command
+    """Adds --target, --draft, --device and --dtype, the fields of ``PairOptions``."""
+    return _added(command, _PAIR)
 
 
 def spread_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds --device-map and --tp-plan, for targets too large for one device."""
-    for decorate in (
-        click.option(
-            "--tp-plan", metavar="auto", help="Spread the target over torchrun's processes instead."
-        ),
-        click.option(
-            "--device-map",
-            metavar="NAME",
-            help='Spread the target over the devices ("auto"; needs accelerate).',
-        ),
-    ):
+    return _added(command, _SPREAD)
+
+
+def _added(command: Callable[..., Any], options: tuple[Decorator, ...]) -> Callable[..., Any]:
+    for decorate in reversed(options):
         command = decorate(command)
     return command
 
 
-def load_chosen_pair(
-    target: str | None,
-    draft: str | None,
-    device: str | None,
-    dtype: str | None,
-    *,
-    target_alone: bool = False,
-    device_map: str | None = None,
-    tp_plan: str | None = None,
-) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """What ``pair_options`` and ``spread_options`` were given: the models, and where they run."""
+
+    target: str | None
+    draft: str | None
+    device: str | None
+    dtype: str | None
+    device_map: str | None = None
+    tp_plan: str | None = None
+
+
+def load_chosen_pair(chosen: PairOptions, *, target_alone: bool = False) -> Any:
     """The pair that the options name; both models or neither, or (``target_alone``: the command
     needs no draft) the target without one. Raises InvalidArgument or IncompatiblePair."""
-    spread = {"device_map": device_map, "tp_plan": tp_plan}
-    if target_alone and target is not None and draft is None:
-        from certspec.models.pairs import load_target
-
-        return load_target(target, device=device, dtype=_torch_dtype(dtype), **spread)
-    if (target is None) != (draft is None):
+    target, draft = chosen.target, chosen.draft
+    if (target is None) != (draft is None) and not (target_alone and draft is None):
         given, missing = ("--target", "--draft") if draft is None else ("--draft", "--target")
         raise InvalidArgument(
             f"expected both --target and --draft, or neither for the bundled pair; got {given} "
             f"without {missing}"
         )
-    from certspec.models.pairs import load_pair
+    from certspec.models.pairs import load_pair, load_target
 
-    chosen = {} if target is None else {"target": target, "draft": draft}
-    return load_pair(**chosen, device=device, dtype=_torch_dtype(dtype), **spread)
+    where: dict[str, Any] = {
+        "device": chosen.device,
+        "dtype": _torch_dtype(chosen.dtype),
+        "device_map": chosen.device_map,
+        "tp_plan": chosen.tp_plan,
+    }
+    if target is not None and draft is None:
+        return load_target(target, **where)
+    return load_pair(target, draft, **where)
 
 
 def _torch_dtype(name: str | None) -> Any:

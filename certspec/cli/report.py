@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from certspec.cli.options import draft_length_option
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -22,13 +23,7 @@ __all__ = ["command", "print_report"]
 @click.argument(
     "other", required=False, metavar="[RUN2]", type=click.Path(path_type=Path, file_okay=False)
 )
-@click.option(
-    "--draft-length",
-    default=4,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Draft length of the observed accepted lengths.",
-)
+@draft_length_option()
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -50,10 +45,8 @@ def command(run: Path, other: Path | None, draft_length: int, out: Path | None) 
     from certspec.reports.run_report import make_report
 
     folders = (run, other)
-    reports = (
-        make_report(run, draft_length=draft_length),
-        make_report(other, draft_length=draft_length),
-    )
+    first, second = (make_report(folder, draft_length=draft_length) for folder in folders)
+    reports = (first, second)
     page = out or Path("report-comparison.html")
     written = write_comparison(folders, reports, draft_length=draft_length, out=page)
     click.echo(", ".join(map(str, written)))

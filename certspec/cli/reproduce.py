@@ -1,15 +1,25 @@
-"""``certspec reproduce``: the paper's protocol, and its figures beside ours. Draws samples and
-prints; scoring is that of ``certspec score``."""
+"""``certspec reproduce``: the paper's protocol, and its figures beside ours. A drawn sample of
+prompts is scored as ``certspec score`` would."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from certspec.cli.options import load_chosen_pair, pair_options, spread_options
+from certspec.cli.options import (
+    PairOptions,
+    batch_size_option,
+    count_option,
+    load_chosen_pair,
+    out_option,
+    pair_options,
+    plain_prompts_option,
+    spread_options,
+)
 from certspec.cli.score import run_with_progress
 from certspec.models import BUNDLED_PROMPTS
 
@@ -34,52 +44,14 @@ _TARGET = "Qwen/Qwen3-1.7B"
     help="Instead of UltraChat-200k from the hub: a prompt file, or Parquet with a column "
     '"prompt".',
 )
-@click.option(
-    "--num-prompts",
-    default=500,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Prompts drawn.",
-)
-@click.option(
-    "--min-tokens",
-    default=64,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Tokens of each, at least.",
-)
-@click.option(
-    "--steps",
-    default=128,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Greedy steps a prompt.",
-)
+@count_option("--num-prompts", default=500, help="Prompts drawn.")
+@count_option("--min-tokens", default=64, help="Tokens of each, at least.")
+@count_option("--steps", default=128, help="Greedy steps a prompt.")
 @click.option("--seed", default=0, show_default=True, help="Of the draw.")
-@click.option(
-    "--batch-size",
-    default=16,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Prompts a forward pass.",
-)
-@click.option(
-    "--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template."
-)
-@click.option(
-    "--out",
-    default=Path("certspec-reproduction"),
-    show_default=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the run; it is gone on with.",
-)
+@batch_size_option
+@plain_prompts_option
+@out_option("certspec-reproduction", "Folder of the run; it is gone on with.")
 def command(
-    target: str | None,
-    draft: str | None,
-    device: str | None,
-    dtype: str | None,
-    device_map: str | None,
-    tp_plan: str | None,
     bundled: bool,
     prompts_path: Path | None,
     num_prompts: int,
@@ -89,6 +61,7 @@ def command(
     batch_size: int,
     plain_prompts: bool,
     out: Path,
+    **models: Any,
 ) -> None:
     """Run the paper's protocol: 500 UltraChat prompts of at least 64 tokens, 128 greedy steps, its
     rules.
@@ -98,64 +71,42 @@ def command(
     from certspec.runs.shards import Shard
     from certspec.scoring.prompts import PromptFile
     from certspec.scoring.run import RunSettings
-    from certspec.studies.paper.paper import paper_rules
+    from certspec.studies.paper.paper import MIN_TOKENS, NUM_PROMPTS, STEPS, paper_rules
     from certspec.studies.paper.prompts import download_prompts, sample_prompts, write_sample
 
-    source = prompts_path
-    if bundled:
-        source = source or BUNDLED_PROMPTS
-    elif source is None:
-        source = download_prompts()
-    target, draft = (None, None) if bundled else (target or _TARGET, draft)
-    shard = Shard.from_environment(is_team=tp_plan is not None)
-    pair = load_chosen_pair(
-        target,
-        draft,
-        shard.device(device),
-        dtype,
-        target_alone=True,
-        device_map=device_map,
-        tp_plan=tp_plan,
-    )
+    source = prompts_path or (BUNDLED_PROMPTS if bundled else download_prompts())
+    chosen = PairOptions(**models)
+    shard = Shard.from_environment(is_team=chosen.tp_plan is not None)
+    both = {"target": None, "draft": None} if bundled else {"target": chosen.target or _TARGET}
+    chosen = replace(chosen, device=shard.device(chosen.device), **both)
+    pair = load_chosen_pair(chosen, target_alone=True)
     texts = sample_prompts(
         source, pair.tokenizer, num_prompts=num_prompts, min_tokens=min_tokens, seed=seed
     )
     prompts = PromptFile.check(write_sample(out, texts))
     settings = RunSettings(tuple(paper_rules()), steps, batch_size, None, not plain_prompts)
     if run_with_progress(pair, prompts, out, settings, shard):
-        _print(
-            out,
-            _deviations(
-                out,
-                source.name if bundled or prompts_path else None,
-                num_prompts,
-                min_tokens,
-                steps,
-            ),
-        )
+        deviations = _deviating_models(out)
+        deviations += [f"prompts from {source.name}"] if bundled or prompts_path else []
+        deviations += [
+            f"{ours} {name} instead of {theirs}"
+            for name, ours, theirs in (
+                ("prompts", num_prompts, NUM_PROMPTS),
+                ("tokens a prompt at least", min_tokens, MIN_TOKENS),
+                ("steps", steps, STEPS),
+            )
+            if ours != theirs
+        ]
+        _print(out, deviations)
 
 
-def _deviations(
-    out: Path, prompts_name: str | None, num_prompts: int, min_tokens: int, steps: int
-) -> list[str]:
+def _deviating_models(out: Path) -> list[str]:
     from certspec.runs.folder import RunFolder
-    from certspec.studies.paper.paper import MIN_TOKENS, NUM_PROMPTS, STEPS
 
     identity = RunFolder(out).manifest()["settings"]["target"]["id"]
-    found = (
-        []
-        if "Qwen3-1.7B" in identity or "Qwen3-4B" in identity
-        else [f"the target is {'/'.join(Path(identity).parts[-2:])}"]
-    )
-    found += [] if prompts_name is None else [f"prompts from {prompts_name}"]
-    protocol = (
-        ("prompts", num_prompts, NUM_PROMPTS),
-        ("tokens a prompt at least", min_tokens, MIN_TOKENS),
-        ("steps", steps, STEPS),
-    )
-    for name, ours, theirs in protocol:
-        found += [f"{ours} {name} instead of {theirs}"] if ours != theirs else []
-    return found
+    if "Qwen3-1.7B" in identity or "Qwen3-4B" in identity:
+        return []
+    return [f"the target is {'/'.join(Path(identity).parts[-2:])}"]
 
 
 def _print(out: Path, deviations: list[str]) -> None:

@@ -1,26 +1,56 @@
-"""``certspec score``: scores a draft against its target on prompts. Draws the progress bar and
-prints the tables; the work is done by ``certspec.scoring``."""
+"""``certspec score``: scores a draft against its target on prompts, or two files of stored logits,
+under a progress bar, and prints the tables of the run."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.options import load_chosen_pair, pair_options, spread_options
+from certspec.cli.options import (
+    PairOptions,
+    batch_size_option,
+    count_option,
+    draft_length_option,
+    load_chosen_pair,
+    out_option,
+    pair_options,
+    plain_prompts_option,
+    rules_option,
+    spread_options,
+)
 from certspec.cli.report import print_report
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.presets import parse_rules
 
 if TYPE_CHECKING:
+    from certspec.rules import Rule
     from certspec.runs.shards import Shard
 
 __all__ = ["command", "run_with_progress"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options(PairOptions):
+    """What the command was given; an option a field."""
+
+    prompts_path: Path | None
+    steps: int
+    limit: int | None
+    rules: tuple[str, ...]
+    batch_size: int
+    plain_prompts: bool
+    logits_path: Path | None
+    draft_logits_path: Path | None
+    num_tokens: int | None
+    draft_length: int
+    out: Path
 
 
 @click.command("score")
@@ -34,30 +64,11 @@ __all__ = ["command", "run_with_progress"]
     help='One prompt a line: .jsonl with "prompt" or "messages", else plain text (default: 128 '
     "bundled).",
 )
-@click.option(
-    "--steps",
-    default=96,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Greedy steps a prompt, at most.",
-)
-@click.option("--limit", type=click.IntRange(min=1), help="Use only the first prompts of the file.")
-@click.option(
-    "--rules",
-    multiple=True,
-    metavar="RULES",
-    help='E.g. "strict additive:0.3 tree:4"; may be repeated (default: eight rules and widths).',
-)
-@click.option(
-    "--batch-size",
-    default=16,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Prompts a forward pass.",
-)
-@click.option(
-    "--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template."
-)
+@count_option("--steps", default=96, help="Greedy steps a prompt, at most.")
+@count_option("--limit", default=None, help="Use only the first prompts of the file.")
+@rules_option
+@batch_size_option
+@plain_prompts_option
 @click.option(
     "--logits",
     "logits_path",
@@ -73,44 +84,12 @@ __all__ = ["command", "run_with_progress"]
     metavar="PATH",
     help="The draft's, likewise.",
 )
-@click.option(
-    "--num-tokens",
-    type=click.IntRange(min=1),
-    help="Stored logits: only the first N columns are real ids.",
+@count_option(
+    "--num-tokens", default=None, help="Stored logits: only the first N columns are real ids."
 )
-@click.option(
-    "--draft-length",
-    default=4,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Draft length of the observed accepted lengths.",
-)
-@click.option(
-    "--out",
-    default=Path("certspec-run"),
-    show_default=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the run; a run that was stopped there is gone on with.",
-)
-def command(
-    target: str | None,
-    draft: str | None,
-    device: str | None,
-    dtype: str | None,
-    device_map: str | None,
-    tp_plan: str | None,
-    prompts_path: Path | None,
-    steps: int,
-    limit: int | None,
-    rules: tuple[str, ...],
-    batch_size: int,
-    plain_prompts: bool,
-    logits_path: Path | None,
-    draft_logits_path: Path | None,
-    num_tokens: int | None,
-    draft_length: int,
-    out: Path,
-) -> None:
+@draft_length_option()
+@out_option("certspec-run", "Folder of the run; a run that was stopped there is gone on with.")
+def command(**given: Any) -> None:
     """Score a draft against its target on prompts; with --target alone, the target's certificates.
 
     Decodes every prompt greedily with the target, certifies each step of the draft against it under
@@ -123,53 +102,36 @@ def command(
     Under torchrun (``torchrun --nproc-per-node 2 -m certspec score ...``) the ranks share the
     prompts (or rows)."""
     from certspec.runs.shards import Shard
+
+    options = _Options(**given)
+    shard = Shard.from_environment(is_team=options.tp_plan is not None)
+    rules = parse_rules(options.rules)
+    is_stored = options.logits_path is not None or options.draft_logits_path is not None
+    score = _score_stored if is_stored else _score_prompts
+    if score(replace(options, device=shard.device(options.device)), rules, shard):
+        print_report(options.out, draft_length=options.draft_length)
+
+
+def _score_prompts(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> bool:
     from certspec.scoring.prompts import PromptFile
 
-    shard = Shard.from_environment(is_team=tp_plan is not None)
-    chosen_rules = parse_rules(rules)
-    if logits_path is not None or draft_logits_path is not None:
-        if logits_path is None or {
-            target,
-            draft,
-            dtype,
-            prompts_path,
-            limit,
-            device_map,
-            tp_plan,
-        } != {None}:
-            raise InvalidArgument(
-                "score: --logits (and --draft-logits) stand instead of models, --prompts and "
-                "--limit"
-            )
-        if _score_stored(
-            logits_path, draft_logits_path, out, chosen_rules, num_tokens, device, shard
-        ):
-            print_report(out, draft_length=draft_length)
-        return
-    if num_tokens is not None:
+    if options.num_tokens is not None:
         raise InvalidArgument(
             "score: --num-tokens is for --logits; a model's tokenizer tells its ids"
         )
-    prompts = PromptFile.check(prompts_path or BUNDLED_PROMPTS)
+    prompts = PromptFile.check(options.prompts_path or BUNDLED_PROMPTS)
     if shard.rank == 0:
         click.echo("loading the pair ...", err=True)
-    pair = load_chosen_pair(
-        target,
-        draft,
-        shard.device(device),
-        dtype,
-        target_alone=True,
-        device_map=device_map,
-        tp_plan=tp_plan,
-    )
+    pair = load_chosen_pair(options, target_alone=True)
     for note in pair.notes if shard.rank == 0 else ():
         click.echo(f"note: {note}", err=True)
 
     from certspec.scoring.run import RunSettings
 
-    settings = RunSettings(chosen_rules, steps, batch_size, limit, not plain_prompts)
-    if run_with_progress(pair, prompts, out, settings, shard):
-        print_report(out, draft_length=draft_length)
+    settings = RunSettings(
+        rules, options.steps, options.batch_size, options.limit, not options.plain_prompts
+    )
+    return run_with_progress(pair, prompts, options.out, settings, shard)
 
 
 def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any, shard: Shard) -> bool:
@@ -185,35 +147,26 @@ def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any, shard: 
     )
 
 
-def _score_stored(
-    logits: Path,
-    draft_logits: Path | None,
-    out: Path,
-    rules: Any,
-    num_tokens: int | None,
-    device: str | None,
-    shard: Shard,
-) -> bool:
+def _score_stored(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> bool:
+    no_models = (options.target, options.draft, options.dtype, options.device_map, options.tp_plan)
+    not_read = (*no_models, options.prompts_path, options.limit)
+    if options.logits_path is None or set(not_read) != {None}:
+        raise InvalidArgument(
+            "score: --logits (and --draft-logits) stand instead of models, --prompts and --limit"
+        )
     from certspec.models.stored_logits import open_logits
     from certspec.rules import default_rules
     from certspec.runs.folder import RunFolder
     from certspec.scoring.stored_run import score_stored
 
-    target = open_logits(logits)
-    draft = None if draft_logits is None else open_logits(draft_logits)
+    target = open_logits(options.logits_path)
+    draft = None if options.draft_logits_path is None else open_logits(options.draft_logits_path)
     chosen = rules or tuple(default_rules())
+    where: dict[str, Any] = {"num_tokens": options.num_tokens, "device": options.device}
     return _with_progress(
-        out,
+        options.out,
         shard,
-        lambda **told: score_stored(
-            target,
-            draft,
-            RunFolder(out),
-            chosen,
-            num_tokens=num_tokens,
-            device=shard.device(device),
-            **told,
-        ),
+        lambda **told: score_stored(target, draft, RunFolder(options.out), chosen, **where, **told),
     )
 
 

@@ -1,8 +1,6 @@
-"""Logs that inference servers already write, as positions with the most probable tokens of each.
-This package knows file formats; what a list certifies is in ``certspec.certificates.lumped``."""
+"""Logs that inference servers already write, as positions with the most probable tokens of each
+(``reading.read_log``), and the run that is made of them (``import_run.import_logs``).
 
-from certspec.logs.findings import Findings
-from certspec.logs.position import LoggedPosition
-from certspec.logs.reading import FORMATS, read_log
-
-__all__ = ["FORMATS", "Findings", "LoggedPosition", "read_log"]
+Example, a line of an OpenAI chat log: ``{"choices": [{"logprobs": {"content": [{"token": " the",
+"logprob": -0.2, "top_logprobs": [...]}]}}]}`` becomes one position, whose list says which rules
+accept which tokens there."""

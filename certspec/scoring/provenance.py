@@ -1,5 +1,4 @@
-"""Says what a run was made with: hashes of weights, tokenizer and kernels, versions and device.
-Knows nothing about prompts or results."""
+"""Says what a run was made with: hashes of weights, tokenizer and kernels, versions and device."""
 
 from __future__ import annotations
 
@@ -10,9 +9,25 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-__all__ = ["file_sha256", "kernel_hashes", "session_facts", "tokenizer_sha256", "weights_sha256"]
+__all__ = [
+    "certspec_version",
+    "file_sha256",
+    "kernel_hashes",
+    "kernels_sha256",
+    "session_facts",
+    "tokenizer_sha256",
+    "weights_sha256",
+]
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "numpy", "pyarrow")
+
+
+def certspec_version() -> str:
+    """The installed version, "unknown" in a checkout that was not installed."""
+    try:
+        return metadata.version("certspec")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def weights_sha256(model: Any) -> str:
@@ -52,6 +67,11 @@ def kernel_hashes() -> dict[str, Any]:
     derivation."""
     manifest = resources.files("certspec.kernels") / "generated" / "manifest.json"
     return json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+
+
+def kernels_sha256() -> str:
+    """One hash over ``kernel_hashes``."""
+    return hashlib.sha256(json.dumps(kernel_hashes(), sort_keys=True).encode()).hexdigest()
 
 
 def session_facts(device: Any) -> dict[str, Any]:

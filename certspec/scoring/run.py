@@ -3,9 +3,7 @@ process stopped. Knows the other modules of this package and nothing about termi
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,7 +19,9 @@ from certspec.scoring.batches import Batch, plan_batches
 from certspec.scoring.greedy import GreedyLimits, score_batch
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.provenance import (
+    certspec_version,
     kernel_hashes,
+    kernels_sha256,
     session_facts,
     tokenizer_sha256,
     weights_sha256,
@@ -157,19 +157,15 @@ def _fixed_settings(
     pair: Any, prompts: PromptFile, settings: RunSettings, limits: GreedyLimits, engine: str
 ) -> dict[str, Any]:
     """The settings that decide a run's rows, as JSON values."""
-    from certspec import __version__
-
     return {
-        "certspec": __version__,
+        "certspec": certspec_version(),
         "target": _model_facts(pair.target),
         "draft": _model_facts(pair.draft) if pair.draft is not None else None,
         "tokenizer_sha256": tokenizer_sha256(pair.tokenizer),
         "num_tokens": int(pair.num_tokens),
         "engine": engine,  # another one may round a logit's last bits otherwise
         "device": pair.device.type,  # ranks and sessions may each take another card of a kind
-        "kernels_sha256": hashlib.sha256(
-            json.dumps(kernel_hashes(), sort_keys=True).encode()
-        ).hexdigest(),
+        "kernels_sha256": kernels_sha256(),
         "prompts_sha256": prompts.sha256,
         "rules": [rule.label for rule in settings.rules],
         "steps": settings.steps,

@@ -4,8 +4,6 @@ models."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +18,12 @@ from certspec.runs.folder import RunFolder, RunOutcome
 from certspec.runs.schema import certificate_columns, leading_probs, step_schema, step_table
 from certspec.runs.shards import Shard
 from certspec.scoring.greedy import CHUNK_BYTES
-from certspec.scoring.provenance import kernel_hashes, session_facts
+from certspec.scoring.provenance import (
+    certspec_version,
+    kernel_hashes,
+    kernels_sha256,
+    session_facts,
+)
 
 __all__ = ["ROWS_A_PART", "score_stored"]
 
@@ -138,18 +141,14 @@ def _settings(
     num_tokens: int | None,
     device: str | None,
 ) -> dict[str, Any]:
-    from certspec import __version__
-
     return {
-        "certspec": __version__,
+        "certspec": certspec_version(),
         "stored_logits": {
             "target": target.facts(),
             "draft": None if draft is None else draft.facts(),
         },
         "num_tokens": num_tokens,
         "device": (device or "cpu").partition(":")[0],
-        "kernels_sha256": hashlib.sha256(
-            json.dumps(kernel_hashes(), sort_keys=True).encode()
-        ).hexdigest(),
+        "kernels_sha256": kernels_sha256(),
         "rules": labels,
     }

@@ -1,5 +1,6 @@
 """A way of drafting as the options of certspec, vLLM, SGLang and TensorRT-LLM, or the reason why an
-engine has none. Knows option names only."""
+engine has none. A strict chain of 5 is, for certspec, ``certspec decode "PROMPT" --rule strict
+--draft-length 5``; a tree is for vLLM "none: a draft model proposes one chain"."""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ from certspec.rules import Rule
 __all__ = ["ENGINES", "engine_options", "has_options"]
 
 ENGINES = ("certspec", "vLLM", "SGLang", "TensorRT-LLM")
-_BUNDLED = ("certspec", "bundled", "target")
 
 
 def engine_options(
@@ -53,9 +53,12 @@ def has_options(line: str) -> bool:
 
 
 def _certspec(rule: Rule, draft_length: int, target: str | None, draft: str | None) -> str:
-    named = target and draft and Path(target).parts[-3:] != _BUNDLED
+    parts = Path(target or "").parts
+    is_bundled = "certspec" in parts and parts[-2:] == ("bundled", "target")
     models = (
-        f" --target {shlex.quote(target or '')} --draft {shlex.quote(draft or '')}" if named else ""
+        f" --target {shlex.quote(target)} --draft {shlex.quote(draft)}"
+        if target and draft and not is_bundled
+        else ""
     )
     way = f"--tree {rule.tree_width}" if rule.tree_width else f"--rule {rule.label}"
     return f'certspec decode "PROMPT"{models} {way} --draft-length {draft_length}'

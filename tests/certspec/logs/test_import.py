@@ -14,10 +14,10 @@ from click.testing import CliRunner
 import certspec as cs
 from certspec.certificates.lumped import CASES, Case
 from certspec.cli import main
-from certspec.logs import Findings, read_log
-from certspec.logs.findings import Finding
+from certspec.logs.findings import Finding, Findings
 from certspec.logs.import_run import import_logs
 from certspec.logs.join import join_logs
+from certspec.logs.reading import read_log
 from certspec.runs.table import read_run
 from tests.support import written_logs as written
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.logs import Findings, read_log
-from certspec.logs.findings import Finding
+from certspec.logs.findings import Finding, Findings
 from certspec.logs.normalise import Normaliser
-from certspec.logs.reading import sniff_format
+from certspec.logs.reading import read_log, sniff_format
 from tests.support import written_logs as written
 
 

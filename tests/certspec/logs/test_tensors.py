@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.logs import read_log
+from certspec.logs.reading import read_log
 
 LOGITS = np.random.default_rng(0).normal(0.0, 3.0, (5, 40)).astype(np.float32)
 
