@@ -15,7 +15,6 @@ ARROWS = rooms.arrows(SOURCES)
 HEAVY = {"numba", "torch", "triton", "transformers", "matplotlib", "pyarrow", "sympy", "mpmath"}
 # Rooms that are still being mended, with what is in the way.
 PENDING = {
-    "certspec.scoring": "asks the face for its version",
     "certspec.studies": "the kernels' benchmark asks the face",
     "proofs_check.hunts": "the hunt for undecided rows takes its prompts from a study",
     "proofs_check.registry": "imports the topics that it registers",

@@ -1,5 +1,5 @@
-"""Tables and plots from the results, by one command. It reads the committed JSON files (or another
-folder's) and needs neither torch nor a model."""
+"""Tables and plots from the results, by one command: ``python -m certspec.studies.smollm tables``.
+The committed JSON files lie in a checkout, beside this module; an installed package has none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def read_results(folder: Path | None = None) -> dict[str, Any]:
                 raise UnreadableInput(f"{path}: expected JSON ({error})") from error
     if not found:
         raise UnreadableInput(
-            f"{place}: expected one of {', '.join(f'{name}.json' for name in NAMES)}, got none"
+            f"{place}: expected one of {', '.join(f'{name}.json' for name in NAMES)}, got none; the "
+            "committed results are in a checkout of certspec only, pass --results FOLDER"
         )
     return found
 
