@@ -55,8 +55,8 @@ def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
             elif figures:
                 click.echo(
                     f"    {name:<15}{figures['median_us']:>10.1f} us ({figures['lowest_us']:.1f} "
-                    f"to {figures['highest_us']:.1f}), "
-                    f"{100 * figures['share_of_copy']:.1f} % of the copy bandwidth"
+                    f"to {figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of "
+                    "the copy bandwidth"
                 )
     _finish({**facts, "copy_bytes_per_second": bandwidth, "results": results}, output)
 
@@ -208,9 +208,8 @@ def _decode_on_cuda(
     facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)
     costs = decode_cuda.measure_rounds(*runners)
     click.echo(
-        f"verify {costs['positions']} positions {costs['verify_ms']:.3f} ms, "
-        f"draft step {costs['draft_step_ms']:.3f} ms, "
-        f"round {costs['round_ms']:.3f} ms, of it certificates "
+        f"verify {costs['positions']} positions {costs['verify_ms']:.3f} ms, draft step "
+        f"{costs['draft_step_ms']:.3f} ms, round {costs['round_ms']:.3f} ms, of it certificates "
         f"{1e3 * costs['certificates_ms']:.1f} us "
         f"({100 * costs['certificates_share_of_verify']:.2f} % of the verify pass)"
     )
@@ -267,16 +266,15 @@ def _trees_on_cuda(
     for name, row in rounds.items():
         click.echo(
             f"{name:<16}{row['nodes']:>3} nodes: round {row['round_ms']:.3f} ms (verify "
-            f"{row['verify_ms']:.3f} ms), "
-            f"of it certificates {row['certificates_us']:.1f} us, moves {row['moves_us']:.1f} us"
+            f"{row['verify_ms']:.3f} ms), of it certificates {row['certificates_us']:.1f} us, "
+            f"moves {row['moves_us']:.1f} us"
         )
     speeds = decode_trees.measure_tree_speeds(pair, runners, policies, prompts, tokens, repeats)
     for name, own in speeds.items():
         click.echo(
             f"{name:<16}{own['tokens_per_second']['median']:>7.1f} tokens/s at "
-            f"{own['mean_accepted']:.2f} accepted; "
-            f"a round {own['round_ms']['median']:.3f} ms, in the loop "
-            f"{own['loop_round_ms']['median']:.3f} ms"
+            f"{own['mean_accepted']:.2f} accepted; a round {own['round_ms']['median']:.3f} ms, in "
+            f"the loop {own['loop_round_ms']['median']:.3f} ms"
         )
     _finish({**facts, "rounds": rounds, "speeds": speeds}, output)
 
@@ -325,13 +323,11 @@ def advise(
     for name, way in sorted(result["ways"].items(), key=lambda item: -item[1]["median"]):
         click.echo(
             f"{name:<36}{way['median']:>8.1f} tokens/s ({way['lowest']:.1f} to "
-            f"{way['highest']:.1f}), "
-            f"predicted {way['predicted']:.1f}"
+            f"{way['highest']:.1f}), predicted {way['predicted']:.1f}"
         )
     click.echo(
         f"advice: {result['choice']}: {100 * result['ratio']:.1f} % of the fastest, "
-        f"{result['best_measured']}; "
-        f"same output everywhere: {result['same_output']}"
+        f"{result['best_measured']}; same output everywhere: {result['same_output']}"
     )
     facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
     _finish({**facts, **result}, output)
@@ -371,9 +367,8 @@ def drafting(
         click.echo(
             f"{family + ': ' + result['chosen'][family]:<52}{speed['overall']:>8.1f} tokens/s "
             f"({speed['lowest']:.1f} to {speed['highest']:.1f}), "
-            f"{row['tokens_per_target_pass']:.2f} tokens, "
-            f"{row['nodes_per_target_pass']:.2f} nodes, {row['draft_passes_per_target_pass']:.2f} "
-            "draft passes a pass"
+            f"{row['tokens_per_target_pass']:.2f} tokens, {row['nodes_per_target_pass']:.2f} "
+            f"nodes, {row['draft_passes_per_target_pass']:.2f} draft passes a pass"
         )
     for family, row in result["ratios"].items():
         click.echo(

@@ -82,6 +82,5 @@ def command(
     )
     click.echo(
         f"draft pass {profile.draft_cost:.3f}, verified node {profile.node_cost:.3f} of a target "
-        "pass; "
-        f"simulated rate {profile.rate:.3f} tokens in its time"
+        f"pass; simulated rate {profile.rate:.3f} tokens in its time"
     )

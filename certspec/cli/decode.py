@@ -181,9 +181,9 @@ def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: f
         f"rule {label}: {stream.num_tokens} tokens ({counts}) in {metrics['num_target_passes']} "
         f"target passes, {seconds:.2f} s, ended by {generation.finish_reasons[0]}",
         f"vLLM: mean_acceptance_length {_number(metrics['mean_acceptance_length'], 2)} (bonus in), "
-        f"draft_acceptance_rate {_number(metrics['draft_acceptance_rate'], 3)}; "
-        f"gpt-fast mean accepted {_number(metrics['gpt_fast_mean_accepted'], 2)} (bonus out); "
-        f"SGLang accept rate {_number(metrics['sglang_accept_rate'], 3)} (of tree nodes)",
+        f"draft_acceptance_rate {_number(metrics['draft_acceptance_rate'], 3)}; gpt-fast mean "
+        f"accepted {_number(metrics['gpt_fast_mean_accepted'], 2)} (bonus out); SGLang accept rate "
+        f"{_number(metrics['sglang_accept_rate'], 3)} (of tree nodes)",
         f"certified {metrics['num_certified']} of {metrics['num_drafted_positions']} drafted "
         f"positions, {metrics['num_false_certificates']} false certificates",
         f"models run by: {generation.engine}",

@@ -1,6 +1,5 @@
 """Positions gathered into the arrays that ``certspec.certificates.lumped`` judges, a bounded number
-at a time. This module matches the draft's tokens with the target's columns; it knows nothing about
-files or rules."""
+at a time, with the draft's tokens matched to the target's columns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """JSON documents of a file, one at a time: JSON Lines, server-sent events, one pretty-printed
-document or several, or an array of documents; gzip too. This module holds one document at a time
-and knows nothing about what is in it."""
+document or several, or an array of documents; gzip too. Memory holds one document."""
 
 from __future__ import annotations
 

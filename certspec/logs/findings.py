@@ -1,6 +1,5 @@
 """What a reader noticed in a file and went on: each kind of finding has a name, a count and a place
-it was first seen. This module knows nothing about formats; what a reader can't go on from is an
-UnreadableInput instead."""
+it was first seen. What a reader can't go on from is an UnreadableInput instead."""
 
 from __future__ import annotations
 
@@ -23,17 +22,29 @@ class Finding(Enum):
     DUPLICATE_KEYS = (
         "tokens of one list share their key: such tokens can't be matched between files"
     )
-    KEY_LOST = "a list keyed by text is shorter than its neighbours: two tokens had the same text, ranks are uncertain"
-    NO_KEY = "tokens whose text is no key (escaped or missing bytes): they can't be matched between files"
+    KEY_LOST = (
+        "a list keyed by text is shorter than its neighbours: two tokens had the same text, ranks "
+        "are uncertain"
+    )
+    NO_KEY = (
+        "tokens whose text is no key (escaped or missing bytes): they can't be matched between "
+        "files"
+    )
     TEXT_KEYS = "tokens are known by text alone: two files are joined on text"
     TOP_TIE = "exact ties at the top: an argmax may fall on either token"
-    FORCED = "tokens at logprob 0 that a template seems to force: their certificates say nothing about the model"
+    FORCED = (
+        "tokens at logprob 0 that a template seems to force: their certificates say nothing about "
+        "the model"
+    )
     CUT = "answers cut by length"
     DEPTH_VARIES = "positions whose list is shorter than the deepest one"
     COARSE_DECIMALS = (
         "logprobs rounded to few decimals: bounds are widened by half a unit of the last one"
     )
-    LOG_OF_ANOTHER_TEMPERATURE = "gaps between logprobs fall on the grid of bfloat16 logits only after multiplying by a temperature"
+    LOG_OF_ANOTHER_TEMPERATURE = (
+        "gaps between logprobs fall on the grid of bfloat16 logits only after multiplying by a "
+        "temperature"
+    )
     DEPTHS_DIFFER = "target and draft lists have different depths"
     TEMPERATURES_DIFFER = "temperatures contradict one another"
     TARGET_WITHOUT_DRAFT = "target positions without a draft position: left out"

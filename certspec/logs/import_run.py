@@ -1,5 +1,5 @@
 """From logs to a run folder: reads, joins, judges and writes in bounded memory, and counts how each
-number is known. This module knows nothing about the command line."""
+number is known."""
 
 from __future__ import annotations
 

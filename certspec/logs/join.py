@@ -1,5 +1,4 @@
-"""Two logs of the same tokens, joined on sequence and position. This module knows neutral
-positions, no formats."""
+"""Two logs of the same tokens, joined on sequence and position."""
 
 from __future__ import annotations
 
@@ -59,8 +58,7 @@ def join_logs(
     if not num_joined:
         raise UnreadableInput(
             f"{names[0]} and {names[1]}: no position is in both; the target's log holds "
-            f"{_said(parts[0])} positions, "
-            f"the draft's {_said(parts[1])} positions"
+            f"{_said(parts[0])} positions, the draft's {_said(parts[1])} positions"
         )
 
 
@@ -78,7 +76,8 @@ def _require_same_tokens(
         {type(key).__name__ for key in position.keys if key is not None}
         for position in (target, draft)
     ]
-    where = f"{names[0]}:{target.line} and {names[1]}:{draft.line}: {target.part} position {target.position}"
+    files = f"{names[0]}:{target.line} and {names[1]}:{draft.line}"
+    where = f"{files}: {target.part} position {target.position}"
     if kinds[0] and kinds[1] and not kinds[0] & kinds[1]:
         said = [_KINDS[next(iter(kind))] for kind in kinds]
         raise UnreadableInput(
@@ -88,8 +87,8 @@ def _require_same_tokens(
     if known and target.chosen_key != draft.chosen_key:
         raise UnreadableInput(
             f"{where}: the target's log goes on with {target.chosen_key!r}, the draft's with "
-            f"{draft.chosen_key!r}; "
-            "both must score the same text (feed the target's answer to the draft)"
+            f"{draft.chosen_key!r}; both must score the same text (feed the target's answer to the "
+            "draft)"
         )
 
 

@@ -1,6 +1,9 @@
 """From a raw position to a checked one: sentinels, processed lists, sums, order, true ranks and
-duplicates. This module knows what the numbers of a log may mean; it knows nothing about the shape
-of files."""
+duplicates. What the numbers of a log may mean is decided here, for every format alike.
+
+Example: the list (-0.1, -9999.0, -9999.0) with the chosen token at -0.1 is what a server writes
+after top-k 1: 2 of its 3 entries are sentinels. A certificate from it would mean nothing, so it is
+refused wherever the rest of its mass or a top entry of exactly 0.0 shows that it was cut."""
 
 from __future__ import annotations
 
@@ -17,44 +20,47 @@ from certspec.logs.position import Key, LoggedPosition, RawPosition
 
 __all__ = ["FLOAT32_ERROR", "Normaliser", "TemperatureGrid"]
 
-
+# Spacings of bfloat16 logits: one of 8 to 16 is a multiple of 1/16 (8 bits of mantissa).
 _GRIDS = (1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0)
-
 _MAX_GAPS = 4096
-
 _MIN_GAPS = 40
 # Usual settings first: of several that fit equally well, the first is named.
-_CANDIDATES = (
-    1.0,
-    0.7,
-    0.6,
-    0.8,
-    0.5,
-    0.3,
-    0.2,
-    0.1,
-    0.4,
-    0.9,
-    1.2,
-    1.5,
-    1.1,
-    1.3,
-    1.4,
-    2.0,
-    0.25,
-    0.75,
-    0.65,
-    0.85,
-    0.95,
-    0.15,
-    0.35,
-    0.45,
-    0.55,
-    1.6,
-    1.7,
-    1.8,
-    1.9,
-    0.05,
+_CANDIDATES = tuple(
+    map(
+        float,
+        [
+            "1.0",
+            "0.7",
+            "0.6",
+            "0.8",
+            "0.5",
+            "0.3",
+            "0.2",
+            "0.1",
+            "0.4",
+            "0.9",
+            "1.2",
+            "1.5",
+            "1.1",
+            "1.3",
+            "1.4",
+            "2.0",
+            "0.25",
+            "0.75",
+            "0.65",
+            "0.85",
+            "0.95",
+            "0.15",
+            "0.35",
+            "0.45",
+            "0.55",
+            "1.6",
+            "1.7",
+            "1.8",
+            "1.9",
+            "0.05",
+        ],
+    )
 )
 
 
@@ -110,17 +116,11 @@ FLOAT32_ERROR = 2e-6
 SUM_TOLERANCE = 1e-6  # float32 sums reach 1 + 1.1e-7
 
 _SENTINELS = frozenset({-math.inf, -9999.0, -1000.0, -100.0})
-
 _SENTINEL_TEXTS = frozenset({"-infinity", "-inf"})
-
 _LEAST_PLAIN = -99.0  # above every sentinel
-
 _FLOATS, _IDS, _BYTES = {float}, {int}, {bytes}
-
-_WHOLE_VOCABULARY = (
-    1000  # lists of at least this many entries are taken for (nearly) a whole row of logits
-)
-
+# lists of at least this many entries are taken for (nearly) a whole row of logits
+_WHOLE_VOCABULARY = 1000
 _NO_KEY_MARKS = ("\ufffd", "\\x", "bytes:")
 
 
@@ -139,8 +139,8 @@ class Normaliser:
         plain = self._plain(raw)
         if plain is not None:
             return plain
-        values = [self._logprob(raw, value) for _, _, value in raw.entries]
-        chosen = self._logprob(raw, raw.chosen[2]) if raw.chosen is not None else None
+        values = [self._logprob(raw, entry.logprob) for entry in raw.entries]
+        chosen = self._logprob(raw, raw.chosen.logprob) if raw.chosen is not None else None
         if not any(value is not None for value in values) and chosen is None:
             first = raw.position == 0
             self._note(raw, Finding.FIRST_WITHOUT_LIST if first else Finding.POSITION_WITHOUT_LIST)
@@ -178,7 +178,7 @@ class Normaliser:
             kinds == _IDS or (kinds == _BYTES and all(map(_usable, keys)))
         ):
             return None
-        if len(set(keys)) != len(keys) or chosen[0] not in keys:
+        if len(set(keys)) != len(keys) or chosen.key not in keys:
             return None
         if not (
             logprobs[0] < 0.0
@@ -186,9 +186,9 @@ class Normaliser:
             and all(map(operator.gt, logprobs, logprobs[1:]))
         ):
             return None  # unsorted, tied, certain, NaN, or deep enough for a sentinel
-        place = keys.index(chosen[0])
+        place = keys.index(chosen.key)
         if (
-            chosen[2] != logprobs[place]
+            chosen.logprob != logprobs[place]
             or math.fsum(map(math.exp, logprobs)) >= 1.0 - SUM_TOLERANCE
         ):
             return None
@@ -207,7 +207,7 @@ class Normaliser:
             len(keys),
             FLOAT32_ERROR,
             place,
-            chosen[0],
+            chosen.key,
             raw.finish,
         )
 
@@ -273,7 +273,7 @@ class Normaliser:
         self, raw: RawPosition, kept: list[int], values: Sequence[float | None]
     ) -> LoggedPosition:
         entries = raw.entries
-        order = sorted(kept, key=lambda place: (-values[place], _id_order(entries[place][0])))  # type: ignore[operator]
+        order = sorted(kept, key=lambda place: (-values[place], _id_order(entries[place].key)))  # type: ignore[operator]
         logprobs: list[float] = [values[place] for place in order]  # type: ignore[misc]
         keys, ambiguous = self._keys(raw, order)
         return LoggedPosition(
@@ -283,7 +283,7 @@ class Normaliser:
             raw.line,
             logprobs,
             keys,
-            [entries[place][1] for place in order],
+            [entries[place].text for place in order],
             num_ranked=self._num_ranked(raw, order, logprobs),
             error=self._rounding(logprobs),
             finish=raw.finish,
@@ -293,7 +293,7 @@ class Normaliser:
     def _keys(
         self, raw: RawPosition, order: list[int]
     ) -> tuple[list[Key], frozenset[int | bytes | str]]:
-        keys = [_usable(raw.entries[place][0]) for place in order]
+        keys = [_usable(raw.entries[place].key) for place in order]
         if None in keys:
             self._note(raw, Finding.NO_KEY)
         elif len(set(keys)) == len(keys):
@@ -324,7 +324,7 @@ class Normaliser:
         first_but_lowest = lowest == 0 or raw.expected_entries is not None
         if (
             first_but_lowest
-            and raw.entries[lowest][0] == raw.chosen[0]
+            and raw.entries[lowest].key == raw.chosen.key
             and logprobs[-1] < logprobs[-2]
         ):
             self._note(raw, Finding.CHOSEN_BEYOND)
@@ -336,7 +336,7 @@ class Normaliser:
         known."""
         if raw.chosen is None:
             return
-        key = position.chosen_key = _usable(raw.chosen[0])
+        key = position.chosen_key = _usable(raw.chosen.key)
         if key is not None and key in position.keys:
             position.chosen = position.keys.index(key)
             listed = position.logprobs[position.chosen]
@@ -359,14 +359,14 @@ class Normaliser:
             last = position.logprobs[-1]
             raise self._refusal(
                 raw,
-                f"the chosen token's logprob {chosen} exceeds the list's last {last}, but it "
-                "isn't listed",
+                f"the chosen token's logprob {chosen} exceeds the list's last {last}, but it isn't "
+                "listed",
             )
         else:
             position.chosen = len(position.logprobs)
             position.logprobs.append(chosen)
             position.keys.append(key)
-            position.texts.append(raw.chosen[1])
+            position.texts.append(raw.chosen.text)
             if len(position.logprobs) == 1:
                 position.error = self._rounding(position.logprobs)
 
@@ -385,7 +385,7 @@ class Normaliser:
         logprobs = position.logprobs
         if len(logprobs) > 1 and logprobs[0] == logprobs[1]:
             self._note(raw, Finding.TOP_TIE)
-        text = raw.chosen[1] if raw.chosen is not None else None
+        text = raw.chosen.text if raw.chosen is not None else None
         looks_special = text is not None and text.startswith("<") and text.endswith(">")
         if logprobs[0] == 0.0 and position.chosen == 0 and (looks_special or len(logprobs) == 1):
             self._note(raw, Finding.FORCED)

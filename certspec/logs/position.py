@@ -1,32 +1,39 @@
-"""One logged position in a neutral form, and the form in which a format's reader hands it over.
-This module knows nothing about files or formats."""
+"""One logged position in a neutral form, and the form in which a format's reader hands it over."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-__all__ = ["Key", "LoggedPosition", "RawPosition"]
+__all__ = ["Entry", "Key", "LoggedPosition", "RawPosition"]
 
 # What a token is known by: its id, else its bytes, else its text; None where it can't be matched
 # with any other.
 Key = int | bytes | str | None
 
 
+class Entry(NamedTuple):
+    """A token of a list as the log has it; ``logprob`` may be null, a text or a sentinel."""
+
+    key: Key
+    text: str | None
+    logprob: object
+
+
 @dataclass(slots=True)
 class RawPosition:
-    """A position as a format's reader found it: values unread (a logprob may be null, a string, a
-    sentinel).
+    """A position as a format's reader found it.
 
-    ``entries``: (key, text, logprob) in the file's order; ``ranks``: the server's own ranks, where
-    it gives them; ``may_lose_entries``: the list was keyed by text, so that two tokens of the same
-    text became one."""
+    ``entries``: in the file's order; ``ranks``: the server's own ranks, where it gives them;
+    ``expected_entries``: how many entries there should be, where the list was keyed by text, so
+    that two tokens of the same text became one."""
 
     sequence: int
     position: int
     part: str
     line: int
-    entries: list[tuple[Key, str | None, object]]
-    chosen: tuple[Key, str | None, object] | None = None
+    entries: list[Entry]
+    chosen: Entry | None = None
     ranks: list[int] | None = None
     expected_entries: int | None = None
     finish: str | None = None

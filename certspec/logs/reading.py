@@ -1,5 +1,4 @@
-"""Opens a log of any known format, and says which one it is. This module knows which formats there
-are and nothing about what is in them."""
+"""Opens a log of any known format, and says which one it is."""
 
 from __future__ import annotations
 
@@ -111,8 +110,8 @@ def _unknown(path: Path, document: Any, line: int) -> UnreadableInput:
     known = ", ".join(FORMATS)
     if _holds_text_probability_pairs(document):
         return UnreadableInput(
-            f"{path}:{line}: lists of [text, probability]: probabilities, not logprobs; expected "
-            f"a log of {known}"
+            f"{path}:{line}: lists of [text, probability]: probabilities, not logprobs; expected a "
+            f"log of {known}"
         )
     if isinstance(document.get("choices"), list):
         return UnreadableInput(

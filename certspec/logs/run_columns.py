@@ -1,22 +1,22 @@
-"""Judged batches as rows of a run folder: the columns of every run, and those that only a log
-needs. This module knows the schema of scored steps and nothing about formats or rules.
+"""Judged batches as rows of a run folder. Beyond the columns of ``certspec.runs.schema`` an
+imported run has, one value a row,
 
-Beyond the columns of ``certspec.runs.schema`` an imported run has:
+- ``source_line``: line of the target's log on which the position's document begins (or its row)
+- ``chosen_token``: the token that the log goes on with, as text (or bytes); null if unnamed
+- ``target_text``, ``draft_text``: the most probable token of the target and of the draft
+- ``entropy_upper``: greatest entropy that the list allows, nats, may be +inf; ``entropy`` is the
+  least
+- ``tail_prob``: probability outside the target's list
+- ``tail_threshold``: C_T, nats: what the lumped KL must stay below if the draft's token may be
+  unlisted
 
-| column            | type          | meaning                                                                       |
-|-------------------|---------------|-------------------------------------------------------------------------------|
-| source_line       | int64         | line of the target's log on which the position's document begins (or its row) |
-| chosen_token      | string        | the token that the log goes on with, as text (or bytes); null if unnamed      |
-| target_text       | string        | the target's most probable token                                              |
-| draft_text        | string        | the draft's most probable token                                               |
-| entropy_upper     | float64, nats | greatest entropy that the list allows, may be +inf; ``entropy`` is the least  |
-| tail_prob         | float64       | probability outside the target's list                                         |
-| tail_threshold    | float64, nats | C_T: what the lumped KL must stay below if the draft's token may be unlisted  |
-| threshold         | list<float64> | per rule: what the lumped KL was compared with; NaN without a draft           |
-| accepted_known    | list<bool>    | per rule: whether the log tells if the draft's token is accepted              |
-| certificate_known | list<bool>    | per rule: false where ``certificate`` is a lower bound only                   |
-| certificate_case  | list<string>  | per rule: how the certificate is known, a sentence                            |
-| decision_case     | list<string>  | per rule: how the draft was judged, a sentence                                |
+and, as lists with one entry a rule,
+
+- ``threshold``: what the lumped KL was compared with; NaN without a draft
+- ``accepted_known``: whether the log tells if the draft's token is accepted
+- ``certificate_known``: false where ``certificate`` is a lower bound only
+- ``certificate_case``, ``decision_case``: how the certificate is known and how the draft was
+  judged, as sentences
 
 Token ids are -1 where a log has none. ``kl`` is the lumped divergence, at most KL(target || draft);
 ``kl_upper`` bounds the lumped one. Prompt positions have 2^30 added to ``prompt``, so that prompt

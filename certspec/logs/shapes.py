@@ -1,14 +1,23 @@
 """Reading JSON values that ought to have a certain shape, with errors that say what was expected
-where. This module knows nothing about particular formats."""
+where: ``run.jsonl:7: expected token id to be an integer, got 'a'``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from certspec.errors import UnreadableInput
 
-__all__ = ["Place", "Sequences", "expect_int", "expect_list", "expect_mapping", "token_bytes"]
+__all__ = [
+    "Place",
+    "Sequences",
+    "Stream",
+    "expect_int",
+    "expect_list",
+    "expect_mapping",
+    "token_bytes",
+]
 
 
 class Place:
@@ -26,6 +35,14 @@ class Place:
         return UnreadableInput(f"{self.name}:{self.line}: expected {expected}, got {shown[:80]}")
 
 
+@dataclass
+class Stream:
+    """An answer that is being read: its sequence, and the position that comes next."""
+
+    sequence: int
+    position: int = 0
+
+
 class Sequences:
     """Numbers the sequences of a file; streamed chunks of one answer stay one. Remembers the latest
     answers only."""
@@ -34,19 +51,22 @@ class Sequences:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._streams: dict[object, list[int]] = {}
+        self._streams: dict[object, Stream] = {}
 
     def new(self, part: str = "output") -> int:
         """The next sequence of its part ("prompt" or "output"); each part counts for itself."""
         self._counts[part] = self._counts.get(part, -1) + 1
         return self._counts[part]
 
-    def stream(self, answer: object) -> list[int]:
-        """[sequence, next position] of a streamed answer; the caller moves the position on."""
+    def stream(self, answer: object, *, is_streamed: bool = True) -> Stream:
+        """A streamed answer, or (``is_streamed`` false) one that is whole and so a sequence of its
+        own; the caller moves the position on."""
+        if not is_streamed:
+            return Stream(self.new())
         if answer not in self._streams:
             if len(self._streams) >= self._REMEMBERED:
                 del self._streams[next(iter(self._streams))]
-            self._streams[answer] = [self.new(), 0]
+            self._streams[answer] = Stream(self.new())
         return self._streams[answer]
 
     def end(self, answer: object) -> None:
@@ -61,9 +81,8 @@ def expect_list(place: Place, value: object, what: str) -> list[Any]:
 
 
 def expect_mapping(place: Place, value: object, what: str) -> Mapping[str, Any]:
-    if not isinstance(
-        value, dict
-    ):  # what JSON gives; asking for any Mapping takes ten times as long
+    # a dict is what JSON gives; asking for any Mapping takes ten times as long
+    if not isinstance(value, dict):
         raise place.error(f"{what} to be an object", value)
     return value
 

@@ -1,5 +1,5 @@
 """Two runs beside each other: one table of the figures that both have, and whether they can be
-compared at all. Knows figures of runs and nothing about how they are shown."""
+compared at all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The steps of a run with the largest of some value, found block by block. Knows tables of steps
-and nothing about what the value means."""
+"""The steps of a run with the largest of some value, found block by block."""
 
 from __future__ import annotations
 

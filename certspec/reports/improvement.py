@@ -1,5 +1,4 @@
-"""Where a draft must improve: the steps that are not certified, told apart by what would help.
-Reads a run block by block; draws and renders nothing."""
+"""Where a draft must improve: the steps that are not certified, told apart by what would help."""
 
 from __future__ import annotations
 

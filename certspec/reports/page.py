@@ -1,5 +1,5 @@
 """A report as one HTML page that opens offline: no script, no font, no address; pictures lie inside
-it. Knows sections, and nothing about where their figures come from."""
+it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Column = tuple[str, Sequence[Section], Callable[[str], tuple[str, bytes]]]
 _STYLE = """
 :root { --ink: #1b1f24; --soft: #59636e; --line: #d5dae0; --band: #f5f7f9; --accent: #0b5c8a; }
 * { box-sizing: border-box; }
-body { margin: 0; color: var(--ink); background: #fff; font: 15px/1.5 system-ui, "Segoe UI", "Noto Sans", sans-serif; }
+body { margin: 0; color: var(--ink); background: #fff; font: 15px/1.5 system-ui, "Segoe UI", \
+"Noto Sans", sans-serif; }
 main, header { max-width: 1080px; margin: 0 auto; padding: 0 24px; }
 main.two, header.two { max-width: 1720px; }
 header { padding-top: 32px; }
@@ -33,14 +34,19 @@ p.lead { font-size: 15px; }
 nav { margin: 16px 0 0; font-size: 14px; }
 nav a { color: var(--accent); margin-right: 16px; text-decoration: none; white-space: nowrap; }
 nav a:hover, nav a:focus { text-decoration: underline; }
-.cards { display: flex; flex-wrap: wrap; gap: 12px; margin: 18px 0 0; padding: 0; list-style: none; }
-.cards li { border: 1px solid var(--line); border-radius: 6px; padding: 8px 12px; min-width: 100px; }
+.cards { display: flex; flex-wrap: wrap; gap: 12px; margin: 18px 0 0; padding: 0; list-style: \
+none; }
+.cards li { border: 1px solid var(--line); border-radius: 6px; padding: 8px 12px; min-width: \
+100px; }
 .cards b { display: block; font-size: 21px; font-variant-numeric: tabular-nums; }
 .cards span { color: var(--soft); font-size: 13px; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; min-width: 40%; }
-th, td { padding: 4px 12px 4px 0; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
-th { font-weight: 600; vertical-align: bottom; white-space: normal; border-bottom: 1.5px solid var(--ink); }
+table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; \
+min-width: 40%; }
+th, td { padding: 4px 12px 4px 0; text-align: right; white-space: nowrap; border-bottom: 1px \
+solid var(--line); }
+th { font-weight: 600; vertical-align: bottom; white-space: normal; border-bottom: 1.5px solid \
+var(--ink); }
 th:first-child, td:first-child { text-align: left; font-weight: 600; }
 table.words td, table.words th { text-align: left; }
 table.words td:not(:first-child) { white-space: normal; min-width: 6em; overflow-wrap: anywhere; }
@@ -56,10 +62,12 @@ footer { color: var(--soft); font-size: 13px; margin: 48px auto 32px; }
 @media (max-width: 1000px) { .columns.two { grid-template-columns: minmax(0, 1fr); } }
 @media print {
   @page { size: A4; margin: 14mm; }
-  body { font-size: 10.5px; } main, header, main.two, header.two { max-width: none; padding: 0; } nav { display: none; }
+  body { font-size: 10.5px; } main, header, main.two, header.two { max-width: none; padding: 0; } \
+nav { display: none; }
   h1 { font-size: 19px; } h2 { font-size: 14.5px; margin-top: 22px; } h3 { font-size: 11.5px; }
   table { font-size: 8.6px; } th, td { padding: 2px 7px 2px 0; } .scroll { overflow: visible; }
-  p.note, p.lead, figcaption { font-size: 9.5px; } .cards b { font-size: 14px; } .cards span { font-size: 9px; }
+  p.note, p.lead, figcaption { font-size: 9.5px; } .cards b { font-size: 14px; } .cards span { \
+font-size: 9px; }
   .columns.two { grid-template-columns: minmax(0, 1fr); }
   tr, figure, .cards li { break-inside: avoid; } h2, h3, .run, p.words { break-after: avoid; }
   figure img { max-height: 92mm; } table.words td:not(:first-child) { min-width: 5em; }

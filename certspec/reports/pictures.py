@@ -1,5 +1,5 @@
 """The pictures that only a report has: KL against the certificate, and what relaxed rules accept.
-Draws with matplotlib without a display; knows a run's table."""
+Drawn with matplotlib without a display."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Three pictures of a run, as PNG files. Knows the run's table and summary; draws with matplotlib
-without a display."""
+"""Three pictures of a run, as PNG files, drawn with matplotlib without a display."""
 
 from __future__ import annotations
 

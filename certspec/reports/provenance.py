@@ -1,5 +1,5 @@
 """What a run was made with, as rows of words: models, hashes, temperature, versions, files and what
-was noticed in them. Knows manifests and nothing about figures."""
+was noticed in them."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def _stored(facts: dict[str, Any] | None) -> str:
         return "none: a run of the target alone"
     return (
         f"{facts['name']}: {facts['rows']:,} rows of {facts['columns']:,} columns, "
-        f"{facts['dtype']}, {facts['files']} "
-        f"files, sha256 of their ends {_short(facts['sha256_of_ends'])}"
+        f"{facts['dtype']}, {facts['files']} files, sha256 of their ends "
+        f"{_short(facts['sha256_of_ends'])}"
     )
 
 
@@ -119,8 +119,8 @@ def _model(facts: dict[str, Any] | None) -> str:
     if facts is None:
         return "none: a run of the target alone"
     return (
-        f"{facts['id']}, {facts['num_parameters']:,} parameters, {facts['dtype']}, "
-        f"weights sha256 {_short(facts['weights_sha256'])}"
+        f"{facts['id']}, {facts['num_parameters']:,} parameters, {facts['dtype']}, weights sha256 "
+        f"{_short(facts['weights_sha256'])}"
     )
 
 

@@ -1,5 +1,6 @@
 """What a relaxed rule gives up: the steps at which it accepts a draft token that is not the
-target's argmax. Reads a run block by block; draws and renders nothing."""
+target's argmax. Where p_max = .5 and the accepted token has p = .4, that is log(.5 / .4) = .223
+nats."""
 
 from __future__ import annotations
 

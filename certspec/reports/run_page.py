@@ -1,5 +1,5 @@
 """Writes the report of a run, or of two side by side: an HTML page, the same as Markdown, and PNG
-pictures. Knows the other modules of this package and the files that it writes."""
+pictures."""
 
 from __future__ import annotations
 

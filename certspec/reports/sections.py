@@ -1,5 +1,5 @@
-"""The sections of a report on one run, as tables and pictures in reading order. Knows a run's
-figures; the page and the Markdown are made from these sections."""
+"""The sections of a report on one run, as tables and pictures in reading order; the page and the
+Markdown are made from them."""
 
 from __future__ import annotations
 
@@ -157,14 +157,11 @@ def _improvement(figures: Figures) -> Section:
         ),
         rows,
         f"Small margin: the certificate is at most the run's median KL ({spell_nats(typical)} "
-        "nats), so a draft of "
-        "this quality is rarely certified there: widen (a tree, a relaxed rule). Large KL: the "
-        "certificate is larger "
-        "than that, but KL still exceeds it: train the draft on such steps. Shares of all steps, "
-        "except the two of "
-        "acceptance and that of the widest tree, which are of the steps to their left. Unproved: "
-        "neither certified nor "
-        "known to exceed.",
+        "nats), so a draft of this quality is rarely certified there: widen (a tree, a relaxed "
+        "rule). Large KL: the certificate is larger than that, but KL still exceeds it: train the "
+        "draft on such steps. Shares of all steps, except the two of acceptance and that of the "
+        "widest tree, which are of the steps to their left. Unproved: neither certified nor known "
+        "to exceed.",
     )
     return Section(
         "Where the draft must improve",
@@ -240,18 +237,18 @@ def _relaxation(figures: Figures) -> Section:
         (*columns, *(["p unknown"] if _some_unknown(figures.relaxation) else [])),
         rows,
         "Nats lost: log(p_max / p) of every such token, divided by all steps; in rounds: where "
-        "each round of drafts "
-        "ends with a token of the target, as decoding does. Counted along the target's own text: "
-        "up to the first "
-        "divergence this is what decoding emits, after it decoding goes another way. Strict "
-        "greedy and trees emit the "
-        "argmax always and give up nothing."
-        + (" " + _UNKNOWN if _some_unknown(figures.relaxation) else ""),
+        "each round of drafts ends with a token of the target, as decoding does. Counted along the "
+        "target's own text: up to the first divergence this is what decoding emits, after it "
+        "decoding goes another way. Strict greedy and trees emit the argmax always and give up "
+        "nothing." + (" " + _UNKNOWN if _some_unknown(figures.relaxation) else ""),
     )
     return Section("What relaxation gives up", "", ("relaxation", table, *_worst_relaxed(figures)))
 
 
-_UNKNOWN = "Where the log doesn't tell a token's probability it counts as no loss: losses are then lower bounds."
+_UNKNOWN = (
+    "Where the log doesn't tell a token's probability it counts as no loss: losses are then lower "
+    "bounds."
+)
 
 
 def _some_unknown(relaxation: Sequence[Relaxation]) -> bool:
@@ -309,8 +306,8 @@ def _conventions(summary: dict[str, Any], shown: list[TextTable]) -> Section:
     )
     return Section(
         "Accepted lengths",
-        "Engines count differently: with or without the bonus token, per drafted token or per "
-        "tree node.",
+        "Engines count differently: with or without the bonus token, per drafted token or per tree "
+        "node.",
         (*shown, table),
     )
 
@@ -337,9 +334,8 @@ def _import(figures: Figures) -> Section:
             "How each number is known",
             ("rule", "number", "steps", "case"),
             rows,
-            "A truncated list certifies only what it allows. Where a certificate is a lower "
-            "bound, tables and pictures "
-            "show the bound.",
+            "A truncated list certifies only what it allows. Where a certificate is a lower bound, "
+            "tables and pictures show the bound.",
         )
     ]
     findings = findings_of(figures.folder)

@@ -1,1 +1,1 @@
-""""""
+"""Scored steps on disk and their figures: folders, the schema, tables. Needs no torch."""

@@ -1,5 +1,5 @@
 """A run's folder: a manifest that fixes the settings, and finished parts that are never touched
-again. Knows nothing about models; reading it needs neither torch nor a model."""
+again. Reading it needs neither torch nor a model."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class RunFolder:
             raise UnreadableInput(f"{self.manifest_path}: expected the manifest of a {FORMAT}")
         if manifest.get("schema_version") != SCHEMA_VERSION:
             raise UnreadableInput(
-                f"{self.manifest_path}: expected schema version {SCHEMA_VERSION}, "
-                f"got {manifest.get('schema_version')!r}"
+                f"{self.manifest_path}: expected schema version {SCHEMA_VERSION}, got "
+                f"{manifest.get('schema_version')!r}"
             )
         return manifest
 

@@ -1,5 +1,5 @@
 """Exact means and quantiles of streams of numbers that are read several times instead of being
-kept. Knows arrays and nothing about runs."""
+kept: the memory doesn't grow with the stream, the quantiles are those of ``numpy.quantile``."""
 
 from __future__ import annotations
 

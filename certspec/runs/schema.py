@@ -1,29 +1,33 @@
-"""The schema of scored steps, and the way from certificates to Arrow tables that follow it. Knows
-nothing about models or files.
+"""The schema of scored steps, and the way from certificates to Arrow tables that follow it.
 
 Schema version 2, one row a step (a position of a greedy run of the target), sorted by (prompt,
-position) in a part:
+position) in a part. The int32, float64 and text columns:
 
-| column            | type          | meaning                                                                          |
-|-------------------|---------------|----------------------------------------------------------------------------------|
-| prompt            | int32         | place of the prompt in its file, from 0                                          |
-| position          | int32         | step, from 0: the token after ``prompt_tokens + position`` tokens                |
-| prompt_tokens     | int32         | tokens of the prompt                                                             |
-| target_token      | int32         | the target's argmax (ties: lowest id), which is also the token emitted           |
-| draft_token       | int32         | the draft's argmax after the same tokens                                         |
-| draft_token_prob  | float64       | target probability of ``draft_token``                                            |
-| entropy           | float64, nats | of the target                                                                    |
-| prob_margin       | float64       | the target's p1 - p2                                                             |
-| kl, kl_upper      | float64, nats | KL of the draft from the target and a sound upper bound of it; may be +inf       |
-| certificate       | list<float64> | one entry a rule, nats; +inf where the rule rejects nothing                      |
-| certificate_lower | list<float64> | a sound lower bound of ``certificate``                                           |
-| accepted          | list<bool>    | the rule accepts the draft's proposal at this step                               |
-| certified         | list<bool>    | ``kl_upper < certificate_lower``                                                 |
-| target_top_ids    | list<int32>   | the target's most probable tokens, by (-probability, id)                         |
-| target_top_probs  | list<float64> | their probabilities                                                              |
-| draft_top_ids     | list<int32>   | the draft's most probable tokens, by (-probability, id)                          |
-| draft_top_probs   | list<float64> | the draft's two largest probabilities, from its first token on                   |
-| end               | string        | on a prompt's last row "eos", "steps" or "context"; null elsewhere               |
+- ``prompt``: place of the prompt in its file, from 0
+- ``position``: step, from 0: the token after ``prompt_tokens + position`` tokens
+- ``prompt_tokens``: tokens of the prompt
+- ``target_token``: the target's argmax (ties: lowest id), which is also the token emitted
+- ``draft_token``: the draft's argmax after the same tokens
+- ``draft_token_prob``: target probability of ``draft_token``
+- ``entropy``: of the target, nats
+- ``prob_margin``: the target's p1 - p2
+- ``kl``, ``kl_upper``: KL of the draft from the target and a sound upper bound of it, nats; may be
+  +inf
+- ``end``: on a prompt's last row "eos", "steps" or "context"; null elsewhere
+
+and lists, with one entry a rule:
+
+- ``certificate``: float64, nats; +inf where the rule rejects nothing
+- ``certificate_lower``: float64, a sound lower bound of ``certificate``
+- ``accepted``: bool, the rule accepts the draft's proposal at this step
+- ``certified``: bool, ``kl_upper < certificate_lower``
+
+or with the first tokens of a model:
+
+- ``target_top_ids``: int32, the target's most probable tokens, by (-probability, id)
+- ``target_top_probs``: float64, their probabilities
+- ``draft_top_ids``: int32, the draft's most probable tokens, by (-probability, id)
+- ``draft_top_probs``: float64, the draft's two largest probabilities, from its first token on
 
 In a run made from stored logits ``prompt`` is the sequence's number, ``prompt_tokens`` 0 and
 ``end`` null. Columns about the draft are null in a run of the target alone. The schema's metadata

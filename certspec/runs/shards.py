@@ -1,6 +1,5 @@
 """Which part of a run this process does: batch number n belongs to rank n % world size, as torchrun
-names them. Needs no communication: ranks share a folder and nothing else, unless one model is
-spread over them."""
+names them. Ranks share a folder and nothing else, unless one model is spread over them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """A run folder read block by block, in the order of a whole sorted table, in memory that doesn't
-depend on its length. Needs neither torch nor a model; what is computed from the blocks is no
-concern of this module."""
+depend on its length."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The figures of a run, as one dictionary of JSON values. Defines every figure that tables and
-plots show; knows nothing about how they are shown. Reads runs block by block: its memory doesn't
-depend on their length."""
+"""The figures of a run, as one dictionary of JSON values: every figure that tables and plots show
+is defined here. Runs are read block by block, so memory doesn't depend on their length."""
 
 from __future__ import annotations
 

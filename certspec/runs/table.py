@@ -1,5 +1,5 @@
-"""All scored steps of a run as numpy arrays. Reads parts and the manifest; needs neither torch nor
-a model."""
+"""All scored steps of a run as numpy arrays, from its parts and its manifest. Needs neither torch
+nor a model."""
 
 from __future__ import annotations
 

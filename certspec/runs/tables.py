@@ -1,5 +1,5 @@
-"""Tables of a run's figures, built once and rendered for a terminal, as plain text or as Markdown.
-Knows the summary's dictionary and nothing about how its figures were made."""
+"""Tables of a run's figures, built once and rendered for a terminal, as plain text or as
+Markdown."""
 
 from __future__ import annotations
 
@@ -90,10 +90,9 @@ def _decisions(summary: dict[str, Any]) -> TextTable:
             *(["unknown"] if undecided else []),
         ),
         rows,
-        "Shares of steps. Certified: KL(target || draft) is provably below the certificate, so "
-        "the draft's token is "
-        "accepted for certain. False: certified and not accepted. Rejects nothing: the "
-        "certificate is +inf."
+        "Shares of steps. Certified: KL(target || draft) is provably below the certificate, so the "
+        "draft's token is accepted for certain. False: certified and not accepted. Rejects "
+        "nothing: the certificate is +inf."
         + (
             " Unknown: the log doesn't tell whether the draft's token is accepted."
             if undecided
@@ -125,8 +124,7 @@ def _certificates(summary: dict[str, Any], key: str) -> TextTable:
         ("rule", "mean", *_QUANTILE_NAMES, "cap"),
         rows,
         "A draft is accepted wherever its KL is below the certificate. The cap is the largest "
-        "finite certificate: "
-        "log 2, for a tree of width m log(m + 1)."
+        "finite certificate: log 2, for a tree of width m log(m + 1)."
         if not capped
         else "",
     )
@@ -185,12 +183,10 @@ def _observed(summary: dict[str, Any]) -> TextTable:
         ),
         rows,
         "Rounds replayed over the target's own greedy history: what strict decoding sees; a "
-        "relaxed rule's own "
-        "decoding leaves that history. vLLM, Spec-Bench and SGLang count the bonus token in a "
-        "length, gpt-fast does "
-        "not; SGLang's rate divides by all tree nodes (length times width). Trees are greedy "
-        "ones, as decoding drafts "
-        "them: the draft's own chain with its best candidates beside it"
+        "relaxed rule's own decoding leaves that history. vLLM, Spec-Bench and SGLang count the "
+        "bonus token in a length, gpt-fast does not; SGLang's rate divides by all tree nodes "
+        "(length times width). Trees are greedy ones, as decoding drafts them: the draft's own "
+        "chain with its best candidates beside it"
         + _full_trees(observed)
         + ". Runs: mean over all start positions, unlimited draft, "
         "of a tree whose every node is expanded.",

@@ -1,5 +1,5 @@
 """Turns prompts into batches of token ids, in an order that depends on the prompts and settings
-alone. Knows the tokenizer, but neither models nor files."""
+alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Runs target and draft side by side along the target's own greedy tokens and certifies every step.
-It knows runners that give logits, and nothing about files or tables."""
+"""Runs target and draft side by side along the target's own greedy tokens and certifies every
+step."""
 
 from __future__ import annotations
 
@@ -137,8 +137,7 @@ def _certify_waiting(waiting: _Waiting, rules: Sequence[Rule]) -> dict[str, Any]
         row = int(np.flatnonzero(columns["target_token"] != emitted)[0])
         raise CertspecError(
             f"prompt {waiting.prompts[row]}, position {waiting.positions[row]}: the certificate's "
-            "argmax "
-            f"{columns['target_token'][row]} is not the emitted token {emitted[row]}"
+            f"argmax {columns['target_token'][row]} is not the emitted token {emitted[row]}"
         )
     columns["prompt"] = np.asarray(waiting.prompts, dtype=np.int32)
     columns["position"] = np.asarray(waiting.positions, dtype=np.int32)

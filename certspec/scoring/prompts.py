@@ -1,5 +1,6 @@
-"""Reads prompt files, one prompt a line, and says where a line can't be read. Knows nothing about
-tokens or models."""
+"""Reads prompt files, one prompt a line, and says where a line can't be read. A line of a .jsonl
+file is ``{"prompt": "Tell me a story."}`` or ``{"messages": [{"role": "user", "content":
+"..."}]}``."""
 
 from __future__ import annotations
 

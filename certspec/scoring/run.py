@@ -1,5 +1,5 @@
 """A whole scoring run: prompts in, finished parts in a folder out, going on where an earlier
-process stopped. Knows the other modules of this package and nothing about terminals."""
+process stopped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """A run made from stored logits: the same parts in the same folder as one that ran the models,
-resumable and shared over ranks in the same way. Knows files of logits and certificates, and no
-models."""
+resumable and shared over ranks in the same way."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """llama.cpp's server: ``completion_probabilities`` (or ``probs``) as ``[{id, logprob, token, bytes,
-top_logprobs}]``. Knows this shape only; probabilities after sampling are refused by name."""
+top_logprobs}]``. Probabilities after sampling are refused by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from certspec.errors import UnreadableInput
-from certspec.logs.position import Key, RawPosition
+from certspec.logs.position import Entry, RawPosition
 from certspec.logs.shapes import Place, Sequences, expect_int, expect_list, expect_mapping
 
 __all__ = ["matches", "positions"]
@@ -28,39 +28,39 @@ def positions(
     items = next(document[name] for name in _NAMES if isinstance(document.get(name), list))
     streamed = "stop" in document and len(items) <= 1
     answer = (document.get("id_slot"), document.get("index"))
-    state = sequences.stream(answer) if streamed else [sequences.new(), 0]
+    stream = sequences.stream(answer, is_streamed=streamed)
     reason = document.get("stop_type") or ("length" if document.get("stopped_limit") else None)
     for number, item in enumerate(expect_list(place, items, "completion_probabilities")):
         item = expect_mapping(place, item, "an entry of completion_probabilities")
         _refuse_sampled(item, place)
         listed = expect_list(place, item.get("top_logprobs") or [], "top_logprobs")
         yield RawPosition(
-            state[0],
-            state[1],
+            stream.sequence,
+            stream.position,
             "output",
             place.line,
             [_entry(entry, place) for entry in listed],
             chosen=_entry(item, place),
             finish=str(reason) if reason and number == len(items) - 1 else None,
         )
-        state[1] += 1
+        stream.position += 1
     if streamed and document["stop"]:
         sequences.end(answer)
 
 
-def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
+def _entry(item: object, place: Place) -> Entry:
     if (
         type(item) is dict
         and type(item.get("id")) is int
         and type(item.get("token")) is str
         and "logprob" in item
     ):
-        return item["id"], item["token"], item["logprob"]  # as it should be
+        return Entry(item["id"], item["token"], item["logprob"])  # as it should be
     item = expect_mapping(place, item, "an entry of top_logprobs")
     if "logprob" not in item:
         raise place.error("a token's logprob", sorted(item))
     text = item.get("token")
-    return (
+    return Entry(
         expect_int(place, item.get("id"), "token id"),
         text if isinstance(text, str) else None,
         item["logprob"],
@@ -73,7 +73,6 @@ def _refuse_sampled(item: Mapping[str, Any], place: Place) -> None:
     if "top_probs" in item or "probs" in item or ("prob" in item and "logprob" not in item):
         raise UnreadableInput(
             f"{place.name}:{place.line}: probabilities after sampling (prob, probs, top_probs): "
-            "processed by top-k, "
-            "top-p and temperature before they were logged; ask for n_probs without "
-            "post_sampling_probs"
+            "processed by top-k, top-p and temperature before they were logged; ask for n_probs "
+            "without post_sampling_probs"
         )

@@ -1,5 +1,5 @@
-"""Samples of lm-evaluation-harness: a sum of logprobs and a flag an answer. They can't be
-certified; this module knows how to recognise them and to say why."""
+"""Samples of lm-evaluation-harness: a sum of logprobs and a flag an answer. They are recognised and
+refused: they can't be certified."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def positions(
     """Refuse: a certificate needs the most probable tokens of each position."""
     raise UnreadableInput(
         f"{place.name}:{place.line}: lm-eval samples hold only (sum of logprobs, is_greedy) an "
-        "answer; a certificate "
-        "needs the most probable tokens at each position, so nothing can be certified from them"
+        "answer; a certificate needs the most probable tokens at each position, so nothing can be "
+        "certified from them"
     )
     yield

@@ -1,14 +1,14 @@
 """OpenAI chat completions (also vLLM's and SGLang's chat servers):
 ``choices[].logprobs.content[]``, whole, streamed in chunks, or as output lines of a batch; also
-bare positions of that form. Knows this shape only."""
+bare positions of that form."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from certspec.logs.position import Key, RawPosition
-from certspec.logs.shapes import Place, Sequences, expect_list, expect_mapping, token_bytes
+from certspec.logs.position import Entry, RawPosition
+from certspec.logs.shapes import Place, Sequences, Stream, expect_list, expect_mapping, token_bytes
 
 __all__ = ["matches", "positions"]
 
@@ -32,13 +32,13 @@ def positions(
     """Positions of all choices, each choice a sequence of its own."""
     document = _body(document)
     if _is_position(document):
-        state = sequences.stream("bare positions")
-        yield _position(document, place, state[0], state[1], None)
-        state[1] += 1
+        stream = sequences.stream("bare positions")
+        yield _position(document, place, stream, None)
+        stream.position += 1
         return
     if "steps" in document:
         yield from _content(
-            document["steps"], place, [sequences.new(), 0], document.get("finish_reason")
+            document["steps"], place, Stream(sequences.new()), document.get("finish_reason")
         )
         return
     streamed = str(document.get("object", "")).endswith(".chunk")
@@ -51,25 +51,23 @@ def positions(
         if content is None:
             continue
         answer = (document.get("id"), choice.get("index"))
-        state = sequences.stream(answer) if streamed else [sequences.new(), 0]
-        yield from _content(content, place, state, choice.get("finish_reason"))
+        stream = sequences.stream(answer, is_streamed=streamed)
+        yield from _content(content, place, stream, choice.get("finish_reason"))
 
 
 def _content(
-    content: object, place: Place, state: list[int], finish: object
+    content: object, place: Place, stream: Stream, finish: object
 ) -> Iterator[RawPosition]:
     content = expect_list(place, content, "logprobs.content")
     for number, item in enumerate(content):
         last = number == len(content) - 1
         item = expect_mapping(place, item, "an entry of logprobs.content")
-        yield _position(
-            item, place, state[0], state[1], str(finish) if last and finish is not None else None
-        )
-        state[1] += 1
+        yield _position(item, place, stream, str(finish) if last and finish is not None else None)
+        stream.position += 1
 
 
 def _position(
-    item: Mapping[str, Any], place: Place, sequence: int, position: int, finish: str | None
+    item: Mapping[str, Any], place: Place, stream: Stream, finish: str | None
 ) -> RawPosition:
     listed = item.get("top_logprobs")
     entries = [
@@ -77,11 +75,17 @@ def _position(
         for entry in expect_list(place, [] if listed is None else listed, "top_logprobs")
     ]
     return RawPosition(
-        sequence, position, "output", place.line, entries, chosen=_entry(item, place), finish=finish
+        stream.sequence,
+        stream.position,
+        "output",
+        place.line,
+        entries,
+        chosen=_entry(item, place),
+        finish=finish,
     )
 
 
-def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
+def _entry(item: object, place: Place) -> Entry:
     item = expect_mapping(place, item, "an entry of top_logprobs")
     token = item.get("token")
     described = token if isinstance(token, dict) else item
@@ -92,13 +96,10 @@ def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
         raise place.error("a token's logprob", sorted(item))
     number = described.get("id", described.get("token_id"))
     if isinstance(number, int) and not isinstance(number, bool):
-        return number, text, item["logprob"]
+        return Entry(number, text, item["logprob"])
     known = token_bytes(place, described.get("bytes"))
-    return (
-        (known if known is not None else None if "bytes" in described else text),
-        text,
-        item["logprob"],
-    )
+    unnamed = None if "bytes" in described else text
+    return Entry(known if known is not None else unnamed, text, item["logprob"])
 
 
 def _body(document: Mapping[str, Any]) -> Mapping[str, Any]:

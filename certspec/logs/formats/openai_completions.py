@@ -1,6 +1,5 @@
 """OpenAI completions (also vLLM's server): ``choices[].logprobs = {tokens, token_logprobs,
-top_logprobs}``, lists keyed by text, so that two tokens of the same text become one. Knows this
-shape only."""
+top_logprobs}``, lists keyed by text, so that two tokens of the same text become one."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from certspec.logs.documents import RepeatedKeys
-from certspec.logs.position import RawPosition
+from certspec.logs.position import Entry, RawPosition
 from certspec.logs.shapes import Place, Sequences, expect_list, expect_mapping
 
 __all__ = ["matches", "positions"]
@@ -49,7 +48,7 @@ def positions(
         asked = _asked(lists)
         identity = document.get("id")
         answer = (identity, choice.get("index"))
-        state = sequences.stream(answer) if identity is not None else [sequences.new(), 0]
+        stream = sequences.stream(answer, is_streamed=identity is not None)
         finish = choice.get("finish_reason")
         for number, (token, value, listed) in enumerate(zip(tokens, values, lists, strict=True)):
             if not isinstance(token, str):
@@ -60,16 +59,16 @@ def positions(
                 else list(expect_mapping(place, listed, "an entry of top_logprobs").items())
             )
             yield RawPosition(
-                state[0],
-                state[1],
+                stream.sequence,
+                stream.position,
                 "output",
                 place.line,
-                [(text, text, logprob) for text, logprob in entries],
-                chosen=(token, token, value),
+                [Entry(text, text, logprob) for text, logprob in entries],
+                chosen=Entry(token, token, value),
                 expected_entries=_expected(listed, asked),
                 finish=str(finish) if finish is not None and number == len(tokens) - 1 else None,
             )
-            state[1] += 1
+            stream.position += 1
 
 
 def _asked(lists: list[Any]) -> int:

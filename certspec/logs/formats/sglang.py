@@ -1,12 +1,12 @@
 """SGLang: ``meta_info.{input,output}_top_logprobs`` as lists of ``[logprob, token id, text or
-null]`` with ``..._token_logprobs`` beside them. Knows this shape only."""
+null]`` with ``..._token_logprobs`` beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from certspec.logs.position import Key, RawPosition
+from certspec.logs.position import Entry, RawPosition
 from certspec.logs.shapes import Place, Sequences, expect_int, expect_list
 
 __all__ = ["matches", "positions"]
@@ -59,12 +59,13 @@ def positions(
             )
 
 
-def _entry(item: object, place: Place) -> tuple[Key, str | None, object]:
+def _entry(item: object, place: Place) -> Entry:
     item = expect_list(place, item, "[logprob, token id, text]")
     if len(item) < 2:
         raise place.error("[logprob, token id, text]", f"{len(item)} values")
-    text = item[2] if len(item) > 2 else None
-    return expect_int(place, item[1], "token id"), text if isinstance(text, str) else None, item[0]
+    logprob, token, *rest = item
+    text = rest[0] if rest and isinstance(rest[0], str) else None
+    return Entry(expect_int(place, token, "token id"), text, logprob)
 
 
 def _facts(document: Mapping[str, Any]) -> Mapping[str, Any]:

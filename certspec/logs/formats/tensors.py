@@ -1,6 +1,6 @@
 """Logits that transformers gave (``generate(output_logits=True)``), saved as .npz, .npy,
-.safetensors or .pt: whole rows, read a few at a time. Knows these files only; .pt files are loaded
-with ``weights_only``: they can't run code."""
+.safetensors or .pt: whole rows, read a few at a time. Files of torch are loaded with
+``weights_only``: they can't run code."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
         ):
             raise UnreadableInput(
                 f"{path}: array {name!r} holds what logits processors left (temperature, top-k, "
-                "top-p); save "
-                "generate(output_logits=True).logits instead"
+                "top-p); save generate(output_logits=True).logits instead"
             )
         for rows in rows_of:
             for start in range(0, len(rows), _ROWS_AT_ONCE):

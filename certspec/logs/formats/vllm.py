@@ -1,13 +1,12 @@
 """vLLM's own form, of its server and of saved RequestOutputs: ``prompt_logprobs`` and
-``outputs[].logprobs`` as lists of ``{"<id>": {logprob, rank, decoded_token}}``. Knows this shape
-only."""
+``outputs[].logprobs`` as lists of ``{"<id>": {logprob, rank, decoded_token}}``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from certspec.logs.position import RawPosition
+from certspec.logs.position import Entry, RawPosition
 from certspec.logs.shapes import Place, Sequences, expect_int, expect_list, expect_mapping
 
 __all__ = ["matches", "positions"]
@@ -50,14 +49,14 @@ def _position(
         except ValueError as error:
             raise place.error("a token id as key", key) from error
         entry = expect_mapping(place, entry, "a logprob with rank")
-        raw.entries.append((token, entry.get("decoded_token"), entry.get("logprob")))
+        raw.entries.append(Entry(token, entry.get("decoded_token"), entry.get("logprob")))
         if entry.get("rank") is not None:
             ranks.append(expect_int(place, entry["rank"], "rank"))
     if len(ranks) == len(raw.entries):
         raw.ranks = ranks
     # vLLM lists the actual token first; its id, where the log has one, is surer.
     actual = (
-        [entry for entry in raw.entries if entry[0] == chosen]
+        [entry for entry in raw.entries if entry.key == chosen]
         if chosen is not None
         else raw.entries[:1]
     )

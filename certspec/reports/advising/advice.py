@@ -1,6 +1,5 @@
 """Ranks rules, tree widths, draft lengths and KL budgets by tokens per second on a run's recorded
-steps, with the certified lower bound beside each and under a limit on what may be given up. Knows
-replays and costs; prints nothing."""
+steps, with the certified lower bound beside each and under a limit on what may be given up."""
 
 from __future__ import annotations
 

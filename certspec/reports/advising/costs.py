@@ -1,5 +1,6 @@
 """What a round of speculative decoding costs: draft steps, and a verify step by its number of
-positions. Reads costs from options or from a JSON file; knows nothing about runs."""
+positions. With draft steps of 1.1 ms and verify steps of 7.6 ms for 1 position and 8.4 for 5, a
+chain of 4 takes 4 * 1.1 + 8.4 = 12.8 ms a round."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Replays rounds of speculative decoding over a run's recorded steps, all prompts at once, for one
-way of drafting. Accept streams are autocorrelated, so nothing is assumed independent. Knows arrays
-of flags; no costs, no files."""
+way of drafting. Accepted drafts come in streaks, so nothing is assumed independent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Which ways of drafting a run can tell about, and the flags of its steps that replay each. Knows
-tables of steps; no costs, no files."""
+"""Which ways of drafting a run can tell about, and the flags of its steps that replay each."""
 
 from __future__ import annotations
 

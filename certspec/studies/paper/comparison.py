@@ -1,5 +1,4 @@
-"""The paper's figures beside those of a run, with the differences. Knows a summary and the
-published numbers."""
+"""The paper's figures beside those of a run, with the differences."""
 
 from __future__ import annotations
 

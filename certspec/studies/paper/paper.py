@@ -1,6 +1,5 @@
 """Figures of the paper (Aaryam Sharma, "When Is a Draft Accepted?", arXiv 2606.30265) on Qwen3-1.7B
-and Qwen3-4B, as reported in public notes on it, and where each stands in a run's summary. Holds
-numbers only."""
+and Qwen3-4B, as reported in public notes on it, and where each stands in a run's summary."""
 
 from __future__ import annotations
 

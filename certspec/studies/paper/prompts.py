@@ -1,5 +1,5 @@
 """The protocol's prompts: a seeded sample of those long enough, from a local file or the dataset on
-the hub. Knows prompt files and a tokenizer, no models."""
+the hub."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The two Qwen3 configurations, and the small things both trainings share: optimiser, schedule,
-dropout, rounding.
-
-It knows nothing about data.
-"""
+dropout, rounding."""
 
 from __future__ import annotations
 

@@ -22,50 +22,60 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 NAMES = _listed(
-    """Amy, Dan, Elsa, Emma, Finn, Ivy, Jack, Kate, Kofi, Lily, Mia, Nina, Omar, Pip, Rosie, Sam, Sara, Tim"""
+    """
+    Amy, Dan, Elsa, Emma, Finn, Ivy, Jack, Kate, Kofi, Lily, Mia, Nina, Omar, Pip, Rosie, Sam,
+    Sara, Tim
+    """
 )
 CREATURES = _listed(
     """
-    bear, butterfly, cat, dog, dragon, elephant, fox, goat, hedgehog, lion, monkey, owl, rabbit, snail, squirrel,
-    whale
+    bear, butterfly, cat, dog, dragon, elephant, fox, goat, hedgehog, lion, monkey, owl, rabbit,
+    snail, squirrel, whale
     """
 )
 OBJECTS = _listed(
     """
-    balloon, blanket, bridge, bucket, castle, cloud, kite, ladder, lamp, letter, map, mirror, picture, shell, star,
-    tent, train, wagon
+    balloon, blanket, bridge, bucket, castle, cloud, kite, ladder, lamp, letter, map, mirror,
+    picture, shell, star, tent, train, wagon
     """
 )
 QUALITIES = _listed(
     """
-    brave, clever, cold, curious, gentle, golden, grumpy, happy, hungry, kind, lonely, noisy, old, playful, quiet,
-    shy, sleepy, tiny
+    brave, clever, cold, curious, gentle, golden, grumpy, happy, hungry, kind, lonely, noisy, old,
+    playful, quiet, shy, sleepy, tiny
     """
 )
 WISHES = _listed(
     """
-    cross the river, find a friend, learn to dance, read a book, climb a hill, bake a cake, go home, say sorry
+    cross the river, find a friend, learn to dance, read a book, climb a hill, bake a cake, go
+    home, say sorry
     """
 )
 LESSONS = _listed(
-    """ask for help, tell the truth, share with others, never give up, say thank you, listen to your parents"""
+    """
+    ask for help, tell the truth, share with others, never give up, say thank you, listen to your
+    parents
+    """
 )
 TOPICS = _listed(
     """
-    a battery, a bridge, a fossil, a glacier, a magnet, a planet, a rainbow, a shadow, an ecosystem, bread,
-    friction, light, memory, money, music, pollination, sound, sugar, the brain, the internet, the moon
+    a battery, a bridge, a fossil, a glacier, a magnet, a planet, a rainbow, a shadow, an
+    ecosystem, bread, friction, light, memory, money, music, pollination, sound, sugar, the brain,
+    the internet, the moon
     """
 )
 TASKS = _listed(
     """
-    bake bread, boil an egg, build a kite, clean a window, draw a cat, fold a shirt, grow tomatoes, learn a new
-    word, pack a bag, plan a trip, play chess, save money, sleep better, tie my shoes, train a dog, write a letter
+    bake bread, boil an egg, build a kite, clean a window, draw a cat, fold a shirt, grow
+    tomatoes, learn a new word, pack a bag, plan a trip, play chess, save money, sleep better, tie
+    my shoes, train a dog, write a letter
     """
 )
 FUNCTIONS = _listed(
     """
-    adds two numbers, checks if a number is prime, computes the average of a list, counts words in a sentence, finds
-    the maximum of a list, flattens a nested list, reverses a string, sorts a list of numbers, transposes a matrix
+    adds two numbers, checks if a number is prime, computes the average of a list, counts words in
+    a sentence, finds the maximum of a list, flattens a nested list, reverses a string, sorts a
+    list of numbers, transposes a matrix
     """
 )
 
@@ -78,11 +88,10 @@ def _story(rng: random.Random) -> str:
         (
             f"Tell me a short story about {first} and a {quality} {thing}.",
             f"Write a short story with the words {thing}, {rng.choice(OBJECTS)} and {quality}.",
-            f"Write a short bedtime story about {first}, {second} and a {thing}. "
-            f"The lesson is to {rng.choice(LESSONS)}.",
+            f"Write a short bedtime story about {first}, {second} and a {thing}. The lesson is to "
+            f"{rng.choice(LESSONS)}.",
             f"Write a very short story for a small child about a {quality} {thing} who wants to "
-            f"{rng.choice(WISHES)}. "
-            "Use simple words.",
+            f"{rng.choice(WISHES)}. Use simple words.",
         )
     )
 

@@ -1,8 +1,6 @@
 """Reads a chat corpus, holds prompts out, and packs encoded chats into fixed-length training
-blocks.
-
-A corpus is JSON lines, plain or zstd, with `kind`, `prompt`, `response` and `finished`. It knows no
-models."""
+blocks. A corpus is JSON lines, plain or zstd, with ``kind``, ``prompt``, ``response`` and
+``finished``."""
 
 from __future__ import annotations
 
@@ -140,8 +138,8 @@ class BlockStream:
             tokens, labels = pack_documents(self.documents, self.block, self.rng)
             if len(tokens) < self.batch:
                 raise ValueError(
-                    f"documents: expected at least {self.batch} blocks of {self.block} tokens, "
-                    f"got {len(tokens)}"
+                    f"documents: expected at least {self.batch} blocks of {self.block} tokens, got "
+                    f"{len(tokens)}"
                 )
             self._rows, self._next = (tokens, labels), 0
             self.epoch += 1

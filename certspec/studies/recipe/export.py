@@ -1,8 +1,5 @@
 """Writes a model and its tokenizer as an ordinary Hugging Face directory: bfloat16 safetensors, no
-pickle.
-
-It knows nothing about how the weights were found.
-"""
+pickle."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ def load_target(folder: Path, tokenizer: Tokenizer) -> Any:
     saved = (folder / "tokenizer.json").read_text(encoding="utf-8")
     if json.loads(saved) != json.loads(tokenizer.to_str()):
         raise ValueError(
-            f"{folder}: expected the tokenizer that this corpus and --vocab-size give, got "
-            "another tokenizer.json"
+            f"{folder}: expected the tokenizer that this corpus and --vocab-size give, got another "
+            "tokenizer.json"
         )
     return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

@@ -1,8 +1,5 @@
 """Chooses the 128 shipped prompts from the held-out part of the corpus; long ones are built around
-held-out answers.
-
-It knows nothing about models.
-"""
+held-out answers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Trains the target on the packed corpus with plain next-token cross entropy.
-
-It knows nothing about the draft.
-"""
+"""Trains the target on the packed corpus with plain next-token cross entropy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Trains the pair's byte-level BPE tokenizer and writes it in the Hugging Face format, with a
-ChatML chat template.
-
-It knows nothing about models; target and draft get the same two files.
-"""
+ChatML chat template. Target and draft get the same two files."""
 
 from __future__ import annotations
 

@@ -1,3 +1,2 @@
 """Evidence on a real chat model: a draft distilled for SmolLM2-135M-Instruct, losses compared, the
-paper's claims tested, quality and speed measured. Nothing else in certspec imports this package but
-the command that runs it."""
+paper's claims tested, quality and speed measured."""

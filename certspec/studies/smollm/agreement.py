@@ -1,5 +1,5 @@
 """How drafts agree with the target along its greedy answers, by ``certspec.certify``: the figures
-that the losses are compared on. It knows nothing about training."""
+that the losses are compared on."""
 
 from __future__ import annotations
 

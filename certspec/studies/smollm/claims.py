@@ -1,5 +1,4 @@
-"""The paper's claims, each beside what this target shows and a verdict by a stated test. It knows a
-reduced run's figures (``scores.reduce_run``) and the paper's."""
+"""The paper's claims, each beside what this target shows and a verdict by a stated test."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ def _enlargement(
     spans = [f"{edges[index]:g}-{edges[index + 1]:g}" for index in (low, high)]
     test = (
         f"mean {'factor over' if as_factor else 'gain on'} strict's certificate, margins "
-        f"{spans[0]} to {spans[1]}: "
-        "largest in the lowest bin for every rule"
+        f"{spans[0]} to {spans[1]}: largest in the lowest bin for every rule"
     )
     return Verdict(claim, "so", "; ".join(shown), holds, test)
 
@@ -140,7 +138,10 @@ def _pays(
 def _run_lengths(score: dict[str, Any]) -> Verdict:
     strict, tree = _run_at(score, "strict"), _run_at(score, "tree:8")
     maximal = [_run_at(score, label, "mean_over_maximal_runs") for label in ("strict", "tree:8")]
-    here = f"{strict:.1f} to {tree:.1f} over starts, {maximal[0]:.1f} to {maximal[1]:.1f} over maximal runs"
+    here = (
+        f"{strict:.1f} to {tree:.1f} over starts, {maximal[0]:.1f} to {maximal[1]:.1f} over "
+        "maximal runs"
+    )
     test = (
         "tree:8's mean certified run at .3 nats is at least 36 / 2.9 times strict's, by either mean"
     )

@@ -1,5 +1,5 @@
 """Distils drafts by weighted rows of KL(target || draft): several drafts can share one pass of the
-target. It knows the losses that are compared, and nothing about where documents come from."""
+target."""
 
 from __future__ import annotations
 

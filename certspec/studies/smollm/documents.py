@@ -1,5 +1,4 @@
-"""Chats as token ids in the target's own chat template, and the target's own greedy answers. It
-knows a tokenizer of transformers and no losses."""
+"""Chats as token ids in the target's own chat template, and the target's own greedy answers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The draft of SmolLM2-135M-Instruct from its own writing, and the study of losses at the same
-scale: every step from a corpus file to two model directories. The steps themselves live in the
-other modules and in ``certspec.studies.recipe``."""
+scale: every step from a corpus file to two model directories."""
 
 from __future__ import annotations
 

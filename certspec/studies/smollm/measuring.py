@@ -1,6 +1,5 @@
 """The measurements that end up in the results: score, quality, speed. Each loads the pair,
-measures, and writes one JSON file with where it came from; the measuring itself is in the other
-modules."""
+measures, and writes one JSON file with where it came from."""
 
 from __future__ import annotations
 

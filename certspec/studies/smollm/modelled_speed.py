@@ -1,5 +1,4 @@
-"""Tokens a second that a rule's tokens a pass would give at measured costs of passes. It knows
-figures of results, and no models."""
+"""Tokens a second that a rule's tokens a pass would give at measured costs of passes."""
 
 from __future__ import annotations
 

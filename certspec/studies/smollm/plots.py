@@ -1,5 +1,5 @@
 """The evidence's three pictures, from the results' JSON alone: enlargement by margin, certified
-runs, and speed against loss. It knows figures and matplotlib."""
+runs, and speed against loss."""
 
 from __future__ import annotations
 

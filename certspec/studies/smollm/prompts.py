@@ -1,5 +1,5 @@
 """The prompts of the evidence: a request around an answer that the target once wrote, so that each
-has at least 64 tokens of its own. It knows the corpus' chats and no models.
+has at least 64 tokens of its own.
 
 The paper's UltraChat prompts are people's; these are not: a template, and in it one to two
 paragraphs by the target."""

@@ -36,8 +36,8 @@ def read_results(folder: Path | None = None) -> dict[str, Any]:
                 raise UnreadableInput(f"{path}: expected JSON ({error})") from error
     if not found:
         raise UnreadableInput(
-            f"{place}: expected one of {', '.join(f'{name}.json' for name in NAMES)}, got none; the "
-            "committed results are in a checkout of certspec only, pass --results FOLDER"
+            f"{place}: expected one of {', '.join(f'{name}.json' for name in NAMES)}, got none; "
+            "the committed results are in a checkout of certspec only, pass --results FOLDER"
         )
     return found
 

@@ -1,6 +1,5 @@
 """What relaxation costs: log-probability, divergence from greedy text and right answers, for each
-rule and strength. It turns traces of decoding into figures and knows nothing about how they were
-decoded."""
+rule and strength, from traces of decoding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Speculative decoding of many rows at once, each under its own rule, one token a pass: the same
-tokens, rounds and decisions as drafting in blocks, at the price of no speed. It knows runners and
-rules, and nothing about tasks."""
+tokens, rounds and decisions as drafting in blocks, at the price of no speed."""
 
 from __future__ import annotations
 

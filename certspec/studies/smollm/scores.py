@@ -1,5 +1,5 @@
 """A scoring run as one small dictionary: the run's summary, the paper's figures, shares by margin,
-and trees whose width follows a KL budget. It knows run folders and no models."""
+and trees whose width follows a KL budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evidence as tables, from the results' JSON alone. It knows figures and no models."""
+"""The evidence as tables, from the results' JSON alone."""
 
 from __future__ import annotations
 
@@ -87,10 +87,8 @@ def _rules(score: dict[str, Any]) -> TextTable:
         ),
         rows,
         "Certificates in nats, +inf counted as the cap. Runs: certified tokens in a row for any "
-        "draft within .3 nats, "
-        "mean over starts and over maximal runs. Nearest: the least KL / certificate of a step "
-        "whose token was "
-        f"rejected. {_false_certificates(summary)}",
+        "draft within .3 nats, mean over starts and over maximal runs. Nearest: the least KL / "
+        f"certificate of a step whose token was rejected. {_false_certificates(summary)}",
     )
 
 
@@ -100,8 +98,7 @@ def _false_certificates(summary: dict[str, Any]) -> str:
     return (
         f"False certificates: {sum(row['num_false_certificates'] for row in rules):,} of "
         f"{summary['num_steps'] * len(rules):,} decisions ({summary['num_steps']:,} steps x "
-        f"{len(rules)} rules and "
-        f"widths; answers ended: {ends})."
+        f"{len(rules)} rules and widths; answers ended: {ends})."
     )
 
 
@@ -138,12 +135,10 @@ def _adaptive(score: dict[str, Any]) -> TextTable:
         ("budget", "nats", "mean width", "certified", "accepted", "fixed width as good", "false"),
         rows,
         "The least width whose certificate exceeds the budget at that step. Certified: for every "
-        "draft within the "
-        "budget. Accepted: this draft's best so many hold the target's argmax; beside it the "
-        "least fixed width that "
-        "accepts at least as many. The width needs the target's probabilities, so this measures "
-        "what the "
-        "certificate knows and is no way to draft.",
+        "draft within the budget. Accepted: this draft's best so many hold the target's argmax; "
+        "beside it the least fixed width that accepts at least as many. The width needs the "
+        "target's probabilities, so this measures what the certificate knows and is no way to "
+        "draft.",
     )
 
 
@@ -185,14 +180,11 @@ def _quality(quality: dict[str, Any], speeds: Sequence[dict[str, Any]]) -> TextT
         ),
         rows,
         "Tokens a pass: emitted tokens over target passes; tokens/s: the same over the time of a "
-        "round at the costs of "
-        "passes that were measured there (modelled, batch 1). Nats lost: log p1 - log p(token) of "
-        "the target at its "
-        "own text, a token, with its standard error over prompts. Differ: positions at which the "
-        "text differs from "
-        "greedy text; first: median position of the first one, where there is one. Text: the "
-        "text's own "
-        "log-probability a token under the target, minus greedy text's. False certificates: "
+        "round at the costs of passes that were measured there (modelled, batch 1). Nats lost: log "
+        "p1 - log p(token) of the target at its own text, a token, with its standard error over "
+        "prompts. Differ: positions at which the text differs from greedy text; first: median "
+        "position of the first one, where there is one. Text: the text's own log-probability a "
+        "token under the target, minus greedy text's. False certificates: "
         f"{sum(row['num_false_certificates'] for row in quality['rules']):,} of "
         f"{sum(row['num_drafted'] for row in quality['rules']):,} drafted positions.",
     )
@@ -208,7 +200,10 @@ def _tasks(quality: dict[str, Any]) -> TextTable:
         )
         for row in quality["rules"]
     )
-    note = "Tokens a pass: mean of the four kinds. The draft never saw such tasks but for the code prompts."
+    note = (
+        "Tokens a pass: mean of the four kinds. The draft never saw such tasks but for the code "
+        "prompts."
+    )
     return TextTable("Right answers", ("rule", *kinds, "tokens a pass"), rows, note)
 
 
@@ -229,8 +224,7 @@ def _losses(losses: Sequence[dict[str, Any]]) -> TextTable:
         ("loss", "strict accepted", "in top 8", "strict certified", "tree:4 certified", "mean KL"),
         tuple(rows),
         "Mean over seeds, lowest to highest. One seed's drafts share initial weights and batches; "
-        "C is the strict or "
-        "the tree's certificate of the target. Measured on "
+        "C is the strict or the tree's certificate of the target. Measured on "
         f"{losses[0]['losses']['plain KL']['steps']:,} greedy steps. "
         + " ".join(dict.fromkeys(note for seed in losses for note in seed.get("notes", []))),
     )
@@ -257,17 +251,16 @@ def _speed(speed: dict[str, Any]) -> TextTable:
     unlike = speed.get("num_rows_unlike_plain", {})
     same = f"same output everywhere: {'yes' if speed['same_output'] else 'no'}"
     if any(unlike.values()):
-        same += f" (answers unlike plain's: {', '.join(f'{way} {count}' for way, count in unlike.items() if count)})"
+        counts = ", ".join(f"{way} {count}" for way, count in unlike.items() if count)
+        same += f" (answers unlike plain's: {counts})"
     costs = ", ".join(f"{count}: {ms:.1f}" for count, ms in speed["costs"]["verify_ms"].items())
     return TextTable(
         f"Decoding speed on {name}, {where['dtype']}",
         ("way", "tokens/s", "spread", "x plain", "x best assisted"),
         rows,
         f"{speed['prompts']} prompts, {speed['new_tokens']} new tokens, {speed['repeats']} "
-        "repeats, medians, ratios "
-        f"within a repeat; {same}. Milliseconds of a draft pass: "
-        f"{speed['costs']['draft_step_ms']:.1f}, of target "
-        f"passes by positions: {costs}. "
+        f"repeats, medians, ratios within a repeat; {same}. Milliseconds of a draft pass: "
+        f"{speed['costs']['draft_step_ms']:.1f}, of target passes by positions: {costs}. "
         + (
             f"Ours ran the models through transformers: {reason}."
             if reason

@@ -1,5 +1,5 @@
-"""Tasks with answers that can be checked and that a very small chat model can do at all. It knows
-text alone."""
+"""Tasks with answers that can be checked and that a very small chat model can do at all: counting,
+sums, copying a sentence, a Python function."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class Task:
 def _copying(rng: random.Random, number: int) -> Task:
     sentence = (
         f"{rng.choice(NAMES)} and the {rng.choice(QUALITIES)} {rng.choice(CREATURES)} found a "
-        f"{rng.choice(OBJECTS)} "
-        f"under the {rng.choice(OBJECTS)}."
+        f"{rng.choice(OBJECTS)} under the {rng.choice(OBJECTS)}."
     )
     return Task(
         "copying",

@@ -159,17 +159,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unexplained += wrong
         print(
             f"{name}, {generation.engine}: {len(parted)} of {len(prompts)} prompts part from "
-            "transformers within "
-            f"{chosen.tokens} tokens, {wrong} of them beyond rounding; "
+            f"transformers within {chosen.tokens} tokens, {wrong} of them beyond rounding; "
             f"{generation.metrics['num_false_certificates']} false certificates; {seconds:.0f} s",
             flush=True,
         )
         for divergence in parted:
             print(
                 f"  prompt {divergence.prompt:>3} position {divergence.position:>3}: gap "
-                f"{divergence.gap:8.4f} "
-                f"({divergence.exact_gap:8.4f} in float32), spacing {divergence.spacing:.4f}, "
-                "error of the logits "
+                f"{divergence.gap:8.4f} ({divergence.exact_gap:8.4f} in float32), spacing "
+                f"{divergence.spacing:.4f}, error of the logits "
                 f"{divergence.error:.4f}{'' if divergence.is_rounding else '  NOT EXPLAINED'}"
             )
         results[name] = {

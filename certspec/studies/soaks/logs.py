@@ -38,10 +38,17 @@ def write_stream(path: Path, num_lines: int, depth: int = 5, seed: int = 0) -> N
         for start in range(0, num_lines, 65_536):
             chosen = chance.integers(0, _VARIANTS, min(65_536, num_lines - start)).tolist()
             stream.writelines(
-                f'{{"index":0,"content":"t","stop":{"true" if (start + place) % _ANSWER == _ANSWER - 1 else "false"},'
-                f'"id_slot":0,"completion_probabilities":[{items[row]}]}}\n'
+                _line(items[row], is_last=(start + place) % _ANSWER == _ANSWER - 1)
                 for place, row in enumerate(chosen)
             )
+
+
+def _line(item: str, *, is_last: bool) -> str:
+    stop = "true" if is_last else "false"
+    return (
+        f'{{"index":0,"content":"t","stop":{stop},"id_slot":0,'
+        f'"completion_probabilities":[{item}]}}\n'
+    )
 
 
 def _item(row: np.ndarray, ids: list[int]) -> dict[str, object]:

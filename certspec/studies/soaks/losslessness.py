@@ -132,9 +132,8 @@ def run(
             verdict = "equal" if found is None else f"DIFFERS at {found}"
             say(
                 f"{name}, batch {batch_size}, {generation.engine}: {verdict}; "
-                f"{metrics['num_emitted']} tokens, "
-                f"{metrics['num_rounds']} rounds, {metrics['num_false_certificates']} false "
-                "certificates"
+                f"{metrics['num_emitted']} tokens, {metrics['num_rounds']} rounds, "
+                f"{metrics['num_false_certificates']} false certificates"
             )
             num_failures += (found is not None) + (metrics["num_false_certificates"] > 0)
     return num_failures

@@ -60,7 +60,8 @@ def test_a_certified_step_that_was_not_accepted_is_counted_as_false(run):
 def test_budget_runs_count_steps_whose_certificate_exceeds_the_budget(run):
     strict, tree = summarise_run(run)["certified_run_lengths"]
     at = BUDGETS.index(0.1)
-    # strict, budget .1: -++ +-   lengths 0 2 1 1 0; tree: the certificate must exceed the budget, .1 does not: -++ +-
+    # strict, budget .1: -++ +-   lengths 0 2 1 1 0
+    # tree: the certificate must exceed the budget, .1 does not: -++ +-
     assert strict["mean_over_starts"][at] == pytest.approx(4 / 5)
     assert strict["mean_over_maximal_runs"][at] == pytest.approx(3 / 2)
     assert tree["share_of_steps"][at] == pytest.approx(3 / 5)

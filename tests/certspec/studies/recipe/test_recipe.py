@@ -83,7 +83,10 @@ def test_the_tiny_recipe_writes_a_loadable_pair_and_its_own_corpus_can_be_sample
     corpus_file, tmp_path
 ):
     out = tmp_path / "pair"
-    tiny = "--tiny --vocab-size 400 --target-steps 8 --draft-steps 8 --batch 2 --block 128 --max-new-tokens 4 --num-own 32"
+    tiny = (
+        "--tiny --vocab-size 400 --target-steps 8 --draft-steps 8 --batch 2 --block 128 "
+        "--max-new-tokens 4 --num-own 32"
+    )
     recipe.main(["--corpus", str(corpus_file), "--out", str(out), "--device", "cpu", *tiny.split()])
     report = json.loads((out / "losses.json").read_text(encoding="utf-8"))
     losses = [record["loss"] for record in report["training"] if record.get("model") == "target"]
