@@ -31,14 +31,24 @@ def count_option(
     *names: str, default: int | None, help: str, least: int = 1, most: int | None = None
 ) -> Decorator:
     """An option that takes a whole number from ``least`` to ``most``."""
-    shown, kind = default is not None, click.IntRange(least, most)
-    return click.option(*names, default=default, show_default=shown, type=kind, help=help)
+    return click.option(
+        *names,
+        default=default,
+        show_default=default is not None,
+        type=click.IntRange(least, most),
+        help=help,
+    )
 
 
 def out_option(default: str, help: str) -> Decorator:
     """--out, the folder of a run."""
-    kind = click.Path(path_type=Path, file_okay=False)
-    return click.option("--out", default=Path(default), show_default=True, type=kind, help=help)
+    return click.option(
+        "--out",
+        default=Path(default),
+        show_default=True,
+        type=click.Path(path_type=Path, file_okay=False),
+        help=help,
+    )
 
 
 def draft_length_option(help: str = "Draft length of the observed accepted lengths.") -> Decorator:
@@ -56,7 +66,19 @@ rules_option = click.option(
     metavar="RULES",
     help='E.g. "strict additive:0.3 tree:4"; may be repeated (default: eight rules and widths).',
 )
-_PAIR = (
+
+
+def _all_of(*options: Decorator) -> Decorator:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for decorate in reversed(options):
+            command = decorate(command)
+        return command
+
+    return add
+
+
+# The fields of ``PairOptions``.
+pair_options = _all_of(
     click.option(
         "--target",
         metavar="MODEL",
@@ -68,7 +90,8 @@ _PAIR = (
         "--dtype", metavar="NAME", help="float32 (default on the CPU), bfloat16 (CUDA) ..."
     ),
 )
-_SPREAD = (
+# For targets too large for one device.
+spread_options = _all_of(
     click.option(
         "--device-map",
         metavar="NAME",
@@ -78,22 +101,6 @@ _SPREAD = (
         "--tp-plan", metavar="auto", help="Spread the target over torchrun's processes instead."
     ),
 )
-
-
-def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --target, --draft, --device and --dtype, the fields of ``PairOptions``."""
-    return _added(command, _PAIR)
-
-
-def spread_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --device-map and --tp-plan, for targets too large for one device."""
-    return _added(command, _SPREAD)
-
-
-def _added(command: Callable[..., Any], options: tuple[Decorator, ...]) -> Callable[..., Any]:
-    for decorate in reversed(options):
-        command = decorate(command)
-    return command
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,7 +70,7 @@ def _lines_or_values(
     lines."""
     first += _rest_of_line(path, stream, first, number)
     try:
-        _parse(decoder, _event(first))
+        decoder.decode(_event(first))
     except (json.JSONDecodeError, RecursionError):
         if _event(first).strip():
             yield from _Chunks(path, stream, decoder, first, number).values()
@@ -80,7 +80,7 @@ def _lines_or_values(
         text = _event(line).strip()
         if text and text != "[DONE]":
             try:
-                yield _parse(decoder, text), number
+                yield decoder.decode(text), number
             except (json.JSONDecodeError, RecursionError) as error:
                 cut = (
                     "" if line.endswith("\n") else " (the file ends in this line: was it cut off?)"
@@ -104,10 +104,6 @@ def _rest_of_line(path: Path, stream: TextIO, start: str, number: int) -> str:
                 f"{path}:{number}: a line of more than {MAX_DOCUMENT_CHARS:,} characters"
             )
     return "".join(pieces)
-
-
-def _parse(decoder: json.JSONDecoder, text: str) -> Any:
-    return decoder.decode(text)
 
 
 def _event(line: str) -> str:

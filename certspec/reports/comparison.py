@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from certspec.reports.sections import Figures
+from certspec.runs.summary import MEDIAN
 from certspec.runs.tables import TextTable, spell_length, spell_nats, spell_share
 
 __all__ = ["compare_runs"]
@@ -49,7 +50,7 @@ def _of_rule(key: str) -> Callable[[Figures, int], Any]:
 
 
 def _median(figures: Figures, index: int) -> Any:
-    return figures.summary["rules"][index]["certificate_capped"]["quantiles"][2]
+    return figures.summary["rules"][index]["certificate_capped"]["quantiles"][MEDIAN]
 
 
 def _length(figures: Figures, index: int) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from certspec.presets import parse_rule
 from certspec.reports.plots import COLOURS, MARKERS, PLOTS, Drawing, remembered
 from certspec.reports.relaxation import COLUMNS, given_up_nats, relaxed_steps
-from certspec.runs.summary import Run, certificate_cap
+from certspec.runs.summary import MEDIAN, Run, certificate_cap
 
 __all__ = ["ALL_PICTURES"]
 
@@ -54,12 +54,15 @@ def _improvement(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     figure.colorbar(image, ax=axes, label="steps in the cell", pad=0.01)
     line = np.geomspace(_LEAST, cap, 50)
     axes.plot(line, line, color="black", lw=1.2)
-    axes.axvline(
-        max(summary["kl"]["quantiles"][2] or _LEAST, _LEAST), color="#D55E00", lw=1.2, ls="--"
+    typical = summary["kl"]["quantiles"][MEDIAN] or _LEAST
+    axes.axvline(max(typical, _LEAST), color="#D55E00", lw=1.2, ls="--")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(_LEAST, cap),
+        xlabel=f"certificate under {run.rules[0]} (nats)",
+        ylabel="KL(target || draft) (nats)",
     )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(_LEAST, cap)
     style: Any = {
         "fontsize": 9.5,
         "transform": axes.transAxes,
@@ -68,8 +71,6 @@ def _improvement(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     axes.text(0.02, 0.97, "small margin:\nwiden (tree, relaxed rule)", va="top", **style)
     axes.text(0.97, 0.97, "large KL:\ntrain the draft here", va="top", ha="right", **style)
     axes.text(0.97, 0.03, "certified", ha="right", **style)
-    axes.set_xlabel(f"certificate under {run.rules[0]} (nats)")
-    axes.set_ylabel("KL(target || draft) (nats)")
     axes.set_title("black: KL = certificate; orange: the run's median KL", loc="left", fontsize=10)
     return figure
 
@@ -80,7 +81,6 @@ def _relaxation(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     figure, axes = pyplot.subplots(figsize=(8.5, 4.2), layout="constrained")
     edges = np.linspace(0.0, 1.0, _POINTS + 1)
     counted = remembered(run, "relaxation", lambda: _ratio_counts(run, edges))
-    drawn = 0
     for index, label in enumerate(run.rules):
         if not counted[index].any():
             continue
@@ -96,8 +96,7 @@ def _relaxation(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
             ms=4.5,
             lw=1.5,
         )
-        drawn += 1
-    if drawn:
+    if counted.any():
         axes.legend(frameon=False, fontsize=9)
     else:
         axes.text(
@@ -107,10 +106,12 @@ def _relaxation(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
             ha="center",
             transform=axes.transAxes,
         )
-    axes.set_xlim(0.0, 1.0)
-    axes.set_ylim(bottom=0.0)
-    axes.set_xlabel("p / p_max of the accepted token (1: an exact tie)")
-    axes.set_ylabel("steps up to there (% of all)")
+    axes.set(
+        xlim=(0.0, 1.0),
+        ylim=(0.0, None),
+        xlabel="p / p_max of the accepted token (1: an exact tie)",
+        ylabel="steps up to there (% of all)",
+    )
     axes.set_title(
         "accepted draft tokens that are not the target's argmax", loc="left", fontsize=10
     )

@@ -98,9 +98,8 @@ def _certificates(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     figure, axes = pyplot.subplots(figsize=(8.5, 0.62 * len(run.rules) + 1.6), layout="constrained")
     caps = [certificate_cap(parse_rule(label)) for label in run.rules]
     right = max(caps)
-    bins = [
-        np.linspace(0.0, cap, max(round(cap / 0.025), 1) + 1) for cap in caps
-    ]  # the cap ends a bin
+    # the cap ends a bin
+    bins = [np.linspace(0.0, cap, max(round(cap / 0.025), 1) + 1) for cap in caps]
     counted = remembered(run, "certificates", lambda: _certificate_counts(run, bins))
     for index in range(len(run.rules)):
         base = len(run.rules) - 1 - index
@@ -121,11 +120,11 @@ def _certificates(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     axes.text(right * 1.02, len(run.rules) - 0.2, "rejects\nnothing", va="bottom", fontsize=9)
     axes.set_yticks(range(len(run.rules)), list(run.rules)[::-1])
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0.0, right * 1.12)
-    axes.set_ylim(-0.25, len(run.rules) + 0.25)
-    axes.set_xlabel(
-        "certificate: KL(target || draft) below which the draft's token is accepted for certain "
-        "(nats)"
+    axes.set(
+        xlim=(0.0, right * 1.12),
+        ylim=(-0.25, len(run.rules) + 0.25),
+        xlabel="certificate: KL(target || draft) below which the draft's token is accepted for "
+        "certain (nats)",
     )
     axes.set_title(
         f"Certificates by rule, {run.num_steps:,} greedy steps (bar: quartiles, dot: median, "
@@ -178,9 +177,7 @@ def _margin(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
                 lw=1.5,
             )
         axes.set_title(f"{name} steps / steps in the bin", loc="left", fontsize=10)
-        axes.set_xlabel("target's margin p1 - p2")
-        axes.set_xlim(0.0, 1.0)
-        axes.set_ylim(0.0, 1.02)
+        axes.set(xlabel="target's margin p1 - p2", xlim=(0.0, 1.0), ylim=(0.0, 1.02))
         axes.grid(axis="y", color="0.9")
     accepted.set_ylabel("share")
     handles, labels = accepted.get_legend_handles_labels()
@@ -208,22 +205,19 @@ def _run_lengths(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
                 ms=4.5,
                 lw=1.5,
             )
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set(xscale="log", yscale="log", xlabel="KL budget at every step (nats)")
         ticks = summary["certified_run_lengths"][0]["budgets"]
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_title(title, loc="left", fontsize=10)
-        axes.set_xlabel("KL budget at every step (nats)")
         axes.grid(color="0.9")
     both[0].set_ylabel("certified run length (tokens)")
     if not any(
         length for key, _ in keys for row in summary["certified_run_lengths"] for length in row[key]
     ):
-        both[0].set_ylim(
-            0.1, 1.0
-        )  # an axis of logarithms needs a range where there is nothing to draw
+        # an axis of logarithms needs a range where there is nothing to draw
+        both[0].set_ylim(0.1, 1.0)
     handles, labels = both[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
     return figure

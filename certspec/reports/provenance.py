@@ -63,10 +63,7 @@ def provenance_table(run: Run, folder: Path) -> TextTable:
                 "prompts a batch; limit; chat template",
                 _joined(settings, "batch_size", "limit", "chat"),
             ),
-            (
-                "certspec; kernels",
-                f"{settings.get('certspec')}; sha256 {_short(settings.get('kernels_sha256'))}",
-            ),
+            _kernels(settings),
         ]
     rows += [("note", note) for note in run.manifest.get("notes", ())]
     for session in run.manifest.get("sessions", ()):
@@ -79,30 +76,33 @@ def provenance_table(run: Run, folder: Path) -> TextTable:
 
 def _import_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
     logs = settings["import"]
-    rows = [
-        (f"{role}'s log", "none" if log is None else f"{log['name']}, {log['bytes']:,} bytes")
-        for role, log in (("target", logs.get("target_log")), ("draft", logs.get("draft_log")))
-    ]
     size = settings.get("num_tokens")
-    rows.append(("format", str(settings.get("format"))))
-    rows.append(("vocabulary size", "not stated" if size is None else f"{size:,}"))
-    rows.append(("certified by", str(settings.get("theory"))))
-    return rows
+    return [
+        *(
+            (f"{role}'s log", "none" if log is None else f"{log['name']}, {log['bytes']:,} bytes")
+            for role, log in (("target", logs.get("target_log")), ("draft", logs.get("draft_log")))
+        ),
+        ("format", str(settings.get("format"))),
+        ("vocabulary size", "not stated" if size is None else f"{size:,}"),
+        ("certified by", str(settings.get("theory"))),
+    ]
 
 
 def _stored_rows(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = [
-        (f"{role}'s logits", _stored(facts)) for role, facts in settings["stored_logits"].items()
-    ]
     used = settings.get("num_tokens")
-    rows.append(("columns used", "all" if used is None else f"the first {used:,}"))
-    rows.append(
-        (
-            "certspec; kernels",
-            f"{settings.get('certspec')}; sha256 {_short(settings.get('kernels_sha256'))}",
-        )
-    )
-    return rows
+    return [
+        *(
+            (f"{role}'s logits", _stored(facts))
+            for role, facts in settings["stored_logits"].items()
+        ),
+        ("columns used", "all" if used is None else f"the first {used:,}"),
+        _kernels(settings),
+    ]
+
+
+def _kernels(settings: dict[str, Any]) -> tuple[str, str]:
+    hashes = _short(settings.get("kernels_sha256"))
+    return "certspec; kernels", f"{settings.get('certspec')}; sha256 {hashes}"
 
 
 def _stored(facts: dict[str, Any] | None) -> str:

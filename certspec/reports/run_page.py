@@ -15,6 +15,7 @@ from certspec.reports.provenance import temperature_of
 from certspec.reports.run_report import RunReport
 from certspec.reports.sections import Figures, Section, measure, report_sections
 from certspec.runs.folder import write_atomically
+from certspec.runs.summary import MEDIAN
 from certspec.runs.tables import TextTable, render_markdown, spell_length, spell_nats, spell_share
 
 __all__ = ["write_comparison", "write_report"]
@@ -136,7 +137,7 @@ def _cards(figures: Figures) -> list[tuple[str, str]]:
         ]
     cards.append(
         (
-            spell_nats(first["certificate_capped"]["quantiles"][2]),
+            spell_nats(first["certificate_capped"]["quantiles"][MEDIAN]),
             f"median certificate, {rule}, nats",
         )
     )

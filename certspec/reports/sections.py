@@ -14,7 +14,7 @@ from certspec.reports.improvement import Improvement, measure_improvement
 from certspec.reports.provenance import findings_of, provenance_table
 from certspec.reports.relaxation import Relaxation, given_up_nats, measure_relaxation
 from certspec.reports.token_names import token_names
-from certspec.runs.summary import Run
+from certspec.runs.summary import MEDIAN, Run
 from certspec.runs.table import RunTable
 from certspec.runs.tables import TextTable, spell_length, spell_nats, spell_share, summary_tables
 
@@ -59,7 +59,7 @@ class Section:
 
 def measure(folder: Path, run: Run, summary: dict[str, Any], *, draft_length: int) -> Figures:
     """Everything that the sections show."""
-    typical_kl = None if summary["kl"] is None else summary["kl"]["quantiles"][2]
+    typical_kl = None if summary["kl"] is None else summary["kl"]["quantiles"][MEDIAN]
     return Figures(
         folder,
         run,

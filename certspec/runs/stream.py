@@ -82,16 +82,13 @@ class RunStream:
                     is_whole = pa.array([True] * num_waiting)
                 done = table.filter(is_whole)
                 if done.num_rows:
-                    yield self._table(done)
+                    yield table_of(done, self.rules, self.manifest)
                 waiting = [table.filter(pc.invert(is_whole))]
                 num_waiting = waiting[0].num_rows
             waiting.append(_read_half(unit, half, columns))
             num_waiting += unit.num_rows
         if num_waiting:
-            yield self._table(pa.concat_tables(waiting))
-
-    def _table(self, rows: pa.Table) -> RunTable:
-        return table_of(rows, self.rules, self.manifest)
+            yield table_of(pa.concat_tables(waiting), self.rules, self.manifest)
 
 
 def open_run(path: str | Path) -> RunStream:

@@ -20,6 +20,7 @@ from certspec.runs.table import RunTable
 __all__ = [
     "BUDGETS",
     "MARGIN_EDGES",
+    "MEDIAN",
     "NUM_MARGIN_BINS",
     "QUANTILES",
     "Run",
@@ -43,6 +44,7 @@ def margin_bins_of(prob_margin: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+MEDIAN = QUANTILES.index(0.5)
 
 BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
 

@@ -152,13 +152,10 @@ def table_of(
     table = table.sort_by([("prompt", "ascending"), ("position", "ascending")]).combine_chunks()
     there = set(table.column_names)
     found: dict[str, Any] = dict.fromkeys(_SCALARS)
-    found |= {name: _scalars(table, name) for name in _SCALARS if name in there}
+    found |= {name: table.column(name).to_numpy() for name in _SCALARS if name in there}
     found |= {name: _scalars_or_none(table, name) for name in _SCALARS_OF_DRAFT if name in there}
-    found |= {
-        name: _objects_or_none(table, name)
-        for name in ("target_text", "draft_text")
-        if name in there
-    }
+    texts = ("target_text", "draft_text")
+    found |= {name: _objects_or_none(table, name) for name in texts if name in there}
     found |= {
         name: _per_rule(table, name, len(rules)) if name in there else None
         for name in ("certificate", "certificate_lower")
@@ -197,17 +194,18 @@ _READ = [
     "accepted",
     "certified",
     "end",
+    "target_top_probs",
+    "draft_top_ids",
+    "draft_top_probs",
 ]
-_READ += ["target_top_probs", "draft_top_ids", "draft_top_probs"]
 _READ_FROM_LOGS = [
     "accepted_known",
     "certificate_known",
     "certificate_case",
     "decision_case",
     "target_text",
+    "draft_text",
 ]
-_READ_FROM_LOGS += ["draft_text"]
-
 
 # Which columns of a part a column of the table is made from, where the names differ.
 _MADE_FROM = {
@@ -255,10 +253,6 @@ def check_schema(schema: pa.Schema, path: Path, rules: Sequence[str]) -> None:
         )
 
 
-def _scalars(table: pa.Table, name: str) -> np.ndarray:
-    return table.column(name).to_numpy()
-
-
 def _scalars_or_none(table: pa.Table, name: str) -> np.ndarray | None:
     column = table.column(name)
     if column.null_count == len(column):
@@ -295,10 +289,8 @@ def _leading_mass(table: pa.Table) -> np.ndarray:
 
 
 def _draft_rank(table: pa.Table) -> np.ndarray | None:
-    column, target = (
-        table.column("draft_top_ids").combine_chunks(),
-        table.column("target_token").to_numpy(),
-    )
+    column = table.column("draft_top_ids").combine_chunks()
+    target = table.column("target_token").to_numpy()
     if column.null_count or (target < 0).any():
         return None
     parents, places = _places(column)

@@ -12,13 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from certspec.errors import UnreadableInput
+
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and run its part."""
+    """Parse the command line and run its part; what can't be read is one line and exit code 1."""
     options = _parser().parse_args(arguments)
-    options.run(options)
+    try:
+        options.run(options)
+    except UnreadableInput as error:
+        sys.exit(f"certspec: {error}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,13 +46,13 @@ def _parser() -> argparse.ArgumentParser:
         part.add_argument("--steps", type=int)
         part.add_argument("--seed", type=int, default=2)
         part.add_argument("--tiny", action="store_true", help="sizes for a test")
-    for name, run, line in (
-        ("score", _score, "score the prompts"),
-        ("quality", _quality, "decode under every rule"),
-        ("speed", _speed, "time decoding"),
+    for name, line in (
+        ("score", "score the prompts"),
+        ("quality", "decode under every rule"),
+        ("speed", "time decoding"),
     ):
         part = parts.add_parser(name, help=line)
-        part.set_defaults(run=run)
+        part.set_defaults(run=_measure, part=name)
         part.add_argument("--target", type=Path, required=True)
         part.add_argument("--draft", type=Path, required=True)
         part.add_argument(
@@ -153,48 +158,19 @@ def _all(options: argparse.Namespace) -> None:
         )
 
 
-def _score(options: argparse.Namespace) -> None:
-    from certspec.studies.smollm.measuring import measure_score
+def _measure(options: argparse.Namespace) -> None:
+    from certspec.studies.smollm import measuring
 
-    measure_score(
-        options.target,
-        options.draft,
-        options.prompts,
-        options.out,
-        options.device,
-        limit=options.limit or 500,
-        steps=options.steps or 128,
-        batch=options.batch or 250,
-    )
-
-
-def _quality(options: argparse.Namespace) -> None:
-    from certspec.studies.smollm.measuring import measure_relaxation
-
-    measure_relaxation(
-        options.target,
-        options.draft,
-        options.prompts,
-        options.out,
-        options.device,
-        num_prompts=options.limit or 200,
-        steps=options.steps or 128,
-        batch=options.batch or 64,
-    )
-
-
-def _speed(options: argparse.Namespace) -> None:
-    from certspec.studies.smollm.measuring import measure_speed
-
-    measure_speed(
-        options.target,
-        options.draft,
-        options.prompts,
-        options.out,
-        options.device,
-        num_prompts=options.limit or 4,
-        tokens=options.steps or 64,
-    )
+    # What --limit, --steps and --batch mean to the part, and what they are where they aren't given.
+    usual: dict[str, tuple[Any, dict[str, int]]] = {
+        "score": (measuring.measure_score, {"limit": 500, "steps": 128, "batch": 250}),
+        "quality": (measuring.measure_relaxation, {"num_prompts": 200, "steps": 128, "batch": 64}),
+        "speed": (measuring.measure_speed, {"num_prompts": 4, "tokens": 64}),
+    }
+    measure, sizes = usual[options.part]
+    asked = zip(sizes.items(), (options.limit, options.steps, options.batch), strict=False)
+    given = {name: own or number for (name, number), own in asked}
+    measure(options.target, options.draft, options.prompts, options.out, options.device, **given)
 
 
 def _tables(options: argparse.Namespace) -> None:

@@ -78,12 +78,10 @@ def _enlargement(pyplot: Any, score: dict[str, Any]) -> Any:
             **_style(number),
         )
         factor.plot(centres, [a / b for a, b in zip(ours, strict, strict=True)], **_style(number))
-    factor.set_yscale("log")
-    factor.set_ylabel("mean certificate / strict greedy's")
+    factor.set(yscale="log", ylabel="mean certificate / strict greedy's")
     gain.set_ylabel("mean certificate - strict greedy's (nats)")
     for axes in (gain, factor):
-        axes.set_xlim(0.0, 1.0)
-        axes.set_xlabel("target's margin p1 - p2")
+        axes.set(xlim=(0.0, 1.0), xlabel="target's margin p1 - p2")
         axes.grid(color="0.9")
     gain.legend(frameon=False, fontsize=9)
     return figure
@@ -102,8 +100,9 @@ def _run_lengths(pyplot: Any, score: dict[str, Any]) -> Any:
     axes.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel("KL budget at every step (nats)")
-    axes.set_ylabel("certified run, mean over starts (tokens)")
+    axes.set(
+        xlabel="KL budget at every step (nats)", ylabel="certified run, mean over starts (tokens)"
+    )
     axes.grid(color="0.9")
     axes.legend(frameon=False, fontsize=9)
     return figure
@@ -146,8 +145,7 @@ def _frontier(results: dict[str, Any], pyplot: Any, quality: dict[str, Any]) -> 
                     textcoords="offset points",
                     fontsize=8,
                 )
-        axes.set_xlabel("log-probability lost per token (nats)")
-        axes.set_ylabel(label)
+        axes.set(xlabel="log-probability lost per token (nats)", ylabel=label)
         axes.grid(color="0.9")
     grid[0][0].legend(frameon=False, fontsize=9, loc="lower right")
     return figure

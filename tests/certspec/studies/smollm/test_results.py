@@ -139,3 +139,8 @@ def test_the_whole_recipe_runs_at_a_tiny_size_and_its_results_can_be_published(t
 def test_the_committed_results_can_be_published(tmp_path):
     paths = publishing.publish(None, tmp_path)
     assert paths[0].read_text("utf-8").count("### ") >= 1
+
+
+def test_tables_without_results_say_where_they_are(tmp_path):
+    with pytest.raises(SystemExit, match=r"got none; the committed results are in a checkout"):
+        evidence.main(["tables", "--results", str(tmp_path), "--out", str(tmp_path / "out")])
