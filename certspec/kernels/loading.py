@@ -1,5 +1,4 @@
-"""Loads a generated kernel module after checking that its text is the one that was emitted. Knows
-nothing about what the kernels compute."""
+"""Loads a generated kernel module after checking that its text is the one that was emitted."""
 
 from __future__ import annotations
 

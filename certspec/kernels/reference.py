@@ -1,6 +1,6 @@
 """The oracle: every quantity of ``certify`` in plain numpy float64, one row at a time, sorted in
-full. Written for reading and for the tests of the other backends; it knows nothing about them and
-shares no code with them.
+full. Written for reading and for the tests of the other backends; it
+shares no code with them but the numbers of ``rounding``.
 
 The weights of a row are ``w_i = exp(z_i - max z)``, so that ``w_1 = 1`` exactly and ``p_i = w_i /
 S`` with S their sum. Rules and pools are worked in weights, where the normaliser enters only at the

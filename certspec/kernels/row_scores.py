@@ -1,10 +1,10 @@
 """What every backend returns for a block of rows, and the errors for rows that define no
-distribution. Knows nothing about how a backend computes."""
+distribution."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 from certspec.errors import InvalidLogits
@@ -20,6 +20,7 @@ __all__ = [
     "VALID",
     "WEIGHT_ERROR",
     "RowScores",
+    "join_scores",
     "raise_invalid_row",
     "settle",
 ]
@@ -87,6 +88,20 @@ def settle(
             ours[:, rows] = values
         else:
             ours[rows] = values
+
+
+def join_scores(parts: Sequence[Any], concatenate: Callable[[list[Any], int], Any]) -> Any:
+    """Scores of consecutive blocks of rows as one: ``concatenate(arrays, axis)`` is numpy's or
+    torch's. ``parts``: RowScores, or another dataclass with fields of the same names; a field that
+    is None in the first is None."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = {}
+    for field in fields(parts[0]):
+        pieces = [getattr(part, field.name) for part in parts]
+        axis = 1 if field.name in BY_RULE else 0
+        joined[field.name] = None if pieces[0] is None else concatenate(pieces, axis)
+    return type(parts[0])(**joined)
 
 
 def raise_invalid_row(name: str, row: int, column: int, kind: int) -> NoReturn:

@@ -1,6 +1,5 @@
-"""Helper threads that join a piece of work when they are free. This module knows nothing about the
-work: every thread calls the same function with the same arguments, and the function itself shares
-out what there is to do.
+"""Helper threads that join a piece of work when they are free. Every thread calls the same function
+with the same arguments, and the function itself shares out what there is to do.
 
 Work never waits for a helper that has not come, so a busy pool, a forked process or a machine with
 one core is only slower. A helper that comes late finds the work closed and leaves."""

@@ -1,9 +1,9 @@
 """The float32 filter's loop over logits on the CPU, written as vector instructions: exponentials
 and their sums, each group of GROUP columns in float32 and then added to float64. LLVM splits the
-vectors to the machine's width; the order of every sum is the one written here. This module knows
-nothing about rows, models or rules.
+vectors to the machine's width; the order of every sum is the one written here.
 
-    exp(z) = 2^(j/4) exp(r),  j = round(4 z / log 2),  r = z - j (log 2)/4,  exp(r) = C (c_0 + r (c_1 + r (c_2 + r)))
+    exp(z) = 2^(j/4) exp(r),  j = round(4 z / log 2),  r = z - j (log 2)/4,
+    exp(r) = C (c_0 + r (c_1 + r (c_2 + r)))
 
 A table of four has C 2^(i/4), i = j mod 4; as its numbers are free, so is C, and the polynomial's
 first coefficient is 1, which saves an instruction. No logit is moved to a reference first: 2^(j/4 -

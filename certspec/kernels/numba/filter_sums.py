@@ -1,13 +1,15 @@
 """The sums of the float32 filter over a row, and the numbers with their bounds that follow from
-them. This module knows nothing about rules.
+them.
 
 With running maxima m, m' of the columns read so far, K = ceil(m log2 e) and s = m - m', every group
 is summed relative to them; where one grows, the float64 sums move with it: powers of two exactly, w
 g and w d by the difference times the sum of w. Roundings of w d are in proportion to |d|, d =
 log(p/q) + s - c with c = log(S/S'), and s - c is known:
 
-    E_p|d| <= KL + sqrt(2 KL) + |s - c| + E_p[what moves add to |d|]                        (claim kernel.filter_size)
+    E_p|d| <= KL + sqrt(2 KL) + |s - c| + MOVED        (claim kernel.filter_size)
 
+where MOVED is the mean of what later changes of s add to |d|. For example KL = .3 gives 1.075 of
+the first two terms, and d is off by about 1.5e-6 of that (24.4 units of 2^-24).
 ``refine`` sums a row once more, with s = c, the groups of the likeliest tokens of either side in
 float64: only the rest, mostly a small share of both distributions, is then off by more. Or all
 groups: slow, for the few rows whose thresholds lie so near to a token's probability, or KL so near

@@ -1,6 +1,5 @@
 """The rarer passes over one row of logits in numba: the top ranks, the least finite logit, a
-smoothed entropy, and KL in the form that does not cancel. They fill numbers and know nothing about
-rules.
+smoothed entropy, and KL in the form that does not cancel.
 
 A row is read in blocks of LANES columns; lane ``i`` of an accumulator sees every LANES-th column,
 so that a loop over a block is elementwise: LLVM vectorises it without reordering a sum (loops are

@@ -1,5 +1,5 @@
 """The CPU backend: scores blocks of rows in numba, several threads at a time, float64 arithmetic on
-the exact logits. Binds the passes over a row to the rules; knows nothing about public arguments."""
+the exact logits. Binds the passes over a row to the rules."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Found(NamedTuple):
     invalid: Any  # (rows,): 1 + side of a model whose row defines no distribution, else 0
 
 
-# The entries take plain tuples and name them inside: numba takes one from Python in half the time of
-# a NamedTuple, 3 us against 6 for six arrays.
+# The entries take plain tuples and name them inside: numba takes one from Python in half the time
+# of a NamedTuple, 3 us against 6 for six arrays.
 @compiled
 def _stream(logits, first, stop, work):
     """Parts of rows, numbered through, for rows that several threads share."""

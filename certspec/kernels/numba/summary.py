@@ -1,15 +1,14 @@
 """What one pass over a row of target and draft says of it, in numba: normaliser, entropy, KL, the
-top ranks, and the bounds of their rounding errors. Knows the sums of ``numba_stream`` and nothing
-about rules.
+top ranks, and the bounds of their rounding errors.
 
 Gaps g = z - reference are taken from a reference near the maximum M; with D = |M - reference|, |g|
 <= (M - z) + D. The emitted bounds are those of theory F for gaps from the maximum; they are given
 here, in place of
 
-    E_p(M - z)      WIDENING (E_p(M - z) + D), since a weight's error is 8 u + WIDENING u |g| (see vector_stream)
+    E_p(M - z)      WIDENING (E_p(M - z) + D), since a weight's error is 8 u + WIDENING u |g|
     a span          WIDENING (span + D)
-    log S           |log S_r| of the sum relative to the reference, S_r = S exp(M - reference): KL needs no S
-    S itself        one more factor exp(reference - M), with the error 8 u + u D: D + 8 more units of mean gap
+    log S           |log S_r|, S_r = S exp(M - reference): KL needs no S
+    S itself        one more factor exp(reference - M), off by 8 u + u D: D + 8 more of mean gap
     E_p(M - z)      (M - reference) - E_p g: absolutely, as if the mean gap were E_p(M - z) + 2 D
 
 and where D exceeds FAR_REFERENCE the row is streamed again from its maximum.

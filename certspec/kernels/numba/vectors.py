@@ -1,12 +1,13 @@
 """The two loops that read every logit on the CPU, written as vector instructions: maxima of blocks,
 and sums of exponentials. LLVM splits the vectors to the machine's width; the order of every sum is
-the one written here, whatever the machine. This module knows nothing about rows, models or rules.
+the one written here, whatever the machine.
 
-    exp(g) = 2^k P(r),  k = round(g / log 2),  r = g - k log 2,  P(r) = 1 + r + r^2 (c_0 + c_1 r + ... + c_8 r^8)
+    exp(g) = 2^k P(r),  k = round(g / log 2),  r = g - k log 2,
+    P(r) = 1 + r + r^2 (c_0 + c_1 r + ... + c_8 r^8)
 
 The relative error of one exponential, u = 2^-53, |r| <= log(2)/2 + 2^-40:
 
-    P instead of exp            2.61 u (least maximum; bounded over the whole interval by a test in exact arithmetic)
+    P instead of exp            2.61 u (least maximum; a test bounds it over the whole interval)
     1 + (r + r^2 (even + r odd))  u + u |P - 1|/P, and 4 u of r^2/(2 P)   <= 1.8 u
     r, rounded once             |r| u <= 0.35 u
     log 2 rounded in k log 2    |k| 2.32e-17 <= 0.302 u |g| + 0.11 u

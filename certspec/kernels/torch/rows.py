@@ -4,7 +4,7 @@ a chunk carries the checks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from certspec.kernels.loading import load_kernels
 from certspec.kernels.rounding import FAR_BELOW, FARTHEST_RATIO, FARTHEST_WEIGHT, UNIT
 from certspec.kernels.row_scores import (
     ALL_MASKED,
-    BY_RULE,
     NAN,
     PLUS_INF,
     RIGOROUS,
     RowScores,
+    join_scores,
     raise_invalid_row,
 )
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
@@ -79,16 +79,8 @@ def score_rows(
         )
         for start in range(0, max(1, target.shape[0]), chunk)
     ]
-    if len(parts) == 1:
-        return parts[0]
-    joined = {}
-    for field in fields(RowScores):
-        pieces = [getattr(part, field.name) for part in parts]
-        rows_last = field.name in BY_RULE
-        joined[field.name] = (
-            None if pieces[0] is None else torch.cat(pieces, dim=1 if rows_last else 0)
-        )
-    return RowScores(**joined)
+    scores: RowScores = join_scores(parts, torch.cat)
+    return scores
 
 
 def _score_chunk(

@@ -1,6 +1,5 @@
 """From segment statistics to a row's exact top ranks, normalisers, entropy and divergence with an
-error bound. It reads again only the few segments that can hold the top ranks, and knows nothing
-about rules."""
+error bound. It reads again only the few segments that can hold the top ranks."""
 
 from __future__ import annotations
 

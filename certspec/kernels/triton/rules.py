@@ -1,5 +1,5 @@
 """The rule table applied to a row's summary. Thresholds, pools and certificates come from the
-emitted scalar functions; this module knows nothing about how the summary was computed."""
+emitted scalar functions."""
 
 from __future__ import annotations
 

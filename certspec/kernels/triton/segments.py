@@ -1,6 +1,5 @@
 """The streaming half of the Triton kernels: one read of target and draft logits, reduced to six
-numbers a segment. A segment is a few runs of columns that neighbouring threads share; this module
-knows nothing about rules."""
+numbers a segment. A segment is a few runs of columns that neighbouring threads share."""
 
 from __future__ import annotations
 
@@ -92,8 +91,8 @@ LOG2E = tl.constexpr(
     1.44269502162933349609375
 )  # log2(e) in float32, see triton_bounds.CONSTANT_ERROR
 
-# a segment's statistics: the largest z (of the target) and y (of the draft), then sums of w = exp(z),
-# exp(y), w z and w y, logits in units of log 2 from integer references
+# a segment's statistics: the largest z (of the target) and y (of the draft), then sums of
+# w = exp(z), exp(y), w z and w y, logits in units of log 2 from integer references
 MAX_T, MAX_D, SUM_T, SUM_D, CROSS_T, CROSS_D = (tl.constexpr(number) for number in range(6))
 NUM_STATISTICS = tl.constexpr(6)
 
