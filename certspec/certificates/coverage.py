@@ -41,41 +41,27 @@ def radii(top, width):
     """``coverage_certificates`` for compiled callers: ``top`` contiguous float64."""
     num_rows, columns = top.shape
     radii = np.empty((width, num_rows))
-    tail = np.empty(num_rows)
-    rest = np.empty(num_rows)
-    for row in range(num_rows):
-        tail[row] = max(1.0 - top[row].sum(), 0.0)
-        rest[row] = tail[row] + top[row, 2:].sum()
-    radii[0] = _strict_radius(top[:, 0].copy(), top[:, 1].copy(), rest)
-    surplus, level, size, deviations = (
-        np.empty(num_rows),
-        np.empty(num_rows),
-        np.empty(num_rows),
-        np.zeros(columns),
-    )
-    for hub in range(
-        2, width + 1
-    ):  # Tree(m): the token after the m best rises to all of them (projection.lift)
-        for row in range(num_rows):
-            own = np.log(top[row, hub])
-            total, count, before, unpooled = own, 1, 0.0, tail[row]
+    for row in range(num_rows):  # a number at a time: arrays of one row take long to compile
+        probs = top[row]
+        tail = max(1.0 - probs.sum(), 0.0)
+        radii[0, row] = _strict_radius(probs[0], probs[1], tail + probs[2:].sum()).item()
+        # Tree(m): the token after the m best rises to all of them (projection.lift)
+        for hub in range(2, width + 1):
+            own = np.log(probs[hub])
+            total, count, before, rest = own, 1, 0.0, tail
             # a prefix: the largest rivals join, until one lies below the mean of those before it
             joins = 0
             for rival in range(hub):
-                value = np.log(top[row, rival])
+                value = np.log(probs[rival])
                 if value > (before + own) / (rival + 1.0):
                     joins, total, count = rival + 1, total + value, count + 1
                 before += value
-            mean = total / count
+            mean, surplus = total / count, 0.0
             for rival in range(columns):
                 if rival < joins or rival == hub:
-                    deviations[rival] = np.log(top[row, rival]) - mean
+                    surplus += _surplus(np.log(probs[rival]) - mean).item()
                 else:
-                    deviations[rival] = 0.0
-                    unpooled += top[row, rival]
-            surplus[row] = _surplus(deviations).sum()
-            level[row], size[row], rest[row] = np.exp(mean), count, unpooled
-        radii[hub - 1] = np.where(
-            top[:, hub] > 0.0, _pool_radius(surplus, level, rest, size), np.inf
-        )
+                    rest += probs[rival]
+            radius = _pool_radius(surplus, np.exp(mean), rest, float(count)).item()
+            radii[hub - 1, row] = radius if probs[hub] > 0.0 else np.inf
     return radii

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from certspec.models.cpu.growth import Drafts
     from certspec.models.runner import ModelRunner
 
 __all__ = ["BlockCache"]
@@ -34,7 +33,7 @@ class BlockCache:
         self.num_pending = [0] * len(prompts)
         self.num_staged = 0
         self.num_passes = 0
-        self.draft_space: tuple[np.ndarray[Any, Any], ...] | None = None  # of a compiled draft loop
+        self.draft_space: Drafts | None = None  # of a compiled draft loop
 
     def stage(
         self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]

@@ -86,6 +86,7 @@ class CompiledRounds:
         """At least one round, and more until a row ends or somebody calls: extends what the
         requests hold, the caches and ``counts``."""
         from certspec.models.cpu import rounds as kernels
+        from certspec.models.cpu.growth import growth_of
 
         if self._numbers is None:
             raise RuntimeError("a policy without numbers is not drafted here")
@@ -117,36 +118,30 @@ class CompiledRounds:
         )
         work = batch * (room + 1) * (runner.geometry.num_weights + drafter.geometry.num_weights)
         space = writer.room(batch * depth, batch, runner.num_tokens)
-        facts = np.empty((len(space[0]) + len(space[2]), 9), np.int64)
-        notes = np.empty((len(facts), 3), np.int64)
-        run_rounds: Any = kernels.run_rounds
-        rounds, passes, num_facts, num_notes, num_pairs, num_free = run_rounds(
-            *lent,
-            *drafting,
-            *self._numbers.arrays,
-            depth,
-            level,
-            1 + _WORK_A_CALL // work,
-            self._called,
-            texts,
-            ends,
-            states,
-            _eos_ids(requests),
-            *draft_space(draft or target, batch * (1 + max(depth - 1, 0) * level), batch, room),
+        most_facts = len(space[0]) + len(space[2])
+        facts = np.empty((most_facts, kernels.FACT_COLUMNS), np.int64)
+        notes = np.empty((most_facts, kernels.NOTE_COLUMNS), np.int64)
+        level_rows = 1 + max(depth - 1, 0) * level
+        done: Any = kernels.run_rounds(
+            lent,
+            drafting,
+            growth_of(self._numbers),
+            draft_space(draft or target, batch * level_rows, batch, room),
+            kernels.BatchTexts(texts, ends, states, _eos_ids(requests)),
             self._logits(batch * (room + 1), runner.num_columns),
-            facts,
-            notes,
-            *space,
+            kernels.Limits(depth, level, 1 + _WORK_A_CALL // work),
+            self._called,
+            kernels.Records(facts, notes, *space),
         )
-        if not rounds:
+        if not done.rounds:
             raise RuntimeError("a compiled round found no room for itself")
-        counts.num_target_passes += rounds
+        counts.num_target_passes += done.rounds
         for cache in filter(None, (target, draft)):
             cache.num_committed = cache.runner.lengths.tolist()  # type: ignore[attr-defined]
         if draft is not None:
-            draft.num_passes += passes
+            draft.num_passes += done.draft_passes
         for name, column in zip(
-            ("accepted", "drafted", "nodes"), notes[:num_notes].T.tolist(), strict=True
+            ("accepted", "drafted", "nodes"), notes[: done.notes].T.tolist(), strict=True
         ):
             getattr(counts, name).extend(column)
         for request, text, end, state in zip(
@@ -157,7 +152,8 @@ class CompiledRounds:
             if state[kernels.REASON] != kernels.GOES_ON:
                 stopped = state[kernels.REASON] == kernels.STOPPED
                 request.reason = "eos" if stopped else request.stopping.limit_reason
-        writer.add_rows(facts[:num_facts], _rules(facts[:num_facts], requests), num_pairs, num_free)
+        facts = facts[: done.facts]
+        writer.add_rows(facts, _rules(facts, requests), done.pairs, done.free)
 
     def _logits(self, rows: int, columns: int) -> np.ndarray[Any, Any]:
         if len(self._target_logits) < rows:
@@ -195,7 +191,7 @@ def _rules(facts: np.ndarray[Any, Any], requests: Sequence[Request]) -> list[Rul
     return [
         governing_rule(own[prompt], num_children, widest) if num_children else own[prompt]
         for prompt, num_children, widest in zip(
-            facts[:, 0].tolist(),
+            facts[:, kernels.PROMPT].tolist(),
             facts[:, kernels.NUM_CHILDREN].tolist(),
             facts[:, kernels.RULE].tolist(),
             strict=True,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from certspec.decoding.block_cache import BlockCache
+    from certspec.models.cpu.growth import Drafts
 
 __all__ = [
     "MOST_NODES",
@@ -48,7 +49,7 @@ def grow_blocks(
     import torch
 
     from certspec.decoding.drafting import DraftTree
-    from certspec.models.cpu.growth import grow_levels
+    from certspec.models.cpu.growth import grow_levels, growth_of
 
     runner: Any = cache.runner
     limits, pending = np.array(depths), np.array(cache.num_pending)
@@ -63,7 +64,8 @@ def grow_blocks(
         or not (known or pending[drafting].all())
     ):
         return None
-    logits, blocks, counts = draft_space(cache, len(drafting) + (deepest - 1) * widest, batch, room)
+    drafts = draft_space(cache, len(drafting) + (deepest - 1) * widest, batch, room)
+    logits, blocks, counts = drafts
     if known:
         if cache.last_rows is None:
             raise RuntimeError("the draft has neither a pending token nor a last row")
@@ -76,10 +78,8 @@ def grow_blocks(
         drafting,
         pending,
         limits,
-        *numbers.arrays,
-        logits,
-        blocks,
-        counts,
+        growth_of(numbers),
+        drafts,
     )
     cache.num_passes += passes
     cache.num_staged = runner.num_staged
@@ -98,11 +98,11 @@ def grow_blocks(
     return trees
 
 
-def draft_space(
-    cache: BlockCache, num_rows: int, batch: int, room: int
-) -> tuple[np.ndarray[Any, Any], ...]:
-    """(rows, columns) for logits, (5, batch, room) for blocks and (batch,) for counts, used again
-    by the next call."""
+def draft_space(cache: BlockCache, num_rows: int, batch: int, room: int) -> Drafts:
+    """Room for so many rows of logits and ``room`` nodes a batch row, used again by the next
+    call."""
+    from certspec.models.cpu.growth import Drafts
+
     held, columns = cache.draft_space, cache.runner.num_columns  # type: ignore[attr-defined]
     if held is None or len(held[0]) < num_rows or held[1].shape != (5, batch, room):
         logits = (
@@ -110,10 +110,8 @@ def draft_space(
             if held is None or len(held[0]) < num_rows
             else held[0]
         )
-        held = cache.draft_space = (
-            logits,
-            np.empty((5, batch, room), np.int64),
-            np.empty(batch, np.int64),
+        held = cache.draft_space = Drafts(
+            logits, np.empty((5, batch, room), np.int64), np.empty(batch, np.int64)
         )
     return held
 

@@ -23,7 +23,7 @@ from typing import Any
 from numba import njit
 from numba.core.caching import FunctionCache
 
-__all__ = ["compiled", "sources_hash", "sources_of"]
+__all__ = ["compiled", "inner", "sources_hash", "sources_of"]
 
 _PACKAGE = Path(__file__).parents[1]
 _IMPORT = re.compile(
@@ -37,6 +37,13 @@ def compiled(function: Callable[..., Any]) -> Any:
     with suppress(OSError, RuntimeError):  # no sources to hash; no folder that can be written
         dispatcher._cache = _SourcesCache(function)
     return dispatcher
+
+
+def inner(function: Callable[..., Any], fastmath: Any = False) -> Any:
+    """A numba function for compiled callers that works on their arrays and allocates none: it goes
+    without counting references. Counted, a named tuple of 14 arrays costs some 30 atomic operations
+    at each call that takes it apart (a fifth of a small model's pass)."""
+    return njit(error_model="numpy", nogil=True, _nrt=False, fastmath=fastmath)(function)
 
 
 class _SourcesCache(FunctionCache):

@@ -11,7 +11,22 @@ import numpy as np
 from certspec.errors import InvalidArgument
 from certspec.kernels.compiled import compiled
 
-__all__ = ["Staging", "node_rows"]
+__all__ = [
+    "BATCH_ROW",
+    "CACHE_ROW",
+    "POSITION",
+    "PREFIX",
+    "STAGED",
+    "TOKEN",
+    "Staging",
+    "node_rows",
+    "stage_rows",
+]
+
+# Columns of the nodes of a pass: token id; row of the cache; index among the row's staged nodes;
+# position in the text; length of the contiguous prefix that the node sees (committed tokens alone
+# unless its path is straight); row of the batch.
+TOKEN, CACHE_ROW, STAGED, POSITION, PREFIX, BATCH_ROW = range(6)
 
 _FIRST_ROOM = 64
 _CHAIN = np.zeros((1, 0), np.int64)
@@ -38,10 +53,8 @@ class Staging:
         parents: np.ndarray[Any, Any] | None,
         num_new: Any = None,
     ) -> np.ndarray[Any, Any]:
-        """Add (batch, n) nodes; returns rows (nodes, 6) int64: token, batch row (twice: the first
-        is for whoever keeps a cache in another order), staged index, position, length of the
-        contiguous prefix that the node sees (committed tokens alone unless its path is straight),
-        batch row.
+        """Add (batch, n) nodes; returns them, (nodes, 6) int64 with the columns above. CACHE_ROW is
+        the batch row too, for whoever keeps a cache in another order to change.
 
         ``num_new``: (batch,) how many of a row's n columns are nodes (None: all); the others take a
         number and no more."""
@@ -176,9 +189,10 @@ def stage_rows(tokens, given, counts, lengths, before, parents, depths, straight
             depth = 0 if parent < 0 else depths[row, parent] + 1
             is_straight = parent == node - 1 and (node == 0 or straight[row, parent])
             parents[row, node], depths[row, node], straight[row, node] = parent, depth, is_straight
-            rows[at, 0], rows[at, 1], rows[at, 2], rows[at, 5] = tokens[row, column], row, node, row
-            rows[at, 3] = lengths[row] + depth
-            rows[at, 4] = lengths[row] + (node + 1 if is_straight else 0)
+            rows[at, TOKEN], rows[at, STAGED] = tokens[row, column], node
+            rows[at, CACHE_ROW] = rows[at, BATCH_ROW] = row
+            rows[at, POSITION] = lengths[row] + depth
+            rows[at, PREFIX] = lengths[row] + (node + 1 if is_straight else 0)
             at += 1
     return -1
 
@@ -190,11 +204,11 @@ def node_rows(rows, cache_rows, lengths, parents, masks):
     nodes staged before; it is brought up to date."""
     nodes = np.empty((rows.shape[0], 5), np.int64)
     for i in range(rows.shape[0]):
-        row, node = rows[i, 5], rows[i, 2]
+        row, node = rows[i, BATCH_ROW], rows[i, STAGED]
         parent = parents[row, node]
         masks[row, node] = (np.int64(1) << node) | (
             masks[row, parent] if parent >= 0 else np.int64(0)
         )
-        nodes[i, 0], nodes[i, 1], nodes[i, 2] = rows[i, 0], cache_rows[row], lengths[row] + node
-        nodes[i, 3], nodes[i, 4] = rows[i, 3], masks[row, node]
+        nodes[i, 0], nodes[i, 1], nodes[i, 2] = rows[i, TOKEN], cache_rows[row], lengths[row] + node
+        nodes[i, 3], nodes[i, 4] = rows[i, POSITION], masks[row, node]
     return nodes

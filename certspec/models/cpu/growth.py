@@ -1,11 +1,12 @@
-"""Drafting a whole batch of blocks in one compiled call: after each draft pass the candidates,
-their certificates and what to run next, without a return to Python. This module knows
-``growth_numbers`` and the CPU engine's pass.
+"""Drafts the blocks of a whole batch in one compiled call: after each draft pass the candidates,
+their certificates and what to run next, without a return to Python.
 
 It makes the decisions of ``ScoredGrower`` and its rules, to the rounding of a probability; they
 steer the draft and certify nothing."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -13,14 +14,54 @@ from numba import njit
 from certspec.certificates.coverage import radii
 from certspec.kernels.compiled import compiled
 from certspec.models.cpu.forward import forward_pass
+from certspec.models.cpu.model import stage_nodes
 from certspec.models.cpu.rows import sum_exp
-from certspec.models.growth import ALL, BUDGET
-from certspec.models.staging import stage_rows
+from certspec.models.growth import ALL, BUDGET, GrowthNumbers
 
-__all__ = ["grow_levels", "largest"]
+__all__ = [
+    "LOGITS_ROW",
+    "PARENT",
+    "RANK",
+    "STAGED_INDEX",
+    "TOKEN_ID",
+    "Drafts",
+    "Growth",
+    "grow_levels",
+    "growth_of",
+    "largest",
+]
 
-_BLOCK = 64
-_TOKEN, _PARENT, _RANK, _STAGED, _LOGITS = range(5)
+_CHUNK = 64  # logits looked through at a time
+TOKEN_ID, PARENT, RANK, STAGED_INDEX, LOGITS_ROW = range(5)  # parts of Drafts.blocks
+
+
+class Growth(NamedTuple):
+    """``GrowthNumbers`` for compiled code; ``tables``: of PROFILE, (2 * width, longest) knots over
+    values in turn."""
+
+    kind: int
+    width: int
+    bar: float
+    run_score: float
+    keep_score: float
+    max_nodes: int
+    tables: np.ndarray[Any, Any]
+
+
+class Drafts(NamedTuple):
+    """Room for what is drafted. ``logits``: (rows, columns) of the draft, the drafting rows' roots
+    first. ``blocks``: (5, batch, room), of each row's ``counts[row]`` nodes the token, parent,
+    rank, staged index (-1: the draft has not run it) and row of ``logits`` (that of a node which
+    was not run means nothing)."""
+
+    logits: np.ndarray[Any, Any]
+    blocks: np.ndarray[Any, Any]
+    counts: np.ndarray[Any, Any]
+
+
+def growth_of(numbers: GrowthNumbers) -> Growth:
+    scores = map(float, (numbers.bar, numbers.run_score, numbers.keep_score))
+    return Growth(numbers.kind, numbers.width, *scores, numbers.max_nodes, numbers.arrays[1])
 
 
 @njit(error_model="numpy", nogil=True)
@@ -39,8 +80,8 @@ def largest(values, count, ids):
     """ids[:count] = places of the largest of ``values`` (n,) float32, contiguous, sorted by
     (-value, place)."""
     bits = values.view(np.int32)
-    for start in range(0, len(values), _BLOCK):
-        stop = min(start + _BLOCK, len(values))
+    for start in range(0, len(values), _CHUNK):
+        stop = min(start + _CHUNK, len(values))
         if start >= count:
             last = bits[ids[count - 1]]
             if _highest_key(bits, start, stop) <= last ^ (
@@ -59,7 +100,7 @@ def largest(values, count, ids):
 
 
 @njit(error_model="numpy", nogil=True)
-def _read(tables, index, certificate):
+def _coverage(tables, index, certificate):
     """Map ``index`` of the profile at a certificate (``MonotoneMap.at``)."""
     knots, values = tables[2 * index], tables[2 * index + 1]
     above = np.searchsorted(knots, certificate, side="right")
@@ -70,10 +111,10 @@ def _read(tables, index, certificate):
 
 
 @njit(error_model="numpy", nogil=True)
-def _score(values, numbers, tables, ids, top, shares):
+def _score(values, growth, ids, top, shares):
     """The best tokens at a draft row, their scores given the node in ``shares``; returns how many
     of them there are."""
-    kind, width, bar = int(numbers[0]), int(numbers[1]), numbers[2]
+    kind, width, bar = growth.kind, growth.width, growth.bar
     shares[:width] = 0.5
     shares[0] = 1.0
     if kind == ALL:
@@ -94,17 +135,17 @@ def _score(values, numbers, tables, ids, top, shares):
         return width
     before, least = 0.0, 1.0
     for rank in range(width):
-        covered = max(before, _read(tables, rank, certificates[rank, 0]))
+        covered = max(before, _coverage(growth.tables, rank, certificates[rank, 0]))
         shares[rank] = min(covered - before, least)
         before, least = covered, shares[rank]
     return width
 
 
 @njit(error_model="numpy", nogil=True)
-def _keep(row, count, numbers, blocks, scores):
+def _keep(row, count, growth, blocks, scores):
     """Drop the nodes of a block that are not worth verifying and number the others anew; returns
     how many stay."""
-    keep_score, max_nodes = numbers[4], numbers[5]
+    keep_score, max_nodes = growth.keep_score, growth.max_nodes
     renamed = np.full(count, -1)
     kept = 0
     for node in range(count):
@@ -118,117 +159,59 @@ def _keep(row, count, numbers, blocks, scores):
         renamed[node] = kept
         for part in range(blocks.shape[0]):
             blocks[part, row, kept] = blocks[part, row, node]
-        parent = blocks[_PARENT, row, node]
-        blocks[_PARENT, row, kept] = -1 if parent < 0 else renamed[parent]
+        parent = blocks[PARENT, row, node]
+        blocks[PARENT, row, kept] = -1 if parent < 0 else renamed[parent]
         kept += 1
     return kept
 
 
 @compiled
-def grow_levels(
-    model,
-    staging,
-    num_staged,
-    first,
-    drafting,
-    pending,
-    limits,
-    numbers,
-    tables,
-    logits,
-    blocks,
-    counts,
-):
+def grow_levels(model, num_staged, first, drafting, pending, limits, growth, drafts):
     """Draft below each batch row of ``drafting`` (ascending) at most ``limits[row]`` deep; returns
     (nodes staged, passes, rows of logits).
 
-    ``model``: arguments of ``forward_pass``. ``staging``: lengths, parents, depths, straight of
-    ``Staging``, with room for what comes, and the cache row of each batch row. ``first``: rows of
-    the pass over the pending tokens, of which batch row r has ``pending[r]``; without any,
-    ``logits`` holds the drafting rows' logits already.
-
-    Filled in: ``blocks`` (5, batch, room), which holds of each row's ``counts[row]`` nodes the
-    token, parent, rank, staged index (-1: the draft has not run it) and row of ``logits`` (that of
-    a node which was not run means nothing); ``logits`` (rows, columns), the drafting rows' roots
-    first."""
-    (
-        sizes,
-        eps,
-        weights,
-        norms,
-        embedding,
-        rope,
-        keys,
-        values,
-        embedded,
-        qkv,
-        attended,
-        gated,
-        control,
-        num_tokens,
-    ) = model
-    lengths, parents, depths, straight, cache_rows = staging
-    batch, room, columns = blocks.shape[1], blocks.shape[2], logits.shape[1]
-    width, run_score = int(numbers[1]), numbers[3]
-    flat = logits.reshape(-1)
+    ``model``: ``CpuModel`` of the draft, with room for what comes. ``first``: nodes of the pass
+    over the pending tokens, of which batch row r has ``pending[r]``; without any,
+    ``drafts.logits`` holds the drafting rows' logits already. What ``drafts`` holds is filled
+    in."""
+    blocks, counts, columns = drafts.blocks, drafts.counts, drafts.logits.shape[1]
+    batch, room, num_tokens = blocks.shape[1], blocks.shape[2], model.sizes.num_tokens
+    width, flat = growth.width, drafts.logits.reshape(-1)
     ids, top, shares = np.empty(width + 1, np.int64), np.empty((1, width + 1)), np.empty(width + 1)
     scores = np.empty((batch, room))
-    asked = np.empty((2, len(logits)), np.int64)  # batch row and node of each row of logits
+    asked = np.empty((2, len(drafts.logits)), np.int64)  # batch row and node of each row of logits
     asked[0, : len(drafting)], asked[1, : len(drafting)] = drafting, -1
     passes, at, num_logits, level = 0, 0, len(drafting), 0
-    if len(first):
-        ends = (np.cumsum(pending) - 1)[drafting]
-        control[:] = 0
-        forward_pass(
-            sizes,
-            eps,
-            weights,
-            norms,
-            embedding,
-            rope,
-            keys,
-            values,
-            first,
-            lengths,
-            parents,
-            ends,
-            embedded,
-            qkv,
-            attended,
-            gated,
-            control,
-            flat,
-        )
-        passes = 1
+    nodes, wanted = first, (np.cumsum(pending) - 1)[drafting]
     counts[:] = 0
-    while at < num_logits:
+    while True:
+        if len(nodes):
+            model.counters[:] = 0
+            forward_pass(model, nodes, wanted, flat[at * columns :])
+            passes += 1
+        # the children of every node whose logits have just come
         level += 1
         fresh = counts.copy()
         for index in range(at, num_logits):
             row, node = asked[0, index], asked[1, index]
-            found = _score(
-                flat[index * columns : index * columns + num_tokens],
-                numbers,
-                tables,
-                ids,
-                top,
-                shares,
-            )
+            values = flat[index * columns : index * columns + num_tokens]
+            found = _score(values, growth, ids, top, shares)
             above = 1.0 if node < 0 else scores[row, node]
             for rank in range(found):
                 child = counts[row]
-                blocks[_TOKEN, row, child], blocks[_PARENT, row, child] = ids[rank], node
-                blocks[_RANK, row, child], blocks[_STAGED, row, child] = rank, -1
+                blocks[TOKEN_ID, row, child], blocks[PARENT, row, child] = ids[rank], node
+                blocks[RANK, row, child], blocks[STAGED_INDEX, row, child] = rank, -1
                 scores[row, child] = above * shares[rank]
                 counts[row] = child + 1
+        # those of them that are likely enough are run next
         at = num_logits
         next_counts = np.zeros(batch, np.int64)
         for row in drafting:
             if level < limits[row]:
                 for node in range(fresh[row], counts[row]):
-                    if scores[row, node] >= run_score:
-                        blocks[_STAGED, row, node] = num_staged + next_counts[row]
-                        blocks[_LOGITS, row, node] = num_logits
+                    if scores[row, node] >= growth.run_score:
+                        blocks[STAGED_INDEX, row, node] = num_staged + next_counts[row]
+                        blocks[LOGITS_ROW, row, node] = num_logits
                         asked[0, num_logits], asked[1, num_logits] = row, node
                         next_counts[row] += 1
                         num_logits += 1
@@ -238,35 +221,14 @@ def grow_levels(
         tokens, hung = np.zeros((batch, longest), np.int64), np.full((batch, longest), -1)
         for index in range(at, num_logits):
             row, node = asked[0, index], asked[1, index]
-            parent, column = blocks[_PARENT, row, node], blocks[_STAGED, row, node] - num_staged
-            tokens[row, column] = blocks[_TOKEN, row, node]
-            hung[row, column] = pending[row] - 1 if parent < 0 else blocks[_STAGED, row, parent]
-        rows = np.empty((num_logits - at, 6), np.int64)
-        stage_rows(tokens, hung, next_counts, lengths, num_staged, parents, depths, straight, rows)
-        rows[:, 1] = cache_rows[rows[:, 5]]
+            parent = blocks[PARENT, row, node]
+            column = blocks[STAGED_INDEX, row, node] - num_staged
+            tokens[row, column] = blocks[TOKEN_ID, row, node]
+            above_it = pending[row] - 1 if parent < 0 else blocks[STAGED_INDEX, row, parent]
+            hung[row, column] = above_it
+        nodes = stage_nodes(model.staged, tokens, hung, next_counts, num_staged)
+        wanted = np.arange(len(nodes))
         num_staged += longest
-        control[:] = 0
-        forward_pass(
-            sizes,
-            eps,
-            weights,
-            norms,
-            embedding,
-            rope,
-            keys,
-            values,
-            rows,
-            lengths,
-            parents,
-            np.arange(len(rows)),
-            embedded,
-            qkv,
-            attended,
-            gated,
-            control,
-            flat[at * columns :],
-        )
-        passes += 1
     for row in drafting:
-        counts[row] = _keep(row, counts[row], numbers, blocks, scores)
+        counts[row] = _keep(row, counts[row], growth, blocks, scores)
     return num_staged, passes, num_logits

@@ -1,11 +1,13 @@
 """Whole rounds of a batch in one compiled call on one thread: draft, verify, accept by the target's
-argmax, commit, and note what the records need. This module knows the CPU engine's passes and
-caches, and arrays; no requests or rules.
+argmax, roll back, and note what the records need.
 
-It does what ``loop.decode_batch`` does in Python for rules that accept the target's argmax and
-nothing else. Threads that decode groups of a batch so need the interpreter between prompts only."""
+It does what the loop of ``certspec.decoding`` does in Python for rules that accept the target's
+argmax and nothing else. Threads that decode groups of a batch so need the interpreter between
+prompts only."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -13,95 +15,260 @@ from numba import njit
 from certspec.kernels.compiled import compiled
 from certspec.kernels.threads import load_shared
 from certspec.models.cpu.forward import forward_pass
-from certspec.models.cpu.growth import grow_levels, largest
-from certspec.models.cpu.runner import move_slots
-from certspec.models.staging import stage_rows
+from certspec.models.cpu.growth import (
+    LOGITS_ROW,
+    PARENT,
+    RANK,
+    STAGED_INDEX,
+    TOKEN_ID,
+    grow_levels,
+    largest,
+)
+from certspec.models.cpu.model import move_slots, stage_nodes
 
-__all__ = ["GOES_ON", "NUM_CHILDREN", "REASON", "ROUND", "RULE", "STOPPED", "run_rounds"]
+__all__ = [
+    "FACT_COLUMNS",
+    "GOES_ON",
+    "NOTE_COLUMNS",
+    "NUM_CHILDREN",
+    "PROMPT",
+    "REASON",
+    "ROUND",
+    "RULE",
+    "STOPPED",
+    "BatchTexts",
+    "Limits",
+    "Records",
+    "RoundsDone",
+    "run_rounds",
+]
 
-_TOKEN, _PARENT, _RANK, _STAGED, _LOGITS = range(5)  # of a block, as grow_levels fills it
-_PROMPT, _EMITTED, ROUND, _MOST, REASON = range(5)  # of a batch row: its state
-GOES_ON, STOPPED, _LIMITED = range(
-    3
-)  # why a row ended: at an end-of-sequence token, at its number of tokens
-_KIND, NUM_CHILDREN, RULE = 3, 5, 6  # of an emitted token, among the columns of the writer's facts
+Array = np.ndarray[Any, Any]
+
+# columns of BatchTexts.states
+_INDEX, _EMITTED, ROUND, _MOST, REASON = range(5)
+# why a row ended: it goes on; at an end-of-sequence token; at its number of tokens
+GOES_ON, STOPPED, _LIMITED = range(3)
+# columns of Records.facts, those of the records' facts
+PROMPT, _POSITION, _ROUND, _KIND, _DEPTH, NUM_CHILDREN, RULE, _TOKEN, _VERDICT = range(9)
+FACT_COLUMNS = 9
 _ACCEPTED, _CORRECTED, _BONUS, _PLAIN = range(4)  # kinds, as in records.KINDS
+# columns of Records.notes
+_NOTED_ACCEPTED, _NOTED_DEPTH, _NOTED_NODES = range(3)
+NOTE_COLUMNS = 3
+
+_NONE_STAGED = np.int64(0)  # numpy's: for a literal numba would compile ``stage_nodes`` anew
+
+
+class BatchTexts(NamedTuple):
+    """Of each batch row: ``texts[row, :ends[row]]``, of which the target has not run the last
+    token, the draft the last one or more; ``states`` (batch, 5) int64: prompt, tokens emitted,
+    rounds, most tokens, why it ended; ``eos`` (batch, most) int64, filled up with -1."""
+
+    texts: Array
+    ends: Array
+    states: Array
+    eos: Array
+
+
+class Records(NamedTuple):
+    """Room for what the records need. ``facts``: (tokens, 9) int64 of each emitted token, with the
+    widest node of its block for RULE. ``notes``: of each row's round the drafts accepted, depth and
+    nodes. Logits rows: both models' where something was drafted, the target's where nothing was."""
+
+    facts: Array
+    notes: Array
+    target_rows: Array
+    draft_rows: Array
+    free_rows: Array
+
+
+class Limits(NamedTuple):
+    """``depth``: of a block. ``level_nodes``: nodes a row that a level of it runs at most.
+    ``rounds``: of one call."""
+
+    depth: int
+    level_nodes: int
+    rounds: int
+
+
+class RoundsDone(NamedTuple):
+    """How many rounds and draft passes there were, and rows of each part of ``Records``: ``pairs``
+    of target_rows and draft_rows, ``free`` of free_rows."""
+
+    rounds: int
+    draft_passes: int
+    facts: int
+    notes: int
+    pairs: int
+    free: int
+
+
+class _AcceptedPath(NamedTuple):
+    """Tokens that the target chose on its way down a block, the node that each follows (-1: the
+    root) and how many children that has."""
+
+    tokens: Array
+    nodes: Array
+    widths: Array
+
+
+@compiled
+def run_rounds(target, draft, growth, drafts, batch, target_logits, limits, called, records):
+    """Rounds of all batch rows until one of them ends, something has no room for another one,
+    ``limits.rounds`` are done, or ``called``, (1,) int64, is not 0 after a round of several rows;
+    returns ``RoundsDone``.
+
+    ``target``, ``draft``: ``CpuModel``, nothing staged. ``growth``, ``drafts``: as for
+    ``grow_levels``. ``target_logits``: (batch * (room + 1), columns). Filled in, besides what goes
+    on (texts, ends, states, committed lengths): ``records``."""
+    texts, ends, states = batch.texts, batch.ends, batch.states
+    num_rows, room = len(ends), drafts.blocks.shape[2]
+    path = _AcceptedPath(
+        np.empty(room + 2, np.int64), np.empty(room + 2, np.int64), np.empty(room + 2, np.int64)
+    )
+    slots = np.empty(room + texts.shape[1], np.int64)
+    left, pending = np.empty(num_rows, np.int64), np.empty(num_rows, np.int64)
+    done, passes, num_facts, num_notes, num_pairs, num_free, ended = 0, 0, 0, 0, 0, 0, False
+    while done < limits.rounds and not ended:
+        if done and num_rows > 1 and load_shared(called, 0):
+            break
+        for row in range(num_rows):
+            left[row] = min(limits.depth, states[row, _MOST] - states[row, _EMITTED] - 1)
+            pending[row] = ends[row] - draft.staged.lengths[row] if left[row] > 0 else 0
+        if (
+            num_facts + num_rows * (limits.depth + 1) > len(records.facts)
+            or num_notes + num_rows > len(records.notes)
+            or num_pairs + num_rows * limits.depth > len(records.target_rows)
+            or num_free + num_rows > len(records.free_rows)
+            or not _has_room(target, 1 + room)
+            or not _has_room(draft, pending.max() + (limits.depth - 1) * limits.level_nodes)
+        ):
+            break
+        done += 1
+        drafts.counts[:] = 0
+        drafting = left.nonzero()[0]
+        if len(drafting):
+            nodes, longest = _pending_nodes(draft, batch, pending), pending.max()
+            _, drafted, _ = grow_levels(
+                draft, longest, nodes, drafting, pending, left, growth, drafts
+            )
+            passes += drafted
+        nodes = _block_nodes(target, batch, drafts)
+        target.counters[:] = 0
+        forward_pass(target, nodes, np.arange(len(nodes)), target_logits.reshape(-1))
+        first, root = (
+            0,
+            0,
+        )  # where the row's logits begin: the target's, and the draft's at the root
+        for row in range(num_rows):
+            count, block = drafts.counts[row], drafts.blocks[:, row]
+            accepted = _accept(block, count, target_logits, first, target.sizes.num_tokens, path)
+            position = states[row, _EMITTED]
+            kept, states[row, REASON] = _cut(
+                path.tokens, accepted + 1, states[row, _MOST] - position, batch.eos[row]
+            )
+            depth, widest = _shape(block, count)
+            for step in range(kept):
+                node, width = path.nodes[step], path.widths[step]
+                target_row = target_logits[first + 1 + node]
+                if width:
+                    kind, verdict = (_ACCEPTED, 1) if step < accepted else (_CORRECTED, 0)
+                    draft_row = drafts.logits[root if node < 0 else block[LOGITS_ROW, node]]
+                    records.target_rows[num_pairs] = target_row[: records.target_rows.shape[1]]
+                    records.draft_rows[num_pairs] = draft_row[: records.draft_rows.shape[1]]
+                    num_pairs += 1
+                else:
+                    kind, verdict = _BONUS if count else _PLAIN, -1
+                    records.free_rows[num_free] = target_row[: records.free_rows.shape[1]]
+                    num_free += 1
+                fact = records.facts[num_facts]
+                fact[PROMPT], fact[_ROUND] = states[row, _INDEX], states[row, ROUND]
+                fact[_POSITION], fact[_DEPTH] = position + step, step
+                fact[_KIND], fact[_VERDICT] = kind, verdict
+                fact[NUM_CHILDREN], fact[RULE], fact[_TOKEN] = width, widest, path.tokens[step]
+                num_facts += 1
+                texts[row, ends[row] + step] = path.tokens[step]
+            note = records.notes[num_notes]
+            note[_NOTED_ACCEPTED], note[_NOTED_DEPTH], note[_NOTED_NODES] = accepted, depth, count
+            num_notes += 1
+            # the target keeps its pending token and the path
+            slots[0] = 0
+            for step in range(accepted):
+                slots[step + 1] = path.nodes[step + 1] + 1
+            _commit(target, row, slots, accepted + 1)
+            # the draft keeps its pending tokens and what of the path it has run itself
+            run = 0
+            for step in range(pending[row]):
+                slots[step] = step
+            while run < accepted and pending[row] and block[STAGED_INDEX, path.nodes[run + 1]] >= 0:
+                slots[pending[row] + run] = block[STAGED_INDEX, path.nodes[run + 1]]
+                run += 1
+            _commit(draft, row, slots, pending[row] + run)
+            ends[row] += kept
+            states[row, _EMITTED] += kept
+            states[row, ROUND] += 1
+            ended = ended or states[row, REASON] != GOES_ON
+            first += count + 1
+            root += left[row] > 0
+    return RoundsDone(done, passes, num_facts, num_notes, num_pairs, num_free)
 
 
 @njit(error_model="numpy", nogil=True)
-def _verify(model, staging, texts, ends, blocks, counts, logits):
-    """One target pass over each row's last token and its block; row r's logits begin at the sum of
-    the counts + 1 of the rows before it."""
-    (
-        sizes,
-        eps,
-        weights,
-        norms,
-        embedding,
-        rope,
-        keys,
-        values,
-        embedded,
-        qkv,
-        attended,
-        gated,
-        control,
-        _,
-    ) = model
-    lengths, parents, depths, straight, cache_rows = staging
-    batch, longest = len(ends), counts.max() + 1
-    tokens, hung = np.zeros((batch, longest), np.int64), np.full((batch, longest), -1)
-    for row in range(batch):
-        tokens[row, 0] = texts[row, ends[row] - 1]
-        for node in range(counts[row]):
-            tokens[row, node + 1], hung[row, node + 1] = (
-                blocks[_TOKEN, row, node],
-                blocks[_PARENT, row, node] + 1,
-            )
-    rows = np.empty((counts.sum() + batch, 6), np.int64)
-    stage_rows(tokens, hung, counts + 1, lengths, 0, parents, depths, straight, rows)
-    rows[:, 1] = cache_rows[rows[:, 5]]
-    control[:] = 0
-    forward_pass(
-        sizes,
-        eps,
-        weights,
-        norms,
-        embedding,
-        rope,
-        keys,
-        values,
-        rows,
-        lengths,
-        parents,
-        np.arange(len(rows)),
-        embedded,
-        qkv,
-        attended,
-        gated,
-        control,
-        logits.reshape(-1),
+def _has_room(model, num_nodes):
+    """Whether every row's cache, and the tables of parents, have room for so many staged nodes."""
+    staged = model.staged
+    return (
+        staged.lengths.max() + num_nodes <= model.sizes.slots
+        and num_nodes <= staged.parents.shape[1]
     )
 
 
 @njit(error_model="numpy", nogil=True)
-def _walk(block, count, logits, first, num_tokens, ids, tokens, nodes, widths):
+def _pending_nodes(model, batch, pending):
+    """Each row's last ``pending[row]`` tokens, which the draft has not run, as staged nodes."""
+    num_rows = len(pending)
+    tokens = np.zeros((num_rows, pending.max()), np.int64)
+    for row in range(num_rows):
+        if pending[row]:
+            begin = model.staged.lengths[row]
+            tokens[row, : pending[row]] = batch.texts[row, begin : batch.ends[row]]
+    return stage_nodes(model.staged, tokens, np.zeros((1, 0), np.int64), pending, _NONE_STAGED)
+
+
+@njit(error_model="numpy", nogil=True)
+def _block_nodes(model, batch, drafts):
+    """Each row's last token and its block, as staged nodes of the target; the row's logits will
+    begin at the sum of the counts + 1 of the rows before it."""
+    blocks, counts, num_rows = drafts.blocks, drafts.counts, len(batch.ends)
+    longest = counts.max() + 1
+    tokens, hung = np.zeros((num_rows, longest), np.int64), np.full((num_rows, longest), -1)
+    for row in range(num_rows):
+        tokens[row, 0] = batch.texts[row, batch.ends[row] - 1]
+        for node in range(counts[row]):
+            tokens[row, node + 1] = blocks[TOKEN_ID, row, node]
+            hung[row, node + 1] = blocks[PARENT, row, node] + 1
+    return stage_nodes(model.staged, tokens, hung, counts + 1, _NONE_STAGED)
+
+
+@njit(error_model="numpy", nogil=True)
+def _accept(block, count, logits, first, num_tokens, path):
     """Go down the block by the target's argmaxes, its row of logits after node i being ``first + 1
-    + i``: the tokens of the walk, the nodes they follow and how many children those have; returns
-    (tokens, nodes accepted)."""
+    + i``; fills ``path`` and returns how many nodes are accepted, one less than tokens."""
+    ids = np.empty(1, np.int64)
     node, length = -1, 0
     while True:
         largest(logits[first + 1 + node, :num_tokens], 1, ids)
         child, width = -1, 0
         for other in range(node + 1, count):
-            if block[_PARENT, other] == node:
+            if block[PARENT, other] == node:
                 width += 1
-                if block[_TOKEN, other] == ids[0]:
+                if block[TOKEN_ID, other] == ids[0]:
                     child = other
-        tokens[length], nodes[length], widths[length] = ids[0], node, width
-        length += 1
+        path.tokens[length], path.nodes[length], path.widths[length] = ids[0], node, width
         if child < 0:
-            return length, length - 1
+            return length
+        length += 1
         node = child
 
 
@@ -116,199 +283,22 @@ def _cut(tokens, count, room, eos):
 
 
 @njit(error_model="numpy", nogil=True)
-def _commit(model, staging, row, path, count):
-    """Keep the ``count`` staged nodes ``path`` of a row."""
-    lengths = staging[0]
-    if count and path[count - 1] != count - 1:
-        sizes = model[0]
-        shape = (sizes[0], sizes[8], sizes[3], sizes[4], sizes[7])
-        move_slots(model[6], model[7], shape, staging[4][row], lengths[row], path[:count])
-    lengths[row] += count
+def _shape(block, count):
+    """How deep a block is, and the most children of one node."""
+    depths = np.empty(count, np.int64)
+    deepest, widest = 0, 0
+    for node in range(count):
+        parent = block[PARENT, node]
+        depths[node] = 1 if parent < 0 else depths[parent] + 1
+        deepest, widest = max(deepest, depths[node]), max(widest, block[RANK, node] + 1)
+    return deepest, widest
 
 
 @njit(error_model="numpy", nogil=True)
-def _draft(
-    model, staging, texts, ends, limits, pending, deepest, numbers, tables, logits, blocks, counts
-):
-    """``grow_levels`` below the tokens that the draft has not run; returns its passes."""
-    lengths, parents, depths, straight, cache_rows = staging
-    drafting = limits.nonzero()[0]
-    counts[:] = 0
-    if not len(drafting):
-        return 0
-    longest = pending.max()
-    tokens = np.zeros((len(ends), longest), np.int64)
-    for row in drafting:
-        tokens[row, : pending[row]] = texts[row, lengths[row] : ends[row]]
-    rows = np.empty((pending.sum(), 6), np.int64)
-    stage_rows(
-        tokens, np.zeros((1, 0), np.int64), pending, lengths, 0, parents, depths, straight, rows
-    )
-    rows[:, 1] = cache_rows[rows[:, 5]]
-    _, passes, _ = grow_levels(
-        model,
-        staging,
-        longest,
-        rows,
-        drafting,
-        pending,
-        limits,
-        numbers,
-        tables,
-        logits,
-        blocks,
-        counts,
-    )
-    return passes
-
-
-@njit(error_model="numpy", nogil=True)
-def _has_room(staging, sizes, pending, nodes):
-    """Whether every row's cache, and the tables of parents, have room for ``nodes`` more than the
-    pending tokens."""
-    lengths, parents = staging[0], staging[1]
-    return lengths.max() + pending + nodes <= sizes[7] and pending + nodes <= parents.shape[1]
-
-
-@compiled
-def run_rounds(
-    target,
-    target_staging,
-    draft,
-    draft_staging,
-    numbers,
-    tables,
-    deepest,
-    level_nodes,
-    most_rounds,
-    called,
-    texts,
-    ends,
-    states,
-    eos,
-    draft_logits,
-    blocks,
-    counts,
-    target_logits,
-    facts,
-    notes,
-    target_rows,
-    draft_rows,
-    free_rows,
-):
-    """Rounds of all batch rows until one of them ends, something has no room for another one,
-    ``most_rounds`` are done, or ``called``, (1,) int64, is not 0 after a round of several rows;
-    returns (rounds, draft passes, facts, notes, rows of pairs, rows of targets alone).
-
-    ``target``, ``draft`` and their stagings: see ``CpuRunner.lend``. Nothing is staged, and of each
-    row's text ``texts[row, :ends[row]]`` the target has not run the last token, the draft the last
-    one or more. ``states``: (batch, 5) int64: prompt, tokens emitted, rounds, most tokens, why it
-    ended. ``numbers`` to ``counts``: as for ``grow_levels``, of which a level runs ``level_nodes``
-    nodes a row at most. ``target_logits``: (batch * (room + 1), columns).
-
-    Filled in, besides what goes on (texts, ends, states, committed lengths): ``facts``, (tokens, 9)
-    int64, the writer's of each emitted token, with the widest node of its block for RULE; ``notes``
-    of each row's round: drafts accepted, depth, nodes; both models' logits rows where something was
-    drafted, the target's where nothing was."""
-    batch, room, num_tokens = len(ends), blocks.shape[2], target[13]
-    draft_lengths = draft_staging[0]
-    tokens, nodes, widths = (
-        np.empty(room + 2, np.int64),
-        np.empty(room + 2, np.int64),
-        np.empty(room + 2, np.int64),
-    )
-    depths, path, ids = (
-        np.empty(room + 1, np.int64),
-        np.empty(room + texts.shape[1], np.int64),
-        np.empty(1, np.int64),
-    )
-    limits, pending = np.empty(batch, np.int64), np.empty(batch, np.int64)
-    done, passes, num_facts, num_notes, num_pairs, num_free, ended = 0, 0, 0, 0, 0, 0, False
-    while done < most_rounds and not ended and not (done and batch > 1 and load_shared(called, 0)):
-        for row in range(batch):
-            limits[row] = min(deepest, states[row, _MOST] - states[row, _EMITTED] - 1)
-            pending[row] = ends[row] - draft_lengths[row] if limits[row] > 0 else 0
-        if (
-            num_facts + batch * (deepest + 1) > len(facts)
-            or num_notes + batch > len(notes)
-            or num_pairs + batch * deepest > len(target_rows)
-            or num_free + batch > len(free_rows)
-            or not _has_room(target_staging, target[0], 1, room)
-            or not _has_room(draft_staging, draft[0], pending.max(), (deepest - 1) * level_nodes)
-        ):
-            break
-        done += 1
-        passes += _draft(
-            draft,
-            draft_staging,
-            texts,
-            ends,
-            limits,
-            pending,
-            deepest,
-            numbers,
-            tables,
-            draft_logits,
-            blocks,
-            counts,
-        )
-        _verify(target, target_staging, texts, ends, blocks, counts, target_logits)
-        first, root = 0, 0
-        for row in range(batch):
-            count = counts[row]
-            block = blocks[:, row]
-            length, accepted = _walk(
-                block, count, target_logits, first, num_tokens, ids, tokens, nodes, widths
-            )
-            position = states[row, _EMITTED]
-            kept, states[row, REASON] = _cut(
-                tokens, length, states[row, _MOST] - position, eos[row]
-            )
-            widest, depth = 0, 0
-            for node in range(count):
-                parent = block[_PARENT, node]
-                depths[node] = 1 if parent < 0 else depths[parent] + 1
-                depth, widest = max(depth, depths[node]), max(widest, block[_RANK, node] + 1)
-            for step in range(kept):
-                node, width = nodes[step], widths[step]
-                if width:
-                    kind, verdict = (_ACCEPTED, 1) if step < accepted else (_CORRECTED, 0)
-                    target_rows[num_pairs] = target_logits[first + 1 + node, : target_rows.shape[1]]
-                    at = root if node < 0 else block[_LOGITS, node]
-                    draft_rows[num_pairs] = draft_logits[at, : draft_rows.shape[1]]
-                    num_pairs += 1
-                else:
-                    kind, verdict = _BONUS if count else _PLAIN, -1
-                    free_rows[num_free] = target_logits[first + 1 + node, : free_rows.shape[1]]
-                    num_free += 1
-                fact = facts[num_facts]
-                fact[0], fact[1], fact[2] = (
-                    states[row, _PROMPT],
-                    position + step,
-                    states[row, ROUND],
-                )
-                fact[_KIND], fact[4], fact[NUM_CHILDREN], fact[RULE] = kind, step, width, widest
-                fact[7], fact[8] = tokens[step], verdict
-                num_facts += 1
-                texts[row, ends[row] + step] = tokens[step]
-            notes[num_notes, 0], notes[num_notes, 1], notes[num_notes, 2] = accepted, depth, count
-            num_notes += 1
-            # the target keeps its pending token and the path, the draft what of both it has run
-            # itself
-            path[0], run = 0, 0
-            for step in range(accepted):
-                path[step + 1] = nodes[step + 1] + 1
-            _commit(target, target_staging, row, path, accepted + 1)
-            for step in range(pending[row]):
-                path[step] = step
-            while run < accepted and pending[row] and block[_STAGED, nodes[run + 1]] >= 0:
-                path[pending[row] + run] = block[_STAGED, nodes[run + 1]]
-                run += 1
-            _commit(draft, draft_staging, row, path, pending[row] + run)
-            ends[row] += kept
-            states[row, _EMITTED] += kept
-            states[row, ROUND] += 1
-            ended = ended or states[row, REASON] != GOES_ON
-            first += count + 1
-            root += limits[row] > 0
-    return done, passes, num_facts, num_notes, num_pairs, num_free
+def _commit(model, row, slots, count):
+    """Keep the ``count`` staged nodes ``slots`` of a row and forget the others."""
+    staged = model.staged
+    length, kept = staged.lengths[row], slots[:count]
+    if count and kept[count - 1] != count - 1:
+        move_slots(model.keys, model.values, model.sizes, staged.cache_rows[row], length, kept)
+    staged.lengths[row] = length + count

@@ -10,14 +10,19 @@ model arithmetic, held to a tolerance against transformers, not a certificate.""
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from certspec.kernels.compiled import inner
 from certspec.models.cpu.tiles import BLOCK, fma, from_bits, tile, to_bits
 
 __all__ = [
     "MAX_ROWS",
+    "Blocks",
+    "Rows",
     "multiply",
     "norm_row",
     "rotate",
@@ -28,6 +33,28 @@ __all__ = [
 ]
 
 MAX_ROWS = 6  # 6 rows x 16 columns fill 12 of 16 vector registers
+
+
+class Rows(NamedTuple):
+    """Rows of activations in a flat array: row i begins at ``values[at + i * step]``."""
+
+    values: np.ndarray[Any, Any]
+    at: int
+    step: int
+
+
+class Blocks(NamedTuple):
+    """``count`` packed blocks (one or two in a product) of 16 columns and ``depth`` rows: block i
+    begins at ``values[at + i * step]``. ``ahead``: how many elements further the weights stand that
+    this thread is likely to need next (0: none)."""
+
+    values: np.ndarray[Any, Any]
+    at: int
+    step: int
+    count: int
+    depth: int
+    ahead: int
+
 
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693359375)
@@ -68,7 +95,7 @@ def _exp(x):
     return value * from_bits((to_bits(rounded) << np.int32(23)) + np.int32(0x3F800000))
 
 
-@njit(error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
+@partial(inner, fastmath={"reassoc", "contract"})
 def norm_row(x, x_at, gain, gain_at, width, eps, y, y_at):
     """y = gain * x / sqrt(mean(x^2) + eps)."""
     row, gains, out = (
@@ -84,7 +111,7 @@ def norm_row(x, x_at, gain, gain_at, width, eps, y, y_at):
         out[i] = gains[i] * (row[i] * scale)
 
 
-@njit(error_model="numpy", nogil=True)
+@inner
 def rotate(x, at, head_dim, rope, position):
     """Rotary embedding in place; ``rope[position]`` holds head_dim / 2 cosines, then as many
     sines."""
@@ -98,7 +125,7 @@ def rotate(x, at, head_dim, rope, position):
         seconds[i] = fma(second, cosines[i], first * sines[i])
 
 
-@njit(error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
+@partial(inner, fastmath={"reassoc", "contract"})
 def _total(x, at, count):
     row = x[at : at + count]
     total = np.float32(0.0)
@@ -107,7 +134,7 @@ def _total(x, at, count):
     return total
 
 
-@njit(error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
+@partial(inner, fastmath={"reassoc", "contract"})
 def sum_exp(row, top):
     """The sum of exp(row - top), float32."""
     total = np.float32(0.0)
@@ -116,7 +143,7 @@ def sum_exp(row, top):
     return total
 
 
-@njit(error_model="numpy", nogil=True)
+@inner
 def weigh_scores(scores, at, count, scale):
     """scores -> exp(scale * (score - max)) in place, for the ``count`` visible slots; returns 1 /
     their sum."""
@@ -129,7 +156,7 @@ def weigh_scores(scores, at, count, scale):
     return _ONE / _total(scores, at, count)
 
 
-@njit(error_model="numpy", nogil=True)
+@inner
 def scale_row(x, at, count, factor):
     """x *= factor."""
     row = x[at : at + count]
@@ -137,7 +164,7 @@ def scale_row(x, at, count, factor):
         row[i] *= factor
 
 
-@njit(error_model="numpy", nogil=True)
+@inner
 def silu_times(pair, pair_at, y, y_at):
     """y = gate / (1 + exp(-gate)) * up for one block; ``pair`` holds 16 gate values, then 16 up
     values."""
@@ -147,52 +174,42 @@ def silu_times(pair, pair_at, y, y_at):
         out[i] = gates[i] / (_ONE + _exp(-gates[i])) * ups[i]
 
 
-@njit(error_model="numpy", nogil=True)
-def multiply(ending, rows, x, x_at, x_step, blocks, w, w_at, w_step, depth, ahead, y, y_at, y_step):
-    """y[rows, 16 * blocks] = x[rows, depth] @ packed w, for any number of rows and one or two
-    blocks; ``ending``: SET stores the product, ADD adds it to y once it is complete, ON goes on
-    with the sums that SET began. ``ahead``: how many elements further the weights stand that this
-    thread is likely to need next (0: none)."""
-    tiles = (rows + MAX_ROWS - 1) // MAX_ROWS
+@inner
+def multiply(ending, num_rows, x, weights, y):
+    """y[num_rows, 16 * count] = x[num_rows, depth] @ weights, for any number of rows. ``x`` and
+    ``y``: ``Rows``; ``weights``: ``Blocks``. ``ending``: SET stores the product, ADD adds it to y
+    once it is complete, ON goes on with the sums that SET began.
+
+    Rows are dealt out evenly: 8 rows are two tiles of 4, not one of 6 and one of 2."""
+    num_tiles = (num_rows + MAX_ROWS - 1) // MAX_ROWS
     first = 0
-    for part in range(tiles):
-        count = (rows - first + tiles - part - 1) // (tiles - part)
-        xs, ys = x_at + first * x_step, y_at + first * y_step
-        if blocks == 2 and count == 1:
-            tile(1, 2, ending, x, xs, x_step, w, w_at, w_step, depth, ahead, y, ys, y_step)
-        elif blocks == 2 and count == 2:
-            tile(2, 2, ending, x, xs, x_step, w, w_at, w_step, depth, ahead, y, ys, y_step)
+    for part in range(num_tiles):
+        count = (num_rows - first + num_tiles - part - 1) // (num_tiles - part)
+        xs = Rows(x.values, x.at + first * x.step, x.step)
+        ys = Rows(y.values, y.at + first * y.step, y.step)
+        if weights.count == 2 and count == 1:
+            tile(1, 2, ending, xs, weights, ys)
+        elif weights.count == 2 and count == 2:
+            tile(2, 2, ending, xs, weights, ys)
         else:  # three rows of two blocks would want 17 of the 16 vector registers
-            for block in range(blocks):
-                to = ys + block * BLOCK
-                _one_block(
-                    ending,
-                    count,
-                    x,
-                    xs,
-                    x_step,
-                    w,
-                    w_at + block * w_step,
-                    depth,
-                    ahead,
-                    y,
-                    to,
-                    y_step,
-                )
+            values, step, depth, ahead = weights.values, weights.step, weights.depth, weights.ahead
+            for block in range(weights.count):
+                one = Blocks(values, weights.at + block * step, step, 1, depth, ahead)
+                _one_block(ending, count, xs, one, Rows(ys.values, ys.at + block * BLOCK, ys.step))
         first += count
 
 
-@njit(error_model="numpy", nogil=True)
-def _one_block(ending, count, x, x_at, x_step, w, w_at, depth, ahead, y, y_at, y_step):
+@inner
+def _one_block(ending, count, x, weights, y):
     if count == 1:
-        tile(1, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
+        tile(1, 1, ending, x, weights, y)
     elif count == 2:
-        tile(2, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
+        tile(2, 1, ending, x, weights, y)
     elif count == 3:
-        tile(3, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
+        tile(3, 1, ending, x, weights, y)
     elif count == 4:
-        tile(4, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
+        tile(4, 1, ending, x, weights, y)
     elif count == 5:
-        tile(5, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
+        tile(5, 1, ending, x, weights, y)
     else:
-        tile(6, 1, ending, x, x_at, x_step, w, w_at, 0, depth, ahead, y, y_at, y_step)
+        tile(6, 1, ending, x, weights, y)

@@ -13,40 +13,16 @@ import torch
 from torch import Tensor
 
 from certspec.errors import InvalidArgument
-from certspec.kernels.compiled import compiled
 from certspec.kernels.threads import run_shared
-from certspec.models.cpu.forward import CONTROL_STEP, activation_widths, forward_pass, num_phases
+from certspec.models.cpu.forward import activation_widths, forward_pass, num_counters
+from certspec.models.cpu.model import CpuModel, Sizes, Staged, move_slots
 from certspec.models.cpu.packing import PackedWeights, pack_weights, rope_table
 from certspec.models.cpu.threads import ThreadChoice, default_num_threads
 from certspec.models.cpu.tiles import BLOCK
-from certspec.models.staging import Staging
+from certspec.models.staging import BATCH_ROW, CACHE_ROW, POSITION, PREFIX, STAGED, TOKEN, Staging
 from certspec.models.weights import read_weights
 
-__all__ = ["CpuRunner", "move_slots"]
-
-
-@compiled
-def move_slots(keys, values, sizes, row, length, path):
-    """Slot ``length + path[i]`` -> slot ``length + i`` in every layer and head; ``path`` ascends,
-    so nothing is lost.
-
-    ``sizes``: (layers, cache rows, kv heads, head_dim, slots). Layouts as in cpu_forward.py.
-    """
-    layers, batch, heads, head_dim, capacity = sizes
-    for layer in range(layers):
-        for head in range(heads):
-            base = ((layer * batch + row) * heads + head) * capacity * head_dim
-            for i in range(len(path)):
-                source, target = length + path[i], length + i
-                if source == target:
-                    continue
-                key_from = base + (source // BLOCK) * head_dim * BLOCK + source % BLOCK
-                key_to = base + (target // BLOCK) * head_dim * BLOCK + target % BLOCK
-                for d in range(head_dim):
-                    keys[key_to + d * BLOCK] = keys[key_from + d * BLOCK]
-                    part = base + (d // BLOCK) * capacity * BLOCK + d % BLOCK
-                    values[part + target * BLOCK] = values[part + source * BLOCK]
-
+__all__ = ["CpuRunner"]
 
 _FIRST_CAPACITY = 256  # slots beyond the longest prompt before the cache first grows
 
@@ -84,7 +60,7 @@ class CpuRunner:
         self._cache_rows = np.zeros(0, np.int64)
         self._capacity, self._batch = 0, 0
         self._keys = self._values = self._rope = np.empty(0, np.float32)
-        self._sizes = np.empty(0, np.int64)
+        self._sizes = self._sizes_now()
         self._moved = False  # whether batch rows and cache rows differ
         self._threads = ThreadChoice()
         self._compiled = False  # the first pass, which may compile, runs on one thread
@@ -214,42 +190,30 @@ class CpuRunner:
         widest: int,
         *arguments: Any,
     ) -> tuple[int, ...]:
-        """Stage ``tokens`` as chains and call the compiled ``loop(model, staging, nodes staged,
-        rows of these tokens, *arguments)``, which runs passes of its own on this thread and returns
-        (nodes staged, ...); the rest of that.
+        """Stage ``tokens`` as chains and call the compiled ``loop(model, nodes staged, nodes of
+        these tokens, *arguments)``, which runs passes of its own on this thread and returns (nodes
+        staged, ...); the rest of that.
 
         ``room``: nodes a row that the loop may stage at most; ``widest``: nodes of its largest
         pass."""
         staging = self._staging
         blocks, counts = ragged_block(tokens)
-        rows = np.empty((0, 6), np.int64)
+        nodes = np.empty((0, 6), np.int64)
         if blocks.shape[1]:
             staging.check_tokens(blocks, self._num_embeddings)
-            rows = staging.stage(blocks, None, counts)
-        model, held = self.lend(staging.num_staged + room, max(widest, len(rows)))
-        rows[:, 1] = self._cache_rows[rows[:, 5]]
-        staging.num_staged, *others = loop(model, held, staging.num_staged, rows, *arguments)
+            nodes = staging.stage(blocks, None, counts)
+        model = self.lend(staging.num_staged + room, max(widest, len(nodes)))
+        nodes[:, CACHE_ROW] = self._cache_rows[nodes[:, BATCH_ROW]]
+        staging.num_staged, *others = loop(model, staging.num_staged, nodes, *arguments)
         return tuple(others)
 
-    def lend(self, room: int, nodes: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """(model, staging) for a compiled loop that runs passes of its own on this thread, with
-        room for ``room`` staged nodes a row and passes of ``nodes``: arguments of ``forward_pass``
-        and the columns of a row of logits; lengths (to which the loop adds what it commits),
-        parents, depths, straight and cache rows by batch row."""
-        staging = self._staging
-        staging.reserve(room)
+    def lend(self, room: int, nodes: int) -> CpuModel:
+        """The model for a compiled loop that runs passes of its own on this thread, with room for
+        ``room`` staged nodes a row and passes of ``nodes``. The loop adds what it commits to the
+        lengths."""
+        self._staging.reserve(room)
         self._ensure(room)
-        self._reserve_activations(nodes)
-        control = np.empty(num_phases(self.geometry.num_layers) * CONTROL_STEP, np.int64)
-        self._sizes[11] = 1
-        model = (*self._model, *self._activations, control, self.num_tokens)
-        return model, (
-            staging.lengths,
-            staging.parents,
-            staging.depths,
-            staging.straight,
-            self._cache_rows,
-        )
+        return self._model(nodes, num_threads=1)
 
     def _staged_pass(
         self,
@@ -261,7 +225,7 @@ class CpuRunner:
         rows = self._staging.stage(tokens, parents, counts)
         self._ensure(self._staging.num_staged)
         if self._moved:
-            rows[:, 1] = self._cache_rows[rows[:, 5]]
+            rows[:, CACHE_ROW] = self._cache_rows[rows[:, BATCH_ROW]]
         return self._pass(rows, np.arange(len(rows)))
 
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
@@ -270,16 +234,8 @@ class CpuRunner:
         lengths = self._staging.lengths.copy()
         for row, path in enumerate(self._staging.check_paths(kept)):
             if len(path) and path[-1] != len(path) - 1:
-                geometry = self.geometry
-                sizes = (
-                    geometry.num_layers,
-                    self._batch,
-                    geometry.num_kv_heads,
-                    geometry.head_dim,
-                    self._capacity,
-                )
                 move_slots(
-                    self._keys, self._values, sizes, self._cache_rows[row], lengths[row], path
+                    self._keys, self._values, self._sizes, self._cache_rows[row], lengths[row], path
                 )
         self._staging.commit(kept)
 
@@ -316,23 +272,7 @@ class CpuRunner:
         self._keys, self._values = keys.reshape(-1), values.reshape(-1)
         if len(self._rope) < capacity * geometry.head_dim:  # it depends on positions only
             self._rope = rope_table(self._packed, capacity)
-        self._sizes = np.array(
-            [
-                geometry.num_layers,
-                geometry.hidden,
-                geometry.num_heads,
-                geometry.num_kv_heads,
-                geometry.head_dim,
-                geometry.mlp,
-                self.num_columns,
-                capacity,
-                self._batch,
-                self._packed.words_per_row,
-                geometry.qkv_width,
-                1,
-            ],
-            np.int64,
-        )
+        self._sizes = self._sizes_now()
 
     @property
     def _cache(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -345,12 +285,29 @@ class CpuRunner:
             self._values.reshape(*lead, geometry.head_dim // BLOCK, slots, BLOCK),
         )
 
-    @property
-    def _model(self) -> tuple[Any, ...]:
-        """What every pass gets first: sizes, weights and the cache."""
-        packed = self._packed
-        return (
-            self._sizes,
+    def _sizes_now(self) -> Sizes:
+        geometry = self.geometry
+        return Sizes(
+            layers=geometry.num_layers,
+            hidden=geometry.hidden,
+            heads=geometry.num_heads,
+            kv_heads=geometry.num_kv_heads,
+            head_dim=geometry.head_dim,
+            mlp=geometry.mlp,
+            columns=self.num_columns,
+            num_tokens=self.num_tokens,
+            slots=self._capacity,
+            cache_rows=self._batch,
+            words_per_row=self._packed.words_per_row,
+            threads=1,
+        )
+
+    def _model(self, nodes: int, num_threads: int) -> CpuModel:
+        """What a pass over so many nodes gets beside them."""
+        self._reserve_activations(nodes)
+        packed, staging = self._packed, self._staging
+        return CpuModel(
+            self._sizes._replace(threads=num_threads),
             self._eps,
             packed.matrices,
             packed.norms,
@@ -358,27 +315,19 @@ class CpuRunner:
             self._rope,
             self._keys,
             self._values,
+            Staged(
+                staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows
+            ),
+            *self._activations,
+            np.zeros(num_counters(self.geometry.num_layers), np.int64),
         )
 
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
-        geometry, nodes = self.geometry, len(rows)
-        self._reserve_activations(nodes)
-        control = np.zeros(num_phases(geometry.num_layers) * CONTROL_STEP, np.int64)
-        logits = np.empty((len(wanted), self._sizes[6]), np.float32)
-        arguments = (
-            *self._model,
-            rows,
-            self._staging.lengths,
-            self._staging.parents,
-            wanted,
-            *self._activations,
-            control,
-            logits.reshape(-1),
-        )
-        work = nodes * geometry.num_weights
+        logits = np.empty((len(wanted), self.num_columns), np.float32)
+        work = len(rows) * self.geometry.num_weights
         limit = min(self.num_threads, 1 + work // _WORTH_A_THREAD) if self._compiled else 1
         num_threads = self._threads.pick(work, limit)
-        self._sizes[11] = num_threads  # for prefetches; a pass by fewer is only slower
+        arguments = (self._model(len(rows), num_threads), rows, wanted, logits.reshape(-1))
         began = time.perf_counter()
         run_shared(forward_pass, arguments, num_threads)
         self._threads.report(work, limit, num_threads, time.perf_counter() - began)
@@ -398,10 +347,10 @@ def ragged_block(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray[Any, Any], l
 def _prompt_rows(tokens: Any, counts: Sequence[int], cache_rows: Any) -> np.ndarray[Any, Any]:
     """Rows as ``Staging.stage`` gives them, of prompts that fill empty cache rows."""
     rows = np.empty((len(tokens), 6), np.int64)
-    rows[:, 0] = tokens
-    rows[:, 1] = np.repeat(cache_rows, counts)
-    rows[:, 2] = np.concatenate([np.arange(count) for count in counts])
-    rows[:, 3] = rows[:, 2]
-    rows[:, 4] = rows[:, 2] + 1
-    rows[:, 5] = np.repeat(np.arange(len(counts)), counts)
+    rows[:, TOKEN] = tokens
+    rows[:, CACHE_ROW] = np.repeat(cache_rows, counts)
+    rows[:, STAGED] = np.concatenate([np.arange(count) for count in counts])
+    rows[:, POSITION] = rows[:, STAGED]
+    rows[:, PREFIX] = rows[:, STAGED] + 1
+    rows[:, BATCH_ROW] = np.repeat(np.arange(len(counts)), counts)
     return rows

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -23,11 +24,9 @@ _intrinsic: Any = (
 )
 
 BLOCK = 16  # columns of one packed block
-SET, ADD, ON = (
-    0,
-    1,
-    2,
-)  # store the sums; add them to what is stored; start the chains of sums from what is stored
+# What becomes of the sums: they are stored; added to what is stored; or begun from what is stored.
+# (numpy's integers, since numba would compile its callers anew for each literal.)
+SET, ADD, ON = np.int64(0), np.int64(1), np.int64(2)
 _HALF = 8  # one AVX register of float32; LLVM splits or joins the vectors for other machines
 _UNROLL = 4
 _LINE = 64  # bytes of a cache line
@@ -38,44 +37,26 @@ _I64 = ir.IntType(64)
 
 
 @_intrinsic(prefer_literal=True)
-def tile(
-    typingctx, rows, blocks, ending, x, x_at, x_step, w, w_at, w_step, depth, ahead, y, y_at, y_step
-):
-    """y[rows, 16 * blocks] = x[rows, depth] @ w for literal ``rows`` and ``blocks``; ``ending``:
-    SET, ADD or ON.
+def tile(typingctx, rows, blocks, ending, x, weights, y):
+    """y[rows, 16 * blocks] = x[rows, depth] @ weights for literal ``rows`` and ``blocks``, with
+    ``Rows`` and ``Blocks`` of rows.py; ``ending``: SET, ADD or ON.
 
     Weights ``ahead`` elements further are asked for meanwhile: they lie in a cache so slow that a
     few rows would wait for it (hardware prefetches along one page only). What is asked for in vain,
     even past the end, costs nothing else."""
     num_rows, num_blocks = rows.literal_value, blocks.literal_value
-    packed = w.dtype == types.uint32
-    integer = types.int64
-    signature = types.void(
-        rows,
-        blocks,
-        integer,
-        x,
-        integer,
-        integer,
-        w,
-        integer,
-        integer,
-        integer,
-        integer,
-        y,
-        integer,
-        integer,
-    )
+    packed = weights.types[0].dtype == types.uint32
+    signature = types.void(rows, blocks, types.int64, x, weights, y)
 
     def codegen(context, builder, sig, args):
-        _, _, ending, x, x_at, x_step, w, w_at, w_step, depth, ahead, y, y_at, y_step = args
-        starts = []
-        for array, kind, at in (
-            (x, sig.args[3], x_at),
-            (w, sig.args[6], w_at),
-            (y, sig.args[11], y_at),
-        ):
-            starts.append(builder.gep(context.make_array(kind)(context, builder, array).data, [at]))
+        ending, tuples = args[2], args[3:]
+        starts, numbers = [], []
+        for kind, value in zip(sig.args[3:], tuples, strict=True):
+            array, at, *rest = cgutils.unpack_tuple(builder, value)
+            data = context.make_array(kind.types[0])(context, builder, array).data
+            starts.append(builder.gep(data, [at]))
+            numbers.append(rest)
+        (x_step,), (w_step, _, depth, ahead), (y_step,) = numbers
         function = _tile_function(builder.module, num_rows, num_blocks, packed)
         builder.call(function, [*starts, ending, x_step, w_step, depth, ahead, y_step])
         return context.get_dummy_value()
@@ -117,8 +98,8 @@ class _TileWriter:
     def write(self) -> None:
         builder = self.builder
         zero = ir.Constant(_VEC, [0.0] * _HALF)
-        goes_on = builder.icmp_signed("==", self.ending, _I64(ON))
-        adds = builder.icmp_signed("==", self.ending, _I64(ADD))
+        goes_on = builder.icmp_signed("==", self.ending, _I64(int(ON)))
+        adds = builder.icmp_signed("==", self.ending, _I64(int(ADD)))
         outputs = [self._output(index) for index in range(self.rows * self.blocks * 2)]
         sums = [builder.select(goes_on, builder.load(output, align=4), zero) for output in outputs]
         whole = builder.and_(self.depth, _I64(-_UNROLL))
