@@ -43,7 +43,8 @@ def inner(function: Callable[..., Any], fastmath: Any = False) -> Any:
     """A numba function for compiled callers that works on their arrays and allocates none: it goes
     without counting references. Counted, a named tuple of 14 arrays costs some 30 atomic operations
     at each call that takes it apart (a fifth of a small model's pass)."""
-    return njit(error_model="numpy", nogil=True, _nrt=False, fastmath=fastmath)(function)
+    uncounted: Any = {"_nrt": False}  # an option that numba's types don't name
+    return njit(error_model="numpy", nogil=True, fastmath=fastmath, **uncounted)(function)
 
 
 class _SourcesCache(FunctionCache):

@@ -1,5 +1,5 @@
 """Which nodes are staged in a round, who their parents are, and which path through them was
-accepted. This module knows trees and counts; it knows nothing about models, caches or devices."""
+accepted."""
 
 from __future__ import annotations
 

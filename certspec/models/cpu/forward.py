@@ -76,7 +76,7 @@ def _ahead(is_last, item_blocks, threads):
 @inner
 def _project(phase, threads, item_blocks, ending, num_rows, x, weights, y):
     """y (+)= x @ weights, ``item_blocks`` an item, two at a time."""
-    num_blocks, step = weights.count, weights.step
+    num_blocks, step = weights.num_blocks, weights.step
     num_items = (num_blocks + item_blocks - 1) // item_blocks
     item = take_item(phase)
     while item < num_items:
@@ -95,7 +95,7 @@ def _project(phase, threads, item_blocks, ending, num_rows, x, weights, y):
 @inner
 def _gate_and_up(phase, threads, num_rows, x, weights, products, y):
     """y = silu(x @ gate) * (x @ up), two pairs of blocks (of gate and up) an item."""
-    num_pairs, step = weights.count // 2, weights.step
+    num_pairs, step = weights.num_blocks // 2, weights.step
     num_items = (num_pairs + 1) // 2
     item = take_item(phase)
     while item < num_items:
@@ -162,7 +162,7 @@ def forward_pass(model, nodes, wanted, logits):
         weights = Blocks(matrices, at + first * step, step, qkv_width // BLOCK - first, hidden, 0)
         # The residual stream changes only after the phase that reads the normed rows: a thread that
         # still gets an item of it has normed what stood still.
-        if is_open(work, (weights.count + 1) // 2):
+        if is_open(work, (weights.num_blocks + 1) // 2):
             _norm_rows(num_nodes, model, norm_at, residual, normed)
         qkv = Rows(model.qkv, first * BLOCK, qkv_width)
         _project(work, threads, _PAIR, SET, num_nodes, normed, weights, qkv)

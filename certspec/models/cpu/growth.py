@@ -60,8 +60,15 @@ class Drafts(NamedTuple):
 
 
 def growth_of(numbers: GrowthNumbers) -> Growth:
-    scores = map(float, (numbers.bar, numbers.run_score, numbers.keep_score))
-    return Growth(numbers.kind, numbers.width, *scores, numbers.max_nodes, numbers.arrays[1])
+    return Growth(
+        numbers.kind,
+        numbers.width,
+        float(numbers.bar),
+        float(numbers.run_score),
+        float(numbers.keep_score),
+        numbers.max_nodes,
+        numbers.arrays[1],
+    )
 
 
 @njit(error_model="numpy", nogil=True)
@@ -180,9 +187,11 @@ def grow_levels(model, num_staged, first, drafting, pending, limits, growth, dra
     ids, top, shares = np.empty(width + 1, np.int64), np.empty((1, width + 1)), np.empty(width + 1)
     scores = np.empty((batch, room))
     asked = np.empty((2, len(drafts.logits)), np.int64)  # batch row and node of each row of logits
-    asked[0, : len(drafting)], asked[1, : len(drafting)] = drafting, -1
     passes, at, num_logits, level = 0, 0, len(drafting), 0
-    nodes, wanted = first, (np.cumsum(pending) - 1)[drafting]
+    nodes, wanted, ends = first, np.empty(len(drafting), np.int64), np.cumsum(pending)
+    for index in range(len(drafting)):
+        row = drafting[index]
+        asked[0, index], asked[1, index], wanted[index] = row, -1, ends[row] - 1
     counts[:] = 0
     while True:
         if len(nodes):

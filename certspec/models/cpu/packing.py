@@ -1,5 +1,6 @@
 """Packs a decoder's matrices into the CPU engine's blocks of 16 output columns, two bytes a weight
-where that loses nothing. This module knows layouts, not arithmetic."""
+where that loses nothing. Example: word 8 i + j of a bfloat16 block holds row i, column j in its low
+half and column j + 8 in its high half, so that one load gives a row of 16 weights."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _PAGE = 2 << 20  # bytes of a huge page
 
 @dataclass(frozen=True)
 class PackedWeights:
-    """Flat arrays as cpu_forward.py reads them.
+    """Flat arrays as model.py lays them out.
 
     ``matrices``: uint32 words of two bfloat16 weights, or float32 where some weight is no bfloat16
     number. ``embedding``: (vocab * hidden,) likewise: uint16 bit patterns of bfloat16, or float32.

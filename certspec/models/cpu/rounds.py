@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from certspec.kernels.compiled import compiled
+from certspec.kernels.compiled import compiled, inner
 from certspec.kernels.threads import load_shared
 from certspec.models.cpu.forward import forward_pass
 from certspec.models.cpu.growth import (
@@ -175,12 +175,12 @@ def run_rounds(target, draft, growth, drafts, batch, target_logits, limits, call
                 if width:
                     kind, verdict = (_ACCEPTED, 1) if step < accepted else (_CORRECTED, 0)
                     draft_row = drafts.logits[root if node < 0 else block[LOGITS_ROW, node]]
-                    records.target_rows[num_pairs] = target_row[: records.target_rows.shape[1]]
-                    records.draft_rows[num_pairs] = draft_row[: records.draft_rows.shape[1]]
+                    _copy(target_row, records.target_rows[num_pairs])
+                    _copy(draft_row, records.draft_rows[num_pairs])
                     num_pairs += 1
                 else:
                     kind, verdict = _BONUS if count else _PLAIN, -1
-                    records.free_rows[num_free] = target_row[: records.free_rows.shape[1]]
+                    _copy(target_row, records.free_rows[num_free])
                     num_free += 1
                 fact = records.facts[num_facts]
                 fact[PROMPT], fact[_ROUND] = states[row, _INDEX], states[row, ROUND]
@@ -214,6 +214,14 @@ def run_rounds(target, draft, growth, drafts, batch, target_logits, limits, call
     return RoundsDone(done, passes, num_facts, num_notes, num_pairs, num_free)
 
 
+@inner
+def _copy(source, target):
+    """The beginning of ``source`` that has room in ``target``. (numba's own assignment of arrays
+    takes three seconds to compile, for the sake of its error messages.)"""
+    for i in range(len(target)):
+        target[i] = source[i]
+
+
 @njit(error_model="numpy", nogil=True)
 def _has_room(model, num_nodes):
     """Whether every row's cache, and the tables of parents, have room for so many staged nodes."""
@@ -232,7 +240,7 @@ def _pending_nodes(model, batch, pending):
     for row in range(num_rows):
         if pending[row]:
             begin = model.staged.lengths[row]
-            tokens[row, : pending[row]] = batch.texts[row, begin : batch.ends[row]]
+            _copy(batch.texts[row, begin:], tokens[row, : pending[row]])
     return stage_nodes(model.staged, tokens, np.zeros((1, 0), np.int64), pending, _NONE_STAGED)
 
 

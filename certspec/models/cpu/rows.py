@@ -1,7 +1,6 @@
 """Operations on single rows of activations for the CPU engine: RMS norm, rotary embedding, softmax
 weights, SiLU and products with packed weights. Each is written once and called the same way for one
-row and for many, which (with the tiles) makes the engine's arithmetic batch-invariant. This module
-knows nothing about layers or caches.
+row and for many, which (with the tiles) makes the engine's arithmetic batch-invariant.
 
 Rows are taken as slices: an index counted from 0 needs no test for a negative one, and LLVM makes
 vectors of the loop. Reassociation is allowed in the sums of squares and of softmax weights: this is
@@ -44,14 +43,14 @@ class Rows(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """``count`` packed blocks (one or two in a product) of 16 columns and ``depth`` rows: block i
-    begins at ``values[at + i * step]``. ``ahead``: how many elements further the weights stand that
-    this thread is likely to need next (0: none)."""
+    """``num_blocks`` packed blocks (one or two in a product) of 16 columns and ``depth`` rows: block
+    i begins at ``values[at + i * step]``. ``ahead``: how many elements further the weights stand
+    that this thread is likely to need next (0: none)."""
 
     values: np.ndarray[Any, Any]
     at: int
     step: int
-    count: int
+    num_blocks: int
     depth: int
     ahead: int
 
@@ -176,9 +175,9 @@ def silu_times(pair, pair_at, y, y_at):
 
 @inner
 def multiply(ending, num_rows, x, weights, y):
-    """y[num_rows, 16 * count] = x[num_rows, depth] @ weights, for any number of rows. ``x`` and
-    ``y``: ``Rows``; ``weights``: ``Blocks``. ``ending``: SET stores the product, ADD adds it to y
-    once it is complete, ON goes on with the sums that SET began.
+    """y[num_rows, 16 * num_blocks] = x[num_rows, depth] @ weights, for any number of rows. ``x``
+    and ``y``: ``Rows``; ``weights``: ``Blocks``. ``ending``: SET stores the product, ADD adds it to
+    y once it is complete, ON goes on with the sums that SET began.
 
     Rows are dealt out evenly: 8 rows are two tiles of 4, not one of 6 and one of 2."""
     num_tiles = (num_rows + MAX_ROWS - 1) // MAX_ROWS
@@ -187,13 +186,13 @@ def multiply(ending, num_rows, x, weights, y):
         count = (num_rows - first + num_tiles - part - 1) // (num_tiles - part)
         xs = Rows(x.values, x.at + first * x.step, x.step)
         ys = Rows(y.values, y.at + first * y.step, y.step)
-        if weights.count == 2 and count == 1:
+        if weights.num_blocks == 2 and count == 1:
             tile(1, 2, ending, xs, weights, ys)
-        elif weights.count == 2 and count == 2:
+        elif weights.num_blocks == 2 and count == 2:
             tile(2, 2, ending, xs, weights, ys)
         else:  # three rows of two blocks would want 17 of the 16 vector registers
             values, step, depth, ahead = weights.values, weights.step, weights.depth, weights.ahead
-            for block in range(weights.count):
+            for block in range(weights.num_blocks):
                 one = Blocks(values, weights.at + block * step, step, 1, depth, ahead)
                 _one_block(ending, count, xs, one, Rows(ys.values, ys.at + block * BLOCK, ys.step))
         first += count

@@ -1,6 +1,5 @@
 """The CPU engine as a model runner: prompts and staged blocks in, logits out, a key/value cache
-that keeps what is committed. This module knows caches and rows; the arithmetic is in
-cpu_forward.py."""
+that keeps what is committed. The arithmetic is in forward.py."""
 
 from __future__ import annotations
 
@@ -305,6 +304,7 @@ class CpuRunner:
     def _model(self, nodes: int, num_threads: int) -> CpuModel:
         """What a pass over so many nodes gets beside them."""
         self._reserve_activations(nodes)
+        residual, qkv, attended, gated = self._activations
         packed, staging = self._packed, self._staging
         return CpuModel(
             self._sizes._replace(threads=num_threads),
@@ -318,7 +318,10 @@ class CpuRunner:
             Staged(
                 staging.lengths, staging.parents, staging.depths, staging.straight, self._cache_rows
             ),
-            *self._activations,
+            residual,
+            qkv,
+            attended,
+            gated,
             np.zeros(num_counters(self.geometry.num_layers), np.int64),
         )
 

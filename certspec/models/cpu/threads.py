@@ -1,4 +1,4 @@
-"""How many threads a pass is worth. This module knows nothing about what the pass does."""
+"""How many threads a pass is worth: what took less time, looked at again now and then."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Register tiles of the CPU engine, written in LLVM's vector types: a few rows times one or two
-blocks of 16 columns, with weights streamed as bfloat16 pairs or float32. This module knows nothing
-about models.
+blocks of 16 columns, with weights streamed as bfloat16 pairs or float32.
 
 Every output element is one chain of fused multiply-adds over the inner dimension, in order,
 whatever the tile's shape. So a row's result does not depend on how many rows stand beside it: the
