@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """``num_blocks`` packed blocks (one or two in a product) of 16 columns and ``depth`` rows: block
+    """``num_blocks`` packed blocks of 16 columns and ``depth`` rows, one or two in a product: block
     i begins at ``values[at + i * step]``. ``ahead``: how many elements further the weights stand
     that this thread is likely to need next (0: none)."""
 
