@@ -29,9 +29,7 @@ LONG_PENDING = dict.fromkeys(
 FULL_PENDING = {"proofs_check/claims": "is being split"}
 TEXT_PENDING = dict.fromkeys(
     [
-        *(f"certspec.{name}" for name in ("cli", "decoding", "errors")),
-        *(f"certspec.{name}" for name in ("logs", "models", "reports.advising", "runs")),
-        *(f"certspec.{name}" for name in ("scoring", "studies")),
+        *(f"certspec.{name}" for name in ("decoding", "errors", "models")),
         *(f"derivations.{name}" for name in ("kernels", "language", "lemmas", "statements")),
         *(f"proofs_check.{name}" for name in ("__main__", "claims", "methods", "outcome")),
         *(f"proofs_check.{name}" for name in ("registry", "running")),
