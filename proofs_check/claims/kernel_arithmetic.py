@@ -14,6 +14,7 @@ import mpmath
 import numpy
 import sympy
 
+import certspec
 from derivations.arithmetic.kernel_arithmetic import (
     EXP_STEPS,
     HALF_LOG2,
@@ -28,7 +29,7 @@ from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
-_KERNELS = Path(__file__).resolve().parents[2] / "certspec" / "kernels"
+_EXPONENTIALS = Path(certspec.__file__).parent / "kernels" / "numba" / "exponentials.py"
 END = F(int(HALF_LOG2.p), int(HALF_LOG2.q))
 R = sympy.Rational
 
@@ -36,7 +37,7 @@ R = sympy.Rational
 def _polynomial() -> list[F]:
     """Coefficients c_2..c_13 of the kernel's source, highest first, as the exact quotients that it
     writes."""
-    tree = ast.parse((_KERNELS / "vector_exp.py").read_text(encoding="utf-8"))
+    tree = ast.parse(_EXPONENTIALS.read_text(encoding="utf-8"))
     body = next(
         node for node in ast.walk(tree) if getattr(node, "name", "") == "_scale_and_remainder"
     )
@@ -51,12 +52,12 @@ def _polynomial() -> list[F]:
 
 
 def _constant(name: str) -> F:
-    """A constant of vector_exp.py that is written as float.fromhex."""
-    tree = ast.parse((_KERNELS / "vector_exp.py").read_text(encoding="utf-8"))
+    """A constant of the kernel's source that is written as float.fromhex."""
+    tree = ast.parse(_EXPONENTIALS.read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
             return F(float.fromhex(node.value.args[0].value))  # type: ignore[attr-defined]
-    raise LookupError(f"vector_exp.py: expected a constant {name}, found none")
+    raise LookupError(f"{_EXPONENTIALS}: expected a constant {name}, found none")
 
 
 @check("kernel.exp", method="algebra")
