@@ -22,10 +22,11 @@ class AlteredKernel(CertspecError):
 
 
 @cache
-def load_kernels(topic: str, backend: str) -> ModuleType:
-    """The module ``generated/{topic}_{backend}.py``; AlteredKernel where its body is not what the
+def load_kernels(topic: str, backend: str = "") -> ModuleType:
+    """The module ``generated/{topic}_{backend}.py``, or ``generated/{topic}.py`` of a topic that is
+    the same for all (``load_kernels("constants")``); AlteredKernel where its body is not what the
     manifest says."""
-    name = f"{topic}_{backend}"
+    name = f"{topic}_{backend}" if backend else topic
     check_body(_FOLDER / f"{name}.py", kernel_hashes()[f"{name}.py"])
     return importlib.import_module(f"certspec.kernels.generated.{name}")
 

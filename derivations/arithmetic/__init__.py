@@ -1,1 +1,1 @@
-""""""
+"""Evaluation forms and what rounding can do to them."""

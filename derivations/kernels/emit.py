@@ -7,9 +7,11 @@ import hashlib
 import importlib
 import json
 from pathlib import Path
+from textwrap import fill
 
 import sympy
 
+from derivations.kernels.constants import CONSTANTS
 from derivations.kernels.evaluation import TOPICS as EVALUATION_TOPICS
 from derivations.kernels.loop_templates import LOOPS, LoopTemplate
 from derivations.kernels.printers import SourcePrinter, printer_for
@@ -49,6 +51,7 @@ def emit_files() -> dict[str, str]:
             loops = LOOPS.get((topic, printer_name), ())
             file_name = f"{topic}_{printer_name}.py"
             files[file_name], manifest[file_name] = _emit_file(topic, printer, chosen, loops)
+    files["constants.py"], manifest["constants.py"] = _emit_constants()
     files["__init__.py"] = (
         '"""Emitted by ``python -m derivations``; edit the derivations, never these files."""\n'
     )
@@ -77,32 +80,71 @@ def _emit_file(
         body += (
             "\n\n" + stated + (printer.decorator + "\n" if printer.decorator else "") + loop.text
         )
-    formulas = [f"{spec.name}{spec.arguments} = {sympy.srepr(spec.expression)}" for spec in specs]
-    expression_hash = _sha256("\n".join(formulas))
-    claims = sorted(
-        {claim for spec in specs for claim in spec.claims}
-        | {c for loop in loops for c in loop.claims}
+    return _with_header(
+        body,
+        title=f"{topic.capitalize()}: scalar kernels for {printer.name}.",
+        derivation=", ".join(spec.derivation for spec in specs),
+        claims={claim for item in (*specs, *loops) for claim in item.claims},
+        domains=[f"{spec.name}: {spec.domain}" for spec in specs],
+        printer=f"{type(printer).__name__} ({printer.flags})",
+        formulas=[
+            f"{spec.name}{spec.arguments} = {sympy.srepr(spec.expression)}" for spec in specs
+        ],
+        kernels=[item.name for item in (*specs, *loops)],
     )
+
+
+def _emit_constants() -> tuple[str, dict]:
+    """``constants.py``: plain numbers, each below its sentence and claims."""
+    body = "".join(
+        f"\n{fill(item.sentence, 99, initial_indent='# ', subsequent_indent='# ')}\n"
+        f"# claims: {', '.join(item.claims) or 'none'}\n{item.name} = {item.literal}\n"
+        for item in CONSTANTS
+    )
+    return _with_header(
+        body,
+        title="Constants: safety factors of the kernels, as plain numbers.",
+        derivation="derivations.kernels.constants",
+        claims={claim for item in CONSTANTS for claim in item.claims},
+        domains=["stated with each constant"],
+        printer="repr of the nearest float64",
+        formulas=[f"{item.name} = {item.value}" for item in CONSTANTS],
+        kernels=[item.name for item in CONSTANTS],
+    )
+
+
+def _with_header(
+    body: str,
+    *,
+    title: str,
+    derivation: str,
+    claims: set[str],
+    domains: list[str],
+    printer: str,
+    formulas: list[str],
+    kernels: list[str],
+) -> tuple[str, dict]:
+    """A file's text, and what the manifest says of it."""
+    entry = {
+        "body": _sha256(body),
+        "expression": _sha256("\n".join(formulas)),
+        "claims": sorted(claims),
+        "kernels": kernels,
+    }
     header = [
-        f'"""{topic.capitalize()}: scalar kernels for {printer.name}. Generated; do not edit.',
+        f'"""{title} Generated; do not edit.',
         "",
         f"command:     {COMMAND}",
-        f"derivation:  {', '.join(spec.derivation for spec in specs)}",
-        f"claims:      {', '.join(claims)}",
-        *(f"domain:      {spec.name}: {spec.domain}" for spec in specs),
-        f"printer:     {type(printer).__name__} ({printer.flags})",
+        f"derivation:  {derivation}",
+        f"claims:      {', '.join(entry['claims'])}",
+        *(f"domain:      {domain}" for domain in domains),
+        f"printer:     {printer}",
         f"sympy:       {sympy.__version__}",
-        f"expression:  sha256 {expression_hash}",
-        f"body:        sha256 {_sha256(body)}",
+        f"expression:  sha256 {entry['expression']}",
+        f"body:        sha256 {entry['body']}",
         '"""',
         "",
     ]
-    entry = {
-        "body": _sha256(body),
-        "expression": expression_hash,
-        "claims": claims,
-        "kernels": [spec.name for spec in specs] + [loop.name for loop in loops],
-    }
     return "\n".join(header) + BODY_MARK + body, entry
 
 

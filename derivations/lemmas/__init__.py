@@ -1,1 +1,1 @@
-""""""
+"""Lemmas that derivations cite: convexity, transport, infima."""

@@ -1,1 +1,1 @@
-""""""
+"""The least certificate at a given margin, and bounds in it."""

@@ -1,1 +1,1 @@
-""""""
+"""Searches for counterexamples among millions of rows, each a command of its own."""

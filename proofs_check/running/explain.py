@@ -16,7 +16,7 @@ from proofs_check.registry import checks_of
 from proofs_check.running.routes import reason_without, routes_of
 
 _GENERATED = Path(__file__).resolve().parents[2] / "certspec" / "kernels" / "generated"
-_KERNEL = re.compile(r"^# claims: (.*)\n(?:@.*\n)*def (\w+)", re.MULTILINE)
+_KERNEL = re.compile(r"^# claims: (.*)\n(?:@.*\n)*(?:def )?(\w+)", re.MULTILINE)
 
 __all__ = ["explain", "kernels_using", "one_line", "routes_in_words", "standing_of"]
 

@@ -15,7 +15,7 @@ from derivations.formulas import drafter, reverse
 from derivations.formulas.single_token import single_certificate
 from derivations.formulas.tree import tree_certificate
 from derivations.language.claim import Claim
-from proofs_check.claims.projection_margins import lifted
+from proofs_check.claims.margins.projection_margins import lifted
 from proofs_check.methods.joint import JointProgramme
 from proofs_check.methods.margin_programmes import margin_programme, tree_programme, with_tail
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import sympy
 
-from proofs_check.claims.margins import BOTH, SLACKS, Cases, Extremal, register
+from proofs_check.claims.margins.margins import BOTH, SLACKS, Cases, Extremal, register
 from proofs_check.methods.margin_programmes import Case, Margin, margin_programme, with_tail
 from proofs_check.registry import Effort
 

@@ -19,7 +19,7 @@ from derivations.formulas.single_token import single_certificate
 from derivations.formulas.strict import pair_cost
 from derivations.language.claim import Formula
 from derivations.margins.entropy_margins import ENTROPY_FLOOR, ENTROPY_LINE, entropy_floor
-from proofs_check.claims.entropy_line import Line, LineBracket, Undecided, bracket_line
+from proofs_check.claims.margins.entropy_line import Line, LineBracket, Undecided, bracket_line
 from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Tally, solve
 from proofs_check.methods.numbers import MP, interval_digits, intervals, to_mp, working_digits

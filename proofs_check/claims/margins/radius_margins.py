@@ -12,7 +12,7 @@ from sympy import Rational
 
 from derivations.formulas.projections import bernoulli_divergence, geometric_value
 from derivations.language.claim import Formula
-from proofs_check.claims.projection_margins import (
+from proofs_check.claims.margins.projection_margins import (
     CASES,
     EXTREMAL,
     lifted,

@@ -1,0 +1,313 @@
+"""Constants: safety factors of the kernels, as plain numbers. Generated; do not edit.
+
+command:     python -m derivations
+derivation:  derivations.kernels.constants
+claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, eval.bregman, eval.difference, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.products, kernel.roundings, kernel.segments, single.dual
+domain:      stated with each constant
+printer:     repr of the nearest float64
+sympy:       1.14.0
+expression:  sha256 6c7e9f04dddf22eff0b6a555bbb1deb83affd742081f0a90908b2ab66d2ef36a
+body:        sha256 68e5b076d83d36d53cadbe05d82ac671d1d450110e42d5aab75070159a177470
+"""
+# --- body ---
+
+# u, the unit roundoff of float64: a definition.
+# claims: none
+UNIT = 1.1102230246251565e-16
+
+# The unit roundoff of float32: a definition.
+# claims: none
+UNIT32 = 5.960464477539063e-08
+
+# exp, log, log1p and expm1 are within 4 ulp: proved of our own exp, assumed of libraries.
+# claims: kernel.exp
+FUNCTION_ERROR = 8.881784197001252e-16
+
+# Pays for products of relative errors that sum to less than .0099.
+# claims: kernel.products, kernel.segments
+ERROR_PRODUCTS = 1.01
+
+# The same in the float32 filters, for errors up to 2^-10 a weight.
+# claims: kernel.products, kernel.filter
+FILTER_PRODUCTS = 1.02
+
+# Raises means and shares that carry the very errors which they help to bound.
+# claims: kernel.products
+MEASURED_PRODUCTS = 1.001
+
+# nats; the largest gap of a target's token that errors are counted for: exp(-745) is the last
+# float64 number above 0.
+# claims: bound.weight, bound.log_ratio
+REACH_TARGET = 745.0
+
+# nats; the same for a draft's token whose log-ratio is at most 745.
+# claims: bound.log_ratio
+REACH_DRAFT = 1490.0
+
+# nats; a weight farther down times its relative error vanishes beside u.
+# claims: bound.certificate_lower
+REACH_POOL = 32.0
+
+# nats; a streamed sum stops at a gap of 700, of which its reference may take 64.
+# claims: kernel.exp
+REACH_STREAMED = 600.0
+
+# nats; exp of a lower gap counts as 0: the proved range of our exp ends here.
+# claims: kernel.exp
+LOWEST_GAP = -700.0
+
+# nats; a row whose first logits lie farther below its maximum is summed again from it. A choice:
+# every bound counts the distance itself.
+# claims: none
+FAR_REFERENCE = 64.0
+
+# Log-ratios below this take the form q - p + p d, as expm1(-d) may overflow there.
+# claims: eval.bregman
+FAR_BELOW = -30.0
+
+# nats; a KL below it is summed again in the Bregman form, which does not cancel.
+# claims: eval.difference, eval.bregman
+LEAST_DIFFERENCE = 1e-06
+
+# Weights below this may have underflowed, and nothing relative is claimed for them. No claim:
+# 2^-1022/u is 2e-292.
+# claims: none
+NEGLIGIBLE = 1e-290
+
+# nats; a draft's row that reaches farther has no finite upper bound of KL. No claim: a larger
+# bound is a valid one.
+# claims: none
+FARTHEST_SPAN = 1e+100
+
+# Relative: tokens this far below a threshold are certainly rejected, as thresholds are known
+# within far less.
+# claims: bound.threshold
+CANDIDATE_SLACK = 1e-06
+
+# A drafter's probabilities are raised to at least this, which can only lower the bound.
+# claims: drafter.dual
+SMALLEST_PROB = 1.1830521861667747e-271
+
+# nats; smaller probabilities may underflow, and errors count them as of this size.
+# claims: bound.radius.entropy
+VANISHING_LOG_PROB = -620.0
+
+# Stands in for what is smaller under a logarithm or in a quotient: the result is multiplied by 0
+# or replaced, or it is an atom's size, and a larger one is valid.
+# claims: drafter.entropy.atoms
+SMALLEST_ARGUMENT = 1e-300
+
+# A streamed weight is off by 8 u + 1.31 u |gap|: its gap's rounding, u |gap|, and log 2 rounded,
+# .302 u |gap|. Counted beside the code, proved by no claim.
+# claims: none
+WIDENING = 1.31
+
+# nats; one more exponential, of 8 u, in the place of as much mean gap.
+# claims: kernel.exp, bound.normaliser
+MOVED_GAP = 8.0
+
+# Roundings a term of torch's sums besides one for each 128 columns. Assumed of torch.
+# claims: none
+TORCH_SUM_DEPTH = 64
+
+# Roundings a term of numpy's sums besides log2 of the columns: pairwise, over blocks of 128 in 8
+# lanes. Assumed of numpy.
+# claims: kernel.roundings
+NUMPY_SUM_DEPTH = 32
+
+# In units of 2^-24: polynomial and table instead of exp 5.17, operations 2.1, r rounded .09.
+# claims: kernel.exp32
+EXP32_ERROR = 7.4
+
+# In units of 2^-24 a nat of |z|: log 2 rounded to float32.
+# claims: kernel.exp32
+REDUCTION = 0.0462
+
+# Roundings of a term on its way through the filter's sums: a product with its addition, 15 of the
+# vectors that follow, 1 of 8 lanes to 4; and fewer than 2^18 in float64, of 2^-29 each.
+# claims: kernel.exp32
+ADDITIONS = 17.01
+
+# |z| of a row that the filter takes: the proved range of its exp.
+# claims: kernel.exp32
+LARGEST_LOGIT = 4096.0
+
+# nats; a row whose KL or normaliser a filter does not know this well is left to float64. A choice:
+# the bound itself is what is compared.
+# claims: none
+WIDEST = 0.001
+
+# Of the draft's share: sum p|d| is at most sum p d and this.
+# claims: kernel.filter_rest
+DRAFT_SHARE = 0.75
+
+# Relative, of the sizes that a filtered row's float64 numbers have: fewer than 255 roundings, by
+# count of the code.
+# claims: kernel.roundings
+FILTER_ROUNDINGS = 2.842170943040401e-14
+
+# In units of u a float64 addition: 1 of the sum, or 1.4 (1 + |E d|) of p|d|, which is at most KL +
+# sqrt(2 KL).
+# claims: kernel.filter_size
+TERM_ROUNDINGS = 1.5
+
+# Relative, of a pool's value from above: fewer than 63 roundings, by count of the code. It only
+# decides whether a rejection is sure.
+# claims: kernel.roundings
+POOL_ROUNDINGS = 7.105427357601002e-15
+
+# The same, of the pool's mass: its weights' gaps, up to 745 u, and fewer than 255 roundings.
+# claims: kernel.roundings, bound.weight
+POOL_MASS_ROUNDINGS = 1.1113332476497817e-13
+
+# Relative: lowers a threshold by what its own evaluation rounds.
+# claims: kernel.roundings, bound.threshold
+THRESHOLD_ROUNDINGS = 7.105427357601002e-15
+
+# A threshold that is a multiple of the largest weight is taken as met without rounding only where
+# its lower bound is this near. No claim: it only sends rows to float64.
+# claims: none
+EXACT_TOP_SLACK = 1e-12
+
+# ex2.approx.f32, relative: the PTX manual's word, taken. The worst of all float32 numbers in
+# [-126, 0] on an H100 was 1.44e-7.
+# claims: none
+EXP2_ERROR = 2.384185791015625e-07
+
+# |fl32(log2 e)/log2 e - 1|.
+# claims: kernel.segments
+CONSTANT_ERROR = 1.34e-08
+
+# Below -127 a float32 2^x is flushed to zero: a property of the format.
+# claims: none
+LOWEST_EXPONENT = 127.0
+
+# Per unit of |x| and of |M|, where a row is summed again in float64: log2 e, the product with it
+# and the difference lose 3 u |x| + 2 u |M|.
+# claims: kernel.segments
+EXACT_EXPONENT_ERROR = 4.440892098500626e-16
+
+# float64's exp2, relative: within 2 ulp, assumed of the library.
+# claims: none
+EXACT_EXP2_ERROR = 4.440892098500626e-16
+
+# The error of the farthest float64 exponential that is not zero, x >= -1076.
+# claims: kernel.segments
+EXACT_FARTHEST_ERROR = 4.547473508864641e-13
+
+# Relative, 18 u: the float64 sums of a row's kept tokens, with their logits' part counted in
+# DIVERGENCE_ROUNDINGS and REFERENCE_ROUNDINGS.
+# claims: kernel.roundings
+KEPT_ERROR = 2e-15
+
+# nats; keeps a mean that bounds an error from falling below 0 by its own rounding. No claim: it is
+# multiplied by an error below 1e-3.
+# claims: none
+TAIL_SLACK = 1e-12
+
+# Relative, of the sizes of means, logarithms and references: fewer than 63 roundings, by count of
+# the code.
+# claims: kernel.roundings
+DIVERGENCE_ROUNDINGS = 7.105427357601002e-15
+
+# A nat of the largest logit: the normaliser is brought from the reference to it.
+# claims: kernel.roundings
+REFERENCE_ROUNDINGS = 8.881784197001252e-16
+
+# Nats beside the largest logit, for the exponential and the products that bring it there.
+# claims: kernel.roundings
+REFERENCE_NATS = 8.0
+
+# The reference's own: a normaliser in a product or quotient.
+# claims: bound.threshold
+NORMALISER_ROUNDINGS = 4.440892098500626e-16
+
+# The reference's own: a scale and its sum with an offset.
+# claims: bound.threshold
+SCALE_ROUNDINGS = 2.220446049250313e-16
+
+# The reference's own: a term of E_p[max z - z].
+# claims: bound.threshold
+ENTROPY_ROUNDINGS = 1.3322676295501878e-15
+
+# The reference's own: a probability.
+# claims: bound.threshold
+PROBABILITY_ROUNDINGS = 1.1102230246251565e-15
+
+# The reference's own: a nat of the reach of a log-ratio.
+# claims: bound.log_ratio
+RATIO_ROUNDINGS = 3.3306690738754696e-16
+
+# The reference's own: what the terms of KL add to eta.
+# claims: bound.kl_upper
+SLOPE_ROUNDINGS = 3.1086244689504383e-15
+
+# The reference's own: a term of KL, its sum included.
+# claims: bound.kl_upper
+TERM_SUM_ROUNDINGS = 4.440892098500626e-15
+
+# The reference's own: the formula of the bound itself.
+# claims: bound.kl_upper
+ROOT_ROUNDINGS = 1.7763568394002505e-15
+
+# The reference's own, in units of u: a raised mean, besides one a token.
+# claims: bound.certificate_lower
+MEAN_COUNT = 3
+
+# The reference's own, in units of u: a token that joins a pool, besides one a token.
+# claims: single.dual
+JOIN_COUNT = 4
+
+# The reference's own, in units of u: a pool's value, besides one a token.
+# claims: bound.certificate_lower
+VALUE_COUNT = 16
+
+# The reference's own, in units of u: a pool's mass, besides two a token.
+# claims: bound.certificate_lower
+MASS_COUNT = 40
+
+# Relative, of a float64 weight down to 745 nats: 65/64 (745 + 8) u is 8.5e-14.
+# claims: bound.weight
+WEIGHT_ERROR = 2e-13
+
+# What the float64 backends keep in entropies (nats) and probabilities (relative): seen in tests,
+# proved by no claim.
+# claims: none
+RIGOROUS_ERROR = 1e-11
+
+# nats; far above the rounding of a floor whose logarithms are at most 745. No claim: 745 u is
+# 8.3e-14, and the floor has three terms.
+# claims: none
+FLOOR_SLACK = 1e-11
+
+# Relative: lowers what an entropy rule's margin is worth by more than its evaluation rounds. No
+# claim: 9,000 u.
+# claims: none
+MARGIN_ROUNDING = 1e-12
+
+# nats; what rounding may take from the logarithm of an atom's size: u times 2^17, for logarithms
+# below 2^10.
+# claims: drafter.entropy.atoms
+ATOM_ROOM = 1.4551915228366852e-11
+
+# Relative, a nat: raises the largest share that the entropy part rejects by 64 u.
+# claims: drafter.entropy.feasible
+SHARE_ROUNDING = 7.105427357601002e-15
+
+# Shares above this are bounded by the divergence of one token against the rest.
+# claims: drafter.entropy.dual
+NEAR_ONE = 0.9999999999990905
+
+# nats, 128 u: exp, sums and pools of a list in float64; nothing is claimed below this much slack.
+# claims: kernel.roundings
+LUMPED_ERROR = 1.4210854715202004e-14
+
+# Times the logprobs' error, besides 4 + |H| times it: what it does to the entropy of a list. No
+# claim.
+# claims: none
+ENTROPY_SLACK = 40.0
+
+# Relative: a list's probabilities may sum to this much above 1 before they are refused. A check of
+# input, no bound.
+# claims: none
+MASS_SLACK = 1e-12

@@ -1,0 +1,1 @@
+"""Checks of evaluation forms and rounding bounds."""

@@ -1,0 +1,1 @@
+"""Checks of what a certificate is: pools, caps, lumped lists, drafter and reverse radii."""

@@ -1,0 +1,1 @@
+"""Checks of what hand-written and drafter kernels compute."""

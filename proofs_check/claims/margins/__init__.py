@@ -1,0 +1,1 @@
+"""Checks of the least certificate at a given margin."""
