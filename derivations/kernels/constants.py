@@ -433,8 +433,6 @@ _REFERENCE = tuple(
     for name, count, sentence, claims in (
         ("NORMALISER_ROUNDINGS", 4, "a normaliser in a product or quotient.", ("bound.threshold",)),
         ("SCALE_ROUNDINGS", 2, "a scale and its sum with an offset.", ("bound.threshold",)),
-        ("ENTROPY_ROUNDINGS", 12, "a term of E_p[max z - z].", ("bound.threshold",)),
-        ("PROBABILITY_ROUNDINGS", 10, "a probability.", ("bound.threshold",)),
         ("RATIO_ROUNDINGS", 3, "a nat of the reach of a log-ratio.", ("bound.log_ratio",)),
         ("SLOPE_ROUNDINGS", 28, "what the terms of KL add to eta.", ("bound.kl_upper",)),
         ("TERM_SUM_ROUNDINGS", 40, "a term of KL, its sum included.", ("bound.kl_upper",)),
@@ -444,6 +442,8 @@ _REFERENCE = tuple(
 _COUNTS = tuple(
     Constant(name, count, f"The reference's own, in units of u: {sentence}", claims)
     for name, count, sentence, claims in (
+        ("ENTROPY_COUNT", 12, "a term of E_p[max z - z].", ("bound.threshold",)),
+        ("PROBABILITY_COUNT", 10, "a probability.", ("bound.threshold",)),
         ("MEAN_COUNT", 3, "a raised mean, besides one a token.", ("bound.certificate_lower",)),
         ("JOIN_COUNT", 4, "a token that joins a pool, besides one a token.", ("single.dual",)),
         ("VALUE_COUNT", 16, "a pool's value, besides one a token.", ("bound.certificate_lower",)),
@@ -511,7 +511,23 @@ _CERTIFICATES = (
         "MASS_SLACK",
         _ten(-12),
         "Relative: a list's probabilities may sum to this much above 1 before they are refused. A "
-        "check of input, no bound.",
+        "check of input: no claim.",
+    ),
+    Constant(
+        "INPUT_SLACK",
+        _ten(-6),
+        "How far given probabilities may sum from 1, or a given tail lie below 0, before they are "
+        "refused. A check of input: no claim.",
+    ),
+    Constant(
+        "SERIES_REACH",
+        _ten(-2),
+        "Below this, four terms of the series stand for phi: they leave out x^8/45 of it.",
+        ("eval.strict",),
+    ),
+    *(
+        Constant(f"LAST_PLACE_{kind}", Rational(1, 2**bits), "The spacing of that dtype at 1.")
+        for kind, bits in (("FLOAT64", 52), ("FLOAT32", 23), ("FLOAT16", 10), ("BFLOAT16", 7))
     ),
 )
 CONSTANTS: tuple[Constant, ...] = (

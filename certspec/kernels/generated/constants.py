@@ -2,12 +2,12 @@
 
 command:     python -m derivations
 derivation:  derivations.kernels.constants
-claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, eval.bregman, eval.difference, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.products, kernel.roundings, kernel.segments, single.dual
+claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, eval.bregman, eval.difference, eval.strict, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.products, kernel.roundings, kernel.segments, single.dual
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
-expression:  sha256 6c7e9f04dddf22eff0b6a555bbb1deb83affd742081f0a90908b2ab66d2ef36a
-body:        sha256 68e5b076d83d36d53cadbe05d82ac671d1d450110e42d5aab75070159a177470
+expression:  sha256 a85123679886fbee4a9d56525869ff055f52688c54d49127fad2eddda6b782ea
+body:        sha256 8d6c361af1e6b855cb3e927af003be1b8074105301ea5037c553f3dcb1ee1326
 """
 # --- body ---
 
@@ -226,14 +226,6 @@ NORMALISER_ROUNDINGS = 4.440892098500626e-16
 # claims: bound.threshold
 SCALE_ROUNDINGS = 2.220446049250313e-16
 
-# The reference's own: a term of E_p[max z - z].
-# claims: bound.threshold
-ENTROPY_ROUNDINGS = 1.3322676295501878e-15
-
-# The reference's own: a probability.
-# claims: bound.threshold
-PROBABILITY_ROUNDINGS = 1.1102230246251565e-15
-
 # The reference's own: a nat of the reach of a log-ratio.
 # claims: bound.log_ratio
 RATIO_ROUNDINGS = 3.3306690738754696e-16
@@ -249,6 +241,14 @@ TERM_SUM_ROUNDINGS = 4.440892098500626e-15
 # The reference's own: the formula of the bound itself.
 # claims: bound.kl_upper
 ROOT_ROUNDINGS = 1.7763568394002505e-15
+
+# The reference's own, in units of u: a term of E_p[max z - z].
+# claims: bound.threshold
+ENTROPY_COUNT = 12
+
+# The reference's own, in units of u: a probability.
+# claims: bound.threshold
+PROBABILITY_COUNT = 10
 
 # The reference's own, in units of u: a raised mean, besides one a token.
 # claims: bound.certificate_lower
@@ -308,6 +308,31 @@ LUMPED_ERROR = 1.4210854715202004e-14
 ENTROPY_SLACK = 40.0
 
 # Relative: a list's probabilities may sum to this much above 1 before they are refused. A check of
-# input, no bound.
+# input: no claim.
 # claims: none
 MASS_SLACK = 1e-12
+
+# How far given probabilities may sum from 1, or a given tail lie below 0, before they are refused.
+# A check of input: no claim.
+# claims: none
+INPUT_SLACK = 1e-06
+
+# Below this, four terms of the series stand for phi: they leave out x^8/45 of it.
+# claims: eval.strict
+SERIES_REACH = 0.01
+
+# The spacing of that dtype at 1.
+# claims: none
+LAST_PLACE_FLOAT64 = 2.220446049250313e-16
+
+# The spacing of that dtype at 1.
+# claims: none
+LAST_PLACE_FLOAT32 = 1.1920928955078125e-07
+
+# The spacing of that dtype at 1.
+# claims: none
+LAST_PLACE_FLOAT16 = 0.0009765625
+
+# The spacing of that dtype at 1.
+# claims: none
+LAST_PLACE_BFLOAT16 = 0.0078125
