@@ -1,13 +1,16 @@
-"""``python -m derivations [--check | --steps]``: write the generated kernels, or fail where they
-drifted from the derivations. ``--steps`` counts the steps of all derivations by kind, and prints
-those that rest on words alone and the citations whose instance is read and not computed."""
+"""``python -m derivations [--check | --steps]``: the generated kernels and the derivations' steps.
+
+Without an option it writes the files under ``certspec/kernels/generated``, in a checkout only: an
+installed copy has no repository that could keep what changed. ``--check`` fails where a file is not
+what the derivations give. ``--steps`` counts the steps of all derivations by kind, and prints those
+that rest on words alone and the citations whose instance is read and not computed."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from derivations.kernels.emit import COMMAND, GENERATED, drift, write_files
+from derivations.kernels.emit import COMMAND, GENERATED, drift, is_checkout, write_files
 from derivations.language.claim import distinct_steps
 
 
@@ -26,6 +29,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.steps:
         return _print_steps()
+    if not options.check and not is_checkout():
+        print(
+            f"{GENERATED}: not part of a checkout (no pyproject.toml beside certspec), nothing "
+            f"written; run `{COMMAND}` in a clone of the repository, or `{COMMAND} --check` here",
+            file=sys.stderr,
+        )
+        return 2
     if not options.check:
         changed = write_files()
         print(f"{GENERATED}: {', '.join(changed) if changed else 'nothing'} changed")

@@ -1,5 +1,8 @@
-"""Turns KernelSpecs into the source files under certspec/kernels/generated and their manifest, byte
-for byte the same on every machine. Knows nothing about what the formulas mean."""
+"""Turns KernelSpecs and constants into the source files under certspec/kernels/generated and their
+manifest, byte for byte the same on every machine.
+
+A file's header names the claims it rests on and a hash of its body; certspec compares the body with
+the manifest when it loads the file, and a test compares the files with what is emitted here."""
 
 from __future__ import annotations
 
@@ -17,7 +20,15 @@ from derivations.kernels.loop_templates import LOOPS, LoopTemplate
 from derivations.kernels.printers import SourcePrinter, printer_for
 from derivations.language.kernel_spec import KernelSpec
 
-__all__ = ["COMMAND", "GENERATED", "drift", "emit_files", "kernel_topics", "write_files"]
+__all__ = [
+    "COMMAND",
+    "GENERATED",
+    "drift",
+    "emit_files",
+    "is_checkout",
+    "kernel_topics",
+    "write_files",
+]
 
 COMMAND = "python -m derivations"
 GENERATED = Path(__file__).resolve().parents[2] / "certspec" / "kernels" / "generated"
@@ -194,6 +205,12 @@ def drift(folder: Path = GENERATED) -> list[str]:
         or _without_version(text) != _without_version((folder / name).read_text("utf-8"))
     ]
     return sorted({*differing, *(present - set(files))})
+
+
+def is_checkout(folder: Path = GENERATED) -> bool:
+    """Whether the generated files lie in a clone of the repository, pyproject.toml beside
+    certspec."""
+    return (folder.parents[2] / "pyproject.toml").is_file()
 
 
 def _without_version(text: str) -> str:

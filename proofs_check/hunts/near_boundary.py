@@ -39,7 +39,7 @@ from certspec.rules import Absolute, Additive, Gated, Multiplicative, Rule, defa
 from proofs_check.hunts.rows import BAND, NEAR_FAMILIES, near_rows
 from proofs_check.hunts.soundness import score_alone, versions_used
 
-__all__ = ["CELLS", "TRITON_CELLS", "Cell", "hunt", "judge_exactly"]
+__all__ = ["CELLS", "TRITON_CELLS", "Cell", "Plan", "hunt", "judge_exactly"]
 
 mpf = mpmath.mpf
 DIGITS = 50
@@ -102,21 +102,30 @@ COUNTS = (
     "near_fast",
 )
 DECADES = tuple(range(-12, 0))  # |KL / C - 1| of a pair, by its decade
+HUNTED_RULES: tuple[Rule, ...] = (
+    *default_rules(),
+    Gated(top_m=10, additive=0.6),
+    Absolute(0.2),
+    Additive(0.01),
+    Multiplicative(0.9),
+)
 Progress = Callable[[str, dict[str, Any], float], None]
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Everything that a batch follows from, beside its cell and number. ``judge``: the backend that
-    judges Triton's pairs, on the CPU ("numba") or on ``device`` ("torch")."""
+class Plan:
+    """Everything that a batch follows from, beside its cell and number: ``pairs`` (row, rule) pairs
+    within BAND over all cells, of ``vocab`` tokens, of which ``sample`` a batch are judged by
+    50-digit arithmetic. Logits lie on ``device``; ``judge`` is the backend that judges Triton's
+    pairs, on the CPU ("numba") or on the device ("torch")."""
 
     pairs: int
-    vocab: int
-    seed: int
-    sample: int
-    rules: tuple[Rule, ...]
-    device: str
-    judge: str
+    vocab: int = 32
+    seed: int = 0
+    sample: int = 2
+    rules: tuple[Rule, ...] = HUNTED_RULES
+    device: str = "cpu"
+    judge: str = "numba"
 
     def rows(self, cell: Cell) -> int:
         """Rows of a batch."""
@@ -131,38 +140,20 @@ class _Plan:
 
 
 def hunt(
-    pairs: int,
+    plan: Plan,
     cells: Sequence[tuple[Any, ...]] = CELLS,
     *,
-    vocab: int = 32,
-    seed: int = 0,
-    sample: int = 2,
-    rules: Sequence[Rule] | None = None,
     state_path: Path | None = None,
     say: Progress | None = None,
-    device: str = "cpu",
-    judge: str = "numba",
     processes: int = 1,
 ) -> dict[str, Any]:
-    """Score ``pairs`` pairs within BAND of the boundary over the ``cells`` (Cell or its fields),
-    with logits on ``device``, in that many ``processes``. With ``state_path`` the counts are kept
-    there after every batch and a later call with the same arguments goes on from them; processes
-    are none of these arguments."""
-    hunted = tuple(
-        rules
-        or [
-            *default_rules(),
-            Gated(top_m=10, additive=0.6),
-            Absolute(0.2),
-            Additive(0.01),
-            Multiplicative(0.9),
-        ]
-    )
-    plan = _Plan(pairs, vocab, seed, sample, hunted, device, judge)
+    """Score the pairs of ``plan`` over the ``cells`` (Cell or its fields), in that many
+    ``processes``. With ``state_path`` the counts are kept there after every batch, and a later call
+    with the same plan and cells goes on from them, in any number of processes."""
     named = [Cell(*cell) for cell in cells]
     stated = {
         **asdict(plan),
-        "rules": [str(rule) for rule in hunted],
+        "rules": [str(rule) for rule in plan.rules],
         "cells": [list(cell) for cell in named],
     }
     state: dict[str, Any] = {"plan": stated, "cells": {}}
@@ -187,7 +178,7 @@ def hunt(
                 future.result()
         for number, cell in enumerate(named):
             total = state["cells"].setdefault(cell.name, _no_counts())
-            wanted = cell.share * pairs
+            wanted = cell.share * plan.pairs
             if total["pairs"] >= wanted:
                 continue
             for counts in _batches(pool, processes, plan, cell, number, total["batches"]):
@@ -220,7 +211,7 @@ def _add(total: dict[str, Any], counts: dict[str, Any]) -> None:
 def _batches(
     pool: ProcessPoolExecutor | None,
     processes: int,
-    plan: _Plan,
+    plan: Plan,
     cell: Cell,
     number: int,
     first: int,
@@ -250,7 +241,7 @@ def _pool(processes: int) -> ProcessPoolExecutor:
 
 
 def _make_rows(
-    generator: np.random.Generator, plan: _Plan, cell: Cell, batch: int
+    generator: np.random.Generator, plan: Plan, cell: Cell, batch: int
 ) -> tuple[Any, Any]:
     """Target and draft logits of a batch, a family after the other."""
     rows = plan.rows(cell)
@@ -264,7 +255,7 @@ def _make_rows(
     )
 
 
-def _count_batch(plan: _Plan, cell: Cell, number: int, batch: int) -> dict[str, Any]:
+def _count_batch(plan: Plan, cell: Cell, number: int, batch: int) -> dict[str, Any]:
     """The counts of one batch; the same ones for the same arguments."""
     generator = np.random.default_rng((plan.seed, number, batch))
     there = _make_rows(generator, plan, cell, batch)
@@ -336,8 +327,6 @@ def _numpy(values: Any) -> np.ndarray:
     return values if isinstance(values, np.ndarray) else values.cpu().numpy()
 
 
-# --- 50 digits
-# -------------------------------------------------------------------------------------------------------
 def judge_exactly(
     rule: Rule,
     number: int,
@@ -487,18 +476,15 @@ def main(arguments: list[str] | None = None) -> int:
                 flush=True,
             )
 
-    state = hunt(
+    plan = Plan(
         int(options.pairs),
-        cells,
         vocab=options.vocab,
         seed=options.seed,
         sample=options.sample,
-        state_path=options.state,
-        say=say,
         device=device,
         judge=options.judge,
-        processes=options.processes,
     )
+    state = hunt(plan, cells, state_path=options.state, say=say, processes=options.processes)
     total = {name: sum(cell[name] for cell in state["cells"].values()) for name in COUNTS}
     wrong = total["false_certificates"] + total["false_bounds"] + total["false_by_50_digits"]
     sides = [

@@ -3,6 +3,7 @@ and an edited kernel is refused with its remedy."""
 
 import importlib
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,28 @@ def test_the_command_passes_on_the_committed_files():
         [sys.executable, "-m", "derivations", "--check"], cwd=root, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_installed_copy_writes_nothing_and_says_that_it_wants_a_checkout(tmp_path):
+    root = GENERATED.parents[2]
+    for package in ("derivations", "certspec"):
+        shutil.copytree(root / package, tmp_path / package, ignore=_sources_alone)
+    copy = tmp_path / "certspec" / "kernels" / "generated" / "constants.py"
+    copy.write_text(copy.read_text() + "# edited\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "derivations"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and copy.read_text().endswith("# edited\n")
+    assert "not part of a checkout" in done.stderr and "in a clone of the repository" in done.stderr
+
+
+def _sources_alone(folder, names):
+    """Data that a copy of the packages does without."""
+    return {"studies", "bundled", "__pycache__"} & set(names)
 
 
 def test_a_kernel_with_one_character_changed_is_refused_at_load(tmp_path):

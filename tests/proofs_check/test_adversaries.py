@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import certspec as cs
-from proofs_check.hunts.near_boundary import hunt, judge_exactly
+from proofs_check.hunts.near_boundary import Plan, hunt, judge_exactly
 from proofs_check.hunts.rows import (
     BAND,
     NEAR_FAMILIES,
@@ -35,7 +35,7 @@ HUNTED = [
     cs.Absolute(0.2),
     cs.Multiplicative(0.9),
 ]
-RULES = [cs.StrictGreedy(), cs.Entropy(epsilon=0.09, delta=0.3), cs.Tree(2)]
+RULES = (cs.StrictGreedy(), cs.Entropy(epsilon=0.09, delta=0.3), cs.Tree(2))
 
 
 def _rounded(rows, dtype):
@@ -43,7 +43,7 @@ def _rounded(rows, dtype):
 
 
 def test_no_pair_of_a_small_hunt_is_falsely_certified():
-    state = hunt(4000, CELLS, vocab=12, rules=RULES, sample=2)
+    state = hunt(Plan(4000, vocab=12, rules=RULES), CELLS)
     for cell in state["cells"].values():
         assert cell["pairs"] >= 1000 and cell["certified"] > 0 and cell["judged_exactly"] > 0
         assert cell["false_certificates"] == cell["false_bounds"] == cell["false_by_50_digits"] == 0
@@ -58,7 +58,8 @@ def test_no_pair_of_a_small_hunt_is_falsely_certified():
 
 def test_a_hunt_goes_on_where_it_stopped(tmp_path):
     path = tmp_path / "state.json"
-    whole = hunt(3000, CELLS, vocab=12, rules=RULES, sample=1)
+    plan = Plan(3000, vocab=12, rules=RULES, sample=1)
+    whole = hunt(plan, CELLS)
 
     class Interrupted(Exception):
         pass
@@ -68,14 +69,14 @@ def test_a_hunt_goes_on_where_it_stopped(tmp_path):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        hunt(3000, CELLS, vocab=12, rules=RULES, sample=1, state_path=path, say=interrupt)
+        hunt(plan, CELLS, state_path=path, say=interrupt)
     assert json.loads(path.read_text())["cells"]["numba float32"]["batches"] == 3
-    assert hunt(3000, CELLS, vocab=12, rules=RULES, sample=1, state_path=path) == whole
+    assert hunt(plan, CELLS, state_path=path) == whole
 
 
 def test_processes_side_by_side_count_what_one_counts_and_no_batch_twice_after_a_kill(tmp_path):
-    arguments = {"vocab": 12, "rules": RULES, "sample": 1}
-    whole = hunt(3000, CELLS[:2], **arguments)
+    plan = Plan(3000, vocab=12, rules=RULES, sample=1)
+    whole = hunt(plan, CELLS[:2])
 
     class Killed(Exception):
         pass
@@ -86,9 +87,9 @@ def test_processes_side_by_side_count_what_one_counts_and_no_batch_twice_after_a
 
     path = tmp_path / "state.json"
     with pytest.raises(Killed):
-        hunt(3000, CELLS[:2], state_path=path, say=kill, processes=2, **arguments)
+        hunt(plan, CELLS[:2], state_path=path, say=kill, processes=2)
     assert json.loads(path.read_text())["cells"]["numba float32"]["batches"] == 2
-    assert hunt(3000, CELLS[:2], state_path=path, processes=2, **arguments) == whole
+    assert hunt(plan, CELLS[:2], state_path=path, processes=2) == whole
 
 
 @pytest.mark.triton
@@ -132,9 +133,9 @@ def test_rows_with_a_tail_sit_beside_a_certificate_too(dtype):
 
 def test_a_hunt_with_other_arguments_does_not_mix_its_counts_in(tmp_path):
     path = tmp_path / "state.json"
-    hunt(100, CELLS[:1], vocab=8, rules=RULES, sample=0, state_path=path)
+    hunt(Plan(100, vocab=8, rules=RULES, sample=0), CELLS[:1], state_path=path)
     with pytest.raises(ValueError, match="give another file"):
-        hunt(100, CELLS[:1], vocab=9, rules=RULES, sample=0, state_path=path)
+        hunt(Plan(100, vocab=9, rules=RULES, sample=0), CELLS[:1], state_path=path)
 
 
 @pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Additive(0.3), cs.TopM(2), cs.Tree(3)])

@@ -14,7 +14,7 @@ import mpmath
 import numpy
 import sympy
 
-import certspec
+from certspec import kernels
 from derivations.arithmetic.kernel_arithmetic import (
     EXP_STEPS,
     HALF_LOG2,
@@ -29,7 +29,7 @@ from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
-_EXPONENTIALS = Path(certspec.__file__).parent / "kernels" / "numba" / "exponentials.py"
+_EXPONENTIALS = Path(kernels.__file__).parent / "numba" / "exponentials.py"
 END = F(int(HALF_LOG2.p), int(HALF_LOG2.q))
 R = sympy.Rational
 
