@@ -1,5 +1,5 @@
 """Statements that look right and are false, each with the point that refutes it and the formula
-that holds instead. This module knows targets and margins."""
+that holds instead. They are kept so that nobody proves them again by a wrong argument."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ declare(
         id="refuted.pool.too-many",
         sentence="The value of a pool that is too large still lies below the certificate.",
         domain="false at p = (.5, .2, .2, .1), j = 4: pools of 2, 3, 4 tokens give .14555, "
-        ".15868, .16569; true: "
-        ".14555",
+        ".15868, .16569; true: .14555",
         theory="A2 (pooling too many)",
         relation="<=",
         formula=pool_of,
@@ -95,8 +94,7 @@ declare(
     Claim(
         id="refuted.strict.level-set",
         sentence="(p1+p2)(log 2 - h(p1/(p1+p2))) is the strict certificate also where ties with "
-        "the argmax are "
-        "accepted.",
+        "the argmax are accepted.",
         domain="false at p = (.4, .4, .2): the formula says 0, the certificate of the first token "
         "below p1 is .043692",
         theory="0 (level sets) and A1 (strict)",
@@ -123,9 +121,7 @@ declare(
     Claim(
         id="refuted.tree.flat-top",
         sentence="The extremal target of a tree at d = p1 - p_{m+1} is p_1 = ... = p_m, so that "
-        "the infimum is s "
-        "phi(d/s), "
-        "s = (2 - (m-1) d)/(m+1).",
+        "the infimum is s phi(d/s), s = (2 - (m-1) d)/(m+1).",
         domain="false at m = 4, d = .2 (.0792 against .0502) and m = 8, d = .05 (.00691 against "
         ".00562)",
         theory="B (tree, CORRECTION)",

@@ -1,5 +1,8 @@
-"""Statements to typeset: a claim's own, a written one, or its formula on symbols. Knows nothing
-about proofs."""
+"""What ``python -m proofs_check --html`` typesets of a claim: a relation written here, the claim's
+own ``statement``, or its formula on symbols.
+
+Example: claim "caps.log2" is shown as C <= log 2, from the table below; claim "margin.strict" as
+inf C = phi(g)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """``python -m proofs_check``: proves or refutes every claim, a line each, and exits non-zero unless
-all come out as expected. Knows nothing about any particular claim."""
+all come out as expected."""
 
 from __future__ import annotations
 

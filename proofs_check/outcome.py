@@ -1,5 +1,5 @@
 """What a check concludes: verdicts that refuse to be truth values, evidence by method, outcomes by
-claim. This module knows nothing about any particular claim."""
+claim."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """The register of checks: which function examines which claim, by which method, and with how much
-effort. This module knows nothing about verdicts on particular claims."""
+effort.
+
+``checks_of`` imports every module of ``proofs_check.claims`` first; importing one registers its
+checks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The divergence from sums of unnormalised weights: one pass serves it, but it cancels where it is
-small. This module knows only gaps to each row's maximum."""
+"""KL(p || q) from sums of unnormalised weights: E_p[z - y] less the difference of the logarithms of
+both sums, gaps taken to each row's maximum. One pass over the logits serves it, but it cancels
+where KL is small: of two logarithms near 11 (a vocabulary of 60,000) and a KL of 1e-6, seven digits
+are lost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Radii from below whatever was rounded: weak duality holds at any multipliers, so that only the
-rounding of one sum of positive terms is left to count. This module knows the error model (exp, log
-within 8 u), no kernel's loop."""
+"""Radii (drafter-side certificates) from below, whatever was rounded. Weak duality holds at any
+multipliers, rounded ones too, so that only the rounding of one sum of positive terms is left to
+count. exp and log are taken to be within 8 u, u = 2^-53."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ DUAL_RADIUS = Derivation(
     (
         Step(
             "Rejection of y by a competitor (for a pool: by a set of them) is a few rows a_k . p "
-            ">= b_k: p_j - p_y >= "
-            "t, alpha p_j - p_y >= 0, p_hub - p_i >= 0 for each rival i, p_i - p_y >= 0 for m "
-            "tokens i, -p_y >= -tau. "
-            "f = sum_k l_k a_k with l_k >= 0, gain = sum_k l_k b_k.",
+            ">= b_k: p_j - p_y >= t, alpha p_j - p_y >= 0, p_hub - p_i >= 0 for each rival i, p_i "
+            "- p_y >= 0 for m tokens i, -p_y >= -tau. f = sum_k l_k a_k with l_k >= 0, gain = "
+            "sum_k l_k b_k.",
             how="definition",
         ),
         Step(
@@ -82,8 +81,7 @@ DUAL_RADIUS = Derivation(
         ),
         Step(
             "So one set of multipliers serves every competitor: another one has q against q + d "
-            "of the likeliest, and "
-            "with the factor 1 + t on it the sum is less by d t;",
+            "of the likeliest, and with the factor 1 + t on it the sum is less by d t;",
             ((at.q + at.d) * (1 + at.t) + at.q) - ((at.q + at.d) + at.q * (1 + at.t)),
             0,
             "nonnegative",
@@ -165,8 +163,7 @@ RADIUS = Derivation(
         ),
         Step(
             "The normaliser: no more, and n u for the summation of n tokens, each of whose n - 1 "
-            "additions multiplies "
-            "its terms by at most 1/(1 - u).",
+            "additions multiplies its terms by at most 1/(1 - u).",
             how="cited",
             cites=("bound.normaliser",),
             instances=(
@@ -177,8 +174,7 @@ RADIUS = Derivation(
         ),
         Step(
             "Ranks: k tokens have q + d >= q, the k-th largest; computed, each is at least (q + "
-            "d) s >= q s, s = 1 - a:"
-            " so is the k-th largest computed one.",
+            "d) s >= q s, s = 1 - a: so is the k-th largest computed one.",
             (at.q + at.d) * at.s - at.q * at.s,
             0,
             "nonnegative",
@@ -191,18 +187,15 @@ RADIUS = Derivation(
         ),
         Step(
             "An exponent off by a relative d moves the logarithm by f d; the sum of k "
-            "multipliers, or one product, by "
-            "at most k u of the reach r:",
+            "multipliers, or one product, by at most k u of the reach r:",
             log(exp(at.f * (1 + at.d))) - log(exp(at.f)),
             at.f * at.d,
         ),
         Step(
             "and each term costs 8 u for exp, u for its product, u for a division, u for what "
-            "underflows; kept has "
-            "n terms: n u. log costs 8 u of z = |log kept|, gain u r (|gain| <= r), the two "
-            "differences u (r + z) "
-            "each. The allowance's own evaluation: 1 + r + z below. All counted (in u, each times "
-            "65/64):",
+            "underflows; kept has n terms: n u. log costs 8 u of z = |log kept|, gain u r (|gain| "
+            "<= r), the two differences u (r + z) each. The allowance's own evaluation: 1 + r + z "
+            "below. All counted (in u, each times 65/64):",
             SECOND_ORDER * _COUNT
             - (
                 SECOND_ORDER * (2 * SECOND_ORDER * 753 + 2 * at.n + (8 + 1 + 1 + 1) + at.k * at.r)
@@ -243,8 +236,7 @@ for _claim in (
         "4) reach + 12 |log "
         "kept|)) is below the exact radius, kept = E_q exp f as summed over n tokens.",
         domain="every rule but entropy; n, k < 2^20 multipliers of sum <= reach; probabilities "
-        "raised to at least "
-        "2^-900; exp and log within 8 u",
+        "raised to at least 2^-900; exp and log within 8 u",
         theory="F (drafter side)",
         relation="<=",
         formula=as_formula(RADIUS_LOWER),

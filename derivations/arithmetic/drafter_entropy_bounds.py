@@ -1,6 +1,5 @@
-"""The entropy rule's search from below whatever was rounded: tangents that bound a cell wherever
-they are cut, atoms that bound power sums, and a count of all rounding. This module knows the error
-model, no kernel's loop."""
+"""The entropy rule's search from below, whatever was rounded: tangents that bound a cell wherever
+they are cut, atoms (buckets of tokens) that bound power sums, and a count of all rounding."""
 
 from __future__ import annotations
 
@@ -147,10 +146,9 @@ SEARCHED = Derivation(
     (
         Step(
             "A, B, P, D bound |log v|, |log q_y|, |log sum q^(1/kappa)| kappa and |log delta| "
-            "(smoothing's gain s V "
-            "with it); reach is their sum, and r more. nu and kappa = 1 - nu are multiples of "
-            "2^-40, so that both are "
-            "exact; the last part of a cell ends where the cell does.",
+            "(smoothing's gain s V with it); reach is their sum, and r more. nu and kappa = 1 - "
+            "nu are multiples of 2^-40, so that both are exact; the last part of a cell ends "
+            "where the cell does.",
             how="definition",
         ),
         Step(
@@ -202,8 +200,7 @@ SEARCHED = Derivation(
         ),
         Step(
             "Logarithms of sizes are raised by 2^-36: more than 11 roundings at up to 745 nats, "
-            "and 3 of the "
-            "exponent's product at up to 900.",
+            "and 3 of the exponent's product at up to 900.",
             Rational(1, 2**36) - (11 * 745 + 3 * 900) * UNIT,
             0,
             "nonnegative",
@@ -230,13 +227,10 @@ SEARCHED = Derivation(
         ),
         Step(
             "In u: a power sum loses n + 400 + 2 P (masses, 226 atoms, exp, log, kappa and the "
-            "shift), once in a value "
-            "and once in a slope. A value: 12 for the entropy, 9 B, 3 P, 10 A + 12 D for the "
-            "price, 4 additions. "
-            "A slope times the width (nu/v times the width is at most 1, |log(1-v)| <= 28): its "
-            "terms, three "
-            "additions, four products, one sum. With the laws' own share all is below the "
-            "allowance:",
+            "shift), once in a value and once in a slope. A value: 12 for the entropy, 9 B, 3 P, "
+            "10 A + 12 D for the price, 4 additions. A slope times the width (nu/v times the "
+            "width is at most 1, |log(1-v)| <= 28): its terms, three additions, four products, "
+            "one sum. With the laws' own share all is below the allowance:",
             SECOND_ORDER * _ALLOWANCE
             - SECOND_ORDER * (2 * SECOND_ORDER * 753 + at.n + 11 + 2 * _SUMS + _VALUE + _SLOPES)
             - (500 + 2 * (_REACH + at.r)),
@@ -245,8 +239,7 @@ SEARCHED = Derivation(
         ),
         Step(
             "500 + 2 r, r the whole reach, covers the last difference, 1 + r, and 16 roundings of "
-            "the allowance, for "
-            "n = 2^40 - x:",
+            "the allowance, for n = 2^40 - x:",
             (500 + 2 * at.r)
             - (1 + at.r)
             - 16 * UNIT * SECOND_ORDER * (4000 + 4 * (2**40 - at.x) + 64 * at.r),
@@ -259,8 +252,7 @@ for _claim in (
     Claim(
         id="drafter.entropy.tangents",
         sentence="On a cell where L_nu is convex, with slopes rise <= 0 at its start and -fall >= "
-        "0 at its end, "
-        "min(start + rise x, end + fall (width - x)) <= L_nu, for any x in the cell.",
+        "0 at its end, min(start + rise x, end + fall (width - x)) <= L_nu, for any x in the cell.",
         domain="nu <= low < high < 1, 0 <= x <= high - low",
         theory="C (entropy, search)",
         relation="<=",
@@ -285,11 +277,9 @@ for _claim in (
     Claim(
         id="bound.radius.entropy",
         sentence="Computed in float64, max(0, least bound - (1 + 1/64) u (4000 + 4 n + 64 reach)) "
-        "is below the exact "
-        "radius of the entropy rule.",
+        "is below the exact radius of the entropy rule.",
         domain="n < 2^20 tokens; reach >= |log v| + |log q_y| + |log max other q| + |log delta|; "
-        "exp and log within "
-        "8 u",
+        "exp and log within 8 u",
         theory="F (drafter side)",
         relation="<=",
         formula=as_formula(SEARCHED_RADIUS_LOWER),

@@ -1,6 +1,6 @@
-"""Error bounds of arithmetic that no kernel generator prints: the polynomial behind the vectorised
-exp, and the float32 sums of segments on a GPU. This module knows the operations and their rounding,
-and no array."""
+"""Error bounds of arithmetic that is written by hand: the polynomial behind the vectorised exp, and
+the float32 sums of segments on a GPU. Example: 8 additions of positive float32 numbers lose at most
+8.08 * 2^-24 of their sum."""
 
 from __future__ import annotations
 
@@ -66,15 +66,13 @@ EXP_STEPS = Derivation(
         ),
         Step(
             "The terms left out after degree 13 are r^14/14! (1 + r/15 + ...) <= |r|^14/14! (1 + "
-            "|r|/14), as 1/(1 - s) "
-            "<= 1 + 15 s/14 for s = |r|/15 <= 1/15:",
+            "|r|/14), as 1/(1 - s) <= 1 + 15 s/14 for s = |r|/15 <= 1/15:",
             (1 + Rational(15, 14) * X) * (1 - X) - 1,
             X * (1 - 15 * X) / 14,
         ),
         Step(
             "One Horner step t = fl(c + r t'): with errors e of t' and u c of c the error grows "
-            "to |r| e + u c and one "
-            "rounding u |t|.",
+            "to |r| e + u c and one rounding u |t|.",
             (KAPPA * (1 + U) + R * (LATER + E_TAIL)) - (KAPPA + R * LATER),
             KAPPA * U + R * E_TAIL,
         ),
@@ -107,8 +105,7 @@ SEGMENT_STEPS = Derivation(
         ),
         Step(
             "A term's error is exp2's own and 2^(x^ - x) - 1 = exp(t log 2) - 1, whose value and "
-            "slope at t = 0 are 0 "
-            "and log 2:",
+            "slope at t = 0 are 0 and log 2:",
             sympy.diff(exp(X * log(2)) - 1, X).subs(X, 0),
             log(2),
         ),
@@ -136,8 +133,7 @@ declare(
     Claim(
         id="kernel.exp",
         sentence="exp as straight-line arithmetic is within a relative 8 u (4 ulp) of exp(x): the "
-        "bound in |r| stays "
-        "below 8 and above what the operations lose.",
+        "bound in |r| stays below 8 and above what the operations lose.",
         domain="-700 <= x <= 690, |r| <= log(2)/2 + 2^-50",
         theory="F (exp within 4 ulp)",
         relation=">=",
@@ -154,8 +150,7 @@ declare(
     Claim(
         id="kernel.segments",
         sentence="float32 sums of n terms of one sign, in any order, are within a relative 1.01 n "
-        "u of the exact sum, "
-        "u = 2^-24.",
+        "u of the exact sum, u = 2^-24.",
         domain="0 <= n <= 2^18 additions a term",
         theory="F (float32 accumulation)",
         relation=">=",

@@ -115,9 +115,7 @@ POOL_IN_EXCESS = Derivation(
         ),
         Step(
             "So the sum has no cancellation near a tie, where sum w log w - s log(s/n) loses "
-            "every digit. log1p "
-            "keeps the "
-            "relative accuracy of log(1+u) for small u.",
+            "every digit. log1p keeps the relative accuracy of log(1+u) for small u.",
             how="remark",
         ),
     ),
@@ -127,8 +125,7 @@ STRICT_FORM = Derivation(
     (
         Step(
             "With p1 = s(1+x)/2 and p2 = s(1-x)/2: p1 log(2 p1/s) + p2 log(2 p2/s) = s/2 ((1+x) "
-            "log(1+x) + (1-x) "
-            "log(1-x)).",
+            "log(1+x) + (1-x) log(1-x)).",
             MASS * (1 + U) / 2 * log(1 + U) + MASS * (1 - U) / 2 * log(1 - U),
             MASS * ((1 + U) * log(1 + U) + (1 - U) * log(1 - U)) / 2,
         ),
@@ -151,8 +148,7 @@ BREGMAN = Derivation(
         ),
         Step(
             "The terms -p + q sum to zero over the vocabulary, because both distributions sum to "
-            "1; one token"
-            " against the rest:",
+            "1; one token against the rest:",
             (-at.x + at.y) + (-(1 - at.x) + (1 - at.y)),
             0,
         ),
@@ -223,16 +219,14 @@ EXCESS = Derivation(
         ),
         Step(
             "artanh(r) - r = r^3/3 + r^5/5 + ... is cut after r^19/19. A term left out has a "
-            "factor 1/(21 + "
-            "t), t even, at most 1/21,",
+            "factor 1/(21 + t), t even, at most 1/21,",
             sympy.Rational(1, 21) - 1 / (21 + at.t),
             0,
             "nonnegative",
         ),
         Step(
             "and a geometric series S = 1 + r^2 S is 1/(1 - r^2): what is left out is at most 2 "
-            "(1+u) "
-            "|r|^21/(21 (1 - r^2)).",
+            "(1+u) |r|^21/(21 (1 - r^2)).",
             1 + at.r**2 / (1 - at.r**2),
             1 / (1 - at.r**2),
         ),
@@ -250,8 +244,7 @@ EXCESS = Derivation(
         ),
         Step(
             "With u = 2r/(1 - r) the ratio of the two is (3 - r) |r|^19/(63 (1 - r)), shown for r "
-            "> 0; for r "
-            "< 0 only |r|^19 = (-r)^19 differs,",
+            "> 0; for r < 0 only |r|^19 = (-r)^19 differs,",
             2
             * (1 + 2 * at.x / (1 - at.x))
             * at.x**21
@@ -278,8 +271,7 @@ declare(
     Claim(
         id="eval.excess",
         sentence=f"phi(u) = (1+u)(2 (artanh r - r) - r u) + u^2, r = u/(2+u); {SERIES_TERMS} "
-        "terms of the series "
-        "of artanh r - r give it within 2^-54, relatively.",
+        "terms of the series of artanh r - r give it within 2^-54, relatively.",
         domain="-1/5 <= u <= 1/5",
         theory="A1 (evaluation)",
         relation="=",

@@ -1,6 +1,8 @@
-"""How far float64 moves the quantities that certificates are made of: weights, normalisers and
-log-ratios, and the dual form that tolerates it in trees. This module knows the error model (exp,
-log within 8 u), no kernel's loop."""
+"""How far float64 moves the quantities that certificates are made of: weights exp(z - max z), their
+sum, and log-ratios log(p/q); and the dual form that tolerates it in trees.
+
+Example: a token 20 nats below the largest has a weight within 65/64 (20 + 8) u = 3.2e-15, relative:
+its gap is rounded once (u of 20 nats), and exp is taken to be within 8 u."""
 
 from __future__ import annotations
 
@@ -74,8 +76,7 @@ WEIGHT = Derivation(
         Step("exp(-g (1 + u)) = exp(-g) exp(-g u):", exp(-G * (1 + U)), exp(-G) * exp(-G * U)),
         Step(
             "so the relative error is at most exp(g u)(1 + 8 u) - 1 = g u + 8 u and products, for "
-            "z = g u up "
-            "to the second order of exp, exp(z) = 1 + z + r:",
+            "z = g u up to the second order of exp, exp(z) = 1 + z + r:",
             (1 + at.z + at.r) * (1 + 8 * at.u) - 1,
             at.z + 8 * at.u + (at.r + 8 * at.u * (at.z + at.r)),
         ),
@@ -87,8 +88,7 @@ NORMALISER = Derivation(
     (
         Step(
             "The weights' errors enter with their own share, sum w e / sum w = E_p e = E_p[g] u + "
-            "8 u; one "
-            "weight x of gap g against the rest, y of mean gap d:",
+            "8 u; one weight x of gap g against the rest, y of mean gap d:",
             (at.x * (at.g * at.u + 8 * at.u) + at.y * (at.d * at.u + 8 * at.u)) / (at.x + at.y),
             (at.x * at.g + at.y * at.d) / (at.x + at.y) * at.u + 8 * at.u,
         ),
@@ -116,9 +116,7 @@ LOG_RATIO = Derivation(
     (
         Step(
             "d = (gap of q - gap of p) + (log T - log S): the gaps' and differences' roundings "
-            "are at most 3 u of the "
-            "reach "
-            "|log p| + |log q|.",
+            "are at most 3 u of the reach |log p| + |log q|.",
             log(exp(-G) / Z) - log(exp(-S) / W),
             (S - G) + (log(W) - log(Z)),
         ),
@@ -149,9 +147,7 @@ TREE_DUAL = Derivation(
         ),
         Step(
             "E_q exp f - 1 = sum_S q_i (w_i/c' - 1). Off token 1 the factor is <= 0 and q_i >= "
-            "q_1: with w_i = c' - t "
-            "and q_i "
-            "= q_1 + r the term lies below q_1 (w_i/c' - 1).",
+            "q_1: with w_i = c' - t and q_i = q_1 + r the term lies below q_1 (w_i/c' - 1).",
             Q1 * (-FALL / C) - (Q1 + R) * (-FALL / C),
             0,
             "nonnegative",
@@ -175,9 +171,8 @@ for _claim in (
     Claim(
         id="tree.dual",
         sentence="sum_S p log(w/c') <= the certificate of the competitor set B, for any S of "
-        "token 1 and tokens of B, "
-        "any "
-        "weights w <= c' off token 1, and c' >= the average of w over S.",
+        "token 1 and tokens of B, any weights w <= c' off token 1, and c' >= the average of w "
+        "over S.",
         domain="any target, any such weights; equality at w = p and the true pool",
         theory="F (C_low for trees), A2",
         relation="<=",
@@ -206,8 +201,7 @@ for _claim in (
     Claim(
         id="bound.normaliser",
         sentence="The computed normaliser is within a relative (1 + 1/64)(E_p[max z - z] u + 8 u "
-        "+ the summation's "
-        "error).",
+        "+ the summation's error).",
         domain="spans up to 745, summation error below 1/64",
         theory="F (LSE)",
         relation=">=",
@@ -223,8 +217,7 @@ for _claim in (
     Claim(
         id="bound.log_ratio",
         sentence="A computed log(p/q) is within (1 + 1/64)(e_S + e_T + 8 u (log S + log T) + 3 u "
-        "reach) of the exact "
-        "one.",
+        "reach) of the exact one.",
         domain="normaliser errors below 1/64; reach >= |log p| + |log q|",
         theory="F (log-ratio)",
         relation=">=",

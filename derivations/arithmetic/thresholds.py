@@ -1,5 +1,8 @@
 """Every single-token rule as one normal form, a rank gate and a threshold, and the bound that
-covers its rounding. This module knows no logits; the printed expression under test is
+covers its rounding.
+
+Example: "accept every token with p >= p_1 - .1" is tau = p_1 - .1, in weights w = p S the number 1
+- .1 S. The printed expression under test is
 ``derivations.kernels.evaluation.RELATIVE_THRESHOLD``."""
 
 from __future__ import annotations
@@ -83,8 +86,7 @@ THRESHOLD = Derivation(
         ),
         Step(
             "Every rule's rejected set is then {rank > top_m} union {w < tau S}: both are lower "
-            "level sets of"
-            " the target.",
+            "level sets of the target.",
             how="definition",
         ),
         Step(
@@ -100,8 +102,7 @@ THRESHOLD_BOUND = Derivation(
     (
         Step(
             "The exact normaliser is S (1 + x) with |x| <= e. Cap: cap S (1 + 65/64 e + 4u) - cap "
-            "S (1 + x), x = "
-            "e - r:",
+            "S (1 + x), x = e - r:",
             CAP * TOTAL * (1 + SECOND_ORDER * ERROR + 4 * UNIT) - CAP * TOTAL * (1 + ERROR - SLACK),
             0,
             "nonnegative",
@@ -118,8 +119,7 @@ THRESHOLD_BOUND = Derivation(
         ),
         Step(
             "Entropy: exp(gap + y), |y| <= e <= 1/64, is at most exp(gap)(1 + 65/64 e), because "
-            "exp(e) - 1 <= "
-            "e/(1 - e/2) term by term and 1/(1 - e/2) <= 65/64; with e = 1/(64 + r):",
+            "exp(e) - 1 <= e/(1 - e/2) term by term and 1/(1 - e/2) <= 65/64; with e = 1/(64 + r):",
             Rational(65, 64) - 1 / (1 - 1 / (2 * (64 + SLACK))),
             0,
             "nonnegative",
@@ -131,8 +131,7 @@ declare(
     Claim(
         id="rule.threshold",
         sentence="Every single-token rule rejects exactly the ranks beyond top_m and the weights "
-        "below tau S = "
-        "min(cap S, scale + offset S, entropy_scale exp(log S - H)).",
+        "below tau S = min(cap S, scale + offset S, entropy_scale exp(log S - H)).",
         domain="strict, additive, multiplicative, top-m, gates, entropy, absolute; any target; "
         "ties by rank",
         theory="0 and A1 (level sets)",
@@ -161,8 +160,7 @@ declare(
     Claim(
         id="bound.threshold",
         sentence="The raised threshold is at least the exact one, for every error of normaliser "
-        "and entropy "
-        "within bounds.",
+        "and entropy within bounds.",
         domain="relative error of the normaliser and absolute error of log S - H at most 1/64",
         theory="F (enlarged rejected set)",
         relation=">=",

@@ -1,5 +1,5 @@
-"""Caps: how large a certificate can be, from a few probabilities of the target. This module knows
-no rule."""
+"""Caps: how large a certificate can be, from a few probabilities of the target. No single-token
+certificate exceeds log 2, for example, and a draft further off than that is never certified."""
 
 from __future__ import annotations
 
@@ -88,8 +88,7 @@ CAP_SINGLE = Derivation(
         ),
         Step(
             "The tokens besides j hold 1 - p_j: the sum over all tokens is log(1 + d) - p_j "
-            "log(p_1/p_j), a ="
-            " p_1, b = p_j,",
+            "log(p_1/p_j), a = p_1, b = p_j,",
             (1 - at.b) * at.log(1 + at.d) + at.b * at.log(at.b * (1 + at.d) / at.a),
             at.log(1 + at.d) - at.b * at.log(at.a / at.b),
         ),
@@ -135,8 +134,7 @@ CAP_TREE = Derivation(
         ),
         Step(
             "Each raised token has q_i >= p_i/(1 + Delta), hence costs at most p_i log(1 + "
-            "Delta); the rest as "
-            "in caps.single.",
+            "Delta); the rest as in caps.single.",
             PI * log(PI / ((PI + REST) / (1 + GAP))),
             PI * log(1 + GAP) - PI * log((PI + REST) / PI),
         ),
@@ -171,9 +169,7 @@ CAP_TREE = Derivation(
         ),
         Step(
             "KL is jointly convex and the region for fixed competitors is convex, so the "
-            "certificate is convex "
-            "in p: it is "
-            "at most (1 - d) 0 + d log(m + 1).",
+            "certificate is convex in p: it is at most (1 - d) 0 + d log(m + 1).",
             how="cited",
             cites=("lemma.mixture",),
             instances=(
@@ -218,8 +214,7 @@ declare(
     Claim(
         id="caps.tree",
         sentence="The tree certificate is at most log(1 + sum_{i=2}^{m+1} (p_1 - p_i)) and at "
-        "most (p_1 - "
-        "p_{m+1}) log(m+1).",
+        "most (p_1 - p_{m+1}) log(m+1).",
         domain=_DOMAIN + ", more than m tokens",
         theory="A4 (tree)",
         relation=">=",

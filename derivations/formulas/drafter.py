@@ -1,6 +1,8 @@
 """Drafter-side certificates: the least KL(target || draft) of any target whose rule rejects the
-draft's token, from the draft alone. This module knows draft probabilities, sorted, and a rule's
-parameter."""
+draft's token, from the draft alone. We call it the radius: every target that is nearer accepts.
+
+Example: a draft of (.6, .3, .1) under the strict rule has the radius -log(1 - (sqrt .6 - sqrt
+.3)^2) = .0528 nats."""
 
 from __future__ import annotations
 
@@ -183,8 +185,7 @@ _REGION = (
     ),
     Step(
         "on each half-space the nearest target is the draft, tilted along the half-space's "
-        "normal: the "
-        "tilted law satisfies the KKT conditions.",
+        "normal: the tilted law satisfies the KKT conditions.",
         how="cited",
         cites=("lemma.kkt",),
         instances=(WEIGHED,),
@@ -199,8 +200,7 @@ COMPETITOR = Derivation(
         ),
         Step(
             "If p_b <= p_a, p is rejected because of a as well: with p_b = p_y + t + r and p_a = "
-            "p_b + z, p_a"
-            " - p_y - t is",
+            "p_b + z, p_a - p_y - t is",
             (at.y + at.t + at.r + at.z) - at.y - at.t,
             0,
             "nonnegative",
@@ -221,9 +221,8 @@ COMPETITOR = Derivation(
         ),
         Step(
             "Asking in addition that j attain the target's maximum changes nothing: if p_j = p_y "
-            "+ t + r and "
-            "the maximum is p_j + z, the maximum lies t above y too. The union over j is the same "
-            "set.",
+            "+ t + r and the maximum is p_j + z, the maximum lies t above y too. The union over j "
+            "is the same set.",
             (at.y + at.t + at.r + at.z) - (at.y + at.t),
             0,
             "nonnegative",
@@ -240,8 +239,7 @@ ADDITIVE = Derivation(
         *COMPETITOR.steps[:3],
         Step(
             "Tilted weights q_j u, q_y/u, r0; the gap p_j - p_y = t reads q_j u - q_y/u = t (q_j "
-            "u + q_y/u + r0), "
-            "that is q_j (1-t) u^2 - t r0 u - q_y (1+t) = 0.",
+            "u + q_y/u + r0), that is q_j (1-t) u^2 - t r0 u - q_y (1+t) = 0.",
             (QJ * U - QY / U - T * (QJ * U + QY / U + R0)) * U,
             QJ * (1 - T) * U**2 - T * R0 * U - QY * (1 + T),
         ),
@@ -299,8 +297,7 @@ MULTIPLICATIVE = Derivation(
         ),
         Step(
             "Z = 1 - q_y - q_j + (1 + 1/alpha) times it: the common value is s = q_y e^(-l) = "
-            "alpha q_j "
-            "e^(alpha l), so token y weighs s and token j s/alpha.",
+            "alpha q_j e^(alpha l), so token y weighs s and token j s/alpha.",
             (1 - at.x - at.y) + at.s + at.s / at.a,
             1 - at.x - at.y + (1 + 1 / at.a) * at.s,
         ),
@@ -319,8 +316,7 @@ ABSOLUTE = Derivation(
         ),
         Step(
             "The others may keep their proportions, p_i = q_i (1-v)/(1-w), v = p_y, w = q_y; they "
-            "add up to "
-            "(1-v) log((1-v)/(1-w)), so KL is d_bin(p_y || q_y),",
+            "add up to (1-v) log((1-v)/(1-w)), so KL is d_bin(p_y || q_y),",
             (1 - at.w) * ((1 - at.v) / (1 - at.w)) * at.log((1 - at.v) / (1 - at.w)),
             (1 - at.v) * at.log((1 - at.v) / (1 - at.w)),
         ),
@@ -331,8 +327,7 @@ ABSOLUTE = Derivation(
         ),
         Step(
             "negative below q_y, since q_y (1-v)/(v (1-q_y)) exceeds 1 there : the least value is "
-            "at p_y = "
-            "tau; the excess is",
+            "at p_y = tau; the excess is",
             at.w * (1 - at.v) / (at.v * (1 - at.w)) - 1,
             (at.w - at.v) / (at.v * (1 - at.w)),
         ),
@@ -370,8 +365,7 @@ EDGES = Derivation(
         ),
         Step(
             "q_2 = 0: by that, only y has mass, p_y = 1 and p_j = 0, and every single-token rule "
-            "asks less of y: 1 - t "
-            "of additive slack t (0: strict),",
+            "asks less of y: 1 - t of additive slack t (0: strict),",
             1 - (1 - at.t),
             0,
             "nonnegative",
@@ -416,8 +410,7 @@ for _claim in (
     Claim(
         id="drafter.strict",
         sentence="Strict: every target that rejects the draft's token has KL(target || draft) >= "
-        "-log(1 - (sqrt q1 - "
-        "sqrt q2)^2), attained.",
+        "-log(1 - (sqrt q1 - sqrt q2)^2), attained.",
         domain=_TWO,
         theory="C (strict)",
         relation="=",
@@ -429,8 +422,7 @@ for _claim in (
     Claim(
         id="drafter.tree",
         sentence="Tree of width m: the radius is that of lifting token m+1 over tokens 1..m; +inf "
-        "where the vocabulary "
-        "has at most m tokens.",
+        "where the vocabulary has at most m tokens.",
         domain="draft sorted, any m >= 1",
         theory="C (tree)",
         relation="=",
@@ -457,8 +449,7 @@ for _claim in (
     Claim(
         id="drafter.additive",
         sentence="Additive slack t: r = t log u - log(q_y/u + q_j u + r0), j = 2, u the positive "
-        "root of "
-        "q_j (1-t) u^2 - t r0 u - q_y (1+t) = 0.",
+        "root of q_j (1-t) u^2 - t r0 u - q_y (1+t) = 0.",
         domain=_TWO + ", 0 <= t < 1",
         theory="C (additive)",
         relation="=",
@@ -493,8 +484,7 @@ for _claim in (
     Claim(
         id="drafter.gate.multiplicative",
         sentence="Gate of rank m with factor alpha: the radius is the smaller of the top-m and "
-        "the multiplicative "
-        "radius.",
+        "the multiplicative radius.",
         domain="draft sorted, q_2 > 0, m >= 2, 0 < alpha <= 1",
         theory="C (gate, multiplicative)",
         relation="=",
@@ -534,8 +524,7 @@ for _claim in (
     Claim(
         id="drafter.maximum",
         sentence="The constraint that the competitor attain the target's maximum is immaterial: "
-        "the radius with it is "
-        "the radius without.",
+        "the radius with it is the radius without.",
         domain=_TWO + ", 0 <= t < 1",
         theory="C (max constraint)",
         relation="=",
@@ -546,10 +535,8 @@ for _claim in (
     Claim(
         id="drafter.edges",
         sentence="At the edges: 0 for q_1 = q_2 (strict, top); +inf for q_2 = 0 (strict, "
-        "additive, multiplicative), "
-        "for "
-        "q_{m+1} = 0 (tree) and for at most m tokens; -log(1 - q_y) for q_{m+1} = 0 (top-m, "
-        "closed ties).",
+        "additive, multiplicative), for q_{m+1} = 0 (tree) and for at most m tokens; -log(1 - "
+        "q_y) for q_{m+1} = 0 (top-m, closed ties).",
         domain="the faces of the simplex",
         theory="C (edges)",
         relation="=",

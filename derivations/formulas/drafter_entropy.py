@@ -1,6 +1,6 @@
 """The drafter-side certificate of the entropy rule: exact in one dimension, by a dual that closes
-the gap although the rejected set is not convex; and why a local search is not enough. This module
-knows a draft and two parameters."""
+the gap although the rejected set is not convex; and why a local search is not enough (it can stop
+at a local minimum that is not the least)."""
 
 from __future__ import annotations
 
@@ -143,15 +143,13 @@ QY, Q2 = sympy.symbols("q_y q_2", positive=True)
 _LAGRANGIAN = (
     Step(
         "For nu = 1 - kappa in [0, 1], KL(s || w) + nu H(s) = kappa sum s log s - sum s log w is "
-        "convex in s, although "
-        "{H <= h} is not a convex set.",
+        "convex in s, although {H <= h} is not a convex set.",
         S1 * (log(S1) - log(W1)) - (1 - KAPPA) * S1 * log(S1),
         KAPPA * S1 * log(S1) - S1 * log(W1),
     ),
     Step(
         "Stationary where kappa (log s + 1) - log w is constant: s ~ w^(1/kappa), the escort of "
-        "power beta = 1/kappa "
-        ">= 1.",
+        "power beta = 1/kappa >= 1.",
         sympy.diff(KAPPA * S1 * log(S1) - S1 * log(W1), S1),
         KAPPA * (log(S1) + 1) - log(W1),
     ),
@@ -168,9 +166,8 @@ INNER = Derivation(
         *_LAGRANGIAN,
         Step(
             "Weak duality: KL + nu H is least at the escort, so at s' of entropy h - z it is r "
-            "more: KL(s' ||"
-            " w) = KL + nu h + r - nu (h - z), which exceeds KL by r + nu z, nu = t. The gap is "
-            "closed.",
+            "more: KL(s' || w) = KL + nu h + r - nu (h - z), which exceeds KL by r + nu z, nu = "
+            "t. The gap is closed.",
             (at.f + at.t * at.h + at.r - at.t * (at.h - at.z)) - at.f,
             0,
             "nonnegative",
@@ -178,8 +175,7 @@ INNER = Derivation(
         ),
         Step(
             "Below the entropy log n of the n maximisers of w no escort reaches; take nu = 1: one "
-            "token of "
-            "KL(s || w) + H(s) is -s log w,",
+            "token of KL(s || w) + H(s) is -s log w,",
             at.s * at.log(at.s / at.w) - at.s * at.log(at.s),
             -at.s * at.log(at.w),
         ),
@@ -223,8 +219,7 @@ ONE_DIMENSION = Derivation(
         ),
         Step(
             "The entropy left for s is (log(delta/v) - h(v))/(1-v), h = h(v): H(p) <= "
-            "log(delta/v) is H(s) <="
-            " it; claim drafter.entropy.inner gives s.",
+            "log(delta/v) is H(s) <= it; claim drafter.entropy.inner gives s.",
             at.h + (1 - at.v) * ((at.log(at.k / at.v) - at.h) / (1 - at.v)),
             at.log(at.k / at.v),
             cites=("drafter.entropy.inner",),
@@ -239,9 +234,8 @@ DUAL = Derivation(
         *_LAGRANGIAN,
         Step(
             "With p = (v, (1-v) s): KL + nu (H(p) + log v - log delta) is kappa (v log v + (1-v) "
-            "log(1-v)) - v log "
-            "q_y - "
-            "(1-v) kappa log sum q^(1/kappa) + nu log(v/delta) at the best s; for one other token:",
+            "log(1-v)) - v log q_y - (1-v) kappa log sum q^(1/kappa) + nu log(v/delta) at the "
+            "best s; for one other token:",
             V * log(V / QY)
             + (1 - V) * log((1 - V) / Q2)
             + (1 - KAPPA) * (-V * log(V) - (1 - V) * log(1 - V) + log(V) - log(DELTA)),
@@ -249,8 +243,7 @@ DUAL = Derivation(
         ),
         Step(
             "The bracket is -r <= 0 for a rejecting target, so KL = L + nu r + z (the minimum is "
-            "z below) is "
-            "at least L_nu(v); nu = t.",
+            "z below) is at least L_nu(v); nu = t.",
             (at.f + at.z - at.t * (-at.r)) - at.f,
             0,
             "nonnegative",
@@ -307,18 +300,15 @@ FEASIBLE = Derivation(
         ),
         Step(
             "A concave function that is f + z >= f at v = 1 and f + r at some v stays above f "
-            "between: its "
-            "chord is (f + r + t (f + z))/(1 + t). So it lies below f = log delta on one interval "
-            "(0, v_max] "
-            "only.",
+            "between: its chord is (f + r + t (f + z))/(1 + t). So it lies below f = log delta on "
+            "one interval (0, v_max] only.",
             (at.f + at.r + at.t * (at.f + at.z)) / (1 + at.t) - at.f,
             0,
             "nonnegative",
         ),
         Step(
             "The entropy left, (log(delta/v) - h(v))/(1-v), falls in v: its derivative times "
-            "(1-v)^2 is 1 + log delta "
-            "- 1/v.",
+            "(1-v)^2 is 1 + log delta - 1/v.",
             sympy.expand_log(sympy.diff(_LEFT / (1 - V), V) * (1 - V) ** 2, force=True),
             1 + log(DELTA) - 1 / V,
         ),
@@ -373,8 +363,7 @@ UNIMODAL = Derivation(
     (
         Step(
             "Draft (q_y, w, w). For shares v up to v_0 with log v + h(v) + (1-v) log 2 = log "
-            "delta the "
-            "entropy is free,",
+            "delta the entropy is free,",
             how="definition",
         ),
         Step(
@@ -385,23 +374,19 @@ UNIMODAL = Derivation(
         ),
         Step(
             "Beyond, s has entropy h_s < log 2 on two equal tokens and KL(s || w) = log 2 - h_s: "
-            "the value is log v - "
-            "v log q_y "
-            "- (1-v) log w - log delta,",
+            "the value is log v - v log q_y - (1-v) log w - log delta,",
             V * log(V / QY) + (1 - V) * log((1 - V) / (1 - QY)) + (1 - V) * log(2) - _LEFT,
             log(V) - V * log(QY) - (1 - V) * log(_W) - log(DELTA),
         ),
         Step(
             "which is concave: second derivative -1/v^2. Its minimum is at an end, v_0 or the "
-            "last feasible share "
-            "v_max.",
+            "last feasible share v_max.",
             sympy.diff(log(V) - V * log(QY) - (1 - V) * log(_W), V, 2),
             -1 / V**2,
         ),
         Step(
             "It rises from v_0 while 1/v > log(q_y/w), then falls: two local minima, and the "
-            "second may be the "
-            "smaller.",
+            "second may be the smaller.",
             sympy.diff(log(V) - V * log(QY) - (1 - V) * log(_W), V),
             1 / V - log(QY) + log(_W),
         ),
@@ -412,9 +397,7 @@ for _claim in (
     Claim(
         id="drafter.entropy.inner",
         sentence="Among laws s of at most the entropy of the escort w^beta/sum w^beta, beta >= 1, "
-        "the escort has the "
-        "least "
-        "KL(s || w).",
+        "the escort has the least KL(s || w).",
         domain="any w > 0, beta >= 1 (entropy above that of the maximisers; below, -h - log max w)",
         theory="C (entropy, inner step)",
         relation="=",
@@ -425,9 +408,8 @@ for _claim in (
     Claim(
         id="drafter.entropy",
         sentence="Entropy rule: the radius is the least over v in (0, eps] of d_bin(v || q_y) + "
-        "(1-v) KL(s || w), s "
-        "the "
-        "escort of the other tokens whose entropy is min(H(w), (log(delta/v) - h(v))/(1-v)).",
+        "(1-v) KL(s || w), s the escort of the other tokens whose entropy is min(H(w), "
+        "(log(delta/v) - h(v))/(1-v)).",
         domain="draft positive; closed rejection p_y <= eps and H(p) + log p_y <= log delta",
         theory="C (entropy, exact)",
         relation="=",
@@ -438,9 +420,7 @@ for _claim in (
     Claim(
         id="drafter.entropy.dual",
         sentence="Every target that the entropy rule rejects with p_y = v has KL(target || draft) "
-        ">= L_nu(v), for "
-        "every nu in "
-        "[0, 1); equality at the escort.",
+        ">= L_nu(v), for every nu in [0, 1); equality at the escort.",
         domain="draft positive, kappa = 1 - nu in (0, 1], any delta > 0",
         theory="C (entropy, weak duality)",
         relation="<=",
@@ -461,9 +441,7 @@ for _claim in (
     Claim(
         id="drafter.entropy.feasible",
         sentence="log v + h(v) is concave, so that for delta < 1 the shares v that the entropy "
-        "part can reject form "
-        "one "
-        "interval (0, v_max].",
+        "part can reject form one interval (0, v_max].",
         domain="0 < v < 1",
         theory="C (entropy, feasibility)",
         relation="=",
@@ -474,9 +452,7 @@ for _claim in (
     Claim(
         id="drafter.entropy.simple",
         sentence="Entropy rule, delta <= 1: the radius is at least max(r_mult(alpha = delta), "
-        "1[q_y > eps] d_bin(eps "
-        "|| "
-        "q_y)).",
+        "1[q_y > eps] d_bin(eps || q_y)).",
         domain="draft sorted, q_2 > 0, 0 < eps <= 1, 0 < delta <= 1",
         theory="C (entropy, simple)",
         relation="<=",

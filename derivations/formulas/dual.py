@@ -1,5 +1,6 @@
-"""The dual form of the certificates: lower bounds from any weights and any level, without knowing
-the right pool. This module knows no rule and no floating-point format."""
+"""The dual form of the certificates: lower bounds from any weights and any level, without the right
+pool. This is what makes them safe to compute: a pool that rounding made too small still gives a
+number below the certificate."""
 
 from __future__ import annotations
 
@@ -53,8 +54,7 @@ DUAL = Derivation(
     (
         Step(
             "For every f: KL(p||q) >= E_p f - log E_q exp f. It is KL(p || q exp(f)/Z) >= 0; for "
-            "one token the terms "
-            "p log(p Z/(q e^f)) and p log(p/q) - p f + p log Z agree.",
+            "one token the terms p log(p Z/(q e^f)) and p log(p/q) - p f + p log Z agree.",
             sympy.expand_log(P1 * log(P1 * LEVEL / (Q1 * exp(F)))),
             sympy.expand_log(P1 * log(P1 / Q1)) - P1 * F + P1 * log(LEVEL),
         ),
@@ -71,9 +71,7 @@ DUAL = Derivation(
         ),
         Step(
             "For i != j the factor w_i/c' - 1 is >= 0 and q_i <= q_j, so each q_i may be raised "
-            "to q_j: with q_j "
-            "= q_1 + r "
-            "and w_1 = c' + r' the term rises.",
+            "to q_j: with q_j = q_1 + r and w_1 = c' + r' the term rises.",
             (Q1 + RISE) * (sympy.Symbol("t", nonnegative=True) / LEVEL)
             - Q1 * (sympy.Symbol("t", nonnegative=True) / LEVEL),
             0,
@@ -87,8 +85,7 @@ DUAL = Derivation(
         ),
         Step(
             "It is <= 0 because c' >= mean_S(w): with sum_S w = y, |S| = n and c' = y/n + r, "
-            "minus it is q_j "
-            "(n c' - y)/c'.",
+            "minus it is q_j (n c' - y)/c'.",
             at.q * (at.n * (at.y / at.n + at.r) - at.y) / (at.y / at.n + at.r),
             0,
             "nonnegative",
@@ -131,9 +128,7 @@ declare(
     Claim(
         id="single.dual",
         sentence="sum_S p log(w/c') <= the certificate of competitor j, for any pool S with j, "
-        "any weights w >= "
-        "c' on "
-        "S without j, and c' >= the average of w over S.",
+        "any weights w >= c' on S without j, and c' >= the average of w over S.",
         domain="any target, any j, any such weights; equality at w = p and the true pool",
         theory="A2",
         relation="<=",

@@ -1,5 +1,6 @@
 """Two combinatorial tools of every certificate: the running average that finds a pool, and the swap
-of two tokens. This module knows no rule and no objective but KL."""
+of two tokens. Example: .1 is joined by the numbers .6, .3, .2 in this order while they exceed the
+average of what is there: .6 does, and then .3 does not exceed .35, so that the pool is {.1, .6}."""
 
 from __future__ import annotations
 
@@ -69,23 +70,20 @@ LEVEL = Derivation(
         ),
         Step(
             "the first number left out is at most the average, c - r, and those after it are "
-            "smaller, c - r - z: the "
-            "pool is exactly the numbers above its average.",
+            "smaller, c - r - z: the pool is exactly the numbers above its average.",
             C - (C - R - Z),
             0,
             "nonnegative",
         ),
         Step(
             "The level is unique: at a root the pool's members balance, c - a - sum (x - c) = 0, "
-            "which is c "
-            "(1 + n) = a + sum x, the average; here with n members of mean x.",
+            "which is c (1 + n) = a + sum x, the average; here with n members of mean x.",
             C - A - N * (X - C),
             C * (1 + N) - (A + N * X),
         ),
         Step(
             "c - a - sum (x - c)_+ rises by at least the step of c, as (x - c)_+ falls: with x = "
-            "c + t + r, raised to "
-            "c + t, by t + t;",
+            "c + t + r, raised to c + t, by t + t;",
             ((C + T) - ((C + T + R) - (C + T))) - (C - ((C + T + R) - C)),
             T + T,
         ),
@@ -129,8 +127,7 @@ declare(
     Claim(
         id="lemma.level",
         sentence="Numbers that join in order while they exceed the running average form exactly "
-        "the set above their "
-        "final average, and no other level has that property.",
+        "the set above their final average, and no other level has that property.",
         domain="any anchor and any finite list of numbers",
         theory="A (tools, running average)",
         relation="=",
@@ -143,8 +140,7 @@ declare(
     Claim(
         id="lemma.exchange",
         sentence="Swapping two tokens of one law lowers KL by (p_a - p_b)(log q_b - log q_a), "
-        "which is >= 0 where "
-        "p_a >= p_b and q_b >= q_a.",
+        "which is >= 0 where p_a >= p_b and q_b >= q_a.",
         domain="any two laws, any two tokens of positive probability",
         theory="A (tools, exchange)",
         relation="=",

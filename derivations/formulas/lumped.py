@@ -1,5 +1,5 @@
-"""Certificates from truncated lists: k listed tokens and one lump that holds all others. This
-module knows masses; it knows no log format and no rule but by the ranks it rejects."""
+"""Certificates from truncated lists: k listed tokens, as serving engines log them, and one lump
+that holds the mass of all others. What the list leaves open only makes the certificate smaller."""
 
 from __future__ import annotations
 
@@ -191,9 +191,7 @@ LOG_SUM = Derivation(
         *_PERSPECTIVE,
         Step(
             "It is homogeneous, so convexity is subadditivity: (p1+p2) log((p1+p2)/(q1+q2)) <= "
-            "the sum of the two "
-            "terms; "
-            "equality at equal ratios:",
+            "the sum of the two terms; equality at equal ratios:",
             ((P1 + R * P1) * log((P1 + R * P1) / (Q1 + R * Q1))),
             P1 * log(P1 / Q1) + R * P1 * log(R * P1 / (R * Q1)),
         ),
@@ -211,9 +209,7 @@ INSIDE = Derivation(
     (
         Step(
             "Lump the tail. The lump is no rival: among listed tokens the minimum is the pool of "
-            "claim single.pool, "
-            "and "
-            "q_T = p_T.",
+            "claim single.pool, and q_T = p_T.",
             how="cited",
             cites=("single.pool",),
             instances=(PAIR_POOL,),
@@ -221,8 +217,7 @@ INSIDE = Derivation(
         *POOLING.steps[3:5],
         Step(
             "O holds the k likeliest tokens: an unlisted p_i is at most p_j, which is at most the "
-            "level (c = "
-            "p_i + r + t), so the pool of j lies in O.",
+            "level (c = p_i + r + t), so the pool of j lies in O.",
             (at.x + at.r + at.t) - at.x,
             0,
             "nonnegative",
@@ -293,9 +288,7 @@ TREE = Derivation(
         *TREE_POOLING.steps[2:4],
         Step(
             "Multiplier of q_T - r q_1 >= 0: stationarity at T reads -p_T/q_T + 1 - lambda = 0, "
-            "and q_T = r c gives "
-            "lambda = "
-            "1 - p_T/(r c);",
+            "and q_T = r c gives lambda = 1 - p_T/(r c);",
             (sympy.diff(-P * log(Q) + Q, Q) - X).subs({Q: R * C, X: 1 - P / (R * C)}),
         ),
         Step(
@@ -305,8 +298,7 @@ TREE = Derivation(
         ),
         Step(
             "The lump joins as r = n numbers of mean p_T/r: it lowers the average of k numbers of "
-            "sum y iff "
-            "p_T/r lies below it. The average moves by",
+            "sum y iff p_T/r lies below it. The average moves by",
             (at.y + at.p) / (at.k + at.n) - at.y / at.k,
             at.n * (at.p / at.n - at.y / at.k) / (at.k + at.n),
             cites=("lemma.level",),
@@ -330,8 +322,7 @@ ENTROPY = Derivation(
         ),
         Step(
             "Moving mass e from an atom y to an atom x >= y changes -x log x - y log y at the "
-            "rate log((y - "
-            "e)/(x + e)),",
+            "rate log((y - e)/(x + e)),",
             at.diff(
                 -(at.x + at.a) * at.log(at.x + at.a) - (at.y - at.a) * at.log(at.y - at.a), at.a
             ),
@@ -339,16 +330,14 @@ ENTROPY = Derivation(
         ),
         Step(
             "not positive, as x + e = (y - e)(1 + t). So entropy is least when all atoms but one "
-            "are 0 or "
-            "p_k: N atoms of p_k and one of r.",
+            "are 0 or p_k: N atoms of p_k and one of r.",
             at.log(at.y * (1 + at.t)) - at.log(at.y),
             0,
             "nonnegative",
         ),
         Step(
             "tau = delta exp(-H) is largest at the least H: safe. With H = h + r the loss is "
-            "delta exp(-h)(1 "
-            "- exp(-r)), r = log(1+t).",
+            "delta exp(-h)(1 - exp(-r)), r = log(1+t).",
             at.k * at.exp(-at.h) - at.k * at.exp(-at.h) / (1 + at.t),
             0,
             "nonnegative",
@@ -366,8 +355,7 @@ ACCEPTED = Derivation(
         ),
         Step(
             "at most p_k, as the list holds the k likeliest, and at most tau, being rejected: p_j "
-            "<= min(p_k,"
-            " p_T, tau).",
+            "<= min(p_k, p_T, tau).",
             how="definition",
         ),
         Step(
@@ -396,9 +384,8 @@ CORNERS = Derivation(
         *_PERSPECTIVE,
         Step(
             "On a segment a convex function is at most the mixture of its ends, b + r and b, "
-            "hence at most "
-            "the larger end; along each side of the box in turn, it attains its maximum at a "
-            "vertex.",
+            "hence at most the larger end; along each side of the box in turn, it attains its "
+            "maximum at a vertex.",
             at.over_vertices(),
             0,
             "nonnegative",
@@ -421,9 +408,7 @@ for _claim in (
     Claim(
         id="lumped.inside",
         sentence="The least K_O at which the listed token j is the draft's maximum is C(j), its "
-        "pool among listed "
-        "tokens: "
-        "the full certificate.",
+        "pool among listed tokens: the full certificate.",
         domain=_LISTED + "; any listed j",
         theory="E1",
         relation="=",
@@ -462,8 +447,7 @@ for _claim in (
         id="refuted.lumped.inside-alone",
         sentence="K_O < C(j_O) certifies wherever the draft's token is.",
         domain="false at p = (.36, .30, .17, .17), k = 2, strict: q = (.345, .295, .355, .005) "
-        "has K_O = .00093 < "
-        ".00273",
+        "has K_O = .00093 < .00273",
         theory="E2 (refuted)",
         relation="<=",
         formula=_inside_alone,
@@ -477,9 +461,7 @@ for _claim in (
     Claim(
         id="lumped.tree",
         sentence="A tree of width m: K_O below the least, over the number r of competitors in the "
-        "lump, of the pool S "
-        "= {1} u "
-        "{p_i < c} u {T if p_T < r c} certifies.",
+        "lump, of the pool S = {1} u {p_i < c} u {T if p_T < r c} certifies.",
         domain=_LISTED + "; 0 <= r <= min(m, V - k)",
         theory="E3",
         relation="=",

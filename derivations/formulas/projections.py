@@ -1,6 +1,6 @@
 """The nearest distribution to a given one, in KL(moved || base), at which tokens change their
-order: pools at a geometric mean. Serves the drafter-side certificates and the reverse direction;
-this module knows no rule."""
+order: pools at a geometric mean. Both the drafter-side certificates and the reverse direction are
+made of it."""
 
 from __future__ import annotations
 
@@ -120,8 +120,7 @@ _LEVEL = (Q1 * Q2 * QJ) ** sympy.Rational(1, 3)
 _TILTING = (
     Step(
         "Fix the hub and its rivals. Minimise sum x_i log(x_i/q_i) over the simplex under x_hub - "
-        "x_i >= "
-        "0 (or <= 0). Tokens with q_i = 0 keep x_i = 0.",
+        "x_i >= 0 (or <= 0). Tokens with q_i = 0 keep x_i = 0.",
         how="definition",
     ),
     Step(
@@ -143,10 +142,8 @@ _TILTING = (
 _VALUE = (
     Step(
         "All bounds are 0, so the value is sum x (lambda - log Z) = -log Z; Z = 1 - sum_S q + |S| "
-        "g, because tokens "
-        "outside S keep their q and each of S has tilted weight g. For |S| = 2: (1 - a - b) + a "
-        "e^{-l} + b e^{l} at "
-        "e^l = sqrt(a/b):",
+        "g, because tokens outside S keep their q and each of S has tilted weight g. For |S| = 2: "
+        "(1 - a - b) + a e^{-l} + b e^{l} at e^l = sqrt(a/b):",
         (1 - Q1 - QJ + Q1 / sympy.sqrt(Q1 / QJ) + QJ * sympy.sqrt(Q1 / QJ)),
         1 - Q1 - QJ + 2 * sympy.sqrt(Q1 * QJ),
     ),
@@ -168,8 +165,7 @@ LIFT = Derivation(
         Step("Its sign: q_i = g (1 + t), t >= 0.", log(1 + RISE), 0, "nonnegative"),
         Step(
             "The hub has weight q_j exp(sum lambda_i) = g: |S| log g = sum_S log q. With k rivals "
-            "whose "
-            "logarithms sum to l, and f = log q_j, log g = (f + l)/(k + 1):",
+            "whose logarithms sum to l, and f = log q_j, log g = (f + l)/(k + 1):",
             at.f + (at.l - at.k * (at.f + at.l) / (at.k + 1)),
             (at.f + at.l) / (at.k + 1),
         ),
@@ -182,8 +178,7 @@ LIFT = Derivation(
         ),
         Step(
             "Adding rivals from the largest down while they exceed the running geometric mean, "
-            "that is the "
-            "running average of logarithms, finds S.",
+            "that is the running average of logarithms, finds S.",
             how="cited",
             cites=("lemma.level",),
             instances=(Instance("lemma.level", (at.l, [at.l + at.x]), at.l + at.x / 2),),
@@ -201,8 +196,7 @@ SINK = Derivation(
         Step("Its sign: g = q_i (1 + t), t >= 0.", log(1 + RISE), 0, "nonnegative"),
         Step(
             "The hub has weight q_1 exp(-sum lambda_i) = g, the same geometric mean. With k "
-            "rivals whose "
-            "logarithms sum to l, and f = log q_1, log g = (f + l)/(k + 1):",
+            "rivals whose logarithms sum to l, and f = log q_1, log g = (f + l)/(k + 1):",
             at.f - (at.k * (at.f + at.l) / (at.k + 1) - at.l),
             (at.f + at.l) / (at.k + 1),
         ),
@@ -214,8 +208,7 @@ SINK = Derivation(
         ),
         Step(
             "Adding rivals from the smallest up while they lie below the running geometric mean, "
-            "that is the "
-            "running average of logarithms, finds S.",
+            "that is the running average of logarithms, finds S.",
             how="cited",
             cites=("lemma.level",),
             instances=(Instance("lemma.level", (-at.l, [-at.l + at.x]), -(at.l - at.x / 2)),),
@@ -241,9 +234,8 @@ declare(
     Claim(
         id="projection.lift",
         sentence="The least KL(x || q) at which x_j >= x_i for every i of B is -log(1 - sum_S q + "
-        "|S| g), where S "
-        "holds "
-        "j and the tokens of B above g, and g is the geometric mean of q over S.",
+        "|S| g), where S holds j and the tokens of B above g, and g is the geometric mean of q "
+        "over S.",
         domain="any q with q_j > 0, any set B of rivals",
         theory="C, D (fixed competitor)",
         relation="=",
@@ -260,9 +252,8 @@ declare(
     Claim(
         id="projection.sink",
         sentence="The least KL(x || q) at which x_i >= x_1 for every i of B is -log(1 - sum_S q + "
-        "|S| g), where S "
-        "holds "
-        "token 1 and the tokens of B below g, and g is the geometric mean of q over S.",
+        "|S| g), where S holds token 1 and the tokens of B below g, and g is the geometric mean "
+        "of q over S.",
         domain="any q, any set B of rivals",
         theory="C, D (fixed competitors)",
         relation="=",

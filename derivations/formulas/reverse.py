@@ -1,5 +1,5 @@
 """The reverse direction: the least KL(draft || target) at which a rule rejects, for a given target.
-This module knows target probabilities and an index or a width."""
+Useful where a drafter was trained, or is measured, by that divergence."""
 
 from __future__ import annotations
 
@@ -94,9 +94,8 @@ for _claim in (
     Claim(
         id="reverse.single",
         sentence="The least KL(draft || target) at which token j is a draft argmax is -log(1 - "
-        "sum_S p + |S| g), S = "
-        "j and "
-        "every token above g, g the geometric mean of p over S; it has no cap.",
+        "sum_S p + |S| g), S = j and every token above g, g the geometric mean of p over S; it "
+        "has no cap.",
         domain="any target, any j with p_j > 0 (p_j = 0: +inf)",
         theory="D (single token)",
         relation="=",
@@ -118,9 +117,8 @@ for _claim in (
     Claim(
         id="reverse.tree",
         sentence="The least KL(draft || target) at which m tokens reach the argmax is -log(1 - "
-        "sum_S p + |S| g), S = "
-        "token "
-        "1 and those of 2..m+1 below g; +inf for a vocabulary of at most m tokens.",
+        "sum_S p + |S| g), S = token 1 and those of 2..m+1 below g; +inf for a vocabulary of at "
+        "most m tokens.",
         domain="target sorted, any m >= 1 (p_{m+1} = 0: closed ties give -log(1 - p_1))",
         theory="D (tree)",
         relation="=",

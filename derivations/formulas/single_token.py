@@ -1,5 +1,8 @@
 """The single-token certificate: the least KL(target || draft) at which a given token can be the
-draft's argmax, by pooling. This module knows target probabilities and an index, and no rule."""
+draft's argmax. The nearest such draft pools the token with all likelier ones at their average.
+
+Example: in (.5, .3, .2) the third token pools with both others at 1/3 and costs .0690 nats: a draft
+at less KL than that has another argmax."""
 
 from __future__ import annotations
 
@@ -128,8 +131,7 @@ POOLING = Derivation(
     (
         Step(
             "Fix the competitor j. Minimise -sum p_i log q_i over sum q = 1, q_i <= q_j "
-            "(multipliers lambda_i"
-            " >= 0), q_i >= 0 (nu_i >= 0), with mu for the sum.",
+            "(multipliers lambda_i >= 0), q_i >= 0 (nu_i >= 0), with mu for the sum.",
             how="definition",
         ),
         Step(
@@ -145,9 +147,7 @@ POOLING = Derivation(
         ),
         Step(
             "Lagrangian of one token i != j: L_i = -p_i log q_i + mu q_i + lambda_i (q_i - q_j). "
-            "Stationarity in "
-            "q_i at "
-            "mu = 1 reads -p_i/q_i + 1 + lambda_i = 0.",
+            "Stationarity in q_i at mu = 1 reads -p_i/q_i + 1 + lambda_i = 0.",
             sympy.diff(-PROB * log(DRAFT) + DRAFT + MULTIPLIER * DRAFT, DRAFT),
             _STATIONARY,
         ),
@@ -172,8 +172,7 @@ POOLING = Derivation(
         ),
         Step(
             "Stationarity in q_j: -p_j/c + 1 - sum lambda_i = 0. With k other members of sum y "
-            "the sum of "
-            "multipliers is y/c - k; it says c |S| = sum_S p.",
+            "the sum of multipliers is y/c - k; it says c |S| = sum_S p.",
             (-PJ / LEVEL + 1 - (at.y / LEVEL - at.k)) * LEVEL,
             (at.k + 1) * LEVEL - (at.y + PJ),
         ),
@@ -185,12 +184,9 @@ POOLING = Derivation(
         ),
         Step(
             "Existence and uniqueness of c: c - p_j - sum (p_i - c)_+ is continuous, strictly "
-            "increasing, at "
-            "most 0 at "
-            "c = p_j and positive for large c. Adding tokens from the largest down while they "
-            "exceed the running "
-            "average "
-            "finds it, because an average rises exactly when a number above it joins.",
+            "increasing, at most 0 at c = p_j and positive for large c. Adding tokens from the "
+            "largest down while they exceed the running average finds it, because an average "
+            "rises exactly when a number above it joins.",
             how="cited",
             cites=("lemma.level",),
             instances=(JOINING,),
@@ -237,8 +233,7 @@ COMPETITOR = Derivation(
         ),
         Step(
             "The swapped draft's maximum stands at a: the set of its values is unchanged, and q_b "
-            "was the largest "
-            "(q_b = q_i + r for all i).",
+            "was the largest (q_b = q_i + r for all i).",
             (_QA + _DROP) - _QA,
             0,
             "nonnegative",
@@ -265,9 +260,7 @@ declare(
     Claim(
         id="single.pool",
         sentence="The least KL(target || draft) at which token j is a draft argmax is sum_S p "
-        "log(p/c), where S "
-        "holds j "
-        "and every token above the level c, and c is the average of S.",
+        "log(p/c), where S holds j and every token above the level c, and c is the average of S.",
         domain=_DOMAIN + ", any j",
         theory="A1",
         relation="=",
@@ -284,8 +277,7 @@ declare(
     Claim(
         id="single.kkt",
         sentence="The pooled draft with mu = 1, lambda_i = (p_i/c - 1)_+ and nu_i = [p_i = 0] "
-        "satisfies the KKT "
-        "system.",
+        "satisfies the KKT system.",
         domain=_DOMAIN + ", any j",
         theory="A1 (proof)",
         relation="KKT",

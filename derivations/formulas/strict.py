@@ -1,5 +1,5 @@
 """The strict rule: accept only the target's argmax. Its certificate is the cost of lifting the
-runner-up to a tie; this module knows only two probabilities."""
+runner-up to a tie: for p_1 = .6 and p_2 = .3, .6 log(.6/.45) + .3 log(.3/.45) = .0510 nats."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ STRICT = Derivation(
     (
         Step(
             "Rejection means that some token other than token 1 attains the draft's maximum; the "
-            "best "
-            "competitor is token 2, and the tokens outside the pool keep q_i = p_i.",
+            "best competitor is token 2, and the tokens outside the pool keep q_i = p_i.",
             how="cited",
             cites=("single.competitor", "single.pool"),
             instances=(PAIR_POOL, BEST_OF_TWO),
@@ -78,8 +77,7 @@ STRICT = Derivation(
         ),
         Step(
             "So f falls up to q1 = p1, and q1 is as large as q1 <= q2 allows: q1 = q2 = c with 2 "
-            "c = p1 + p2,"
-            " and c <= p1 as p1 = p2 + r.",
+            "c = p1 + p2, and c <= p1 as p1 = p2 + r.",
             (at.b + at.r) - ((at.b + at.r) + at.b) / 2,
             0,
             "nonnegative",

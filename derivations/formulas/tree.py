@@ -1,5 +1,5 @@
 """The greedy tree's certificate: the least KL(target || draft) at which m tokens can pass the
-target's argmax in the draft. This module knows target probabilities, sorted, and a width."""
+target's argmax in the draft, so that a tree of the draft's m likeliest tokens misses it."""
 
 from __future__ import annotations
 
@@ -97,8 +97,7 @@ TREE_POOLING = Derivation(
     (
         Step(
             "Fix the competitor set B. Minimise -sum p_i log q_i over sum q = 1 and q_i >= q_1 "
-            "for i in B "
-            "(multipliers lambda_i >= 0).",
+            "for i in B (multipliers lambda_i >= 0).",
             how="definition",
         ),
         Step(
@@ -109,9 +108,7 @@ TREE_POOLING = Derivation(
         ),
         Step(
             "Stationarity at i in B (mu = 1): -p_i/q_i + 1 - lambda_i = 0. A pooled competitor "
-            "(p_i < c, q_i = "
-            "c) takes "
-            "lambda_i = 1 - p_i/c.",
+            "(p_i < c, q_i = c) takes lambda_i = 1 - p_i/c.",
             _STATIONARY.subs({QI: LEVEL, MULTIPLIER: 1 - PI / LEVEL}),
         ),
         Step("Its sign, with c = p_i + t:", 1 - PI / (PI + DEFICIT), 0, "nonnegative"),
@@ -121,8 +118,7 @@ TREE_POOLING = Derivation(
         ),
         Step(
             "Stationarity at token 1: -p_1/c + 1 + sum lambda_i = 0; k pooled competitors of sum "
-            "y have "
-            "multipliers of sum k - y/c, so that it says c |S| = sum_S p, x = p_1:",
+            "y have multipliers of sum k - y/c, so that it says c |S| = sum_S p, x = p_1:",
             (-at.x / at.c + 1 + (at.k - at.y / at.c)) * at.c,
             (at.k + 1) * at.c - (at.x + at.y),
         ),
@@ -139,9 +135,8 @@ TREE_POOLING = Derivation(
         ),
         Step(
             "c is the mean of S; taking competitors from the smallest up while they lie below the "
-            "running "
-            "average finds "
-            "it, because an average falls exactly when a number below it joins.",
+            "running average finds it, because an average falls exactly when a number below it "
+            "joins.",
             how="cited",
             cites=("lemma.level",),
             instances=(FALLING,),
@@ -173,8 +168,7 @@ TREE_COMPETITORS = Derivation(
         Step("which is >= 0.", DROP * log(1 + DEFICIT), 0, "nonnegative"),
         Step(
             "The swapped draft is feasible for a in place of b: a now holds q_b = q_1 + t >= q_1; "
-            "the rest "
-            "of B is untouched.",
+            "the rest of B is untouched.",
             (at.q + DEFICIT) - at.q,
             0,
             "nonnegative",
@@ -186,8 +180,7 @@ TREE_COMPETITORS = Derivation(
         ),
         Step(
             "and the number k >= 1 of its tokens from outside the m likeliest falls to k - 1 >= "
-            "0: it ends at none, at "
-            "B = {2, ..., m+1} or a set of the same probabilities.",
+            "0: it ends at none, at B = {2, ..., m+1} or a set of the same probabilities.",
             OUTSIDE - 1,
             0,
             "nonnegative",
@@ -199,9 +192,8 @@ declare(
     Claim(
         id="tree.pool",
         sentence="The least KL(target || draft) at which every token of B reaches token 1 is "
-        "sum_S p log(p/c), "
-        "where S "
-        "holds token 1 and the tokens of B below the level c, and c is the average of S.",
+        "sum_S p log(p/c), where S holds token 1 and the tokens of B below the level c, and c is "
+        "the average of S.",
         domain="any target (zeros and ties included), any competitor set B without token 1",
         theory="A3 (fixed B)",
         relation="=",
@@ -217,8 +209,7 @@ declare(
     Claim(
         id="tree.competitors",
         sentence="The certificate of a greedy tree of width m is that of the competitor set {2, "
-        "..., m+1}, and +inf "
-        "where the vocabulary has at most m tokens.",
+        "..., m+1}, and +inf where the vocabulary has at most m tokens.",
         domain="any target with token 1 an argmax, any m >= 1 (designated convention)",
         theory="A3",
         relation="=",

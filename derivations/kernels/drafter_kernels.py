@@ -86,8 +86,7 @@ RADIUS_LOWER = _spec(
     Max(0, radius - error, evaluate=False),
     "bound.radius",
     "A bound below the exact radius, gain - log(kept) less all rounding; reach bounds the sum of "
-    "size multipliers "
-    "[nats].",
+    "size multipliers [nats].",
     lets={
         "radius": gain - log(kept),
         "error": SECOND_ORDER
@@ -239,23 +238,19 @@ SURPLUS_FORM = Derivation(
         ),
         Step(
             "g is the geometric mean, so sum d_i = 0 and each term may be lowered by its d_i; d = "
-            "log w - log"
-            " g, for n members whose logarithms sum to l:",
+            "log w - log g, for n members whose logarithms sum to l:",
             at.l - at.n * (at.l / at.n),
             0,
         ),
         Step(
             "exp(d) - 1 - d has derivative exp(d) - 1, negative below 0 and positive above, and "
-            "vanishes at 0: it is "
-            "never negative.",
+            "vanishes at 0: it is never negative.",
             sympy.diff(exp(D) - 1 - D, D),
             exp(D) - 1,
         ),
         Step(
             "The multiplicative rule: with q_y = mu e^l and q_j = mu e^(-alpha l)/alpha, q_y + "
-            "q_j - (1 + 1/alpha) mu "
-            "is "
-            "mu times surplus(l) + surplus(-alpha l)/alpha.",
+            "q_j - (1 + 1/alpha) mu is mu times surplus(l) + surplus(-alpha l)/alpha.",
             G2 * exp(A) + G2 * exp(-ALPHA * A) / ALPHA - (1 + 1 / ALPHA) * G2,
             G2 * ((exp(A) - 1 - A) + (exp(-ALPHA * A) - 1 + ALPHA * A) / ALPHA),
         ),
@@ -266,9 +261,7 @@ SURPLUS_FORM = Derivation(
         ),
         Step(
             "The series: the N-th derivative of exp is 1 at 0, so the Taylor terms are d^n/n!; "
-            "the sum of the printed "
-            "ones "
-            "up to d^4:",
+            "the sum of the printed ones up to d^4:",
             sympy.expand(D**2 / 2 * (1 + D / 3 * (1 + D / 4))),
             D**2 / 2 + D**3 / 6 + D**4 / 24,
         ),

@@ -28,7 +28,6 @@ def symbols(names: str) -> tuple[sympy.Symbol, ...]:
 
 
 # --- divergence and entropy
-# ------------------------------------------------------------------------------------------
 target_prob, draft_prob, log_ratio = symbols("target_prob draft_prob log_ratio")
 log_normaliser, mean_gap, other_log_normaliser, cross_gap = symbols(
     "log_normaliser mean_gap other_log_normaliser cross_gap"
@@ -75,7 +74,6 @@ ENTROPY = KernelSpec(
 )
 
 # --- pools
-# -----------------------------------------------------------------------------------------------------------
 weight, mean, excess, mass, size = symbols("weight mean excess mass size")
 higher, lower = symbols("higher lower")
 
@@ -110,7 +108,6 @@ PAIR_COST = KernelSpec(
 )
 
 # --- thresholds
-# ------------------------------------------------------------------------------------------------------
 cap, scale, offset, entropy_scale = symbols("cap scale offset entropy_scale")
 normaliser, entropy_gap, normaliser_error, entropy_error, from_top = symbols(
     "normaliser entropy_gap normaliser_error entropy_error from_top"
@@ -160,7 +157,6 @@ THRESHOLD_UPPER = KernelSpec(
 )
 
 # --- bounds
-# ----------------------------------------------------------------------------------------------------------
 sum_error, span, other_error, reach = symbols("sum_error span other_error reach")
 kl, slope, relative_error, log_ratio_error, keep = symbols(
     "kl slope relative_error log_ratio_error keep"
@@ -305,9 +301,8 @@ CERTIFICATE_LOWER = KernelSpec(
     claims=("bound.certificate_lower",),
     derivation="derivations.kernels.evaluation.CERTIFICATE_LOWER",
     domain="raised_sum the sum of pool_term(w, raised_mean) over the pool; weight_error that of "
-    "the lowest gap, "
-    "or of 32 nats where it is further (beyond it w times its error vanishes beside the unit "
-    "roundoff)",
+    "the lowest gap, or of 32 nats where it is further (beyond it w times its error vanishes "
+    "beside the unit roundoff)",
     doc="A bound below the exact certificate, by weak duality at the float64 weights (Lemma A2) "
     "[nats].",
 )

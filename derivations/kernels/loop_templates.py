@@ -1,6 +1,5 @@
-"""Text of the loops around the emitted scalars: the pools of theorems A1 and A3 over weights in
-descending order. A template is copied as it stands into the generated file of its topic; it knows
-nothing about rules."""
+"""Text of the loops around the printed scalars: pools over weights in descending order. A template
+is copied as it stands into the generated file of its topic."""
 
 from __future__ import annotations
 
@@ -21,9 +20,11 @@ class LoopTemplate:
 
 
 _SINGLE = '''def single_token_pool(weights, rejected):
-    """(head, mass) of the pool {0..head-1} u {rejected}; weights[:rejected + 1] in descending order (theorem A1).
+    """(head, mass) of the pool {0..head-1} u {rejected}; weights[:rejected + 1] in \
+descending order (theorem A1).
 
-    A token joins while it is certainly above the mean with it: a pool that is too small is still valid (Lemma A2)."""
+    A token joins while it is certainly above the mean with it: a pool that is too small \
+is still valid (Lemma A2)."""
     mass = weights[rejected]
     head = 0
     while head < rejected:
@@ -36,7 +37,8 @@ _SINGLE = '''def single_token_pool(weights, rejected):
 '''
 
 _TREE = '''def tree_pool(weights, width):
-    """(tail, mass) of the pool {0} u {tail..width}; weights[:width + 1] sorted in descending order (theorem A3)."""
+    """(tail, mass) of the pool {0} u {tail..width}; weights[:width + 1] sorted in descending \
+order (theorem A3)."""
     mass = weights[0]
     tail = width + 1
     while tail > 1:
@@ -48,8 +50,10 @@ _TREE = '''def tree_pool(weights, width):
     return tail, mass
 '''
 
-_VALUE = '''def pool_certificate(weights, head, tail, last, mass, weight_error, normaliser, normaliser_error):
-    """(certificate, a bound below it) of the pool {0..head-1} u {tail..last} with the given mass [nats]."""
+_VALUE = '''def pool_certificate(weights, head, tail, last, mass, weight_error, normaliser, \
+normaliser_error):
+    """(certificate, a bound below it) of the pool {0..head-1} u {tail..last} with the given \
+mass [nats]."""
     size = head + (last - tail) + 1.0
     mean = mass / size
     raised = raised_mean(mass, size)

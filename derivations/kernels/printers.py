@@ -263,7 +263,10 @@ class TritonPrinter(SourcePrinter):
     """Triton scalars or blocks in float64."""
 
     name = "triton"
-    preamble = "import triton\nimport triton.language as tl\n\nfrom certspec.kernels.triton.functions import expm1, log1p"
+    preamble = (
+        "import triton\nimport triton.language as tl\n\n"
+        "from certspec.kernels.triton.functions import expm1, log1p"
+    )
     decorator = "@triton.jit"
     functions = {  # noqa: RUF012
         "exp": "tl.exp",

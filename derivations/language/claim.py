@@ -1,6 +1,9 @@
 """The vocabulary of statements: claims, derivations made of checked steps, mutants, and the
-registry of all claims. This module knows nothing about how a claim is proved or about the kernels
-that rely on it."""
+registry of all claims.
+
+A claim is a sentence with a formula under test, and a derivation that says why. Its checks stand in
+``proofs_check`` under the same id, and never look at the derivation. A mutant is a wrong version of
+the formula, such as "log 2 halved", that the same checks have to refute."""
 
 from __future__ import annotations
 

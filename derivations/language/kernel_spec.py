@@ -1,5 +1,8 @@
 """What a kernel is before it is printed: a scalar formula in the form in which it is to be
-evaluated, and the claims it rests on. This module knows nothing about programming languages."""
+evaluated, and the claims it rests on.
+
+Example: log(1 + x) is written ``log1p(x)``, and ``difference()`` shows by SymPy that both are the
+same function. Each printer of ``derivations.kernels.printers`` turns the form into one language."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Letters for steps that need no more than a few numbers of known sign. A step that speaks of p_1,
-c or tau may say in its sentence which letter stands for which. Knows no claim."""
+"""Letters for steps that need no more than a few numbers of known sign: ``a`` to ``y`` positive,
+``d e g r t z`` not negative, ``f h l`` of any sign. A step that speaks of p_1, c or tau may say in
+its sentence which letter stands for which."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Convexity of KL, once for all derivations: the tangent inequality, sufficiency of the KKT
-conditions, the variational bound, merging of tokens, and mixtures. Nothing here depends on the
-number of tokens or the kind of rule."""
+conditions, the variational bound, merging of tokens, and mixtures. They hold for any number of
+tokens."""
 
 from __future__ import annotations
 
@@ -133,10 +133,8 @@ KKT = Derivation(
     (
         Step(
             "f is a sum of p log(p/q) (over drafts), x log(x/w) (over targets) or both; y* "
-            "satisfies a_k.y <="
-            " b_k, keeps the sum, and has multipliers lambda_k >= 0 with lambda_k (a_k.y* - b_k) "
-            "= 0 and grad"
-            " f(y*) = mu 1 - sum_k lambda_k a_k.",
+            "satisfies a_k.y <= b_k, keeps the sum, and has multipliers lambda_k >= 0 with "
+            "lambda_k (a_k.y* - b_k) = 0 and grad f(y*) = mu 1 - sum_k lambda_k a_k.",
             how="definition",
         ),
         Step(
@@ -200,8 +198,7 @@ VARIATIONAL = Derivation(
     (
         Step(
             "Take the tangent of x log(x/w) at the tilted law x_0/w_0 = exp(f)/Z, Z = E_q exp f: "
-            "it is p (f -"
-            " log Z + 1) - q exp(f)/Z.",
+            "it is p (f - log Z + 1) - q exp(f)/Z.",
             tangent(sympy, X, Q, Q * exp(F) / R, Q),
             X * (F - log(R) + 1) - _SCORED / R,
         ),
@@ -266,8 +263,7 @@ MIXTURE = Derivation(
     (
         Step(
             "Let q, q' be the best drafts for p, p' and mix both pairs with share k. Constraints "
-            "q_j - q_i >="
-            " 0 survive: with slacks g, r_0 and k = t/(1+t) the mixture's slack is",
+            "q_j - q_i >= 0 survive: with slacks g, r_0 and k = t/(1+t) the mixture's slack is",
             (SLACK + T * MORE) / (1 + T),
             0,
             "nonnegative",
@@ -292,8 +288,7 @@ MIXTURE = Derivation(
         ),
         Step(
             "The certificate is the least KL, hence at most that: with chord B, KL = B - g, C = "
-            "KL - r_0, the"
-            " chord less C is",
+            "KL - r_0, the chord less C is",
             B - (B - SLACK - MORE),
             SLACK + MORE,
         ),
@@ -305,8 +300,7 @@ declare(
     Claim(
         id="lemma.tangent",
         sentence="x log(x/w) >= x (log(x_0/w_0) + 1) - w x_0/w_0: KL lies above its tangents, in "
-        "the draft, in the"
-        " target and in both.",
+        "the draft, in the target and in both.",
         domain="x, w, x_0, w_0 > 0",
         theory="A (tools, tangents)",
         relation="<=",
@@ -320,8 +314,7 @@ declare(
     Claim(
         id="lemma.kkt",
         sentence="A point that satisfies the KKT conditions of least KL under linear constraints "
-        "is a minimum: any "
-        "feasible point costs at least the sum of multipliers times slacks more.",
+        "is a minimum: any feasible point costs at least the sum of multipliers times slacks more.",
         domain="any number of tokens and of linear constraints",
         theory="A (tools, KKT)",
         relation="<=",

@@ -1,5 +1,5 @@
-"""The infimum of a union of sets of numbers, and of a part of one. It knows nothing of what the
-numbers are."""
+"""The infimum of a union of sets of numbers, and of a part of one: why the certificate of a rule is
+the least over its rejected tokens."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ INFIMA = Derivation(
     (
         Step(
             "f is the least of the parts' infima. A part's infimum is f + t and a value in it f + "
-            "t + z, t, z >= 0: no "
-            "value of the union lies below f.",
+            "t + z, t, z >= 0: no value of the union lies below f.",
             (at.f + at.t + at.z) - at.f,
             0,
             "nonnegative",
         ),
         Step(
             "Nothing above f bounds them: f + e, e > 0, is above some value f + z of the part "
-            "whose infimum is f, "
-            "e = z + x. So f is the union's infimum.",
+            "whose infimum is f, e = z + x. So f is the union's infimum.",
             (at.f + (at.z + at.x)) - (at.f + at.z),
             0,
             "nonnegative",
@@ -44,8 +42,7 @@ INFIMA = Derivation(
         ),
         Step(
             "The values of a minimum of two functions are among theirs, and no less than the "
-            "least of the two infima: "
-            "f + t and f + r + z exceed f by at least",
+            "least of the two infima: f + t and f + r + z exceed f by at least",
             at.Min(at.t, at.r + at.z),
             0,
             "nonnegative",
@@ -56,8 +53,7 @@ declare(
     Claim(
         id="lemma.infima",
         sentence="The infimum over a union is the least of the infima, that over a part no "
-        "smaller, and that of a "
-        "minimum of functions the minimum of theirs.",
+        "smaller, and that of a minimum of functions the minimum of theirs.",
         domain="any sets of real numbers that are not empty",
         theory="A (tools, infima)",
         relation="=",

@@ -1,5 +1,5 @@
-"""The three tools behind the margin-only bounds: phi, the monotony of the pair cost, and transport
-to a few tokens. This module knows no rule."""
+"""The three tools behind the margin-only bounds: phi(x) = ((1+x) log(1+x) + (1-x) log(1-x))/2, the
+monotony of the pair cost, and transport of all mass to a few tokens."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ PHI = Derivation(
         ),
         Step(
             "phi/x^2 increases, because h = x phi' - 2 phi vanishes at 0 with h' = x phi'' - "
-            "phi', and "
-            "h'' = 2 x^2/(1 - x^2)^2 >= 0;",
+            "phi', and h'' = 2 x^2/(1 - x^2)^2 >= 0;",
             sympy.diff(X * sympy.diff(_PHI, X) - 2 * _PHI, X, 2),
             2 * X**2 / (1 - X**2) ** 2,
         ),
@@ -113,22 +112,19 @@ TRANSPORT = Derivation(
     (
         Step(
             "Send each tail token to i in I with probability 1/|I|. Token i's new mass is p_i + "
-            "p_T/|I|: the "
-            "difference of two kept tokens is unchanged.",
+            "p_T/|I|: the difference of two kept tokens is unchanged.",
             (A + T / R) - (B + T / R),
             A - B,
         ),
         Step(
             "Before merging, split each tail token t into |I| copies of p_t/|I| against q_t/|I|: "
-            "KL is unchanged, "
-            "since |I| (p/|I|) log((p/|I|)/(q/|I|)) = p log(p/q).",
+            "KL is unchanged, since |I| (p/|I|) log((p/|I|)/(q/|I|)) = p log(p/q).",
             R * (X / R) * log((X / R) / (U / R)),
             X * log(X / U),
         ),
         Step(
             "Then merge two tokens (x, y against u, v), again and again. With l = log(x (u+v)/(u "
-            "(x+y))), the first "
-            "token's loss is x l, and x exp(-l) = u (x+y)/(u+v).",
+            "(x+y))), the first token's loss is x l, and x exp(-l) = u (x+y)/(u+v).",
             X * log(X / U) - X * log((X + Y) / (U + V)),
             X * log(X * (U + V) / (U * (X + Y))),
         ),
@@ -183,8 +179,7 @@ declare(
     Claim(
         id="lemma.transport",
         sentence="Sending all tokens outside a finite set I to the uniform law on I does not "
-        "increase KL(p||q) and "
-        "keeps p_a - p_b and q_a - q_b for a, b in I.",
+        "increase KL(p||q) and keeps p_a - p_b and q_a - q_b for a, b in I.",
         domain="any two laws on any vocabulary, I not empty",
         theory="B (T1)",
         relation="<=",

@@ -1,6 +1,5 @@
 """Margin-only bounds for rules whose rejected tokens are small in themselves: an absolute
-threshold, and the entropy rule's simple bound. This module knows margins and rule parameters, and
-no target."""
+threshold, and the entropy rule's simple bound."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ CAPPED = Derivation(
         ),
         Step(
             "Entropy rule: b <= delta exp(-H) <= delta p_1 (H >= -log p_1), so b <= delta (b + "
-            "g): b <= delta "
-            "g/(1 - delta),",
+            "g): b <= delta g/(1 - delta),",
             D + 2 * T * D / (1 - T),
             D * (1 + T) / (1 - T),
         ),
@@ -97,8 +95,7 @@ declare(
     Claim(
         id="margin.entropy.simple",
         sentence="Entropy rule (delta <= 1), p1 - p2 >= g: every certificate is at least s "
-        "phi(g/s), "
-        "s = min(1, g + 2 eps, g (1+delta)/(1-delta)).",
+        "phi(g/s), s = min(1, g + 2 eps, g (1+delta)/(1-delta)).",
         domain=MARGIN_DOMAIN + ", 0 < eps <= 1, 0 < delta <= 1; not attained everywhere",
         theory="B (entropy, simple)",
         relation="<=",

@@ -1,5 +1,5 @@
-"""The entropy rule's margin bound as a minimum over one variable, sharper than the simple form.
-This module knows delta <= 1 only: there the argmax is never rejected."""
+"""The entropy rule's margin bound as a minimum over one variable, sharper than the simple form. For
+delta <= 1, where the argmax is never rejected."""
 
 from __future__ import annotations
 
@@ -167,8 +167,7 @@ ENTROPY_FLOOR = Derivation(
         ),
         Step(
             "A rejected token has b <= delta exp(-H), that is log b + H <= log delta: its floor "
-            "is at most log delta. "
-            "It grows with b: its derivative is 1/b - 1 + log((a-g)/b),",
+            "is at most log delta. It grows with b: its derivative is 1/b - 1 + log((a-g)/b),",
             sympy.diff(log(B) - B * log(B) - A * log(A) - (1 - A - B) * log(A - G), B),
             1 / B - 1 - log(B) + log(A - G),
         ),
@@ -202,8 +201,7 @@ ENTROPY_LINE = Derivation(
         Step("not negative, with 1 - a - b = r and a - g = c.", at.r / at.c, 0, "nonnegative"),
         Step(
             "So the sets of (a, b) are nested, and a minimum over the smaller one is no smaller: "
-            "exact and at-least "
-            "forms agree.",
+            "exact and at-least forms agree.",
             how="cited",
             cites=("lemma.infima",),
             read=UNORDERED,
@@ -220,8 +218,7 @@ declare(
     Claim(
         id="entropy.floor",
         sentence="log b - b log b - a log a - (1-a-b) log(a-g) <= log b + H(p) whenever p_1 = a, "
-        "p_j = b, "
-        "p_1 - p_2 = g; equality where the rest is tokens of a - g.",
+        "p_j = b, p_1 - p_2 = g; equality where the rest is tokens of a - g.",
         domain="any target, any j >= 2 with p_j > 0",
         theory="B (entropy, L(g), proof)",
         relation="<=",
@@ -241,9 +238,8 @@ declare(
     Claim(
         id="margin.entropy.line",
         sentence="Entropy rule (delta <= 1), p1 - p2 = g or >= g: every certificate is at least "
-        "L(g) = min_a T2(a, "
-        "b(a)), b(a) the largest b <= min(eps, a-g, 1-a) with floor(a, b, g) <= log delta; L is "
-        "nondecreasing.",
+        "L(g) = min_a T2(a, b(a)), b(a) the largest b <= min(eps, a-g, 1-a) with floor(a, b, g) "
+        "<= log delta; L is nondecreasing.",
         domain=MARGIN_DOMAIN
         + ", 0 < eps <= 1, 0 < delta <= 1; sharp where (1-a-b)/(a-g) is a whole number",
         theory="B (entropy, L(g))",

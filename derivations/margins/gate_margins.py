@@ -1,5 +1,5 @@
-"""Margin-only bounds for gates, the union of a rank and a threshold, in p1 - p2 and in p1 -
-p_{m+1}. This module knows margins and rule parameters, and no target."""
+"""Margin-only bounds for gates, which reject what lies beyond a rank or below a threshold: in p1 -
+p2 and in p1 - p_{m+1}."""
 
 from __future__ import annotations
 
@@ -100,8 +100,7 @@ GATE = Derivation(
         *PAIR_MONOTONE,
         Step(
             "p_1 - p_{m+1} = d > t: the competitor is token 2, p_2 = a - t, with p_3..p_{m+1} >= "
-            "a - d. The mass "
-            "1 gives a.",
+            "a - d. The mass 1 gives a.",
             ((1 + T + (M - 1) * D) / (M + 1))
             + ((1 + T + (M - 1) * D) / (M + 1) - T)
             + (M - 1) * ((1 + T + (M - 1) * D) / (M + 1) - D),
@@ -126,8 +125,7 @@ GATE = Derivation(
         ),
         Step(
             "rejection gives a gap of at least t. A pair of either gap, of mass at most 1, costs "
-            "at least phi"
-            " of it: the slack t decides, phi(t), unless d forces more.",
+            "at least phi of it: the slack t decides, phi(t), unless d forces more.",
             how="cited",
             cites=("lemma.pair", "lemma.phi"),
             instances=(PAIR_OF_ONE,),
@@ -142,8 +140,7 @@ MULTIPLICATIVE_GATE = Derivation(
         *PAIR_MONOTONE,
         Step(
             "p_1 - p_{m+1} = d, competitor j <= m, b = p_j <= alpha a, a = p_1 >= d; the tokens "
-            "after it are "
-            "at least a - d.",
+            "after it are at least a - d.",
             how="definition",
         ),
         Step(
@@ -162,8 +159,7 @@ MULTIPLICATIVE_GATE = Derivation(
         ),
         Step(
             "The mass d (1 + alpha) <= 1 allows it up to d = 1/(1+alpha). Beyond, b <= 1 - a: "
-            "T2(a, 1-a) grows with a, "
-            "so again a = d: phi(2d - 1).",
+            "T2(a, 1-a) grows with a, so again a = d: phi(2d - 1).",
             pair_cost(sympy, (1 + X) / 2, (1 - X) / 2),
             phi(sympy, X),
         ),
@@ -254,8 +250,7 @@ _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = 
     (
         "margin.gate.multiplicative.last",
         "Gate with factor alpha, p1 - p_{m+1} = d or >= d: min of top-m(d) and d T2(1, alpha), "
-        "phi(2d-1) for "
-        "d > 1/(1+alpha).",
+        "phi(2d-1) for d > 1/(1+alpha).",
         ", m >= 2, 0 < alpha <= 1",
         "B (gate, multiplicative)",
         gate_multiplicative_last,

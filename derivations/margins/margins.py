@@ -1,6 +1,6 @@
 """Margin-only bounds for single-token rules: the least certificate that a target with a given
-margin can have, whatever its vocabulary. This module knows margins and rule parameters, and no
-target."""
+margin p1 - p2 can have, whatever its vocabulary. Example: at a margin of .2 every strict
+certificate is at least phi(.2) = .0201 nats."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ def top_margin(numbers: Any, gap: Any, top_m: int) -> Any:
 _PAIR = A * log(2 * A / (A + B)) + B * log(2 * B / (A + B))
 _TRANSPORT = Step(
     "Transport (claim lemma.transport): sending all tokens outside a finite set I to the uniform "
-    "law on I does not "
-    "increase KL, and keeps every difference p_a - p_b, q_a - q_b inside I.",
+    "law on I does not increase KL, and keeps every difference p_a - p_b, q_a - q_b inside I.",
     how="cited",
     cites=("lemma.transport",),
     instances=(TRANSPORTED,),
@@ -102,8 +101,7 @@ PAIR_MONOTONE = (
     ),
     Step(
         "At a fixed gap d it decreases in b: the derivative of T2(b+d, b) is log(4 b "
-        "(b+d)/(2b+d)^2) <= 0, since "
-        "(2b+d)^2 - 4 b (b+d) = d^2.",
+        "(b+d)/(2b+d)^2) <= 0, since (2b+d)^2 - 4 b (b+d) = d^2.",
         (2 * B + D) ** 2 - 4 * B * (B + D),
         D**2,
     ),
@@ -179,8 +177,7 @@ ADDITIVE = Derivation(
         ),
         Step(
             "The runner-up a - g lies outside the pool {1, j} iff a - g <= c = a - t/2, that is g "
-            ">= t/2; then "
-            "s = 2a - t.",
+            ">= t/2; then s = 2a - t.",
             2 * _ADDITIVE_TOP - T,
             (2 + 2 * D - T) / 3,
         ),
@@ -241,8 +238,7 @@ TOP_MARGIN = Derivation(
         *PAIR_MONOTONE,
         Step(
             "In g: each of p_2..p_m is >= b = p_{m+1} and p_2 = a - g >= b. T2 grows in a, so a = "
-            "b + g; the "
-            "mass gives (m+1) b + g <= 1.",
+            "b + g; the mass gives (m+1) b + g <= 1.",
             (M + 1) * _LEVEL + D,
             1,
         ),
@@ -253,15 +249,13 @@ TOP_MARGIN = Derivation(
         ),
         Step(
             "In g_m = p_1 - p_{m+1}, a = b + g_m, and p_2, ..., p_m >= b again: it is the same "
-            "programme, as "
-            "the m + 1 largest hold at least",
+            "programme, as the m + 1 largest hold at least",
             (at.b + at.g) + at.n * at.b,
             (at.n + 1) * at.b + at.g,
         ),
         Step(
             "It grows in g, so exact and at-least forms agree: with b = (1-g)/(m+1), a = (1+m "
-            "g)/(m+1) both "
-            "move outwards.",
+            "g)/(m+1) both move outwards.",
             _LEVEL + D,
             (1 + M * D) / (M + 1),
         ),

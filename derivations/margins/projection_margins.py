@@ -1,6 +1,5 @@
 """Margin-only bounds for the drafter-side certificates and for the reverse direction: the least
-value over all drafts (targets) with a given margin. This module knows margins and rule
-parameters."""
+value over all drafts (targets) with a given margin."""
 
 from __future__ import annotations
 
@@ -104,8 +103,7 @@ A, B = sympy.symbols("a b", positive=True)
 
 _TRANSPORT = Step(
     "Transport: send all tokens outside a finite set I to the uniform law on I. KL does not "
-    "increase, and differences "
-    "inside I are kept, of both laws.",
+    "increase, and differences inside I are kept, of both laws.",
     how="cited",
     cites=("lemma.transport",),
     instances=(TRANSPORTED,),
@@ -137,8 +135,7 @@ PAIR_VALUE = (
     ),
     Step(
         "The pair alone gives sum = 1 - a - b + 2 sqrt(a b), a = p1, b = p_j: the value is -log(1 "
-        "- (sqrt"
-        " a - sqrt b)^2).",
+        "- (sqrt a - sqrt b)^2).",
         1 - at.a - at.b + 2 * at.sqrt(at.a * at.b),
         1 - (at.sqrt(at.a) - at.sqrt(at.b)) ** 2,
         cites=("projection.lift",),
@@ -161,8 +158,7 @@ CHORD = Derivation(
         *PAIR_VALUE,
         Step(
             "b <= min(alpha a, a - g, 1 - a). Along b = a - g the square falls; along b = alpha a "
-            "it is "
-            "a (1 - sqrt alpha)^2 and grows.",
+            "it is a (1 - sqrt alpha)^2 and grows.",
             _SQUARE.subs(B, AL * A),
             A * (1 - sqrt(AL)) ** 2,
         ),
@@ -203,8 +199,7 @@ TOP = Derivation(
         ),
         Step(
             "Tokens 2..m at b lie below the pair's geometric mean sqrt(a b), as a b - b^2 >= 0 "
-            "with a = b (1 "
-            "+ t): the value is the pair's own.",
+            "with a = b (1 + t): the value is the pair's own.",
             at.b * (at.b * (1 + at.t)) - at.b**2,
             0,
             "nonnegative",
@@ -217,8 +212,7 @@ TREE_FIRST = Derivation(
         _TRANSPORT,
         Step(
             "I = {1, ..., m+1}; averaging tokens 2..m+1 keeps their sum y, hence every constraint "
-            "on token 1 "
-            "and the sum; m = n,",
+            "on token 1 and the sum; m = n,",
             at.n * (at.y / at.n),
             at.y,
         ),
@@ -248,17 +242,15 @@ TREE_LAST = Derivation(
         _TRANSPORT,
         Step(
             "Minimise KL(q || p) over q and p together: jointly convex, linear constraints, the "
-            "KKT "
-            "conditions suffice.",
+            "KKT conditions suffice.",
             how="cited",
             cites=("lemma.kkt",),
             instances=(WEIGHED,),
         ),
         Step(
             "With q uniform on m+1 tokens, stationarity in p under sum p = 1 and p_1 - p_{m+1} = "
-            "d makes 1/p_1 = "
-            "(1-eta)/x, "
-            "1/p_i = 1/x, 1/p_{m+1} = (1+eta)/x: 1/x is the average of the outer two.",
+            "d makes 1/p_1 = (1-eta)/x, 1/p_i = 1/x, 1/p_{m+1} = (1+eta)/x: 1/x is the average of "
+            "the outer two.",
             ((1 - E) / X + (1 + E) / X) / 2,
             1 / X,
         ),
@@ -399,8 +391,7 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
     (
         "reverse.margin.single",
         "The least reverse certificate of competitor j at d = p1 - p_j is -log(1-d^2)/2, whatever "
-        "the rule and "
-        "the rank of j.",
+        "the rule and the rank of j.",
         _UNIT,
         "D (margin, single)",
         pair_reverse_margin,
@@ -434,8 +425,7 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
     (
         "reverse.margin.top",
         "Top-m: the least reverse certificate is -log(1 - (sqrt a - sqrt b)^2), a = (1+mg)/(m+1), "
-        "b = (1-g)/(m+1), in "
-        "g = p1 - p2 and in g = p1 - p_{m+1}.",
+        "b = (1-g)/(m+1), in g = p1 - p2 and in g = p1 - p_{m+1}.",
         _UNIT + ", m >= 1",
         "D (margin, top-m)",
         top_reverse_margin,
@@ -455,10 +445,8 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
     (
         "reverse.margin.tree.p1-p(m+1)",
         "The least reverse certificate of a tree of width m at d = p1 - p_{m+1} is -log((m+1)x) + "
-        "log(1-eta^2)/(m+1), "
-        "eta = (m+1) d/(1 + sqrt(1 + (m^2-1) d^2)), x = 1/(m-1+2/(1-eta^2)); the drafter's top-m "
-        "radius has the same "
-        "form.",
+        "log(1-eta^2)/(m+1), eta = (m+1) d/(1 + sqrt(1 + (m^2-1) d^2)), x = 1/(m-1+2/(1-eta^2)); "
+        "the drafter's top-m radius has the same form.",
         _UNIT + ", m >= 1",
         "D (margin, tree, g_m)",
         tree_reverse_margin_last,

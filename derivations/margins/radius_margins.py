@@ -1,6 +1,5 @@
 """Margin-only bounds for the drafter-side certificates of the multiplicative rule, top-m and gates:
-the least radius over all drafts with a given margin. This module knows margins and rule
-parameters."""
+the least radius over all drafts with a given margin."""
 
 from __future__ import annotations
 
@@ -139,8 +138,7 @@ MULTIPLICATIVE_RADIUS = Derivation(
         ),
         Step(
             "f'(rho)(1 - rho) + f(rho) = 2 - x^(-alpha/(1+alpha)) (1 + x), x = alpha rho: the "
-            "quotient is stationary "
-            "where that vanishes.",
+            "quotient is stationary where that vanishes.",
             sympy.simplify(
                 (sympy.diff(_LOSS, RHO) * (1 - RHO) + _LOSS).subs(RHO, X / AL)
                 - (2 - X ** (-AL / (1 + AL)) * (1 + X))
@@ -196,9 +194,8 @@ GATE_LAST = Derivation(
         *PAIR_VALUE,
         Step(
             "Competitor j <= m: p_j <= p_1 - t, a = p_1 >= d. At gap t the square falls in b, so "
-            "the mass is used up: "
-            "a = (1+t)/2, p_{m+1} = 0, which allows d up to (1+t)/2; the value is that of claim "
-            "reverse.margin.single.",
+            "the mass is used up: a = (1+t)/2, p_{m+1} = 0, which allows d up to (1+t)/2; the "
+            "value is that of claim reverse.margin.single.",
             (1 + T) / 2 - (1 - T) / 2,
             T,
         ),
@@ -229,21 +226,18 @@ GATE_FACTOR_LAST = Derivation(
         *PAIR_VALUE,
         Step(
             "Competitor j <= m: b = p_j <= alpha a, a = p_1 = p_{m+1} + d >= d. Any number of "
-            "tokens follow, none "
-            "above a - d.",
+            "tokens follow, none above a - d.",
             how="definition",
         ),
         Step(
             "The square falls in b: b = alpha a, unless the mass a + b <= 1 forbids it. It is "
-            "then a (1 - sqrt "
-            "alpha)^2,",
+            "then a (1 - sqrt alpha)^2,",
             _SQUARE.subs(B, AL * A),
             A * (1 - sqrt(AL)) ** 2,
         ),
         Step(
             "growing with a: a comes down to d as p_{m+1} does to 0, under n tokens that share "
-            "what is left of the "
-            "mass, 1 - s = 1 - d (1 + alpha), each of which tends to 0,",
+            "what is left of the mass, 1 - s = 1 - d (1 + alpha), each of which tends to 0,",
             sympy.limit((1 - at.s) / at.n, at.n, sympy.oo),
             0,
         ),
@@ -303,8 +297,7 @@ declare(
     Claim(
         id="reverse.margin.gate.last",
         sentence="Gate of rank m and slack t in reverse, p1 - p_{m+1} >= d: the smaller of the "
-        "top-m value and "
-        "-log(1 - x^2)/2, x = max(t, 2d - 1).",
+        "top-m value and -log(1 - x^2)/2, x = max(t, 2d - 1).",
         domain="0 <= d < 1, 0 <= t < 1, m >= 2, any vocabulary, at least",
         theory="D (margin, gate, g_m)",
         relation="=",
@@ -406,8 +399,7 @@ declare(
     Claim(
         id="drafter.margin.gate.multiplicative",
         sentence="Gate of rank m with factor alpha, g = q1 - q2: the smaller of the top-m and the "
-        "multiplicative "
-        "radius.",
+        "multiplicative radius.",
         domain=_UNIT + ", m >= 1, 0 < alpha <= 1",
         theory="C (margin, gate)",
         relation="=",

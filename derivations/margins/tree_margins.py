@@ -1,5 +1,4 @@
-"""Margin-only bounds for greedy trees, in p1 - p2 and in p1 - p_{m+1}. This module knows a margin
-and a width."""
+"""Margin-only bounds for greedy trees of width m, in p1 - p2 and in p1 - p_{m+1}."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ TREE_TOP_TWO = Derivation(
         ),
         Step(
             "and q_1 <= 1/(m+1) = q_1 + r, exp(l) = 1 + t, only raises the bracket: KL >= l p_1 - "
-            "log(1 + "
-            "(exp(l) - 1)/(m+1)).",
+            "log(1 + (exp(l) - 1)/(m+1)).",
             (1 + (at.x + at.r) * at.t) - (1 + at.x * at.t),
             0,
             "nonnegative",
@@ -170,9 +168,7 @@ TREE_LAST = Derivation(
         ),
         Step(
             "Stationary in l, with w = exp(l): d (m-1+w+1/w) = w - 1/w, that is (1-d) w^2 - d "
-            "(m-1) w - (1+d) = "
-            "0, which "
-            "w(d) solves.",
+            "(m-1) w - (1+d) = 0, which w(d) solves.",
             sympy.expand((1 - D) * _W**2 - D * (M - 1) * _W - (1 + D)),
             0,
         ),
@@ -184,8 +180,7 @@ TREE_LAST = Derivation(
         ),
         Step(
             "and every token pools to c = 1/(m+1), since the middle tokens x lie below it: (m-1) "
-            "+ w + 1/w >= m "
-            "+ 1. The value is log(m+1) - H(p).",
+            "+ w + 1/w >= m + 1. The value is log(m+1) - H(p).",
             (W + 1 / W - 2) * W,
             (W - 1) ** 2,
         ),
@@ -202,8 +197,7 @@ declare(
     Claim(
         id="margin.tree.p1-p2",
         sentence="The least certificate of a tree of width m at margin g = p1 - p2, exactly or at "
-        "least, is "
-        "[(1+mg) log(1+mg) + m (1-g) log(1-g)]/(m+1).",
+        "least, is [(1+mg) log(1+mg) + m (1-g) log(1-g)]/(m+1).",
         domain="0 <= g <= 1, m >= 1, any vocabulary of more than m tokens",
         theory="B (tree, g)",
         relation="=",

@@ -1,5 +1,5 @@
 """How large a certificate can be at a given margin: the sharp upper bounds of strict, single-token
-and tree rules. This module knows margins and no target beyond the extremal ones."""
+and tree rules, and the targets that attain them."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ UPPER_STRICT = Derivation(
         *PAIR_MONOTONE,
         Step(
             "C = s phi(g/s) falls in s, and s = g + 2 p_2 is least where p_2 is: all V - 1 tokens "
-            "after the first are "
-            "at most p_2, so p_2 >= (1-g)/V.",
+            "after the first are at most p_2, so p_2 >= (1-g)/V.",
             (1 - G) / V + G + (V - 1) * (1 - G) / V,
             1,
         ),
@@ -113,9 +112,8 @@ UPPER_SINGLE = Derivation(
         ),
         Step(
             "Vertex with p_j > 0: n tokens at a, a - d at j, (n+1) a = 1 + d. Its value f_n(d) is "
-            "convex in d: "
-            "the second "
-            "derivative of n a log a + b log b, a = (1+d)/(n+1), b = a - d, is",
+            "convex in d: the second derivative of n a log a + b log b, a = (1+d)/(n+1), b = a - "
+            "d, is",
             sympy.diff(N * _TOP * log(_TOP) + (_TOP - D) * log(_TOP - D), D, 2),
             N / ((N + 1) * (1 + D)) + N**2 / ((N + 1) * (1 - N * D)),
         ),
@@ -164,8 +162,7 @@ UPPER_TREE = Derivation(
         *CAP_TREE.steps[-6:],
         Step(
             "Sharp: p = (d + e, e, ..., e), e -> 0, pools to c = (d + (m+1) e)/(m+1), and the "
-            "value tends to "
-            "d log(d/(d/(m+1))).",
+            "value tends to d log(d/(d/(m+1))).",
             D * log(D / (D / (N + 1))),
             D * log(N + 1),
         ),
@@ -191,9 +188,7 @@ declare(
     Claim(
         id="upper.strict",
         sentence="phi(g) <= C <= g log 2 for the strict rule at margin g = p1 - p2; for V tokens "
-        "the greatest "
-        "certificate "
-        "is s phi(g/s), s = g + 2(1-g)/V.",
+        "the greatest certificate is s phi(g/s), s = g + 2(1-g)/V.",
         domain="0 <= g <= 1, V >= 2",
         theory="B (upper bounds, strict)",
         relation=">=",
@@ -213,9 +208,7 @@ declare(
     Claim(
         id="upper.single",
         sentence="phi(d) <= C_p <= U(d) <= log(1+d) for every single-token rule, d = p1 - p_j; U "
-        "is the supremum "
-        "over all "
-        "vocabularies.",
+        "is the supremum over all vocabularies.",
         domain="0 < d <= 1, j the competitor",
         theory="B (upper bounds, U(d))",
         relation=">=",
@@ -232,8 +225,7 @@ declare(
     Claim(
         id="upper.tree",
         sentence="The tree certificate is at most (p1 - p_{m+1}) log(m+1), and no smaller "
-        "multiple of the margin "
-        "will do.",
+        "multiple of the margin will do.",
         domain="0 <= d <= 1, m >= 1, any vocabulary of more than m tokens",
         theory="B (upper bounds, tree)",
         relation=">=",

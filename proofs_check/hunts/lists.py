@@ -1,6 +1,6 @@
-"""Random pairs of distributions, truncated at random, judged in full and from the lists: no
-certificate may be false. This module knows the rules by their definitions only; ``python -m
-proofs_check.hunts.lists --truncations 1000000``."""
+"""``python -m proofs_check.hunts.lists --truncations 1000000``: random pairs of distributions,
+truncated at random, judged in full and from the lists: no certificate may be false. The rules are
+applied by their definitions."""
 
 from __future__ import annotations
 

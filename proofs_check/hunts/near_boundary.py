@@ -5,7 +5,7 @@ is JSON, the exit status 1 where one is found.
 Every (row, rule) pair is judged by a second float64 path: what one backend certifies, another one
 must accept, with both error bounds in the right order. Of every batch some pairs are judged again
 from the stored logits in 50-digit arithmetic: the decision, KL below its bound, the certificate
-above its bound. This module knows rules by their normal form only.
+above its bound.
 
 ``--device cuda`` hunts in the Triton backend on a GPU, in narrow rows and in wide ones whose head
 lies near the boundary (several segments, programs and blocks a row). A batch of rows follows from

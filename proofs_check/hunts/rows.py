@@ -1,6 +1,5 @@
 """Rows of logits made to catch a certifying kernel out: ties, saturation, masks, flat and heavy
-tails, and drafts that sit a hair on either side of a rule's boundary. Knows rules by their normal
-form and nothing about kernels."""
+tails, and drafts that sit a hair on either side of a rule's boundary."""
 
 from __future__ import annotations
 

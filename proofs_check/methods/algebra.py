@@ -61,7 +61,10 @@ def _scope(derivation: Derivation, steps: int, identities: Sequence[tuple[str, A
     free = sum(bool(sympy.sympify(lhs).free_symbols) for _, lhs, rhs in identities)
     cited = sum(step.how == "cited" for step in derivation.steps)
     words = sum(step.how == "prose" for step in derivation.steps)
-    told = f"{derivation.title}: {steps} symbolic steps, {cited} by other claims and {words} in words, general"
+    told = (
+        f"{derivation.title}: {steps} symbolic steps, {cited} by other claims and {words} in "
+        "words, general"
+    )
     if free:
         told += f"; the formula equals what they derive, for {free} symbolic cases"
     if len(identities) > free:

@@ -1,5 +1,5 @@
 """Every branch of a formula as one SymPy expression, with the comparisons that lead to it: what
-turns ``if`` and ``min`` into statements about a whole region. Knows no formula.
+turns ``if`` and ``min`` into statements about a whole region.
 
 A comparison is answered at a hint, a point inside the region that is meant, and is recorded. The
 branches found from several hints cover everything when their records form a complete tree of

@@ -1,6 +1,8 @@
 """Comparing a formula, case by case, with a value that was bracketed without it. One tolerance to
-confirm, a wider one to refute; between the two the case is undecided. Knows nothing about where the
-brackets come from."""
+confirm, a wider one to refute; between the two the case is undecided.
+
+Example: a witness brackets a minimum in [.0510, .0510 + 1e-50]; a formula that gives .0511 is off
+by 1e-4 and refuted, one that agrees to 45 digits is confirmed."""
 
 from __future__ import annotations
 

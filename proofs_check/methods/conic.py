@@ -1,5 +1,5 @@
-"""An outside witness: the same constrained minima by cvxpy and Clarabel, in float64. Needs the test
-extra; knows nothing about certificates."""
+"""An outside witness: the same constrained minima by cvxpy and Clarabel, in float64. Both come with
+the test extra."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Rigorous signs over boxes by interval arithmetic with subdivision. Ends VERIFIED, REFUTED with a
-point, or UNDECIDED with the box that is left; knows nothing about the function whose sign it
-settles."""
+point, or UNDECIDED with the box that is left.
+
+Example: x (1 - x) + .01 on [0, 1] comes out as [.01, 1.01] at once; of x^2 - x + .26, which is at
+least .01, the whole box gives [-.74, 1.26], and it is halved until every part is above 0."""
 
 from __future__ import annotations
 

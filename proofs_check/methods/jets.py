@@ -1,5 +1,5 @@
 """Derivatives of formulas over whole boxes: truncated power series with interval coefficients,
-through which any formula ``f(numbers, ...)`` runs unchanged. Knows no formula.
+through which any formula ``f(numbers, ...)`` runs unchanged.
 
 A comparison that the intervals can't settle is taken both ways, and the results are joined: no
 branch goes missing."""

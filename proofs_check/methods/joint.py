@@ -1,6 +1,6 @@
 """The outer infimum solved from its definition: min KL(target || draft) over target and draft
 together, under linear constraints on both, by an interior-point method in mpmath with a dual
-bracket. It knows no certificate formula."""
+bracket."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Joint programmes over target and draft: one for each rule, margin and competitor, from the
-definitions alone. Knows no closed form."""
+definitions alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Arithmetics for ``formula(numbers, ...)``: mpmath at a stated precision and rigorous intervals.
-One text of a formula is evaluated in each; this module knows no formula but KL, from its
-definition."""
+One text of a formula is evaluated in each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The constrained minimum solved from its definition: min KL(target || draft) over drafts in a
-region, by a primal-dual interior-point method in mpmath, bracketed by a duality gap. It knows
-nothing of pooling or of any closed form."""
+region, by a primal-dual interior-point method in mpmath, bracketed by a duality gap. Neither
+pooling nor a closed form is used, so that it is a witness for both."""
 
 from __future__ import annotations
 

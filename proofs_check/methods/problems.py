@@ -1,5 +1,5 @@
 """The constrained minima that witnesses solve: a target, a hub, its spokes, and the arguments that
-a formula under test takes for them. This module knows neither formulas nor solvers."""
+a formula under test takes for them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The nearest distribution solved from its definition: min KL(moved || base) over ``moved`` under
-linear constraints, by a primal-dual method on the multipliers, bracketed by a duality gap. It knows
-no pooling and no closed form."""
+linear constraints, by a primal-dual method on the multipliers, bracketed by a duality gap."""
 
 from __future__ import annotations
 

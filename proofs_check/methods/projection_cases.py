@@ -1,5 +1,5 @@
 """Comparing a formula with the least of several projections, each solved from its definition: at 50
-digits, again at 80, and by an outside conic solver. Knows neither rules nor closed forms."""
+digits, again at 80, and by an outside conic solver."""
 
 from __future__ import annotations
 

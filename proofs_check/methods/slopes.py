@@ -104,7 +104,10 @@ def enclose_statements(
         boxes += examined.cases
         if examined.verdict is not Verdict.VERIFIED:
             return examined
-    told = f"exact Bernstein ranges and {_EXACT.backend}, {boxes} boxes, the whole closed domain.{before} "
+    told = (
+        f"exact Bernstein ranges and {_EXACT.backend}, {boxes} boxes, the whole closed domain."
+        f"{before} "
+    )
     told += "; ".join(statement.sentence for statement in statements) + f". {detail}"
     return Evidence("enclosure", Verdict.VERIFIED, None, "0", "", boxes, detail=told)
 

@@ -1,5 +1,5 @@
 """Families of target distributions in exact rational arithmetic, sorted from the largest
-probability down. This module knows nothing about rules or certificates."""
+probability down."""
 
 from __future__ import annotations
 

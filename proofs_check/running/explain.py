@@ -1,5 +1,4 @@
-"""Words for the terminal: one line an outcome, and a claim with its derivation. Knows nothing about
-running " "checks."""
+"""Words for the terminal: one line an outcome, and a claim with its derivation."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ __all__ = ["explain", "kernels_using", "one_line", "routes_in_words", "standing_
 
 
 def one_line(outcome: Outcome) -> str:
-    """``VERIFIED strict.closed  algebra exact, optimiser 51 digits (20 cases, worst 3e-52)  mutants 2/2  0.8 s``."""
+    """``VERIFIED strict.closed  algebra (7), optimiser 51 digits (20, worst 3e-52); mutants 2/2``."""
     mark = " " if outcome.as_expected else "!"
     methods = ", ".join(_method(item) for item in outcome.evidence)
     killed = sum(verdict == "REFUTED" for verdict in outcome.mutants.values())
-    line = f"{mark} {outcome.verdict.name:9} {outcome.claim:24} {methods}; mutants {killed}/{len(outcome.mutants)}; "
-    line += f"{outcome.seconds:.1f} s"
+    line = f"{mark} {outcome.verdict.name:9} {outcome.claim:24} {methods}; "
+    line += f"mutants {killed}/{len(outcome.mutants)}; {outcome.seconds:.1f} s"
     without = [
         route
         for route, used in routes_of({item.method for item in outcome.evidence}).items()
@@ -37,7 +36,8 @@ def one_line(outcome: Outcome) -> str:
         line += f"; no {', no '.join(without)} route"
     for item in outcome.evidence:
         if item.verdict is not Verdict.VERIFIED:
-            line += f"\n      {item.method}: {item.verdict.value} [{item.worst_residual}] {item.worst_point}"
+            line += f"\n      {item.method}: {item.verdict.value} "
+            line += f"[{item.worst_residual}] {item.worst_point}"
     return line + "".join(f"\n      ! {complaint}" for complaint in outcome.complaints)
 
 

@@ -1,6 +1,5 @@
-"""Pictures for the report: each margin bound as a curve, the least certificates solved from the
-definition as circles, and certificates of random targets as dots above. Draws SVG by hand; knows
-formulas only through the claims."""
+"""Pictures for the report, as SVG: each margin bound as a curve, the least certificates solved from
+the definition as circles, and certificates of random targets as dots above."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A readable HTML page of claims and outcomes, self-contained. Knows nothing about running
-checks."""
+"""A readable HTML page of claims and outcomes, self-contained."""
 
 from __future__ import annotations
 
@@ -16,18 +15,22 @@ from proofs_check.running.plots import render_plot
 
 __all__ = ["render_html"]
 
-_STYLE = """body{font:17px/1.55 Georgia,'DejaVu Serif',serif;max-width:58em;margin:2em auto;padding:0 1.2em;
+_STYLE = """\
+body{font:17px/1.55 Georgia,'DejaVu Serif',serif;max-width:58em;margin:2em auto;padding:0 1.2em;
 color:#1f2937}
-h1{margin-bottom:.2em}h2{border-top:1px solid #d1d5db;padding-top:1em;margin-top:2em;font-size:1.1em}
+h1{margin-bottom:.2em}
+h2{border-top:1px solid #d1d5db;padding-top:1em;margin-top:2em;font-size:1.1em}
 code,td{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:.82em}
-table{border-collapse:collapse;margin:.6em 0}td,th{padding:.2em .8em;text-align:left;border-bottom:1px solid #e5e7eb;
-vertical-align:top}th{font-size:.85em}.badge{float:right;
-padding:.05em .6em;border-radius:.4em;font:bold .8em sans-serif}
-.VERIFIED{color:#166534}.REFUTED{color:#9a3412}.UNDECIDED,.not{color:#b91c1c}.badge.VERIFIED{background:#dcfce7}
-.badge.REFUTED{background:#ffedd5}.badge.UNDECIDED{background:#fee2e2}math{font-size:1.05em}summary{cursor:pointer}
-.quiet{color:#6b7280;font-size:.88em}figure{margin:.5em 0}figcaption{color:#6b7280;font-size:.85em}
-li{margin:.35em 0}nav{columns:2;font-size:.9em}nav a{text-decoration:none}.where{
-word-break:break-word;max-width:22em}"""
+table{border-collapse:collapse;margin:.6em 0}
+td,th{padding:.2em .8em;text-align:left;border-bottom:1px solid #e5e7eb;vertical-align:top}
+th{font-size:.85em}
+.badge{float:right;padding:.05em .6em;border-radius:.4em;font:bold .8em sans-serif}
+.VERIFIED{color:#166534}.REFUTED{color:#9a3412}.UNDECIDED,.not{color:#b91c1c}
+.badge.VERIFIED{background:#dcfce7}.badge.REFUTED{background:#ffedd5}
+.badge.UNDECIDED{background:#fee2e2}math{font-size:1.05em}summary{cursor:pointer}
+.quiet{color:#6b7280;font-size:.88em}figure{margin:.5em 0}
+figcaption{color:#6b7280;font-size:.85em}li{margin:.35em 0}nav{columns:2;font-size:.9em}
+nav a{text-decoration:none}.where{word-break:break-word;max-width:22em}"""
 
 _METHODS = {
     "algebra": "SymPy, exact: the derivation's steps, and the formula against what they derive "
@@ -128,7 +131,8 @@ def _mathml(expression: object) -> str:
 def _evidence_table(evidence: tuple[Evidence, ...]) -> str:
     rows = "".join(
         f"<tr><td>{item.method}<td class={item.verdict.name}>{item.verdict.name}"
-        f"<td>{'exact' if item.digits is None else f'{item.digits:.1f}'}<td>{html.escape(item.worst_residual)}"
+        f"<td>{'exact' if item.digits is None else f'{item.digits:.1f}'}"
+        f"<td>{html.escape(item.worst_residual)}"
         f"<td class=where>{html.escape(item.worst_point)}<td>{item.cases}<td>{item.seconds:.2f}"
         + (f"<tr><td><td colspan=6 class=quiet>{html.escape(item.detail)}" if item.detail else "")
         for item in evidence

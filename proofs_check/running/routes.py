@@ -1,5 +1,5 @@
-"""The three independent routes, which methods belong to each, and why a claim does without one.
-Knows no verdict."""
+"""The three independent routes (exact, numeric, enclosure), which methods belong to each, and why a
+claim does without one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ ROUTES: dict[str, tuple[str, ...]] = {
 }
 _ANY_SIZE = (
     "a statement for any number of tokens: no box of fixed dimension is left, and the signs are "
-    "steps of the "
-    "derivation that SymPy decides for all symbols"
+    "steps of the derivation that SymPy decides for all symbols"
 )
 _POINT = "refuted by a point: there is no domain to enclose"
-_ATTAINED = "an equality at a given margin: attained exactly by algebra, its slope in the margin a step of the derivation"
+_ATTAINED = (
+    "an equality at a given margin: attained exactly by algebra, its slope in the margin a step of "
+    "the derivation"
+)
 # (pattern of ids, route, why it does not apply); the first match counts
 _REASONS: tuple[tuple[str, str, str], ...] = (
     ("refuted.*", "enclosure", _POINT),

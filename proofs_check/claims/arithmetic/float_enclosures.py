@@ -1,6 +1,5 @@
 """Enclosures for the bounds that survive rounding, end to end: from the error model that the
-derivations state to the expressions that are printed. This module knows the model's constants and
-no kernel's order of summation."""
+derivations state to the expressions that are printed."""
 
 from __future__ import annotations
 
@@ -151,5 +150,8 @@ def enclose_certificate_lower(formula: Formula, effort: Effort) -> Evidence:
     )
     if more.verdict is not Verdict.VERIFIED:
         return more
-    told = f"V, m >= 0, pools of 2 to 2^40 tokens, rho and e up to 1/64: {'; '.join(parts)}; 2 x log(1/x) <= 3/4"
+    told = (
+        f"V, m >= 0, pools of 2 to 2^40 tokens, rho and e up to 1/64: {'; '.join(parts)}; "
+        "2 x log(1/x) <= 3/4"
+    )
     return Evidence("enclosure", Verdict.VERIFIED, None, "0", "", boxes + more.cases, detail=told)

@@ -1,6 +1,5 @@
 """Enclosures for the evaluation forms over their whole domains: every term is >= 0, and a series
-cut short leaves out less than the rounding. This module knows the forms' domains and nothing about
-their use."""
+cut short leaves out less than the rounding."""
 
 from __future__ import annotations
 

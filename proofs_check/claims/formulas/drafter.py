@@ -1,6 +1,5 @@
 """Checks of the drafter-side certificates: every competitor's region solved from its definition,
-the least taken. The witnesses know the rules as inequalities between target probabilities, and no
-formula."""
+the least taken. The witnesses take the rules as inequalities between target probabilities."""
 
 from __future__ import annotations
 

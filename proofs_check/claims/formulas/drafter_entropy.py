@@ -1,6 +1,6 @@
 """Checks of the entropy rule's drafter side: three-token drafts minimised by brute force over both
 coordinates, laws of small entropy by Newton from every corner, and dual values against rejecting
-targets. Knows no escort."""
+targets."""
 
 from __future__ import annotations
 
@@ -432,7 +432,8 @@ def refute_by_a_target(formula: Formula, effort: Effort) -> Evidence:
             rejected = _entropy(target) + mpmath.log(share) <= mpmath.log(delta)
             nearer = divergence(target, [top, (1 - top) / 2, (1 - top) / 2])
             if rejected and nearer < claimed - mpf("1e-6"):
-                return f"claimed {mpmath.nstr(claimed, 6)}, a rejected target at {mpmath.nstr(nearer, 6)}"
+                found = f"a rejected target at {mpmath.nstr(nearer, 6)}"
+                return f"claimed {mpmath.nstr(claimed, 6)}, {found}"
         return True
 
     return exact_cases(

@@ -159,7 +159,10 @@ def _compare_single(relation: str, formula: Formula, effort: Effort) -> Evidence
                 again += digits == effort.second_digits
         if tally.refuted:
             break
-    told = f"{effort.digits} digits, every competitor and the lump; {again} cases again at {effort.second_digits}"
+    told = (
+        f"{effort.digits} digits, every competitor and the lump; {again} cases again at "
+        f"{effort.second_digits}"
+    )
     return tally.evidence(told)
 
 
@@ -228,7 +231,10 @@ def solve_lumped_tree(formula: Formula, effort: Effort) -> Evidence:
             again += digits == effort.second_digits
         if tally.refuted:
             break
-    told = f"{effort.digits} digits, all splits of the competitors; {again} cases again at {effort.second_digits}"
+    told = (
+        f"{effort.digits} digits, all splits of the competitors; {again} cases again at "
+        f"{effort.second_digits}"
+    )
     return tally.evidence(told)
 
 

@@ -1,5 +1,5 @@
-"""Checks of the geometric pools: token by token against the projection solved from its definition.
-Knows no rule."""
+"""Checks of the geometric pools: token by token against the projection solved from its
+definition."""
 
 from __future__ import annotations
 

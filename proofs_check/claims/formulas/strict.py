@@ -1,5 +1,4 @@
-"""Checks of the strict certificate. The optimiser sees only the constraint; this module knows no
-closed form."""
+"""Checks of the strict certificate; the optimiser is given the constraint alone."""
 
 from __future__ import annotations
 

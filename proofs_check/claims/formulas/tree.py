@@ -1,5 +1,5 @@
-"""Checks of the tree certificate: for fixed competitor sets, and over all sets enumerated. The
-witnesses know only the constraints."""
+"""Checks of the tree certificate: for fixed competitor sets, and over all sets enumerated, from the
+constraints alone."""
 
 from __future__ import annotations
 

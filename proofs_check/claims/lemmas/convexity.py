@@ -1,5 +1,5 @@
 """Checks of the convexity lemmas: exact algebra, enclosures where a fixed number of variables says
-all, and random laws of many sizes with constraints that know nothing of any rule."""
+all, and random laws of many sizes with random constraints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of infima: finite sets of rationals, judged by what an infimum is. Knows no rule."""
+"""Checks of infima: finite sets of rationals, judged by what an infimum is."""
 
 from __future__ import annotations
 

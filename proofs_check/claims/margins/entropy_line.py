@@ -189,9 +189,6 @@ class Line:
         square = (b - a * slope) ** 2 / (a * b * (a + b))
         return along + across * slope, square + across * bend
 
-    # ---- bounds
-    # -------------------------------------------------------------------------------------------------
-
     def upper_value(self, top: F) -> Any:
         """T2 at a feasible point of that a."""
         found = self.root(top)

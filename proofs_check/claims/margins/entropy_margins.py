@@ -135,12 +135,16 @@ def bound_line(formula: Formula, effort: Effort) -> Evidence:
                 miss = max(found.lower - value, value - found.upper, mpmath.mpf(0))
                 worst = max(worst, miss)
                 if miss > mpmath.mpf(10) ** -digits:
-                    told = f"{label}: {mpmath.nstr(value, 12)} outside [{mpmath.nstr(found.lower, 12)}, ...]"
+                    low = mpmath.nstr(found.lower, 12)
+                    told = f"{label}: {mpmath.nstr(value, 12)} outside [{low}, ...]"
                     return Evidence(
                         "enclosure", Verdict.REFUTED, None, mpmath.nstr(miss, 3), told, boxes
                     )
-    detail = f"L(g) itself, to {effort.digits} and {effort.second_digits} digits, at {len(LINES)} settings; what meets at "
-    detail += f"the minimum: {'; '.join(kinds)}. For every setting: signs by claim entropy.floor, T2 by lemma.pair"
+    detail = (
+        f"L(g) itself, to {effort.digits} and {effort.second_digits} digits, at {len(LINES)} "
+        f"settings; what meets at the minimum: {'; '.join(kinds)}. For every setting: signs by "
+        "claim entropy.floor, T2 by lemma.pair"
+    )
     return Evidence(
         "enclosure", Verdict.VERIFIED, None, mpmath.nstr(worst, 3), "", boxes, detail=detail
     )
@@ -317,7 +321,10 @@ def enclose_second_token(formula: Formula, effort: Effort) -> Evidence:
         excess = numbers.sign_of(cost - numbers.number(F(*libmp.to_rational(value._mpf_))))
     verdict = {1: Verdict.VERIFIED, -1: Verdict.REFUTED}.get(excess or 0, Verdict.UNDECIDED)
     point = "p=(.415, .315, .27), eps=1, delta=.8, g=.1"
-    told = f"{numbers.backend}: rejection and cost of token 3 enclosed; the claimed value to {effort.digits} digits"
+    told = (
+        f"{numbers.backend}: rejection and cost of token 3 enclosed; the claimed value to "
+        f"{effort.digits} digits"
+    )
     return Evidence(
         "enclosure", verdict, None, f"claimed {mpmath.nstr(value, 5)}", point, 1, detail=told
     )

@@ -124,7 +124,10 @@ def enclose_tree_last(formula: Formula, effort: Effort) -> Evidence:
         Identity("formula at d = 1", formula(sympy, sympy.S.One, K + 1), log(K + 2)),
     ]
     regions = [Region("all margins below 1", (2, R(1, 3)), value)]
-    told = "every real m >= 1, 0 <= d <= 1: T_m grows, and dT/dd = log(1/y) grows with d, so T_m is convex"
+    told = (
+        "every real m >= 1, 0 <= d <= 1: T_m grows, and dT/dd = log(1/y) grows with d, so T_m is "
+        "convex"
+    )
     return enclose_regions(formula, (gap, K + 1), regions, statements, told)
 
 
@@ -255,5 +258,8 @@ def enclose_additive_exactly(formula: Formula, effort: Effort) -> Evidence:
         Identity("the two agree at g = t/2", low.subs(G, T / 2), middle.subs(G, T / 2)),
         Identity("t log 2 at t = (1+g)/2: s = t there", mass.subs(T, room), room),
     ]
-    told = "0 <= g <= 1, 0 <= t <= 1; the least value at margins >= g is phi(max(g, t)), lower just below t"
+    told = (
+        "0 <= g <= 1, 0 <= t <= 1; the least value at margins >= g is phi(max(g, t)), lower just "
+        "below t"
+    )
     return enclose_regions(formula, (G, T), regions, statements, told)
