@@ -91,17 +91,18 @@ def _emit_file(
         body += (
             "\n\n" + stated + (printer.decorator + "\n" if printer.decorator else "") + loop.text
         )
+    items: tuple[KernelSpec | LoopTemplate, ...] = (*specs, *loops)
     return _with_header(
         body,
         title=f"{topic.capitalize()}: scalar kernels for {printer.name}.",
         derivation=", ".join(spec.derivation for spec in specs),
-        claims={claim for item in (*specs, *loops) for claim in item.claims},
+        claims={claim for item in items for claim in item.claims},
         domains=[f"{spec.name}: {spec.domain}" for spec in specs],
         printer=f"{type(printer).__name__} ({printer.flags})",
         formulas=[
             f"{spec.name}{spec.arguments} = {sympy.srepr(spec.expression)}" for spec in specs
         ],
-        kernels=[item.name for item in (*specs, *loops)],
+        kernels=[item.name for item in items],
     )
 
 

@@ -21,7 +21,7 @@ __all__ = ["explain", "kernels_using", "one_line", "routes_in_words", "standing_
 
 
 def one_line(outcome: Outcome) -> str:
-    """``VERIFIED strict.closed  algebra (7), optimiser 51 digits (20, worst 3e-52); mutants 2/2``."""
+    """``VERIFIED strict.closed  algebra (7), optimiser 51 digits (20, worst 3e-52)``, and so on."""
     mark = " " if outcome.as_expected else "!"
     methods = ", ".join(_method(item) for item in outcome.evidence)
     killed = sum(verdict == "REFUTED" for verdict in outcome.mutants.values())
