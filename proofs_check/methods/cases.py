@@ -6,9 +6,9 @@ by 1e-4 and refuted, one that agrees to 45 digits is confirmed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Literal
 
 import mpmath
@@ -18,11 +18,21 @@ from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.optimise import Bracket, minimise_with_hub
 from proofs_check.methods.problems import Problem
 from proofs_check.outcome import Evidence, Verdict
-from proofs_check.registry import Effort
+from proofs_check.registry import Effort, check
 
-__all__ = ["Relation", "Tally", "against_definition", "exact_cases", "exactly", "solve"]
+__all__ = [
+    "Cases",
+    "Relation",
+    "Tally",
+    "against_definition",
+    "exact_cases",
+    "exactly",
+    "solve",
+    "tallied",
+]
 
 Relation = Literal["=", "<=", ">="]
+Cases = Iterator[tuple[str, Any, Any, Any]]  # label, the formula's value, bounds of the truth
 
 
 class Tally:
@@ -76,6 +86,43 @@ class Tally:
             self.cases,
             detail=detail,
         )
+
+
+def tallied(
+    claim: str,
+    *,
+    method: str,
+    relation: Relation = "=",
+    confirm: Any = None,
+    refute: Any = None,
+    more: int = 0,
+    told: str = "",
+) -> Callable[[Callable[[Formula, Effort], Cases]], Callable]:
+    """Register a generator of cases as the check of a claim by a method.
+
+    Each case is what ``Tally.add`` takes, computed with ``more`` digits than the effort's. Without
+    ``confirm`` and ``refute`` the tolerances are those of ``Tally.at_digits``. An example::
+
+        @tallied("kernel.filter_size", method="search", relation=">=", confirm=0, refute=1e-20)
+        def search_size(formula, effort):
+            yield "one pair", formula(MP, kl), mean, mean
+    """
+
+    def register(cases: Callable[[Formula, Effort], Cases]) -> Callable:
+        @check(claim, method=method)
+        @wraps(cases)
+        def compare(formula: Formula, effort: Effort) -> Evidence:
+            tally = Tally.at_digits(method, effort.digits, relation)
+            if refute is not None:
+                tally.confirm, tally.refute = mpmath.mpf(confirm), mpmath.mpf(refute)
+            with working_digits(effort.digits + more):
+                for case in cases(formula, effort):
+                    tally.add(*case)
+            return tally.evidence(told)
+
+        return compare
+
+    return register
 
 
 def against_definition(

@@ -12,8 +12,8 @@ from sympy import exp, log, symbols
 from derivations.arithmetic.difference import DIFFERENCE_OF_SUMS
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities, random_rationals
-from proofs_check.methods.cases import Tally
-from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.cases import Cases, tallied
+from proofs_check.methods.numbers import MP, to_mp
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -39,17 +39,14 @@ def prove_difference_form(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(DIFFERENCE_OF_SUMS, [identity], samples)
 
 
-@check("eval.difference", method="search")
-def search_difference_form(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally.at_digits("search", effort.digits)
-    with working_digits(effort.digits + 20):
-        for target in generate_targets(effort.seed, effort.per_family):
-            own = [to_mp(prob) for prob in target.target_probs if prob > 0]
-            weights = [p * (i + 1) for i, p in enumerate(reversed(own))]
-            other = [weight / mpmath.fsum(weights) for weight in weights]
-            sides = [[mpmath.log(p / max(side)) for p in side] for side in (own, other)]
-            sums = [mpmath.log(mpmath.fsum(map(mpmath.exp, gaps))) for gaps in sides]
-            cross = mpmath.fsum(p * (g - h) for p, g, h in zip(own, *sides, strict=True))
-            direct = mpmath.fsum(p * mpmath.log(p / q) for p, q in zip(own, other, strict=True))
-            tally.add(str(target), formula(MP, cross, *sums), direct, direct)
-    return tally.evidence("KL, both ways")
+@tallied("eval.difference", method="search", more=20, told="KL, both ways")
+def search_difference_form(formula: Formula, effort: Effort) -> Cases:
+    for target in generate_targets(effort.seed, effort.per_family):
+        own = [to_mp(prob) for prob in target.target_probs if prob > 0]
+        weights = [p * (i + 1) for i, p in enumerate(reversed(own))]
+        other = [weight / mpmath.fsum(weights) for weight in weights]
+        sides = [[mpmath.log(p / max(side)) for p in side] for side in (own, other)]
+        sums = [mpmath.log(mpmath.fsum(map(mpmath.exp, gaps))) for gaps in sides]
+        cross = mpmath.fsum(p * (g - h) for p, g, h in zip(own, *sides, strict=True))
+        direct = mpmath.fsum(p * mpmath.log(p / q) for p, q in zip(own, other, strict=True))
+        yield str(target), formula(MP, cross, *sums), direct, direct

@@ -20,7 +20,7 @@ from derivations.formulas.projections import bernoulli_divergence
 from derivations.kernels.evaluation import SECOND_ORDER, UNIT
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally, exact_cases
+from proofs_check.methods.cases import Cases, Tally, exact_cases, tallied
 from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -107,24 +107,20 @@ def count_atoms(formula: Formula, effort: Effort) -> Evidence:
     return exact_cases(holds, cases())
 
 
-@check("drafter.entropy.atoms", method="search")
-def search_atoms(formula: Formula, effort: Effort) -> Evidence:
+@tallied("drafter.entropy.atoms", method="search", relation=">=", told="logarithms of the sums")
+def search_atoms(formula: Formula, effort: Effort) -> Cases:
     """Powers that are no integers, in the logarithm: at powers of 50 the sums themselves are
     tiny."""
     rng = random.Random(effort.seed)
-    tally = Tally.at_digits("search", effort.digits, ">=")
-    with working_digits(effort.digits):
-        for power in (mpf(1), mpf("1.01"), mpf("2.5"), mpf(50)):
-            for number in range(10):
-                probs = [mpf(rng.uniform(1e-6, 0.2)) for _ in range(8)]
-                buckets = [
-                    (max(group) * mpf(rng.uniform(1, 1.3)), group)
-                    for group in (probs[:3], probs[3:])
-                ]
-                direct = mpmath.log(mpmath.fsum(q**power for q in probs))
-                bound = mpmath.log(formula(MP, buckets, power))
-                tally.add(f"law {number}, power {mpmath.nstr(power, 4)}", bound, direct, direct)
-    return tally.evidence("logarithms of the sums")
+    for power in (mpf(1), mpf("1.01"), mpf("2.5"), mpf(50)):
+        for number in range(10):
+            probs = [mpf(rng.uniform(1e-6, 0.2)) for _ in range(8)]
+            buckets = [
+                (max(group) * mpf(rng.uniform(1, 1.3)), group) for group in (probs[:3], probs[3:])
+            ]
+            direct = mpmath.log(mpmath.fsum(q**power for q in probs))
+            bound = mpmath.log(formula(MP, buckets, power))
+            yield f"law {number}, power {mpmath.nstr(power, 4)}", bound, direct, direct
 
 
 @check("bound.radius.entropy", method="algebra")

@@ -23,7 +23,7 @@ from derivations.arithmetic.filter_arithmetic import (
 )
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally
+from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.outcome import Evidence
@@ -159,36 +159,40 @@ def _rounded(value: F) -> F:
     return round(value / quantum) * quantum
 
 
-@check("kernel.exp32", method="search")
-def replay_exp32(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "kernel.exp32",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -6,
+    told="exact rationals, rounded after every operation",
+)
+def replay_exp32(formula: Formula, effort: Effort) -> Cases:
     """The kernel's operations in exact rationals, each rounded to float32 as the machine does:
     never off by more."""
     from certspec.kernels.numba import filter_loop as vector_filter
     from certspec.kernels.numba import filter_sums as filter_bounds
 
     rng = random.Random(effort.seed)
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -6, relation=">=")
     per_log2, log2 = F(vector_filter.PER_LOG2), F(vector_filter.LOG2)
     points = [rng.uniform(-80, 60) for _ in range(200)] + [rng.uniform(-1, 1) for _ in range(100)]
     points += [(j + 0.5) * math.log(2) / 4 for j in range(-240, 160, 3)] + [
         rng.uniform(-4096, 4096) for _ in range(50)
     ]
-    with working_digits(effort.digits):
-        for point in points:
-            z = _rounded(F(point))
-            j = round(vector_filter.STEPS * z * per_log2)
-            r = _rounded(z - j * log2 / vector_filter.STEPS)
-            value = _rounded(r + EXP32_COEFFICIENTS[2])
-            for coefficient in EXP32_COEFFICIENTS[1::-1]:
-                value = _rounded(value * r + coefficient)
-            value = _rounded(value * EXP32_SCALES[j % vector_filter.STEPS])
-            exact = mpmath.exp(to_mp(z) - (j // vector_filter.STEPS) * mpmath.log(2))
-            off = abs(to_mp(value) / exact - 1) * 2**24
-            bound = formula(MP, abs(to_mp(r)), 1 if r > 0 else -1) + filter_bounds.REDUCTION * abs(
-                to_mp(z)
-            )
-            tally.add(f"z={float(z)!r}", bound, off, off)
-    return tally.evidence("exact rationals, rounded after every operation")
+    for point in points:
+        z = _rounded(F(point))
+        j = round(vector_filter.STEPS * z * per_log2)
+        r = _rounded(z - j * log2 / vector_filter.STEPS)
+        value = _rounded(r + EXP32_COEFFICIENTS[2])
+        for coefficient in EXP32_COEFFICIENTS[1::-1]:
+            value = _rounded(value * r + coefficient)
+        value = _rounded(value * EXP32_SCALES[j % vector_filter.STEPS])
+        exact = mpmath.exp(to_mp(z) - (j // vector_filter.STEPS) * mpmath.log(2))
+        off = abs(to_mp(value) / exact - 1) * 2**24
+        bound = formula(MP, abs(to_mp(r)), 1 if r > 0 else -1) + filter_bounds.REDUCTION * abs(
+            to_mp(z)
+        )
+        yield f"z={float(z)!r}", bound, off, off
 
 
 @check("kernel.filter", method="algebra")
@@ -266,54 +270,51 @@ def enclose_filter(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("kernel.filter", method="search")
-def simulate_filter(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "kernel.filter",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -20,
+    told="three tokens, all signs of all errors",
+)
+def simulate_filter(formula: Formula, effort: Effort) -> Cases:
     """Sums of three tokens, all or two of them in float32, with all signs of all errors at their
     limits, against KL from its definition."""
     rng = random.Random(effort.seed)
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -20, relation=">=")
-    with working_digits(effort.digits):
-        unit = mpmath.mpf(2) ** -24
-        for case in range(16):
-            inside = [1, 1, case % 3 > 0]  # whether a token is summed in float32
-            target = [mpmath.mpf(rng.uniform(-6, 2)) for _ in range(3)]
-            draft = [
-                z + mpmath.mpf(rng.uniform(-2, 2)) * mpmath.mpf(10) ** -(case % 4) for z in target
-            ]
-            between = mpmath.mpf(rng.uniform(-9, 9)) if case % 2 else mpmath.mpf(0)
-            error, other = mpmath.mpf(10) ** -(4 + case % 3), mpmath.mpf(10) ** -(4 + case % 2)
-            weights, others = [mpmath.exp(z) for z in target], [mpmath.exp(y) for y in draft]
-            total, other_total = mpmath.fsum(weights), mpmath.fsum(others)
-            ratios = [z - y - between for z, y in zip(target, draft, strict=True)]
-            mean = mpmath.fsum(w * d for w, d in zip(weights, ratios, strict=True)) / total
-            exact = mean + between - mpmath.log(total) + mpmath.log(other_total)
-            share = (
-                mpmath.fsum(w for w, there in zip(weights, inside, strict=True) if there) / total
+    unit = mpmath.mpf(2) ** -24
+    for case in range(16):
+        inside = [1, 1, case % 3 > 0]  # whether a token is summed in float32
+        target = [mpmath.mpf(rng.uniform(-6, 2)) for _ in range(3)]
+        draft = [z + mpmath.mpf(rng.uniform(-2, 2)) * mpmath.mpf(10) ** -(case % 4) for z in target]
+        between = mpmath.mpf(rng.uniform(-9, 9)) if case % 2 else mpmath.mpf(0)
+        error, other = mpmath.mpf(10) ** -(4 + case % 3), mpmath.mpf(10) ** -(4 + case % 2)
+        weights, others = [mpmath.exp(z) for z in target], [mpmath.exp(y) for y in draft]
+        total, other_total = mpmath.fsum(weights), mpmath.fsum(others)
+        ratios = [z - y - between for z, y in zip(target, draft, strict=True)]
+        mean = mpmath.fsum(w * d for w, d in zip(weights, ratios, strict=True)) / total
+        exact = mean + between - mpmath.log(total) + mpmath.log(other_total)
+        share = mpmath.fsum(w for w, there in zip(weights, inside, strict=True) if there) / total
+        other_share = (
+            mpmath.fsum(x for x, there in zip(others, inside, strict=True) if there) / other_total
+        )
+        parts = zip(weights, ratios, inside, strict=True)
+        rest = mpmath.fsum(w * abs(d) for w, d, there in parts if there) / total
+        worst = mpmath.mpf(0)
+        for signs in itertools.product((-1, 1), repeat=8):
+            first, second, third = signs[:3], signs[3:6], signs[6:]
+            crossed = mpmath.fsum(
+                w
+                * (1 + a * there * error)
+                * (((d + between) * (1 + b * there * unit) - between) * (1 + b * there * unit))
+                for w, a, b, d, there in zip(weights, first, second, ratios, inside, strict=True)
             )
-            other_share = (
-                mpmath.fsum(x for x, there in zip(others, inside, strict=True) if there)
-                / other_total
-            )
-            parts = zip(weights, ratios, inside, strict=True)
-            rest = mpmath.fsum(w * abs(d) for w, d, there in parts if there) / total
-            worst = mpmath.mpf(0)
-            for signs in itertools.product((-1, 1), repeat=8):
-                first, second, third = signs[:3], signs[3:6], signs[6:]
-                crossed = mpmath.fsum(
-                    w
-                    * (1 + a * there * error)
-                    * (((d + between) * (1 + b * there * unit) - between) * (1 + b * there * unit))
-                    for w, a, b, d, there in zip(
-                        weights, first, second, ratios, inside, strict=True
-                    )
-                )
-                mass = total * (1 + third[0] * error * share)
-                other_mass = other_total * (1 + third[1] * other * other_share)
-                computed = crossed / mass + between - mpmath.log(mass) + mpmath.log(other_mass)
-                worst = max(worst, abs(computed - exact))
-            bound = formula(MP, error, other, share, other_share, rest, abs(mean), abs(between))
-            tally.add(f"case {case}", bound, worst, worst)
-    return tally.evidence("three tokens, all signs of all errors")
+            mass = total * (1 + third[0] * error * share)
+            other_mass = other_total * (1 + third[1] * other * other_share)
+            computed = crossed / mass + between - mpmath.log(mass) + mpmath.log(other_mass)
+            worst = max(worst, abs(computed - exact))
+        bound = formula(MP, error, other, share, other_share, rest, abs(mean), abs(between))
+        yield f"case {case}", bound, worst, worst
 
 
 def _pairs(rng: random.Random) -> list[tuple[list[Any], list[Any]]]:
@@ -358,19 +359,22 @@ def enclose_size(formula: Formula, effort: Effort) -> Evidence:
     return all_enclosed([("bound - E_p|L|", spare, [(F(1, 20), F(2, 5)), (F(1, 2), F(19, 20))])])
 
 
-@check("kernel.filter_size", method="search")
-def search_size(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "kernel.filter_size",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -20,
+    told="distributions of 2 to 5 tokens",
+)
+def search_size(formula: Formula, effort: Effort) -> Cases:
     """Against the mean from its definition."""
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -20, relation=">=")
-    with working_digits(effort.digits):
-        for number, (target, draft) in enumerate(_pairs(random.Random(effort.seed))):
-            logs = [mpmath.log(p / q) for p, q in zip(target, draft, strict=True)]
-            kl, size = (
-                mpmath.fsum(p * f(x) for p, x in zip(target, logs, strict=True))
-                for f in (_same, abs)
-            )
-            tally.add(f"pair {number}", formula(MP, kl), size, size)
-    return tally.evidence("distributions of 2 to 5 tokens")
+    for number, (target, draft) in enumerate(_pairs(random.Random(effort.seed))):
+        logs = [mpmath.log(p / q) for p, q in zip(target, draft, strict=True)]
+        kl, size = (
+            mpmath.fsum(p * f(x) for p, x in zip(target, logs, strict=True)) for f in (_same, abs)
+        )
+        yield f"pair {number}", formula(MP, kl), size, size
 
 
 @check("kernel.filter_rest", method="algebra")
@@ -391,25 +395,29 @@ def enclose_rest(formula: Formula, effort: Effort) -> Evidence:
     return all_enclosed([("bound - |L|, over p", spare, [(F(1), F(10**6))])])
 
 
-@check("kernel.filter_rest", method="search")
-def search_rest(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "kernel.filter_rest",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -20,
+    told="distributions of 2 to 5 tokens",
+)
+def search_rest(formula: Formula, effort: Effort) -> Cases:
     """Against the sums from their definition, over all but the first and over the first token
     alone."""
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -20, relation=">=")
-    with working_digits(effort.digits):
-        for number, (target, draft) in enumerate(_pairs(random.Random(effort.seed))):
-            for part in (slice(1, None), slice(0, 1)):
-                pairs = list(zip(target[part], draft[part], strict=True))
-                signed, size = (
-                    mpmath.fsum(p * f(mpmath.log(p / q)) for p, q in pairs) for f in (_same, abs)
-                )
-                tally.add(
-                    f"pair {number}",
-                    formula(MP, signed, mpmath.fsum(q for _, q in pairs)),
-                    size,
-                    size,
-                )
-    return tally.evidence("distributions of 2 to 5 tokens")
+    for number, (target, draft) in enumerate(_pairs(random.Random(effort.seed))):
+        for part in (slice(1, None), slice(0, 1)):
+            pairs = list(zip(target[part], draft[part], strict=True))
+            signed, size = (
+                mpmath.fsum(p * f(mpmath.log(p / q)) for p, q in pairs) for f in (_same, abs)
+            )
+            yield (
+                f"pair {number}",
+                formula(MP, signed, mpmath.fsum(q for _, q in pairs)),
+                size,
+                size,
+            )
 
 
 def _same(value: Any) -> Any:

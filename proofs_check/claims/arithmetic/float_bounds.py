@@ -14,7 +14,7 @@ from derivations.arithmetic.float_bounds import CERTIFICATE_BELOW, KL_ABOVE
 from derivations.kernels.evaluation import SECOND_ORDER, TINY, UNIT
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities, random_rationals
-from proofs_check.methods.cases import Tally, solve
+from proofs_check.methods.cases import Cases, Tally, solve, tallied
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import single_problems, tree_problems
 from proofs_check.methods.targets import generate_targets
@@ -41,50 +41,52 @@ def prove_kl_upper(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("bound.kl_upper", method="search")
-def simulate_kl_errors(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "bound.kl_upper",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -30,
+    told="simulated errors",
+)
+def simulate_kl_errors(formula: Formula, effort: Effort) -> Cases:
     """Bregman sums whose log-ratios and probabilities carry errors of the size stated, all signs:
     KL stays below."""
     rng = random.Random(effort.seed)
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -30, relation=">=")
     targets = [
         t for t in generate_targets(effort.seed, effort.per_family + 2) if min(t.target_probs) > 0
     ]
-    with working_digits(effort.digits):
-        for target in targets:
-            own = [to_mp(prob) for prob in target.target_probs]
-            for closeness in ("1", "1e-3", "1e-8"):
-                noise = [mpmath.mpf(rng.uniform(-1, 1)) * mpmath.mpf(closeness) for _ in own]
-                draft = [p * mpmath.exp(x) for p, x in zip(own, noise, strict=True)]
-                draft = [q / mpmath.fsum(draft) for q in draft]
-                ratios = [mpmath.log(p / q) for p, q in zip(own, draft, strict=True)]
-                exact = mpmath.fsum(p * d for p, d in zip(own, ratios, strict=True))
-                for eta in ("0.05", "1e-6", "1e-13"):
-                    relative = mpmath.mpf(eta) / 2
-                    for signs in ("against", "random"):
-                        measured = _measured(rng, own, ratios, mpmath.mpf(eta), relative, signs)
-                        # products of the two errors are second order: eta (1 + rho) covers them
-                        bound = formula(MP, measured, relative, mpmath.mpf(eta) * (1 + relative))
-                        tally.add(f"{target}, {closeness}, eta={eta}, {signs}", bound, exact, exact)
-                # the worst measured value that the error model allows
-                for eta, relative in (
-                    (mpmath.mpf("0.01"), mpmath.mpf("0.1")),
-                    (mpmath.mpf("1e-9"), mpmath.mpf("1e-9")),
-                ):
-                    worst = (
-                        exact * (1 - relative)
-                        - (eta + 28 * UNIT_MP) * mpmath.sqrt(2 * exact)
-                        - eta**2
+    for target in targets:
+        own = [to_mp(prob) for prob in target.target_probs]
+        for closeness in ("1", "1e-3", "1e-8"):
+            noise = [mpmath.mpf(rng.uniform(-1, 1)) * mpmath.mpf(closeness) for _ in own]
+            draft = [p * mpmath.exp(x) for p, x in zip(own, noise, strict=True)]
+            draft = [q / mpmath.fsum(draft) for q in draft]
+            ratios = [mpmath.log(p / q) for p, q in zip(own, draft, strict=True)]
+            exact = mpmath.fsum(p * d for p, d in zip(own, ratios, strict=True))
+            for eta in ("0.05", "1e-6", "1e-13"):
+                relative = mpmath.mpf(eta) / 2
+                for signs in ("against", "random"):
+                    measured = _measured(rng, own, ratios, mpmath.mpf(eta), relative, signs)
+                    # products of the two errors are second order: eta (1 + rho) covers them
+                    bound = formula(MP, measured, relative, mpmath.mpf(eta) * (1 + relative))
+                    yield f"{target}, {closeness}, eta={eta}, {signs}", bound, exact, exact
+            # the worst measured value that the error model allows
+            for eta, relative in (
+                (mpmath.mpf("0.01"), mpmath.mpf("0.1")),
+                (mpmath.mpf("1e-9"), mpmath.mpf("1e-9")),
+            ):
+                worst = (
+                    exact * (1 - relative) - (eta + 28 * UNIT_MP) * mpmath.sqrt(2 * exact) - eta**2
+                )
+                if worst >= 0:
+                    bound = formula(MP, worst, relative, eta)
+                    yield (
+                        f"{target}, {closeness}, worst case, eta={mpmath.nstr(eta, 2)}",
+                        bound,
+                        exact,
+                        exact,
                     )
-                    if worst >= 0:
-                        bound = formula(MP, worst, relative, eta)
-                        tally.add(
-                            f"{target}, {closeness}, worst case, eta={mpmath.nstr(eta, 2)}",
-                            bound,
-                            exact,
-                            exact,
-                        )
-    return tally.evidence("simulated errors")
 
 
 def _measured(

@@ -23,9 +23,9 @@ from derivations.arithmetic.kernel_arithmetic import (
 )
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally
+from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative
-from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.numbers import MP, to_mp
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -112,29 +112,33 @@ def _above_tangent(n: Any, size: Any) -> Any:
     return n.exp(-size) - 1 + size
 
 
-@check("kernel.exp", method="search")
-def replay_exp(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "kernel.exp",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -6,
+    told="exact rationals, rounded after every operation",
+)
+def replay_exp(formula: Formula, effort: Effort) -> Cases:
     """The kernel's operations in exact rationals, each rounded to float64 as the machine does:
     never off by more."""
     rng = random.Random(effort.seed)
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -6, relation=">=")
     coefficients = [F(float(c)) for c in _polynomial()]
     high, low = _constant("_LOG2_HIGH"), _constant("_LOG2_LOW")
     points = [-rng.uniform(0, 700) for _ in range(150)] + [-rng.uniform(0, 1) for _ in range(150)]
     points += [(k + 0.5) * float(mpmath.log(2)) for k in range(-40, 0)]
-    with working_digits(effort.digits):
-        for x in points:
-            k = round(F(x) / (high + low))
-            r = _rounded(F(_rounded(F(x) - k * high)) - k * low)
-            tail = coefficients[0]
-            for coefficient in coefficients[1:]:
-                tail = F(_rounded(tail * F(r) + coefficient))
-            remainder = F(_rounded(F(_rounded(F(r) * F(r))) * tail + F(r)))
-            computed = to_mp(F(_rounded(1 + remainder)))
-            exact = mpmath.exp(mpmath.mpf(x) - k * mpmath.log(2))
-            off = abs(computed / exact - 1) * 2**53
-            tally.add(f"x={x!r}", MP.mpf(formula(MP, abs(mpmath.mpf(r)))), off, off)
-    return tally.evidence("exact rationals, rounded after every operation")
+    for x in points:
+        k = round(F(x) / (high + low))
+        r = _rounded(F(_rounded(F(x) - k * high)) - k * low)
+        tail = coefficients[0]
+        for coefficient in coefficients[1:]:
+            tail = F(_rounded(tail * F(r) + coefficient))
+        remainder = F(_rounded(F(_rounded(F(r) * F(r))) * tail + F(r)))
+        computed = to_mp(F(_rounded(1 + remainder)))
+        exact = mpmath.exp(mpmath.mpf(x) - k * mpmath.log(2))
+        off = abs(computed / exact - 1) * 2**53
+        yield f"x={x!r}", MP.mpf(formula(MP, abs(mpmath.mpf(r)))), off, off
 
 
 def _rounded(value: F) -> float:
@@ -213,24 +217,26 @@ def enclose_segments(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("kernel.segments", method="search")
-def add_in_float32(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "kernel.segments",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -12,
+    told="float32, and all roundings one way",
+)
+def add_in_float32(formula: Formula, effort: Effort) -> Cases:
     """Sequential float32 sums of n equal or random terms, against the exact sum of the same
     terms."""
     rng = numpy.random.default_rng(effort.seed)
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -12, relation=">=")
-    with working_digits(effort.digits):
-        for count in (2, 100, 5000):
-            for name, terms in (("random", rng.random(count)), ("equal", numpy.full(count, 0.1))):
-                values = terms.astype(numpy.float32)
-                computed = float(numpy.add.accumulate(values, dtype=numpy.float32)[-1])
-                exact = mpmath.fsum(map(mpmath.mpf, values.tolist()))
-                off = abs(mpmath.mpf(computed) / exact - 1)
-                tally.add(f"{count} {name} terms", MP.mpf(formula(MP, MP.mpf(count - 1))), off, off)
-        unit = mpmath.mpf(2) ** -24
-        for count in (10**3, 10**5, 2**18):  # the worst that n roundings upwards can do
-            worst = (1 + unit) ** count - 1
-            tally.add(
-                f"{count} roundings upwards", MP.mpf(formula(MP, MP.mpf(count))), worst, worst
-            )
-    return tally.evidence("float32, and all roundings one way")
+    for count in (2, 100, 5000):
+        for name, terms in (("random", rng.random(count)), ("equal", numpy.full(count, 0.1))):
+            values = terms.astype(numpy.float32)
+            computed = float(numpy.add.accumulate(values, dtype=numpy.float32)[-1])
+            exact = mpmath.fsum(map(mpmath.mpf, values.tolist()))
+            off = abs(mpmath.mpf(computed) / exact - 1)
+            yield f"{count} {name} terms", MP.mpf(formula(MP, MP.mpf(count - 1))), off, off
+    unit = mpmath.mpf(2) ** -24
+    for count in (10**3, 10**5, 2**18):  # the worst that n roundings upwards can do
+        worst = (1 + unit) ** count - 1
+        yield f"{count} roundings upwards", MP.mpf(formula(MP, MP.mpf(count))), worst, worst

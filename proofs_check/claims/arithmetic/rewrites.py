@@ -19,7 +19,7 @@ from derivations.arithmetic.rewrites import (
 from derivations.kernels.margin_kernels import SERIES_TERMS
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities, random_rationals
-from proofs_check.methods.cases import Tally
+from proofs_check.methods.cases import Cases, Tally, tallied
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
@@ -40,16 +40,13 @@ def prove_pool_form(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(POOL_IN_EXCESS, identities, random_rationals(W))
 
 
-@check("eval.pool", method="search")
-def search_pool_form(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally.at_digits("search", effort.digits)
-    with working_digits(effort.digits + 20):
-        for target in generate_targets(effort.seed, effort.per_family):
-            pool = [to_mp(prob) for prob in target.target_probs]
-            mean = mpmath.fsum(pool) / len(pool)
-            direct = mpmath.fsum(w * mpmath.log(w / mean) for w in pool if w > 0)
-            tally.add(str(target), mpmath.fsum(formula(MP, w, mean) for w in pool), direct, direct)
-    return tally.evidence("sum over the pool, both ways")
+@tallied("eval.pool", method="search", more=20, told="sum over the pool, both ways")
+def search_pool_form(formula: Formula, effort: Effort) -> Cases:
+    for target in generate_targets(effort.seed, effort.per_family):
+        pool = [to_mp(prob) for prob in target.target_probs]
+        mean = mpmath.fsum(pool) / len(pool)
+        direct = mpmath.fsum(w * mpmath.log(w / mean) for w in pool if w > 0)
+        yield str(target), mpmath.fsum(formula(MP, w, mean) for w in pool), direct, direct
 
 
 @check("eval.excess", method="algebra")
@@ -86,16 +83,18 @@ def prove_strict_form(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(STRICT_FORM, [("pair", formula(sympy, W[0], W[1]), direct)], samples)
 
 
-@check("eval.strict", method="search")
-def search_strict_form(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally.at_digits("search", effort.digits)
-    with working_digits(effort.digits + 20):
-        for target in generate_targets(effort.seed, effort.per_family):
-            top, other = (to_mp(prob) for prob in target.target_probs[:2])
-            total = top + other
-            direct = mpmath.fsum(x * mpmath.log(2 * x / total) for x in (top, other) if x > 0)
-            tally.add(str(target), MP.mpf(formula(MP, top, other)), direct, direct)
-    return tally.evidence("pair, both ways; ties and a vanishing runner-up included")
+@tallied(
+    "eval.strict",
+    method="search",
+    more=20,
+    told="pair, both ways; ties and a vanishing runner-up included",
+)
+def search_strict_form(formula: Formula, effort: Effort) -> Cases:
+    for target in generate_targets(effort.seed, effort.per_family):
+        top, other = (to_mp(prob) for prob in target.target_probs[:2])
+        total = top + other
+        direct = mpmath.fsum(x * mpmath.log(2 * x / total) for x in (top, other) if x > 0)
+        yield str(target), MP.mpf(formula(MP, top, other)), direct, direct
 
 
 @check("eval.bregman", method="algebra")
@@ -106,24 +105,21 @@ def prove_bregman(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("eval.bregman", method="search")
-def search_bregman(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally.at_digits("search", effort.digits)
+@tallied("eval.bregman", method="search", more=20, told="KL, both ways")
+def search_bregman(formula: Formula, effort: Effort) -> Cases:
     targets = [
         t for t in generate_targets(effort.seed, effort.per_family) if min(t.target_probs) > 0
     ]
-    with working_digits(effort.digits + 20):
-        for target in targets:
-            for other in targets:
-                if other == target or len(other.target_probs) != len(target.target_probs):
-                    continue
-                own = [to_mp(prob) for prob in target.target_probs]
-                draft = [to_mp(prob) for prob in reversed(other.target_probs)]
-                ratios = [mpmath.log(p / q) for p, q in zip(own, draft, strict=True)]
-                direct = mpmath.fsum(p * d for p, d in zip(own, ratios, strict=True))
-                value = mpmath.fsum(formula(MP, p, d) for p, d in zip(own, ratios, strict=True))
-                tally.add(f"{target} against {other}", value, direct, direct)
-    return tally.evidence("KL, both ways")
+    for target in targets:
+        for other in targets:
+            if other == target or len(other.target_probs) != len(target.target_probs):
+                continue
+            own = [to_mp(prob) for prob in target.target_probs]
+            draft = [to_mp(prob) for prob in reversed(other.target_probs)]
+            ratios = [mpmath.log(p / q) for p, q in zip(own, draft, strict=True)]
+            direct = mpmath.fsum(p * d for p, d in zip(own, ratios, strict=True))
+            value = mpmath.fsum(formula(MP, p, d) for p, d in zip(own, ratios, strict=True))
+            yield f"{target} against {other}", value, direct, direct
 
 
 @check("eval.entropy", method="algebra")
@@ -138,15 +134,12 @@ def prove_entropy_form(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("eval.entropy", method="search")
-def search_entropy_form(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally.at_digits("search", effort.digits)
-    with working_digits(effort.digits + 20):
-        for target in generate_targets(effort.seed, effort.per_family):
-            probs = [to_mp(prob) for prob in target.target_probs if prob > 0]
-            gaps = [mpmath.log(probs[0] / prob) for prob in probs]
-            normaliser = mpmath.fsum(mpmath.exp(-gap) for gap in gaps)
-            mean_gap = mpmath.fsum(p * gap for p, gap in zip(probs, gaps, strict=True))
-            direct = -mpmath.fsum(p * mpmath.log(p) for p in probs)
-            tally.add(str(target), formula(MP, mpmath.log(normaliser), mean_gap), direct, direct)
-    return tally.evidence("entropy, both ways")
+@tallied("eval.entropy", method="search", more=20, told="entropy, both ways")
+def search_entropy_form(formula: Formula, effort: Effort) -> Cases:
+    for target in generate_targets(effort.seed, effort.per_family):
+        probs = [to_mp(prob) for prob in target.target_probs if prob > 0]
+        gaps = [mpmath.log(probs[0] / prob) for prob in probs]
+        normaliser = mpmath.fsum(mpmath.exp(-gap) for gap in gaps)
+        mean_gap = mpmath.fsum(p * gap for p, gap in zip(probs, gaps, strict=True))
+        direct = -mpmath.fsum(p * mpmath.log(p) for p in probs)
+        yield str(target), formula(MP, mpmath.log(normaliser), mean_gap), direct, direct

@@ -16,10 +16,10 @@ from derivations.arithmetic.rounding import LOG_RATIO, NORMALISER, TREE_DUAL, WE
 from derivations.kernels.evaluation import UNIT
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally, against_definition
+from proofs_check.methods.cases import Cases, against_definition, tallied
 from proofs_check.methods.conic import against_cone
 from proofs_check.methods.enclosure import enclose_sign
-from proofs_check.methods.numbers import MP, working_digits
+from proofs_check.methods.numbers import MP
 from proofs_check.methods.problems import Problem, tree_problems
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -52,17 +52,21 @@ def enclose_weight(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("bound.weight", method="search")
-def simulate_weight(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "bound.weight",
+    method="search",
+    relation=">=",
+    confirm=mpf(0),
+    refute=U / 100,
+    told="errors at their worst",
+)
+def simulate_weight(formula: Formula, effort: Effort) -> Cases:
     """The gap rounded once and exp off by 8 u, both at their worst, at spans up to 745."""
-    tally = Tally("search", confirm=mpf(0), refute=U / 100, relation=">=")
-    with working_digits(effort.digits):
-        for span in (mpf(0), mpf("1e-8"), mpf(1), mpf(30), mpf(300), mpf(745)):
-            bound = MP.mpf(formula(MP, span))
-            for sign in (1, -1):
-                wrong = abs(mpmath.exp(sign * span * U) * (1 + sign * 8 * U) - 1)
-                tally.add(f"span {mpmath.nstr(span, 4)}, sign {sign}", bound, wrong, wrong)
-    return tally.evidence("errors at their worst")
+    for span in (mpf(0), mpf("1e-8"), mpf(1), mpf(30), mpf(300), mpf(745)):
+        bound = MP.mpf(formula(MP, span))
+        for sign in (1, -1):
+            wrong = abs(mpmath.exp(sign * span * U) * (1 + sign * 8 * U) - 1)
+            yield f"span {mpmath.nstr(span, 4)}, sign {sign}", bound, wrong, wrong
 
 
 @check("bound.normaliser", method="algebra")
@@ -71,35 +75,34 @@ def prove_normaliser(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(NORMALISER, [("gap 3", found, COVER * (11 * UNIT + R(1, 1000)))], [{}])
 
 
-@check("bound.normaliser", method="search")
-def simulate_normaliser(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "bound.normaliser",
+    method="search",
+    relation=">=",
+    confirm=mpf(0),
+    refute=U / 100,
+    told="simulated errors",
+)
+def simulate_normaliser(formula: Formula, effort: Effort) -> Cases:
     """Every weight at its worst in one direction, then the sum as well: never beyond the bound."""
     rng = random.Random(effort.seed)
-    tally = Tally("search", confirm=mpf(0), refute=U / 100, relation=">=")
-    with working_digits(effort.digits):
-        for count in (2, 5, 40):
-            for spread in (1, 30, 700):
-                gaps = [mpf(0)] + [mpf(rng.uniform(0, spread)) for _ in range(count - 1)]
-                weights = [mpmath.exp(-g) for g in gaps]
-                total = mpmath.fsum(weights)
-                mean_gap = mpmath.fsum(g * w for g, w in zip(gaps, weights, strict=True)) / total
-                for sum_error, sign in (
-                    (mpf(0), 1),
-                    (count * U, 1),
-                    (mpf("1e-3"), 1),
-                    (count * U, -1),
-                ):
-                    moved = [mpmath.exp(-g * (1 - sign * U)) * (1 + sign * 8 * U) for g in gaps]
-                    computed = mpmath.fsum(moved) * (1 + sign * sum_error)
-                    error = abs(computed / total - 1)
-                    bound = MP.mpf(formula(MP, mean_gap, sum_error))
-                    tally.add(
-                        f"{count} weights, spread {spread}, {mpmath.nstr(sum_error, 3)}",
-                        bound,
-                        error,
-                        error,
-                    )
-    return tally.evidence("simulated errors")
+    for count in (2, 5, 40):
+        for spread in (1, 30, 700):
+            gaps = [mpf(0)] + [mpf(rng.uniform(0, spread)) for _ in range(count - 1)]
+            weights = [mpmath.exp(-g) for g in gaps]
+            total = mpmath.fsum(weights)
+            mean_gap = mpmath.fsum(g * w for g, w in zip(gaps, weights, strict=True)) / total
+            for sum_error, sign in ((mpf(0), 1), (count * U, 1), (mpf("1e-3"), 1), (count * U, -1)):
+                moved = [mpmath.exp(-g * (1 - sign * U)) * (1 + sign * 8 * U) for g in gaps]
+                computed = mpmath.fsum(moved) * (1 + sign * sum_error)
+                error = abs(computed / total - 1)
+                bound = MP.mpf(formula(MP, mean_gap, sum_error))
+                yield (
+                    f"{count} weights, spread {spread}, {mpmath.nstr(sum_error, 3)}",
+                    bound,
+                    error,
+                    error,
+                )
 
 
 @check("bound.log_ratio", method="algebra")
@@ -109,33 +112,37 @@ def prove_log_ratio(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(LOG_RATIO, [("a ratio", found, expected)], [{}])
 
 
-@check("bound.log_ratio", method="search")
-def simulate_log_ratio(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "bound.log_ratio",
+    method="search",
+    relation=">=",
+    confirm=mpf(0),
+    refute=U / 100,
+    told="simulated errors",
+)
+def simulate_log_ratio(formula: Formula, effort: Effort) -> Cases:
     """d = (h - g) + (log T - log S), every operation at its worst in one direction."""
     rng = random.Random(effort.seed)
-    tally = Tally("search", confirm=mpf(0), refute=U / 100, relation=">=")
-    with working_digits(effort.digits):
-        for error in (U, mpf("1e-12"), mpf("1e-3")):
-            for _ in range(20):
-                g, h = mpf(rng.uniform(0, 700)), mpf(rng.uniform(0, 40))
-                log_s, log_t = mpf(rng.uniform(0, 12)), mpf(rng.uniform(0, 12))
-                exact = (h - g) + (log_t - log_s)
-                for sign in (1, -1):
-                    other = mpf(rng.choice((0.5, 1, 2))) * error
-                    moved_t = (log_t + mpmath.log(1 + sign * other)) * (1 + sign * 8 * U)
-                    moved_s = (log_s + mpmath.log(1 - sign * error)) * (1 - sign * 8 * U)
-                    gaps = h * (1 + sign * U) - g * (1 - sign * U)
-                    computed = (gaps + (moved_t - moved_s)) + sign * U * (abs(gaps) + abs(exact))
-                    found = abs(computed - exact)
-                    reach = g + log_s + h + log_t
-                    bound = MP.mpf(formula(MP, log_s, error, log_t, other, reach))
-                    tally.add(
-                        f"error {mpmath.nstr(error, 3)}, reach {mpmath.nstr(reach, 5)}",
-                        bound,
-                        found,
-                        found,
-                    )
-    return tally.evidence("simulated errors")
+    for error in (U, mpf("1e-12"), mpf("1e-3")):
+        for _ in range(20):
+            g, h = mpf(rng.uniform(0, 700)), mpf(rng.uniform(0, 40))
+            log_s, log_t = mpf(rng.uniform(0, 12)), mpf(rng.uniform(0, 12))
+            exact = (h - g) + (log_t - log_s)
+            for sign in (1, -1):
+                other = mpf(rng.choice((0.5, 1, 2))) * error
+                moved_t = (log_t + mpmath.log(1 + sign * other)) * (1 + sign * 8 * U)
+                moved_s = (log_s + mpmath.log(1 - sign * error)) * (1 - sign * 8 * U)
+                gaps = h * (1 + sign * U) - g * (1 - sign * U)
+                computed = (gaps + (moved_t - moved_s)) + sign * U * (abs(gaps) + abs(exact))
+                found = abs(computed - exact)
+                reach = g + log_s + h + log_t
+                bound = MP.mpf(formula(MP, log_s, error, log_t, other, reach))
+                yield (
+                    f"error {mpmath.nstr(error, 3)}, reach {mpmath.nstr(reach, 5)}",
+                    bound,
+                    found,
+                    found,
+                )
 
 
 def _tree_dual_problems(effort: Effort) -> Iterator[Problem]:

@@ -18,9 +18,9 @@ from sympy import exp, log, symbols
 from derivations.arithmetic.thresholds import NORMAL_FORMS, THRESHOLD, THRESHOLD_BOUND, NormalForm
 from derivations.language.claim import Formula, Step
 from proofs_check.methods.algebra import prove_identities, random_rationals
-from proofs_check.methods.cases import Tally, exact_cases
+from proofs_check.methods.cases import Cases, exact_cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative, values
-from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.numbers import MP, to_mp
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
@@ -134,25 +134,20 @@ def compare_with_words(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("rule.threshold", method="search")
-def compare_entropy_rule(formula: Formula, effort: Effort) -> Evidence:
+@tallied("rule.threshold", method="search", more=20, told="entropy rule")
+def compare_entropy_rule(formula: Formula, effort: Effort) -> Cases:
     """tau of the entropy rule from weights against min(epsilon, delta exp(-H)) from
     probabilities."""
-    tally = Tally.at_digits("search", effort.digits)
-    with working_digits(effort.digits + 20):
-        for target in generate_targets(effort.seed, effort.per_family):
-            probs = [to_mp(prob) for prob in target.target_probs if prob > 0]
-            entropy = -mpmath.fsum(p * mpmath.log(p) for p in probs)
-            total = 1 / probs[0]
-            for epsilon, delta in (("0.09", "0.3"), ("0.9", "0.5")):
-                form = NORMAL_FORMS["entropy"](MP.mpf(epsilon), MP.mpf(delta))
-                gap = mpmath.log(total) - entropy
-                found = formula(
-                    MP, form.cap, form.scale, form.offset, form.entropy_scale, total, gap
-                )
-                direct = min(MP.mpf(epsilon), MP.mpf(delta) * mpmath.exp(-entropy))
-                tally.add(f"{target}, {epsilon}, {delta}", found / total, direct, direct)
-    return tally.evidence("entropy rule")
+    for target in generate_targets(effort.seed, effort.per_family):
+        probs = [to_mp(prob) for prob in target.target_probs if prob > 0]
+        entropy = -mpmath.fsum(p * mpmath.log(p) for p in probs)
+        total = 1 / probs[0]
+        for epsilon, delta in (("0.09", "0.3"), ("0.9", "0.5")):
+            form = NORMAL_FORMS["entropy"](MP.mpf(epsilon), MP.mpf(delta))
+            gap = mpmath.log(total) - entropy
+            found = formula(MP, form.cap, form.scale, form.offset, form.entropy_scale, total, gap)
+            direct = min(MP.mpf(epsilon), MP.mpf(delta) * mpmath.exp(-entropy))
+            yield f"{target}, {epsilon}, {delta}", found / total, direct, direct
 
 
 @check("bound.threshold", method="algebra")
@@ -213,36 +208,40 @@ def enclose_raised_entropy(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("bound.threshold", method="search")
-def search_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "bound.threshold",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -30,
+    told="errors up to 1/64",
+)
+def search_raised_threshold(formula: Formula, effort: Effort) -> Cases:
     """Random errors, the extreme ones included: the exact threshold never exceeds the raised
     one."""
     rng = random.Random(effort.seed)
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -30, relation=">=")
-    with working_digits(effort.digits):
-        for case in range(4000 if effort.thorough else 600):
-            form = _random_form(rng, case % 4)
-            total, gap = mpmath.mpf(rng.uniform(1, 50)), mpmath.mpf(rng.uniform(-5, 0))
-            errors = [mpmath.mpf(rng.choice([1, 1e-3, 1e-9])) / 64 for _ in range(2)]
-            share = [mpmath.mpf(rng.choice([-1, 1, rng.uniform(-1, 1)])) for _ in range(2)]
-            exact_total, exact_gap = total * (1 + share[0] * errors[0]), gap + share[1] * errors[1]
-            exact = min(
-                form.cap * exact_total,
-                form.scale + form.offset * exact_total,
-                form.entropy_scale * mpmath.exp(exact_gap),
-            )
-            raised = formula(
-                MP, form.cap, form.scale, form.offset, form.entropy_scale, total, gap, *errors
-            )
-            if exact in (math.inf, -math.inf):
-                continue
-            tally.add(
-                f"{form}, S={mpmath.nstr(total, 8)}, gap={mpmath.nstr(gap, 8)}",
-                raised,
-                exact,
-                exact,
-            )
-    return tally.evidence("errors up to 1/64")
+    for case in range(4000 if effort.thorough else 600):
+        form = _random_form(rng, case % 4)
+        total, gap = mpmath.mpf(rng.uniform(1, 50)), mpmath.mpf(rng.uniform(-5, 0))
+        errors = [mpmath.mpf(rng.choice([1, 1e-3, 1e-9])) / 64 for _ in range(2)]
+        share = [mpmath.mpf(rng.choice([-1, 1, rng.uniform(-1, 1)])) for _ in range(2)]
+        exact_total, exact_gap = total * (1 + share[0] * errors[0]), gap + share[1] * errors[1]
+        exact = min(
+            form.cap * exact_total,
+            form.scale + form.offset * exact_total,
+            form.entropy_scale * mpmath.exp(exact_gap),
+        )
+        raised = formula(
+            MP, form.cap, form.scale, form.offset, form.entropy_scale, total, gap, *errors
+        )
+        if exact in (math.inf, -math.inf):
+            continue
+        yield (
+            f"{form}, S={mpmath.nstr(total, 8)}, gap={mpmath.nstr(gap, 8)}",
+            raised,
+            exact,
+            exact,
+        )
 
 
 def _random_form(rng: random.Random, kind: int) -> NormalForm:

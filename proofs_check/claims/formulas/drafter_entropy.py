@@ -25,7 +25,7 @@ from derivations.formulas.drafter_entropy import (
 )
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities, random_rationals
-from proofs_check.methods.cases import Tally, exact_cases
+from proofs_check.methods.cases import Cases, Tally, exact_cases, tallied
 from proofs_check.methods.numbers import MP, divergence, to_mp, working_digits
 from proofs_check.methods.slopes import Slope, enclose_statements
 from proofs_check.outcome import Evidence
@@ -278,19 +278,16 @@ def prove_dual(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("drafter.entropy.dual", method="search")
-def search_dual(formula: Formula, effort: Effort) -> Evidence:
+@tallied("drafter.entropy.dual", method="search", relation="<=", more=20, told="rejecting targets")
+def search_dual(formula: Formula, effort: Effort) -> Cases:
     """Random targets, delta just large enough to reject them: the dual value never exceeds their
     KL."""
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for draft, target, kappa in _rejecting_cases(effort):
-            base, moved = [to_mp(x) for x in draft], [to_mp(x) for x in target]
-            log_delta = _entropy(moved) + mpmath.log(moved[0])
-            exact = divergence(moved, base)
-            bound = formula(MP, base, moved[0], to_mp(kappa), log_delta)
-            tally.add(f"{[float(x) for x in target]}, kappa={kappa}", MP.mpf(bound), exact, exact)
-    return tally.evidence("rejecting targets")
+    for draft, target, kappa in _rejecting_cases(effort):
+        base, moved = [to_mp(x) for x in draft], [to_mp(x) for x in target]
+        log_delta = _entropy(moved) + mpmath.log(moved[0])
+        exact = divergence(moved, base)
+        bound = formula(MP, base, moved[0], to_mp(kappa), log_delta)
+        yield f"{[float(x) for x in target]}, kappa={kappa}", MP.mpf(bound), exact, exact
 
 
 @check("drafter.entropy.dual", method="conic")
@@ -327,25 +324,29 @@ def prove_curvature(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(CURVATURE, [pair], random_rationals([V, KAPPA]))
 
 
-@check("drafter.entropy.cells", method="search")
-def search_curvature(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "drafter.entropy.cells",
+    method="search",
+    confirm=mpf("1e-16"),
+    refute=mpf("1e-10"),
+    more=10,
+    told="second differences",
+)
+def search_curvature(formula: Formula, effort: Effort) -> Cases:
     """Second differences of the dual value at high precision."""
-    tally = Tally("search", confirm=mpf("1e-16"), refute=mpf("1e-10"))
-    with working_digits(effort.digits + 10):
-        for k, kappa in itertools.product(range(1, 20, 2), (F(1), F(1, 2), F(1, 5))):
-            v, step, weight = mpf(k) / 20, mpf("1e-12"), to_mp(kappa)
-            around = [
-                -weight * _entropy([x, 1 - x]) + (1 - weight) * mpmath.log(x)
-                for x in (v - step, v, v + step)
-            ]
-            value = (around[0] - 2 * around[1] + around[2]) / step**2
-            tally.add(
-                f"v={mpmath.nstr(v, 3)}, kappa={kappa}",
-                MP.mpf(formula(MP, v, weight)),
-                value,
-                value,
-            )
-    return tally.evidence("second differences")
+    for k, kappa in itertools.product(range(1, 20, 2), (F(1), F(1, 2), F(1, 5))):
+        v, step, weight = mpf(k) / 20, mpf("1e-12"), to_mp(kappa)
+        around = [
+            -weight * _entropy([x, 1 - x]) + (1 - weight) * mpmath.log(x)
+            for x in (v - step, v, v + step)
+        ]
+        value = (around[0] - 2 * around[1] + around[2]) / step**2
+        yield (
+            f"v={mpmath.nstr(v, 3)}, kappa={kappa}",
+            MP.mpf(formula(MP, v, weight)),
+            value,
+            value,
+        )
 
 
 @check("drafter.entropy.feasible", method="enclosure")
@@ -363,17 +364,21 @@ def prove_feasible(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(FEASIBLE, [pair], random_rationals([V]))
 
 
-@check("drafter.entropy.feasible", method="search")
-def search_feasible(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "drafter.entropy.feasible",
+    method="search",
+    confirm=mpf("1e-18"),
+    refute=mpf("1e-10"),
+    more=10,
+    told="second differences",
+)
+def search_feasible(formula: Formula, effort: Effort) -> Cases:
     """Second differences of log v + h(v) at 50 digits."""
-    tally = Tally("search", confirm=mpf("1e-18"), refute=mpf("1e-10"))
-    with working_digits(effort.digits + 10):
-        for k in range(1, 20):
-            v, step = mpf(k) / 20, mpf("1e-12")
-            around = [mpmath.log(x) + _entropy([x, 1 - x]) for x in (v - step, v, v + step)]
-            value = (around[0] - 2 * around[1] + around[2]) / step**2
-            tally.add(f"v={mpmath.nstr(v, 3)}", MP.mpf(formula(MP, v)), value, value)
-    return tally.evidence("second differences")
+    for k in range(1, 20):
+        v, step = mpf(k) / 20, mpf("1e-12")
+        around = [mpmath.log(x) + _entropy([x, 1 - x]) for x in (v - step, v, v + step)]
+        value = (around[0] - 2 * around[1] + around[2]) / step**2
+        yield f"v={mpmath.nstr(v, 3)}", MP.mpf(formula(MP, v)), value, value
 
 
 @check("drafter.entropy.simple", method="algebra")
@@ -441,19 +446,22 @@ def refute_by_a_target(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("refuted.drafter.unimodal", method="optimiser")
-def refute_by_search(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally("optimiser", confirm=mpf("1e-20"), refute=mpf("1e-8"))
-    with working_digits(effort.digits):
-        for top, delta in TWO_MINIMA:
-            own, log_delta = to_mp(top), mpmath.log(to_mp(delta))
-            draft = [own, (1 - own) / 2, (1 - own) / 2]
-            start, end = _shares(own, to_mp(delta))
-            value = MP.mpf(formula(MP, own, start, end))
-            shares = [start + (end - start) * k / 40 for k in range(40)]
-            least = min(
-                [_at_share(draft, v, log_delta) for v in shares]
-                + [divergence([end, 1 - end, mpf(0)], draft)]
-            )
-            tally.add(f"q_y={top}, delta={delta}", value, least, least)
-    return tally.evidence("both coordinates searched")
+@tallied(
+    "refuted.drafter.unimodal",
+    method="optimiser",
+    confirm=mpf("1e-20"),
+    refute=mpf("1e-8"),
+    told="both coordinates searched",
+)
+def refute_by_search(formula: Formula, effort: Effort) -> Cases:
+    for top, delta in TWO_MINIMA:
+        own, log_delta = to_mp(top), mpmath.log(to_mp(delta))
+        draft = [own, (1 - own) / 2, (1 - own) / 2]
+        start, end = _shares(own, to_mp(delta))
+        value = MP.mpf(formula(MP, own, start, end))
+        shares = [start + (end - start) * k / 40 for k in range(40)]
+        least = min(
+            [_at_share(draft, v, log_delta) for v in shares]
+            + [divergence([end, 1 - end, mpf(0)], draft)]
+        )
+        yield f"q_y={top}, delta={delta}", value, least, least

@@ -13,8 +13,8 @@ from sympy import log
 from derivations.formulas.levels import EXCHANGE, LEVEL
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities, random_rationals
-from proofs_check.methods.cases import Tally
-from proofs_check.methods.numbers import MP, working_digits
+from proofs_check.methods.cases import Cases, tallied
+from proofs_check.methods.numbers import MP
 from proofs_check.methods.slopes import Identity, Slope, enclose_statements
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
@@ -68,22 +68,19 @@ def search_level(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("lemma.level", method="search")
-def balance_level(formula: Formula, effort: Effort) -> Evidence:
+@tallied("lemma.level", method="search", more=20, told="random lists up to 200 numbers")
+def balance_level(formula: Formula, effort: Effort) -> Cases:
     """At the level, c - a - sum (x - c)_+ vanishes."""
     rng = random.Random(effort.seed)
-    tally = Tally.at_digits("search", effort.digits)
-    with working_digits(effort.digits + 20):
-        for size in (1, 2, 5, 30, 200):
-            for _ in range(10):
-                anchor, others = (
-                    MP.mpf(rng.random()),
-                    [MP.mpf(rng.random()) ** 3 for _ in range(size)],
-                )
-                level = formula(MP, anchor, others)
-                raised = mpmath.fsum(x - level for x in others if x > level)
-                tally.add(f"{size} numbers", level - raised, anchor, anchor)
-    return tally.evidence("random lists up to 200 numbers")
+    for size in (1, 2, 5, 30, 200):
+        for _ in range(10):
+            anchor, others = (
+                MP.mpf(rng.random()),
+                [MP.mpf(rng.random()) ** 3 for _ in range(size)],
+            )
+            level = formula(MP, anchor, others)
+            raised = mpmath.fsum(x - level for x in others if x > level)
+            yield f"{size} numbers", level - raised, anchor, anchor
 
 
 @check("lemma.exchange", method="algebra")
@@ -108,19 +105,16 @@ def enclose_exchange(formula: Formula, effort: Effort) -> Evidence:
     return enclose_statements(statements, "p_b/p_a and q_b from 0 to 1, any q_a")
 
 
-@check("lemma.exchange", method="search")
-def sample_exchange(formula: Formula, effort: Effort) -> Evidence:
+@tallied("lemma.exchange", method="search", more=20, told="random quadruples")
+def sample_exchange(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    tally = Tally.at_digits("search", effort.digits)
-    with working_digits(effort.digits + 20):
-        for _ in range(100):
-            pa, pb, qa, qb = (MP.mpf(rng.random()) + MP.mpf("1e-3") for _ in range(4))
-            before = pa * mpmath.log(pa / qa) + pb * mpmath.log(pb / qb)
-            after = pa * mpmath.log(pa / qb) + pb * mpmath.log(pb / qa)
-            tally.add(
-                f"p_a={mpmath.nstr(pa, 5)}",
-                formula(MP, pa, pb, qa, qb),
-                before - after,
-                before - after,
-            )
-    return tally.evidence("random quadruples")
+    for _ in range(100):
+        pa, pb, qa, qb = (MP.mpf(rng.random()) + MP.mpf("1e-3") for _ in range(4))
+        before = pa * mpmath.log(pa / qa) + pb * mpmath.log(pb / qb)
+        after = pa * mpmath.log(pa / qb) + pb * mpmath.log(pb / qa)
+        yield (
+            f"p_a={mpmath.nstr(pa, 5)}",
+            formula(MP, pa, pb, qa, qb),
+            before - after,
+            before - after,
+        )

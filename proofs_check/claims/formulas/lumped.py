@@ -18,7 +18,15 @@ from sympy import Rational, log
 
 from derivations.language.claim import Formula, get_claim
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally, against_definition, exact_cases, exactly, solve
+from proofs_check.methods.cases import (
+    Cases,
+    Tally,
+    against_definition,
+    exact_cases,
+    exactly,
+    solve,
+    tallied,
+)
 from proofs_check.methods.conic import TOLERANCE, against_cone
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import Problem
@@ -270,54 +278,46 @@ def witness_lumped_tree(formula: Formula, effort: Effort) -> Evidence:
     return tally.evidence("cvxpy, Clarabel, coarse")
 
 
-@check("lumped.kl", method="search")
-def search_log_sum(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally.at_digits("search", effort.digits, "<=")
+@tallied("lumped.kl", method="search", relation="<=", more=10, told="random drafts")
+def search_log_sum(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    with working_digits(effort.digits + 10):
-        for label, probs, k in _lists(effort):
-            weights = [mpmath.mpf(rng.randint(1, 1000)) for _ in probs]
-            draft = [w / mpmath.fsum(weights) for w in weights]
-            target = [to_mp(p) for p in probs]
-            exact = mpmath.fsum(
-                p * mpmath.log(p / q) for p, q in zip(target, draft, strict=True) if p > 0
-            )
-            tally.add(label, MP.mpf(formula(MP, target, draft, k)), exact, exact)
-    return tally.evidence("random drafts")
+    for label, probs, k in _lists(effort):
+        weights = [mpmath.mpf(rng.randint(1, 1000)) for _ in probs]
+        draft = [w / mpmath.fsum(weights) for w in weights]
+        target = [to_mp(p) for p in probs]
+        exact = mpmath.fsum(
+            p * mpmath.log(p / q) for p, q in zip(target, draft, strict=True) if p > 0
+        )
+        yield label, MP.mpf(formula(MP, target, draft, k)), exact, exact
 
 
-@check("lumped.entropy", method="search")
-def search_entropies(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "lumped.entropy", method="search", relation="<=", more=10, told="targets and extremal tails"
+)
+def search_entropies(formula: Formula, effort: Effort) -> Cases:
     """The targets themselves, and tails of the extremal shape, where the bound is attained."""
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 10):
-        for label, probs, k in _lists(effort):
-            listed, tail = _coarse(probs, k)
-            if not listed[-1]:
-                continue
-            copies = int(tail / listed[-1])
-            extremal = (*listed, *[listed[-1]] * copies, tail - copies * listed[-1])
-            for name, law in (("itself", probs), ("extremal tail", extremal)):
-                exact = -mpmath.fsum(to_mp(p) * mpmath.log(to_mp(p)) for p in law if p > 0)
-                value = formula(MP, *exactly((listed, tail)))
-                tally.add(f"{label}, {name}", MP.mpf(value), exact, exact)
-    return tally.evidence("targets and extremal tails")
+    for label, probs, k in _lists(effort):
+        listed, tail = _coarse(probs, k)
+        if not listed[-1]:
+            continue
+        copies = int(tail / listed[-1])
+        extremal = (*listed, *[listed[-1]] * copies, tail - copies * listed[-1])
+        for name, law in (("itself", probs), ("extremal tail", extremal)):
+            exact = -mpmath.fsum(to_mp(p) * mpmath.log(to_mp(p)) for p in law if p > 0)
+            value = formula(MP, *exactly((listed, tail)))
+            yield f"{label}, {name}", MP.mpf(value), exact, exact
 
 
-@check("lumped.corners", method="search")
-def search_boxes(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally.at_digits("search", effort.digits, ">=")
+@tallied("lumped.corners", method="search", relation=">=", told="points of random boxes")
+def search_boxes(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    with working_digits(effort.digits):
-        for _ in range(20):
-            masses, drafts = (
-                sorted(mpmath.mpf(rng.randint(1, 10**6)) / 10**6 for _ in range(2))
-                for _ in range(2)
-            )
-            bound = MP.mpf(formula(MP, tuple(masses), tuple(drafts)))
-            for a, b in itertools.product(range(5), repeat=2):
-                x = masses[0] + (masses[1] - masses[0]) * a / 4
-                y = drafts[0] + (drafts[1] - drafts[0]) * b / 4
-                exact = x * mpmath.log(x / y)
-                tally.add(f"x={mpmath.nstr(x, 6)}, y={mpmath.nstr(y, 6)}", bound, exact, exact)
-    return tally.evidence("points of random boxes")
+    for _ in range(20):
+        masses, drafts = (
+            sorted(mpmath.mpf(rng.randint(1, 10**6)) / 10**6 for _ in range(2)) for _ in range(2)
+        )
+        bound = MP.mpf(formula(MP, tuple(masses), tuple(drafts)))
+        for a, b in itertools.product(range(5), repeat=2):
+            x = masses[0] + (masses[1] - masses[0]) * a / 4
+            y = drafts[0] + (drafts[1] - drafts[0]) * b / 4
+            exact = x * mpmath.log(x / y)
+            yield f"x={mpmath.nstr(x, 6)}, y={mpmath.nstr(y, 6)}", bound, exact, exact

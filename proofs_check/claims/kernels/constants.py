@@ -13,9 +13,9 @@ import sympy
 from derivations.kernels.constants import CONSTANTS, PRODUCTS, ROUNDINGS
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally
+from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative
-from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.numbers import MP, to_mp
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -51,23 +51,27 @@ def enclose_products(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("kernel.products", method="search")
-def multiply_factors(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "kernel.products",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -20,
+    told="products from their definition",
+)
+def multiply_factors(formula: Formula, effort: Effort) -> Cases:
     """Products of 1 to 500 factors, equal or random, with errors that sum to all of the domain or
     less, against the product itself."""
     rng = random.Random(effort.seed)
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -20, relation=">=")
-    with working_digits(effort.digits):
-        for room in map(to_mp, ROOMS):
-            for count in (1, 2, 7, 500):
-                for part in (mpmath.mpf(1), mpmath.mpf(rng.uniform(0.1, 1))):
-                    drawn = [mpmath.mpf(rng.uniform(0, 1)) if part < 1 else 1 for _ in range(count)]
-                    scale = part * (1 - 1 / room) / mpmath.fsum(drawn)
-                    errors = [scale * x for x in drawn]
-                    moved = mpmath.fprod(1 + x for x in errors) - 1
-                    bound = formula(MP, room, mpmath.fsum(errors))
-                    tally.add(f"{count} factors, k = {float(room)}", bound, moved, moved)
-    return tally.evidence("products from their definition")
+    for room in map(to_mp, ROOMS):
+        for count in (1, 2, 7, 500):
+            for part in (mpmath.mpf(1), mpmath.mpf(rng.uniform(0.1, 1))):
+                drawn = [mpmath.mpf(rng.uniform(0, 1)) if part < 1 else 1 for _ in range(count)]
+                scale = part * (1 - 1 / room) / mpmath.fsum(drawn)
+                errors = [scale * x for x in drawn]
+                moved = mpmath.fprod(1 + x for x in errors) - 1
+                bound = formula(MP, room, mpmath.fsum(errors))
+                yield f"{count} factors, k = {float(room)}", bound, moved, moved
 
 
 @check("kernel.roundings", method="algebra")
@@ -103,12 +107,16 @@ def enclose_roundings(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("kernel.roundings", method="search")
-def round_in_a_row(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "kernel.roundings",
+    method="search",
+    relation=">=",
+    confirm=mpmath.mpf(0),
+    refute=mpmath.mpf(10) ** -20,
+    told="all roundings upwards",
+)
+def round_in_a_row(formula: Formula, effort: Effort) -> Cases:
     """All roundings one way, against (1 + u)^n - 1 itself."""
-    tally = Tally("search", confirm=mpmath.mpf(0), refute=mpmath.mpf(10) ** -20, relation=">=")
-    with working_digits(effort.digits):
-        for count in (1, 2, 16, 63, 255, 10**4, MOST):
-            moved = (1 + mpmath.mpf(2) ** -53) ** count - 1
-            tally.add(f"{count} roundings", MP.mpf(formula(MP, mpmath.mpf(count))), moved, moved)
-    return tally.evidence("all roundings upwards")
+    for count in (1, 2, 16, 63, 255, 10**4, MOST):
+        moved = (1 + mpmath.mpf(2) ** -53) ** count - 1
+        yield f"{count} roundings", MP.mpf(formula(MP, mpmath.mpf(count))), moved, moved

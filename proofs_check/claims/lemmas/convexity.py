@@ -14,8 +14,8 @@ from derivations.formulas.single_token import single_certificate
 from derivations.language.claim import Formula
 from derivations.lemmas.convexity import KKT, MERGING, MIXTURE, TANGENT, VARIATIONAL
 from proofs_check.methods.algebra import prove_identities, random_rationals
-from proofs_check.methods.cases import Tally
-from proofs_check.methods.numbers import MP, divergence, working_digits
+from proofs_check.methods.cases import Cases, tallied
+from proofs_check.methods.numbers import MP, divergence
 from proofs_check.methods.slopes import Identity, Slope, enclose_statements
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -49,21 +49,20 @@ def enclose_tangent(formula: Formula, effort: Effort) -> Evidence:
     return enclose_statements(statements, "w and w_0 of any ratio")
 
 
-@check("lemma.tangent", method="search")
-def sample_tangent(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "lemma.tangent", method="search", relation="<=", more=20, told="random pairs over six decades"
+)
+def sample_tangent(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for _ in range(200):
-            x, w, x0, w0 = (MP.mpf(10) ** (-6 * MP.mpf(rng.random())) for _ in range(4))
-            truth = x * mpmath.log(x / w)
-            tally.add(
-                f"x={mpmath.nstr(x, 6)}, w={mpmath.nstr(w, 6)}",
-                formula(MP, x, w, x0, w0),
-                truth,
-                truth,
-            )
-    return tally.evidence("random pairs over six decades")
+    for _ in range(200):
+        x, w, x0, w0 = (MP.mpf(10) ** (-6 * MP.mpf(rng.random())) for _ in range(4))
+        truth = x * mpmath.log(x / w)
+        yield (
+            f"x={mpmath.nstr(x, 6)}, w={mpmath.nstr(w, 6)}",
+            formula(MP, x, w, x0, w0),
+            truth,
+            truth,
+        )
 
 
 @check("lemma.kkt", method="algebra")
@@ -79,31 +78,30 @@ def prove_kkt(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("lemma.kkt", method="search")
-def sample_kkt(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "lemma.kkt", method="search", relation="<=", more=20, told="random constraints and multipliers"
+)
+def sample_kkt(formula: Formula, effort: Effort) -> Cases:
     """A law y*, constraints through it and multipliers are drawn; p is built so that y* is the KKT
     point. Near it the gap is met to first order, which refutes any larger one."""
     rng = random.Random(effort.seed)
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for size in (2, 3, 5, 9, 40):
-            for _ in range(6):
-                best, rows, multipliers, target = _kkt_problem(rng, size)
-                other = _law(rng, size)
-                for step in (MP.mpf(1), MP.mpf("1e-4")):
-                    draft = [q + step * (o - q) for q, o in zip(best, other, strict=True)]
-                    # orient each constraint so that this draft is feasible: a.y <= a.y*
-                    slacks = [_dot(row, best) - _dot(row, draft) for row in rows]
-                    signs = [1 if slack >= 0 else -1 for slack in slacks]
-                    own = _with_signs(best, rows, multipliers, signs, target)
-                    if min(own) <= 0:
-                        continue
-                    truth = divergence(own, draft) - divergence(own, best)
-                    value = formula(
-                        MP, multipliers, [s * g for s, g in zip(signs, slacks, strict=True)]
-                    )
-                    tally.add(f"{size} tokens, step {mpmath.nstr(step, 3)}", value, truth, truth)
-    return tally.evidence("random constraints and multipliers")
+    for size in (2, 3, 5, 9, 40):
+        for _ in range(6):
+            best, rows, multipliers, target = _kkt_problem(rng, size)
+            other = _law(rng, size)
+            for step in (MP.mpf(1), MP.mpf("1e-4")):
+                draft = [q + step * (o - q) for q, o in zip(best, other, strict=True)]
+                # orient each constraint so that this draft is feasible: a.y <= a.y*
+                slacks = [_dot(row, best) - _dot(row, draft) for row in rows]
+                signs = [1 if slack >= 0 else -1 for slack in slacks]
+                own = _with_signs(best, rows, multipliers, signs, target)
+                if min(own) <= 0:
+                    continue
+                truth = divergence(own, draft) - divergence(own, best)
+                value = formula(
+                    MP, multipliers, [s * g for s, g in zip(signs, slacks, strict=True)]
+                )
+                yield f"{size} tokens, step {mpmath.nstr(step, 3)}", value, truth, truth
 
 
 def _kkt_problem(
@@ -134,29 +132,26 @@ def prove_variational(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(VARIATIONAL, [("two tokens", found, stated)], samples)
 
 
-@check("lemma.variational", method="search")
-def sample_variational(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "lemma.variational", method="search", relation="<=", more=20, told="random laws and scores"
+)
+def sample_variational(formula: Formula, effort: Effort) -> Cases:
     """Random scores stay below KL; f = log(p/q) meets it."""
     rng = random.Random(effort.seed)
-    below = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for size in (2, 3, 7, 50):
-            for _ in range(10):
-                own, other = _law(rng, size), _law(rng, size)
-                truth = divergence(own, other)
-                scores = [MP.mpf(rng.uniform(-9, 9)) for _ in own]
-                below.add(f"{size} tokens", formula(MP, own, other, scores), truth, truth)
-                exact = [mpmath.log(p / q) for p, q in zip(own, other, strict=True)]
-                below.add(
-                    f"{size} tokens, f = log(p/q)", formula(MP, own, other, exact), truth, truth
-                )
-                below.add(
-                    f"{size} tokens, attained",
-                    truth,
-                    formula(MP, own, other, exact),
-                    formula(MP, own, other, exact),
-                )
-    return below.evidence("random laws and scores")
+    for size in (2, 3, 7, 50):
+        for _ in range(10):
+            own, other = _law(rng, size), _law(rng, size)
+            truth = divergence(own, other)
+            scores = [MP.mpf(rng.uniform(-9, 9)) for _ in own]
+            yield f"{size} tokens", formula(MP, own, other, scores), truth, truth
+            exact = [mpmath.log(p / q) for p, q in zip(own, other, strict=True)]
+            yield f"{size} tokens, f = log(p/q)", formula(MP, own, other, exact), truth, truth
+            yield (
+                f"{size} tokens, attained",
+                truth,
+                formula(MP, own, other, exact),
+                formula(MP, own, other, exact),
+            )
 
 
 @check("lemma.merge", method="algebra")
@@ -197,21 +192,24 @@ def enclose_merge_of_two(formula: Formula, effort: Effort) -> Evidence:
     return enclose_statements(statements, "x and w from 0 to 1")
 
 
-@check("lemma.merge", method="search")
-def sample_merge(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "lemma.merge",
+    method="search",
+    relation="<=",
+    more=20,
+    told="random quadruples over six decades",
+)
+def sample_merge(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for _ in range(200):
-            x, w, y, v = (MP.mpf(10) ** (-6 * MP.mpf(rng.random())) for _ in range(4))
-            truth = x * mpmath.log(x / w) + y * mpmath.log(y / v)
-            tally.add(
-                f"x={mpmath.nstr(x, 6)}, y={mpmath.nstr(y, 6)}",
-                formula(MP, x, w, y, v),
-                truth,
-                truth,
-            )
-    return tally.evidence("random quadruples over six decades")
+    for _ in range(200):
+        x, w, y, v = (MP.mpf(10) ** (-6 * MP.mpf(rng.random())) for _ in range(4))
+        truth = x * mpmath.log(x / w) + y * mpmath.log(y / v)
+        yield (
+            f"x={mpmath.nstr(x, 6)}, y={mpmath.nstr(y, 6)}",
+            formula(MP, x, w, y, v),
+            truth,
+            truth,
+        )
 
 
 @check("lemma.mixture", method="algebra")
@@ -222,27 +220,27 @@ def prove_mixture(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("lemma.mixture", method="search")
-def sample_mixture(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "lemma.mixture",
+    method="search",
+    relation=">=",
+    more=20,
+    told="random pairs of targets, one competitor",
+)
+def sample_mixture(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    tally = Tally.at_digits("search", effort.digits, ">=")
-    with working_digits(effort.digits + 20):
-        for size in (2, 3, 5, 20):
-            for _ in range(20):
-                low, high, share = _law(rng, size), _law(rng, size), MP.mpf(rng.random())
-                both = [(1 - share) * a + share * b for a, b in zip(low, high, strict=True)]
-                ends = (
-                    single_certificate(MP, low, size - 1),
-                    single_certificate(MP, high, size - 1),
-                )
-                truth = single_certificate(MP, both, size - 1)
-                tally.add(
-                    f"{size} tokens, share {mpmath.nstr(share, 4)}",
-                    formula(MP, *ends, share),
-                    truth,
-                    truth,
-                )
-    return tally.evidence("random pairs of targets, one competitor")
+    for size in (2, 3, 5, 20):
+        for _ in range(20):
+            low, high, share = _law(rng, size), _law(rng, size), MP.mpf(rng.random())
+            both = [(1 - share) * a + share * b for a, b in zip(low, high, strict=True)]
+            ends = (single_certificate(MP, low, size - 1), single_certificate(MP, high, size - 1))
+            truth = single_certificate(MP, both, size - 1)
+            yield (
+                f"{size} tokens, share {mpmath.nstr(share, 4)}",
+                formula(MP, *ends, share),
+                truth,
+                truth,
+            )
 
 
 def _law(rng: random.Random, size: int) -> list[Any]:

@@ -15,9 +15,9 @@ from derivations.formulas.strict import phi
 from derivations.language.claim import Formula, vanishes
 from derivations.lemmas.lemmas import PAIR, PHI, TRANSPORT
 from proofs_check.methods.algebra import prove_identities, random_rationals
-from proofs_check.methods.cases import Tally
+from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative, values
-from proofs_check.methods.numbers import MP, divergence, to_mp, working_digits
+from proofs_check.methods.numbers import MP, divergence, to_mp
 from proofs_check.methods.slopes import Identity, Slope, enclose_statements
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence, Verdict
@@ -78,16 +78,13 @@ def enclose_phi(formula: Formula, effort: Effort) -> Evidence:
     return evidence
 
 
-@check("lemma.phi", method="search")
-def sample_phi(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for k in range(1, 200):
-            for x in (MP.mpf(k) / 200, MP.mpf(10) ** (-MP.mpf(k) / 20)):
-                below, above = formula(MP, x)
-                tally.add(f"below, x={mpmath.nstr(x, 8)}", below, phi(MP, x), phi(MP, x))
-                tally.add(f"above, x={mpmath.nstr(x, 8)}", phi(MP, x), above, above)
-    return tally.evidence("399 points, down to 1e-10")
+@tallied("lemma.phi", method="search", relation="<=", more=20, told="399 points, down to 1e-10")
+def sample_phi(formula: Formula, effort: Effort) -> Cases:
+    for k in range(1, 200):
+        for x in (MP.mpf(k) / 200, MP.mpf(10) ** (-MP.mpf(k) / 20)):
+            below, above = formula(MP, x)
+            yield f"below, x={mpmath.nstr(x, 8)}", below, phi(MP, x), phi(MP, x)
+            yield f"above, x={mpmath.nstr(x, 8)}", phi(MP, x), above, above
 
 
 @check("lemma.pair", method="algebra")
@@ -127,24 +124,21 @@ def enclose_pair(formula: Formula, effort: Effort) -> Evidence:
     return evidence
 
 
-@check("lemma.pair", method="search")
-def sample_pair(formula: Formula, effort: Effort) -> Evidence:
+@tallied("lemma.pair", method="search", relation="<=", more=20, told="random pairs")
+def sample_pair(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for _ in range(100):
-            larger, smaller = sorted((MP.mpf(rng.random()), MP.mpf(rng.random())), reverse=True)
-            step = MP.mpf(rng.random())
-            here = formula(MP, larger, smaller)
-            point = f"a={mpmath.nstr(larger, 6)}, b={mpmath.nstr(smaller, 6)}"
-            for label, low, high in (
-                ("in a", here, formula(MP, larger + step, smaller)),
-                ("in b", here, formula(MP, larger, smaller * step)),
-                ("at a fixed gap", formula(MP, larger + step, smaller + step), here),
-                ("scale", 2 * here, formula(MP, 2 * larger, 2 * smaller)),
-            ):
-                tally.add(f"{label}, {point}", low, high, high)
-    return tally.evidence("random pairs")
+    for _ in range(100):
+        larger, smaller = sorted((MP.mpf(rng.random()), MP.mpf(rng.random())), reverse=True)
+        step = MP.mpf(rng.random())
+        here = formula(MP, larger, smaller)
+        point = f"a={mpmath.nstr(larger, 6)}, b={mpmath.nstr(smaller, 6)}"
+        for label, low, high in (
+            ("in a", here, formula(MP, larger + step, smaller)),
+            ("in b", here, formula(MP, larger, smaller * step)),
+            ("at a fixed gap", formula(MP, larger + step, smaller + step), here),
+            ("scale", 2 * here, formula(MP, 2 * larger, 2 * smaller)),
+        ):
+            yield f"{label}, {point}", low, high, high
 
 
 @check("lemma.transport", method="algebra")
@@ -181,20 +175,17 @@ def enclose_merge(formula: Formula, effort: Effort) -> Evidence:
     return enclose_statements(statements, "x and u from 0 to 1")
 
 
-@check("lemma.transport", method="search")
-def sample_transport(formula: Formula, effort: Effort) -> Evidence:
+@tallied("lemma.transport", method="search", relation="<=", more=20, told="random drafts")
+def sample_transport(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for target in generate_targets(effort.seed, effort.per_family, min_vocab=3):
-            own = [to_mp(prob) for prob in target.target_probs]
-            weights = [MP.mpf(rng.random()) for _ in own]
-            other = [weight / mpmath.fsum(weights) for weight in weights]
-            for kept in range(1, len(own)):
-                moved, moved_draft = formula(MP, own, other, kept)
-                before, after = divergence(own, other), divergence(moved, moved_draft)
-                tally.add(f"{target}, |I|={kept}", after, before, before)
-                for a, b in ((moved, own), (moved_draft, other)):
-                    shift = max(abs((a[0] - a[i]) - (b[0] - b[i])) for i in range(kept))
-                    tally.add(f"differences at {target}, |I|={kept}", shift, MP.mpf(0), MP.mpf(0))
-    return tally.evidence("random drafts")
+    for target in generate_targets(effort.seed, effort.per_family, min_vocab=3):
+        own = [to_mp(prob) for prob in target.target_probs]
+        weights = [MP.mpf(rng.random()) for _ in own]
+        other = [weight / mpmath.fsum(weights) for weight in weights]
+        for kept in range(1, len(own)):
+            moved, moved_draft = formula(MP, own, other, kept)
+            before, after = divergence(own, other), divergence(moved, moved_draft)
+            yield f"{target}, |I|={kept}", after, before, before
+            for a, b in ((moved, own), (moved_draft, other)):
+                shift = max(abs((a[0] - a[i]) - (b[0] - b[i])) for i in range(kept))
+                yield f"differences at {target}, |I|={kept}", shift, MP.mpf(0), MP.mpf(0)

@@ -21,7 +21,7 @@ from derivations.language.claim import Formula
 from derivations.margins.entropy_margins import ENTROPY_FLOOR, ENTROPY_LINE, entropy_floor
 from proofs_check.claims.margins.entropy_line import Line, LineBracket, Undecided, bracket_line
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally, solve
+from proofs_check.methods.cases import Cases, Tally, solve, tallied
 from proofs_check.methods.numbers import MP, interval_digits, intervals, to_mp, working_digits
 from proofs_check.methods.problems import Problem
 from proofs_check.methods.slopes import Region, Slope, enclose_regions
@@ -92,20 +92,19 @@ def enclose_floor(formula: Formula, effort: Effort) -> Evidence:
     return enclose_regions(formula, (top, own, gap), regions, statements, told)
 
 
-@check("entropy.floor", method="search")
-def sample_floor(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for target in generate_targets(effort.seed, 3 * effort.per_family, min_vocab=3):
-            probs = [to_mp(prob) for prob in target.target_probs if prob > 0]
-            entropy = -mpmath.fsum(p * mpmath.log(p) for p in probs)
-            if len(probs) < 2:
-                continue
-            for j in range(1, len(probs)):
-                value = formula(MP, probs[0], probs[j], probs[0] - probs[1])
-                exact = mpmath.log(probs[j]) + entropy
-                tally.add(f"{target}, j={j + 1}", MP.mpf(value), exact, exact)
-    return tally.evidence("every token of many targets")
+@tallied(
+    "entropy.floor", method="search", relation="<=", more=20, told="every token of many targets"
+)
+def sample_floor(formula: Formula, effort: Effort) -> Cases:
+    for target in generate_targets(effort.seed, 3 * effort.per_family, min_vocab=3):
+        probs = [to_mp(prob) for prob in target.target_probs if prob > 0]
+        entropy = -mpmath.fsum(p * mpmath.log(p) for p in probs)
+        if len(probs) < 2:
+            continue
+        for j in range(1, len(probs)):
+            value = formula(MP, probs[0], probs[j], probs[0] - probs[1])
+            exact = mpmath.log(probs[j]) + entropy
+            yield f"{target}, j={j + 1}", MP.mpf(value), exact, exact
 
 
 @check("margin.entropy.line", method="algebra")

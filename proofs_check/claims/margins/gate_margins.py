@@ -9,7 +9,7 @@ from typing import Any
 
 import sympy
 
-from proofs_check.claims.margins.margins import BOTH, SLACKS, Cases, Extremal, register
+from proofs_check.claims.margins.margins import BOTH, SLACKS, CasesOf, Extremal, register
 from proofs_check.methods.margin_programmes import Case, Margin, margin_programme, with_tail
 from proofs_check.registry import Effort
 
@@ -71,7 +71,7 @@ def _multiplicative_gate(last_gap: bool, effort: Effort) -> Iterator[Case]:
                 )
 
 
-CASES: dict[str, Cases] = {
+CASES: dict[str, CasesOf] = {
     "margin.gate.at-least": partial(_gate, "at least", False),
     "margin.gate.exact": partial(_gate, "exactly", False),
     "margin.gate.last.exact": partial(_gate, "exactly", True),

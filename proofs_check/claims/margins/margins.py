@@ -15,15 +15,15 @@ import sympy
 from derivations.formulas.single_token import single_certificate
 from derivations.language.claim import Derivation, Formula, get_claim
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally
+from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.conic import least_by_cone
 from proofs_check.methods.margin_programmes import Case, Margin, least, margin_programme, with_tail
-from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.numbers import MP, to_mp
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
-__all__ = ["BOTH", "SLACKS", "Cases", "Extremal", "register"]
+__all__ = ["BOTH", "SLACKS", "CasesOf", "Extremal", "register"]
 
 GAPS = (F(1, 20), F(3, 10), F(7, 10))
 SLACKS = (F(1, 5), F(1, 2))
@@ -114,11 +114,11 @@ EXTREMAL: dict[str, list[tuple[tuple[Any, ...], list[Any], int]]] = {
 }
 
 
-Cases = Callable[[Effort], Iterator[Case]]
+CasesOf = Callable[[Effort], Iterator[Case]]
 Extremal = dict[str, list[tuple[tuple[Any, ...], list[Any], int]]]
 
 
-def register(cases: dict[str, Cases], extremal: Extremal) -> None:
+def register(cases: dict[str, CasesOf], extremal: Extremal) -> None:
     """Three routes for each claim: algebra at extremal targets, the programmes by mpmath and by the
     cone solver."""
     for claim, of_claim in cases.items():
@@ -138,11 +138,11 @@ def _prove_at_extremal(
     return prove_identities(derivation, identities, [{}])
 
 
-def _solve(cases: Cases, formula: Formula, effort: Effort) -> Evidence:
+def _solve(cases: CasesOf, formula: Formula, effort: Effort) -> Evidence:
     return least(formula, cases(effort), effort)
 
 
-def _witness(cases: Cases, formula: Formula, effort: Effort) -> Evidence:
+def _witness(cases: CasesOf, formula: Formula, effort: Effort) -> Evidence:
     return least_by_cone(formula, list(cases(effort)))
 
 
@@ -163,21 +163,24 @@ def prove_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(get_claim("margin.entropy.simple").derivation, identities, [{}])
 
 
-@check("margin.entropy.simple", method="search")
-def search_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
+@tallied(
+    "margin.entropy.simple",
+    method="search",
+    relation="<=",
+    more=20,
+    told="exact certificates at random targets",
+)
+def search_entropy_margin(formula: Formula, effort: Effort) -> Cases:
     """The exact certificate of the entropy rule at many targets never lies below the bound at their
     margin."""
-    tally = Tally.at_digits("search", effort.digits, "<=")
-    with working_digits(effort.digits + 20):
-        for target in generate_targets(effort.seed, 10 * effort.per_family):
-            probs = [to_mp(prob) for prob in target.target_probs]
-            entropy = -mpmath.fsum(p * mpmath.log(p) for p in probs if p > 0)
-            for epsilon, delta in (("0.09", "0.3"), ("0.3", "0.9"), ("1", "0.8"), ("0.5", "1")):
-                tau = min(MP.mpf(epsilon), MP.mpf(delta) * mpmath.exp(-entropy))
-                rejected = [i for i, prob in enumerate(probs) if prob <= tau]
-                if not rejected:
-                    continue
-                exact = single_certificate(MP, probs, rejected[0])
-                bound = formula(MP, probs[0] - probs[1], MP.mpf(epsilon), MP.mpf(delta))
-                tally.add(f"{target}, eps={epsilon}, delta={delta}", MP.mpf(bound), exact, exact)
-    return tally.evidence("exact certificates at random targets")
+    for target in generate_targets(effort.seed, 10 * effort.per_family):
+        probs = [to_mp(prob) for prob in target.target_probs]
+        entropy = -mpmath.fsum(p * mpmath.log(p) for p in probs if p > 0)
+        for epsilon, delta in (("0.09", "0.3"), ("0.3", "0.9"), ("1", "0.8"), ("0.5", "1")):
+            tau = min(MP.mpf(epsilon), MP.mpf(delta) * mpmath.exp(-entropy))
+            rejected = [i for i, prob in enumerate(probs) if prob <= tau]
+            if not rejected:
+                continue
+            exact = single_certificate(MP, probs, rejected[0])
+            bound = formula(MP, probs[0] - probs[1], MP.mpf(epsilon), MP.mpf(delta))
+            yield f"{target}, eps={epsilon}, delta={delta}", MP.mpf(bound), exact, exact
