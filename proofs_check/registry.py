@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from derivations.language.claim import Formula
 from proofs_check.outcome import Evidence
 
-__all__ = ["METHODS", "Check", "Effort", "check", "checks_of"]
+__all__ = ["METHODS", "Check", "Effort", "check", "check_by", "checks_of"]
 
 METHODS = ("algebra", "exact-cases", "enclosure", "search", "optimiser", "conic")  # cheapest first
 
@@ -67,6 +67,13 @@ def check(
         return function
 
     return register
+
+
+def check_by(methods: dict[str, Callable[..., Evidence]], claims: Iterable[str]) -> None:
+    """Register ``function(claim, formula, effort)`` of each method as the check of each claim."""
+    for claim in claims:
+        for method, function in methods.items():
+            check(claim, method=method)(partial(function, claim))
 
 
 def checks_of(claim: str) -> list[Check]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sympy
 from sympy import Rational, exp, log, sqrt
 
-from derivations.arithmetic.rewrites import as_formula, mutate
+from derivations.arithmetic.rewrites import as_formula, mutate, symbol
 from derivations.kernels.evaluation import CERTIFICATE_LOWER, KL_UPPER, UNIT
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 
@@ -171,10 +171,6 @@ CERTIFICATE_BELOW = Derivation(
 )
 
 
-def _symbol(name: str) -> sympy.Symbol:
-    return sympy.Symbol(name, real=True)
-
-
 declare(
     Claim(
         id="bound.kl_upper",
@@ -188,12 +184,12 @@ declare(
         mutants=(
             Mutant(
                 "(1-a) left out under the root",
-                as_formula(KL_UPPER, lambda form: form.subs(_symbol("relative_error"), 0)),
+                as_formula(KL_UPPER, lambda form: form.subs(symbol("relative_error"), 0)),
             ),
             Mutant(
                 "eta^2 left out, b halved",
                 as_formula(
-                    KL_UPPER, mutate(_symbol("log_ratio_error"), _symbol("log_ratio_error") / 2)
+                    KL_UPPER, mutate(symbol("log_ratio_error"), symbol("log_ratio_error") / 2)
                 ),
             ),
         ),
@@ -213,12 +209,12 @@ declare(
         mutants=(
             Mutant(
                 "no slack for the weights",
-                as_formula(CERTIFICATE_LOWER, mutate(_symbol("weight_error"), 0)),
+                as_formula(CERTIFICATE_LOWER, mutate(symbol("weight_error"), 0)),
             ),
             Mutant(
                 "slack with the wrong sign",
                 as_formula(
-                    CERTIFICATE_LOWER, mutate(_symbol("weight_error"), -_symbol("weight_error"))
+                    CERTIFICATE_LOWER, mutate(symbol("weight_error"), -symbol("weight_error"))
                 ),
             ),
         ),

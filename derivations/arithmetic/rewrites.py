@@ -25,10 +25,16 @@ __all__ = [
     "STRICT_FORM",
     "as_formula",
     "mutate",
+    "symbol",
 ]
 
 U, D = sympy.symbols("u d", real=True)
 W1, W2, W3, MASS, GAP = sympy.symbols("w_1 w_2 w_3 s delta", positive=True)
+
+
+def symbol(name: str) -> sympy.Symbol:
+    """A kernel's argument, as it stands in the kernel's expression."""
+    return sympy.Symbol(name, real=True)
 
 
 def as_formula(
@@ -40,7 +46,7 @@ def as_formula(
     arithmetics the expression is evaluated as the kernel does, in the same order of operations as
     far as SymPy keeps it."""
     expression = spec.expression if change is None else change(spec.expression)
-    symbols = [sympy.Symbol(name, real=True) for name in spec.arguments]
+    symbols = [symbol(name) for name in spec.arguments]
     compiled: dict[Any, Callable[..., Any]] = {}
 
     def formula(numbers: Any, *arguments: Any) -> Any:

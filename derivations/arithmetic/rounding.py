@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 from sympy import Rational, exp, log
 
-from derivations.arithmetic.rewrites import as_formula, mutate
+from derivations.arithmetic.rewrites import as_formula, mutate, symbol
 from derivations.kernels.evaluation import LOG_RATIO_ERROR, NORMALISER_ERROR, WEIGHT_ERROR
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
@@ -46,10 +46,6 @@ def _top_alone(
     numbers: Any, target_probs: Sequence[Any], weights: Sequence[Any], level: Any
 ) -> Any:
     return target_probs[0] * numbers.log(weights[0] / level)
-
-
-def _symbol(name: str) -> sympy.Symbol:
-    return sympy.Symbol(name, real=True)
 
 
 G, U, X, S = sympy.symbols("g u x s", nonnegative=True)
@@ -194,7 +190,7 @@ for _claim in (
         derivation=WEIGHT,
         mutants=(
             Mutant(
-                "the gap's rounding left out", as_formula(WEIGHT_ERROR, mutate(_symbol("span"), 0))
+                "the gap's rounding left out", as_formula(WEIGHT_ERROR, mutate(symbol("span"), 0))
             ),
         ),
     ),
@@ -210,7 +206,7 @@ for _claim in (
         mutants=(
             Mutant(
                 "the summation's error left out",
-                as_formula(NORMALISER_ERROR, mutate(_symbol("sum_error"), 0)),
+                as_formula(NORMALISER_ERROR, mutate(symbol("sum_error"), 0)),
             ),
         ),
     ),
@@ -225,10 +221,9 @@ for _claim in (
         derivation=LOG_RATIO,
         mutants=(
             Mutant(
-                "one normaliser only",
-                as_formula(LOG_RATIO_ERROR, mutate(_symbol("other_error"), 0)),
+                "one normaliser only", as_formula(LOG_RATIO_ERROR, mutate(symbol("other_error"), 0))
             ),
-            Mutant("the reach left out", as_formula(LOG_RATIO_ERROR, mutate(_symbol("reach"), 0))),
+            Mutant("the reach left out", as_formula(LOG_RATIO_ERROR, mutate(symbol("reach"), 0))),
         ),
     ),
 ):

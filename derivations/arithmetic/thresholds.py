@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import sympy
 from sympy import Rational, exp, log
 
-from derivations.arithmetic.rewrites import as_formula, mutate
+from derivations.arithmetic.rewrites import as_formula, mutate, symbol
 from derivations.kernels.evaluation import RELATIVE_THRESHOLD, SECOND_ORDER, THRESHOLD_UPPER, UNIT
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
@@ -143,10 +143,7 @@ declare(
                 "the offset not scaled by S",
                 as_formula(
                     RELATIVE_THRESHOLD,
-                    mutate(
-                        sympy.Symbol("offset", real=True) * sympy.Symbol("normaliser", real=True),
-                        sympy.Symbol("offset", real=True),
-                    ),
+                    mutate(symbol("offset") * symbol("normaliser"), symbol("offset")),
                 ),
             ),
             Mutant(
@@ -169,11 +166,11 @@ declare(
         mutants=(
             Mutant(
                 "no slack for the normaliser",
-                as_formula(THRESHOLD_UPPER, mutate(sympy.Symbol("normaliser_error", real=True), 0)),
+                as_formula(THRESHOLD_UPPER, mutate(symbol("normaliser_error"), 0)),
             ),
             Mutant(
                 "no slack for the entropy",
-                as_formula(THRESHOLD_UPPER, mutate(sympy.Symbol("entropy_error", real=True), 0)),
+                as_formula(THRESHOLD_UPPER, mutate(symbol("entropy_error"), 0)),
             ),
         ),
     )

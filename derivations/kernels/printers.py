@@ -190,7 +190,20 @@ class NumbaPrinter(PythonPrinter):
     decorator = '@register_jitable(error_model="numpy")'
 
 
-class TorchPrinter(SourcePrinter):
+class TensorPrinter(SourcePrinter):
+    """Functions that want tensors: what has no argument of the kernel in it is printed as a
+    number, log(2) as 0.6931471805599453."""
+
+    def _print_Function(self, expr: sympy.Function) -> str:
+        return super()._print_Function(expr) if expr.free_symbols else repr(float(expr))
+
+    _print_exp = _print_log = _print_Abs = _print_Function
+
+    def _print_Pow(self, expr: sympy.Pow) -> str:
+        return super()._print_Pow(expr) if expr.free_symbols else repr(float(expr))
+
+
+class TorchPrinter(TensorPrinter):
     """torch float64 tensors, elementwise."""
 
     name = "torch"
@@ -211,16 +224,6 @@ class TorchPrinter(SourcePrinter):
 
     def _print_Infinity(self, expr: sympy.Expr) -> str:
         return "torch.inf"
-
-    def _print_Function(self, expr: sympy.Function) -> str:
-        if not expr.free_symbols:  # torch's functions want tensors
-            return repr(float(expr))
-        return super()._print_Function(expr)
-
-    _print_exp = _print_log = _print_Abs = _print_Function
-
-    def _print_Pow(self, expr: sympy.Pow) -> str:
-        return super()._print_Pow(expr) if expr.free_symbols else repr(float(expr))
 
     def _extremum(self, function: str, expr: sympy.Expr) -> str:
         numbers = [arg for arg in expr.args if arg.is_number]
@@ -259,7 +262,7 @@ class NumpyPrinter(SourcePrinter):
         return f"np.where({condition}, {value}, {otherwise})"
 
 
-class TritonPrinter(SourcePrinter):
+class TritonPrinter(TensorPrinter):
     """Triton scalars or blocks in float64."""
 
     name = "triton"
@@ -282,14 +285,6 @@ class TritonPrinter(SourcePrinter):
 
     def _print_Infinity(self, expr: sympy.Expr) -> str:
         return 'float("inf")'
-
-    def _print_Function(self, expr: sympy.Function) -> str:
-        return super()._print_Function(expr) if expr.free_symbols else repr(float(expr))
-
-    _print_exp = _print_log = _print_Abs = _print_Function
-
-    def _print_Pow(self, expr: sympy.Pow) -> str:
-        return super()._print_Pow(expr) if expr.free_symbols else repr(float(expr))
 
     def _choose(self, condition: str, value: str, otherwise: str) -> str:
         return f"tl.where({condition}, {value}, {otherwise})"

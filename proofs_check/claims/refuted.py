@@ -18,7 +18,7 @@ from proofs_check.methods.conic import against_cone, least_by_cone
 from proofs_check.methods.margin_programmes import Case, least, tree_programme
 from proofs_check.methods.problems import Problem
 from proofs_check.outcome import Evidence
-from proofs_check.registry import Effort, check
+from proofs_check.registry import Effort, check, check_by
 
 TARGETS = (
     (F(5, 10), F(2, 10), F(2, 10), F(1, 10)),
@@ -93,10 +93,7 @@ def _by_cone(claim: str, formula: Formula, effort: Effort) -> Evidence:
     return against_cone(formula, problems(), relation=relation)
 
 
-for _claim in FALSE:
-    check(_claim, method="exact-cases")(partial(_exactly, _claim))
-    check(_claim, method="optimiser")(partial(_from_definition, _claim))
-    check(_claim, method="conic")(partial(_by_cone, _claim))
+check_by({"exact-cases": _exactly, "optimiser": _from_definition, "conic": _by_cone}, FALSE)
 
 
 def _flat_cases() -> list[Case]:

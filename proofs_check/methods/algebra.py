@@ -5,16 +5,17 @@ non-zero value refutes."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import mpmath
 import sympy
 
-from derivations.language.claim import Derivation, vanishes
+from derivations.language.claim import Derivation, Formula, get_claim, vanishes
 from proofs_check.outcome import Evidence, Verdict
+from proofs_check.registry import Effort
 
-__all__ = ["prove_identities", "random_rationals"]
+__all__ = ["prove_identities", "prove_known", "random_rationals"]
 
 Sample = dict[sympy.Symbol, sympy.Rational]
 
@@ -85,6 +86,20 @@ def _differs_at(label: str, difference: Any, samples: Sequence[Sample]) -> Evide
                 "algebra", Verdict.REFUTED, None, f"{sympy.N(value, 3)}", f"{label}: {chosen}", 1
             )
     return None
+
+
+def prove_known(
+    known: Mapping[str, Sequence[tuple[tuple[Any, ...], Any]]],
+    claim: str,
+    formula: Formula,
+    effort: Effort,
+) -> Evidence:
+    """The claim's steps, and its formula at arguments whose value is written out by hand."""
+    identities = [
+        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
+        for arguments, value in known[claim]
+    ]
+    return prove_identities(get_claim(claim).derivation, identities, [{}])
 
 
 def random_rationals(

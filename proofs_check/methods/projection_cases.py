@@ -4,24 +4,25 @@ digits, again at 80, and by an outside conic solver."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import mpmath
 import numpy
 
 from derivations.language.claim import Formula
+from proofs_check.methods.algebra import prove_known
 from proofs_check.methods.cases import Relation, Tally, exactly
 from proofs_check.methods.conic import TOLERANCE
 from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.projection import Projection, project
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
-from proofs_check.registry import Effort
+from proofs_check.registry import Effort, check_by
 
-__all__ = ["BaseCase", "base_draws", "nearest", "nearest_by_cone"]
+__all__ = ["BaseCase", "base_draws", "nearest", "nearest_by_cone", "register_projections"]
 
 # (label, the projections whose least value is the minimum, arguments of the formula)
 BaseCase = tuple[str, Sequence[Projection], tuple[Any, ...]]
@@ -69,6 +70,21 @@ def nearest_by_cone(
         if tally.refuted:
             break
     return tally.evidence("cvxpy, Clarabel")
+
+
+def register_projections(
+    cases: Mapping[str, Callable[[Effort], Iterable[BaseCase]]], known: Mapping[str, Any]
+) -> None:
+    """Three checks of each claim: values written out by hand, its cases solved, and the outside
+    solver's word on five of them."""
+
+    def solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
+        return nearest(formula, cases[claim](effort), effort)
+
+    def witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
+        return nearest_by_cone(formula, list(cases[claim](effort)), at_most=5)
+
+    check_by({"algebra": partial(prove_known, known), "optimiser": solve, "conic": witness}, cases)
 
 
 @lru_cache(maxsize=2_000)

@@ -13,12 +13,12 @@ import mpmath
 import sympy
 from sympy import Rational, log, sqrt
 
-from derivations.language.claim import Derivation, Formula, get_claim
+from derivations.language.claim import Formula, get_claim
 from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Tally, exactly
 from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.projection import Projection, Row, project, reaches
-from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
+from proofs_check.methods.projection_cases import BaseCase, base_draws, register_projections
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -165,27 +165,7 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    derivation: Derivation = get_claim(claim).derivation
-    identities = [
-        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
-        for arguments, value in KNOWN[claim]
-    ]
-    return prove_identities(derivation, identities, [{}])
-
-
-def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    return nearest(formula, CASES[claim](effort), effort)
-
-
-def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    return nearest_by_cone(formula, list(CASES[claim](effort)), at_most=5)
-
-
-for _claim in CASES:
-    check(_claim, method="algebra")(partial(_prove, _claim))
-    check(_claim, method="optimiser")(partial(_solve, _claim))
-    check(_claim, method="conic")(partial(_witness, _claim))
+register_projections(CASES, KNOWN)
 
 
 # (rule, a draft on the boundary, vanishing entries as None, parameter, the region as one set of

@@ -16,8 +16,8 @@ import numpy
 import sympy
 from sympy import Rational, log
 
-from derivations.language.claim import Formula, get_claim
-from proofs_check.methods.algebra import prove_identities
+from derivations.language.claim import Formula
+from proofs_check.methods.algebra import prove_known
 from proofs_check.methods.cases import (
     Cases,
     Tally,
@@ -32,7 +32,7 @@ from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import Problem
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
-from proofs_check.registry import Effort, check
+from proofs_check.registry import Effort, check, check_by
 
 R = Rational
 COUNTEREXAMPLE = (F(36, 100), F(30, 100), F(17, 100), F(17, 100))
@@ -119,14 +119,6 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    identities = [
-        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
-        for arguments, value in KNOWN[claim]
-    ]
-    return prove_identities(get_claim(claim).derivation, identities, [{}])
-
-
 def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
     problems, relation = PROBLEMS[claim]
     return against_definition(formula, problems(effort), effort, relation=relation)  # type: ignore[arg-type]
@@ -137,11 +129,8 @@ def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
     return against_cone(formula, problems(effort), relation=relation, at_most=6)  # type: ignore[arg-type]
 
 
-for _claim in KNOWN:
-    check(_claim, method="algebra")(partial(_prove, _claim))
-for _claim in PROBLEMS:
-    check(_claim, method="optimiser")(partial(_solve, _claim))
-    check(_claim, method="conic")(partial(_witness, _claim))
+check_by({"algebra": partial(prove_known, KNOWN)}, KNOWN)
+check_by({"optimiser": _solve, "conic": _witness}, PROBLEMS)
 
 
 def _compare_single(relation: str, formula: Formula, effort: Effort) -> Evidence:

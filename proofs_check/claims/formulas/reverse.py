@@ -5,18 +5,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
-import sympy
 from sympy import Rational, log, sqrt
 
-from derivations.language.claim import Formula, get_claim
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.projection import Projection, reaches
-from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
-from proofs_check.outcome import Evidence
-from proofs_check.registry import Effort, check
+from proofs_check.methods.projection_cases import BaseCase, base_draws, register_projections
+from proofs_check.registry import Effort
 
 R = Rational
 
@@ -76,23 +71,4 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    identities = [
-        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
-        for arguments, value in KNOWN[claim]
-    ]
-    return prove_identities(get_claim(claim).derivation, identities, [{}])
-
-
-def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    return nearest(formula, CASES[claim](effort), effort)
-
-
-def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    return nearest_by_cone(formula, list(CASES[claim](effort)), at_most=5)
-
-
-for _claim in CASES:
-    check(_claim, method="algebra")(partial(_prove, _claim))
-    check(_claim, method="optimiser")(partial(_solve, _claim))
-    check(_claim, method="conic")(partial(_witness, _claim))
+register_projections(CASES, KNOWN)

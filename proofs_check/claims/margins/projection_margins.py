@@ -12,13 +12,13 @@ import sympy
 from sympy import Rational
 
 from derivations.formulas.projections import bernoulli_divergence, geometric_value
-from derivations.language.claim import Formula, get_claim
-from proofs_check.methods.algebra import prove_identities
+from derivations.language.claim import Formula
+from proofs_check.methods.algebra import prove_known
 from proofs_check.methods.conic import least_by_cone
 from proofs_check.methods.joint import JointProgramme
 from proofs_check.methods.margin_programmes import Case, least, with_tail
 from proofs_check.outcome import Evidence
-from proofs_check.registry import Effort, check
+from proofs_check.registry import Effort, check_by
 
 __all__ = ["CASES", "EXTREMAL", "lifted", "register", "sorted_base", "sunk"]
 
@@ -207,14 +207,6 @@ EXTREMAL: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-def _prove(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    identities = [
-        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
-        for arguments, value in EXTREMAL[claim]
-    ]
-    return prove_identities(get_claim(claim).derivation, identities, [{}])
-
-
 def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
     return least(formula, CASES[claim](effort), effort)
 
@@ -225,10 +217,8 @@ def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
 
 def register(claims: Iterable[str]) -> None:
     """Three routes for each claim that has CASES and EXTREMAL laws."""
-    for claim in claims:
-        check(claim, method="algebra")(partial(_prove, claim))
-        check(claim, method="optimiser")(partial(_solve, claim))
-        check(claim, method="conic")(partial(_witness, claim))
+    by_hand = partial(prove_known, EXTREMAL)
+    check_by({"algebra": by_hand, "optimiser": _solve, "conic": _witness}, claims)
 
 
 register(tuple(CASES))
