@@ -86,7 +86,8 @@ def _imported(source: Path, package: Path) -> frozenset[Path]:
         found.update(_file_of([*parts, name], package) for name in re.findall(r"\w+", names))
         found.add(_file_of(parts, package))
     if source == package / "kernels" / "loading.py":
-        found.update((source.parent / "generated").glob("*_num*.py"))
+        generated = source.parent / "generated"
+        found.update([generated / "constants.py", *generated.glob("*_num*.py")])
     return frozenset(found)
 
 
