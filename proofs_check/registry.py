@@ -1,21 +1,17 @@
 """The register of checks: which function examines which claim, by which method, and with how much
-effort.
-
-``checks_of`` imports every module of ``proofs_check.claims`` first; importing one registers its
-checks."""
+effort. Importing a module of the claims registers its checks; ``running.checks`` imports them
+all."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 from derivations.language.claim import Formula
 from proofs_check.outcome import Evidence
 
-__all__ = ["METHODS", "Check", "Effort", "check", "check_by", "checks_of"]
+__all__ = ["METHODS", "Check", "Effort", "check", "check_by", "registered"]
 
 METHODS = ("algebra", "exact-cases", "enclosure", "search", "optimiser", "conic")  # cheapest first
 
@@ -76,17 +72,8 @@ def check_by(methods: dict[str, Callable[..., Evidence]], claims: Iterable[str])
             check(claim, method=method)(partial(function, claim))
 
 
-def checks_of(claim: str) -> list[Check]:
-    """The checks of a claim, cheapest method first."""
-    _import_topics()
+def registered(claim: str) -> list[Check]:
+    """The checks of a claim among those registered so far, cheapest method first."""
     return sorted(
         (c for c in _CHECKS.values() if c.claim == claim), key=lambda c: METHODS.index(c.method)
     )
-
-
-@cache
-def _import_topics() -> None:
-    """Every module of ``proofs_check.claims``, found by name: each registers its own checks."""
-    claims = importlib.import_module("proofs_check.claims")
-    for module in pkgutil.walk_packages(claims.__path__, "proofs_check.claims."):
-        importlib.import_module(module.name)

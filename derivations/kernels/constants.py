@@ -324,8 +324,9 @@ _FILTER = (
     Constant(
         "FILTER_ROUNDINGS",
         256 * UNIT,
-        "Relative, of the sizes that a filtered row's float64 numbers have: fewer than 255 "
-        "roundings, by count of the code.",
+        "Relative, of the sizes that a filtered row's float64 numbers have: pays for 255 "
+        "roundings. That there are fewer (a few logarithms and exponentials of 8 u, products, "
+        "moves of the sums) is read from the code, not proved.",
         _ROUNDINGS,
     ),
     Constant(
@@ -338,21 +339,23 @@ _FILTER = (
     Constant(
         "POOL_ROUNDINGS",
         64 * UNIT,
-        "Relative, of a pool's value from above: fewer than 63 roundings, by count of the code. It "
-        "only decides whether a rejection is sure.",
-        _ROUNDINGS,
+        "Relative, of a pool's value from above: (n + 14) u, as below it, for pools of up to 50 "
+        "tokens. No claim speaks of the bound above; it decides whether a rejection is sure, "
+        "never a certificate.",
+        ("bound.certificate_lower",),
     ),
     Constant(
         "POOL_MASS_ROUNDINGS",
         (256 + 745) * UNIT,
-        "The same, of the pool's mass: its weights' gaps, up to 745 u, and fewer than 255 "
-        "roundings.",
-        (*_ROUNDINGS, "bound.weight"),
+        "The same, of the pool's mass: its weights' gaps, up to 745 u, and (2 n + 34) u for "
+        "pools of up to 111 tokens.",
+        ("bound.certificate_lower", "bound.weight"),
     ),
     Constant(
         "THRESHOLD_ROUNDINGS",
         64 * UNIT,
-        "Relative: lowers a threshold by what its own evaluation rounds.",
+        "Relative: lowers a threshold by what its own evaluation rounds. Pays for 63 roundings; "
+        "that there are fewer is read from the code.",
         (*_ROUNDINGS, "bound.threshold"),
     ),
     Constant(
@@ -398,8 +401,9 @@ _TRITON = (
     Constant(
         "KEPT_ERROR",
         _ten(-15, 2),
-        "Relative, 18 u: the float64 sums of a row's kept tokens, with their logits' part counted "
-        "in DIVERGENCE_ROUNDINGS and REFERENCE_ROUNDINGS.",
+        "Relative, 18 u: the float64 exponentials and sums of a row's kept tokens, as read from "
+        "the code; what their logits' sizes add is in DIVERGENCE_ROUNDINGS and "
+        "REFERENCE_ROUNDINGS.",
         _ROUNDINGS,
     ),
     Constant(
@@ -411,8 +415,8 @@ _TRITON = (
     Constant(
         "DIVERGENCE_ROUNDINGS",
         64 * UNIT,
-        "Relative, of the sizes of means, logarithms and references: fewer than 63 roundings, by "
-        "count of the code.",
+        "Relative, of the sizes of means, logarithms and references: pays for 63 roundings. "
+        "That there are fewer is read from the code, not proved.",
         _ROUNDINGS,
     ),
     Constant(
@@ -497,8 +501,8 @@ _CERTIFICATES = (
     Constant(
         "LUMPED_ERROR",
         Rational(1, 2**46),
-        "nats, 128 u: exp, sums and pools of a list in float64; nothing is claimed below this much "
-        "slack.",
+        "nats: exp, sums and pools of a list in float64; nothing is claimed below this much "
+        "slack. Pays for 127 roundings of numbers of size 1, as read from the code.",
         _ROUNDINGS,
     ),
     Constant(

@@ -11,7 +11,7 @@ import sympy
 
 from derivations.language.claim import Claim, Step
 from proofs_check.outcome import Evidence, Outcome, Verdict
-from proofs_check.registry import checks_of
+from proofs_check.running.checks import checks_of
 from proofs_check.running.routes import reason_without, routes_of
 
 _GENERATED = Path(__file__).resolve().parents[2] / "certspec" / "kernels" / "generated"

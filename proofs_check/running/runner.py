@@ -16,7 +16,8 @@ from pathlib import Path
 from derivations.language.claim import Claim, Formula, all_claims
 from proofs_check.methods.optimise import NoConvergence
 from proofs_check.outcome import PROVING_METHODS, Evidence, Outcome, Verdict, combine
-from proofs_check.registry import Check, Effort, checks_of
+from proofs_check.registry import Check, Effort
+from proofs_check.running.checks import checks_of
 from proofs_check.running.routes import reason_without, routes_of
 
 __all__ = ["UnknownClaim", "fingerprint", "run_claim", "run_claims", "select_claims"]

@@ -7,7 +7,7 @@ from derivations.margins.margins import additive_exactly
 from proofs_check.methods.branches import branches, complete
 from proofs_check.methods.slopes import Slope, enclose_statements, polynomial_sign
 from proofs_check.outcome import Verdict
-from proofs_check.registry import checks_of
+from proofs_check.running.checks import checks_of
 from proofs_check.running.routes import reason_without, routes_of
 
 G, T, X, Y = sympy.symbols("g t x y", positive=True)

@@ -7,7 +7,7 @@ domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
 expression:  sha256 a85123679886fbee4a9d56525869ff055f52688c54d49127fad2eddda6b782ea
-body:        sha256 8d6c361af1e6b855cb3e927af003be1b8074105301ea5037c553f3dcb1ee1326
+body:        sha256 a2790e5acb73935ff1a38c2077f3ce9079adb209879b66b609fd166e006a7fb7
 """
 # --- body ---
 
@@ -141,8 +141,9 @@ WIDEST = 0.001
 # claims: kernel.filter_rest
 DRAFT_SHARE = 0.75
 
-# Relative, of the sizes that a filtered row's float64 numbers have: fewer than 255 roundings, by
-# count of the code.
+# Relative, of the sizes that a filtered row's float64 numbers have: pays for 255 roundings. That
+# there are fewer (a few logarithms and exponentials of 8 u, products, moves of the sums) is read
+# from the code, not proved.
 # claims: kernel.roundings
 FILTER_ROUNDINGS = 2.842170943040401e-14
 
@@ -151,16 +152,18 @@ FILTER_ROUNDINGS = 2.842170943040401e-14
 # claims: kernel.filter_size
 TERM_ROUNDINGS = 1.5
 
-# Relative, of a pool's value from above: fewer than 63 roundings, by count of the code. It only
-# decides whether a rejection is sure.
-# claims: kernel.roundings
+# Relative, of a pool's value from above: (n + 14) u, as below it, for pools of up to 50 tokens. No
+# claim speaks of the bound above; it decides whether a rejection is sure, never a certificate.
+# claims: bound.certificate_lower
 POOL_ROUNDINGS = 7.105427357601002e-15
 
-# The same, of the pool's mass: its weights' gaps, up to 745 u, and fewer than 255 roundings.
-# claims: kernel.roundings, bound.weight
+# The same, of the pool's mass: its weights' gaps, up to 745 u, and (2 n + 34) u for pools of up to
+# 111 tokens.
+# claims: bound.certificate_lower, bound.weight
 POOL_MASS_ROUNDINGS = 1.1113332476497817e-13
 
-# Relative: lowers a threshold by what its own evaluation rounds.
+# Relative: lowers a threshold by what its own evaluation rounds. Pays for 63 roundings; that there
+# are fewer is read from the code.
 # claims: kernel.roundings, bound.threshold
 THRESHOLD_ROUNDINGS = 7.105427357601002e-15
 
@@ -195,8 +198,8 @@ EXACT_EXP2_ERROR = 4.440892098500626e-16
 # claims: kernel.segments
 EXACT_FARTHEST_ERROR = 4.547473508864641e-13
 
-# Relative, 18 u: the float64 sums of a row's kept tokens, with their logits' part counted in
-# DIVERGENCE_ROUNDINGS and REFERENCE_ROUNDINGS.
+# Relative, 18 u: the float64 exponentials and sums of a row's kept tokens, as read from the code;
+# what their logits' sizes add is in DIVERGENCE_ROUNDINGS and REFERENCE_ROUNDINGS.
 # claims: kernel.roundings
 KEPT_ERROR = 2e-15
 
@@ -205,8 +208,8 @@ KEPT_ERROR = 2e-15
 # claims: none
 TAIL_SLACK = 1e-12
 
-# Relative, of the sizes of means, logarithms and references: fewer than 63 roundings, by count of
-# the code.
+# Relative, of the sizes of means, logarithms and references: pays for 63 roundings. That there are
+# fewer is read from the code, not proved.
 # claims: kernel.roundings
 DIVERGENCE_ROUNDINGS = 7.105427357601002e-15
 
@@ -298,7 +301,8 @@ SHARE_ROUNDING = 7.105427357601002e-15
 # claims: drafter.entropy.dual
 NEAR_ONE = 0.9999999999990905
 
-# nats, 128 u: exp, sums and pools of a list in float64; nothing is claimed below this much slack.
+# nats: exp, sums and pools of a list in float64; nothing is claimed below this much slack. Pays
+# for 127 roundings of numbers of size 1, as read from the code.
 # claims: kernel.roundings
 LUMPED_ERROR = 1.4210854715202004e-14
 
