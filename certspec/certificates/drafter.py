@@ -18,6 +18,7 @@ from certspec.certificates.families import family_of, known
 from certspec.certificates.pools import TopProbs, as_rows, top_probs
 from certspec.certificates.radii import Draft
 from certspec.errors import InvalidArgument
+from certspec.kernels.loading import load_kernels
 from certspec.rules import Rule
 
 __all__ = [
@@ -27,9 +28,11 @@ __all__ = [
     "drafter_certificate_lower",
 ]
 
+_constants = load_kernels("constants")
+
 # For a bound from below probabilities are raised to at least this, which can only lower it; beside
 # it, what underflows is nothing.
-SMALLEST_PROB = 2.0**-900
+SMALLEST_PROB = _constants.SMALLEST_PROB
 
 
 def drafter_certificate(draft_logits: Any, rule: Rule) -> Any:
@@ -98,7 +101,7 @@ def drafter_certificate_from_top(
         and bool((rows <= 1.0).all())
     )
     tail = 1.0 - rows.sum(-1)
-    if not falling or not bool((tail >= -1e-6).all()):
+    if not falling or not bool((tail >= -_constants.INPUT_SLACK).all()):
         raise InvalidArgument(
             "draft_top_probs: expected probabilities, largest first, of sum at most 1 in every row"
         )

@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 
 from certspec.certificates.pools import TopProbs, pool_kernels
 from certspec.errors import InvalidArgument
+from certspec.kernels.loading import load_kernels
 from certspec.rules import Entropy
 
 __all__ = ["entropy_radius_lower"]
+
+_constants = load_kernels("constants")
 
 Floats = NDArray[np.float64]
 _CELLS, _SPAN = (
@@ -30,10 +33,12 @@ _MULTIPLIERS = (
     1.0 - np.round(np.concatenate([np.geomspace(1.0, 0.02, 24), [0.0]]) * _GRID) / _GRID
 )  # nu in [0, 1]
 _ZOOM_CELLS, _ZOOM_PARTS, _ZOOM_MULTIPLIERS = 6, 12, 9
-_NEAR_ONE = 1.0 - 2.0**-40
+_NEAR_ONE = _constants.NEAR_ONE
 _BUCKETS, _BUCKET_WIDTH = 160, 0.25  # nats
-_ROOM = 2.0**-36  # nats; what rounding may take from the logarithm of an atom's size
-_VANISHING = -620.0  # nats; smaller probabilities may underflow, and are counted as of this size
+_ROOM = _constants.ATOM_ROOM  # nats; what rounding may take from the logarithm of an atom's size
+_VANISHING = (
+    _constants.VANISHING_LOG_PROB
+)  # nats; smaller probabilities may underflow, and are counted as of this size
 
 
 def entropy_radius_lower(
@@ -90,7 +95,7 @@ def _largest_rejected(log_delta: float) -> float:
         else:
             high = v
     # the left side has v (d/dv) >= 1 up to v = 1/2, so its rounding moves v by no more than itself
-    return min(high * (1.0 + 2.0**-47 * (4.0 - log_delta)), 1.0)
+    return min(high * (1.0 + _constants.SHARE_ROUNDING * (4.0 - log_delta)), 1.0)
 
 
 def _beyond(own: Floats, rest: Floats) -> Floats:
@@ -123,12 +128,14 @@ def _atoms(
 ) -> tuple[Floats, Floats]:
     """Log-sizes and masses, (rows, A) each, with sum q^b <= sum mass * size^(b-1) for every b >= 1:
     the listed tokens themselves, and all others in buckets by their largest size."""
-    listed = np.log(np.maximum(probs[:, 1:], 1e-300))
+    listed = np.log(np.maximum(probs[:, 1:], _constants.SMALLEST_ARGUMENT))
     if weights is None or total is None:
-        last = np.log(np.maximum(np.minimum(probs[:, -1], tail), 1e-300))
+        last = np.log(np.maximum(np.minimum(probs[:, -1], tail), _constants.SMALLEST_ARGUMENT))
         return np.column_stack([listed, last]) + _ROOM, np.column_stack([probs[:, 1:], tail])
     num_rows = len(probs)
-    highest = np.log(np.maximum(probs[:, -1], 1e-300))  # no unlisted token is larger
+    highest = np.log(
+        np.maximum(probs[:, -1], _constants.SMALLEST_ARGUMENT)
+    )  # no unlisted token is larger
     present = weights > 0.0
     rows = np.broadcast_to(np.arange(num_rows)[:, None], weights.shape)[present]
     share = weights[present] / total[rows]
@@ -148,7 +155,9 @@ def _power_sums(sizes: Floats, masses: Floats, kappa: Floats) -> Floats:
     shape = (len(sizes),) + (1,) * (kappa.ndim - 1) + (sizes.shape[1],)
     own, mass = sizes.reshape(shape), masses.reshape(shape)
     highest = np.where(mass > 0.0, own, -np.inf).max(axis=-1)
-    more = ((1.0 - kappa) / np.maximum(kappa, 1e-300))[..., None]  # 1/kappa - 1
+    more = ((1.0 - kappa) / np.maximum(kappa, _constants.SMALLEST_ARGUMENT))[
+        ..., None
+    ]  # 1/kappa - 1
     with np.errstate(all="ignore"):
         terms = np.where(
             mass > 0.0, mass * np.exp((own - highest[..., None]) * more - highest[..., None]), 0.0
@@ -257,8 +266,8 @@ def _convex_part(
 
 
 def _dual(v: Floats, own_log: Floats, kappa: Floats, sums: Floats, log_delta: float) -> Floats:
-    entropy_part = v * np.log(np.maximum(v, 1e-300)) + (1.0 - v) * np.log1p(
-        -np.minimum(v, 1.0 - 2.0**-53)
+    entropy_part = v * np.log(np.maximum(v, _constants.SMALLEST_ARGUMENT)) + (1.0 - v) * np.log1p(
+        -np.minimum(v, 1.0 - _constants.UNIT)
     )
     price = np.where(kappa < 1.0, (1.0 - kappa) * (np.log(v) - log_delta), 0.0)
     return kappa * entropy_part - v * own_log - (1.0 - v) * sums + price

@@ -26,6 +26,7 @@ from certspec.certificates.lumped_masses import (
 )
 from certspec.certificates.lumped_rules import judge_single, judge_tree
 from certspec.errors import InvalidLogits
+from certspec.kernels.loading import load_kernels
 from certspec.rules import Rule, as_rules
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "certify_lists",
     "lumped_certificates",
 ]
+
+_constants = load_kernels("constants")
 
 
 Floats = NDArray[np.float64]
@@ -116,7 +119,10 @@ def lumped_certificates(
     )
 
 
-_UNITS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_UNITS = {
+    kind: getattr(_constants, f"LAST_PLACE_{kind.upper()}")
+    for kind in ("float64", "float32", "float16", "bfloat16")
+}
 
 
 def certify_lists(
@@ -177,7 +183,7 @@ def _checked(name: str, logprobs: Floats, kind: str) -> Floats:
     if name == "target_logits":
         _refuse(name, ~finite.any(axis=1), "at least one listed token", logprobs)
     mass = np.exp(np.minimum(logprobs, 0.0)).sum(axis=1)
-    over = mass > np.exp(2.0 * error) * (1.0 + 1e-12)
+    over = mass > np.exp(2.0 * error) * (1.0 + _constants.MASS_SLACK)
     _refuse(name, over, "probabilities that sum to at most 1", logprobs, mass)
     return error
 

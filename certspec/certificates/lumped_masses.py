@@ -33,6 +33,8 @@ __all__ = [
     "tree_pool_value",
 ]
 
+_constants = load_kernels("constants")
+
 
 Floats = NDArray[np.float64]
 
@@ -186,7 +188,7 @@ UNKNOWN = -2  # the log doesn't say which token the draft ranks here
 
 # float64 evaluation of exp, sums and pools over any list: nothing is claimed below this many nats
 # of slack.
-_FLOAT64_ERROR = 2.0**-46
+_FLOAT64_ERROR = _constants.LUMPED_ERROR
 
 
 class Case(Enum):
@@ -393,7 +395,7 @@ class Rows:
             )
             slack = (
                 self.error * (4.0 + np.where(np.isfinite(lower), np.abs(lower), 0.0))
-                + self.error * 40.0
+                + self.error * _constants.ENTROPY_SLACK
             )
             self._entropies[smoothing] = (lower - slack, upper + slack)
         return self._entropies[smoothing]

@@ -44,6 +44,8 @@ __all__ = [
     "tree_reverse",
 ]
 
+_constants = load_kernels("constants")
+
 Bound = Callable[[float], float]
 Floats = NDArray[np.float64]
 
@@ -198,8 +200,10 @@ def _log_of_best(alpha: float) -> float:
 _OCTAVES, _PER_OCTAVE = 40, 12  # the first cells; below 2^-40 the simple bound serves
 _PARTS, _LEVELS = 12, 4
 _MOST_CELLS = 4000  # where more are left the function is flat, and the level before serves
-_FLOOR_SLACK = 1e-11  # far above the rounding of a floor whose logarithms are at most 745
-_ROUNDING = 1e-12
+_FLOOR_SLACK = (
+    _constants.FLOOR_SLACK
+)  # far above the rounding of a floor whose logarithms are at most 745
+_ROUNDING = _constants.MARGIN_ROUNDING
 
 
 @lru_cache(maxsize=4096)
@@ -277,4 +281,4 @@ def _pair_cost(top: Floats, own: Floats) -> Floats:
             (1.0 + share) * np.log1p(share)
             + np.where(share < 1.0, (1.0 - share) * np.log1p(-share), 0.0)
         ) / 2.0
-    return np.asarray(mass * np.where(share < 1e-2, series, direct))
+    return np.asarray(mass * np.where(share < _constants.SERIES_REACH, series, direct))

@@ -19,6 +19,8 @@ from certspec.rules import Tree
 
 __all__ = ["tree_width_for"]
 
+_constants = load_kernels("constants")
+
 _SMALL_BUDGET_WIDTH = 2**40
 
 
@@ -73,14 +75,14 @@ def _width_for_margin(kl_budget: float, margin: float) -> int:
 
 def _width_for_probs(kl_budget: float, probs: np.ndarray) -> int:
     total = float(probs.sum()) if probs.ndim == 1 and len(probs) else math.nan
-    if not (total <= 1.0 + 1e-6 and float(probs.min()) >= 0.0):
+    if not (total <= 1.0 + _constants.INPUT_SLACK and float(probs.min()) >= 0.0):
         raise InvalidArgument(
             f"tree_width_for: expected probabilities >= 0 of sum at most 1, got a sum of {total!r}"
         )
     for width, certificate in enumerate(_tree_certificates(probs), 1):
         if certificate > kl_budget:
             return width
-    if total < 1.0 - 1e-6:
+    if total < 1.0 - _constants.INPUT_SLACK:
         raise InvalidArgument(
             f"tree_width_for: expected more than {len(probs)} probabilities: no width below that "
             "exceeds "

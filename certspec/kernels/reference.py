@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from certspec.kernels.loading import load_kernels
 from certspec.kernels.rounding import (
     FAR_BELOW,
     FARTHEST_POOLED,
@@ -41,7 +42,10 @@ __all__ = [
     "target_row",
 ]
 
-FUNCTION_ERROR = 8 * UNIT  # exp, log, expm1, log1p assumed within 4 ulp
+# safety factors, each with its reason in derivations.kernels.constants
+paid = load_kernels("constants")
+
+FUNCTION_ERROR = paid.FUNCTION_ERROR  # exp, log, expm1, log1p assumed within 4 ulp
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,8 @@ def target_row(logits: np.ndarray) -> TargetRow:
     normaliser = float(weights.sum())
     with np.errstate(invalid="ignore"):
         mean_gap = float(np.where(weights > 0, weights * -gaps, 0.0).sum()) / normaliser
-    sum_error = (
-        32 + math.log2(len(logits))
-    ) * UNIT  # numpy sums pairwise over blocks of 128 in 8 lanes
-    normaliser_error = 1.01 * (mean_gap * UNIT + FUNCTION_ERROR) + sum_error
+    sum_error = (paid.NUMPY_SUM_DEPTH + math.log2(len(logits))) * UNIT
+    normaliser_error = paid.ERROR_PRODUCTS * (mean_gap * UNIT + FUNCTION_ERROR) + sum_error
     return TargetRow(order, gaps, weights, normaliser, normaliser_error, mean_gap, sum_error)
 
 
@@ -106,7 +108,7 @@ def smoothed_entropy(row: TargetRow, smoothing: float) -> float:
 def relative_threshold(threshold: Threshold, row: TargetRow) -> tuple[float, float]:
     """``tau * S``, the threshold in weights, and an upper bound of it that covers every rounding
     error."""
-    normaliser, relative = row.normaliser, row.normaliser_error + 4 * UNIT
+    normaliser, relative = row.normaliser, row.normaliser_error + paid.NORMALISER_ROUNDINGS
     cap = threshold.cap * normaliser
     from_top = threshold.scale + threshold.offset * normaliser
     from_entropy, entropy_error = math.inf, 0.0
@@ -114,24 +116,28 @@ def relative_threshold(threshold: Threshold, row: TargetRow) -> tuple[float, flo
         if threshold.smoothing == 0:
             from_entropy = threshold.entropy_scale * math.exp(-row.mean_gap)
             entropy_error = row.mean_gap * (
-                (row.span + 12) * UNIT + row.sum_error + row.normaliser_error
+                (row.span + paid.ENTROPY_COUNT) * UNIT + row.sum_error + row.normaliser_error
             )
         else:
             smoothed = smoothed_entropy(row, threshold.smoothing)
             from_entropy = threshold.entropy_scale * normaliser * math.exp(-smoothed)
-            probability_error = row.normaliser_error + (row.span + 10) * UNIT
-            entropy_error = (probability_error + row.sum_error + 12 * UNIT) * (
+            probability_error = row.normaliser_error + (row.span + paid.PROBABILITY_COUNT) * UNIT
+            entropy_error = (probability_error + row.sum_error + paid.ENTROPY_COUNT * UNIT) * (
                 abs(smoothed) + 3
             ) + relative
         entropy_error += 2 * FUNCTION_ERROR
     top_upper = from_top
     if math.isfinite(from_top):
-        top_upper += abs(threshold.offset) * normaliser * relative + threshold.scale * 2 * UNIT
+        top_upper += (
+            abs(threshold.offset) * normaliser * relative + threshold.scale * paid.SCALE_ROUNDINGS
+        )
     if (
         threshold.offset <= 0
     ):  # then tau <= scale p1 holds exactly, so that the argmax stays certainly accepted
         top_upper = min(top_upper, threshold.scale)
-    upper = min(cap * (1 + relative), top_upper, from_entropy * (1 + 1.01 * entropy_error))
+    upper = min(
+        cap * (1 + relative), top_upper, from_entropy * (1 + paid.ERROR_PRODUCTS * entropy_error)
+    )
     return min(cap, from_top, from_entropy), upper
 
 
@@ -167,7 +173,7 @@ def pool_single_token(weights: np.ndarray, rejected: int) -> np.ndarray:
     pool = [weights[rejected]]
     for weight in weights[:rejected]:
         mean = (sum(pool) + weight) / (len(pool) + 1)
-        if not weight > mean * (1 + (len(pool) + 4) * UNIT):
+        if not weight > mean * (1 + (len(pool) + paid.JOIN_COUNT) * UNIT):
             break
         pool.append(weight)
     return np.array(pool[1:] + pool[:1])
@@ -189,12 +195,14 @@ def certificate_of_pool(pool: np.ndarray, row: TargetRow, weight_err: float) -> 
     F)."""
     size, mass = len(pool), float(pool.sum())
     total = _pool_sum(pool, mass / size)
-    raised = _pool_sum(pool, mass / size * (1 + (size + 3) * UNIT))
-    relative = weight_err + (size + 16) * UNIT
+    raised = _pool_sum(pool, mass / size * (1 + (size + paid.MEAN_COUNT) * UNIT))
+    relative = weight_err + (size + paid.VALUE_COUNT) * UNIT
     lower = (
-        raised * (1 - relative) - mass * ((2 * size + 40) * UNIT + weight_err)
+        raised * (1 - relative) - mass * ((2 * size + paid.MASS_COUNT) * UNIT + weight_err)
     ) / row.normaliser
-    return total / row.normaliser, max(0.0, lower * (1 - row.normaliser_error - 4 * UNIT))
+    return total / row.normaliser, max(
+        0.0, lower * (1 - row.normaliser_error - paid.NORMALISER_ROUNDINGS)
+    )
 
 
 def _pool_sum(pool: np.ndarray, mean: float) -> float:
@@ -260,13 +268,14 @@ def divergence(target_logits: np.ndarray, draft_logits: np.ndarray) -> tuple[flo
     divergence_nats = float(terms.sum())
 
     draft_span = -float(draft_gaps[np.isfinite(draft_gaps)].min())
-    if draft_span > 1e100:
+    if draft_span > paid.FARTHEST_SPAN:
         return divergence_nats, math.inf
     reach = (
         target.span + target.log_normaliser + min(draft_span, FARTHEST_RATIO) + draft.log_normaliser
     )
-    log_ratio_error = 3 * UNIT * reach + sum(
-        1.01 * row.normaliser_error + FUNCTION_ERROR * row.log_normaliser for row in (target, draft)
+    log_ratio_error = paid.RATIO_ROUNDINGS * reach + sum(
+        paid.ERROR_PRODUCTS * row.normaliser_error + FUNCTION_ERROR * row.log_normaliser
+        for row in (target, draft)
     )
     relative = (
         max(
@@ -274,13 +283,13 @@ def divergence(target_logits: np.ndarray, draft_logits: np.ndarray) -> tuple[flo
         )
         * UNIT
         + target.sum_error
-        + 40 * UNIT
+        + paid.TERM_SUM_ROUNDINGS
     )
-    slope = log_ratio_error + 28 * UNIT
+    slope = log_ratio_error + paid.SLOPE_ROUNDINGS
     root = slope * math.sqrt(2) + math.sqrt(
         2 * slope**2 + 4 * (1 - relative) * (divergence_nats + log_ratio_error**2 + NEGLIGIBLE**0.5)
     )
-    return divergence_nats, (root / (2 * (1 - relative))) ** 2 * (1 + 16 * UNIT)
+    return divergence_nats, (root / (2 * (1 - relative))) ** 2 * (1 + paid.ROOT_ROUNDINGS)
 
 
 # --- rows

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 from certspec.errors import InvalidLogits
+from certspec.kernels.loading import load_kernels
 
 __all__ = [
     "ALL_MASKED",
@@ -24,6 +25,8 @@ __all__ = [
     "raise_invalid_row",
     "settle",
 ]
+
+_constants = load_kernels("constants")
 VALID, NAN, PLUS_INF, ALL_MASKED = range(4)
 PATHS = (
     "fast",
@@ -36,9 +39,11 @@ BY_RULE = (
     "accepted",
     "certified",
 )  # fields of shape (rules, rows)
-WEIGHT_ERROR = 2e-13  # relative, of exp(z - max z) down to 745 nats below the maximum, in float64
+WEIGHT_ERROR = (
+    _constants.WEIGHT_ERROR
+)  # relative, of exp(z - max z) down to 745 nats below the maximum, in float64
 _RIGOROUS_ERROR = (
-    1e-11  # what the float64 backends keep in entropies (nats) and probabilities (relative)
+    _constants.RIGOROUS_ERROR  # what the float64 backends keep in entropies (nats) and probabilities (relative)
 )
 
 

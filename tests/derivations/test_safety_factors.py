@@ -23,8 +23,9 @@ OTHERS = {
     "drafter_entropy.py": {0.02},  # the lowest multiplier of a grid
     "exponentials.py": {1.5, 700.0},  # adding 1.5 * 2^52 rounds to an integer; LOWEST_GAP
     "filter_loop.py": {1.5},  # the same in float32
+    "margins.py": {1e-308},  # where a search begins
     # where searches begin, which cells they look at, and x^6/30 of a series
-    "margins.py": {1e-306, 1e-308, 1e-9, 30.0},
+    "margin_bounds.py": {1e-306, 1e-308, 1e-9, 30.0},
     "ranks.py": {1.4426950408889634},  # log2 e
     "segments.py": {1.44269502162933349609375, 127.0},  # log2 e in float32; its exponents
     "vectors.py": {1.5},

@@ -40,12 +40,17 @@ from certspec.kernels.numba.filter_sums import (
 from certspec.kernels.numba.passes import select_top
 from certspec.kernels.numba.rules import accepts, candidate_gaps
 from certspec.kernels.numba.stream import Logits, element
-from certspec.kernels.rounding import FARTHEST_WEIGHT, UNIT
+from certspec.kernels.rounding import FARTHEST_WEIGHT
 from certspec.kernels.row_scores import FAST, RIGOROUS, WEIGHT_ERROR, RowScores, settle
 from certspec.kernels.rule_table import CAP, ENTROPY_SCALE, OFFSET, SCALE, TREE_WIDTH, RuleTable
 from certspec.kernels.threads import fetch_add, run_shared
 
 __all__ = ["filter_rows", "score_rows"]
+
+_constants = load_kernels("constants")
+FUNCTION_ERROR, FILTER_PRODUCTS = _constants.FUNCTION_ERROR, _constants.FILTER_PRODUCTS
+POOL_ROUNDINGS, POOL_MASS_ROUNDINGS = _constants.POOL_ROUNDINGS, _constants.POOL_MASS_ROUNDINGS
+THRESHOLD_ROUNDINGS, EXACT_TOP_SLACK = (_constants.THRESHOLD_ROUNDINGS, _constants.EXACT_TOP_SLACK)
 
 SETTLING = 32  # ranks in which thresholds are looked for
 _bounds, _pool, _threshold = (
@@ -68,7 +73,7 @@ STATISTICS = 7
 def _slack(gap, weight):
     """Bound on the error of weight = exp(gap); the maximum's is exact."""
     return (
-        weight * (relative_weight_error(min(-gap, FARTHEST_WEIGHT)) + 8 * UNIT)
+        weight * (relative_weight_error(min(-gap, FARTHEST_WEIGHT)) + FUNCTION_ERROR)
         if gap < 0.0
         else 0.0
     )
@@ -93,11 +98,11 @@ def _judge_tree(width, numbers, gaps, weights):
 
 @register_jitable(error_model="numpy")
 def _pooled(weights, head, tail, last, mass, lowest_gap, numbers):
-    own_error = relative_weight_error(min(-lowest_gap, FARTHEST_WEIGHT)) + 8 * UNIT
+    own_error = relative_weight_error(min(-lowest_gap, FARTHEST_WEIGHT)) + FUNCTION_ERROR
     normaliser, error = numbers[NORMALISER], numbers[ERROR]
     exact, lower = pool_certificate(weights, head, tail, last, mass, own_error, normaliser, error)
-    upper = exact * (1.0 + 1.02 * error + 64 * UNIT) + mass / normaliser * (
-        (256 + FARTHEST_WEIGHT) * UNIT
+    upper = exact * (1.0 + FILTER_PRODUCTS * error + POOL_ROUNDINGS) + mass / normaliser * (
+        POOL_MASS_ROUNDINGS
     )
     return exact, lower, upper
 
@@ -118,10 +123,15 @@ def _thresholds(rule, numbers):
     # the same bound with its errors reversed: every part of the minimum lowered by at least its
     # error
     low = threshold_upper(cap, scale, offset, entropy_scale, normaliser, gap, -error, -gap_error)
-    low = min(tau, low) - abs(tau) * (64 * UNIT)
+    low = min(tau, low) - abs(tau) * THRESHOLD_ROUNDINGS
     # a threshold that is a multiple of the largest weight alone meets that weight, which is 1,
     # without rounding
-    return tau, low, max(tau, high), tau == scale and offset == 0.0 and low > scale - 1e-12
+    return (
+        tau,
+        low,
+        max(tau, high),
+        tau == scale and offset == 0.0 and low > scale - EXACT_TOP_SLACK,
+    )
 
 
 @register_jitable(error_model="numpy")

@@ -65,18 +65,29 @@ __all__ = [
     "summarise",
 ]
 
+_constants = load_kernels("constants")
+ERROR_PRODUCTS, FILTER_PRODUCTS, MEASURED_PRODUCTS = (
+    _constants.ERROR_PRODUCTS,
+    _constants.FILTER_PRODUCTS,
+    _constants.MEASURED_PRODUCTS,
+)
+FILTER_ROUNDINGS, TERM_ROUNDINGS = _constants.FILTER_ROUNDINGS, _constants.TERM_ROUNDINGS
+DRAFT_SHARE = _constants.DRAFT_SHARE
 
-EXP32_ERROR = 7.4  # polynomial and table instead of exp 5.17, operations 2.1, r rounded .09
 
-REDUCTION = 0.0462  # per nat of |z|
+EXP32_ERROR = (
+    _constants.EXP32_ERROR
+)  # polynomial and table instead of exp 5.17, operations 2.1, r rounded .09
+
+REDUCTION = _constants.REDUCTION  # per nat of |z|
 # products and additions in float32 that a term passes through (a product with its addition, 15 of
 # the vectors that follow, 1 of 8 lanes to 4), and the float64 ones after them, fewer than 2^18 of
 # 2^-29 u each
-ADDITIONS = 17.01
+ADDITIONS = _constants.ADDITIONS
 
-LARGEST = 4096.0  # |z| of a row that the filter takes
+LARGEST = _constants.LARGEST_LOGIT  # |z| of a row that the filter takes
 
-WIDEST = 1e-3  # nats; rows whose KL the filter does not know this well are not for it
+WIDEST = _constants.WIDEST  # nats; rows whose KL the filter does not know this well are not for it
 
 MOST_COLUMNS = 1 << 24
 
@@ -290,8 +301,8 @@ def _errors(at):
         max(abs(at[MIDDLE]), abs(at[LEAST])),
         max(abs(at[OTHER_MIDDLE]), abs(at[OTHER_LEAST])),
     )
-    error = 1.01 * (EXP32_ERROR + ADDITIONS + REDUCTION * size) * UNIT32
-    return error, 1.01 * (EXP32_ERROR + ADDITIONS + REDUCTION * other_size) * UNIT32
+    error = ERROR_PRODUCTS * (EXP32_ERROR + ADDITIONS + REDUCTION * size) * UNIT32
+    return error, ERROR_PRODUCTS * (EXP32_ERROR + ADDITIONS + REDUCTION * other_size) * UNIT32
 
 
 @register_jitable(error_model="numpy")
@@ -325,12 +336,14 @@ def _bound(at, totals, share, other_share, rest_gap, rest_size, mean_size, added
         + abs(log_sum)
         + abs(math.log(totals[OTHER_SUM]))
     )
-    rounding = (sizes + abs(cross) + mean_gap + 1.0) * (256 * UNIT) + 1.5 * added * UNIT
+    rounding = (
+        sizes + abs(cross) + mean_gap + 1.0
+    ) * FILTER_ROUNDINGS + TERM_ROUNDINGS * added * UNIT
     numbers[HIGHEST] = at[MIDDLE]
     numbers[NORMALISER] = mass * math.exp(at[REFERENCE] * LOG2 - at[MIDDLE])
-    numbers[ERROR] = 1.02 * error * share + rounding
+    numbers[ERROR] = FILTER_PRODUCTS * error * share + rounding
     numbers[MEAN_GAP] = mean_gap
-    numbers[GAP_ERROR] = 1.02 * (
+    numbers[GAP_ERROR] = FILTER_PRODUCTS * (
         (error + UNIT32) * rest_gap + error * share * mean_gap
     ) + rounding * (1.0 + mean_gap)
     numbers[KL] = divergence
@@ -339,9 +352,11 @@ def _bound(at, totals, share, other_share, rest_gap, rest_size, mean_size, added
         + (error + 2 * UNIT32) * rest_size
         + UNIT32 * at[WIDEST_BETWEEN] * share
     )
-    numbers[KL_ERROR] = 1.02 * (own + other_error * other_share) + rounding * (1.0 + mean_size)
+    numbers[KL_ERROR] = FILTER_PRODUCTS * (own + other_error * other_share) + rounding * (
+        1.0 + mean_size
+    )
     numbers[ENTROPY] = entropy(log_sum + (at[REFERENCE] * LOG2 - at[MIDDLE]), mean_gap)
-    numbers[ENTROPY_ERROR] = numbers[GAP_ERROR] + 1.02 * error * share + rounding
+    numbers[ENTROPY_ERROR] = numbers[GAP_ERROR] + FILTER_PRODUCTS * error * share + rounding
     return divergence < np.inf and numbers[KL_ERROR] < WIDEST
 
 
@@ -354,7 +369,8 @@ def summarise(logits, row, work, numbers):
     divergence, cross = _divergence(at, totals)
     most = max(divergence, 0.0) + WIDEST  # of KL, if its error stays within WIDEST
     mean_size = (
-        1.001 * (most + math.sqrt(2.0 * most) + abs(divergence - cross) + at[MOVED] / totals[SUM])
+        MEASURED_PRODUCTS
+        * (most + math.sqrt(2.0 * most) + abs(divergence - cross) + at[MOVED] / totals[SUM])
         + WIDEST
     )
     mean_gap = max(-totals[GAP_SUM] / totals[SUM], 0.0)
@@ -405,17 +421,17 @@ def refine(logits, row, work, ids, whole, numbers):
     divergence, cross = _divergence(at, totals)
     error, other_error = _errors(at)
     share, other_share = (
-        1.001 * rest[SUM] / totals[SUM],
-        1.001 * rest[OTHER_SUM] / totals[OTHER_SUM],
+        MEASURED_PRODUCTS * rest[SUM] / totals[SUM],
+        MEASURED_PRODUCTS * rest[OTHER_SUM] / totals[OTHER_SUM],
     )
-    off = 1.001 * abs(divergence - cross) + 1.02 * (
+    off = MEASURED_PRODUCTS * abs(divergence - cross) + FILTER_PRODUCTS * (
         error * share + other_error * other_share
     )  # |s - c|
     rest_size = (
-        max(rest[CROSS_SUM] / totals[SUM], 0.0) + 0.75 * other_share
+        max(rest[CROSS_SUM] / totals[SUM], 0.0) + DRAFT_SHARE * other_share
     )  # claim kernel.filter_rest, of log(p/q)
-    rest_size = 1.001 * (rest_size + (2.0 * off + UNIT32 * at[WIDEST_BETWEEN]) * share)
-    rest_gap = 1.001 * max(-rest[GAP_SUM] / totals[SUM], 0.0)
+    rest_size = MEASURED_PRODUCTS * (rest_size + (2.0 * off + UNIT32 * at[WIDEST_BETWEEN]) * share)
+    rest_gap = MEASURED_PRODUCTS * max(-rest[GAP_SUM] / totals[SUM], 0.0)
     return _bound(
         at, totals, share, other_share, rest_gap, rest_size, abs(cross) + WIDEST, added, numbers
     )

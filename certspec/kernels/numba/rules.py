@@ -24,7 +24,9 @@ from certspec.kernels.rule_table import (
 
 __all__ = ["accepts", "candidate_gaps", "rule_certificate", "thresholds"]
 
-CANDIDATE_SLACK = 1e-6  # relative: tokens this far below a threshold are certainly rejected
+CANDIDATE_SLACK = load_kernels(
+    "constants"
+).CANDIDATE_SLACK  # relative: tokens this far below a threshold are certainly rejected
 _bounds, _pool, _threshold = (
     load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold")
 )

@@ -59,12 +59,15 @@ __all__ = [
     "stream_row",
     "summarise_row",
 ]
+
+_constants = load_kernels("constants")
+MOVED_GAP, FARTHEST_SPAN = _constants.MOVED_GAP, _constants.FARTHEST_SPAN
 LEAST_DIFFERENCE = (
-    1e-6  # nats; a KL below it is summed again in the Bregman form, which does not cancel
+    _constants.LEAST_DIFFERENCE  # nats; a KL below it is summed again in the Bregman form, which does not cancel
 )
-FAR_REFERENCE = 64.0  # nats
+FAR_REFERENCE = _constants.FAR_REFERENCE  # nats
 # nats; the streamed sums stop at a gap of 700, and at most FAR_REFERENCE of it are the offset
-REACH_STREAMED = 600.0
+REACH_STREAMED = _constants.REACH_STREAMED
 _bounds = load_kernels("bounds", "numba")
 relative_normaliser_error, relative_weight_error = (
     _bounds.relative_normaliser_error,
@@ -148,7 +151,7 @@ def summarise_row(logits, row, smoothings, buffers, work, summary):
     error = sum_relative
     if shift != 0.0:
         error = relative_normaliser_error(
-            WIDENING * (mean_gap + offsets[0]) + offsets[0] + 8.0, sum_error
+            WIDENING * (mean_gap + offsets[0]) + offsets[0] + MOVED_GAP, sum_error
         )
     numbers[HIGHEST], numbers[NORMALISER], numbers[ERROR] = highest[0], normaliser, error
     summary.entropy_gaps[0] = -mean_gap
@@ -251,7 +254,7 @@ def _divergence(sides, logits, row, references, sums, errors):
         upper = kl_upper(
             kl + difference_error(ratio_error, relative, size, other_size), relative, relative
         )
-    return kl, upper if errors.other_span < 1e100 else np.inf
+    return kl, upper if errors.other_span < FARTHEST_SPAN else np.inf
 
 
 @register_jitable(error_model="numpy")

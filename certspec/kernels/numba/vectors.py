@@ -26,6 +26,8 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
+from certspec.kernels.loading import load_kernels
+
 __all__ = [
     "AT_ONCE",
     "BLOCK",
@@ -47,6 +49,8 @@ __all__ = [
     "row_sums",
 ]
 
+_constants = load_kernels("constants")
+
 
 LANES = 16  # float64 numbers of a vector
 
@@ -54,9 +58,9 @@ BLOCK = 64  # columns that share a maximum
 
 CHUNK = 512  # columns that are summed before their sums join the others
 
-FLOOR = -700.0  # exp of a gap that is not above counts as 0: e^-700 < 1e-304
+FLOOR = _constants.LOWEST_GAP  # exp of a gap that is not above counts as 0: e^-700 < 1e-304
 
-WIDENING = 1.31
+WIDENING = _constants.WIDENING
 
 COEFFICIENTS = tuple(
     map(

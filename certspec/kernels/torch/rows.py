@@ -31,6 +31,9 @@ from certspec.kernels.torch.rules import (
 
 __all__ = ["score_rows"]
 
+_constants = load_kernels("constants")
+SUM_DEPTH, FARTHEST_SPAN = _constants.TORCH_SUM_DEPTH, _constants.FARTHEST_SPAN
+
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 CHUNK_LOGITS = 1 << 24  # logits of one side in a chunk: 128 MiB a float64 temporary
 FULL_LOGITS = 1 << 22  # the same where a row is sorted in full, with every rule on every rank
@@ -60,7 +63,7 @@ def sum_error(num_columns: int) -> float:
     """Relative error of torch's sum over a row of nonnegative terms: it adds in a tree over at most
     512 strands (CPU) or the threads of a block (CUDA), each of which may add its share in sequence;
     half of that is never exceeded."""
-    return (num_columns / 128 + 64) * UNIT
+    return (num_columns / 128 + SUM_DEPTH) * UNIT
 
 
 def score_rows(
@@ -303,5 +306,5 @@ def _kl_bound(kl: Tensor, target: Side, draft: Side) -> Tensor:
         sum_error(target.gaps.shape[1]),
     )
     return torch.where(
-        draft.full_span < 1e100, _bounds.kl_upper(kl, relative, ratio_error), torch.inf
+        draft.full_span < FARTHEST_SPAN, _bounds.kl_upper(kl, relative, ratio_error), torch.inf
     )

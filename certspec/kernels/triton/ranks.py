@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from certspec.kernels import columns, rounding
+from certspec.kernels import columns
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.triton.segments import (
     CROSS_D,
@@ -42,11 +42,21 @@ __all__ = [
     "rank_row",
 ]
 
+_constants = load_kernels("constants")
+_ERROR_PRODUCTS = tl.constexpr(_constants.ERROR_PRODUCTS)
+_ADDITION = tl.constexpr(_constants.ERROR_PRODUCTS * _constants.UNIT)
+_FILTER_PRODUCTS = tl.constexpr(_constants.FILTER_PRODUCTS)
+_KEPT_ERROR = tl.constexpr(_constants.KEPT_ERROR)
+_TAIL_SLACK = tl.constexpr(_constants.TAIL_SLACK)
+_DIVERGENCE_ROUNDINGS = tl.constexpr(_constants.DIVERGENCE_ROUNDINGS)
+_REFERENCE_NATS = tl.constexpr(_constants.REFERENCE_NATS)
+_REFERENCE_ROUNDINGS = tl.constexpr(_constants.REFERENCE_ROUNDINGS)
+_WIDEST = tl.constexpr(_constants.WIDEST)
+
 row_entropy = load_kernels("divergence", "triton").entropy
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
-_UNIT = tl.constexpr(rounding.UNIT)
 _KL, _KL_UPPER, _ENTROPY, _PROB_MARGIN, _DRAFT_TOKEN_PROB, _TOP_PROBS = (
     tl.constexpr(column)
     for column in (
@@ -551,7 +561,7 @@ def rank_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
         raw_d = tail_cd
         segment_d = 0.0 * tail_d
         # a lane's additions and a product, then those of the lanes in any order
-        addition_error = (num_columns // block_size + block_size + 2) * (1.01 * _UNIT)
+        addition_error = (num_columns // block_size + block_size + 2) * _ADDITION
         exponent_error = _EXACT_EXPONENT_ERROR
         reference_error = _EXACT_EXPONENT_ERROR
         term_error = addition_error + _EXACT_EXP2_ERROR
@@ -595,18 +605,18 @@ def rank_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
     error_t = (
         share_t * (term_error + reference_error * reach_t * _LN2)
         + exponent_error * away_t * _LN2
-        + 2e-15
+        + _KEPT_ERROR
     )
     away_dd = (segment_d * mean_exponent - low_dd) * per_d
     error_d = (
         share_d * (term_error + reference_error * reach_d * _LN2)
         + exponent_error * away_dd * _LN2
-        + 2e-15
+        + _KEPT_ERROR
     )
     tail_ratio = (
-        (tail_ct - tail_cd) * per_t * _LN2 - (log_t - log_d) * share_t + 2.0 * share_d + 1e-12
+        (tail_ct - tail_cd) * per_t * _LN2 - (log_t - log_d) * share_t + 2.0 * share_d + _TAIL_SLACK
     )
-    tail_entropy = -tail_ct * per_t * _LN2 + log_t * share_t + 1e-12
+    tail_entropy = -tail_ct * per_t * _LN2 + log_t * share_t + _TAIL_SLACK
     moved_t = (
         (addition_error + exponent_error) * away_t + reference_error * reach_t * share_t
     ) * _LN2
@@ -621,9 +631,9 @@ def rank_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
         + tl.abs(ref_t)
         + tl.abs(ref_d)
     )
-    rounding = (sizes + 1.0) * (64 * _UNIT)
+    rounding = (sizes + 1.0) * _DIVERGENCE_ROUNDINGS
     kl_error = (
-        1.02
+        _FILTER_PRODUCTS
         * (
             farthest * tail_ratio
             + (tl.abs(divergence) + 1.0) * error_t
@@ -635,7 +645,7 @@ def rank_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
         + rounding
     )
     entropy_error = (
-        1.02
+        _FILTER_PRODUCTS
         * (
             farthest * tail_entropy
             + (tl.abs(entropy) + 1.0) * error_t
@@ -648,14 +658,16 @@ def rank_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
     kl_upper = divergence + kl_error
     kl_lower = divergence - kl_error
     finite = (kl_upper < float("inf")) & (kl_upper > float("-inf")) & (entropy < float("inf"))
-    if not (finite & (error_t + error_d < 1e-3)):
+    if not (finite & (error_t + error_d < _WIDEST)):
         path |= INVALID
 
     # --- weights relative to the largest, and probabilities
     gap = logit_t.to(tl.float64) - top_logit
     weight = tl.where(ranked, tl.exp(gap), 0.0)
     normaliser = mass_t * tl.exp2(ref_t - top_logit * _LOG2E)
-    relative = 1.01 * error_t + (tl.abs(top_logit) + 8.0) * (8 * _UNIT)
+    relative = _ERROR_PRODUCTS * error_t + (
+        (tl.abs(top_logit) + _REFERENCE_NATS) * _REFERENCE_ROUNDINGS
+    )
     draft_logit = tl.load(target_ptr + draft_id).to(tl.float64)
     draft_weight = tl.exp(draft_logit - top_logit)
     per_weight = 1.0 / normaliser

@@ -15,6 +15,13 @@ from certspec.kernels.triton.segments import NUM_STATISTICS
 
 __all__ = ["judge_row", "rule_parameters"]
 
+_constants = load_kernels("constants")
+_FUNCTION_ERROR = tl.constexpr(_constants.FUNCTION_ERROR)
+_THRESHOLD_ROUNDINGS = tl.constexpr(_constants.THRESHOLD_ROUNDINGS)
+_POOL_ROUNDINGS = tl.constexpr(_constants.POOL_ROUNDINGS)
+_POOL_MASS_ROUNDINGS = tl.constexpr(_constants.POOL_MASS_ROUNDINGS)
+_EXACT_TOP_SLACK = tl.constexpr(_constants.EXACT_TOP_SLACK)
+
 _threshold = load_kernels("threshold", "triton")
 relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
 pool_term = load_kernels("pool", "triton").pool_term
@@ -22,7 +29,7 @@ _bounds = load_kernels("bounds", "triton")
 raised_mean, certificate_lower = _bounds.raised_mean, _bounds.certificate_lower
 relative_weight_error = _bounds.relative_weight_error
 
-_UNIT, _REACH = tl.constexpr(rounding.UNIT), tl.constexpr(rounding.FARTHEST_WEIGHT)
+_REACH = tl.constexpr(rounding.FARTHEST_WEIGHT)
 _TREE_WIDTH, _TOP_M = tl.constexpr(rule_table.TREE_WIDTH), tl.constexpr(rule_table.TOP_M)
 _SCALE, _OFFSET = tl.constexpr(rule_table.SCALE), tl.constexpr(rule_table.OFFSET)
 _CAP, _ENTROPY_SCALE = tl.constexpr(rule_table.CAP), tl.constexpr(rule_table.ENTROPY_SCALE)
@@ -32,7 +39,7 @@ _STRICTLY_ABOVE = tl.constexpr(rule_table.STRICTLY_ABOVE)
 @triton.jit
 def _weight_error(gap):
     """Relative error of exp(gap), gap <= 0, for gaps as far as weights reach."""
-    return relative_weight_error(tl.minimum(-gap, _REACH)) + 8 * _UNIT
+    return relative_weight_error(tl.minimum(-gap, _REACH)) + _FUNCTION_ERROR
 
 
 @triton.jit
@@ -135,10 +142,10 @@ def judge_row(row, rules, ranks, pointers, sizes, shape):
     tau_low = threshold_upper(
         cap, ratio, offset, entropy_scale, normaliser, -mean_gap, -relative, -gap_error
     )
-    tau_low -= tl.where(tau > float("-inf"), tl.abs(tau) * (64 * _UNIT), 0.0)
+    tau_low -= tl.where(tau > float("-inf"), tl.abs(tau) * _THRESHOLD_ROUNDINGS, 0.0)
     # A threshold that is a multiple of the largest weight alone meets that weight, which is 1,
     # without rounding.
-    exact_top = (tau == ratio) & (offset == 0.0) & (tau_low > ratio - 1e-12)
+    exact_top = (tau == ratio) & (offset == 0.0) & (tau_low > ratio - _EXACT_TOP_SLACK)
 
     reaches = tl.where(
         strictly[:, None], weight[None, :] > tau[:, None], weight[None, :] >= tau[:, None]
@@ -247,8 +254,8 @@ def judge_row(row, rules, ranks, pointers, sizes, shape):
     beyond = deep & (settled == 0) & (size > RANKS)  # the pool may reach past the known ranks
     certificate = tl.where(level, 0.0, value / normaliser)
     lower = certificate_lower(value, mass, size, _weight_error(lowest_gap), normaliser, relative)
-    upper = certificate * (1.0 + relative + 64 * _UNIT) + mass / normaliser * (
-        (256 + _REACH) * _UNIT
+    upper = certificate * (1.0 + relative + _POOL_ROUNDINGS) + mass / normaliser * (
+        _POOL_MASS_ROUNDINGS
     )
     lower = tl.where(level, 0.0, lower)
     upper = tl.where(level, 0.0, upper)

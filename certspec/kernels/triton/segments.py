@@ -10,7 +10,8 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from certspec.kernels.rounding import UNIT, UNIT32
+from certspec.kernels.loading import load_kernels
+from certspec.kernels.rounding import UNIT32
 
 __all__ = [
     "CONSTANT_ERROR",
@@ -34,22 +35,25 @@ __all__ = [
     "segment_errors",
 ]
 
+_constants = load_kernels("constants")
+ERROR_PRODUCTS = _constants.ERROR_PRODUCTS
+
 
 EXP2_ERROR = (
-    2.0**-22
+    _constants.EXP2_ERROR
 )  # ex2.approx.f32, PTX ISA; 1.44e-7 was the worst of all float32 in [-126, 0] on an H100
 
-CONSTANT_ERROR = 1.34e-8  # |fl32(log2 e) / log2 e - 1|
+CONSTANT_ERROR = _constants.CONSTANT_ERROR  # |fl32(log2 e) / log2 e - 1|
 
-LOWEST_EXPONENT = 127.0  # below, 2**x is flushed to zero
+LOWEST_EXPONENT = _constants.LOWEST_EXPONENT  # below, 2**x is flushed to zero
 # Where a row is summed again in float64, u = 2^-53: c and the product with it, then the difference,
 # so that |x^ - x| <= 3 u |x| + 2 u |M|; exp2 within 2 ulp; and the least x whose exponential is no
 # zero is above -1,076.
-EXACT_EXPONENT_ERROR = 4.0 * UNIT  # per unit of |x|, and per unit of |M|
+EXACT_EXPONENT_ERROR = _constants.EXACT_EXPONENT_ERROR  # per unit of |x|, and per unit of |M|
 
-EXACT_EXP2_ERROR = 4.0 * UNIT
+EXACT_EXP2_ERROR = _constants.EXACT_EXP2_ERROR
 
-EXACT_FARTHEST_ERROR = 4096.0 * UNIT
+EXACT_FARTHEST_ERROR = _constants.EXACT_FARTHEST_ERROR
 
 LOW_AT_ONCE = 8  # elements of a listed segment that rank_row adds in float32
 
@@ -77,13 +81,18 @@ def segment_errors(vector: int, near: int, tiles: int, added: int = 1) -> Segmen
     # that change's sum; added - 1 sums of segments. The low elements of listed segments meet a
     # product and LOW_AT_ONCE - 1 sums.
     additions = max(tiles + vector + near + added - 2, LOW_AT_ONCE)
-    addition = 1.01 * additions * UNIT32
-    exponent = 1.01 * (UNIT32 + CONSTANT_ERROR)
+    addition = ERROR_PRODUCTS * additions * UNIT32
+    exponent = ERROR_PRODUCTS * (UNIT32 + CONSTANT_ERROR)
     # E_q[-x] = H_2(q) - log2(sum 2^x) <= log2 n + 1, since the largest exponent is above -1
     mean_exponent = math.log2(vector * near * tiles) + 1.0
     farthest = EXP2_ERROR + math.log(2) * exponent * LOWEST_EXPONENT
     return SegmentErrors(
-        EXP2_ERROR + addition, addition, exponent, 1.01 * CONSTANT_ERROR, mean_exponent, farthest
+        EXP2_ERROR + addition,
+        addition,
+        exponent,
+        ERROR_PRODUCTS * CONSTANT_ERROR,
+        mean_exponent,
+        farthest,
     )
 
 
