@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from certspec.kernels.compiled import compiled
 
-__all__ = ["fetch_add", "load_shared", "run_shared", "yield_core"]
+__all__ = ["allowed_cores", "fetch_add", "load_shared", "run_shared", "yield_core"]
 
 
 _intrinsic: Any = (
@@ -61,6 +61,11 @@ def yield_core(typingctx):
         return builder.call(function, [])
 
     return types.int32(), codegen
+
+
+def allowed_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _CLOSED = -(1 << 40)

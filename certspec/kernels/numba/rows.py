@@ -50,7 +50,7 @@ from certspec.kernels.row_scores import (
     raise_invalid_row,
 )
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
-from certspec.kernels.threads import run_shared
+from certspec.kernels.threads import allowed_cores, run_shared
 
 __all__ = ["SMALL", "decoding", "num_threads", "score_rows", "spread"]
 
@@ -302,11 +302,8 @@ def spread(work: Callable[[int, int], None], items: int, threads: int) -> None:
 def num_threads() -> int:
     """Threads that a call may use: NUMBA_NUM_THREADS or OMP_NUM_THREADS where set, else the
     processors allowed."""
-    allowed = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
     asked = os.environ.get("OMP_NUM_THREADS", "")
     most: Any = vars(numba.config)[
         "NUMBA_NUM_THREADS"
     ]  # numba sets its configuration's names at import
-    return min(most, int(asked) if asked.isdigit() and int(asked) > 0 else allowed)
+    return min(most, int(asked) if asked.isdigit() and int(asked) > 0 else allowed_cores())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections import deque
 
+from certspec.kernels.threads import allowed_cores
+
 __all__ = ["ThreadChoice", "default_num_threads"]
 
 _REMEMBERED = 9  # passes whose median stands for what a pass costs
@@ -19,10 +21,7 @@ def default_num_threads() -> int:
 
     if os.name == "nt":  # the waiting loops yield through a POSIX call
         return 1
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return max(1, min(cores, torch.get_num_threads()))
+    return max(1, min(allowed_cores(), torch.get_num_threads()))
 
 
 class ThreadChoice:
