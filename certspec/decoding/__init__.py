@@ -39,7 +39,7 @@ _HOME_OF = {
     "chat_token_ids": "certspec.decoding.prompts",
     "StepRecord": "certspec.decoding.records",
     "ModelRunner": "certspec.models.runner",
-    "TransformersRunner": "certspec.models.runner",
+    "TransformersRunner": "certspec.models.padded_runner",
     "Between": "certspec.decoding.schedules",
     "TreeShape": "certspec.models.trees",
     "TreeTopology": "certspec.models.trees",
@@ -50,6 +50,6 @@ __all__ = list(_HOME_OF)
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'certspec.decoding' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    value = vars(importlib.import_module(_HOME_OF[name]))[name]
     globals()[name] = value
     return value

@@ -1,31 +1,34 @@
 """A runner with rows of different lengths: which tokens of each row are committed, which wait, and
-how ragged blocks are staged as one rectangle. This module knows nothing about drafts, rules or
-acceptance."""
+how ragged blocks are staged as one rectangle.
+
+Example: blocks of 2 and 5 nodes are staged as a rectangle of 2 by 5, whose three spare nodes hang
+from the last committed token and are never committed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from certspec.models.runner import CompiledRunner, ModelRunner
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from certspec.models.cpu.growth import Drafts
-    from certspec.models.runner import ModelRunner
 
 __all__ = ["BlockCache"]
 
 
 class BlockCache:
     """One runner's rows during a round: first the pending tokens (emitted, not yet run) are staged,
-    then drafted nodes.
+    then drafted nodes. ``compiled``: the runner once more where it is a ``CompiledRunner``.
 
     Rows shorter than the longest one of a pass are filled up with nodes that nobody commits, unless
-    the runner has a ``forward_ragged``; no row sees another's."""
+    the runner takes ragged blocks; no row sees another's."""
 
     def __init__(self, runner: ModelRunner, prompts: Sequence[Sequence[int]]) -> None:
-        self.runner = runner
+        self._use(runner)
         self.last_rows: Tensor | None = runner.prefill(
             prompts
         )  # logits after the prompts, until something is run
@@ -35,6 +38,10 @@ class BlockCache:
         self.num_passes = 0
         self.draft_space: Drafts | None = None  # of a compiled draft loop
 
+    def _use(self, runner: ModelRunner) -> None:
+        self.runner = runner
+        self.compiled: Any = runner if isinstance(runner, CompiledRunner) else None
+
     def stage(
         self, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
     ) -> Sequence[Tensor] | Tensor:
@@ -42,9 +49,8 @@ class BlockCache:
         committed token) in one pass; for each row (its length or more, vocab) logits. The new
         nodes' staged indices start at the old ``num_staged``."""
         longest = max(len(block) for block in tokens)
-        ragged = getattr(self.runner, "forward_ragged", None)
-        if ragged is not None:
-            rows: Sequence[Tensor] = ragged(tokens, parents)
+        if self.compiled is not None:
+            rows = self.compiled.forward_ragged(tokens, parents)
             self.num_staged += longest
             self.num_passes += 1
             return rows
@@ -76,11 +82,11 @@ class BlockCache:
         self.num_staged = 0
 
     def join(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Append rows of new prompts between rounds; each one's last token is its first pending
-        one."""
+        """Append rows of new prompts between rounds, to a compiled runner; each one's last token is
+        its first pending one."""
         import torch
 
-        self.runner.join([prompt[:-1] for prompt in prompts])  # type: ignore[attr-defined]
+        self.compiled.join([prompt[:-1] for prompt in prompts])
         self.num_committed += [len(prompt) - 1 for prompt in prompts]
         self.num_pending += [0] * len(prompts)
         if self.last_rows is not None:  # a row with a pending token has no use for it
@@ -88,11 +94,12 @@ class BlockCache:
             self.last_rows = torch.cat([self.last_rows, empty])
 
     def moved(self, rows: Sequence[int], runner: ModelRunner) -> BlockCache:
-        """Between rounds: a cache of these rows in ``runner``, which can ``adopt`` rows of this
-        one's; they stay here too, until they are dropped."""
-        runner.adopt(self.runner, rows)  # type: ignore[attr-defined]
+        """Between rounds: a cache of these rows in ``runner``, a sibling of this one's; they stay
+        here too, until they are dropped."""
         other = copy(self)
-        other.runner, other.num_passes, other.draft_space = runner, 0, None
+        other._use(runner)
+        other.num_passes, other.draft_space = 0, None
+        other.compiled.adopt(self.runner, rows)
         other.num_committed = [self.num_committed[row] for row in rows]
         other.num_pending = [self.num_pending[row] for row in rows]
         other.last_rows = None if self.last_rows is None else self.last_rows[list(rows)]

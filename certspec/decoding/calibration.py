@@ -19,6 +19,7 @@ from certspec.decoding.profiles import DraftingProfile, conformal_quantile, fit_
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners
+from certspec.models.runner import CompiledRunner
 from certspec.models.trees import chain
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ def measure_costs(
     node for what a round with one more takes: what the host does is in both. Elsewhere the passes
     alone are timed, for one row."""
     with chosen_runners(pair) as (target, draft, _, _):
-        is_compiled = hasattr(draft, "run_levels")
-        if not is_compiled:
+        if not isinstance(draft, CompiledRunner):
             return _pass_shares(target, draft, prompts[0], 3 * repeats)
     chosen = [prompts[index % len(prompts)] for index in range(max(batch_size, _TIMED_PROMPTS))]
     ways = [(length, tokens) for length in (0, _TIMED_LENGTH) for tokens in (1, _TIMED_TOKENS)]
@@ -174,7 +174,7 @@ def draft_timer(draft: ModelRunner, prompts: Sequence[Sequence[int]]) -> Callabl
 
     tokens = [[int(prompt[0])] for prompt in prompts]
     nothing: list[list[int]] = [[] for _ in prompts]
-    if hasattr(draft, "run_levels"):
+    if isinstance(draft, CompiledRunner):
         cache, policy = BlockCache(draft, prompts), StaticPolicy(chain(_TIMED_CHAIN))
 
         def part_of_chain() -> float:

@@ -1,5 +1,5 @@
-"""The draft's best tokens at one row of its logits, with their probabilities. This module knows
-nothing about trees, targets or rules."""
+"""The draft's best tokens at one row of its logits, with their probabilities. They steer the draft
+and certify nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from certspec.kernels.compiled import compiled
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["lowest_argmax", "top_ids", "top_probs"]
+__all__ = ["lowest_argmax", "lowest_argmaxes", "top_ids", "top_probs"]
 
 _FEW = 6
 
@@ -45,10 +45,26 @@ def top_probs(row: Tensor, count: int) -> tuple[list[int], np.ndarray]:
 def lowest_argmax(row: Tensor) -> int:
     """Index of the largest entry of ``row`` (vocab,), the lowest one on ties (torch.argmax promises
     no order)."""
-    values = _as_numpy(row)
+    return int(lowest_argmaxes(row))
+
+
+def lowest_argmaxes(logits: Tensor) -> Any:
+    """Lowest argmax of (vocab,) or of each row of (n, vocab), with one synchronisation."""
+    import torch
+
+    values = _as_numpy(logits)
     if values is not None:
-        return int(values.argmax())
-    return int((row == row.max()).nonzero()[0, 0])
+        return values.argmax(axis=-1)
+    ids = torch.arange(logits.shape[-1], device=logits.device)
+    is_top = logits == logits.amax(dim=-1, keepdim=True)
+    # a row of NaN has no maximum: any id will do, for its certificate is refused
+    return (
+        torch.where(is_top, ids, logits.shape[-1])
+        .amin(dim=-1)
+        .clamp(max=logits.shape[-1] - 1)
+        .cpu()
+        .numpy()
+    )
 
 
 def _as_numpy(row: Tensor) -> Any:

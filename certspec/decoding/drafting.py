@@ -1,16 +1,21 @@
 """Drafting a block: growers decide which nodes a row's tree gets, and one loop runs the draft for
-all rows of a batch, level by level. This module knows nothing about the target or about
-acceptance."""
+all rows of a batch, level by level.
+
+A chain of three is three levels: the draft's row at the last token gives the first node's token,
+the row at that node the second's, and so on; the third node is never run. ``draft_blocks`` has two
+compiled twins, ``models.cpu.growth`` (numba) and ``models.cuda.triton_growth`` (Triton);
+test_compiled_drafting.py and test_tree_rounds.py hold them to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.candidates import top_ids
 from certspec.models.growth import ALL, GrowthNumbers
 from certspec.models.trees import TreeShape, TreeTopology
@@ -18,7 +23,6 @@ from certspec.models.trees import TreeShape, TreeTopology
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from certspec.decoding.block_cache import BlockCache
     from certspec.models.cpu.growth import Drafts
 
 __all__ = [
@@ -26,100 +30,20 @@ __all__ = [
     "DraftPolicy",
     "DraftTree",
     "Grower",
+    "NumberedPolicy",
     "RowProcessor",
     "StaticPolicy",
     "draft_blocks",
     "draft_space",
     "grow_blocks",
+    "numbers_of",
+    "path_tokens",
+    "topology_of",
 ]
 
 
 MOST_NODES = 4096  # of all rows and levels together: more is not worth their memory
-
-
-def grow_blocks(
-    cache: BlockCache,
-    numbers: GrowthNumbers,
-    depths: Sequence[int],
-    waiting: Sequence[Sequence[int]],
-) -> list[DraftTree] | None:
-    """What ``draft_blocks`` does after its checks, or None where this can't serve: ``depths`` (0:
-    no draft) and the pending tokens ``waiting`` of each row. The trees' logits rows are good until
-    the next call for this cache."""
-    import torch
-
-    from certspec.decoding.drafting import DraftTree
-    from certspec.models.cpu.growth import grow_levels, growth_of
-
-    runner: Any = cache.runner
-    limits, pending = np.array(depths), np.array(cache.num_pending)
-    drafting = limits.nonzero()[0]
-    batch, deepest, most_run = len(depths), max(depths), numbers.most_run
-    widest = len(drafting) * most_run
-    room = deepest * most_run * numbers.width
-    known = not pending.any()
-    if (
-        batch * room > MOST_NODES
-        or not runner.one_thread_is_enough(widest)
-        or not (known or pending[drafting].all())
-    ):
-        return None
-    drafts = draft_space(cache, len(drafting) + (deepest - 1) * widest, batch, room)
-    logits, blocks, counts = drafts
-    if known:
-        if cache.last_rows is None:
-            raise RuntimeError("the draft has neither a pending token nor a last row")
-        logits[: len(drafting), : runner.num_tokens] = cache.last_rows.numpy()[drafting]
-    passes, used = runner.run_levels(
-        grow_levels,
-        waiting,
-        (deepest - 1) * most_run,
-        widest,
-        drafting,
-        pending,
-        limits,
-        growth_of(numbers),
-        drafts,
-    )
-    cache.num_passes += passes
-    cache.num_staged = runner.num_staged
-    rows = torch.from_numpy(logits)[:used, : runner.num_tokens].unbind()
-    trees = [DraftTree(_topology((), ()), []) for _ in depths]
-    sizes = counts.tolist()
-    for root, row in enumerate(drafting.tolist()):
-        tokens, parents, ranks, staged, found = blocks[:, row, : sizes[row]].tolist()
-        topology = _topology(tuple(parents), tuple(ranks))
-        trees[row] = DraftTree(
-            topology,
-            tokens,
-            {node: rows[found[node] if node >= 0 else root] for node in topology.children},
-            {node: index for node, index in enumerate(staged) if index >= 0},
-        )
-    return trees
-
-
-def draft_space(cache: BlockCache, num_rows: int, batch: int, room: int) -> Drafts:
-    """Room for so many rows of logits and ``room`` nodes a batch row, used again by the next
-    call."""
-    from certspec.models.cpu.growth import Drafts
-
-    held, columns = cache.draft_space, cache.runner.num_columns  # type: ignore[attr-defined]
-    if held is None or len(held[0]) < num_rows or held[1].shape != (5, batch, room):
-        logits = (
-            np.empty((num_rows, columns), np.float32)
-            if held is None or len(held[0]) < num_rows
-            else held[0]
-        )
-        held = cache.draft_space = Drafts(
-            logits, np.empty((5, batch, room), np.int64), np.empty(batch, np.int64)
-        )
-    return held
-
-
-@lru_cache(maxsize=1024)
-def _topology(parents: tuple[int, ...], ranks: tuple[int, ...]) -> TreeTopology:
-    return TreeTopology(parents, ranks)
-
+_NOTHING = TreeTopology((), ())
 
 # (logits row, tokens of the path below the root) -> logits row
 RowProcessor = Callable[["Tensor", Sequence[int]], "Tensor"]
@@ -162,18 +86,20 @@ class Grower(Protocol):
     def grow(self, rows: Sequence[tuple[int, Tensor]]) -> Sequence[int]:
         """Take the draft's logits at the nodes asked for last (-1: the root); which nodes to run
         next (none: done)."""
-        ...
 
     def finish(self, staged: dict[int, int]) -> DraftTree:
         """The tree, given the staged index of every node that was run."""
-        ...
 
 
+@lru_cache(maxsize=1024)
+def topology_of(parents: tuple[int, ...], ranks: tuple[int, ...]) -> TreeTopology:
+    """The topology, checked once: rounds draft the same few shapes over and over."""
+    return TreeTopology(parents, ranks)
+
+
+@runtime_checkable
 class DraftPolicy(Protocol):
-    """How blocks are drafted: at most ``depth`` deep, at most ``width`` children a node.
-
-    A policy may also have ``numbers`` (``GrowthNumbers`` or None): the same decisions for a
-    compiled draft loop."""
+    """How blocks are drafted: at most ``depth`` deep, at most ``width`` children a node."""
 
     @property
     def depth(self) -> int: ...
@@ -181,7 +107,19 @@ class DraftPolicy(Protocol):
     def width(self) -> int: ...
     def start(self, max_depth: int) -> Grower:
         """A new tree of at most ``max_depth`` >= 1."""
-        ...
+
+
+@runtime_checkable
+class NumberedPolicy(Protocol):
+    """A policy whose decisions may be told as numbers, for whoever drafts in compiled code."""
+
+    @property
+    def numbers(self) -> GrowthNumbers | None: ...
+
+
+def numbers_of(policy: DraftPolicy) -> GrowthNumbers | None:
+    """The policy's decisions as numbers, or None where only its growers know them."""
+    return policy.numbers if isinstance(policy, NumberedPolicy) else None
 
 
 @dataclass(frozen=True)
@@ -255,10 +193,8 @@ def draft_blocks(
         list(pending) if depth > 0 else [] for pending, depth in zip(pendings, depths, strict=True)
     ]
     cache.num_pending = [len(pending) for pending in waiting]
-    numbers = getattr(policy, "numbers", None)
-    if numbers is not None and hasattr(cache.runner, "run_levels") and not any(processors):
-        from certspec.decoding.drafting import grow_blocks
-
+    numbers = numbers_of(policy)
+    if numbers is not None and cache.compiled is not None and not any(processors):
         grown = grow_blocks(cache, numbers, depths, waiting)
         if grown is not None:
             return grown
@@ -301,9 +237,6 @@ def draft_blocks(
     return trees
 
 
-_NOTHING = TreeTopology((), ())
-
-
 def _root_row(cache: BlockCache, logits: Sequence[Tensor] | Tensor | None, row: int) -> Tensor:
     if cache.num_pending[row]:
         if logits is None:
@@ -312,3 +245,81 @@ def _root_row(cache: BlockCache, logits: Sequence[Tensor] | Tensor | None, row: 
     if cache.last_rows is None:
         raise RuntimeError("the draft has neither a pending token nor a last row")
     return cache.last_rows[row]
+
+
+def grow_blocks(
+    cache: BlockCache,
+    numbers: GrowthNumbers,
+    depths: Sequence[int],
+    waiting: Sequence[Sequence[int]],
+) -> list[DraftTree] | None:
+    """What ``draft_blocks`` does after its checks, or None where this can't serve: ``depths`` (0:
+    no draft) and the pending tokens ``waiting`` of each row. The trees' logits rows are good until
+    the next call for this cache."""
+    import torch
+
+    from certspec.models.cpu.growth import grow_levels, growth_of
+
+    runner = cache.compiled
+    limits, pending = np.array(depths), np.array(cache.num_pending)
+    drafting = limits.nonzero()[0]
+    batch, deepest, most_run = len(depths), max(depths), numbers.most_run
+    widest = len(drafting) * most_run
+    room = deepest * most_run * numbers.width
+    known = not pending.any()
+    if (
+        batch * room > MOST_NODES
+        or not runner.one_thread_is_enough(widest)
+        or not (known or pending[drafting].all())
+    ):
+        return None
+    drafts = draft_space(cache, len(drafting) + (deepest - 1) * widest, batch, room)
+    logits, blocks, counts = drafts
+    if known:
+        if cache.last_rows is None:
+            raise RuntimeError("the draft has neither a pending token nor a last row")
+        logits[: len(drafting), : runner.num_tokens] = cache.last_rows.numpy()[drafting]
+    passes, used = runner.run_levels(
+        grow_levels,
+        waiting,
+        (deepest - 1) * most_run,
+        widest,
+        drafting,
+        pending,
+        limits,
+        growth_of(numbers),
+        drafts,
+    )
+    cache.num_passes += passes
+    cache.num_staged = runner.num_staged
+    rows = torch.from_numpy(logits)[:used, : runner.num_tokens].unbind()
+    trees = [DraftTree(_NOTHING, []) for _ in depths]
+    sizes = counts.tolist()
+    for root, row in enumerate(drafting.tolist()):
+        tokens, parents, ranks, staged, found = blocks[:, row, : sizes[row]].tolist()
+        topology = topology_of(tuple(parents), tuple(ranks))
+        trees[row] = DraftTree(
+            topology,
+            tokens,
+            {node: rows[found[node] if node >= 0 else root] for node in topology.children},
+            {node: index for node, index in enumerate(staged) if index >= 0},
+        )
+    return trees
+
+
+def draft_space(cache: BlockCache, num_rows: int, batch: int, room: int) -> Drafts:
+    """Room for so many rows of logits and ``room`` nodes a batch row, used again by the next
+    call."""
+    from certspec.models.cpu.growth import Drafts
+
+    held, columns = cache.draft_space, cache.compiled.num_columns
+    if held is None or len(held[0]) < num_rows or held[1].shape != (5, batch, room):
+        logits = (
+            np.empty((num_rows, columns), np.float32)
+            if held is None or len(held[0]) < num_rows
+            else held[0]
+        )
+        held = cache.draft_space = Drafts(
+            logits, np.empty((5, batch, room), np.int64), np.empty(batch, np.int64)
+        )
+    return held

@@ -1,12 +1,12 @@
 """The public ``generate``: a pair, prompts and a rule in, sequences, step records and metrics out.
-What happens at a position is decided elsewhere (``loop``, ``verification``)."""
+How a round goes stands in ``plain_rounds``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -20,21 +20,24 @@ from certspec.decoding.requests import (
     Request,
     RoundCounts,
     StoppingRules,
-    context_limit,
-    find_eos_token_ids,
     stopping_rules,
 )
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners
+from certspec.models.runner import BoundedRunner
+from certspec.models.settings import context_limit, find_eos_token_ids
 from certspec.models.trees import TreeShape, TreeTopology, chain
-from certspec.rules import Rule, StrictGreedy, is_rule, require_rule
+from certspec.rules import Rule, StrictGreedy, require_rule
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from certspec.models.pairs import Pair
     from certspec.models.runner import ModelRunner
 
 __all__ = [
+    "DecodingOptions",
     "Generation",
     "draft_policy",
     "eos_ids",
@@ -53,9 +56,9 @@ def rule_schedules(rule: Any, num_prompts: int) -> list[RuleSchedule]:
             f"rule: expected one a prompt, or one for all, got {len(given)} for {num_prompts} "
             "prompts"
         )
-    schedules = [Throughout(one) if is_rule(one) else one for one in given]
+    schedules = [one if isinstance(one, RuleSchedule) else Throughout(one) for one in given]
     for schedule in schedules:
-        for one in getattr(schedule, "rules", None) or (schedule,):
+        for one in schedule.rules:
             require_rule(one, "generate")
     return schedules
 
@@ -67,13 +70,13 @@ def draft_policy(
     chain."""
     tree_rules = [rule for rule in rules if rule.tree_width]
     given = tree if tree is not None else draft_length
-    if _is_policy(given):
+    if isinstance(given, DraftPolicy):
         if tree_rules:
             raise InvalidArgument(
-                f"rule {tree_rules[0]} expects a static tree of width "
-                f"{tree_rules[0].tree_width}, got {given}"
+                f"rule {tree_rules[0]} expects a static tree of width {tree_rules[0].tree_width}, "
+                f"got {given}"
             )
-        policy: DraftPolicy = given
+        policy = given
     else:
         policy = StaticPolicy(_topology(tree_rules, draft_length, tree))
     if policy.width >= num_tokens:
@@ -82,10 +85,6 @@ def draft_policy(
             f"{policy.width}"
         )
     return policy
-
-
-def _is_policy(given: Any) -> bool:
-    return callable(getattr(given, "start", None)) and hasattr(given, "depth")
 
 
 def _topology(tree_rules: Sequence[Rule], draft_length: int, tree: Any) -> TreeTopology:
@@ -156,6 +155,15 @@ class Generation:
         return [self.steps[int(index)] for index in np.flatnonzero(changed)]
 
 
+class DecodingOptions(TypedDict, total=False):
+    """Further keywords of ``generate``, each as its documentation says."""
+
+    chat: bool | None
+    logits_processor: Iterable[LogitsProcessor] | None
+    on_step: Callable[[StepRecord], Any] | None
+    runners: tuple[ModelRunner, ModelRunner] | None
+
+
 def generate(
     pair: Pair,
     prompts: str | Sequence[Any],
@@ -166,11 +174,8 @@ def generate(
     max_new_tokens: int = 128,
     batch_size: int = 1,
     rules: Iterable[Rule] | None = None,
-    chat: bool | None = None,
     eos_token_ids: int | Iterable[int] | None = None,
-    logits_processor: Iterable[LogitsProcessor] | None = None,
-    on_step: Callable[[StepRecord], Any] | None = None,
-    runners: tuple[ModelRunner, ModelRunner] | None = None,
+    **options: Unpack[DecodingOptions],
 ) -> Generation:
     """Greedy speculative decoding of ``prompts`` with a certificate at every drafted position.
 
@@ -187,20 +192,32 @@ def generate(
 
     ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list
     of rules and schedules, one a prompt. ``rules`` are scored besides, at every drafted position
-    that is emitted, and decide nothing. ``chat`` None uses the chat template where there is one.
-    ``eos_token_ids`` replaces the target's own (an empty list: never stop). ``logits_processor``
-    (transformers' calling convention, no state) is applied at every position to both models'
-    logits, each position seeing the tokens before it. ``on_step`` hears each StepRecord as it is
-    emitted. Qwen3 models are run by the compiled engines (float32 on a CPU, bfloat16 or float32 on
-    a GPU), others by transformers (``Generation.notes`` says why); ``runners`` (target, draft)
-    replaces that choice.
+    that is emitted, and decide nothing. ``eos_token_ids`` replaces the target's own (an empty list:
+    never stop); a prompt gets at most ``max_new_tokens``. Qwen3 models are run by the compiled
+    engines (float32 on a CPU, bfloat16 or float32 on a GPU), others by transformers
+    (``Generation.notes`` says why).
+
+    Further keywords, None by default:
+
+    - ``chat``: whether text prompts go through the chat template; None: where there is one.
+    - ``logits_processor``: some of transformers' (no state), applied at every position to both
+      models' logits, each position seeing the tokens before it.
+    - ``on_step``: hears each StepRecord as it is emitted.
+    - ``runners``: (target, draft) in place of the engines.
 
     Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a
-    model's logits are no distribution (naming prompt and round)."""
+    model's logits are no distribution (naming prompt and round), TypeError for another keyword."""
+    unknown = options.keys() - DecodingOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(
+            f"generate: expected {', '.join(DecodingOptions.__annotations__)} besides its named "
+            f"arguments, got {', '.join(sorted(unknown))}"
+        )
+    runners = options.get("runners")
     extra = tuple(rules or ())
     for given in extra:
         require_rule(given, "generate")
-    ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, chat)
+    ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, options.get("chat"))
     schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids))
     occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))
     policy = draft_policy(occurring, draft_length, tree, pair.num_tokens)
@@ -212,8 +229,9 @@ def generate(
         )
         for index, (prompt, schedule) in enumerate(zip(ids, schedules, strict=True))
     ]
+    processors = tuple(options.get("logits_processor") or ())
     plan = DecodingPlan(
-        policy, extra, context_limit(pair.draft), tuple(logits_processor or ()), on_step
+        policy, extra, context_limit(pair.draft), processors, options.get("on_step")
     )
     steps, counts = StepList([other.label for other in extra]), RoundCounts()
     generation = Generation([], steps, {}, prompts=ids)
@@ -224,7 +242,8 @@ def generate(
     ):
         generation.engine, generation.notes = engine, pair.notes + notes
         if batch_size > 1 and any(
-            getattr(runner, "max_batch", batch_size) == 1 for runner in (target, draft)
+            isinstance(runner, BoundedRunner) and runner.max_batch == 1
+            for runner in (target, draft)
         ):
             generation.notes += ("batch_size: transformers runs one prompt at a time",)
             batch_size = 1

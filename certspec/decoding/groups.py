@@ -1,5 +1,5 @@
 """Shares the rows of a batch out among cores: each group of rows is decoded in a thread of its own,
-by runners of its own over the same weights. This module knows nothing about drafting or acceptance.
+by runners of its own over the same weights.
 
 A group waits for another only once it has run out of rows, and what one does in Python another's
 arithmetic hides. No row's tokens depend on its company, so the output is that of one group."""
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certspec.decoding.block_cache import BlockCache
-from certspec.decoding.loop import decode_batch, take_waiting
+from certspec.decoding.batch import Batch, take_waiting
+from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
 from certspec.decoding.requests import DecodingPlan, Request, RoundCounts
+from certspec.models.runner import CompiledRunner
 
 if TYPE_CHECKING:
     from certspec.models.runner import ModelRunner
@@ -41,11 +42,15 @@ class Workload:
 
 
 def num_groups(
-    target: Any, draft: Any, requests: Sequence[Request], batch_size: int, plan: DecodingPlan
+    target: ModelRunner,
+    draft: ModelRunner,
+    requests: Sequence[Request],
+    batch_size: int,
+    plan: DecodingPlan,
 ) -> int:
     """Groups worth making: one a core where the runners have siblings, 1 where somebody else's code
     is called."""
-    if not (hasattr(target, "sibling") and hasattr(draft, "sibling")):
+    if not (isinstance(target, CompiledRunner) and isinstance(draft, CompiledRunner)):
         return 1
     if (
         plan.on_step is not None
@@ -53,7 +58,7 @@ def num_groups(
         or any(request.should_stop is not None for request in requests)
     ):
         return 1  # callbacks come from one thread, in order
-    return max(1, min(int(target.num_threads), min(batch_size, len(requests)) // _MIN_ROWS))
+    return max(1, min(target.num_threads, min(batch_size, len(requests)) // _MIN_ROWS))
 
 
 def decode_shared(target: ModelRunner, draft: ModelRunner, work: Workload) -> None:
@@ -111,21 +116,15 @@ def _decode_all(
 ) -> None:
     """The requests of ``work``, then what is left of ``waiting``, then what ``others`` hand
     over."""
-    first, caches, ended = (
-        list(work.requests),
-        None,
-        None if others is None else others.groups.ended,
-    )
-    while first and not (ended is not None and ended.is_set()):
-        decode_batch(
-            target, draft, first, work.plan, work.steps, work.counts, ended, waiting, others, caches
-        )
-        first, caches = take_waiting(waiting, work.batch_size), None
-        if not first and others is not None:
-            first, caches = others.wait()
-
-
-_Handed = tuple[list[Request], tuple[BlockCache, BlockCache | None] | None]
+    ended = None if others is None else others.groups.ended
+    batch: Batch | None = Batch(target, draft, work.requests, work.plan)
+    while batch is not None and not (ended is not None and ended.is_set()):
+        decode_batch(batch, work.steps, work.counts, waiting=waiting, others=others, ended=ended)
+        taken = take_waiting(waiting, work.batch_size)
+        if taken:
+            batch = Batch(target, draft, taken, work.plan)
+        else:
+            batch = None if others is None else others.wait()
 
 
 class _Groups:
@@ -138,9 +137,8 @@ class _Groups:
         self.ended = threading.Event()
         self.called = np.zeros(1, np.int64)  # groups that wait for rows
         self.changed = threading.Condition()
-        self.handed: dict[
-            int, _Handed | None
-        ] = {}  # to each group that waits, once there is something
+        # to each group that waits, once there is something
+        self.handed: dict[int, Batch | None] = {}
         self.num_running = number
         self.share_cores()
 
@@ -177,7 +175,7 @@ class _Group:
     def __init__(self, groups: _Groups, index: int) -> None:
         self.groups, self.index, self.called = groups, index, groups.called
 
-    def wait(self) -> _Handed:
+    def wait(self) -> Batch | None:
         """What another group hands over, nothing once none has rows."""
         groups = self.groups
         with groups.changed:
@@ -192,29 +190,16 @@ class _Group:
             handed = groups.handed.pop(self.index)
             if handed is None:
                 groups.called[0] -= 1
-            return handed or ([], None)
+            return handed
 
-    def share(
-        self, active: Sequence[Request], target_cache: BlockCache, draft_cache: BlockCache | None
-    ) -> list[Request]:
+    def share(self, batch: Batch) -> None:
         """See ``OtherGroups``: every other row goes to the first group that waits."""
-        groups, given = self.groups, range(1, len(active), 2)
-        caches = [cache for cache in (target_cache, draft_cache) if cache is not None]
+        groups = self.groups
         with groups.changed:
             free = [index for index, handed in groups.handed.items() if handed is None]
-            if not free or not all(hasattr(cache.runner, "adopt") for cache in caches):
-                return list(active)
-            runners = groups.runners[free[0]]
-            moved = [
-                cache.moved(given, runner) for cache, runner in zip(caches, runners, strict=False)
-            ]
-            groups.handed[free[0]] = (
-                [active[row] for row in given],
-                (moved[0], moved[1] if len(moved) > 1 else None),
-            )
-            groups.called[0] -= 1
-            groups.count(1)
-        staying = range(0, len(active), 2)
-        for cache in caches:
-            cache.drop_rows(staying)
-        return [active[row] for row in staying]
+            given = range(1, len(batch.active), 2)
+            moved = batch.hand_over(given, *groups.runners[free[0]]) if free else None
+            if moved is not None:
+                groups.handed[free[0]] = moved
+                groups.called[0] -= 1
+                groups.count(1)

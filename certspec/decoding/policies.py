@@ -1,28 +1,30 @@
 """Draft trees that grow where a token is most likely to be accepted: candidates are scored by the
-product of their probabilities along the path, and the best ones are kept. This module knows nothing
-about the target."""
+product of their probabilities along the path, and the best ones are kept.
+
+Example: at the root the draft says "the" .6, "a" .3; below "the" it says "cat" .5. Then "the cat"
+scores .3 like "a", and a budget of two nodes keeps "the" and "a" (ties go to the earlier node)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from certspec.certificates.coverage import coverage_certificates
 from certspec.decoding.candidates import top_probs
-from certspec.decoding.drafting import DraftTree, Grower
+from certspec.decoding.drafting import DraftTree, Grower, topology_of
 from certspec.decoding.profiles import DraftingProfile
 from certspec.errors import InvalidArgument
 from certspec.models.growth import BUDGET, PROFILE, GrowthNumbers
-from certspec.models.trees import MAX_NODES, TreeTopology
+from certspec.models.trees import MAX_NODES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Adaptive", "BestFirst", "GrowthRule", "ScoredGrower", "WithinBudget", "require_count"]
+__all__ = ["Adaptive", "BestFirst", "GrowthRule", "ScoredGrower", "WithinBudget", "require_counts"]
 
 
 class GrowthRule(Protocol):
@@ -32,17 +34,14 @@ class GrowthRule(Protocol):
     def candidates(self, row: Tensor) -> tuple[Sequence[int], Sequence[float]]:
         """The best tokens at a draft row (vocab,) and their scores given the node, not increasing,
         in [0, 1]."""
-        ...
 
     def worth_running(self, scores: Sequence[float], fresh: Sequence[int]) -> Sequence[int]:
         """Of the nodes ``fresh`` (just added), those whose children are worth a draft pass;
         ``scores``: of all."""
-        ...
 
     def kept(self, scores: Sequence[float]) -> Sequence[int]:
         """The nodes to verify, in order; with a node its parent and its better siblings (their
         scores are no less)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ class BestFirst:
     beam: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_nodes", "depth", "width"):
-            require_count("BestFirst", name, getattr(self, name))
-        if self.beam is not None:
-            require_count("BestFirst", "beam", self.beam)
+        beam = {} if self.beam is None else {"beam": self.beam}
+        require_counts(
+            "BestFirst", num_nodes=self.num_nodes, depth=self.depth, width=self.width, **beam
+        )
 
     def start(self, max_depth: int) -> Grower:
         return ScoredGrower(self, max_depth)
@@ -119,7 +118,7 @@ class ScoredGrower:
     def finish(self, staged: dict[int, int]) -> DraftTree:
         kept = self._rule.kept(self.scores)
         renamed = {-1: -1} | {node: index for index, node in enumerate(kept)}
-        topology = _topology(
+        topology = topology_of(
             tuple(renamed[self.parents[node]] for node in kept),
             tuple(self._ranks[node] for node in kept),
         )
@@ -136,18 +135,13 @@ class ScoredGrower:
         )
 
 
-@lru_cache(maxsize=1024)
-def _topology(parents: tuple[int, ...], ranks: tuple[int, ...]) -> TreeTopology:
-    return TreeTopology(parents, ranks)
-
-
-def require_count(owner: str, name: str, value: object) -> None:
-    """Raise InvalidArgument unless ``value`` is an integer of at least 1 and at most
-    ``MAX_NODES``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
-        raise InvalidArgument(
-            f"{owner}: expected {name} an integer from 1 to {MAX_NODES}, got {value!r}"
-        )
+def require_counts(owner: str, **counts: object) -> None:
+    """Raise InvalidArgument unless each of ``counts`` is an integer from 1 to ``MAX_NODES``."""
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
+            raise InvalidArgument(
+                f"{owner}: expected {name} an integer from 1 to {MAX_NODES}, got {value!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -168,8 +162,7 @@ class Adaptive:
     max_nodes: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("depth", "width", "max_nodes"):
-            require_count("Adaptive", name, getattr(self, name))
+        require_counts("Adaptive", depth=self.depth, width=self.width, max_nodes=self.max_nodes)
         if self.width > self.profile.width:
             raise InvalidArgument(
                 f"Adaptive: expected width at most {self.profile.width}, got {self.width}"
@@ -241,8 +234,7 @@ class WithinBudget:
     width: int = 4
 
     def __post_init__(self) -> None:
-        require_count("WithinBudget", "depth", self.depth)
-        require_count("WithinBudget", "width", self.width)
+        require_counts("WithinBudget", depth=self.depth, width=self.width)
         if not self.budget >= 0.0:
             raise InvalidArgument(
                 f"WithinBudget: expected a budget of at least 0 nats, got {self.budget!r}"

@@ -1,5 +1,8 @@
 """What calibration learnt about a draft, as a small JSON file: how likely its certificates make a
-token to be accepted, a KL budget, and what passes cost. This module knows nothing about models."""
+token to be accepted, a KL budget, and what passes cost.
+
+Example: ``profile.coverage[0](0.4)`` is the probability that the draft's best token is the target's
+where the certificate of strict greedy is 0.4 nats."""
 
 from __future__ import annotations
 

@@ -1,15 +1,21 @@
-"""Prompts as people give them, turned into token ids and checked. This module knows nothing about
-decoding."""
+"""Prompts as people give them, turned into token ids and checked: a text, texts, or token ids as
+lists, arrays or tensors."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Sized
+from typing import Any, Protocol, runtime_checkable
 
 from certspec.errors import InvalidArgument
+from certspec.models.settings import chat_template_of
 
 __all__ = ["chat_token_ids", "prompt_token_ids"]
+
+
+@runtime_checkable
+class _Array(Protocol):
+    def tolist(self) -> Any: ...
 
 
 def chat_token_ids(tokenizer: Any, prompt: str) -> list[int]:
@@ -18,7 +24,7 @@ def chat_token_ids(tokenizer: Any, prompt: str) -> list[int]:
 
     Raises InvalidArgument where the tokenizer has no chat template.
     """
-    if not getattr(tokenizer, "chat_template", None):
+    if chat_template_of(tokenizer) is None:
         raise InvalidArgument(
             f"{type(tokenizer).__name__}: expected a chat template, got none; pass chat=False"
         )
@@ -39,7 +45,8 @@ def prompt_token_ids(
     for an empty prompt or an id outside [0, num_tokens), naming the prompt."""
     if isinstance(prompts, str):
         prompts = [prompts]
-    if not isinstance(prompts, Sequence) and not hasattr(prompts, "__len__"):
+    has_length = isinstance(prompts, Sized)
+    if not has_length:
         raise InvalidArgument(f"prompts: expected a string or a list, got {type(prompts).__name__}")
     return [
         _one_prompt(index, prompt, tokenizer, num_tokens, chat)
@@ -51,9 +58,9 @@ def _one_prompt(
     index: int, prompt: Any, tokenizer: Any, num_tokens: int, chat: bool | None
 ) -> list[int]:
     if isinstance(prompt, str):
-        with_chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
+        with_chat = chat_template_of(tokenizer) is not None if chat is None else chat
         prompt = chat_token_ids(tokenizer, prompt) if with_chat else tokenizer.encode(prompt)
-    values = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    values: Any = prompt.tolist() if isinstance(prompt, _Array) else prompt
     if isinstance(values, int):
         raise InvalidArgument(
             f"prompts: expected strings or lists of token ids, got the number {values} at {index}; "

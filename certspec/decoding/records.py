@@ -1,5 +1,8 @@
-"""What happened at every emitted position, kept in columns and read as records. This module knows
-nothing about models and decides nothing."""
+"""What happened at every emitted position, kept in columns and read as records, and what a run's
+rounds add up to.
+
+Example: a chain of four of which two are accepted gives three records, of kinds "accepted",
+"accepted" and "corrected"; had all four been accepted, a fifth of kind "bonus" would follow."""
 
 from __future__ import annotations
 
@@ -9,7 +12,17 @@ from typing import Any, overload
 
 import numpy as np
 
-__all__ = ["KINDS", "RuleOutcome", "StepList", "StepRecord", "acceptance_metrics"]
+__all__ = [
+    "ACCEPTED",
+    "BONUS",
+    "CORRECTED",
+    "KINDS",
+    "PLAIN",
+    "RuleOutcome",
+    "StepList",
+    "StepRecord",
+    "acceptance_metrics",
+]
 
 
 def acceptance_metrics(
@@ -78,6 +91,7 @@ def _ratio(numerator: float, denominator: float) -> float | None:
 # was rejected; bonus: the target's argmax after a fully accepted block; plain: the target's argmax
 # in a round that drafted nothing
 KINDS = ("accepted", "corrected", "bonus", "plain")
+ACCEPTED, CORRECTED, BONUS, PLAIN = range(len(KINDS))
 
 _COLUMNS: dict[str, Any] = {
     "prompt": np.int64,

@@ -1,5 +1,8 @@
-"""When a sequence ends: end-of-sequence ids, a number of new tokens, the models' context. This
-module knows nothing about rules or certificates."""
+"""What is asked for: a prompt with its rule and its end, the plan that all prompts share, and the
+counts of what rounds did.
+
+Example: after a prompt of 10 tokens, ``StoppingRules(frozenset({2}), 5)`` emits up to 5 tokens, and
+ends earlier at token 2, which is emitted too."""
 
 from __future__ import annotations
 
@@ -24,8 +27,6 @@ __all__ = [
     "Request",
     "RoundCounts",
     "StoppingRules",
-    "context_limit",
-    "find_eos_token_ids",
     "stopping_rules",
 ]
 
@@ -51,25 +52,6 @@ class StoppingRules:
             if token in self.eos_token_ids:
                 return index + 1, "eos"
         return (room, self.limit_reason) if len(tokens) >= room else (len(tokens), None)
-
-
-def find_eos_token_ids(model: Any, tokenizer: Any = None) -> frozenset[int]:
-    """The ids that end a sequence: the model's generation_config, else its config, else the
-    tokenizer's."""
-    sources = (getattr(model, "generation_config", None), getattr(model, "config", None), tokenizer)
-    for source in sources:
-        found = getattr(source, "eos_token_id", None)
-        if found is not None:
-            return frozenset(int(token) for token in ([found] if isinstance(found, int) else found))
-    return frozenset()
-
-
-def context_limit(model: Any) -> int | None:
-    """Longest sequence (prompt and new tokens) that the model was made for, or None where its
-    config has no limit."""
-    config = model.config.get_text_config(decoder=True)
-    limit = getattr(config, "max_position_embeddings", None)
-    return None if limit is None else int(limit)
 
 
 def stopping_rules(
@@ -168,7 +150,9 @@ class RoundCounts:
 
     def extend(self, other: RoundCounts) -> None:
         """Add what was counted elsewhere."""
-        for name in ("accepted", "drafted", "nodes"):
-            getattr(self, name).extend(getattr(other, name))
-        for name in ("num_target_passes", "num_draft_passes", "num_flat_draft_rows"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.accepted += other.accepted
+        self.drafted += other.drafted
+        self.nodes += other.nodes
+        self.num_target_passes += other.num_target_passes
+        self.num_draft_passes += other.num_draft_passes
+        self.num_flat_draft_rows += other.num_flat_draft_rows

@@ -1,5 +1,7 @@
-"""Record columns from rounds that were scored on the device. This module computes no certificate;
-it checks that certificates and decisions agree."""
+"""Record columns from rounds that were scored on a device, many rounds at a time.
+
+The device scores every node of every tree, wanted or not; here the rows of the tokens that were
+emitted are picked out of that."""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certspec.decoding.drafting import DraftPolicy, StaticPolicy
-from certspec.decoding.records import KINDS, StepList
-from certspec.decoding.verify import coverage, governing_rule, is_relaxed
-from certspec.errors import CertspecError
+from certspec.decoding.records import ACCEPTED, BONUS, CORRECTED, PLAIN, StepList
+from certspec.decoding.step_writer import POSITION, StepColumns
+from certspec.decoding.verify import coverage, governing_rule
 from certspec.kernels.rule_table import rule_table
 from certspec.rules import Rule
 
@@ -23,7 +25,8 @@ __all__ = ["RoundWriter", "own_rules"]
 
 _WAITING_ROUNDS = 256
 _NOTES = ("at", "prompt", "position", "round", "accepted", "kept", "width")
-_ACCEPTED, _CORRECTED, _BONUS, _PLAIN = range(len(KINDS))
+# of a row in the kernels' "scalars", before the target's largest probabilities
+_SCALARS = ("kl", "kl_upper", "entropy", "prob_margin", "draft_token_prob")
 
 
 def own_rules(rule: Rule, policy: DraftPolicy) -> tuple[Rule, ...]:
@@ -110,7 +113,7 @@ class RoundWriter:
             name: np.array(values)
             for name, values in zip(_NOTES, zip(*self._notes, strict=True), strict=True)
         }
-        parts = {name: [scores[name] for scores in self._scores] for name in self._scores[0]}
+        scored = _DeviceScores(self._scores)
         tokens, nodes, num_children = (
             np.array(each) for each in (self._tokens, self._nodes, self._num_children)
         )
@@ -119,59 +122,35 @@ class RoundWriter:
         self._tokens, self._nodes, self._num_children, self._gaps = [], [], [], []
         kept = notes["kept"]
         depth = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
-        at = np.repeat(notes["at"], kept) + nodes + 1
-        accepted, width = (np.repeat(notes[name], kept) for name in ("accepted", "width"))
-        scalars = np.concatenate(parts["scalars"])[at]
-        ids = np.concatenate(parts["ids"], axis=1)[:, at, 0]
-        verdict = np.concatenate(parts["verdict"], axis=2)[:, :, at].astype(bool)
-        certificate = np.concatenate(parts["certificate"], axis=2)[:, :, at]
-        drafted, is_accepted = num_children > 0, depth < accepted
-        step, own = np.arange(len(at)), self._governing[(width > 1).astype(int), num_children]
-        self._check(notes, kept, depth, num_children, is_accepted, verdict[0, own, step])
-
-        def of_pairs(values: Any, otherwise: Any = np.nan) -> Any:
-            return np.where(drafted, values, otherwise)
-
-        top, same = scalars[:, 5], tokens == ids[0]
-        ratio = scalars[:, 4] / top
-        if len(gaps):  # the token may be another than the draft's argmax
-            ratio = np.exp(gaps)
-        columns = {
-            **{name: np.repeat(notes[name], kept) for name in ("prompt", "round")},
-            "position": np.repeat(notes["position"], kept) + depth,
-            "depth": depth,
+        per_token = {name: np.repeat(values, kept) for name, values in notes.items()}
+        at, width = per_token["at"] + nodes + 1, per_token["width"]
+        drafted, is_accepted = num_children > 0, depth < per_token["accepted"]
+        own = self._governing[(width > 1).astype(int), num_children]
+        positions = {
+            "prompt": per_token["prompt"],
+            "position": per_token["position"] + depth,
+            "round": per_token["round"],
             "kind": np.select(
-                [is_accepted, drafted, width > 0], [_ACCEPTED, _CORRECTED, _BONUS], _PLAIN
+                [is_accepted, drafted, width > 0], [ACCEPTED, CORRECTED, BONUS], PLAIN
             ),
+            "depth": depth,
             "num_children": num_children,
             "rule": self._codes(drafted, own),
             "token": tokens,
-            "draft_token": of_pairs(ids[1], -1),
-            "target_token": np.where(drafted, ids[0], tokens),
-            "accepted": of_pairs(is_accepted, -1),
-            "certified": of_pairs(verdict[1, own, step], False),
-            "kl": of_pairs(scalars[:, 0]),
-            "kl_upper": of_pairs(scalars[:, 1]),
-            "certificate": of_pairs(certificate[0, own, step]),
-            "certificate_lower": of_pairs(certificate[1, own, step]),
-            "prob_margin": scalars[:, 3],
-            "tree_margin": of_pairs(top - scalars[step, 5 + num_children]),
-            "top_prob": top,
-            "draft_token_prob": of_pairs(scalars[:, 4]),
-            "entropy": scalars[:, 2],
-            "token_prob_ratio": np.where(drafted & ~same, ratio, 1.0),
+            "accepted": np.where(drafted, is_accepted, -1),
         }
-        first = len(self._own)
-        extra = {
-            "accepted": np.where(drafted, verdict[0, first:], -1),
-            "certified": verdict[1, first:] & drafted,
-            "certificate": np.where(drafted, certificate[0, first:], np.nan),
-            "certificate_lower": np.where(drafted, certificate[1, first:], np.nan),
-        }
-        self.steps.append_columns(columns, extra)
-        if self.on_step is not None:
-            for record in self.steps.last(len(tokens)):
-                self.on_step(record)
+        columns = StepColumns(
+            np.stack([positions[name] for name in POSITION], axis=1), len(self.steps.extra_labels)
+        )
+        pairs, free = np.flatnonzero(drafted), np.flatnonzero(~drafted)
+        columns.fill_targets(free, scored, at[free])
+        columns.fill_pairs(pairs, scored, at[pairs], own[pairs], self.rule.is_relaxed)
+        # of the draft's argmax the device gives the probability, of another candidate the gap
+        draft_probs, top_probs = scored.column("draft_token_prob"), columns.values["top_prob"]
+        ratio = np.exp(gaps) if len(gaps) else draft_probs[at] / top_probs
+        given_up = drafted & (tokens != columns.values["target_token"])
+        columns.values["token_prob_ratio"][given_up] = ratio[given_up]
+        columns.record(self.steps, self.on_step)
 
     def _codes(self, drafted: Any, own: Any) -> Any:
         """Codes of the rules that govern; only those that do are entered into the steps."""
@@ -181,21 +160,23 @@ class RoundWriter:
             codes[each] = self.steps.rule_code((*self._own, self.rule)[each].label)
         return codes[index]
 
-    def _check(
-        self, notes: Any, kept: Any, depth: Any, num_children: Any, is_accepted: Any, verdict: Any
-    ) -> None:
-        """The decision came from argmaxes on the device, the certificate from the scoring
-        kernels."""
-        # a relaxed rule may accept a second candidate, of which the kernel's verdict does not speak
-        another = is_accepted & (num_children > 1) & is_relaxed(self.rule)
-        differs = np.flatnonzero((num_children > 0) & (is_accepted != verdict) & ~another)
-        if len(differs):
-            step = int(differs[0])
-            prompt, position = (
-                np.repeat(notes["prompt"], kept)[step],
-                np.repeat(notes["position"], kept)[step],
-            )
-            raise CertspecError(
-                f"prompt {prompt}, position {position + depth[step]}: the certificate and the "
-                "decision disagree"
-            )
+
+class _DeviceScores:
+    """The kernels' outputs of some rounds, by the names of ``Certificates``."""
+
+    def __init__(self, rounds: list[dict[str, np.ndarray[Any, Any]]]) -> None:
+        def joined(name: str, axis: int) -> np.ndarray[Any, Any]:
+            return np.concatenate([scores[name] for scores in rounds], axis=axis)
+
+        scalars, (target_ids, draft_ids) = joined("scalars", 0), joined("ids", 1)
+        self._columns = dict(zip(_SCALARS, scalars.T, strict=False))
+        self._columns["target_top_probs"] = scalars[:, len(_SCALARS) :]
+        self._columns["target_token"], self._columns["draft_token"] = (
+            target_ids[:, 0],
+            draft_ids[:, 0],
+        )
+        self._columns["certificate"], self._columns["certificate_lower"] = joined("certificate", 2)
+        self._columns["accepted"], self._columns["certified"] = joined("verdict", 2).astype(bool)
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        return self._columns[name]

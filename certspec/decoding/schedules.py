@@ -1,11 +1,13 @@
 """Which rule holds at a position: one rule throughout, or one that depends on the tokens so far.
-This module knows nothing about logits."""
+
+Example: ``Between(think, end_of_think, Additive(0.3), StrictGreedy())`` is strict in the answer of
+a reasoning model and relaxed in its thoughts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from certspec.errors import InvalidArgument
 from certspec.rules import Rule
@@ -13,6 +15,7 @@ from certspec.rules import Rule
 __all__ = ["Between", "RuleSchedule", "Throughout"]
 
 
+@runtime_checkable
 class RuleSchedule(Protocol):
     """A rule for every position. ``rules`` lists all that can occur; ``at`` may see the tokens
     before the position (prompt and new ones) and nothing else, so that a switch takes effect at the
@@ -21,11 +24,9 @@ class RuleSchedule(Protocol):
     @property
     def rules(self) -> tuple[Rule, ...]:
         """All rules that ``at`` can return."""
-        ...
 
     def at(self, tokens: Sequence[int]) -> Rule:
         """The rule of the position that follows ``tokens``."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Pairs of logits rows, collected one by one, and their certificates as numpy columns. This module
-knows nothing about trees, requests or what a row is for."""
+"""Pairs of logits rows, collected one by one, and their certificates as numpy columns."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class ScoredRows:
     def column(self, name: str) -> np.ndarray[Any, Any]:
         """A field of ``certificates`` as a numpy array (copied from a device once)."""
         if name not in self._columns:
-            values = getattr(self.certificates, name)
+            values = vars(self.certificates)[name]
             self._columns[name] = values if isinstance(values, np.ndarray) else values.cpu().numpy()
         return self._columns[name]
 
@@ -139,7 +138,7 @@ def _certify(targets: Any, drafts: Any, rules: Sequence[Rule]) -> Certificates:
     from certspec.certificates.certify import certify
 
     # on a GPU the Triton kernels where there are any, certify's own choice elsewhere
-    on_gpu = getattr(targets, "is_cuda", False) and _has_triton()
+    on_gpu = not isinstance(targets, np.ndarray) and targets.is_cuda and _has_triton()
     return certify(targets, drafts, rules, backend="triton" if on_gpu else None)
 
 

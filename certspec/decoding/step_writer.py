@@ -1,37 +1,34 @@
 """Certificates for what was emitted: positions wait with their logits until enough of them are
-there, are certified in one call, and become record columns. This module decides nothing; it checks
-that certificates and decisions agree."""
+there, are certified in one call, and become record columns.
+
+One call for 40 positions costs far less than 40 calls, so nothing is certified at once unless
+somebody listens (``on_step``) or a relaxed rule needed the certificates to decide. Where the draft
+proposed something, a token's position has a pair of rows (target's and draft's) and so a
+certificate; elsewhere the target's row alone, and the draft's columns stay empty."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from certspec.decoding.drafting import DraftTree
-from certspec.decoding.records import KINDS, StepList, StepRecord
+from certspec.decoding.records import ACCEPTED, BONUS, CORRECTED, PLAIN, StepList, StepRecord
 from certspec.decoding.scored_rows import RowBlock, ScoredRows, score_rows
-from certspec.decoding.verify import BlockScores, TargetRows, Walk, coverage, is_relaxed
+from certspec.decoding.verify import BlockScores, TargetRows, Walk, coverage, prob_ratio
 from certspec.errors import CertspecError
 from certspec.rules import Rule, StrictGreedy
 
-__all__ = ["Place", "StepWriter"]
+__all__ = ["POSITION", "Place", "ScoreColumns", "StepColumns", "StepWriter"]
 
 _WAITING_BYTES = 4 << 20  # of logits, both models together: what caches hold
 _MIN_WAITING = 16  # positions, where logits are wide
 _MAX_WAITING = 4096  # positions whose certificates are known already
-_FREE_NAN = (
-    "kl",
-    "kl_upper",
-    "certificate",
-    "certificate_lower",
-    "tree_margin",
-    "draft_token_prob",
-)
-_FACTS = (
+# what is known of an emitted token before its certificate is
+POSITION = (
     "prompt",
     "position",
     "round",
@@ -42,7 +39,9 @@ _FACTS = (
     "token",
     "accepted",
 )
-_ACCEPTED, _CORRECTED, _BONUS, _PLAIN = range(len(KINDS))
+_OF_TARGET = ("prob_margin", "entropy")
+_OF_PAIR = ("kl", "kl_upper", "draft_token_prob")
+_OF_RULE = ("certificate", "certificate_lower", "certified")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class StepWriter:
             block.clear()
         # of all positions that wait; then of those where something was drafted; then which
         # positions are of what kind
-        self._facts: list[tuple[int, ...]] = []
+        self._positions: list[tuple[int, ...]] = []
         self._rules: dict[int, Rule] = {}
         self._ratios: dict[int, float] = {}
         self._free: list[int] = []
@@ -101,22 +100,22 @@ class StepWriter:
         nothing; ``scores`` where certificates are known already."""
         num_visited, children_of = len(walk.visited), tree.topology.children
         for depth, token in enumerate(walk.tokens[:num_kept]):
-            index = len(self._facts)
+            index = len(self._positions)
             is_free = depth == num_visited
             if is_free:
                 node, rule, accepted, children = walk.free_node, free_rule, -1, 0
-                kind = _BONUS if tree.tokens else _PLAIN
+                kind = BONUS if tree.tokens else PLAIN
             else:
                 node, rule, accepted = (
                     walk.visited[depth],
                     walk.rules[depth],
                     int(walk.accepted[depth]),
                 )
-                kind, children = _ACCEPTED if accepted else _CORRECTED, len(children_of[node])
+                kind, children = ACCEPTED if accepted else CORRECTED, len(children_of[node])
                 self._rules[index] = rule
             if node is None:
                 raise RuntimeError("a walk has a token of no node")
-            self._facts.append(
+            self._positions.append(
                 (
                     place.prompt,
                     place.position + depth,
@@ -144,7 +143,7 @@ class StepWriter:
         waits = (
             self._num_bytes < _WAITING_BYTES or len(self._free) + len(self._unscored) < _MIN_WAITING
         )
-        if self.on_step is not None or not waits or len(self._facts) >= _MAX_WAITING:
+        if self.on_step is not None or not waits or len(self._positions) >= _MAX_WAITING:
             self.flush()
 
     def room(self, pairs: int, free: int, columns: int) -> tuple[np.ndarray[Any, Any], ...]:
@@ -160,15 +159,14 @@ class StepWriter:
         return *drafted, self._free_targets.room(num_free, columns)
 
     def add_rows(
-        self, facts: np.ndarray[Any, Any], rules: Sequence[Rule], num_pairs: int, num_free: int
+        self, positions: np.ndarray[Any, Any], rules: Sequence[Rule], num_pairs: int, num_free: int
     ) -> None:
-        """Positions of many rows at once: ``facts`` (positions, 9) int64 as ``records`` has them
-        but for the rule, which ``rules`` gives; their logits stand in the ``room``, in the same
-        order."""
-        first = len(self._facts)
-        facts[:, _FACTS.index("rule")] = list(map(self._code, rules))
-        self._facts += facts.tolist()
-        is_free = facts[:, _FACTS.index("num_children")] == 0
+        """Positions of many rows at once: (positions, 9) int64 as POSITION names them but for the
+        rule, which ``rules`` gives; their logits stand in the ``room``, in the same order."""
+        first = len(self._positions)
+        positions[:, POSITION.index("rule")] = list(map(self._code, rules))
+        self._positions += positions.tolist()
+        is_free = positions[:, POSITION.index("num_children")] == 0
         drafted = (first + np.flatnonzero(~is_free)).tolist()
         self._rules.update((index, rules[index - first]) for index in drafted)
         self._unscored += drafted
@@ -181,7 +179,7 @@ class StepWriter:
             block.grow(count)
         row_bytes = 4 * self._free_targets.rows().shape[1]
         self._num_bytes += (2 * num_pairs + num_free) * row_bytes
-        if 4 * self._num_bytes >= 3 * _WAITING_BYTES or len(self._facts) >= _MAX_WAITING:
+        if 4 * self._num_bytes >= 3 * _WAITING_BYTES or len(self._positions) >= _MAX_WAITING:
             self.flush()  # before so little room is left that rounds come one by one
 
     def _add_scored(
@@ -190,8 +188,7 @@ class StepWriter:
         self._scored.append((index, scores, node))
         best = int(scores.scored.column("target_token")[scores.rows[node]])
         if token != best:
-            logits = target.row(node)
-            self._ratios[index] = float(np.exp(float(logits[token]) - float(logits[best])))
+            self._ratios[index] = prob_ratio(target.row(node), token, best)
 
     def _code(self, rule: Rule) -> int:
         code = self._codes.get(rule)
@@ -201,125 +198,121 @@ class StepWriter:
 
     def flush(self) -> None:
         """Certify and record what waits."""
-        count = len(self._facts)
-        if not count:
+        if not self._positions:
             return
-        columns: dict[str, Any] = dict(zip(_FACTS, np.array(self._facts, np.int64).T, strict=True))
-        extra = _empty_extra(len(self.extra), count)
-        for name in (*_FREE_NAN, "prob_margin", "entropy", "top_prob"):
-            columns[name] = np.full(count, np.nan)
-        columns["draft_token"] = np.full(count, -1)
-        columns["target_token"] = columns["token"].copy()
-        columns["certified"] = np.zeros(count, bool)
-        columns["token_prob_ratio"] = np.ones(count)
+        columns = StepColumns(np.array(self._positions, np.int64), len(self.extra))
         for index, ratio in self._ratios.items():
-            columns["token_prob_ratio"][index] = ratio
+            columns.values["token_prob_ratio"][index] = ratio
         if self._free:
             free = np.array(self._free)
-            scored = score_rows(
-                self._free_targets.rows(), None, (StrictGreedy(),), self._describer(free)
-            )
-            _fill_shared(columns, free, scored, np.arange(len(free)))
+            rows = self._free_targets.rows()
+            scored = score_rows(rows, None, (StrictGreedy(),), self._describer(free))
+            columns.fill_targets(free, scored, np.arange(len(free)))
         if self._unscored:
             pairs = np.array(self._unscored)
-            rules = self._needed_rules(columns, pairs)
-            scored = score_rows(
-                self._targets.rows(), self._drafts.rows(), rules, self._describer(pairs)
-            )
-            self._fill_pairs(columns, extra, pairs, scored, np.arange(len(pairs)))
+            rules = self._needed_rules(columns.values["num_children"][pairs], pairs)
+            targets, drafts = self._targets.rows(), self._drafts.rows()
+            scored = score_rows(targets, drafts, rules, self._describer(pairs))
+            self._fill_pairs(columns, pairs, scored, np.arange(len(pairs)))
         for _, group in groupby(self._scored, key=lambda entry: id(entry[1].scored)):
             entries = list(group)
+            pairs = np.array([index for index, _, _ in entries])
             at = np.array([scores.rows[node] for _, scores, node in entries])
-            self._fill_pairs(
-                columns,
-                extra,
-                np.array([index for index, _, _ in entries]),
-                entries[0][1].scored,
-                at,
-            )
+            self._fill_pairs(columns, pairs, entries[0][1].scored, at)
         self._forget()
-        self.steps.append_columns(columns, extra)
-        if self.on_step is not None:
-            for record in self.steps.last(count):
-                self.on_step(record)
+        columns.record(self.steps, self.on_step)
 
     def _describer(self, chosen: np.ndarray) -> Callable[[int], str]:
         def describe(row: int) -> str:
-            prompt, position, number, *_ = self._facts[chosen[row]]
+            prompt, position, number, *_ = self._positions[chosen[row]]
             return str(Place(prompt, position, number))
 
         return describe
 
-    def _needed_rules(self, columns: dict[str, Any], pairs: np.ndarray) -> tuple[Rule, ...]:
+    def _needed_rules(self, children: np.ndarray, pairs: np.ndarray) -> tuple[Rule, ...]:
         asked = dict.fromkeys(self._rules[index] for index in pairs.tolist())
-        children = columns["num_children"][pairs]
         # they make the certificates list enough ranks for every tree margin
         asked |= {coverage(int(k)): None for k in np.unique(children[children > 1])}
         return (*asked, *self.extra)
 
     def _fill_pairs(
-        self,
-        columns: dict[str, Any],
-        extra: dict[str, np.ndarray],
-        pairs: np.ndarray,
-        scored: ScoredRows,
-        at: np.ndarray,
+        self, columns: StepColumns, pairs: np.ndarray, scored: ScoredRows, at: np.ndarray
     ) -> None:
-        """The columns of the positions ``pairs`` from the rows ``at`` of ``scored``, whose last
-        rules are the extra ones."""
         governing = [self._rules[index] for index in pairs.tolist()]
-        num_asked = len(scored.rules) - len(self.extra)
-        _fill_shared(columns, pairs, scored, at)
         own = np.array([scored.rules.index(rule) for rule in governing])
-        for name in ("kl", "kl_upper", "draft_token_prob", "draft_token", "target_token"):
-            columns[name][pairs] = scored.column(name)[at]
-        for name in ("certificate", "certificate_lower", "certified"):
-            values = scored.column(name)
-            columns[name][pairs] = values[own, at]
-            extra[name][:, pairs] = values[num_asked:, at]
-        verdicts = scored.column("accepted")
-        extra["accepted"][:, pairs] = verdicts[num_asked:, at]
-        _require_same_verdicts(columns, pairs, governing, verdicts[own, at])
-        top_probs = scored.column("target_top_probs")
-        columns["tree_margin"][pairs] = (
-            top_probs[at, 0] - top_probs[at, columns["num_children"][pairs]]
-        )
+        relaxed = np.array([rule.is_relaxed for rule in governing])
+        columns.fill_pairs(pairs, scored, at, own, relaxed)
         if scored.is_flat is not None:
             self.num_flat_draft_rows += int(scored.is_flat[at].sum())
 
 
-def _fill_shared(
-    columns: dict[str, Any], chosen: np.ndarray, scored: ScoredRows, at: np.ndarray
-) -> None:
-    columns["prob_margin"][chosen] = scored.column("prob_margin")[at]
-    columns["entropy"][chosen] = scored.column("entropy")[at]
-    columns["top_prob"][chosen] = scored.column("target_top_probs")[at, 0]
+class ScoreColumns(Protocol):
+    """Certificates by the names of ``Certificates``, numpy; the last rules are the extra ones."""
+
+    def column(self, name: str) -> np.ndarray[Any, Any]: ...
 
 
-def _require_same_verdicts(
-    columns: dict[str, Any], pairs: np.ndarray, governing: Sequence[Rule], verdicts: np.ndarray
-) -> None:
-    """A decision and its certificate come from two places; they must say the same wherever both
-    speak of one token."""
-    decided = columns["accepted"][pairs].astype(bool)
-    # on a tree a relaxed rule may accept a second candidate, of which the kernel's verdict does not
-    # speak
-    relaxed = np.array([is_relaxed(rule) for rule in governing])
-    differs = (decided != verdicts) & ~(relaxed & (columns["num_children"][pairs] > 1) & decided)
-    if differs.any():
-        at = pairs[int(np.flatnonzero(differs)[0])]
-        raise CertspecError(
-            f"prompt {columns['prompt'][at]}, position {columns['position'][at]}: the certificate "
-            "and the decision "
-            f"disagree about token {columns['token'][at]}"
-        )
+class StepColumns:
+    """Columns of the tokens whose ``positions`` (tokens, 9) int64 are as POSITION names them,
+    certificates still missing."""
 
+    def __init__(self, positions: np.ndarray[Any, Any], num_extra: int) -> None:
+        count, shape = len(positions), (num_extra, len(positions))
+        self.values: dict[str, Any] = dict(zip(POSITION, positions.T, strict=True))
+        empty = (*_OF_TARGET, *_OF_PAIR, "certificate", "certificate_lower", "tree_margin")
+        for name in (*empty, "top_prob"):
+            self.values[name] = np.full(count, np.nan)
+        self.values["draft_token"] = np.full(count, -1)
+        self.values["target_token"] = self.values["token"].copy()
+        self.values["certified"] = np.zeros(count, bool)
+        self.values["token_prob_ratio"] = np.ones(count)
+        self.extra = {
+            "accepted": np.full(shape, -1),
+            "certified": np.zeros(shape, bool),
+            "certificate": np.full(shape, np.nan),
+            "certificate_lower": np.full(shape, np.nan),
+        }
 
-def _empty_extra(num_rules: int, count: int) -> dict[str, np.ndarray]:
-    shape = (num_rules, count)
-    return {
-        "accepted": np.full(shape, -1),
-        "certified": np.zeros(shape, bool),
-        "certificate": np.full(shape, np.nan),
-        "certificate_lower": np.full(shape, np.nan),
-    }
+    def fill_targets(self, chosen: Any, scored: ScoreColumns, rows: Any) -> None:
+        """What the target's rows alone say, of the tokens ``chosen`` from the rows ``rows``."""
+        for name in _OF_TARGET:
+            self.values[name][chosen] = scored.column(name)[rows]
+        self.values["top_prob"][chosen] = scored.column("target_top_probs")[rows, 0]
+
+    def fill_pairs(
+        self, chosen: Any, scored: ScoreColumns, rows: Any, own: Any, relaxed: Any
+    ) -> None:
+        """All columns of the tokens ``chosen`` from the rows ``rows``; ``own``: the index of the
+        rule that decided about each, ``relaxed``: whether it is a relaxed one."""
+        self.fill_targets(chosen, scored, rows)
+        for name in (*_OF_PAIR, "draft_token", "target_token"):
+            self.values[name][chosen] = scored.column(name)[rows]
+        for name in _OF_RULE:
+            self.values[name][chosen] = scored.column(name)[own, rows]
+        for name, extra in self.extra.items():
+            values = scored.column(name)
+            extra[:, chosen] = values[len(values) - len(extra) :, rows]
+        top_probs, ranks = scored.column("target_top_probs"), self.values["num_children"][chosen]
+        self.values["tree_margin"][chosen] = top_probs[rows, 0] - top_probs[rows, ranks]
+        self._require_same(chosen, scored.column("accepted")[own, rows], relaxed)
+
+    def _require_same(self, chosen: Any, verdicts: Any, relaxed: Any) -> None:
+        """A decision and its certificate come from two places; they must say the same wherever both
+        speak of one token."""
+        decided = self.values["accepted"][chosen].astype(bool)
+        # a relaxed rule may accept a second candidate, of which the verdict does not speak
+        another = relaxed & (self.values["num_children"][chosen] > 1) & decided
+        differs = np.flatnonzero((decided != verdicts) & ~another)
+        if len(differs):
+            at = chosen[int(differs[0])]
+            raise CertspecError(
+                f"prompt {self.values['prompt'][at]}, position {self.values['position'][at]}: the "
+                f"certificate and the decision disagree about token {self.values['token'][at]}"
+            )
+
+    def record(self, steps: StepList, on_step: Callable[[StepRecord], Any] | None) -> None:
+        """Append the columns to ``steps``; ``on_step`` hears each record."""
+        steps.append_columns(self.values, self.extra)
+        if on_step is not None:
+            for record in steps.last(len(self.values["token"])):
+                on_step(record)

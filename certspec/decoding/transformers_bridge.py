@@ -1,6 +1,5 @@
 """certspec's decoding inside ``model.generate``: the callable that transformers takes as
-``custom_generate``. It speaks transformers' arguments, stopping criteria and streamers, and leaves
-the decoding to ``loop``."""
+``custom_generate``, with its stopping criteria and streamers."""
 
 from __future__ import annotations
 
@@ -8,19 +7,16 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from certspec.decoding.batch import Batch
 from certspec.decoding.generation import draft_policy, inference, rule_schedules
 from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
-from certspec.decoding.requests import (
-    DecodingPlan,
-    Request,
-    RoundCounts,
-    StoppingRules,
-    context_limit,
-)
+from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners
 from certspec.models.pairs import Pair
+from certspec.models.runner import BoundedRunner
+from certspec.models.settings import GenerationSettings, context_limit
 from certspec.rules import StrictGreedy
 
 if TYPE_CHECKING:
@@ -34,14 +30,12 @@ def transformers_generate(
     input_ids: Tensor,
     logits_processor: Any = None,
     stopping_criteria: Any = None,
-    generation_config: Any = None,
     *,
     draft_model: Any = None,
     rule: Any = None,
     draft_length: Any = 4,
     tree: Any = None,
     on_step: Callable[..., Any] | None = None,
-    streamer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
     """For ``model.generate(..., custom_generate=certspec.transformers_generate,
@@ -52,15 +46,18 @@ def transformers_generate(
     may be given to ``generate`` and mean what they mean in ``certspec.generate``. Stopping criteria
     are asked after every token, as transformers does, so a stop string that straddles two blocks
     ends the text at the same token. Give stop strings as a StopStringCriteria: transformers loses
-    ``tokenizer`` before it builds one for a callable. Returns (batch, length) ids, or a
+    ``tokenizer`` before it builds one for a callable. Of ``model_kwargs``, ``attention_mask``,
+    ``generation_config`` and ``streamer`` matter. Returns (batch, length) ids, or a
     GenerateDecoderOnlyOutput with ``return_dict_in_generate``.
 
     Raises InvalidArgument for sampling, beams, scores or missing draft.
     """
     caller = _arguments_of_generate()
     draft_model = draft_model if draft_model is not None else caller.get("assistant_model")
+    streamer = model_kwargs.get("streamer")
     streamer = streamer if streamer is not None else caller.get("streamer")
-    _require_greedy(generation_config, draft_model)
+    settings = GenerationSettings.of(model_kwargs.get("generation_config"))
+    _require_greedy(settings, draft_model)
     prompts, num_columns = (
         _prompts(input_ids, model_kwargs.get("attention_mask")),
         input_ids.shape[1],
@@ -88,12 +85,13 @@ def transformers_generate(
     )
     steps, counts = StepList(), RoundCounts()
     with inference(model, draft_model), chosen_runners(pair) as (target, draft, _, _):
-        size = 1 if getattr(target, "max_batch", None) == 1 else len(requests)
+        size = target.max_batch if isinstance(target, BoundedRunner) else len(requests)
         for start in range(0, len(requests), size):
-            decode_batch(target, draft, requests[start : start + size], plan, steps, counts)
+            batch = Batch(target, draft, requests[start : start + size], plan)
+            decode_batch(batch, steps, counts)
     if streamer is not None:
         streamer.end()
-    return _output(input_ids, [request.tokens for request in requests], generation_config)
+    return _output(input_ids, [request.tokens for request in requests], settings)
 
 
 def _arguments_of_generate() -> dict[str, Any]:
@@ -105,7 +103,7 @@ def _arguments_of_generate() -> dict[str, Any]:
     return {name: found.get(name) for name in ("assistant_model", "streamer")}
 
 
-def _require_greedy(config: Any, draft_model: Any) -> None:
+def _require_greedy(settings: GenerationSettings, draft_model: Any) -> None:
     if draft_model is None:
         raise InvalidArgument("transformers_generate: expected assistant_model=..., got none")
     for name, wanted in (
@@ -114,7 +112,7 @@ def _require_greedy(config: Any, draft_model: Any) -> None:
         ("output_scores", False),
         ("output_logits", False),
     ):
-        got = getattr(config, name, wanted)
+        got = settings.requested[name]
         if got not in (wanted, None):
             raise InvalidArgument(
                 f"transformers_generate: expected {name}={wanted}, got {got!r}; decoding is greedy"
@@ -175,19 +173,19 @@ def _after_block(
     return after
 
 
-def _output(input_ids: Tensor, rows: list[list[int]], config: Any) -> Any:
+def _output(input_ids: Tensor, rows: list[list[int]], settings: GenerationSettings) -> Any:
     import torch
 
     longest = max(map(len, rows))
-    pad = getattr(config, "_pad_token_tensor", None)
+    pad = settings.pad_token_id
     if pad is None and any(len(row) < longest for row in rows):
         raise InvalidArgument(
             "transformers_generate: expected pad_token_id for rows of different lengths, got none"
         )
-    fill = 0 if pad is None else int(pad)
+    fill = 0 if pad is None else pad
     new = torch.tensor([row + [fill] * (longest - len(row)) for row in rows], dtype=torch.int64)
     sequences = torch.cat([input_ids, new.to(input_ids.device)], dim=1)
-    if not getattr(config, "return_dict_in_generate", False):
+    if not settings.returns_dict:
         return sequences
     from transformers.generation import GenerateDecoderOnlyOutput
 

@@ -1,14 +1,25 @@
-"""One drafted block against the target's logits: which path is accepted and which tokens are
-emitted. This module runs no model and computes no certificate of its own."""
+"""A drafted tree against the target's logits: one pass over the nodes, then down the tree as far as
+the rule lets through.
+
+The walk goes from the root to the best candidate at each node. Example with strict greedy: the
+root's candidates are "cat" and "dog", the target's argmax is "dog", so "dog" is accepted; below it
+the draft proposes "ran", the target says "sat", so "sat" is emitted and the walk ends.
+
+``walk_block`` has two compiled twins, ``models.cpu.rounds`` (numba) and
+``models.cuda.triton_rounds`` (Triton); test_compiled_rounds.py and test_tree_rounds.py hold them to
+it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from certspec.decoding.drafting import DraftTree
+import numpy as np
+
+from certspec.decoding.candidates import lowest_argmax, lowest_argmaxes
+from certspec.decoding.drafting import DraftTree, RowProcessor
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.decoding.scored_rows import RowBlock, ScoredRows, score_rows
 from certspec.errors import InvalidArgument
@@ -17,18 +28,29 @@ from certspec.rules import Rule, Tree
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from certspec.decoding.block_cache import BlockCache
+
 __all__ = [
     "BlockScores",
+    "StagedRows",
     "TargetRows",
+    "Verdicts",
     "Walk",
     "accepts",
     "coverage",
     "governing_rule",
-    "is_relaxed",
     "prob_ratio",
     "score_blocks",
+    "verify_trees",
     "walk_block",
 ]
+
+
+class Verdicts(Protocol):
+    """What relaxed rules say about a block's nodes."""
+
+    def accepts(self, rule: Rule, node: int) -> bool:
+        """What ``rule`` says about the draft's argmax at ``node``."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +63,6 @@ class BlockScores:
     def accepts(self, rule: Rule, node: int) -> bool:
         """What ``rule`` says about the draft's argmax at ``node``."""
         return bool(self.scored.column("accepted")[self.scored.rules.index(rule), self.rows[node]])
-
-
-def is_relaxed(rule: Rule) -> bool:
-    """Whether ``rule`` may accept another token than the target's argmax."""
-    return rule.is_relaxed
 
 
 def governing_rule(rule: Rule, num_children: int, width: int) -> Rule:
@@ -78,7 +95,7 @@ def score_blocks(
     chosen = [
         index
         for index, (schedule, tree) in enumerate(zip(schedules, trees, strict=True))
-        if tree.rows and any(map(is_relaxed, schedule.rules))
+        if tree.rows and any(rule.is_relaxed for rule in schedule.rules)
     ]
     blocks: list[BlockScores | None] = [None] * len(trees)
     if not chosen:
@@ -137,25 +154,98 @@ def accepts(rule: Rule, target_row: Tensor, token: int) -> bool:
 def prob_ratio(target_row: Tensor, token: int, target_token: int) -> float:
     """p(token) / p(target_token) of ``target_row`` (vocab,), from the difference of the two logits
     in float64."""
-    import math
-
-    return math.exp(float(target_row[token]) - float(target_row[target_token]))
+    return float(np.exp(float(target_row[token]) - float(target_row[target_token])))
 
 
-@dataclass
-class TargetRows:
-    """The target's logits after each node (-1: after the sequence), and their argmaxes (lowest id
-    on ties)."""
+class TargetRows(Protocol):
+    """The target's logits after each node of a block (-1: after the sequence), and their argmaxes
+    (lowest id on ties)."""
 
-    row: Callable[[int], Tensor]
-    argmax: Callable[[int], int]
+    def row(self, node: int) -> Tensor:
+        """(vocab,) logits after a node."""
+
+    def argmax(self, node: int) -> int:
+        """The target's own token after a node."""
+
+
+class StagedRows:
+    """``TargetRows`` of one row of a pass over all rows of a batch. ``logits``: (nodes, vocab),
+    those after the ``num_pending`` tokens before the tree first; ``last_row``: what stands in for
+    the root's where nothing was pending."""
+
+    def __init__(
+        self,
+        tree: DraftTree,
+        logits: Tensor | None,
+        num_pending: int,
+        last_row: Tensor | None,
+        process: RowProcessor | None,
+    ) -> None:
+        self._tree, self._logits, self._num_pending = tree, logits, num_pending
+        self._last_row, self._process = last_row, process
+        self._processed: dict[int, Tensor] = {}
+        self._argmaxes: Any = None
+
+    def row(self, node: int) -> Tensor:
+        if self._process is None:
+            return self._raw(node)
+        if node not in self._processed:
+            path = self._tree.path_tokens(node)
+            self._processed[node] = self._process(self._raw(node), path)
+        return self._processed[node]
+
+    def argmax(self, node: int) -> int:
+        index = self._num_pending + node
+        if self._process is not None or self._logits is None or index < 0:
+            return lowest_argmax(self.row(node))
+        if self._argmaxes is None:
+            self._argmaxes = lowest_argmaxes(self._logits)
+        return int(self._argmaxes[index])
+
+    def _raw(self, node: int) -> Tensor:
+        index = self._num_pending + node
+        found = self._logits[index] if self._logits is not None and index >= 0 else self._last_row
+        if found is None:
+            raise RuntimeError(f"the target has no logits after node {node}")
+        return found
+
+
+def verify_trees(
+    cache: BlockCache,
+    trees: Sequence[DraftTree],
+    pendings: Sequence[list[int]],
+    processors: Sequence[RowProcessor | None],
+) -> list[StagedRows]:
+    """One target pass over each row's pending tokens and the nodes of its tree."""
+    cache.num_pending = [len(pending) for pending in pendings]
+    blocks = [pending + tree.tokens for pending, tree in zip(pendings, trees, strict=True)]
+    # Two pending tokens and a tree of parents (-1, 0, 0) hang from (-1, 0) and (1, 2, 2).
+    hung = [
+        [
+            *range(-1, count - 1),
+            *(count + parent if parent >= 0 else count - 1 for parent in tree.topology.parents),
+        ]
+        for count, tree in zip(cache.num_pending, trees, strict=True)
+    ]
+    logits = cache.stage(blocks, hung) if any(blocks) else None
+    last_rows = cache.last_rows
+    return [
+        StagedRows(
+            tree,
+            None if logits is None else logits[row],
+            cache.num_pending[row],
+            None if last_rows is None else last_rows[row],
+            process,
+        )
+        for row, (tree, process) in enumerate(zip(trees, processors, strict=True))
+    ]
 
 
 @dataclass
 class Walk:
     """The accepted ``path`` of nodes; for each node visited its ``rule`` (the one whose certificate
-    it gets), verdict and emitted token; one more token, ``free_token``, where the whole block was
-    accepted or nothing drafted."""
+    it gets), verdict and emitted token; one more token, after ``free_node``, where the whole block
+    was accepted or nothing drafted."""
 
     path: list[int] = field(default_factory=list)
     visited: list[int] = field(default_factory=list)
@@ -165,31 +255,41 @@ class Walk:
     free_node: int | None = None
 
 
+class Candidates(Protocol):
+    """A tree as the walk sees it: the nodes below each node that has any, and how many at most."""
+
+    @property
+    def children(self) -> Mapping[int, Sequence[int]]: ...
+    @property
+    def width(self) -> int: ...
+
+
 def walk_block(
-    tree: DraftTree,
+    tree: Candidates,
+    tokens: Sequence[int],
     target: TargetRows,
     schedule: RuleSchedule,
     before: Sequence[int] = (),
-    scores: BlockScores | None = None,
+    scores: Verdicts | None = None,
 ) -> Walk:
-    """Walk the tree from its root (-1), taking at each node a candidate that the rule there
-    accepts.
+    """Walk a tree of ``tokens`` from its root (-1), taking at each node a candidate that the rule
+    there accepts.
 
     ``before``: the tokens that the schedule sees above the root. ``scores``: asked by relaxed rules
     only. Where several candidates are accepted, the one with the largest target logit is taken
     (ties: lowest id): the least is given up. If that one is rejected they all are, because a rule
     accepts an upper level set."""
     walk, node, verdict = Walk(), -1, True
-    children, width = tree.topology.children, tree.topology.width
+    children = tree.children
     throughout = schedule.rule if isinstance(schedule, Throughout) else None
     while verdict and node in children:
         candidates = children[node]
         rule = schedule.at([*before, *walk.tokens]) if throughout is None else throughout
-        rule = governing_rule(rule, len(candidates), width)
+        rule = governing_rule(rule, len(candidates), tree.width)
         best = target.argmax(node)
-        child = _best_candidate(tree.tokens, candidates, target.row, node, best)
-        token = tree.tokens[child]
-        if not is_relaxed(rule):
+        child = _best_candidate(tokens, candidates, target, node, best)
+        token = tokens[child]
+        if not rule.is_relaxed:
             verdict = token == best
         elif scores is None:
             raise RuntimeError(f"a block under {rule} was not scored")
@@ -213,11 +313,7 @@ def walk_block(
 
 
 def _best_candidate(
-    tokens: Sequence[int],
-    candidates: Sequence[int],
-    row: Callable[[int], Tensor],
-    node: int,
-    best: int,
+    tokens: Sequence[int], candidates: Sequence[int], target: TargetRows, node: int, best: int
 ) -> int:
     """The candidate node whose token the target likes best (ties: lowest id)."""
     if len(candidates) == 1:
@@ -225,5 +321,5 @@ def _best_candidate(
     for child in candidates:
         if tokens[child] == best:
             return child
-    logits = row(node)
+    logits = target.row(node)
     return min(candidates, key=lambda child: (-float(logits[tokens[child]]), tokens[child]))

@@ -1,6 +1,5 @@
 """Which runner serves a model: the compiled engine where it computes what the model does,
-transformers otherwise, and why. This module knows nothing about rules; engines are kept between
-generations and lent to one at a time."""
+transformers otherwise, and why. Engines are kept between generations and lent to one at a time."""
 
 from __future__ import annotations
 
@@ -73,8 +72,6 @@ def reason_for_transformers(model: Any) -> str | None:
     dtype the output would no longer be the model's own."""
     import torch
 
-    from certspec.models.choice import reason_for_fallback
-
     if model.device.type == "cpu" and model.dtype != torch.float32:
         return f"dtype {str(model.dtype).removeprefix('torch.')} on the CPU"
     return reason_for_fallback(model)
@@ -84,7 +81,10 @@ def reason_for_transformers(model: Any) -> str | None:
 def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, tuple[str, ...]]]:
     """A runner for the target and one for the draft, which engine they are in words, and notes on
     what fell back."""
-    reasons = {role: reason_for_transformers(getattr(pair, role)) for role in ("target", "draft")}
+    reasons = {
+        "target": reason_for_transformers(pair.target),
+        "draft": reason_for_transformers(pair.draft),
+    }
     notes = tuple(
         f"{role}: run by transformers ({reason})"
         for role, reason in reasons.items()
@@ -105,8 +105,6 @@ def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, 
 
 
 def _take(model: Any, num_tokens: int) -> ModelRunner:
-    from certspec.models.choice import runner_for
-
     with _idle_lock:
         kept = _idle.pop(model, None)
     if kept is not None and kept[0] == _fingerprint(model, num_tokens):

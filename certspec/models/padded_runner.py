@@ -1,6 +1,5 @@
-"""One transformers model run over a left-padded batch, a token a row at a time, with its key/value
-cache. It follows the decoding package's runner protocol for chains and knows nothing about drafts
-or certificates."""
+"""transformers models as runners: ``TransformersRunner`` for chains and trees of one prompt,
+``PaddedRunner`` for a left-padded batch, a token a row at a time."""
 
 from __future__ import annotations
 
@@ -57,9 +56,6 @@ class TransformersRunner:
         return self._num_committed
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        import torch
-        from transformers import DynamicCache
-
         if len(prompts) != 1 or not prompts[0]:
             raise InvalidArgument(
                 f"TransformersRunner.prefill: expected one prompt of at least one token, "
@@ -76,8 +72,6 @@ class TransformersRunner:
         return logits[:, -1]
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
-        import torch
-
         if self._cache is None:
             raise InvalidArgument("TransformersRunner.forward: expected a prefill first, got none")
         if tokens.ndim != 2 or tokens.shape[0] != 1 or tokens.shape[1] == 0:
@@ -98,8 +92,6 @@ class TransformersRunner:
         return self._run(tokens.to(device), depths + self._num_committed, mask, num_logits=0)
 
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
-        import torch
-
         if len(kept) != 1:
             raise InvalidArgument(f"TransformersRunner.commit: expected one row, got {len(kept)}")
         path = [int(node) for node in kept[0]]
@@ -159,8 +151,6 @@ class TransformersRunner:
             self._depths.append(0 if parent < 0 else self._depths[parent] + 1)
 
     def _tree_mask(self, num_staged: int) -> Tensor:
-        import torch
-
         if self._has_sliding_layers:
             raise IncompatiblePair(
                 f"{type(self.model).__name__}: expected full attention in every layer for a draft "
@@ -182,8 +172,6 @@ class TransformersRunner:
     def _run(
         self, tokens: Tensor, positions: Tensor, mask: Tensor | None, num_logits: int
     ) -> Tensor:
-        import torch
-
         with torch.inference_mode():
             output = self.model(
                 input_ids=tokens,

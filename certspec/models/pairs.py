@@ -1,5 +1,7 @@
-"""A target and a draft that speak about the same tokens: loading, and the checks that they do. This
-module knows nothing about rules or decoding."""
+"""A target and a draft that speak about the same tokens: loading, and the checks that they do.
+
+Their tokenizers must give every id the same text. Where one model has 151,936 columns of logits and
+the other 151,669, both are cut to the tokenizer's ids, and a note says so."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Which nodes are staged in a round, who their parents are, and which path through them was
-accepted."""
+accepted.
+
+Example: after 10 committed tokens, a last token and two candidates below it are staged as nodes 0,
+1, 2 with parents -1, 0, 0, at positions 10, 11, 11. Keeping the path 0, 2 makes 12 tokens."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """The shape of a draft before any token is known: which node hangs from which, and how many
-candidates each node has. This module knows nothing about models, tokens or rules."""
+candidates each node has.
+
+Example: ``TreeShape(2, 2)`` has two candidates below the last token and two more below the better
+one: parents -1, -1, 0, 0 and ranks 0, 1, 0, 1."""
 
 from __future__ import annotations
 
@@ -152,8 +155,7 @@ class TreeShape:
     growth: str = "spine"
 
     def __post_init__(self) -> None:
-        for name in ("width", "depth"):
-            value = getattr(self, name)
+        for name, value in (("width", self.width), ("depth", self.depth)):
             try:
                 count = operator.index(value)
             except TypeError:

@@ -1,6 +1,5 @@
 """Named weight tensors of a Qwen3 decoder, from a transformers model or from a directory of
-safetensors files. This module knows names and shapes, not layouts: each device packs the tensors
-its own way."""
+safetensors files. Names and shapes stand here; each device packs the tensors its own way."""
 
 from __future__ import annotations
 
@@ -105,7 +104,8 @@ def why_unsupported(config: Any) -> str | None:
     if rope not in _STATIC_ROPES:
         return f"rope_type {rope!r} (only {', '.join(_STATIC_ROPES)})"
     if config.num_attention_heads % config.num_key_value_heads:
-        return f"{config.num_attention_heads} query heads over {config.num_key_value_heads} key/value heads"
+        heads = config.num_attention_heads, config.num_key_value_heads
+        return f"{heads[0]} query heads over {heads[1]} key/value heads"
     return None
 
 

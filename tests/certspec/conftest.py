@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import certspec as cs
+from certspec.decoding.batch import Batch
 from certspec.decoding.drafting import StaticPolicy
 from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
@@ -145,7 +146,7 @@ def scripted():
         rule = rule or cs.StrictGreedy()
         schedule = Throughout(rule) if isinstance(rule, cs.Rule) else rule
         request = Request(0, list(prompt), schedule, StoppingRules(frozenset(eos), max_new_tokens))
-        decode_batch(*runners, [request], plan, steps, counts)
+        decode_batch(Batch(*runners, [request], plan), steps, counts)
         return SimpleNamespace(
             tokens=request.tokens,
             reason=request.reason,

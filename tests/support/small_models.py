@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import certspec as cs
-from certspec.decoding import cuda_rounds as device_rounds
-from certspec.decoding import loop
+from certspec.decoding.cuda_rounds import CudaRounds
 from certspec.models.pairs import Pair
 from tests.support.device import DEVICE, ON_GPU
 
@@ -90,18 +89,19 @@ def both(
     """The same call in rounds on the device, which serve every batch, and in the loop on the
     host."""
     served: list[bool] = []
+    serves = CudaRounds.serves
 
     def watched(*arguments: Any) -> bool:
-        served.append(device_rounds.rounds_serve(*arguments))
+        served.append(serves(*arguments))
         return served[-1]
 
     options = {"eos_token_ids": [], "runners": runners, **options}
     runners[0].kept_rounds.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "rounds_serve", watched)
+        patch.setattr(CudaRounds, "serves", watched)
         ours = cs.generate(pair, prompts, **options)
         assert served == [True] * -(-len(prompts) // options.get("batch_size", 1))
-        patch.setattr(loop, "rounds_serve", lambda *_: False)
+        patch.setattr(CudaRounds, "serves", lambda *_: False)
         return [ours, cs.generate(pair, prompts, **options)]
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.decoding.cpu_rounds import CompiledRounds
+from certspec.decoding.batch import Batch
+from certspec.decoding.cpu_rounds import CpuRounds
 from certspec.decoding.requests import DecodingPlan, Request, StoppingRules
 from certspec.decoding.schedules import Between, Throughout
 from certspec.errors import InvalidLogits
@@ -26,14 +27,14 @@ def runners(tiny):
 @pytest.fixture
 def rounds(monkeypatch):
     """Row rounds that were compiled."""
-    done, run = [], CompiledRounds.run
+    done, run = [], CpuRounds.run
 
-    def count(self, target, draft, requests, writer, counts):
+    def count(self, batch, writer, counts):
         before = counts.num_target_passes
-        run(self, target, draft, requests, writer, counts)
-        done.append((counts.num_target_passes - before) * len(requests))
+        run(self, batch, writer, counts)
+        done.append((counts.num_target_passes - before) * len(batch.active))
 
-    monkeypatch.setattr(CompiledRounds, "run", count)
+    monkeypatch.setattr(CpuRounds, "run", count)
     return done
 
 
@@ -43,7 +44,7 @@ def profile(tiny, prompts):
 
 
 def in_python(monkeypatch):
-    monkeypatch.setattr(CompiledRounds, "serve", lambda *arguments: False)
+    monkeypatch.setattr(CpuRounds, "serves", lambda *arguments: False)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
@@ -148,10 +149,10 @@ def test_a_row_whose_logits_are_no_numbers_is_named(tiny, runners, many, monkeyp
 
 
 class Held:
-    """A cache as ``serve`` looks at it."""
+    """A cache as ``serves`` looks at it."""
 
     def __init__(self, runner):
-        self.runner, self.last_rows = runner, None
+        self.compiled, self.last_rows = runner, None
 
 
 def requests(schedules, most=8, should_stop=None):
@@ -169,7 +170,8 @@ def test_only_what_needs_nobody_between_rounds_is_compiled(runners):
     def served(schedules=(ALWAYS,), policy=None, request=None, **plan):
         plan = DecodingPlan(StaticPolicy(chain(3)) if policy is None else policy, **plan)
         rows = requests(schedules, **(request or {}))
-        return CompiledRounds(plan).serve(Held(runners[0]), Held(runners[1]), rows)
+        caches = Held(runners[0]), Held(runners[1])
+        return CpuRounds(plan).serves(Batch(*runners, rows, plan, caches))
 
     assert served()
     assert served((ALWAYS, Throughout(cs.Tree(2))), extra=(cs.TopM(4),))

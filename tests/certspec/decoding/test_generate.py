@@ -1,6 +1,8 @@
 """Strict greedy output is the target's own, token for token, however it was drafted; every token
 has a record."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -205,3 +207,12 @@ def test_no_prompts_give_an_empty_generation(tiny):
     generation = cs.generate(tiny, [])
     assert generation.sequences == [] and len(generation.steps) == 0 and generation.given_up == []
     assert list(generation.steps) == []
+
+
+def test_every_keyword_is_documented_and_another_one_is_refused_by_name(tiny):
+    known = ["chat", "logits_processor", "on_step", "runners"]
+    named = list(inspect.signature(cs.generate).parameters)[:-1]
+    for name in [*named[2:], *known]:
+        assert f"``{name}``" in inspect.getdoc(cs.generate) or f"``{name}=" in cs.generate.__doc__
+    with pytest.raises(TypeError, match=f"expected {', '.join(known)} .*got ons_tep"):
+        cs.generate(tiny, [[1]], ons_tep=print)

@@ -9,6 +9,7 @@ import torch
 
 import certspec as cs
 from certspec.decoding import groups as row_groups
+from certspec.decoding.batch import Batch
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.drafting import StaticPolicy
 from certspec.decoding.groups import Workload, decode_shared, num_groups
@@ -120,14 +121,8 @@ def test_a_batch_that_is_told_to_end_ends(tiny, runners, many):
     ended = threading.Event()
     ended.set()
     request = Request(0, many[2], Throughout(cs.StrictGreedy()), StoppingRules(frozenset(), 4))
-    decode_batch(
-        *runners,
-        [request],
-        DecodingPlan(StaticPolicy(chain(2))),
-        StepList(),
-        RoundCounts(),
-        ended=ended,
-    )
+    batch = Batch(*runners, [request], DecodingPlan(StaticPolicy(chain(2))))
+    decode_batch(batch, StepList(), RoundCounts(), ended=ended)
     assert request.tokens == [] and request.reason is None
 
 
@@ -254,7 +249,7 @@ def test_an_error_ends_groups_that_wait_for_rows(runners, by_turns, monkeypatch)
         commit(self, kept)
 
     monkeypatch.setattr(row_groups._Group, "wait", begin)
-    monkeypatch.setattr(row_groups._Group, "share", lambda self, active, *caches: active)
+    monkeypatch.setattr(row_groups._Group, "share", lambda self, batch: None)
     monkeypatch.setattr(BlockCache, "commit", fail)
     work = Workload(by_turns(4), 4, DecodingPlan(BestFirst(6)), StepList(), RoundCounts())
     with torch.inference_mode(), pytest.raises(RuntimeError, match="a group fell over"):

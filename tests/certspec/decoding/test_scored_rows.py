@@ -13,9 +13,7 @@ from certspec.decoding.scored_rows import RowBlock, score_rows
 def certified(monkeypatch):
     """The rows that ``certify`` was given: one list of (target row, draft row or None), as bytes, a
     call."""
-    from certspec.certificates.certify import certify as certificates
-
-    calls, certify = [], certificates.certify
+    calls, certify = [], cs.certify
 
     def listen(targets, drafts, *args, **kwargs):
         sides = [targets, drafts if drafts is not None else [None] * len(targets)]
@@ -28,7 +26,7 @@ def certified(monkeypatch):
         )
         return certify(targets, drafts, *args, **kwargs)
 
-    monkeypatch.setattr(certificates, "certify", listen)
+    monkeypatch.setattr("certspec.certificates.certify.certify", listen)
     return calls
 
 

@@ -4,12 +4,8 @@ recorded."""
 import pytest
 
 import certspec as cs
-from certspec.decoding.requests import (
-    StoppingRules,
-    context_limit,
-    find_eos_token_ids,
-    stopping_rules,
-)
+from certspec.decoding.requests import StoppingRules, stopping_rules
+from certspec.models.settings import context_limit, find_eos_token_ids
 from certspec.models.trees import TreeShape, chain
 
 A, EOS, B, C = 4, 0, 5, 6

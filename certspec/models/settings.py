@@ -1,0 +1,55 @@
+"""What a transformers model, tokenizer or generation config says about itself. Fields come and go
+between models and versions, so this is the one place that looks for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["GenerationSettings", "chat_template_of", "context_limit", "find_eos_token_ids"]
+
+
+def find_eos_token_ids(model: Any, tokenizer: Any = None) -> frozenset[int]:
+    """The ids that end a sequence: the model's generation_config, else its config, else the
+    tokenizer's."""
+    sources = (getattr(model, "generation_config", None), getattr(model, "config", None), tokenizer)
+    for source in sources:
+        found = getattr(source, "eos_token_id", None)
+        if found is not None:
+            return frozenset(int(token) for token in ([found] if isinstance(found, int) else found))
+    return frozenset()
+
+
+def context_limit(model: Any) -> int | None:
+    """Longest sequence (prompt and new tokens) that the model was made for, or None where its
+    config has no limit."""
+    config = model.config.get_text_config(decoder=True)
+    limit = getattr(config, "max_position_embeddings", None)
+    return None if limit is None else int(limit)
+
+
+def chat_template_of(tokenizer: Any) -> Any:
+    """The tokenizer's chat template, or None where it has none (or an empty one)."""
+    return getattr(tokenizer, "chat_template", None) or None
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """What ``model.generate`` was asked for. ``requested``: the settings that greedy decoding has
+    only one value for, by name, where the config has them. ``pad_token_id``: None where there is
+    none."""
+
+    requested: dict[str, Any]
+    pad_token_id: int | None
+    returns_dict: bool
+
+    @classmethod
+    def of(cls, config: Any) -> GenerationSettings:
+        """Read a transformers ``GenerationConfig`` (None: nothing was asked for)."""
+        names = ("do_sample", "num_beams", "output_scores", "output_logits")
+        pad = getattr(config, "_pad_token_tensor", None)
+        return cls(
+            {name: getattr(config, name, None) for name in names},
+            None if pad is None else int(pad),
+            bool(getattr(config, "return_dict_in_generate", False)),
+        )
