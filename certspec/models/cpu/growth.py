@@ -1,8 +1,9 @@
 """Drafts the blocks of a whole batch in one compiled call: after each draft pass the candidates,
 their certificates and what to run next, without a return to Python.
 
-It makes the decisions of ``ScoredGrower`` and its rules, to the rounding of a probability; they
-steer the draft and certify nothing."""
+It is the twin of ``draft_blocks`` and ``ScoredGrower`` in decoding, to the rounding of a
+probability (these steer the draft and certify nothing); test_compiled_drafting.py holds it to
+them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Whole rounds of a batch in one compiled call on one thread: draft, verify, accept by the target's
 argmax, roll back, and note what the records need.
 
-It does what the loop of ``certspec.decoding`` does in Python for rules that accept the target's
-argmax and nothing else. Threads that decode groups of a batch so need the interpreter between
+It is the twin of ``plain_rounds`` in decoding, for rules that accept the target's argmax and
+nothing else; test_compiled_rounds.py holds it to that. Threads that decode groups of a batch so need the interpreter between
 prompts only."""
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A draft tree grown on the GPU, as Triton kernels: the candidates of the nodes just run, which
 nodes the draft runs next, and which are verified. CHAINED: see triton_linear.py, and for the
-numbering of candidates and slots GrowthLayout.
+numbering of candidates and slots GrowthLayout. The twin of ``draft_blocks`` and ``ScoredGrower``
+in decoding; test_tree_rounds.py holds it to them.
 
 ``scores``: (rows, candidates) float64, products along the path, -1 where there is no candidate: of
 the draft's probabilities, best first (KIND -1), or of the shares that a policy's ``numbers`` give,

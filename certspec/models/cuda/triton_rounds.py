@@ -1,6 +1,7 @@
 """What happens between the passes of a round on the GPU, as Triton kernels: inputs from the rows'
 lengths, the draft's best candidates, the accepted path through a tree, and its move to the front of
-the cache. CHAINED: see triton_linear.py.
+the cache. CHAINED: see triton_linear.py. The twin of ``walk_block`` in decoding;
+test_tree_rounds.py holds it to that.
 
 A tree's nodes are numbered from 0; its target rows are one more, row 0 being the last token and row
 i + 1 node i. Sets of nodes are bits of an int64. Example: of the tree a, b after the last token and
