@@ -2,8 +2,8 @@
 argmax, roll back, and note what the records need.
 
 It is the twin of ``plain_rounds`` in decoding, for rules that accept the target's argmax and
-nothing else; test_compiled_rounds.py holds it to that. Threads that decode groups of a batch so need the interpreter between
-prompts only."""
+nothing else; test_compiled_rounds.py holds it to that. Threads that decode groups of a batch so
+need the interpreter between prompts only."""
 
 from __future__ import annotations
 
