@@ -39,12 +39,10 @@ BY_RULE = (
     "accepted",
     "certified",
 )  # fields of shape (rules, rows)
-WEIGHT_ERROR = (
-    _constants.WEIGHT_ERROR
-)  # relative, of exp(z - max z) down to 745 nats below the maximum, in float64
-_RIGOROUS_ERROR = (
-    _constants.RIGOROUS_ERROR  # what the float64 backends keep in entropies (nats) and probabilities (relative)
-)
+# relative, of exp(z - max z) down to 745 nats below the maximum, in float64
+WEIGHT_ERROR = _constants.WEIGHT_ERROR
+# what the float64 backends keep in entropies (nats) and probabilities (relative)
+_RIGOROUS_ERROR = _constants.RIGOROUS_ERROR
 
 
 @dataclass

@@ -62,9 +62,8 @@ __all__ = [
 
 _constants = load_kernels("constants")
 MOVED_GAP, FARTHEST_SPAN = _constants.MOVED_GAP, _constants.FARTHEST_SPAN
-LEAST_DIFFERENCE = (
-    _constants.LEAST_DIFFERENCE  # nats; a KL below it is summed again in the Bregman form, which does not cancel
-)
+# nats; a KL below it is summed again in the Bregman form, which does not cancel
+LEAST_DIFFERENCE = _constants.LEAST_DIFFERENCE
 FAR_REFERENCE = _constants.FAR_REFERENCE  # nats
 # nats; the streamed sums stop at a gap of 700, and at most FAR_REFERENCE of it are the offset
 REACH_STREAMED = _constants.REACH_STREAMED

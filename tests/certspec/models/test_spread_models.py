@@ -99,6 +99,7 @@ def test_a_spread_target_scores_as_a_whole_one_does(tmp_path):
     environment = os.environ | {
         "PYTHONPATH": str(Path(cs.__file__).parents[1]),
         "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",  # two processes may have one GPU, or none, between them
     }
     if "PYTHONPATH" in os.environ:
         environment["PYTHONPATH"] += os.pathsep + os.environ["PYTHONPATH"]

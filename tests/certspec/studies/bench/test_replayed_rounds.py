@@ -94,6 +94,8 @@ def test_rounds_that_certify_nothing_accept_what_the_others_do(runners) -> None:
         rounds.begin()
         found.append(rounds.finish())
     one, other = found
-    np.testing.assert_array_equal(one.tokens, other.tokens)
     assert one.accepted == other.accepted
+    # what lies behind a row's last token is left over from earlier rounds, or from none
+    length = one.accepted[0] + 1
+    np.testing.assert_array_equal(one.tokens[0, :length], other.tokens[0, :length])
     assert one.scores["scalars"].any() and not other.scores["scalars"].any()
