@@ -146,10 +146,10 @@ def decode(
             _decode_on_cuda(num_prompts, tokens, repeats, chain, output)
         return
     from certspec.decoding import Adaptive, load_profile
+    from certspec.decoding.prompts import bundled_prompt_ids
     from certspec.models.pairs import load_pair
     from certspec.studies.bench.decode import measure_decoding, pass_costs
     from certspec.studies.bench.spreads import every_so_many
-    from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
     pair = load_pair()
     prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
@@ -303,10 +303,10 @@ def advise(
     """Measure every way of drafting the bundled pair, and how near the one that advice names comes
     to the fastest."""
 
+    from certspec.decoding.prompts import bundled_prompt_ids
     from certspec.models.pairs import load_pair
     from certspec.studies.bench.advice import measure_advice
     from certspec.studies.bench.spreads import every_so_many
-    from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
     pair = load_pair()
     prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
@@ -348,10 +348,10 @@ def drafting(
     Bundled pair, batch 1. Every family's setting is chosen on even bundled prompts and measured on
     odd ones, once for tokens a second and, at several budgets of nodes, once for tokens a target
     pass."""
+    from certspec.decoding.prompts import bundled_prompt_ids
     from certspec.models.pairs import load_pair
     from certspec.studies.bench.drafting import measure_drafting
     from certspec.studies.bench.spreads import every_so_many
-    from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
     pair = load_pair()
     prompts = bundled_prompt_ids(pair)

@@ -10,6 +10,7 @@ import click
 
 from certspec.cli.options import PairOptions, count_option, load_chosen_pair, pair_options
 from certspec.errors import InvalidArgument
+from certspec.models import BUNDLED_PROMPTS
 
 __all__ = ["command"]
 
@@ -62,9 +63,12 @@ def command(
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
     pair = load_chosen_pair(PairOptions(**models))
     from certspec.decoding.calibration import calibrate
-    from certspec.studies.soaks.losslessness import bundled_prompt_ids, prompt_file_ids
+    from certspec.decoding.prompts import prompt_token_ids
+    from certspec.scoring.prompts import PromptFile
 
-    ids = bundled_prompt_ids(pair) if prompts is None else prompt_file_ids(pair, prompts)
+    read = PromptFile.check(prompts or BUNDLED_PROMPTS)
+    texts = [str(prompt.messages[-1]["content"]) for prompt in read]
+    ids = prompt_token_ids(texts, pair.tokenizer, pair.num_tokens)
     profile = calibrate(
         pair,
         ids,

@@ -3,14 +3,16 @@ lists, arrays or tensors."""
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Sized
 from typing import Any, Protocol, runtime_checkable
 
 from certspec.errors import InvalidArgument
+from certspec.models import BUNDLED_PROMPTS
 from certspec.models.settings import chat_template_of
 
-__all__ = ["chat_token_ids", "prompt_token_ids"]
+__all__ = ["bundled_prompt_ids", "chat_token_ids", "prompt_token_ids"]
 
 
 @runtime_checkable
@@ -52,6 +54,14 @@ def prompt_token_ids(
         _one_prompt(index, prompt, tokenizer, num_tokens, chat)
         for index, prompt in enumerate(prompts)
     ]
+
+
+def bundled_prompt_ids(pair: Any, count: int | None = None) -> list[list[int]]:
+    """Token ids of the first ``count`` bundled prompts (None: all) in the pair's chat template, if
+    it has one."""
+    with BUNDLED_PROMPTS.open(encoding="utf-8") as lines:
+        texts = [json.loads(line)["prompt"] for line in lines]
+    return prompt_token_ids(texts[:count], pair.tokenizer, pair.num_tokens)
 
 
 def _one_prompt(

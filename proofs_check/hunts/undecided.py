@@ -23,8 +23,10 @@ import torch
 from torch import Tensor
 
 from certspec.certificates.certify import Certificates, certify
+from certspec.decoding.prompts import bundled_prompt_ids, prompt_token_ids
 from certspec.kernels.numba.filter import filter_rows
 from certspec.kernels.rule_table import rule_table
+from certspec.models.prompt_templates import draw_prompts
 from certspec.rules import Rule, default_rules
 from proofs_check.hunts.rows import as_dtype
 from proofs_check.hunts.soundness import versions_used
@@ -41,10 +43,6 @@ FACTORS = (1, 3, 10, 30, 100, 300, 1000, 3000)
 def drawn_prompts(pair: Any, seed: int = 1) -> Iterator[list[int]]:
     """Token ids of the bundled prompts, then of distinct ones by the templates of the pair's
     corpus."""
-    from certspec.decoding.prompts import prompt_token_ids
-    from certspec.studies.recipe.corpus import draw_prompts
-    from certspec.studies.soaks.losslessness import bundled_prompt_ids
-
     bundled = bundled_prompt_ids(pair)
     seen = set(map(tuple, bundled))
     yield from bundled
@@ -61,8 +59,6 @@ def greedy_logits(
     """(target, draft) logits, each (steps, columns), of every step of the target's greedy answers
     to ``prompts`` (by default the bundled ones), a batch of prompts at a time, until there are
     ``num_steps``."""
-    from certspec.studies.soaks.losslessness import bundled_prompt_ids
-
     waiting = iter(bundled_prompt_ids(pair) if prompts is None else prompts)
     at_once = PROMPTS_AT_ONCE if pair.device.type == "cpu" else ON_A_GPU
     done = 0

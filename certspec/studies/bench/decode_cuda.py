@@ -16,6 +16,7 @@ import torch
 
 from certspec.decoding.drafting import DraftPolicy
 from certspec.decoding.generation import generate, inference
+from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.decoding.records import KINDS
 from certspec.kernels.rule_table import rule_table
 from certspec.models.cuda.rounds import TreeRounds
@@ -27,7 +28,6 @@ from certspec.studies.bench.decode import assistant_setting
 from certspec.studies.bench.kernels import device_time
 from certspec.studies.bench.replay import REPLAYED_LOGIT, ReplayingRunner, UncertifiedRounds
 from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
-from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair

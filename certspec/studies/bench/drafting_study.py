@@ -24,9 +24,9 @@ from certspec.decoding.calibration import (
 from certspec.decoding.generation import generate
 from certspec.decoding.policies import Adaptive, BestFirst, WithinBudget
 from certspec.decoding.profiles import DraftingProfile, fit_monotone
+from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape
-from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
 __all__ = ["real_runs", "simulations"]
 

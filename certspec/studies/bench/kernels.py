@@ -16,11 +16,11 @@ from typing import Any
 import torch
 import triton
 
-import certspec
 from certspec.errors import InvalidArgument
 from certspec.kernels.rule_table import rule_table
 from certspec.kernels.triton import rows as triton_rows
 from certspec.rules import default_rules
+from certspec.scoring.provenance import certspec_version
 from certspec.studies.bench.eager import eager_statistics, eager_with_top, peaked_rows
 
 __all__ = ["copy_bandwidth", "device_time", "graph_times", "measure", "provenance", "stream_times"]
@@ -166,6 +166,6 @@ def provenance() -> dict[str, str]:
         "triton": triton.__version__,
         "cuda": str(torch.version.cuda),
         "python": platform.python_version(),
-        "certspec": certspec.__version__,
+        "certspec": certspec_version(),
         "inputs": "certspec.studies.bench.eager.peaked_rows",
     }

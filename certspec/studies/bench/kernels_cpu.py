@@ -15,9 +15,9 @@ import numba
 import numpy as np
 import torch
 
-import certspec
 from certspec.certificates.certify import certify
 from certspec.kernels.numba.rows import num_threads
+from certspec.scoring.provenance import certspec_version
 from certspec.studies.bench.eager import eager_statistics, eager_with_top, peaked_rows
 from certspec.studies.bench.spreads import ratio_spread, spread
 
@@ -98,7 +98,7 @@ def provenance() -> dict[str, Any]:
         "torch": torch.__version__,
         "numba": numba.__version__,
         "python": platform.python_version(),
-        "certspec": certspec.__version__,
+        "certspec": certspec_version(),
         "inputs": "certspec.studies.bench.eager.peaked_rows",
     }
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from certspec.studies.recipe.corpus import CREATURES, FUNCTIONS, NAMES, OBJECTS, QUALITIES
+from certspec.models.prompt_templates import CREATURES, FUNCTIONS, NAMES, OBJECTS, QUALITIES
 
 __all__ = ["TASKS", "Task", "draw_tasks"]
 

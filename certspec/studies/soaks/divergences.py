@@ -21,11 +21,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from certspec.decoding.generation import generate
+from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
 from certspec.studies.soaks.losslessness import (
     MODES,
     adaptive_modes,
-    bundled_prompt_ids,
     first_divergence,
     reference_tokens,
 )

@@ -9,26 +9,16 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from certspec.decoding.calibration import calibrate
 from certspec.decoding.generation import generate
 from certspec.decoding.policies import Adaptive, BestFirst, WithinBudget
-from certspec.models import BUNDLED_PROMPTS
+from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape
 
-__all__ = [
-    "MODES",
-    "Divergence",
-    "adaptive_modes",
-    "bundled_prompt_ids",
-    "first_divergence",
-    "prompt_file_ids",
-    "reference_tokens",
-    "run",
-]
+__all__ = ["MODES", "Divergence", "adaptive_modes", "first_divergence", "reference_tokens", "run"]
 
 # How the draft proposes; each must give the same tokens
 MODES: dict[str, dict[str, Any]] = {
@@ -61,21 +51,6 @@ def adaptive_modes(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, di
             "draft_length": WithinBudget(profile.kl_budget / 10, width=3)
         },
     }
-
-
-def bundled_prompt_ids(pair: Pair, count: int | None = None) -> list[list[int]]:
-    """Token ids of the first ``count`` bundled prompts (None: all) in the chat template."""
-    return prompt_file_ids(pair, BUNDLED_PROMPTS)[:count]
-
-
-def prompt_file_ids(pair: Pair, path: Path) -> list[list[int]]:
-    """Token ids of the prompts of a file (the last message of each) in the chat template, if there
-    is one."""
-    from certspec.decoding.prompts import prompt_token_ids
-    from certspec.scoring.prompts import PromptFile
-
-    texts = [str(prompt.messages[-1]["content"]) for prompt in PromptFile.check(path)]
-    return prompt_token_ids(texts, pair.tokenizer, pair.num_tokens)
 
 
 def reference_tokens(pair: Pair, prompt: Sequence[int], num_tokens: int) -> list[int]:

@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 
+from certspec.models.prompt_templates import draw_prompts
 from certspec.studies.recipe import __main__ as recipe
 from certspec.studies.recipe import corpus, data, prompts
 
@@ -35,7 +36,7 @@ def corpus_file(tmp_path):
     ]
     path = tmp_path / "chats.jsonl"
     with path.open("w", encoding="utf-8") as file:
-        for number, (kind, prompt) in enumerate(corpus.draw_prompts(400, seed=0)):
+        for number, (kind, prompt) in enumerate(draw_prompts(400, seed=0)):
             response = " ".join(rng.choices(words, k=rng.randint(5, 90)))
             row = {
                 "kind": kind,

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.scoring.greedy import GreedyLimits
 from certspec.studies.smollm.quality import measure_quality
 from certspec.studies.smollm.relaxed_decoding import decode_rows
 from certspec.studies.smollm.tasks import draw_tasks
-from certspec.studies.soaks.losslessness import bundled_prompt_ids
 
 RULES = [cs.StrictGreedy(), cs.Additive(0.3), cs.Multiplicative(0.1), cs.TopM(2)]
 STEPS = 24

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.studies.recipe.corpus import draw_prompts
+from certspec.models.prompt_templates import draw_prompts
 from certspec.studies.recipe.data import Chat, read_corpus
 from certspec.studies.smollm import __main__ as evidence
 from certspec.studies.smollm import prompts, publishing, scores, tasks

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import certspec as cs
+from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.studies.soaks import losslessness
 
 
@@ -20,7 +21,7 @@ def one_thread():
 def test_the_bundled_pair_decodes_as_its_target_alone(one_thread):
     pair = cs.load_pair()
     said = []
-    prompts = losslessness.bundled_prompt_ids(pair)
+    prompts = bundled_prompt_ids(pair)
     assert len(prompts) == 128
     assert losslessness.run(pair, prompts, 8, batch_sizes=(8,), say=said.append) == 0
     assert losslessness.run(pair, prompts[::16], 12, batch_sizes=(1,), say=said.append) == 0
