@@ -7,7 +7,9 @@ of rules from text.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from certspec.errors import InvalidArgument
@@ -69,6 +71,9 @@ def _at_least_zero(preset: str, name: str, value: float) -> float:
     return value
 
 
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|nan)", re.I)
+_LONGEST = 2**53  # an integer beyond it is in no rule's range; Python refuses some of its texts
+
 PRESETS: dict[str, Callable[..., Rule]] = {
     "medusa": medusa,
     "trtllm-relaxed": trtllm_relaxed,
@@ -92,10 +97,13 @@ def parse_rule(text: str) -> Rule:
             f"rule {text!r}: expected one of {', '.join(sorted(makers))}, got {name!r}"
         )
     positional, named = _parse_parameters(text, rest)
+    wanted = signature(maker)
     try:
-        return maker(*positional, **named)
+        wanted.bind(*positional, **named)
     except TypeError as error:
-        raise InvalidArgument(f"rule {text!r}: {error}") from error
+        known = ", ".join(wanted.parameters) or "none"
+        raise InvalidArgument(f"rule {text!r}: {error}; its parameters: {known}") from error
+    return maker(*positional, **named)
 
 
 def _parse_parameters(text: str, rest: str) -> tuple[list[float | int], dict[str, Any]]:
@@ -104,6 +112,8 @@ def _parse_parameters(text: str, rest: str) -> tuple[list[float | int], dict[str
     for part in filter(None, (piece.strip() for piece in rest.split(","))):
         key, equals, value = part.rpartition("=")
         if equals:
+            if key.strip() in named:
+                raise InvalidArgument(f"rule {text!r}: parameter {key.strip()!r} given twice")
             named[key.strip()] = _parse_number(text, value)
         elif named:
             raise InvalidArgument(f"rule {text!r}: positional parameter {part!r} after a named one")
@@ -113,12 +123,10 @@ def _parse_parameters(text: str, rest: str) -> tuple[list[float | int], dict[str
 
 
 def _parse_number(text: str, value: str) -> float | int:
-    for convert in (int, float):
-        try:
-            return convert(value)
-        except ValueError:
-            continue
-    raise InvalidArgument(f"rule {text!r}: expected a number, got {value!r}")
+    if not _NUMBER.fullmatch(value.strip()):  # int and float would read "0_1" as 1
+        raise InvalidArgument(f"rule {text!r}: expected a number, got {value!r}")
+    number = float(value)
+    return int(value) if abs(number) < _LONGEST and value.strip().lstrip("+-").isdigit() else number
 
 
 def parse_rules(values: tuple[str, ...]) -> tuple[Rule, ...]:

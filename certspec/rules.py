@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import ClassVar, TypeGuard
+from numbers import Real
+from typing import Any, ClassVar, TypeGuard
 
 from certspec.errors import InvalidArgument
 
@@ -31,6 +32,7 @@ __all__ = [
     "Threshold",
     "TopM",
     "Tree",
+    "as_index",
     "as_rules",
     "default_rules",
     "is_rule",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _INF = math.inf
+_MOST = 2**53  # counts up to it are floats of their own, as the table of rules holds them
 
 RULE_TYPES: dict[str, Callable[..., Rule]] = {}  # by name; each definition below enters itself
 
@@ -299,13 +302,26 @@ def is_rule(value: object) -> TypeGuard[Rule]:
 def require_rule(value: object, asked_by: str = "rules") -> Rule:
     """``value`` itself; raises InvalidArgument, which names ``asked_by``, where it is no rule."""
     if not is_rule(value):
-        raise InvalidArgument(f"{asked_by}: expected a Rule such as StrictGreedy(), got {value!r}")
+        got = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+        raise InvalidArgument(f"{asked_by}: expected a Rule such as StrictGreedy(), got {got}")
     return value
+
+
+def as_index(value: object, otherwise: int) -> int:
+    """An integer of any library's kind as Python's own; ``otherwise`` for what is none, and for a
+    bool."""
+    try:
+        return otherwise if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return otherwise
 
 
 def as_rules(rules: Rule | Sequence[Rule]) -> tuple[Rule, ...]:
     """One rule or several as a tuple; raises InvalidArgument where an entry is no rule."""
-    return (rules,) if isinstance(rules, Rule) else tuple(map(require_rule, rules))
+    given: object = rules
+    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, type)):
+        return tuple(map(require_rule, given))
+    return (require_rule(given),)
 
 
 def _spell(value: object) -> str:
@@ -323,9 +339,10 @@ def _require_real(
     open_below: bool = False,
     open_above: bool = False,
 ) -> None:
-    value = getattr(rule, name)
+    value: Any = getattr(rule, name)
     allowed = f"{'(' if open_below else '['}{lower:g}, {upper:g}{')' if open_above else ']'}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_real:
         raise InvalidArgument(
             f"{type(rule).__name__}: expected {name} a real number in {allowed}, got {value!r}"
         )
@@ -339,12 +356,8 @@ def _require_real(
 
 def _require_count(rule: Rule, name: str) -> None:
     value = getattr(rule, name)
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = 0
-    if isinstance(value, bool) or count < 1:
-        raise InvalidArgument(
-            f"{type(rule).__name__}: expected {name} an integer of at least 1, got {value!r}"
-        )
+    count = as_index(value, otherwise=0)
+    if not 1 <= count <= _MOST:
+        wanted = "an integer of at least 1" if count < 1 else "an integer of at most 2^53"
+        raise InvalidArgument(f"{type(rule).__name__}: expected {name} {wanted}, got {value!r}")
     object.__setattr__(rule, name, count)

@@ -21,7 +21,7 @@ from certspec.certificates.pools import is_tensor
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
-from certspec.rules import Rule, as_rules, default_rules, is_rule
+from certspec.rules import Rule, as_index, as_rules, default_rules, is_rule
 
 if TYPE_CHECKING:
     from certspec.certificates.lumped import LumpedCertificates
@@ -104,15 +104,15 @@ class Certificates:
     def at(self, rule: Rule | int) -> RuleView:
         """The view of one rule, given itself or its index. Raises InvalidArgument where it was not
         scored."""
-        index: Any = rule
-        if is_rule(rule):
-            if rule not in self.rules:
-                raise InvalidArgument(
-                    f"at: expected one of {', '.join(map(str, self.rules))}, got {rule}"
-                )
+        if is_rule(rule) and rule in self.rules:
             index = self.rules.index(rule)
+        else:
+            index = as_index(rule, otherwise=len(self.rules))
         if not -len(self.rules) <= index < len(self.rules):
-            raise InvalidArgument(f"at: expected an index below {len(self.rules)}, got {index}")
+            raise InvalidArgument(
+                f"at: expected one of {', '.join(map(str, self.rules))} or an index below "
+                f"{len(self.rules)}, got {rule if is_rule(rule) else repr(rule)}"
+            )
         parts = (self.certificate, self.certificate_lower, self.accepted, self.certified)
         return RuleView(
             self.rules[index], *(None if part is None else part[index] for part in parts)
@@ -347,11 +347,12 @@ def _num_columns(target: Any, draft: Any, align: int | None) -> int:
         width = min(width, draft.shape[1])
     if align is None:
         return width
-    if isinstance(align, bool) or not isinstance(align, int) or not 1 <= align <= width:
+    count = as_index(align, otherwise=0)
+    if not 1 <= count <= width:
         raise InvalidArgument(
             f"align: expected an integer from 1 to {width} (the narrower width), got {align!r}"
         )
-    return align
+    return count
 
 
 def _to_float64(rows: Any) -> np.ndarray:

@@ -17,7 +17,7 @@ from certspec.certificates.certify import Certificates, certify
 from certspec.certificates.pools import is_tensor
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import BY_RULE
-from certspec.rules import Rule
+from certspec.rules import Rule, as_index
 
 __all__ = ["certify_hidden"]
 
@@ -58,7 +58,7 @@ def certify_hidden(
     for name, hidden, head in sides:
         _check(name, hidden, head, target_hidden)
     row_bytes = sum(head.shape[0] * _itemsize(hidden) for _, hidden, head in sides)
-    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int) or chunk_bytes < row_bytes:
+    if as_index(chunk_bytes, otherwise=0) < row_bytes:
         raise InvalidArgument(
             f"chunk_bytes: expected at least {row_bytes}, the logits of one row, got "
             f"{chunk_bytes!r}"

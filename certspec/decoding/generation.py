@@ -28,7 +28,7 @@ from certspec.models.choice import chosen_runners
 from certspec.models.runner import BoundedRunner
 from certspec.models.settings import context_limit, find_eos_token_ids
 from certspec.models.trees import TreeShape, TreeTopology, chain
-from certspec.rules import Rule, StrictGreedy, require_rule
+from certspec.rules import Rule, StrictGreedy, as_index, require_rule
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -123,9 +123,10 @@ def prompt_stopping(
 
 def positive_count(name: str, value: Any) -> int:
     """``value`` as an integer of at least 1; raises InvalidArgument naming ``name``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    count = as_index(value, otherwise=0)
+    if count < 1:
         raise InvalidArgument(f"{name}: expected an integer of at least 1, got {value!r}")
-    return value
+    return count
 
 
 @dataclass
@@ -221,7 +222,7 @@ def generate(
     schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids))
     occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))
     policy = draft_policy(occurring, draft_length, tree, pair.num_tokens)
-    positive_count("batch_size", batch_size)
+    batch_size = positive_count("batch_size", batch_size)
     eos, limit = eos_ids(pair, eos_token_ids), context_limit(pair.target)
     requests = [
         Request(

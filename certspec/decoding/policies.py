@@ -20,6 +20,7 @@ from certspec.decoding.profiles import DraftingProfile
 from certspec.errors import InvalidArgument
 from certspec.models.growth import BUDGET, PROFILE, GrowthNumbers
 from certspec.models.trees import MAX_NODES
+from certspec.rules import as_index
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,7 +139,7 @@ class ScoredGrower:
 def require_counts(owner: str, **counts: object) -> None:
     """Raise InvalidArgument unless each of ``counts`` is an integer from 1 to ``MAX_NODES``."""
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
+        if not 1 <= as_index(value, otherwise=0) <= MAX_NODES:
             raise InvalidArgument(
                 f"{owner}: expected {name} an integer from 1 to {MAX_NODES}, got {value!r}"
             )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from certspec.errors import InvalidArgument
+from certspec.rules import as_index
 
 __all__ = ["MAX_NODES", "TreeShape", "TreeTopology", "chain"]
 
@@ -200,10 +201,11 @@ def _grow(width: int, depth: int, growth: str) -> TreeTopology:
 def chain(length: int) -> TreeTopology:
     """A draft of ``length`` tokens, each hanging from the one before; length 0 is an empty
     draft."""
-    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+    count = as_index(length, otherwise=-1)
+    if count < 0:
         raise InvalidArgument(f"draft_length: expected an integer of at least 0, got {length!r}")
-    _require_node_count(length)
-    return TreeTopology(tuple(range(-1, length - 1)), (0,) * length)
+    _require_node_count(count)
+    return TreeTopology(tuple(range(-1, count - 1)), (0,) * count)
 
 
 def _require_node_count(count: int) -> None:

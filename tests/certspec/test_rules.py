@@ -5,9 +5,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.decoding.generation import positive_count
+from certspec.models.trees import chain
 from certspec.presets import parse_rule
 from certspec.rules import RULE_TYPES, Rule, Threshold, as_rules, require_rule
 
@@ -143,3 +146,61 @@ def test_presets_have_the_defaults_of_the_engines_that_ship_them():
     assert cs.presets.speculators() == cs.Gated(top_m=1, multiplicative=1.0)
     assert cs.presets.sglang_threshold() == cs.Absolute(1.0)
     assert parse_rule("trtllm-relaxed:10,0.6") == cs.Gated(top_m=10, additive=0.6)
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [
+        (cs.StrictGreedy, "got the class StrictGreedy"),
+        ([cs.Tree], "got the class Tree"),
+        ("strict", "got 'strict'"),
+        (3, "got 3"),
+    ],
+)
+def test_a_rule_that_was_not_made_is_refused_by_what_it_is(given, got):
+    logits = np.zeros((1, 3))
+    with pytest.raises(cs.InvalidArgument, match=rf"rules: expected a Rule .*{got}"):
+        cs.certify(logits, logits, given)
+
+
+def test_a_view_is_asked_for_by_a_rule_or_an_index_of_any_kind_and_by_nothing_else():
+    found = cs.certify(np.zeros((1, 3)), None, [cs.StrictGreedy(), cs.Tree(2)])
+    assert found.at(np.int64(1)).rule == cs.Tree(2)
+    for wrong in ("strict", cs.Tree, cs.Tree(3), 2, 0.5, None):
+        with pytest.raises(cs.InvalidArgument, match=r"at: expected one of strict, tree:2 or"):
+            found.at(wrong)
+
+
+def test_numbers_of_numpy_do_what_those_of_python_do():
+    assert cs.Additive(np.float32(0.25)) == cs.Additive(0.25)
+    assert cs.Multiplicative(np.float16(0.5)) == cs.Multiplicative(0.5)
+    assert cs.TopM(np.uint8(4)) == cs.TopM(4)
+    assert type(cs.Additive(np.float32(0.25)).t) is float and type(cs.Tree(np.int32(2)).m) is int
+    logits = np.zeros((2, 5))
+    assert len(cs.certify(logits, logits[:, :4], align=np.int32(4))) == 2
+    assert positive_count("batch_size", np.int64(3)) == 3 and chain(np.int64(3)) == chain(3)
+    for wrong in (np.bool_(True), True, 2.0, "4"):
+        with pytest.raises(cs.InvalidArgument, match="align: expected an integer from 1 to 4"):
+            cs.certify(logits, logits[:, :4], align=wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("additive:0_1", "expected a number, got '0_1'"),
+        ("additive:٠.٣", "expected a number, got"),
+        ("additive:t=.3,t=.4", "parameter 't' given twice"),
+        ("additive:.3,t=.4", "multiple values for argument 't'; its parameters: t"),
+        ("additive", "missing a required argument: 't'; its parameters: t"),
+        ("strict:1", "too many positional arguments; its parameters: none"),
+        ("medusa:eps=1", "unexpected keyword argument 'eps'; its parameters: epsilon, delta"),
+        ("top:" + "9" * 5000, "m an integer"),
+        ("top:" + "9" * 20, "m an integer"),
+        ("speculators:4,1e400", "expected tolerance in"),
+        ("speculators:4," + "9" * 400, "expected tolerance in"),
+    ],
+)
+def test_a_text_that_is_no_rule_is_refused_in_words_of_its_own(text, message):
+    with pytest.raises(cs.InvalidArgument, match=message) as refused:
+        parse_rule(text)
+    assert "__init__" not in str(refused.value)
