@@ -167,8 +167,7 @@ def _least_probable(
 
 
 def _open_top(numbers: Any, rule: str, draft_probs: Sequence[Any], parameter: Any) -> Any:
-    value = edge_radius(numbers, rule, draft_probs, parameter)
-    return math.inf if rule == "top" else value
+    return math.inf if rule == "top" else edge_radius(numbers, rule, draft_probs, parameter)
 
 
 QY, QJ, R0, T, U, AL, LA, TAU = sympy.symbols("q_y q_j r_0 t u alpha lambda tau", positive=True)

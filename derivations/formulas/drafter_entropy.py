@@ -46,10 +46,9 @@ def escort(numbers: Any, base_probs: Sequence[Any], beta: Any) -> list[Any]:
 def escort_divergence(numbers: Any, base_probs: Sequence[Any], beta: Any) -> Any:
     """KL(s || w) of the escort s of power beta: the least KL among all laws of at most its
     entropy."""
-    moved = escort(numbers, base_probs, beta)
     terms = [
         own * (numbers.log(own) - numbers.log(base))
-        for own, base in zip(moved, base_probs, strict=True)
+        for own, base in zip(escort(numbers, base_probs, beta), base_probs, strict=True)
     ]
     return sum(terms[1:], terms[0])
 

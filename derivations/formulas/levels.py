@@ -33,8 +33,7 @@ def running_level(numbers: Any, anchor: Any, others: Sequence[Any]) -> Any:
 def _one_more(numbers: Any, anchor: Any, others: Sequence[Any]) -> Any:
     ranked = sorted(others, reverse=True)
     level = running_level(numbers, anchor, others)
-    joined = [value for value in ranked if value > level]
-    more = ranked[: len(joined) + 1]
+    more = ranked[: len([value for value in ranked if value > level]) + 1]
     return sum(more, anchor) / (len(more) + 1)
 
 

@@ -97,11 +97,10 @@ def entropy_bound(numbers: Any, listed_probs: Sequence[Any], tail: Any) -> Any:
     """H_lo = -sum_O p log p - N p_k log p_k - r log r, N = floor(p_T/p_k), r = p_T - N p_k."""
     least = listed_probs[-1]
     copies = int(numbers.floor(tail / least))
-    rest = tail - copies * least
     return (
         -sum(xlogx(numbers, prob) for prob in listed_probs)
         - copies * xlogx(numbers, least)
-        - xlogx(numbers, rest)
+        - xlogx(numbers, tail - copies * least)
     )
 
 
@@ -127,8 +126,7 @@ def _tail_term_lost(
 
 
 def _tail_pooled(numbers: Any, listed_probs: Sequence[Any], competitor: int) -> Any:
-    tail = 1 - sum(listed_probs)
-    return inside_threshold(numbers, [*listed_probs, tail], competitor)
+    return inside_threshold(numbers, [*listed_probs, 1 - sum(listed_probs)], competitor)
 
 
 def _pair_with_tail(numbers: Any, listed_probs: Sequence[Any], tail: Any) -> Any:

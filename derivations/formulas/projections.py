@@ -56,8 +56,7 @@ def geometric_value(numbers: Any, base_probs: Sequence[Any], pool: Sequence[int]
     if any(prob == 0 for prob in pooled):
         return math.inf if total == 1 else -numbers.log(1 - total)
     logs = [numbers.log(prob) for prob in pooled]
-    level = numbers.exp(sum(logs[1:], logs[0]) / len(pool))
-    return -numbers.log(1 - total + len(pool) * level)
+    return -numbers.log(1 - total + len(pool) * numbers.exp(sum(logs[1:], logs[0]) / len(pool)))
 
 
 def lift_value(numbers: Any, base_probs: Sequence[Any], hub: int, rivals: Sequence[int]) -> Any:

@@ -20,8 +20,9 @@ __all__ = ["REVERSE_COMPETITOR", "reverse_of_set", "reverse_single", "reverse_tr
 def reverse_single(numbers: Any, target_probs: Sequence[Any], competitor: int) -> Any:
     """min KL(draft || target) over drafts whose maximum is attained at ``competitor``; +inf where
     its target is 0."""
-    others = [i for i in range(len(target_probs)) if i != competitor]
-    return lift_value(numbers, target_probs, competitor, others)
+    return lift_value(
+        numbers, target_probs, competitor, [i for i in range(len(target_probs)) if i != competitor]
+    )
 
 
 def reverse_of_set(numbers: Any, target_probs: Sequence[Any], rejected: Sequence[int]) -> Any:

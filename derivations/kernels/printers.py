@@ -29,6 +29,8 @@ class SourcePrinter(Printer):
     name = ""
     preamble = ""  # imports of the generated file
     decorator = ""
+    infinity = ""  # how a printer writes it
+    choice = ""  # of {value} and {otherwise} by {condition}
     functions: dict[str, str] = {}  # noqa: RUF012  (each printer has its own table, none changes it)
     flags = "no fast math, float64"
 
@@ -53,20 +55,12 @@ class SourcePrinter(Printer):
 
     def _print_Rational(self, expr: Rational) -> str:
         value = float(expr)
-        if Rational(value) == expr:
-            return repr(value)
-        return f"({int(expr.p)}.0 / {int(expr.q)}.0)"
+        return repr(value) if Rational(value) == expr else f"({int(expr.p)}.0 / {int(expr.q)}.0)"
 
     _print_Half = _print_Rational
 
-    def _print_One(self, expr: sympy.Expr) -> str:
-        return "1.0"
-
-    def _print_Zero(self, expr: sympy.Expr) -> str:
-        return "0.0"
-
-    def _print_NegativeOne(self, expr: sympy.Expr) -> str:
-        return "-1.0"
+    def _print_Infinity(self, expr: sympy.Expr) -> str:
+        return self.infinity
 
     def _print_Symbol(self, expr: sympy.Symbol) -> str:
         return expr.name
@@ -134,11 +128,10 @@ class SourcePrinter(Printer):
             )
         text = self._print(otherwise)
         for value, condition in reversed(branches):
-            text = self._choose(self._print(condition), self._print(value), text)
+            text = self.choice.format(
+                condition=self._print(condition), value=self._print(value), otherwise=text
+            )
         return text
-
-    def _choose(self, condition: str, value: str, otherwise: str) -> str:
-        raise NotImplementedError
 
     def parenthesize(self, expr: sympy.Expr, level: int) -> str:
         """Text of ``expr`` in parentheses where it binds less tightly than ``level``."""
@@ -159,6 +152,8 @@ class PythonPrinter(SourcePrinter):
 
     name = "python"
     preamble = "import math"
+    infinity = "math.inf"
+    choice = "({value} if {condition} else {otherwise})"
     functions = {  # noqa: RUF012
         "exp": "math.exp",
         "log": "math.log",
@@ -173,12 +168,6 @@ class PythonPrinter(SourcePrinter):
         "excess_cost": "excess_cost",
         "surplus": "surplus",
     }
-
-    def _print_Infinity(self, expr: sympy.Expr) -> str:
-        return "math.inf"
-
-    def _choose(self, condition: str, value: str, otherwise: str) -> str:
-        return f"({value} if {condition} else {otherwise})"
 
 
 class NumbaPrinter(PythonPrinter):
@@ -208,6 +197,8 @@ class TorchPrinter(TensorPrinter):
 
     name = "torch"
     preamble = "import torch"
+    infinity = "torch.inf"
+    choice = "torch.where({condition}, {value}, {otherwise})"
     functions = {  # noqa: RUF012
         "exp": "torch.exp",
         "log": "torch.log",
@@ -222,9 +213,6 @@ class TorchPrinter(TensorPrinter):
         "surplus": "surplus",
     }
 
-    def _print_Infinity(self, expr: sympy.Expr) -> str:
-        return "torch.inf"
-
     def _extremum(self, function: str, expr: sympy.Expr) -> str:
         numbers = [arg for arg in expr.args if arg.is_number]
         if len(numbers) == 1 and len(expr.args) == 2:
@@ -233,9 +221,6 @@ class TorchPrinter(TensorPrinter):
             return f"torch.clamp({self._print(other)}, {keyword}={self._print(numbers[0])})"
         return super()._extremum(function, expr)
 
-    def _choose(self, condition: str, value: str, otherwise: str) -> str:
-        return f"torch.where({condition}, {value}, {otherwise})"
-
 
 class NumpyPrinter(SourcePrinter):
     """numpy float64 arrays, elementwise; every branch is evaluated, so callers silence what they
@@ -243,6 +228,8 @@ class NumpyPrinter(SourcePrinter):
 
     name = "numpy"
     preamble = "import numpy as np"
+    infinity = "np.inf"
+    choice = "np.where({condition}, {value}, {otherwise})"
     functions = {  # noqa: RUF012
         "exp": "np.exp",
         "log": "np.log",
@@ -255,12 +242,6 @@ class NumpyPrinter(SourcePrinter):
         "surplus": "surplus",
     }
 
-    def _print_Infinity(self, expr: sympy.Expr) -> str:
-        return "np.inf"
-
-    def _choose(self, condition: str, value: str, otherwise: str) -> str:
-        return f"np.where({condition}, {value}, {otherwise})"
-
 
 class TritonPrinter(TensorPrinter):
     """Triton scalars or blocks in float64."""
@@ -271,6 +252,8 @@ class TritonPrinter(TensorPrinter):
         "from certspec.kernels.triton.functions import expm1, log1p"
     )
     decorator = "@triton.jit"
+    infinity = 'float("inf")'
+    choice = "tl.where({condition}, {value}, {otherwise})"
     functions = {  # noqa: RUF012
         "exp": "tl.exp",
         "log": "tl.log",
@@ -282,12 +265,6 @@ class TritonPrinter(TensorPrinter):
         "Max": "tl.maximum",
         "surplus": "surplus",
     }
-
-    def _print_Infinity(self, expr: sympy.Expr) -> str:
-        return 'float("inf")'
-
-    def _choose(self, condition: str, value: str, otherwise: str) -> str:
-        return f"tl.where({condition}, {value}, {otherwise})"
 
 
 def printer_for(name: str) -> SourcePrinter:

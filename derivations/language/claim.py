@@ -51,8 +51,7 @@ class Instance:
 
     def holds(self) -> bool:
         """True where SymPy reduces the difference to zero, entry by entry for lists."""
-        found = get_claim(self.claim).formula(sympy, *self.arguments)
-        return _agree(found, self.says)
+        return _agree(get_claim(self.claim).formula(sympy, *self.arguments), self.says)
 
 
 def _agree(found: Any, says: Any) -> bool:

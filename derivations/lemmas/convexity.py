@@ -53,8 +53,7 @@ def variational(
     numbers: Any, target_probs: Sequence[Any], draft_probs: Sequence[Any], scores: Sequence[Any]
 ) -> Any:
     """E_p f - log E_q exp f (nats), a lower bound on KL(p || q) for every f."""
-    mean = sum(p * f for p, f in zip(target_probs, scores, strict=True))
-    return mean - numbers.log(
+    return sum(p * f for p, f in zip(target_probs, scores, strict=True)) - numbers.log(
         sum(q * numbers.exp(f) for q, f in zip(draft_probs, scores, strict=True))
     )
 

@@ -134,8 +134,9 @@ def second_token_bound(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
 
 
 def _single_atom(numbers: Any, top: Any, own: Any, gap: Any) -> Any:
-    rest = 1 - top - own
-    return numbers.log(own) - xlogx(numbers, own) - xlogx(numbers, top) - xlogx(numbers, rest)
+    return (
+        numbers.log(own) - xlogx(numbers, own) - xlogx(numbers, top) - xlogx(numbers, 1 - top - own)
+    )
 
 
 ENTROPY_FLOOR = Derivation(

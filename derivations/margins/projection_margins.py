@@ -69,9 +69,8 @@ def tree_reverse_margin_top_two(numbers: Any, gap: Any, width: int) -> Any:
 def harmonic_target(numbers: Any, gap: Any, width: int) -> tuple[Any, Any]:
     """(eta, x): the target (x/(1-eta), x, ..., x, x/(1+eta)) has p1 - p_{m+1} = d and the least
     reverse value."""
-    root = numbers.sqrt(1 + (width**2 - 1) * gap**2)
     eta = (
-        (width + 1) * gap / (1 + root)
+        (width + 1) * gap / (1 + numbers.sqrt(1 + (width**2 - 1) * gap**2))
     )  # = (root - 1)/((m-1) d), without its 0/0 at m = 1 and at d = 0
     return eta, 1 / (width - 1 + 2 / (1 - eta**2))
 

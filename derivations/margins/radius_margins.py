@@ -51,8 +51,7 @@ def best_ratio(numbers: Any, alpha: Any) -> Any:
     )  # there the first term alone is log 2; convex and falling from it: Newton from the left
     for _ in range(200):
         excess = -share * low + numbers.log(1 + numbers.exp(low)) - level
-        slope = -share + numbers.exp(low) / (1 + numbers.exp(low))
-        moved = low - excess / slope
+        moved = low - excess / (-share + numbers.exp(low) / (1 + numbers.exp(low)))
         if not moved > low:
             break
         low = moved
@@ -72,8 +71,7 @@ def multiplicative_radius_margin(numbers: Any, gap: Any, alpha: Any) -> Any:
 
 
 def _loss(numbers: Any, ratio: Any, alpha: Any) -> Any:
-    mean = numbers.exp(numbers.log(alpha * ratio) / (1 + alpha))
-    return 1 + ratio - (1 + 1 / alpha) * mean
+    return 1 + ratio - (1 + 1 / alpha) * numbers.exp(numbers.log(alpha * ratio) / (1 + alpha))
 
 
 def _gate_with(pair_radius: Formula) -> Formula:
