@@ -168,8 +168,9 @@ def count_false(
     rng, count = np.random.default_rng(seed), _Count()
     while count.truncations < num_truncations:
         num_tokens = int(rng.choice([3, 4, 6, 12, 40]))
-        num_rows = min(20_000, num_truncations - count.truncations)
-        target, draft = random_pairs(rng, num_rows, num_tokens)
+        target, draft = random_pairs(
+            rng, min(20_000, num_truncations - count.truncations), num_tokens
+        )
         error = float(rng.choice([0.0, 0.0, 1e-6, 1e-3]))
         listed = int(rng.integers(1, num_tokens + 1))
         pair = truncate(

@@ -269,8 +269,7 @@ def _count_batch(plan: Plan, cell: Cell, number: int, batch: int) -> dict[str, A
             here,
             "torch" if cell.backend == "numba" and cell.precision is None else "numba",
         )
-    judge = certify(judged[0], judged[1], rules, backend=rigorous)
-    a, b = _arrays(ours), _arrays(judge)
+    a, b = _arrays(ours), _arrays(certify(judged[0], judged[1], rules, backend=rigorous))
     counts = {**_no_counts(), "batches": 1, "rows": len(here[0])}
     near = _add_distances(counts["near"], b)
     counts["pairs"] = int(near.sum())
@@ -288,9 +287,8 @@ def _count_batch(plan: Plan, cell: Cell, number: int, batch: int) -> dict[str, A
         slack = np.where(
             np.isfinite(b["certificate"]), b["certificate"] - b["certificate_lower"], 0.0
         )
-    above = b["certificate"] + slack
     counts["false_bounds"] = int(
-        (a["kl_upper"] < kl_lower).sum() + (a["certificate_lower"] > above).sum()
+        (a["kl_upper"] < kl_lower).sum() + (a["certificate_lower"] > b["certificate"] + slack).sum()
     )
     sample = plan.sample if batch % -(-here[0].shape[1] // EXACT_VALUES) == 0 else 0
     chosen = generator.integers(0, len(here[0]), sample)

@@ -102,8 +102,9 @@ def _sorted_weights(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _first(holds: Tensor) -> Tensor:
     """(rows,) the first column where (rows, vocab) ``holds``, the number of columns where it
     nowhere does."""
-    ranks = torch.arange(holds.shape[1], device=holds.device)
-    return torch.where(holds, ranks, holds.shape[1]).amin(dim=1)
+    return torch.where(
+        holds, torch.arange(holds.shape[1], device=holds.device), holds.shape[1]
+    ).amin(dim=1)
 
 
 def _at(values: Tensor, rank: Tensor) -> Tensor:
@@ -117,8 +118,7 @@ def _single_pool(weights: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
     means = (torch.cumsum(weights, dim=1) + _at(weights, rank)) / (ranks + 2)
     follows = torch.nn.functional.pad(weights[:, 1:], (0, 1))
     last = _first((follows <= means) | (ranks + 1 >= rank[:, None]))
-    pooled = (ranks <= last[:, None]) | (ranks == rank[:, None])
-    return pooled, _at(means, last)
+    return (ranks <= last[:, None]) | (ranks == rank[:, None]), _at(means, last)
 
 
 def _tree_pool(weights: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:

@@ -95,8 +95,7 @@ def compare_with_reference(
     import torch
 
     generator = torch.Generator(device="cpu").manual_seed(seed)
-    scale = torch.linspace(0.5, 4.0, rows)[:, None]
-    target = torch.randn(rows, vocab, generator=generator) * scale
+    target = torch.randn(rows, vocab, generator=generator) * torch.linspace(0.5, 4.0, rows)[:, None]
     draft = (
         target
         + torch.randn(rows, vocab, generator=generator) * torch.logspace(-3, 0, rows)[:, None]
@@ -146,8 +145,9 @@ def disagreements(ours: Certificates, reference: Certificates) -> dict[str, int]
         )
     found["kl"] = _beyond(a["kl"], b["kl"], kl_slack)
     found["certificate"] = _beyond(a["certificate"], b["certificate"], slack)
-    entropy_slack = 1e-11 * (1 + np.abs(b["entropy"])) + _stated(a, "entropy_error")
-    found["entropy"] = _beyond(a["entropy"], b["entropy"], entropy_slack)
+    found["entropy"] = _beyond(
+        a["entropy"], b["entropy"], 1e-11 * (1 + np.abs(b["entropy"])) + _stated(a, "entropy_error")
+    )
     for name in ("prob_margin", "target_top_probs", "draft_token_prob"):
         relative = _stated(a, "prob_error").reshape(-1, *[1] * (b[name].ndim - 1))
         found[name] = _beyond(

@@ -239,8 +239,7 @@ def _explain(
                     "entropy_error": float(fast.errors[row, 1]),
                 }
             )
-    room = EXPLAINED - len(counts["first"])
-    counts["first"] += found[:room]
+    counts["first"] += found[: EXPLAINED - len(counts["first"])]
 
 
 def _add_margins(

@@ -101,9 +101,11 @@ def _wrap(text: str) -> str:
 def kernels_using(claim_id: str) -> list[str]:
     """``file: kernel`` for each generated kernel that names the claim (read as text: nothing is
     imported)."""
-    found = set()
-    for source in sorted(_GENERATED.glob("*.py")):
-        for claims, kernel in _KERNEL.findall(source.read_text(encoding="utf-8")):
-            if claim_id in claims.split(", "):
-                found.add(f"{source.name}: {kernel}")
-    return sorted(found)
+    return sorted(
+        {
+            f"{source.name}: {kernel}"
+            for source in _GENERATED.glob("*.py")
+            for claims, kernel in _KERNEL.findall(source.read_text(encoding="utf-8"))
+            if claim_id in claims.split(", ")
+        }
+    )

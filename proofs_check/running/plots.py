@@ -258,7 +258,12 @@ def render_plot(claim: Claim) -> str:
     ]
     dots = _random_certificates(plot)
     top = 1.1 * max(value for gap, value in curve if math.isfinite(value) and gap < 0.97)
-    body = _axes(plot, top) + _dots(dots, top) + _curve(curve, top) + _circles(circles, top)
+    body = (
+        _axes(plot, top)
+        + _circles(dots, top, "r='1.3' fill='#9ca3af'")
+        + _curve(curve, top)
+        + _circles(circles, top, "r='4' fill='none' stroke='#b45309'")
+    )
     caption = "line: the bound; " + (
         "circles: least certificate solved from the definition (Clarabel); " * bool(circles)
     )
@@ -352,13 +357,8 @@ def _curve(points: list[tuple[float, float]], top: float) -> str:
     return f"<path d='{''.join(steps)}' fill='none' stroke='#1d4ed8' stroke-width='2'/>"
 
 
-def _circles(points: list[tuple[float, float]], top: float) -> str:
-    marks = ((*_at(x, y, top),) for x, y in points if y <= top)
+def _circles(points: list[tuple[float, float]], top: float, look: str) -> str:
     return "".join(
-        f"<circle cx='{u:.1f}' cy='{v:.1f}' r='4' fill='none' stroke='#b45309'/>" for u, v in marks
+        f"<circle cx='{u:.1f}' cy='{v:.1f}' {look}/>"
+        for u, v in (_at(x, y, top) for x, y in points if y <= top)
     )
-
-
-def _dots(points: list[tuple[float, float]], top: float) -> str:
-    marks = ((*_at(x, y, top),) for x, y in points if y <= top)
-    return "".join(f"<circle cx='{u:.1f}' cy='{v:.1f}' r='1.3' fill='#9ca3af'/>" for u, v in marks)
