@@ -84,9 +84,9 @@ def combine(evidence: tuple[Evidence, ...]) -> Verdict:
     UNDECIDED."""
     if any(item.verdict is Verdict.REFUTED for item in evidence):
         return Verdict.REFUTED
-    confirmed = all(item.verdict is Verdict.VERIFIED for item in evidence)
     return (
         Verdict.VERIFIED
-        if confirmed and any(item.proves for item in evidence)
+        if all(item.verdict is Verdict.VERIFIED for item in evidence)
+        and any(item.proves for item in evidence)
         else Verdict.UNDECIDED
     )

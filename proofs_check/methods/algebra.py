@@ -5,7 +5,8 @@ non-zero value refutes."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import mpmath
@@ -13,11 +14,12 @@ import sympy
 
 from derivations.language.claim import Derivation, Formula, get_claim, vanishes
 from proofs_check.outcome import Evidence, Verdict
-from proofs_check.registry import Effort
+from proofs_check.registry import Effort, check
 
-__all__ = ["prove_identities", "prove_known", "random_rationals"]
+__all__ = ["Identities", "prove_identities", "prove_known", "proved", "random_rationals"]
 
 Sample = dict[sympy.Symbol, sympy.Rational]
+Identities = Iterator[tuple[str, Any, Any]]  # label, and two expressions that should be equal
 
 
 def prove_identities(
@@ -55,6 +57,27 @@ def prove_identities(
         checked,
         detail=_scope(derivation, steps, identities),
     )
+
+
+def proved(
+    claim: str, derivation: Derivation, samples: Sequence[Sample] = ({},)
+) -> Callable[[Callable[[Formula, Effort], Identities]], Callable]:
+    """Register a generator of identities as a claim's check by algebra. An example::
+
+    @proved("bound.weight", WEIGHT)
+    def prove_weight(formula, effort):
+        yield "span 100", formula(sympy, R(100)), COVER * 108 * UNIT
+    """
+
+    def register(identities: Callable[[Formula, Effort], Identities]) -> Callable:
+        @check(claim, method="algebra")
+        @wraps(identities)
+        def prove(formula: Formula, effort: Effort) -> Evidence:
+            return prove_identities(derivation, identities(formula, effort), samples)
+
+        return prove
+
+    return register
 
 
 def _scope(derivation: Derivation, steps: int, identities: Sequence[tuple[str, Any, Any]]) -> str:

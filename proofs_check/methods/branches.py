@@ -161,10 +161,10 @@ def branches(
         record: list[tuple[Any, bool]] = []
         with mpmath.workdps(50):
             numbers = _Elementary(record, floors or {})
-            arguments = [
-                _Traced(record, sympy.sympify(s), _at(sympy.sympify(s), point)) for s in symbols
-            ]
-            value = formula(numbers, *arguments)
+            value = formula(
+                numbers,
+                *[_Traced(record, sympy.sympify(s), _at(sympy.sympify(s), point)) for s in symbols],
+            )
         expression = (
             value.expression
             if isinstance(value, _Traced)

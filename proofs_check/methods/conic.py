@@ -4,23 +4,33 @@ the test extra."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import mpmath
 import numpy
 
 from derivations.language.claim import Formula
-from proofs_check.methods.cases import Relation, Tally, exactly
+from proofs_check.methods.cases import Relation, Tally, against_definition, exactly
 from proofs_check.methods.joint import JointProgramme
 from proofs_check.methods.margin_programmes import Case
 from proofs_check.methods.numbers import MP
 from proofs_check.methods.optimise import Bracket
 from proofs_check.methods.problems import Problem
 from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
 
-__all__ = ["TOLERANCE", "against_cone", "least_by_cone", "solve_hub_by_cone", "solve_joint_by_cone"]
+__all__ = [
+    "TOLERANCE",
+    "against_cone",
+    "check_by_solvers",
+    "clarabel",
+    "least_by_cone",
+    "solve_hub_by_cone",
+    "solve_joint_by_cone",
+]
 
 TOLERANCE = mpmath.mpf(
     "1e-6"
@@ -44,6 +54,40 @@ def against_cone(
         if tally.refuted:
             break
     return tally.evidence("cvxpy, Clarabel")
+
+
+def check_by_solvers(
+    claim: str,
+    cases: Callable[[Effort], Iterable[Any]],
+    *,
+    optimiser: Callable[..., Evidence] = against_definition,
+    conic: Callable[..., Evidence] = against_cone,
+    relation: Relation = "=",
+    **spread: int,
+) -> None:
+    """Register two checks of a claim over ``cases(effort)``: the optimiser's on all of them, the
+    conic solver's on ``at_most`` so many. An example::
+
+        check_by_solvers("caps.log2", single_problems, relation=">=")
+    """
+    check(claim, method="optimiser")(
+        lambda formula, effort: optimiser(formula, cases(effort), effort, relation=relation)
+    )
+    check(claim, method="conic")(
+        lambda formula, effort: conic(formula, list(cases(effort)), relation=relation, **spread)
+    )
+
+
+def clarabel(cost: Any, constraints: list[Any]) -> mpmath.mpf:
+    """The least cost, by Clarabel. cvxpy's warnings of inaccurate solutions are not shown: the
+    tolerance of the checks judges them."""
+    import cvxpy
+
+    problem = cvxpy.Problem(cvxpy.Minimize(cost), constraints)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem.solve(solver="CLARABEL")
+    return mpmath.mpf(float(problem.value))
 
 
 def least_by_cone(
@@ -76,20 +120,16 @@ def solve_joint_by_cone(programme: JointProgramme) -> mpmath.mpf:
     count = programme.num_tokens
     point = cvxpy.Variable(2 * count, nonneg=True)
     constraints = [
-        sum(float(value) * point[i] for i, value in row.items()) == float(bound)
-        for row, bound in programme.equalities
+        *(
+            sum(float(value) * point[i] for i, value in row.items()) == float(bound)
+            for row, bound in programme.equalities
+        ),
+        *(
+            sum(float(value) * point[i] for i, value in row.items()) >= float(bound)
+            for row, bound in programme.inequalities
+        ),
     ]
-    constraints += [
-        sum(float(value) * point[i] for i, value in row.items()) >= float(bound)
-        for row, bound in programme.inequalities
-    ]
-    problem = cvxpy.Problem(
-        cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(point[:count], point[count:]))), constraints
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        problem.solve(solver="CLARABEL")
-    return mpmath.mpf(float(problem.value))
+    return clarabel(cvxpy.sum(cvxpy.rel_entr(point[:count], point[count:])), constraints)
 
 
 @lru_cache(maxsize=2_000)
@@ -110,14 +150,7 @@ def solve_hub_by_cone(
     draft = cvxpy.Variable(len(target), nonneg=True)
     constraints = [cvxpy.sum(draft) == 1, sign * (draft[hub] - draft[list(spokes)]) >= 0]
     present = [i for i, prob in enumerate(target) if prob > 0]
-    problem = cvxpy.Problem(
-        cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(target[present], draft[present]))), constraints
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # cvxpy warns about inaccurate solutions; the tolerance judges them here
-        problem.solve(solver="CLARABEL")
+    clarabel(cvxpy.sum(cvxpy.rel_entr(target[present], draft[present])), constraints)
     point = numpy.clip(numpy.asarray(draft.value), 1e-300, None)
     point = point / point.sum()
     value = mpmath.mpf(

@@ -188,8 +188,7 @@ class _Jet:
         if not isinstance(power, int) or power < 1:
             raise TypeError(f"jet ** {power!r}: expected a positive integer power")
         if power == 2:  # the square of an interval is never negative
-            square = self * self
-            return _Jet(self.numbers, [self.parts[0] ** 2, *square.parts[1:]])
+            return _Jet(self.numbers, [self.parts[0] ** 2, *(self * self).parts[1:]])
         return self if power == 1 else self * self ** (power - 1)
 
     def __lt__(self, other: Any) -> bool:
@@ -256,10 +255,12 @@ def _all_branches(
     numbers.forks = _Forks()
     joined = None
     for _ in range(_MAX_FORKS):
-        variables = []
-        for k, side in enumerate(sides):
-            slope = [base.number(1) if k == axis else None] + [None] * order
-            variables.append(_Jet(numbers, [side, *slope[:order]]))
+        variables = [
+            _Jet(
+                numbers, [side, base.number(1) if k == axis else None, *[None] * order][: order + 1]
+            )
+            for k, side in enumerate(sides)
+        ]
         part = numbers.number(function(numbers, *variables)).parts[order]
         part = base.number(0) if part is None else part * math.factorial(order)
         joined = part if joined is None else _join(joined, part)
@@ -269,9 +270,7 @@ def _all_branches(
 
 
 def _join(a: Any, b: Any) -> Any:
-    if hasattr(a, "union"):
-        return a.union(b)
-    return mpmath.iv.mpf([min(a.a, b.a), max(a.b, b.b)])
+    return a.union(b) if hasattr(a, "union") else mpmath.iv.mpf([min(a.a, b.a), max(a.b, b.b)])
 
 
 def derivative(
@@ -302,11 +301,11 @@ def values(function: Callable[..., Any]) -> Callable[..., Any]:
 def _as_iv(side: Any) -> Any:
     if not hasattr(side, "lower"):
         return side
-    ends = []
-    for end in (side.lower(), side.upper()):
-        mantissa, exponent = end.man_exp()
-        ends.append(mpmath.iv.mpf(int(mantissa)) * mpmath.iv.mpf(2) ** int(exponent))
-    return mpmath.iv.mpf([ends[0].a, ends[1].b])
+    low, high = (
+        mpmath.iv.mpf(int(mantissa)) * mpmath.iv.mpf(2) ** int(exponent)
+        for mantissa, exponent in (side.lower().man_exp(), side.upper().man_exp())
+    )
+    return mpmath.iv.mpf([low.a, high.b])
 
 
 Statement = tuple[str, Callable[..., Any], Box]
@@ -322,13 +321,12 @@ def all_enclosed(
         found = enclose_sign(function, box, max_boxes=max_boxes)
         boxes += found.cases
         if found.verdict is not Verdict.VERIFIED:
-            point = f"{sentence}: {found.worst_point}"
             return Evidence(
                 "enclosure",
                 found.verdict,
                 None,
                 found.worst_residual,
-                point,
+                f"{sentence}: {found.worst_point}",
                 boxes,
                 detail=sentence,
             )

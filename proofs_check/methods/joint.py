@@ -213,8 +213,7 @@ class _JointSolver:
             value += slope * bound
             for i, weight in row.items():
                 pull[i] -= slope * weight
-        lowest = min(pull[n:])
-        if lowest <= 0:
+        if min(pull[n:]) <= 0:
             return -mpmath.inf
         shortfall = max([mpf(0), *[-(pull[i] + 1 + mpmath.log(pull[n + i])) for i in range(n)]])
         return value - shortfall

@@ -83,12 +83,11 @@ def with_tail(
     """The last token stands for ``tail`` equal tokens: its target and draft mass may be that many
     times larger."""
     programme = programme_of(num_tokens)
-    end = num_tokens - 1
-    kept = []
-    for row, bound in programme.inequalities:
-        columns = {programme.target(end), programme.draft(end)}
-        kept.append(({k: v / tail if k in columns else v for k, v in row.items()}, bound))
-    programme.inequalities = kept
+    columns = {programme.target(num_tokens - 1), programme.draft(num_tokens - 1)}
+    programme.inequalities = [
+        ({k: v / tail if k in columns else v for k, v in row.items()}, bound)
+        for row, bound in programme.inequalities
+    ]
     return programme
 
 
@@ -103,8 +102,9 @@ def least(
         for digits in (effort.digits, effort.second_digits) if number == 1 else (effort.digits,):
             bracket = _least_bracket(programmes, digits)
             with working_digits(effort.digits + 20):
-                value = MP.mpf(formula(MP, *exactly(arguments)))
-                tally.add(label, value, bracket.lower, bracket.upper)
+                tally.add(
+                    label, MP.mpf(formula(MP, *exactly(arguments))), bracket.lower, bracket.upper
+                )
             repeated += digits == effort.second_digits
         if tally.refuted:
             break

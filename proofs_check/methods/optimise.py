@@ -48,10 +48,9 @@ def minimise_single(
 def minimise_tree(target_probs: Sequence[Fraction], width: int, *, digits: int = 50) -> Bracket:
     """min KL(target || draft) over drafts in which at least ``width`` other tokens reach token 0
     (all sets tried)."""
-    others = range(1, len(target_probs))
     brackets = [
         minimise_with_hub(target_probs, 0, chosen, sign=-1, digits=digits)
-        for chosen in itertools.combinations(others, width)
+        for chosen in itertools.combinations(range(1, len(target_probs)), width)
     ]
     if not brackets:
         raise ValueError(
@@ -84,8 +83,9 @@ def minimise_with_hub(
     with working_digits(
         2 * digits + 20
     ):  # slacks shrink to 10**-digits and are differences of numbers near 1
-        solver = _HubProblem([to_mp(prob) for prob in target_probs], hub, list(spokes), sign)
-        bracket = solver.solve(mpf(10) ** -digits)
+        bracket = _HubProblem(
+            [to_mp(prob) for prob in target_probs], hub, list(spokes), sign
+        ).solve(mpf(10) ** -digits)
         if bracket.gap > mpf(10) ** -(digits - 5):
             raise NoConvergence(
                 f"hub {hub}, spokes {list(spokes)}: gap {mpmath.nstr(bracket.gap, 3)}"
@@ -197,8 +197,9 @@ class _HubProblem:
     def primal_value(self) -> mpmath.mpf:
         """KL(target || draft) at the present strictly feasible draft: an upper bound of the
         minimum."""
-        pairs = zip(self.target, self.draft, strict=True)
-        return mpmath.fsum(t * mpmath.log(t / d) for t, d in pairs if t > 0)
+        return mpmath.fsum(
+            t * mpmath.log(t / d) for t, d in zip(self.target, self.draft, strict=True) if t > 0
+        )
 
     def dual_value(self) -> mpmath.mpf:
         """The Lagrange dual at the present multipliers, 1 - level + sum target log(weight): a lower

@@ -34,8 +34,7 @@ def single_problems(effort: Effort, *, every_competitor: bool = False) -> list[P
     found = []
     for target in generate_targets(effort.seed, effort.per_family):
         count = len(target.target_probs)
-        competitors = range(count) if every_competitor else sorted({1, count // 2, count - 1})
-        for j in competitors:
+        for j in range(count) if every_competitor else sorted({1, count // 2, count - 1}):
             others = tuple(i for i in range(count) if i != j)
             arguments = (target.target_probs, j)
             found.append(

@@ -3,7 +3,6 @@ digits, again at 80, and by an outside conic solver."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -15,7 +14,7 @@ import numpy
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_known
 from proofs_check.methods.cases import Relation, Tally, exactly
-from proofs_check.methods.conic import TOLERANCE
+from proofs_check.methods.conic import TOLERANCE, check_by_solvers, clarabel
 from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.projection import Projection, project
 from proofs_check.methods.targets import generate_targets
@@ -77,14 +76,9 @@ def register_projections(
 ) -> None:
     """Three checks of each claim: values written out by hand, its cases solved, and the outside
     solver's word on five of them."""
-
-    def solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
-        return nearest(formula, cases[claim](effort), effort)
-
-    def witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
-        return nearest_by_cone(formula, list(cases[claim](effort)), at_most=5)
-
-    check_by({"algebra": partial(prove_known, known), "optimiser": solve, "conic": witness}, cases)
+    check_by({"algebra": partial(prove_known, known)}, cases)
+    for claim, of_claim in cases.items():
+        check_by_solvers(claim, of_claim, optimiser=nearest, conic=nearest_by_cone, at_most=5)
 
 
 @lru_cache(maxsize=2_000)
@@ -93,15 +87,11 @@ def _project_by_cone(projection: Projection) -> mpmath.mpf:
 
     base = numpy.array([float(prob) for prob in projection.base_probs])
     moved = cvxpy.Variable(len(base), nonneg=True)
-    constraints = [cvxpy.sum(moved) == 1]
-    constraints += [
-        sum(float(value) * moved[i] for i, value in row) >= float(bound)
-        for row, bound in projection.rows
+    constraints = [
+        cvxpy.sum(moved) == 1,
+        *(
+            sum(float(value) * moved[i] for i, value in row) >= float(bound)
+            for row, bound in projection.rows
+        ),
     ]
-    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.rel_entr(moved, base))), constraints)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # cvxpy warns about inaccurate solutions; the tolerance judges them here
-        problem.solve(solver="CLARABEL")
-    return mpmath.mpf(float(problem.value))
+    return clarabel(cvxpy.sum(cvxpy.rel_entr(moved, base)), constraints)

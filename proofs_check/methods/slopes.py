@@ -144,8 +144,7 @@ def _enclose_slope(slope: Slope) -> Evidence:
     if not vanishes(derivative - stated):
         return _undecided(f"{slope.sentence}: the derivative is not the sum stated")
     boxes = 0
-    parts = [part for weight, u in slope.terms for part in (weight, u - 1)]
-    for part in [*parts, slope.rest]:
+    for part in [*[part for weight, u in slope.terms for part in (weight, u - 1)], slope.rest]:
         inside = sympy.sympify(part).subs(slope.chart, simultaneous=True)
         found = polynomial_sign(inside, slope.box or {}, slope.sentence)
         boxes += found.cases

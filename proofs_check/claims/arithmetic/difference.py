@@ -33,8 +33,9 @@ def prove_difference_form(formula: Formula, effort: Effort) -> Evidence:
         for own, other in zip(depths, other_depths, strict=True)
     ]
     direct = sum(p * ratio for p, ratio in zip(probs, ratios, strict=True))
-    free = [depth for depth in (*depths, *other_depths) if depth != 0]
-    samples: list[Any] = random_rationals(free)
+    samples: list[Any] = random_rationals(
+        [depth for depth in (*depths, *other_depths) if depth != 0]
+    )
     identity = ("three tokens", formula(sympy, cross, log(total), log(other_total)), direct)
     return prove_identities(DIFFERENCE_OF_SUMS, [identity], samples)
 

@@ -21,6 +21,7 @@ from derivations.kernels.evaluation import SECOND_ORDER, UNIT
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Tally
+from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.projection import Projection, Row, project, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
@@ -105,8 +106,7 @@ def _dual_cases(effort: Effort) -> Iterator[BaseCase]:
         for rule, regions in _regions(probs).items():
             best = _multipliers(rule, [float(prob) for prob in probs])
             for scale in (F(1), F(rng.randint(1, 30), 10)):
-                multipliers = [F(value) * scale for value in best]
-                f, gain = _exponents(rule, len(probs), multipliers, F)
+                f, gain = _exponents(rule, len(probs), [F(value) * scale for value in best], F)
                 yield (
                     f"{label}, {rule}, {scale} of the best multipliers",
                     regions,
@@ -129,14 +129,9 @@ def prove_dual(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("drafter.dual", method="optimiser")
-def solve_dual(formula: Formula, effort: Effort) -> Evidence:
-    return nearest(formula, _dual_cases(effort), effort, relation="<=")
-
-
-@check("drafter.dual", method="conic")
-def witness_dual(formula: Formula, effort: Effort) -> Evidence:
-    return nearest_by_cone(formula, list(_dual_cases(effort)), relation="<=")
+check_by_solvers(
+    "drafter.dual", _dual_cases, optimiser=nearest, conic=nearest_by_cone, relation="<="
+)
 
 
 @check("bound.radius", method="algebra")
@@ -160,8 +155,7 @@ def simulate_radius(formula: Formula, effort: Effort) -> Evidence:
             for _ in range(4):
                 first, rest = mpf(rng.uniform(0.01, 1)), mpf(rng.uniform(1e-3, 1))
                 gain = mpf(rng.uniform(0, 1)) * reach
-                exact_kept = first * mpmath.exp(-mpf(reach)) + rest
-                exact = gain - mpmath.log(exact_kept)
+                exact = gain - mpmath.log(first * mpmath.exp(-mpf(reach)) + rest)
                 lost = (1 + U) ** -(2 * num_tokens + 3) * (1 - 753 * U) ** 2 * (1 - 8 * U)
                 kept = (
                     first * mpmath.exp(-reach * (1 + size * U)) * lost

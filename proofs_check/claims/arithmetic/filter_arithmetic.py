@@ -88,8 +88,9 @@ def prove_exp32(formula: Formula, effort: Effort) -> Evidence:
             ),
             ("its additions", _truth(F(filter_bounds.ADDITIONS) >= _additions()), 1),
         ]
-    at_zero = 2 * (1 + R(1, 2**18)) + LEFT_OUT
-    identities.append(("bound at r = 0", sympy.nsimplify(formula(sympy, R(0))), at_zero))
+    identities.append(
+        ("bound at r = 0", sympy.nsimplify(formula(sympy, R(0))), 2 * (1 + R(1, 2**18)) + LEFT_OUT)
+    )
     return prove_identities(EXP32_STEPS, identities, [{}])
 
 
@@ -154,8 +155,7 @@ def _rounded(value: F) -> F:
     """The nearest float32, ties to even (normal numbers)."""
     if value == 0:
         return value
-    exponent = math.floor(math.log2(abs(value)))
-    quantum = F(2) ** (exponent - 23)
+    quantum = F(2) ** (math.floor(math.log2(abs(value))) - 23)
     return round(value / quantum) * quantum
 
 
@@ -321,8 +321,7 @@ def _pairs(rng: random.Random) -> list[tuple[list[Any], list[Any]]]:
     """Distributions of 2 to 5 tokens, from equal to far apart, and two at a ratio of e."""
     found = []
     for case in range(120):
-        size = 2 + case % 4
-        target = [mpmath.mpf(rng.uniform(0.05, 1)) for _ in range(size)]
+        target = [mpmath.mpf(rng.uniform(0.05, 1)) for _ in range(2 + case % 4)]
         draft = [
             w * mpmath.exp(mpmath.mpf(rng.uniform(-3, 3)) * mpmath.mpf(10) ** -(case % 5))
             for w in target

@@ -146,9 +146,8 @@ def simulate_weight_errors(formula: Formula, effort: Effort) -> Evidence:
                     to_mp(p / top * (1 + error * _sign(rng, pattern))) for p in problem.target_probs
                 ]
                 arguments = _pool_arguments(weights, problem.hub, problem.spokes, problem.sign)
-                normaliser = to_mp(1 / top)
                 bound = formula(
-                    MP, *arguments, to_mp(error) * (1 + 2 * to_mp(error)), normaliser, MP.mpf(0)
+                    MP, *arguments, to_mp(error) * (1 + 2 * to_mp(error)), to_mp(1 / top), MP.mpf(0)
                 )
                 tally.add(
                     f"{problem.label}, weights off by {error} ({pattern})",

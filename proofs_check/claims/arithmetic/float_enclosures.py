@@ -34,8 +34,9 @@ def enclose_kl_upper(formula: Formula, effort: Effort) -> Evidence:
     square = (2 * (1 - A) * X - SLOPE * sqrt(2)) ** 2
     inside = 2 * SLOPE**2 + 4 * (1 - A) * (least + eta**2 + TINY)
     # the bound in R, the root's value: R^2 = 2 b^2 + 4 (1-a)(K + eta^2 + TINY)
-    measured = (ROOT**2 - 2 * SLOPE**2) / (4 * (1 - A)) - eta**2 - TINY
-    printed = sympy.simplify(formula(sympy, measured, A, eta))
+    printed = sympy.simplify(
+        formula(sympy, (ROOT**2 - 2 * SLOPE**2) / (4 * (1 - A)) - eta**2 - TINY, A, eta)
+    )
     stated = ((SLOPE * sqrt(2) + ROOT) / (2 * (1 - A))) ** 2 * (1 + 16 * UNIT)
     point = {ROOT: 3, SLOPE: sympy.Rational(1, 100), A: sympy.Rational(1, 10)}
     miss = sympy.N((printed - stated).subs(point), 40)

@@ -22,7 +22,7 @@ from derivations.arithmetic.kernel_arithmetic import (
     TAYLOR_DEGREE,
 )
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.algebra import Identities, proved
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative
 from proofs_check.methods.numbers import MP, to_mp
@@ -44,8 +44,9 @@ def _polynomial() -> list[F]:
     found = []
     for node in ast.walk(body):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "tail":
-            value = node.value.args[2] if isinstance(node.value, ast.Call) else node.value
-            text = ast.unparse(value)
+            text = ast.unparse(
+                node.value.args[2] if isinstance(node.value, ast.Call) else node.value
+            )
             top, _, bottom = text.partition("/")
             found.append(F(top.strip()) / F(bottom.strip() or "1"))
     return found
@@ -53,22 +54,21 @@ def _polynomial() -> list[F]:
 
 def _constant(name: str) -> F:
     """A constant of the kernel's source that is written as float.fromhex."""
-    tree = ast.parse(_EXPONENTIALS.read_text(encoding="utf-8"))
-    for node in tree.body:
+    for node in ast.parse(_EXPONENTIALS.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
             return F(float.fromhex(node.value.args[0].value))  # type: ignore[attr-defined]
     raise LookupError(f"{_EXPONENTIALS}: expected a constant {name}, found none")
 
 
-@check("kernel.exp", method="algebra")
-def prove_exp(formula: Formula, effort: Effort) -> Evidence:
+@proved("kernel.exp", EXP_STEPS)
+def prove_exp(formula: Formula, effort: Effort) -> Identities:
     """The source has coefficients 1/n! and log 2 in two parts that leave 2^-86; at r = 0 the bound
     is 1 and 2^-20."""
     coefficients = _polynomial()
-    identities: list[tuple[str, Any, Any]] = [("degree", len(coefficients), TAYLOR_DEGREE - 1)]
+    yield "degree", len(coefficients), TAYLOR_DEGREE - 1
     for value, power in zip(coefficients, range(TAYLOR_DEGREE, 1, -1), strict=False):
         exact = R(value.numerator, value.denominator)
-        identities.append((f"coefficient of r^{power}", exact, 1 / sympy.factorial(power)))
+        yield f"coefficient of r^{power}", exact, 1 / sympy.factorial(power)
     high, low = _constant("_LOG2_HIGH"), _constant("_LOG2_LOW")
     left = abs(
         sympy.N(
@@ -76,12 +76,9 @@ def prove_exp(formula: Formula, effort: Effort) -> Evidence:
             60,
         )
     )
-    identities.append(
-        ("log 2 in two parts, within 2^-86", sympy.Integer(1 if left < R(1, 2**86) else 0), 1)
-    )
+    yield "log 2 in two parts, within 2^-86", sympy.Integer(1 if left < R(1, 2**86) else 0), 1
     at_zero = 1 + R(1, 2**20) * (1 + R(1, 2**40))
-    identities.append(("bound at r = 0", sympy.nsimplify(formula(sympy, R(0))), at_zero))
-    return prove_identities(EXP_STEPS, identities, [{}])
+    yield "bound at r = 0", sympy.nsimplify(formula(sympy, R(0))), at_zero
 
 
 @check("kernel.exp", method="enclosure")
@@ -136,8 +133,7 @@ def replay_exp(formula: Formula, effort: Effort) -> Cases:
             tail = F(_rounded(tail * F(r) + coefficient))
         remainder = F(_rounded(F(_rounded(F(r) * F(r))) * tail + F(r)))
         computed = to_mp(F(_rounded(1 + remainder)))
-        exact = mpmath.exp(mpmath.mpf(x) - k * mpmath.log(2))
-        off = abs(computed / exact - 1) * 2**53
+        off = abs(computed / mpmath.exp(mpmath.mpf(x) - k * mpmath.log(2)) - 1) * 2**53
         yield f"x={x!r}", MP.mpf(formula(MP, abs(mpmath.mpf(r)))), off, off
 
 
@@ -145,8 +141,8 @@ def _rounded(value: F) -> float:
     return value.numerator / value.denominator  # Python rounds a quotient of integers correctly
 
 
-@check("kernel.segments", method="algebra")
-def prove_segments(formula: Formula, effort: Effort) -> Evidence:
+@proved("kernel.segments", SEGMENT_STEPS)
+def prove_segments(formula: Formula, effort: Effort) -> Identities:
     """The library's constants: its additions' bound is this formula, and its log2 e is off by less
     than it says."""
     from certspec.kernels.triton.segments import (
@@ -158,7 +154,6 @@ def prove_segments(formula: Formula, effort: Effort) -> Evidence:
         segment_errors,
     )
 
-    identities: list[tuple[str, Any, Any]] = []
     for vector, near, tiles, added in ((8, 4, 4, 4), (4, 4, 4, 2), (4, 8, 1, 8), (1, 1, 1, 1)):
         # Of e x, and of e: sums over tiles, columns and threads. Of e x a product before them, of e
         # one after them, with the shift of the reference; both then meet in a sum; sums of
@@ -166,17 +161,15 @@ def prove_segments(formula: Formula, effort: Effort) -> Evidence:
         within = (tiles - 1) + (vector - 1) + (near - 1)
         additions = max(within + 2 + (added - 1), 1 + (LOW_AT_ONCE - 1))
         library = F(segment_errors(vector, near, tiles, added).addition).limit_denominator(10**40)
-        stated = formula(sympy, sympy.Integer(additions))
-        close = abs(float(stated) / float(library) - 1) < 1e-14
-        identities.append((f"addition of {additions} terms", sympy.Integer(int(close)), 1))
+        close = abs(float(formula(sympy, sympy.Integer(additions))) / float(library) - 1) < 1e-14
+        yield f"addition of {additions} terms", sympy.Integer(int(close)), 1
     constant = F(float(numpy.float32(numpy.log2(numpy.e))))
     off = abs(sympy.N(R(constant.numerator, constant.denominator) * sympy.log(2) - 1, 40))
-    identities.append(("the constant's error", sympy.Integer(1 if off < CONSTANT_ERROR else 0), 1))
+    yield "the constant's error", sympy.Integer(1 if off < CONSTANT_ERROR else 0), 1
     # x = fl(fl(c z) - M) in float64, c = log2 e (1 + t), |t| <= u: |x^ - x| <= (2 u + u^2) |c z| (1
     # + u) + u |x|, and |log2 e z| <= |x| + |M|
     unit = R(1, 2**53)
-    product = (1 + unit) ** 2 - 1
-    of_x = product * (1 + unit) + unit
+    of_x = ((1 + unit) ** 2 - 1) * (1 + unit) + unit
     far = R(EXACT_EXP2_ERROR) + 1076 * R(EXACT_EXPONENT_ERROR) * R(7, 10)  # 7/10 > log 2
     constant = F(float(numpy.log2(numpy.e)))
     off = abs(sympy.N(R(constant.numerator, constant.denominator) * sympy.log(2) - 1, 40))
@@ -185,8 +178,7 @@ def prove_segments(formula: Formula, effort: Effort) -> Evidence:
         ("float64's exponent", of_x <= R(EXACT_EXPONENT_ERROR)),
         ("float64's farthest", far <= R(EXACT_FARTHEST_ERROR)),
     ):
-        identities.append((name, sympy.Integer(int(bool(holds))), 1))
-    return prove_identities(SEGMENT_STEPS, identities, [{}])
+        yield name, sympy.Integer(int(bool(holds))), 1
 
 
 @check("kernel.segments", method="enclosure")
@@ -233,8 +225,7 @@ def add_in_float32(formula: Formula, effort: Effort) -> Cases:
         for name, terms in (("random", rng.random(count)), ("equal", numpy.full(count, 0.1))):
             values = terms.astype(numpy.float32)
             computed = float(numpy.add.accumulate(values, dtype=numpy.float32)[-1])
-            exact = mpmath.fsum(map(mpmath.mpf, values.tolist()))
-            off = abs(mpmath.mpf(computed) / exact - 1)
+            off = abs(mpmath.mpf(computed) / mpmath.fsum(map(mpmath.mpf, values.tolist())) - 1)
             yield f"{count} {name} terms", MP.mpf(formula(MP, MP.mpf(count - 1))), off, off
     unit = mpmath.mpf(2) ** -24
     for count in (10**3, 10**5, 2**18):  # the worst that n roundings upwards can do

@@ -18,7 +18,7 @@ from derivations.arithmetic.rewrites import (
 )
 from derivations.kernels.margin_kernels import SERIES_TERMS
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities, random_rationals
+from proofs_check.methods.algebra import Identities, prove_identities, proved, random_rationals
 from proofs_check.methods.cases import Cases, Tally, tallied
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.targets import generate_targets
@@ -29,15 +29,13 @@ W = symbols("w_1:4", positive=True)
 P, Q = symbols("p q", positive=True)
 
 
-@check("eval.pool", method="algebra")
-def prove_pool_form(formula: Formula, effort: Effort) -> Evidence:
-    identities = []
+@proved("eval.pool", POOL_IN_EXCESS, random_rationals(W))
+def prove_pool_form(formula: Formula, effort: Effort) -> Identities:
     for size in (2, 3):
         pool = W[:size]
         mean = sum(pool) / size
         direct = sum(w * log(w / mean) for w in pool)
-        identities.append((f"pool of {size}", sum(formula(sympy, w, mean) for w in pool), direct))
-    return prove_identities(POOL_IN_EXCESS, identities, random_rationals(W))
+        yield f"pool of {size}", sum(formula(sympy, w, mean) for w in pool), direct
 
 
 @tallied("eval.pool", method="search", more=20, told="sum over the pool, both ways")

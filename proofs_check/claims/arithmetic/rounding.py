@@ -16,8 +16,8 @@ from derivations.arithmetic.rounding import LOG_RATIO, NORMALISER, TREE_DUAL, WE
 from derivations.kernels.evaluation import UNIT
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Cases, against_definition, tallied
-from proofs_check.methods.conic import against_cone
+from proofs_check.methods.cases import Cases, tallied
+from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.enclosure import enclose_sign
 from proofs_check.methods.numbers import MP
 from proofs_check.methods.problems import Problem, tree_problems
@@ -94,12 +94,10 @@ def simulate_normaliser(formula: Formula, effort: Effort) -> Cases:
             mean_gap = mpmath.fsum(g * w for g, w in zip(gaps, weights, strict=True)) / total
             for sum_error, sign in ((mpf(0), 1), (count * U, 1), (mpf("1e-3"), 1), (count * U, -1)):
                 moved = [mpmath.exp(-g * (1 - sign * U)) * (1 + sign * 8 * U) for g in gaps]
-                computed = mpmath.fsum(moved) * (1 + sign * sum_error)
-                error = abs(computed / total - 1)
-                bound = MP.mpf(formula(MP, mean_gap, sum_error))
+                error = abs(mpmath.fsum(moved) * (1 + sign * sum_error) / total - 1)
                 yield (
                     f"{count} weights, spread {spread}, {mpmath.nstr(sum_error, 3)}",
-                    bound,
+                    MP.mpf(formula(MP, mean_gap, sum_error)),
                     error,
                     error,
                 )
@@ -136,10 +134,9 @@ def simulate_log_ratio(formula: Formula, effort: Effort) -> Cases:
                 computed = (gaps + (moved_t - moved_s)) + sign * U * (abs(gaps) + abs(exact))
                 found = abs(computed - exact)
                 reach = g + log_s + h + log_t
-                bound = MP.mpf(formula(MP, log_s, error, log_t, other, reach))
                 yield (
                     f"error {mpmath.nstr(error, 3)}, reach {mpmath.nstr(reach, 5)}",
-                    bound,
+                    MP.mpf(formula(MP, log_s, error, log_t, other, reach)),
                     found,
                     found,
                 )
@@ -162,8 +159,9 @@ def _tree_dual_problems(effort: Effort) -> Iterator[Problem]:
                 chosen = {k: probs[k] * (1 - slack) if k else probs[0] for k in pool}
                 level = sum(chosen.values(), F(0)) / len(pool)
                 if all(chosen[k] <= level for k in pool[1:]):
-                    weights = tuple(chosen.get(k) for k in range(len(probs)))
-                    yield problem.with_arguments(probs, weights, level)
+                    yield problem.with_arguments(
+                        probs, tuple(chosen.get(k) for k in range(len(probs))), level
+                    )
 
 
 @check("tree.dual", method="algebra")
@@ -174,11 +172,4 @@ def prove_tree_dual(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(TREE_DUAL, [("equality at w = p, c' = c", found, value)], [{}])
 
 
-@check("tree.dual", method="optimiser")
-def solve_tree_dual(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, _tree_dual_problems(effort), effort, relation="<=")
-
-
-@check("tree.dual", method="conic")
-def witness_tree_dual(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, list(_tree_dual_problems(effort)), relation="<=", at_most=6)
+check_by_solvers("tree.dual", _tree_dual_problems, relation="<=", at_most=6)

@@ -52,8 +52,9 @@ def prove_threshold(formula: Formula, effort: Effort) -> Evidence:
     number = {TOTAL: sympy.Integer(2), ENTROPY: sympy.Rational(1, 3)}
     label, given, value = parts[3]
     identities.append((label, formula(sympy, *given, TOTAL, gap).subs(number), value.subs(number)))
-    samples = random_rationals([CAP, SCALE, OFFSET, ENTROPY_SCALE, TOTAL, ENTROPY])
-    return prove_identities(THRESHOLD, identities, samples)
+    return prove_identities(
+        THRESHOLD, identities, random_rationals([CAP, SCALE, OFFSET, ENTROPY_SCALE, TOTAL, ENTROPY])
+    )
 
 
 def _rules() -> Iterator[tuple[str, NormalForm, Words]]:
@@ -122,8 +123,7 @@ def compare_with_words(formula: Formula, effort: Effort) -> Evidence:
             _Rationals, form.cap, form.scale, form.offset, form.entropy_scale, total, Fraction(0)
         )
         for rank, prob in enumerate(probs):
-            weight = prob * total
-            accepted = (rank < (form.top_m or len(probs))) and not (weight < tau)
+            accepted = (rank < (form.top_m or len(probs))) and not (prob * total < tau)
             if accepted != words(probs, rank):
                 return f"rank {rank + 1}: accepted {accepted}, in words {not accepted}"
         return True

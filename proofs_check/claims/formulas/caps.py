@@ -7,9 +7,8 @@ from sympy import log
 
 from derivations.formulas.caps import CAP_SINGLE, CAP_TREE, CAP_UNIVERSAL
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import against_definition
-from proofs_check.methods.conic import against_cone
+from proofs_check.methods.algebra import Identities, prove_identities, proved
+from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.problems import Problem, single_problems, tree_problems
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -24,43 +23,26 @@ def prove_log_two(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("caps.log2", method="optimiser")
-def solve_below_log_two(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, single_problems(effort), effort, relation=">=")
+check_by_solvers("caps.log2", single_problems, relation=">=")
 
 
-@check("caps.log2", method="conic")
-def witness_log_two(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, single_problems(effort), relation=">=")
-
-
-@check("caps.single", method="algebra")
-def prove_single_cap(formula: Formula, effort: Effort) -> Evidence:
+@proved("caps.single", CAP_SINGLE)
+def prove_single_cap(formula: Formula, effort: Effort) -> Identities:
     """The formula is the cost of the explicit feasible draft (p + d e_j)/(1 + d), term by term."""
     probs = [sympy.Rational(x, 10) for x in (5, 2, 2, 1)]
-    identities = []
     for j in (1, 3):
         gap = probs[0] - probs[j]
         draft = [(prob + (gap if i == j else 0)) / (1 + gap) for i, prob in enumerate(probs)]
         cost = sum(prob * log(prob / other) for prob, other in zip(probs, draft, strict=True))
-        identities.append((f"{probs}, j={j + 1}", formula(sympy, probs, j), cost))
+        yield f"{probs}, j={j + 1}", formula(sympy, probs, j), cost
     # sharp: p uniform on k tokens and p_j = 0 attain log(1 + 1/k)
     flat = [sympy.Rational(1, 3)] * 3 + [sympy.S.Zero]
-    identities.append(
-        ("uniform on 3 tokens, j=4", formula(sympy, flat, 3), log(sympy.Rational(4, 3)))
-    )
-    return prove_identities(CAP_SINGLE, identities, [{}])
+    yield "uniform on 3 tokens, j=4", formula(sympy, flat, 3), log(sympy.Rational(4, 3))
 
 
-@check("caps.single", method="optimiser")
-def solve_below_single_cap(formula: Formula, effort: Effort) -> Evidence:
-    problems = [p for p in single_problems(effort) if p.hub > 0]
-    return against_definition(formula, problems, effort, relation=">=")
-
-
-@check("caps.single", method="conic")
-def witness_single_cap(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, [p for p in single_problems(effort) if p.hub > 0], relation=">=")
+check_by_solvers(
+    "caps.single", lambda effort: [p for p in single_problems(effort) if p.hub > 0], relation=">="
+)
 
 
 def _top_competitor_problems(effort: Effort) -> list[Problem]:
@@ -76,11 +58,4 @@ def prove_tree_cap(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(CAP_TREE, identities, [{}])
 
 
-@check("caps.tree", method="optimiser")
-def solve_below_tree_cap(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, _top_competitor_problems(effort), effort, relation=">=")
-
-
-@check("caps.tree", method="conic")
-def witness_tree_cap(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, _top_competitor_problems(effort), relation=">=")
+check_by_solvers("caps.tree", _top_competitor_problems, relation=">=")

@@ -38,9 +38,9 @@ def _strict(effort: Effort) -> Iterator[BaseCase]:
 def _tree(effort: Effort) -> Iterator[BaseCase]:
     for label, probs in base_draws(effort, max_vocab=6):
         for m in {1, 2, len(probs) - 1} & set(range(1, len(probs))):
-            outside = range(m, len(probs))
             projections = [
-                Projection(probs, tuple(reaches(j, i) for i in range(m))) for j in outside
+                Projection(probs, tuple(reaches(j, i) for i in range(m)))
+                for j in range(m, len(probs))
             ]
             yield f"{label}, m={m}", projections, (probs, m)
 
@@ -48,9 +48,9 @@ def _tree(effort: Effort) -> Iterator[BaseCase]:
 def _top(effort: Effort) -> Iterator[BaseCase]:
     for label, probs in base_draws(effort, max_vocab=5):
         for m in {1, 2, len(probs) - 1} & set(range(1, len(probs))):
-            chosen = itertools.combinations(range(1, len(probs)), m)
             projections = [
-                Projection(probs, tuple(reaches(i, 0) for i in rivals)) for rivals in chosen
+                Projection(probs, tuple(reaches(i, 0) for i in rivals))
+                for rivals in itertools.combinations(range(1, len(probs)), m)
             ]
             yield f"{label}, m={m}", projections, (probs, m)
 
@@ -110,15 +110,12 @@ def _competitor(effort: Effort) -> Iterator[BaseCase]:
 def _maximum(effort: Effort) -> Iterator[BaseCase]:
     for number, (label, probs) in enumerate(base_draws(effort, max_vocab=6)):
         slack = SLACKS[number % 3]
-        projections = []
-        for j in range(1, len(probs)):
-            above = tuple(reaches(j, i) for i in range(1, len(probs)) if i != j)
-            projections.append(Projection(probs, (reaches(j, 0, slack), *above)))
-        yield (
-            f"{label}, t={slack}, j the maximum",
-            projections,
-            (probs, slack, tuple(range(1, len(probs)))),
-        )
+        others = range(1, len(probs))
+        projections = [
+            Projection(probs, (reaches(j, 0, slack), *(reaches(j, i) for i in others if i != j)))
+            for j in others
+        ]
+        yield (f"{label}, t={slack}, j the maximum", projections, (probs, slack, tuple(others)))
 
 
 CASES: dict[str, Callable[[Effort], Iterator[BaseCase]]] = {

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from fractions import Fraction as F
 from functools import lru_cache
@@ -26,6 +25,7 @@ from derivations.formulas.drafter_entropy import (
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities, random_rationals
 from proofs_check.methods.cases import Cases, Tally, exact_cases, tallied
+from proofs_check.methods.conic import clarabel
 from proofs_check.methods.numbers import MP, divergence, to_mp, working_digits
 from proofs_check.methods.slopes import Slope, enclose_statements
 from proofs_check.outcome import Evidence
@@ -103,8 +103,7 @@ def _brute_force(number: int, digits: int) -> tuple[mpmath.mpf, mpmath.mpf]:
         best = min(range(len(grid)), key=lambda k: values[k])
         low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
         share = _golden(lambda v: _at_share(draft, v, log_delta), low, high, digits)
-        candidates = [(_at_share(draft, v, log_delta), v) for v in (share, ceiling)]
-        return min(candidates)
+        return min([(_at_share(draft, v, log_delta), v) for v in (share, ceiling)])
 
 
 def _golden(
@@ -183,8 +182,7 @@ def solve_entropy_radius(formula: Formula, effort: Effort) -> Evidence:
 @check("drafter.entropy.inner", method="algebra")
 def prove_escort(formula: Formula, effort: Effort) -> Evidence:
     base = [R(2, 3), R(1, 3)]
-    moved = [R(4, 5), R(1, 5)]
-    direct = sum(s * log(s / w) for s, w in zip(moved, base, strict=True))
+    direct = sum(s * log(s / w) for s, w in zip([R(4, 5), R(1, 5)], base, strict=True))
     return prove_identities(INNER, [("(2, 1)/3, beta = 2", formula(sympy, base, 2), direct)], [{}])
 
 
@@ -302,16 +300,11 @@ def witness_dual(formula: Formula, effort: Effort) -> Evidence:
         others = cvxpy.Variable(len(draft) - 1, nonneg=True)
         logs = [float(mpmath.log(to_mp(q))) for q in draft]
         cost = -weight * cvxpy.sum(cvxpy.entr(others)) - cvxpy.sum(cvxpy.multiply(logs[1:], others))
-        problem = cvxpy.Problem(cvxpy.Minimize(cost), [cvxpy.sum(others) == 1 - share])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            problem.solve(solver="CLARABEL")
-        own = (
+        value = clarabel(cost, [cvxpy.sum(others) == 1 - share]) + (
             weight * share * mpmath.log(share)
             - share * logs[0]
             + (1 - weight) * (mpmath.log(share) - 1)
         )
-        value = mpf(float(problem.value)) + own
         bound = formula(MP, [to_mp(q) for q in draft], mpf(share), mpf(weight), mpf(1))
         tally.add(f"{[float(x) for x in target]}, kappa={kappa}", MP.mpf(bound), value, value)
     return tally.evidence("cvxpy, Clarabel, multiplier fixed")
@@ -353,8 +346,9 @@ def search_curvature(formula: Formula, effort: Effort) -> Cases:
 def enclose_feasible(formula: Formula, effort: Effort) -> Evidence:
     """The second derivative is <= 0 for all v in (0, 1)."""
     bend = formula(sympy, V)
-    concave = Slope("concave", bend * KAPPA, KAPPA, (), {}, sign=-1, rest=-bend)
-    return enclose_statements([concave], "0 < v < 1")
+    return enclose_statements(
+        [Slope("concave", bend * KAPPA, KAPPA, (), {}, sign=-1, rest=-bend)], "0 < v < 1"
+    )
 
 
 @check("drafter.entropy.feasible", method="algebra")
@@ -416,10 +410,9 @@ def _shares(top: mpmath.mpf, delta: mpmath.mpf) -> tuple[mpmath.mpf, mpmath.mpf]
         mpf("1e-9"),
         mpf("0.2"),
     )
-    end = _largest_root(
+    return start, _largest_root(
         lambda v: mpmath.log(v) + _entropy([v, 1 - v]) - log_delta, mpf("1e-9"), mpf("0.5")
     )
-    return start, end
 
 
 @check("refuted.drafter.unimodal", method="exact-cases")

@@ -12,8 +12,7 @@ import sympy
 from derivations.formulas.dual import DUAL
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import against_definition
-from proofs_check.methods.conic import against_cone
+from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.problems import Problem, single_problems
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -38,8 +37,9 @@ def _dual_problems(effort: Effort) -> Iterator[Problem]:
                 chosen = {k: probs[k] * (1 + slack) for k in pool}
                 level = sum(chosen.values(), Fraction(0)) / len(pool)
                 if all(chosen[k] >= level for k in pool if k != j):
-                    weights = tuple(chosen.get(k) for k in range(len(probs)))
-                    yield problem.with_arguments(probs, weights, j, level)
+                    yield problem.with_arguments(
+                        probs, tuple(chosen.get(k) for k in range(len(probs))), j, level
+                    )
 
 
 @check("single.dual", method="algebra")
@@ -52,11 +52,4 @@ def prove_dual(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(DUAL, [("equality at w = p, c' = c", found, value)], [{}])
 
 
-@check("single.dual", method="optimiser")
-def solve_dual(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, _dual_problems(effort), effort, relation="<=")
-
-
-@check("single.dual", method="conic")
-def witness_dual(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, list(_dual_problems(effort)), relation="<=")
+check_by_solvers("single.dual", _dual_problems, relation="<=")

@@ -41,8 +41,7 @@ def search_level(formula: Formula, effort: Effort) -> Evidence:
         anchor, *others = (Fraction(rng.randint(0, 30)) for _ in range(rng.randint(2, 9)))
         levels = set()
         for size in range(len(others) + 1):
-            chosen = sorted(others, reverse=True)[:size]
-            level = sum(chosen, anchor) / (size + 1)
+            level = sum(sorted(others, reverse=True)[:size], anchor) / (size + 1)
             above = [x for x in others if x > level]
             if sum(above, anchor) / (len(above) + 1) == level:
                 levels.add(level)
@@ -85,10 +84,9 @@ def balance_level(formula: Formula, effort: Effort) -> Cases:
 
 @check("lemma.exchange", method="algebra")
 def prove_exchange(formula: Formula, effort: Effort) -> Evidence:
-    stated = PA * log(QB / QA) - PB * log(QB / QA)
     return prove_identities(
         EXCHANGE,
-        [("loss", formula(sympy, PA, PB, QA, QB), stated)],
+        [("loss", formula(sympy, PA, PB, QA, QB), PA * log(QB / QA) - PB * log(QB / QA))],
         random_rationals([PA, PB, QA, QB]),
     )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction as F
 from functools import partial
 from typing import Any
@@ -18,16 +17,8 @@ from sympy import Rational, log
 
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_known
-from proofs_check.methods.cases import (
-    Cases,
-    Tally,
-    against_definition,
-    exact_cases,
-    exactly,
-    solve,
-    tallied,
-)
-from proofs_check.methods.conic import TOLERANCE, against_cone
+from proofs_check.methods.cases import Cases, Relation, Tally, exact_cases, exactly, solve, tallied
+from proofs_check.methods.conic import TOLERANCE, check_by_solvers, clarabel
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import Problem
 from proofs_check.methods.targets import generate_targets
@@ -51,35 +42,29 @@ def _coarse(probs: tuple[F, ...], k: int) -> tuple[tuple[F, ...], F]:
     return probs[:k], sum(probs[k:], F(0))
 
 
-def _inside_problems(effort: Effort) -> list[Problem]:
-    found = []
+def _inside_problems(effort: Effort) -> Iterator[Problem]:
     for label, probs, k in _lists(effort):
         listed, tail = _coarse(probs, k)
         for j in {1, k - 1}:
             spokes = tuple(i for i in range(k) if i != j)
-            found.append(Problem(f"{label}, j={j + 1}", (*listed, tail), j, spokes, 1, (listed, j)))
-    return found
+            yield Problem(f"{label}, j={j + 1}", (*listed, tail), j, spokes, 1, (listed, j))
 
 
-def _tail_problems(effort: Effort) -> list[Problem]:
-    found = []
+def _tail_problems(effort: Effort) -> Iterator[Problem]:
     for label, probs, k in _lists(effort):
         listed, tail = _coarse(probs, k)
-        found.append(Problem(label, (*listed, tail), k, tuple(range(k)), 1, (listed, tail)))
-    return found
+        yield Problem(label, (*listed, tail), k, tuple(range(k)), 1, (listed, tail))
 
 
-def _accepted_problems(effort: Effort) -> list[Problem]:
-    found = []
+def _accepted_problems(effort: Effort) -> Iterator[Problem]:
     for label, probs, k in _lists(effort):
         for j in {k, len(probs) - 1}:
             bound = min(probs[k - 1], sum(probs[k:], F(0)))
             spokes = tuple(i for i in range(len(probs)) if i != j)
-            found.append(Problem(f"{label}, j={j + 1}", probs, j, spokes, 1, (probs[:k], bound)))
-    return found
+            yield Problem(f"{label}, j={j + 1}", probs, j, spokes, 1, (probs[:k], bound))
 
 
-PROBLEMS = {
+PROBLEMS: dict[str, tuple[Callable[[Effort], Iterator[Problem]], Relation]] = {
     "lumped.inside": (_inside_problems, "="),
     "lumped.tail": (_tail_problems, "="),
     "lumped.accepted": (_accepted_problems, "<="),
@@ -119,18 +104,9 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    problems, relation = PROBLEMS[claim]
-    return against_definition(formula, problems(effort), effort, relation=relation)  # type: ignore[arg-type]
-
-
-def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    problems, relation = PROBLEMS[claim]
-    return against_cone(formula, problems(effort), relation=relation, at_most=6)  # type: ignore[arg-type]
-
-
 check_by({"algebra": partial(prove_known, KNOWN)}, KNOWN)
-check_by({"optimiser": _solve, "conic": _witness}, PROBLEMS)
+for _claim, (_problems, _relation) in PROBLEMS.items():
+    check_by_solvers(_claim, _problems, relation=_relation, at_most=6)
 
 
 def _compare_single(relation: str, formula: Formula, effort: Effort) -> Evidence:
@@ -156,11 +132,10 @@ def _compare_single(relation: str, formula: Formula, effort: Effort) -> Evidence
                 again += digits == effort.second_digits
         if tally.refuted:
             break
-    told = (
+    return tally.evidence(
         f"{effort.digits} digits, every competitor and the lump; {again} cases again at "
         f"{effort.second_digits}"
     )
-    return tally.evidence(told)
 
 
 def _digits(effort: Effort, number: int) -> tuple[int, ...]:
@@ -215,11 +190,11 @@ def solve_lumped_tree(formula: Formula, effort: Effort) -> Evidence:
     for number, (label, probs, k, width) in enumerate(_tree_cases(effort)):
         listed, tail = _coarse(probs, k)
         for digits in _digits(effort, number):
-            brackets = []
-            for r, chosen in _tree_regions(probs, k, width):
-                fine = (*listed, *[tail / r] * r) if r else (*listed, tail)
-                spokes = (*chosen, *range(k, k + r))
-                brackets.append(solve(Problem("", fine, 0, spokes, -1, ()), digits))
+            brackets = [
+                solve(Problem("", fine, 0, (*chosen, *range(k, k + r)), -1, ()), digits)
+                for r, chosen in _tree_regions(probs, k, width)
+                for fine in [(*listed, *[tail / r] * r) if r else (*listed, tail)]
+            ]
             with working_digits(digits + 30):
                 value = MP.mpf(formula(MP, *exactly((listed, tail)), width, len(probs) - k))
                 tally.add(
@@ -228,11 +203,10 @@ def solve_lumped_tree(formula: Formula, effort: Effort) -> Evidence:
             again += digits == effort.second_digits
         if tally.refuted:
             break
-    told = (
+    return tally.evidence(
         f"{effort.digits} digits, all splits of the competitors; {again} cases again at "
         f"{effort.second_digits}"
     )
-    return tally.evidence(told)
 
 
 @check("lumped.tree", method="conic")
@@ -255,11 +229,7 @@ def witness_lumped_tree(formula: Formula, effort: Effort) -> Evidence:
                 *(draft[i] >= draft[0] for i in chosen),
             ]
             cost = cvxpy.sum(cvxpy.rel_entr(target[present], draft[present]))
-            problem = cvxpy.Problem(cvxpy.Minimize(cost), rows)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                problem.solve(solver="CLARABEL")
-            least = min(least, mpmath.mpf(float(problem.value)))
+            least = min(least, clarabel(cost, rows))
         value = MP.mpf(formula(MP, *exactly((listed, tail)), width, len(probs) - k))
         tally.add(label, value, least, least)
         if tally.refuted:
@@ -293,8 +263,7 @@ def search_entropies(formula: Formula, effort: Effort) -> Cases:
         extremal = (*listed, *[listed[-1]] * copies, tail - copies * listed[-1])
         for name, law in (("itself", probs), ("extremal tail", extremal)):
             exact = -mpmath.fsum(to_mp(p) * mpmath.log(to_mp(p)) for p in law if p > 0)
-            value = formula(MP, *exactly((listed, tail)))
-            yield f"{label}, {name}", MP.mpf(value), exact, exact
+            yield f"{label}, {name}", MP.mpf(formula(MP, *exactly((listed, tail)))), exact, exact
 
 
 @tallied("lumped.corners", method="search", relation=">=", told="points of random boxes")

@@ -13,6 +13,7 @@ from sympy import log
 from derivations.formulas.projections import LIFT, SINK
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.projection import Projection, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
 from proofs_check.outcome import Evidence
@@ -25,10 +26,9 @@ def _lift_cases(effort: Effort) -> Iterator[BaseCase]:
         for hub in sorted({1, count - 1}):
             everyone = tuple(i for i in range(count) if i != hub)
             for rivals in dict.fromkeys((everyone, tuple(range(min(hub, 2))))):
-                rows = tuple(reaches(hub, i) for i in rivals)
                 yield (
                     f"{label}, j={hub + 1}, B={rivals}",
-                    [Projection(probs, rows)],
+                    [Projection(probs, tuple(reaches(hub, i) for i in rivals))],
                     (probs, hub, rivals),
                 )
 
@@ -61,8 +61,7 @@ def _derived(probs: Sequence[Any], hub: int, rivals: Sequence[int], sign: int) -
 def _identities(formula: Formula, sign: int) -> Iterator[tuple[str, Any, Any]]:
     for weights in ([512, 64, 8, 1], [64, 64, 8, 1], [16, 4, 1, 1]):  # roots that SymPy evaluates
         probs = [sympy.Rational(x, sum(weights)) for x in weights]
-        hubs = range(1, len(probs)) if sign > 0 else (0,)
-        for hub in hubs:
+        for hub in range(1, len(probs)) if sign > 0 else (0,):
             others = tuple(i for i in range(len(probs)) if i != hub)
             for rivals in (others, others[:1], others[:2]):
                 label = f"{probs}, hub {hub + 1}, rivals {rivals}"
@@ -74,14 +73,7 @@ def prove_lift(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(LIFT, _identities(formula, 1), [{}])
 
 
-@check("projection.lift", method="optimiser")
-def solve_lift(formula: Formula, effort: Effort) -> Evidence:
-    return nearest(formula, _lift_cases(effort), effort)
-
-
-@check("projection.lift", method="conic")
-def witness_lift(formula: Formula, effort: Effort) -> Evidence:
-    return nearest_by_cone(formula, list(_lift_cases(effort)))
+check_by_solvers("projection.lift", _lift_cases, optimiser=nearest, conic=nearest_by_cone)
 
 
 @check("projection.sink", method="algebra")
@@ -89,11 +81,4 @@ def prove_sink(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(SINK, _identities(formula, -1), [{}])
 
 
-@check("projection.sink", method="optimiser")
-def solve_sink(formula: Formula, effort: Effort) -> Evidence:
-    return nearest(formula, _sink_cases(effort), effort)
-
-
-@check("projection.sink", method="conic")
-def witness_sink(formula: Formula, effort: Effort) -> Evidence:
-    return nearest_by_cone(formula, list(_sink_cases(effort)))
+check_by_solvers("projection.sink", _sink_cases, optimiser=nearest, conic=nearest_by_cone)

@@ -40,9 +40,9 @@ def _competitor(effort: Effort) -> Iterator[BaseCase]:
 def _tree(effort: Effort) -> Iterator[BaseCase]:
     for label, probs in base_draws(effort, max_vocab=5):
         for m in range(1, len(probs)):
-            sets = itertools.combinations(range(1, len(probs)), m)
             projections = [
-                Projection(probs, tuple(reaches(i, 0) for i in rivals)) for rivals in sets
+                Projection(probs, tuple(reaches(i, 0) for i in rivals))
+                for rivals in itertools.combinations(range(1, len(probs)), m)
             ]
             yield f"{label}, m={m}, all sets", projections, (probs, m)
 

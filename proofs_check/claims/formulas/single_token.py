@@ -13,20 +13,19 @@ from sympy import log, symbols
 
 from derivations.formulas.single_token import COMPETITOR, POOLING
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally, against_definition, exact_cases, solve
-from proofs_check.methods.conic import against_cone
+from proofs_check.methods.algebra import Identities, prove_identities, proved
+from proofs_check.methods.cases import Tally, exact_cases, solve
+from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import single_problems
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
 
-@check("single.pool", method="algebra")
-def prove_pooled_value(formula: Formula, effort: Effort) -> Evidence:
+@proved("single.pool", POOLING)
+def prove_pooled_value(formula: Formula, effort: Effort) -> Identities:
     """For pools of 2 to 4 tokens: the formula equals sum p log(p/c) with c from stationarity,
     symbolically."""
-    identities = []
     for size in (2, 3, 4):
         # rational targets decide which tokens pool; the value is then compared exactly
         target = [sympy.Rational(12 - k, 100) for k in range(size - 1)]
@@ -40,10 +39,7 @@ def prove_pooled_value(formula: Formula, effort: Effort) -> Evidence:
             -target[competitor] / level + 1 - sum(x / level - 1 for x in pooled[:-1]), level
         )[0]
         derived = sum(x * log(x / solution) for x in pooled)
-        identities.append(
-            (f"pool of {len(pooled)} in {target}", formula(sympy, target, competitor), derived)
-        )
-    return prove_identities(POOLING, identities, [{}])
+        yield f"pool of {len(pooled)} in {target}", formula(sympy, target, competitor), derived
 
 
 def _is_level(target: list[Any], pooled: int, competitor: int) -> bool:
@@ -54,27 +50,18 @@ def _is_level(target: list[Any], pooled: int, competitor: int) -> bool:
     return bool(target[pooled - 1] > level and all(x <= level for x in others))
 
 
-@check("single.pool", method="optimiser")
-def solve_pooled(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, single_problems(effort), effort)
+check_by_solvers("single.pool", single_problems)
 
 
-@check("single.pool", method="conic")
-def witness_pooled(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, single_problems(effort))
-
-
-@check("single.kkt", method="algebra")
-def prove_multipliers(formula: Formula, effort: Effort) -> Evidence:
+@proved("single.kkt", POOLING)
+def prove_multipliers(formula: Formula, effort: Effort) -> Identities:
     """The KKT residuals of the formula's point vanish on a pool of two or three with an untouched
     token."""
-    identities = []
     for target in ([7, 1, 0], [6, 5, 2, 1], [50, 40, 5, 3, 2]):
         probs = [sympy.Rational(x, sum(target)) for x in target]
         for j in range(1, len(probs)):
             for name, residual in _kkt_equations(formula(probs, j), probs, j):
-                identities.append((f"{name}, {probs}, j={j + 1}", residual, sympy.S.Zero))
-    return prove_identities(POOLING, identities, [{}])
+                yield f"{name}, {probs}, j={j + 1}", residual, sympy.S.Zero
 
 
 def _kkt_equations(point: Any, probs: Any, competitor: int) -> Iterator[tuple[str, Any]]:
@@ -127,9 +114,8 @@ def prove_exchange(formula: Formula, effort: Effort) -> Evidence:
     symbolically compared."""
     probs = [sympy.Rational(5, 9), sympy.Rational(3, 9), sympy.Rational(1, 9)]
     top, second = symbols("p1 p2", positive=True)
-    values = {top: probs[0], second: probs[1]}
     pair = (top * log(2 * top / (top + second)) + second * log(2 * second / (top + second))).subs(
-        values
+        {top: probs[0], second: probs[1]}
     )
     return prove_identities(
         COMPETITOR, [("rejected {2, 3} of (5, 3, 1)/9", formula(sympy, probs, [1, 2]), pair)], [{}]

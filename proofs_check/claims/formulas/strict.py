@@ -8,8 +8,7 @@ from sympy import log, symbols
 from derivations.formulas.strict import STRICT
 from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_identities, random_rationals
-from proofs_check.methods.cases import against_definition
-from proofs_check.methods.conic import against_cone
+from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.problems import Problem, single_problems
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -42,11 +41,4 @@ def _strict_problems(effort: Effort) -> list[Problem]:
     ]
 
 
-@check("strict.closed", method="optimiser")
-def solve_strict(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, _strict_problems(effort), effort)
-
-
-@check("strict.closed", method="conic")
-def witness_strict(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, _strict_problems(effort))
+check_by_solvers("strict.closed", _strict_problems)

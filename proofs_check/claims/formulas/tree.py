@@ -11,9 +11,9 @@ from sympy import log
 
 from derivations.formulas.tree import TREE_COMPETITORS, TREE_POOLING
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.cases import Tally, against_definition, solve
-from proofs_check.methods.conic import against_cone
+from proofs_check.methods.algebra import Identities, prove_identities, proved
+from proofs_check.methods.cases import Tally, solve
+from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import Problem, tree_problems
 from proofs_check.outcome import Evidence
@@ -30,27 +30,16 @@ def _derived(probs: list[sympy.Rational], competitors: tuple[int, ...]) -> sympy
     raise ArithmeticError(f"no consistent pool for {probs}, {competitors}")
 
 
-@check("tree.pool", method="algebra")
-def prove_tree_pool(formula: Formula, effort: Effort) -> Evidence:
-    identities = []
+@proved("tree.pool", TREE_POOLING)
+def prove_tree_pool(formula: Formula, effort: Effort) -> Identities:
     for weights in ([6, 5, 2, 1], [7, 6, 3, 2, 1], [4, 3, 1, 1]):
         probs = [sympy.Rational(x, sum(weights)) for x in weights]
         for competitors in (tuple(range(1, len(probs))), (1, 2)):
             label = f"{probs}, B={[i + 1 for i in competitors]}"
-            identities.append(
-                (label, formula(sympy, probs, competitors), _derived(probs, competitors))
-            )
-    return prove_identities(TREE_POOLING, identities, [{}])
+            yield label, formula(sympy, probs, competitors), _derived(probs, competitors)
 
 
-@check("tree.pool", method="optimiser")
-def solve_tree_pool(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, tree_problems(effort), effort)
-
-
-@check("tree.pool", method="conic")
-def witness_tree_pool(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, tree_problems(effort))
+check_by_solvers("tree.pool", tree_problems)
 
 
 @check("tree.competitors", method="algebra")

@@ -9,23 +9,20 @@ from sympy import Rational, factorial
 
 from derivations.kernels.drafter_kernels import SURPLUS_FORM, SURPLUS_TERMS
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.algebra import Identities, proved
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.numbers import MP, to_mp
 from proofs_check.methods.targets import generate_targets
-from proofs_check.outcome import Evidence
-from proofs_check.registry import Effort, check
+from proofs_check.registry import Effort
 
 
-@check("eval.surplus", method="algebra")
-def prove_series(formula: Formula, effort: Effort) -> Evidence:
+@proved("eval.surplus", SURPLUS_FORM)
+def prove_series(formula: Formula, effort: Effort) -> Identities:
     """Below 1/8 the printed form is the Taylor polynomial, exactly; beyond, exp(d) - 1 - d."""
-    identities = []
     for d in (Rational(1, 16), Rational(-1, 9), Rational(1, 8)):
         taylor = sum(d**n / factorial(n) for n in range(2, SURPLUS_TERMS + 1))
-        identities.append((f"series at {d}", formula(sympy, d), taylor))
-    identities.append(("direct form at 1", formula(sympy, Rational(1)), sympy.E - 2))
-    return prove_identities(SURPLUS_FORM, identities, [{}])
+        yield f"series at {d}", formula(sympy, d), taylor
+    yield "direct form at 1", formula(sympy, Rational(1)), sympy.E - 2
 
 
 @tallied(

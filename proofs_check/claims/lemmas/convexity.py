@@ -26,10 +26,9 @@ F1, F2 = sympy.symbols("f_1 f_2", real=True)
 
 @check("lemma.tangent", method="algebra")
 def prove_tangent(formula: Formula, effort: Effort) -> Evidence:
-    stated = X * (log(X0) - log(W0) + 1) - W * X0 / W0
     return prove_identities(
         TANGENT,
-        [("tangent", formula(sympy, X, W, X0, W0), stated)],
+        [("tangent", formula(sympy, X, W, X0, W0), X * (log(X0) - log(W0) + 1) - W * X0 / W0)],
         random_rationals([X, W, X0, W0]),
     )
 

@@ -13,7 +13,7 @@ from derivations.language.claim import Formula
 from derivations.lemmas.infima import INFIMA
 from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Tally, exact_cases
-from proofs_check.methods.conic import TOLERANCE
+from proofs_check.methods.conic import TOLERANCE, clarabel
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -62,7 +62,6 @@ def mix_infima(formula: Formula, effort: Effort) -> Evidence:
     for label, parts in _families(effort, 12):
         values = [float(value) for part in parts for value in part]
         law = cvxpy.Variable(len(values), nonneg=True)
-        problem = cvxpy.Problem(cvxpy.Minimize(values @ law), [cvxpy.sum(law) == 1])
-        found = mpmath.mpf(float(problem.solve(solver="CLARABEL")))
+        found = clarabel(values @ law, [cvxpy.sum(law) == 1])
         tally.add(label, mpmath.mpf(float(formula(None, parts))), found, found)
     return tally.evidence("cvxpy, Clarabel, laws on the union")

@@ -29,8 +29,9 @@ X, A, B = sympy.symbols("x a b", positive=True)
 @check("lemma.phi", method="algebra")
 def prove_phi(formula: Formula, effort: Effort) -> Evidence:
     below, above = formula(sympy, X)
-    parabolas = [("below", below, X**2 / 2), ("above", above, X**2 * log(2))]
-    return prove_identities(PHI, parabolas, random_rationals([X]))
+    return prove_identities(
+        PHI, [("below", below, X**2 / 2), ("above", above, X**2 * log(2))], random_rationals([X])
+    )
 
 
 @check("lemma.phi", method="enclosure")

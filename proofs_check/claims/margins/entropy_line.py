@@ -178,8 +178,7 @@ class Line:
     def derivatives(self, numbers: Any, a: Any, b: Any) -> tuple[Any, Any]:
         """F' and F'' along the floor's root: beta' = -f_a/f_b, and so on (implicit
         differentiation)."""
-        gap = self._number(numbers, self.gap)
-        c, rest = a - gap, 1 - a - b
+        c, rest = a - self._number(numbers, self.gap), 1 - a - b
         f_a = numbers.log(c / a) - 1 - rest / c
         f_b = 1 / b - 1 + numbers.log(c / b)
         f_aa, f_ab, f_bb = 2 / c - 1 / a + rest / (c * c), 1 / c, -(1 + b) / (b * b)
@@ -306,8 +305,8 @@ def _ends(value: Any) -> tuple[mpmath.mpf, mpmath.mpf]:
     interval's."""
     if not hasattr(value, "lower"):
         return mpmath.mpf(value.a), mpmath.mpf(value.b)
-    found = []
-    for end in (value.lower(), value.upper()):
-        mantissa, exponent = end.man_exp()
-        found.append(mpmath.ldexp(mpmath.mpf(int(mantissa)), int(exponent)))
-    return found[0], found[1]
+    low, high = (
+        mpmath.ldexp(mpmath.mpf(int(mantissa)), int(exponent))
+        for mantissa, exponent in (value.lower().man_exp(), value.upper().man_exp())
+    )
+    return low, high

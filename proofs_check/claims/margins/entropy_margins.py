@@ -20,7 +20,7 @@ from derivations.formulas.strict import pair_cost
 from derivations.language.claim import Formula
 from derivations.margins.entropy_margins import ENTROPY_FLOOR, ENTROPY_LINE, entropy_floor
 from proofs_check.claims.margins.entropy_line import Line, LineBracket, Undecided, bracket_line
-from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.algebra import Identities, prove_identities, proved
 from proofs_check.methods.cases import Cases, Tally, solve, tallied
 from proofs_check.methods.numbers import MP, interval_digits, intervals, to_mp, working_digits
 from proofs_check.methods.problems import Problem
@@ -42,10 +42,9 @@ ATTAINED = ((1, F(1, 10)), (2, F(3, 10)), (3, F(1, 5)))  # (tokens of a - g, mar
 COUNTEREXAMPLE = (F(415, 1000), F(315, 1000), F(270, 1000))
 
 
-@check("entropy.floor", method="algebra")
-def prove_floor(formula: Formula, effort: Effort) -> Evidence:
+@proved("entropy.floor", ENTROPY_FLOOR)
+def prove_floor(formula: Formula, effort: Effort) -> Identities:
     """Equality at targets (a, a-g, ..., a-g, b): log b + H(p) itself."""
-    identities = []
     for probs in (
         [R(4, 10), R(2, 10), R(2, 10), R(2, 10)],
         [R(5, 10), R(2, 10), R(2, 10), R(1, 10)],
@@ -53,8 +52,7 @@ def prove_floor(formula: Formula, effort: Effort) -> Evidence:
     ):
         exact = log(probs[-1]) - sum(p * log(p) for p in probs)
         value = formula(sympy, probs[0], probs[-1], probs[0] - probs[1])
-        identities.append((f"equality at {probs}", value, exact))
-    return prove_identities(ENTROPY_FLOOR, identities, [{}])
+        yield f"equality at {probs}", value, exact
 
 
 @check("entropy.floor", method="enclosure")
@@ -171,10 +169,9 @@ def attain_line(formula: Formula, effort: Effort) -> Evidence:
             )
             with working_digits(digits + 20):
                 delta = mpmath.exp(entropy_floor(MP, to_mp(top), to_mp(own), to_mp(gap)))
-                value = MP.mpf(formula(MP, to_mp(gap), MP.mpf(1), delta))
                 tally.add(
                     f"{count} tokens of a - g, g={gap}, {digits} digits",
-                    value,
+                    MP.mpf(formula(MP, to_mp(gap), MP.mpf(1), delta)),
                     bracket.lower,
                     bracket.upper,
                 )
@@ -252,13 +249,12 @@ def _certificates(effort: Effort) -> Iterator[tuple[str, Any, Any, Any, Any]]:
                 tau = min(MP.mpf(epsilon), MP.mpf(delta) * mpmath.exp(-entropy))
                 rejected = [i for i, prob in enumerate(probs) if prob <= tau]
                 if rejected and probs[0] > probs[1]:
-                    cost = single_certificate(MP, probs, rejected[0])
                     yield (
                         f"{name}, eps={epsilon}, delta={delta}",
                         probs[0] - probs[1],
                         MP.mpf(epsilon),
                         MP.mpf(delta),
-                        cost,
+                        single_certificate(MP, probs, rejected[0]),
                     )
 
 

@@ -63,10 +63,9 @@ def _multiplicative_gate(last_gap: bool, effort: Effort) -> Iterator[Case]:
                 beyond = partial(margin_programme, m + 1, m, gap, last=last, margin=margin)
                 # p_{m+1} -> 0 over a tail that keeps its mass: the distance to the infimum is of
                 # the order of 1/tail
-                makes = [partial(with_tail, inside, m + 2, 1, 10**60), beyond]
                 yield (
                     f"gate {m}, x {alpha}, p1 - p{last + 1} {margin} {gap}",
-                    makes,
+                    [partial(with_tail, inside, m + 2, 1, 10**60), beyond],
                     (gap, m, alpha),
                 )
 

@@ -16,7 +16,7 @@ from derivations.formulas.single_token import single_certificate
 from derivations.language.claim import Derivation, Formula, get_claim
 from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Cases, tallied
-from proofs_check.methods.conic import least_by_cone
+from proofs_check.methods.conic import check_by_solvers, least_by_cone
 from proofs_check.methods.margin_programmes import Case, Margin, least, margin_programme, with_tail
 from proofs_check.methods.numbers import MP, to_mp
 from proofs_check.methods.targets import generate_targets
@@ -54,10 +54,9 @@ def _multiplicative(effort: Effort) -> Iterator[Case]:
         for gap in (F(1, 10), F(9, 20), F(9, 10)):
             for margin in BOTH if gap == F(1, 10) else ("exactly",):
                 make = partial(margin_programme, competitor=1, gap=gap, factor=alpha, margin=margin)
-                tailed = partial(with_tail, make, 3, 1, 10**6)
                 yield (
                     f"multiplicative {alpha}, {margin} {gap}, tail of 10^6",
-                    [tailed],
+                    [partial(with_tail, make, 3, 1, 10**6)],
                     (gap, alpha),
                 )
 
@@ -123,8 +122,7 @@ def register(cases: dict[str, CasesOf], extremal: Extremal) -> None:
     cone solver."""
     for claim, of_claim in cases.items():
         check(claim, method="algebra")(partial(_prove_at_extremal, claim, extremal[claim]))
-        check(claim, method="optimiser")(partial(_solve, of_claim))
-        check(claim, method="conic")(partial(_witness, of_claim))
+        check_by_solvers(claim, of_claim, optimiser=least, conic=least_by_cone)
 
 
 def _prove_at_extremal(
@@ -138,26 +136,17 @@ def _prove_at_extremal(
     return prove_identities(derivation, identities, [{}])
 
 
-def _solve(cases: CasesOf, formula: Formula, effort: Effort) -> Evidence:
-    return least(formula, cases(effort), effort)
-
-
-def _witness(cases: CasesOf, formula: Formula, effort: Effort) -> Evidence:
-    return least_by_cone(formula, list(cases(effort)))
-
-
 register(CASES, EXTREMAL)
 
 
 @check("margin.entropy.simple", method="algebra")
 def prove_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
     """The derivation, and the two-token regime: there the bound is the certificate itself."""
-    target = [R(19, 20), R(1, 20)]
     identities = [
         (
             "(.95, .05), eps=.05",
             formula(sympy, R(9, 10), R(1, 20), R(1)),
-            single_certificate(sympy, target, 1),
+            single_certificate(sympy, [R(19, 20), R(1, 20)], 1),
         )
     ]
     return prove_identities(get_claim("margin.entropy.simple").derivation, identities, [{}])

@@ -12,12 +12,10 @@ import sympy
 from sympy import Rational
 
 from derivations.formulas.projections import bernoulli_divergence, geometric_value
-from derivations.language.claim import Formula
 from proofs_check.methods.algebra import prove_known
-from proofs_check.methods.conic import least_by_cone
+from proofs_check.methods.conic import check_by_solvers, least_by_cone
 from proofs_check.methods.joint import JointProgramme
 from proofs_check.methods.margin_programmes import Case, least, with_tail
-from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check_by
 
 __all__ = ["CASES", "EXTREMAL", "lifted", "register", "sorted_base", "sunk"]
@@ -128,10 +126,9 @@ def _factor(effort: Effort) -> Iterator[Case]:
         for gap in (F(1, 10), F(9, 10)):
             for exactly in BOTH if alpha == F(1, 2) else (True,):
                 make = partial(_factor_programme, gap=gap, alpha=alpha, exactly=exactly)
-                tailed = partial(with_tail, make, 3, 1, 10**6)
                 yield (
                     f"reverse multiplicative {alpha}, exactly {exactly}, {gap}, tail of 10^6",
-                    [tailed],
+                    [partial(with_tail, make, 3, 1, 10**6)],
                     (gap, alpha),
                 )
 
@@ -144,8 +141,7 @@ def _top(effort: Effort) -> Iterator[Case]:
     for m in (2, 3):
         for last in (1, m):
             for gap in (F(1, 10), F(3, 5)):
-                others = tuple(range(m))
-                make = partial(lifted, m + 1, gap, (0, last), m == 3, hub=m, rivals=others)
+                make = partial(lifted, m + 1, gap, (0, last), m == 3, hub=m, rivals=tuple(range(m)))
                 yield f"reverse top {m}, p1 - p{last + 1}, {gap}", [make], (gap, m)
 
 
@@ -207,18 +203,11 @@ EXTREMAL: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-def _solve(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    return least(formula, CASES[claim](effort), effort)
-
-
-def _witness(claim: str, formula: Formula, effort: Effort) -> Evidence:
-    return least_by_cone(formula, list(CASES[claim](effort)), at_most=5)
-
-
 def register(claims: Iterable[str]) -> None:
     """Three routes for each claim that has CASES and EXTREMAL laws."""
-    by_hand = partial(prove_known, EXTREMAL)
-    check_by({"algebra": by_hand, "optimiser": _solve, "conic": _witness}, claims)
+    check_by({"algebra": partial(prove_known, EXTREMAL)}, claims)
+    for claim in claims:
+        check_by_solvers(claim, CASES[claim], optimiser=least, conic=least_by_cone, at_most=5)
 
 
 register(tuple(CASES))

@@ -37,8 +37,9 @@ def _multiplicative(effort: Effort) -> Iterator[Case]:
         (F(1, 2), F(3, 5), True),
         (F(1, 10), F(1, 5), True),
     ):
-        make = partial(_factor, gap=gap, alpha=alpha, exactly=exactly)
-        tailed = partial(with_tail, make, 3, 1, 10**60)
+        tailed = partial(
+            with_tail, partial(_factor, gap=gap, alpha=alpha, exactly=exactly), 3, 1, 10**60
+        )
         yield f"multiplicative radius {alpha}, exactly {exactly}, {gap}", [tailed], (gap, alpha)
 
 
@@ -103,10 +104,9 @@ def _factor_gate_last(effort: Effort) -> Iterator[Case]:
     ):
         inside = partial(_inside_gate, gap=gap, last=m, exactly=exactly, alpha=alpha)
         beyond = partial(lifted, m + 1, gap, (0, m), exactly, hub=m, rivals=tuple(range(m)))
-        makes = [partial(with_tail, inside, m + 2, 1, 10**60), beyond]
         yield (
             f"reverse gate {m}, x {alpha}, p1 - p{m + 1}, exactly {exactly}, {gap}",
-            makes,
+            [partial(with_tail, inside, m + 2, 1, 10**60), beyond],
             (gap, m, alpha),
         )
 

@@ -12,8 +12,8 @@ import sympy
 from derivations.formulas.tree import tree_certificate
 from derivations.language.claim import Formula
 from derivations.margins.tree_margins import TREE_LAST, TREE_TOP_TWO
-from proofs_check.methods.algebra import prove_identities
-from proofs_check.methods.conic import least_by_cone
+from proofs_check.methods.algebra import Identities, proved
+from proofs_check.methods.conic import check_by_solvers, least_by_cone
 from proofs_check.methods.margin_programmes import Case, least, tree_programme
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -35,50 +35,30 @@ def _cases(last_gap: bool, effort: Effort, widths: tuple[int, ...] = (1, 2, 4)) 
     )
 
 
-@check("margin.tree.p1-p2", method="algebra")
-def prove_top_two(formula: Formula, effort: Effort) -> Evidence:
-    identities = []
+@proved("margin.tree.p1-p2", TREE_TOP_TWO)
+def prove_top_two(formula: Formula, effort: Effort) -> Identities:
     for m, gap in ((1, R(1, 3)), (2, R(1, 4)), (4, R(2, 3))):
         target = [(1 + m * gap) / (m + 1)] + [(1 - gap) / (m + 1)] * m
-        identities.append(
-            (f"m={m}, g={gap}", formula(sympy, gap, m), tree_certificate(sympy, target, m))
-        )
-    return prove_identities(TREE_TOP_TWO, identities, [{}])
+        yield f"m={m}, g={gap}", formula(sympy, gap, m), tree_certificate(sympy, target, m)
 
 
-@check("margin.tree.p1-p(m+1)", method="algebra")
-def prove_last(formula: Formula, effort: Effort) -> Evidence:
+@proved("margin.tree.p1-p(m+1)", TREE_LAST)
+def prove_last(formula: Formula, effort: Effort) -> Identities:
     """Targets (x w, x, ..., x, x/w) with rational w: their margin is rational, and the certificate
     is the bound."""
-    identities = []
     for m, ratio in ((1, R(3)), (2, R(2)), (4, R(5))):
         middle = 1 / (m - 1 + ratio + 1 / ratio)
         target = [middle * ratio, *[middle] * (m - 1), middle / ratio]
         gap = target[0] - target[-1]
-        identities.append(
-            (f"m={m}, w={ratio}", formula(sympy, gap, m), tree_certificate(sympy, target, m))
-        )
-    return prove_identities(TREE_LAST, identities, [{}])
+        yield f"m={m}, w={ratio}", formula(sympy, gap, m), tree_certificate(sympy, target, m)
 
 
-@check("margin.tree.p1-p2", method="optimiser")
-def solve_top_two(formula: Formula, effort: Effort) -> Evidence:
-    return least(formula, _cases(False, effort), effort)
+check_by_solvers("margin.tree.p1-p2", partial(_cases, False), optimiser=least, conic=least_by_cone)
 
 
-@check("margin.tree.p1-p2", method="conic")
-def witness_top_two(formula: Formula, effort: Effort) -> Evidence:
-    return least_by_cone(formula, list(_cases(False, effort)))
-
-
-@check("margin.tree.p1-p(m+1)", method="optimiser")
-def solve_last(formula: Formula, effort: Effort) -> Evidence:
-    return least(formula, _cases(True, effort), effort)
-
-
-@check("margin.tree.p1-p(m+1)", method="conic")
-def witness_last(formula: Formula, effort: Effort) -> Evidence:
-    return least_by_cone(formula, list(_cases(True, effort)))
+check_by_solvers(
+    "margin.tree.p1-p(m+1)", partial(_cases, True), optimiser=least, conic=least_by_cone
+)
 
 
 @check("refuted.tree.folklore", method="exact-cases")
@@ -93,8 +73,9 @@ def refute_folklore_at_a_point(formula: Formula, effort: Effort) -> Evidence:
         excess = sympy.N(formula(sympy, gap, width) - tree_certificate(sympy, target, width), 40)
         return True if excess < 1e-30 else f"claimed minus certificate: {sympy.N(excess, 5)}"
 
-    cases = [(f"m={m}, g={gap}", (m, gap)) for m in (2, 7, 8) for gap in (R(1, 2), R(9, 10))]
-    return exact_cases(holds, cases)
+    return exact_cases(
+        holds, [(f"m={m}, g={gap}", (m, gap)) for m in (2, 7, 8) for gap in (R(1, 2), R(9, 10))]
+    )
 
 
 @check("refuted.tree.folklore", method="conic")

@@ -3,6 +3,7 @@ certificates solved from their definition, and ordered over the whole domain."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction as F
 
 import sympy
@@ -20,9 +21,9 @@ from derivations.margins.upper_bounds import (
     UPPER_TREE,
     single_vertex,
 )
-from proofs_check.methods.algebra import prove_identities
+from proofs_check.methods.algebra import Identities, prove_identities, proved
 from proofs_check.methods.cases import against_definition
-from proofs_check.methods.conic import against_cone
+from proofs_check.methods.conic import against_cone, check_by_solvers
 from proofs_check.methods.problems import Problem, single_problems, tree_problems
 from proofs_check.methods.slopes import Identity, Region, Slope, enclose_regions
 from proofs_check.outcome import Evidence
@@ -31,28 +32,22 @@ from proofs_check.registry import Effort, check
 R = sympy.Rational
 
 
-def _strict(effort: Effort) -> list[Problem]:
-    found = []
+def _strict(effort: Effort) -> Iterator[Problem]:
     for problem in single_problems(effort):
         probs = problem.target_probs
         if problem.hub == 1:
-            found.append(problem.with_arguments(probs[0] - probs[1], len(probs)))
-    return found
+            yield problem.with_arguments(probs[0] - probs[1], len(probs))
 
 
-@check("upper.strict", method="algebra")
-def prove_strict(formula: Formula, effort: Effort) -> Evidence:
-    identities = []
+@proved("upper.strict", UPPER_STRICT)
+def prove_strict(formula: Formula, effort: Effort) -> Identities:
     for gap, count in ((R(1, 3), 2), (R(1, 5), 5), (R(1, 2), 9)):
         top, own = (1 + (count - 1) * gap) / count, (1 - gap) / count
-        identities.append(
-            (
-                f"attained, g={gap}, V={count}",
-                formula(sympy, gap, count),
-                pair_cost(sympy, top, own),
-            )
+        yield (
+            f"attained, g={gap}, V={count}",
+            formula(sympy, gap, count),
+            pair_cost(sympy, top, own),
         )
-    return prove_identities(UPPER_STRICT, identities, [{}])
 
 
 @check("upper.strict", method="enclosure")
@@ -80,48 +75,34 @@ def enclose_strict(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("upper.strict", method="optimiser")
-def solve_strict(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, _strict(effort), effort, relation=">=")
-
-
-@check("upper.strict", method="conic")
-def witness_strict(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, _strict(effort), relation=">=")
+check_by_solvers("upper.strict", _strict, relation=">=")
 
 
 GAPS = (F(1, 10), F(1, 4), F(3, 10), F(5, 13), F(1, 2), F(3, 5), F(13, 20), F(9, 10), F(1))
 
 
-def _attaining() -> list[Problem]:
-    found = []
+def _attaining() -> Iterator[Problem]:
     for gap in GAPS:
         target = tuple(single_vertex(gap))
-        if len(target) > 8:
-            continue
-        others = tuple(range(len(target) - 1))
-        found.append(Problem(f"U attained at d={gap}", target, len(target) - 1, others, 1, (gap,)))
-    return found
+        last = len(target) - 1
+        if last < 8:
+            yield Problem(f"U attained at d={gap}", target, last, tuple(range(last)), 1, (gap,))
 
 
-def _single(effort: Effort) -> list[Problem]:
-    found = []
+def _single(effort: Effort) -> Iterator[Problem]:
     for problem in single_problems(effort):
         gap = problem.target_probs[0] - problem.target_probs[problem.hub]
         if gap > 0:
-            found.append(problem.with_arguments(gap))
-    return found
+            yield problem.with_arguments(gap)
 
 
-@check("upper.single", method="algebra")
-def prove_single(formula: Formula, effort: Effort) -> Evidence:
-    identities = []
+@proved("upper.single", UPPER_SINGLE)
+def prove_single(formula: Formula, effort: Effort) -> Identities:
     for gap in (R(1, 4), R(3, 10), R(5, 13), R(3, 5), R(9, 10)):
         target = single_vertex(gap)
         value = single_certificate(sympy, target, len(target) - 1)
-        identities.append((f"attained at d={gap}", formula(sympy, gap), value))
-    identities.append(("U(1/2) = log(3/2)", formula(sympy, R(1, 2)), log(R(3, 2))))
-    return prove_identities(UPPER_SINGLE, identities, [{}])
+        yield f"attained at d={gap}", formula(sympy, gap), value
+    yield "U(1/2) = log(3/2)", formula(sympy, R(1, 2)), log(R(3, 2))
 
 
 @check("upper.single", method="enclosure")
@@ -182,65 +163,52 @@ def enclose_single(formula: Formula, effort: Effort) -> Evidence:
             rest=1 / (whole + x + 1) ** 2 - 1 / (whole + x) ** 2 + whole / (x * (whole + x) ** 2),
         ),
     ]
-    floors = {whole + x: whole}
     return enclose_regions(
-        formula, (gap,), regions, statements, "0 < d <= 1, every N = floor(1/d)", floors
+        formula, (gap,), regions, statements, "0 < d <= 1, every N = floor(1/d)", {whole + x: whole}
     )
 
 
 @check("upper.single", method="optimiser")
 def solve_single(formula: Formula, effort: Effort) -> Evidence:
-    problems = [*_attaining(), *_single(effort)]
-    return against_definition(formula, problems, effort, relation=">=")
+    return against_definition(formula, [*_attaining(), *_single(effort)], effort, relation=">=")
 
 
 @check("upper.single", method="conic")
 def witness_single(formula: Formula, effort: Effort) -> Evidence:
     """Equality at the attaining targets."""
-    return against_cone(formula, _attaining())
+    return against_cone(formula, list(_attaining()))
 
 
-def _tree(effort: Effort) -> list[Problem]:
-    found = []
+def _tree(effort: Effort) -> Iterator[Problem]:
     for problem in tree_problems(effort):
         width = len(problem.spokes)
         if problem.spokes == tuple(range(1, width + 1)):
-            gap = problem.target_probs[0] - problem.target_probs[width]
-            found.append(problem.with_arguments(gap, width))
-    return found
+            yield problem.with_arguments(
+                problem.target_probs[0] - problem.target_probs[width], width
+            )
 
 
-@check("upper.tree", method="algebra")
-def prove_tree(formula: Formula, effort: Effort) -> Evidence:
+@proved("upper.tree", UPPER_TREE)
+def prove_tree(formula: Formula, effort: Effort) -> Identities:
     thin = sympy.Symbol("e", positive=True)
-    identities = []
     for width in (1, 2, 4):
         gap = R(1, 3)
         target = [gap + thin, *[thin] * width]
         level = sum(target) / (width + 1)
         value = sympy.limit(sum(p * log(p / level) for p in target), thin, 0)
-        identities.append((f"approached, m={width}", formula(sympy, gap, width), value))
+        yield f"approached, m={width}", formula(sympy, gap, width), value
     one_hot = [R(1), R(0), R(0), R(0)]
-    identities += [
+    yield from [
         (f"attained, m={m}", formula(sympy, R(1), m), tree_certificate(sympy, one_hot, m))
         for m in (1, 2, 3)
     ]
-    return prove_identities(UPPER_TREE, identities, [{}])
 
 
-@check("upper.tree", method="optimiser")
-def solve_tree(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, _tree(effort), effort, relation=">=")
-
-
-@check("upper.tree", method="conic")
-def witness_tree(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, _tree(effort), relation=">=")
+check_by_solvers("upper.tree", _tree, relation=">=")
 
 
 def _relaxed(effort: Effort) -> list[Problem]:
-    half = (F(1, 2), F(1, 2), F(0))
-    tied = Problem("(1/2, 1/2, 0), j=3", half, 2, (0, 1), 1, (F(1, 2),))
+    tied = Problem("(1/2, 1/2, 0), j=3", (F(1, 2), F(1, 2), F(0)), 2, (0, 1), 1, (F(1, 2),))
     return [tied, *(p.with_arguments(p.target_probs[0]) for p in single_problems(effort))]
 
 
@@ -252,11 +220,4 @@ def prove_relaxed(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("upper.relaxed", method="optimiser")
-def solve_relaxed(formula: Formula, effort: Effort) -> Evidence:
-    return against_definition(formula, _relaxed(effort), effort, relation=">=")
-
-
-@check("upper.relaxed", method="conic")
-def witness_relaxed(formula: Formula, effort: Effort) -> Evidence:
-    return against_cone(formula, _relaxed(effort), relation=">=")
+check_by_solvers("upper.relaxed", _relaxed, relation=">=")
