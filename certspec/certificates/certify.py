@@ -243,7 +243,8 @@ def _run(
         scores: RowScores = torch_rows.score_rows(
             tensors[0], tensors[1], num_columns, table, num_top
         )
-        return _to_numpy(scores) if isinstance(target, np.ndarray) else scores
+        on_numpy = isinstance(target, np.ndarray)
+        return _converted(scores, lambda tensor: tensor.numpy()) if on_numpy else scores
     if name == "triton":
         from certspec.kernels.triton import rows as triton_rows
 
@@ -260,7 +261,9 @@ def _run(
         scores = _numba_scorer(precision)(
             readable_target, readable_draft, kind, num_columns, table, num_top
         )
-    return scores if isinstance(target, np.ndarray) else _to_torch(scores, target.device)
+    if isinstance(target, np.ndarray):
+        return scores
+    return _converted(scores, lambda array: _torch().from_numpy(array).to(target.device))
 
 
 @cache
@@ -396,19 +399,7 @@ def _torch() -> Any:
     return sys.modules["torch"]
 
 
-def _to_torch(scores: RowScores, device: Any) -> RowScores:
-    from_numpy = _torch().from_numpy
-    values = {
-        name: None if value is None else from_numpy(value) for name, value in vars(scores).items()
-    }
-    if device.type != "cpu":
-        values = {
-            name: None if value is None else value.to(device) for name, value in values.items()
-        }
-    return RowScores(**values)
-
-
-def _to_numpy(scores: RowScores) -> RowScores:
+def _converted(scores: RowScores, convert: Callable[[Any], Any]) -> RowScores:
     return RowScores(
-        **{name: None if value is None else value.numpy() for name, value in vars(scores).items()}
+        **{name: None if value is None else convert(value) for name, value in vars(scores).items()}
     )

@@ -68,8 +68,7 @@ def drafter_certificate_lower(draft_logits: Any, rule: Rule) -> Any:
     xp, top = top_probs("draft_logits", draft_logits, _num_top(rule))
     rows = draft_logits[None] if draft_logits.ndim == 1 else draft_logits
     top = top._replace(probs=top.probs.clip(SMALLEST_PROB), tail=top.tail.clip(SMALLEST_PROB))
-    draft = Draft(xp, top, rows.shape[1], (rows > -math.inf).sum(-1))
-    return _evaluate(radius, draft, rule)
+    return _evaluate(radius, Draft(xp, top, rows.shape[1], (rows > -math.inf).sum(-1)), rule)
 
 
 def drafter_certificate_from_top(

@@ -219,8 +219,7 @@ def _zoom(
     steps = np.linspace(0.0, 1.0, _ZOOM_MULTIPLIERS)
     kappa = np.round((1.0 - (first[..., None] + (end - first)[..., None] * steps)) * _GRID) / _GRID
     sums = _power_sums(sizes, masses, kappa)
-    cuts = np.linspace(0.0, 1.0, _ZOOM_PARTS + 1)
-    edges = low[..., None] + (high - low)[..., None] * cuts
+    edges = low[..., None] + (high - low)[..., None] * np.linspace(0.0, 1.0, _ZOOM_PARTS + 1)
     edges[..., -1] = high  # not an ulp of the cell may be left out
     own, starts, ends = own_log[:, None, None, None], edges[..., :-1, None], edges[..., 1:, None]
     bounds = _cell_bounds(starts, ends, own, kappa[..., None, :], sums[..., None, :], log_delta)

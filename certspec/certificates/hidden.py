@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from certspec.certificates.certify import Certificates, certify
 from certspec.certificates.pools import is_tensor
 from certspec.errors import InvalidArgument, InvalidLogits
-from certspec.kernels.row_scores import BY_RULE
+from certspec.kernels.row_scores import join_scores
 from certspec.rules import Rule, as_index
 
 __all__ = ["certify_hidden"]
@@ -57,7 +56,7 @@ def certify_hidden(
         sides.append(("draft", draft_hidden, draft_head))
     for name, hidden, head in sides:
         _check(name, hidden, head, target_hidden)
-    row_bytes = sum(head.shape[0] * _itemsize(hidden) for _, hidden, head in sides)
+    row_bytes = sum(head.shape[0] * hidden.itemsize for _, hidden, head in sides)
     if as_index(chunk_bytes, otherwise=0) < row_bytes:
         raise InvalidArgument(
             f"chunk_bytes: expected at least {row_bytes}, the logits of one row, got "
@@ -85,7 +84,8 @@ def certify_hidden(
             )
         except InvalidLogits as error:
             raise InvalidLogits(f"certify_hidden, rows from {start} on: {error}") from error
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    on_torch = is_tensor(target_hidden)
+    return join_scores(parts, sys.modules["torch"].cat if on_torch else np.concatenate)
 
 
 def _check(name: str, hidden: Any, head: Any, first: Any) -> None:
@@ -116,10 +116,6 @@ def _check(name: str, hidden: Any, head: Any, first: Any) -> None:
         )
 
 
-def _itemsize(array: Any) -> int:
-    return int(array.itemsize if isinstance(array, np.ndarray) else array.element_size())
-
-
 def _buffer(hidden: Any, rows: int, vocab: int) -> Any:
     return (
         np.empty((rows, vocab), hidden.dtype)
@@ -133,18 +129,3 @@ def _product(hidden: Any, head: Any, buffer: Any) -> Any:
     if isinstance(hidden, np.ndarray):
         return np.matmul(hidden, head.T, out=out)
     return sys.modules["torch"].mm(hidden.detach(), head.detach().T, out=out.detach())
-
-
-def _joined(parts: list[Certificates]) -> Certificates:
-    joined: dict[str, Any] = {}
-    for field in fields(Certificates):
-        pieces = [getattr(part, field.name) for part in parts]
-        if field.name == "rules" or pieces[0] is None:
-            joined[field.name] = pieces[0]
-        elif isinstance(pieces[0], np.ndarray):
-            joined[field.name] = np.concatenate(pieces, axis=1 if field.name in BY_RULE else 0)
-        else:
-            joined[field.name] = sys.modules["torch"].cat(
-                pieces, dim=1 if field.name in BY_RULE else 0
-            )
-    return Certificates(**joined)

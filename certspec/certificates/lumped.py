@@ -165,8 +165,7 @@ def _checked(name: str, logprobs: Floats, kind: str) -> Floats:
     """How far a row's logprobs may be from the real ones, (rows,) nats; raises where a row is no
     part of a law."""
     finite = np.isfinite(logprobs)
-    largest = np.abs(np.where(finite, logprobs, 0.0)).max(axis=1)
-    error = np.asarray(_UNITS[kind] * (1.0 + largest))
+    error = np.asarray(_UNITS[kind] * (1.0 + np.abs(np.where(finite, logprobs, 0.0)).max(axis=1)))
     _refuse(
         name,
         np.isnan(logprobs).any(axis=1),

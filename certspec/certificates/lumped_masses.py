@@ -171,8 +171,7 @@ def entropy_interval(
             spread = tail * (-np.log(smoothing) if smoothing > 0.0 else np.inf)
         else:
             spread = -tail * np.log(tail / num_unlisted + smoothing)
-    upper = listed + np.where(tail > 0.0, spread, 0.0)
-    return lower, np.maximum(lower, upper)
+    return lower, np.maximum(lower, listed + np.where(tail > 0.0, spread, 0.0))
 
 
 def _entropy_term(mass: Floats, smoothing: float) -> Floats:

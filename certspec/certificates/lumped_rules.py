@@ -308,8 +308,7 @@ def _close(rows: Rows, judgement: Judgement) -> Judgement:
     judgement.decision_case = np.where(
         by_text, Case.TEXT_KEYS.code, judgement.decision_case
     ).astype(np.int8)
-    has_draft = draft.present
-    nothing = (judgement.certificate_case == Case.NOTHING_REJECTED.code) & has_draft
+    nothing = (judgement.certificate_case == Case.NOTHING_REJECTED.code) & draft.present
     judgement.accepted = np.where(
         (judgement.certified | nothing) & (judgement.accepted == -1), 1, judgement.accepted
     ).astype(np.int8)

@@ -136,10 +136,11 @@ def gate_last_reverse(rule: Any) -> Bound:
     width, slack, alpha = float(rule.top_m), rule.additive, rule.multiplicative
 
     def bound(margin: float) -> float:
-        if slack is None:
-            inside = reverse.gate_last_multiplicative_reverse(margin, alpha)
-        else:
-            inside = reverse.additive_reverse_margin(max(0.0, 2.0 * margin - 1.0), slack)
+        inside = (
+            reverse.gate_last_multiplicative_reverse(margin, alpha)
+            if slack is None
+            else reverse.additive_reverse_margin(max(0.0, 2.0 * margin - 1.0), slack)
+        )
         return min(reverse.top_reverse_margin(margin, width), inside)
 
     return bound
@@ -226,8 +227,7 @@ def entropy_line_lower(margin: float, epsilon: float, delta: float) -> float:
     best = float(_cell_values(middle, middle, margin, epsilon, reach)[1][0])
     for level in range(_LEVELS):
         if level:
-            share = np.linspace(0.0, 1.0, _PARTS + 1)
-            parts = low[:, None] + (high - low)[:, None] * share
+            parts = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, _PARTS + 1)
             parts[:, -1] = high
             low, high = parts[:, :-1].ravel(), parts[:, 1:].ravel()
         reachable = high > margin
@@ -252,8 +252,7 @@ def _cell_values(
     inner = np.minimum(np.minimum(outer, high - gap), 1.0 - high)
     # the root from above, a little lowered, is a point from below; only a guide to which cells can
     # be dropped
-    reached = _pair_cost(high, np.maximum(inner * (1.0 - 1e-9), 0.0))
-    return bound, reached
+    return bound, _pair_cost(high, np.maximum(inner * (1.0 - 1e-9), 0.0))
 
 
 def _above_root(top: Floats, room: Floats, most: Floats, reach: float) -> Floats:

@@ -187,8 +187,7 @@ def _columns(xp: ModuleType, rows: Any) -> Any:
 
 
 def _pool(xp: ModuleType, joins: Any, logs: Any, own_log: Any, hub: Any) -> Pool:
-    size = joins.sum(-1) + 1.0
-    level_log = (xp.where(joins, logs, 0.0).sum(-1) + own_log[:, 0]) / size
+    level_log = (xp.where(joins, logs, 0.0).sum(-1) + own_log[:, 0]) / (joins.sum(-1) + 1.0)
     return Pool(joins, logs, own_log, level_log[:, None], hub)
 
 

@@ -66,10 +66,11 @@ def pair_radius_lower(draft: Draft, slack: float = 0.0, factor: float = 1.0) -> 
         return infinite(draft)
     kernels = pool_kernels(xp)
     own, second, rest = top.probs[:, 0], top.probs[:, 1], top.tail + top.probs[:, 2:].sum(-1)
-    if slack > 0.0:
-        tilt = kernels.additive_tilt(own, second, rest, slack)
-    else:
-        tilt = kernels.multiplicative_tilt(own, second, factor)
+    tilt = (
+        kernels.additive_tilt(own, second, rest, slack)
+        if slack > 0.0
+        else kernels.multiplicative_tilt(own, second, factor)
+    )
     kept = kernels.tilted_mass(own, second, rest, tilt, factor * tilt)
     return _unless_alone(draft, kernels.radius_lower(slack * tilt, kept, tilt, 1, draft.num_tokens))
 
@@ -138,8 +139,6 @@ def _pooled(draft: Draft, pool: Pool, shifts: Any, hub_shift: Any) -> Any:
     """``shifts``: the members' exponents; the hub's is minus their sum, so that no multiplier is
     negative."""
     xp, top = draft.xp, draft.top
-    exponents = xp.where(pool.hub, hub_shift[:, None], shifts)
-    kept = top.tail + (top.probs * xp.exp(exponents)).sum(-1)
+    kept = top.tail + (top.probs * xp.exp(xp.where(pool.hub, hub_shift[:, None], shifts))).sum(-1)
     size = top.probs.shape[1]
-    lower = pool_kernels(xp).radius_lower
-    return lower(0.0 * kept, kept, abs(hub_shift), size, draft.num_tokens)
+    return pool_kernels(xp).radius_lower(0.0 * kept, kept, abs(hub_shift), size, draft.num_tokens)

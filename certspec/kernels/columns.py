@@ -9,9 +9,9 @@ from __future__ import annotations
 
 # ``scalars`` of the Triton kernels, nats and probabilities; probabilities of the top ranks follow
 KL, KL_UPPER, ENTROPY, PROB_MARGIN, DRAFT_TOKEN_PROB, TOP_PROBS = range(6)
-# ``errors`` of the Triton kernels: of the sum of weights (relative), of the entropy (nats)
-NORMALISER_ERROR, ENTROPY_ERROR = range(2)
-NUM_ERRORS = 2
+# ``errors`` of the Triton kernels: of the sum of weights (relative), of the entropy (nats); and how
+# many these are
+NORMALISER_ERROR, ENTROPY_ERROR, NUM_ERRORS = range(3)
 # ``certificates`` and ``verdicts``, (2, rules, rows)
 EXACT, LOWER = range(2)
 ACCEPTED, CERTIFIED = range(2)

@@ -96,15 +96,19 @@ def settle(
 def join_scores(parts: Sequence[Any], concatenate: Callable[[list[Any], int], Any]) -> Any:
     """Scores of consecutive blocks of rows as one: ``concatenate(arrays, axis)`` is numpy's or
     torch's. ``parts``: RowScores, or another dataclass with fields of the same names; a field that
-    is None in the first is None."""
+    is None in the first is None, and ``rules`` are the first's."""
     if len(parts) == 1:
         return parts[0]
-    joined = {}
-    for field in fields(parts[0]):
-        pieces = [getattr(part, field.name) for part in parts]
-        axis = 1 if field.name in BY_RULE else 0
-        joined[field.name] = None if pieces[0] is None else concatenate(pieces, axis)
-    return type(parts[0])(**joined)
+    names = [field.name for field in fields(parts[0])]
+    pieces = {name: [getattr(part, name) for part in parts] for name in names}
+    return type(parts[0])(
+        **{
+            name: blocks[0]
+            if blocks[0] is None or name == "rules"
+            else concatenate(blocks, 1 if name in BY_RULE else 0)
+            for name, blocks in pieces.items()
+        }
+    )
 
 
 def raise_invalid_row(name: str, row: int, column: int, kind: int) -> NoReturn:

@@ -75,7 +75,6 @@ def rule_table(rules: tuple[Rule, ...]) -> RuleTable:
             )
         )
     parameters = np.array(rows, dtype=np.float64).reshape(len(rules), len(COLUMNS))
-    ranks = parameters[:, [TREE_WIDTH, TOP_M]]
-    num_top = max(MIN_TOP, 1 + int(ranks.max(initial=0)))
+    num_top = max(MIN_TOP, 1 + int(parameters[:, [TREE_WIDTH, TOP_M]].max(initial=0)))
     parameters.setflags(write=False)
     return RuleTable(rules, parameters, np.array(smoothings, dtype=np.float64), num_top)

@@ -57,8 +57,7 @@ def yield_core(typingctx):
 
     def codegen(context, builder, sig, args):
         kind = ir.FunctionType(ir.IntType(32), [])
-        function = cgutils.get_or_insert_function(builder.module, kind, "sched_yield")
-        return builder.call(function, [])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
 
     return types.int32(), codegen
 

@@ -123,9 +123,6 @@ def _fingerprint(model: Any, num_tokens: int) -> Any:
     """Changes whenever a weight was written to or replaced, so that no engine with stale weights is
     used."""
     return num_tokens, tuple(
-        (id(weight), weight.data_ptr(), _version(weight)) for weight in model.parameters()
+        (id(weight), weight.data_ptr(), None if weight.is_inference() else int(weight._version))
+        for weight in model.parameters()
     )
-
-
-def _version(weight: Any) -> int | None:
-    return None if weight.is_inference() else int(weight._version)

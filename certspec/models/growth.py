@@ -49,8 +49,7 @@ class GrowthNumbers:
     def arrays(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """``kind``, ``width``, ``bar`` and the scores and count after it, (6,) float64, and (2 *
         width, longest) knots over values in turn, filled up with infinite knots."""
-        longest = max(map(len, self.knots), default=0)
-        tables = np.full((2 * len(self.knots), longest), np.inf)
+        tables = np.full((2 * len(self.knots), max(map(len, self.knots), default=0)), np.inf)
         for index, (knots, values) in enumerate(zip(self.knots, self.values, strict=True)):
             tables[2 * index, : len(knots)] = knots
             tables[2 * index + 1, : len(values)], tables[2 * index + 1, len(values) :] = (

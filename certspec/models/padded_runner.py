@@ -138,8 +138,7 @@ class TransformersRunner:
                 f"TransformersRunner.forward: expected {num_new} parents, one a token, got "
                 f"{len(new_parents)}"
             )
-        first = len(self._parents)
-        for node, parent in enumerate(new_parents, start=first):
+        for node, parent in enumerate(new_parents, start=len(self._parents)):
             # an earlier index only: this rules out a cycle and a parent that is missing
             if not -1 <= parent < node:
                 raise InvalidArgument(

@@ -23,8 +23,7 @@ def find_eos_token_ids(model: Any, tokenizer: Any = None) -> frozenset[int]:
 def context_limit(model: Any) -> int | None:
     """Longest sequence (prompt and new tokens) that the model was made for, or None where its
     config has no limit."""
-    config = model.config.get_text_config(decoder=True)
-    limit = getattr(config, "max_position_embeddings", None)
+    limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     return None if limit is None else int(limit)
 
 

@@ -127,9 +127,7 @@ class TreeTopology:
 
     def truncated(self, depth: int) -> TreeTopology:
         """The same tree without the nodes deeper than ``depth``."""
-        if depth >= self.depth:
-            return self
-        return _truncated(self, depth)
+        return self if depth >= self.depth else _truncated(self, depth)
 
 
 @lru_cache(maxsize=512)

@@ -207,10 +207,11 @@ def _read_directory(folder: Path) -> tuple[Any, dict[str, Tensor]]:
     if not (folder / "config.json").is_file():
         raise UnreadableInput(f"{folder}: expected a model directory with config.json, found none")
     index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    else:
-        files = ["model.safetensors"]
+    files = (
+        sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        if index.is_file()
+        else ["model.safetensors"]
+    )
     named: dict[str, Tensor] = {}
     for name in files:
         if not (folder / name).is_file():

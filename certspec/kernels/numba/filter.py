@@ -38,7 +38,16 @@ from certspec.kernels.numba.filter_sums import (
     summarise,
 )
 from certspec.kernels.numba.passes import select_top
-from certspec.kernels.numba.rules import accepts, candidate_gaps
+from certspec.kernels.numba.rules import (
+    accepts,
+    candidate_gaps,
+    pool_certificate,
+    relative_threshold,
+    relative_weight_error,
+    single_token_pool,
+    threshold_upper,
+    tree_pool,
+)
 from certspec.kernels.numba.stream import Logits, element
 from certspec.kernels.rounding import FARTHEST_WEIGHT
 from certspec.kernels.row_scores import FAST, RIGOROUS, WEIGHT_ERROR, RowScores, settle
@@ -53,20 +62,18 @@ POOL_ROUNDINGS, POOL_MASS_ROUNDINGS = _constants.POOL_ROUNDINGS, _constants.POOL
 THRESHOLD_ROUNDINGS, EXACT_TOP_SLACK = (_constants.THRESHOLD_ROUNDINGS, _constants.EXACT_TOP_SLACK)
 
 SETTLING = 32  # ranks in which thresholds are looked for
-_bounds, _pool, _threshold = (
-    load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold")
-)
-relative_weight_error = _bounds.relative_weight_error
-relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
-single_token_pool, tree_pool, pool_certificate = (
-    _pool.single_token_pool,
-    _pool.tree_pool,
-    _pool.pool_certificate,
-)
 OPEN, SURE, DEEP = range(3)  # what the ranks at hand say of a rule
 # numbers of a row that the caller gets
-KL_OUT, KL_UPPER, ENTROPY_OUT, PROB_MARGIN, DRAFT_TOKEN_PROB, ENTROPY_BOUND, PROB_BOUND = range(7)
-STATISTICS = 7
+(
+    KL_OUT,
+    KL_UPPER,
+    ENTROPY_OUT,
+    PROB_MARGIN,
+    DRAFT_TOKEN_PROB,
+    ENTROPY_BOUND,
+    PROB_BOUND,
+    STATISTICS,  # how many these are
+) = range(8)
 
 
 @register_jitable(error_model="numpy")
@@ -350,8 +357,7 @@ def filter_rows(
     )
     logits = ((target, draft), num_columns, numba_rows.decoding(kind))
     threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
-    taken = np.zeros(1, np.int64)
-    run_shared(_filter, (logits, table.parameters, taken, tuple(out)), threads)
+    run_shared(_filter, (logits, table.parameters, np.zeros(1, np.int64), tuple(out)), threads)
     scores = RowScores(
         kl=out.statistics[KL_OUT],
         kl_upper=out.statistics[KL_UPPER],

@@ -71,8 +71,11 @@ ERROR_PRODUCTS, FILTER_PRODUCTS, MEASURED_PRODUCTS = (
     _constants.FILTER_PRODUCTS,
     _constants.MEASURED_PRODUCTS,
 )
-FILTER_ROUNDINGS, TERM_ROUNDINGS = _constants.FILTER_ROUNDINGS, _constants.TERM_ROUNDINGS
-DRAFT_SHARE = _constants.DRAFT_SHARE
+FILTER_ROUNDINGS, TERM_ROUNDINGS, DRAFT_SHARE = (
+    _constants.FILTER_ROUNDINGS,
+    _constants.TERM_ROUNDINGS,
+    _constants.DRAFT_SHARE,
+)
 
 
 EXP32_ERROR = (
@@ -109,8 +112,8 @@ DECODED = 2048  # columns of 16-bit logits that are decoded at a time
     MOVED,
     LEAST,
     OTHER_LEAST,
-) = range(9)
-STATE = 9
+    STATE,  # how many numbers these are
+) = range(10)
 
 
 class FilterWork(NamedTuple):
@@ -127,7 +130,6 @@ entropy = load_kernels("divergence", "numba").entropy
 SUM, GAP_SUM, OTHER_SUM, CROSS_SUM = range(FILTER_SUMS)
 # what a row's summary holds: see _bound
 HIGHEST, NORMALISER, ERROR, MEAN_GAP, GAP_ERROR, KL, KL_ERROR, ENTROPY, ENTROPY_ERROR = range(9)
-
 NUMBERS = 9
 
 

@@ -57,8 +57,7 @@ __all__ = ["SMALL", "decoding", "num_threads", "score_rows", "spread"]
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 SMALL = 1 << 16  # logits; below this a call stays in one thread
 entropy = load_kernels("divergence", "numba").entropy
-ENTROPY, PROB_MARGIN, DRAFT_TOKEN_PROB = range(3)
-_STATISTICS = 3
+ENTROPY, PROB_MARGIN, DRAFT_TOKEN_PROB, _STATISTICS = range(4)  # the last: how many these are
 
 
 class Found(NamedTuple):
@@ -213,8 +212,7 @@ def score_rows(
         top_probs=np.empty((rows, num_top)),
         invalid=np.empty(rows, np.int64),
     )
-    sides = (target,) if draft is None else (target, draft)
-    logits = Logits(sides, num_columns, decoding(kind))
+    logits = Logits((target,) if draft is None else (target, draft), num_columns, decoding(kind))
     rules = table.parameters
 
     plain, outputs = tuple(logits), (tuple(summaries), tuple(found))
@@ -244,10 +242,6 @@ def score_rows(
             len(pairs),
             threads,
         )
-    return _row_scores(summaries, found, num_top, draft is not None)
-
-
-def _row_scores(summaries: Summary, found: Found, num_top: int, has_draft: bool) -> RowScores:
     scores = RowScores(
         entropy=found.statistics[ENTROPY],
         prob_margin=found.statistics[PROB_MARGIN],
@@ -255,9 +249,9 @@ def _row_scores(summaries: Summary, found: Found, num_top: int, has_draft: bool)
         certificate_lower=found.certificates[LOWER],
         target_top_ids=summaries.top_ids[:, :num_top],
         target_top_probs=found.top_probs,
-        paths=np.full(len(found.invalid), RIGOROUS, np.int8),
+        paths=np.full(rows, RIGOROUS, np.int8),
     )
-    if has_draft:
+    if draft is not None:
         scores.kl, scores.kl_upper = (summaries.numbers[:, at].copy() for at in (KL, KL_UPPER))
         scores.draft_token_prob = found.statistics[DRAFT_TOKEN_PROB]
         scores.draft_top_ids, scores.accepted = summaries.draft_top_ids, found.accepted

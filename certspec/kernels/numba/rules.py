@@ -22,7 +22,18 @@ from certspec.kernels.rule_table import (
     TREE_WIDTH,
 )
 
-__all__ = ["accepts", "candidate_gaps", "rule_certificate", "thresholds"]
+__all__ = [
+    "accepts",
+    "candidate_gaps",
+    "pool_certificate",
+    "relative_threshold",
+    "relative_weight_error",
+    "rule_certificate",
+    "single_token_pool",
+    "threshold_upper",
+    "thresholds",
+    "tree_pool",
+]
 
 CANDIDATE_SLACK = load_kernels(
     "constants"

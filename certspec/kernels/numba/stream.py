@@ -49,9 +49,8 @@ PART = 64 * CHUNK
 REFERENCE_COLUMNS = 4096
 _BFLOAT16_ONE = 0x3F80
 # what a part yields: the sums of w, w g, x, w (g - h), and the least logit of each side (a NaN
-# where one of them is)
-SUM, GAP_SUM, OTHER_SUM, CROSS_SUM, LEAST, OTHER_LEAST = range(6)
-ENTRIES = 6
+# where one of them is); and how many entries these are
+SUM, GAP_SUM, OTHER_SUM, CROSS_SUM, LEAST, OTHER_LEAST, ENTRIES = range(7)
 
 
 class Logits(NamedTuple):

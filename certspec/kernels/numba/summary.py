@@ -79,8 +79,8 @@ entropy_gap_error, smoothed_entropy_error = (
 log_ratio_bound, relative_term_error = _bounds.log_ratio_bound, _bounds.relative_term_error
 kl_upper, difference_error = _bounds.kl_upper, _bounds.difference_error
 difference_form = load_kernels("divergence", "numba").difference_form
-HIGHEST, NORMALISER, ERROR, KL, KL_UPPER, DRAFTED_GAP = range(6)
-NUMBERS = 6
+# what is known of a row, and how many numbers that are
+HIGHEST, NORMALISER, ERROR, KL, KL_UPPER, DRAFTED_GAP, NUMBERS = range(7)
 
 
 class Summary(NamedTuple):
@@ -141,8 +141,7 @@ def summarise_row(logits, row, smoothings, buffers, work, summary):
         stream_row(logits, row, buffers, work)
         sums = add_parts(work.parts)
     sum_error = streamed_depth(num_columns) * UNIT
-    span = _span(logits, 0, row, highest[0], sums[LEAST])
-    wide = min(span, FARTHEST_WEIGHT) + offsets[0]
+    wide = min(_span(logits, 0, row, highest[0], sums[LEAST]), FARTHEST_WEIGHT) + offsets[0]
     shift = highest[0] - references[0]
     mean_gap = max(shift - sums[GAP_SUM] / sums[SUM], 0.0)
     sum_relative = relative_normaliser_error(WIDENING * (mean_gap + offsets[0]), sum_error)

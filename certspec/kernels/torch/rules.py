@@ -79,8 +79,7 @@ def single_token_certificates(
     exact, _ = _pooled(rejected, gaps, weights[0], normaliser, normaliser_error)
     _, lower = _pooled(doubtful, gaps, weights[0], normaliser, normaliser_error)
     nothing_below = (upper < 0) & (gate[..., 0] == 0)
-    unsettled = (rejected == count) & ~nothing_below & (not complete)
-    return exact, lower, unsettled
+    return exact, lower, ((rejected == count) & ~nothing_below & (not complete))
 
 
 def _pooled(

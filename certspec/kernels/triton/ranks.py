@@ -43,15 +43,29 @@ __all__ = [
 ]
 
 _constants = load_kernels("constants")
-_ERROR_PRODUCTS = tl.constexpr(_constants.ERROR_PRODUCTS)
 _ADDITION = tl.constexpr(_constants.ERROR_PRODUCTS * _constants.UNIT)
-_FILTER_PRODUCTS = tl.constexpr(_constants.FILTER_PRODUCTS)
-_KEPT_ERROR = tl.constexpr(_constants.KEPT_ERROR)
-_TAIL_SLACK = tl.constexpr(_constants.TAIL_SLACK)
-_DIVERGENCE_ROUNDINGS = tl.constexpr(_constants.DIVERGENCE_ROUNDINGS)
-_REFERENCE_NATS = tl.constexpr(_constants.REFERENCE_NATS)
-_REFERENCE_ROUNDINGS = tl.constexpr(_constants.REFERENCE_ROUNDINGS)
-_WIDEST = tl.constexpr(_constants.WIDEST)
+(
+    _ERROR_PRODUCTS,
+    _FILTER_PRODUCTS,
+    _KEPT_ERROR,
+    _TAIL_SLACK,
+    _DIVERGENCE_ROUNDINGS,
+    _REFERENCE_NATS,
+    _REFERENCE_ROUNDINGS,
+    _WIDEST,
+) = (
+    tl.constexpr(number)
+    for number in (
+        _constants.ERROR_PRODUCTS,
+        _constants.FILTER_PRODUCTS,
+        _constants.KEPT_ERROR,
+        _constants.TAIL_SLACK,
+        _constants.DIVERGENCE_ROUNDINGS,
+        _constants.REFERENCE_NATS,
+        _constants.REFERENCE_ROUNDINGS,
+        _constants.WIDEST,
+    )
+)
 
 row_entropy = load_kernels("divergence", "triton").entropy
 
@@ -68,13 +82,14 @@ _KL, _KL_UPPER, _ENTROPY, _PROB_MARGIN, _DRAFT_TOKEN_PROB, _TOP_PROBS = (
         columns.TOP_PROBS,
     )
 )
-_NORMALISER_ERROR = tl.constexpr(columns.NORMALISER_ERROR)
-_ENTROPY_ERROR = tl.constexpr(columns.ENTROPY_ERROR)
-_NUM_ERRORS = tl.constexpr(columns.NUM_ERRORS)
-_LOW_AT_ONCE = tl.constexpr(LOW_AT_ONCE)
-_EXACT_EXP2_ERROR = tl.constexpr(EXACT_EXP2_ERROR)
-_EXACT_EXPONENT_ERROR = tl.constexpr(EXACT_EXPONENT_ERROR)
-_EXACT_FARTHEST_ERROR = tl.constexpr(EXACT_FARTHEST_ERROR)
+_NORMALISER_ERROR, _ENTROPY_ERROR, _NUM_ERRORS = (
+    tl.constexpr(column)
+    for column in (columns.NORMALISER_ERROR, columns.ENTROPY_ERROR, columns.NUM_ERRORS)
+)
+_LOW_AT_ONCE, _EXACT_EXP2_ERROR, _EXACT_EXPONENT_ERROR, _EXACT_FARTHEST_ERROR = (
+    tl.constexpr(number)
+    for number in (LOW_AT_ONCE, EXACT_EXP2_ERROR, EXACT_EXPONENT_ERROR, EXACT_FARTHEST_ERROR)
+)
 INVALID, TIES, UNDECIDED, THRESHOLD, DEEP = (tl.constexpr(1 << bit) for bit in range(5))
 
 

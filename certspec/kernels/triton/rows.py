@@ -31,7 +31,7 @@ from certspec.kernels.columns import (
     TARGET,
     TOP_PROBS,
 )
-from certspec.kernels.row_scores import WEIGHT_ERROR, RowScores, settle
+from certspec.kernels.row_scores import WEIGHT_ERROR, RowScores, join_scores, settle
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.kernels.torch import rows as torch_rows
 from certspec.kernels.triton.ranks import (
@@ -63,8 +63,7 @@ __all__ = [
 def _combine_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
     """rank_row, then judge_row, whose outputs these are."""
     ranks = rank_row(row, pointers, sizes, errors, shape, EXACT)
-    rules = rule_parameters(pointers.rules, shape)
-    judge_row(row, rules, ranks, pointers, sizes, shape)
+    judge_row(row, rule_parameters(pointers.rules, shape), ranks, pointers, sizes, shape)
 
 
 @triton.jit
@@ -472,7 +471,7 @@ def score_rows(
     _check_device(target)
     if draft is None or not _is_fast(target, draft, table, num_top):
         return torch_rows.score_rows(target, draft, num_columns, table, num_top)
-    parts = [
+    blocks = [
         _score_block(
             _unit_stride(target[start : start + ROW_BLOCK]),
             _unit_stride(draft[start : start + ROW_BLOCK]),
@@ -482,9 +481,8 @@ def score_rows(
         )
         for start in range(0, target.shape[0], ROW_BLOCK)
     ]
-    fast = parts[0] if len(parts) == 1 else _joined(parts)
-    undecided = torch.nonzero(fast.path).flatten()  # the one synchronisation
-    scores = _views(fast)
+    scores: RowScores = join_scores([_views(block) for block in blocks], torch.cat)
+    undecided = torch.nonzero(scores.paths).flatten()  # the one synchronisation
     if undecided.numel():
         settle(
             scores,
@@ -537,15 +535,6 @@ def _views(fast: FastScores) -> RowScores:
         entropy_error=fast.errors[:, ENTROPY_ERROR],
         prob_error=fast.errors[:, NORMALISER_ERROR] + WEIGHT_ERROR,
     )
-
-
-def _joined(parts: list[FastScores]) -> FastScores:
-    rows_at = {"certificate": 2, "scalars": 0, "verdict": 2, "ids": 1, "path": 0, "errors": 0}
-    whole = {
-        name: torch.cat([getattr(part, name) for part in parts], dim=dim)
-        for name, dim in rows_at.items()
-    }
-    return FastScores(**whole, statistics=parts[0].statistics, scratch=parts[0].scratch)
 
 
 def _unit_stride(rows: Tensor) -> Tensor:

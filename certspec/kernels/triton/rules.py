@@ -16,11 +16,16 @@ from certspec.kernels.triton.segments import NUM_STATISTICS
 __all__ = ["judge_row", "rule_parameters"]
 
 _constants = load_kernels("constants")
-_FUNCTION_ERROR = tl.constexpr(_constants.FUNCTION_ERROR)
-_THRESHOLD_ROUNDINGS = tl.constexpr(_constants.THRESHOLD_ROUNDINGS)
-_POOL_ROUNDINGS = tl.constexpr(_constants.POOL_ROUNDINGS)
-_POOL_MASS_ROUNDINGS = tl.constexpr(_constants.POOL_MASS_ROUNDINGS)
-_EXACT_TOP_SLACK = tl.constexpr(_constants.EXACT_TOP_SLACK)
+_FUNCTION_ERROR, _THRESHOLD_ROUNDINGS, _POOL_ROUNDINGS, _POOL_MASS_ROUNDINGS, _EXACT_TOP_SLACK = (
+    tl.constexpr(number)
+    for number in (
+        _constants.FUNCTION_ERROR,
+        _constants.THRESHOLD_ROUNDINGS,
+        _constants.POOL_ROUNDINGS,
+        _constants.POOL_MASS_ROUNDINGS,
+        _constants.EXACT_TOP_SLACK,
+    )
+)
 
 _threshold = load_kernels("threshold", "triton")
 relative_threshold, threshold_upper = _threshold.relative_threshold, _threshold.threshold_upper
@@ -30,10 +35,18 @@ raised_mean, certificate_lower = _bounds.raised_mean, _bounds.certificate_lower
 relative_weight_error = _bounds.relative_weight_error
 
 _REACH = tl.constexpr(rounding.FARTHEST_WEIGHT)
-_TREE_WIDTH, _TOP_M = tl.constexpr(rule_table.TREE_WIDTH), tl.constexpr(rule_table.TOP_M)
-_SCALE, _OFFSET = tl.constexpr(rule_table.SCALE), tl.constexpr(rule_table.OFFSET)
-_CAP, _ENTROPY_SCALE = tl.constexpr(rule_table.CAP), tl.constexpr(rule_table.ENTROPY_SCALE)
-_STRICTLY_ABOVE = tl.constexpr(rule_table.STRICTLY_ABOVE)
+_TREE_WIDTH, _TOP_M, _SCALE, _OFFSET, _CAP, _ENTROPY_SCALE, _STRICTLY_ABOVE = (
+    tl.constexpr(column)
+    for column in (
+        rule_table.TREE_WIDTH,
+        rule_table.TOP_M,
+        rule_table.SCALE,
+        rule_table.OFFSET,
+        rule_table.CAP,
+        rule_table.ENTROPY_SCALE,
+        rule_table.STRICTLY_ABOVE,
+    )
+)
 
 
 @triton.jit

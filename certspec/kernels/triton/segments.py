@@ -80,8 +80,7 @@ def segment_errors(vector: int, near: int, tiles: int, added: int = 1) -> Segmen
     # threads, in any order of each; a product, its own or the one of its change of reference, and
     # that change's sum; added - 1 sums of segments. The low elements of listed segments meet a
     # product and LOW_AT_ONCE - 1 sums.
-    additions = max(tiles + vector + near + added - 2, LOW_AT_ONCE)
-    addition = ERROR_PRODUCTS * additions * UNIT32
+    addition = ERROR_PRODUCTS * max(tiles + vector + near + added - 2, LOW_AT_ONCE) * UNIT32
     exponent = ERROR_PRODUCTS * (UNIT32 + CONSTANT_ERROR)
     # E_q[-x] = H_2(q) - log2(sum 2^x) <= log2 n + 1, since the largest exponent is above -1
     mean_exponent = math.log2(vector * near * tiles) + 1.0

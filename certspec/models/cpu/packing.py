@@ -68,8 +68,7 @@ def rope_table(packed: PackedWeights, num_positions: int) -> np.ndarray[Any, Any
     angles = (
         torch.arange(num_positions, dtype=torch.float32)[:, None] * packed.rope_frequencies[None, :]
     )
-    table = torch.cat([angles.cos(), angles.sin()], dim=1) * packed.rope_scale
-    return table.reshape(-1).numpy()
+    return (torch.cat([angles.cos(), angles.sin()], dim=1) * packed.rope_scale).reshape(-1).numpy()
 
 
 def _joined(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:

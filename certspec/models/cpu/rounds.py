@@ -50,12 +50,21 @@ _INDEX, _EMITTED, ROUND, _MOST, REASON = range(5)
 # why a row ended: it goes on; at an end-of-sequence token; at its number of tokens
 GOES_ON, STOPPED, _LIMITED = range(3)
 # columns of Records.facts, those of the records' facts
-PROMPT, _POSITION, _ROUND, _KIND, _DEPTH, NUM_CHILDREN, RULE, _TOKEN, _VERDICT = range(9)
-FACT_COLUMNS = 9
+(
+    PROMPT,
+    _POSITION,
+    _ROUND,
+    _KIND,
+    _DEPTH,
+    NUM_CHILDREN,
+    RULE,
+    _TOKEN,
+    _VERDICT,
+    FACT_COLUMNS,  # how many these are
+) = range(10)
 _ACCEPTED, _CORRECTED, _BONUS, _PLAIN = range(4)  # kinds, as in records.KINDS
-# columns of Records.notes
-_NOTED_ACCEPTED, _NOTED_DEPTH, _NOTED_NODES = range(3)
-NOTE_COLUMNS = 3
+# columns of Records.notes, and how many these are
+_NOTED_ACCEPTED, _NOTED_DEPTH, _NOTED_NODES, NOTE_COLUMNS = range(4)
 
 _NONE_STAGED = np.int64(0)  # numpy's: for a literal numba would compile ``stage_nodes`` anew
 
@@ -239,8 +248,7 @@ def _pending_nodes(model, batch, pending):
     tokens = np.zeros((num_rows, pending.max()), np.int64)
     for row in range(num_rows):
         if pending[row]:
-            begin = model.staged.lengths[row]
-            _copy(batch.texts[row, begin:], tokens[row, : pending[row]])
+            _copy(batch.texts[row, model.staged.lengths[row] :], tokens[row, : pending[row]])
     return stage_nodes(model.staged, tokens, np.zeros((1, 0), np.int64), pending, _NONE_STAGED)
 
 

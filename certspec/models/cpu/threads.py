@@ -19,9 +19,8 @@ def default_num_threads() -> int:
     use."""
     import torch
 
-    if os.name == "nt":  # the waiting loops yield through a POSIX call
-        return 1
-    return max(1, min(allowed_cores(), torch.get_num_threads()))
+    # the waiting loops yield through a POSIX call
+    return 1 if os.name == "nt" else max(1, min(allowed_cores(), torch.get_num_threads()))
 
 
 class ThreadChoice:

@@ -7,7 +7,9 @@ the weights, so their tilings are chosen for bandwidth."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import triton
@@ -19,7 +21,16 @@ from certspec.models.cuda.triton_linear import gated_kernel, linear_kernel
 from certspec.models.cuda.triton_rows import embed_kernel, place_kernel, residual_norm_kernel
 from certspec.models.weights import Geometry, Weights
 
-__all__ = ["Buffers", "Cache", "FusedLayer", "FusedWeights", "Layers", "Tiling", "fuse_weights"]
+__all__ = [
+    "Buffers",
+    "Cache",
+    "FusedLayer",
+    "FusedWeights",
+    "Layers",
+    "Tiling",
+    "captured",
+    "fuse_weights",
+]
 
 
 @dataclass(frozen=True)
@@ -238,7 +249,6 @@ class Layers:
         self, b: Buffers, gain: Tensor, split: int, width: int, count: Tensor | None
     ) -> None:
         g = self.geometry
-        warps = 4 if width <= 1024 else 8
         residual_norm_kernel[(b.rows,)](
             b.parts,
             gain,
@@ -250,7 +260,7 @@ class Layers:
             g.norm_eps,
             SPLIT=split,
             BLOCK=width,
-            num_warps=warps,
+            num_warps=4 if width <= 1024 else 8,
             **self.chained,
         )
 
@@ -260,9 +270,7 @@ class Layers:
         """Launch one product; returns the number of partial sums that its reader must add."""
         tiling, (columns, depth), rows = self.tilings[name], weight.shape, x.shape[0]
         block_m, block_k = _row_tile(rows), _inner_step(tiling, weight)
-        even = depth % (block_k * tiling.split) == 0 and columns % tiling.block_n == 0
         grid = (triton.cdiv(columns, tiling.block_n), tiling.split, triton.cdiv(rows, block_m))
-        out_step = out.stride(0) if out.ndim == 2 else columns
         linear_kernel[grid](
             x,
             weight,
@@ -270,13 +278,13 @@ class Layers:
             rows,
             columns,
             depth,
-            out_step,
+            out.stride(0) if out.ndim == 2 else columns,
             count,
             BLOCK_M=block_m,
             BLOCK_N=tiling.block_n,
             BLOCK_K=block_k,
             SPLIT=tiling.split,
-            EVEN=even,
+            EVEN=depth % (block_k * tiling.split) == 0 and columns % tiling.block_n == 0,
             AHEAD=_ahead(tiling, block_k),
             num_warps=tiling.warps,
             num_stages=tiling.stages,
@@ -287,7 +295,6 @@ class Layers:
     def _gate(self, b: Buffers, weight: Tensor, count: Tensor | None) -> None:
         tiling, depth, columns = self.tilings["gate_up"], weight.shape[1], weight.shape[0] // 2
         block_m, block_k = _row_tile(b.rows), _inner_step(tiling, weight)
-        even = depth % block_k == 0 and columns % tiling.block_n == 0
         grid = (triton.cdiv(columns, tiling.block_n), triton.cdiv(b.rows, block_m))
         gated_kernel[grid](
             b.normed,
@@ -300,7 +307,7 @@ class Layers:
             BLOCK_M=block_m,
             BLOCK_N=tiling.block_n,
             BLOCK_K=block_k,
-            EVEN=even,
+            EVEN=depth % block_k == 0 and columns % tiling.block_n == 0,
             AHEAD=_ahead(tiling, block_k),
             num_warps=tiling.warps,
             num_stages=tiling.stages,
@@ -351,6 +358,19 @@ class Layers:
             num_warps=4,
             **self.chained,
         )
+
+
+def captured(launch: Callable[[], None]) -> Any:
+    """The CUDA graph of what ``launch`` launches."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        launch()  # compiles the kernels; what it computes is computed again
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch()
+    return graph
 
 
 def _can_chain(like: Tensor) -> bool:

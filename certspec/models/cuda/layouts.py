@@ -276,11 +276,14 @@ class GrowthLayout:
     ) -> list[np.ndarray[Any, Any]]:
         """As RoundLayout.entries; ancestor masks of all but the last tokens, and positions in the
         target's pass, are filled in as the tree grows."""
-        passes = [_Pass(draft_rows, _DRAFT_ROOT, -1)]
-        for level in range(1, self.depth):
-            first = 1 + (level - 1) * self.beam
-            slots = tuple(_StagedNode(first + j, level, 0) for j in range(self.beam))
-            passes.append(_Pass(draft_rows, slots, 1))
+        levels = [
+            tuple(_StagedNode(1 + (level - 1) * self.beam + j, level, 0) for j in range(self.beam))
+            for level in range(1, self.depth)
+        ]
         nodes = tuple(_StagedNode(1 + node, 0, 0) for node in range(self.num_nodes))
-        passes.append(_Pass(target_rows, (_TARGET_ROOT, *nodes), 0))
+        passes = [
+            _Pass(draft_rows, _DRAFT_ROOT, -1),
+            *(_Pass(draft_rows, slots, 1) for slots in levels),
+            _Pass(target_rows, (_TARGET_ROOT, *nodes), 0),
+        ]
         return [each.entries() for each in passes]

@@ -26,7 +26,7 @@ from certspec.kernels.row_scores import WEIGHT_ERROR
 from certspec.kernels.rule_table import RuleTable
 from certspec.kernels.triton.rows import FastScores, allocate, launch, plan_for
 from certspec.models.cuda.drafting import TOPS_BLOCK, GrowthDrafting, StaticDrafting
-from certspec.models.cuda.layers import Cache
+from certspec.models.cuda.layers import Cache, captured
 from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout, TreePart
 from certspec.models.cuda.triton_columns import NUM_WORDS, PATH
 from certspec.models.cuda.triton_rounds import (
@@ -100,17 +100,17 @@ class TreeRounds:
     ) -> None:
         self.target, self.draft, self.batch, self.table = target, draft, batch, table
         self.drafting: StaticDrafting | GrowthDrafting
-        if isinstance(shape, GrowthLayout):
-            self.drafting = GrowthDrafting(draft, batch, shape)
-        else:
-            self.drafting = StaticDrafting(draft, batch, shape)
+        self.drafting = (
+            GrowthDrafting(draft, batch, shape)
+            if isinstance(shape, GrowthLayout)
+            else StaticDrafting(draft, batch, shape)
+        )
         self.num_nodes, self.depth = self.drafting.num_nodes, self.drafting.depth
         if not 1 <= max(self.num_nodes, self.drafting.num_slots) <= MAX_NODES:
             raise InvalidArgument(f"tree: expected 1 to {MAX_NODES} nodes, got {self.num_nodes}")
         self.strict = strict
         self.caches = target.live_cache(), draft.live_cache()
         self._make_state()
-        self._make_inputs()
         self._make_outputs()
         self._graph: Any = None
         staged = max(self.num_nodes, self.drafting.num_slots) + 2
@@ -118,7 +118,7 @@ class TreeRounds:
         rows = np.arange(batch)
         self.start(np.zeros((batch, 2), np.int64), np.full(batch, spare), rows, rows)
         if target.device.type == "cuda":
-            self._graph = self._captured()
+            self._graph = captured(self._launch)
 
     def start(
         self,
@@ -182,6 +182,12 @@ class TreeRounds:
         width = PATH.value + self.depth
         self._moves = torch.zeros((self.batch, width), dtype=torch.int64, device=device)
         self._places = torch.arange(self.num_nodes, device=device)
+        rows = np.arange(self.batch)
+        entries = torch.from_numpy(self._entries(rows, rows)).to(device)
+        self._base, self._slope, self._row_of, self._from_tail = (
+            part.contiguous() for part in entries
+        )
+        self._inputs = torch.zeros_like(self._base)
 
     def _entries(self, target_rows: Any, draft_rows: Any) -> np.ndarray[Any, Any]:
         """(4, entries) int64: base, slope by length, batch row, and place in the tail (-1: none) of
@@ -189,14 +195,6 @@ class TreeRounds:
         parts = self.drafting.layout.entries(target_rows, draft_rows)
         self._bounds = np.cumsum([0] + [len(part) for part in parts])
         return np.ascontiguousarray(np.concatenate(parts).T)
-
-    def _make_inputs(self) -> None:
-        rows = np.arange(self.batch)
-        entries = torch.from_numpy(self._entries(rows, rows)).to(self.target.device)
-        self._base, self._slope, self._row_of, self._from_tail = (
-            part.contiguous() for part in entries
-        )
-        self._inputs = torch.zeros_like(self._base)
 
     def _make_outputs(self) -> None:
         batch, nodes, columns = self.batch, self.num_nodes, self.target.num_tokens
@@ -249,20 +247,6 @@ class TreeRounds:
 
     def _launch(self) -> None:
         """A round's kernels in order; a CUDA graph holds them."""
-        self._fill_inputs()
-        self.drafting.launch(self.caches[1], self._lengths, self._ends)
-        self._verify_tree()
-        self._score()
-        self._accept()
-        drafting = self.drafting
-        if drafting.target_moves:
-            self._compact(self.caches[0], self._places, 0, self._verify.spans)
-        if drafting.draft_moves:
-            step = self.num_nodes if drafting.grows else 0
-            self._compact(self.caches[1], drafting.places, step, drafting.spans)
-        self._host.copy_(self._packed, non_blocking=True)
-
-    def _fill_inputs(self) -> None:
         count = self._inputs.numel()
         begin_kernel[(triton.cdiv(count, 128),)](
             self._base,
@@ -275,14 +259,9 @@ class TreeRounds:
             count,
             BLOCK=128,
         )
-
-    def _verify_tree(self) -> None:
-        """The target's pass over the last tokens and all nodes."""
-        self.target.layers.launch(self._verify, self.caches[0])
-
-    def _score(self) -> None:
-        """Statistics, certificates and verdicts of every target row."""
-        launch(
+        self.drafting.launch(self.caches[1], self._lengths, self._ends)
+        self._verify_tree()
+        launch(  # statistics, certificates and verdicts of every target row
             self._verify.logits,
             self._draft_logits,
             self._parameters,
@@ -291,6 +270,18 @@ class TreeRounds:
             self._plan,
             self._fast,
         )
+        self._accept()
+        drafting = self.drafting
+        if drafting.target_moves:
+            self._compact(self.caches[0], self._places, 0, self._verify.spans)
+        if drafting.draft_moves:
+            step = self.num_nodes if drafting.grows else 0
+            self._compact(self.caches[1], drafting.places, step, drafting.spans)
+        self._host.copy_(self._packed, non_blocking=True)
+
+    def _verify_tree(self) -> None:
+        """The target's pass over the last tokens and all nodes."""
+        self.target.layers.launch(self._verify, self.caches[0])
 
     @property
     def _tree(self) -> tuple[Tensor, int, int]:
@@ -373,17 +364,6 @@ class TreeRounds:
             BLOCK_D=triton.next_power_of_2(self.depth),
             num_warps=4,
         )
-
-    def _captured(self) -> Any:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            self._launch()  # compiles the kernels
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._launch()
-        return graph
 
 
 class _Section(NamedTuple):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from certspec.errors import InvalidArgument
-from certspec.models.cuda.layers import Buffers, Cache, Layers, fuse_weights
+from certspec.models.cuda.layers import Buffers, Cache, Layers, captured, fuse_weights
 from certspec.models.cuda.layouts import NodeColumn
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.staging import Staging, node_rows
@@ -243,13 +243,5 @@ class CudaRunner:
             launch()
             return
         if key not in self._graphs:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                launch()  # compiles the kernels; what it computes is computed again
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                launch()
-            self._graphs[key] = graph
+            self._graphs[key] = captured(launch)
         self._graphs[key].replay()
