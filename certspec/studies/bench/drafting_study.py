@@ -4,7 +4,6 @@ the last line is JSON."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from certspec.decoding.profiles import DraftingProfile, fit_monotone
 from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape
+from certspec.studies.options import parse_options
 
 __all__ = ["real_runs", "simulations"]
 
@@ -137,18 +137,25 @@ def real_runs(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: even prompts calibrate, odd ones are measured."""
-    parser = argparse.ArgumentParser(
-        prog="python -m certspec.studies.bench.drafting_study", description=__doc__
+    chosen = parse_options(
+        "certspec.studies.bench.drafting_study",
+        __doc__,
+        {
+            "--prompts": {"type": int, "default": 128},
+            "--tokens": {"type": int, "default": 96},
+            "--draft-cost": {
+                "type": float,
+                "default": 0.11,
+                "help": "a draft pass, in target passes of one token",
+            },
+            "--node-cost": {
+                "type": float,
+                "default": 0.12,
+                "help": "one more verified node, the same unit",
+            },
+        },
+        arguments,
     )
-    parser.add_argument("--prompts", type=int, default=128)
-    parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument(
-        "--draft-cost", type=float, default=0.11, help="a draft pass, in target passes of one token"
-    )
-    parser.add_argument(
-        "--node-cost", type=float, default=0.12, help="one more verified node, the same unit"
-    )
-    chosen = parser.parse_args(arguments)
     costs = (chosen.draft_cost, chosen.node_cost)
     pair = load_pair()
     prompts = bundled_prompt_ids(pair, chosen.prompts)

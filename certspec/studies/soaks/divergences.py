@@ -10,7 +10,6 @@ same weights in float32 on the same tokens."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 from certspec.decoding.generation import generate
 from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
+from certspec.studies.options import parse_options
 from certspec.studies.soaks.losslessness import (
     MODES,
     adaptive_modes,
@@ -116,19 +116,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is JSON."""
     import torch
 
-    parser = argparse.ArgumentParser(
-        prog="python -m certspec.studies.soaks.divergences", description=__doc__
+    chosen = parse_options(
+        "certspec.studies.soaks.divergences",
+        __doc__,
+        {
+            "--device": {"default": "cuda"},
+            "--dtype": {"default": "bfloat16"},
+            "--prompts": {
+                "type": int,
+                "default": 128,
+                "help": "the first so many bundled prompts (default all)",
+            },
+            "--tokens": {"type": int, "default": 64, "help": "new tokens a prompt (default 64)"},
+            "--modes": {
+                "default": "",
+                "help": "only those whose name holds one of these words, with commas",
+            },
+        },
+        arguments,
     )
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument(
-        "--prompts", type=int, default=128, help="the first so many bundled prompts (default all)"
-    )
-    parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt (default 64)")
-    parser.add_argument(
-        "--modes", default="", help="only those whose name holds one of these words, with commas"
-    )
-    chosen = parser.parse_args(arguments)
     warnings.filterwarnings(
         "ignore", category=FutureWarning
     )  # of transformers, about its own next version

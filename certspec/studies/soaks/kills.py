@@ -19,24 +19,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from certspec.models import BUNDLED_PROMPTS
+from certspec.studies.options import parse_options
 
 __all__ = ["compare_rows", "main", "run_with_kills"]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run, print what happened; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m certspec.studies.soaks.kills", description=__doc__
+    options = parse_options(
+        "certspec.studies.soaks.kills",
+        __doc__,
+        {
+            "--kills": {"type": int, "default": 20},
+            "--limit": {"type": int, "default": 12, "help": "prompts of a run"},
+            "--steps": {"type": int, "default": 12},
+            "--batch-size": {"type": int, "default": 3},
+            "--seed": {"type": int, "default": 0},
+            "--target": {},
+            "--draft": {},
+            "--prompts": {"type": Path, "default": BUNDLED_PROMPTS},
+        },
+        arguments,
     )
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--limit", type=int, default=12, help="prompts of a run")
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--batch-size", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--target")
-    parser.add_argument("--draft")
-    parser.add_argument("--prompts", type=Path, default=BUNDLED_PROMPTS)
-    options = parser.parse_args(arguments)
     score = _scorer(options)
     with tempfile.TemporaryDirectory() as folder:
         num_kills, num_runs, problems = run_with_kills(

@@ -4,7 +4,6 @@ is JSON; exit code 1 where rows differ."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from certspec.studies.options import parse_options
 from certspec.studies.soaks.kills import compare_rows
 
 __all__ = ["main", "write_shards"]
@@ -87,17 +87,21 @@ def _score(folder: Path, name: str, launcher: Sequence[str]) -> dict[str, float]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, write, score twice, compare, print; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m certspec.studies.soaks.logits", description=__doc__
+    options = parse_options(
+        "certspec.studies.soaks.logits",
+        __doc__,
+        {
+            "--rows": {"type": int, "default": 100_000},
+            "--columns": {"type": int, "default": 49_152},
+            "--rows-a-shard": {"type": int, "default": 5_000},
+            "--processes": {"type": int, "default": 2, "help": "of the run that torchrun starts"},
+            "--folder": {
+                "type": Path,
+                "help": "where everything is written and kept (default: nowhere)",
+            },
+        },
+        arguments,
     )
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--columns", type=int, default=49_152)
-    parser.add_argument("--rows-a-shard", type=int, default=5_000)
-    parser.add_argument("--processes", type=int, default=2, help="of the run that torchrun starts")
-    parser.add_argument(
-        "--folder", type=Path, help="where everything is written and kept (default: nowhere)"
-    )
-    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         write_shards(folder, options.rows, options.columns, options.rows_a_shard)

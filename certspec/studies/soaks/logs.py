@@ -4,7 +4,6 @@ is JSON; exit code 1 above ``--max-memory-mb``."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import resource
@@ -15,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
+from certspec.studies.options import parse_options
 
 __all__ = ["import_measured", "main", "write_stream"]
 
@@ -99,21 +100,24 @@ def _import(log: str, out: str, rules: str, sender: object) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, write, import, print; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m certspec.studies.soaks.logs", description=__doc__
+    options = parse_options(
+        "certspec.studies.soaks.logs",
+        __doc__,
+        {
+            "--lines": {"type": int, "default": 10_000_000},
+            "--depth": {"type": int, "default": 5, "help": "tokens listed at a position"},
+            "--rules": {
+                "default": "",
+                "help": 'e.g. "strict tree:4" (default: the eight of every command)',
+            },
+            "--max-memory-mb": {"type": float, "default": 1000.0},
+            "--folder": {
+                "type": Path,
+                "help": "where the log and the run are written and kept (default: nowhere)",
+            },
+        },
+        arguments,
     )
-    parser.add_argument("--lines", type=int, default=10_000_000)
-    parser.add_argument("--depth", type=int, default=5, help="tokens listed at a position")
-    parser.add_argument(
-        "--rules", default="", help='e.g. "strict tree:4" (default: the eight of every command)'
-    )
-    parser.add_argument("--max-memory-mb", type=float, default=1000.0)
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        help="where the log and the run are written and kept (default: nowhere)",
-    )
-    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

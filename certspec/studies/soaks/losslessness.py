@@ -4,7 +4,6 @@ transformers' greedy ``model.generate``."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from certspec.decoding.policies import Adaptive, BestFirst, WithinBudget
 from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape
+from certspec.studies.options import parse_options
 
 __all__ = ["MODES", "Divergence", "adaptive_modes", "first_divergence", "reference_tokens", "run"]
 
@@ -116,17 +116,23 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; the exit code is 0 only where everything was equal."""
-    parser = argparse.ArgumentParser(
-        prog="python -m certspec.studies.soaks.losslessness", description=__doc__
+    chosen = parse_options(
+        "certspec.studies.soaks.losslessness",
+        __doc__,
+        {
+            "--tokens": {"type": int, "default": 128, "help": "new tokens a prompt (default 128)"},
+            "--prompts": {
+                "type": int,
+                "default": None,
+                "help": "the first so many bundled prompts (default all)",
+            },
+            "--adaptive": {
+                "action": "store_true",
+                "help": "adaptive drafting too, calibrated on 16 prompts",
+            },
+        },
+        arguments,
     )
-    parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt (default 128)")
-    parser.add_argument(
-        "--prompts", type=int, default=None, help="the first so many bundled prompts (default all)"
-    )
-    parser.add_argument(
-        "--adaptive", action="store_true", help="adaptive drafting too, calibrated on 16 prompts"
-    )
-    chosen = parser.parse_args(arguments)
     warnings.filterwarnings(
         "ignore", category=FutureWarning
     )  # of transformers, about its own next version
