@@ -125,8 +125,7 @@ def _print_cases(run: ImportedRun) -> None:
     for name, findings in (("target", run.findings), ("draft", run.draft_findings)):
         for line in findings.lines() if findings is not None else ():
             click.echo(f"warning ({name} log): {line}")
-    interval = run.certificate_cases[:, CASES.index(Case.INTERVAL)].sum()
-    if interval and not run.knows_num_tokens:
+    if run.certificate_cases[:, CASES.index(Case.INTERVAL)].sum() and not run.knows_num_tokens:
         click.echo(
             "hint: an entropy threshold is known more closely with --num-tokens, the size of the "
             "vocabulary"

@@ -173,17 +173,6 @@ def _improvement(figures: Figures) -> Section:
 def _worst_kl(figures: Figures) -> TextTable:
     run, entry = figures.run, figures.improvement[0]
     target, draft = token_names(run)
-    rows = tuple(
-        (
-            _place(row),
-            target(row),
-            draft(row),
-            f"{row.prob_margin[0]:.3f}",
-            "-" if row.kl is None else spell_nats(float(row.kl[0])),
-            spell_nats(float(row.certificate[0][0])),
-        )
-        for row in entry.worst
-    )
     return TextTable(
         f"Largest excess of KL over the certificate under {entry.rule}",
         (
@@ -194,7 +183,17 @@ def _worst_kl(figures: Figures) -> TextTable:
             "KL, nats",
             "certificate, nats",
         ),
-        rows,
+        tuple(
+            (
+                _place(row),
+                target(row),
+                draft(row),
+                f"{row.prob_margin[0]:.3f}",
+                "-" if row.kl is None else spell_nats(float(row.kl[0])),
+                spell_nats(float(row.certificate[0][0])),
+            )
+            for row in entry.worst
+        ),
         "The target is sure at these steps and the draft is far from it: the first to train on.",
     )
 
@@ -256,8 +255,7 @@ def _some_unknown(relaxation: Sequence[Relaxation]) -> bool:
 
 
 def _worst_relaxed(figures: Figures) -> list[TextTable]:
-    run = figures.run
-    target, draft = token_names(run)
+    target, draft = token_names(figures.run)
     tables = []
     for entry in figures.relaxation:
         shown = [(row, float(given_up_nats(row)[0])) for row in entry.worst[:6]]

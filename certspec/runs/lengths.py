@@ -57,10 +57,8 @@ def forward_run_lengths(holds: np.ndarray, starts: np.ndarray) -> np.ndarray:
     ``holds``: (rows,) bool; ``starts``: (sequences + 1,) row offsets.
     """
     rows = np.arange(len(holds))
-    failing = np.where(holds, len(holds), rows)
-    next_failing = np.minimum.accumulate(failing[::-1])[::-1]
-    ends = np.repeat(starts[1:], np.diff(starts))
-    return np.minimum(next_failing, ends) - rows
+    next_failing = np.minimum.accumulate(np.where(holds, len(holds), rows)[::-1])[::-1]
+    return np.minimum(next_failing, np.repeat(starts[1:], np.diff(starts))) - rows
 
 
 def run_lengths(holds: np.ndarray, starts: np.ndarray) -> RunLengths:

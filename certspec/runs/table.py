@@ -123,8 +123,7 @@ class RunTable:
     def starts(self) -> np.ndarray:
         if not self.num_steps:
             return np.zeros(1, dtype=np.int64)
-        changes = np.flatnonzero(np.diff(self.prompt)) + 1
-        return np.concatenate([[0], changes, [self.num_steps]])
+        return np.concatenate([[0], np.flatnonzero(np.diff(self.prompt)) + 1, [self.num_steps]])
 
 
 def read_run(path: str | Path) -> RunTable:
@@ -267,8 +266,7 @@ def _objects_or_none(table: pa.Table, name: str) -> np.ndarray | None:
 
 
 def _per_rule(table: pa.Table, name: str, num_rules: int) -> np.ndarray:
-    flat = pc.list_flatten(table.column(name))
-    values = flat.to_numpy().reshape(table.num_rows, num_rules)
+    values = pc.list_flatten(table.column(name)).to_numpy().reshape(table.num_rows, num_rules)
     return np.ascontiguousarray(values.T)
 
 

@@ -68,17 +68,6 @@ def summary_tables(summary: dict[str, Any]) -> list[TextTable]:
 
 def _decisions(summary: dict[str, Any]) -> TextTable:
     undecided = any(row["share_undecided"] for row in summary["rules"])
-    rows = tuple(
-        (
-            row["rule"],
-            spell_share(row["share_accepted"]),
-            spell_share(row["share_certified"]),
-            spell_count(row["num_false_certificates"]),
-            spell_share(row["share_infinite"]),
-            *([spell_share(row["share_undecided"])] if undecided else []),
-        )
-        for row in summary["rules"]
-    )
     return TextTable(
         f"Decisions over {summary['num_steps']:,} steps of {summary['num_prompts']:,} prompts",
         (
@@ -89,7 +78,17 @@ def _decisions(summary: dict[str, Any]) -> TextTable:
             "rejects nothing",
             *(["unknown"] if undecided else []),
         ),
-        rows,
+        tuple(
+            (
+                row["rule"],
+                spell_share(row["share_accepted"]),
+                spell_share(row["share_certified"]),
+                spell_count(row["num_false_certificates"]),
+                spell_share(row["share_infinite"]),
+                *([spell_share(row["share_undecided"])] if undecided else []),
+            )
+            for row in summary["rules"]
+        ),
         "Shares of steps. Certified: KL(target || draft) is provably below the certificate, so the "
         "draft's token is accepted for certain. False: certified and not accepted. Rejects "
         "nothing: the certificate is +inf."
@@ -110,19 +109,18 @@ def _cut(num_cut: int) -> str:
 
 def _certificates(summary: dict[str, Any], key: str) -> TextTable:
     capped = key == "certificate_capped"
-    rows = tuple(
-        (
-            row["rule"],
-            spell_nats(row[key]["mean"]),
-            *map(spell_nats, row[key]["quantiles"]),
-            spell_nats(row["cap"]),
-        )
-        for row in summary["rules"]
-    )
     return TextTable(
         "Certificates in nats, " + ("+inf counted as the cap" if capped else "finite ones"),
         ("rule", "mean", *_QUANTILE_NAMES, "cap"),
-        rows,
+        tuple(
+            (
+                row["rule"],
+                spell_nats(row[key]["mean"]),
+                *map(spell_nats, row[key]["quantiles"]),
+                spell_nats(row["cap"]),
+            )
+            for row in summary["rules"]
+        ),
         "A draft is accepted wherever its KL is below the certificate. The cap is the largest "
         "finite certificate: log 2, for a tree of width m log(m + 1)."
         if not capped
@@ -154,20 +152,6 @@ def _run_lengths(summary: dict[str, Any], key: str) -> TextTable:
 
 def _observed(summary: dict[str, Any]) -> TextTable:
     observed = summary["observed_accepted_lengths"]
-    rows = tuple(
-        (
-            row["rule"],
-            spell_length(row["mean_acceptance_length"]),
-            spell_share(row["draft_acceptance_rate"]),
-            spell_length(row["gpt_fast_mean_accepted"]),
-            spell_length(row["spec_bench_mean_accepted_tokens"]),
-            spell_length(row["sglang_accept_length"]),
-            spell_share(row["sglang_accept_rate"]),
-            spell_length(row["observed_run_over_starts"]),
-            spell_length(row["certified_run_over_starts"]),
-        )
-        for row in observed
-    )
     return TextTable(
         f"Observed accepted lengths in tokens, drafts of {observed[0]['num_spec_tokens']}",
         (
@@ -181,7 +165,20 @@ def _observed(summary: dict[str, Any]) -> TextTable:
             "accepted run",
             "certified run",
         ),
-        rows,
+        tuple(
+            (
+                row["rule"],
+                spell_length(row["mean_acceptance_length"]),
+                spell_share(row["draft_acceptance_rate"]),
+                spell_length(row["gpt_fast_mean_accepted"]),
+                spell_length(row["spec_bench_mean_accepted_tokens"]),
+                spell_length(row["sglang_accept_length"]),
+                spell_share(row["sglang_accept_rate"]),
+                spell_length(row["observed_run_over_starts"]),
+                spell_length(row["certified_run_over_starts"]),
+            )
+            for row in observed
+        ),
         "Rounds replayed over the target's own greedy history: what strict decoding sees; a "
         "relaxed rule's own decoding leaves that history. vLLM, Spec-Bench and SGLang count the "
         "bonus token in a length, gpt-fast does not; SGLang's rate divides by all tree nodes "
@@ -215,12 +212,14 @@ def _distributions(summary: dict[str, Any]) -> TextTable:
         if values is not None
     )
     infinite = summary["kl"]["share_infinite"] if summary["kl"] is not None else 0.0
-    note = (
+    return TextTable(
+        "Target and draft",
+        ("quantity", "mean", *_QUANTILE_NAMES),
+        rows,
         f"KL is +inf on {spell_share(infinite)} of the steps, which are left out here."
         if infinite
-        else ""
+        else "",
     )
-    return TextTable("Target and draft", ("quantity", "mean", *_QUANTILE_NAMES), rows, note)
 
 
 def render_plain(tables: Sequence[TextTable]) -> str:

@@ -13,6 +13,7 @@ from certspec.decoding.calibration import draft_timer
 from certspec.decoding.generation import generate, inference
 from certspec.models.choice import chosen_runners
 from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
+from certspec.studies.soaks.losslessness import reference_tokens
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
@@ -125,19 +126,23 @@ def _ways(
     in_batches: dict[str, dict[str, Any]],
     batch_size: int,
 ) -> dict[str, tuple[Decoder, int]]:
-    ways: dict[str, tuple[Decoder, int]] = {
-        "transformers plain": (_transformers(pair, num_tokens, None), 1)
+    plain = {"transformers plain": (_transformers(pair, num_tokens, None), 1)}
+    assisted = {
+        f"assisted ({name})": (_transformers(pair, num_tokens, setting), 1)
+        for name, setting in ASSISTED_SETTINGS.items()
     }
-    for name, setting in ASSISTED_SETTINGS.items():
-        ways[f"assisted ({name})"] = (_transformers(pair, num_tokens, setting), 1)
-    for name, options in ours.items():
-        ways[f"certspec {name}"] = (_certspec(pair, num_tokens, options, 1), 1)
-    for name, options in (ours | in_batches).items():
-        ways[f"certspec {name}, batch {batch_size}"] = (
+    one_by_one = {
+        f"certspec {name}": (_certspec(pair, num_tokens, options, 1), 1)
+        for name, options in ours.items()
+    }
+    at_once = {
+        f"certspec {name}, batch {batch_size}": (
             _certspec(pair, num_tokens, options, batch_size),
             batch_size,
         )
-    return ways
+        for name, options in (ours | in_batches).items()
+    }
+    return plain | assisted | one_by_one | at_once
 
 
 def _certspec(pair: Pair, num_tokens: int, options: dict[str, Any], size: int) -> Decoder:
@@ -149,22 +154,11 @@ def _certspec(pair: Pair, num_tokens: int, options: dict[str, Any], size: int) -
 
 
 def _transformers(pair: Pair, num_tokens: int, setting: tuple[int, str, float] | None) -> Decoder:
-    import torch
+    assistant = None if setting is None else pair.draft
 
     def decode(prompts: Prompts) -> list[list[int]]:
-        rows = []
-        with torch.inference_mode(), assistant_setting(pair.draft, setting):
-            for prompt in prompts:
-                ids = torch.tensor([list(prompt)], device=pair.target.device)
-                output = pair.target.generate(
-                    ids,
-                    attention_mask=torch.ones_like(ids),
-                    max_new_tokens=num_tokens,
-                    do_sample=False,
-                    assistant_model=None if setting is None else pair.draft,
-                )
-                rows.append(output[0, len(prompt) :].tolist())
-        return rows
+        with assistant_setting(pair.draft, setting):
+            return [reference_tokens(pair, prompt, num_tokens, assistant) for prompt in prompts]
 
     return decode
 

@@ -28,6 +28,7 @@ from certspec.studies.bench.decode import assistant_setting
 from certspec.studies.bench.kernels import device_time
 from certspec.studies.bench.replay import REPLAYED_LOGIT, ReplayingRunner, UncertifiedRounds
 from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
+from certspec.studies.soaks.losslessness import reference_tokens
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
@@ -248,7 +249,7 @@ def measure_ways(
     and to plain, within a repeat."""
     patterns = {length: bundled_accepts(length) for length in lengths}
     ways: dict[str, Callable[[Sequence[int]], int]] = {
-        "transformers plain": lambda p: _transformers(pair, p, num_tokens)
+        "transformers plain": lambda p: len(reference_tokens(pair, p, num_tokens))
     }
     for length, pattern in patterns.items():
         setting: dict[str, Any] = {"num_tokens": num_tokens, "length": length, "pattern": pattern}
@@ -320,16 +321,4 @@ def _assisted(
         assistant_setting(pair.draft, (length, "constant", 0.0)),
         replayed_in_transformers(pair.target, pattern),
     ):
-        return _transformers(pair, prompt, num_tokens, pair.draft)
-
-
-def _transformers(pair: Pair, prompt: Sequence[int], num_tokens: int, assistant: Any = None) -> int:
-    ids = torch.tensor([list(prompt)], device=pair.target.device)
-    output = pair.target.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=num_tokens,
-        do_sample=False,
-        assistant_model=assistant,
-    )
-    return int(output.shape[1] - ids.shape[1])
+        return len(reference_tokens(pair, prompt, num_tokens, pair.draft))

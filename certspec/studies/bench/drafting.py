@@ -312,8 +312,7 @@ def _ratio(ours: _Run, other: _Run, spent: str) -> dict[str, float]:
     over prompts."""
     one, two = getattr(ours, spent), getattr(other, spent)
     picks = np.random.default_rng(0).integers(len(one), size=(_RESAMPLES, len(one)))
-    ratios = two[picks].sum(axis=1) / one[picks].sum(axis=1)
-    low, high = np.quantile(ratios, [0.025, 0.975])
+    low, high = np.quantile(two[picks].sum(axis=1) / one[picks].sum(axis=1), [0.025, 0.975])
     per_prompt = [float(b / a) for a, b in zip(one, two, strict=True)]
     return {
         "ratio": float(two.sum() / one.sum()),

@@ -35,8 +35,12 @@ def comparison_table(summary: dict[str, Any], deviations: list[str]) -> TextTabl
         else f" As in the paper: {NUM_PROMPTS} prompts of at least {MIN_TOKENS} tokens, {STEPS} "
         "greedy steps."
     )
-    columns = ("figure", "ours", "paper, 1.7B", "difference", "paper, 4B", "difference")
-    return TextTable("The paper's figures beside ours", columns, rows, note)
+    return TextTable(
+        "The paper's figures beside ours",
+        ("figure", "ours", "paper, 1.7B", "difference", "paper, 4B", "difference"),
+        rows,
+        note,
+    )
 
 
 def comparison_json(summary: dict[str, Any], deviations: list[str]) -> dict[str, Any]:

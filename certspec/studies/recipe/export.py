@@ -18,19 +18,27 @@ if TYPE_CHECKING:
 def export_model(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
     """Save weights, configuration, generation defaults (greedy, ends on EOS) and tokenizer into
     `folder`."""
+    save_weights(model, folder)
+    save_tokenizer(tokenizer, folder, model.config.max_position_embeddings)
+
+
+def rounded_copy(model: Any) -> Any:
+    """The model with its weights rounded to bfloat16; the caller's float32 model stays as it is."""
+    copy = type(model)(model.config).to(torch.bfloat16)
+    copy.load_state_dict(model.state_dict())
+    return copy
+
+
+def save_weights(model: Any, folder: Path) -> None:
+    """Save weights, configuration and generation defaults (greedy, ends on EOS) into `folder`."""
     from transformers import GenerationConfig
 
-    shipped = type(model)(model.config).to(torch.bfloat16)
-    shipped.load_state_dict(
-        model.state_dict()
-    )  # copies with rounding; the caller's float32 model stays as it is
-    config = model.config
+    shipped, config = rounded_copy(model), model.config
     shipped.config.dtype = torch.bfloat16
     shipped.generation_config = GenerationConfig(
         do_sample=False, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
     )
     shipped.save_pretrained(folder)
-    save_tokenizer(tokenizer, folder, config.max_position_embeddings)
 
 
 def load_target(folder: Path, tokenizer: Tokenizer) -> Any:

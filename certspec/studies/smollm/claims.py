@@ -83,11 +83,14 @@ def _enlargement(
         shown.append(f"{label} {ends[0]:.3g}{unit} to {ends[-1]:.3g}{unit}")
     edges = bins["edges"]
     spans = [f"{edges[index]:g}-{edges[index + 1]:g}" for index in (low, high)]
-    test = (
+    return Verdict(
+        claim,
+        "so",
+        "; ".join(shown),
+        holds,
         f"mean {'factor over' if as_factor else 'gain on'} strict's certificate, margins "
-        f"{spans[0]} to {spans[1]}: largest in the lowest bin for every rule"
+        f"{spans[0]} to {spans[1]}: largest in the lowest bin for every rule",
     )
-    return Verdict(claim, "so", "; ".join(shown), holds, test)
 
 
 def _certified_shares(score: dict[str, Any]) -> Verdict:
@@ -124,13 +127,11 @@ def _pays(
         strength: _ratio(_run_at(score, f"{kind}:{strength:g}"), strict)
         for strength in (*weak, *strong)
     }
-    holds = all(gains[s] < PAYS for s in weak) and all(gains[s] >= PAYS for s in strong)
-    shown = ", ".join(f"{strength:g}: x {gain:.2f}" for strength, gain in gains.items())
     return Verdict(
         claim,
         "so",
-        shown,
-        holds,
+        ", ".join(f"{strength:g}: x {gain:.2f}" for strength, gain in gains.items()),
+        all(gains[s] < PAYS for s in weak) and all(gains[s] >= PAYS for s in strong),
         f"mean certified run at .3 nats over strict's; pays from x {PAYS:g}",
     )
 
@@ -138,20 +139,14 @@ def _pays(
 def _run_lengths(score: dict[str, Any]) -> Verdict:
     strict, tree = _run_at(score, "strict"), _run_at(score, "tree:8")
     maximal = [_run_at(score, label, "mean_over_maximal_runs") for label in ("strict", "tree:8")]
-    here = (
-        f"{strict:.1f} to {tree:.1f} over starts, {maximal[0]:.1f} to {maximal[1]:.1f} over "
-        "maximal runs"
-    )
-    test = (
-        "tree:8's mean certified run at .3 nats is at least 36 / 2.9 times strict's, by either mean"
-    )
-    holds = max(_ratio(tree, strict), _ratio(maximal[1], maximal[0])) >= 36 / 2.9
     return Verdict(
         "certified runs at KL 0.3 grow from strict greedy to tree:8",
         "2.9 to over 36 tokens",
-        here,
-        holds,
-        test,
+        f"{strict:.1f} to {tree:.1f} over starts, {maximal[0]:.1f} to {maximal[1]:.1f} over "
+        "maximal runs",
+        max(_ratio(tree, strict), _ratio(maximal[1], maximal[0])) >= 36 / 2.9,
+        "tree:8's mean certified run at .3 nats is at least 36 / 2.9 times strict's, by either "
+        "mean",
     )
 
 

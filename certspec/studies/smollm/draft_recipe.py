@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from certspec.scoring.provenance import file_sha256
 from certspec.studies.recipe.architecture import (
@@ -23,7 +22,8 @@ from certspec.studies.recipe.architecture import (
 )
 from certspec.studies.recipe.corpus import load_chat_model
 from certspec.studies.recipe.data import Chat, read_corpus, split_by_prompt
-from certspec.studies.recipe.prompts import NUM_HELD_OUT
+from certspec.studies.recipe.export import rounded_copy, save_weights
+from certspec.studies.recipe.prompts import NUM_HELD_OUT, write_prompts
 from certspec.studies.smollm import prompts
 from certspec.studies.smollm.distillation import LOSSES, DistillationPlan, distil
 from certspec.studies.smollm.documents import encode_documents, own_documents
@@ -82,7 +82,7 @@ def prepare(
         return len(tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
 
     evaluation = prompts.build_prompts(held_out, num_evaluation, num_tokens, seed=0)
-    prompts.write_prompts(evaluation, out / "prompts.jsonl")
+    write_prompts(evaluation, out / "prompts.jsonl")
 
     # 3. The target's greedy answers: to training prompts, and to prompts of the evaluation's form
     # on training answers.
@@ -230,12 +230,10 @@ def _new_draft(material: Material, shape: Shape, seed: int) -> Any:
 def _provenance(material: Material, draft: Any, out: Path) -> dict[str, Any]:
     from certspec.scoring.provenance import session_facts, tokenizer_sha256, weights_sha256
 
-    rounded = type(draft)(draft.config).to(torch.bfloat16)
-    rounded.load_state_dict(draft.state_dict())
     return {
         "weights_sha256": {
             "target": weights_sha256(material.target),
-            "draft": weights_sha256(rounded),
+            "draft": weights_sha256(rounded_copy(draft)),
         },
         "files_sha256": {
             role: file_sha256(out / role / "model.safetensors") for role in ("target", "draft")
@@ -246,15 +244,5 @@ def _provenance(material: Material, draft: Any, out: Path) -> dict[str, Any]:
 
 
 def _export(model: Any, tokenizer: Any, folder: Path) -> None:
-    from transformers import GenerationConfig
-
-    shipped = type(model)(model.config).to(torch.bfloat16)
-    shipped.load_state_dict(model.state_dict())
-    shipped.config.dtype = torch.bfloat16
-    shipped.generation_config = GenerationConfig(
-        do_sample=False,
-        eos_token_id=model.config.eos_token_id,
-        pad_token_id=model.config.pad_token_id,
-    )
-    shipped.save_pretrained(folder)
+    save_weights(model, folder)
     tokenizer.save_pretrained(folder)

@@ -50,8 +50,7 @@ def measure_score(
     began = time.perf_counter()
     settings = RunSettings(SCORED_RULES, steps, batch, limit, True)
     score_run(pair, PromptFile.check(prompts), RunFolder(out / "run"), settings)
-    facts = _facts(pair, began)
-    _write(out / "score.json", {**facts, **reduce_run(out / "run", DEVIATIONS)})
+    _write(out / "score.json", {**_facts(pair, began), **reduce_run(out / "run", DEVIATIONS)})
 
 
 def measure_relaxation(

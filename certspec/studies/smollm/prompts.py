@@ -6,14 +6,12 @@ paragraphs by the target."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from certspec.studies.recipe.data import Chat
 
-__all__ = ["FRAMES", "KIND_SHARES", "MIN_TOKENS", "NUM_PROMPTS", "build_prompts", "write_prompts"]
+__all__ = ["FRAMES", "KIND_SHARES", "MIN_TOKENS", "NUM_PROMPTS", "build_prompts"]
 
 NUM_PROMPTS = 500
 MIN_TOKENS = 64  # of the text itself, without the chat template
@@ -85,11 +83,3 @@ def _cut(answer: str) -> str:
     kept = answer[:MAX_CHARACTERS]
     end = max(kept.rfind(". ") + 1, kept.rfind("\n"))
     return kept[:end].rstrip() if end >= MIN_CHARACTERS else kept
-
-
-def write_prompts(records: Sequence[dict[str, str]], path: Path) -> None:
-    """One JSON record a line, UTF-8, as ``certspec score --prompts`` reads it."""
-    path.write_text(
-        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records),
-        encoding="utf-8",
-    )

@@ -115,8 +115,7 @@ def _figures(traces: Sequence[Trace], greedy: Sequence[Trace]) -> dict[str, Any]
 
 def _ratio_error(sums: np.ndarray, counts: np.ndarray) -> float:
     """Standard error of sum(sums) / sum(counts) over independent prompts."""
-    residuals = sums - sums.sum() / counts.sum() * counts
-    return float(np.sqrt((residuals**2).sum()) / counts.sum())
+    return float(np.sqrt(((sums - sums.sum() / counts.sum() * counts) ** 2).sum()) / counts.sum())
 
 
 def _first_difference(tokens: Sequence[int], base: Sequence[int]) -> int | None:

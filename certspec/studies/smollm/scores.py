@@ -210,5 +210,4 @@ def _lists(folder: Path, name: str) -> np.ndarray:
     ]
     table = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
     table = table.sort_by([("prompt", "ascending"), ("position", "ascending")]).combine_chunks()
-    values = table.column(name).combine_chunks().flatten().to_numpy()
-    return values.reshape(table.num_rows, -1)
+    return table.column(name).combine_chunks().flatten().to_numpy().reshape(table.num_rows, -1)

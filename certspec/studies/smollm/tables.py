@@ -37,40 +37,25 @@ def evidence_tables(results: dict[str, Any]) -> list[TextTable]:
 
 
 def _claims(score: dict[str, Any]) -> TextTable:
-    rows = tuple(
-        (
-            verdict.claim,
-            verdict.paper,
-            verdict.here,
-            "holds" if verdict.holds else "does not hold",
-            verdict.test,
-        )
-        for verdict in judge_claims(score)
-    )
     return TextTable(
         "The paper's claims on SmolLM2-135M-Instruct",
         ("claim", "paper (Qwen3)", "here", "verdict", "test"),
-        rows,
+        tuple(
+            (
+                verdict.claim,
+                verdict.paper,
+                verdict.here,
+                "holds" if verdict.holds else "does not hold",
+                verdict.test,
+            )
+            for verdict in judge_claims(score)
+        ),
     )
 
 
 def _rules(score: dict[str, Any]) -> TextTable:
     summary, nearest = score["summary"], score["nearest_rejections"]
     at = BUDGETS.index(0.3)
-    rows = tuple(
-        (
-            row["rule"],
-            spell_share(row["share_accepted"]),
-            spell_share(row["share_certified"]),
-            spell_count(row["num_false_certificates"]),
-            spell_nats(row["certificate_capped"]["mean"]),
-            *(spell_nats(row["certificate_capped"]["quantiles"][place]) for place in (0, 2)),
-            spell_length(runs["mean_over_starts"][at]),
-            spell_length(runs["mean_over_maximal_runs"][at]),
-            "-" if nearest[row["rule"]] is None else f"{nearest[row['rule']]:.3f}",
-        )
-        for row, runs in zip(summary["rules"], summary["certified_run_lengths"], strict=True)
-    )
     return TextTable(
         f"Rules over {summary['num_steps']:,} steps of {summary['num_prompts']:,} prompts",
         (
@@ -85,7 +70,20 @@ def _rules(score: dict[str, Any]) -> TextTable:
             "maximal",
             "nearest",
         ),
-        rows,
+        tuple(
+            (
+                row["rule"],
+                spell_share(row["share_accepted"]),
+                spell_share(row["share_certified"]),
+                spell_count(row["num_false_certificates"]),
+                spell_nats(row["certificate_capped"]["mean"]),
+                *(spell_nats(row["certificate_capped"]["quantiles"][place]) for place in (0, 2)),
+                spell_length(runs["mean_over_starts"][at]),
+                spell_length(runs["mean_over_maximal_runs"][at]),
+                "-" if nearest[row["rule"]] is None else f"{nearest[row['rule']]:.3f}",
+            )
+            for row, runs in zip(summary["rules"], summary["certified_run_lengths"], strict=True)
+        ),
         "Certificates in nats, +inf counted as the cap. Runs: certified tokens in a row for any "
         "draft within .3 nats, mean over starts and over maximal runs. Nearest: the least KL / "
         f"certificate of a step whose token was rejected. {_false_certificates(summary)}",
@@ -103,37 +101,37 @@ def _false_certificates(summary: dict[str, Any]) -> str:
 
 
 def _distributions(summary: dict[str, Any]) -> TextTable:
-    named = {
-        "target_top_prob": "target top-1 probability",
-        "prob_margin": "target margin p1 - p2",
-        "entropy": "target entropy, nats",
-        "kl": "KL(target || draft), nats",
-    }
-    rows = tuple(
-        (name, spell_nats(summary[key]["mean"]), *map(spell_nats, summary[key]["quantiles"]))
-        for key, name in named.items()
+    return TextTable(
+        "Target and draft",
+        ("quantity", "mean", *(f"{100 * level:g} %" for level in QUANTILES)),
+        tuple(
+            (name, spell_nats(summary[key]["mean"]), *map(spell_nats, summary[key]["quantiles"]))
+            for key, name in {
+                "target_top_prob": "target top-1 probability",
+                "prob_margin": "target margin p1 - p2",
+                "entropy": "target entropy, nats",
+                "kl": "KL(target || draft), nats",
+            }.items()
+        ),
     )
-    levels = tuple(f"{100 * level:g} %" for level in QUANTILES)
-    return TextTable("Target and draft", ("quantity", "mean", *levels), rows)
 
 
 def _adaptive(score: dict[str, Any]) -> TextTable:
-    rows = tuple(
-        (
-            row["budget"],
-            spell_nats(row["nats"]),
-            f"{row['mean_width']:.2f}",
-            spell_share(row["share_certified"]),
-            spell_share(row["share_accepted"]),
-            str(row["fixed_width_as_good"] or "-"),
-            spell_count(row["num_false"]),
-        )
-        for row in score["adaptive"]
-    )
     return TextTable(
         "Trees as wide as a KL budget needs, at most 16",
         ("budget", "nats", "mean width", "certified", "accepted", "fixed width as good", "false"),
-        rows,
+        tuple(
+            (
+                row["budget"],
+                spell_nats(row["nats"]),
+                f"{row['mean_width']:.2f}",
+                spell_share(row["share_certified"]),
+                spell_share(row["share_accepted"]),
+                str(row["fixed_width_as_good"] or "-"),
+                spell_count(row["num_false"]),
+            )
+            for row in score["adaptive"]
+        ),
         "The least width whose certificate exceeds the budget at that step. Certified: for every "
         "draft within the budget. Accepted: this draft's best so many hold the target's argmax; "
         "beside it the least fixed width that accepts at least as many. The width needs the "
@@ -144,24 +142,6 @@ def _adaptive(score: dict[str, Any]) -> TextTable:
 
 def _quality(quality: dict[str, Any], speeds: Sequence[dict[str, Any]]) -> TextTable:
     length = quality["draft_length"]
-    rows = tuple(
-        (
-            row["rule"],
-            f"{row['tokens_per_pass']:.2f}",
-            *(f"{tokens_per_second(row, length, speed['costs']):.1f}" for speed in speeds),
-            f"{row['nats_lost_per_token']:.4f}",
-            f"{row['nats_lost_standard_error']:.4f}",
-            spell_share(row["share_not_argmax"]),
-            spell_share(row["share_differing_from_greedy"]),
-            "-"
-            if row["first_divergence_median"] is None
-            else f"{row['first_divergence_median']:.0f}",
-            f"{row['text_logprob_above_greedy']:+.3f}",
-            spell_share(row["share_certified"]),
-            spell_count(row["num_false_certificates"]),
-        )
-        for row in quality["rules"]
-    )
     return TextTable(
         f"What relaxation costs: {quality['num_prompts']} prompts decoded under each rule, drafts "
         f"of {length}",
@@ -178,7 +158,24 @@ def _quality(quality: dict[str, Any], speeds: Sequence[dict[str, Any]]) -> TextT
             "certified",
             "false",
         ),
-        rows,
+        tuple(
+            (
+                row["rule"],
+                f"{row['tokens_per_pass']:.2f}",
+                *(f"{tokens_per_second(row, length, speed['costs']):.1f}" for speed in speeds),
+                f"{row['nats_lost_per_token']:.4f}",
+                f"{row['nats_lost_standard_error']:.4f}",
+                spell_share(row["share_not_argmax"]),
+                spell_share(row["share_differing_from_greedy"]),
+                "-"
+                if row["first_divergence_median"] is None
+                else f"{row['first_divergence_median']:.0f}",
+                f"{row['text_logprob_above_greedy']:+.3f}",
+                spell_share(row["share_certified"]),
+                spell_count(row["num_false_certificates"]),
+            )
+            for row in quality["rules"]
+        ),
         "Tokens a pass: emitted tokens over target passes; tokens/s: the same over the time of a "
         "round at the costs of passes that were measured there (modelled, batch 1). Nats lost: log "
         "p1 - log p(token) of the target at its own text, a token, with its standard error over "
@@ -192,19 +189,20 @@ def _quality(quality: dict[str, Any], speeds: Sequence[dict[str, Any]]) -> TextT
 
 def _tasks(quality: dict[str, Any]) -> TextTable:
     kinds = list(quality["rules"][0]["tasks"])
-    rows = tuple(
-        (
-            row["rule"],
-            *(f"{row['tasks'][kind]['right']}/{row['tasks'][kind]['num']}" for kind in kinds),
-            f"{statistics.mean(row['tasks'][kind]['tokens_per_pass'] for kind in kinds):.2f}",
-        )
-        for row in quality["rules"]
-    )
-    note = (
+    return TextTable(
+        "Right answers",
+        ("rule", *kinds, "tokens a pass"),
+        tuple(
+            (
+                row["rule"],
+                *(f"{row['tasks'][kind]['right']}/{row['tasks'][kind]['num']}" for kind in kinds),
+                f"{statistics.mean(row['tasks'][kind]['tokens_per_pass'] for kind in kinds):.2f}",
+            )
+            for row in quality["rules"]
+        ),
         "Tokens a pass: mean of the four kinds. The draft never saw such tasks but for the code "
-        "prompts."
+        "prompts.",
     )
-    return TextTable("Right answers", ("rule", *kinds, "tokens a pass"), rows, note)
 
 
 _LOSS_KEYS = ("accepted strict", "accepted tree:8", "certified strict", "certified tree:4", "kl")

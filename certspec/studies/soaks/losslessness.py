@@ -53,14 +53,21 @@ def adaptive_modes(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, di
     }
 
 
-def reference_tokens(pair: Pair, prompt: Sequence[int], num_tokens: int) -> list[int]:
-    """The target's own greedy tokens as transformers generates them."""
+def reference_tokens(
+    pair: Pair, prompt: Sequence[int], num_tokens: int, assistant: Any = None
+) -> list[int]:
+    """The target's own greedy tokens as transformers generates them, with or without an
+    ``assistant`` that drafts."""
     import torch
 
     ids = torch.tensor([list(prompt)], device=pair.target.device)
     with torch.inference_mode():
         output = pair.target.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_tokens, do_sample=False
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=num_tokens,
+            do_sample=False,
+            assistant_model=assistant,
         )
     tokens: list[int] = output[0, len(prompt) :].tolist()
     return tokens
