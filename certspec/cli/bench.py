@@ -146,13 +146,9 @@ def decode(
             _decode_on_cuda(num_prompts, tokens, repeats, chain, output)
         return
     from certspec.decoding import Adaptive, load_profile
-    from certspec.decoding.prompts import bundled_prompt_ids
-    from certspec.models.pairs import load_pair
     from certspec.studies.bench.decode import measure_decoding, pass_costs
-    from certspec.studies.bench.spreads import every_so_many
 
-    pair = load_pair()
-    prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
+    pair, prompts = _bundled(num_prompts)
     ours: dict[str, dict[str, Any]] = {f"chain of {chain}": {"draft_length": chain}}
     if profile is not None:
         ours["adaptive"] = {"draft_length": Adaptive(load_profile(profile), width=2)}
@@ -303,13 +299,9 @@ def advise(
     """Measure every way of drafting the bundled pair, and how near the one that advice names comes
     to the fastest."""
 
-    from certspec.decoding.prompts import bundled_prompt_ids
-    from certspec.models.pairs import load_pair
     from certspec.studies.bench.advice import measure_advice
-    from certspec.studies.bench.spreads import every_so_many
 
-    pair = load_pair()
-    prompts = every_so_many(bundled_prompt_ids(pair), num_prompts)
+    pair, prompts = _bundled(num_prompts)
     result = measure_advice(
         pair,
         BUNDLED_PROMPTS,
@@ -401,6 +393,16 @@ def drafting(
     for name, figures in result["modelled"].items():
         click.echo(f"  {name:<52}{figures['rate']:>7.3f}")
     _finish({**_machine(), **result}, output)
+
+
+def _bundled(num_prompts: int) -> tuple[Any, Any]:
+    """The bundled pair, and token ids of so many of its prompts."""
+    from certspec.decoding.prompts import bundled_prompt_ids
+    from certspec.models.pairs import load_pair
+    from certspec.studies.bench.spreads import every_so_many
+
+    pair = load_pair()
+    return pair, every_so_many(bundled_prompt_ids(pair), num_prompts)
 
 
 def _machine() -> dict[str, Any]:

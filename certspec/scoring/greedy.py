@@ -43,13 +43,10 @@ class GreedyLimits:
 
 @dataclass
 class _Waiting:
-    """Steps whose logits wait for certification."""
+    """Steps whose logits wait for certification; ``rows``: each one's prompt, position, number of
+    prompt tokens, token, and why the run ends there (None: it goes on)."""
 
-    prompts: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    prompt_tokens: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    ends: list[str | None] = field(default_factory=list)
+    rows: list[tuple[int, int, int, int, str | None]] = field(default_factory=list)
     target_logits: list[torch.Tensor] = field(default_factory=list)
     draft_logits: list[torch.Tensor] = field(default_factory=list)
 
@@ -91,15 +88,14 @@ def score_batch(
             limits.end_of(position, len(prompt.token_ids), token)
             for prompt, token in zip(active, listed, strict=True)
         ]
-        waiting.prompts += [prompt.index for prompt in active]
-        waiting.positions += [position] * len(active)
-        waiting.prompt_tokens += [len(prompt.token_ids) for prompt in active]
-        waiting.tokens += listed
-        waiting.ends += ends
+        waiting.rows += [
+            (prompt.index, position, len(prompt.token_ids), token, end)
+            for prompt, token, end in zip(active, listed, ends, strict=True)
+        ]
         waiting.target_logits.append(target_logits)
         if draft_logits is not None:
             waiting.draft_logits.append(draft_logits)
-        if 2 * len(waiting.tokens) * target_logits[0].nbytes >= CHUNK_BYTES:
+        if 2 * len(waiting.rows) * target_logits[0].nbytes >= CHUNK_BYTES:
             chunks.append(_certify_waiting(waiting, rules))
             waiting = _Waiting()
         if on_steps is not None:
@@ -115,7 +111,7 @@ def score_batch(
         target_logits = _advance(target, tokens)
         draft_logits = _advance(draft, tokens) if draft is not None else None
         position += 1
-    if waiting.tokens:
+    if waiting.rows:
         chunks.append(_certify_waiting(waiting, rules))
     return _in_order(chunks)
 
@@ -132,19 +128,21 @@ def _certify_waiting(waiting: _Waiting, rules: Sequence[Rule]) -> dict[str, Any]
     columns: dict[str, Any] = dict(
         certificate_columns(certify(target_logits, draft_logits, list(rules)))
     )
-    emitted = np.asarray(waiting.tokens, dtype=np.int64)
+    prompts, positions, prompt_tokens, tokens, ends = zip(*waiting.rows, strict=True)
+    emitted = np.asarray(tokens, dtype=np.int64)
     if not np.array_equal(columns["target_token"], emitted):
         row = int(np.flatnonzero(columns["target_token"] != emitted)[0])
         raise CertspecError(
-            f"prompt {waiting.prompts[row]}, position {waiting.positions[row]}: the certificate's "
+            f"prompt {prompts[row]}, position {positions[row]}: the certificate's "
             f"argmax {columns['target_token'][row]} is not the emitted token {emitted[row]}"
         )
-    columns["prompt"] = np.asarray(waiting.prompts, dtype=np.int32)
-    columns["position"] = np.asarray(waiting.positions, dtype=np.int32)
-    columns["prompt_tokens"] = np.asarray(waiting.prompt_tokens, dtype=np.int32)
-    columns["draft_top_probs"] = None if draft_logits is None else leading_probs(draft_logits)
-    columns["end"] = np.asarray(waiting.ends, dtype=object)
-    return columns
+    return columns | {
+        "prompt": np.asarray(prompts, dtype=np.int32),
+        "position": np.asarray(positions, dtype=np.int32),
+        "prompt_tokens": np.asarray(prompt_tokens, dtype=np.int32),
+        "draft_top_probs": None if draft_logits is None else leading_probs(draft_logits),
+        "end": np.asarray(ends, dtype=object),
+    }
 
 
 def _in_order(chunks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -83,8 +83,13 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
 def take_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tensor, rate: float
 ) -> None:
-    """One clipped optimiser step at the given learning rate."""
+    """One clipped optimiser step down the loss, at the given learning rate."""
     loss.backward()
+    apply_gradients(model, optimizer, rate)
+
+
+def apply_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """One clipped optimiser step by the gradients that the model holds, which are then cleared."""
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for group in optimizer.param_groups:
         group["lr"] = rate

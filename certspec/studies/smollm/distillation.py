@@ -13,7 +13,12 @@ import torch
 from torch import Tensor
 
 from certspec.kernels.torch.rules import tree_certificates
-from certspec.studies.recipe.architecture import build_optimizer, learning_rate, mixed_precision
+from certspec.studies.recipe.architecture import (
+    apply_gradients,
+    build_optimizer,
+    learning_rate,
+    mixed_precision,
+)
 from certspec.studies.recipe.data import IGNORED, BlockStream
 
 __all__ = [
@@ -202,9 +207,5 @@ def _step(
             )
             means[name] = (kl * kept).sum() / count
         draft_logits.backward(slope)
-        torch.nn.utils.clip_grad_norm_(draft.parameters(), 1.0)
-        for group in optimizers[name].param_groups:
-            group["lr"] = rate
-        optimizers[name].step()
-        optimizers[name].zero_grad(set_to_none=True)
+        apply_gradients(draft, optimizers[name], rate)
     return means

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from certspec.models import BUNDLED_PROMPTS
@@ -72,18 +71,15 @@ def run_with_kills(
     problems: list[str] = []
     while done < num_kills:
         run = folder / f"run-{num_runs}"
-        finished = False
-        while not finished:
+        while done < num_kills:
             child = _child(score, run)
-            if done < num_kills:
-                finished = _finished_within(child, chance.random() * seconds)
-                if not finished:
-                    os.kill(child, signal.SIGKILL)
-                    os.waitpid(child, 0)
-                    done += 1
-            else:
-                _wait(child)
-                finished = True
+            if _finished_within(child, chance.random() * seconds):
+                break
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            done += 1
+        else:  # all kills are done: the last run is left to finish
+            _wait(_child(score, run))
         num_runs += 1
         problems += [f"{run.name}: {problem}" for problem in compare_rows(undisturbed, run)]
     return done, num_runs, problems
@@ -99,7 +95,7 @@ def compare_rows(expected: Path, found: Path) -> list[str]:
     problems += [f"{name}: doubled" for name in parts[1].keys() - parts[0].keys()]
     problems += [f"{path.name}: left over" for path in found.glob(".*.tmp")]
     for name in sorted(parts[0].keys() & parts[1].keys()):
-        one, other = (_rows(part[name]) for part in parts)
+        one, other = (pq.read_table(part[name]) for part in parts)
         if not one.equals(other):
             differing = sum(
                 a != b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=False)
@@ -108,10 +104,6 @@ def compare_rows(expected: Path, found: Path) -> list[str]:
                 f"{name}: {one.num_rows} rows expected, {other.num_rows} found, {differing} differ"
             )
     return problems
-
-
-def _rows(path: Path) -> pa.Table:
-    return pq.read_table(path)
 
 
 def _child(score: Callable[[Path], None], run: Path) -> int:
