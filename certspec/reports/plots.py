@@ -20,7 +20,7 @@ from certspec.runs.summary import (
     margin_bins_of,
 )
 
-__all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "STYLES", "Drawing", "draw_plots", "remembered"]
+__all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "Drawing", "draw_plots", "remembered", "style_of"]
 
 # Okabe and Ito's palette, told apart by colour-blind readers; trees also differ by line style.
 COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#7F7F7F")
@@ -73,6 +73,17 @@ def draw_plots(run: Run, summary: dict[str, Any], folder: Path) -> list[Path]:
     except OSError as error:
         raise CertspecError(f"{folder}: could not write: {error.strerror or error}") from error
     return paths
+
+
+def style_of(index: int) -> dict[str, Any]:
+    """How the line of a run's rule number ``index`` looks, the same in every picture."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "ls": STYLES[index % len(STYLES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "ms": 4.5,
+        "lw": 1.5,
+    }
 
 
 def remembered(run: Run, name: str, compute: Callable[[], Any]) -> Any:
@@ -170,11 +181,7 @@ def _margin(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
                 centres[full],
                 held[name][index][full] / counts[full],
                 label=label,
-                color=COLOURS[index % len(COLOURS)],
-                ls=STYLES[index % len(STYLES)],
-                marker=MARKERS[index % len(MARKERS)],
-                ms=4.5,
-                lw=1.5,
+                **style_of(index),
             )
         axes.set_title(f"{name} steps / steps in the bin", loc="left", fontsize=10)
         axes.set(xlabel="target's margin p1 - p2", xlim=(0.0, 1.0), ylim=(0.0, 1.02))
@@ -199,11 +206,7 @@ def _run_lengths(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
                 np.asarray(row["budgets"])[lengths > 0],
                 lengths[lengths > 0],
                 label=row["rule"],
-                color=COLOURS[index % len(COLOURS)],
-                ls=STYLES[index % len(STYLES)],
-                marker=MARKERS[index % len(MARKERS)],
-                ms=4.5,
-                lw=1.5,
+                **style_of(index),
             )
         axes.set(xscale="log", yscale="log", xlabel="KL budget at every step (nats)")
         ticks = summary["certified_run_lengths"][0]["budgets"]

@@ -135,14 +135,12 @@ def _cards(figures: Figures) -> list[tuple[str, str]]:
                 f"mean acceptance length, {rule}",
             ),
         ]
-    cards.append(
-        (
-            spell_nats(first["certificate_capped"]["quantiles"][MEDIAN]),
-            f"median certificate, {rule}, nats",
-        )
-    )
-    cards.append((f"{figures.run.num_steps:,}", "steps"))
-    return cards
+    median = spell_nats(first["certificate_capped"]["quantiles"][MEDIAN])
+    return [
+        *cards,
+        (median, f"median certificate, {rule}, nats"),
+        (f"{figures.run.num_steps:,}", "steps"),
+    ]
 
 
 def _markdown(

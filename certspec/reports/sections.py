@@ -99,19 +99,16 @@ def report_sections(figures: Figures) -> list[Section]:
             ),
         ),
     ]
-    if figures.improvement:
-        sections.append(_improvement(figures))
-    if figures.relaxation:
-        sections.append(_relaxation(figures))
-    if figures.summary["observed_accepted_lengths"]:
-        sections.append(_conventions(figures.summary, _present(tables, "Observed")))
-    sections.append(
-        Section("Target and draft", "", tuple(_present(tables, "Target and draft", "Skipped")))
-    )
-    if figures.run.is_import:
-        sections.append(_import(figures))
-    sections.append(Section("Provenance", "", (provenance_table(figures.run, figures.folder),)))
-    return sections
+    observed = figures.summary["observed_accepted_lengths"]
+    return [
+        *sections,
+        *([_improvement(figures)] if figures.improvement else []),
+        *([_relaxation(figures)] if figures.relaxation else []),
+        *([_conventions(figures.summary, _present(tables, "Observed"))] if observed else []),
+        Section("Target and draft", "", tuple(_present(tables, "Target and draft", "Skipped"))),
+        *([_import(figures)] if figures.run.is_import else []),
+        Section("Provenance", "", (provenance_table(figures.run, figures.folder),)),
+    ]
 
 
 def _bounds(figures: Figures) -> str:

@@ -4,6 +4,7 @@ is defined here. Runs are read block by block, so memory doesn't depend on their
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,7 +82,7 @@ def summarise_run(run: Run, *, draft_length: int = 4) -> dict[str, Any]:
         "num_cut_sequences": counts.num_cut_sequences,
         "num_skipped": len(run.skipped),
         "skipped": list(run.skipped),
-        "ends": counts.ends,
+        "ends": dict(counts.ends),
         "rules": [_summarise_rule(counts, index, rule, found) for index, rule in enumerate(rules)],
         "certified_run_lengths": [
             _budget_runs(counts, index, rule) for index, rule in enumerate(rules)
@@ -92,8 +93,7 @@ def summarise_run(run: Run, *, draft_length: int = 4) -> dict[str, Any]:
         if run.has_draft
         else [],
         **scalars,
-        "certificate_cases": counts.cases["certificate_cases"],
-        "decision_cases": counts.cases["decision_cases"],
+        **{name: list(map(dict, totals)) for name, totals in counts.cases.items()},
     }
 
 
@@ -155,8 +155,8 @@ class _Counts:
     num_steps: int = 0
     num_sequences: int = 0
     num_cut_sequences: int = 0
-    ends: dict[str, int] = field(default_factory=dict)
-    cases: dict[str, list[dict[str, int]]] = field(
+    ends: Counter[str] = field(default_factory=Counter)
+    cases: dict[str, list[Counter[str]]] = field(
         default_factory=lambda: {"certificate_cases": [], "decision_cases": []}
     )
     flags: dict[str, np.ndarray] = field(default_factory=dict)
@@ -174,12 +174,12 @@ class _Counts:
         self.num_sequences += len(block.starts) - 1 - goes_on
         self.num_cut_sequences += goes_on
         self.last_sequence = int(block.prompt[-1])
-        _add_counts(self.ends, block.ends)
+        self.ends.update(block.ends)
         for name, totals in self.cases.items():
             counts = getattr(block, name)
-            totals += [{} for _ in range(len(counts) - len(totals))]
+            totals += [Counter() for _ in range(len(counts) - len(totals))]
             for total, count in zip(totals, counts, strict=False):
-                _add_counts(total, count)
+                total.update(count)
         self._flag("infinite", np.isinf(block.certificate))
         for name, flags in _flags(block):
             self._flag(name, flags)
@@ -226,11 +226,6 @@ def _flags(block: RunTable) -> Iterator[tuple[str, np.ndarray]]:
         yield "undecided", ~block.accepted_known
     if block.certificate_known is not None:
         yield "certificate_known", block.certificate_known
-
-
-def _add_counts(totals: dict[str, int], counts: Mapping[str, int]) -> None:
-    for name, count in counts.items():
-        totals[name] = totals.get(name, 0) + count
 
 
 def _summarise_rule(

@@ -38,32 +38,25 @@ class TextTable:
 
 def summary_tables(summary: dict[str, Any]) -> list[TextTable]:
     """The tables that ``certspec score`` prints, in order."""
-    tables = [_decisions(summary)]
-    tables += [
-        _certificates(summary, "certificate_finite"),
-        _certificates(summary, "certificate_capped"),
-    ]
-    tables += [
-        _run_lengths(summary, "mean_over_starts"),
-        _run_lengths(summary, "mean_over_maximal_runs"),
-    ]
-    if summary["observed_accepted_lengths"]:
-        tables.append(_observed(summary))
-    tables.append(_distributions(summary))
-    if summary["skipped"]:
-        rows = tuple(
+    skipped = TextTable(
+        "Skipped prompts",
+        ("prompt", "line", "reason"),
+        tuple(
             (str(skip["prompt"]), str(skip["line"]), skip["reason"])
             for skip in summary["skipped"][:20]
-        )
-        tables.append(
-            TextTable(
-                "Skipped prompts",
-                ("prompt", "line", "reason"),
-                rows,
-                f"{summary['num_skipped']} in all.",
-            )
-        )
-    return tables
+        ),
+        f"{summary['num_skipped']} in all.",
+    )
+    return [
+        _decisions(summary),
+        _certificates(summary, "certificate_finite"),
+        _certificates(summary, "certificate_capped"),
+        _run_lengths(summary, "mean_over_starts"),
+        _run_lengths(summary, "mean_over_maximal_runs"),
+        *([_observed(summary)] if summary["observed_accepted_lengths"] else []),
+        _distributions(summary),
+        *([skipped] if skipped.rows else []),
+    ]
 
 
 def _decisions(summary: dict[str, Any]) -> TextTable:

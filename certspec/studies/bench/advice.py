@@ -9,10 +9,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from certspec.decoding.generation import generate
 from certspec.decoding.policies import WithinBudget
+from certspec.models.pairs import Pair
 from certspec.models.trees import TreeShape
 from certspec.reports.advising.advice import Candidate, advise
 from certspec.reports.advising.costs import Costs
@@ -23,9 +24,6 @@ from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run import RunSettings, score_run
 from certspec.studies.bench.decode import pass_costs
 from certspec.studies.bench.spreads import in_turns, spread, tokens_per_second
-
-if TYPE_CHECKING:
-    from certspec.models.pairs import Pair
 
 __all__ = ["measure_advice"]
 

@@ -7,16 +7,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from certspec.decoding.calibration import draft_timer
 from certspec.decoding.generation import generate, inference
 from certspec.models.choice import chosen_runners
+from certspec.models.pairs import Pair
 from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
 from certspec.studies.soaks.losslessness import reference_tokens
-
-if TYPE_CHECKING:
-    from certspec.models.pairs import Pair
 
 __all__ = ["ASSISTED_SETTINGS", "assistant_setting", "measure_decoding", "pass_costs"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -29,9 +29,6 @@ from certspec.studies.bench.kernels import device_time
 from certspec.studies.bench.replay import REPLAYED_LOGIT, ReplayingRunner, UncertifiedRounds
 from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
 from certspec.studies.soaks.losslessness import reference_tokens
-
-if TYPE_CHECKING:
-    from certspec.models.pairs import Pair
 
 __all__ = [
     "SHAPES",

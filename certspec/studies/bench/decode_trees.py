@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,13 +21,11 @@ from certspec.kernels.rule_table import rule_table
 from certspec.models.cuda.layouts import GrowthLayout
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
+from certspec.models.pairs import Pair
 from certspec.rules import StrictGreedy
 from certspec.studies.bench.decode_cuda import bundled_accepts, launch_times, waited
 from certspec.studies.bench.replay import ReplayedRounds, ReplayingRunner, UncertifiedReplay
 from certspec.studies.bench.spreads import in_turns, spread
-
-if TYPE_CHECKING:
-    from certspec.models.pairs import Pair
 
 __all__ = ["measure_tree_rounds", "measure_tree_speeds", "stopped_chain"]
 

@@ -8,24 +8,21 @@ import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from certspec.decoding.calibration import greedy_steps, measure_costs, profile_from_steps
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import Grower
 from certspec.decoding.generation import generate
 from certspec.decoding.policies import Adaptive, BestFirst, ScoredGrower, WithinBudget
+from certspec.decoding.profiles import DraftingProfile
+from certspec.models.pairs import Pair
 from certspec.models.trees import TreeShape
 from certspec.studies.bench.drafting_study import simulations
 from certspec.studies.bench.spreads import every_so_many, in_turns, spread
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from certspec.decoding.profiles import DraftingProfile
-    from certspec.models.pairs import Pair
 
 __all__ = ["NODE_BUDGETS", "ConfidentChain", "families", "measure_drafting"]
 

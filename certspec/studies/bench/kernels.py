@@ -111,19 +111,18 @@ def measure(
     def ours(pair):
         return triton_rows.launch(pair[0], pair[1], parameters, columns, table.num_top, plan, out)
 
+    floor = total / bandwidth * 1e6
     result: dict[str, Any] = {
         "rows": num_rows,
         "columns": columns,
         "dtype": "bfloat16",
         "input_bytes": total,
+        "plan": {name: getattr(plan, name) for name in plan.__dataclass_fields__},
+        "floor_us": floor,
+        "ours": _summary(graph_times([partial(ours, pair) for pair in pairs]), floor),
+        "undecided_rows": sum(int((ours(pair).path != 0).sum()) for pair in pairs),
+        "scored_rows": num_rows * len(pairs),
     }
-    result["plan"] = {name: getattr(plan, name) for name in plan.__dataclass_fields__}
-    result["floor_us"] = total / bandwidth * 1e6
-    result["ours"] = _summary(
-        graph_times([partial(ours, pair) for pair in pairs]), result["floor_us"]
-    )
-    undecided = sum(int((ours(pair).path != 0).sum()) for pair in pairs)
-    result["undecided_rows"], result["scored_rows"] = undecided, num_rows * len(pairs)
     if not baselines:
         return result
     others = {"eager_with_top": eager_with_top, "eager": eager_statistics}
@@ -138,7 +137,7 @@ def measure(
         except RuntimeError as error:  # a baseline that can't run here is said to, not left out
             result[name] = {"error": str(error)[:200]}
             continue
-        result[name] = _summary(times, result["floor_us"])
+        result[name] = _summary(times, floor)
         result[name]["ours_is_faster_by"] = result[name]["median_us"] / result["ours"]["median_us"]
     result["liger_installed"] = liger is not None
     return result

@@ -64,24 +64,30 @@ def measure_cpu(
                 first[name].append(calls[0])
                 times[name].append(statistics.median(calls[1:]))
     scored, rigorous = certify(target, draft, precision="float32"), certify(target, draft)
-    result: dict[str, Any] = {
+    ratios = {
+        f"{one}_over_{other}": ratio_spread(times[one], times[other])
+        for name in ("ours", "ours_float64")
+        for one, other in (
+            (name, "read"),
+            (name, "read_one_thread"),
+            ("eager_with_top", name),
+            ("eager", name),
+        )
+    }
+    return {
         "rows": num_rows,
         "columns": columns,
         "dtype": str(dtype).removeprefix("torch."),
+        "input_bytes": target.nbytes + draft.nbytes,
+        **{f"{name}_ms": spread(values) for name, values in times.items()},
+        "ours_first_ms": spread(first["ours"]),
+        **ratios,
+        "float64_over_ours": ratio_spread(times["ours_float64"], times["ours"]),
+        "paths": scored.path_counts,
+        "paths_float64": rigorous.path_counts,
+        "undecided": int(np.asarray(scored.undecided).sum()),
+        "largest_kl_excess": float((scored.kl_upper - scored.kl).max()),
     }
-    result["input_bytes"] = target.nbytes + draft.nbytes
-    result.update({f"{name}_ms": spread(values) for name, values in times.items()})
-    result["ours_first_ms"] = spread(first["ours"])
-    for name in ("ours", "ours_float64"):
-        result[f"{name}_over_read"] = ratio_spread(times[name], times["read"])
-        result[f"{name}_over_read_one_thread"] = ratio_spread(times[name], times["read_one_thread"])
-        result[f"eager_with_top_over_{name}"] = ratio_spread(times["eager_with_top"], times[name])
-        result[f"eager_over_{name}"] = ratio_spread(times["eager"], times[name])
-    result["float64_over_ours"] = ratio_spread(times["ours_float64"], times["ours"])
-    result["paths"], result["paths_float64"] = scored.path_counts, rigorous.path_counts
-    result["undecided"] = int(np.asarray(scored.undecided).sum())
-    result["largest_kl_excess"] = float((scored.kl_upper - scored.kl).max())
-    return result
 
 
 def provenance() -> dict[str, Any]:

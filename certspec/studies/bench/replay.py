@@ -10,20 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
+from certspec.kernels.rule_table import RuleTable
+from certspec.models.cuda.layouts import GrowthLayout
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.models.cuda.triton_columns import ANCESTORS, DEPTHS, NO_NODE, PARENTS
-
-if TYPE_CHECKING:
-    from certspec.kernels.rule_table import RuleTable
-    from certspec.models.cuda.layouts import GrowthLayout
-    from certspec.models.trees import TreeTopology
+from certspec.models.trees import TreeTopology
 
 __all__ = [
     "REPLAYED_LOGIT",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from certspec.scoring.provenance import file_sha256
+from certspec.scoring.provenance import file_sha256, session_facts, tokenizer_sha256, weights_sha256
 from certspec.studies.recipe.architecture import (
     Shape,
     build_model,
@@ -228,8 +228,6 @@ def _new_draft(material: Material, shape: Shape, seed: int) -> Any:
 
 
 def _provenance(material: Material, draft: Any, out: Path) -> dict[str, Any]:
-    from certspec.scoring.provenance import session_facts, tokenizer_sha256, weights_sha256
-
     return {
         "weights_sha256": {
             "target": weights_sha256(material.target),

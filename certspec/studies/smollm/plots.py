@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from certspec.reports.plots import COLOURS, LOOK, MARKERS, STYLES
+from certspec.reports.plots import LOOK, style_of
 from certspec.studies.smollm.modelled_speed import place_of, tokens_per_second
 from certspec.studies.smollm.tables import SPEEDS
 
@@ -51,16 +51,6 @@ def draw_evidence(results: dict[str, Any], folder: Path) -> list[Path]:
     return paths
 
 
-def _style(index: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "ls": STYLES[index % len(STYLES)],
-        "marker": MARKERS[index % len(MARKERS)],
-        "ms": 4.5,
-        "lw": 1.5,
-    }
-
-
 def _enlargement(pyplot: Any, score: dict[str, Any]) -> Any:
     """Mean certificate over strict greedy's, as a difference and as a factor, by the target's
     margin."""
@@ -75,9 +65,9 @@ def _enlargement(pyplot: Any, score: dict[str, Any]) -> Any:
             centres,
             [a - b for a, b in zip(ours, strict, strict=True)],
             label=label,
-            **_style(number),
+            **style_of(number),
         )
-        factor.plot(centres, [a / b for a, b in zip(ours, strict, strict=True)], **_style(number))
+        factor.plot(centres, [a / b for a, b in zip(ours, strict, strict=True)], **style_of(number))
     factor.set(yscale="log", ylabel="mean certificate / strict greedy's")
     gain.set_ylabel("mean certificate - strict greedy's (nats)")
     for axes in (gain, factor):
@@ -92,7 +82,7 @@ def _run_lengths(pyplot: Any, score: dict[str, Any]) -> Any:
     rows = {row["rule"]: row for row in score["summary"]["certified_run_lengths"]}
     for number, label in enumerate(_SHOWN):
         axes.plot(
-            rows[label]["budgets"], rows[label]["mean_over_starts"], label=label, **_style(number)
+            rows[label]["budgets"], rows[label]["mean_over_starts"], label=label, **style_of(number)
         )
     budgets = rows["strict"]["budgets"]
     axes.set_xscale("log")
@@ -135,7 +125,7 @@ def _frontier(results: dict[str, Any], pyplot: Any, quality: dict[str, Any]) -> 
                 xerr=[errors[i] for i in members],
                 label=kind,
                 capsize=2,
-                **_style(number),
+                **style_of(number),
             )
             for i in members:
                 axes.annotate(

@@ -25,8 +25,10 @@ def evidence_tables(results: dict[str, Any]) -> list[TextTable]:
         tables += [
             _claims(score),
             comparison_table(score["summary"], score["comparison"]["deviations"]),
+            _rules(score),
+            _distributions(score["summary"]),
+            _adaptive(score),
         ]
-        tables += [_rules(score), _distributions(score["summary"]), _adaptive(score)]
     if "quality" in results:
         speeds = [results[name] for name in SPEEDS if name in results]
         tables += [_quality(results["quality"], speeds), _tasks(results["quality"])]
