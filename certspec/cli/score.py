@@ -198,9 +198,14 @@ class _ProgressBar:
 
     def __init__(self, *, shown: bool = True) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.progress import TimeElapsedColumn as Elapsed
-        from rich.progress import TimeRemainingColumn as Remaining
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         console = Console(stderr=True)
         self._progress: Any = None
@@ -211,9 +216,9 @@ class _ProgressBar:
                 BarColumn(bar_width=None),
                 MofNCompleteColumn(),
                 TextColumn("steps"),
-                Elapsed(),
+                TimeElapsedColumn(),
                 TextColumn("left"),
-                Remaining(),
+                TimeRemainingColumn(),
                 console=console,
             )
         self._task: Any = None

@@ -133,8 +133,10 @@ def _column(column: Column, name: str, *, named: bool) -> str:
     for section in found:
         if section.words:
             parts.append(f'<p class="words">{_text(section.words)}</p>')
-        for block in section.blocks:
-            parts.append(_figure(*draw(block)) if isinstance(block, str) else _table(block))
+        parts += [
+            _figure(*draw(block)) if isinstance(block, str) else _table(block)
+            for block in section.blocks
+        ]
     return "\n".join([*parts, "</div>"])
 
 

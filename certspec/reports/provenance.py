@@ -61,7 +61,7 @@ def provenance_table(run: Run, folder: Path) -> TextTable:
             ("steps a prompt, at most", str(settings.get("steps"))),
             (
                 "prompts a batch; limit; chat template",
-                _joined(settings, "batch_size", "limit", "chat"),
+                "; ".join(str(settings.get(name)) for name in ("batch_size", "limit", "chat")),
             ),
             _kernels(settings),
         ]
@@ -127,10 +127,6 @@ def _model(facts: dict[str, Any] | None) -> str:
 def _import_facts(folder: Path) -> dict[str, Any]:
     path = folder / "import.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def _joined(settings: dict[str, Any], *names: str) -> str:
-    return "; ".join(str(settings.get(name)) for name in names)
 
 
 def _short(digest: str | None) -> str:

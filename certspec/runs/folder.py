@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -167,17 +167,8 @@ class RunFolder:
     def write_part(self, number: int, table: pa.Table) -> None:
         """Write one finished part; it appears whole or not at all. A full disk is a
         CertspecError."""
-        final = self.part_path(number)
-        temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as stream:
-                pq.write_table(table, stream, compression="zstd")
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, final)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise CertspecError(f"{final}: could not write: {error.strerror or error}") from error
+        with _appearing_whole(self.part_path(number)) as stream:
+            pq.write_table(table, stream, compression="zstd")
 
     def remove_leftovers(self, shard: Shard | None = None) -> None:
         """Remove temporary files of killed runs; of several ranks each removes those of its own
@@ -244,10 +235,17 @@ class RunFolder:
 def write_atomically(path: Path, text: str) -> None:
     """Write ``text`` so that ``path`` holds either the old content or the new one, never a part of
     it."""
+    with _appearing_whole(path) as stream:
+        stream.write(text.encode())
+
+
+@contextlib.contextmanager
+def _appearing_whole(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside ``path``, which takes its place once everything is on disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with temporary.open("wb") as stream:
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)

@@ -4,7 +4,7 @@ process stopped."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from certspec.rules import Rule, default_rules
 from certspec.runs.folder import RunFolder, RunOutcome
 from certspec.runs.schema import COLUMNS, step_schema, step_table
 from certspec.runs.shards import Shard
-from certspec.scoring.batches import Batch, plan_batches
+from certspec.scoring.batches import plan_batches
 from certspec.scoring.greedy import GreedyLimits, score_batch
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.provenance import (
@@ -69,7 +69,8 @@ def score_run(
     call redoes at most one batch."""
     settings, shard = settings or RunSettings(), shard or Shard()
     target, draft, engine = _runners(pair)
-    limits = GreedyLimits(settings.steps, _context_of(pair), _eos_ids(pair.target))
+    context = min(int(model.config.max_position_embeddings) for model in _models_of(pair))
+    limits = GreedyLimits(settings.steps, context, _eos_ids(pair.target))
     labels = [rule.label for rule in settings.rules]
     num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
     num_batches = 0
@@ -96,7 +97,11 @@ def score_run(
             counter = _Counter(on_advance)
             num_batches = batch.number + 1
             if shard.owns(batch.number) and folder.part_path(batch.number).name not in finished:
-                columns = _score_or_empty(target, draft, batch, settings.rules, limits, counter)
+                columns = (
+                    score_batch(target, draft, batch, settings.rules, limits, on_steps=counter)
+                    if batch.prompts
+                    else dict.fromkeys(COLUMNS) | {"prompt": []}  # all prompts were skipped
+                )
                 if shard.writes:
                     schema = step_schema(labels, [asdict(skip) for skip in batch.skipped])
                     folder.write_part(batch.number, step_table(columns, schema))
@@ -119,26 +124,16 @@ class _Counter:
         self._on_advance(num_steps_at_most - self._num_steps)
 
 
-def _score_or_empty(
-    target: Any,
-    draft: Any,
-    batch: Batch,
-    rules: Sequence[Rule],
-    limits: GreedyLimits,
-    counter: _Counter,
-) -> dict[str, Any]:
-    if not batch.prompts:  # every prompt of the window was skipped
-        return dict.fromkeys(COLUMNS) | {"prompt": []}
-    return score_batch(target, draft, batch, rules, limits, on_steps=counter)
-
-
 def _runners(pair: Any) -> tuple[Any, Any | None, str]:
     """Runners of target and draft (None where there is no draft) and what they are: the compiled
     engine on a CPU for float32 models that it knows, transformers for all others, and for both
     where one of the two needs it."""
-    models = [model for model in (pair.target, pair.draft) if model is not None]
+    models = _models_of(pair)
     runner: Any = PaddedRunner
-    is_engine = all(map(_is_for_the_engine, models))
+    is_engine = all(
+        model.device.type == "cpu" and not _spread(model) and reason_for_transformers(model) is None
+        for model in models
+    )
     if is_engine:
         from certspec.models.cpu.runner import CpuRunner
 
@@ -147,10 +142,8 @@ def _runners(pair: Any) -> tuple[Any, Any | None, str]:
     return target, draft[0] if draft else None, "certspec cpu" if is_engine else "transformers"
 
 
-def _is_for_the_engine(model: Any) -> bool:
-    return (
-        model.device.type == "cpu" and not _spread(model) and reason_for_transformers(model) is None
-    )
+def _models_of(pair: Any) -> list[Any]:
+    return [model for model in (pair.target, pair.draft) if model is not None]
 
 
 def _fixed_settings(
@@ -195,11 +188,6 @@ def _model_facts(model: Any) -> dict[str, Any]:
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "weights_sha256": weights_sha256(model),
     }
-
-
-def _context_of(pair: Any) -> int:
-    models = [model for model in (pair.target, pair.draft) if model is not None]
-    return min(int(model.config.max_position_embeddings) for model in models)
 
 
 def _eos_ids(model: Any) -> frozenset[int]:

@@ -61,7 +61,17 @@ def score_stored(
     if draft is not None:
         require_same_rows(target, draft)
     labels = [rule.label for rule in rules]
-    settings = _settings(target, draft, labels, num_tokens, device)
+    settings: dict[str, Any] = {
+        "certspec": certspec_version(),
+        "stored_logits": {
+            "target": target.facts(),
+            "draft": None if draft is None else draft.facts(),
+        },
+        "num_tokens": num_tokens,
+        "device": (device or "cpu").partition(":")[0],
+        "kernels_sha256": kernels_sha256(),
+        "rules": labels,
+    }
     schema = step_schema(labels)
     num_parts = 0
     with folder.working(
@@ -131,23 +141,3 @@ def _on(rows: Any, device: str | None) -> Any:
     import torch
 
     return (torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows).to(device)
-
-
-def _settings(
-    target: StoredLogits,
-    draft: StoredLogits | None,
-    labels: list[str],
-    num_tokens: int | None,
-    device: str | None,
-) -> dict[str, Any]:
-    return {
-        "certspec": certspec_version(),
-        "stored_logits": {
-            "target": target.facts(),
-            "draft": None if draft is None else draft.facts(),
-        },
-        "num_tokens": num_tokens,
-        "device": (device or "cpu").partition(":")[0],
-        "kernels_sha256": kernels_sha256(),
-        "rules": labels,
-    }

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -27,7 +27,15 @@ from certspec.rules import StrictGreedy
 from certspec.studies.bench.decode import assistant_setting
 from certspec.studies.bench.kernels import device_time
 from certspec.studies.bench.replay import REPLAYED_LOGIT, ReplayingRunner, UncertifiedRounds
-from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
+from certspec.studies.bench.spreads import (
+    Item,
+    Result,
+    Way,
+    in_turns,
+    ratio_spread,
+    spread,
+    tokens_per_second,
+)
 from certspec.studies.soaks.losslessness import reference_tokens
 
 __all__ = [
@@ -118,10 +126,6 @@ _COLUMNS = 151_936
 
 _WARM_UPS = 5  # turns that are not counted
 
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-_Key = TypeVar("_Key", bound=Hashable)
-
 
 def random_pair(target: str = "4B", draft: str = "0.6B") -> Pair:
     """Two Qwen3 models of these shapes in bfloat16 on the GPU, with random weights; no tokenizer,
@@ -163,11 +167,11 @@ def _random_model(shape: dict[str, Any], seed: int) -> Any:
 
 
 def launch_times(
-    launches: Mapping[_Key, Callable[[], Any]], restart: Callable[[], Any], repeats: int
-) -> dict[_Key, list[float]]:
+    launches: Mapping[Way, Callable[[], Any]], restart: Callable[[], Any], repeats: int
+) -> dict[Way, list[float]]:
     """Milliseconds of each launch on the device, all in turn, ``restart`` before every turn; some
     turns warm up."""
-    times: dict[_Key, list[float]] = {key: [] for key in launches}
+    times: dict[Way, list[float]] = {key: [] for key in launches}
     for _ in range(_WARM_UPS + repeats):
         restart()
         for key, launch in launches.items():
@@ -175,10 +179,10 @@ def launch_times(
     return {key: each[_WARM_UPS:] for key, each in times.items()}
 
 
-def waited(way: Callable[[_Item], _Result]) -> Callable[[_Item], _Result]:
+def waited(way: Callable[[Item], Result]) -> Callable[[Item], Result]:
     """The same, ended when the device has ended."""
 
-    def run(item: _Item) -> _Result:
+    def run(item: Item) -> Result:
         result = way(item)
         torch.cuda.synchronize()
         return result

@@ -180,7 +180,12 @@ def measure_drafting(
         "tuning_nodes_per_target_pass": _by_family(tuned, settings, _nodes),
         "held_out": {
             family: {
-                "tokens_per_second": {"overall": _speed(runs[key]), **_of_repeats(runs[key])},
+                "tokens_per_second": {
+                    "overall": _speed(runs[key]),
+                    **spread(
+                        [float(runs[key].tokens.sum() / row.sum()) for row in runs[key].times]
+                    ),
+                },
                 **_per_pass(runs[key]),
             }
             for family, key in fastest.items()
@@ -298,10 +303,6 @@ def _tokens_a_pass(run: _Run) -> float:
 
 def _nodes(run: _Run) -> float:
     return float(run.nodes.sum() / run.passes.sum())
-
-
-def _of_repeats(run: _Run) -> dict[str, float]:
-    return spread([float(run.tokens.sum() / row.sum()) for row in run.times])
 
 
 def _ratio(ours: _Run, other: _Run, spent: str) -> dict[str, float]:

@@ -143,11 +143,12 @@ def main(arguments: list[str] | None = None) -> None:
         if options.tiny
         else (architecture.TARGET_SHAPE, architecture.DRAFT_SHAPE)
     )
-    ids = {
+    sizes = {
+        "vocab_size": bpe.get_vocab_size(),
+        "max_positions": target_plan.block,
         "eos_id": bpe.token_to_id(tokenizer.IM_END),
         "pad_id": bpe.token_to_id(tokenizer.END_OF_TEXT),
     }
-    sizes = {"vocab_size": bpe.get_vocab_size(), "max_positions": target_plan.block, **ids}
     if options.reuse_target:
         target_model = export.load_target(options.out / "target", bpe).to(device)
     else:

@@ -41,8 +41,10 @@ def choose_prompts(held_out: Sequence[Chat], seed: int) -> list[dict[str, str]]:
     records = []
     for kind, wanted in NUM_SHIPPED.items():
         prompts = sorted({chat.prompt for chat in held_out if chat.kind == kind})
-        for prompt in sorted(rng.sample(prompts, min(wanted, len(prompts)))):
-            records.append({"kind": kind, "prompt": prompt})
+        records += [
+            {"kind": kind, "prompt": prompt}
+            for prompt in sorted(rng.sample(prompts, min(wanted, len(prompts))))
+        ]
     for number in range(NUM_LONG):
         kind, frame = LONG_FRAMES[number % len(LONG_FRAMES)]
         answers = sorted({chat.answer for chat in held_out if chat.kind == kind and chat.finished})

@@ -21,8 +21,8 @@ __all__ = ["Trace", "decode_rows"]
 @dataclass
 class Trace:
     """What one row emitted. ``nats_lost``: log p1 - log p(token) of each emitted token under the
-    target; ``kl``, ``accepted``, ``certified`` speak of drafted positions, in order (``accepted``
-    of the rule, also for a tree)."""
+    target; ``accepted`` and ``certified`` speak of drafted positions, in order (``accepted`` of the
+    rule, also for a tree)."""
 
     rule: int
     tokens: list[int] = field(default_factory=list)
@@ -31,7 +31,6 @@ class Trace:
     relaxed: list[bool] = field(default_factory=list)
     accepted: list[bool] = field(default_factory=list)
     certified: list[bool] = field(default_factory=list)
-    kl: list[float] = field(default_factory=list)
     num_rounds: int = 0
     end: str = ""
 
@@ -130,7 +129,6 @@ def _decide(
         "accepted": accepted,
         "certified": certified,
         "emits_draft": accepted & ~is_tree,
-        "kl": scores.kl[at],
         "top_prob": scores.target_top_probs[at, 0],
         "draft_token_prob": scores.draft_token_prob[at],
     }
@@ -151,4 +149,3 @@ def _note(
     if asked:
         trace.accepted.append(bool(columns["accepted"][row]))
         trace.certified.append(bool(columns["certified"][row]))
-        trace.kl.append(float(columns["kl"][row]))
