@@ -24,7 +24,7 @@ from certspec.decoding.requests import (
 )
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.errors import InvalidArgument
-from certspec.models.choice import chosen_runners
+from certspec.models.choice import chosen_runners, require_models
 from certspec.models.runner import BoundedRunner
 from certspec.models.settings import context_limit, find_eos_token_ids
 from certspec.models.trees import TreeShape, TreeTopology, chain
@@ -214,6 +214,7 @@ def generate(
             f"generate: expected {', '.join(DecodingOptions.__annotations__)} besides its named "
             f"arguments, got {', '.join(sorted(unknown))}"
         )
+    require_models(pair)
     runners = options.get("runners")
     extra = tuple(rules or ())
     for given in extra:

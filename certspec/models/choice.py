@@ -10,13 +10,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from certspec.errors import InvalidArgument
 from certspec.models.padded_runner import TransformersRunner
+from certspec.models.plain_tree import first_deviation
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
     from certspec.models.runner import ModelRunner
 
-__all__ = ["chosen_runners", "reason_for_fallback", "reason_for_transformers", "runner_for"]
+__all__ = [
+    "chosen_runners",
+    "reason_for_fallback",
+    "reason_for_transformers",
+    "require_models",
+    "runner_for",
+]
 
 
 def runner_for(model: Any, num_tokens: int | None = None) -> Any | None:
@@ -42,7 +50,7 @@ def reason_for_fallback(model: Any) -> str | None:
     """Why ``runner_for`` returns None for this model, or None where it returns a runner."""
     from certspec.models.weights import why_unsupported
 
-    reason = why_unsupported(model.config)
+    reason = why_unsupported(getattr(model, "config", None)) or first_deviation(model)
     if reason is not None:
         return reason
     device, head_dim = next(model.parameters()).device.type, model.config.head_dim
@@ -77,10 +85,21 @@ def reason_for_transformers(model: Any) -> str | None:
     return reason_for_fallback(model)
 
 
+def require_models(pair: Pair) -> None:
+    """Raise InvalidArgument unless both models have what every transformers model has."""
+    for role in ("target", "draft"):
+        model = getattr(pair, role)
+        missing = [name for name in ("config", "device", "dtype") if not hasattr(model, name)]
+        if missing:
+            got = "none" if model is None else f"a {type(model).__name__} without {missing[0]}"
+            raise InvalidArgument(f"{role}: expected a transformers causal model, got {got}")
+
+
 @contextmanager
 def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, tuple[str, ...]]]:
     """A runner for the target and one for the draft, which engine they are in words, and notes on
     what fell back."""
+    require_models(pair)
     reasons = {
         "target": reason_for_transformers(pair.target),
         "draft": reason_for_transformers(pair.draft),
@@ -95,34 +114,47 @@ def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, 
         plain = [TransformersRunner(model, pair.num_tokens) for model in (pair.target, pair.draft)]
         yield plain[0], plain[1], "transformers", notes
         return
-    target, draft = (_take(model, pair.num_tokens) for model in (pair.target, pair.draft))
-    yield target, draft, f"certspec {pair.target.device.type}", notes
-    for model, engine in (
-        (pair.target, target),
-        (pair.draft, draft),
-    ):  # after a failure they are not used again
-        _give_back(model, pair.num_tokens, engine)
+    models = pair.target, pair.draft
+    target, draft = taken = [_take(model, pair.num_tokens) for model in models]
+    yield target[1], draft[1], f"certspec {pair.target.device.type}", notes
+    with _idle_lock:  # after a failure they are not used again
+        _idle.update(zip(models, taken, strict=True))
 
 
-def _take(model: Any, num_tokens: int) -> ModelRunner:
-    with _idle_lock:
-        kept = _idle.pop(model, None)
-    if kept is not None and kept[0] == _fingerprint(model, num_tokens):
-        return kept[1]
-    engine: Any = runner_for(model, num_tokens)
-    return engine
-
-
-def _give_back(model: Any, num_tokens: int, engine: ModelRunner) -> None:
+def _take(model: Any, num_tokens: int) -> tuple[Any, ModelRunner]:
+    """An engine over the weights as they are now, and their fingerprint."""
     fingerprint = _fingerprint(model, num_tokens)
     with _idle_lock:
-        _idle[model] = (fingerprint, engine)
+        kept = _idle.pop(model, None)
+    if kept is not None and kept[0] == fingerprint:
+        return kept
+    engine: Any = runner_for(model, num_tokens)
+    return fingerprint, engine
 
 
 def _fingerprint(model: Any, num_tokens: int) -> Any:
     """Changes whenever a weight was written to or replaced, so that no engine with stale weights is
-    used."""
-    return num_tokens, tuple(
-        (id(weight), weight.data_ptr(), None if weight.is_inference() else int(weight._version))
-        for weight in model.parameters()
+    used. Versions count torch's own writes; the samples see the others, such as ``.data``, a numpy
+    view or pruning."""
+    import torch
+
+    tensors = [*model.parameters(), *model.buffers()]
+    samples = torch.cat([_sample(tensor) for tensor in tensors]).cpu()
+    return (
+        num_tokens,
+        tuple(
+            (id(each), each.data_ptr(), None if each.is_inference() else int(each._version))
+            for each in tensors
+        ),
+        samples.numpy().tobytes(),
     )
+
+
+def _sample(tensor: Any) -> Any:
+    """Some numbers of a weight as bytes: all of a vector, a diagonal that wraps around of a matrix,
+    which has a number of every row, and of every column where there are as many rows."""
+    import torch
+
+    values = tensor.detach().reshape(-1)
+    step = tensor.shape[-1] - 1 if tensor.ndim > 1 and tensor.shape[-1] > 2 else 1
+    return values[::step].contiguous().view(torch.uint8)

@@ -45,7 +45,8 @@ class GenerationSettings:
     @classmethod
     def of(cls, config: Any) -> GenerationSettings:
         """Read a transformers ``GenerationConfig`` (None: nothing was asked for)."""
-        names = ("do_sample", "num_beams", "output_scores", "output_logits")
+        outputs = (f"output_{name}" for name in ("scores", "logits", "hidden_states", "attentions"))
+        names = ("do_sample", "num_beams", *outputs)
         pad = getattr(config, "_pad_token_tensor", None)
         return cls(
             {name: getattr(config, name, None) for name in names},

@@ -185,14 +185,12 @@ def read_weights(source: Any, num_tokens: int | None = None) -> Weights:
 
     if isinstance(source, (str, Path)):
         config, named = _read_directory(Path(source))
+        geometry, rope = Geometry.of(config, num_tokens), Qwen3RotaryEmbedding(config)
+        tied = bool(config.tie_word_embeddings) or "lm_head.weight" not in named
     else:
-        config, named = (
-            source.config,
-            {name: tensor.detach() for name, tensor in source.state_dict().items()},
-        )
-    geometry = Geometry.of(config, num_tokens)
-    rope = Qwen3RotaryEmbedding(config)
-    tied = bool(config.tie_word_embeddings) or "lm_head.weight" not in named
+        named = {name: tensor.detach() for name, tensor in source.state_dict().items()}
+        geometry, rope = Geometry.of(source.config, num_tokens), source.model.rotary_emb
+        tied = source.lm_head.weight.data_ptr() == source.model.embed_tokens.weight.data_ptr()
     weights = Weights(
         geometry, named, rope.inv_freq.detach().float().cpu(), float(rope.attention_scaling), tied
     )

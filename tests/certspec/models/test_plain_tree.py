@@ -1,0 +1,222 @@
+"""What is not provably the plain module tree is run by transformers, with the first deviation in
+the notes, and gives the tokens that the model itself gives."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+from transformers import Qwen3ForCausalLM
+
+import certspec as cs
+from certspec.models.plain_tree import first_deviation
+
+
+class _Upside(Qwen3ForCausalLM):
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        output = super().forward(*arguments, **options)
+        output.logits = -output.logits
+        return output
+
+
+class _Wrapped(nn.Module):
+    """A wrapper that hands on what the inner model has, as adapters do."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.base = model
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("base"), name)
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        return self.base(*arguments, **options)
+
+
+class _Adapter(nn.Module):
+    """A LoRA-like layer around a linear one."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.base, self.low = linear, nn.Linear(linear.in_features, linear.out_features)
+
+    def forward(self, values: Any) -> Any:
+        return self.base(values) + self.low(values)
+
+
+def _hooked(model: Any) -> Any:
+    model.model.layers[1].mlp.register_forward_hook(lambda module, given, made: -made)
+    return model
+
+
+def _pre_hooked(model: Any) -> Any:
+    model.lm_head.register_forward_pre_hook(lambda module, given: (given[0].flip(-1),))
+    return model
+
+
+def _upside(model: Any) -> Any:
+    model.__class__ = _Upside
+    return model
+
+
+def _own_forward(model: Any) -> Any:
+    mlp = model.model.layers[0].mlp
+    mlp.forward = MethodType(lambda module, values: values, mlp)
+    return model
+
+
+def _biased(model: Any) -> Any:
+    model.lm_head.bias = nn.Parameter(torch.randn(model.lm_head.out_features))
+    return model
+
+
+def _adapted(model: Any) -> Any:
+    attention = model.model.layers[0].self_attn
+    attention.q_proj = _Adapter(attention.q_proj)
+    return model
+
+
+def _parametrized(model: Any) -> Any:
+    parametrizations.weight_norm(model.model.layers[0].mlp.up_proj)
+    return model
+
+
+def _pruned(model: Any) -> Any:
+    prune.l1_unstructured(model.model.layers[0].mlp.up_proj, "weight", 0.5)
+    return model
+
+
+def _quantized(model: Any) -> Any:
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+
+
+def _another_epsilon(model: Any) -> Any:
+    model.model.norm.variance_epsilon = 0.5
+    return model
+
+
+def _mixed(model: Any) -> Any:
+    model.model.layers[0].mlp.act_fn = nn.Tanh()
+    return model
+
+
+CHANGES: list[tuple[Callable[[Any], Any], str]] = [
+    (_hooked, "model.layers.1.mlp: a forward hook"),
+    (_pre_hooked, "lm_head: a forward hook"),
+    (_upside, "_Upside, not Qwen3ForCausalLM as transformers ships it"),
+    (_own_forward, "model.layers.0.mlp: a forward of its own"),
+    (_biased, "lm_head: a bias"),
+    (_adapted, "model.layers.0.self_attn.q_proj: _Adapter, not Linear"),
+    (_parametrized, "model.layers.0.mlp.up_proj: ParametrizedLinear, not Linear"),
+    (_pruned, "model.layers.0.mlp.up_proj: a forward hook"),
+    (_quantized, "model.layers.0.self_attn.q_proj: "),
+    (_another_epsilon, "model.norm: an epsilon of 0.5, not 1e-06"),
+    (_mixed, "model.layers.0.mlp.act_fn: Tanh, not SiLUActivation"),
+    (_Wrapped, "_Wrapped, not Qwen3ForCausalLM as transformers ships it"),
+    (torch.compile, "OptimizedModule, not Qwen3ForCausalLM as transformers ships it"),
+]
+
+
+def _changed_pair(tiny: Any, change: Callable[[Any], Any]) -> Any:
+    target = change(copy.deepcopy(tiny.target))
+    return cs.Pair(target, tiny.draft, tiny.tokenizer, tiny.num_tokens)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("change", "words"), CHANGES, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_model_that_is_not_what_its_class_says_is_run_by_transformers(
+    tiny: Any, prompts: Any, change: Callable[[Any], Any], words: str
+) -> None:
+    if change is torch.compile:
+        change = lambda model: torch.compile(model, backend="eager")  # noqa: E731
+    pair = _changed_pair(tiny, change)
+    generation = cs.generate(pair, prompts[:2], max_new_tokens=6, eos_token_ids=[])
+    assert generation.engine == "transformers"
+    assert generation.notes[0].startswith(f"target: run by transformers ({words}")
+    if change is _quantized:
+        return  # its scales depend on all tokens of a pass, so passes of other lengths differ
+    for prompt, tokens in zip(prompts[:2], generation.sequences, strict=True):
+        sequence = list(prompt)
+        with torch.no_grad():
+            for _ in range(6):
+                logits = pair.target(torch.tensor([sequence])).logits[0, -1]
+                sequence.append(int(logits.argmax()))
+        assert tokens == sequence[len(prompt) :]
+
+
+def test_the_plain_tree_stays_plain_after_transformers_watched_its_hidden_states(tiny: Any) -> None:
+    model = copy.deepcopy(tiny.target)
+    assert first_deviation(model) is None
+    model(torch.tensor([[1, 2]]), output_hidden_states=True, output_attentions=True)
+    assert first_deviation(model) is None
+
+
+def test_a_method_that_was_replaced_in_its_class_is_seen(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(tiny.target.model.norm), "forward", lambda module, values: values)
+    assert first_deviation(tiny.target) == "Qwen3RMSNorm.forward: not as shipped"
+
+
+def test_a_head_that_is_untied_in_fact_is_used_whatever_the_config_says(
+    tiny: Any, prompts: Any
+) -> None:
+    target = copy.deepcopy(tiny.target)
+    target.config.tie_word_embeddings = True
+    pair = cs.Pair(target, tiny.draft, tiny.tokenizer, tiny.num_tokens)
+    ours = cs.generate(pair, prompts, max_new_tokens=8)
+    assert ours.engine == "certspec cpu"
+    assert ours.sequences == cs.generate(tiny, prompts, max_new_tokens=8).sequences
+
+
+def _by_data(weight: Any) -> None:
+    weight.data[:] = weight.data.roll(1, 0)
+
+
+def _by_numpy(weight: Any) -> None:
+    view = weight.detach().numpy()
+    view[:] = view[::-1].copy()
+
+
+def _one_row(weight: Any) -> None:
+    weight.data[17] *= -3.0
+
+
+@pytest.mark.parametrize("write", [_by_data, _by_numpy, _one_row])
+@pytest.mark.parametrize("name", ["lm_head.weight", "model.layers.0.mlp.down_proj.weight"])
+def test_a_weight_that_was_written_to_behind_torch_is_packed_anew(
+    tiny: Any, prompts: Any, name: str, write: Callable[[Any], None]
+) -> None:
+    pair = cs.Pair(copy.deepcopy(tiny.target), tiny.draft, tiny.tokenizer, tiny.num_tokens)
+    cs.generate(pair, prompts, max_new_tokens=8)
+    version = pair.target.get_parameter(name)._version
+    write(pair.target.get_parameter(name))
+    assert pair.target.get_parameter(name)._version == version
+    fresh = cs.Pair(copy.deepcopy(pair.target), tiny.draft, tiny.tokenizer, tiny.num_tokens)
+    one, other = (cs.generate(each, prompts, max_new_tokens=8) for each in (pair, fresh))
+    assert one.sequences == other.sequences
+    assert (one.steps.column("prob_margin") == other.steps.column("prob_margin")).all()
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_module_that_is_no_transformers_model_is_refused_by_name(tiny: Any, role: str) -> None:
+    pair = copy.copy(tiny)
+    setattr(pair, role, nn.Linear(2, 2))
+    with pytest.raises(cs.InvalidArgument, match=f"{role}: expected .*, got a Linear without con"):
+        cs.generate(pair, [[1, 2]])
+
+
+def test_a_pair_without_a_draft_is_refused_by_name(tiny: Any) -> None:
+    pair = copy.copy(tiny)
+    pair.draft = None
+    with pytest.raises(cs.InvalidArgument, match=r"draft: expected .*, got none"):
+        cs.generate(pair, [[1, 2]])
