@@ -65,6 +65,15 @@ class BestFirst:
         require_counts(
             "BestFirst", num_nodes=self.num_nodes, depth=self.depth, width=self.width, **beam
         )
+        exist = 0
+        for _ in range(self.depth):
+            exist = self.width * (1 + exist)
+            if exist >= self.num_nodes:
+                return
+        raise InvalidArgument(
+            f"BestFirst: expected num_nodes at most {exist}, all that a tree of width "
+            f"{self.width} and depth {self.depth} has, got {self.num_nodes}"
+        )
 
     def start(self, max_depth: int) -> Grower:
         return ScoredGrower(self, max_depth)

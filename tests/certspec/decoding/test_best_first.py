@@ -76,3 +76,10 @@ def test_a_count_out_of_range_is_refused(arguments):
 def test_a_static_tree_rule_is_refused_on_a_tree_that_grows(tiny):
     with pytest.raises(cs.InvalidArgument, match="expects a static tree of width 3"):
         cs.generate(tiny, [[1]], cs.Tree(3), tree=cs.BestFirst(8))
+
+
+def test_more_nodes_than_a_tree_has_are_refused():
+    assert cs.BestFirst(14, width=2, depth=3).num_nodes == 14
+    for num_nodes in (15, 100):
+        with pytest.raises(cs.InvalidArgument, match="expected num_nodes at most 14, all that"):
+            cs.BestFirst(num_nodes, width=2, depth=3)

@@ -66,7 +66,7 @@ GROWN = {
     "8 nodes": cs.BestFirst(8, depth=4, width=3),
     "wide beam": cs.BestFirst(12, depth=3, width=2, beam=5),
     "narrow beam": cs.BestFirst(5, depth=5, width=4, beam=1),
-    "more room than candidates": cs.BestFirst(20, depth=2, width=3),
+    "more room than candidates": cs.BestFirst(12, depth=2, width=3, beam=1),
     "one level": cs.BestFirst(3, depth=1, width=5),
 }
 # steep maps, so that some nodes go on and some do not; rates in nodes, at which several nodes of a
