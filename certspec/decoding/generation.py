@@ -3,6 +3,7 @@ How a round goes stands in ``plain_rounds``."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 
 from certspec.decoding.drafting import DraftPolicy, StaticPolicy
 from certspec.decoding.groups import Workload, decode_shared
+from certspec.decoding.processors import in_config
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.decoding.records import KINDS, StepList, StepRecord, acceptance_metrics
 from certspec.decoding.requests import (
@@ -108,7 +110,14 @@ def eos_ids(pair: Pair, given: int | Iterable[int] | None) -> frozenset[int]:
     """The ids that end a sequence: those given, or else the target's own."""
     if given is None:
         return find_eos_token_ids(pair.target, pair.tokenizer)
-    return frozenset([given] if isinstance(given, int) else given)
+    try:
+        values = given.tolist() if hasattr(given, "tolist") else given
+        ids = values if isinstance(values, Iterable) else [values]
+        return frozenset(operator.index(token) for token in ids)
+    except TypeError:
+        raise InvalidArgument(
+            f"eos_token_ids: expected a token id or several, got {given!r}"
+        ) from None
 
 
 def prompt_stopping(
@@ -202,7 +211,8 @@ def generate(
 
     - ``chat``: whether text prompts go through the chat template; None: where there is one.
     - ``logits_processor``: some of transformers' (no state), applied at every position to both
-      models' logits, each position seeing the tokens before it.
+      models' logits, each position seeing the tokens before it; besides those that the target's
+      generation_config asks for (``Generation.notes`` names them, and what of it is not applied).
     - ``on_step``: hears each StepRecord as it is emitted.
     - ``runners``: (target, draft) in place of the engines.
 
@@ -231,7 +241,8 @@ def generate(
         )
         for index, (prompt, schedule) in enumerate(zip(ids, schedules, strict=True))
     ]
-    processors = tuple(options.get("logits_processor") or ())
+    given_processors = tuple(options.get("logits_processor") or ())
+    processors, of_config = in_config(pair.target, requests, given_processors)
     plan = DecodingPlan(
         policy, extra, context_limit(pair.draft), processors, options.get("on_step")
     )
@@ -242,7 +253,7 @@ def generate(
         inference(pair.target, pair.draft),
         lent or chosen_runners(pair) as (target, draft, engine, notes),
     ):
-        generation.engine, generation.notes = engine, pair.notes + notes
+        generation.engine, generation.notes = engine, pair.notes + notes + of_config
         if batch_size > 1 and any(
             isinstance(runner, BoundedRunner) and runner.max_batch == 1
             for runner in (target, draft)

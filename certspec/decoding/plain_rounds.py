@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from certspec.decoding.drafting import DraftTree, RowProcessor, draft_blocks
 from certspec.decoding.step_writer import Place, StepWriter
 from certspec.decoding.verify import BlockScores, StagedRows, score_blocks, verify_trees, walk_block
+from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +38,12 @@ class PlainRounds:
         """One round of all active rows."""
         plan, requests = self._plan, batch.active
         target, draft = batch.caches
-        processors = [_row_processor(plan.processors, request.sequence) for request in requests]
+        processors = [
+            _row_processor(plan.processors[request.index], request.sequence)
+            if plan.processors
+            else None
+            for request in requests
+        ]
 
         # Draft: below each row's last token, a tree of what the draft thinks comes next.
         depths = [_draft_room(request, plan) for request in requests]
@@ -137,7 +143,17 @@ def _row_processor(
         tokens = torch.tensor([[*before, *path]], dtype=torch.int64, device=row.device)
         scores = row[None].clone()
         for processor in processors:
-            scores = processor(tokens, scores)
+            scores = _processed(processor, tokens, scores)
         return scores[0]
 
     return process
+
+
+def _processed(processor: LogitsProcessor, tokens: Tensor, scores: Tensor) -> Tensor:
+    shape = tuple(scores.shape)
+    found = processor(tokens, scores)
+    if tuple(getattr(found, "shape", ())) != shape:
+        name = getattr(processor, "__name__", type(processor).__name__)
+        got = tuple(found.shape) if hasattr(found, "shape") else type(found).__name__
+        raise InvalidArgument(f"logits_processor {name}: expected scores of {shape}, got {got}")
+    return found

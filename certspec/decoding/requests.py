@@ -85,12 +85,13 @@ LogitsProcessor = Callable[["Tensor", "Tensor"], "Tensor"]
 @dataclass(frozen=True)
 class DecodingPlan:
     """What is the same for all prompts: how to draft, extra rules to score, the draft's context
-    (None: no limit), logits processors, and who hears of each step."""
+    (None: no limit), each prompt's logits processors (empty: none at all), and who hears of each
+    step."""
 
     policy: DraftPolicy
     extra: tuple[Rule, ...] = ()
     draft_limit: int | None = None
-    processors: tuple[LogitsProcessor, ...] = ()
+    processors: tuple[tuple[LogitsProcessor, ...], ...] = ()
     on_step: Callable[[StepRecord], Any] | None = None
 
 

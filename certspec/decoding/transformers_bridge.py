@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from certspec.decoding.batch import Batch
 from certspec.decoding.generation import draft_policy, inference, rule_schedules
 from certspec.decoding.loop import decode_batch
+from certspec.decoding.processors import in_batch
 from certspec.decoding.records import StepList
 from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
 from certspec.errors import InvalidArgument
@@ -81,7 +82,11 @@ def transformers_generate(
         for index, prompt in enumerate(prompts)
     ]
     plan = DecodingPlan(
-        policy, (), context_limit(draft_model), tuple(logits_processor or ()), on_step
+        policy,
+        (),
+        context_limit(draft_model),
+        in_batch(tuple(logits_processor or ()), input_ids, [*map(len, prompts)]),
+        on_step,
     )
     steps, counts = StepList(), RoundCounts()
     with inference(model, draft_model), chosen_runners(pair) as (target, draft, _, _):
@@ -111,6 +116,8 @@ def _require_greedy(settings: GenerationSettings, draft_model: Any) -> None:
         ("num_beams", 1),
         ("output_scores", False),
         ("output_logits", False),
+        ("output_hidden_states", False),
+        ("output_attentions", False),
     ):
         got = settings.requested[name]
         if got not in (wanted, None):
@@ -124,6 +131,11 @@ def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
     if mask is None:
         rows: list[list[int]] = input_ids.tolist()
         return rows
+    if mask.shape != input_ids.shape or not bool(mask[:, -1].all()):
+        raise InvalidArgument(
+            f"attention_mask: expected {tuple(input_ids.shape)} with padding on the left, got "
+            f"{tuple(mask.shape)}" + (" with padding on the right" if mask.ndim == 2 else "")
+        )
     return [
         ids[keep.bool().to(ids.device)].tolist() for ids, keep in zip(input_ids, mask, strict=True)
     ]

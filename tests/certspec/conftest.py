@@ -128,6 +128,7 @@ def scripted():
         extra=(),
         max_new_tokens=8,
         eos=(),
+        processors=(),
         **plan,
     ):
         def logits(script):
@@ -142,6 +143,7 @@ def scripted():
 
         runners = ScriptedRunner(12, logits(target)), ScriptedRunner(12, logits(draft))
         steps, counts = StepList([r.label for r in extra]), RoundCounts()
+        plan["processors"] = (tuple(processors),) if processors else ()
         plan = DecodingPlan(StaticPolicy(topology or chain(4)), tuple(extra), **plan)
         rule = rule or cs.StrictGreedy()
         schedule = Throughout(rule) if isinstance(rule, cs.Rule) else rule

@@ -111,7 +111,7 @@ def test_groups_are_as_many_as_cores_of_two_rows_or_more(tiny, runners, many):
     ]
     assert num_groups(*runners, requests(8), 4, plan) == 2
     assert num_groups(*runners, requests(8, lambda sequence, new: None), 8, plan) == 1
-    processed = DecodingPlan(StaticPolicy(chain(2)), processors=(lambda ids, scores: scores,))
+    processed = DecodingPlan(StaticPolicy(chain(2)), processors=((lambda ids, scores: scores,),))
     assert num_groups(*runners, requests(8), 8, processed) == 1
     assert num_groups(object(), runners[1], requests(8), 8, plan) == 1
 

@@ -1,0 +1,122 @@
+"""Logits processors, one tuple a prompt: those that transformers would make of the model's
+generation config, and those of a batch, each seeing the row that plain ``generate`` shows it.
+
+Example: with ``repetition_penalty=1.1`` in the target's generation_config.json, ``in_config`` gives
+every prompt a RepetitionPenaltyLogitsProcessor, and a note that says so."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from certspec.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from certspec.decoding.requests import LogitsProcessor, Request
+
+__all__ = ["in_batch", "in_config"]
+
+# What a generation config may ask for besides processors, and the values that ask for nothing.
+_NOT_APPLIED: dict[str, tuple[Any, ...]] = {
+    "num_beams": (None, 1),
+    "guidance_scale": (None, 1, 1.0),
+    "stop_strings": (None,),
+    "max_time": (None,),
+    "penalty_alpha": (None, 0, 0.0),
+    "dola_layers": (None,),
+    "force_words_ids": (None,),
+    "constraints": (None,),
+    "token_healing": (None, False),
+}
+
+
+def in_config(
+    model: Any, requests: Sequence[Request], given: Sequence[LogitsProcessor]
+) -> tuple[tuple[tuple[LogitsProcessor, ...], ...], tuple[str, ...]]:
+    """For each request the processors of greedy ``model.generate`` with ``given`` ones, and notes
+    on what of the model's generation config is applied and what is not. No processors: ()."""
+    from transformers import LogitsProcessor as OfTransformers
+
+    config = getattr(model, "generation_config", None)
+    if config is None or not hasattr(model, "_get_logits_processor"):
+        return (tuple(given),) * len(requests) if given else (), ()
+    left = {
+        name: getattr(config, name, None)
+        for name, neutral in _NOT_APPLIED.items()
+        if getattr(config, name, None) not in neutral
+    }
+    notes = [f"generation_config: {name}={value!r} is not applied" for name, value in left.items()]
+    own = [_of_config(model, config, request) for request in requests]
+    applied = dict.fromkeys(type(each).__name__ for each in (own[0] if own else ()))
+    notes += [f"generation_config: {name} applied" for name in applied]
+    if not own or not (own[0] or given):
+        return (), tuple(notes)
+    # a processor that is given replaces the config's of the same class, as in transformers
+    kinds = {type(each) for each in given if isinstance(each, OfTransformers)}
+    merged = ((*(each for each in some if type(each) not in kinds), *given) for some in own)
+    return tuple(merged), tuple(notes)
+
+
+def _of_config(model: Any, config: Any, request: Request) -> list[Any]:
+    import torch
+
+    config = copy.deepcopy(config)
+    length, stopping = len(request.prompt), request.stopping
+    config.do_sample, config.guidance_scale = False, None
+    config.max_length = length + stopping.max_new_tokens
+    if getattr(config, "min_new_tokens", None) is not None:
+        config.min_length = length + config.min_new_tokens
+    ends = sorted(stopping.eos_token_ids)
+    config._eos_token_tensor = torch.tensor(ends, device=model.device) if ends else None
+    try:
+        return list(
+            model._get_logits_processor(
+                config,
+                input_ids_seq_length=length,
+                encoder_input_ids=torch.tensor([list(request.prompt)], device=model.device),
+                device=model.device,
+            )
+        )
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidArgument(f"generation_config of {type(model).__name__}: {error}") from error
+
+
+def in_batch(
+    processors: Sequence[LogitsProcessor], input_ids: Tensor, prompt_lengths: Sequence[int]
+) -> tuple[tuple[LogitsProcessor, ...], ...]:
+    """``processors`` of ``model.generate(input_ids)`` for each row alone: a processor sees as many
+    rows as plain ``generate`` has, all of them this row with its padding, and its own is taken."""
+    if not processors or prompt_lengths == [input_ids.shape[1]]:
+        return (tuple(processors),) if processors else ()
+    return tuple(
+        tuple(_for_row(each, input_ids, index, length) for each in processors)
+        for index, length in enumerate(prompt_lengths)
+    )
+
+
+def _for_row(
+    processor: LogitsProcessor, input_ids: Tensor, index: int, prompt_length: int
+) -> LogitsProcessor:
+    import torch
+    from transformers import PrefixConstrainedLogitsProcessor
+
+    count = len(input_ids)
+    if isinstance(processor, PrefixConstrainedLogitsProcessor):
+        allowed = processor._prefix_allowed_tokens_fn
+        # one row, under its number in the batch: the function is asked about no other
+        processor, count = (
+            PrefixConstrainedLogitsProcessor(lambda _, sent: allowed(index, sent), 1),
+            1,
+        )
+
+    def process(tokens: Tensor, scores: Tensor) -> Tensor:
+        padded = input_ids[index : index + 1].to(tokens.device)
+        shown = torch.cat([padded, tokens[:, prompt_length:]], dim=1)
+        rows = scores.expand(count, -1).clone()
+        return processor(shown.expand(count, -1), rows)[min(index, count - 1)][None]
+
+    process.__name__ = type(processor).__name__
+    return process
