@@ -13,8 +13,7 @@ import numpy as np
 
 from certspec.decoding.drafting import DraftPolicy, StaticPolicy
 from certspec.decoding.groups import Workload, decode_shared
-from certspec.decoding.processors import in_config
-from certspec.decoding.prompts import prompt_token_ids
+from certspec.decoding.prompts import WithList, prompt_token_ids
 from certspec.decoding.records import KINDS, StepList, StepRecord, acceptance_metrics
 from certspec.decoding.requests import (
     DecodingPlan,
@@ -27,6 +26,7 @@ from certspec.decoding.requests import (
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners, require_models
+from certspec.models.processors import Asked, in_config
 from certspec.models.runner import BoundedRunner
 from certspec.models.settings import context_limit, find_eos_token_ids
 from certspec.models.trees import TreeShape, TreeTopology, chain
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from certspec.models.pairs import Pair
-    from certspec.models.runner import ModelRunner
+    from certspec.models.processors import Asked, in_config
+from certspec.models.runner import ModelRunner
 
 __all__ = [
     "DecodingOptions",
@@ -111,7 +112,7 @@ def eos_ids(pair: Pair, given: int | Iterable[int] | None) -> frozenset[int]:
     if given is None:
         return find_eos_token_ids(pair.target, pair.tokenizer)
     try:
-        values = given.tolist() if hasattr(given, "tolist") else given
+        values = given.tolist() if isinstance(given, WithList) else given
         ids = values if isinstance(values, Iterable) else [values]
         return frozenset(operator.index(token) for token in ids)
     except TypeError:
@@ -242,7 +243,14 @@ def generate(
         for index, (prompt, schedule) in enumerate(zip(ids, schedules, strict=True))
     ]
     given_processors = tuple(options.get("logits_processor") or ())
-    processors, of_config = in_config(pair.target, requests, given_processors)
+    processors, of_config = in_config(
+        pair.target,
+        [
+            Asked(each.prompt, each.stopping.max_new_tokens, each.stopping.eos_token_ids)
+            for each in requests
+        ],
+        given_processors,
+    )
     plan = DecodingPlan(
         policy, extra, context_limit(pair.draft), processors, options.get("on_step")
     )

@@ -8,6 +8,7 @@ caches forget "on". Three tokens came from one target pass."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 from certspec.decoding.drafting import DraftTree, RowProcessor, draft_blocks
@@ -150,10 +151,13 @@ def _row_processor(
 
 
 def _processed(processor: LogitsProcessor, tokens: Tensor, scores: Tensor) -> Tensor:
-    shape = tuple(scores.shape)
+    import torch
+
+    shape = tuple(scores.shape)  # before: a processor may write to its scores
     found = processor(tokens, scores)
-    if tuple(getattr(found, "shape", ())) != shape:
-        name = getattr(processor, "__name__", type(processor).__name__)
-        got = tuple(found.shape) if hasattr(found, "shape") else type(found).__name__
+    got = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+    if got != shape:
+        is_function = isinstance(processor, FunctionType)
+        name = processor.__name__ if is_function else type(processor).__name__
         raise InvalidArgument(f"logits_processor {name}: expected scores of {shape}, got {got}")
     return found

@@ -5,24 +5,26 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Sized
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.models.settings import chat_template_of
 
-__all__ = ["bundled_prompt_ids", "chat_token_ids", "prompt_token_ids"]
+__all__ = ["WithList", "bundled_prompt_ids", "chat_token_ids", "prompt_token_ids"]
 
 
 @runtime_checkable
-class _Array(Protocol):
+class WithList(Protocol):
+    """An array or tensor, of whatever library."""
+
     def tolist(self) -> Any: ...
 
 
-def chat_token_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """Token ids of ``prompt`` as one user message in the tokenizer's chat template, the assistant's
-    turn opened.
+def chat_token_ids(tokenizer: Any, prompt: Any) -> list[int]:
+    """Token ids of a text as one user message, or of messages, in the tokenizer's chat template,
+    the assistant's turn opened.
 
     Raises InvalidArgument where the tokenizer has no chat template.
     """
@@ -30,7 +32,7 @@ def chat_token_ids(tokenizer: Any, prompt: str) -> list[int]:
         raise InvalidArgument(
             f"{type(tokenizer).__name__}: expected a chat template, got none; pass chat=False"
         )
-    messages = [{"role": "user", "content": prompt}]
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return list(
         tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False
@@ -41,15 +43,22 @@ def chat_token_ids(tokenizer: Any, prompt: str) -> list[int]:
 def prompt_token_ids(
     prompts: Any, tokenizer: Any, num_tokens: int, chat: bool | None = None
 ) -> list[list[int]]:
-    """A list of token-id lists from a string, a list of strings, or a list of token-id lists.
+    """A list of token-id lists from a text, texts, token ids, messages, or what a tokenizer
+    returns: a mapping with ``input_ids``, whose ``attention_mask`` hides padding.
 
     ``chat`` None: strings go through the chat template where there is one. Raises InvalidArgument
     for an empty prompt or an id outside [0, num_tokens), naming the prompt."""
-    if isinstance(prompts, str):
+    if isinstance(prompts, Mapping):
+        prompts = _encoded(prompts)
+    elif isinstance(prompts, str) or _is_messages(prompts):
         prompts = [prompts]
-    has_length = isinstance(prompts, Sized)
-    if not has_length:
-        raise InvalidArgument(f"prompts: expected a string or a list, got {type(prompts).__name__}")
+    elif isinstance(prompts, WithList):
+        prompts = prompts.tolist()
+    if not isinstance(prompts, (list, tuple)):
+        raise InvalidArgument(
+            f"prompts: expected a text, texts, token ids, messages or a tokenizer's output, got "
+            f"{type(prompts).__name__}"
+        )
     return [
         _one_prompt(index, prompt, tokenizer, num_tokens, chat)
         for index, prompt in enumerate(prompts)
@@ -64,22 +73,61 @@ def bundled_prompt_ids(pair: Any, count: int | None = None) -> list[list[int]]:
     return prompt_token_ids(texts[:count], pair.tokenizer, pair.num_tokens)
 
 
+def _is_messages(prompt: Any) -> bool:
+    """Whether this is a conversation: a list of ``{"role": ..., "content": ...}``."""
+    return (
+        isinstance(prompt, (list, tuple))
+        and len(prompt) > 0
+        and all(isinstance(each, Mapping) and "role" in each for each in prompt)
+    )
+
+
+def _encoded(encoding: Mapping[str, Any]) -> list[Any]:
+    """The rows of a tokenizer's output, without the padding."""
+    if "input_ids" not in encoding:
+        names = ", ".join(map(str, encoding))
+        raise InvalidArgument(f"prompts: expected a mapping with input_ids, got one with {names}")
+    ids, mask = (_as_lists(encoding.get(name)) for name in ("input_ids", "attention_mask"))
+    if ids and not isinstance(ids[0], (list, tuple)):
+        ids, mask = [ids], None if mask is None else [mask]
+    if mask is None:
+        return list(ids)
+    return [
+        [token for token, seen in zip(row, kept, strict=True) if seen]
+        for row, kept in zip(ids, mask, strict=True)
+    ]
+
+
+def _as_lists(values: Any) -> Any:
+    """Arrays, and lists of arrays, as lists."""
+    if isinstance(values, WithList):
+        return values.tolist()
+    if isinstance(values, (list, tuple)):
+        return [each.tolist() if isinstance(each, WithList) else each for each in values]
+    return values
+
+
 def _one_prompt(
     index: int, prompt: Any, tokenizer: Any, num_tokens: int, chat: bool | None
 ) -> list[int]:
-    if isinstance(prompt, str):
-        with_chat = chat_template_of(tokenizer) is not None if chat is None else chat
-        prompt = chat_token_ids(tokenizer, prompt) if with_chat else tokenizer.encode(prompt)
-    values: Any = prompt.tolist() if isinstance(prompt, _Array) else prompt
+    if isinstance(prompt, str) or _is_messages(prompt):
+        if tokenizer is None:
+            raise InvalidArgument(f"prompt {index}: expected token ids, as there is no tokenizer")
+        prompt = _text_ids(index, prompt, tokenizer, chat)
+    values: Any = prompt.tolist() if isinstance(prompt, WithList) else prompt
     if isinstance(values, int):
         raise InvalidArgument(
             f"prompts: expected strings or lists of token ids, got the number {values} at {index}; "
             "wrap the ids of a single prompt in a list"
         )
+    if not isinstance(values, (list, tuple, range)):
+        raise InvalidArgument(
+            f"prompt {index}: expected a text, token ids or messages, got {type(prompt).__name__}"
+        )
     ids: list[int] = []
     for place, value in enumerate(values):
         try:
-            ids.append(operator.index(value))
+            ids.append(-1 if isinstance(value, bool) else operator.index(value))
         except TypeError:
             raise InvalidArgument(
                 f"prompt {index}: expected token ids, got {value!r} at {place}"
@@ -91,3 +139,34 @@ def _one_prompt(
     if not ids:
         raise InvalidArgument(f"prompt {index}: expected at least one token, got none")
     return ids
+
+
+def _text_ids(index: int, prompt: Any, tokenizer: Any, chat: bool | None) -> Any:
+    """Token ids of a text or of messages."""
+    is_text = isinstance(prompt, str)
+    for text in [prompt] if is_text else [message.get("content") for message in prompt]:
+        _require_encodable(f"prompt {index}", text)
+    with_chat = chat_template_of(tokenizer) is not None if chat is None else chat
+    if is_text:
+        return chat_token_ids(tokenizer, prompt) if with_chat else tokenizer.encode(prompt)
+    try:
+        return chat_token_ids(tokenizer, prompt)
+    except InvalidArgument:
+        raise
+    except Exception as error:  # of a template, in whatever kind it likes
+        raise InvalidArgument(
+            f"prompt {index}: expected messages that the chat template takes, got {error}"
+        ) from error
+
+
+def _require_encodable(where: str, text: Any) -> None:
+    """Raise InvalidArgument for a text that holds half a surrogate pair, which no tokenizer
+    takes."""
+    try:
+        if isinstance(text, str):
+            text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"{where}: expected a text, got half a surrogate pair "
+            f"({error.object[error.start]!r} at {error.start})"
+        ) from error

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from certspec.decoding.batch import Batch
 from certspec.decoding.generation import draft_policy, inference, rule_schedules
 from certspec.decoding.loop import decode_batch
-from certspec.decoding.processors import in_batch
 from certspec.decoding.records import StepList
 from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners
 from certspec.models.pairs import Pair
+from certspec.models.processors import in_batch
 from certspec.models.runner import BoundedRunner
 from certspec.models.settings import GenerationSettings, context_limit
 from certspec.rules import StrictGreedy

@@ -7,17 +7,26 @@ every prompt a RepetitionPenaltyLogitsProcessor, and a note that says so."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from certspec.decoding.requests import LogitsProcessor, Request
+__all__ = ["Asked", "in_batch", "in_config"]
 
-__all__ = ["in_batch", "in_config"]
+LogitsProcessor = Callable[..., Any]
+
+
+class Asked(NamedTuple):
+    """A prompt and where it ends."""
+
+    prompt: Sequence[int]
+    max_new_tokens: int
+    eos_token_ids: Iterable[int]
+
 
 # What a generation config may ask for besides processors, and the values that ask for nothing.
 _NOT_APPLIED: dict[str, tuple[Any, ...]] = {
@@ -34,22 +43,22 @@ _NOT_APPLIED: dict[str, tuple[Any, ...]] = {
 
 
 def in_config(
-    model: Any, requests: Sequence[Request], given: Sequence[LogitsProcessor]
+    model: Any, prompts: Sequence[Asked], given: Sequence[LogitsProcessor]
 ) -> tuple[tuple[tuple[LogitsProcessor, ...], ...], tuple[str, ...]]:
-    """For each request the processors of greedy ``model.generate`` with ``given`` ones, and notes
+    """For each prompt the processors of greedy ``model.generate`` with ``given`` ones, and notes
     on what of the model's generation config is applied and what is not. No processors: ()."""
     from transformers import LogitsProcessor as OfTransformers
 
     config = getattr(model, "generation_config", None)
     if config is None or not hasattr(model, "_get_logits_processor"):
-        return (tuple(given),) * len(requests) if given else (), ()
+        return (tuple(given),) * len(prompts) if given else (), ()
     left = {
         name: getattr(config, name, None)
         for name, neutral in _NOT_APPLIED.items()
         if getattr(config, name, None) not in neutral
     }
     notes = [f"generation_config: {name}={value!r} is not applied" for name, value in left.items()]
-    own = [_of_config(model, config, request) for request in requests]
+    own = [_of_config(model, config, asked) for asked in prompts]
     applied = dict.fromkeys(type(each).__name__ for each in (own[0] if own else ()))
     notes += [f"generation_config: {name} applied" for name in applied]
     if not own or not (own[0] or given):
@@ -60,23 +69,23 @@ def in_config(
     return tuple(merged), tuple(notes)
 
 
-def _of_config(model: Any, config: Any, request: Request) -> list[Any]:
+def _of_config(model: Any, config: Any, asked: Asked) -> list[Any]:
     import torch
 
     config = copy.deepcopy(config)
-    length, stopping = len(request.prompt), request.stopping
+    length = len(asked.prompt)
     config.do_sample, config.guidance_scale = False, None
-    config.max_length = length + stopping.max_new_tokens
+    config.max_length = length + asked.max_new_tokens
     if getattr(config, "min_new_tokens", None) is not None:
         config.min_length = length + config.min_new_tokens
-    ends = sorted(stopping.eos_token_ids)
+    ends = sorted(asked.eos_token_ids)
     config._eos_token_tensor = torch.tensor(ends, device=model.device) if ends else None
     try:
         return list(
             model._get_logits_processor(
                 config,
                 input_ids_seq_length=length,
-                encoder_input_ids=torch.tensor([list(request.prompt)], device=model.device),
+                encoder_input_ids=torch.tensor([list(asked.prompt)], device=model.device),
                 device=model.device,
             )
         )
