@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from certspec.certificates.pools import is_tensor
+from certspec.certificates.pools import readable
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
@@ -238,7 +238,8 @@ def _run(
         from certspec.kernels.torch import rows as torch_rows
 
         tensors = [
-            _torch().from_numpy(x) if isinstance(x, np.ndarray) else x for x in (target, draft)
+            _torch().from_numpy(_plain(x)) if isinstance(x, np.ndarray) else x
+            for x in (target, draft)
         ]
         scores: RowScores = torch_rows.score_rows(
             tensors[0], tensors[1], num_columns, table, num_top
@@ -305,11 +306,9 @@ def _default_rules() -> tuple[Rule, ...]:
 
 
 def _as_rows(name: str, logits: Any) -> Any:
-    """A 2-D numpy array or torch tensor of a supported dtype; nothing is copied for these."""
-    if not isinstance(logits, np.ndarray) and not is_tensor(logits):
-        raise InvalidLogits(
-            f"{name}: expected a numpy array or a torch tensor, got {type(logits).__name__}"
-        )
+    """A 2-D numpy array or torch tensor of a supported dtype; copied only where bytes are
+    swapped."""
+    logits = readable(name, logits)
     kind = _kind(logits)
     if kind not in ("float64", "float32", "bfloat16", "float16"):
         raise InvalidLogits(f"{name}: expected float64, float32, bfloat16 or float16, got {kind}")
@@ -382,8 +381,26 @@ def _as_numpy(rows: Any, kind: str) -> np.ndarray:
         if _kind(tensor) == kind == "bfloat16":
             return np.ascontiguousarray(tensor.view(_torch().int16).numpy().view(np.uint16))
         rows = (tensor.double() if _kind(tensor) == "bfloat16" else tensor).numpy()
-    array = np.ascontiguousarray(rows, dtype=kind)
+    array = _plain(rows, kind)
     return array.view(np.uint16) if kind == "float16" else array
+
+
+def _plain(rows: np.ndarray, kind: str | None = None) -> np.ndarray:
+    """The rows C-contiguous, aligned and of numpy's writable type, copied only where layout asks.
+
+    numba and torch tell read-only arrays from others, though nothing is written to either: so
+    memory that is not to be written is taken under a second view that does not say so."""
+    array = np.require(rows, kind, ["C", "A"])
+    if array.flags.writeable:
+        return array
+    return np.asarray(_Unlocked(array))
+
+
+class _Unlocked:
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        facts = array.__array_interface__
+        self.__array_interface__ = facts | {"data": (facts["data"][0], False)}
 
 
 def _kind(rows: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.certify import Certificates, certify
-from certspec.certificates.pools import is_tensor
+from certspec.certificates.pools import readable
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import join_scores
 from certspec.rules import Rule, as_index
@@ -90,10 +90,7 @@ def certify_hidden(
 
 def _check(name: str, hidden: Any, head: Any, first: Any) -> None:
     for label, array in ((f"{name}_hidden", hidden), (f"{name}_head", head)):
-        if not isinstance(array, np.ndarray) and not is_tensor(array):
-            raise InvalidArgument(
-                f"{label}: expected a numpy array or a torch tensor, got {type(array).__name__}"
-            )
+        readable(label, array)
         if isinstance(array, np.ndarray) != isinstance(first, np.ndarray):
             raise InvalidArgument(
                 f"{label}: expected the kind of array that target_hidden is, got {type(array)}"

@@ -25,6 +25,7 @@ __all__ = [
     "lift_pool",
     "lift_radius",
     "pool_kernels",
+    "readable",
     "sink_pool",
     "sink_radius",
     "top_probs",
@@ -51,19 +52,56 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def array_module(value: Any) -> ModuleType:
+def array_module(value: Any, name: str = "") -> ModuleType:
     """numpy or torch, whichever the array belongs to; InvalidLogits for anything else."""
     if is_tensor(value):
         return sys.modules["torch"]
     if isinstance(value, np.ndarray):
         return np
-    raise InvalidLogits(f"expected a numpy array or a torch tensor, got {type(value).__name__}")
+    where = f"{name}: " if name else ""
+    raise InvalidLogits(
+        f"{where}expected a numpy array or a torch tensor, got {type(value).__name__}"
+    )
+
+
+def readable(name: str, values: Any) -> Any:
+    """The array itself, or a plain one in native order (of one memory-mapped, big-endian, or masked
+    without a mask). InvalidLogits, naming the kind, for an array that does not hold its numbers: a
+    mask, or a tensor that is sparse, meta, fake, negated lazily or inside vmap."""
+    if array_module(values, name) is np:
+        if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+            raise InvalidLogits(
+                f"{name}: expected a plain array, got one with masked entries; .filled(-inf) masks "
+                "tokens"
+            )
+        plain = np.asarray(values)
+        native = plain.dtype.newbyteorder("=")
+        return plain if plain.dtype == native else plain.astype(native)
+    kind = _kind_without_numbers(values)
+    if kind:
+        raise InvalidLogits(f"{name}: expected a tensor that holds its numbers, got {kind}")
+    return values
+
+
+def _kind_without_numbers(tensor: Any) -> str:
+    torch = sys.modules["torch"]
+    if tensor.layout != torch.strided or tensor.is_nested:
+        return f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}; .to_dense() first"
+    if tensor.device.type == "meta" or type(tensor).__name__ == "FakeTensor":
+        return "a meta tensor"
+    if tensor.is_neg() or tensor.is_conj():
+        return "a tensor with the negative bit; .resolve_neg() first"
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return "one that a transform such as vmap wraps; call certspec outside of it"
+    return ""
 
 
 def as_rows(name: str, values: Any) -> tuple[ModuleType, Any]:
     """The array module and a (rows, columns) float64 copy; InvalidLogits naming what it got
     otherwise."""
-    xp = array_module(values)
+    values, xp = readable(name, values), array_module(values)
     floating = (
         values.is_floating_point() if xp is not np else np.issubdtype(values.dtype, np.floating)
     )
@@ -73,7 +111,11 @@ def as_rows(name: str, values: Any) -> tuple[ModuleType, Any]:
             f"{tuple(values.shape)}"
         )
     rows = values[None] if values.ndim == 1 else values
-    return xp, (np.array(rows, dtype=np.float64) if xp is np else rows.detach().double().clone())
+    return xp, (
+        np.array(rows, dtype=np.float64, order="C")  # sums in one order, whatever the layout
+        if xp is np
+        else rows.detach().double().clone(memory_format=xp.contiguous_format)
+    )
 
 
 def top_probs(name: str, logits: Any, num_top: int) -> tuple[ModuleType, TopProbs]:
