@@ -43,7 +43,8 @@ def drafter_certificate(draft_logits: Any, rule: Rule) -> Any:
     (rows,) float64 of the same kind, +inf where no target with a finite divergence rejects (a
     masked runner-up under the strict rule, a vocabulary of at most m tokens). A target nearer than
     the value accepts the draft's token for certain, whichever target it is; for Tree(m), its argmax
-    is among the draft's m best tokens. Ties count as rejections. Exact to rounding, but for
+    is among the draft's m best tokens. Ties count as rejections, but for Additive(1), which
+    rejects nothing below them and has +inf. Exact to rounding, but for
     Entropy: there a lower bound by weak duality, usually within 3e-4 of the infimum. Source: theory
     C; claims drafter.*.
 

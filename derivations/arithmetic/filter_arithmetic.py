@@ -214,7 +214,7 @@ SIZE_STEPS = Derivation(
             2 * (X - Y),
         ),
         Step(
-            "and that is at most sqrt(2 KL) (Pinsker; its steps are in claim kernel.kl_upper): "
+            "and that is at most sqrt(2 KL) (Pinsker; its steps are in claim bound.kl_upper): "
             "squared,",
             sympy.sqrt(2 * X) ** 2,
             2 * X,

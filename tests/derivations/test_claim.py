@@ -1,6 +1,8 @@
 """Derivation steps are really checked: a wrong one fails, and every derivation that ships holds."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sympy
@@ -117,3 +119,21 @@ def _with_citation(claim_id: str, cited: str) -> dict[str, Claim]:
     step = Step("by another claim", how="cited", cites=(cited,))
     longer = replace(claim.derivation, steps=(*claim.derivation.steps, step))
     return claims | {claim_id: replace(claim, derivation=longer)}
+
+
+def test_every_claim_that_a_sentence_names_exists():
+    known = set(all_claims())
+    families = {name.rpartition(".")[0] for name in known}
+    root = Path(__file__).parents[2]
+    named = {
+        (path.name, found)
+        for folder in ("certspec", "derivations", "proofs_check")
+        for path in (root / folder).rglob("*.py")
+        for found in re.findall(
+            r"\bclaim (?:\"\s+\")?([a-z]+(?:\.[\w()+-]+)+)", path.read_text("utf-8")
+        )
+    }
+    assert len(named) > 10
+    closed = {(path, name.rstrip(")") if "(" not in name else name) for path, name in named}
+    wrong = {(path, name) for path, name in closed if name not in known | families}
+    assert wrong == set()
