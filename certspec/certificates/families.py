@@ -206,7 +206,7 @@ FAMILIES: dict[type, Family] = {
         margin=margin_bounds.tree_margin,
         reverse_margin=margin_bounds.tree_reverse,
         radius_margin=lambda rule: {
-            DRAFT_TREE_LAST: lambda g: of_draft.tree_radius_margin(g, float(rule.m))
+            DRAFT_TREE_LAST: lambda g: margin_bounds.tree_radius_margin(g, rule.m)
         },
         radius=lambda draft, rule: radius_if_wider(draft, rule.m, lift_radius),
         radius_lower=radii.tree_lower,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -37,10 +38,12 @@ __all__ = [
     "gate_last_margin",
     "gate_last_reverse",
     "least",
+    "lowered",
     "of_draft",
     "reverse",
     "top_margin",
     "tree_margin",
+    "tree_radius_margin",
     "tree_reverse",
 ]
 
@@ -61,6 +64,11 @@ of_draft = load_kernels("drafter_margins", "python")
 def least(first: Bound, second: Bound) -> Bound:
     """The smaller of two bounds: what a rule that rejects where either part does has."""
     return lambda margin: min(first(margin), second(margin))
+
+
+def lowered(bound: Bound) -> Bound:
+    """The bound less what its evaluation may have rounded up."""
+    return lambda margin: float(bound(margin)) * (1.0 - _constants.MARGIN_SLACK)
 
 
 # ---- KL(target || draft), from a margin of the target: (rule, gap, at_least) -> bound. With m = 1
@@ -164,9 +172,18 @@ def factor_radius_margin(margin: float, alpha: float) -> float:
     fall = -math.expm1(best - math.log(alpha))  # 1 - q2/q1
     top, tilt = (margin / fall if fall > 0.0 else math.inf), -best / (1.0 + alpha)
     if top * (2.0 - fall) >= 1.0:  # two tokens carry all the mass
-        top = (1.0 + margin) / 2.0
+        top, second, rest = (1.0 + margin) / 2.0, (1.0 - margin) / 2.0, 0.0
         tilt = (math.log1p(margin) - math.log1p(-margin) - math.log(alpha)) / (1.0 + alpha)
-    return float(of_draft.multiplicative_radius_margin(top, tilt, alpha))
+    else:
+        second = top * math.exp(best - math.log(alpha))
+        rest = max(0.0, (1.0 - margin) - 2.0 * second)
+    value = float(of_draft.multiplicative_radius_margin(top, second, rest, tilt, alpha))
+    return value * (1.0 - 16.0 * _constants.MARGIN_SLACK)  # logarithms of a tiny alpha: up to 745
+
+
+def tree_radius_margin(margin: float, width: int) -> float:
+    rest = float(1 - width * Fraction(margin))  # one rounding, however near 1/m the margin is
+    return float(of_draft.tree_radius_margin(margin, float(width), rest))
 
 
 def _log_of_best(alpha: float) -> float:

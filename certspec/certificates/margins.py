@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from certspec.certificates.families import family_of, known
-from certspec.certificates.margin_bounds import GAPS, LAST, TOP_TWO, Bound
+from certspec.certificates.margin_bounds import GAPS, LAST, TOP_TWO, Bound, lowered
 from certspec.errors import InvalidArgument
 from certspec.rules import Rule
 
@@ -30,7 +30,8 @@ def margin_certificate(
     gap is known to be at least ``margin``; False: exactly ``margin``. The two differ for Additive
     and for gates with an additive slack t, whose certificate drops by a jump just below t: use
     False only where the gap is known exactly. +inf where the rule can reject nothing. A draft with
-    KL(target || draft) below the value is accepted for certain. Sharp for every rule but Entropy,
+    KL(target || draft) below the value is accepted for certain: a relative 2^-46 is taken off for
+    what the evaluation rounds. Sharp but for that, for every rule but Entropy,
     where it is a lower bound: L(g) (claim margin.entropy.line), from below and about 1e-4 of it
     short (1e-3 for small margins), or the simple closed form where that is larger. Source: theory
     B. ``reverse``: for KL(draft || target) instead, theory D: no cap, +inf at margin 1, at-least
@@ -57,7 +58,8 @@ def drafter_margin_certificate(rule: Rule, margin: float, gap: str | None = None
     infimum. A target with KL(target || draft) below it accepts the draft's token for certain
     (Tree(m): its argmax is among the draft's m best), whichever target it is. +inf where no draft
     of that margin can be rejected at a finite divergence (margin 1; for trees 1/m, the largest
-    there is, and beyond). Sharp, to rounding. Source: theory C; claims drafter.margin.*.
+    there is, and beyond). Sharp, but for a relative 2^-46 taken off for rounding, 2^-42 with a
+    factor. Source: theory C; claims drafter.margin.*.
 
     Raises InvalidArgument for a margin outside [0, 1], a gap that the rule does not have, and
     Absolute and Entropy, for which no bound is known.
@@ -73,7 +75,7 @@ def drafter_margin_certificate(rule: Rule, margin: float, gap: str | None = None
     chosen = next(iter(bounds)) if gap is None else gap
     if chosen not in bounds:
         raise InvalidArgument(f"gap: for {rule}, expected one of {', '.join(bounds)}, got {gap!r}")
-    return float(bounds[chosen](float(margin)))
+    return lowered(bounds[chosen])(float(margin))
 
 
 def required_margin(
@@ -83,8 +85,8 @@ def required_margin(
     ``kl_budget`` nats.
 
     Every target whose gap is at least g then accepts every draft with KL(target || draft) <
-    kl_budget. The inverse is exact in float64: the result is the smallest float whose certificate
-    is not below the budget; 0.0 where the rule certifies the budget at any margin. Source: theory B
+    kl_budget. The result is the smallest float whose ``margin_certificate``, a bound from below, is
+    not below the budget; 0.0 where the rule certifies the budget at any margin. Source: theory B
     (at-least forms, all nondecreasing).
 
     Raises InvalidArgument for a budget that is negative, NaN, or above the rule's cap (log 2, trees
@@ -141,4 +143,4 @@ def _bound(rule: Rule, at_least: bool, gap: str, reverse: bool = False) -> Bound
         raise InvalidArgument(
             f"{rule}: in the reverse direction only the at-least form is known, got at_least=False"
         )
-    return bound
+    return lowered(bound)

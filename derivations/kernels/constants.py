@@ -480,6 +480,13 @@ _CERTIFICATES = (
         "rounds. No claim: 9,000 u.",
     ),
     Constant(
+        "MARGIN_SLACK",
+        Rational(1, 2**46),
+        "Relative, 128 u: lowers what every margin is worth by more than its evaluation rounds. "
+        "Each form sums positive terms, or loses at most a factor of 3; seen in tests against 80 "
+        "digits, proved by no claim.",
+    ),
+    Constant(
         "ATOM_ROOM",
         Rational(1, 2**36),
         "nats; what rounding may take from the logarithm of an atom's size: u times 2^17, for "

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import sympy
-from sympy import Max, Piecewise, exp
+from sympy import Max, Piecewise, Rational, exp, log
 from sympy.codegen.cfunctions import log1p
 
 from derivations.kernels.drafter_kernels import SURPLUS
@@ -19,6 +19,7 @@ __all__ = ["TOPICS"]
 
 gap, slack, alpha, width = sympy.symbols("gap slack alpha width", real=True)
 opened, tilt, top, fall = sympy.symbols("opened tilt top fall", real=True)
+second, rest, fallen = sympy.symbols("second rest fallen", real=True)
 excess_cost = sympy.Function("excess_cost", real=True)
 surplus = sympy.Function("surplus", real=True)
 
@@ -52,27 +53,32 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
         ),
         _spec(
             "tree_radius_margin",
-            "gap width",
+            "gap width rest",
             Piecewise(
-                (sympy.oo, width * gap >= 1),
-                ((width * lag(gap) + lag(-width * gap)) / (width + 1), True),
+                (sympy.oo, rest <= 0),
+                ((width * lag(gap) + rest * excess_cost(width * gap / rest)) / (width + 1), True),
             ),
             "drafter.margin.tree",
-            "Greedy tree of width m, q_m - q_{m+1} = g or >= g: -[m log(1+g) + log(1-mg)]/(m+1) "
-            "[nats].",
+            "Greedy tree of width m, q_m - q_{m+1} = g or >= g, rest = 1 - mg: -[m log(1+g) + "
+            "log(1-mg)]/(m+1) [nats].",
         ),
         # psi = q1 exp(-l) (surplus(l) + surplus(-alpha l)/alpha), l = log(q1/(alpha q2))/(1 +
         # alpha); far out, exp(-l) surplus(l) = 1 - exp(-l) (1 + l)
         _spec(
             "multiplicative_radius_margin",
-            "top tilt alpha",
-            -log1p(-top * (fall + exp(-tilt) * surplus(-alpha * tilt) / alpha)),
+            "top second rest tilt alpha",
+            Piecewise(
+                (-log1p(-fallen), fallen <= Rational(1, 2)),
+                (-log(rest + top * exp(-tilt) + second * exp(alpha * tilt)), True),
+            ),
             "drafter.margin.multiplicative eval.surplus",
-            "Factor alpha, a draft of q1 = top and of that multiplier [nats].",
+            "Factor alpha, a draft of q1 = top, q2 = second, others = rest and that multiplier "
+            "[nats].",
             lets={
                 "fall": Piecewise(
                     (exp(-tilt) * surplus(tilt), tilt <= 8), (1 - exp(-tilt) * (1 + tilt), True)
-                )
+                ),
+                "fallen": top * (fall + exp(-tilt) * surplus(-alpha * tilt) / alpha),
             },
         ),
     )

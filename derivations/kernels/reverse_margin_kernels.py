@@ -4,7 +4,7 @@ accurate from the smallest margins up. The theorems: ``derivations.margins.proje
 from __future__ import annotations
 
 import sympy
-from sympy import Max, Piecewise, sqrt
+from sympy import Max, Piecewise, Rational, log, sqrt
 from sympy.codegen.cfunctions import log1p
 
 from derivations.kernels.margin_kernels import EXCESS_COST
@@ -13,7 +13,9 @@ from derivations.language.kernel_spec import KernelSpec, kernel_family
 __all__ = ["TOPICS", "lag"]
 
 gap, slack, alpha, width = sympy.symbols("gap slack alpha width", real=True)
-high, low, share, root, lean, odds = sympy.symbols("high low share root lean odds", real=True)
+high, low, share, near, root = sympy.symbols("high low share near root", real=True)
+rest, lean, short, odds = sympy.symbols("rest lean short odds", real=True)
+_HALF = Rational(1, 2)
 excess_cost = sympy.Function("excess_cost", real=True)
 
 
@@ -25,7 +27,13 @@ _spec = kernel_family(
 
 
 def _pair(difference: sympy.Expr) -> sympy.Expr:
-    return Piecewise((sympy.oo, difference >= 1), (-log1p(-difference * difference) / 2, True))
+    """1 - g^2 as a product where it is small: 1 - g is exact there."""
+    square = difference * difference
+    return Piecewise(
+        (sympy.oo, difference >= 1),
+        (-log1p(-square) / 2, square <= _HALF),
+        (-log((1 - difference) * (1 + difference)) / 2, True),
+    )
 
 
 def lag(x: sympy.Expr) -> sympy.Expr:
@@ -56,15 +64,25 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             "gap alpha",
             Piecewise(
                 (_pair(gap), gap >= _CORNER),
-                (-log1p(-gap * (1 - sqrt(alpha)) / (1 + sqrt(alpha))), True),
+                (-log1p(-share), share <= _HALF),
+                (-log(rest + 2 * gap * near / (1 + near)), True),
             ),
             "reverse.margin.multiplicative",
             "Multiplicative alpha, p1 - p2 = g or >= g [nats].",
+            lets={
+                "near": sqrt(alpha),
+                "rest": 1 - gap,
+                "share": gap * (1 - alpha) / (1 + near) ** 2,
+            },
         ),
         _spec(
             "top_reverse_margin",
             "gap width",
-            Piecewise((sympy.oo, gap >= 1), (-log1p(-share * share), True)),
+            Piecewise(
+                (sympy.oo, gap >= 1),
+                (-log1p(-share * share), share * share <= _HALF),
+                (-log((width - 1) * low + 2 * sqrt(high * low)), True),
+            ),
             "reverse.margin.top",
             "Top-m in p1 - p2 or in p1 - p_{m+1}, exactly or at least [nats].",
             lets={
@@ -77,11 +95,13 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             "gate_last_multiplicative_reverse",
             "gap alpha",
             Piecewise(
-                (-log1p(-gap * share * share), gap * (1 + alpha) <= 1), (_pair(2 * gap - 1), True)
+                (_pair(2 * gap - 1), gap * alpha > rest),
+                (-log1p(-gap * share * share), gap * share * share <= _HALF),
+                (-log(rest + gap * near * (2 - near)), True),
             ),
             "reverse.margin.gate.multiplicative.last",
             "A token inside a multiplicative gate, p1 - p_{m+1} = d or >= d [nats].",
-            lets={"share": (1 - alpha) / (1 + sqrt(alpha))},
+            lets={"near": sqrt(alpha), "rest": 1 - gap, "share": (1 - alpha) / (1 + near)},
         ),
         _spec(
             "tree_reverse_margin_top_two",
@@ -102,7 +122,8 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             lets={
                 "root": sqrt(1 + (width - 1) * (width + 1) * gap * gap),
                 "lean": (width + 1) * gap / (1 + root),
-                "odds": lean * lean / ((1 - lean) * (1 + lean)),
+                "short": 2 * (1 - gap) / (1 + root + (width - 1) * gap),  # 1 - lean
+                "odds": lean * lean / (short * (1 + lean)),
             },
         ),
     )

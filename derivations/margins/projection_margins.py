@@ -268,6 +268,14 @@ TREE_LAST = Derivation(
             0,
         ),
         Step(
+            "Near d = 1 that eta is near 1, and 1 - eta = 2 (1-d)/(1 + root + (m-1) d) is computed "
+            "without a difference:",
+            sympy.simplify(
+                (1 - _ETA) * (1 + sqrt(1 + (M**2 - 1) * D**2) + (M - 1) * D) - 2 * (1 - D)
+            ),
+            0,
+        ),
+        Step(
             "Stationarity in q: q_i = g, multipliers log(g/p_i) >= 0, since p_i = x <= g = x (1 + "
             "t):",
             at.log(at.x * (1 + at.t) / at.x),

@@ -10,8 +10,8 @@ domain:      tree_radius_margin: 0 <= gap < 1 (+inf at 1) and the rule's own ran
 domain:      multiplicative_radius_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
 printer:     PythonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 dd1f006c203c462133e2e037cd9b7087447db9d2f2e0413230f5099daa12d0c6
-body:        sha256 9a800dfbf4374202464d2df2bc483818361b464bd5a3b5668d88c7de7270eecd
+expression:  sha256 44d7cd7fd776cc74dd5fb74fb0ecf4cb340b0ccf8e8c8aa122cf66f08a8beb89
+body:        sha256 6b01d14b8ab5c6d9322032ee027ef85c1ddddf0387ece00081f3fd46ce9b0ecf
 """
 # --- body ---
 import math
@@ -39,13 +39,14 @@ def additive_radius_margin(gap, slack):
 
 
 # claims: drafter.margin.tree
-def tree_radius_margin(gap, width):
-    """Greedy tree of width m, q_m - q_{m+1} = g or >= g: -[m log(1+g) + log(1-mg)]/(m+1) [nats]."""
-    return (math.inf if gap*width >= 1.0 else ((1.0 - gap*width)*excess_cost(gap*width/(1.0 - gap*width)) + width*(1.0 + gap)*excess_cost(-gap/(1.0 + gap)))/(1.0 + width))
+def tree_radius_margin(gap, width, rest):
+    """Greedy tree of width m, q_m - q_{m+1} = g or >= g, rest = 1 - mg: -[m log(1+g) + log(1-mg)]/(m+1) [nats]."""
+    return (math.inf if rest <= 0.0 else (rest*excess_cost(gap*width/rest) + width*(1.0 + gap)*excess_cost(-gap/(1.0 + gap)))/(1.0 + width))
 
 
 # claims: drafter.margin.multiplicative, eval.surplus
-def multiplicative_radius_margin(top, tilt, alpha):
-    """Factor alpha, a draft of q1 = top and of that multiplier [nats]."""
+def multiplicative_radius_margin(top, second, rest, tilt, alpha):
+    """Factor alpha, a draft of q1 = top, q2 = second, others = rest and that multiplier [nats]."""
     fall = (math.exp(-tilt)*surplus(tilt) if tilt <= 8.0 else 1.0 - (1.0 + tilt)*math.exp(-tilt))
-    return -math.log1p(-top*(fall + math.exp(-tilt)*surplus(-alpha*tilt)/alpha))
+    fallen = top*(fall + math.exp(-tilt)*surplus(-alpha*tilt)/alpha)
+    return (-math.log1p(-fallen) if fallen <= 0.5 else -math.log(rest + second*math.exp(alpha*tilt) + top*math.exp(-tilt)))

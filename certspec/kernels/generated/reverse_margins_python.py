@@ -13,8 +13,8 @@ domain:      tree_reverse_margin_top_two: 0 <= gap < 1 (+inf at 1) and the rule'
 domain:      tree_reverse_margin_last: 0 <= gap < 1 (+inf at 1) and the rule's own range
 printer:     PythonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 0bef4f8125559d4bfb92e830ce7483c9848ede37513de1d756803d3ce18b36ee
-body:        sha256 1dbd975d172686de42ebddec379475a23000781d40ed613ae11dcd6401078214
+expression:  sha256 2c91d2b95664f3ba3e5c26e0a427453d66eb1b6ddd7797923e220cc7aebbc4e5
+body:        sha256 dbb6edf5cc2734e993ea642ba0ca1e4d076e0d9bf12fb8d3fb3655ac9b52747e
 """
 # --- body ---
 import math
@@ -31,19 +31,22 @@ def excess_cost(excess):
 # claims: reverse.margin.single
 def pair_reverse_margin(gap):
     """-log(1-g^2)/2 [nats]."""
-    return (math.inf if gap >= 1.0 else (-0.5)*math.log1p(-gap*gap))
+    return (math.inf if gap >= 1.0 else ((-0.5)*math.log1p(-gap*gap) if gap*gap <= 0.5 else (-0.5)*math.log((1.0 + gap)*(1.0 - gap))))
 
 
 # claims: reverse.margin.additive
 def additive_reverse_margin(gap, slack):
     """Additive t, p1 - p2 >= g [nats]."""
-    return (math.inf if max(gap, slack) >= 1.0 else (-0.5)*math.log1p(-max(gap, slack)*max(gap, slack)))
+    return (math.inf if max(gap, slack) >= 1.0 else ((-0.5)*math.log1p(-max(gap, slack)*max(gap, slack)) if max(gap, slack)*max(gap, slack) <= 0.5 else (-0.5)*math.log((1.0 - max(gap, slack))*(1.0 + max(gap, slack)))))
 
 
 # claims: reverse.margin.multiplicative
 def multiplicative_reverse_margin(gap, alpha):
     """Multiplicative alpha, p1 - p2 = g or >= g [nats]."""
-    return ((math.inf if gap >= 1.0 else (-0.5)*math.log1p(-gap*gap)) if gap >= (1.0 - alpha)/(1.0 + alpha) else -math.log1p(-gap*(1.0 - math.sqrt(alpha))/(1.0 + math.sqrt(alpha))))
+    near = math.sqrt(alpha)
+    rest = 1.0 - gap
+    share = gap*(1.0 - alpha)/((1.0 + near)*(1.0 + near))
+    return ((math.inf if gap >= 1.0 else ((-0.5)*math.log1p(-gap*gap) if gap*gap <= 0.5 else (-0.5)*math.log((1.0 + gap)*(1.0 - gap)))) if gap >= (1.0 - alpha)/(1.0 + alpha) else (-math.log1p(-share) if share <= 0.5 else -math.log(rest + 2.0*gap*near/(1.0 + near))))
 
 
 # claims: reverse.margin.top
@@ -52,14 +55,16 @@ def top_reverse_margin(gap, width):
     high = (1.0 + gap*width)/(1.0 + width)
     low = (1.0 - gap)/(1.0 + width)
     share = gap/(math.sqrt(high) + math.sqrt(low))
-    return (math.inf if gap >= 1.0 else -math.log1p(-share*share))
+    return (math.inf if gap >= 1.0 else (-math.log1p(-share*share) if share*share <= 0.5 else -math.log(2.0*math.sqrt(high*low) + low*(width - 1.0))))
 
 
 # claims: reverse.margin.gate.multiplicative.last
 def gate_last_multiplicative_reverse(gap, alpha):
     """A token inside a multiplicative gate, p1 - p_{m+1} = d or >= d [nats]."""
-    share = (1.0 - alpha)/(1.0 + math.sqrt(alpha))
-    return (-math.log1p(-gap*share*share) if gap*(1.0 + alpha) <= 1.0 else (math.inf if gap >= 1.0 else (-0.5)*math.log1p((1.0 - 2.0*gap)*(2.0*gap - 1.0))))
+    near = math.sqrt(alpha)
+    rest = 1.0 - gap
+    share = (1.0 - alpha)/(1.0 + near)
+    return ((math.inf if gap >= 1.0 else ((-0.5)*math.log1p(-(2.0*gap - 1.0)*(2.0*gap - 1.0)) if (2.0*gap - 1.0)*(2.0*gap - 1.0) <= 0.5 else (-0.5)*math.log(2.0*gap*(2.0 - 2.0*gap)))) if rest < alpha*gap else (-math.log1p(-gap*share*share) if gap*share*share <= 0.5 else -math.log(rest + gap*near*(2.0 - near))))
 
 
 # claims: reverse.margin.tree.p1-p2
@@ -73,5 +78,6 @@ def tree_reverse_margin_last(gap, width):
     """Greedy tree of width m, p1 - p_{m+1} = d < 1 or >= d [nats]."""
     root = math.sqrt(1.0 + gap*gap*(1.0 + width)*(width - 1.0))
     lean = gap*(1.0 + width)/(1.0 + root)
-    odds = lean*lean/(1.0 + lean)/(1.0 - lean)
+    short = (2.0 - 2.0*gap)/(1.0 + root + gap*(width - 1.0))
+    odds = lean*lean/short/(1.0 + lean)
     return math.log1p(2.0*odds/(1.0 + width)) - math.log1p(odds)/(1.0 + width)
