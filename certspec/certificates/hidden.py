@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.certify import Certificates, certify
-from certspec.certificates.pools import readable
+from certspec.certificates.pools import is_tensor, readable
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import join_scores
 from certspec.rules import Rule, as_index
