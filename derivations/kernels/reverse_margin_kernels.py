@@ -41,7 +41,6 @@ def lag(x: sympy.Expr) -> sympy.Expr:
     return (1 + x) * excess_cost(-x / (1 + x))
 
 
-_CORNER = (1 - alpha) / (1 + alpha)
 TOPICS: dict[str, tuple[KernelSpec, ...]] = {
     "reverse_margins": (
         EXCESS_COST,
@@ -63,7 +62,7 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             "multiplicative_reverse_margin",
             "gap alpha",
             Piecewise(
-                (_pair(gap), gap >= _CORNER),
+                (_pair(gap), rest <= alpha * (1 + gap)),
                 (-log1p(-share), share <= _HALF),
                 (-log(rest + 2 * gap * near / (1 + near)), True),
             ),

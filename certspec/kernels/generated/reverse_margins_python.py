@@ -13,8 +13,8 @@ domain:      tree_reverse_margin_top_two: 0 <= gap < 1 (+inf at 1) and the rule'
 domain:      tree_reverse_margin_last: 0 <= gap < 1 (+inf at 1) and the rule's own range
 printer:     PythonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 2c91d2b95664f3ba3e5c26e0a427453d66eb1b6ddd7797923e220cc7aebbc4e5
-body:        sha256 dbb6edf5cc2734e993ea642ba0ca1e4d076e0d9bf12fb8d3fb3655ac9b52747e
+expression:  sha256 f3a80780ec62959b3035995de28ea305fc0315c19db5d0becd9f2c54907349ef
+body:        sha256 6234fdad1f089c7fad22204b7839c207bcbd2bc41eaddd60ddb96294ffce5111
 """
 # --- body ---
 import math
@@ -46,7 +46,7 @@ def multiplicative_reverse_margin(gap, alpha):
     near = math.sqrt(alpha)
     rest = 1.0 - gap
     share = gap*(1.0 - alpha)/((1.0 + near)*(1.0 + near))
-    return ((math.inf if gap >= 1.0 else ((-0.5)*math.log1p(-gap*gap) if gap*gap <= 0.5 else (-0.5)*math.log((1.0 + gap)*(1.0 - gap)))) if gap >= (1.0 - alpha)/(1.0 + alpha) else (-math.log1p(-share) if share <= 0.5 else -math.log(rest + 2.0*gap*near/(1.0 + near))))
+    return ((math.inf if gap >= 1.0 else ((-0.5)*math.log1p(-gap*gap) if gap*gap <= 0.5 else (-0.5)*math.log((1.0 + gap)*(1.0 - gap)))) if rest <= alpha*(1.0 + gap) else (-math.log1p(-share) if share <= 0.5 else -math.log(rest + 2.0*gap*near/(1.0 + near))))
 
 
 # claims: reverse.margin.top
