@@ -15,7 +15,7 @@ import numpy as np
 from certspec.certificates.margins import margin_certificate
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
-from certspec.rules import Tree
+from certspec.rules import Tree, as_index
 
 __all__ = ["tree_width_for"]
 
@@ -25,18 +25,25 @@ _SMALL_BUDGET_WIDTH = 2**40
 
 
 def tree_width_for(
-    kl_budget: float, *, margin: float | None = None, probabilities: Sequence[float] | Any = None
+    kl_budget: float,
+    *,
+    margin: float | None = None,
+    probabilities: Sequence[float] | Any = None,
+    num_tokens: int | None = None,
 ) -> int:
     """The least width m whose tree certificate exceeds ``kl_budget`` nats.
 
     A draft with KL(target || draft) <= kl_budget then has the target's argmax among its m best
     tokens for certain. Give one of ``margin`` = p1 - p2 in (0, 1], for any target with at least
     that margin (claim margin.tree.p1-p2), and ``probabilities``: (n,) the target's largest
-    probabilities in any order, of sum at most 1 (claim tree.competitors). A complete list (sum 1)
-    of n tokens is certified for any budget by m = n. Both certificates grow with m.
+    probabilities in any order, of sum at most 1 (claim tree.competitors). What the list leaves of 1
+    may be any number of further tokens, so only widths below n are known. ``num_tokens=n``, the
+    vocabulary's size, says that there are none: then m = n certifies any budget. Both certificates
+    grow with m, and each is taken from below, its rounding off.
 
     Raises InvalidArgument for a budget that is negative, NaN or infinite, a margin outside (0, 1],
-    probabilities that are none, or a truncated list that is too short for the budget."""
+    probabilities that are none, a list that is too short for the budget, and a ``num_tokens`` that
+    is less than n."""
     if not 0.0 <= kl_budget < math.inf:
         raise InvalidArgument(
             f"tree_width_for: expected kl_budget a finite number of nats >= 0, got {kl_budget!r}"
@@ -47,7 +54,13 @@ def tree_width_for(
         )
     if margin is not None:
         return _width_for_margin(kl_budget, margin)
-    return _width_for_probs(kl_budget, np.sort(np.asarray(probabilities, dtype=np.float64))[::-1])
+    try:
+        probs = np.sort(np.asarray(probabilities, dtype=np.float64))[::-1]
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"tree_width_for: expected probabilities as numbers: {error}"
+        ) from None
+    return _width_for_probs(kl_budget, probs, num_tokens)
 
 
 def _width_for_margin(kl_budget: float, margin: float) -> int:
@@ -73,27 +86,39 @@ def _width_for_margin(kl_budget: float, margin: float) -> int:
     return high
 
 
-def _width_for_probs(kl_budget: float, probs: np.ndarray) -> int:
+def _width_for_probs(kl_budget: float, probs: np.ndarray, num_tokens: int | None) -> int:
     total = float(probs.sum()) if probs.ndim == 1 and len(probs) else math.nan
     if not (total <= 1.0 + _constants.INPUT_SLACK and float(probs.min()) >= 0.0):
         raise InvalidArgument(
             f"tree_width_for: expected probabilities >= 0 of sum at most 1, got a sum of {total!r}"
         )
+    complete = num_tokens == len(probs)
+    if complete and total < 1.0 - _constants.INPUT_SLACK:
+        raise InvalidArgument(
+            f"tree_width_for: expected probabilities of sum 1 where num_tokens={num_tokens} says "
+            f"that there are no others, got a sum of {total!r}"
+        )
+    if num_tokens is not None and as_index(num_tokens, otherwise=0) < len(probs):
+        raise InvalidArgument(
+            f"tree_width_for: expected num_tokens an integer of at least {len(probs)}, as many as "
+            f"there are probabilities, got {num_tokens!r}"
+        )
     for width, certificate in enumerate(_tree_certificates(probs), 1):
         if certificate > kl_budget:
             return width
-    if total < 1.0 - _constants.INPUT_SLACK:
+    if not complete:
         raise InvalidArgument(
             f"tree_width_for: expected more than {len(probs)} probabilities: no width below that "
-            "exceeds "
-            f"kl_budget={kl_budget!r}"
+            f"exceeds kl_budget={kl_budget!r}; num_tokens={len(probs)} says that there are no more"
         )
     return len(probs)
 
 
 def _tree_certificates(probs: np.ndarray) -> Iterator[float]:
-    """The certificates of widths 1, 2, ... of a sorted row: token 1 pools with those of 2..m+1
-    below the level."""
+    """Bounds below the certificates of widths 1, 2, ... of a sorted row: token 1 pools with those
+    of 2..m+1 below the level. Taken off: 2,048 u of the pool's mass for what each term rounds (its
+    excess, by u times a logarithm of at most 745), and of the value for the terms themselves."""
+    slack = 16.0 * _constants.MARGIN_SLACK
     excess_cost = load_kernels("margins", "python").excess_cost
     for width in range(1, len(probs)):
         pooled, mass = [float(probs[0])], float(probs[0])
@@ -103,8 +128,8 @@ def _tree_certificates(probs: np.ndarray) -> Iterator[float]:
             pooled.append(float(prob))
             mass += float(prob)
         level = mass / len(pooled)
-        yield (
-            level * math.fsum(excess_cost(prob / level - 1.0) for prob in pooled)
-            if level > 0.0
-            else 0.0
-        )
+        if level > 0.0:
+            value = level * math.fsum(excess_cost(prob / level - 1.0) for prob in pooled)
+            yield max(0.0, value * (1.0 - slack) - slack * mass)
+        else:
+            yield 0.0

@@ -291,9 +291,31 @@ def test_the_tree_width_is_the_least_whose_certificate_exceeds_the_budget(budget
         assert cs.margin_certificate(cs.Tree(width), margin) > budget
         assert width == 1 or not cs.margin_certificate(cs.Tree(width - 1), margin) > budget
     probs = [0.4, 0.3, 0.1, 0.1, 0.06, 0.04]
-    width = cs.tree_width_for(budget, probabilities=probs)
+    width = cs.tree_width_for(budget, probabilities=probs, num_tokens=len(probs))
     assert all(float(tree.tree_certificate(MP, probs, m)) <= budget for m in range(1, width))
     assert float(tree.tree_certificate(MP, probs, width)) > budget
+
+
+def test_a_list_that_sums_to_almost_1_is_not_taken_for_the_whole_vocabulary():
+    full = [1 - 6e-7, 5e-7] + [1e-9] * 100
+    for budget, probs in ((1.0, [0.9999995]), (3.0, full[:2]), (0.7, [1.0])):
+        with pytest.raises(cs.InvalidArgument, match="expected more than"):
+            cs.tree_width_for(budget, probabilities=probs)
+    assert cs.tree_width_for(1.0, probabilities=full) == 2
+    assert cs.tree_width_for(9.0, probabilities=[0.5, 0.5], num_tokens=np.int64(2)) == 2
+
+
+def test_no_width_is_given_whose_certificate_the_budget_reaches():
+    generator = np.random.default_rng(11)
+    for _ in range(300):
+        probs = generator.dirichlet(np.full(6, generator.choice([0.1, 1.0, 1e4])))
+        probs = np.sort(probs / probs.sum())[::-1]
+        with mpmath.workdps(60):
+            exact = [tree.tree_certificate(MP, list(map(MP.mpf, probs)), m) for m in range(1, 6)]
+            budgets = [float(exact[1]), math.nextafter(float(exact[2]), 0.0), float(exact[3]) * 0.9]
+            for budget in budgets:
+                width = cs.tree_width_for(budget, probabilities=probs, num_tokens=6)
+                assert width == 6 or exact[width - 1] > budget
 
 
 @pytest.mark.parametrize(
@@ -342,6 +364,16 @@ def test_the_tree_width_is_the_least_whose_certificate_exceeds_the_budget(budget
         (lambda: cs.tree_width_for(0.1, margin=0.0), r"margin in \(0, 1\]"),
         (lambda: cs.tree_width_for(5.0, probabilities=[0.5, 0.3]), "more than 2 probabilities"),
         (lambda: cs.tree_width_for(5.0, probabilities=[0.9, 0.3]), "sum at most 1"),
+        (lambda: cs.tree_width_for(5.0, probabilities=["a"]), "probabilities as numbers"),
+        (lambda: cs.tree_width_for(5.0, probabilities=[0.5, 0.5]), "num_tokens=2 says that there"),
+        (
+            lambda: cs.tree_width_for(0.1, probabilities=[0.6, 0.2], num_tokens=2),
+            "of sum 1 where num_tokens=2",
+        ),
+        (
+            lambda: cs.tree_width_for(0.1, probabilities=[0.5, 0.5], num_tokens=1),
+            "at least 2, as many",
+        ),
     ],
 )
 def test_what_cannot_be_answered_is_refused_by_name(call, message):
