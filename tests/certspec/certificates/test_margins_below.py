@@ -87,13 +87,16 @@ def tree_radius(numbers, gap, m):
     return projection_margins.tree_radius_margin(MP, gap, m) if gap * m < 1 else MP.inf
 
 
-def check_below(case, margin, digits):
+def check_below(case, margin, digits, sharp=True):
     call, formula = case
     found = call(margin)
     with mpmath.workdps(digits):
         exact = MP.mpf(formula(MP.mpf(margin)))
         assert found <= exact, (margin, found, float(exact))
-        assert exact == MP.inf or found >= exact * (1 - MP.mpf("1e-12")), (margin, found)
+        assert not sharp or exact == MP.inf or found >= exact * (1 - MP.mpf("1e-12")), (
+            margin,
+            found,
+        )
 
 
 @pytest.mark.parametrize("m", WIDTHS)
@@ -130,7 +133,7 @@ def test_no_bound_lies_above_the_exact_one_on_random_margins_and_rules():
         unit, m = random_unit(generator), int(2 ** generator.uniform(1, 20))
         cases = [*slack_cases(unit, m), *factor_cases(unit or 1.0, m), *rank_cases(m)]
         for case in cases:
-            check_below(case, random_unit(generator), 80)
+            check_below(case, random_unit(generator), 80, sharp=False)
         drawn += len(cases)
 
 
