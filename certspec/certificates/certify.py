@@ -9,6 +9,7 @@ The arguments are checked and a backend is picked here; the arithmetic is in
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ import numpy as np
 
 from certspec.certificates.pools import readable
 from certspec.errors import InvalidArgument, InvalidLogits
-from certspec.kernels.row_scores import PATHS, RowScores
+from certspec.kernels.row_scores import PATHS, RIGOROUS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
-from certspec.rules import Rule, as_index, as_rules, default_rules, is_rule
+from certspec.rules import Rule, Threshold, as_index, as_rules, default_rules, is_rule
 
 if TYPE_CHECKING:
     from certspec.certificates.lumped import LumpedCertificates
@@ -30,6 +31,7 @@ __all__ = ["BACKENDS", "PRECISIONS", "Certificates", "RuleView", "certify"]
 
 BACKENDS = ("numba", "reference", "torch", "triton")
 PRECISIONS = ("float64", "float32")
+_RESOLUTION = 2.0**-44  # relative: 512 u, more than a softmax in float64 rounds near its top
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ class Certificates:
     def undecided(self) -> Any:
         """(rules, rows) bool: not certified, though KL < C is possible within both sides' error
         bounds (each taken to reach as far up as down), so that exact arithmetic might have
-        certified. None without draft logits."""
+        certified; or the draft token's probability lies within what float64 resolves of the rule's
+        threshold, so that ``accepted`` and ``certificate`` may be the wrong side's. (An entropy
+        with smoothing is not looked at there.) None without draft logits."""
         if self.certified is None:
             return None
         positive = (self.certificate > 0) & (
@@ -96,7 +100,26 @@ class Certificates:
         )  # KL < 0 is false, KL < inf no question
         # kl - (kl_upper - kl) < certificate + (certificate - certificate_lower), without inf - inf
         possible = 2 * self.kl + self.certificate_lower < self.kl_upper + 2 * self.certificate
-        return ~self.certified & positive & possible
+        doubtful = ~positive & (self.certificate_lower < self.certificate)  # inf, and a lower bound
+        for index, rule in enumerate(self.rules):
+            if rule.threshold is not None:
+                doubtful[index] |= self._near_threshold(rule.threshold)
+        return ~self.certified & (positive & possible | doubtful & (self.kl < float("inf")))
+
+    def _near_threshold(self, threshold: Threshold) -> Any:
+        """(rows,) bool: float64 does not say on which side of the threshold the draft token is. A
+        fast filter's rows have bounds that do; and what ties with the maximum is not below it."""
+        own, top = self.draft_token_prob, self.target_top_probs[:, 0]
+        slack_only = threshold.scale * top + threshold.offset
+        tau = slack_only.clip(max=threshold.cap) if threshold.scale else 0 * top + threshold.cap
+        if threshold.offset == -float("inf"):
+            return own != own
+        if threshold.entropy_scale < float("inf") and threshold.smoothing == 0.0:
+            by_entropy = threshold.entropy_scale * math.e ** (-self.entropy)
+            tau = by_entropy * (by_entropy < tau) + tau * (by_entropy >= tau)
+        ties = (own == top) & (tau == slack_only) & (threshold.offset <= 0.0)
+        room = _RESOLUTION * (abs(threshold.offset) if threshold.scale else 0.0) + _RESOLUTION * own
+        return (abs(own - tau) <= room) & ~ties & (self.paths == RIGOROUS)
 
     def __len__(self) -> int:
         return len(self.entropy)
@@ -104,14 +127,17 @@ class Certificates:
     def at(self, rule: Rule | int) -> RuleView:
         """The view of one rule, given itself or its index. Raises InvalidArgument where it was not
         scored."""
-        if is_rule(rule) and rule in self.rules:
+        if is_rule(rule):
+            if rule not in self.rules:
+                raise InvalidArgument(
+                    f"at: expected one of {', '.join(map(str, self.rules))}, got {rule}"
+                )
             index = self.rules.index(rule)
         else:
             index = as_index(rule, otherwise=len(self.rules))
         if not -len(self.rules) <= index < len(self.rules):
             raise InvalidArgument(
-                f"at: expected one of {', '.join(map(str, self.rules))} or an index below "
-                f"{len(self.rules)}, got {rule if is_rule(rule) else repr(rule)}"
+                f"at: expected an index below {len(self.rules)} or a rule, got {rule!r}"
             )
         parts = (self.certificate, self.certificate_lower, self.accepted, self.certified)
         return RuleView(

@@ -15,7 +15,7 @@ def test_float64_backends_report_that_every_row_took_the_rigorous_path(backend):
 
 
 def test_a_decided_rule_is_not_undecided(backend):
-    target = np.log(np.array([[0.6, 0.3, 0.1]]))
+    target = np.log(np.array([[0.6, 0.29, 0.11]]))  # no token on a threshold
     draft = np.log(np.array([[0.2, 0.7, 0.1]]))
     scored = cs.certify(
         np.concatenate([target, target]), np.concatenate([target, draft]), backend=backend
@@ -52,3 +52,28 @@ def test_few_adversarial_rows_are_undecided():
     target = target_rows(generator, "normal", 2000, 32)
     undecided = cs.certify(target, boundary_drafts(generator, target)).undecided
     assert 0 < undecided.sum() < 0.05 * undecided.size
+
+
+def test_a_threshold_within_the_resolution_of_the_draft_token_is_undecided(backend):
+    rows = [
+        (cs.presets.sglang_threshold(), [47.0, 0.5]),  # p1 < 1 exactly: rejected
+        (cs.Multiplicative(1.0), [0.0, -1e-17]),
+        (cs.Additive(0.25), [0.0, 0.0, np.log(2.0) - 2e-16]),
+        (cs.Absolute(1 / 3), [0.0, 0.0, 1e-17]),
+        (cs.Entropy(0.5, 1.0), [0.0, 0.0]),
+    ]
+    for rule, logits in rows:
+        row = np.array([logits])
+        draft = row.copy()
+        draft[0, 1 if rule == cs.Multiplicative(1.0) else 0] += 2.0
+        found = cs.certify(row, draft, rule, backend=backend)
+        assert found.undecided.tolist() == [[True]], rule
+        assert not found.certified.any()
+
+
+def test_ties_and_tokens_far_from_the_threshold_are_decided(backend):
+    tied, wide = np.zeros((1, 4)), np.array([[3.0, 1.0, 0.0]])
+    for rule in (cs.Additive(0.3), cs.Multiplicative(0.1), cs.Absolute(0.2), cs.Additive(0.0)):
+        assert not cs.certify(tied, tied, rule, backend=backend).undecided.any(), rule
+    for rule in (cs.Additive(0.3), cs.Multiplicative(0.1), cs.Absolute(0.2), cs.Entropy(0.09, 0.3)):
+        assert not cs.certify(wide, wide, rule, backend=backend).undecided.any(), rule
