@@ -139,7 +139,10 @@ def _costs(
 
 def _widths(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.replace(" ", ",").split(",") if part]
+        widths = [int(part) for part in text.replace(" ", ",").split(",") if part]
+        if not widths:
+            raise ValueError("no number")
+        return widths
     except ValueError as error:
         raise InvalidArgument(f"--widths: expected numbers like 2,4,8, got {text!r}") from error
 

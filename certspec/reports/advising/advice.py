@@ -82,6 +82,13 @@ def advise(
     target alone."""
     if not run.has_draft:
         raise InvalidArgument("advise: expected a run with a draft, got one of the target alone")
+    if any(width < 1 for width in widths):
+        raise InvalidArgument(f"widths: expected numbers of at least 1, got {min(widths)}")
+    if not max_nats_lost >= 0.0 or not all(budget >= 0.0 for budget in budgets):
+        raise InvalidArgument(
+            f"max_nats_lost and budgets: expected nats of at least 0, got {max_nats_lost!r} and "
+            f"{list(budgets)}"
+        )
     plain = 1000.0 / (costs.verify(1) + costs.overhead_ms)
     tallies = [
         _Tally(way, length) for way in possible_ways(run, widths, budgets) for length in lengths
