@@ -3,7 +3,9 @@ torch nor a model. Errors of certspec become one line on stderr and exit code 2.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 from typing import Any
 
 import click
@@ -70,6 +72,12 @@ class _LazyGroup(click.Group):
             return super().invoke(ctx)
         except CertspecError as error:
             click.echo(f"certspec: {error}", err=True)
+            ctx.exit(2)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or error.filename is not None:
+                raise  # a broken pipe is click's to answer
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
+            click.echo(f"certspec: standard output: {error.strerror}", err=True)
             ctx.exit(2)
 
 

@@ -104,7 +104,8 @@ class _TokenStream:
     completes it."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self.is_terminal = sys.stdout.isatty()
+        # a closed standard output is None
+        self.is_terminal = sys.stdout is not None and sys.stdout.isatty()
         self.counts: Counter[str] = Counter()
         self._tokenizer = tokenizer
         self._pending: list[int] = []

@@ -111,8 +111,11 @@ class _Pool:
         self.lock = threading.Lock()
 
     def ask(self, count: int, call: Callable[[], None]) -> None:
-        while len(self.helpers) < count:
-            self.helpers.append(_Helper())
+        try:
+            while len(self.helpers) < count:
+                self.helpers.append(_Helper())
+        except RuntimeError:
+            pass  # no further thread can start: those that are there are enough, or none
         for helper in self.helpers[:count]:
             helper.asked.put(call)
 

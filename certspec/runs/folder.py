@@ -64,7 +64,7 @@ class RunFolder:
             raise UnreadableInput(
                 f"{self.path}: expected a run folder with manifest.json, got none"
             ) from error
-        except (OSError, json.JSONDecodeError) as error:
+        except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UnreadableInput(f"{self.manifest_path}: {error}") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise UnreadableInput(f"{self.manifest_path}: expected the manifest of a {FORMAT}")
@@ -73,7 +73,18 @@ class RunFolder:
                 f"{self.manifest_path}: expected schema version {SCHEMA_VERSION}, got "
                 f"{manifest.get('schema_version')!r}"
             )
+        if not isinstance(manifest.get("settings"), dict):
+            raise UnreadableInput(f'{self.manifest_path}: expected an object "settings", got none')
         return manifest
+
+    def rules(self, manifest: Mapping[str, Any]) -> tuple[str, ...]:
+        """Labels of the rules that the run scored."""
+        rules = manifest["settings"].get("rules")
+        if not isinstance(rules, list) or not all(isinstance(each, str) for each in rules):
+            raise UnreadableInput(
+                f'{self.manifest_path}: expected a list "rules" in the settings, got {rules!r}'
+            )
+        return tuple(rules)
 
     def open(self, settings: Mapping[str, Any], session: Mapping[str, Any], **notes: Any) -> bool:
         """Begin a run with ``settings``, or go on with one; True where the folder already held the

@@ -96,7 +96,7 @@ def open_run(path: str | Path) -> RunStream:
     be read."""
     folder = RunFolder(path)
     manifest = folder.manifest()
-    rules = tuple(manifest["settings"]["rules"])
+    rules = folder.rules(manifest)
     skipped: list[dict[str, Any]] = []
     halves: tuple[list[_Unit], list[_Unit]] = ([], [])
     has_draft: bool | None = None

@@ -134,7 +134,7 @@ def read_run(path: str | Path) -> RunTable:
     """
     folder = RunFolder(path)
     manifest = folder.manifest()
-    rules = tuple(manifest["settings"]["rules"])
+    rules = folder.rules(manifest)
     parts = [read_part(part, rules) for part in folder.parts()]
     skipped = [skip for part in parts for skip in json.loads(part.schema.metadata[b"skipped"])]
     parts = [part for part in parts if part.num_rows]

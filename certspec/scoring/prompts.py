@@ -98,10 +98,17 @@ def _from_text(text: str) -> tuple[dict[str, Any], ...]:
 def _messages_of(text: str, where: str) -> tuple[dict[str, Any], ...]:
     try:
         record = json.loads(text)
+        json.dumps(record, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise UnreadableInput(
             f"{where}: expected a JSON object, got {error.msg} at column {error.colno}"
         ) from error
+    except UnicodeEncodeError as error:
+        raise UnreadableInput(
+            f"{where}: expected text, got half a surrogate pair ({error.object[error.start]!r})"
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise UnreadableInput(f"{where}: expected a JSON object, got {error}") from error
     if not isinstance(record, dict):
         raise UnreadableInput(f"{where}: expected a JSON object, got {type(record).__name__}")
     if ("prompt" in record) == ("messages" in record):

@@ -1,0 +1,114 @@
+"""What the world around a command may be like: full disks, closed streams, odd bytes, bad numbers.
+One line says what was wrong; no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import certspec as cs
+from certspec.cli.advise import _widths
+from certspec.kernels import threads
+from certspec.reports.advising.advice import advise
+from certspec.reports.advising.costs import Costs
+from certspec.runs.stream import open_run
+from certspec.scoring.prompts import read_prompts
+
+_DECODE = f"{sys.executable} -m certspec decode --max-new-tokens 4 'Tell me a story.'"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_standard_output_is_said_in_one_line() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{_DECODE} > /dev/full"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "certspec: standard output: No space left on device\n"
+
+
+def test_a_closed_standard_output_is_no_error() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{_DECODE} >&-"], capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr and "target passes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (b"\xff\xfe", "utf-8"),
+        (b"{}", "expected the manifest of a certspec-run"),
+        (None, 'expected an object "settings", got none'),
+        ({"settings": []}, 'expected an object "settings"'),
+        ({"settings": {}}, 'expected a list "rules"'),
+        ({"settings": {"rules": [1]}}, 'expected a list "rules"'),
+    ],
+)
+def test_a_damaged_manifest_is_unreadable_input(
+    tmp_path: Path, manifest: Any, message: str
+) -> None:
+    from certspec.runs.schema import SCHEMA_VERSION
+
+    if not isinstance(manifest, bytes):
+        whole = {"format": "certspec-run", "schema_version": SCHEMA_VERSION} | (manifest or {})
+        manifest = json.dumps(whole).encode()
+    (tmp_path / "manifest.json").write_bytes(manifest)
+    with pytest.raises(cs.UnreadableInput, match=message):
+        open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"prompt": "ok \\ud83d"}',
+        '{"messages": [{"role": "user", "content": "ok \\ud83d"}]}',
+        '{"prompt": ' + "[" * 100_000,
+        '{"prompt": ' + "1" * 5000 + "}",
+    ],
+)
+def test_a_prompt_that_is_no_text_is_named_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "good"}\n' + line + "\n")
+    with pytest.raises(cs.UnreadableInput, match=r"prompts.jsonl, line 2: expected"):
+        list(read_prompts(path))
+
+
+def test_work_goes_on_alone_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Any:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
+    monkeypatch.setattr(threads, "_Helper", refuse)
+    calls: list[int] = []
+    threads.run_shared(lambda: calls.append(1), (), 4)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"widths": [2, 0]}, "widths: expected numbers of at least 1, got 0"),
+        ({"max_nats_lost": float("nan")}, "expected nats of at least 0, got nan"),
+        ({"max_nats_lost": -1.0}, "expected nats of at least 0, got -1.0"),
+        ({"budgets": [0.1, float("nan")]}, "expected nats of at least 0"),
+    ],
+)
+def test_advice_at_numbers_that_mean_nothing_is_refused(
+    change: dict[str, Any], message: str
+) -> None:
+    run: Any = SimpleNamespace(has_draft=True)
+    options = {"lengths": [1], "widths": [2], "max_nats_lost": 0.0} | change
+    with pytest.raises(cs.InvalidArgument, match=message):
+        advise(run, Costs(1.0, ((1, 1.0),), 0.0), **options)
+
+
+def test_widths_that_name_no_number_are_refused() -> None:
+    for text in ("", " ", ",", "2,x"):
+        with pytest.raises(cs.InvalidArgument, match="--widths: expected numbers like 2,4,8"):
+            _widths(text)
