@@ -230,6 +230,7 @@ def score_rows(
             lambda first, stop: finish(first, stop, False, _work_space(1, num_columns)),
             rows,
             threads,
+            num_columns,
         )
     if found.invalid.any():
         _raise_invalid(logits, found.invalid)
@@ -279,16 +280,28 @@ def _work_space(rows: int, num_columns: int) -> Work:
     )
 
 
-def spread(work: Callable[[int, int], None], items: int, threads: int) -> None:
-    """Run ``work(first, stop)`` over all items, on several threads where there are several."""
+# Numbers of a piece of work, a fraction of a second: Ctrl-C is heard between pieces.
+_PIECE = 4_000_000
+
+
+def spread(
+    work: Callable[[int, int], None], items: int, threads: int, numbers_an_item: int = 0
+) -> None:
+    """Run ``work(first, stop)`` over all items, on several threads where there are several. After a
+    failure, or Ctrl-C, no further piece is begun."""
     threads = min(items, threads)
-    pieces = min(items, 4 * threads) if threads > 1 else 1
+    pieces = max(4 * threads if threads > 1 else 1, items * numbers_an_item // _PIECE)
+    pieces = min(items, pieces) or 1
     bounds = [items * piece // pieces for piece in range(pieces + 1)]
     waiting = iter(list(pairwise(bounds)))  # one for all threads: each takes the next piece from it
 
     def take() -> None:
-        for first, stop in waiting:
-            work(first, stop)
+        try:
+            for first, stop in waiting:
+                work(first, stop)
+        finally:
+            for _ in waiting:  # what is left after a failure is nobody's
+                pass
 
     run_shared(take, (), threads)
 

@@ -3,9 +3,11 @@ do not."""
 
 import os
 import threading
+import time
 
 import pytest
 
+from certspec.kernels.numba.rows import spread
 from certspec.kernels.threads import run_shared
 
 WAIT = 60  # seconds; longer than any helper takes to come
@@ -75,3 +77,17 @@ def test_a_forked_child_works_with_threads_of_its_own():
     os.close(write)
     assert os.read(read, 4) == b"done"
     os.waitpid(child, 0)
+
+
+def test_after_ctrl_c_no_thread_begins_another_piece_and_pieces_are_short():
+    done = []
+
+    def work(first, stop):
+        done.append(stop - first)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt):
+        spread(work, 3000, 2, 50_000)
+    assert len(done) <= 3 and max(done) * 50_000 <= 5_000_000
