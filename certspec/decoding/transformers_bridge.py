@@ -17,7 +17,7 @@ from certspec.models.choice import chosen_runners
 from certspec.models.pairs import Pair
 from certspec.models.processors import in_batch
 from certspec.models.runner import BoundedRunner
-from certspec.models.settings import GenerationSettings, context_limit
+from certspec.models.settings import GenerationSettings, context_limit, logits_width
 from certspec.rules import StrictGreedy
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def transformers_generate(
     )
     if streamer is not None and len(prompts) > 1:
         raise InvalidArgument(f"streamer: expected a single prompt, got {len(prompts)}")
-    widths = [one.get_output_embeddings().weight.shape[0] for one in (model, draft_model)]
+    widths = [logits_width(one) for one in (model, draft_model)]
     pair = Pair(model, draft_model, None, min(widths))
     [schedule] = rule_schedules(StrictGreedy() if rule is None else rule, 1)
     policy = draft_policy(schedule.rules, draft_length, tree, pair.num_tokens)

@@ -6,7 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["GenerationSettings", "chat_template_of", "context_limit", "find_eos_token_ids"]
+__all__ = [
+    "GenerationSettings",
+    "chat_template_of",
+    "context_limit",
+    "find_eos_token_ids",
+    "logits_width",
+]
 
 
 def find_eos_token_ids(model: Any, tokenizer: Any = None) -> frozenset[int]:
@@ -25,6 +31,12 @@ def context_limit(model: Any) -> int | None:
     config has no limit."""
     limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     return None if limit is None else int(limit)
+
+
+def logits_width(model: Any) -> int:
+    """Columns of the model's logits; a quantized head has no weight to read them off."""
+    shape = getattr(getattr(model.get_output_embeddings(), "weight", None), "shape", None)
+    return int(shape[0] if shape else model.config.get_text_config(decoder=True).vocab_size)
 
 
 def chat_template_of(tokenizer: Any) -> Any:

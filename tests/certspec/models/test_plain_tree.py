@@ -220,3 +220,17 @@ def test_a_pair_without_a_draft_is_refused_by_name(tiny: Any) -> None:
     pair.draft = None
     with pytest.raises(cs.InvalidArgument, match=r"draft: expected .*, got none"):
         cs.generate(pair, [[1, 2]])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_quantized_model_is_served_inside_generate_too(tiny: Any) -> None:
+    output = _quantized(copy.deepcopy(tiny.target)).generate(
+        torch.tensor([[5, 6, 7]]),
+        attention_mask=torch.ones(1, 3, dtype=torch.int64),
+        do_sample=False,
+        max_new_tokens=4,
+        pad_token_id=0,
+        custom_generate=cs.transformers_generate,
+        assistant_model=tiny.draft,
+    )
+    assert output.shape == (1, 7)
