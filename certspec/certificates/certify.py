@@ -20,6 +20,7 @@ import numpy as np
 
 from certspec.certificates.pools import readable
 from certspec.errors import InvalidArgument, InvalidLogits
+from certspec.kernels.loading import load_kernels
 from certspec.kernels.row_scores import PATHS, RIGOROUS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.rules import Rule, Threshold, as_index, as_rules, default_rules, is_rule
@@ -31,7 +32,7 @@ __all__ = ["BACKENDS", "PRECISIONS", "Certificates", "RuleView", "certify"]
 
 BACKENDS = ("numba", "reference", "torch", "triton")
 PRECISIONS = ("float64", "float32")
-_RESOLUTION = 2.0**-44  # relative: 512 u, more than a softmax in float64 rounds near its top
+_RESOLUTION = load_kernels("constants").FLAG_RESOLUTION
 
 
 @dataclass(frozen=True)

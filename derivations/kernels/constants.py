@@ -487,6 +487,12 @@ _CERTIFICATES = (
         "digits, proved by no claim.",
     ),
     Constant(
+        "FLAG_RESOLUTION",
+        Rational(1, 2**44),
+        "Relative, 512 u: a token nearer to its threshold is called undecided. More than a softmax "
+        "in float64 rounds near its top; certifies nothing, and no claim rests on it.",
+    ),
+    Constant(
         "ATOM_ROOM",
         Rational(1, 2**36),
         "nats; what rounding may take from the logarithm of an atom's size: u times 2^17, for "

@@ -6,8 +6,8 @@ claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.nor
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
-expression:  sha256 80efe7049e88da1ecdbfa8fc7660781224a79bbdb3300e3bca6a8bf7c8b7e6e4
-body:        sha256 24f8a48fcf1a1ee4d77a532835a15635a5352f4cd70145563b1c795caf647d8c
+expression:  sha256 aee4c75083d2593e4ab8459d376602214576b0cca74166c9b427f8dafefc3ab0
+body:        sha256 8e5739da7166948ec56147774e857ad59aad0003b13b80ce288e73f4d7742995
 """
 # --- body ---
 
@@ -293,6 +293,11 @@ MARGIN_ROUNDING = 1e-12
 # no claim.
 # claims: none
 MARGIN_SLACK = 1.4210854715202004e-14
+
+# Relative, 512 u: a token nearer to its threshold is called undecided. More than a softmax in
+# float64 rounds near its top; certifies nothing, and no claim rests on it.
+# claims: none
+FLAG_RESOLUTION = 5.684341886080802e-14
 
 # nats; what rounding may take from the logarithm of an atom's size: u times 2^17, for logarithms
 # below 2^10.
