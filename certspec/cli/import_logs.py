@@ -130,6 +130,13 @@ def _print_cases(run: ImportedRun) -> None:
             "hint: an entropy threshold is known more closely with --num-tokens, the size of the "
             "vocabulary"
         )
+    server = run.findings.server
+    if server.num_spec_steps:
+        click.echo(
+            f"the server's own counters: {server.num_accepted_draft_tokens:,} of "
+            f"{server.num_draft_tokens:,} draft tokens accepted in {server.num_spec_steps:,} "
+            f"verify steps, {server.mean_acceptance_length:.3f} tokens a step"
+        )
     temperature = run.findings.temperature
     if temperature is not None:
         click.echo(
@@ -155,6 +162,7 @@ def _facts(run: ImportedRun) -> dict[str, object]:
         "decision_cases": named(run.decision_cases) if run.draft_findings is not None else None,
         "num_certified": run.num_certified.tolist() if run.draft_findings is not None else None,
         "temperature_of_the_grid": run.findings.temperature,
+        "server_counters": vars(run.findings.server),
         "findings": run.findings.as_json(),
         "draft_findings": None if run.draft_findings is None else run.draft_findings.as_json(),
     }

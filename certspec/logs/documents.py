@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -42,9 +43,9 @@ def iterate_documents(path: Path, *, mark_repeated_keys: bool = False) -> Iterat
                 yield from _Chunks(path, stream, decoder, *first).elements()
             else:
                 yield from _lines_or_values(path, stream, decoder, *first)
-    except UnicodeDecodeError as error:
+    except UnicodeDecodeError as error:  # a kind of ValueError, so it comes first
         raise UnreadableInput(f"{path}: not UTF-8 text: {error}") from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UnreadableInput(f"{path}: {error}") from error
 
 
@@ -71,7 +72,7 @@ def _lines_or_values(
     first += _rest_of_line(path, stream, first, number)
     try:
         decoder.decode(_event(first))
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         if _event(first).strip():
             yield from _Chunks(path, stream, decoder, first, number).values()
             return
@@ -81,7 +82,7 @@ def _lines_or_values(
         if text and text != "[DONE]":
             try:
                 yield decoder.decode(text), number
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 cut = (
                     "" if line.endswith("\n") else " (the file ends in this line: was it cut off?)"
                 )
@@ -165,7 +166,7 @@ class _Chunks:
                 value, end = self.decoder.raw_decode(self.buffer, self.place)
                 if end < len(self.buffer) or not self._grow(_CHUNK_CHARS):
                     break
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 if not _is_incomplete(error, len(self.buffer)) or not self._grow(chunk):
                     line = self.line + self.buffer.count(
                         "\n", self.place, getattr(error, "pos", self.place)
@@ -201,7 +202,9 @@ def _is_incomplete(error: Exception, length: int) -> bool:
 
 
 def _said(error: Exception) -> str:
-    return error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deeply" if isinstance(error, RecursionError) else "too many digits"
 
 
 def _mark_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

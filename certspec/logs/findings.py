@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["Finding", "Findings"]
+__all__ = ["Finding", "Findings", "ServerCounters"]
 
 
 class Finding(Enum):
@@ -14,6 +14,10 @@ class Finding(Enum):
 
     FIRST_WITHOUT_LIST = "a sequence's first position has no logprobs (null): left out"
     POSITION_WITHOUT_LIST = "positions without a list of logprobs: left out"
+    WITHOUT_LOGPROBS = "answers without logprobs: left out"
+    FAILED_ANSWER = "requests that the server answered with an error: left out"
+    OTHER_SHAPE = "documents of another shape than the log's: left out"
+    LOOKS_PROCESSED = "lists whose mass is 1 although tokens are missing, as top-p leaves them"
     CHOSEN_OUTSIDE = "the chosen token's logprob says only that it is outside the list (sentinel)"
     CHOSEN_BEYOND = "the chosen token ranks beyond the list: one true rank fewer than entries"
     SENTINELS_DROPPED = (
@@ -55,6 +59,30 @@ class Finding(Enum):
 
 
 @dataclass
+class ServerCounters:
+    """What a server says of its own speculation (vLLM: ``metrics.speculative_decoding``), summed
+    over the answers of a log."""
+
+    num_spec_steps: int = 0
+    num_accepted_draft_tokens: int = 0
+    num_draft_tokens: int = 0
+
+    def add(self, told: object) -> None:
+        """Add one answer's counters; an object that lacks one of them is left out."""
+        counts = [told.get(name) for name in vars(self)] if isinstance(told, dict) else []
+        if counts and all(type(count) is int and 0 <= count < 2**63 for count in counts):
+            for name, count in zip(vars(self), counts, strict=True):
+                setattr(self, name, getattr(self, name) + count)
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """Tokens a verify step, the target's own counted (vLLM's convention); None for no steps."""
+        if not self.num_spec_steps:
+            return None
+        return 1.0 + self.num_accepted_draft_tokens / self.num_spec_steps
+
+
+@dataclass
 class Findings:
     """Counts of findings, each with the place it was first seen and, where there is one, a fact
     about it."""
@@ -64,6 +92,8 @@ class Findings:
     temperature: float | None = (
         None  # at which the log's gaps fit the grid of bfloat16 logits; None where they fit none
     )
+
+    server: ServerCounters = field(default_factory=ServerCounters)
 
     def note(self, finding: Finding, where: str, count: int = 1) -> None:
         """Count a finding; ``where`` (file:line, or a fact) is kept the first time."""

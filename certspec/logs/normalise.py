@@ -18,49 +18,44 @@ from certspec.errors import UnreadableInput
 from certspec.logs.findings import Finding, Findings
 from certspec.logs.position import Key, LoggedPosition, RawPosition
 
-__all__ = ["FLOAT32_ERROR", "Normaliser", "TemperatureGrid"]
+__all__ = ["FLOAT32_ERROR", "Normaliser", "TemperatureGrid", "is_text"]
 
 # Spacings of bfloat16 logits: one of 8 to 16 is a multiple of 1/16 (8 bits of mantissa).
 _GRIDS = (1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0)
 _MAX_GAPS = 4096
 _MIN_GAPS = 40
 # Usual settings first: of several that fit equally well, the first is named.
-_CANDIDATES = tuple(
-    map(
-        float,
-        [
-            "1.0",
-            "0.7",
-            "0.6",
-            "0.8",
-            "0.5",
-            "0.3",
-            "0.2",
-            "0.1",
-            "0.4",
-            "0.9",
-            "1.2",
-            "1.5",
-            "1.1",
-            "1.3",
-            "1.4",
-            "2.0",
-            "0.25",
-            "0.75",
-            "0.65",
-            "0.85",
-            "0.95",
-            "0.15",
-            "0.35",
-            "0.45",
-            "0.55",
-            "1.6",
-            "1.7",
-            "1.8",
-            "1.9",
-            "0.05",
-        ],
-    )
+_CANDIDATES = (
+    1.0,
+    0.7,
+    0.6,
+    0.8,
+    0.5,
+    0.3,
+    0.2,
+    0.1,
+    0.4,
+    0.9,
+    1.2,
+    1.5,
+    1.1,
+    1.3,
+    1.4,
+    2.0,
+    0.25,
+    0.75,
+    0.65,
+    0.85,
+    0.95,
+    0.15,
+    0.35,
+    0.45,
+    0.55,
+    1.6,
+    1.7,
+    1.8,
+    1.9,
+    0.05,
 )
 
 
@@ -121,6 +116,8 @@ _LEAST_PLAIN = -99.0  # above every sentinel
 _FLOATS, _IDS, _BYTES = {float}, {int}, {bytes}
 # lists of at least this many entries are taken for (nearly) a whole row of logits
 _WHOLE_VOCABULARY = 1000
+# a file whose first so many lists all look processed is refused at once
+_TELLING_LISTS = 16
 _NO_KEY_MARKS = ("\ufffd", "\\x", "bytes:")
 
 
@@ -130,6 +127,9 @@ class Normaliser:
     def __init__(self, name: str, findings: Findings) -> None:
         self.name, self.findings = name, findings
         self.deepest = 0
+        self.num_without_list = 0
+        self._num_judged = self._num_processed = 0  # lists that could show processing; that did
+        self._first_processed = ""
         self.grid = TemperatureGrid()
         self._full_precision = False  # once a value has many decimals, the file isn't rounded
 
@@ -141,20 +141,32 @@ class Normaliser:
             return plain
         values = [self._logprob(raw, entry.logprob) for entry in raw.entries]
         chosen = self._logprob(raw, raw.chosen.logprob) if raw.chosen is not None else None
-        if not any(value is not None for value in values) and chosen is None:
-            first = raw.position == 0
-            self._note(raw, Finding.FIRST_WITHOUT_LIST if first else Finding.POSITION_WITHOUT_LIST)
+        if not raw.entries or not (chosen is not None or any(v is not None for v in values)):
+            self._leave_out(raw)
             return None
-        self._refuse_processed(raw, values, chosen)
+        self._judge_processed(raw, values, chosen)
         kept = [place for place, value in enumerate(values) if value is not None]
         if len(kept) < len(values):
             self._note(raw, Finding.SENTINELS_DROPPED)
+        if not kept:
+            self._leave_out(raw)
+            return None
         position = self._sorted(raw, kept, values)
+        if position.num_ranked == 0:  # not even the most probable token is known
+            self._leave_out(raw)
+            return None
         self._refuse_sum(raw, position)
         self._add_chosen(raw, position, chosen)
         self._refuse_sum(raw, position)
         self._note_facts(raw, position)
         return position
+
+    def _leave_out(self, raw: RawPosition) -> None:
+        """Count a position that nothing can be certified from."""
+        # only a prompt's first position has nothing before it, so that no model gives it a list
+        first = raw.position == 0 and raw.part == "prompt"
+        self._note(raw, Finding.FIRST_WITHOUT_LIST if first else Finding.POSITION_WITHOUT_LIST)
+        self.num_without_list += not first
 
     def _plain(self, raw: RawPosition) -> LoggedPosition | None:
         """What ``__call__`` makes of most positions of most logs, several times faster; None where
@@ -192,6 +204,7 @@ class Normaliser:
             or math.fsum(map(math.exp, logprobs)) >= 1.0 - SUM_TOLERANCE
         ):
             return None
+        self._num_judged += len(keys) >= 3
         if raw.finish is not None or len(keys) < self.deepest:
             self._note_finish_and_depth(raw, len(keys))
         self.deepest = max(self.deepest, len(keys))
@@ -234,11 +247,33 @@ class Normaliser:
             )
         if value != value:
             raise self._refusal(raw, "logprob is NaN")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise self._refusal(raw, "a logprob of more than 300 digits") from None
 
-    def _refuse_processed(
+    def finish(self) -> None:
+        """Judge the file as a whole, once all positions are read: UnreadableInput where most lists
+        look processed; a finding with the file's temperature where some do."""
+        if not self._num_processed:
+            return
+        found = self.grid.temperature()
+        at = (
+            ""
+            if found is None
+            else f"; its logprobs fit temperature {found:g}, up to a power of two"
+        )
+        share = f"{self._num_processed:,} of {self._num_judged:,} lists that could show it"
+        if 2 * self._num_processed > self._num_judged:
+            raise UnreadableInput(f"{self._first_processed} ({share}{at})")
+        self.findings.note(Finding.LOOKS_PROCESSED, f"{share}{at}", self._num_processed)
+
+    def _judge_processed(
         self, raw: RawPosition, values: Sequence[float | None], chosen: float | None
     ) -> None:
+        """Refuse a list whose missing tokens stand as sentinels beside mass 1; count one whose mass
+        is 1 though tokens are missing. One such list may be natural, most of a file are not: a file
+        is refused by their share, at once where its first ones all look so."""
         known = [value for value in values if value is not None]
         num_sentinels = len(values) - len(known)
         if len(values) >= _WHOLE_VOCABULARY and 2 * len(known) >= len(values):
@@ -260,14 +295,17 @@ class Normaliser:
             raise self._refusal(
                 raw, _PROCESSED.format(f"{what}, {num_sentinels} sentinels beside it")
             )
+        if not 3 <= len(known) < _WHOLE_VOCABULARY:
+            return
+        self._num_judged += 1
         last = math.exp(min(known))
-        if 3 <= len(known) < _WHOLE_VOCABULARY and whole and last > 1e-3:
-            raise self._refusal(
-                raw,
-                _PROCESSED.format(
-                    f"{len(known)} entries of mass {mass:.7f}, the last still {last:.2g}"
-                ),
-            )
+        if whole and last > 1e-3:
+            what = f"{len(known)} entries of mass {mass:.7f}, the last still {last:.2g}"
+            self._num_processed += 1
+            if not self._first_processed:
+                self._first_processed = str(self._refusal(raw, _PROCESSED.format(what)))
+            if self._num_processed == self._num_judged == _TELLING_LISTS:
+                self.finish()
 
     def _sorted(
         self, raw: RawPosition, kept: list[int], values: Sequence[float | None]
@@ -306,15 +344,13 @@ class Normaliser:
     def _num_ranked(self, raw: RawPosition, order: list[int], logprobs: list[float]) -> int:
         """How many leading entries are surely the first ranks of the whole vocabulary."""
         if raw.ranks is not None:
-            for place, index in enumerate(order):
-                if raw.ranks[index] > place + 1:
-                    self._note(raw, Finding.CHOSEN_BEYOND)
-                    return place
-            return len(order)
+            return self._ranked_by_server(raw, order, logprobs)
         if raw.expected_entries is not None and len(order) < raw.expected_entries:
-            self._note(raw, Finding.KEY_LOST)
-            outside = 1.0 - math.fsum(map(math.exp, logprobs))
-            return sum(1 for value in logprobs if math.exp(value) > outside + FLOAT32_ERROR)
+            return self._surely_ranked(raw, logprobs)
+        if isinstance(raw.entries[order[0]].key, str) and len(order) >= _WHOLE_VOCABULARY:
+            return self._surely_ranked(
+                raw, logprobs
+            )  # text is no key: of a vocabulary some are lost
         if raw.chosen is None or len(order) < 2:
             return len(order)
         # Servers put the chosen token first, or add it to the list. When it is the least of an
@@ -329,6 +365,29 @@ class Normaliser:
         ):
             self._note(raw, Finding.CHOSEN_BEYOND)
             return len(order) - 1
+        return len(order)
+
+    def _surely_ranked(self, raw: RawPosition, logprobs: list[float]) -> int:
+        """How many entries are likelier than all that the list lost together."""
+        self._note(raw, Finding.KEY_LOST)
+        outside = 1.0 - math.fsum(map(math.exp, logprobs))
+        return sum(1 for value in logprobs if math.exp(value) > outside + FLOAT32_ERROR)
+
+    def _ranked_by_server(self, raw: RawPosition, order: list[int], logprobs: list[float]) -> int:
+        """How many leading entries the server's ranks cover without a gap.
+
+        vLLM's rank of the chosen token counts every token that is at least as likely. Two tokens
+        tied at the top may so have the ranks 2 and 1, or 2 and 2: ties are one block, and a rank
+        up to the block's last place leaves no room for a token that isn't listed."""
+        ranks, start = raw.ranks or [], 0
+        while start < len(order):
+            end = start + 1
+            while end < len(order) and logprobs[end] == logprobs[start]:
+                end += 1
+            if any(ranks[index] > end for index in order[start:end]):
+                self._note(raw, Finding.CHOSEN_BEYOND)
+                return start
+            start = end
         return len(order)
 
     def _add_chosen(self, raw: RawPosition, position: LoggedPosition, chosen: float | None) -> None:
@@ -438,7 +497,14 @@ def _usable(key: Key) -> Key:
         return key
     if not key or (isinstance(key, str) and any(mark in key for mark in _NO_KEY_MARKS)):
         return None
+    if isinstance(key, str) and not is_text(key):
+        return None
     return key if not isinstance(key, bytes) or key.strip(b"\0") else None
+
+
+def is_text(text: str) -> bool:
+    """Whether the string is text at all: half of a surrogate pair, as JSON can hold it, is none."""
+    return text.isascii() or not any("\ud800" <= mark <= "\udfff" for mark in text)
 
 
 def _id_order(key: Key) -> int:

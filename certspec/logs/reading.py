@@ -25,6 +25,14 @@ _JSON_FORMATS: dict[str, Any] = {
     "lm-eval": lm_eval,
 }
 FORMATS = (*_JSON_FORMATS, "tensors")
+_ASK_FOR = {
+    "openai-chat": "logprobs=true and top_logprobs=20",
+    "openai-completions": "logprobs=5 (vLLM: up to its --max-logprobs)",
+    "sglang": "return_logprob=true and top_logprobs_num=20",
+    "llama-cpp": "n_probs=20",
+    "vllm": "logprobs=20 or prompt_logprobs=20",
+    "lm-eval": "logs of another program",
+}
 _SNIFFED_DOCUMENTS = 64  # a stream may begin with chunks that hold no token
 
 
@@ -82,13 +90,20 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
             raise UnreadableInput(
                 f"{path}:{line}: the server answered with an error: {str(document['error'])[:200]}"
             )
-        for raw in (
-            read(document, Place(str(path), line), sequences) if reader.matches(document) else ()
-        ):
+        if not reader.matches(document):
+            left_out = _left_out(document)
+            if left_out is not None:
+                findings.note(left_out, f"{path}:{line}")
+            continue
+        metrics = document.get("metrics")
+        if isinstance(metrics, dict):
+            findings.server.add(metrics.get("speculative_decoding"))
+        for raw in read(document, Place(str(path), line), sequences):
             position = normalise(raw)
             if position is not None:
                 found = True
                 yield position
+    normalise.finish()
     temperature = normalise.grid.temperature()
     if temperature is not None:
         findings.temperature = temperature
@@ -97,9 +112,39 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
                 Finding.LOG_OF_ANOTHER_TEMPERATURE, f"{path}: {temperature:g}, up to a power of two"
             )
     if not found:
+        count = normalise.num_without_list
+        told = f"none of {count:,} positions has a list of" if count else "no position with"
         raise UnreadableInput(
-            f"{path}: no position with logprobs in a log of format {name}; were logprobs asked for?"
+            f"{path}: {told} the most probable tokens in a log of format {name}; ask the server "
+            f"for {_ASK_FOR[name]}"
         )
+
+
+def _left_out(document: Mapping[str, Any]) -> Finding | None:
+    """What a document that isn't read is, None where it holds no token (the ends of a stream)."""
+    response = document.get("response")
+    if isinstance(response, dict):  # a batch's output line
+        status = response.get("status_code")
+        if document.get("error") or (isinstance(status, int) and status >= 400):
+            return Finding.FAILED_ANSWER
+        document = response["body"] if isinstance(response.get("body"), dict) else response
+    if document.get("error"):
+        return Finding.FAILED_ANSWER
+    choices = document.get("choices")
+    if isinstance(choices, list):
+        answers = [choice for choice in choices if isinstance(choice, dict)]
+        return Finding.WITHOUT_LOGPROBS if any(map(_has_text, answers)) else None
+    if "stop" in document and not document.get("content"):
+        return None  # the last line of llama.cpp's stream
+    return Finding.OTHER_SHAPE
+
+
+def _has_text(choice: Mapping[str, Any]) -> bool:
+    parts = [choice.get("text")]
+    for name in ("message", "delta"):
+        part = choice.get(name)
+        parts += [part.get("content"), part.get("reasoning")] if isinstance(part, dict) else []
+    return any(isinstance(part, str) and part for part in parts)
 
 
 def _unknown(path: Path, document: Any, line: int) -> UnreadableInput:

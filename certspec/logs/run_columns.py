@@ -33,6 +33,7 @@ import pyarrow as pa
 
 from certspec.certificates.lumped import CASES, LumpedCertificates, TargetLists
 from certspec.logs.batches import Pairs
+from certspec.logs.normalise import is_text
 from certspec.logs.position import Key, LoggedPosition
 from certspec.runs.schema import PROMPT_PART, step_schema
 
@@ -103,7 +104,7 @@ def _shared(batch: Pairs, lists: TargetLists, judged: LumpedCertificates) -> dic
         "target_top_ids": _id_lists(targets),
         "target_top_probs": _uneven(pa.array(probs[listed]), listed.sum(axis=1)),
         "end": [
-            None if target.finish is None else _ENDS.get(target.finish, target.finish)
+            None if target.finish is None else _ENDS.get(target.finish, _storable(target.finish))
             for target in targets
         ],
         "source_line": [target.line for target in targets],
@@ -182,8 +183,13 @@ def _id(key: Key) -> int:
 def _text(key: Key, texts: list[str | None], place: int) -> str | None:
     text = texts[place] if 0 <= place < len(texts) else None
     if text is None and isinstance(key, (str, bytes)):
-        return key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
-    return text
+        text = key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
+    return text if text is None else _storable(text)
+
+
+def _storable(text: str) -> str:
+    """The text as Parquet can hold it: half of a surrogate pair is written out as ``\\ud83d``."""
+    return text if is_text(text) else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _margins(probs: np.ndarray, num_ranked: np.ndarray) -> np.ndarray:

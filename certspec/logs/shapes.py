@@ -3,6 +3,7 @@ where: ``run.jsonl:7: expected token id to be an integer, got 'a'``."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,13 @@ __all__ = [
     "expect_int",
     "expect_list",
     "expect_mapping",
+    "expect_token_id",
+    "named_id",
     "token_bytes",
 ]
+
+_NUM_IDS = 2**31  # the columns of a run hold int32
+_ID_AS_TEXT = re.compile(r"token_id:(\d{1,10})")
 
 
 class Place:
@@ -27,11 +33,12 @@ class Place:
         self.name, self.line = name, line
 
     def error(self, expected: str, got: object) -> UnreadableInput:
-        shown = (
-            repr(got)
-            if isinstance(got, (str, int, float, bool, type(None)))
-            else type(got).__name__
-        )
+        if isinstance(got, int) and abs(got) >= 10**40:
+            shown = "an integer of more than 40 digits"
+        elif isinstance(got, (str, int, float, type(None))):
+            shown = ascii(got)
+        else:
+            shown = type(got).__name__
         return UnreadableInput(f"{self.name}:{self.line}: expected {expected}, got {shown[:80]}")
 
 
@@ -91,6 +98,21 @@ def expect_int(place: Place, value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise place.error(f"{what} to be an integer", value)
     return value
+
+
+def expect_token_id(place: Place, value: object, what: str = "token id") -> int:
+    """A token id that a run's columns can hold."""
+    number = expect_int(place, value, what)
+    if not 0 <= number < _NUM_IDS:
+        raise place.error(f"{what} to be an id from 0 to {_NUM_IDS - 1}", number)
+    return number
+
+
+def named_id(place: Place, text: str) -> int | None:
+    """The id in ``token_id:587``, which vLLM writes for a token's text where it was asked for
+    ``return_tokens_as_token_ids``; None for any other text."""
+    found = _ID_AS_TEXT.fullmatch(text)
+    return None if found is None else expect_token_id(place, int(found[1]))
 
 
 def token_bytes(place: Place, value: object) -> bytes | None:

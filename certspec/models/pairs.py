@@ -16,6 +16,7 @@ from typing import Any
 
 from certspec.errors import IncompatiblePair, InvalidArgument, UnreadableInput
 from certspec.models import BUNDLED
+from certspec.models.checkpoints import TOKENIZER_FILES, check_checkpoint, read_config
 
 __all__ = ["Pair", "default_device", "load_pair", "load_target", "spread_options"]
 
@@ -73,9 +74,6 @@ def _tensor_parallel() -> dict[str, Any]:
     return {"tp_plan": "auto"}
 
 
-_WEIGHTS_THAT_RUN_CODE = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 # pad is left out: it names no token of a text, and bases of one family differ in it
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "unk_token_id")
 
@@ -146,6 +144,8 @@ def load_pair(
         else _dtype(dtype)
     )
     sources = {"target": (target, revision), "draft": (draft, draft_revision)}
+    for role, (source, _) in sources.items():
+        _check_folder(role, source)
     with _quiet_transformers():
         tokenizers = (
             {}
@@ -205,6 +205,7 @@ def load_target(
         if dtype is None
         else _dtype(dtype)
     )
+    _check_folder("target", target)
     with _quiet_transformers():
         chosen = _load_tokenizer("target", tokenizer or target, None if tokenizer else revision)
         model = _load_model("target", target, revision, dtype, spread)
@@ -273,11 +274,12 @@ def _load_tokenizer(role: str, source: str | os.PathLike[str], revision: str | N
     # from_pretrained makes an empty tokenizer of the model's kind out of a directory without one
     if "local_files_only" in options and not _holds_tokenizer(place):
         raise UnreadableInput(
-            f"{role}: expected tokenizer.json in {place}, got none; name one with tokenizer=..."
+            f"{role}: expected tokenizer.json in {place}, got none; name one with tokenizer=... "
+            "(--tokenizer)"
         )
     try:
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
+    except Exception as error:
         raise UnreadableInput(
             f"{role}: no tokenizer could be read from {place} ({_first_line(error)})"
         ) from error
@@ -293,8 +295,6 @@ def _load_model(
     from transformers import AutoModelForCausalLM
 
     place, options = _locate(role, source, revision)
-    if "local_files_only" in options:
-        _require_safetensors(role, Path(place))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             place,
@@ -302,14 +302,21 @@ def _load_model(
             trust_remote_code=False,
             dtype=dtype,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, with tensor and shapes
             **options,
             **spread,
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:
         raise UnreadableInput(
-            f"{role}: no model could be read from {place} ({_first_line(error)})"
+            f"{role}: no model could be read from {place}{_quantised(place, options)} "
+            f"({_first_line(error)})"
         ) from error
     model, info = loaded
+    for name, found, expected in sorted(info["mismatched_keys"]):
+        raise UnreadableInput(
+            f"{role}: {place}: expected {name} of shape {tuple(expected)} by config.json, got "
+            f"{tuple(found)}"
+        )
     missing = sorted(info["missing_keys"])
     if missing:  # from_pretrained would fill them with random numbers
         raise UnreadableInput(
@@ -317,6 +324,23 @@ def _load_model(
             f"{missing[0]!r}"
         )
     return model
+
+
+def _check_folder(role: str, source: str | os.PathLike[str]) -> None:
+    """Look a directory over before transformers reads anything of it."""
+    place, options = _locate(role, source, None)
+    if "local_files_only" in options:
+        check_checkpoint(role, Path(place))
+
+
+def _quantised(place: str, options: dict[str, Any]) -> str:
+    """ ", quantised by fp8" where a folder's config says so: such weights need a package of their
+    own, or a GPU."""
+    if "local_files_only" not in options:
+        return ""
+    told = read_config("model", Path(place)).get("quantization_config")
+    method = told.get("quant_method") if isinstance(told, dict) else None
+    return "" if told is None else f", quantised by {method or 'an unnamed method'}"
 
 
 def _locate(
@@ -329,31 +353,18 @@ def _locate(
     if path.is_dir():
         return str(path), {"local_files_only": True}
     if path.exists() or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
+        what = "which is a GGUF file: name the safetensors it was made from"
+        if not text.endswith(".gguf"):
+            what = "which is no directory" if path.exists() else "which does not exist"
         raise UnreadableInput(
-            f"{role}: expected a model directory or a hub id, got {text!r}, which is no directory"
+            f"{role}: expected a model directory or a hub id, got {text!a}, {what}"
         )
     return text, {"revision": revision or "main"}
 
 
 def _holds_tokenizer(source: str | os.PathLike[str]) -> bool:
     path = Path(source).expanduser()
-    return path.is_dir() and any((path / name).exists() for name in _TOKENIZER_FILES)
-
-
-def _require_safetensors(role: str, path: Path) -> None:
-    names = sorted(entry.name for entry in path.iterdir())
-    if any(name.endswith((".safetensors", ".safetensors.index.json")) for name in names):
-        return
-    unsafe = [name for name in names if name.endswith(_WEIGHTS_THAT_RUN_CODE)]
-    if unsafe:
-        raise UnreadableInput(
-            f"{role}: expected safetensors weights in {path}, got {unsafe[0]} only; loading a "
-            "pickle can run code, "
-            "so convert it first (model.save_pretrained writes safetensors)"
-        )
-    raise UnreadableInput(
-        f"{role}: expected safetensors weights in {path}, got {', '.join(names) or 'nothing'}"
-    )
+    return path.is_dir() and any((path / name).exists() for name in TOKENIZER_FILES)
 
 
 def _width(model: Any) -> int:

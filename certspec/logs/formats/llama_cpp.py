@@ -8,7 +8,7 @@ from typing import Any
 
 from certspec.errors import UnreadableInput
 from certspec.logs.position import Entry, RawPosition
-from certspec.logs.shapes import Place, Sequences, expect_int, expect_list, expect_mapping
+from certspec.logs.shapes import Place, Sequences, expect_list, expect_mapping, expect_token_id
 
 __all__ = ["matches", "positions"]
 
@@ -52,6 +52,7 @@ def _entry(item: object, place: Place) -> Entry:
     if (
         type(item) is dict
         and type(item.get("id")) is int
+        and 0 <= item["id"] < 2**31
         and type(item.get("token")) is str
         and "logprob" in item
     ):
@@ -61,7 +62,7 @@ def _entry(item: object, place: Place) -> Entry:
         raise place.error("a token's logprob", sorted(item))
     text = item.get("token")
     return Entry(
-        expect_int(place, item.get("id"), "token id"),
+        expect_token_id(place, item.get("id")),
         text if isinstance(text, str) else None,
         item["logprob"],
     )

@@ -8,7 +8,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from certspec.logs.position import Entry, RawPosition
-from certspec.logs.shapes import Place, Sequences, Stream, expect_list, expect_mapping, token_bytes
+from certspec.logs.shapes import (
+    Place,
+    Sequences,
+    Stream,
+    expect_list,
+    expect_mapping,
+    expect_token_id,
+    named_id,
+    token_bytes,
+)
 
 __all__ = ["matches", "positions"]
 
@@ -95,8 +104,11 @@ def _entry(item: object, place: Place) -> Entry:
     if "logprob" not in item:
         raise place.error("a token's logprob", sorted(item))
     number = described.get("id", described.get("token_id"))
-    if isinstance(number, int) and not isinstance(number, bool):
-        return Entry(number, text, item["logprob"])
+    if number is not None:
+        return Entry(expect_token_id(place, number), text, item["logprob"])
+    number = named_id(place, text)
+    if number is not None:
+        return Entry(number, None, item["logprob"])
     known = token_bytes(place, described.get("bytes"))
     unnamed = None if "bytes" in described else text
     return Entry(known if known is not None else unnamed, text, item["logprob"])

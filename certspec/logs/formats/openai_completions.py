@@ -9,7 +9,7 @@ from typing import Any
 
 from certspec.logs.documents import RepeatedKeys
 from certspec.logs.position import Entry, RawPosition
-from certspec.logs.shapes import Place, Sequences, expect_list, expect_mapping
+from certspec.logs.shapes import Place, Sequences, expect_list, expect_mapping, named_id
 
 __all__ = ["matches", "positions"]
 
@@ -35,12 +35,10 @@ def positions(
         logprobs = expect_mapping(place, choice["logprobs"], "logprobs")
         tokens = expect_list(place, logprobs.get("tokens"), "logprobs.tokens")
         values = expect_list(place, logprobs.get("token_logprobs"), "logprobs.token_logprobs")
-        lists = logprobs.get("top_logprobs") or [None] * len(tokens)
-        if (
-            not len(tokens)
-            == len(values)
-            == len(expect_list(place, lists, "logprobs.top_logprobs"))
-        ):
+        lists = expect_list(
+            place, logprobs.get("top_logprobs") or [None] * len(tokens), "logprobs.top_logprobs"
+        )
+        if not len(tokens) == len(values) == len(lists):
             raise place.error(
                 "tokens, token_logprobs and top_logprobs of one length",
                 f"{len(tokens)}, {len(values)}, {len(lists)}",
@@ -63,12 +61,18 @@ def positions(
                 stream.position,
                 "output",
                 place.line,
-                [Entry(text, text, logprob) for text, logprob in entries],
-                chosen=Entry(token, token, value),
+                [_entry(place, text, logprob) for text, logprob in entries],
+                chosen=_entry(place, token, value),
                 expected_entries=_expected(listed, asked),
                 finish=str(finish) if finish is not None and number == len(tokens) - 1 else None,
             )
             stream.position += 1
+
+
+def _entry(place: Place, text: str, logprob: object) -> Entry:
+    """A token known by its text, or by its id where that is written for the text."""
+    number = named_id(place, text)
+    return Entry(text, text, logprob) if number is None else Entry(number, None, logprob)
 
 
 def _asked(lists: list[Any]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from certspec.logs.position import Entry, RawPosition
-from certspec.logs.shapes import Place, Sequences, expect_int, expect_list
+from certspec.logs.shapes import Place, Sequences, expect_list, expect_token_id
 
 __all__ = ["matches", "positions"]
 
@@ -65,7 +65,7 @@ def _entry(item: object, place: Place) -> Entry:
         raise place.error("[logprob, token id, text]", f"{len(item)} values")
     logprob, token, *rest = item
     text = rest[0] if rest and isinstance(rest[0], str) else None
-    return Entry(expect_int(place, token, "token id"), text, logprob)
+    return Entry(expect_token_id(place, token), text, logprob)
 
 
 def _facts(document: Mapping[str, Any]) -> Mapping[str, Any]:

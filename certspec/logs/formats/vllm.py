@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from certspec.logs.position import Entry, RawPosition
-from certspec.logs.shapes import Place, Sequences, expect_int, expect_list, expect_mapping
+from certspec.logs.shapes import (
+    Place,
+    Sequences,
+    expect_int,
+    expect_list,
+    expect_mapping,
+    expect_token_id,
+)
 
 __all__ = ["matches", "positions"]
 
@@ -44,12 +51,14 @@ def _position(
         return raw
     ranks: list[int] = []
     for key, entry in expect_mapping(place, listed, f"an entry of {part} logprobs").items():
-        try:
-            token = int(key)
-        except ValueError as error:
-            raise place.error("a token id as key", key) from error
+        if not (key.isascii() and key.isdecimal() and len(key) <= 10):
+            raise place.error("a token id as key", key)
+        token = expect_token_id(place, int(key), "a key")
         entry = expect_mapping(place, entry, "a logprob with rank")
-        raw.entries.append(Entry(token, entry.get("decoded_token"), entry.get("logprob")))
+        text = entry.get("decoded_token")
+        if not isinstance(text, (str, type(None))):
+            raise place.error("decoded_token to be text", text)
+        raw.entries.append(Entry(token, text, entry.get("logprob")))
         if entry.get("rank") is not None:
             ranks.append(expect_int(place, entry["rank"], "rank"))
     if len(ranks) == len(raw.entries):

@@ -224,13 +224,6 @@ def _filtered(log):
         entry[0] = math.log(prob) if prob else None
 
 
-def _renormalised(log):
-    for entry, prob in zip(
-        log["meta_info"]["output_top_logprobs"][1], [0.4, 0.3, 0.1, 0.1, 0.1], strict=True
-    ):
-        entry[0] = math.log(prob)
-
-
 def _set_logprob(value):
     def change(log):
         log["meta_info"]["output_top_logprobs"][1][0][0] = value
@@ -241,7 +234,6 @@ def _set_logprob(value):
 HOSTILE = {
     "temperature 0": (_processed, "processed"),
     "top-p with sentinels": (_filtered, "processed"),
-    "top-k renormalised": (_renormalised, "processed"),
     "a raw logit": (_set_logprob(12.5), "above 0: these are raw logits or probabilities"),
     "a sum above one": (_set_logprob(-1e-9), "sum to"),
     "NaN": (_set_logprob(math.nan), "NaN"),
@@ -261,6 +253,46 @@ def test_a_hostile_value_is_refused_with_file_line_and_reason(tmp_path, fault):
     with pytest.raises(cs.UnreadableInput, match=reason) as error:
         read(path)
     assert str(error.value).startswith(f"{path}:2: output position 1")
+
+
+def _renormalised(positions):
+    """A log in which those positions hold what top-k left, renormalised."""
+    log = written.sglang(written.logprobs(24))
+    facts = log["meta_info"]
+    for position in positions:
+        listed = facts["output_top_logprobs"][position]
+        for entry, prob in zip(listed, [0.4, 0.3, 0.1, 0.1, 0.1], strict=True):
+            entry[0] = math.log(prob)
+        facts["output_token_logprobs"][position] = list(listed[0])
+    return log
+
+
+@pytest.mark.parametrize("positions", [range(24), range(1, 24, 2), range(11, 24)])
+def test_a_log_most_of_whose_lists_are_renormalised_is_refused(tmp_path, positions):
+    path = written.save(tmp_path / "log.jsonl", _renormalised(positions))
+    if 2 * len(positions) > 24:
+        with pytest.raises(
+            cs.UnreadableInput, match=rf":1: output position {positions[0]}: .*processed"
+        ):
+            read(path)
+    else:
+        findings = Findings()
+        assert len(list(read_log(path, findings=findings))) == 24
+        assert findings.counts[Finding.LOOKS_PROCESSED] == len(positions)
+
+
+def test_one_natural_list_of_mass_one_does_not_refuse_a_good_log(tmp_path):
+    rows = written.logprobs(61)
+    log = written.chat(rows, depth=3)
+    content = log["choices"][0]["logprobs"]["content"][7]
+    for entry, prob in zip(content["top_logprobs"], [0.941, 0.0537, 0.0053], strict=True):
+        entry["logprob"] = math.log(prob)
+    content["logprob"] = content["top_logprobs"][0]["logprob"]
+    findings = Findings()
+    path = written.save(tmp_path / "log.json", log)
+    assert len(list(read_log(path, findings=findings))) == 61
+    assert findings.counts[Finding.LOOKS_PROCESSED] == 1
+    assert "1 of 61" in findings.first_seen[Finding.LOOKS_PROCESSED]
 
 
 TEXTS = {

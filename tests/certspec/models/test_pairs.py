@@ -200,7 +200,9 @@ def test_what_is_no_directory_is_refused_before_any_download(tmp_path):
     ):
         cs.load_pair(tmp_path / "nothing-here", tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(cs.UnreadableInput, match=r"target: expected tokenizer.json in .*empty"):
+    with pytest.raises(
+        cs.UnreadableInput, match=r"target: expected safetensors weights in .*empty, got nothing"
+    ):
         cs.load_pair(tmp_path / "empty", tmp_path / "empty")
 
 

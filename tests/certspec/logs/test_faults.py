@@ -1,0 +1,182 @@
+"""Logs as servers really write them, each of which once ended in another program's traceback, in a
+position that was lost without a word, or in fewer certificates than the log allows."""
+
+import json
+import math
+
+import pytest
+
+import certspec as cs
+from certspec.logs.findings import Finding, Findings
+from certspec.logs.import_run import import_logs
+from certspec.logs.reading import read_log
+from certspec.runs.table import read_run
+from tests.support import written_logs as written
+
+LISTS = {  # of each format: how a position loses its list
+    "openai-chat": lambda log, at: _content(log)[at].update(top_logprobs=[]),
+    "openai-chat, null": lambda log, at: _content(log)[at].update(top_logprobs=None),
+    "openai-chat, no key": lambda log, at: _content(log)[at].pop("top_logprobs"),
+    "openai-completions": lambda log, at: _logprobs(log)["top_logprobs"].__setitem__(at, {}),
+    "openai-completions, null": lambda log, at: _logprobs(log)["top_logprobs"].__setitem__(
+        at, None
+    ),
+    "sglang": lambda log, at: log["meta_info"]["output_top_logprobs"].__setitem__(at, None),
+    "llama-cpp": lambda log, at: log["completion_probabilities"][at].update(top_logprobs=[]),
+}
+
+
+def _logprobs(log):
+    return log["choices"][0]["logprobs"]
+
+
+def _content(log):
+    return _logprobs(log)["content"]
+
+
+def _read(path):
+    findings = Findings()
+    return list(read_log(path, findings=findings)), findings
+
+
+@pytest.mark.parametrize("form", LISTS)
+def test_a_position_without_a_list_is_counted_and_the_others_are_read(tmp_path, form):
+    log = written.WRITERS[form.split(",")[0]](written.logprobs(6))
+    LISTS[form](log, 3)
+    positions, findings = _read(written.save(tmp_path / "log.json", log))
+    assert [position.position for position in positions] == [0, 1, 2, 4, 5]
+    assert findings.counts[Finding.POSITION_WITHOUT_LIST] == 1
+
+
+@pytest.mark.parametrize("form", LISTS)
+def test_a_log_without_any_list_says_what_to_ask_the_server_for(tmp_path, form):
+    log = written.WRITERS[form.split(",")[0]](written.logprobs(3))
+    for position in range(3):
+        LISTS[form](log, position)
+    with pytest.raises(cs.UnreadableInput, match=r"none of 3 positions.*ask the server for"):
+        _read(written.save(tmp_path / "log.json", log))
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "openai-completions", "llama-cpp", "vllm"])
+def test_half_of_a_surrogate_pair_is_imported_and_is_no_key(tmp_path, name):
+    text = json.dumps(written.WRITERS[name](written.logprobs(4)))
+    changed = text.replace('" zebra"', r'"\ud83d"').replace('" the"', r'"a\udc00"')
+    assert changed != text
+    path = tmp_path / "log.json"
+    path.write_text(changed)
+    run = import_logs(path, None, tmp_path / "run", rules=[cs.StrictGreedy()])
+    assert read_run(tmp_path / "run").num_steps == run.num_positions == 4
+    if name == "openai-completions":
+        assert run.findings.counts[Finding.NO_KEY] > 0
+
+
+OTHERS = {
+    "another server's": (written.WRITERS["sglang"], Finding.OTHER_SHAPE),
+    "no log at all": (lambda rows: {"hello": 1}, Finding.OTHER_SHAPE),
+    "a failed batch line": (
+        lambda rows: {"custom_id": "a", "response": {"status_code": 500, "body": {"error": {}}}},
+        Finding.FAILED_ANSWER,
+    ),
+    "an answer without logprobs": (
+        lambda rows: {"choices": [{"index": 0, "logprobs": None, "message": {"content": "Hi"}}]},
+        Finding.WITHOUT_LOGPROBS,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_document_of_another_shape_is_counted_with_its_line(tmp_path, kind):
+    make, finding = OTHERS[kind]
+    rows = written.logprobs(2)
+    path = written.save(tmp_path / "log.jsonl", written.chat(rows), make(rows), written.chat(rows))
+    positions, findings = _read(path)
+    assert len(positions) == 4
+    assert findings.counts[finding] == 1 and findings.first_seen[finding] == f"{path}:2"
+
+
+def test_a_stream_and_its_ends_without_tokens_are_no_finding(tmp_path):
+    chunk = written.chat(written.logprobs(1)) | {"object": "chat.completion.chunk", "id": "x"}
+    ends = [
+        {"object": "chat.completion.chunk", "choices": []},
+        {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": ""}}]},
+    ]
+    positions, findings = _read(written.save(tmp_path / "log.jsonl", ends[1], chunk, *ends))
+    assert len(positions) == 1
+    assert set(findings.counts) <= {Finding.CUT}
+
+
+HUGE = {
+    "an id above int32": ('"id": 7', '"id": 3000000000', "id from 0 to"),
+    "an id of 23 digits": ('"id": 7', '"id": 10000000000000000000000', "id from 0 to"),
+    "a negative id": ('"id": 7', '"id": -1', "id from 0 to"),
+    "an integer of 5,000 digits": ('"id": 7', f'"id": {"7" * 5000}', "too many digits"),
+    "a logprob of 401 digits": ('"logprob": -2.5', f'"logprob": -1{"0" * 400}', "300 digits"),
+    "brackets without end": ('"id": 7', f'"id": {"[" * 100_000}', "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_a_number_without_bounds_is_refused_with_file_line_and_reason(tmp_path, kind):
+    old, new, reason = HUGE[kind]
+    listed = [{"id": 7, "token": "a", "logprob": -0.5}, {"id": 8, "token": "b", "logprob": -2.5}]
+    log = {"completion_probabilities": [{**listed[0], "top_logprobs": listed}] * 2}
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(log) + "\n" + json.dumps(log).replace(old, new, 1) + "\n")
+    with pytest.raises(cs.UnreadableInput, match=reason) as error:
+        _read(path)
+    assert str(error.value).startswith(f"{path}:2")
+
+
+def _vllm(entries):
+    """One position of a prompt, entries being (id, logprob, rank)."""
+    listed = {str(token): {"logprob": value, "rank": rank} for token, value, rank in entries}
+    return {"prompt_logprobs": [None, listed], "choices": []}
+
+
+def test_tokens_tied_at_the_top_are_one_block_of_ranks(tmp_path):
+    # vLLM counts >=: the chosen token 14, tied with 28, has rank 2
+    low = [(322, -1.8, 3), (1560, -2.2, 4)]
+    for ranks in ((2, 1), (2, 2)):
+        tied = [(14, -1.5, ranks[0]), (28, -1.5, ranks[1])]
+        [position], findings = _read(written.save(tmp_path / "log.json", _vllm(tied + low)))
+        assert position.num_ranked == 4 and position.keys[:2] == [14, 28]
+        assert findings.counts[Finding.TOP_TIE] == 1
+
+
+def test_a_tie_that_goes_on_beyond_the_list_cuts_the_ranks_before_it(tmp_path):
+    tied = [(5, -1.0, 1), (6, -2.0, 4), (7, -2.0, 3)]
+    [position], _ = _read(written.save(tmp_path / "log.json", _vllm(tied)))
+    assert position.num_ranked == 1
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "openai-completions"])
+def test_ids_written_for_texts_are_read_as_ids_and_the_chosen_one_is_found(tmp_path, name):
+    rows = written.logprobs(5)
+    text = json.dumps(written.WRITERS[name](rows))
+    for number, token in sorted(enumerate(written.TEXTS), key=lambda item: -len(item[1])):
+        text = text.replace(json.dumps(token), f'"token_id:{number}"')
+    path = tmp_path / "log.json"
+    path.write_text(text)
+    positions, findings = _read(path)
+    assert [position.keys[:3] for position in positions] == [written.best(row, 3) for row in rows]
+    assert all(position.chosen == 0 for position in positions)
+    assert Finding.TEXT_KEYS not in findings.counts
+
+
+def test_of_a_whole_vocabulary_keyed_by_text_only_ranks_above_the_lost_mass_count(tmp_path):
+    lost = 0.01
+    probs = [0.6, 0.3, 0.004] + [(1 - lost - 0.904) / 1200] * 1200
+    listed = {f"t{number}": math.log(prob) for number, prob in enumerate(probs)}
+    chosen = {"tokens": ["t0"], "token_logprobs": [listed["t0"]], "top_logprobs": [listed]}
+    log = {"choices": [{"index": 0, "logprobs": chosen}]}
+    [position], findings = _read(written.save(tmp_path / "log.json", log))
+    assert position.num_ranked == 2 and findings.counts[Finding.KEY_LOST] == 1
+
+
+def test_a_servers_own_counters_are_summed_over_the_answers(tmp_path):
+    told = {"num_spec_steps": 12, "num_accepted_draft_tokens": 37, "num_draft_tokens": 48}
+    log = written.chat(written.logprobs(2)) | {"metrics": {"speculative_decoding": told}}
+    odd = log | {"metrics": {"speculative_decoding": told | {"num_draft_tokens": None}}}
+    _, findings = _read(written.save(tmp_path / "log.jsonl", log, odd, log))
+    assert vars(findings.server) == {name: 2 * count for name, count in told.items()}
+    assert findings.server.mean_acceptance_length == pytest.approx(1 + 37 / 12)

@@ -1,0 +1,148 @@
+"""Logs changed at random become a run or an UnreadableInput, never another error.
+
+``CERTSPEC_FUZZ=20000 python -m pytest -n 0 tests/certspec/logs/test_fuzz.py`` tries as many logs of
+each kind; without it 120."""
+
+import copy
+import json
+import math
+import os
+import random
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import certspec as cs
+from certspec.logs.import_run import import_logs
+from certspec.runs.table import read_run
+from tests.support import written_logs as written
+
+EXAMPLES = int(os.environ.get("CERTSPEC_FUZZ", "120"))
+RULES = (cs.StrictGreedy(), cs.Additive(0.3), cs.Tree(2))
+ODD = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    3_000_000_000,
+    10**22,
+    0.0,
+    -0.0,
+    1.5,
+    -1e308,
+    1e308,
+    math.inf,
+    -math.inf,
+    math.nan,
+    "",
+    "a",
+    "\ud83d",
+    "-Infinity",
+    "NaN",
+    "token_id:7",
+    "token_id:9999999999",
+    "bytes:\\xe2",
+    "\ufffd",
+    [],
+    {},
+    [[]],
+    [{}],
+    [None],
+    {"a": 1},
+    [-0.5, 3, None],
+    10**400,
+    "0.5",
+    -9999.0,
+    -100,
+]
+
+
+def places(value, path=()):
+    """The paths to every part of a document."""
+    yield path
+    children = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, child in children:
+        yield from places(child, (*path, key))
+
+
+def parent_of(document, path):
+    for key in path[:-1]:
+        document = document[key]
+    return document
+
+
+def change(document, draw):
+    """One random change of the document, in place."""
+    paths = [path for path in places(document) if path]
+    if not paths:
+        return
+    path = draw.choice(paths)
+    parent, key = parent_of(document, path), path[-1]
+    how = draw.randrange(6)
+    if how == 0:
+        del parent[key]
+    elif how == 1 and isinstance(parent, list):
+        parent.insert(key, copy.deepcopy(parent[key]))
+    elif how == 2 and isinstance(parent, dict):
+        parent[str(draw.choice(ODD))] = parent.pop(key)
+    elif how == 3:
+        other = draw.choice(paths)
+        parent[key] = copy.deepcopy(parent_of(document, other)[other[-1]])
+    else:
+        parent[key] = copy.deepcopy(draw.choice(ODD))
+
+
+def document_of(draw):
+    name = draw.choice(sorted(written.WRITERS))
+    document = written.WRITERS[name](written.logprobs(draw.randrange(1, 4), draw.randrange(9)))
+    for _ in range(draw.choice([0, 1, 1, 1, 2, 2, 3, 8])):
+        change(document, draw)
+    return document
+
+
+@pytest.mark.parametrize("kind", ["target", "target and draft"])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES == 120,
+    suppress_health_check=list(HealthCheck),
+)
+@given(seed=st.integers(0, 2**62))
+def test_a_changed_log_is_a_run_or_unreadable_input(tmp_path_factory, kind, seed):
+    draw = random.Random(seed)
+    folder = tmp_path_factory.mktemp("fuzz")
+    try:
+        paths = []
+        for name in kind.split(" and "):
+            documents = [document_of(draw) for _ in range(draw.randrange(1, 4))]
+            # ascii() of a lone surrogate is what a server's JSON holds
+            text = draw.choice(["\n", "\n\n"]).join(json.dumps(each) for each in documents)
+            if draw.randrange(20) == 0:
+                text = text[: draw.randrange(len(text) + 1)]
+            paths.append(folder / f"{name}.jsonl")
+            paths[-1].write_text(text, encoding="utf-8")
+        try:
+            run = import_logs(
+                paths[0], paths[1] if len(paths) > 1 else None, folder / "run", rules=RULES
+            )
+        except (cs.UnreadableInput, cs.InvalidArgument) as error:
+            # no rule left of those asked for is the only other refusal
+            assert isinstance(error, cs.UnreadableInput) or "no rule is left" in str(error)
+            assert not list((folder / "run").glob("*.parquet"))
+            return
+        table = read_run(folder / "run")
+        assert table.num_steps == run.num_positions > 0
+        for values in (table.certificate, table.certificate_lower):
+            for column in values:
+                assert (column >= 0.0).all()  # a NaN fails it
+    finally:
+        shutil.rmtree(folder)
