@@ -1,5 +1,7 @@
-"""The errors that certspec raises on purpose. Each message says what, expected, got and where; this
-module knows nothing about logits, models or files."""
+"""What can go wrong, as exceptions: each message says what, what was expected, what was got, where.
+
+All derive from ``CertspecError``, so that ``except cs.CertspecError`` catches whatever certspec
+itself refuses."""
 
 from __future__ import annotations
 

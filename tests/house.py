@@ -19,9 +19,16 @@ _COMPILERS = re.compile(r"jit|compil|intrinsic")  # njit, triton.jit, register_j
 
 
 def entries(folder: Path) -> list[str]:
-    """What lies directly in a folder, without what Python and pip leave there."""
+    """What lies directly in a folder, without what Python, pip and git leave there: caches, and
+    folders of which nothing but caches is left."""
     left = {"__pycache__", ".pytest_cache", ".hypothesis"}
-    return sorted(p.name for p in folder.iterdir() if p.name not in left)
+
+    def holds_files(place: Path) -> bool:
+        if place.name in left:
+            return False
+        return place.is_file() or any(map(holds_files, place.iterdir()))
+
+    return sorted(place.name for place in folder.iterdir() if holds_files(place))
 
 
 def folders() -> Iterator[Path]:

@@ -6,7 +6,6 @@ import pytest
 
 from tests import house, rooms
 from tests.rooms import PACKAGES, ROOT, Source
-from tests.test_rooms import expected_to_fail
 
 SOURCES = list(rooms.sources())
 WRITTEN = [source for source in SOURCES if "generated" not in source.name.split(".")]
@@ -22,18 +21,6 @@ LONG: dict[str, str] = dict.fromkeys(
     ["certspec.kernels.triton.ranks._add_six", "certspec.kernels.triton.ranks._add_six_reach_two"],
     "tl.reduce hands over both halves of its six or eight values one by one",
 )
-# What is still being mended.
-LONG_PENDING = dict.fromkeys(["proofs_check.hunts"], "long signatures are being cut")
-FULL_PENDING = {"proofs_check/claims": "is being split"}
-TEXT_PENDING = dict.fromkeys(
-    [
-        "certspec.errors",
-        *(f"derivations.{name}" for name in ("kernels", "language", "lemmas", "statements")),
-        *(f"proofs_check.{name}" for name in ("__main__", "claims", "methods", "outcome")),
-        *(f"proofs_check.{name}" for name in ("registry", "running")),
-    ],
-    "docstrings are being written anew",
-)
 
 
 def in_room(room):
@@ -44,15 +31,12 @@ def test_certspec_has_at_most_16_entries():
     assert len(house.entries(ROOT / "certspec")) <= house.MOST_ENTRIES
 
 
-@pytest.mark.parametrize(
-    "folder",
-    expected_to_fail([f.relative_to(ROOT).as_posix() for f in house.folders()], FULL_PENDING),
-)
+@pytest.mark.parametrize("folder", [f.relative_to(ROOT).as_posix() for f in house.folders()])
 def test_no_folder_holds_more_than_25_files(folder):
     assert len(house.entries(ROOT / folder)) <= house.MOST_FILES
 
 
-@pytest.mark.parametrize("room", expected_to_fail(ROOMS, LONG_PENDING))
+@pytest.mark.parametrize("room", ROOMS)
 def test_no_function_outside_a_kernels_entry_takes_more_than_ten_parameters(room):
     found = {
         f"{source.name}.{name}": count
@@ -78,7 +62,7 @@ def test_decoding_probes_no_object_for_what_it_might_have():
     assert [line for source in in_room("certspec.decoding") for line in house.probes(source)] == []
 
 
-@pytest.mark.parametrize("room", [*expected_to_fail(ROOMS, TEXT_PENDING), "tests"])
+@pytest.mark.parametrize("room", [*ROOMS, "tests"])
 def test_no_file_holds_what_no_file_may_hold(room):
     texts = (
         {

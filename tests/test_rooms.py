@@ -13,25 +13,13 @@ MODULES = {source.name for source in SOURCES}
 ARROWS = rooms.arrows(SOURCES)
 # Heavy packages that importing certspec must not load, nor reading a run and reporting it torch.
 HEAVY = {"numba", "torch", "triton", "transformers", "matplotlib", "pyarrow", "sympy", "mpmath"}
-# Rooms that are still being mended, with what is in the way.
-PENDING: dict[str, str] = {}
-CIRCLES: dict[str, str] = {}
 
 
 def trespasses(module: str, text: str) -> list[str]:
     return rooms.trespasses(Source(module, text), MODULES)
 
 
-def expected_to_fail(names, pending):
-    return [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=pending[name]))
-        if name in pending
-        else name
-        for name in names
-    ]
-
-
-@pytest.mark.parametrize("room", expected_to_fail(MAY_IMPORT, PENDING))
+@pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_imports_only_what_the_table_allows(room):
     found = {
         source.name: rooms.trespasses(source, MODULES) for source in SOURCES if source.room == room
@@ -51,7 +39,7 @@ def test_the_table_itself_runs_downhill():
     assert set(MAY_USE) <= set(order)
 
 
-@pytest.mark.parametrize("package", expected_to_fail(PACKAGES, CIRCLES))
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_rooms_of_a_package_stand_on_ten_floors_or_fewer(package):
     levels = rooms.floors(ARROWS, rooms.rooms_of(package))
     assert 1 < len(levels) <= MOST_FLOORS

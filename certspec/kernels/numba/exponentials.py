@@ -19,8 +19,8 @@ intrinsic: Any = extending.intrinsic
 LOWEST = -700.0  # exp of a lower gap counts as 0: e^-700 < 1e-304
 _SHIFT = 1.5 * 2.0**52  # adding it rounds to an integer, held in the low bits
 _PER_LOG2 = 1.0 / math.log(2.0)
-# of the high part 33 bits: a product with |k| < 2^11 is exact
-_LOG2_HIGH, _LOG2_LOW = map(float.fromhex, ("0x1.62e42fee00000p-1", "0x1.a39ef35793c76p-33"))
+_LOG2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # 33 bits: a product with |k| < 2^11 is exact
+_LOG2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 
 
 @intrinsic

@@ -261,15 +261,7 @@ class TreeRounds:
         )
         self.drafting.launch(self.caches[1], self._lengths, self._ends)
         self._verify_tree()
-        launch(  # statistics, certificates and verdicts of every target row
-            self._verify.logits,
-            self._draft_logits,
-            self._parameters,
-            self.target.num_tokens,
-            self._fast.ids.shape[2],
-            self._plan,
-            self._fast,
-        )
+        self._score()
         self._accept()
         drafting = self.drafting
         if drafting.target_moves:
@@ -278,6 +270,18 @@ class TreeRounds:
             step = self.num_nodes if drafting.grows else 0
             self._compact(self.caches[1], drafting.places, step, drafting.spans)
         self._host.copy_(self._packed, non_blocking=True)
+
+    def _score(self) -> None:
+        """Statistics, certificates and verdicts of every target row."""
+        launch(
+            self._verify.logits,
+            self._draft_logits,
+            self._parameters,
+            self.target.num_tokens,
+            self._fast.ids.shape[2],
+            self._plan,
+            self._fast,
+        )
 
     def _verify_tree(self) -> None:
         """The target's pass over the last tokens and all nodes."""
