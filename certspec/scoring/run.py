@@ -11,6 +11,7 @@ from typing import Any
 from certspec.errors import InvalidArgument
 from certspec.models.choice import reason_for_transformers
 from certspec.models.padded_runner import PaddedRunner
+from certspec.models.settings import find_eos_token_ids
 from certspec.rules import Rule, default_rules
 from certspec.runs.folder import RunFolder, RunOutcome
 from certspec.runs.schema import COLUMNS, step_schema, step_table
@@ -70,7 +71,7 @@ def score_run(
     settings, shard = settings or RunSettings(), shard or Shard()
     target, draft, engine = _runners(pair)
     context = min(int(model.config.max_position_embeddings) for model in _models_of(pair))
-    limits = GreedyLimits(settings.steps, context, _eos_ids(pair.target))
+    limits = GreedyLimits(settings.steps, context, find_eos_token_ids(pair.target))
     labels = [rule.label for rule in settings.rules]
     num_prompts = min(prompts.num_prompts, settings.limit or prompts.num_prompts)
     num_batches = 0
@@ -188,14 +189,3 @@ def _model_facts(model: Any) -> dict[str, Any]:
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "weights_sha256": weights_sha256(model),
     }
-
-
-def _eos_ids(model: Any) -> frozenset[int]:
-    found = getattr(model.generation_config, "eos_token_id", None)
-    if found is None:
-        found = getattr(model.config, "eos_token_id", None)
-    if found is None:
-        return frozenset()
-    return frozenset(
-        int(token) for token in (found if isinstance(found, (list, tuple)) else [found])
-    )
