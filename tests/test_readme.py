@@ -62,8 +62,8 @@ def test_the_readme_is_finished_in_150_lines_and_begins_with_the_two_commands():
     assert len(lines) <= 150
     assert lines[2:5] == [
         "```console",
-        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/certspec score",
-        ".venv/bin/pip install '.[test]' && .venv/bin/python -m pytest",
+        "python3 -m venv .venv && .venv/bin/pip install '.[tested]' && .venv/bin/certspec score",
+        ".venv/bin/pip install '.[test,tested]' && .venv/bin/python -m pytest",
     ]
 
 

@@ -1,5 +1,5 @@
 """What a wheel would hold beside Python's own files: the bundled pair and the generated kernels'
-manifest, and no results or pictures of any study."""
+manifest, and no results or pictures of any study; and what it asks of an environment."""
 
 from pathlib import Path
 
@@ -36,8 +36,13 @@ def unwanted(files: set[str]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def patterns():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def patterns(project):
+    settings = project["tool"]["setuptools"]
     assert settings["packages"]["find"]["include"] == [f"{name}*" for name in sorted(PACKAGES)]
     return settings["package-data"]
 
@@ -56,3 +61,9 @@ def test_a_wheel_holds_no_evidence(patterns):
 def test_evidence_in_a_wheel_would_be_noticed():
     found = unwanted(packaged({"certspec": ["studies/bench/results/*", "studies/smollm/**/*"]}))
     assert any(name.endswith(".json") for name in found)
+
+
+def test_the_package_moves_no_newer_version_that_is_there_and_tested_holds_the_bound(project):
+    assert [asked for asked in project["project"]["dependencies"] if "<" in asked] == []
+    assert project["project"]["optional-dependencies"]["tested"] == ["torch<2.14"]
+    assert ".[test,tested]" in (ROOT / ".ci/run").read_text("utf-8")
