@@ -1,4 +1,4 @@
-"""Checks of every claim by routes that do not use its derivation.
+"""Checks of every claim, by its derivation's steps and by routes that do not use them.
 
     python -m proofs_check                    every claim
     python -m proofs_check 'tree.*' --explain statement, derivation, where the kernels use it
@@ -16,13 +16,12 @@ and cases, and whether --thorough.
 
 What a method may conclude:
 
-* ``algebra`` (SymPy, exact) and ``enclosure`` (interval arithmetic over the whole domain) prove;
+* ``steps`` (SymPy, exact) replays the derivation: general, and no independent route;
+* ``enclosure`` (interval arithmetic over the whole domain) is general and independent;
 * ``optimiser`` (mpmath, from the definition, bracketed by a duality gap), ``conic``
-  (cvxpy/Clarabel), ``exact-cases``
-  (rational arithmetic on given targets) and ``search`` are witnesses: each can refute with a point,
-  none proves alone.
+  (cvxpy/Clarabel), ``exact-cases`` (rational arithmetic on given targets) and ``search`` are
+  samples: each can refute with a point, none proves alone.
 
-A claim comes out VERIFIED when at least one proving method and at least ``min_methods`` methods in
-all agree, and none dissents. Topic modules have the names of the topics in ``derivations``; the
-framework is in ``outcome``, ``registry``, ``runner``, ``routes``, ``optimise``, ``targets``,
-``enclosure``, ``branches``, ``slopes``, ``algebra``, ``cases`` and ``numbers``."""
+A claim comes out VERIFIED when a general method, a method that never looks at the derivation, and
+at least ``min_methods`` methods in all agree, and none dissents. Topic modules have the names of
+the topics in ``derivations``."""

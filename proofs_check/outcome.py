@@ -7,18 +7,20 @@ import enum
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["PROVING_METHODS", "Evidence", "Outcome", "Verdict", "combine"]
+__all__ = ["GENERAL", "INDEPENDENT", "Evidence", "Outcome", "Verdict", "combine"]
 
-PROVING_METHODS = frozenset({"algebra", "enclosure"})
+GENERAL = frozenset({"steps", "enclosure"})  # the whole domain, not a sample of it
+INDEPENDENT = frozenset({"enclosure", "exact-cases", "search", "optimiser", "conic"})
 
 
 class Verdict(enum.Enum):
-    """Three answers. ``bool(verdict)`` raises: interval comparisons are three-valued and must not
+    """Four answers. ``bool(verdict)`` raises: interval comparisons are three-valued and must not
     collapse to two."""
 
     VERIFIED = "The statement was confirmed wherever this method looked."
     REFUTED = "The statement is false at the point given."
     UNDECIDED = "The method ran out before it could decide; the remainder is given."
+    SKIPPED = "The method needs a package that is not installed."
 
     def __bool__(self) -> bool:
         raise TypeError(f"{self.name} is not a truth value; compare with 'is Verdict.VERIFIED'")
@@ -39,8 +41,14 @@ class Evidence:
     detail: str = ""
 
     @property
-    def proves(self) -> bool:
-        return self.method in PROVING_METHODS and self.verdict is Verdict.VERIFIED
+    def general(self) -> bool:
+        """Confirmed on the whole domain."""
+        return self.method in GENERAL and self.verdict is Verdict.VERIFIED
+
+    @property
+    def independent(self) -> bool:
+        """Confirmed without a look at the derivation."""
+        return self.method in INDEPENDENT and self.verdict is Verdict.VERIFIED
 
 
 @dataclass(frozen=True)
@@ -80,13 +88,15 @@ class Outcome:
 
 
 def combine(evidence: tuple[Evidence, ...]) -> Verdict:
-    """REFUTED where any method refutes; VERIFIED where all confirm and one of them proves; else
-    UNDECIDED."""
+    """REFUTED where any method refutes; VERIFIED where all that could run confirm, one of them on
+    the whole domain and one without the derivation; else UNDECIDED."""
     if any(item.verdict is Verdict.REFUTED for item in evidence):
         return Verdict.REFUTED
+    ran = [item for item in evidence if item.verdict is not Verdict.SKIPPED]
     return (
         Verdict.VERIFIED
-        if all(item.verdict is Verdict.VERIFIED for item in evidence)
-        and any(item.proves for item in evidence)
+        if all(item.verdict is Verdict.VERIFIED for item in ran)
+        and any(item.general for item in ran)
+        and any(item.independent for item in ran)
         else Verdict.UNDECIDED
     )

@@ -13,7 +13,7 @@ from proofs_check.outcome import Evidence
 
 __all__ = ["METHODS", "Check", "Effort", "check", "check_by", "registered"]
 
-METHODS = ("algebra", "exact-cases", "enclosure", "search", "optimiser", "conic")  # cheapest first
+METHODS = ("steps", "exact-cases", "enclosure", "search", "optimiser", "conic")  # cheapest first
 
 
 @dataclass(frozen=True)

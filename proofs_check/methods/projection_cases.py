@@ -12,11 +12,11 @@ import mpmath
 import numpy
 
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_known
 from proofs_check.methods.cases import Relation, Tally, exactly
 from proofs_check.methods.conic import TOLERANCE, check_by_solvers, clarabel
 from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.projection import Projection, project
+from proofs_check.methods.steps import prove_known
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check_by
@@ -76,7 +76,7 @@ def register_projections(
 ) -> None:
     """Three checks of each claim: values written out by hand, its cases solved, and the outside
     solver's word on five of them."""
-    check_by({"algebra": partial(prove_known, known)}, cases)
+    check_by({"steps": partial(prove_known, known)}, cases)
     for claim, of_claim in cases.items():
         check_by_solvers(claim, of_claim, optimiser=nearest, conic=nearest_by_cone, at_most=5)
 

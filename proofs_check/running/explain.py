@@ -21,7 +21,7 @@ __all__ = ["explain", "kernels_using", "one_line", "routes_in_words", "standing_
 
 
 def one_line(outcome: Outcome) -> str:
-    """``VERIFIED strict.closed  algebra (7), optimiser 51 digits (20, worst 3e-52)``, and so on."""
+    """``VERIFIED strict.closed  steps (7), optimiser 51 digits (20, worst 3e-52)``, and so on."""
     mark = " " if outcome.as_expected else "!"
     methods = ", ".join(_method(item) for item in outcome.evidence)
     killed = sum(verdict == "REFUTED" for verdict in outcome.mutants.values())
@@ -35,13 +35,15 @@ def one_line(outcome: Outcome) -> str:
     if without:
         line += f"; no {', no '.join(without)} route"
     for item in outcome.evidence:
-        if item.verdict is not Verdict.VERIFIED:
+        if item.verdict in (Verdict.REFUTED, Verdict.UNDECIDED):
             line += f"\n      {item.method}: {item.verdict.value} "
             line += f"[{item.worst_residual}] {item.worst_point}"
     return line + "".join(f"\n      ! {complaint}" for complaint in outcome.complaints)
 
 
 def _method(item: Evidence) -> str:
+    if item.verdict is Verdict.SKIPPED:
+        return f"{item.method} skipped: {item.worst_point}"
     name = item.method if item.verdict is Verdict.VERIFIED else f"{item.method}={item.verdict.name}"
     if item.digits is None:
         return f"{name} ({item.cases})"

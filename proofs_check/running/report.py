@@ -33,14 +33,14 @@ figcaption{color:#6b7280;font-size:.85em}li{margin:.35em 0}nav{columns:2;font-si
 nav a{text-decoration:none}.where{word-break:break-word;max-width:22em}"""
 
 _METHODS = {
-    "algebra": "SymPy, exact: the derivation's steps, and the formula against what they derive "
-    "(proves)",
-    "enclosure": "interval arithmetic over the ranges stated with it (proves there)",
-    "exact-cases": "rational arithmetic at given targets (witness)",
-    "search": "mpmath at many points (witness)",
+    "steps": "SymPy, exact: the derivation's steps, and the formula against what they derive "
+    "(general, and not independent of the derivation)",
+    "enclosure": "interval arithmetic over the ranges stated with it (general and independent)",
+    "exact-cases": "rational arithmetic at given targets (sample)",
+    "search": "mpmath at many points (sample)",
     "optimiser": "the constrained minimum from its definition, bracketed by a duality gap, mpmath "
-    "(witness)",
-    "conic": "the same minimum by an outside solver, cvxpy with Clarabel (witness)",
+    "(sample)",
+    "conic": "the same minimum by an outside solver, cvxpy with Clarabel (sample)",
 }
 
 

@@ -1,5 +1,6 @@
-"""The three independent routes (exact, numeric, enclosure), which methods belong to each, and why a
-claim does without one."""
+"""The three routes: the derivation's steps, samples of the definition, enclosures of the domain.
+The last two never look at the derivation. Which methods belong to each, and why a claim does
+without one."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from fnmatch import fnmatch
 __all__ = ["ROUTES", "reason_without", "routes_of"]
 
 ROUTES: dict[str, tuple[str, ...]] = {
-    "exact": ("algebra", "exact-cases"),
-    "numeric": ("search", "optimiser", "conic"),
+    "steps": ("steps",),
+    "sample": ("exact-cases", "search", "optimiser", "conic"),
     "enclosure": ("enclosure",),
 }
 _ANY_SIZE = (
@@ -19,17 +20,13 @@ _ANY_SIZE = (
 )
 _POINT = "refuted by a point: there is no domain to enclose"
 _ATTAINED = (
-    "an equality at a given margin: attained exactly by algebra, its slope in the margin a step of "
+    "an equality at a given margin: attained exactly, its slope in the margin a step of "
     "the derivation"
 )
 # (pattern of ids, route, why it does not apply); the first match counts
 _REASONS: tuple[tuple[str, str, str], ...] = (
     ("refuted.*", "enclosure", _POINT),
-    (
-        "refuted.entropy.second-token",
-        "exact",
-        "a bisection in floats that is under test; the point is rational",
-    ),
+    ("refuted.*", "steps", "false: nothing derives it"),
     ("strict.closed", "enclosure", _ANY_SIZE),
     ("single.*", "enclosure", _ANY_SIZE),
     ("tree.*", "enclosure", _ANY_SIZE),

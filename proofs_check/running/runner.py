@@ -15,7 +15,7 @@ from pathlib import Path
 
 from derivations.language.claim import Claim, Formula, all_claims
 from proofs_check.methods.optimise import NoConvergence
-from proofs_check.outcome import PROVING_METHODS, Evidence, Outcome, Verdict, combine
+from proofs_check.outcome import GENERAL, INDEPENDENT, Evidence, Outcome, Verdict, combine
 from proofs_check.registry import Check, Effort
 from proofs_check.running.checks import checks_of
 from proofs_check.running.routes import reason_without, routes_of
@@ -54,7 +54,7 @@ def run_claim(claim: Claim, effort: Effort) -> Outcome:
     complaints = _complaints(claim, checks, evidence, mutants)
     if claim.corrected is not None:
         repaired = tuple(_timed(check, claim.corrected, effort) for check in checks)
-        if any(item.verdict is not Verdict.VERIFIED for item in repaired):
+        if any(item.verdict not in (Verdict.VERIFIED, Verdict.SKIPPED) for item in repaired):
             complaints.append(
                 "the corrected formula does not pass the checks that refute the claim"
             )
@@ -106,7 +106,11 @@ def _timed(check: Check, formula: Formula, effort: Effort) -> Evidence:
         evidence = Evidence(check.method, Verdict.UNDECIDED, None, "?", f"no convergence: {error}")
     except ModuleNotFoundError as error:  # the conic witness and Arb come with the test extra
         evidence = Evidence(
-            check.method, Verdict.UNDECIDED, None, "?", f"{error}: pip install 'certspec[test]'"
+            check.method,
+            Verdict.SKIPPED,
+            None,
+            "",
+            f"{error.name} missing (pip install 'certspec[test]')",
         )
     if evidence.method != check.method:
         raise ValueError(
@@ -140,13 +144,13 @@ def _complaints(
         (len(checks) < claim.min_methods, f"{len(checks)} methods, {claim.min_methods} required"),
         (not claim.mutants, "no mutant"),
         (
-            claim.expected == "verified"
-            and not any(check.method in PROVING_METHODS for check in checks),
-            f"no proving method among {', '.join(check.method for check in checks) or 'none'}",
+            claim.expected == "verified" and not any(check.method in GENERAL for check in checks),
+            f"only samples: {', '.join(check.method for check in checks) or 'none'}",
         ),
+        (not any(check.method in INDEPENDENT for check in checks), "nothing but its derivation"),
         (
             claim.expected == "refuted"
-            and any(item.verdict is not Verdict.REFUTED for item in evidence),
+            and any(item.verdict not in (Verdict.REFUTED, Verdict.SKIPPED) for item in evidence),
             "not every method refutes it",
         ),
     ]

@@ -4,7 +4,7 @@ planted mutant."""
 import pytest
 
 from derivations.language.claim import all_claims
-from proofs_check.outcome import PROVING_METHODS, Verdict
+from proofs_check.outcome import GENERAL, INDEPENDENT, Verdict
 from proofs_check.registry import Effort
 from proofs_check.running.runner import run_claim
 
@@ -17,5 +17,6 @@ def test_claim_comes_out_as_expected_and_its_mutants_are_refuted(claim_id):
     assert len({item.method for item in outcome.evidence}) >= 2
     assert outcome.mutants and set(outcome.mutants.values()) == {"REFUTED"}
     if claim.expected == "verified":
-        assert any(item.method in PROVING_METHODS for item in outcome.evidence)
+        assert any(item.method in GENERAL for item in outcome.evidence)
+    assert any(item.method in INDEPENDENT for item in outcome.evidence)
     assert all(item.verdict is not Verdict.UNDECIDED for item in outcome.evidence)

@@ -11,7 +11,7 @@ FINISHED = Outcome(
     "eval.entropy",
     "verified",
     Verdict.VERIFIED,
-    (Evidence("algebra", Verdict.VERIFIED),),
+    (Evidence("steps", Verdict.VERIFIED),),
     {"m": "REFUTED"},
 )
 

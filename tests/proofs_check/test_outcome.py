@@ -4,7 +4,7 @@ import pytest
 
 from proofs_check.outcome import Evidence, Outcome, Verdict, combine
 
-PROOF = Evidence("algebra", Verdict.VERIFIED)
+PROOF = Evidence("steps", Verdict.VERIFIED)
 WITNESS = Evidence("optimiser", Verdict.VERIFIED, digits=50.0)
 
 
@@ -14,9 +14,10 @@ def test_verdict_is_no_truth_value(verdict):
         bool(verdict)
 
 
-def test_witnesses_alone_prove_nothing():
+def test_samples_alone_prove_nothing_and_steps_alone_neither():
     assert combine((WITNESS, WITNESS)) is Verdict.UNDECIDED
     assert combine(()) is Verdict.UNDECIDED
+    assert combine((PROOF, PROOF)) is Verdict.UNDECIDED
     assert combine((PROOF, WITNESS)) is Verdict.VERIFIED
 
 
@@ -36,13 +37,19 @@ def test_outcome_survives_json():
     assert not outcome.as_expected
 
 
-def test_a_missing_solver_leaves_a_claim_undecided_and_names_the_extra(monkeypatch):
+def test_a_method_that_could_not_run_neither_confirms_nor_dissents():
+    skipped = Evidence("conic", Verdict.SKIPPED)
+    assert combine((PROOF, WITNESS, skipped)) is Verdict.VERIFIED
+    assert combine((PROOF, skipped)) is Verdict.UNDECIDED
+
+
+def test_a_missing_solver_is_skipped_and_named(monkeypatch):
     from proofs_check.registry import Check, Effort
     from proofs_check.running.runner import _timed
 
     def needs_solver(formula, effort):
-        raise ModuleNotFoundError("No module named 'cvxpy'")
+        raise ModuleNotFoundError("No module named 'cvxpy'", name="cvxpy")
 
     evidence = _timed(Check("x.y", "conic", needs_solver), None, Effort())
-    assert evidence.verdict is Verdict.UNDECIDED
-    assert "cvxpy" in evidence.worst_point and "certspec[test]" in evidence.worst_point
+    assert evidence.verdict is Verdict.SKIPPED
+    assert "cvxpy missing" in evidence.worst_point and "certspec[test]" in evidence.worst_point

@@ -18,7 +18,7 @@ def test_the_page_refers_to_nothing_outside():
         all_claims()[name] for name in ("strict.closed", "margin.additive.exact", "lemma.phi")
     ]
     evidence = (
-        Evidence("algebra", Verdict.VERIFIED, detail="general"),
+        Evidence("steps", Verdict.VERIFIED, detail="general"),
         Evidence("search", Verdict.VERIFIED, 50.0),
     )
     outcomes = {

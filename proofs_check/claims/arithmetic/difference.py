@@ -11,15 +11,15 @@ from sympy import exp, log, symbols
 
 from derivations.arithmetic.difference import DIFFERENCE_OF_SUMS
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities, random_rationals
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.numbers import MP, to_mp
+from proofs_check.methods.steps import prove_identities, random_rationals
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
 
-@check("eval.difference", method="algebra")
+@check("eval.difference", method="steps")
 def prove_difference_form(formula: Formula, effort: Effort) -> Evidence:
     depths = [sympy.S.Zero, *symbols("g_2 g_3", positive=True)]
     other_depths = [symbols("h_1", positive=True), sympy.S.Zero, symbols("h_3", positive=True)]

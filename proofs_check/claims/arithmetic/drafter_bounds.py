@@ -19,12 +19,12 @@ from derivations.arithmetic.drafter_bounds import DUAL_RADIUS, RADIUS
 from derivations.formulas import drafter
 from derivations.kernels.evaluation import SECOND_ORDER, UNIT
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Tally
 from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.projection import Projection, Row, project, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
+from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -114,7 +114,7 @@ def _dual_cases(effort: Effort) -> Iterator[BaseCase]:
                 )
 
 
-@check("drafter.dual", method="algebra")
+@check("drafter.dual", method="steps")
 def prove_dual(formula: Formula, effort: Effort) -> Evidence:
     """At the strict rule's own multiplier it is the strict radius; one multiplier with a gain,
     written out."""
@@ -134,7 +134,7 @@ check_by_solvers(
 )
 
 
-@check("bound.radius", method="algebra")
+@check("bound.radius", method="steps")
 def prove_radius(formula: Formula, effort: Effort) -> Evidence:
     found = formula(sympy, R(1, 10), R(1, 2), 3, 5, 1000)
     radius = R(1, 10) + log(2)

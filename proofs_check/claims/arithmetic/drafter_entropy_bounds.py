@@ -19,9 +19,9 @@ from derivations.formulas.drafter_entropy import dual_value
 from derivations.formulas.projections import bernoulli_divergence
 from derivations.kernels.evaluation import SECOND_ORDER, UNIT
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Cases, Tally, exact_cases, tallied
 from proofs_check.methods.numbers import MP, working_digits
+from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -30,7 +30,7 @@ U = mpf(2) ** -53
 R = Rational
 
 
-@check("drafter.entropy.tangents", method="algebra")
+@check("drafter.entropy.tangents", method="steps")
 def prove_tangents(formula: Formula, effort: Effort) -> Evidence:
     """(x - 1)^2 on [0, 3], of slopes -2 and 4, cut at 1 and at 2."""
     identities = [
@@ -76,7 +76,7 @@ def search_tangents(formula: Formula, effort: Effort) -> Evidence:
     return tally.evidence("grids of 61 points")
 
 
-@check("drafter.entropy.atoms", method="algebra")
+@check("drafter.entropy.atoms", method="steps")
 def prove_atoms(formula: Formula, effort: Effort) -> Evidence:
     p, q, b = sympy.symbols("p q b", positive=True)
     identities = [
@@ -123,7 +123,7 @@ def search_atoms(formula: Formula, effort: Effort) -> Cases:
             yield f"law {number}, power {mpmath.nstr(power, 4)}", bound, direct, direct
 
 
-@check("bound.radius.entropy", method="algebra")
+@check("bound.radius.entropy", method="steps")
 def prove_searched(formula: Formula, effort: Effort) -> Evidence:
     expected = 1 - SECOND_ORDER * UNIT * (4000 + 4 * 4096 + 64 * 30)
     return prove_identities(

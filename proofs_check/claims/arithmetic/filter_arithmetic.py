@@ -22,10 +22,10 @@ from derivations.arithmetic.filter_arithmetic import (
     SIZE_STEPS,
 )
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed
 from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -53,7 +53,7 @@ def _additions() -> F:
     return 1 + (vectors - 1) + folds + F(2 * groups, 2**29)
 
 
-@check("kernel.exp32", method="algebra")
+@check("kernel.exp32", method="steps")
 def prove_exp32(formula: Formula, effort: Effort) -> Evidence:
     """The kernel's numbers are those of the claim; its bounds are as stated; at r = 0 the bound is
     the roundings of the polynomial's first coefficient and of the product, and how far polynomial
@@ -195,7 +195,7 @@ def replay_exp32(formula: Formula, effort: Effort) -> Cases:
         yield f"z={float(z)!r}", bound, off, off
 
 
-@check("kernel.filter", method="algebra")
+@check("kernel.filter", method="steps")
 def prove_filter(formula: Formula, effort: Effort) -> Evidence:
     """The formula is the sum of its terms; with all in float32, 1.02 ((2 t + 2 u) E + u |s| + t +
     t')."""
@@ -338,7 +338,7 @@ def _pairs(rng: random.Random) -> list[tuple[list[Any], list[Any]]]:
     return found
 
 
-@check("kernel.filter_size", method="algebra")
+@check("kernel.filter_size", method="steps")
 def prove_size(formula: Formula, effort: Effort) -> Evidence:
     """The formula is KL + sqrt(2 KL)."""
     kl = sympy.symbols("K", positive=True)
@@ -376,7 +376,7 @@ def search_size(formula: Formula, effort: Effort) -> Cases:
         yield f"pair {number}", formula(MP, kl), size, size
 
 
-@check("kernel.filter_rest", method="algebra")
+@check("kernel.filter_rest", method="steps")
 def prove_rest(formula: Formula, effort: Effort) -> Evidence:
     """The formula is the signed sum and 3/4 of the draft's share."""
     signed, other = sympy.symbols("x q", positive=True)

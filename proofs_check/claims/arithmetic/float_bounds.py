@@ -13,10 +13,10 @@ from sympy import sqrt, symbols
 from derivations.arithmetic.float_bounds import CERTIFICATE_BELOW, KL_ABOVE
 from derivations.kernels.evaluation import SECOND_ORDER, TINY, UNIT
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities, random_rationals
 from proofs_check.methods.cases import Cases, Tally, solve, tallied
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import single_problems, tree_problems
+from proofs_check.methods.steps import prove_identities, random_rationals
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -26,7 +26,7 @@ RAISED, MASS, SIZE, RHO, TOTAL, TOTAL_ERROR = symbols("V m n rho S e", positive=
 UNIT_MP = mpmath.mpf(2) ** -53
 
 
-@check("bound.kl_upper", method="algebra")
+@check("bound.kl_upper", method="steps")
 def prove_kl_upper(formula: Formula, effort: Effort) -> Evidence:
     slope = ETA + 28 * UNIT
     root = (
@@ -110,7 +110,7 @@ def _measured(
     return total
 
 
-@check("bound.certificate_lower", method="algebra")
+@check("bound.certificate_lower", method="steps")
 def prove_certificate_lower(formula: Formula, effort: Effort) -> Evidence:
     inner = RAISED * (1 - RHO - (SIZE + 16) * UNIT) - MASS * ((2 * SIZE + 40) * UNIT + RHO)
     expected = sympy.Max(0, inner / TOTAL * (1 - SECOND_ORDER * TOTAL_ERROR - 4 * UNIT))

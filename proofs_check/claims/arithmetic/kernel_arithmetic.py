@@ -22,10 +22,10 @@ from derivations.arithmetic.kernel_arithmetic import (
     TAYLOR_DEGREE,
 )
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import Identities, proved
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative
 from proofs_check.methods.numbers import MP, to_mp
+from proofs_check.methods.steps import Identities, proved
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 

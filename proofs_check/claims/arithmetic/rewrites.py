@@ -18,9 +18,9 @@ from derivations.arithmetic.rewrites import (
 )
 from derivations.kernels.margin_kernels import SERIES_TERMS
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import Identities, prove_identities, proved, random_rationals
 from proofs_check.methods.cases import Cases, Tally, tallied
 from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.steps import Identities, prove_identities, proved, random_rationals
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -47,7 +47,7 @@ def search_pool_form(formula: Formula, effort: Effort) -> Cases:
         yield str(target), mpmath.fsum(formula(MP, w, mean) for w in pool), direct, direct
 
 
-@check("eval.excess", method="algebra")
+@check("eval.excess", method="steps")
 def prove_excess_series(formula: Formula, effort: Effort) -> Evidence:
     """The Horner form is the partial sum of artanh r - r, an identity of rational functions."""
     u = symbols("u", positive=True)
@@ -74,7 +74,7 @@ def search_excess_series(formula: Formula, effort: Effort) -> Evidence:
     return tally.evidence("relative")
 
 
-@check("eval.strict", method="algebra")
+@check("eval.strict", method="steps")
 def prove_strict_form(formula: Formula, effort: Effort) -> Evidence:
     direct = W[0] * log(2 * W[0] / (W[0] + W[1])) + W[1] * log(2 * W[1] / (W[0] + W[1]))
     samples = random_rationals(W[:2], descending=True)
@@ -95,7 +95,7 @@ def search_strict_form(formula: Formula, effort: Effort) -> Cases:
         yield str(target), MP.mpf(formula(MP, top, other)), direct, direct
 
 
-@check("eval.bregman", method="algebra")
+@check("eval.bregman", method="steps")
 def prove_bregman(formula: Formula, effort: Effort) -> Evidence:
     term = formula(sympy, P, log(P) - log(Q))
     return prove_identities(
@@ -120,7 +120,7 @@ def search_bregman(formula: Formula, effort: Effort) -> Cases:
             yield f"{target} against {other}", value, direct, direct
 
 
-@check("eval.entropy", method="algebra")
+@check("eval.entropy", method="steps")
 def prove_entropy_form(formula: Formula, effort: Effort) -> Evidence:
     gaps = [sympy.S.Zero, *symbols("g_2 g_3", positive=True)]
     total = sum(exp(-gap) for gap in gaps)

@@ -15,12 +15,12 @@ from sympy import Rational, log
 from derivations.arithmetic.rounding import LOG_RATIO, NORMALISER, TREE_DUAL, WEIGHT
 from derivations.kernels.evaluation import UNIT
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.enclosure import enclose_sign
 from proofs_check.methods.numbers import MP
 from proofs_check.methods.problems import Problem, tree_problems
+from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -30,7 +30,7 @@ R = Rational
 COVER = R(65, 64)
 
 
-@check("bound.weight", method="algebra")
+@check("bound.weight", method="steps")
 def prove_weight(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(
         WEIGHT, [("span 100", formula(sympy, R(100)), COVER * 108 * UNIT)], [{}]
@@ -69,7 +69,7 @@ def simulate_weight(formula: Formula, effort: Effort) -> Cases:
             yield f"span {mpmath.nstr(span, 4)}, sign {sign}", bound, wrong, wrong
 
 
-@check("bound.normaliser", method="algebra")
+@check("bound.normaliser", method="steps")
 def prove_normaliser(formula: Formula, effort: Effort) -> Evidence:
     found = formula(sympy, R(3), R(1, 1000))
     return prove_identities(NORMALISER, [("gap 3", found, COVER * (11 * UNIT + R(1, 1000)))], [{}])
@@ -103,7 +103,7 @@ def simulate_normaliser(formula: Formula, effort: Effort) -> Cases:
                 )
 
 
-@check("bound.log_ratio", method="algebra")
+@check("bound.log_ratio", method="steps")
 def prove_log_ratio(formula: Formula, effort: Effort) -> Evidence:
     found = formula(sympy, R(2), R(1, 1000), R(3), R(1, 2000), R(50))
     expected = COVER * (R(3, 2000) + 40 * UNIT + 150 * UNIT)
@@ -164,7 +164,7 @@ def _tree_dual_problems(effort: Effort) -> Iterator[Problem]:
                     )
 
 
-@check("tree.dual", method="algebra")
+@check("tree.dual", method="steps")
 def prove_tree_dual(formula: Formula, effort: Effort) -> Evidence:
     top, own = R(3, 5), R(1, 5)
     value = top * log(R(3, 2)) + own * log(R(1, 2))

@@ -17,10 +17,10 @@ from sympy import exp, log, symbols
 
 from derivations.arithmetic.thresholds import NORMAL_FORMS, THRESHOLD, THRESHOLD_BOUND, NormalForm
 from derivations.language.claim import Formula, Step
-from proofs_check.methods.algebra import prove_identities, random_rationals
 from proofs_check.methods.cases import Cases, exact_cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative, values
 from proofs_check.methods.numbers import MP, to_mp
+from proofs_check.methods.steps import prove_identities, random_rationals
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
@@ -31,7 +31,7 @@ CAP, SCALE, OFFSET, ENTROPY_SCALE, TOTAL, ENTROPY, TOP = symbols(
 Words = Callable[[tuple[Fraction, ...], int], bool]
 
 
-@check("rule.threshold", method="algebra")
+@check("rule.threshold", method="steps")
 def prove_threshold(formula: Formula, effort: Effort) -> Evidence:
     """tau S from the printed form: one threshold active at a time, and the smallest wins where all
     three are finite."""
@@ -150,7 +150,7 @@ def compare_entropy_rule(formula: Formula, effort: Effort) -> Cases:
             yield f"{target}, {epsilon}, {delta}", found / total, direct, direct
 
 
-@check("bound.threshold", method="algebra")
+@check("bound.threshold", method="steps")
 def prove_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
     """The printed formula, one threshold active at a time: every branch of it is at least the exact
     value, for every normaliser S (1 + x), |x| <= e = 1/(64 + k). The entropy threshold is left to
@@ -179,7 +179,7 @@ def prove_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
         low = min(float(step.lhs.subs(values)) for step in steps)
         verdict = Verdict.REFUTED if low < -1e-12 else Verdict.UNDECIDED
         return Evidence(
-            "algebra", verdict, None, f"{low:.3g}", f"{failing[0]} at {values}", len(steps)
+            "steps", verdict, None, f"{low:.3g}", f"{failing[0]} at {values}", len(steps)
         )
     found = prove_identities(THRESHOLD_BOUND, [])
     return replace(

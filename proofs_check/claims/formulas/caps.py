@@ -7,16 +7,16 @@ from sympy import log
 
 from derivations.formulas.caps import CAP_SINGLE, CAP_TREE, CAP_UNIVERSAL
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import Identities, prove_identities, proved
 from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.problems import Problem, single_problems, tree_problems
+from proofs_check.methods.steps import Identities, prove_identities, proved
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
 ONE_HOT = [sympy.S.One, sympy.S.Zero, sympy.S.Zero, sympy.S.Zero]
 
 
-@check("caps.log2", method="algebra")
+@check("caps.log2", method="steps")
 def prove_log_two(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(
         CAP_UNIVERSAL, [("attained by a one-hot target", formula(sympy, ONE_HOT, 1), log(2))], [{}]
@@ -52,7 +52,7 @@ def _top_competitor_problems(effort: Effort) -> list[Problem]:
     ]
 
 
-@check("caps.tree", method="algebra")
+@check("caps.tree", method="steps")
 def prove_tree_cap(formula: Formula, effort: Effort) -> Evidence:
     identities = [(f"one-hot, m={m}", formula(sympy, ONE_HOT, m), log(m + 1)) for m in (1, 2, 3)]
     return prove_identities(CAP_TREE, identities, [{}])

@@ -14,11 +14,11 @@ import sympy
 from sympy import Rational, log, sqrt
 
 from derivations.language.claim import Formula, get_claim
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Tally, exactly
 from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.projection import Projection, Row, project, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, register_projections
+from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -180,7 +180,7 @@ EDGES: list[tuple[str, list[F | None], Any, list[tuple[Row, ...]]]] = [
 _LIMITS = [sympy.S.Zero, *[sympy.oo] * 5, -log(R(2, 5)), sympy.oo]
 
 
-@check("drafter.edges", method="algebra")
+@check("drafter.edges", method="steps")
 def prove_edges(formula: Formula, effort: Effort) -> Evidence:
     identities = []
     for (rule, draft, parameter, _), limit in zip(EDGES, _LIMITS, strict=True):

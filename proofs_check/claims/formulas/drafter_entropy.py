@@ -23,11 +23,11 @@ from derivations.formulas.drafter_entropy import (
     SIMPLE,
 )
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities, random_rationals
 from proofs_check.methods.cases import Cases, Tally, exact_cases, tallied
 from proofs_check.methods.conic import clarabel
 from proofs_check.methods.numbers import MP, divergence, to_mp, working_digits
 from proofs_check.methods.slopes import Slope, enclose_statements
+from proofs_check.methods.steps import prove_identities, random_rationals
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -136,7 +136,7 @@ def _power_of_entropy(others: list[mpmath.mpf], bound: mpmath.mpf) -> mpmath.mpf
     return mpf(1) if excess(mpf(1)) >= 0 else _largest_root(excess, mpf(1), mpf(10) ** 4)
 
 
-@check("drafter.entropy", method="algebra")
+@check("drafter.entropy", method="steps")
 def prove_one_dimension(formula: Formula, effort: Effort) -> Evidence:
     """At beta = 2 the target is (v, (1-v) w^2/sum): its KL written out, and the chain rule of the
     derivation."""
@@ -179,7 +179,7 @@ def solve_entropy_radius(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("drafter.entropy.inner", method="algebra")
+@check("drafter.entropy.inner", method="steps")
 def prove_escort(formula: Formula, effort: Effort) -> Evidence:
     base = [R(2, 3), R(1, 3)]
     direct = sum(s * log(s / w) for s, w in zip([R(4, 5), R(1, 5)], base, strict=True))
@@ -260,7 +260,7 @@ def _rejecting_cases(effort: Effort) -> Iterator[tuple[list[F], list[F], F]]:
         yield [x / sum(draft) for x in draft], [x / sum(target) for x in target], kappa
 
 
-@check("drafter.entropy.dual", method="algebra")
+@check("drafter.entropy.dual", method="steps")
 def prove_dual(formula: Formula, effort: Effort) -> Evidence:
     """Equality at the escort: kappa = 1/2, target (1/4, 3/5, 3/20), delta = exp(H) p_y."""
     draft, target = [R(1, 2), R(1, 3), R(1, 6)], [R(1, 4), R(3, 5), R(3, 20)]
@@ -310,7 +310,7 @@ def witness_dual(formula: Formula, effort: Effort) -> Evidence:
     return tally.evidence("cvxpy, Clarabel, multiplier fixed")
 
 
-@check("drafter.entropy.cells", method="algebra")
+@check("drafter.entropy.cells", method="steps")
 def prove_curvature(formula: Formula, effort: Effort) -> Evidence:
     dual = KAPPA * (V * log(V) + (1 - V) * log(1 - V)) + (1 - KAPPA) * log(V)
     pair = ("second derivative", formula(sympy, V, KAPPA), sympy.diff(dual, V, 2))
@@ -351,7 +351,7 @@ def enclose_feasible(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-@check("drafter.entropy.feasible", method="algebra")
+@check("drafter.entropy.feasible", method="steps")
 def prove_feasible(formula: Formula, effort: Effort) -> Evidence:
     rejectable = log(V) - V * log(V) - (1 - V) * log(1 - V)
     pair = ("second derivative", formula(sympy, V), sympy.diff(rejectable, V, 2))
@@ -375,7 +375,7 @@ def search_feasible(formula: Formula, effort: Effort) -> Cases:
         yield f"v={mpmath.nstr(v, 3)}", MP.mpf(formula(MP, v)), value, value
 
 
-@check("drafter.entropy.simple", method="algebra")
+@check("drafter.entropy.simple", method="steps")
 def prove_simple(formula: Formula, effort: Effort) -> Evidence:
     """Where eps decides: the Bernoulli divergence itself."""
     direct = R(1, 10) * log(R(1, 10) / R(9, 10)) + R(9, 10) * log(R(9, 10) / R(1, 10))

@@ -11,9 +11,9 @@ import sympy
 
 from derivations.formulas.dual import DUAL
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.problems import Problem, single_problems
+from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -42,7 +42,7 @@ def _dual_problems(effort: Effort) -> Iterator[Problem]:
                     )
 
 
-@check("single.dual", method="algebra")
+@check("single.dual", method="steps")
 def prove_dual(formula: Formula, effort: Effort) -> Evidence:
     """At w = p and the mean as level the formula is the pooled value, for a pair."""
     top, own = sympy.Rational(3, 5), sympy.Rational(1, 5)

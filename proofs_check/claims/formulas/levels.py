@@ -12,17 +12,17 @@ from sympy import log
 
 from derivations.formulas.levels import EXCHANGE, LEVEL
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities, random_rationals
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.numbers import MP
 from proofs_check.methods.slopes import Identity, Slope, enclose_statements
+from proofs_check.methods.steps import prove_identities, random_rationals
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 
 PA, PB, QA, QB = sympy.symbols("p_a p_b q_a q_b", positive=True)
 
 
-@check("lemma.level", method="algebra")
+@check("lemma.level", method="steps")
 def prove_level(formula: Formula, effort: Effort) -> Evidence:
     own = [sympy.Rational(k, 20) for k in (9, 5, 3, 2, 1)]
     cases = [
@@ -82,7 +82,7 @@ def balance_level(formula: Formula, effort: Effort) -> Cases:
             yield f"{size} numbers", level - raised, anchor, anchor
 
 
-@check("lemma.exchange", method="algebra")
+@check("lemma.exchange", method="steps")
 def prove_exchange(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(
         EXCHANGE,

@@ -16,11 +16,11 @@ import sympy
 from sympy import Rational, log
 
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_known
 from proofs_check.methods.cases import Cases, Relation, Tally, exact_cases, exactly, solve, tallied
 from proofs_check.methods.conic import TOLERANCE, check_by_solvers, clarabel
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import Problem
+from proofs_check.methods.steps import prove_known
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check, check_by
@@ -104,7 +104,7 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-check_by({"algebra": partial(prove_known, KNOWN)}, KNOWN)
+check_by({"steps": partial(prove_known, KNOWN)}, KNOWN)
 for _claim, (_problems, _relation) in PROBLEMS.items():
     check_by_solvers(_claim, _problems, relation=_relation, at_most=6)
 

@@ -12,10 +12,10 @@ from sympy import log
 
 from derivations.formulas.projections import LIFT, SINK
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.projection import Projection, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
+from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -68,7 +68,7 @@ def _identities(formula: Formula, sign: int) -> Iterator[tuple[str, Any, Any]]:
                 yield label, formula(sympy, probs, hub, rivals), _derived(probs, hub, rivals, sign)
 
 
-@check("projection.lift", method="algebra")
+@check("projection.lift", method="steps")
 def prove_lift(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(LIFT, _identities(formula, 1), [{}])
 
@@ -76,7 +76,7 @@ def prove_lift(formula: Formula, effort: Effort) -> Evidence:
 check_by_solvers("projection.lift", _lift_cases, optimiser=nearest, conic=nearest_by_cone)
 
 
-@check("projection.sink", method="algebra")
+@check("projection.sink", method="steps")
 def prove_sink(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(SINK, _identities(formula, -1), [{}])
 

@@ -13,11 +13,11 @@ from sympy import log, symbols
 
 from derivations.formulas.single_token import COMPETITOR, POOLING
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import Identities, prove_identities, proved
 from proofs_check.methods.cases import Tally, exact_cases, solve
 from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import single_problems
+from proofs_check.methods.steps import Identities, prove_identities, proved
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -108,7 +108,7 @@ def compare_points(formula: Formula, effort: Effort) -> Evidence:
     return tally.evidence("distance of the optimiser's draft")
 
 
-@check("single.competitor", method="algebra")
+@check("single.competitor", method="steps")
 def prove_exchange(formula: Formula, effort: Effort) -> Evidence:
     """The exchange step, and the formula against the two costs of a three-token target,
     symbolically compared."""

@@ -7,16 +7,16 @@ from sympy import log, symbols
 
 from derivations.formulas.strict import STRICT
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities, random_rationals
 from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.problems import Problem, single_problems
+from proofs_check.methods.steps import prove_identities, random_rationals
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
 TOP, RUNNER_UP = symbols("p1 p2", positive=True)
 
 
-@check("strict.closed", method="algebra")
+@check("strict.closed", method="steps")
 def prove_closed_form(formula: Formula, effort: Effort) -> Evidence:
     level = (TOP + RUNNER_UP) / 2
     value = TOP * log(TOP / level) + RUNNER_UP * log(RUNNER_UP / level)

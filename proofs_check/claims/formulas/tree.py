@@ -11,11 +11,11 @@ from sympy import log
 
 from derivations.formulas.tree import TREE_COMPETITORS, TREE_POOLING
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import Identities, prove_identities, proved
 from proofs_check.methods.cases import Tally, solve
 from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import Problem, tree_problems
+from proofs_check.methods.steps import Identities, prove_identities, proved
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -42,7 +42,7 @@ def prove_tree_pool(formula: Formula, effort: Effort) -> Identities:
 check_by_solvers("tree.pool", tree_problems)
 
 
-@check("tree.competitors", method="algebra")
+@check("tree.competitors", method="steps")
 def prove_tree_exchange(formula: Formula, effort: Effort) -> Evidence:
     probs = [sympy.Rational(x, 20) for x in (8, 5, 4, 2, 1)]
     identities = [

@@ -12,10 +12,10 @@ import sympy
 
 from derivations.kernels.constants import CONSTANTS, PRODUCTS, ROUNDINGS
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative
 from proofs_check.methods.numbers import MP, to_mp
+from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -24,7 +24,7 @@ ROOMS = tuple(F(item.value) for item in CONSTANTS if item.name.endswith("_PRODUC
 MOST = 2**26  # roundings
 
 
-@check("kernel.products", method="algebra")
+@check("kernel.products", method="steps")
 def prove_products(formula: Formula, effort: Effort) -> Evidence:
     """The formula is k times the sum; the constants that rest on it are the three of the claim."""
     room, total = sympy.symbols("k s", positive=True)
@@ -74,7 +74,7 @@ def multiply_factors(formula: Formula, effort: Effort) -> Cases:
                 yield f"{count} factors, k = {float(room)}", bound, moved, moved
 
 
-@check("kernel.roundings", method="algebra")
+@check("kernel.roundings", method="steps")
 def prove_roundings(formula: Formula, effort: Effort) -> Evidence:
     """The formula is (n + 1) u, and n^2 u <= 1 at the most roundings."""
     count = sympy.symbols("n", positive=True)

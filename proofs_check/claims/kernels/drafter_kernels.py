@@ -9,9 +9,9 @@ from sympy import Rational, factorial
 
 from derivations.kernels.drafter_kernels import SURPLUS_FORM, SURPLUS_TERMS
 from derivations.language.claim import Formula
-from proofs_check.methods.algebra import Identities, proved
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.numbers import MP, to_mp
+from proofs_check.methods.steps import Identities, proved
 from proofs_check.methods.targets import generate_targets
 from proofs_check.registry import Effort
 

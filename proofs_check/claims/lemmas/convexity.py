@@ -13,10 +13,10 @@ from sympy import log
 from derivations.formulas.single_token import single_certificate
 from derivations.language.claim import Formula
 from derivations.lemmas.convexity import KKT, MERGING, MIXTURE, TANGENT, VARIATIONAL
-from proofs_check.methods.algebra import prove_identities, random_rationals
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.numbers import MP, divergence
 from proofs_check.methods.slopes import Identity, Slope, enclose_statements
+from proofs_check.methods.steps import prove_identities, random_rationals
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -24,7 +24,7 @@ X, W, Y, V, X0, W0, SHARE = sympy.symbols("x w y v x_0 w_0 k", positive=True)
 F1, F2 = sympy.symbols("f_1 f_2", real=True)
 
 
-@check("lemma.tangent", method="algebra")
+@check("lemma.tangent", method="steps")
 def prove_tangent(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(
         TANGENT,
@@ -64,7 +64,7 @@ def sample_tangent(formula: Formula, effort: Effort) -> Cases:
         )
 
 
-@check("lemma.kkt", method="algebra")
+@check("lemma.kkt", method="steps")
 def prove_kkt(formula: Formula, effort: Effort) -> Evidence:
     multipliers, slacks = (
         sympy.symbols("l1:4", nonnegative=True),
@@ -123,7 +123,7 @@ def _with_signs(
     return [q * (level + own) for q, own in zip(best, pull, strict=True)]
 
 
-@check("lemma.variational", method="algebra")
+@check("lemma.variational", method="steps")
 def prove_variational(formula: Formula, effort: Effort) -> Evidence:
     found = formula(sympy, [X, 1 - X], [W, 1 - W], [F1, F2])
     stated = X * F1 + (1 - X) * F2 - log(W * sympy.exp(F1) + (1 - W) * sympy.exp(F2))
@@ -153,7 +153,7 @@ def sample_variational(formula: Formula, effort: Effort) -> Cases:
             )
 
 
-@check("lemma.merge", method="algebra")
+@check("lemma.merge", method="steps")
 def prove_merge(formula: Formula, effort: Effort) -> Evidence:
     stated = (X + Y) * (log(X + Y) - log(W + V))
     return prove_identities(
@@ -211,7 +211,7 @@ def sample_merge(formula: Formula, effort: Effort) -> Cases:
         )
 
 
-@check("lemma.mixture", method="algebra")
+@check("lemma.mixture", method="steps")
 def prove_mixture(formula: Formula, effort: Effort) -> Evidence:
     chord = formula(sympy, X, Y, SHARE)
     return prove_identities(

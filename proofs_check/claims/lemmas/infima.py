@@ -11,16 +11,16 @@ from sympy import Rational
 
 from derivations.language.claim import Formula
 from derivations.lemmas.infima import INFIMA
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Tally, exact_cases
 from proofs_check.methods.conic import TOLERANCE, clarabel
+from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
 R = Rational
 
 
-@check("lemma.infima", method="algebra")
+@check("lemma.infima", method="steps")
 def prove_infima(formula: Formula, effort: Effort) -> Evidence:
     found = formula(None, [[R(3), R(2)], [R(5, 2), R(1, 2)], [R(7)]])
     return prove_identities(INFIMA, [("three parts", found, R(1, 2))], [{}])

@@ -14,11 +14,11 @@ from sympy import log
 from derivations.formulas.strict import phi
 from derivations.language.claim import Formula, vanishes
 from derivations.lemmas.lemmas import PAIR, PHI, TRANSPORT
-from proofs_check.methods.algebra import prove_identities, random_rationals
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative, values
 from proofs_check.methods.numbers import MP, divergence, to_mp
 from proofs_check.methods.slopes import Identity, Slope, enclose_statements
+from proofs_check.methods.steps import prove_identities, random_rationals
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
@@ -26,7 +26,7 @@ from proofs_check.registry import Effort, check
 X, A, B = sympy.symbols("x a b", positive=True)
 
 
-@check("lemma.phi", method="algebra")
+@check("lemma.phi", method="steps")
 def prove_phi(formula: Formula, effort: Effort) -> Evidence:
     below, above = formula(sympy, X)
     return prove_identities(
@@ -88,7 +88,7 @@ def sample_phi(formula: Formula, effort: Effort) -> Cases:
             yield f"above, x={mpmath.nstr(x, 8)}", phi(MP, x), above, above
 
 
-@check("lemma.pair", method="algebra")
+@check("lemma.pair", method="steps")
 def prove_pair(formula: Formula, effort: Effort) -> Evidence:
     identities = [
         ("d/da", sympy.diff(formula(sympy, A, B), A), log(2 * A / (A + B))),
@@ -142,7 +142,7 @@ def sample_pair(formula: Formula, effort: Effort) -> Cases:
             yield f"{label}, {point}", low, high, high
 
 
-@check("lemma.transport", method="algebra")
+@check("lemma.transport", method="steps")
 def prove_transport(formula: Formula, effort: Effort) -> Evidence:
     probs = sympy.symbols("p1:5", positive=True)
     drafts = sympy.symbols("q1:5", positive=True)

@@ -20,11 +20,11 @@ from derivations.formulas.strict import pair_cost
 from derivations.language.claim import Formula
 from derivations.margins.entropy_margins import ENTROPY_FLOOR, ENTROPY_LINE, entropy_floor
 from proofs_check.claims.margins.entropy_line import Line, LineBracket, Undecided, bracket_line
-from proofs_check.methods.algebra import Identities, prove_identities, proved
 from proofs_check.methods.cases import Cases, Tally, solve, tallied
 from proofs_check.methods.numbers import MP, interval_digits, intervals, to_mp, working_digits
 from proofs_check.methods.problems import Problem
 from proofs_check.methods.slopes import Region, Slope, enclose_regions
+from proofs_check.methods.steps import Identities, prove_identities, proved
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
@@ -105,7 +105,7 @@ def sample_floor(formula: Formula, effort: Effort) -> Cases:
             yield f"{target}, j={j + 1}", MP.mpf(value), exact, exact
 
 
-@check("margin.entropy.line", method="algebra")
+@check("margin.entropy.line", method="steps")
 def prove_line(formula: Formula, effort: Effort) -> Evidence:
     """The derivation; that L is phi in the two-token regime, and at most phi everywhere, is left to
     the search."""

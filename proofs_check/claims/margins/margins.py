@@ -14,11 +14,11 @@ import sympy
 
 from derivations.formulas.single_token import single_certificate
 from derivations.language.claim import Derivation, Formula, get_claim
-from proofs_check.methods.algebra import prove_identities
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.conic import check_by_solvers, least_by_cone
 from proofs_check.methods.margin_programmes import Case, Margin, least, margin_programme, with_tail
 from proofs_check.methods.numbers import MP, to_mp
+from proofs_check.methods.steps import prove_identities
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -118,10 +118,10 @@ Extremal = dict[str, list[tuple[tuple[Any, ...], list[Any], int]]]
 
 
 def register(cases: dict[str, CasesOf], extremal: Extremal) -> None:
-    """Three routes for each claim: algebra at extremal targets, the programmes by mpmath and by the
-    cone solver."""
+    """Three routes for each claim: the steps and extremal targets, the programmes by mpmath and by
+    the cone solver."""
     for claim, of_claim in cases.items():
-        check(claim, method="algebra")(partial(_prove_at_extremal, claim, extremal[claim]))
+        check(claim, method="steps")(partial(_prove_at_extremal, claim, extremal[claim]))
         check_by_solvers(claim, of_claim, optimiser=least, conic=least_by_cone)
 
 
@@ -139,7 +139,7 @@ def _prove_at_extremal(
 register(CASES, EXTREMAL)
 
 
-@check("margin.entropy.simple", method="algebra")
+@check("margin.entropy.simple", method="steps")
 def prove_entropy_margin(formula: Formula, effort: Effort) -> Evidence:
     """The derivation, and the two-token regime: there the bound is the certificate itself."""
     identities = [

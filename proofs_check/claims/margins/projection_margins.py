@@ -12,10 +12,10 @@ import sympy
 from sympy import Rational
 
 from derivations.formulas.projections import bernoulli_divergence, geometric_value
-from proofs_check.methods.algebra import prove_known
 from proofs_check.methods.conic import check_by_solvers, least_by_cone
 from proofs_check.methods.joint import JointProgramme
 from proofs_check.methods.margin_programmes import Case, least, with_tail
+from proofs_check.methods.steps import prove_known
 from proofs_check.registry import Effort, check_by
 
 __all__ = ["CASES", "EXTREMAL", "lifted", "register", "sorted_base", "sunk"]
@@ -205,7 +205,7 @@ EXTREMAL: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 
 def register(claims: Iterable[str]) -> None:
     """Three routes for each claim that has CASES and EXTREMAL laws."""
-    check_by({"algebra": partial(prove_known, EXTREMAL)}, claims)
+    check_by({"steps": partial(prove_known, EXTREMAL)}, claims)
     for claim in claims:
         check_by_solvers(claim, CASES[claim], optimiser=least, conic=least_by_cone, at_most=5)
 

@@ -12,9 +12,9 @@ import sympy
 from derivations.formulas.tree import tree_certificate
 from derivations.language.claim import Formula
 from derivations.margins.tree_margins import TREE_LAST, TREE_TOP_TWO
-from proofs_check.methods.algebra import Identities, proved
 from proofs_check.methods.conic import check_by_solvers, least_by_cone
 from proofs_check.methods.margin_programmes import Case, least, tree_programme
+from proofs_check.methods.steps import Identities, proved
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 

@@ -21,11 +21,11 @@ from derivations.margins.upper_bounds import (
     UPPER_TREE,
     single_vertex,
 )
-from proofs_check.methods.algebra import Identities, prove_identities, proved
 from proofs_check.methods.cases import against_definition
 from proofs_check.methods.conic import against_cone, check_by_solvers
 from proofs_check.methods.problems import Problem, single_problems, tree_problems
 from proofs_check.methods.slopes import Identity, Region, Slope, enclose_regions
+from proofs_check.methods.steps import Identities, prove_identities, proved
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -212,7 +212,7 @@ def _relaxed(effort: Effort) -> list[Problem]:
     return [tied, *(p.with_arguments(p.target_probs[0]) for p in single_problems(effort))]
 
 
-@check("upper.relaxed", method="algebra")
+@check("upper.relaxed", method="steps")
 def prove_relaxed(formula: Formula, effort: Effort) -> Evidence:
     value = single_certificate(sympy, [R(1, 2), R(1, 2), R(0)], 2)
     return prove_identities(

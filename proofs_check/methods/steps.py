@@ -1,6 +1,6 @@
-"""Exact algebra as a method of proof: the steps of a derivation, and the formula under test against
-what they derive. A difference that SymPy can't reduce is evaluated at rational points, where a
-non-zero value refutes."""
+"""The steps of a derivation, replayed by exact algebra, and the formula under test against what
+they derive: general, but no route that is independent of the derivation. A difference that SymPy
+can't reduce is evaluated at rational points, where a non-zero value refutes."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def prove_identities(
     steps = sum(step.symbolic for step in derivation.steps)
     checked = len(identities) + steps
     if undecided or not checked:
-        return Evidence("algebra", Verdict.UNDECIDED, None, "?", "; ".join(undecided), checked)
+        return Evidence("steps", Verdict.UNDECIDED, None, "?", "; ".join(undecided), checked)
     return Evidence(
-        "algebra",
+        "steps",
         Verdict.VERIFIED,
         None,
         "0 (exact)",
@@ -62,7 +62,7 @@ def prove_identities(
 def proved(
     claim: str, derivation: Derivation, samples: Sequence[Sample] = ({},)
 ) -> Callable[[Callable[[Formula, Effort], Identities]], Callable]:
-    """Register a generator of identities as a claim's check by algebra. An example::
+    """Register a generator of identities as a claim's check by its steps. An example::
 
     @proved("bound.weight", WEIGHT)
     def prove_weight(formula, effort):
@@ -70,7 +70,7 @@ def proved(
     """
 
     def register(identities: Callable[[Formula, Effort], Identities]) -> Callable:
-        @check(claim, method="algebra")
+        @check(claim, method="steps")
         @wraps(identities)
         def prove(formula: Formula, effort: Effort) -> Evidence:
             return prove_identities(derivation, identities(formula, effort), samples)
@@ -103,10 +103,10 @@ def _differs_at(label: str, difference: Any, samples: Sequence[Sample]) -> Evide
         }
         value = sympy.N(difference.subs(chosen), 40)
         if value.is_number and not value.is_finite:
-            return Evidence("algebra", Verdict.REFUTED, None, str(value), f"{label}: {chosen}", 1)
+            return Evidence("steps", Verdict.REFUTED, None, str(value), f"{label}: {chosen}", 1)
         if value.is_number and abs(value) > mpmath.mpf(10) ** -25:
             return Evidence(
-                "algebra", Verdict.REFUTED, None, f"{sympy.N(value, 3)}", f"{label}: {chosen}", 1
+                "steps", Verdict.REFUTED, None, f"{sympy.N(value, 3)}", f"{label}: {chosen}", 1
             )
     return None
 
