@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.options import count_option
+from certspec.cli.options import count_option, json_option, numbers_option
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -50,14 +50,9 @@ __all__ = ["command"]
     help="Quality limit: log-probability that relaxed rules may give up, nats a token.",
 )
 @count_option("--max-length", default=12, most=64, help="Longest draft tried.")
-@click.option(
-    "--widths",
-    default="2,3,4,6,8",
-    show_default=True,
-    help="Tree widths tried beside those in the run.",
-)
+@numbers_option("--widths", default="2,3,4,6,8", help="Tree widths tried beside those in the run.")
 @count_option("--top", default=8, help="Rows printed.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(
     run: Path,
     draft_ms: float | None,
@@ -66,7 +61,7 @@ def command(
     costs_path: Path | None,
     max_nats_lost: float,
     max_length: int,
-    widths: str,
+    widths: list[int],
     top: int,
     as_json: bool,
 ) -> None:
@@ -81,11 +76,7 @@ def command(
     costs = _costs(draft_ms, verify_ms, overhead_ms, costs_path)
     table = open_run(run)
     advice = advise(
-        table,
-        costs,
-        lengths=range(1, max_length + 1),
-        widths=_widths(widths),
-        max_nats_lost=max_nats_lost,
+        table, costs, lengths=range(1, max_length + 1), widths=widths, max_nats_lost=max_nats_lost
     )
     if not advice.candidates:
         raise InvalidArgument(
@@ -135,16 +126,6 @@ def _costs(
     if draft_ms is None or verify_ms is None:
         raise InvalidArgument("advise: expected --draft-ms and --verify-ms, or --costs FILE")
     return Costs(draft_ms, parse_verify(verify_ms), overhead_ms)
-
-
-def _widths(text: str) -> list[int]:
-    try:
-        widths = [int(part) for part in text.replace(" ", ",").split(",") if part]
-        if not widths:
-            raise ValueError("no number")
-        return widths
-    except ValueError as error:
-        raise InvalidArgument(f"--widths: expected numbers like 2,4,8, got {text!r}") from error
 
 
 def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> None:

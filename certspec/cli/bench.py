@@ -9,18 +9,16 @@ from typing import Any
 
 import click
 
-from certspec.cli.options import count_option
+from certspec.cli.options import count_option, file_option, limit_option, numbers_option
 from certspec.models import BUNDLED_PROMPTS
 
 __all__ = ["command"]
 
-_tokens_option = count_option("--tokens", default=96, least=2, help="New tokens a prompt.")
-_repeats_option = count_option("--repeats", default=3, help="Rounds of all ways.")
-_output_option = click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the JSON to this file.",
+_tokens_option = count_option(
+    "--max-new-tokens", "tokens", default=96, least=2, help="New tokens a prompt."
 )
+_repeats_option = count_option("--repeats", default=3, help="Rounds of all ways.")
+_out_option = file_option("Also write the JSON to this file.")
 
 
 @click.group("bench")
@@ -30,21 +28,19 @@ def command() -> None:
 
 @command.command("kernels")
 @click.option("--device", default="cuda", show_default=True, type=click.Choice(["cuda", "cpu"]))
-@click.option(
-    "--rows", default="8,64,1024", show_default=True, help="Numbers of rows, separated by commas."
-)
-@click.option("--columns", default=151936, show_default=True, help="Columns of a row.")
-@_output_option
-def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
+@numbers_option("--rows", default="8,64,1024", help="Numbers of rows.")
+@count_option("--columns", default=151936, least=2, help="Columns of a row.")
+@_out_option
+def kernels(device: str, rows: list[int], columns: int, out: Path | None) -> None:
     """Time our kernels and torch eager on the same rows; on a GPU torch.compile and Liger-Kernel
     too, on the CPU one read of the rows."""
     if device == "cpu":
-        _cpu_kernels(rows, columns, output)
+        _cpu_kernels(rows, columns, out)
         return
     from certspec.studies.bench import kernels as bench
 
     facts, bandwidth, results = bench.provenance(), bench.copy_bandwidth(), []
-    for num_rows in _numbers(rows):
+    for num_rows in rows:
         result = bench.measure(num_rows, columns, bandwidth)
         results.append(result)
         click.echo(f"{num_rows:>6} rows: floor {result['floor_us']:.1f} us")
@@ -58,14 +54,14 @@ def kernels(device: str, rows: str, columns: int, output: Path | None) -> None:
                     f"to {figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of "
                     "the copy bandwidth"
                 )
-    _finish({**facts, "copy_bytes_per_second": bandwidth, "results": results}, output)
+    _finish({**facts, "copy_bytes_per_second": bandwidth, "results": results}, out)
 
 
-def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
+def _cpu_kernels(rows: list[int], columns: int, out: Path | None) -> None:
     from certspec.studies.bench.kernels_cpu import measure_cpu, provenance
 
     results = []
-    for num_rows in _numbers(rows):
+    for num_rows in rows:
         result = measure_cpu(num_rows, columns)
         results.append(result)
         click.echo(f"{num_rows:>6} rows x {columns} float32")
@@ -89,11 +85,11 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
                 f"    {name:<33}{figures['median']:>7.2f} ({figures['lowest']:.2f} to "
                 f"{figures['highest']:.2f})"
             )
-    _finish({**provenance(), "results": results}, output)
+    _finish({**provenance(), "results": results}, out)
 
 
 @command.command("decode")
-@count_option("--prompts", "num_prompts", default=16, help="How many.")
+@limit_option("How many prompts.", default=16)
 @_tokens_option
 @_repeats_option
 @count_option("--chain", default=5, help="Our fixed draft length.")
@@ -120,9 +116,9 @@ def _cpu_kernels(rows: str, columns: int, output: Path | None) -> None:
     help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first; "
     "3of8: a chain of at most 8 whose draft certificates always stop it after 3).",
 )
-@_output_option
+@_out_option
 def decode(
-    num_prompts: int,
+    limit: int,
     tokens: int,
     repeats: int,
     chain: int,
@@ -131,7 +127,7 @@ def decode(
     batch_profile: Path | None,
     device: str,
     trees: str | None,
-    output: Path | None,
+    out: Path | None,
 ) -> None:
     """Time decoding: ours, transformers plain, and assisted at several settings.
 
@@ -141,14 +137,14 @@ def decode(
         raise click.UsageError("--trees: expected --device cuda")
     if device == "cuda":
         if trees is not None:
-            _trees_on_cuda(num_prompts, tokens, repeats, chain, trees, output)
+            _trees_on_cuda(limit, tokens, repeats, chain, trees, out)
         else:
-            _decode_on_cuda(num_prompts, tokens, repeats, chain, output)
+            _decode_on_cuda(limit, tokens, repeats, chain, out)
         return
     from certspec.decoding import Adaptive, load_profile
     from certspec.studies.bench.decode import measure_decoding, pass_costs
 
-    pair, prompts = _bundled(num_prompts)
+    pair, prompts = _bundled(limit)
     ours: dict[str, dict[str, Any]] = {f"chain of {chain}": {"draft_length": chain}}
     if profile is not None:
         ours["adaptive"] = {"draft_length": Adaptive(load_profile(profile), width=2)}
@@ -174,7 +170,7 @@ def decode(
         + ", ".join(f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items())
     )
     facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
-    _finish({**facts, "costs": costs, **result}, output)
+    _finish({**facts, "costs": costs, **result}, out)
 
 
 def _random_on_cuda(
@@ -197,7 +193,7 @@ def _random_on_cuda(
 
 
 def _decode_on_cuda(
-    num_prompts: int, tokens: int, repeats: int, chain: int, output: Path | None
+    num_prompts: int, tokens: int, repeats: int, chain: int, out: Path | None
 ) -> None:
     from certspec.studies.bench import decode_cuda
 
@@ -220,7 +216,7 @@ def _decode_on_cuda(
             f"{name}: "
             + ", ".join(f"{row['median']:.2f} x {label}" for label, row in against.items())
         )
-    _finish({**facts, "costs": costs, **result}, output)
+    _finish({**facts, "costs": costs, **result}, out)
 
 
 def _tree_policies(trees: str) -> dict[str, Any]:
@@ -251,7 +247,7 @@ def _tree_policies(trees: str) -> dict[str, Any]:
 
 
 def _trees_on_cuda(
-    num_prompts: int, tokens: int, repeats: int, length: int, trees: str, output: Path | None
+    num_prompts: int, tokens: int, repeats: int, length: int, trees: str, out: Path | None
 ) -> None:
     policies = _tree_policies(f"1x{length},{trees}")
 
@@ -272,11 +268,11 @@ def _trees_on_cuda(
             f"{own['mean_accepted']:.2f} accepted; a round {own['round_ms']['median']:.3f} ms, in "
             f"the loop {own['loop_round_ms']['median']:.3f} ms"
         )
-    _finish({**facts, "rounds": rounds, "speeds": speeds}, output)
+    _finish({**facts, "rounds": rounds, "speeds": speeds}, out)
 
 
 @command.command("advise")
-@count_option("--prompts", "num_prompts", default=16, least=4, help="How many.")
+@limit_option("How many prompts.", default=16, least=4)
 @_tokens_option
 @_repeats_option
 @click.option(
@@ -284,32 +280,32 @@ def _trees_on_cuda(
     type=click.IntRange(min=1),
     help="Prompts that advice is taken on (default: all bundled).",
 )
-@click.option("--lengths", default="1,2,3,4,5,6,8,10", show_default=True, help="Draft lengths.")
-@click.option("--widths", default="2,3,4", show_default=True, help="Tree widths.")
-@_output_option
+@numbers_option("--lengths", default="1,2,3,4,5,6,8,10", help="Draft lengths.")
+@numbers_option("--widths", default="2,3,4", help="Tree widths.")
+@_out_option
 def advise(
-    num_prompts: int,
+    limit: int,
     tokens: int,
     repeats: int,
     scored: int | None,
-    lengths: str,
-    widths: str,
-    output: Path | None,
+    lengths: list[int],
+    widths: list[int],
+    out: Path | None,
 ) -> None:
     """Measure every way of drafting the bundled pair, and how near the one that advice names comes
     to the fastest."""
 
     from certspec.studies.bench.advice import measure_advice
 
-    pair, prompts = _bundled(num_prompts)
+    pair, prompts = _bundled(limit)
     result = measure_advice(
         pair,
         BUNDLED_PROMPTS,
         prompts,
         num_tokens=tokens,
         repeats=repeats,
-        lengths=_numbers(lengths),
-        widths=_numbers(widths),
+        lengths=lengths,
+        widths=widths,
         num_scored=scored,
     )
     for name, way in sorted(result["ways"].items(), key=lambda item: -item[1]["median"]):
@@ -322,7 +318,7 @@ def advise(
         f"{result['best_measured']}; same output everywhere: {result['same_output']}"
     )
     facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
-    _finish({**facts, **result}, output)
+    _finish({**facts, **result}, out)
 
 
 @command.command("drafting")
@@ -330,10 +326,8 @@ def advise(
 @count_option("--held-out", default=64, least=2, help="Other prompts, measured.")
 @_tokens_option
 @count_option("--repeats", default=3, help="Of every way and prompt.")
-@_output_option
-def drafting(
-    calibration: int, held_out: int, tokens: int, repeats: int, output: Path | None
-) -> None:
+@_out_option
+def drafting(calibration: int, held_out: int, tokens: int, repeats: int, out: Path | None) -> None:
     """Time adaptive drafting against the best fixed chain, the best trees and a confidence
     threshold.
 
@@ -392,7 +386,7 @@ def drafting(
     click.echo("modelled at the measured costs, tokens in the time of a target pass:")
     for name, figures in result["modelled"].items():
         click.echo(f"  {name:<52}{figures['rate']:>7.3f}")
-    _finish({**_machine(), **result}, output)
+    _finish({**_machine(), **result}, out)
 
 
 def _bundled(num_prompts: int) -> tuple[Any, Any]:
@@ -418,13 +412,9 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _finish(result: dict[str, Any], output: Path | None) -> None:
-    """The last line is the result as JSON; ``output`` gets it too."""
+def _finish(result: dict[str, Any], out: Path | None) -> None:
+    """The last line is the result as JSON; the file ``out`` gets it too."""
     text = json.dumps(result)
-    if output is not None:
-        output.write_text(text + "\n", "utf-8")
+    if out is not None:
+        out.write_text(text + "\n", "utf-8")
     click.echo(text)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]

@@ -3,12 +3,22 @@ takes (``certspec.decoding.calibration``)."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import click
 
-from certspec.cli.options import PairOptions, count_option, load_chosen_pair, pair_options
+from certspec.cli.options import (
+    PairOptions,
+    count_option,
+    file_option,
+    json_option,
+    limit_option,
+    load_chosen_pair,
+    pair_options,
+    prompts_option,
+)
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 
@@ -16,14 +26,10 @@ __all__ = ["command"]
 
 
 @click.command("calibrate")
-@click.argument("prompts", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @pair_options
-@click.option(
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The profile (JSON).",
-)
+@prompts_option("Prompts to measure on (default: the bundled ones).")
+@limit_option()
+@file_option("The profile (JSON).", required=True)
 @click.option(
     "--alpha", default=0.1, show_default=True, type=float, help="Miss level of the KL budget."
 )
@@ -40,19 +46,21 @@ __all__ = ["command"]
     type=float,
     help="One more verified node, in the same unit (default: measured here).",
 )
+@json_option
 def command(
-    prompts: Path | None,
-    output: Path,
+    prompts_path: Path | None,
+    limit: int | None,
+    out: Path,
     alpha: float,
     max_new_tokens: int,
     width: int,
     batch_size: int,
     draft_cost: float | None,
     node_cost: float | None,
+    as_json: bool,
     **models: Any,
 ) -> None:
-    """Calibrate drafting on PROMPTS (a prompt file; default: the bundled prompts) and write a
-    profile.
+    """Calibrate drafting on prompts and write a profile.
 
     Use it as certspec.generate(..., draft_length=certspec.Adaptive(certspec.load_profile(FILE))).
     """
@@ -66,7 +74,7 @@ def command(
     from certspec.decoding.prompts import prompt_token_ids
     from certspec.scoring.prompts import PromptFile
 
-    read = PromptFile.check(prompts or BUNDLED_PROMPTS)
+    read = itertools.islice(PromptFile.check(prompts_path or BUNDLED_PROMPTS), limit)
     texts = [str(prompt.messages[-1]["content"]) for prompt in read]
     ids = prompt_token_ids(texts, pair.tokenizer, pair.num_tokens)
     profile = calibrate(
@@ -78,8 +86,11 @@ def command(
         costs=costs,
         batch_size=batch_size,
     )
-    profile.save(output)
-    click.echo(f"{output}: {profile.num_steps} steps of {len(ids)} prompts, pair {profile.name}")
+    profile.save(out)
+    if as_json:
+        click.echo(out.read_text("utf-8").rstrip())
+        return
+    click.echo(f"{out}: {profile.num_steps} steps of {len(ids)} prompts, pair {profile.name}")
     click.echo(
         f"KL budget {profile.kl_budget:.4g} nats at alpha {profile.alpha:g}; a step is not "
         "exchangeable with its neighbours, so this holds on average over such prompts"

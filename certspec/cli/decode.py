@@ -3,6 +3,7 @@ them. On a terminal certified tokens are bold green, the target's corrections un
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections import Counter
@@ -14,8 +15,10 @@ from certspec.cli.options import (
     PairOptions,
     count_option,
     draft_length_option,
+    json_option,
     load_chosen_pair,
     pair_options,
+    plain_prompts_option,
 )
 from certspec.presets import parse_rule
 
@@ -50,16 +53,16 @@ _CLASSES = {
 )
 @draft_length_option("Tokens (tree: depth) a round.")
 @count_option("--max-new-tokens", default=128, help="Tokens at most.")
-@click.option(
-    "--plain-prompt", is_flag=True, help="Feed the prompt as it is, without the chat template."
-)
+@plain_prompts_option
+@json_option
 def command(
     prompt: str,
     rule_label: str | None,
     tree: int | None,
     draft_length: int,
     max_new_tokens: int,
-    plain_prompt: bool,
+    plain_prompts: bool,
+    as_json: bool,
     **models: Any,
 ) -> None:
     """Decode PROMPT speculatively and show, token by token, what was certified.
@@ -70,7 +73,7 @@ def command(
     pair = load_chosen_pair(PairOptions(**models))
     from certspec.decoding import generate
 
-    stream = _TokenStream(pair.tokenizer)
+    stream = _TokenStream(pair.tokenizer, shown=not as_json)
     began = time.perf_counter()
     try:
         generation = generate(
@@ -80,7 +83,7 @@ def command(
             draft_length=draft_length,
             tree=tree,
             max_new_tokens=max_new_tokens,
-            chat=False if plain_prompt else None,
+            chat=False if plain_prompts else None,
             on_step=stream,
         )
     except KeyboardInterrupt:
@@ -88,10 +91,27 @@ def command(
         click.echo(f"stopped after {stream.num_tokens} tokens", err=True)
         sys.exit(130)
     seconds = time.perf_counter() - began
+    if as_json:
+        click.echo(json.dumps(_facts(generation, stream, rule.label, seconds), indent=2))
+        return
     stream.finish()
     stream.print_legend()
     for line in _summary_lines(generation, stream, rule.label, seconds):
         click.echo(line, err=not stream.is_terminal)
+
+
+def _facts(generation: Any, stream: _TokenStream, label: str, seconds: float) -> dict[str, Any]:
+    return {
+        "rule": label,
+        "text": generation.texts[0],
+        "tokens": generation.sequences[0],
+        "finish_reason": generation.finish_reasons[0],
+        "seconds": seconds,
+        "engine": generation.engine,
+        "notes": list(generation.notes),
+        "counts": dict(stream.counts),
+        "metrics": generation.metrics,
+    }
 
 
 def step_class(step: Any) -> str:
@@ -103,9 +123,10 @@ class _TokenStream:
     """Prints tokens as they come. Bytes of an unfinished character wait for the token that
     completes it."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, shown: bool = True) -> None:
         # a closed standard output is None
-        self.is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        self.is_terminal = shown and sys.stdout is not None and sys.stdout.isatty()
+        self._shown = shown
         self.counts: Counter[str] = Counter()
         self._tokenizer = tokenizer
         self._pending: list[int] = []
@@ -123,6 +144,8 @@ class _TokenStream:
     def __call__(self, step: Any) -> None:
         name = step_class(step)
         self.counts[name] += 1
+        if not self._shown:
+            return
         self._pending.append(step.token)
         piece = self._piece()
         if piece.endswith("�"):

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.options import count_option, draft_length_option, out_option, rules_option
+from certspec.cli.options import (
+    count_option,
+    draft_length_option,
+    json_option,
+    out_option,
+    rules_option,
+)
 from certspec.cli.report import print_report
 from certspec.presets import parse_rules
 
@@ -66,6 +72,7 @@ _REPORTED_POSITIONS = 2_000_000
     "text alone.",
 )
 @draft_length_option()
+@json_option
 def command(
     log: Path,
     draft_log: Path | None,
@@ -77,6 +84,7 @@ def command(
     num_tokens: int | None,
     text_keys_are_tokens: bool,
     draft_length: int,
+    as_json: bool,
 ) -> None:
     """Turn LOG, a target's logprobs as a server wrote them, into a run; DRAFT_LOG holds a draft's
     for the same tokens.
@@ -97,7 +105,11 @@ def command(
         num_tokens=num_tokens,
         text_keys_are_tokens=text_keys_are_tokens,
     )
-    write_atomically(out / "import.json", json.dumps(_facts(run), indent=2) + "\n")
+    facts = json.dumps(_facts(run), indent=2)
+    write_atomically(out / "import.json", facts + "\n")
+    if as_json:
+        click.echo(facts)
+        return
     if run.num_positions <= _REPORTED_POSITIONS:
         print_report(out, draft_length=draft_length)
     else:

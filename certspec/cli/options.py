@@ -16,10 +16,15 @@ __all__ = [
     "batch_size_option",
     "count_option",
     "draft_length_option",
+    "file_option",
+    "json_option",
+    "limit_option",
     "load_chosen_pair",
+    "numbers_option",
     "out_option",
     "pair_options",
     "plain_prompts_option",
+    "prompts_option",
     "rules_option",
     "spread_options",
 ]
@@ -40,6 +45,28 @@ def count_option(
     )
 
 
+class _Numbers(click.ParamType):
+    """Whole numbers of at least 1, "2,4,8", as a list."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
+        try:
+            numbers = [int(part) for part in str(value).replace(" ", ",").split(",") if part]
+        except ValueError:
+            numbers = []
+        if not numbers or min(numbers) < 1:
+            self.fail(f"expected numbers of at least 1 like 2,4,8, got {value!r}", param, ctx)
+        return numbers
+
+
+def numbers_option(name: str, *, default: str, help: str) -> Decorator:
+    """An option that takes whole numbers of at least 1, separated by commas."""
+    return click.option(
+        name, default=default, show_default=True, type=_Numbers(), metavar="N,...", help=help
+    )
+
+
 def out_option(default: str, help: str) -> Decorator:
     """--out, the folder of a run."""
     return click.option(
@@ -51,6 +78,31 @@ def out_option(default: str, help: str) -> Decorator:
     )
 
 
+def file_option(help: str, *, required: bool = False) -> Decorator:
+    """--out, a file that the command writes."""
+    return click.option(
+        "--out", required=required, type=click.Path(dir_okay=False, path_type=Path), help=help
+    )
+
+
+def prompts_option(help: str) -> Decorator:
+    """--prompts, a file of prompts."""
+    return click.option(
+        "--prompts",
+        "prompts_path",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help=help,
+    )
+
+
+def limit_option(
+    help: str = "Use only the first prompts.", *, default: int | None = None, least: int = 1
+) -> Decorator:
+    """--limit, how many prompts."""
+    return count_option("--limit", default=default, least=least, help=help)
+
+
 def draft_length_option(help: str = "Draft length of the observed accepted lengths.") -> Decorator:
     """--draft-length, 4 by default."""
     return count_option("--draft-length", default=4, help=help)
@@ -59,6 +111,9 @@ def draft_length_option(help: str = "Draft length of the observed accepted lengt
 batch_size_option = count_option("--batch-size", default=16, help="Prompts a forward pass.")
 plain_prompts_option = click.option(
     "--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template."
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON instead, and nothing else."
 )
 rules_option = click.option(
     "--rules",

@@ -3,13 +3,14 @@ Needs neither torch nor a model."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from certspec.cli.options import draft_length_option
+from certspec.cli.options import draft_length_option, json_option
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ __all__ = ["command", "print_report"]
     help="The page (default: RUN/report.html; of two runs report-comparison.html in the current "
     "folder).",
 )
-def command(run: Path, other: Path | None, draft_length: int, out: Path | None) -> None:
+@json_option
+def command(
+    run: Path, other: Path | None, draft_length: int, out: Path | None, as_json: bool
+) -> None:
     """Print the tables of RUN (a folder made by ``certspec score`` or ``certspec import``) and
     write its page again.
 
@@ -39,7 +43,7 @@ def command(run: Path, other: Path | None, draft_length: int, out: Path | None) 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise InvalidArgument(f"--out: expected a name that ends in .html, got {out}")
     if other is None:
-        print_report(run, draft_length=draft_length, out=out)
+        print_report(run, draft_length=draft_length, out=out, as_json=as_json)
         return
     from certspec.reports.run_page import write_comparison
     from certspec.reports.run_report import make_report
@@ -49,17 +53,27 @@ def command(run: Path, other: Path | None, draft_length: int, out: Path | None) 
     reports = (first, second)
     page = out or Path("report-comparison.html")
     written = write_comparison(folders, reports, draft_length=draft_length, out=page)
-    click.echo(", ".join(map(str, written)))
+    if as_json:
+        click.echo(json.dumps([report.summary for report in reports], indent=2))
+    else:
+        click.echo(", ".join(map(str, written)))
     _exit_where_false(reports)
 
 
-def print_report(folder: Path, *, draft_length: int, out: Path | None = None) -> None:
+def print_report(
+    folder: Path, *, draft_length: int, out: Path | None = None, as_json: bool = False
+) -> None:
     """Write and print the report of ``folder``; exits with 1 if a certificate is false."""
     from certspec.reports.run_page import write_report
     from certspec.reports.run_report import make_report
     from certspec.runs.tables import render_plain, render_rich
 
     report = make_report(folder, draft_length=draft_length)
+    page, *others = write_report(folder, report, draft_length=draft_length, out=out)
+    if as_json:
+        click.echo(json.dumps(report.summary, indent=2))
+        _exit_where_false((report,))
+        return
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -68,7 +82,6 @@ def print_report(folder: Path, *, draft_length: int, out: Path | None = None) ->
             console.print(table)
     else:
         click.echo(render_plain(report.tables), nl=False)
-    page, *others = write_report(folder, report, draft_length=draft_length, out=out)
     num_parts = len(list(folder.glob("steps-*.parquet")))
     files = [
         path.relative_to(folder) if path.is_relative_to(folder) else path

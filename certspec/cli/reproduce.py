@@ -14,10 +14,13 @@ from certspec.cli.options import (
     PairOptions,
     batch_size_option,
     count_option,
+    json_option,
+    limit_option,
     load_chosen_pair,
     out_option,
     pair_options,
     plain_prompts_option,
+    prompts_option,
     spread_options,
 )
 from certspec.cli.score import run_with_progress
@@ -36,31 +39,28 @@ _TARGET = "Qwen/Qwen3-1.7B"
     is_flag=True,
     help="The bundled pair on its own prompts: the protocol without its models.",
 )
-@click.option(
-    "--prompts",
-    "prompts_path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Instead of UltraChat-200k from the hub: a prompt file, or Parquet with a column "
-    '"prompt".',
+@prompts_option(
+    'Instead of UltraChat-200k from the hub: a prompt file, or Parquet with a column "prompt".'
 )
-@count_option("--num-prompts", default=500, help="Prompts drawn.")
+@limit_option("Prompts drawn.", default=500)
 @count_option("--min-tokens", default=64, help="Tokens of each, at least.")
 @count_option("--steps", default=128, help="Greedy steps a prompt.")
 @click.option("--seed", default=0, show_default=True, help="Of the draw.")
 @batch_size_option
 @plain_prompts_option
 @out_option("certspec-reproduction", "Folder of the run; it is gone on with.")
+@json_option
 def command(
     bundled: bool,
     prompts_path: Path | None,
-    num_prompts: int,
+    limit: int,
     min_tokens: int,
     steps: int,
     seed: int,
     batch_size: int,
     plain_prompts: bool,
     out: Path,
+    as_json: bool,
     **models: Any,
 ) -> None:
     """Run the paper's protocol: 500 UltraChat prompts of at least 64 tokens, 128 greedy steps, its
@@ -81,7 +81,7 @@ def command(
     chosen = replace(chosen, device=shard.device(chosen.device), **both)
     pair = load_chosen_pair(chosen, target_alone=True)
     texts = sample_prompts(
-        source, pair.tokenizer, num_prompts=num_prompts, min_tokens=min_tokens, seed=seed
+        source, pair.tokenizer, num_prompts=limit, min_tokens=min_tokens, seed=seed
     )
     prompts = PromptFile.check(write_sample(out, texts))
     settings = RunSettings(tuple(paper_rules()), steps, batch_size, None, not plain_prompts)
@@ -91,13 +91,13 @@ def command(
         deviations += [
             f"{ours} {name} instead of {theirs}"
             for name, ours, theirs in (
-                ("prompts", num_prompts, NUM_PROMPTS),
+                ("prompts", limit, NUM_PROMPTS),
                 ("tokens a prompt at least", min_tokens, MIN_TOKENS),
                 ("steps", steps, STEPS),
             )
             if ours != theirs
         ]
-        _print(out, deviations)
+        _print(out, deviations, as_json=as_json)
 
 
 def _deviating_models(out: Path) -> list[str]:
@@ -109,7 +109,7 @@ def _deviating_models(out: Path) -> list[str]:
     return [f"the target is {'/'.join(Path(identity).parts[-2:])}"]
 
 
-def _print(out: Path, deviations: list[str]) -> None:
+def _print(out: Path, deviations: list[str], *, as_json: bool) -> None:
     from certspec.reports.run_page import write_report
     from certspec.reports.run_report import make_report
     from certspec.runs.folder import write_atomically
@@ -118,11 +118,12 @@ def _print(out: Path, deviations: list[str]) -> None:
 
     report: Any = make_report(out)
     table = comparison_table(report.summary, deviations)
-    write_atomically(
-        out / "reproduction.json",
-        json.dumps(comparison_json(report.summary, deviations), indent=2) + "\n",
-    )
+    text = json.dumps(comparison_json(report.summary, deviations), indent=2)
+    write_atomically(out / "reproduction.json", text + "\n")
     write_atomically(out / "reproduction.md", render_markdown([table]))
     page, *_ = write_report(out, report)
+    if as_json:
+        click.echo(text)
+        return
     click.echo(render_plain([table]))
     click.echo(f"{out}: reproduction.json, reproduction.md; all tables and pictures: {page}")

@@ -17,10 +17,13 @@ from certspec.cli.options import (
     batch_size_option,
     count_option,
     draft_length_option,
+    json_option,
+    limit_option,
     load_chosen_pair,
     out_option,
     pair_options,
     plain_prompts_option,
+    prompts_option,
     rules_option,
     spread_options,
 )
@@ -51,21 +54,17 @@ class _Options(PairOptions):
     num_tokens: int | None
     draft_length: int
     out: Path
+    as_json: bool
 
 
 @click.command("score")
 @pair_options
 @spread_options
-@click.option(
-    "--prompts",
-    "prompts_path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help='One prompt a line: .jsonl with "prompt" or "messages", else plain text (default: 128 '
-    "bundled).",
+@prompts_option(
+    'One prompt a line: .jsonl with "prompt" or "messages", else plain text (default: 128 bundled).'
 )
 @count_option("--steps", default=96, help="Greedy steps a prompt, at most.")
-@count_option("--limit", default=None, help="Use only the first prompts of the file.")
+@limit_option()
 @rules_option
 @batch_size_option
 @plain_prompts_option
@@ -89,6 +88,7 @@ class _Options(PairOptions):
 )
 @draft_length_option()
 @out_option("certspec-run", "Folder of the run; a run that was stopped there is gone on with.")
+@json_option
 def command(**given: Any) -> None:
     """Score a draft against its target on prompts; with --target alone, the target's certificates.
 
@@ -109,7 +109,7 @@ def command(**given: Any) -> None:
     is_stored = options.logits_path is not None or options.draft_logits_path is not None
     score = _score_stored if is_stored else _score_prompts
     if score(replace(options, device=shard.device(options.device)), rules, shard):
-        print_report(options.out, draft_length=options.draft_length)
+        print_report(options.out, draft_length=options.draft_length, as_json=options.as_json)
 
 
 def _score_prompts(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> bool:

@@ -141,8 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "certspec.studies.bench.drafting_study",
         __doc__,
         {
-            "--prompts": {"type": int, "default": 128},
-            "--tokens": {"type": int, "default": 96},
+            "--limit": {"type": int, "default": 128},
+            "--max-new-tokens": {"type": int, "default": 96},
             "--draft-cost": {
                 "type": float,
                 "default": 0.11,
@@ -158,12 +158,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     costs = (chosen.draft_cost, chosen.node_cost)
     pair = load_pair()
-    prompts = bundled_prompt_ids(pair, chosen.prompts)
-    halves = [greedy_steps(pair, prompts[start::2], chosen.tokens) for start in (0, 1)]
+    prompts = bundled_prompt_ids(pair, chosen.limit)
+    halves = [greedy_steps(pair, prompts[start::2], chosen.max_new_tokens) for start in (0, 1)]
     profile = profile_from_steps(halves[0], pair.name, 0.1, costs)
     tables = {
         "simulated chains on recorded steps": simulations(halves[0], halves[1], costs),
-        "real runs": real_runs(pair, prompts[1::2], profile, chosen.tokens),
+        "real runs": real_runs(pair, prompts[1::2], profile, chosen.max_new_tokens),
     }
     print(
         f"steps: {len(halves[0])} to calibrate, {len(halves[1])} measured; costs {costs}; KL "

@@ -122,12 +122,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         {
             "--device": {"default": "cuda"},
             "--dtype": {"default": "bfloat16"},
-            "--prompts": {
+            "--limit": {
                 "type": int,
                 "default": 128,
                 "help": "the first so many bundled prompts (default all)",
             },
-            "--tokens": {"type": int, "default": 64, "help": "new tokens a prompt (default 64)"},
+            "--max-new-tokens": {
+                "type": int,
+                "default": 64,
+                "help": "new tokens a prompt (default 64)",
+            },
             "--modes": {
                 "default": "",
                 "help": "only those whose name holds one of these words, with commas",
@@ -140,20 +144,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # of transformers, about its own next version
     pair = load_pair(device=chosen.device, dtype=chosen.dtype)
     exact = load_pair(device=chosen.device, dtype=torch.float32).target
-    prompts = bundled_prompt_ids(pair, chosen.prompts)
+    prompts = bundled_prompt_ids(pair, chosen.limit)
     chosen_modes = {
         name: options
         for name, options in modes(pair, prompts[:CALIBRATED]).items()
         if any(each in name for each in chosen.modes.split(","))  # "" is in every name
     }
     begun = time.monotonic()
-    expected = [reference_tokens(pair, prompt, chosen.tokens) for prompt in prompts]
+    expected = [reference_tokens(pair, prompt, chosen.max_new_tokens) for prompt in prompts]
     print(f"reference: {len(prompts)} prompts in {time.monotonic() - begun:.0f} s", flush=True)
     results: dict[str, Any] = {}
     unexplained = 0
     for name, options in chosen_modes.items():
         started = time.monotonic()
-        generation = generate(pair, prompts, max_new_tokens=chosen.tokens, **options)
+        generation = generate(pair, prompts, max_new_tokens=chosen.max_new_tokens, **options)
         seconds = time.monotonic() - started
         rows = zip(prompts, expected, generation.sequences, strict=True)
         found = [explain(pair, exact, *row, index) for index, row in enumerate(rows)]
@@ -162,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unexplained += wrong
         print(
             f"{name}, {generation.engine}: {len(parted)} of {len(prompts)} prompts part from "
-            f"transformers within {chosen.tokens} tokens, {wrong} of them beyond rounding; "
+            f"transformers within {chosen.max_new_tokens} tokens, {wrong} of them beyond rounding; "
             f"{generation.metrics['num_false_certificates']} false certificates; {seconds:.0f} s",
             flush=True,
         )
@@ -190,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "torch": torch.__version__,
                 "dtype": chosen.dtype,
                 "prompts": len(prompts),
-                "tokens": chosen.tokens,
+                "tokens": chosen.max_new_tokens,
                 "modes": results,
             }
         )

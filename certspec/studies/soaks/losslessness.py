@@ -127,8 +127,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "certspec.studies.soaks.losslessness",
         __doc__,
         {
-            "--tokens": {"type": int, "default": 128, "help": "new tokens a prompt (default 128)"},
-            "--prompts": {
+            "--max-new-tokens": {
+                "type": int,
+                "default": 128,
+                "help": "new tokens a prompt (default 128)",
+            },
+            "--limit": {
                 "type": int,
                 "default": None,
                 "help": "the first so many bundled prompts (default all)",
@@ -144,9 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "ignore", category=FutureWarning
     )  # of transformers, about its own next version
     pair = load_pair()
-    prompts = bundled_prompt_ids(pair, chosen.prompts)
+    prompts = bundled_prompt_ids(pair, chosen.limit)
     modes = MODES | (adaptive_modes(pair, prompts[:16]) if chosen.adaptive else {})
-    num_failures = run(pair, prompts, chosen.tokens, modes=modes)
+    num_failures = run(pair, prompts, chosen.max_new_tokens, modes=modes)
     print("all equal" if not num_failures else f"{num_failures} failures")
     return 1 if num_failures else 0
 

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import certspec as cs
-from certspec.cli.advise import _widths
+from certspec.cli import main
 from certspec.kernels import threads
 from certspec.reports.advising.advice import advise
 from certspec.reports.advising.costs import Costs
@@ -109,6 +110,7 @@ def test_advice_at_numbers_that_mean_nothing_is_refused(
 
 
 def test_widths_that_name_no_number_are_refused() -> None:
-    for text in ("", " ", ",", "2,x"):
-        with pytest.raises(cs.InvalidArgument, match="--widths: expected numbers like 2,4,8"):
-            _widths(text)
+    for text in ("", " ", ",", "2,x", "0"):
+        done = CliRunner().invoke(main, ["advise", ".", "--widths", text])
+        assert done.exit_code == 2
+        assert "'--widths': expected numbers of at least 1 like 2,4,8" in done.stderr

@@ -49,8 +49,9 @@ def test_calibrate_writes_a_profile_that_generate_takes(tmp_path):
     prompts.write_text("Tell me a short story about a dog.\nHow do I make tea?\n")
     arguments = [
         "calibrate",
+        "--prompts",
         str(prompts),
-        "--output",
+        "--out",
         str(profile),
         "--max-new-tokens",
         "12",

@@ -61,7 +61,7 @@ def test_the_protocol_runs_without_a_draft_and_says_what_differs_from_the_papers
         tiny_folders[0],
         "--prompts",
         prompt_file,
-        "--num-prompts",
+        "--limit",
         4,
         "--min-tokens",
         12,
