@@ -204,8 +204,8 @@ def generate(
     ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list
     of rules and schedules, one a prompt. ``rules`` are scored besides, at every drafted position
     that is emitted, and decide nothing. ``eos_token_ids`` replaces the target's own (an empty list:
-    never stop); a prompt gets at most ``max_new_tokens``. Qwen3 models are run by the compiled
-    engines (float32 on a CPU, bfloat16 or float32 on a GPU), others by transformers
+    never stop); a prompt gets at most ``max_new_tokens``. Qwen and Llama models are run by the
+    compiled engines (float32 on a CPU, bfloat16 or float32 on a GPU), others by transformers
     (``Generation.notes`` says why).
 
     Further keywords, None by default:

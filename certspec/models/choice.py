@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from certspec.errors import InvalidArgument
+from certspec.models.architectures import head_dim_of
 from certspec.models.padded_runner import TransformersRunner
 from certspec.models.plain_tree import first_deviation
 
@@ -53,7 +54,7 @@ def reason_for_fallback(model: Any) -> str | None:
     reason = why_unsupported(getattr(model, "config", None)) or first_deviation(model)
     if reason is not None:
         return reason
-    device, head_dim = next(model.parameters()).device.type, model.config.head_dim
+    device, head_dim = next(model.parameters()).device.type, head_dim_of(model.config)
     if device == "cpu" and head_dim % 16:
         return f"head_dim {head_dim}, no multiple of 16"
     if device == "cuda":

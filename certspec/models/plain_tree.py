@@ -1,6 +1,7 @@
-"""Whether a model is what its class says: the module tree of ``Qwen3ForCausalLM`` as transformers
-ships it, and nothing hung onto it. The engines read weights by name and compute the rest
-themselves, so a forward hook, a LoRA layer or a bias in a place of its own would be lost.
+"""Whether a model is what its class says: the module tree of its architecture as transformers ships
+it, ``Qwen3ForCausalLM`` for example, and nothing hung onto it. The engines read weights by name and
+compute the rest themselves, so a forward hook, a LoRA layer or a bias in a place of its own would
+be lost.
 
 Example: ``first_deviation(model)`` is ``"model.layers.0.mlp: a forward hook"``, or None."""
 
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from certspec.models.architectures import ARCHITECTURES, head_dim_of, shipped_class
 
 __all__ = ["first_deviation"]
 
@@ -25,11 +28,10 @@ _WATCHING = "transformers.utils.output_capturing"
 
 def first_deviation(model: Any) -> str | None:
     """The first thing in ``model`` that is not the plain tree, in words with its place; None where
-    there is none. Reads no weight."""
-    from transformers import Qwen3ForCausalLM
-
-    if type(model) is not Qwen3ForCausalLM:
-        return f"{type(model).__name__}, not Qwen3ForCausalLM as transformers ships it"
+    there is none. Reads no weight. ``model``: one that ``why_unsupported`` has nothing against."""
+    expected = shipped_class(model.config.model_type, "ForCausalLM")
+    if type(model) is not expected:
+        return f"{type(model).__name__}, not {expected.__name__} as transformers ships it"
     return next(_deviations(model), None)
 
 
@@ -42,18 +44,23 @@ def _deviations(model: Any) -> Iterator[str]:
     attention = model.config._attn_implementation
     if attention not in _ATTENTION:
         yield f"attention {attention!r}"
-    expected = _classes(model.config.num_hidden_layers)
+    model_type = model.config.model_type
+    expected = _classes(model_type, model.config.num_hidden_layers)
+    biased, of_model = _biased(model_type), type(model).__name__
     found = dict(model.named_modules(remove_duplicate=False))
     for name in [*found, *expected]:
         if name not in found:
             yield f"{name}: missing"
         elif name not in expected:
-            yield f"{name}: {type(found[name]).__name__}, which Qwen3ForCausalLM does not have"
+            yield f"{name}: {type(found[name]).__name__}, which {of_model} does not have"
         else:
-            place = name or "Qwen3ForCausalLM"
+            place = name or of_model
             if type(found[name]) is not expected[name]:
                 yield f"{place}: {type(found[name]).__name__}, not {expected[name].__name__}"
             yield from (f"{place}: {what}" for what in _changed(found[name]))
+            has_bias = vars(found[name])["_parameters"].get("bias") is not None
+            if has_bias != name.endswith(biased):
+                yield f"{place}: {'a' if has_bias else 'no'} bias"
     for kind in set(expected.values()):
         if not _is_shipped(vars(kind).get("forward", torch.nn.Module.forward), kind):
             yield f"{kind.__name__}.forward: not as shipped"
@@ -67,35 +74,43 @@ def _deviations(model: Any) -> Iterator[str]:
                 yield f"{name}.{key}: {weight.dtype} on {weight.device}, not {dtype} on {device}"
 
 
+def _biased(model_type: str) -> tuple[str, ...]:
+    """How the names of modules with a bias end."""
+    return ("q_proj", "k_proj", "v_proj") if ARCHITECTURES[model_type].qkv_bias else ()
+
+
 @lru_cache(maxsize=8)
-def _classes(num_layers: int) -> dict[str, type]:
+def _classes(model_type: str, num_layers: int) -> dict[str, type]:
     """The class of every module by its name."""
     from torch import nn
     from transformers.activations import ACT2CLS
-    from transformers.models.qwen3 import modeling_qwen3 as qwen3
+
+    def shipped(name: str) -> type:
+        return shipped_class(model_type, name)
 
     silu: Any = ACT2CLS["silu"]  # a class, or a class with its arguments
     activation: type = silu[0] if isinstance(silu, tuple) else silu
     classes: dict[str, type] = {
-        "": qwen3.Qwen3ForCausalLM,
-        "model": qwen3.Qwen3Model,
+        "": shipped("ForCausalLM"),
+        "model": shipped("Model"),
         "model.embed_tokens": nn.Embedding,
         "model.layers": nn.ModuleList,
-        "model.norm": qwen3.Qwen3RMSNorm,
-        "model.rotary_emb": qwen3.Qwen3RotaryEmbedding,
+        "model.norm": shipped("RMSNorm"),
+        "model.rotary_emb": shipped("RotaryEmbedding"),
         "lm_head": nn.Linear,
     }
     layer = {
-        "": qwen3.Qwen3DecoderLayer,
-        ".self_attn": qwen3.Qwen3Attention,
+        "": shipped("DecoderLayer"),
+        ".self_attn": shipped("Attention"),
         **{f".self_attn.{name}_proj": nn.Linear for name in "qkvo"},
-        **{f".self_attn.{name}_norm": qwen3.Qwen3RMSNorm for name in "qk"},
-        ".mlp": qwen3.Qwen3MLP,
+        ".mlp": shipped("MLP"),
         **{f".mlp.{name}_proj": nn.Linear for name in ("gate", "up", "down")},
         ".mlp.act_fn": activation,
-        ".input_layernorm": qwen3.Qwen3RMSNorm,
-        ".post_attention_layernorm": qwen3.Qwen3RMSNorm,
+        ".input_layernorm": shipped("RMSNorm"),
+        ".post_attention_layernorm": shipped("RMSNorm"),
     }
+    if ARCHITECTURES[model_type].head_norms:
+        layer |= {f".self_attn.{name}_norm": shipped("RMSNorm") for name in "qk"}
     for index in range(num_layers):
         classes |= {f"model.layers.{index}{name}": kind for name, kind in layer.items()}
     return classes
@@ -111,8 +126,6 @@ def _changed(module: Any) -> Iterator[str]:
     for name in ("forward", "__call__", "_call_impl"):
         if name in vars(module):
             yield f"a {name} of its own"
-    if vars(module)["_parameters"].get("bias") is not None:
-        yield "a bias"
 
 
 @lru_cache(maxsize=64)
@@ -137,7 +150,8 @@ def _settings(config: Any, modules: dict[str, Any]) -> Iterator[str]:
         if name.endswith("norm") and module.variance_epsilon != config.rms_norm_eps:
             yield f"{name}: an epsilon of {module.variance_epsilon}, not {config.rms_norm_eps}"
         if name.endswith(".self_attn"):
-            if module.scaling != config.head_dim**-0.5 or module.head_dim != config.head_dim:
-                yield f"{name}: a scaling of {module.scaling}, not {config.head_dim**-0.5}"
-            if module.sliding_window is not None:
+            head_dim = head_dim_of(config)
+            if module.scaling != head_dim**-0.5 or module.head_dim != head_dim:
+                yield f"{name}: a scaling of {module.scaling}, not {head_dim**-0.5}"
+            if getattr(module, "sliding_window", None) is not None:
                 yield f"{name}: a sliding window"

@@ -1,4 +1,4 @@
-"""Named weight tensors of a Qwen3 decoder, from a transformers model or from a directory of
+"""Named weight tensors of a dense decoder, from a transformers model or from a directory of
 safetensors files. Names and shapes stand here; each device packs the tensors its own way."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from certspec.errors import InvalidArgument, UnreadableInput
+from certspec.models.architectures import ARCHITECTURES, head_dim_of, shipped_class
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +25,8 @@ _STATIC_ROPES = ("default", "linear", "yarn", "llama3")
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of one dense Qwen3 decoder. ``num_tokens`` is the number of vocabulary columns the
-    engine computes."""
+    """Sizes of one dense decoder. ``num_tokens`` is the number of vocabulary columns the engine
+    computes; ``head_norms`` and ``qkv_bias``: see ``Architecture``."""
 
     num_layers: int
     hidden: int
@@ -35,6 +36,8 @@ class Geometry:
     mlp: int
     num_tokens: int
     norm_eps: float
+    head_norms: bool
+    qkv_bias: bool
 
     @property
     def group(self) -> int:
@@ -62,7 +65,7 @@ class Geometry:
 
     @classmethod
     def of(cls, config: Any, num_tokens: int | None = None) -> Geometry:
-        """Geometry of a transformers Qwen3Config; ``num_tokens`` cuts padded vocabulary columns off
+        """Geometry of a transformers config; ``num_tokens`` cuts padded vocabulary columns off
         (None: keep all).
 
         Raises InvalidArgument where the engine has no way to run the configuration;
@@ -70,8 +73,10 @@ class Geometry:
         reason = why_unsupported(config)
         if reason is not None:
             raise InvalidArgument(
-                f"config: expected a dense Qwen3 decoder, got {reason}; use the transformers path"
+                f"config: expected a dense decoder ({_known()}), got {reason}; use the "
+                "transformers path"
             )
+        architecture = ARCHITECTURES[config.model_type]
         columns = config.vocab_size if num_tokens is None else num_tokens
         if not 1 <= columns <= config.vocab_size:
             raise InvalidArgument(
@@ -82,23 +87,27 @@ class Geometry:
             hidden=config.hidden_size,
             num_heads=config.num_attention_heads,
             num_kv_heads=config.num_key_value_heads,
-            head_dim=config.head_dim,
+            head_dim=head_dim_of(config),
             mlp=config.intermediate_size,
             num_tokens=columns,
             norm_eps=float(config.rms_norm_eps),
+            head_norms=architecture.head_norms,
+            qkv_bias=architecture.qkv_bias,
         )
 
 
 def why_unsupported(config: Any) -> str | None:
     """The first property of a transformers config that the engine can't run, in words; None where
     it can run it."""
-    if getattr(config, "model_type", None) != "qwen3":
-        return f"model_type {getattr(config, 'model_type', None)!r}"
+    model_type = getattr(config, "model_type", None)
+    if model_type not in ARCHITECTURES:
+        return f"model_type {model_type!r} (only {_known()})"
     if config.hidden_act != "silu":
         return f"hidden_act {config.hidden_act!r} (only silu)"
-    if config.attention_bias:
-        return "attention_bias=True"
-    if any(kind != "full_attention" for kind in config.layer_types):
+    for name in ("attention_bias", "mlp_bias"):  # not every config has them
+        if getattr(config, name, False):
+            return f"{name}=True"
+    if any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ()):
         return "layers with sliding-window attention"
     rope = (config.rope_parameters or {}).get("rope_type", "default")
     if rope not in _STATIC_ROPES:
@@ -109,15 +118,20 @@ def why_unsupported(config: Any) -> str | None:
     return None
 
 
+def _known() -> str:
+    return ", ".join(ARCHITECTURES)
+
+
 @dataclass(frozen=True)
 class LayerWeights:
     """One decoder layer. ``qkv``: (q + k + v width, hidden), ``gate`` and ``up``: (mlp, hidden);
-    norms are vectors."""
+    norms and biases are vectors, None where the architecture has none."""
 
     input_norm: Tensor
     qkv: tuple[Tensor, Tensor, Tensor]
-    query_norm: Tensor
-    key_norm: Tensor
+    qkv_bias: tuple[Tensor, Tensor, Tensor] | None
+    query_norm: Tensor | None
+    key_norm: Tensor | None
     out: Tensor
     mlp_norm: Tensor
     gate: Tensor
@@ -153,6 +167,7 @@ class Weights:
         return self.named["model.norm.weight"]
 
     def layers(self) -> Iterator[LayerWeights]:
+        head_norms, qkv_bias = self.geometry.head_norms, self.geometry.qkv_bias
         for index in range(self.geometry.num_layers):
             base = f"model.layers.{index}."
             attention, mlp = base + "self_attn.", base + "mlp."
@@ -163,8 +178,15 @@ class Weights:
                     self.named[attention + "k_proj.weight"],
                     self.named[attention + "v_proj.weight"],
                 ),
-                query_norm=self.named[attention + "q_norm.weight"],
-                key_norm=self.named[attention + "k_norm.weight"],
+                qkv_bias=(
+                    self.named[attention + "q_proj.bias"],
+                    self.named[attention + "k_proj.bias"],
+                    self.named[attention + "v_proj.bias"],
+                )
+                if qkv_bias
+                else None,
+                query_norm=self.named[attention + "q_norm.weight"] if head_norms else None,
+                key_norm=self.named[attention + "k_norm.weight"] if head_norms else None,
                 out=self.named[attention + "o_proj.weight"],
                 mlp_norm=self.named[base + "post_attention_layernorm.weight"],
                 gate=self.named[mlp + "gate_proj.weight"],
@@ -174,18 +196,17 @@ class Weights:
 
 
 def read_weights(source: Any, num_tokens: int | None = None) -> Weights:
-    """Weights of a transformers ``Qwen3ForCausalLM``, or of a directory with config.json and
+    """Weights of a transformers causal model, or of a directory with config.json and
     safetensors files; what is a ``Weights`` already is returned as it is.
 
     ``num_tokens``: real vocabulary columns (None: all). Raises InvalidArgument for an architecture
     that the engine can't run, UnreadableInput for a directory that lacks a file or a tensor."""
     if isinstance(source, Weights):
         return source
-    from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
-
     if isinstance(source, (str, Path)):
         config, named = _read_directory(Path(source))
-        geometry, rope = Geometry.of(config, num_tokens), Qwen3RotaryEmbedding(config)
+        geometry = Geometry.of(config, num_tokens)
+        rope = shipped_class(config.model_type, "RotaryEmbedding")(config)
         tied = bool(config.tie_word_embeddings) or "lm_head.weight" not in named
     else:
         named = {name: tensor.detach() for name, tensor in source.state_dict().items()}

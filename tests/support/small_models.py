@@ -1,4 +1,4 @@
-"""Random Qwen3 models of small shapes, and what transformers says about a path of tokens."""
+"""Random models of small shapes, and what transformers says about a path of tokens."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from certspec.models.cuda.runner import CudaRunner
 
 
-def make_model(bfloat16: bool = True, seed: int = 0, **changes: Any) -> Any:
-    """A random Qwen3ForCausalLM in float32; ``bfloat16`` rounds its weights to numbers that two
-    bytes hold."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+def make_model(
+    bfloat16: bool = True, seed: int = 0, model_type: str = "qwen3", **changes: Any
+) -> Any:
+    """A random causal model in float32; ``bfloat16`` rounds its weights to numbers that two bytes
+    hold."""
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     shape = {
         "hidden_size": 48,
@@ -37,11 +39,14 @@ def make_model(bfloat16: bool = True, seed: int = 0, **changes: Any) -> Any:
         "attn_implementation": "eager",
     }
     torch.manual_seed(seed)
-    model = Qwen3ForCausalLM(Qwen3Config(**{**shape, **changes})).eval()
+    config = AutoConfig.for_model(model_type, **{**shape, **changes})
+    model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.copy_(torch.rand_like(parameter) + 0.5)
+            if name.endswith("bias"):
+                parameter.normal_()
             if bfloat16:
                 parameter.copy_(parameter.bfloat16().float())
     return model

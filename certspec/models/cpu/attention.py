@@ -45,9 +45,20 @@ class AttentionScratch(NamedTuple):
 
 
 @inner
+def _take_head(model, at, gain_at, out, out_at):
+    """Copy one head at ``model.qkv[at:]``, normed where the architecture norms heads."""
+    head_dim = model.sizes.head_dim
+    if model.sizes.head_norm:
+        norm_row(model.qkv, at, model.vectors, gain_at, head_dim, model.eps, out, out_at)
+    else:
+        for i in range(head_dim):
+            out[out_at + i] = model.qkv[at + i]
+
+
+@inner
 def store_phase(phase, model, nodes, layer, key_norm, key):
-    """Norm and rotate the new keys and put keys and values into their slots. ``key_norm``: where
-    the gains stand; ``key``: scratch."""
+    """Norm (where keys are normed) and rotate the new keys, put keys and values into their slots.
+    ``key_norm``: where the gains stand; ``key``: scratch."""
     sizes = model.sizes
     kv_heads, head_dim = sizes.kv_heads, sizes.head_dim
     kv_width, width = kv_heads * head_dim, (sizes.heads + 2 * kv_heads) * head_dim
@@ -57,7 +68,7 @@ def store_phase(phase, model, nodes, layer, key_norm, key):
         node, head = item // kv_heads, item % kv_heads
         slot = model.staged.lengths[nodes[node, BATCH_ROW]] + nodes[node, STAGED]
         at = node * width + (sizes.heads + head) * head_dim
-        norm_row(model.qkv, at, model.norms, key_norm, head_dim, model.eps, key, 0)
+        _take_head(model, at, key_norm, key, 0)
         rotate(key, 0, head_dim, model.rope, nodes[node, POSITION])
         start = cache_start(sizes, layer, nodes[node, CACHE_ROW], head)
         put_slot(model, start, slot, key, at + kv_width)
@@ -102,7 +113,7 @@ def _attend(model, nodes, node, head, count, start, query_norm, scratch, out):
     prefix, position, row = nodes[node, PREFIX], nodes[node, POSITION], nodes[node, BATCH_ROW]
     for i in range(count):
         at = node * qkv_width + (head + i) * head_dim
-        norm_row(model.qkv, at, model.norms, query_norm, head_dim, model.eps, queries, i * head_dim)
+        _take_head(model, at, query_norm, queries, i * head_dim)
         rotate(queries, i * head_dim, head_dim, model.rope, position)
     committed = staged.lengths[row]
     num_ancestors, last = 0, prefix  # the node itself counts as the last of its ancestors

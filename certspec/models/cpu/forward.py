@@ -1,4 +1,4 @@
-"""One forward pass of a Qwen3 decoder on the CPU as a single compiled function, which any number of
+"""One forward pass of a dense decoder on the CPU as a single compiled function, which any number of
 threads may run at once. The arrays that it reads and writes: model.py; how threads share its
 phases: phases.py.
 
@@ -58,11 +58,19 @@ def _embed(phase, model, nodes, y):
 
 
 @inner
+def _put_bias(num_rows, bias, block, y):
+    """Begin one block of the rows of ``y`` with the bias."""
+    for row in range(num_rows):
+        for i in range(block * BLOCK, (block + 1) * BLOCK):
+            y.values[y.at + row * y.step + i] = bias.values[bias.at + i]
+
+
+@inner
 def _norm_rows(num_rows, model, gain_at, x, y):
     """RMSNorm of the residual stream ``x`` to ``y``, by every thread for itself."""
     for row in range(num_rows):
         at, to = x.at + row * x.step, y.at + row * y.step
-        norm_row(x.values, at, model.norms, gain_at, model.sizes.hidden, model.eps, y.values, to)
+        norm_row(x.values, at, model.vectors, gain_at, model.sizes.hidden, model.eps, y.values, to)
 
 
 @inner
@@ -74,8 +82,9 @@ def _ahead(is_last, item_blocks, threads):
 
 
 @inner
-def _project(phase, threads, item_blocks, ending, num_rows, x, weights, y):
-    """y (+)= x @ weights, ``item_blocks`` an item, two at a time."""
+def _project(phase, threads, item_blocks, ending, num_rows, x, weights, bias, y):
+    """y (+)= x @ weights, ``item_blocks`` an item, two at a time. ``bias``: a row that ``y`` begins
+    with, or one of step 0 for none."""
     num_blocks, step = weights.num_blocks, weights.step
     num_items = (num_blocks + item_blocks - 1) // item_blocks
     item = take_item(phase)
@@ -85,6 +94,8 @@ def _project(phase, threads, item_blocks, ending, num_rows, x, weights, y):
         for block in range(begin, end, 2):
             ahead = _ahead(block - begin == item_blocks - 2, item_blocks, threads) * step
             at = weights.at + block * step
+            for one in range(block, min(block + 2, end) if bias.step else block):
+                _put_bias(num_rows, bias, one, y)
             pair = Blocks(weights.values, at, step, min(2, end - block), weights.depth, ahead)
             multiply(ending, num_rows, x, pair, Rows(y.values, y.at + block * BLOCK, y.step))
         finish_item(phase)
@@ -141,6 +152,7 @@ def forward_pass(model, nodes, wanted, logits):
     residual = Rows(model.residual, 0, hidden_blocks * BLOCK)
     normed = Rows(np.empty(num_nodes * residual.step, np.float32), 0, residual.step)
     attended = Rows(model.attended, 0, query_width)
+    no_bias = Rows(model.vectors, 0, 0)
     gated = Rows(model.gated, 0, mlp_blocks * BLOCK)
     products = np.empty(num_nodes * 2 * BLOCK, np.float32)
     scratch = AttentionScratch(
@@ -156,7 +168,8 @@ def forward_pass(model, nodes, wanted, logits):
         is_cut = layer == sizes.layers - 1 and len(wanted) < num_nodes
         first = query_width // BLOCK if is_cut and len(wanted) == 0 else 0
         query_norm = norm_at + 2 * hidden
-        key_norm = query_norm + head_dim
+        key_norm = query_norm + sizes.head_norm
+        bias_at = key_norm + sizes.head_norm
 
         work, step = Phase(counters, phase + _QKV), hidden * row_words
         weights = Blocks(matrices, at + first * step, step, qkv_width // BLOCK - first, hidden, 0)
@@ -165,7 +178,9 @@ def forward_pass(model, nodes, wanted, logits):
         if is_open(work, (weights.num_blocks + 1) // 2):
             _norm_rows(num_nodes, model, norm_at, residual, normed)
         qkv = Rows(model.qkv, first * BLOCK, qkv_width)
-        _project(work, threads, _PAIR, SET, num_nodes, normed, weights, qkv)
+        bias = Rows(model.vectors, bias_at + first * BLOCK, sizes.qkv_bias)
+        ending = ADD if sizes.qkv_bias else SET
+        _project(work, threads, _PAIR, ending, num_nodes, normed, weights, bias, qkv)
         at += qkv_width // BLOCK * step
 
         store_phase(Phase(counters, phase + _STORE), model, nodes, layer, key_norm, scratch.key)
@@ -179,7 +194,7 @@ def forward_pass(model, nodes, wanted, logits):
 
         work, step = Phase(counters, phase + _OUT), query_width * row_words
         weights = Blocks(matrices, at, step, hidden_blocks, query_width, 0)
-        _project(work, threads, _PAIR, ADD, num_nodes, attended, weights, residual)
+        _project(work, threads, _PAIR, ADD, num_nodes, attended, weights, no_bias, residual)
         at += hidden_blocks * step
 
         work, step = Phase(counters, phase + _GATE_UP), hidden * row_words
@@ -191,11 +206,11 @@ def forward_pass(model, nodes, wanted, logits):
 
         work, step = Phase(counters, phase + _DOWN), sizes.mlp * row_words
         weights = Blocks(matrices, at, step, hidden_blocks, sizes.mlp, 0)
-        _project(work, threads, _PAIR, ADD, num_nodes, gated, weights, residual)
+        _project(work, threads, _PAIR, ADD, num_nodes, gated, weights, no_bias, residual)
         at += hidden_blocks * step
-        norm_at += 2 * (hidden + head_dim)
+        norm_at = bias_at + sizes.qkv_bias
         phase += _PHASES_PER_LAYER
     _norm_rows(num_nodes, model, norm_at, residual, normed)
     work, rows = Phase(counters, phase), Rows(logits, 0, sizes.columns)
     weights = Blocks(matrices, at, hidden * row_words, sizes.columns // BLOCK, hidden, 0)
-    _project(work, threads, _HEAD_BLOCKS, SET, num_nodes, normed, weights, rows)
+    _project(work, threads, _HEAD_BLOCKS, SET, num_nodes, normed, weights, no_bias, rows)

@@ -3,7 +3,8 @@ the arrays, and where a key or a value of the KV cache stands.
 
 All arrays are flat. A block is 16 columns, stored as (inner dimension, 16):
   matrices  per layer: qkv | out | gate and up, block by block in turn | down; then the head
-  norms     per layer: input | mlp | query | key; then the final norm
+  vectors   per layer: gains of the input and the mlp norm; of the query and the key norm, and the
+            bias of qkv, where the architecture has them; then the final norm
   keys      (layer, cache row, kv head, slot block, head_dim, 16): scores of 16 slots are one tile
   values    (layer, cache row, kv head, head_dim / 16, slot, 16): a weighted sum over slots is one
             tile
@@ -31,8 +32,9 @@ Array = np.ndarray[Any, Any]
 class Sizes(NamedTuple):
     """``columns``: of a row of logits in memory, padding included, of which ``num_tokens`` are
     tokens. ``slots``: of a row of the cache. ``words_per_row``: array elements that hold a row of a
-    packed block. ``threads``: how many are likely to share a pass (for prefetches: fewer are only
-    slower)."""
+    packed block. ``head_norm``: head_dim where query and key heads are normed, else 0.
+    ``qkv_bias``: width of the bias of qkv, else 0. ``threads``: how many are likely to share a pass
+    (for prefetches: fewer are only slower)."""
 
     layers: int
     hidden: int
@@ -45,6 +47,8 @@ class Sizes(NamedTuple):
     slots: int
     cache_rows: int
     words_per_row: int
+    head_norm: int
+    qkv_bias: int
     threads: int
 
 
@@ -66,7 +70,7 @@ class CpuModel(NamedTuple):
     sizes: Sizes
     eps: np.float32
     matrices: Array
-    norms: Array
+    vectors: Array
     embedding: Array
     rope: Array
     keys: Array

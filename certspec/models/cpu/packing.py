@@ -31,7 +31,7 @@ class PackedWeights:
 
     geometry: Geometry
     matrices: np.ndarray[Any, Any]
-    norms: np.ndarray[Any, Any]
+    vectors: np.ndarray[Any, Any]
     embedding: np.ndarray[Any, Any]
     rope_frequencies: Tensor
     rope_scale: float
@@ -49,13 +49,13 @@ def pack_weights(weights: Weights) -> PackedWeights:
         weights.embedding
     )
     packed = [_pack(matrix, exact) for matrix in _matrices(weights)]
-    norms = [norm.float().cpu().numpy() for norm in _norms(weights)]
+    vectors = [vector.float().cpu().numpy() for vector in _vectors(weights)]
     embedding = weights.embedding.cpu()
     embedding = embedding.to(torch.bfloat16).view(torch.uint16) if exact else embedding.float()
     return PackedWeights(
         geometry=weights.geometry,
         matrices=_joined(packed),
-        norms=np.concatenate(norms),
+        vectors=np.concatenate(vectors),
         embedding=embedding.contiguous().numpy().reshape(-1),
         rope_frequencies=weights.rope_frequencies,
         rope_scale=weights.rope_scale,
@@ -90,9 +90,12 @@ def _matrices(weights: Weights) -> Iterator[Tensor]:
     yield weights.head
 
 
-def _norms(weights: Weights) -> Iterator[Tensor]:
+def _vectors(weights: Weights) -> Iterator[Tensor]:
     for layer in weights.layers():
-        yield from (layer.input_norm, layer.mlp_norm, layer.query_norm, layer.key_norm)
+        yield from (layer.input_norm, layer.mlp_norm)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            yield from (layer.query_norm, layer.key_norm)
+        yield from layer.qkv_bias or ()
     yield weights.final_norm
 
 

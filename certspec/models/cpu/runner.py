@@ -33,13 +33,14 @@ _WORTH_A_THREAD = 2_000_000  # multiply-adds that outweigh waking another thread
 
 
 class CpuRunner:
-    """A Qwen3 decoder on the CPU, float32 arithmetic; bfloat16 weights are kept as such and widened
+    """A dense decoder on the CPU, float32 arithmetic; bfloat16 weights are kept as such and widened
     on the fly.
 
-    ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real
-    vocabulary columns (None: all). ``num_threads``: the most that a pass may run on; None takes the
-    cores of this process. The logits of a position do not depend on how many positions or rows are
-    computed beside it, bit for bit. Raises InvalidArgument for what the engine can't run."""
+    ``source``: a transformers causal model of a known architecture or a model directory.
+    ``num_tokens``: real vocabulary columns (None: all). ``num_threads``: the most that a pass may
+    run on; None takes the cores of this process. The logits of a position do not depend on how many
+    positions or rows are computed beside it, bit for bit. Raises InvalidArgument for what the
+    engine can't run."""
 
     def __init__(
         self, source: Any, num_tokens: int | None = None, num_threads: int | None = None
@@ -298,6 +299,8 @@ class CpuRunner:
             slots=self._capacity,
             cache_rows=self._batch,
             words_per_row=self._packed.words_per_row,
+            head_norm=geometry.head_dim if geometry.head_norms else 0,
+            qkv_bias=geometry.qkv_width if geometry.qkv_bias else 0,
             threads=1,
         )
 
@@ -310,7 +313,7 @@ class CpuRunner:
             self._sizes._replace(threads=num_threads),
             self._eps,
             packed.matrices,
-            packed.norms,
+            packed.vectors,
             packed.embedding,
             self._rope,
             self._keys,

@@ -35,13 +35,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FusedLayer:
-    """``qkv``: (q + k + v width, hidden), ``gate_up``: (2 mlp, hidden), gate rows first; norms are
-    float32 vectors."""
+    """``qkv``: (q + k + v width, hidden), ``gate_up``: (2 mlp, hidden), gate rows first; norms
+    and the bias are float32 vectors, None where the architecture has none."""
 
     input_norm: Tensor
     qkv: Tensor
-    query_norm: Tensor
-    key_norm: Tensor
+    qkv_bias: Tensor | None
+    query_norm: Tensor | None
+    key_norm: Tensor | None
     out: Tensor
     mlp_norm: Tensor
     gate_up: Tensor
@@ -65,15 +66,16 @@ def fuse_weights(weights: Weights, device: torch.device, dtype: torch.dtype) -> 
     def matrix(*parts: Tensor) -> Tensor:
         return torch.cat([part.to(device=device, dtype=dtype) for part in parts]).contiguous()
 
-    def vector(norm: Tensor) -> Tensor:
-        return norm.to(device=device, dtype=torch.float32).contiguous()
+    def vector(*parts: Tensor) -> Tensor:
+        return torch.cat([part.to(device=device, dtype=torch.float32) for part in parts])
 
     layers = tuple(
         FusedLayer(
             input_norm=vector(layer.input_norm),
             qkv=matrix(*layer.qkv),
-            query_norm=vector(layer.query_norm),
-            key_norm=vector(layer.key_norm),
+            qkv_bias=None if layer.qkv_bias is None else vector(*layer.qkv_bias),
+            query_norm=None if layer.query_norm is None else vector(layer.query_norm),
+            key_norm=None if layer.key_norm is None else vector(layer.key_norm),
             out=matrix(layer.out),
             mlp_norm=vector(layer.mlp_norm),
             gate_up=matrix(layer.gate, layer.up),
@@ -218,6 +220,7 @@ class Layers:
             split = self._linear("qkv", b.normed, layer.qkv, b.parts, count)
             place_kernel[(b.rows, g.num_heads + 2 * g.num_kv_heads)](
                 b.parts,
+                layer.qkv_bias,
                 layer.query_norm,
                 layer.key_norm,
                 cache.cosines,

@@ -38,13 +38,13 @@ _FIRST_CAPACITY = 2048  # slots a row before the cache first grows
 
 
 class CudaRunner:
-    """A Qwen3 decoder on a GPU in bfloat16 (or ``dtype``), sums in float32, through Triton kernels
+    """A dense decoder on a GPU in bfloat16 (or ``dtype``), sums in float32, through Triton kernels
     and CUDA graphs.
 
-    ``source``: a transformers Qwen3ForCausalLM or a model directory. ``num_tokens``: real
-    vocabulary columns (None: all). At most 64 nodes may be staged in a round. Logits are float32;
-    those of up to 16 nodes together are bit for bit those of one node at a time. Raises
-    InvalidArgument for what the engine can't run."""
+    ``source``: a transformers causal model of a known architecture or a model directory.
+    ``num_tokens``: real vocabulary columns (None: all). At most 64 nodes may be staged in a
+    round. Logits are float32; those of up to 16 nodes together are bit for bit those of one node at
+    a time. Raises InvalidArgument for what the engine can't run."""
 
     def __init__(
         self,

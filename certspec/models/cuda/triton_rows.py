@@ -86,6 +86,7 @@ def residual_norm_kernel(
 @triton.jit
 def place_kernel(
     parts,
+    bias,
     query_gain,
     key_gain,
     cosines,
@@ -105,7 +106,7 @@ def place_kernel(
     CHAINED: tl.constexpr,
 ):
     """Norm and rotate one head's query or key of one node; queries are kept aside, keys and values
-    go to their slots.
+    go to their slots. ``bias`` and the gains: None where the architecture has none.
 
     ``parts``: (SPLIT, rows, (heads + 2 kv_heads) * HEAD_DIM). ``keys``, ``values``: (cache rows,
     kv_heads, capacity, HEAD_DIM). Grid (rows, heads + 2 kv_heads)."""
@@ -122,6 +123,9 @@ def place_kernel(
         at = parts + (split * rows + row) * width + head * HEAD_DIM + i
         first += tl.load(at)
         second += tl.load(at + half)
+    if bias is not None:
+        first += tl.load(bias + head * HEAD_DIM + i)
+        second += tl.load(bias + head * HEAD_DIM + half + i)
     node = nodes + row * NODE_COLUMNS
     cache_row, slot = tl.load(node + CACHE_ROW), tl.load(node + SLOT)
     kv_head = (head - heads) % kv_heads
@@ -130,10 +134,12 @@ def place_kernel(
         tl.store(values + home, first.to(values.dtype.element_ty))
         tl.store(values + home + half, second.to(values.dtype.element_ty))
     else:
-        gain = query_gain if head < heads else key_gain
-        scale = 1.0 / tl.sqrt((tl.sum(first * first) + tl.sum(second * second)) / HEAD_DIM + eps)
-        first = first * scale * tl.load(gain + i)
-        second = second * scale * tl.load(gain + half + i)
+        if query_gain is not None:
+            gain = query_gain if head < heads else key_gain
+            square = (tl.sum(first * first) + tl.sum(second * second)) / HEAD_DIM
+            scale = 1.0 / tl.sqrt(square + eps)
+            first = first * scale * tl.load(gain + i)
+            second = second * scale * tl.load(gain + half + i)
         position = tl.load(node + POSITION)
         cosine, sine = tl.load(cosines + position * half + i), tl.load(sines + position * half + i)
         low = first * cosine - second * sine

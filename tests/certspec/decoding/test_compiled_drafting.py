@@ -142,7 +142,7 @@ def test_a_row_without_a_number_still_names_ids_of_the_vocabulary():
 
 def test_a_draft_whose_logits_are_no_numbers_is_refused(tiny, prompts):
     runner = CpuRunner(tiny.draft, tiny.num_tokens, num_threads=1)
-    runner._packed.norms[:] = np.nan
+    runner._packed.vectors[:] = np.nan
     target = CpuRunner(tiny.target, tiny.num_tokens, num_threads=1)
     with pytest.raises(cs.InvalidLogits, match="prompt 0"), torch.inference_mode():
         cs.generate(tiny, prompts[1:2], draft_length=3, max_new_tokens=8, runners=(target, runner))

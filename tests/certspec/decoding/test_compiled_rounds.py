@@ -137,7 +137,7 @@ def test_a_row_whose_logits_are_no_numbers_is_named(tiny, runners, many, monkeyp
     def spoil(self, room, nodes):
         calls.append(self is runners[0])
         if calls.count(True) == 2:  # the target's second call
-            self._packed.norms[-1] = np.nan
+            self._packed.vectors[-1] = np.nan
         return lend(self, room, nodes)
 
     monkeypatch.setattr(CpuRunner, "lend", spoil)

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+import certspec as cs
 from certspec.models.choice import reason_for_fallback, runner_for
-from tests.support.small_models import make_model
+from tests.support.small_models import make_model, truth
 
 
-def test_a_dense_qwen3_on_the_cpu_gets_an_engine(model: Any) -> None:
+@pytest.mark.parametrize("model_type", ["qwen3", "qwen2", "llama"])
+def test_a_dense_model_on_the_cpu_gets_an_engine(model_type: str) -> None:
+    model = make_model(model_type=model_type)
     runner = runner_for(model, num_tokens=90)
     assert runner is not None
     assert runner.num_tokens == 90
@@ -22,9 +25,21 @@ def test_a_dense_qwen3_on_the_cpu_gets_an_engine(model: Any) -> None:
     ("changes", "words"),
     [
         ({"attention_bias": True}, "attention_bias"),
+        ({"model_type": "llama", "attention_bias": True}, "attention_bias"),
+        ({"model_type": "llama", "mlp_bias": True}, "mlp_bias"),
+        ({"model_type": "mistral", "sliding_window": None}, "model_type 'mistral' (only qwen2"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
         (
             {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+            "sliding-window",
+        ),
+        (
+            {
+                "model_type": "qwen2",
+                "use_sliding_window": True,
+                "sliding_window": 8,
+                "max_window_layers": 1,
+            },
             "sliding-window",
         ),
         ({"head_dim": 24}, "head_dim 24"),
@@ -40,18 +55,32 @@ def test_what_the_engine_cannot_run_is_said_in_words(changes: dict[str, Any], wo
     assert words in reason_for_fallback(model)
 
 
-def test_another_architecture_falls_back() -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
+@pytest.mark.parametrize("change", ["a bias that is gone", "a bias that is new"])
+def test_a_bias_is_where_the_architecture_has_it_or_transformers_runs_the_model(
+    change: str,
+) -> None:
+    model = make_model(model_type="qwen2")
+    attention = model.model.layers[1].self_attn
+    if change == "a bias that is gone":
+        attention.k_proj.bias, words = None, "model.layers.1.self_attn.k_proj: no bias"
+    else:
+        bias = torch.nn.Parameter(torch.ones(48))
+        attention.o_proj.bias, words = bias, "model.layers.1.self_attn.o_proj: a bias"
+    assert reason_for_fallback(model) == words
 
-    config = LlamaConfig(
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        vocab_size=50,
-    )
-    torch.manual_seed(0)
-    assert runner_for(LlamaForCausalLM(config)) is None
+
+@pytest.mark.parametrize("model_type", ["qwen2", "llama"])
+def test_strict_greedy_emits_the_tokens_of_transformers(model_type: str) -> None:
+    target, draft = (make_model(model_type=model_type, seed=seed) for seed in (0, 1))
+    pair = cs.Pair(target, draft, None, 97)
+    prompts = [[5, 6, 7], [90, 3, 44, 17, 17]]
+    found = cs.generate(pair, prompts, draft_length=3, max_new_tokens=24, eos_token_ids=[])
+    assert found.engine == "certspec cpu"
+    for prompt, tokens in zip(prompts, found.sequences, strict=True):
+        sequence = list(prompt)
+        for _ in range(24):
+            sequence.append(int(truth(target, sequence)[-1].argmax()))
+        assert tokens == sequence[len(prompt) :]
 
 
 def test_the_models_weights_and_config_are_left_as_they_were(model: Any) -> None:

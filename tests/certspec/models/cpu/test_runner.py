@@ -1,4 +1,4 @@
-"""The CPU engine against transformers' Qwen3, and against itself one token at a time."""
+"""The CPU engine against transformers, and against itself one token at a time."""
 
 from __future__ import annotations
 
@@ -38,6 +38,27 @@ SHAPES = {
             "factor": 4.0,
             "original_max_position_embeddings": 128,
         }
+    },
+    "qwen2": {"model_type": "qwen2"},
+    "qwen2, untied, one kv head": {
+        "model_type": "qwen2",
+        "num_attention_heads": 6,
+        "num_key_value_heads": 1,
+        "hidden_size": 96,
+        "tie_word_embeddings": False,
+    },
+    "llama": {"model_type": "llama"},
+    "llama 3, untied": {
+        "model_type": "llama",
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 1e4,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
     },
 }
 

@@ -1,4 +1,4 @@
-"""The GPU engine's kernels against transformers' Qwen3: on a GPU, or in Triton's interpreter on
+"""The GPU engine's kernels against transformers: on a GPU, or in Triton's interpreter on
 small shapes."""
 
 from __future__ import annotations
@@ -58,8 +58,10 @@ def close(got: torch.Tensor, expected: torch.Tensor) -> None:
         {},
         {"num_attention_heads": 5, "tie_word_embeddings": False, "num_hidden_layers": 1},
         {"hidden_size": 50, "intermediate_size": 70, "vocab_size": 101, "num_key_value_heads": 2},
+        {"model_type": "qwen2", "num_hidden_layers": 1, "tie_word_embeddings": False},
+        {"model_type": "llama", "num_hidden_layers": 1},
     ],
-    ids=["grouped heads, tied", "five heads on one, untied", "odd widths"],
+    ids=["grouped heads, tied", "five heads on one, untied", "odd widths", "qwen2", "llama"],
 )
 def test_prefill_chain_and_crop_have_the_logits_of_transformers(shape: dict[str, Any]) -> None:
     model = make_model(**{**SMALL, **shape})
