@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import signature
 from typing import Any
 
 from certspec.errors import InvalidArgument
-from certspec.rules import RULE_TYPES, Absolute, Entropy, Gated, Rule
+from certspec.rules import RULE_TYPES, Absolute, Entropy, Gated, Rule, require_rule
 
 __all__ = [
     "PRESETS",
+    "as_rule",
+    "as_rules",
     "medusa",
     "parse_rule",
     "parse_rules",
@@ -129,12 +131,28 @@ def _parse_number(text: str, value: str) -> float | int:
     return int(value) if abs(number) < _LONGEST and value.strip().lstrip("+-").isdigit() else number
 
 
-def parse_rules(values: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Rules of a repeatable option whose values may hold several, separated by blanks or
-    semicolons."""
+def parse_rules(values: Iterable[str]) -> tuple[Rule, ...]:
+    """Rules of texts that may hold several each, separated by blanks or semicolons."""
     labels = [label for value in values for label in value.replace(";", " ").split()]
     rules = tuple(parse_rule(label) for label in labels)
     doubled = {rule.label for rule in rules if rules.count(rule) > 1}
     if doubled:
-        raise InvalidArgument(f"--rules: {', '.join(sorted(doubled))} named twice")
+        raise InvalidArgument(f"rules: {', '.join(sorted(doubled))} named twice")
     return rules
+
+
+def as_rule(value: object, asked_by: str) -> Rule:
+    """A rule, or one read from its text; raises InvalidArgument, which names ``asked_by``, for
+    anything else."""
+    return require_rule(parse_rule(value) if isinstance(value, str) else value, asked_by)
+
+
+def as_rules(rules: str | Rule | Iterable[str | Rule]) -> tuple[Rule, ...]:
+    """One rule or several, each itself or its text, as a tuple: ``as_rules("strict tree:4")``.
+
+    Raises InvalidArgument where an entry is no rule."""
+    if isinstance(rules, str):
+        return parse_rules([rules])
+    if isinstance(rules, Iterable) and not isinstance(rules, (bytes, type)):
+        return tuple(as_rule(rule, "rules") for rule in rules)
+    return (require_rule(rules),)

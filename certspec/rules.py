@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from numbers import Real
 from typing import Any, ClassVar, TypeGuard
@@ -33,7 +33,6 @@ __all__ = [
     "TopM",
     "Tree",
     "as_index",
-    "as_rules",
     "default_rules",
     "is_rule",
     "require_rule",
@@ -56,7 +55,13 @@ class Threshold:
         H = -sum p log(p + smoothing)  [nats].
 
     The parts that a rule does not use are neutral (+inf in the minimum; ``top_m = 0`` means no rank
-    gate). A rule of rank alone has ``offset = -inf``: no probability is below its threshold."""
+    gate). A rule of rank alone has ``offset = -inf``: no probability is below its threshold.
+
+        Threshold(scale=0.5, offset=0.0)         # half as probable as the best token, or more
+        Threshold(top_m=3, offset=-math.inf)     # one of the three best tokens
+
+    Raises InvalidArgument for a number out of range, and for parts that say nothing together: a
+    ``scale`` without its ``offset``, a constant ``offset`` (that is ``cap``), or none at all."""
 
     top_m: int = 0
     scale: float = 0.0
@@ -66,10 +71,28 @@ class Threshold:
     smoothing: float = 0.0
     strictly_above: bool = False
 
+    def __post_init__(self) -> None:
+        if self.top_m != 0:
+            _require_count(self, "top_m")
+        _require_real(self, "scale", lower=0.0, upper=_INF, open_above=True)
+        _require_real(self, "offset", lower=-_INF, upper=_INF)
+        _require_real(self, "cap", lower=0.0, upper=_INF)
+        _require_real(self, "entropy_scale", lower=0.0, upper=_INF, open_below=True)
+        _require_real(self, "smoothing", lower=0.0, upper=1.0)
+        expected = None
+        if self.scale > 0.0 and math.isinf(self.offset):
+            expected = "a finite offset beside scale (0.0 for none)"
+        elif self.scale == 0.0 and math.isfinite(self.offset):
+            expected = "scale beside offset; a threshold that is a constant is cap"
+        elif min(self.offset, self.cap, self.entropy_scale) == _INF:
+            expected = "scale and offset, cap or entropy_scale; offset=-inf where top_m is all"
+        if expected is not None:
+            raise InvalidArgument(f"Threshold: expected {expected}, got {self}")
+
     def value(self, top_prob: float, entropy: float) -> float:
         """tau where the largest target probability is ``top_prob`` and the (smoothed) entropy
         ``entropy`` nats."""
-        from_top = self.offset if self.scale == 0.0 else self.scale * top_prob + self.offset
+        from_top = self.scale * top_prob + self.offset
         from_entropy = (
             _INF if self.entropy_scale == _INF else self.entropy_scale * math.exp(-entropy)
         )
@@ -84,7 +107,13 @@ class Rule:
     name: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
-        name = cls.__dict__.get("name", "")
+        own = cls.__dict__
+        name = own.get("name", "")
+        if cls.name and not name and {"threshold", "tree_width"} & own.keys():
+            raise InvalidArgument(  # its label would read back as another rule
+                f"{cls.__name__}: expected a name beside a threshold or tree width of its own, got "
+                f"the name {cls.name!r} of the rule it derives from"
+            )
         taken = RULE_TYPES.setdefault(name, cls) if name else cls
         if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
             raise InvalidArgument(
@@ -304,6 +333,11 @@ def require_rule(value: object, asked_by: str = "rules") -> Rule:
     if not is_rule(value):
         got = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
         raise InvalidArgument(f"{asked_by}: expected a Rule such as StrictGreedy(), got {got}")
+    if (value.threshold is None) == (value.tree_width == 0):
+        raise InvalidArgument(
+            f"{asked_by}: expected a rule with a threshold or a tree width, got {value!r} with "
+            + ("neither" if value.threshold is None else "both")
+        )
     return value
 
 
@@ -316,14 +350,6 @@ def as_index(value: object, otherwise: int) -> int:
         return otherwise
 
 
-def as_rules(rules: Rule | Sequence[Rule]) -> tuple[Rule, ...]:
-    """One rule or several as a tuple; raises InvalidArgument where an entry is no rule."""
-    given: object = rules
-    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, type)):
-        return tuple(map(require_rule, given))
-    return (require_rule(given),)
-
-
 def _spell(value: object) -> str:
     return (
         f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
@@ -331,7 +357,7 @@ def _spell(value: object) -> str:
 
 
 def _require_real(
-    rule: Rule,
+    rule: Rule | Threshold,
     name: str,
     *,
     lower: float,
@@ -354,7 +380,7 @@ def _require_real(
     object.__setattr__(rule, name, float(value))
 
 
-def _require_count(rule: Rule, name: str) -> None:
+def _require_count(rule: Rule | Threshold, name: str) -> None:
     value = getattr(rule, name)
     count = as_index(value, otherwise=0)
     if not 1 <= count <= _MOST:

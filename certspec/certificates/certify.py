@@ -23,7 +23,8 @@ from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.row_scores import PATHS, RIGOROUS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
-from certspec.rules import Rule, Threshold, as_index, as_rules, default_rules, is_rule
+from certspec.presets import as_rules, parse_rule
+from certspec.rules import Rule, Threshold, as_index, default_rules, is_rule
 
 if TYPE_CHECKING:
     from certspec.certificates.lumped import LumpedCertificates
@@ -125,9 +126,12 @@ class Certificates:
     def __len__(self) -> int:
         return len(self.entropy)
 
-    def at(self, rule: Rule | int) -> RuleView:
-        """The view of one rule, given itself or its index. Raises InvalidArgument where it was not
-        scored."""
+    def at(self, rule: Rule | str | int) -> RuleView:
+        """The view of one rule, given itself, its text or its index.
+
+        Raises InvalidArgument where it was not scored."""
+        if isinstance(rule, str):
+            rule = parse_rule(rule)
         if is_rule(rule):
             if rule not in self.rules:
                 raise InvalidArgument(
@@ -164,7 +168,7 @@ class Certificates:
 def certify(
     target_logits: Any,
     draft_logits: Any,
-    rules: Rule | Sequence[Rule] | None = None,
+    rules: str | Rule | Sequence[str | Rule] | None = None,
     *,
     lumped: Literal[True],
 ) -> LumpedCertificates: ...
@@ -174,7 +178,7 @@ def certify(
 def certify(
     target_logits: Any,
     draft_logits: Any,
-    rules: Rule | Sequence[Rule] | None = None,
+    rules: str | Rule | Sequence[str | Rule] | None = None,
     *,
     backend: str | None = None,
     precision: str | None = None,
@@ -186,7 +190,7 @@ def certify(
 def certify(
     target_logits: Any,
     draft_logits: Any,
-    rules: Rule | Sequence[Rule] | None = None,
+    rules: str | Rule | Sequence[str | Rule] | None = None,
     *,
     backend: str | None = None,
     precision: str | None = None,

@@ -19,6 +19,7 @@ from certspec.certificates.pools import TopProbs, as_rows, top_probs
 from certspec.certificates.radii import Draft
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
+from certspec.presets import as_rule
 from certspec.rules import Rule
 
 __all__ = [
@@ -35,7 +36,7 @@ _constants = load_kernels("constants")
 SMALLEST_PROB = _constants.SMALLEST_PROB
 
 
-def drafter_certificate(draft_logits: Any, rule: Rule) -> Any:
+def drafter_certificate(draft_logits: Any, rule: Rule | str) -> Any:
     """inf KL(target || draft) over all targets whose ``rule`` rejects the draft's argmax, from the
     draft alone [nats].
 
@@ -50,12 +51,13 @@ def drafter_certificate(draft_logits: Any, rule: Rule) -> Any:
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
     """
+    rule = as_rule(rule, "drafter_certificate")
     radius = known(rule, "radius")
     xp, top = top_probs("draft_logits", draft_logits, _num_top(rule))
     return _evaluate(radius, Draft(xp, top, top.weights.shape[1]), rule)
 
 
-def drafter_certificate_lower(draft_logits: Any, rule: Rule) -> Any:
+def drafter_certificate_lower(draft_logits: Any, rule: Rule | str) -> Any:
     """A bound not above the exact ``drafter_certificate`` of the stored logits, whatever was
     rounded [nats].
 
@@ -65,6 +67,7 @@ def drafter_certificate_lower(draft_logits: Any, rule: Rule) -> Any:
     4,096 and 3.5e-11 at 151,936, twice that for Entropy; exp and log are taken to be within 4 units
     in the last place. A radius above about 300 nats may be given as less, for tokens whose
     probability underflows."""
+    rule = as_rule(rule, "drafter_certificate_lower")
     radius = known(rule, "radius_lower")
     xp, top = top_probs("draft_logits", draft_logits, _num_top(rule))
     rows = draft_logits[None] if draft_logits.ndim == 1 else draft_logits
@@ -73,7 +76,7 @@ def drafter_certificate_lower(draft_logits: Any, rule: Rule) -> Any:
 
 
 def drafter_certificate_from_top(
-    draft_top_probs: Any, rule: Rule, num_tokens: int | None = None
+    draft_top_probs: Any, rule: Rule | str, num_tokens: int | None = None
 ) -> Any:
     """The same from the draft's largest probabilities only, for the inner loop of adaptive drafting
     [nats].
@@ -85,6 +88,7 @@ def drafter_certificate_from_top(
 
     Raises InvalidArgument for too few columns or probabilities that are not sorted in [0, 1].
     """
+    rule = as_rule(rule, "drafter_certificate_from_top")
     radius = known(rule, "radius")
     xp, rows = as_rows("draft_top_probs", draft_top_probs)
     needed = family_of(rule).num_needed(rule)

@@ -40,7 +40,6 @@ from certspec.rules import (
     StrictGreedy,
     TopM,
     Tree,
-    require_rule,
 )
 
 __all__ = ["FAMILIES", "Family", "family_of", "known"]
@@ -83,10 +82,12 @@ _WORDS = {
 
 
 def family_of(rule: Rule) -> Family:
-    """The row of the rule's type or of the nearest type that it derives from; an empty row where
-    there is none. Raises InvalidArgument for what is no rule."""
-    kinds = type(require_rule(rule, "rule")).__mro__
-    return next((FAMILIES[kind] for kind in kinds if kind in FAMILIES), Family())
+    """The row of the rule's type or of the nearest type that it derives from, as long as it decides
+    as that one does; an empty row where there is none."""
+    own = type(rule)
+    kind = next((kind for kind in own.__mro__ if kind in FAMILIES), own)
+    same = own.threshold is kind.threshold and own.tree_width is kind.tree_width
+    return FAMILIES.get(kind, Family()) if same else Family()
 
 
 def known(rule: Rule, column: str) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ def certify_hidden(
     target_head: Any,
     draft_hidden: Any = None,
     draft_head: Any = None,
-    rules: Rule | Sequence[Rule] | None = None,
+    rules: str | Rule | Sequence[str | Rule] | None = None,
     *,
     chunk_bytes: int = 256 << 20,
     backend: str | None = None,

@@ -27,7 +27,8 @@ from certspec.certificates.lumped_masses import (
 from certspec.certificates.lumped_rules import judge_single, judge_tree
 from certspec.errors import InvalidLogits
 from certspec.kernels.loading import load_kernels
-from certspec.rules import Rule, as_rules
+from certspec.presets import as_rules
+from certspec.rules import Rule
 
 __all__ = [
     "CASES",
@@ -81,7 +82,7 @@ class LumpedCertificates:
 
 
 def lumped_certificates(
-    target: TargetLists, rules: Rule | Sequence[Rule], draft: DraftLists | None = None
+    target: TargetLists, rules: str | Rule | Sequence[str | Rule], draft: DraftLists | None = None
 ) -> LumpedCertificates:
     """Certificates (nats) of every row under every rule, from lists alone (theory E).
 

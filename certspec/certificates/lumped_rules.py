@@ -85,10 +85,13 @@ def _sure_columns(
     each."""
     low, high = rows.probs * np.exp(-rows.error)[:, None], rows.probs * np.exp(rows.error)[:, None]
     accepted, rejected = low > tau[1][:, None], high < tau[0][:, None]
+    slack_only = threshold.cap == threshold.entropy_scale == math.inf
+    on_top = threshold.scale == 1.0 and threshold.offset == 0.0  # tau = p1
     if (
-        threshold.cap == threshold.entropy_scale == math.inf
+        slack_only
         and threshold.scale <= 1.0
         and threshold.offset <= 0.0
+        and not (on_top and threshold.strictly_above)
     ):
         accepted[:, 0], rejected[:, 0] = True, False  # tau <= p1 by algebra, whatever p1 is
     if threshold.top_m:

@@ -14,13 +14,19 @@ import math
 from certspec.certificates.families import family_of, known
 from certspec.certificates.margin_bounds import GAPS, LAST, TOP_TWO, Bound, lowered
 from certspec.errors import InvalidArgument
+from certspec.presets import as_rule
 from certspec.rules import Rule
 
 __all__ = ["drafter_margin_certificate", "margin_certificate", "required_margin"]
 
 
 def margin_certificate(
-    rule: Rule, margin: float, at_least: bool = True, gap: str = TOP_TWO, *, reverse: bool = False
+    rule: Rule | str,
+    margin: float,
+    at_least: bool = True,
+    gap: str = TOP_TWO,
+    *,
+    reverse: bool = False,
 ) -> float:
     """The infimum of ``rule``'s certificate over all targets, of any vocabulary, whose ``gap`` is
     ``margin`` [nats].
@@ -43,12 +49,13 @@ def margin_certificate(
     >>> round(margin_certificate(StrictGreedy(), 0.5), 6)
     0.130812
     """
+    rule = as_rule(rule, "margin_certificate")
     if not 0.0 <= margin <= 1.0:  # a NaN fails the comparison
         raise InvalidArgument(f"margin_certificate: expected margin in [0, 1], got {margin!r}")
     return _bound(rule, at_least, gap, reverse)(float(margin))
 
 
-def drafter_margin_certificate(rule: Rule, margin: float, gap: str | None = None) -> float:
+def drafter_margin_certificate(rule: Rule | str, margin: float, gap: str | None = None) -> float:
     """The infimum of ``drafter_certificate`` over all drafts, of any vocabulary, whose ``gap`` is
     ``margin`` [nats].
 
@@ -67,6 +74,7 @@ def drafter_margin_certificate(rule: Rule, margin: float, gap: str | None = None
     >>> round(drafter_margin_certificate(StrictGreedy(), 0.5), 6)
     0.143841
     """
+    rule = as_rule(rule, "drafter_margin_certificate")
     if not 0.0 <= margin <= 1.0:  # a NaN fails the comparison
         raise InvalidArgument(
             f"drafter_margin_certificate: expected margin in [0, 1], got {margin!r}"
@@ -79,7 +87,7 @@ def drafter_margin_certificate(rule: Rule, margin: float, gap: str | None = None
 
 
 def required_margin(
-    rule: Rule, kl_budget: float, gap: str = TOP_TWO, *, reverse: bool = False
+    rule: Rule | str, kl_budget: float, gap: str = TOP_TWO, *, reverse: bool = False
 ) -> float:
     """The least margin g in [0, 1] at which ``margin_certificate(rule, g, gap=gap)`` reaches
     ``kl_budget`` nats.
@@ -91,6 +99,7 @@ def required_margin(
 
     Raises InvalidArgument for a budget that is negative, NaN, or above the rule's cap (log 2, trees
     log(m + 1)), and as ``margin_certificate`` does."""
+    rule = as_rule(rule, "required_margin")
     if not 0.0 <= kl_budget <= math.inf:
         raise InvalidArgument(
             f"required_margin: expected kl_budget a number of nats >= 0, got {kl_budget!r}"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certspec.certificates.pools import lift_radius, sink_radius, top_probs
-from certspec.errors import InvalidArgument
+from certspec.presets import as_rule
 from certspec.rules import Rule, Threshold
 
 __all__ = ["reverse_certificate"]
@@ -22,7 +22,7 @@ __all__ = ["reverse_certificate"]
 Floats = NDArray[np.float64]
 
 
-def reverse_certificate(target_logits: Any, rule: Rule) -> Any:
+def reverse_certificate(target_logits: Any, rule: Rule | str) -> Any:
     """min KL(draft || target) over all drafts whose argmax ``rule`` rejects [nats]; no cap, unlike
     in ``certify``.
 
@@ -35,9 +35,8 @@ def reverse_certificate(target_logits: Any, rule: Rule) -> Any:
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
     """
     num_tokens = target_logits.shape[-1] if getattr(target_logits, "ndim", 0) else 0
+    rule = as_rule(rule, "reverse_certificate")
     threshold = rule.threshold
-    if threshold is None and not rule.tree_width:
-        raise InvalidArgument(f"{rule}: expected a rule with a threshold or a tree width")
     num_top = num_tokens if threshold is not None else min(rule.tree_width + 1, num_tokens)
     xp, top = top_probs("target_logits", target_logits, num_top)
     probs, tail = (

@@ -30,14 +30,14 @@ from certspec.models.processors import Asked, in_config
 from certspec.models.runner import BoundedRunner
 from certspec.models.settings import context_limit, find_eos_token_ids
 from certspec.models.trees import TreeShape, TreeTopology, chain
+from certspec.presets import as_rule, as_rules
 from certspec.rules import Rule, StrictGreedy, as_index, require_rule
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from certspec.models.pairs import Pair
-    from certspec.models.processors import Asked, in_config
-from certspec.models.runner import ModelRunner
+    from certspec.models.runner import ModelRunner
 
 __all__ = [
     "DecodingOptions",
@@ -59,7 +59,10 @@ def rule_schedules(rule: Any, num_prompts: int) -> list[RuleSchedule]:
             f"rule: expected one a prompt, or one for all, got {len(given)} for {num_prompts} "
             "prompts"
         )
-    schedules = [one if isinstance(one, RuleSchedule) else Throughout(one) for one in given]
+    schedules = [
+        one if isinstance(one, RuleSchedule) else Throughout(as_rule(one, "generate"))
+        for one in given
+    ]
     for schedule in schedules:
         for one in schedule.rules:
             require_rule(one, "generate")
@@ -178,13 +181,13 @@ class DecodingOptions(TypedDict, total=False):
 def generate(
     pair: Pair,
     prompts: str | Sequence[Any],
-    rule: Rule | RuleSchedule | Sequence[Rule | RuleSchedule] | None = None,
+    rule: str | Rule | RuleSchedule | Sequence[str | Rule | RuleSchedule] | None = None,
     *,
     draft_length: int | DraftPolicy = 4,
     tree: int | TreeShape | TreeTopology | DraftPolicy | None = None,
     max_new_tokens: int = 128,
     batch_size: int = 1,
-    rules: Iterable[Rule] | None = None,
+    rules: str | Iterable[str | Rule] | None = None,
     eos_token_ids: int | Iterable[int] | None = None,
     **options: Unpack[DecodingOptions],
 ) -> Generation:
@@ -227,9 +230,7 @@ def generate(
         )
     require_models(pair)
     runners = options.get("runners")
-    extra = tuple(rules or ())
-    for given in extra:
-        require_rule(given, "generate")
+    extra = as_rules(rules or ())
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, options.get("chat"))
     schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids))
     occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))

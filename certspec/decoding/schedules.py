@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from certspec.errors import InvalidArgument
+from certspec.presets import as_rule
 from certspec.rules import Rule
 
 __all__ = ["Between", "RuleSchedule", "Throughout"]
@@ -43,7 +44,7 @@ class Throughout:
         return self.rule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Between:
     """``inside`` after a ``start`` token until the ``end`` token has been emitted, ``outside``
     elsewhere: a reasoning model may relax between its think tokens only. The ``end`` token itself
@@ -54,11 +55,16 @@ class Between:
     inside: Rule
     outside: Rule
 
-    def __post_init__(self) -> None:
-        if self.start == self.end:
-            raise InvalidArgument(
-                f"Between: expected two different token ids, got {self.start} twice"
-            )
+    def __init__(self, start: int, end: int, inside: Rule | str, outside: Rule | str) -> None:
+        if start == end:
+            raise InvalidArgument(f"Between: expected two different token ids, got {start} twice")
+        for name, value in (
+            ("start", start),
+            ("end", end),
+            ("inside", as_rule(inside, "Between: inside")),
+            ("outside", as_rule(outside, "Between: outside")),
+        ):
+            object.__setattr__(self, name, value)
 
     @property
     def rules(self) -> tuple[Rule, ...]:

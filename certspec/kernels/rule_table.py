@@ -7,12 +7,13 @@ rule_table((Additive(0.3), Tree(4))).parameters
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from certspec.rules import Rule, Threshold, require_rule
+from certspec.rules import Rule, require_rule
 
 __all__ = ["COLUMNS", "MIN_TOP", "RuleTable", "rule_table"]
 
@@ -57,14 +58,17 @@ def rule_table(rules: tuple[Rule, ...]) -> RuleTable:
     smoothings: list[float] = []
     rows = []
     for rule in map(require_rule, rules):
-        threshold = rule.threshold or Threshold()
+        threshold = rule.threshold
+        if threshold is None:
+            rows.append((rule.tree_width, 0, 0.0, math.inf, math.inf, math.inf, False, 0))
+            continue
         if threshold.smoothing > 0 and threshold.smoothing not in smoothings:
             smoothings.append(threshold.smoothing)
         index = 1 + smoothings.index(threshold.smoothing) if threshold.smoothing > 0 else 0
         offset = max(threshold.offset, RANK_ALONE)
         rows.append(
             (
-                rule.tree_width,
+                0,
                 threshold.top_m,
                 threshold.scale,
                 offset,

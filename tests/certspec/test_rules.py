@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.decoding.generation import positive_count
+from certspec.decoding.generation import positive_count, rule_schedules
+from certspec.decoding.schedules import Between
 from certspec.models.trees import chain
-from certspec.presets import parse_rule
-from certspec.rules import RULE_TYPES, Rule, Threshold, as_rules, require_rule
+from certspec.presets import as_rules, parse_rule
+from certspec.rules import RULE_TYPES, Rule, Threshold
 
 RULES = [
     cs.StrictGreedy(),
@@ -78,13 +79,30 @@ def test_a_rule_that_derives_from_another_keeps_its_name_and_its_row():
     assert cs.margin_certificate(Slack(0.3), 0.4) == cs.margin_certificate(cs.Additive(0.3), 0.4)
 
 
+def test_a_rule_that_derives_from_another_and_decides_otherwise_has_a_name_and_no_row():
+    with pytest.raises(cs.InvalidArgument, match="Own: expected a name beside a threshold"):
+
+        class Own(cs.Additive):
+            threshold = Threshold(cap=0.5)
+
+    class Named(cs.Additive):
+        name: ClassVar[str] = "named"
+        threshold = Threshold(cap=0.5)
+
+    try:
+        with pytest.raises(cs.InvalidArgument, match=r"named:0\.3: no margin bound is known"):
+            cs.margin_certificate(Named(0.3), 0.4)
+    finally:
+        del RULE_TYPES["named"]
+
+
 def test_what_is_no_rule_is_refused_by_who_asked_and_what_it_got():
     assert as_rules(cs.Tree(2)) == as_rules([cs.Tree(2)]) == (cs.Tree(2),)
-    for ask in (lambda: as_rules(["tree:2"]), lambda: require_rule("tree:2")):
-        with pytest.raises(cs.InvalidArgument, match=r"rules: expected a Rule .* got 'tree:2'"):
-            ask()
-    with pytest.raises(cs.InvalidArgument, match=r"rule: expected a Rule .* got 'strict'"):
-        cs.margin_certificate("strict", 0.5)
+    for wrong in (3, [3], [cs.Tree(2), 3]):
+        with pytest.raises(cs.InvalidArgument, match=r"rules: expected a Rule .* got 3"):
+            as_rules(wrong)
+    with pytest.raises(cs.InvalidArgument, match=r"margin_certificate: expected a Rule .* got 3"):
+        cs.margin_certificate(3, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +120,83 @@ def test_what_is_no_rule_is_refused_by_who_asked_and_what_it_got():
 )
 def test_the_normal_form_gives_the_threshold_of_the_rule(rule, expected):
     assert rule.threshold.value(0.5, 1.5) == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({}, "scale and offset, cap or entropy_scale; offset=-inf where top_m is all"),
+        ({"top_m": 3}, "scale and offset, .* offset=-inf where top_m is all"),
+        ({"scale": 0.5}, "a finite offset beside scale"),
+        ({"scale": 0.5, "offset": -math.inf}, "a finite offset beside scale"),
+        ({"offset": 0.2}, "scale beside offset; a threshold that is a constant is cap"),
+        ({"cap": -0.1}, r"cap in \[0, inf\]"),
+        ({"cap": math.nan}, r"cap in \[0, inf\]"),
+        ({"scale": math.inf, "offset": 0.0}, r"scale in \[0, inf\)"),
+        ({"scale": "1", "offset": 0.0}, "scale a real number"),
+        ({"top_m": 1.5, "offset": -math.inf}, "top_m an integer"),
+        ({"entropy_scale": 0.0}, r"entropy_scale in \(0, inf\]"),
+        ({"entropy_scale": 0.3, "smoothing": 2.0}, r"smoothing in \[0, 1\]"),
+    ],
+)
+def test_a_threshold_that_says_nothing_is_refused_with_what_it_lacks(parts, expected):
+    with pytest.raises(cs.InvalidArgument, match=f"Threshold: expected {expected}"):
+        Threshold(**parts)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda rule: cs.certify(np.zeros((1, 3)), None, rule),
+        lambda rule: cs.certify(np.log([[0.6, 0.3]]), None, rule, lumped=True),
+        lambda rule: cs.reverse_certificate(np.zeros((1, 3)), rule),
+        lambda rule: cs.drafter_certificate(np.zeros((1, 3)), rule),
+        lambda rule: cs.margin_certificate(rule, 0.5),
+        lambda rule: rule_schedules(rule, 1),
+        lambda rule: Between(1, 2, "strict", rule),
+    ],
+)
+def test_a_rule_with_neither_threshold_nor_width_or_with_both_is_refused(ask):
+    class Both(Rule):
+        threshold, tree_width = Threshold(cap=0.5), 2
+
+    for rule, got in ((Rule(), "neither"), (Both(), "both")):
+        with pytest.raises(
+            cs.InvalidArgument, match=rf"expected a rule with a threshold or .* with {got}"
+        ):
+            ask(rule)
+
+
+LOGITS = np.log([[0.6, 0.3, 0.1]])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda rule: cs.certify(LOGITS, LOGITS, rule).rules,
+        lambda rule: cs.certify(LOGITS, LOGITS, [rule], lumped=True).rules,
+        lambda rule: cs.reverse_certificate(LOGITS, rule),
+        lambda rule: cs.drafter_certificate(LOGITS, rule),
+        lambda rule: cs.drafter_certificate_lower(LOGITS, rule),
+        lambda rule: cs.drafter_certificate_from_top(np.exp(LOGITS), rule),
+        lambda rule: cs.margin_certificate(rule, 0.5),
+        lambda rule: cs.drafter_margin_certificate(rule, 0.5),
+        lambda rule: cs.required_margin(rule, 0.05),
+        lambda rule: rule_schedules([rule, Between(1, 2, rule, "strict")], 2)[1].rules,
+    ],
+)
+def test_a_text_stands_for_its_rule_wherever_a_rule_is_taken(ask):
+    assert ask("additive:0.3") == ask(cs.Additive(0.3))
+    with pytest.raises(cs.InvalidArgument, match=r"rule .additve:0\.3.: expected one of absolute,"):
+        ask("additve:0.3")
+
+
+def test_a_text_may_hold_several_rules_where_several_are_taken():
+    several = (cs.StrictGreedy(), cs.Tree(4))
+    assert as_rules("strict tree:4") == as_rules("strict; tree:4") == several
+    assert as_rules(["strict", cs.Tree(4)]) == several
+    with pytest.raises(cs.InvalidArgument, match="rules: strict named twice"):
+        as_rules("strict strict")
 
 
 def test_a_threshold_with_no_part_rejects_nothing_only_by_its_rank_gate():
@@ -153,7 +248,7 @@ def test_presets_have_the_defaults_of_the_engines_that_ship_them():
     [
         (cs.StrictGreedy, "got the class StrictGreedy"),
         ([cs.Tree], "got the class Tree"),
-        ("strict", "got 'strict'"),
+        (b"strict", "got b'strict'"),
         (3, "got 3"),
     ],
 )
@@ -166,7 +261,8 @@ def test_a_rule_that_was_not_made_is_refused_by_what_it_is(given, got):
 def test_a_view_is_asked_for_by_a_rule_or_an_index_of_any_kind_and_by_nothing_else():
     found = cs.certify(np.zeros((1, 3)), None, [cs.StrictGreedy(), cs.Tree(2)])
     assert found.at(np.int64(1)).rule == cs.Tree(2)
-    for wrong in ("strict", cs.Tree, 2, 0.5, None):
+    assert found.at("tree:2").rule == cs.Tree(2)
+    for wrong in (cs.Tree, 2, 0.5, None):
         with pytest.raises(
             cs.InvalidArgument, match=r"at: expected an index below 2 or a rule, got"
         ):
