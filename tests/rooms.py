@@ -101,7 +101,7 @@ MAY_USE: dict[str, set[str]] = {
     _C + "runs": {"numpy", "pyarrow", "rich", "torch"},  # torch: to join ranks, never to read
     _C + "decoding": {"numpy", "numba", "torch", "transformers"},
     _C + "scoring": {"numpy", "torch"},
-    _C + "logs": {"numpy", "pyarrow", "safetensors", "torch"},
+    _C + "logs": {"numpy", "openai", "pyarrow", "safetensors", "torch"},
     _C + "reports": {"numpy", "matplotlib", "tokenizers"},
     _C + "reports.advising": {"numpy"},
     _C + "studies": {*_ARRAYS, *_DATA, "transformers", "matplotlib", "liger_kernel"},

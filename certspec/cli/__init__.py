@@ -29,6 +29,10 @@ _COMMANDS = {
         "certspec.cli.import_logs",
         "Turn a server's logprobs (and a draft's) into a run; needs no model.",
     ),
+    "ask": (
+        "certspec.cli.ask",
+        "Ask a live server (and a draft's) for logprobs; a run at the end, without a model here.",
+    ),
     "report": (
         "certspec.cli.report",
         "Make a run's page, tables and plots again, or compare two; needs no model.",

@@ -22,7 +22,7 @@ from certspec.presets import parse_rules
 if TYPE_CHECKING:
     from certspec.logs.import_run import ImportedRun
 
-__all__ = ["command"]
+__all__ = ["command", "import_facts", "print_cases"]
 
 _FORMATS = [
     "auto",
@@ -105,7 +105,7 @@ def command(
         num_tokens=num_tokens,
         text_keys_are_tokens=text_keys_are_tokens,
     )
-    facts = json.dumps(_facts(run), indent=2)
+    facts = json.dumps(import_facts(run), indent=2)
     write_atomically(out / "import.json", facts + "\n")
     if as_json:
         click.echo(facts)
@@ -117,10 +117,11 @@ def command(
             f"{out}: {run.num_positions:,} positions; certspec report {out} makes tables and "
             "pictures"
         )
-    _print_cases(run)
+    print_cases(run)
 
 
-def _print_cases(run: ImportedRun) -> None:
+def print_cases(run: ImportedRun) -> None:
+    """Print how each number of an imported run is known, and what was noticed in the logs."""
     from certspec.certificates.lumped import CASES, Case
 
     click.echo(f"\n{run.num_positions:,} positions; how each number is known:")
@@ -157,7 +158,8 @@ def _print_cases(run: ImportedRun) -> None:
         )
 
 
-def _facts(run: ImportedRun) -> dict[str, object]:
+def import_facts(run: ImportedRun) -> dict[str, object]:
+    """The same as JSON values."""
     from certspec.certificates.lumped import CASES
 
     def named(counts: Any) -> list[dict[str, int]]:

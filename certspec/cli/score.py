@@ -4,7 +4,6 @@ under a progress bar, and prints the tables of the run."""
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from certspec.cli.options import (
     rules_option,
     spread_options,
 )
+from certspec.cli.progress import ProgressBar
 from certspec.cli.report import print_report
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
@@ -171,7 +171,7 @@ def _score_stored(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> b
 
 
 def _with_progress(out: Path, shard: Shard, score: Callable[..., Any]) -> bool:
-    with _ProgressBar(shown=shard.rank == 0) as bar:
+    with ProgressBar("scor", "steps", shown=shard.rank == 0) as bar:
         try:
             outcome = score(shard=shard, on_start=bar.start, on_advance=bar.advance)
         except KeyboardInterrupt:
@@ -190,63 +190,3 @@ def _with_progress(out: Path, shard: Shard, score: Callable[..., Any]) -> bool:
             err=True,
         )
     return bool(outcome.is_whole)
-
-
-class _ProgressBar:
-    """A rich progress bar with the time left on stderr; a line every tenth where stderr is no
-    terminal."""
-
-    def __init__(self, *, shown: bool = True) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        console = Console(stderr=True)
-        self._progress: Any = None
-        self._shown = shown
-        if shown and console.is_terminal:
-            self._progress = Progress(
-                TextColumn("scoring"),
-                BarColumn(bar_width=None),
-                MofNCompleteColumn(),
-                TextColumn("steps"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=console,
-            )
-        self._task: Any = None
-        self._total = self._done = self._told = 0
-        self._began = time.monotonic()
-
-    def __enter__(self) -> _ProgressBar:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def start(self, total: int) -> None:
-        self._total = total
-        if self._progress is not None:
-            self._task = self._progress.add_task("", total=total)
-            self._progress.start()
-
-    def advance(self, num_steps: int) -> None:
-        self._done += num_steps
-        if self._progress is not None:
-            self._progress.update(self._task, advance=num_steps)
-        elif self._shown and self._total and 10 * self._done // self._total > self._told:
-            self._told = 10 * self._done // self._total
-            click.echo(
-                f"scored {10 * self._told} % in {time.monotonic() - self._began:.0f} s", err=True
-            )
-
-    def close(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()

@@ -18,7 +18,7 @@ from certspec.errors import CertspecError, RunMismatch, UnreadableInput
 from certspec.runs.schema import SCHEMA_VERSION
 from certspec.runs.shards import Shard
 
-__all__ = ["RunFolder", "RunOutcome", "write_atomically"]
+__all__ = ["RunFolder", "RunOutcome", "appearing_whole", "require_same", "write_atomically"]
 
 FORMAT = "certspec-run"
 
@@ -105,7 +105,7 @@ class RunFolder:
                 )
                 return False
             manifest = self.manifest()
-            _require_same(manifest["settings"], json.loads(json.dumps(settings)), self.path)
+            require_same(manifest["settings"], json.loads(json.dumps(settings)), self.path)
             if dict(session) not in manifest["sessions"]:
                 manifest["sessions"].append(dict(session))
                 self._write_manifest(manifest)
@@ -156,7 +156,7 @@ class RunFolder:
 
         Raises RunMismatch where the folder holds parts of a run that was not being replaced.
         """
-        marker = self.path / ".replacing"
+        marker = self._marker
         if not self.manifest_path.exists() and self.parts() and not marker.exists():
             raise RunMismatch(
                 f"{self.path}: holds parts of a run but no manifest.json; pass another folder"
@@ -175,10 +175,21 @@ class RunFolder:
                 f"{self.path}: could not write: {error.strerror or error}"
             ) from error
 
+    def release(self) -> None:
+        """Let the next ``replace_with`` take the place of the run that the folder holds, if any."""
+        if self.manifest_path.exists():
+            self._marker.touch()
+            self.manifest_path.unlink()
+
+    @property
+    def _marker(self) -> Path:
+        """There while a run is being replaced."""
+        return self.path / ".replacing"
+
     def write_part(self, number: int, table: pa.Table) -> None:
         """Write one finished part; it appears whole or not at all. A full disk is a
         CertspecError."""
-        with _appearing_whole(self.part_path(number)) as stream:
+        with appearing_whole(self.part_path(number)) as stream:
             pq.write_table(table, stream, compression="zstd")
 
     def remove_leftovers(self, shard: Shard | None = None) -> None:
@@ -246,12 +257,12 @@ class RunFolder:
 def write_atomically(path: Path, text: str) -> None:
     """Write ``text`` so that ``path`` holds either the old content or the new one, never a part of
     it."""
-    with _appearing_whole(path) as stream:
+    with appearing_whole(path) as stream:
         stream.write(text.encode())
 
 
 @contextlib.contextmanager
-def _appearing_whole(path: Path) -> Iterator[BinaryIO]:
+def appearing_whole(path: Path) -> Iterator[BinaryIO]:
     """A temporary file beside ``path``, which takes its place once everything is on disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -265,7 +276,8 @@ def _appearing_whole(path: Path) -> Iterator[BinaryIO]:
         raise CertspecError(f"{path}: could not write: {error.strerror or error}") from error
 
 
-def _require_same(kept: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
+def require_same(kept: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
+    """Raise RunMismatch, naming each setting that differs between a run and what is wanted."""
     differing = [name for name in sorted({*kept, *wanted}) if kept.get(name) != wanted.get(name)]
     if differing:
         facts = "; ".join(
