@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,8 @@ def transformers_generate(
     ``generation_config`` and ``streamer`` matter. Returns (batch, length) ids, or a
     GenerateDecoderOnlyOutput with ``return_dict_in_generate``.
 
-    Raises InvalidArgument for sampling, beams, scores or missing draft.
+    Where transformers itself runs the models, a warning says why and what would change it, as
+    ``Generation.notes`` does. Raises InvalidArgument for sampling, beams, scores or missing draft.
     """
     caller = _arguments_of_generate()
     draft_model = draft_model if draft_model is not None else caller.get("assistant_model")
@@ -89,7 +91,9 @@ def transformers_generate(
         on_step,
     )
     steps, counts = StepList(), RoundCounts()
-    with inference(model, draft_model), chosen_runners(pair) as (target, draft, _, _):
+    with inference(model, draft_model), chosen_runners(pair) as (target, draft, _, notes):
+        if notes:
+            warnings.warn(f"transformers_generate: {', '.join(notes)}", stacklevel=2)
         size = target.max_batch if isinstance(target, BoundedRunner) else len(requests)
         for start in range(0, len(requests), size):
             batch = Batch(target, draft, requests[start : start + size], plan)

@@ -78,12 +78,14 @@ def reason_for_transformers(model: Any) -> str | None:
     """Why no engine runs ``model`` here, or None where one does.
 
     On a CPU the engine computes in float32, so it stands in for float32 models only: in another
-    dtype the output would no longer be the model's own."""
+    dtype the output would no longer be the model's own. There the reason ends with the remedy."""
     import torch
 
-    if model.device.type == "cpu" and model.dtype != torch.float32:
-        return f"dtype {str(model.dtype).removeprefix('torch.')} on the CPU"
-    return reason_for_fallback(model)
+    reason = reason_for_fallback(model)
+    if reason is None and model.device.type == "cpu" and model.dtype != torch.float32:
+        dtype = str(model.dtype).removeprefix("torch.")
+        return f"dtype {dtype} on the CPU; loaded with dtype=torch.float32 it runs in the engine"
+    return reason
 
 
 def require_models(pair: Pair) -> None:

@@ -2,6 +2,7 @@
 gives."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -181,3 +182,27 @@ def test_the_callable_can_be_used_without_generate(tiny, prompts):
         tiny, [prompts[1]], max_new_tokens=12 - len(prompts[1]), eos_token_ids=[]
     ).sequences[0]
     assert got[0, len(prompts[1]) :].tolist() == expected
+
+
+def test_a_model_that_the_engine_leaves_to_transformers_is_said_with_reason_and_remedy(
+    tiny, prompts
+):
+    target = copy.deepcopy(tiny.target).to(torch.bfloat16)
+    options = {
+        "attention_mask": torch.ones(1, len(prompts[0]), dtype=torch.int64),
+        "do_sample": False,
+        "max_new_tokens": 4,
+        "pad_token_id": 0,
+        "custom_generate": cs.transformers_generate,
+        "assistant_model": tiny.draft,
+    }
+    ids = torch.tensor([prompts[0]])
+    with pytest.warns(UserWarning, match="transformers_generate: target: run by") as given:
+        target.generate(ids, **options)
+    [said] = [str(one.message) for one in given if "transformers_generate" in str(one.message)]
+    pair = cs.Pair(target, tiny.draft, None, tiny.num_tokens)
+    notes = cs.generate(pair, [prompts[0]], max_new_tokens=4).notes
+    assert said == f"transformers_generate: {notes[0]}" and "dtype=torch.float32" in said
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "transformers_generate")
+        tiny.target.generate(ids, **options)

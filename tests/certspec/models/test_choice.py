@@ -3,13 +3,12 @@ said so."""
 
 import copy
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 import certspec as cs
-from certspec.models.choice import chosen_runners, reason_for_transformers
+from certspec.models.choice import chosen_runners
 
 
 def test_float32_qwen3_on_a_cpu_is_run_by_the_engine(tiny, prompts):
@@ -18,14 +17,15 @@ def test_float32_qwen3_on_a_cpu_is_run_by_the_engine(tiny, prompts):
 
 
 def test_another_dtype_on_a_cpu_is_run_by_transformers_and_said_so(tiny, prompts):
-    model = SimpleNamespace(device=torch.device("cpu"), dtype=torch.bfloat16)
-    assert reason_for_transformers(model) == "dtype bfloat16 on the CPU"
     pair = cs.Pair(
         copy.deepcopy(tiny.target).bfloat16(), tiny.draft, tiny.tokenizer, tiny.num_tokens
     )
     generation = cs.generate(pair, prompts[:1], max_new_tokens=4)
     assert generation.engine == "transformers"
-    assert generation.notes == ("target: run by transformers (dtype bfloat16 on the CPU)",)
+    assert generation.notes == (
+        "target: run by transformers (dtype bfloat16 on the CPU; loaded with dtype=torch.float32 "
+        "it runs in the engine)",
+    )
 
 
 def test_a_changed_weight_is_seen_by_the_next_generation(tiny, prompts):
