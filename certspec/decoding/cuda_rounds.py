@@ -1,5 +1,6 @@
-"""The CUDA engine's rounds: trees drafted and verified without leaving the GPU. The host starts a
-round, waits for one small copy, and writes the last round's records while the next one runs.
+"""The CUDA engine's rounds: trees drafted and verified without leaving the GPU, or a token of the
+target's own where nothing is drafted. The host starts a round, waits for one small copy, and writes
+the last round's records while the next one runs.
 
 ``models.cuda.triton_rounds`` and ``triton_growth`` do in Triton what ``plain_rounds`` does in
 Python; test_tree_rounds.py and test_rounds.py hold the two to the same tokens and records."""
@@ -48,11 +49,13 @@ class CudaRounds:
         self._target, self._draft, self._plan = target, draft, plan
 
     def serves(self, batch: Batch) -> bool:
-        """Whether the device can do all rounds of a batch that nobody has read yet: a static tree,
-        or one that grows best first or by numbers, one rule for all, nothing that runs on the
-        host."""
-        plan, limit = self._plan, self._plan.draft_limit
-        wanted = self._target.makes_rounds and self._draft.makes_rounds
+        """Whether the device can do all rounds of a batch that nobody has read yet: no draft, a
+        static tree, or one that grows best first or by numbers, one rule for all, nothing that runs
+        on the host."""
+        plan = self._plan
+        drafts = plan.policy.depth > 0
+        limit = plan.draft_limit if drafts else None
+        wanted = self._target.makes_rounds and (self._draft.makes_rounds or not drafts)
         if not wanted or batch.is_read or plan.processors or round_shape(plan.policy) is None:
             return False
         rule = _common_rule(batch.active)
@@ -108,7 +111,7 @@ def _table_of(rule: Rule, plan: DecodingPlan) -> RuleTable:
 def round_shape(policy: DraftPolicy) -> TreeTopology | GrowthLayout | None:
     """What the device's rounds are told of a policy; None where they can't draft as it says."""
     if isinstance(policy, StaticPolicy):
-        return policy.topology if 1 <= len(policy.topology) <= MAX_NODES else None
+        return policy.topology if len(policy.topology) <= MAX_NODES else None
     numbers = numbers_of(policy)
     if isinstance(policy, BestFirst):
         depth = min(policy.depth, policy.num_nodes)  # with a node its path is kept
@@ -165,7 +168,9 @@ class _DeviceBatch:
     def __init__(
         self, target: Any, draft: Any, requests: Sequence[Request], plan: DecodingPlan, rule: Rule
     ) -> None:
-        self.target, self.draft, self.requests = target, draft, list(requests)
+        self.target, self.requests = target, list(requests)
+        self.draft = draft if plan.policy.depth else None
+        self._runners = [runner for runner in (target, self.draft) if runner is not None]
         shape = round_shape(plan.policy)
         if shape is None:
             raise RuntimeError(f"rounds on the device cannot draft as {plan.policy} says")
@@ -193,7 +198,7 @@ class _DeviceBatch:
     def read_prompts(self) -> None:
         """Read the prompts but for their last token, and begin the first round."""
         room = max(len(r.prompt) + r.stopping.max_new_tokens for r in self.requests) + self._slots
-        for runner in (self.target, self.draft):
+        for runner in self._runners:
             runner.prefill([request.prompt[:-1] for request in self.requests])
             runner.reserve(len(self.requests), room)
         self._begin_from_host()
@@ -205,7 +210,7 @@ class _DeviceBatch:
         if not left:
             return
         if 2 * len(left) <= len(self.requests):
-            for runner in (self.target, self.draft):
+            for runner in self._runners:
                 runner.drop_rows(left)
             self.requests = [self.requests[row] for row in left]
             self._begin_from_host()
@@ -256,7 +261,7 @@ class _DeviceBatch:
             [request.sequence[-2:] for request in self.requests],
             [len(request.sequence) - 1 for request in self.requests],
             self.target.cache_rows,
-            self.draft.cache_rows,
+            self._runners[-1].cache_rows,
             [request.num_rounds for request in self.requests],
             [len(request.prompt) + request.stopping.max_new_tokens for request in self.requests],
         )

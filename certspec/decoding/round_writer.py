@@ -32,10 +32,10 @@ _SCALARS = ("kl", "kl_upper", "entropy", "prob_margin", "draft_token_prob")
 def own_rules(rule: Rule, policy: DraftPolicy) -> tuple[Rule, ...]:
     """The rules whose certificates nodes have under ``rule`` in the trees of ``policy``, a static
     or best-first one; where that lists too few ranks for the tree margins, one more that lists
-    them."""
+    them. Where nothing is drafted, ``rule`` alone, which nobody reads."""
     found = dict.fromkeys(
         governing_rule(rule, count, width) for count, width in _node_shapes(policy)
-    )
+    ) or {rule: None}
     if rule_table(tuple(found)).num_top <= policy.width:
         found[coverage(policy.width)] = None
     return tuple(found)

@@ -76,9 +76,8 @@ def small_runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
 
 
 def take_small_pieces(patch: pytest.MonkeyPatch) -> None:
-    """Prompts are read in several pieces; and in the interpreter a program that looks for the
-    largest logits takes little more than the 97 that there are, not 4096."""
-    patch.setattr("certspec.models.cuda.runner._READ_AT_ONCE", 8)
+    """In the interpreter a program that looks for the largest logits takes little more than the 97
+    that there are, not 4096."""
     if not ON_GPU:
         for module in ("drafting", "rounds"):
             patch.setattr(f"certspec.models.cuda.{module}.TOPS_BLOCK", 128)

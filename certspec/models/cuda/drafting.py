@@ -17,8 +17,8 @@ import torch
 import triton
 from torch import Tensor
 
-from certspec.models.cuda.layers import Buffers, Cache
-from certspec.models.cuda.layouts import GrowthLayout, NodeColumn, RoundLayout
+from certspec.models.cuda.layers import Buffers
+from certspec.models.cuda.layouts import GrowthLayout, NodeColumn, RoundLayout, TreePart
 from certspec.models.cuda.triton_growth import (
     candidates_kernel,
     gather_kernel,
@@ -26,12 +26,13 @@ from certspec.models.cuda.triton_growth import (
     select_kernel,
 )
 from certspec.models.cuda.triton_rounds import choose_kernel, tops_kernel
+from certspec.models.trees import chain
 
 if TYPE_CHECKING:
     from certspec.models.cuda.runner import CudaRunner
     from certspec.models.trees import TreeTopology
 
-__all__ = ["TOPS_BLOCK", "GrowthDrafting", "StaticDrafting"]
+__all__ = ["TOPS_BLOCK", "GrowthDrafting", "NoDrafting", "StaticDrafting"]
 
 TOPS_BLOCK = 4096  # logits of a program that looks for the largest
 _AT_ONCE = 32  # candidates that others are compared with in one step
@@ -49,7 +50,7 @@ class _Drafting:
     places: Tensor
 
     def __init__(self, draft: CudaRunner, batch: int) -> None:
-        self.draft, self.batch = draft, batch
+        self.draft, self.batch, self.cache = draft, batch, draft.live_cache()
         self.parts = triton.cdiv(draft.num_tokens, TOPS_BLOCK)
         self.steps: list[Buffers] = []
 
@@ -63,11 +64,11 @@ class _Drafting:
         self._tops = torch.zeros(most * self.parts, device=self.draft.device)
         self._ids = torch.zeros(most * self.parts, dtype=torch.int32, device=self.draft.device)
 
-    def _run(self, level: int, cache: Cache, count: Tensor | None = None) -> Tensor:
+    def _run(self, level: int, count: Tensor | None = None) -> Tensor:
         """Run the nodes of a level; (batch * nodes, columns) logits, those of the last tokens in
         their places too. ``count``: how many nodes there are; with none, nothing is run."""
         columns, rows = self.draft.num_tokens, self.steps[level].logits
-        self.draft.layers.launch(self.steps[level], cache, count)
+        self.draft.layers.launch(self.steps[level], self.cache, count)
         if level == 0:  # this pass ran two nodes a row, the second of which is wanted
             rows = self._by_node[:, 0]
             rows.copy_(self.steps[0].logits.view(self.batch, 2, columns)[:, 1])
@@ -75,6 +76,23 @@ class _Drafting:
 
     def _take_logits(self, draft_logits: Tensor) -> None:
         self._by_node = draft_logits.view(self.batch, self.num_nodes + 1, -1)
+
+
+class NoDrafting:
+    """Drafts nothing: every token is the target's own."""
+
+    grows = target_moves = draft_moves = False
+    num_nodes = num_slots = depth = width = 0
+
+    def __init__(self, device: torch.device) -> None:
+        self.layout = RoundLayout(chain(0))
+        self.tree = torch.zeros((len(TreePart), 0), dtype=torch.int64, device=device)
+
+    def prepare(self, *_state: Any) -> None:
+        """There is nothing to prepare."""
+
+    def launch(self, lengths: Tensor, ends: Tensor) -> None:
+        """There is nothing to launch."""
 
 
 class StaticDrafting(_Drafting):
@@ -121,11 +139,11 @@ class StaticDrafting(_Drafting):
             max(self.batch * choices.shape[0] * choices.shape[1] for choices in self._choices)
         )
 
-    def launch(self, cache: Cache, lengths: Tensor, ends: Tensor) -> None:
+    def launch(self, lengths: Tensor, ends: Tensor) -> None:
         """All levels in order."""
         columns, chained = self.draft.num_tokens, self.draft.layers.chained
         for level, choices in enumerate(self._choices):
-            rows, scattered = self._run(level, cache), self._scattered[level]
+            rows, scattered = self._run(level), self._scattered[level]
             if scattered is not None:
                 self._by_node.index_copy_(1, scattered, rows.view(self.batch, -1, columns))
             per_row, count = choices.shape[:2]
@@ -235,7 +253,7 @@ class GrowthDrafting(_Drafting):
         self._make_tops(per_level * layout.num_ranks)
         self._sums = zeros(per_level * self.parts, dtype=torch.float32)
 
-    def launch(self, cache: Cache, lengths: Tensor, ends: Tensor) -> None:
+    def launch(self, lengths: Tensor, ends: Tensor) -> None:
         """All levels in order, then the choice of nodes."""
         layout, batch, columns = self.layout, self.batch, self.draft.num_tokens
         chained, kind, num_candidates = (
@@ -246,7 +264,7 @@ class GrowthDrafting(_Drafting):
         width, beam = layout.width, layout.beam
         found, longest = layout.num_ranks * self.parts, self._tables.shape[1]
         for level in range(self.depth):
-            rows, per_row = self._run(level, cache, self._counts[level, :1]), beam if level else 1
+            rows, per_row = self._run(level, self._counts[level, :1]), beam if level else 1
             tops_kernel[(batch * per_row, self.parts)](
                 rows,
                 rows.stride(0),

@@ -203,8 +203,9 @@ class RoundLayout:
     def entries(
         self, target_rows: Sequence[int], draft_rows: Sequence[int]
     ) -> list[np.ndarray[Any, Any]]:
-        """The kernel inputs of each pass of a round, (inputs, 4) int64, the target's last."""
-        passes = [_Pass(draft_rows, _DRAFT_ROOT, -1)]
+        """The kernel inputs of each pass of a round, (inputs, 4) int64, the target's last; of the
+        empty tree that is the only one."""
+        passes = [_Pass(draft_rows, _DRAFT_ROOT, -1)] if self.levels else []
         for level in self.levels[1:]:
             first = self.staged[level[0]]
             masks = [self._staged_mask(node) for node in level]

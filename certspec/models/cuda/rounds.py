@@ -1,6 +1,7 @@
 """A round of speculative decoding on the GPU as one CUDA graph: the draft's tree, the target's pass
 over it, the certificates, the path that is accepted and its move in both caches. The host waits
-once a round, for one small copy. A chain is the tree of width 1.
+once a round, for one small copy. A chain is the tree of width 1; with the empty tree nothing is
+drafted, and a round is one token of the target's own.
 
 Use, with two runners that have read the prompts but for their last tokens:
 
@@ -25,7 +26,7 @@ from certspec.errors import InvalidArgument
 from certspec.kernels.row_scores import WEIGHT_ERROR
 from certspec.kernels.rule_table import RuleTable
 from certspec.kernels.triton.rows import FastScores, allocate, launch, plan_for
-from certspec.models.cuda.drafting import TOPS_BLOCK, GrowthDrafting, StaticDrafting
+from certspec.models.cuda.drafting import TOPS_BLOCK, GrowthDrafting, NoDrafting, StaticDrafting
 from certspec.models.cuda.layers import Cache, captured
 from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout, TreePart
 from certspec.models.cuda.triton_columns import NUM_WORDS, PATH
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from certspec.models.cuda.runner import CudaRunner
     from certspec.models.trees import TreeTopology
 
-__all__ = ["RoundScores", "TreeRounds"]
+__all__ = ["RoundScores", "TreeRounds", "live_caches"]
 
 _SCORES = (
     "certificate",
@@ -83,7 +84,7 @@ class RoundScores:
 class TreeRounds:
     """Rounds of ``batch`` rows that draft a tree of at most MAX_NODES nodes, static or grown, under
     ``table``; its first rule decides, unless ``strict``: then the target's argmax among a node's
-    children does.
+    children does. ``draft``: None with the empty tree.
 
     The caches of both runners must have room for as many slots beyond the longest row at any time
     as the tree has nodes, and two; they are written there on construction."""
@@ -91,25 +92,20 @@ class TreeRounds:
     def __init__(
         self,
         target: CudaRunner,
-        draft: CudaRunner,
+        draft: CudaRunner | None,
         batch: int,
         shape: TreeTopology | GrowthLayout,
         table: RuleTable,
         *,
         strict: bool,
     ) -> None:
-        self.target, self.draft, self.batch, self.table = target, draft, batch, table
-        self.drafting: StaticDrafting | GrowthDrafting
-        self.drafting = (
-            GrowthDrafting(draft, batch, shape)
-            if isinstance(shape, GrowthLayout)
-            else StaticDrafting(draft, batch, shape)
-        )
+        self.target, self.batch, self.table = target, batch, table
+        self.drafting = _drafting_of(draft, batch, shape, target.device)
         self.num_nodes, self.depth = self.drafting.num_nodes, self.drafting.depth
-        if not 1 <= max(self.num_nodes, self.drafting.num_slots) <= MAX_NODES:
-            raise InvalidArgument(f"tree: expected 1 to {MAX_NODES} nodes, got {self.num_nodes}")
+        if max(self.num_nodes, self.drafting.num_slots) > MAX_NODES:
+            raise InvalidArgument(f"tree: expected at most {MAX_NODES} nodes, got {self.num_nodes}")
         self.strict = strict
-        self.caches = target.live_cache(), draft.live_cache()
+        self.caches = live_caches(target, draft)
         self._make_state()
         self._make_outputs()
         self._graph: Any = None
@@ -259,16 +255,16 @@ class TreeRounds:
             count,
             BLOCK=128,
         )
-        self.drafting.launch(self.caches[1], self._lengths, self._ends)
+        self.drafting.launch(self._lengths, self._ends)
         self._verify_tree()
         self._score()
         self._accept()
         drafting = self.drafting
         if drafting.target_moves:
             self._compact(self.caches[0], self._places, 0, self._verify.spans)
-        if drafting.draft_moves:
+        if not isinstance(drafting, NoDrafting) and drafting.draft_moves:
             step = self.num_nodes if drafting.grows else 0
-            self._compact(self.caches[1], drafting.places, step, drafting.spans)
+            self._compact(drafting.cache, drafting.places, step, drafting.spans)
         self._host.copy_(self._packed, non_blocking=True)
 
     def _score(self) -> None:
@@ -296,7 +292,7 @@ class TreeRounds:
     def _accept(self) -> None:
         """Which path is accepted, and the state in which the next round begins."""
         logits, columns, fast = self._verify.logits, self.target.num_tokens, self._fast
-        block_n = triton.next_power_of_2(self.num_nodes)
+        block_n = triton.next_power_of_2(max(self.num_nodes, 1))
         if self._asks_several:
             allow_kernel[(self.batch,)](
                 logits,
@@ -326,7 +322,7 @@ class TreeRounds:
             SUMS=False,
             BLOCK=TOPS_BLOCK,
             num_warps=4,
-            **self.draft.layers.chained,
+            **self.target.layers.chained,
         )
         settle_kernel[(self.batch,)](
             self._tops,
@@ -368,6 +364,21 @@ class TreeRounds:
             BLOCK_D=triton.next_power_of_2(self.depth),
             num_warps=4,
         )
+
+
+def _drafting_of(
+    draft: CudaRunner | None, batch: int, shape: TreeTopology | GrowthLayout, device: torch.device
+) -> NoDrafting | StaticDrafting | GrowthDrafting:
+    if draft is None:
+        return NoDrafting(device)
+    if isinstance(shape, GrowthLayout):
+        return GrowthDrafting(draft, batch, shape)
+    return StaticDrafting(draft, batch, shape)
+
+
+def live_caches(target: CudaRunner, draft: CudaRunner | None) -> tuple[Cache, ...]:
+    """The caches that rounds of these runners run over."""
+    return tuple(runner.live_cache() for runner in (target, draft) if runner is not None)
 
 
 class _Section(NamedTuple):

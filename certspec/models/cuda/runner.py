@@ -21,7 +21,8 @@ from torch import Tensor
 from certspec.errors import InvalidArgument
 from certspec.models.cuda.layers import Buffers, Cache, Layers, captured, fuse_weights
 from certspec.models.cuda.layouts import NodeColumn
-from certspec.models.cuda.rounds import TreeRounds
+from certspec.models.cuda.reading import read_tokens
+from certspec.models.cuda.rounds import TreeRounds, live_caches
 from certspec.models.staging import Staging, node_rows
 from certspec.models.weights import read_weights
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["CudaRunner"]
 
 _MAX_STAGED = 64  # bits of an ancestor mask
-_READ_AT_ONCE = 64  # prompt tokens a row in one pass
 _FIRST_CAPACITY = 2048  # slots a row before the cache first grows
 
 
@@ -94,25 +94,21 @@ class CudaRunner:
                 "prompts: expected one or more of at least one token, got lengths "
                 f"{counts.tolist()}"
             )
+        for prompt in prompts:
+            self._staging.check_tokens(np.asarray(prompt, np.int64), len(self._weights.embedding))
         self._staging = Staging([0] * len(counts))
         self._cache_rows = np.arange(len(counts))
         self._masks = np.zeros((len(counts), _MAX_STAGED), np.int64)
         self.reserve(len(counts), int(counts.max()))
-        last: list[Tensor | None] = [None] * len(counts)
-        for start in range(0, int(counts.max()), _READ_AT_ONCE):
-            block = np.zeros((len(counts), min(_READ_AT_ONCE, int(counts.max()) - start)), np.int64)
-            kept = []
-            for row, prompt in enumerate(prompts):
-                piece = np.asarray(prompt[start : start + block.shape[1]], np.int64)
-                # a row that has ended computes padding and commits nothing
-                block[row, : len(piece)] = piece
-                kept.append(range(len(piece)))
-            logits = self.forward(torch.from_numpy(block))
-            for row, count in enumerate(counts):
-                if start < count <= start + block.shape[1]:
-                    last[row] = logits[row, count - 1 - start]
-            self.commit(kept)
-        return torch.stack([row for row in last if row is not None])
+        cache = self.live_cache()
+        for row, prompt in enumerate(prompts):
+            if len(prompt) > 1:
+                tokens = torch.tensor(prompt[:-1], dtype=torch.int64, device=self.device)
+                read_tokens(self.geometry, self._weights, cache, row, tokens)
+        self._staging.lengths[:] = counts - 1
+        logits = self.forward(torch.tensor([[prompt[-1]] for prompt in prompts]))
+        self.commit([[0]] * len(prompts))
+        return logits[:, 0]
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Stage (batch, n) tokens, on either device; (batch, n, num_tokens) float32 logits on the
@@ -156,7 +152,7 @@ class CudaRunner:
 
     def tree_rounds(
         self,
-        draft: CudaRunner,
+        draft: CudaRunner | None,
         batch: int,
         shape: TreeTopology | GrowthLayout,
         table: RuleTable,
@@ -164,7 +160,7 @@ class CudaRunner:
         strict: bool,
     ) -> TreeRounds:
         """Rounds for both runners' caches as they are, this one being the target; made once, kept
-        as long as the caches stay."""
+        as long as the caches stay. ``draft``: None with the empty tree."""
         return self.keep_rounds(
             (batch, shape, table.rules, strict),
             draft,
@@ -172,11 +168,11 @@ class CudaRunner:
         )
 
     def keep_rounds(
-        self, key: Hashable, draft: CudaRunner, make: Callable[[], TreeRounds]
+        self, key: Hashable, draft: CudaRunner | None, make: Callable[[], TreeRounds]
     ) -> TreeRounds:
         """The rounds kept under ``key``, made anew where a cache is another one by now."""
         kept = self.kept_rounds.get(key)
-        if kept is None or kept.caches != (self.live_cache(), draft.live_cache()):
+        if kept is None or kept.caches != live_caches(self, draft):
             kept = self.kept_rounds[key] = make()
         return kept
 

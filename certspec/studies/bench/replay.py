@@ -125,7 +125,7 @@ class ReplayingRunner(CudaRunner):
 
     def tree_rounds(
         self,
-        draft: CudaRunner,
+        draft: CudaRunner | None,
         batch: int,
         shape: TreeTopology | GrowthLayout,
         table: RuleTable,

@@ -29,11 +29,6 @@ SMALL = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("certspec.models.cuda.runner._READ_AT_ONCE", 6)
-
-
 def runner_of(model: Any, **settings: Any) -> CudaRunner:
     return CudaRunner(
         model, **{"device": DEVICE, "dtype": torch.float32, "capacity": 64, **settings}

@@ -320,6 +320,27 @@ def test_rows_of_a_batch_differ_in_length_end_and_leave(
             assert row == whole[: len(row)]
 
 
+@pytest.mark.parametrize("rule", [cs.StrictGreedy(), cs.Additive(0.02)], ids=str)
+def test_without_a_draft_rounds_emit_the_targets_own_tokens_on_the_device(
+    pair, runners, monkeypatch, rule
+) -> None:
+    served: list[bool] = []
+    serves = CudaRounds.serves
+    monkeypatch.setattr(CudaRounds, "serves", lambda *a: served.append(serves(*a)) or served[-1])
+    prompts = [prompt_of(count) for count in (2, 7, 11, 5, 16)]
+    options = {"draft_length": 0, "rule": rule, "max_new_tokens": 9}
+    alone = cs.generate(pair, prompts, runners=runners, eos_token_ids=[], **options)
+    assert len(served) == len(prompts) and all(served)
+    assert alone.metrics["num_draft_passes"] == 0 and len(alone.steps) == 9 * len(prompts)
+    stops = sorted({row[index] for row, index in zip(alone.sequences, (3, 7, 8), strict=False)})
+    ours, theirs = both(
+        pair, runners, prompts, monkeypatch, batch_size=5, eos_token_ids=stops, **options
+    )
+    same_generation(ours, theirs)
+    for row, whole in zip(ours.sequences, alone.sequences, strict=True):
+        assert row == whole[: len(row)]
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4, pytest.param(5, marks=pytest.mark.cuda)])
 def test_less_room_than_the_tree_is_deep(pair, runners, monkeypatch, count) -> None:
     for rule in (cs.StrictGreedy(), cs.Additive(0.3)):
