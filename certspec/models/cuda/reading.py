@@ -2,28 +2,64 @@
 
 The kernels of a pass stream the weights for a few rows. A prompt has hundreds of rows, so that
 arithmetic sets the pace, not memory, and the libraries behind torch are as fast as it gets. Each
-prompt is read alone: what it leaves in the cache doesn't depend on its company."""
+prompt is read alone: what it leaves in the cache doesn't depend on its company.
+
+Short prompts are filled up to a power of two, so that a few CUDA graphs serve them all: launched
+one by one, the hundreds of operations take the host longer than the device. What the filling leaves
+in the cache is written over before anybody reads it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
+from certspec.models.cuda.layers import captured
+
 if TYPE_CHECKING:
     from certspec.models.cuda.layers import Cache, FusedWeights
     from certspec.models.weights import Geometry
 
-__all__ = ["read_tokens"]
+__all__ = ["PromptReader"]
+
+_FEWEST = 64  # tokens of a graph
+_MOST = 2048  # longer prompts keep the device busy without a graph
 
 
-def read_tokens(
-    geometry: Geometry, weights: FusedWeights, cache: Cache, cache_row: int, tokens: Tensor
+class PromptReader:
+    """Reads prompts into one cache; its graphs last as long as the cache does."""
+
+    def __init__(self, geometry: Geometry, weights: FusedWeights, cache: Cache) -> None:
+        self._geometry, self._weights, self._cache = geometry, weights, cache
+        self._graphs: dict[int, tuple[Tensor, Any]] = {}
+        self._row = torch.zeros(1, dtype=torch.int64, device=cache.keys.device)
+
+    def read(self, row: int, tokens: Sequence[int]) -> None:
+        """Fill the first slots of a row of the cache with the keys and values of ``tokens``."""
+        given = torch.tensor(tokens, dtype=torch.int64, device=self._row.device)
+        self._row.fill_(row)
+        size = max(_FEWEST, 1 << (len(tokens) - 1).bit_length())
+        if not self._row.is_cuda or size > min(_MOST, self._cache.capacity):
+            _read(self._geometry, self._weights, self._cache, self._row, given)
+            return
+        if size not in self._graphs:
+            filled = torch.zeros(size, dtype=torch.int64, device=self._row.device)
+            graph = captured(
+                lambda: _read(self._geometry, self._weights, self._cache, self._row, filled)
+            )
+            self._graphs[size] = filled, graph
+        filled, graph = self._graphs[size]
+        filled[: len(tokens)] = given
+        graph.replay()
+
+
+def _read(
+    geometry: Geometry, weights: FusedWeights, cache: Cache, row: Tensor, tokens: Tensor
 ) -> None:
-    """Fill the first slots of ``cache_row`` with the keys and values of ``tokens``, (count,) int64
-    on the cache's device."""
+    """``row``: (1,) int64, ``tokens``: (count,) int64, both on the cache's device."""
     g, count, dtype = geometry, len(tokens), weights.embedding.dtype
     widths = [g.query_width, g.kv_width, g.kv_width]
     angles = cache.cosines[:count], cache.sines[:count]
@@ -39,15 +75,14 @@ def read_tokens(
             part.view(count, -1, g.head_dim).transpose(0, 1) for part in qkv.split(widths, 1)
         )
         query = _rotated(normed(query, layer.query_norm), *angles).to(dtype)
-        keys, values = cache.keys[index, cache_row, :, :count], cache.values[index, cache_row]
-        values = values[:, :count]
-        keys.copy_(_rotated(normed(key, layer.key_norm), *angles))
-        values.copy_(value)
+        key = _rotated(normed(key, layer.key_norm), *angles).to(dtype)
+        cache.keys[index, :, :, :count].index_copy_(0, row, key[None])
+        cache.values[index, :, :, :count].index_copy_(0, row, value[None])
         if index == g.num_layers - 1:
             return  # what follows would only be for the logits
         # copies for every query head: torch has fast attention over groups for some dtypes only
-        keys, values = (store.repeat_interleave(g.group, 0)[None] for store in (keys, values))
-        attended = scaled_dot_product_attention(query[None], keys, values, is_causal=True)
+        key, value = (each.repeat_interleave(g.group, 0)[None] for each in (key, value))
+        attended = scaled_dot_product_attention(query[None], key, value, is_causal=True)
         stream += linear(attended[0].transpose(0, 1).reshape(count, -1), layer.out)
         gate, up = linear(normed(stream, layer.mlp_norm).to(dtype), layer.gate_up).chunk(2, 1)
         stream += linear(silu(gate) * up, layer.down)

@@ -21,7 +21,7 @@ from torch import Tensor
 from certspec.errors import InvalidArgument
 from certspec.models.cuda.layers import Buffers, Cache, Layers, captured, fuse_weights
 from certspec.models.cuda.layouts import NodeColumn
-from certspec.models.cuda.reading import read_tokens
+from certspec.models.cuda.reading import PromptReader
 from certspec.models.cuda.rounds import TreeRounds, live_caches
 from certspec.models.staging import Staging, node_rows
 from certspec.models.weights import read_weights
@@ -65,6 +65,7 @@ class CudaRunner:
         self.layers = Layers(self.geometry, self._weights)
         self._capacity = capacity
         self._cache: Cache | None = None
+        self._reader: PromptReader | None = None
         # by (batch, nodes a row)
         self._buffers: dict[tuple[int, int], Buffers] = {}
         self._inputs: dict[tuple[int, int], Tensor] = {}
@@ -100,11 +101,11 @@ class CudaRunner:
         self._cache_rows = np.arange(len(counts))
         self._masks = np.zeros((len(counts), _MAX_STAGED), np.int64)
         self.reserve(len(counts), int(counts.max()))
-        cache = self.live_cache()
+        if self._reader is None:
+            self._reader = PromptReader(self.geometry, self._weights, self.live_cache())
         for row, prompt in enumerate(prompts):
             if len(prompt) > 1:
-                tokens = torch.tensor(prompt[:-1], dtype=torch.int64, device=self.device)
-                read_tokens(self.geometry, self._weights, cache, row, tokens)
+                self._reader.read(row, prompt[:-1])
         self._staging.lengths[:] = counts - 1
         logits = self.forward(torch.tensor([[prompt[-1]] for prompt in prompts]))
         self.commit([[0]] * len(prompts))
@@ -224,6 +225,7 @@ class CudaRunner:
         if old is not None and rows <= old.rows and slots <= old.capacity:
             return
         self._buffers, self._inputs, self._graphs, self.kept_rounds = {}, {}, {}, {}
+        self._reader = None
         while self._capacity < slots:
             self._capacity *= 2
         self._cache = Cache(self.geometry, self._weights, rows, self._capacity)

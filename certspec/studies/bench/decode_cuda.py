@@ -1,6 +1,9 @@
 """Decoding speed on a GPU at the shapes of Qwen3-4B and 0.6B, random weights: our rounds against
-transformers' plain and assisted generation, one run, turns taken prompt by prompt, the accept
-pattern of the bundled pair replayed on both sides. Both sides count emitted token ids."""
+transformers' generation, plain, compiled and assisted, one run, turns taken prompt by prompt, the
+accept pattern of the bundled pair replayed on both sides. Both sides count emitted token ids.
+
+Compiled is ``cache_implementation="static"``, transformers at its best on a GPU: it compiles the
+pass and replays it as a CUDA graph. Assisted generation doesn't take a static cache."""
 
 from __future__ import annotations
 
@@ -125,6 +128,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 _COLUMNS = 151_936
 
 _WARM_UPS = 5  # turns that are not counted
+_BATCH = 8
 
 
 def random_pair(target: str = "4B", draft: str = "0.6B") -> Pair:
@@ -245,13 +249,22 @@ def measure_ways(
     num_tokens: int,
     repeats: int,
 ) -> dict[str, Any]:
-    """Tokens a second of transformers plain, transformers assisted and ours, for each draft length,
-    and ratios of ours to assisted at the same length and pattern, to assisted at its best length,
-    and to plain, within a repeat."""
+    """Tokens a second of transformers plain, compiled and assisted, and of ours without a draft and
+    with each draft length, one prompt at a time and, without a draft, eight copies of it at once;
+    ratios of ours to the fastest way of transformers (``peer``), to assisted at the same length and
+    pattern, and to plain, within a repeat."""
     patterns = {length: bundled_accepts(length) for length in lengths}
-    ways: dict[str, Callable[[Sequence[int]], int]] = {
-        "transformers plain": lambda p: len(reference_tokens(pair, p, num_tokens))
+    peers: dict[str, Callable[[Sequence[int]], int]] = {
+        "transformers plain": lambda p: len(reference_tokens(pair, p, num_tokens)),
+        "transformers compiled": partial(_compiled, pair, num_tokens=num_tokens),
+        f"transformers compiled, batch {_BATCH}": partial(
+            _compiled, pair, num_tokens=num_tokens, batch=_BATCH
+        ),
     }
+    ways = dict(peers)
+    undrafted = partial(_ours, pair, runners, num_tokens=num_tokens, length=0, pattern=())
+    ways["certspec, no draft"] = undrafted
+    ways[f"certspec, no draft, batch {_BATCH}"] = partial(undrafted, batch=_BATCH)
     for length, pattern in patterns.items():
         setting: dict[str, Any] = {"num_tokens": num_tokens, "length": length, "pattern": pattern}
         ways[f"assisted, {length} tokens"] = partial(_assisted, pair, **setting)
@@ -265,20 +278,24 @@ def measure_ways(
     emitted = dict.fromkeys(ways, 0)
     for turn in turns:
         emitted[turn.way] += turn.result
-    best = max(
-        (f"assisted, {k} tokens" for k in lengths), key=lambda name: statistics.median(speeds[name])
-    )
-    ratios = {}
+    at_once = f", batch {_BATCH}"
+    alone = [name for name in ways if not name.startswith("certspec") and at_once not in name]
+    peer = max(alone, key=lambda name: statistics.median(speeds[name]))
+    against = {"no draft": {"best peer": peer, "plain": "transformers plain"}}
+    against["no draft" + at_once] = {"compiled" + at_once: "transformers compiled" + at_once}
     for length in lengths:
-        ours = speeds[f"certspec, chain of {length}"]
-        against = {
+        against[f"chain of {length}"] = {
+            "best peer": peer,
             "assisted, same length": f"assisted, {length} tokens",
-            "best assisted": best,
             "plain": "transformers plain",
         }
-        ratios[f"chain of {length}"] = {
-            label: ratio_spread(ours, speeds[name]) for label, name in against.items()
+    ratios = {
+        way: {
+            label: ratio_spread(speeds[f"certspec, {way}"], speeds[name])
+            for label, name in names.items()
         }
+        for way, names in against.items()
+    }
     return {
         "patterns": {
             str(length): {
@@ -290,7 +307,7 @@ def measure_ways(
         },
         "tokens": emitted,
         "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
-        "best_assisted": best,
+        "peer": peer,
         "ratios": ratios,
     }
 
@@ -302,17 +319,31 @@ def _ours(
     num_tokens: int,
     length: int,
     pattern: tuple[int, ...],
+    batch: int = 1,
 ) -> int:
     with runners[0].replaying(pattern):
         generation = generate(
             pair,
-            [list(prompt)],
+            [list(prompt)] * batch,
             draft_length=length,
             max_new_tokens=num_tokens,
+            batch_size=batch,
             runners=runners,
             eos_token_ids=[],
         )
-    return len(generation.sequences[0])
+    return sum(map(len, generation.sequences))
+
+
+def _compiled(pair: Pair, prompt: Sequence[int], num_tokens: int, batch: int = 1) -> int:
+    ids = torch.tensor([list(prompt)] * batch, device=pair.target.device)
+    output = pair.target.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=num_tokens,
+        do_sample=False,
+        cache_implementation="static",
+    )
+    return int(output[:, ids.shape[1] :].numel())
 
 
 def _assisted(
