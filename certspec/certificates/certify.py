@@ -9,7 +9,6 @@ The arguments are checked and a backend is picked here; the arithmetic is in
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from certspec.certificates.mistakes import notes_on
 from certspec.certificates.pools import readable
 from certspec.errors import InvalidArgument, InvalidLogits
-from certspec.kernels.loading import load_kernels
-from certspec.kernels.row_scores import PATHS, RIGOROUS, RowScores
+from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.presets import as_rules, parse_rule
-from certspec.rules import Rule, Threshold, as_index, default_rules, is_rule
+from certspec.rules import Rule, as_index, default_rules, is_rule
 
 if TYPE_CHECKING:
     from certspec.certificates.lumped import LumpedCertificates
@@ -33,7 +32,6 @@ __all__ = ["BACKENDS", "PRECISIONS", "Certificates", "RuleView", "certify"]
 
 BACKENDS = ("numba", "reference", "torch", "triton")
 PRECISIONS = ("float64", "float32")
-_RESOLUTION = load_kernels("constants").FLAG_RESOLUTION
 
 
 @dataclass(frozen=True)
@@ -55,14 +53,17 @@ class Certificates:
     ``kl, kl_upper, entropy, prob_margin``: (rows,) float64, nats but for ``prob_margin`` = p1 - p2
     of the target. ``certificate, certificate_lower``: (rules, rows) float64 nats, +inf where the
     rule rejects nothing. ``accepted, certified``: (rules, rows) bool; ``certified`` is ``kl_upper <
-    certificate_lower`` and implies accepted. ``target_token, draft_token``: (rows,) int64 argmaxes,
-    the lowest id on ties. ``target_top_ids, target_top_probs, draft_top_ids``: (rows, K), sorted by
-    (-value, id). ``draft_token_prob``: the target's probability of draft_token. ``paths``: (rows,)
-    int8, 0 where a float32 filter with a proved bound decided the row (``precision="float32"``), 1
-    where the rigorous float64 path scored it; ``path_counts`` counts them. ``entropy_error,
-    prob_error``: (rows,) float64 bounds on the errors of ``entropy`` (nats) and of every
-    probability (relative) where a fast filter was at work, None where all is float64. Without draft
-    logits the fields that need them are None."""
+    certificate_lower`` and implies accepted. Which tokens a rule rejects is decided exactly, also
+    where a threshold lies within rounding of a token's probability. ``target_token, draft_token``:
+    (rows,) int64 argmaxes, the lowest id on ties. ``target_top_ids, target_top_probs,
+    draft_top_ids``: (rows, K), sorted by (-value, id). ``draft_token_prob``: the target's
+    probability of draft_token. ``paths``: (rows,) int8, 0 where a float32 filter with a proved
+    bound decided the row (``precision="float32"``), 1 where the rigorous float64 path scored it;
+    ``path_counts`` counts them. ``entropy_error, prob_error``: (rows,) float64 bounds on the errors
+    of ``entropy`` (nats) and of every probability (relative) where a fast filter was at work, None
+    where all is float64. ``notes``: what is almost surely a mistake in the logits,
+    such as rows that hold probabilities. Without draft logits the fields that need them are
+    None."""
 
     rules: tuple[Rule, ...]
     kl: Any
@@ -82,6 +83,7 @@ class Certificates:
     paths: Any
     entropy_error: Any = None
     prob_error: Any = None
+    notes: tuple[str, ...] = ()
 
     @property
     def path_counts(self) -> dict[str, int]:
@@ -92,9 +94,7 @@ class Certificates:
     def undecided(self) -> Any:
         """(rules, rows) bool: not certified, though KL < C is possible within both sides' error
         bounds (each taken to reach as far up as down), so that exact arithmetic might have
-        certified; or the draft token's probability lies within what float64 resolves of the rule's
-        threshold, so that ``accepted`` and ``certificate`` may be the wrong side's. (An entropy
-        with smoothing is not looked at there.) None without draft logits."""
+        certified. None without draft logits."""
         if self.certified is None:
             return None
         positive = (self.certificate > 0) & (
@@ -102,26 +102,7 @@ class Certificates:
         )  # KL < 0 is false, KL < inf no question
         # kl - (kl_upper - kl) < certificate + (certificate - certificate_lower), without inf - inf
         possible = 2 * self.kl + self.certificate_lower < self.kl_upper + 2 * self.certificate
-        doubtful = ~positive & (self.certificate_lower < self.certificate)  # inf, and a lower bound
-        for index, rule in enumerate(self.rules):
-            if rule.threshold is not None:
-                doubtful[index] |= self._near_threshold(rule.threshold)
-        return ~self.certified & (positive & possible | doubtful & (self.kl < float("inf")))
-
-    def _near_threshold(self, threshold: Threshold) -> Any:
-        """(rows,) bool: float64 does not say on which side of the threshold the draft token is. A
-        fast filter's rows have bounds that do; and what ties with the maximum is not below it."""
-        own, top = self.draft_token_prob, self.target_top_probs[:, 0]
-        slack_only = threshold.scale * top + threshold.offset
-        tau = slack_only.clip(max=threshold.cap) if threshold.scale else 0 * top + threshold.cap
-        if threshold.offset == -float("inf"):
-            return own != own
-        if threshold.entropy_scale < float("inf") and threshold.smoothing == 0.0:
-            by_entropy = threshold.entropy_scale * math.e ** (-self.entropy)
-            tau = by_entropy * (by_entropy < tau) + tau * (by_entropy >= tau)
-        ties = (own == top) & (tau == slack_only) & (threshold.offset <= 0.0)
-        room = _RESOLUTION * (abs(threshold.offset) if threshold.scale else 0.0) + _RESOLUTION * own
-        return (abs(own - tau) <= room) & ~ties & (self.paths == RIGOROUS)
+        return ~self.certified & positive & possible
 
     def __len__(self) -> int:
         return len(self.entropy)
@@ -161,7 +142,7 @@ class Certificates:
                     f" accepted {int(view.accepted.sum())}, certified {int(view.certified.sum())}"
                 )
             lines.append(text)
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
 @overload
@@ -252,6 +233,8 @@ def certify(
         rules=table.rules,
         target_token=scores.target_top_ids[:, 0],
         draft_token=None if draft_top_ids is None else draft_top_ids[:, 0],
+        notes=notes_on("target_logits", target[:, :num_columns])
+        + (() if draft is None else notes_on("draft_logits", draft[:, :num_columns])),
         **vars(scores),
     )
 

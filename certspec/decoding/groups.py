@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -86,19 +85,51 @@ def decode_shared(target: ModelRunner, draft: ModelRunner, work: Workload) -> No
         for index, size in enumerate(sizes)
     ]
     try:
-        with ThreadPoolExecutor(number - 1, thread_name_prefix="certspec-rows") as pool:
-            futures = [
-                pool.submit(groups.run, index, parts[index], waiting) for index in range(1, number)
-            ]
-            groups.run(0, parts[0], waiting)
-        for future in futures:
-            future.result()
+        _run_all(groups, parts, waiting)
     finally:
         groups.num_running = 1
         groups.share_cores()
     for part in parts:
         work.steps.extend(part.steps)
         work.counts.extend(part.counts)
+
+
+def _run_all(groups: _Groups, parts: Sequence[Workload], waiting: deque[Request]) -> None:
+    """Each group in a thread, the first one in this. Where no further thread can start, the
+    requests of the groups that have none wait for those that have."""
+    raised: dict[int, BaseException] = {}
+
+    def run(index: int) -> None:
+        try:
+            groups.run(index, parts[index], waiting)
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            raised[index] = error
+
+    threads = [
+        threading.Thread(target=run, args=(index,), name=f"certspec-rows-{index}")
+        for index in range(1, len(parts))
+    ]
+    started: list[threading.Thread] = []
+    try:
+        for thread in threads:
+            try:
+                thread.start()
+            except RuntimeError:
+                break
+            started.append(thread)
+        for part in parts[: len(started) : -1]:
+            waiting.extendleft(reversed(part.requests))
+            groups.count(-1)
+        groups.run(0, parts[0], waiting)
+    except BaseException:
+        groups.ended.set()
+        groups.count(0)  # those that wait hear of it
+        raise
+    finally:
+        for thread in started:
+            thread.join()
+    if raised:
+        raise raised[min(raised)]
 
 
 def _longest_first(requests: Sequence[Request]) -> list[Request]:

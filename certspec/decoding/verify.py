@@ -127,27 +127,33 @@ def score_blocks(
 
 
 def accepts(rule: Rule, target_row: Tensor, token: int) -> bool:
-    """True where ``rule`` (a single-token rule) accepts ``token`` at ``target_row`` (vocab,), in
-    float64.
+    """True where ``rule`` (a single-token rule) accepts ``token`` at ``target_row`` (vocab,).
 
     The token must rank within the rule's gate (ties: lowest id first) and have ``p >= tau`` (``>``
-    where the rule is strict there), tau as in ``certspec.rules.Threshold``."""
+    where the rule is strict there), tau as in ``certspec.rules.Threshold``; what float64 does not
+    tell apart is decided exactly, as in ``certify``."""
     import torch
+
+    from certspec.kernels.exact_thresholds import WINDOW, first_rejected
 
     threshold = rule.threshold
     if threshold is None:
         raise InvalidArgument(f"accepts: expected a single-token rule, got {rule}")
     logits = target_row.double()
-    if threshold.top_m:
-        above = (logits > logits[token]).sum() + (logits[:token] == logits[token]).sum()
-        if int(above) >= threshold.top_m:
-            return False
+
+    def num_above() -> int:
+        return int((logits > logits[token]).sum() + (logits[:token] == logits[token]).sum())
+
+    if threshold.top_m and num_above() >= threshold.top_m:
+        return False
     if threshold.offset == -float("inf"):
         return True
     probs = torch.softmax(logits, dim=-1)
     entropy = float(-torch.special.xlogy(probs, probs + threshold.smoothing).sum())
     tau = threshold.value(float(probs.max()), entropy)
     prob = float(probs[token])
+    if abs(prob - tau) <= WINDOW * (prob + abs(threshold.offset if threshold.scale else 0.0)):
+        return num_above() < first_rejected(rule, logits.cpu().numpy())
     return prob > tau if threshold.strictly_above else prob >= tau
 
 

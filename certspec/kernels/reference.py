@@ -1,6 +1,6 @@
 """The oracle: every quantity of ``certify`` in plain numpy float64, one row at a time, sorted in
 full. Written for reading and for the tests of the other backends; it
-shares no code with them but the numbers of ``rounding``.
+shares no code with them but the numbers of ``rounding`` and the exact decisions at thresholds.
 
 The weights of a row are ``w_i = exp(z_i - max z)``, so that ``w_1 = 1`` exactly and ``p_i = w_i /
 S`` with S their sum. Rules and pools are worked in weights, where the normaliser enters only at the
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from certspec.kernels.exact_thresholds import put_exact
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.rounding import (
     FAR_BELOW,
@@ -235,6 +236,22 @@ def rule_certificate(rule: Rule, row: TargetRow) -> tuple[float, float]:
     return exact, lower
 
 
+def is_near(rule: Rule, row: TargetRow) -> bool:
+    """Whether a token lies so near to the rule's threshold that float64 may err about it."""
+    if rule.threshold is None:
+        return False
+    tau, upper = relative_threshold(rule.threshold, row)
+    accepted = accepted_ranks(rule.threshold, row, tau)
+    if (accepted != certainly_accepted_ranks(rule.threshold, row, upper)).any():
+        return True
+    # of those that are rejected, all that a threshold some roundings lower would let pass
+    offset = abs(rule.threshold.offset) if rule.threshold.scale else 0.0
+    doubt = paid.FLAG_RESOLUTION + 4 * (row.normaliser_error + (row.span + row.mean_gap) * UNIT)
+    room = doubt * (row.weights + offset * row.normaliser) + NEGLIGIBLE
+    near = _within_gate(rule.threshold, row) & (row.weights >= tau - room)
+    return bool((near & ~accepted).any())
+
+
 def _pool_weight_error(row: TargetRow, last: int) -> float:
     return FUNCTION_ERROR + min(-float(row.gaps[last]), FARTHEST_POOLED) * UNIT
 
@@ -320,6 +337,7 @@ def score_rows(
         scores.kl, scores.kl_upper, scores.draft_token_prob = (np.empty(rows) for _ in range(3))
         scores.draft_top_ids = np.empty((rows, num_top), np.int64)
         scores.accepted = np.zeros((len(rules), rows), bool)
+    near = np.zeros((len(rules), rows), bool)
     for index in range(rows):
         row = target_row(target[index])
         scores.entropy[index] = row.entropy
@@ -330,10 +348,23 @@ def score_rows(
             scores.certificate[number, index], scores.certificate_lower[number, index] = (
                 rule_certificate(rule, row)
             )
+            near[number, index] = is_near(rule, row)
         if draft is not None:
             _score_draft(scores, index, row, target[index], draft[index], rules)
     if draft is not None:
         scores.certified = scores.kl_upper < scores.certificate_lower
+    put_exact(
+        scores,
+        near,
+        table,
+        target.__getitem__,
+        lambda row, other: score_rows(
+            target[row : row + 1],
+            None if draft is None else draft[row : row + 1],
+            other,
+            min(vocab, other.num_top),
+        ),
+    )
     return scores
 
 

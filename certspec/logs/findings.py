@@ -40,6 +40,10 @@ class Finding(Enum):
         "tokens at logprob 0 that a template seems to force: their certificates say nothing about "
         "the model"
     )
+    ONLY_ZEROS = (
+        "every list is one token at logprob 0, as temperature 0 or top-k 1 leaves it: such a log "
+        "says nothing about the model; ask the server for raw logprobs of several tokens"
+    )
     CUT = "answers cut by length"
     DEPTH_VARIES = "positions whose list is shorter than the deepest one"
     COARSE_DECIMALS = (

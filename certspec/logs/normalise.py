@@ -128,6 +128,7 @@ class Normaliser:
         self.name, self.findings = name, findings
         self.deepest = 0
         self.num_without_list = 0
+        self._num_read = self._num_alone_at_0 = 0
         self._num_judged = self._num_processed = 0  # lists that could show processing; that did
         self._first_processed = ""
         self.grid = TemperatureGrid()
@@ -254,7 +255,10 @@ class Normaliser:
 
     def finish(self) -> None:
         """Judge the file as a whole, once all positions are read: UnreadableInput where most lists
-        look processed; a finding with the file's temperature where some do."""
+        look processed; a finding with the file's temperature where some do, and one where every
+        list is one token at 0."""
+        if 0 < self._num_read == self._num_alone_at_0:
+            self.findings.note(Finding.ONLY_ZEROS, self.name, self._num_read)
         if not self._num_processed:
             return
         found = self.grid.temperature()
@@ -442,6 +446,8 @@ class Normaliser:
 
     def _note_facts(self, raw: RawPosition, position: LoggedPosition) -> None:
         logprobs = position.logprobs
+        self._num_read += 1
+        self._num_alone_at_0 += len(logprobs) == 1 and logprobs[0] == 0.0
         if len(logprobs) > 1 and logprobs[0] == logprobs[1]:
             self._note(raw, Finding.TOP_TIE)
         text = raw.chosen.text if raw.chosen is not None else None

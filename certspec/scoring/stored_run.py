@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.certify import certify
+from certspec.certificates.mistakes import notes_on
 from certspec.errors import InvalidLogits
 from certspec.models.stored_logits import StoredLogits, require_same_rows
 from certspec.rules import Rule
@@ -74,9 +75,8 @@ def score_stored(
     }
     schema = step_schema(labels)
     num_parts = 0
-    with folder.working(
-        shard, settings, session_facts(device or "cpu"), kernels=kernel_hashes()
-    ) as finish:
+    notes = {"kernels": kernel_hashes(), "notes": _notes((target, draft), num_tokens)}
+    with folder.working(shard, settings, session_facts(device or "cpu"), **notes) as finish:
         if on_start is not None:
             on_start(target.num_rows)
         for block in _blocks(target):
@@ -87,6 +87,21 @@ def score_stored(
             if on_advance is not None:
                 on_advance(block.stop - block.start)
         return finish(num_parts)
+
+
+def _notes(sides: Sequence[StoredLogits | None], num_tokens: int | None) -> list[str]:
+    """What is almost surely a mistake in the first rows of each side."""
+    firsts = [side.arrays[0] for side in sides if side is not None]
+    return [
+        note
+        for array in firsts
+        for note in notes_on(
+            array.path.name,
+            array.read(0, min(array.num_rows, max(1, CHUNK_BYTES // array.row_bytes)))[
+                :, :num_tokens
+            ],
+        )
+    ]
 
 
 def _blocks(target: StoredLogits) -> Iterator[_Block]:

@@ -489,8 +489,8 @@ _CERTIFICATES = (
     Constant(
         "FLAG_RESOLUTION",
         Rational(1, 2**44),
-        "Relative, 512 u: a token nearer to its threshold is called undecided. More than a softmax "
-        "in float64 rounds near its top; certifies nothing, and no claim rests on it.",
+        "Relative, 512 u, beside the error bounds themselves: a token nearer to its threshold is "
+        "decided on exact numbers, not in float64. Certifies nothing, and no claim rests on it.",
     ),
     Constant(
         "ATOM_ROOM",

@@ -7,7 +7,7 @@ domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
 expression:  sha256 aee4c75083d2593e4ab8459d376602214576b0cca74166c9b427f8dafefc3ab0
-body:        sha256 8e5739da7166948ec56147774e857ad59aad0003b13b80ce288e73f4d7742995
+body:        sha256 81e6bfa2e875530440bcd48b7166af4b1f438fffa92e19d6e7a0b55800c11598
 """
 # --- body ---
 
@@ -294,8 +294,8 @@ MARGIN_ROUNDING = 1e-12
 # claims: none
 MARGIN_SLACK = 1.4210854715202004e-14
 
-# Relative, 512 u: a token nearer to its threshold is called undecided. More than a softmax in
-# float64 rounds near its top; certifies nothing, and no claim rests on it.
+# Relative, 512 u, beside the error bounds themselves: a token nearer to its threshold is decided
+# on exact numbers, not in float64. Certifies nothing, and no claim rests on it.
 # claims: none
 FLAG_RESOLUTION = 5.684341886080802e-14
 

@@ -264,10 +264,10 @@ def _rank(logits, row, work, highest, ranks, draft_values, draft_ids):
 
 
 @compiled
-def _filter(logits, rules, taken, out):
-    """Rows from logits to decisions; ``left_open`` says which rules of which rows are not decided.
-    ``taken``: rows that some thread has begun. Threads take them one by one, so that none waits
-    long for another at the end."""
+def _filter(logits, rules, taken, most, out):
+    """Up to ``most`` rows from logits to decisions; ``left_open`` says which rules of which rows
+    are not decided. ``taken``: rows that some thread has begun. Threads take them one by one, so
+    that none waits long for another at the end."""
     logits, out = Logits(*logits), Verdicts(*out)  # given as plain tuples, see rows.py
     work = FilterWork(
         np.empty((2, DECODED), np.float32),
@@ -279,7 +279,7 @@ def _filter(logits, rules, taken, out):
     settling = min(logits.num_columns, max(SETTLING, num_top))
     space = np.empty(settling), np.empty(settling, np.int64), np.empty(settling)
     numbers, draft_values = np.empty(NUMBERS), np.empty(num_top)
-    while True:
+    for _ in range(most):
         row = fetch_add(taken, 0, 1)
         if row >= num_rows:
             break
@@ -357,7 +357,17 @@ def filter_rows(
     )
     logits = ((target, draft), num_columns, numba_rows.decoding(kind))
     threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
-    run_shared(_filter, (logits, table.parameters, np.zeros(1, np.int64), tuple(out)), threads)
+    taken, most = np.zeros(1, np.int64), max(1, numba_rows.PIECE // num_columns)
+    plain = tuple(out)
+
+    def take() -> None:
+        try:
+            while taken[0] < rows:
+                _filter(logits, table.parameters, taken, most, plain)
+        finally:
+            taken[0] = rows  # what is left after a failure is nobody's
+
+    run_shared(take, (), threads)
     scores = RowScores(
         kl=out.statistics[KL_OUT],
         kl_upper=out.statistics[KL_UPPER],

@@ -16,8 +16,18 @@ from numba.extending import register_jitable
 
 from certspec.kernels.columns import EXACT, LOWER
 from certspec.kernels.compiled import compiled
+from certspec.kernels.exact_thresholds import put_exact
 from certspec.kernels.loading import load_kernels
-from certspec.kernels.numba.rules import accepts, candidate_gaps, rule_certificate, thresholds
+from certspec.kernels.numba.rules import (
+    DEEP,
+    NEAR,
+    SETTLED,
+    accepts,
+    candidate_gaps,
+    doubt_of,
+    rule_certificate,
+    thresholds,
+)
 from certspec.kernels.numba.stream import (
     ENTRIES,
     Logits,
@@ -52,7 +62,7 @@ from certspec.kernels.row_scores import (
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.threads import allowed_cores, run_shared
 
-__all__ = ["SMALL", "decoding", "num_threads", "score_rows", "spread"]
+__all__ = ["PIECE", "SMALL", "decoding", "num_threads", "score_rows", "spread"]
 
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 SMALL = 1 << 16  # logits; below this a call stays in one thread
@@ -66,7 +76,7 @@ class Found(NamedTuple):
     statistics: Any  # (_STATISTICS, rows)
     certificates: Any  # (2, rules, rows): the certificate, a bound below it
     accepted: Any  # (rules, rows) bool
-    unsettled: Any  # (rules, rows) bool: the top ranks do not say it
+    left_open: Any  # (rules, rows) int8: SETTLED, DEEP or NEAR
     top_probs: Any  # (rows, K)
     invalid: Any  # (rows,): 1 + side of a model whose row defines no distribution, else 0
 
@@ -134,15 +144,14 @@ def _apply_rules(rules, row, has_draft, num_columns, summary, found):
     for number in range(rules.shape[0]):
         rule = rules[number]
         index, width = int(rule[SMOOTHING_INDEX]), int(rule[TREE_WIDTH])
-        tau, upper = thresholds(
-            rule, normaliser, summary.entropy_gaps[index], error, summary.entropy_errors[index]
-        )
-        exact, lower, settled = rule_certificate(
-            rule, tau, upper, gaps, num_columns, normaliser, error
+        gap_error = summary.entropy_errors[index]
+        tau, upper = thresholds(rule, normaliser, summary.entropy_gaps[index], error, gap_error)
+        exact, lower, left_open = rule_certificate(
+            rule, (tau, upper, doubt_of(error, gap_error)), gaps, num_columns, normaliser, error
         )
         found.certificates[EXACT, number, row] = exact
         found.certificates[LOWER, number, row] = lower
-        found.unsettled[number, row] = not settled
+        found.left_open[number, row] = left_open
         matched = has_draft and accepts(rule, drafted_rank, drafted_weight, tau)
         if width > 0 and has_draft:
             matched = False
@@ -152,9 +161,9 @@ def _apply_rules(rules, row, has_draft, num_columns, summary, found):
 
 
 @compiled
-def _candidates(logits, rules, pairs, summaries, certificates):
+def _candidates(logits, rules, pairs, summaries, found):
     """The (row, rule) pairs that the top ranks leave open, from all ranks that matter."""
-    logits, summaries = Logits(*logits), Summary(*summaries)
+    logits, summaries, found = Logits(*logits), Summary(*summaries), Found(*found)
     for pair in range(len(pairs)):
         row, number = pairs[pair]
         rule, numbers = rules[number], summaries.numbers[row]
@@ -165,8 +174,12 @@ def _candidates(logits, rules, pairs, summaries, certificates):
         gaps = candidate_gaps(
             tau, logits.sides[0], row, logits.num_columns, logits.decode, numbers[HIGHEST]
         )
-        exact, lower, _ = rule_certificate(rule, tau, upper, gaps, len(gaps), normaliser, error)
-        certificates[EXACT, number, row], certificates[LOWER, number, row] = exact, lower
+        exact, lower, left_open = rule_certificate(
+            rule, (tau, upper, doubt_of(error, gap_error)), gaps, len(gaps), normaliser, error
+        )
+        found.certificates[EXACT, number, row] = exact
+        found.certificates[LOWER, number, row] = lower
+        found.left_open[number, row] = left_open
 
 
 @cache
@@ -208,7 +221,7 @@ def score_rows(
         statistics=np.empty((_STATISTICS, rows)),
         certificates=np.empty((2, num_rules, rows)),
         accepted=np.empty((num_rules, rows), np.bool_),
-        unsettled=np.zeros((num_rules, rows), np.bool_),
+        left_open=np.full((num_rules, rows), SETTLED, np.int8),
         top_probs=np.empty((rows, num_top)),
         invalid=np.empty(rows, np.int64),
     )
@@ -234,12 +247,11 @@ def score_rows(
         )
     if found.invalid.any():
         _raise_invalid(logits, found.invalid)
-    if found.unsettled.any():
-        pairs = np.argwhere(found.unsettled.T)  # row by row
+    left_open = found.left_open.any()
+    if left_open:
+        pairs = np.argwhere(found.left_open.T == DEEP)  # row by row
         spread(
-            lambda first, stop: _candidates(
-                plain, rules, pairs[first:stop], tuple(summaries), found.certificates
-            ),
+            lambda first, stop: _candidates(plain, rules, pairs[first:stop], *outputs),
             len(pairs),
             threads,
         )
@@ -257,15 +269,34 @@ def score_rows(
         scores.draft_token_prob = found.statistics[DRAFT_TOKEN_PROB]
         scores.draft_top_ids, scores.accepted = summaries.draft_top_ids, found.accepted
         scores.certified = scores.kl_upper < scores.certificate_lower
+    if left_open:
+        put_exact(
+            scores,
+            found.left_open == NEAR,
+            table,
+            lambda row: _values(logits, 0, row).astype(np.float64),
+            lambda row, other: score_rows(
+                target[row : row + 1],
+                None if draft is None else draft[row : row + 1],
+                kind,
+                num_columns,
+                other,
+                min(num_columns, other.num_top),
+            ),
+        )
     return scores
+
+
+def _values(logits: Logits, side: int, row: int) -> np.ndarray:
+    stored = logits.sides[side][row, : logits.num_columns]
+    return logits.decode[stored] if stored.dtype == np.uint16 else stored
 
 
 def _raise_invalid(logits: Logits, invalid: np.ndarray) -> NoReturn:
     row = int(np.flatnonzero(invalid)[0])
     side = int(invalid[row]) - 1
     name = ("target_logits", "draft_logits")[side]
-    stored = logits.sides[side][row, : logits.num_columns]
-    values = logits.decode[stored] if stored.dtype == np.uint16 else stored
+    values = _values(logits, side, row)
     for kind, bad in ((NAN, np.isnan(values)), (PLUS_INF, values == np.inf)):
         if bad.any():
             raise_invalid_row(name, row, int(np.argmax(bad)), kind)
@@ -281,7 +312,7 @@ def _work_space(rows: int, num_columns: int) -> Work:
 
 
 # Numbers of a piece of work, a fraction of a second: Ctrl-C is heard between pieces.
-_PIECE = 4_000_000
+PIECE = 4_000_000
 
 
 def spread(
@@ -290,7 +321,7 @@ def spread(
     """Run ``work(first, stop)`` over all items, on several threads where there are several. After a
     failure, or Ctrl-C, no further piece is begun."""
     threads = min(items, threads)
-    pieces = max(4 * threads if threads > 1 else 1, items * numbers_an_item // _PIECE)
+    pieces = max(4 * threads if threads > 1 else 1, items * numbers_an_item // PIECE)
     pieces = min(items, pieces) or 1
     bounds = [items * piece // pieces for piece in range(pieces + 1)]
     waiting = iter(list(pairwise(bounds)))  # one for all threads: each takes the next piece from it

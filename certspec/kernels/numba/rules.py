@@ -11,7 +11,7 @@ from numba.extending import register_jitable
 
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.numba.stream import element
-from certspec.kernels.rounding import FARTHEST_POOLED, NEGLIGIBLE
+from certspec.kernels.rounding import FARTHEST_POOLED, FARTHEST_WEIGHT, NEGLIGIBLE
 from certspec.kernels.rule_table import (
     CAP,
     ENTROPY_SCALE,
@@ -23,8 +23,12 @@ from certspec.kernels.rule_table import (
 )
 
 __all__ = [
+    "DEEP",
+    "NEAR",
+    "SETTLED",
     "accepts",
     "candidate_gaps",
+    "doubt_of",
     "pool_certificate",
     "relative_threshold",
     "relative_weight_error",
@@ -35,9 +39,13 @@ __all__ = [
     "tree_pool",
 ]
 
-CANDIDATE_SLACK = load_kernels(
-    "constants"
-).CANDIDATE_SLACK  # relative: tokens this far below a threshold are certainly rejected
+_constants = load_kernels("constants")
+# relative: tokens this far below a threshold are certainly rejected
+CANDIDATE_SLACK = _constants.CANDIDATE_SLACK
+FLAG_RESOLUTION = _constants.FLAG_RESOLUTION
+# what the ranks at hand leave open of a rule: nothing, which token is the first one rejected, or on
+# which side of the threshold a token within rounding of it lies
+SETTLED, DEEP, NEAR = range(3)
 _bounds, _pool, _threshold = (
     load_kernels(topic, "numba") for topic in ("bounds", "pool", "threshold")
 )
@@ -86,14 +94,21 @@ def _certain_weight(gap, weight):
 
 
 @register_jitable(error_model="numpy")
-def rule_certificate(rule, tau, upper, gaps, num_columns, normaliser, normaliser_error):
-    """(certificate, a bound below it, whether the ranks given settle it) of one rule on one row
-    [nats]; +inf where nothing can be rejected. ``gaps``: the largest z - max z, sorted downwards,
-    ``num_columns`` of them if all."""
+def doubt_of(normaliser_error, entropy_error):
+    """Relative: how near to a threshold float64 may take a token for being on its other side."""
+    return FLAG_RESOLUTION + 2.0 * (normaliser_error + entropy_error)
+
+
+@register_jitable(error_model="numpy")
+def rule_certificate(rule, threshold, gaps, num_columns, normaliser, normaliser_error):
+    """(certificate, a bound below it, what the ranks given leave open of it) of one rule on one row
+    [nats]; +inf where nothing can be rejected. ``threshold``: tau S, an upper bound of it, and
+    ``doubt_of``; ``gaps``: the largest z - max z, sorted downwards, ``num_columns`` of them if
+    all."""
     count = len(gaps)
     width = int(rule[TREE_WIDTH])
     if width >= num_columns:
-        return np.inf, np.inf, True
+        return np.inf, np.inf, SETTLED
     if width > 0:
         weights = _weights(gaps, width + 1)
         tail, mass = tree_pool(weights, width)
@@ -101,17 +116,20 @@ def rule_certificate(rule, tau, upper, gaps, num_columns, normaliser, normaliser
         exact, lower = pool_certificate(
             weights, 1, tail, width, mass, error, normaliser, normaliser_error
         )
-        return exact, lower, True
+        return exact, lower, SETTLED
+    tau, upper, doubt = threshold
     rejected, doubtful = _first_rejected(rule, tau, upper, gaps)
-    settled = (
-        rejected < count or count == num_columns or upper < 0.0
-    )  # no weight is below a negative threshold
-    exact, lower = (
-        _pooled(rejected, doubtful, gaps, normaliser, normaliser_error)
-        if settled
-        else (np.inf, np.inf)
-    )
-    return exact, lower, settled
+    # no weight is below a negative threshold
+    if rejected == count and count < num_columns and upper >= 0.0:
+        return np.inf, np.inf, DEEP
+    exact, lower = _pooled(rejected, doubtful, gaps, normaliser, normaliser_error)
+    near = rejected != doubtful
+    if rejected < count and accepts(rule, rejected, np.inf, 0.0):
+        weight = math.exp(gaps[rejected])
+        own_doubt = doubt + relative_weight_error(min(-gaps[rejected], FARTHEST_WEIGHT))
+        room = own_doubt * (weight + abs(rule[OFFSET] if rule[SCALE] > 0.0 else 0.0) * normaliser)
+        near = near or weight >= tau - room - NEGLIGIBLE
+    return exact, lower, NEAR if near else SETTLED
 
 
 @register_jitable(error_model="numpy")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certspec.kernels.exact_thresholds import put_exact
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.rounding import FAR_BELOW, FARTHEST_RATIO, FARTHEST_WEIGHT, UNIT
 from certspec.kernels.row_scores import (
@@ -23,6 +24,7 @@ from certspec.kernels.row_scores import (
 )
 from certspec.kernels.rule_table import SMOOTHING_INDEX, TREE_WIDTH, RuleTable
 from certspec.kernels.torch.rules import (
+    Thresholds,
     decisions,
     single_token_certificates,
     thresholds,
@@ -36,6 +38,7 @@ SUM_DEPTH, FARTHEST_SPAN = _constants.TORCH_SUM_DEPTH, _constants.FARTHEST_SPAN
 
 MIN_SETTLING = 32  # ranks that are sorted, so that most thresholds fall among them
 CHUNK_LOGITS = 1 << 24  # logits of one side in a chunk: 128 MiB a float64 temporary
+CPU_CHUNK_LOGITS = 1 << 20  # where Ctrl-C, heard between two operations, is to wait for no long one
 FULL_LOGITS = 1 << 22  # the same where a row is sorted in full, with every rule on every rank
 _bounds, _divergence = load_kernels("bounds", "torch"), load_kernels("divergence", "torch")
 
@@ -71,7 +74,7 @@ def score_rows(
 ) -> RowScores:
     """Score rows of tensors whose first ``num_columns`` columns are real. Raises InvalidLogits
     naming the row."""
-    chunk = max(1, CHUNK_LOGITS // num_columns)
+    chunk = max(1, (CHUNK_LOGITS if target.is_cuda else CPU_CHUNK_LOGITS) // num_columns)
     parts = [
         _score_chunk(
             target[start : start + chunk, :num_columns].detach(),
@@ -100,7 +103,7 @@ def _score_chunk(
         flags.append(_invalid(draft, draft_side))
 
     gaps = top_logits.double() - side.highest[:, None]
-    tau, upper = thresholds(parameters, side, _entropy_gaps(side, table))
+    threshold = thresholds(parameters, side, _entropy_gaps(side, table))
     is_tree = table.parameters[:, TREE_WIDTH] > 0
     single, tree = (
         torch.from_numpy(np.flatnonzero(flag)).to(target.device) for flag in (~is_tree, is_tree)
@@ -110,10 +113,9 @@ def _score_chunk(
     )
     certificate_lower = torch.empty_like(certificate)
     complete = settling == target.shape[1]
-    exact, lower, unsettled = single_token_certificates(
+    exact, lower, deep, near = single_token_certificates(
         parameters[single],
-        tau[single],
-        upper[single],
+        threshold.of(single),
         gaps,
         side.normaliser,
         side.normaliser_error,
@@ -127,13 +129,13 @@ def _score_chunk(
         side.normaliser,
         side.normaliser_error,
     )
-    *invalid, pending = torch.stack(
-        [*(flag.any() for flag in flags), unsettled.any()]
+    *invalid, any_deep, any_near = torch.stack(
+        [*(flag.any() for flag in flags), deep.any(), near.any()]
     ).tolist()  # one transfer
     if any(invalid):
         _raise_invalid(target, draft, flags, first_row)
-    if pending:
-        _settle(side, parameters, tau, upper, unsettled, certificate, certificate_lower, single)
+    if any_deep:
+        _settle(side, parameters, threshold, deep, near, (certificate, certificate_lower), single)
 
     scores = RowScores(
         entropy=_divergence.entropy(side.log_normaliser, side.mean_gap),
@@ -145,19 +147,47 @@ def _score_chunk(
         target_top_probs=torch.exp(gaps[:, :num_top]) / side.normaliser[:, None],
         paths=torch.full_like(side.highest, RIGOROUS, dtype=torch.int8),
     )
-    if draft is None:
-        return scores
+    if draft is not None:
+        _score_draft(scores, side, draft_side, draft_top_ids, top_ids, parameters, threshold.tau)
+    if any_near or any_deep:
+        by_rule = torch.zeros_like(certificate, dtype=torch.bool)
+        by_rule[single] = near
+        put_exact(
+            scores,
+            by_rule.cpu().numpy(),
+            table,
+            lambda row: target[row].double().cpu().numpy(),
+            lambda row, other: _score_chunk(
+                target[row : row + 1],
+                None if draft is None else draft[row : row + 1],
+                other,
+                min(target.shape[1], other.num_top),
+                first_row + row,
+            ),
+        )
+    return scores
+
+
+def _score_draft(
+    scores: RowScores,
+    side: Side,
+    draft_side: Side,
+    draft_top_ids: Tensor,
+    top_ids: Tensor,
+    parameters: Tensor,
+    tau: Tensor,
+) -> None:
+    """Put the fields that a draft has into ``scores``."""
     scores.kl = _divergence_sum(side, draft_side)
     scores.kl_upper = _kl_bound(scores.kl, side, draft_side)
     drafted = draft_top_ids[:, :1]
-    drafted_gap = target.gather(1, drafted)[:, 0].double() - side.highest
+    drafted_gap = side.logits.gather(1, drafted)[:, 0].double() - side.highest
     scores.draft_token_prob = torch.exp(drafted_gap) / side.normaliser
     scores.draft_top_ids = draft_top_ids
     scores.accepted = decisions(
         parameters, tau, torch.exp(drafted_gap), drafted, top_ids, draft_top_ids
     )
     scores.certified = scores.kl_upper < scores.certificate_lower
-    return scores
 
 
 def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -243,31 +273,32 @@ def _entropy_gaps(side: Side, table: RuleTable) -> tuple[Tensor, Tensor]:
 def _settle(
     side: Side,
     parameters: Tensor,
-    tau: Tensor,
-    upper: Tensor,
-    unsettled: Tensor,
-    certificate: Tensor,
-    lower: Tensor,
+    threshold: Thresholds,
+    deep: Tensor,
+    near: Tensor,
+    certificates: tuple[Tensor, Tensor],
     single: Tensor,
 ) -> None:
-    """Redo the single-token rules of rows with an unsettled one, on their rows sorted in full."""
-    rows = unsettled.any(dim=0).nonzero()[:, 0]
+    """Redo the single-token rules of rows with a deep one, on their rows sorted in full, in
+    place."""
+    rows = deep.any(dim=0).nonzero()[:, 0]
     step = max(1, FULL_LOGITS // side.gaps.shape[1])
     for start in range(0, len(rows), step):
         chosen = rows[start : start + step]
         gaps = torch.sort(side.gaps[chosen], dim=1, descending=True).values
-        for rule in single.tolist():
+        for number, rule in enumerate(single.tolist()):
             one = slice(rule, rule + 1)
-            exact, bound, _ = single_token_certificates(
+            exact, bound, _, close = single_token_certificates(
                 parameters[one],
-                tau[one][:, chosen],
-                upper[one][:, chosen],
+                threshold.of(one).of((slice(None), chosen)),
                 gaps,
                 side.normaliser[chosen],
                 side.normaliser_error[chosen],
                 True,
             )
-            certificate[rule, chosen], lower[rule, chosen] = exact[0], bound[0]
+            near[number, chosen] = close[0]
+            for values, found in zip(certificates, (exact, bound), strict=True):
+                values[rule, chosen] = found[0]
 
 
 def _divergence_sum(target: Side, draft: Side) -> Tensor:

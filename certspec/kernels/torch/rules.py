@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,24 +21,43 @@ from certspec.kernels.rule_table import (
     TREE_WIDTH,
 )
 
-__all__ = ["decisions", "single_token_certificates", "thresholds", "tree_certificates"]
+__all__ = [
+    "Thresholds",
+    "decisions",
+    "single_token_certificates",
+    "thresholds",
+    "tree_certificates",
+]
 
+FLAG_RESOLUTION = load_kernels("constants").FLAG_RESOLUTION
 _bounds, _pool, _threshold = (
     load_kernels(topic, "torch") for topic in ("bounds", "pool", "threshold")
 )
 
 
-def thresholds(
-    parameters: Tensor, side: Any, entropy_gaps: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """(tau S, an upper bound of it), each (rules, rows): the rules' thresholds in weights."""
+class Thresholds(NamedTuple):
+    """The rules' thresholds in weights, each (rules, rows): ``tau`` S, an upper bound of it, and
+    how near to it, relatively, float64 may take a token for being on its other side."""
+
+    tau: Tensor
+    upper: Tensor
+    doubt: Tensor
+
+    def of(self, chosen: Any) -> Thresholds:
+        """Those of some rules, or of some rules and rows."""
+        return Thresholds(*(part[chosen] for part in self))
+
+
+def thresholds(parameters: Tensor, side: Any, entropy_gaps: tuple[Tensor, Tensor]) -> Thresholds:
+    """The rules' thresholds on the rows of ``side``."""
     rule = [parameters[:, column, None] for column in (CAP, SCALE, OFFSET, ENTROPY_SCALE)]
     gap, error = entropy_gaps
     tau = _threshold.relative_threshold(*rule, side.normaliser[None], gap)
     upper = _threshold.threshold_upper(
         *rule, side.normaliser[None], gap, side.normaliser_error[None], error
     )
-    return tau, torch.maximum(upper, tau)
+    doubt = FLAG_RESOLUTION + 2.0 * (side.normaliser_error[None] + error)
+    return Thresholds(tau, torch.maximum(upper, tau), doubt)
 
 
 def _reaches(parameters: Tensor, weights: Tensor, bound: Tensor) -> Tensor:
@@ -53,18 +72,19 @@ def _first_false(flags: Tensor) -> Tensor:
 
 def single_token_certificates(
     parameters: Tensor,
-    tau: Tensor,
-    upper: Tensor,
+    threshold: Thresholds,
     gaps: Tensor,
     normaliser: Tensor,
     normaliser_error: Tensor,
     complete: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(certificate, a bound below it, whether the ranks do not settle it), each (rules, rows).
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(certificate, a bound below it, whether the ranks do not settle it, whether a token lies
+    within rounding of the threshold), each (rules, rows).
 
     ``gaps``: (rows, ranks), sorted downwards; ``complete`` says that they are the whole row.
     """
     count = gaps.shape[1]
+    tau, upper, doubt = threshold
     weights = torch.exp(gaps)[None]
     gate = parameters[:, TOP_M, None, None]
     within = (gate == 0) | (torch.arange(count, device=gaps.device) < gate)
@@ -79,7 +99,18 @@ def single_token_certificates(
     exact, _ = _pooled(rejected, gaps, weights[0], normaliser, normaliser_error)
     _, lower = _pooled(doubtful, gaps, weights[0], normaliser, normaliser_error)
     nothing_below = (upper < 0) & (gate[..., 0] == 0)
-    return exact, lower, ((rejected == count) & ~nothing_below & (not complete))
+    deep = (rejected == count) & ~nothing_below & (not complete)
+    # the rejected token from below; one that is accepted is near where it is doubtful
+    rank = rejected.clamp(max=count - 1)
+    own, own_slack = (
+        torch.gather(values.expand(*rank.shape, count), 2, rank[..., None])[..., 0]
+        for values in (weights, slack)
+    )
+    offset = torch.where(parameters[:, SCALE, None] > 0, parameters[:, OFFSET, None].abs(), 0.0)
+    room = (doubt + own_slack) * (own + offset * normaliser) + NEGLIGIBLE
+    by_value = (rejected < count) & ((gate[..., 0] == 0) | (rejected < gate[..., 0]))
+    near = (rejected != doubtful) | (by_value & (own >= tau - room))
+    return exact, lower, deep, near & ~deep
 
 
 def _pooled(

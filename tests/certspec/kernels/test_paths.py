@@ -1,7 +1,6 @@
 """How rows were decided is reported: which path scored each, and where the error bounds leave a
 rule open."""
 
-import mpmath
 import numpy as np
 
 import certspec as cs
@@ -55,54 +54,9 @@ def test_few_adversarial_rows_are_undecided():
     assert 0 < undecided.sum() < 0.05 * undecided.size
 
 
-def test_a_threshold_within_the_resolution_of_the_draft_token_is_undecided(backend):
-    rows = [
-        (cs.presets.sglang_threshold(), [47.0, 0.5]),  # p1 < 1 exactly: rejected
-        (cs.Multiplicative(1.0), [0.0, -1e-17]),
-        (cs.Additive(0.25), [0.0, 0.0, np.log(2.0) - 2e-16]),
-        (cs.Absolute(1 / 3), [0.0, 0.0, 1e-17]),
-        (cs.Entropy(0.5, 1.0), [0.0, 0.0]),
-    ]
-    for rule, logits in rows:
-        row = np.array([logits])
-        draft = row.copy()
-        draft[0, 1 if rule == cs.Multiplicative(1.0) else 0] += 2.0
-        found = cs.certify(row, draft, rule, backend=backend)
-        assert found.undecided.tolist() == [[True]], rule
-        assert not found.certified.any()
-
-
 def test_ties_and_tokens_far_from_the_threshold_are_decided(backend):
     tied, wide = np.zeros((1, 4)), np.array([[3.0, 1.0, 0.0]])
     for rule in (cs.Additive(0.3), cs.Multiplicative(0.1), cs.Absolute(0.2), cs.Additive(0.0)):
         assert not cs.certify(tied, tied, rule, backend=backend).undecided.any(), rule
     for rule in (cs.Additive(0.3), cs.Multiplicative(0.1), cs.Absolute(0.2), cs.Entropy(0.09, 0.3)):
         assert not cs.certify(wide, wide, rule, backend=backend).undecided.any(), rule
-
-
-def test_a_flag_that_exact_arithmetic_contradicts_is_undecided(backend):
-    generator, mp, wrong = np.random.default_rng(3), mpmath.mp, 0
-    with mpmath.workdps(60):
-        for _ in range(200):
-            logits = generator.normal(size=int(generator.integers(2, 6)))
-            weights = [mp.exp(mp.mpf(z)) for z in logits]
-            probs = [weight / sum(weights) for weight in weights]
-            token, top = int(generator.integers(len(logits))), max(probs)
-            off = float(generator.integers(-2, 3)) * 2.0**-53
-            rule = (
-                cs.Additive(max(0.0, float(top - probs[token]) + off)),
-                cs.Multiplicative(min(1.0, float(probs[token] / top) * (1.0 + 2.0 * off))),
-                cs.Absolute(float(probs[token]) * (1.0 + 2.0 * off)),
-            )[generator.integers(3)]
-            draft = logits.copy()
-            draft[token] = logits.max() + 0.5
-            found = cs.certify(logits[None], draft[None], rule, backend=backend)
-            cap, scale, offset = (
-                mp.mpf(getattr(rule.threshold, name)) for name in ("cap", "scale", "offset")
-            )
-            accepted = probs[token] >= (scale * top + offset if scale else cap)
-            if bool(found.accepted[0, 0]) != accepted:
-                wrong += 1
-                assert found.undecided[0, 0], rule
-            assert accepted or not found.certified[0, 0], rule
-    assert wrong > 5
