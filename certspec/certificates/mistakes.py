@@ -14,7 +14,7 @@ __all__ = ["notes_on"]
 
 _SEEN = 64  # columns: a row of logits whose first ones all lie in [0, 1] is rare
 _ROWS_ON_DEVICE = 8  # from elsewhere than the CPU no more are fetched
-_WHOLE = 1e-3  # how far from 1 rounding to 16 bits may leave the sum of probabilities
+_WHOLE = 0.01  # how far from 1 rounding to 16 bits may leave the sum of probabilities
 
 
 def notes_on(name: str, rows: Any) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from certspec.errors import InvalidArgument
+from certspec.kernels.loading import load_kernels
 from certspec.kernels.rounding import NEGLIGIBLE
 from certspec.kernels.row_scores import BY_RULE, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
@@ -30,7 +32,7 @@ __all__ = ["WINDOW", "first_rejected", "put_exact"]
 
 _DIGITS = (34, 80, 320, 1280)  # tried in turn
 _FARTHEST = 10**6  # e^-1e6 and all below it are 0 at any of these digits
-WINDOW = 1e-9  # relative; float64 errs by far less, so tokens outside of it are decided
+WINDOW = load_kernels("constants").FLAG_WINDOW
 
 
 def put_exact(
@@ -68,7 +70,9 @@ def first_rejected(rule: Rule, logits: Any) -> int:
 
     ``logits``: (vocab,) float64, -inf for a masked token. A comparison that 1,280 digits leave open
     counts as a rejection. (No row is known for which they do.)"""
-    threshold = rule.threshold or Threshold()
+    threshold = rule.threshold
+    if threshold is None:
+        raise InvalidArgument(f"first_rejected: expected a single-token rule, got {rule}")
     row = _Row.of(np.asarray(logits, np.float64))
     low, high = _window(threshold, row)
     while low < high:  # tokens are rejected from some value on

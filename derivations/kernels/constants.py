@@ -493,6 +493,12 @@ _CERTIFICATES = (
         "decided on exact numbers, not in float64. Certifies nothing, and no claim rests on it.",
     ),
     Constant(
+        "FLAG_WINDOW",
+        Rational(1, 2**30),
+        "Relative, 2^23 u: a token farther from its threshold is decided by float64, the others "
+        "one by one, exactly. No claim: softmax and entropy of float64 err by less than 2^17 u.",
+    ),
+    Constant(
         "ATOM_ROOM",
         Rational(1, 2**36),
         "nats; what rounding may take from the logarithm of an atom's size: u times 2^17, for "

@@ -26,6 +26,7 @@ OTHERS = {
     "margins.py": {1e-308},  # where a search begins
     # where searches begin, which cells they look at, and x^6/30 of a series
     "margin_bounds.py": {1e-306, 1e-308, 1e-9, 30.0},
+    "mistakes.py": {0.01},  # how far a sum of rounded probabilities may be from 1
     "ranks.py": {1.4426950408889634},  # log2 e
     "segments.py": {1.44269502162933349609375, 127.0},  # log2 e in float32; its exponents
     "vectors.py": {1.5},

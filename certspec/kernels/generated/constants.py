@@ -6,8 +6,8 @@ claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.nor
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
-expression:  sha256 aee4c75083d2593e4ab8459d376602214576b0cca74166c9b427f8dafefc3ab0
-body:        sha256 81e6bfa2e875530440bcd48b7166af4b1f438fffa92e19d6e7a0b55800c11598
+expression:  sha256 dc9ecd417c56e5d53a8a76db585746ba2588b744884decba1fa16afbc5b413d6
+body:        sha256 7370e053858e8a8b32fd2d293447e983148c182e07ea8dec65c502efaaaf8a2e
 """
 # --- body ---
 
@@ -298,6 +298,11 @@ MARGIN_SLACK = 1.4210854715202004e-14
 # on exact numbers, not in float64. Certifies nothing, and no claim rests on it.
 # claims: none
 FLAG_RESOLUTION = 5.684341886080802e-14
+
+# Relative, 2^23 u: a token farther from its threshold is decided by float64, the others one by
+# one, exactly. No claim: softmax and entropy of float64 err by less than 2^17 u.
+# claims: none
+FLAG_WINDOW = 9.313225746154785e-10
 
 # nats; what rounding may take from the logarithm of an atom's size: u times 2^17, for logarithms
 # below 2^10.

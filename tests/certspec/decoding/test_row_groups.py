@@ -255,3 +255,24 @@ def test_an_error_ends_groups_that_wait_for_rows(runners, by_turns, monkeypatch)
     with torch.inference_mode(), pytest.raises(RuntimeError, match="a group fell over"):
         decode_shared(*runners, work)
     assert [runner.num_threads for runner in runners] == [2, 2]
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_where_no_further_thread_can_start_the_others_decode_all_rows(
+    tiny, runners, many, monkeypatch, allowed
+):
+    expected = cs.generate(tiny, many, max_new_tokens=12).sequences
+    started, start = [], threading.Thread.start
+
+    def refuse(thread):
+        if thread.name.startswith("certspec-rows"):
+            if len(started) == allowed:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    shared = cs.generate(tiny, many, max_new_tokens=12, batch_size=6, runners=runners)
+    assert shared.sequences == expected
+    assert len(started) == allowed and not any(thread.is_alive() for thread in started)
+    assert [runner.num_threads for runner in runners] == [3, 3]

@@ -184,6 +184,20 @@ def test_forced_tokens_and_cut_answers_are_warned_about(tmp_path):
     assert findings.counts[Finding.FORCED] == 1 and findings.counts[Finding.CUT] == 1
 
 
+def test_a_log_of_one_token_lists_at_logprob_0_is_said_to_say_nothing(tmp_path):
+    log = written.chat(written.logprobs(3))
+    content = log["choices"][0]["logprobs"]["content"]
+    for item in content:
+        item["logprob"] = 0.0
+        item["top_logprobs"] = [item | {"top_logprobs": None}]
+    _, findings = read(written.save(tmp_path / "c.json", log))
+    assert findings.counts[Finding.ONLY_ZEROS] == len(content)
+    assert findings.first_seen[Finding.ONLY_ZEROS].endswith("c.json")
+    content[-1]["logprob"] = content[-1]["top_logprobs"][0]["logprob"] = -0.3
+    _, findings = read(written.save(tmp_path / "d.json", log))
+    assert Finding.ONLY_ZEROS not in findings.counts
+
+
 def test_few_decimals_widen_the_error_of_every_value(tmp_path):
     rows = np.log([[0.5, 0.2, 0.15, 0.08, 0.05]]).round(2)
     positions, findings = read(written.save(tmp_path / "s.json", written.sglang(rows)))
