@@ -64,12 +64,14 @@ def _read(
     widths = [g.query_width, g.kv_width, g.kv_width]
     angles = cache.cosines[:count], cache.sines[:count]
 
-    def normed(x: Tensor, gain: Tensor) -> Tensor:
-        return rms_norm(x.float(), gain.shape, gain, g.norm_eps)
+    def normed(x: Tensor, gain: Tensor | None) -> Tensor:
+        return x.float() if gain is None else rms_norm(x.float(), gain.shape, gain, g.norm_eps)
 
     stream = weights.embedding[tokens].float()
     for index, layer in enumerate(weights.layers):
         qkv = linear(normed(stream, layer.input_norm).to(dtype), layer.qkv)
+        if layer.qkv_bias is not None:
+            qkv = (qkv + layer.qkv_bias).to(dtype)
         # (heads, count, head_dim) each
         query, key, value = (
             part.view(count, -1, g.head_dim).transpose(0, 1) for part in qkv.split(widths, 1)
