@@ -137,9 +137,11 @@ pair_options = _all_of(
     click.option(
         "--target",
         metavar="MODEL",
-        help="The target: a hub id or a directory (default: bundled pair).",
+        help="The target: a hub id, a directory or a .gguf file (default: bundled pair).",
     ),
-    click.option("--draft", metavar="MODEL", help="The draft: a hub id or a directory."),
+    click.option(
+        "--draft", metavar="MODEL", help="The draft: a hub id, a directory or a .gguf file."
+    ),
     click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: cpu)."),
     click.option(
         "--dtype", metavar="NAME", help="float32 (default on the CPU), bfloat16 (CUDA) ..."

@@ -16,18 +16,21 @@ __all__ = ["ARCHITECTURES", "Architecture", "head_dim_of", "shipped_class"]
 @dataclass(frozen=True)
 class Architecture:
     """``classes``: what the names of its classes begin with. ``head_norms``: whether each query
-    and key head is normed. ``qkv_bias``: whether queries, keys and values have a bias."""
+    and key head is normed. ``qkv_bias``: whether queries, keys and values have a bias.
+    ``interleaved_files``: whether GGUF files hold the rows of a query or key head with rotated
+    pairs side by side."""
 
     classes: str
     head_norms: bool
     qkv_bias: bool
+    interleaved_files: bool = False
 
 
 # by the config's model_type
 ARCHITECTURES = {
     "qwen2": Architecture("Qwen2", head_norms=False, qkv_bias=True),
     "qwen3": Architecture("Qwen3", head_norms=True, qkv_bias=False),
-    "llama": Architecture("Llama", head_norms=False, qkv_bias=False),
+    "llama": Architecture("Llama", head_norms=False, qkv_bias=False, interleaved_files=True),
 }
 
 

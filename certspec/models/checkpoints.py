@@ -1,6 +1,6 @@
 """A checkpoint's folder, looked over before anything is loaded from it.
 
-What people hand over by mistake is named with its file and a remedy: weights as pickles or GGUF, a
+What people hand over by mistake is named with its file and a remedy: weights as pickles, a
 git-lfs pointer in place of the weights, a download that broke off, a web page saved under the
 file's name, a config whose numbers can't be a model's. Nothing of a checkpoint is executed.
 
@@ -74,7 +74,7 @@ def _no_safetensors(folder: Path, names: list[str]) -> str:
         )
     gguf = [name for name in names if name.endswith(".gguf")]
     if gguf:
-        return f"{asked} {gguf[0]} only; GGUF is not read: name the safetensors it was made from"
+        return f"{asked} {gguf[0]} only; GGUF is read where the file itself is named"
     return f"{asked} {', '.join(names) or 'nothing'}"
 
 

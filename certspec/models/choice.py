@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from certspec.errors import InvalidArgument
 from certspec.models.architectures import head_dim_of
+from certspec.models.gguf.model import GgufModel
 from certspec.models.padded_runner import TransformersRunner
 from certspec.models.plain_tree import first_deviation
 
@@ -23,6 +24,7 @@ __all__ = [
     "chosen_runners",
     "reason_for_fallback",
     "reason_for_transformers",
+    "refuse_files_without_engine",
     "require_models",
     "runner_for",
 ]
@@ -37,7 +39,7 @@ def runner_for(model: Any, num_tokens: int | None = None) -> Any | None:
     None."""
     if reason_for_fallback(model) is not None:
         return None
-    device = next(model.parameters()).device
+    device = model.device
     if device.type == "cuda":
         from certspec.models.cuda.runner import CudaRunner
 
@@ -51,10 +53,12 @@ def reason_for_fallback(model: Any) -> str | None:
     """Why ``runner_for`` returns None for this model, or None where it returns a runner."""
     from certspec.models.weights import why_unsupported
 
-    reason = why_unsupported(getattr(model, "config", None)) or first_deviation(model)
+    reason = why_unsupported(getattr(model, "config", None))
+    if reason is None and not isinstance(model, GgufModel):
+        reason = first_deviation(model)
     if reason is not None:
         return reason
-    device, head_dim = next(model.parameters()).device.type, head_dim_of(model.config)
+    device, head_dim = model.device.type, head_dim_of(model.config)
     if device == "cpu" and head_dim % 16:
         return f"head_dim {head_dim}, no multiple of 16"
     if device == "cuda":
@@ -89,13 +93,28 @@ def reason_for_transformers(model: Any) -> str | None:
 
 
 def require_models(pair: Pair) -> None:
-    """Raise InvalidArgument unless both models have what every transformers model has."""
+    """Raise InvalidArgument unless both models have what every transformers model has, and no file
+    that only an engine can run stands beside a model that none can."""
     for role in ("target", "draft"):
         model = getattr(pair, role)
         missing = [name for name in ("config", "device", "dtype") if not hasattr(model, name)]
         if missing:
             got = "none" if model is None else f"a {type(model).__name__} without {missing[0]}"
             raise InvalidArgument(f"{role}: expected a transformers causal model, got {got}")
+    refuse_files_without_engine(pair)
+
+
+def refuse_files_without_engine(pair: Pair) -> None:
+    """Raise InvalidArgument where transformers would have to run a GGUF file as it is."""
+    models = {"target": pair.target, "draft": pair.draft}
+    files = [role for role, model in models.items() if isinstance(model, GgufModel)]
+    for role, model in models.items():
+        reason = None if model is None or not files else reason_for_transformers(model)
+        if reason is not None:
+            raise InvalidArgument(
+                f"{files[0]}: a GGUF file needs the engine for both models, and {role} can't be "
+                f"run by it ({reason})"
+            )
 
 
 @contextmanager
@@ -141,6 +160,8 @@ def _fingerprint(model: Any, num_tokens: int) -> Any:
     view or pruning."""
     import torch
 
+    if isinstance(model, GgufModel):
+        return num_tokens
     tensors = [*model.parameters(), *model.buffers()]
     samples = torch.cat([_sample(tensor) for tensor in tensors]).cpu()
     return (

@@ -17,6 +17,8 @@ from typing import Any
 from certspec.errors import IncompatiblePair, InvalidArgument, UnreadableInput
 from certspec.models import BUNDLED
 from certspec.models.checkpoints import TOKENIZER_FILES, check_checkpoint, read_config
+from certspec.models.gguf.header import GgufFile, is_gguf, read_header
+from certspec.models.gguf.model import load_gguf_model, make_tokenizer
 
 __all__ = ["Pair", "default_device", "load_pair", "load_target", "spread_options"]
 
@@ -114,15 +116,19 @@ def load_pair(
     device_map: Any = None,
     tp_plan: str | None = None,
 ) -> Pair:
-    """Load a target and a draft from directories or hub ids; with no arguments, the bundled pair.
+    """Load a target and a draft from directories, hub ids or GGUF files; with no arguments, the
+    bundled pair.
 
     ``device`` defaults to the CPU, ``dtype`` to float32 there and bfloat16 elsewhere. Only
-    safetensors weights are read and no code from a checkpoint is run; a directory is read without
-    any network. ``tokenizer`` names a directory or id whose tokenizer is used: for models that come
-    without one. Directories' own tokenizers must agree with it. A target too large for one device:
-    ``device_map`` spreads its layers over the devices of this process, ``tp_plan`` ("auto") its
-    tensors over the processes that torchrun started (both as transformers has them; they need the
-    package accelerate). The draft then lies whole on the target's first device.
+    safetensors and GGUF weights are read and no code from a checkpoint is run; a directory or a
+    file is read without any network. A GGUF file (it needs the package gguf) brings its tokenizer;
+    on a CPU in float32 its weights stay quantised, else they are dequantised to ``dtype``, and
+    ``notes`` says how many that rounds. ``tokenizer`` names a directory, file or id whose tokenizer
+    is used: for models that come without one. Models' own tokenizers must agree with it. A target
+    too large for one device: ``device_map`` spreads its layers over the devices of this process,
+    ``tp_plan`` ("auto") its tensors over the processes that torchrun started (both as transformers
+    has them; they need the package accelerate). The draft then lies whole on the target's first
+    device.
 
     Raises UnreadableInput for a directory without config or safetensors weights (or with weights
     missing), and IncompatiblePair where the tokenizers differ (naming the first id and both
@@ -144,8 +150,8 @@ def load_pair(
         else _dtype(dtype)
     )
     sources = {"target": (target, revision), "draft": (draft, draft_revision)}
-    for role, (source, _) in sources.items():
-        _check_folder(role, source)
+    files = {role: _opened(role, source) for role, (source, _) in sources.items()}
+    notes = []
     with _quiet_transformers():
         tokenizers = (
             {}
@@ -154,28 +160,32 @@ def load_pair(
         )
         for role, (source, its_revision) in sources.items():
             if tokenizer is None or _holds_tokenizer(source):
-                tokenizers[role] = _load_tokenizer(role, source, its_revision)
+                tokenizers[role] = _load_tokenizer(role, source, its_revision, files[role])
         for role in list(tokenizers)[1:]:
             _require_same_tokens(tokenizers, next(iter(tokenizers)), role)
-        models = {
-            role: _load_model(role, *place, dtype, spread if role == "target" else {})
-            for role, place in sources.items()
-        }
+        models = {}
+        for role, place in sources.items():
+            its_spread, file = spread if role == "target" else {}, files[role]
+            if file is None:
+                models[role] = _load_model(role, *place, dtype, its_spread)
+            else:
+                models[role], note = _load_file(role, file, device, dtype, its_spread)
+                notes += [note] if note else []
     chosen = next(iter(tokenizers.values()))
-    num_tokens, notes = _align_widths(chosen, _width(models["target"]), _width(models["draft"]))
+    widths = (_width(models["target"]), _width(models["draft"]))
+    num_tokens, aligned = _align_widths(chosen, *widths)
     if spread:
         device = models["target"].device
-    else:
-        models["target"].to(device)
-    models["draft"].to(device)
-    for model in models.values():
-        model.eval().requires_grad_(False)
+    for role, model in models.items():
+        if files[role] is None and not (spread and role == "target"):
+            model.to(device)
+        _freeze(model)
     return Pair(
         models["target"],
         models["draft"],
         chosen,
         num_tokens,
-        notes,
+        (*aligned, *notes),
         f"{_short(target)} + {_short(draft)}",
     )
 
@@ -205,16 +215,28 @@ def load_target(
         if dtype is None
         else _dtype(dtype)
     )
-    _check_folder("target", target)
+    file, note = _opened("target", target), ""
     with _quiet_transformers():
-        chosen = _load_tokenizer("target", tokenizer or target, None if tokenizer else revision)
-        model = _load_model("target", target, revision, dtype, spread)
+        if tokenizer:
+            chosen = _load_tokenizer("target", tokenizer, None)
+        else:
+            chosen = _load_tokenizer("target", target, revision, file)
+        if file is None:
+            model = _load_model("target", target, revision, dtype, spread)
+        else:
+            model, note = _load_file("target", file, device, dtype, spread)
     width = _width(model)
     _align_widths(chosen, width, width)
-    if not spread:
+    if not spread and file is None:
         model.to(device)
-    model.eval().requires_grad_(False)
-    return Pair(model, None, chosen, width, (), _short(target))
+    _freeze(model)
+    return Pair(model, None, chosen, width, (note,) if note else (), _short(target))
+
+
+def _freeze(model: Any) -> None:
+    model.eval()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
 
 
 def _require_same_tokens(tokenizers: dict[str, Any], one: str, other: str) -> None:
@@ -267,9 +289,19 @@ def _align_widths(
     )
 
 
-def _load_tokenizer(role: str, source: str | os.PathLike[str], revision: str | None) -> Any:
+def _load_tokenizer(
+    role: str, source: str | os.PathLike[str], revision: str | None, file: GgufFile | None = None
+) -> Any:
     from transformers import AutoTokenizer
 
+    file = _opened(role, source) if file is None and is_gguf(source) else file
+    if file is not None:
+        try:
+            return make_tokenizer(file)
+        except Exception as error:
+            raise UnreadableInput(
+                f"{role}: no tokenizer could be read from {file.path} ({_first_line(error)})"
+            ) from error
     place, options = _locate(role, source, revision)
     # from_pretrained makes an empty tokenizer of the model's kind out of a directory without one
     if "local_files_only" in options and not _holds_tokenizer(place):
@@ -326,11 +358,26 @@ def _load_model(
     return model
 
 
-def _check_folder(role: str, source: str | os.PathLike[str]) -> None:
-    """Look a directory over before transformers reads anything of it."""
+def _load_file(
+    role: str, file: GgufFile, device: Any, dtype: Any, spread: dict[str, Any]
+) -> tuple[Any, str]:
+    if spread:
+        raise InvalidArgument(
+            f"{next(iter(spread))}: expected a directory or a hub id as {role}, got {file.path}: a "
+            "GGUF file is not spread"
+        )
+    return load_gguf_model(role, file, device, dtype)
+
+
+def _opened(role: str, source: str | os.PathLike[str]) -> GgufFile | None:
+    """A GGUF file's header; None for a directory, which is looked over before transformers reads
+    anything of it, and for a hub id."""
+    if is_gguf(source):
+        return read_header(role, Path(source).expanduser())
     place, options = _locate(role, source, None)
     if "local_files_only" in options:
         check_checkpoint(role, Path(place))
+    return None
 
 
 def _quantised(place: str, options: dict[str, Any]) -> str:
@@ -353,18 +400,17 @@ def _locate(
     if path.is_dir():
         return str(path), {"local_files_only": True}
     if path.exists() or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
-        what = "which is a GGUF file: name the safetensors it was made from"
-        if not text.endswith(".gguf"):
-            what = "which is no directory" if path.exists() else "which does not exist"
+        what = "which is no directory" if path.exists() else "which does not exist"
         raise UnreadableInput(
-            f"{role}: expected a model directory or a hub id, got {text!a}, {what}"
+            f"{role}: expected a model directory, a .gguf file or a hub id, got {text!a}, {what}"
         )
     return text, {"revision": revision or "main"}
 
 
 def _holds_tokenizer(source: str | os.PathLike[str]) -> bool:
     path = Path(source).expanduser()
-    return path.is_dir() and any((path / name).exists() for name in TOKENIZER_FILES)
+    names = TOKENIZER_FILES if path.is_dir() else ()
+    return is_gguf(source) or any((path / name).exists() for name in names)
 
 
 def _width(model: Any) -> int:

@@ -166,6 +166,19 @@ class Weights:
     def final_norm(self) -> Tensor:
         return self.named["model.norm.weight"]
 
+    def vectors(self) -> Iterator[Tensor]:
+        """Norms and biases: of each layer those of the input and the mlp norm, the query and the
+        key norm, and the biases of q, k and v, as far as there are some; then the final norm."""
+        for index in range(self.geometry.num_layers):
+            base = f"model.layers.{index}."
+            yield self.named[base + "input_layernorm.weight"]
+            yield self.named[base + "post_attention_layernorm.weight"]
+            for name in "qk" if self.geometry.head_norms else "":
+                yield self.named[f"{base}self_attn.{name}_norm.weight"]
+            for name in "qkv" if self.geometry.qkv_bias else "":
+                yield self.named[f"{base}self_attn.{name}_proj.bias"]
+        yield self.final_norm
+
     def layers(self) -> Iterator[LayerWeights]:
         head_norms, qkv_bias = self.geometry.head_norms, self.geometry.qkv_bias
         for index in range(self.geometry.num_layers):

@@ -9,6 +9,8 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
+from certspec.models.gguf.model import GgufModel
+
 __all__ = [
     "certspec_version",
     "file_sha256",
@@ -32,9 +34,11 @@ def certspec_version() -> str:
 
 def weights_sha256(model: Any) -> str:
     """SHA-256 over a model's parameters as loaded: names, dtypes, shapes and bytes (tied ones
-    once)."""
+    once); of a GGUF file that is run as it is, over the file."""
     import torch
 
+    if isinstance(model, GgufModel):
+        return file_sha256(model.file.path)
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters(), key=lambda item: item[0]):
         digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
@@ -47,7 +51,11 @@ def weights_sha256(model: Any) -> str:
 
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:

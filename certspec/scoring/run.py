@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from certspec.errors import InvalidArgument
-from certspec.models.choice import reason_for_transformers
+from certspec.models.choice import reason_for_transformers, refuse_files_without_engine
 from certspec.models.padded_runner import PaddedRunner
 from certspec.models.settings import find_eos_token_ids
 from certspec.rules import Rule, default_rules
@@ -129,6 +129,7 @@ def _runners(pair: Any) -> tuple[Any, Any | None, str]:
     """Runners of target and draft (None where there is no draft) and what they are: the compiled
     engine on a CPU for float32 models that it knows, transformers for all others, and for both
     where one of the two needs it."""
+    refuse_files_without_engine(pair)
     models = _models_of(pair)
     runner: Any = PaddedRunner
     is_engine = all(
@@ -185,7 +186,7 @@ def _spread(model: Any) -> dict[str, Any]:
 def _model_facts(model: Any) -> dict[str, Any]:
     return {
         "id": str(getattr(model, "name_or_path", "") or type(model).__name__),
-        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
-        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "num_parameters": int(model.num_parameters()),
         "weights_sha256": weights_sha256(model),
     }

@@ -129,7 +129,7 @@ def _attend(model, nodes, node, head, count, start, query_norm, scratch, out):
     num_blocks = (last + BLOCK - 1) // BLOCK
     for block in range(0, num_blocks, 2):
         at, blocks = start + block * step, min(2, num_blocks - block)
-        keys = Blocks(model.keys, at, step, blocks, head_dim, 2 * step)
+        keys = Blocks(model.keys, at, step, blocks, head_dim, 2 * step, 0)
         multiply(SET, count, Rows(queries, 0, head_dim), keys, Rows(scores, block * BLOCK, slots))
     scale = np.float32(1.0 / math.sqrt(head_dim))
     for i in range(count):
@@ -139,9 +139,11 @@ def _attend(model, nodes, node, head, count, start, query_norm, scratch, out):
     for part in range(head_dim // BLOCK):
         at = start + part * slots * BLOCK
         y = Rows(model.attended, out + part * BLOCK, head_dim)
-        multiply(SET, count, Rows(scores, 0, slots), Blocks(model.values, at, 0, 1, prefix, 0), y)
+        multiply(
+            SET, count, Rows(scores, 0, slots), Blocks(model.values, at, 0, 1, prefix, 0, 0), y
+        )
         for j in range(num_ancestors):
-            value = Blocks(model.values, at + path[j] * BLOCK, 0, 1, 1, 0)
+            value = Blocks(model.values, at + path[j] * BLOCK, 0, 1, 1, 0, 0)
             multiply(ON, count, Rows(scores, prefix + j, slots), value, y)
     for i in range(count):
         scale_row(model.attended, out + i * head_dim, head_dim, queries[i])

@@ -9,9 +9,12 @@ the residual stream. Before the layers stands the embedding, after them the head
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from certspec.kernels.compiled import compiled, inner
 from certspec.models.cpu.attention import AttentionScratch, attend_phase, store_phase
+from certspec.models.cpu.embedding import embed_row
+from certspec.models.cpu.model import AT, KIND, MATRICES_PER_LAYER, STEP
 from certspec.models.cpu.phases import (
     COUNTERS_PER_PHASE,
     Phase,
@@ -21,7 +24,7 @@ from certspec.models.cpu.phases import (
     wait_for,
 )
 from certspec.models.cpu.rows import MAX_ROWS, Blocks, Rows, multiply, norm_row, silu_times
-from certspec.models.cpu.tiles import ADD, BLOCK, SET, widen
+from certspec.models.cpu.tiles import ADD, BLOCK, SET
 from certspec.models.staging import TOKEN
 
 __all__ = ["activation_widths", "forward_pass", "num_counters"]
@@ -46,12 +49,9 @@ def activation_widths(hidden: int, qkv: int, queries: int, mlp: int) -> tuple[in
 
 @inner
 def _embed(phase, model, nodes, y):
-    width, embedding = model.sizes.hidden, model.embedding
     item = take_item(phase)
     while item < len(nodes):
-        at = nodes[item, TOKEN] * width
-        for i in range(width):
-            y.values[y.at + item * y.step + i] = widen(embedding[at + i])
+        embed_row(model, nodes[item, TOKEN], y.values, y.at + item * y.step)
         finish_item(phase)
         item = take_item(phase)
     wait_for(phase, len(nodes))
@@ -81,40 +81,69 @@ def _ahead(is_last, item_blocks, threads):
     return 2 + item_blocks * (threads - 1) if is_last else 2
 
 
+@njit(error_model="numpy", nogil=True)
+def _matrix(matrices, places, row, num_blocks, depth):
+    """The matrix of a row of ``CpuModel.places``."""
+    at, step, kind = places[row, AT], places[row, STEP], places[row, KIND]
+    return Blocks(matrices, at, step, num_blocks, depth, 0, kind)
+
+
 @inner
-def _project(phase, threads, item_blocks, ending, num_rows, x, weights, bias, y):
-    """y (+)= x @ weights, ``item_blocks`` an item, two at a time. ``bias``: a row that ``y`` begins
-    with, or one of step 0 for none."""
-    num_blocks, step = weights.num_blocks, weights.step
+def _some_blocks(weights, first, count, ahead):
+    at = weights.at + first * weights.step
+    return Blocks(weights.values, at, weights.step, count, weights.depth, ahead, weights.kind)
+
+
+@inner
+def _project(phase, threads, item_blocks, ending, num_rows, x, parts, bias, y):
+    """y (+)= x @ weights, ``item_blocks`` an item, two at a time. ``parts``: matrices side by side.
+    ``bias``: a row that ``y`` begins with, or one of step 0 for none."""
+    num_blocks = 0
+    for part in parts:
+        num_blocks += part.num_blocks
     num_items = (num_blocks + item_blocks - 1) // item_blocks
     item = take_item(phase)
     while item < num_items:
         begin = item * item_blocks
         end = min(begin + item_blocks, num_blocks)
-        for block in range(begin, end, 2):
-            ahead = _ahead(block - begin == item_blocks - 2, item_blocks, threads) * step
-            at = weights.at + block * step
-            for one in range(block, min(block + 2, end) if bias.step else block):
+        block = begin
+        while block < end:
+            index, inside = 0, block
+            while inside >= parts[index].num_blocks:
+                inside -= parts[index].num_blocks
+                index += 1
+            weights = parts[index]
+            count = min(2, end - block, weights.num_blocks - inside)
+            ahead = _ahead(block - begin == item_blocks - 2, item_blocks, threads) * weights.step
+            for one in range(block, block + count if bias.step else block):
                 _put_bias(num_rows, bias, one, y)
-            pair = Blocks(weights.values, at, step, min(2, end - block), weights.depth, ahead)
+            pair = _some_blocks(weights, inside, count, ahead)
             multiply(ending, num_rows, x, pair, Rows(y.values, y.at + block * BLOCK, y.step))
+            block += count
         finish_item(phase)
         item = take_item(phase)
     wait_for(phase, num_items)
 
 
 @inner
-def _gate_and_up(phase, threads, num_rows, x, weights, products, y):
-    """y = silu(x @ gate) * (x @ up), two pairs of blocks (of gate and up) an item."""
-    num_pairs, step = weights.num_blocks // 2, weights.step
+def _gate_and_up(phase, threads, num_rows, x, gate, up, products, y):
+    """y = silu(x @ gate) * (x @ up), two pairs of blocks (of gate and up) an item. The blocks of
+    both lie in turn."""
+    num_pairs, values, kind = gate.num_blocks, gate.values, gate.kind
     num_items = (num_pairs + 1) // 2
     item = take_item(phase)
     while item < num_items:
         for number in range(2 * item, min(2 * item + 2, num_pairs)):
-            ahead = _ahead(number % 2 == 1, 4, threads) * step
-            at = weights.at + 2 * number * step
-            pair = Blocks(weights.values, at, step, 2, weights.depth, ahead)
-            multiply(SET, num_rows, x, pair, Rows(products, 0, 2 * BLOCK))
+            ahead = _ahead(number % 2 == 1, 4, threads) * gate.step // 2
+            at = gate.at + number * gate.step
+            if kind == up.kind:
+                pair = Blocks(values, at, up.at - gate.at, 2, gate.depth, ahead, kind)
+                multiply(SET, num_rows, x, pair, Rows(products, 0, 2 * BLOCK))
+            else:
+                one = _some_blocks(gate, number, 1, ahead)
+                multiply(SET, num_rows, x, one, Rows(products, 0, 2 * BLOCK))
+                one = _some_blocks(up, number, 1, ahead)
+                multiply(SET, num_rows, x, one, Rows(products, BLOCK, 2 * BLOCK))
             for row in range(num_rows):
                 silu_times(
                     products, row * 2 * BLOCK, y.values, y.at + row * y.step + number * BLOCK
@@ -148,10 +177,10 @@ def forward_pass(model, nodes, wanted, logits):
     num_nodes, query_width = len(nodes), sizes.heads * head_dim
     qkv_width = query_width + 2 * sizes.kv_heads * head_dim
     hidden_blocks, mlp_blocks = -(-hidden // BLOCK), -(-sizes.mlp // BLOCK)
-    matrices, row_words = model.matrices, sizes.words_per_row
     residual = Rows(model.residual, 0, hidden_blocks * BLOCK)
     normed = Rows(np.empty(num_nodes * residual.step, np.float32), 0, residual.step)
     attended = Rows(model.attended, 0, query_width)
+    matrices, places = model.matrices, model.places
     no_bias = Rows(model.vectors, 0, 0)
     gated = Rows(model.gated, 0, mlp_blocks * BLOCK)
     products = np.empty(num_nodes * 2 * BLOCK, np.float32)
@@ -162,7 +191,7 @@ def forward_pass(model, nodes, wanted, logits):
         np.empty(head_dim, np.float32),
     )
     _embed(Phase(counters, 0), model, nodes, residual)
-    at, norm_at, phase, chosen = 0, 0, 1, np.arange(num_nodes)
+    norm_at, phase, chosen = 0, 1, np.arange(num_nodes)
     for layer in range(sizes.layers):
         # of the last layer a node whose logits nobody wants leaves keys and values only
         is_cut = layer == sizes.layers - 1 and len(wanted) < num_nodes
@@ -171,17 +200,21 @@ def forward_pass(model, nodes, wanted, logits):
         key_norm = query_norm + sizes.head_norm
         bias_at = key_norm + sizes.head_norm
 
-        work, step = Phase(counters, phase + _QKV), hidden * row_words
-        weights = Blocks(matrices, at + first * step, step, qkv_width // BLOCK - first, hidden, 0)
+        work, at = Phase(counters, phase + _QKV), layer * MATRICES_PER_LAYER
+        kv_blocks = sizes.kv_heads * head_dim // BLOCK
+        parts = (
+            _matrix(matrices, places, at, query_width // BLOCK - first, hidden),
+            _matrix(matrices, places, at + 1, kv_blocks, hidden),
+            _matrix(matrices, places, at + 2, kv_blocks, hidden),
+        )
         # The residual stream changes only after the phase that reads the normed rows: a thread that
         # still gets an item of it has normed what stood still.
-        if is_open(work, (weights.num_blocks + 1) // 2):
+        if is_open(work, (qkv_width // BLOCK - first + 1) // 2):
             _norm_rows(num_nodes, model, norm_at, residual, normed)
         qkv = Rows(model.qkv, first * BLOCK, qkv_width)
         bias = Rows(model.vectors, bias_at + first * BLOCK, sizes.qkv_bias)
         ending = ADD if sizes.qkv_bias else SET
-        _project(work, threads, _PAIR, ending, num_nodes, normed, weights, bias, qkv)
-        at += qkv_width // BLOCK * step
+        _project(work, threads, _PAIR, ending, num_nodes, normed, parts, bias, qkv)
 
         store_phase(Phase(counters, phase + _STORE), model, nodes, layer, key_norm, scratch.key)
         if is_cut:
@@ -192,25 +225,25 @@ def forward_pass(model, nodes, wanted, logits):
         work = Phase(counters, phase + _ATTEND)
         attend_phase(work, model, nodes, chosen, layer, query_norm, scratch)
 
-        work, step = Phase(counters, phase + _OUT), query_width * row_words
-        weights = Blocks(matrices, at, step, hidden_blocks, query_width, 0)
-        _project(work, threads, _PAIR, ADD, num_nodes, attended, weights, no_bias, residual)
-        at += hidden_blocks * step
+        work = Phase(counters, phase + _OUT)
+        weights = _matrix(matrices, places, at + 3, hidden_blocks, query_width)
+        _project(work, threads, _PAIR, ADD, num_nodes, attended, (weights,), no_bias, residual)
 
-        work, step = Phase(counters, phase + _GATE_UP), hidden * row_words
-        weights = Blocks(matrices, at, step, 2 * mlp_blocks, hidden, 0)
+        work = Phase(counters, phase + _GATE_UP)
+        gate = _matrix(matrices, places, at + 4, mlp_blocks, hidden)
+        up = _matrix(matrices, places, at + 5, mlp_blocks, hidden)
         if is_open(work, (mlp_blocks + 1) // 2):
             _norm_rows(num_nodes, model, norm_at + hidden, residual, normed)
-        _gate_and_up(work, threads, num_nodes, normed, weights, products, gated)
-        at += 2 * mlp_blocks * step
+        _gate_and_up(work, threads, num_nodes, normed, gate, up, products, gated)
 
-        work, step = Phase(counters, phase + _DOWN), sizes.mlp * row_words
-        weights = Blocks(matrices, at, step, hidden_blocks, sizes.mlp, 0)
-        _project(work, threads, _PAIR, ADD, num_nodes, gated, weights, no_bias, residual)
-        at += hidden_blocks * step
+        work = Phase(counters, phase + _DOWN)
+        weights = _matrix(matrices, places, at + 6, hidden_blocks, sizes.mlp)
+        _project(work, threads, _PAIR, ADD, num_nodes, gated, (weights,), no_bias, residual)
         norm_at = bias_at + sizes.qkv_bias
         phase += _PHASES_PER_LAYER
     _norm_rows(num_nodes, model, norm_at, residual, normed)
     work, rows = Phase(counters, phase), Rows(logits, 0, sizes.columns)
-    weights = Blocks(matrices, at, hidden * row_words, sizes.columns // BLOCK, hidden, 0)
-    _project(work, threads, _HEAD_BLOCKS, SET, num_nodes, normed, weights, no_bias, rows)
+    weights = _matrix(
+        matrices, places, sizes.layers * MATRICES_PER_LAYER, sizes.columns // BLOCK, hidden
+    )
+    _project(work, threads, _HEAD_BLOCKS, SET, num_nodes, normed, (weights,), no_bias, rows)

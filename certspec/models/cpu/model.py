@@ -2,7 +2,10 @@
 the arrays, and where a key or a value of the KV cache stands.
 
 All arrays are flat. A block is 16 columns, stored as (inner dimension, 16):
-  matrices  per layer: qkv | out | gate and up, block by block in turn | down; then the head
+  matrices  per layer: q | k | v | out | gate and up, block by block in turn | down; then the head;
+            then the embedding where it is quantised and not the head itself
+  places    where each of these begins in ``matrices``: a row a matrix, 7 a layer, then the head
+            and the embedding; columns AT, STEP (from a block to the next) and KIND (of Blocks)
   vectors   per layer: gains of the input and the mlp norm; of the query and the key norm, and the
             bias of qkv, where the architecture has them; then the final norm
   keys      (layer, cache row, kv head, slot block, head_dim, 16): scores of 16 slots are one tile
@@ -24,17 +27,31 @@ from certspec.kernels.compiled import compiled, inner
 from certspec.models.cpu.tiles import BLOCK
 from certspec.models.staging import BATCH_ROW, CACHE_ROW, stage_rows
 
-__all__ = ["CpuModel", "Sizes", "Staged", "cache_start", "move_slots", "put_slot", "stage_nodes"]
+__all__ = [
+    "AT",
+    "KIND",
+    "MATRICES_PER_LAYER",
+    "STEP",
+    "CpuModel",
+    "Sizes",
+    "Staged",
+    "cache_start",
+    "move_slots",
+    "put_slot",
+    "stage_nodes",
+]
+
+MATRICES_PER_LAYER = 7
+AT, STEP, KIND = range(3)  # columns of CpuModel.places
 
 Array = np.ndarray[Any, Any]
 
 
 class Sizes(NamedTuple):
     """``columns``: of a row of logits in memory, padding included, of which ``num_tokens`` are
-    tokens. ``slots``: of a row of the cache. ``words_per_row``: array elements that hold a row of a
-    packed block. ``head_norm``: head_dim where query and key heads are normed, else 0.
-    ``qkv_bias``: width of the bias of qkv, else 0. ``threads``: how many are likely to share a pass
-    (for prefetches: fewer are only slower)."""
+    tokens. ``slots``: of a row of the cache. ``head_norm``: head_dim where query and key heads are
+    normed, else 0. ``qkv_bias``: width of the bias of qkv, else 0. ``threads``: how many are likely
+    to share a pass (for prefetches: fewer are only slower)."""
 
     layers: int
     hidden: int
@@ -46,7 +63,6 @@ class Sizes(NamedTuple):
     num_tokens: int
     slots: int
     cache_rows: int
-    words_per_row: int
     head_norm: int
     qkv_bias: int
     threads: int
@@ -70,6 +86,7 @@ class CpuModel(NamedTuple):
     sizes: Sizes
     eps: np.float32
     matrices: Array
+    places: Array
     vectors: Array
     embedding: Array
     rope: Array

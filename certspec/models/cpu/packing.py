@@ -15,8 +15,7 @@ from torch import Tensor
 from certspec.models.cpu.tiles import BLOCK
 from certspec.models.weights import Geometry, Weights
 
-__all__ = ["PackedWeights", "pack_weights", "rope_table"]
-
+__all__ = ["PackedWeights", "aligned_space", "pack_vectors", "pack_weights", "rope_table"]
 
 _PAGE = 2 << 20  # bytes of a huge page
 
@@ -27,19 +26,17 @@ class PackedWeights:
 
     ``matrices``: uint32 words of two bfloat16 weights, or float32 where some weight is no bfloat16
     number. ``embedding``: (vocab * hidden,) likewise: uint16 bit patterns of bfloat16, or float32.
+    Of a GGUF file (quantised.py) both are one array of bytes, packed as ``places`` says.
     """
 
     geometry: Geometry
     matrices: np.ndarray[Any, Any]
+    places: np.ndarray[Any, Any]
     vectors: np.ndarray[Any, Any]
     embedding: np.ndarray[Any, Any]
     rope_frequencies: Tensor
     rope_scale: float
-
-    @property
-    def words_per_row(self) -> int:
-        """Array elements that hold one row of a block (16 weights)."""
-        return BLOCK // 2 if self.matrices.dtype == np.uint32 else BLOCK
+    num_embeddings: int
 
 
 def pack_weights(weights: Weights) -> PackedWeights:
@@ -49,17 +46,23 @@ def pack_weights(weights: Weights) -> PackedWeights:
         weights.embedding
     )
     packed = [_pack(matrix, exact) for matrix in _matrices(weights)]
-    vectors = [vector.float().cpu().numpy() for vector in _vectors(weights)]
     embedding = weights.embedding.cpu()
     embedding = embedding.to(torch.bfloat16).view(torch.uint16) if exact else embedding.float()
     return PackedWeights(
         geometry=weights.geometry,
         matrices=_joined(packed),
-        vectors=np.concatenate(vectors),
+        places=_places(weights.geometry, BLOCK // 2 if exact else BLOCK),
+        vectors=pack_vectors(weights),
         embedding=embedding.contiguous().numpy().reshape(-1),
         rope_frequencies=weights.rope_frequencies,
         rope_scale=weights.rope_scale,
+        num_embeddings=len(embedding),
     )
+
+
+def pack_vectors(weights: Weights) -> np.ndarray[Any, Any]:
+    """Norms and biases in turn, float32."""
+    return np.concatenate([vector.float().cpu().numpy() for vector in weights.vectors()])
 
 
 def rope_table(packed: PackedWeights, num_positions: int) -> np.ndarray[Any, Any]:
@@ -71,14 +74,41 @@ def rope_table(packed: PackedWeights, num_positions: int) -> np.ndarray[Any, Any
     return (torch.cat([angles.cos(), angles.sin()], dim=1) * packed.rope_scale).reshape(-1).numpy()
 
 
-def _joined(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """``np.concatenate`` from the beginning of a huge page on, so that numpy gets such pages for
-    all of it: a pass reads every weight, and small pages are more than the processor remembers the
-    places of."""
-    size = sum(part.nbytes for part in parts)
+def aligned_space(size: int) -> np.ndarray[Any, Any]:
+    """(size,) uint8 from the beginning of a huge page on, so that numpy gets such pages for all of
+    it: a pass reads every weight, and small pages are more than the processor remembers the places
+    of."""
     space = np.empty(size + 2 * _PAGE, np.uint8)
     first = -space.ctypes.data % _PAGE
-    return np.concatenate(parts, out=space[first : first + size].view(parts[0].dtype))
+    return space[first : first + size]
+
+
+def _joined(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    space = aligned_space(sum(part.nbytes for part in parts))
+    return np.concatenate(parts, out=space.view(parts[0].dtype))
+
+
+def _places(geometry: Geometry, row_width: int) -> np.ndarray[Any, Any]:
+    """``CpuModel.places`` of matrices that are joined in turn; ``row_width``: array elements of a
+    row of a block."""
+    g, rows, at = geometry, [], 0
+
+    def place(outputs: int, depth: int, in_turn: int = 1) -> None:
+        nonlocal at
+        step, num_blocks = depth * row_width, -(-outputs // BLOCK)
+        for index in range(in_turn):
+            rows.append((at + index * step, in_turn * step, 0))
+        at += in_turn * num_blocks * step
+
+    for _ in range(g.num_layers):
+        for width in (g.query_width, g.kv_width, g.kv_width):
+            place(width, g.hidden)
+        place(g.hidden, g.query_width)
+        place(g.mlp, g.hidden, in_turn=2)
+        place(g.hidden, g.mlp)
+    place(g.num_tokens, g.hidden)
+    rows.append((0, 0, 0))  # the embedding is an array of its own
+    return np.array(rows, np.int64)
 
 
 def _matrices(weights: Weights) -> Iterator[Tensor]:
@@ -88,15 +118,6 @@ def _matrices(weights: Weights) -> Iterator[Tensor]:
         yield _gate_and_up(layer.gate, layer.up)
         yield layer.down
     yield weights.head
-
-
-def _vectors(weights: Weights) -> Iterator[Tensor]:
-    for layer in weights.layers():
-        yield from (layer.input_norm, layer.mlp_norm)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            yield from (layer.query_norm, layer.key_norm)
-        yield from layer.qkv_bias or ()
-    yield weights.final_norm
 
 
 def _gate_and_up(gate: Tensor, up: Tensor) -> Tensor:

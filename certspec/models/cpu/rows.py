@@ -45,7 +45,8 @@ class Rows(NamedTuple):
 class Blocks(NamedTuple):
     """``num_blocks`` packed blocks of 16 columns and ``depth`` rows, one or two in a product: block
     i begins at ``values[at + i * step]``. ``ahead``: how many elements further the weights stand
-    that this thread is likely to need next (0: none)."""
+    that this thread is likely to need next (0: none). ``kind``: how they are packed, where the
+    array is of bytes (formats.py)."""
 
     values: np.ndarray[Any, Any]
     at: int
@@ -53,6 +54,7 @@ class Blocks(NamedTuple):
     num_blocks: int
     depth: int
     ahead: int
+    kind: int
 
 
 _LOG2E = np.float32(1.4426950408889634)
@@ -193,7 +195,8 @@ def multiply(ending, num_rows, x, weights, y):
         else:  # three rows of two blocks would want 17 of the 16 vector registers
             values, step, depth, ahead = weights.values, weights.step, weights.depth, weights.ahead
             for block in range(weights.num_blocks):
-                one = Blocks(values, weights.at + block * step, step, 1, depth, ahead)
+                at = weights.at + block * step
+                one = Blocks(values, at, step, 1, depth, ahead, weights.kind)
                 _one_block(ending, count, xs, one, Rows(ys.values, ys.at + block * BLOCK, ys.step))
         first += count
 

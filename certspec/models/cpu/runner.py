@@ -18,6 +18,7 @@ from certspec.models.cpu.model import CpuModel, Sizes, Staged, move_slots
 from certspec.models.cpu.packing import PackedWeights, pack_weights, rope_table
 from certspec.models.cpu.threads import ThreadChoice, default_num_threads
 from certspec.models.cpu.tiles import BLOCK
+from certspec.models.gguf.model import GgufModel
 from certspec.models.staging import BATCH_ROW, CACHE_ROW, POSITION, PREFIX, STAGED, TOKEN, Staging
 from certspec.models.weights import read_weights
 
@@ -36,15 +37,17 @@ class CpuRunner:
     """A dense decoder on the CPU, float32 arithmetic; bfloat16 weights are kept as such and widened
     on the fly.
 
-    ``source``: a transformers causal model of a known architecture or a model directory.
-    ``num_tokens``: real vocabulary columns (None: all). ``num_threads``: the most that a pass may
-    run on; None takes the cores of this process. The logits of a position do not depend on how many
-    positions or rows are computed beside it, bit for bit. Raises InvalidArgument for what the
-    engine can't run."""
+    ``source``: a transformers causal model of a known architecture, a model directory, or a
+    ``GgufModel``, whose weights stay quantised and are unpacked in registers. ``num_tokens``: real
+    vocabulary columns (None: all). ``num_threads``: the most that a pass may run on; None takes the
+    cores of this process. The logits of a position do not depend on how many positions or rows are
+    computed beside it, bit for bit. Raises InvalidArgument for what the engine can't run."""
 
     def __init__(
         self, source: Any, num_tokens: int | None = None, num_threads: int | None = None
     ) -> None:
+        if isinstance(source, GgufModel):
+            source = source.packed(num_tokens)
         is_packed = isinstance(source, PackedWeights)
         self._packed: PackedWeights = (
             source if is_packed else pack_weights(read_weights(source, num_tokens))
@@ -65,7 +68,7 @@ class CpuRunner:
         self._threads = ThreadChoice()
         self._compiled = False  # the first pass, which may compile, runs on one thread
         geometry = self.geometry
-        self._num_embeddings = len(self._packed.embedding) // geometry.hidden
+        self._num_embeddings = self._packed.num_embeddings
         self._eps = np.float32(geometry.norm_eps)
         self._widths = activation_widths(
             geometry.hidden, geometry.qkv_width, geometry.query_width, geometry.mlp
@@ -298,7 +301,6 @@ class CpuRunner:
             num_tokens=self.num_tokens,
             slots=self._capacity,
             cache_rows=self._batch,
-            words_per_row=self._packed.words_per_row,
             head_norm=geometry.head_dim if geometry.head_norms else 0,
             qkv_bias=geometry.qkv_width if geometry.qkv_bias else 0,
             threads=1,
@@ -313,6 +315,7 @@ class CpuRunner:
             self._sizes._replace(threads=num_threads),
             self._eps,
             packed.matrices,
+            packed.places,
             packed.vectors,
             packed.embedding,
             self._rope,

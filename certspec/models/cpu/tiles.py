@@ -1,5 +1,6 @@
 """Register tiles of the CPU engine, written in LLVM's vector types: a few rows times one or two
-blocks of 16 columns, with weights streamed as bfloat16 pairs or float32.
+blocks of 16 columns, with weights streamed as bfloat16 pairs, float32, or quantised and unpacked
+between two multiply-adds.
 
 Every output element is one chain of fused multiply-adds over the inner dimension, in order,
 whatever the tile's shape. So a row's result does not depend on how many rows stand beside it: the
@@ -8,6 +9,7 @@ one token at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from certspec.models.cpu.formats import BF16, F16, F32, FORMATS, NUM_KINDS
 
 __all__ = ["ADD", "BLOCK", "ON", "SET", "fma", "from_bits", "tile", "to_bits", "widen"]
 
@@ -28,23 +32,26 @@ BLOCK = 16  # columns of one packed block
 SET, ADD, ON = np.int64(0), np.int64(1), np.int64(2)
 _HALF = 8  # one AVX register of float32; LLVM splits or joins the vectors for other machines
 _UNROLL = 4
+_UNROLL_QUANTISED = 4
 _LINE = 64  # bytes of a cache line
 _F32 = ir.FloatType()
 _VEC = ir.VectorType(_F32, _HALF)
 _INT_VEC = ir.VectorType(ir.IntType(32), _HALF)
-_I64 = ir.IntType(64)
+_I64, _I8 = ir.IntType(64), ir.IntType(8)
+_BYTE_VEC = ir.VectorType(_I8, _HALF)
 
 
 @_intrinsic(prefer_literal=True)
 def tile(typingctx, rows, blocks, ending, x, weights, y):
     """y[rows, 16 * blocks] = x[rows, depth] @ weights for literal ``rows`` and ``blocks``, with
-    ``Rows`` and ``Blocks`` of rows.py; ``ending``: SET, ADD or ON.
+    ``Rows`` and ``Blocks`` of rows.py; ``ending``: SET, ADD or ON. The dtype of the weights says
+    how they are packed: uint32 bfloat16 pairs, float32, or uint8, where ``kind`` says it.
 
     Weights ``ahead`` elements further are asked for meanwhile: they lie in a cache so slow that a
     few rows would wait for it (hardware prefetches along one page only). What is asked for in vain,
     even past the end, costs nothing else."""
     num_rows, num_blocks = rows.literal_value, blocks.literal_value
-    packed = weights.types[0].dtype == types.uint32
+    dtype = weights.types[0].dtype
     signature = types.void(rows, blocks, types.int64, x, weights, y)
 
     def codegen(context, builder, sig, args):
@@ -55,19 +62,40 @@ def tile(typingctx, rows, blocks, ending, x, weights, y):
             data = context.make_array(kind.types[0])(context, builder, array).data
             starts.append(builder.gep(data, [at]))
             numbers.append(rest)
-        (x_step,), (w_step, _, depth, ahead), (y_step,) = numbers
-        function = _tile_function(builder.module, num_rows, num_blocks, packed)
-        builder.call(function, [*starts, ending, x_step, w_step, depth, ahead, y_step])
+        (x_step,), (w_step, _, depth, ahead, kind), (y_step,) = numbers
+
+        def call(kind):
+            function = _tile_function(builder.module, num_rows, num_blocks, kind)
+            x_at, w_at, y_at = starts
+            steps = [w_step, ahead]
+            if dtype == types.uint8 and kind not in FORMATS:  # words in an array of bytes
+                w_at = builder.bitcast(w_at, function.args[1].type)
+                steps = [builder.ashr(step, _I64(2)) for step in steps]
+            arguments = [x_at, w_at, y_at, ending, x_step, steps[0], depth, steps[1], y_step]
+            builder.call(function, arguments)
+
+        if dtype != types.uint8:
+            call(BF16 if dtype == types.uint32 else F32)
+            return context.get_dummy_value()
+        done = builder.append_basic_block("tile_done")
+        switch = builder.switch(kind, done)
+        for number in range(NUM_KINDS):
+            case = builder.append_basic_block(f"tile_kind{number}")
+            switch.add_case(_I64(number), case)
+            builder.position_at_end(case)
+            call(number)
+            builder.branch(done)
+        builder.position_at_end(done)
         return context.get_dummy_value()
 
     return signature, codegen
 
 
-def _tile_function(module: ir.Module, rows: int, blocks: int, packed: bool) -> ir.Function:
-    name = f"certspec_tile_{rows}x{blocks}_{'bf16' if packed else 'f32'}"
+def _tile_function(module: ir.Module, rows: int, blocks: int, kind: int) -> ir.Function:
+    name = f"certspec_tile_{rows}x{blocks}_{kind}"
     if name in module.globals:
         return module.globals[name]
-    weight = ir.IntType(32) if packed else _F32
+    weight = _I8 if kind in FORMATS else _F32 if kind == F32 else ir.IntType(32)
     pointers = [ir.PointerType(_F32), ir.PointerType(weight), ir.PointerType(_F32)]
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*pointers, *[_I64] * 6]), name)
     function.linkage = "linkonce_odr"
@@ -75,7 +103,8 @@ def _tile_function(module: ir.Module, rows: int, blocks: int, packed: bool) -> i
     x, w, y = function.args[:3]
     for argument in (x, w, y):
         argument.add_attribute("noalias")
-    _TileWriter(function, rows, blocks, packed).write()
+    writer = _QuantisedTileWriter if kind in FORMATS else _TileWriter
+    writer(function, rows, blocks, kind).write()
     return function
 
 
@@ -83,8 +112,8 @@ class _TileWriter:
     """Writes the body of one tile function: two loops over the inner dimension (unrolled, then the
     rest)."""
 
-    def __init__(self, function: ir.Function, rows: int, blocks: int, packed: bool) -> None:
-        self.function, self.rows, self.blocks, self.packed = function, rows, blocks, packed
+    def __init__(self, function: ir.Function, rows: int, blocks: int, kind: int) -> None:
+        self.function, self.rows, self.blocks, self.kind = function, rows, blocks, kind
         self.x, self.w, self.y, self.ending, self.x_step, self.w_step, self.depth, self.ahead = (
             function.args[:8]
         )
@@ -101,13 +130,30 @@ class _TileWriter:
         adds = builder.icmp_signed("==", self.ending, _I64(int(ADD)))
         outputs = [self._output(index) for index in range(self.rows * self.blocks * 2)]
         sums = [builder.select(goes_on, builder.load(output, align=4), zero) for output in outputs]
-        whole = builder.and_(self.depth, _I64(-_UNROLL))
-        sums = self._loop(_I64(0), whole, _UNROLL, sums)
-        sums = self._loop(whole, self.depth, 1, sums)
+        sums = self._products(sums)
         for output, value in zip(outputs, sums, strict=True):
             total = builder.fadd(builder.load(output, align=4), value)
             builder.store(builder.select(adds, total, value), output, align=4)
         builder.ret_void()
+
+    def _products(self, sums: list[ir.Value]) -> list[ir.Value]:
+        whole = self.builder.and_(self.depth, _I64(-_UNROLL))
+
+        def rows(at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+            self._prefetch(at, _UNROLL)
+            for step in range(_UNROLL):
+                place = self.builder.add(at, _I64(step))
+                sums = self._multiply_add(place, self._columns(place), sums)
+            return sums
+
+        sums = self._loop(_I64(0), whole, _UNROLL, sums, rows)
+        return self._loop(
+            whole,
+            self.depth,
+            1,
+            sums,
+            lambda at, sums: self._multiply_add(at, self._columns(at), sums),
+        )
 
     def _output(self, index: int) -> ir.Value:
         row, half = divmod(index, self.blocks * 2)
@@ -115,8 +161,14 @@ class _TileWriter:
         return self.builder.bitcast(self.builder.gep(self.y, [offset]), ir.PointerType(_VEC))
 
     def _loop(
-        self, start: ir.Value, stop: ir.Value, stride: int, sums: list[ir.Value]
+        self,
+        start: ir.Value,
+        stop: ir.Value,
+        stride: int,
+        sums: list[ir.Value],
+        write_body: Callable[[ir.Value, list[ir.Value]], list[ir.Value]],
     ) -> list[ir.Value]:
+        """for (at = start; at < stop; at += stride) sums = body(at, sums)"""
         builder, before = self.builder, self.builder.block
         body = self.function.append_basic_block(f"body{stride}")
         after = self.function.append_basic_block(f"after{stride}")
@@ -124,49 +176,50 @@ class _TileWriter:
         builder.position_at_end(body)
         at = builder.phi(_I64)
         phis = [builder.phi(_VEC) for _ in sums]
-        new = list(phis)
-        if stride > 1:
-            self._prefetch(at, stride)
-        for step in range(stride):
-            new = self._step(builder.add(at, _I64(step)), new)
+        new = write_body(at, list(phis))
+        end = builder.block  # the body may have loops of its own
         following = builder.add(at, _I64(stride))
         builder.cbranch(builder.icmp_signed("<", following, stop), body, after)
         at.add_incoming(start, before)
-        at.add_incoming(following, body)
+        at.add_incoming(following, end)
         for phi, old, value in zip(phis, sums, new, strict=True):
             phi.add_incoming(old, before)
-            phi.add_incoming(value, body)
+            phi.add_incoming(value, end)
         builder.position_at_end(after)
         results = []
         for old, value in zip(sums, new, strict=True):
             phi = builder.phi(_VEC)
             phi.add_incoming(old, before)
-            phi.add_incoming(value, body)
+            phi.add_incoming(value, end)
             results.append(phi)
         return results
 
     def _prefetch(self, at: ir.Value, count: int) -> None:
         """Ask for what stands ``ahead`` elements beyond ``count`` rows of weights from row ``at``
         on, line by line."""
-        builder = self.builder
-        bytes_of, flag = ir.PointerType(ir.IntType(8)), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [bytes_of, flag, flag, flag])
-        prefetch = cgutils.get_or_insert_function(self.function.module, kind, "llvm.prefetch.p0i8")
-        width = _HALF if self.packed else BLOCK  # of 4 bytes
+        builder, width = self.builder, self._row_width()
         for block in range(self.blocks):
             start = builder.add(builder.mul(self.w_step, _I64(block)), builder.mul(at, _I64(width)))
             for line in range(0, count * width, _LINE // 4):
-                place = builder.gep(
-                    self.w, [builder.add(builder.add(start, self.ahead), _I64(line))]
-                )
-                builder.call(
-                    prefetch, [builder.bitcast(place, bytes_of), flag(0), flag(3), flag(1)]
-                )
+                self._prefetch_line(builder.add(start, _I64(line)))
 
-    def _step(self, at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-        builder = self.builder
-        columns = [half for block in range(self.blocks) for half in self._weights(block, at)]
-        new = []
+    def _prefetch_line(self, offset: ir.Value) -> None:
+        """Ask for the line ``ahead`` of this offset into the weights."""
+        builder, bytes_of, flag = self.builder, ir.PointerType(_I8), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [bytes_of, flag, flag, flag])
+        prefetch = cgutils.get_or_insert_function(self.function.module, kind, "llvm.prefetch.p0i8")
+        place = builder.bitcast(builder.gep(self.w, [builder.add(offset, self.ahead)]), bytes_of)
+        builder.call(prefetch, [place, flag(0), flag(3), flag(1)])
+
+    def _row_width(self) -> int:
+        """Array elements, of 4 bytes, that hold a row of a block."""
+        return BLOCK if self.kind == F32 else _HALF
+
+    def _multiply_add(
+        self, at: ir.Value, columns: list[ir.Value], sums: list[ir.Value]
+    ) -> list[ir.Value]:
+        """The sums with x[rows, at] * columns added."""
+        builder, new = self.builder, []
         for row in range(self.rows):
             offset = builder.add(builder.mul(self.x_step, _I64(row)), at)
             scalar = builder.load(builder.gep(self.x, [offset]))
@@ -181,21 +234,151 @@ class _TileWriter:
                 )
         return new
 
+    def _columns(self, at: ir.Value) -> list[ir.Value]:
+        """Row ``at`` of every block, in vectors."""
+        return [half for block in range(self.blocks) for half in self._weights(block, at)]
+
     def _weights(self, block: int, at: ir.Value) -> tuple[ir.Value, ir.Value]:
-        builder = self.builder
-        width = _HALF if self.packed else BLOCK
+        builder, width = self.builder, self._row_width()
         offset = builder.add(builder.mul(self.w_step, _I64(block)), builder.mul(at, _I64(width)))
         pointer = builder.gep(self.w, [offset])
-        if not self.packed:
+        if self.kind == F32:
             low = builder.bitcast(pointer, ir.PointerType(_VEC))
             high = builder.bitcast(builder.gep(pointer, [_I64(_HALF)]), ir.PointerType(_VEC))
             return builder.load(low, align=4), builder.load(high, align=4)
         # A word holds column j in its low half and column j + 8 in its high half: one load gives 16
         # weights.
         words = builder.load(builder.bitcast(pointer, ir.PointerType(_INT_VEC)), align=4)
-        low = builder.shl(words, ir.Constant(_INT_VEC, [16] * _HALF))
-        high = builder.and_(words, ir.Constant(_INT_VEC, [0xFFFF0000] * _HALF))
+        if self.kind == F16:
+            half = builder.lshr(words, _ints(16))
+            return _widen_half(builder, words), _widen_half(builder, half)
+        low = builder.shl(words, _ints(16))
+        high = builder.and_(words, _ints(0xFFFF0000))
         return builder.bitcast(low, _VEC), builder.bitcast(high, _VEC)
+
+
+def _ints(value: int) -> ir.Constant:
+    return ir.Constant(_INT_VEC, [value] * _HALF)
+
+
+def _widen_half(builder: ir.IRBuilder, words: ir.Value) -> ir.Value:
+    """The float32 equal to the finite float16 in the low half of each word: its exponent counts
+    from 15 where that of float32 counts from 127, so a factor of 2^112 is wanted."""
+    magnitude = builder.shl(builder.and_(words, _ints(0x7FFF)), _ints(13))
+    value = builder.fmul(builder.bitcast(magnitude, _VEC), ir.Constant(_VEC, [2.0**112] * _HALF))
+    sign = builder.shl(builder.and_(words, _ints(0x8000)), _ints(16))
+    return builder.bitcast(builder.or_(builder.bitcast(value, _INT_VEC), sign), _VEC)
+
+
+class _QuantisedTileWriter(_TileWriter):
+    """Writes a tile over blocks as formats.py has them: a loop over sections, in it one over
+    groups, in it one over rows. Arrays are of bytes."""
+
+    def _products(self, sums: list[ir.Value]) -> list[ir.Value]:
+        self.format = FORMATS[self.kind]
+        num_sections = self.builder.sdiv(self.depth, _I64(self.format.rows))
+        return self._loop(_I64(0), num_sections, 1, sums, self._section)
+
+    def _section(self, section: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+        builder, packed = self.builder, self.format
+        begins = [
+            builder.add(
+                builder.mul(self.w_step, _I64(block)),
+                builder.mul(section, _I64(packed.section_bytes)),
+            )
+            for block in range(self.blocks)
+        ]
+        for begin in begins:
+            for line in range(0, packed.header_bytes, _LINE):
+                self._prefetch_line(builder.add(begin, _I64(line)))
+        lanes = [self._floats(begin, 0) for begin in begins]
+        minima = [self._floats(begin, _LINE) for begin in begins] if packed.minimum else []
+        first_row = builder.mul(section, _I64(packed.rows))
+
+        def group(number: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+            scales, biases = lanes, minima
+            if packed.scales:
+                at = builder.mul(number, _I64(BLOCK * (1 + packed.minimum)))
+                places = [
+                    builder.add(builder.add(begin, _I64(_LINE * (1 + packed.minimum))), at)
+                    for begin in begins
+                ]
+                scales = self._scaled(lanes, places, 0)
+                biases = self._scaled(minima, places, BLOCK) if packed.minimum else []
+            if packed.offset:
+                offset = ir.Constant(_VEC, [-float(packed.offset)] * _HALF)
+                biases = [[builder.fmul(half, offset) for half in scale] for scale in scales]
+            begin_row = builder.mul(number, _I64(packed.group))
+
+            def rows(row: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+                starts = [
+                    builder.add(
+                        builder.add(begin, _I64(packed.header_bytes)),
+                        builder.mul(builder.add(begin_row, row), _I64(packed.row_bytes)),
+                    )
+                    for begin in begins
+                ]
+                for start in starts:
+                    for line in range(0, _UNROLL_QUANTISED * packed.row_bytes, _LINE):
+                        self._prefetch_line(builder.add(start, _I64(line)))
+                at = builder.add(builder.add(first_row, begin_row), row)
+                for step in range(_UNROLL_QUANTISED):
+                    columns = []
+                    for block, start in enumerate(starts):
+                        place = builder.add(start, _I64(step * packed.row_bytes))
+                        for half, stored in enumerate(self._stored(place)):
+                            columns.append(
+                                builder.call(
+                                    self.fma, [scales[block][half], stored, biases[block][half]]
+                                )
+                                if biases
+                                else builder.fmul(scales[block][half], stored)
+                            )
+                    sums = self._multiply_add(builder.add(at, _I64(step)), columns, sums)
+                return sums
+
+            return self._loop(_I64(0), _I64(packed.group), _UNROLL_QUANTISED, sums, rows)
+
+        return self._loop(_I64(0), _I64(packed.rows // packed.group), 1, sums, group)
+
+    def _floats(self, begin: ir.Value, offset: int) -> list[ir.Value]:
+        """16 float32 numbers at a byte offset, in two vectors."""
+        builder, halves = self.builder, []
+        for half in range(2):
+            place = builder.add(begin, _I64(offset + 4 * _HALF * half))
+            pointer = builder.bitcast(builder.gep(self.w, [place]), ir.PointerType(_VEC))
+            halves.append(builder.load(pointer, align=4))
+        return halves
+
+    def _scaled(
+        self, lanes: list[list[ir.Value]], places: list[ir.Value], offset: int
+    ) -> list[list[ir.Value]]:
+        """Each block's lanes times its 16 bytes at ``places`` + ``offset``."""
+        return [
+            [
+                self.builder.fmul(
+                    lane, self._bytes(self.builder.add(place, _I64(offset + _HALF * half)))
+                )
+                for half, lane in enumerate(block)
+            ]
+            for block, place in zip(lanes, places, strict=True)
+        ]
+
+    def _bytes(self, place: ir.Value) -> ir.Value:
+        """8 signed bytes as floats."""
+        builder = self.builder
+        pointer = builder.bitcast(builder.gep(self.w, [place]), ir.PointerType(_BYTE_VEC))
+        return builder.sitofp(builder.sext(builder.load(pointer, align=1), _INT_VEC), _VEC)
+
+    def _stored(self, place: ir.Value) -> list[ir.Value]:
+        """The 16 stored weights of a row of a block, as floats in two vectors."""
+        builder = self.builder
+        if self.format.bits == 8:
+            return [self._bytes(builder.add(place, _I64(_HALF * half))) for half in range(2)]
+        pointer = builder.bitcast(builder.gep(self.w, [place]), ir.PointerType(_BYTE_VEC))
+        pairs = builder.zext(builder.load(pointer, align=1), _INT_VEC)
+        parts = builder.and_(pairs, _ints(15)), builder.lshr(pairs, _ints(4))
+        return [builder.sitofp(part, _VEC) for part in parts]
 
 
 @_intrinsic

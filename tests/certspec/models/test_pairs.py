@@ -196,7 +196,7 @@ def test_a_directory_without_a_tokenizer_is_refused_unless_one_is_named(folders)
 def test_what_is_no_directory_is_refused_before_any_download(tmp_path):
     with pytest.raises(
         cs.UnreadableInput,
-        match=r"target: expected a model directory or a hub id, got .*nothing-here",
+        match=r"target: expected a model directory, a \.gguf file or a hub id, got .*nothing-here",
     ):
         cs.load_pair(tmp_path / "nothing-here", tmp_path)
     (tmp_path / "empty").mkdir()

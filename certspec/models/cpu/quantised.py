@@ -1,0 +1,240 @@
+"""Packs the tensors of a GGUF file into the CPU engine's blocks, as quantised as they are: bytes of
+the file are moved and split, no number is rounded.
+
+Types of four bits keep four; those of five, six and eight bits take eight, whose unpacking is
+cheaper than the memory that it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from certspec.kernels.compiled import compiled, inner
+from certspec.models.cpu.formats import F32, FORMAT_TABLE, FORMATS, KINDS
+from certspec.models.cpu.model import AT, MATRICES_PER_LAYER, STEP
+from certspec.models.cpu.packing import PackedWeights, aligned_space, pack_vectors
+from certspec.models.cpu.tiles import BLOCK
+
+if TYPE_CHECKING:
+    from certspec.models.gguf.header import GgufTensor
+    from certspec.models.gguf.weights import GgufWeights
+
+__all__ = ["pack_gguf"]
+
+_CODES = {name: code for code, name in enumerate(KINDS)}
+_Q4_0, _Q5_0, _Q8_0, _Q4_K, _Q5_K, _Q6_K = (
+    _CODES[name] for name in ("Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+)
+_HALF = 8
+# the float32 of every float16, by its bits
+_HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+
+
+def pack_gguf(source: GgufWeights) -> PackedWeights:
+    """Packed copy of a file's weights, which are read tensor by tensor."""
+    weights, tensors = source.weights, source.matrices
+    places, size = _places(tensors, weights.geometry.num_layers)
+    space = aligned_space(size)
+    for tensor, place in zip(tensors, places, strict=True):
+        _pack(source.raw(tensor), tensor, space, place)
+    return PackedWeights(
+        geometry=weights.geometry,
+        matrices=space,
+        places=places,
+        vectors=pack_vectors(weights),
+        embedding=space,
+        rope_frequencies=weights.rope_frequencies,
+        rope_scale=weights.rope_scale,
+        num_embeddings=tensors[-1].shape[0],
+    )
+
+
+def _block_bytes(tensor: GgufTensor) -> int:
+    kind, depth = KINDS[tensor.type_name], tensor.shape[1]
+    if kind in FORMATS:
+        return depth // FORMATS[kind].rows * FORMATS[kind].section_bytes
+    return depth * BLOCK * (4 if kind == F32 else 2)
+
+
+def _places(tensors: Sequence[GgufTensor], num_layers: int) -> tuple[np.ndarray[Any, Any], int]:
+    """``CpuModel.places`` of matrices in that order, and the bytes that they take. Blocks of gate
+    and up lie in turn; a head that is the embedding lies there once."""
+    rows = np.zeros((len(tensors), 3), np.int64)
+    at = 0
+    for index, tensor in enumerate(tensors):
+        size, num_blocks = _block_bytes(tensor), -(-tensor.shape[0] // BLOCK)
+        is_up = index % MATRICES_PER_LAYER == 5 and index < MATRICES_PER_LAYER * num_layers
+        if tensor in tensors[:index]:
+            rows[index] = rows[index - 1]
+            continue
+        rows[index] = at, size, KINDS[tensor.type_name]
+        at += size * num_blocks
+        if is_up:  # its first block goes behind the first one of gate
+            gate = rows[index - 1]
+            rows[index, AT] = gate[AT] + gate[STEP]
+            gate[STEP] = rows[index, STEP] = gate[STEP] + size
+    return rows, at
+
+
+def _pack(
+    raw: np.ndarray[Any, Any], tensor: GgufTensor, space: np.ndarray[Any, Any], place: Any
+) -> None:
+    """``raw``: (outputs, bytes of a row) uint8."""
+    at, step, kind = (int(each) for each in place)
+    if kind not in FORMATS:
+        _pack_plain(raw, kind, space, at, step)
+        return
+    code = _CODES[tensor.type_name]
+    _pack_blocks(raw, code, FORMAT_TABLE[kind], _HALVES, space, at, step)
+
+
+def _pack_plain(
+    raw: np.ndarray[Any, Any], kind: int, space: np.ndarray[Any, Any], at: int, step: int
+) -> None:
+    for first in range(0, len(raw), BLOCK):
+        rows = raw[first : first + BLOCK].view(np.float32 if kind == F32 else np.uint16)
+        block = np.zeros((BLOCK, rows.shape[1]), rows.dtype)
+        block[: len(rows)] = rows
+        # a word of two bytes a weight holds column j in its low half, column j + 8 in its high half
+        block = block.T if kind == F32 else block.reshape(2, _HALF, -1).transpose(2, 1, 0)
+        packed = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+        begin = at + first // BLOCK * step
+        space[begin : begin + len(packed)] = packed
+
+
+@compiled
+def _pack_blocks(raw, code, packed, halves, space, at, step):
+    """Blocks of 16 outputs each as formats.py has them."""
+    bits, rows, group, has_scales, has_minimum = (
+        packed[0],
+        packed[1],
+        packed[2],
+        packed[3],
+        packed[4],
+    )
+    lanes = 1 + has_minimum
+    header = 64 * lanes + (BLOCK * lanes * (rows // group) if has_scales else 0)
+    num_outputs = len(raw)
+    section_bytes = header + rows * 2 * bits
+    stored = np.zeros((BLOCK, rows), np.uint8)
+    scales, minima = np.zeros((BLOCK, 16), np.uint8), np.zeros((BLOCK, 16), np.uint8)
+    floats = np.zeros((2, BLOCK), np.float32)
+    words = floats.view(np.uint8)
+    source_bytes = _source_bytes(code)
+    num_sections = raw.shape[1] // source_bytes
+    for block in range((num_outputs + BLOCK - 1) // BLOCK):
+        for section in range(num_sections):
+            for lane in range(BLOCK):
+                if block * BLOCK + lane < num_outputs:
+                    source = raw[block * BLOCK + lane, section * source_bytes :]
+                    _split(code, source, halves, stored[lane], scales[lane], minima[lane])
+                    floats[0, lane], floats[1, lane] = _factors(code, source, halves)
+                else:
+                    stored[lane], scales[lane], minima[lane] = 0, 0, 0
+                    floats[0, lane], floats[1, lane] = 0.0, 0.0
+            begin = at + block * step + section * section_bytes
+            for part in range(lanes):
+                for i in range(64):
+                    space[begin + 64 * part + i] = words[part, i]
+            if has_scales:
+                for number in range(rows // group):
+                    place = begin + 64 * lanes + BLOCK * lanes * number
+                    for lane in range(BLOCK):
+                        space[place + lane] = scales[lane, number]
+                        if has_minimum:
+                            space[place + BLOCK + lane] = minima[lane, number]
+            for row in range(rows):
+                place = begin + header + row * 2 * bits
+                if bits == 8:
+                    for lane in range(BLOCK):
+                        space[place + lane] = stored[lane, row]
+                else:
+                    for lane in range(_HALF):
+                        space[place + lane] = stored[lane, row] | (stored[lane + _HALF, row] << 4)
+
+
+@inner
+def _source_bytes(code):
+    """Bytes of a file's block, which becomes one section."""
+    if code == _Q4_0:
+        return 18
+    if code == _Q5_0:
+        return 22
+    if code == _Q8_0:
+        return 34
+    if code == _Q4_K:
+        return 144
+    return 176 if code == _Q5_K else 210
+
+
+@inner
+def _factors(code, source, halves):
+    """d and the factor of the minima, with the sign that formats.py wants."""
+    if code == _Q6_K:
+        return _half(source, 208, halves), np.float32(0.0)
+    d = _half(source, 0, halves)
+    if code in (_Q4_K, _Q5_K):
+        return d, -_half(source, 2, halves)
+    return d, np.float32(0.0)
+
+
+@inner
+def _half(source, at, halves):
+    return halves[np.int64(source[at]) | (np.int64(source[at + 1]) << 8)]
+
+
+@inner
+def _split(code, source, halves, stored, scales, minima):
+    """A file's block to bytes of stored weights, scales and minima of groups. ggml-quants.c has
+    the layouts."""
+    if code == _Q8_0:
+        for i in range(32):
+            stored[i] = source[2 + i]
+    elif code == _Q6_K:
+        _split_q6_k(source, stored, scales)
+    elif code in (_Q4_K, _Q5_K):
+        _split_k(source, code == _Q5_K, stored, scales, minima)
+    else:
+        low = 6 if code == _Q5_0 else 2
+        for i in range(32):
+            byte = np.int64(source[low + i % 16])
+            value = (byte >> 4) if i >= 16 else (byte & 15)
+            if code == _Q5_0:
+                value |= ((np.int64(source[2 + i // 8]) >> (i % 8)) & 1) << 4
+                value -= 16
+            stored[i] = value
+
+
+@inner
+def _split_k(source, has_high, stored, scales, minima):
+    """Q4_K and Q5_K: d, dmin, 12 bytes with eight scales and minima of six bits, the fifth bits,
+    then 64 weights in every 32 bytes."""
+    for i in range(8):
+        if i < 4:
+            scales[i], minima[i] = source[4 + i] & 63, source[8 + i] & 63
+        else:
+            scales[i] = (source[8 + i] & 15) | ((source[i] >> 6) << 4)
+            minima[i] = (source[8 + i] >> 4) | ((source[4 + i] >> 6) << 4)
+    low = 48 if has_high else 16
+    for i in range(256):
+        byte = np.int64(source[low + i // 64 * 32 + i % 32])
+        value = (byte >> 4) if i % 64 >= 32 else (byte & 15)
+        if has_high:
+            value |= ((np.int64(source[16 + i % 32]) >> (i // 32)) & 1) << 4
+        stored[i] = value
+
+
+@inner
+def _split_q6_k(source, stored, scales):
+    """Q6_K: the low four bits, 128 weights in 64 bytes; the high two, 128 in 32; 16 signed scales;
+    d."""
+    for i in range(256):
+        half, inside = i // 128, i % 128
+        byte = np.int64(source[half * 64 + inside % 64])
+        low = (byte >> 4) if inside >= 64 else (byte & 15)
+        high = (np.int64(source[128 + half * 32 + inside % 32]) >> (2 * (inside // 32))) & 3
+        stored[i] = np.uint8((low | (high << 4)) - 32)
+    for i in range(16):
+        scales[i] = source[192 + i]
