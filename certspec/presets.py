@@ -13,7 +13,7 @@ from inspect import signature
 from typing import Any
 
 from certspec.errors import InvalidArgument
-from certspec.rules import RULE_TYPES, Absolute, Entropy, Gated, Rule, require_rule
+from certspec.rules import RULE_TYPES, Absolute, Entropy, Gated, Rule, as_real, require_rule
 
 __all__ = [
     "PRESETS",
@@ -68,9 +68,10 @@ def sglang_threshold(tau: float = 1.0) -> Absolute:
 
 
 def _at_least_zero(preset: str, name: str, value: float) -> float:
-    if not 0.0 <= value < math.inf:  # a NaN fails the comparison
+    number = as_real(value)
+    if not 0.0 <= number < math.inf:  # a NaN fails the comparison
         raise InvalidArgument(f"{preset}: expected {name} in [0, inf), got {value!r}")
-    return value
+    return number
 
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|nan)", re.I)
@@ -91,6 +92,8 @@ def parse_rule(text: str) -> Rule:
 
     Raises InvalidArgument naming the known rules, or the parameter and its allowed range.
     """
+    if not isinstance(text, str):
+        raise InvalidArgument(f"parse_rule: expected a rule's text, got {text!r}")
     name, _, rest = text.strip().partition(":")
     makers = RULE_TYPES | PRESETS
     maker = makers.get(name.strip().lower().replace("_", "-"))
@@ -154,5 +157,9 @@ def as_rules(rules: str | Rule | Iterable[str | Rule]) -> tuple[Rule, ...]:
     if isinstance(rules, str):
         return parse_rules([rules])
     if isinstance(rules, Iterable) and not isinstance(rules, (bytes, type)):
-        return tuple(as_rule(rule, "rules") for rule in rules)
+        try:
+            entries: Iterable[Any] = list(rules)
+        except TypeError:  # an array without dimensions says that it can be gone through
+            entries = (rules,)
+        return tuple(as_rule(rule, "rules") for rule in entries)
     return (require_rule(rules),)

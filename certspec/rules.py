@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from numbers import Real
-from typing import Any, ClassVar, TypeGuard
+from typing import ClassVar, TypeGuard
 
 from certspec.errors import InvalidArgument
 
@@ -32,7 +32,10 @@ __all__ = [
     "Threshold",
     "TopM",
     "Tree",
+    "as_choice",
+    "as_flag",
     "as_index",
+    "as_real",
     "default_rules",
     "is_rule",
     "require_rule",
@@ -350,6 +353,39 @@ def as_index(value: object, otherwise: int) -> int:
         return otherwise
 
 
+def as_real(value: object) -> float:
+    """A real number of any library's kind as Python's own float; NaN for what is none, and for a
+    bool."""
+    if not isinstance(value, Real) and getattr(value, "shape", None) == ():
+        try:
+            value = value.item()  # type: ignore[attr-defined]
+        except (RuntimeError, NotImplementedError):  # a tensor without numbers
+            return math.nan
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return _INF if value > 0 else -_INF  # type: ignore[operator]
+
+
+def as_choice(name: str, value: object, allowed: Iterable[str]) -> str:
+    """``value`` itself; raises InvalidArgument, which names ``name``, where it is none of
+    ``allowed``."""
+    choices = tuple(allowed)
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidArgument(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+    return value
+
+
+def as_flag(name: str, value: object) -> bool:
+    """True or False of any library's kind as Python's own; raises InvalidArgument, which names
+    ``name``, for anything else."""
+    if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
+        raise InvalidArgument(f"{name}: expected True or False, got {value!r}")
+    return bool(value)
+
+
 def _spell(value: object) -> str:
     return (
         f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
@@ -365,19 +401,18 @@ def _require_real(
     open_below: bool = False,
     open_above: bool = False,
 ) -> None:
-    value: Any = getattr(rule, name)
+    given = getattr(rule, name)
+    value = as_real(given)
     allowed = f"{'(' if open_below else '['}{lower:g}, {upper:g}{')' if open_above else ']'}"
-    is_real = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_real:
-        raise InvalidArgument(
-            f"{type(rule).__name__}: expected {name} a real number in {allowed}, got {value!r}"
-        )
     inside = (value > lower if open_below else value >= lower) and (
         value < upper if open_above else value <= upper
     )
     if not inside:  # a NaN fails both comparisons
-        raise InvalidArgument(f"{type(rule).__name__}: expected {name} in {allowed}, got {value!r}")
-    object.__setattr__(rule, name, float(value))
+        kind = "" if isinstance(given, Real) and not isinstance(given, bool) else "a real number "
+        raise InvalidArgument(
+            f"{type(rule).__name__}: expected {name} {kind}in {allowed}, got {given!r}"
+        )
+    object.__setattr__(rule, name, value)
 
 
 def _require_count(rule: Rule | Threshold, name: str) -> None:

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from certspec.certificates.mistakes import notes_on
-from certspec.certificates.pools import readable
+from certspec.certificates.pools import FLOAT_KINDS, kind_of, readable
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.presets import as_rules, parse_rule
-from certspec.rules import Rule, as_index, default_rules, is_rule
+from certspec.rules import Rule, as_choice, as_flag, as_index, default_rules, is_rule
 
 if TYPE_CHECKING:
     from certspec.certificates.lumped import LumpedCertificates
@@ -205,7 +205,7 @@ def certify(
     that do not match; with ``lumped`` also for a positive logprob or a sum above 1, and
     InvalidArgument for ``backend``, ``precision`` or ``align``."""
     chosen = _default_rules() if rules is None else as_rules(rules)
-    if lumped:
+    if as_flag("lumped", lumped):
         return _certify_lumped(target_logits, draft_logits, chosen, backend, precision, align)
     table = rule_table(chosen)
     target = _as_rows("target_logits", target_logits)
@@ -213,13 +213,11 @@ def certify(
     num_columns = _num_columns(target, draft, align)
     num_top = min(num_columns, table.num_top)
     on_torch = not isinstance(target, np.ndarray)
-    name = backend or ("torch" if on_torch and target.device.type != "cpu" else "numba")
-    if name not in BACKENDS:
-        raise InvalidArgument(f"backend: expected one of {', '.join(BACKENDS)}, got {backend!r}")
-    if precision not in (None, *PRECISIONS):
-        raise InvalidArgument(
-            f"precision: expected one of {', '.join(PRECISIONS)}, got {precision!r}"
-        )
+    name = "torch" if on_torch and target.device.type != "cpu" else "numba"
+    if backend is not None:
+        name = as_choice("backend", backend, BACKENDS)
+    if precision is not None:
+        as_choice("precision", precision, PRECISIONS)
     if precision == "float32" and name not in ("numba", "triton"):
         raise InvalidArgument(
             f"precision: expected 'float64' with backend {name!r}, which has no other, got "
@@ -308,7 +306,7 @@ def _certify_lumped(
             )
     target = _as_rows("target_logits", target_logprobs)
     draft = None if draft_logprobs is None else _as_rows("draft_logits", draft_logprobs)
-    kinds = (_kind(target), "float64" if draft is None else _kind(draft))
+    kinds = (kind_of(target), "float64" if draft is None else kind_of(draft))
     return certify_lists(
         _to_float64(target), None if draft is None else _to_float64(draft), kinds, rules
     )
@@ -323,8 +321,8 @@ def _as_rows(name: str, logits: Any) -> Any:
     """A 2-D numpy array or torch tensor of a supported dtype; copied only where bytes are
     swapped."""
     logits = readable(name, logits)
-    kind = _kind(logits)
-    if kind not in ("float64", "float32", "bfloat16", "float16"):
+    kind = kind_of(logits)
+    if kind not in FLOAT_KINDS:
         raise InvalidLogits(f"{name}: expected float64, float32, bfloat16 or float16, got {kind}")
     if logits.ndim not in (1, 2):
         raise InvalidLogits(
@@ -383,7 +381,7 @@ def _to_readable(target: Any, draft: Any) -> tuple[str, tuple[np.ndarray, np.nda
 
     Copies only where the layout or a difference of dtypes asks for it; every conversion is exact.
     """
-    kinds = {_kind(rows) for rows in (target, draft) if rows is not None}
+    kinds = {kind_of(rows) for rows in (target, draft) if rows is not None}
     kind = kinds.pop() if len(kinds) == 1 else "float64"
     return kind, (_as_numpy(target, kind), None if draft is None else _as_numpy(draft, kind))
 
@@ -392,9 +390,9 @@ def _as_numpy(rows: Any, kind: str) -> np.ndarray:
     if not isinstance(rows, np.ndarray):
         tensor = rows.detach() if rows.requires_grad else rows
         tensor = tensor.cpu() if tensor.device.type != "cpu" else tensor
-        if _kind(tensor) == kind == "bfloat16":
+        if kind_of(tensor) == kind == "bfloat16":
             return np.ascontiguousarray(tensor.view(_torch().int16).numpy().view(np.uint16))
-        rows = (tensor.double() if _kind(tensor) == "bfloat16" else tensor).numpy()
+        rows = (tensor.double() if kind_of(tensor) == "bfloat16" else tensor).numpy()
     array = _plain(rows, kind)
     return array.view(np.uint16) if kind == "float16" else array
 
@@ -415,15 +413,6 @@ class _Unlocked:
         self.array = array
         facts = array.__array_interface__
         self.__array_interface__ = facts | {"data": (facts["data"][0], False)}
-
-
-def _kind(rows: Any) -> str:
-    return _name_of(rows.dtype)
-
-
-@cache
-def _name_of(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _torch() -> Any:

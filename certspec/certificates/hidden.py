@@ -97,6 +97,11 @@ def _check(name: str, hidden: Any, head: Any, first: Any) -> None:
             )
         if array.ndim != 2:
             raise InvalidArgument(f"{label}: expected 2 dimensions, got shape {tuple(array.shape)}")
+    if hidden.shape[1] == 0 or head.shape[0] == 0:
+        raise InvalidArgument(
+            f"{name}_hidden, {name}_head: expected (rows, width) and (vocab, width) of at least 1, "
+            f"got {tuple(hidden.shape)} and {tuple(head.shape)}"
+        )
     if hidden.shape[1] != head.shape[1]:
         raise InvalidArgument(
             f"{name}_head: expected (vocab, {hidden.shape[1]}) for {name}_hidden of that width, "

@@ -25,7 +25,7 @@ from certspec.certificates.lumped_masses import (
     pool_value,
 )
 from certspec.certificates.lumped_rules import judge_single, judge_tree
-from certspec.errors import InvalidLogits
+from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.loading import load_kernels
 from certspec.presets import as_rules
 from certspec.rules import Rule
@@ -90,6 +90,15 @@ def lumped_certificates(
     it certifies. A row that a rule can't be judged on has Case.TOO_SHORT, a NaN certificate and the
     lower bound 0."""
     chosen = as_rules(rules)
+    if not isinstance(target, TargetLists):
+        raise InvalidArgument(f"lumped_certificates: expected TargetLists, got {target!r}")
+    if draft is not None and not isinstance(draft, DraftLists):
+        raise InvalidArgument(f"lumped_certificates: expected DraftLists, got {draft!r}")
+    if draft is not None and draft.logprobs.shape != target.logprobs.shape:
+        raise InvalidArgument(
+            f"lumped_certificates: expected draft logprobs of shape {target.logprobs.shape} like "
+            f"the target's, got {draft.logprobs.shape}"
+        )
     rows = Rows(target, draft)
     parts = [
         judge_tree(rows, rule) if rule.tree_width else judge_single(rows, rule) for rule in chosen

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
+from certspec.rules import as_index
 
 __all__ = [
     "CASES",
@@ -240,12 +242,21 @@ class TargetLists:
     num_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        logprobs = np.atleast_2d(np.asarray(self.logprobs, dtype=np.float64))
+        logprobs = np.atleast_2d(_as_array("TargetLists", "logprobs", self.logprobs, "f"))
+        if logprobs.ndim != 2:
+            raise InvalidArgument(
+                f"TargetLists: expected logprobs of shape (rows, k), got {logprobs.shape}"
+            )
         rows, width = logprobs.shape
-        num_ranked = np.broadcast_to(np.asarray(self.num_ranked, dtype=np.int64), (rows,))
+        num_ranked = _as_rows("TargetLists", "num_ranked", self.num_ranked, "i", rows)
+        size = self.num_tokens
+        if size is not None and as_index(size, otherwise=0) < 1:
+            raise InvalidArgument(
+                f"TargetLists: expected num_tokens None or an integer of at least 1, got {size!r}"
+            )
         object.__setattr__(self, "logprobs", logprobs)
         object.__setattr__(self, "num_ranked", num_ranked)
-        object.__setattr__(self, "error", error_rows(self.error, rows))
+        object.__setattr__(self, "error", error_rows(self.error, rows, "TargetLists"))
         if np.isnan(logprobs).any() or (logprobs > 0.0).any():
             row = int(np.argmax((np.isnan(logprobs) | (logprobs > 0.0)).any(axis=1)))
             raise InvalidArgument(
@@ -282,26 +293,58 @@ class DraftLists:
     by_text: Bools | bool = False
 
     def __post_init__(self) -> None:
-        rows = len(self.logprobs)
-        object.__setattr__(self, "error", error_rows(self.error, rows))
-        object.__setattr__(
-            self, "present", np.broadcast_to(np.asarray(self.present, dtype=bool), (rows,))
-        )
-        object.__setattr__(
-            self, "by_text", np.broadcast_to(np.asarray(self.by_text, dtype=bool), (rows,))
-        )
-        object.__setattr__(
-            self,
-            "outside_mass",
-            np.broadcast_to(np.asarray(self.outside_mass, np.float64), (rows,)),
-        )
+        logprobs = _as_array("DraftLists", "logprobs", self.logprobs, "f")
+        if logprobs.ndim != 2:
+            raise InvalidArgument(
+                f"DraftLists: expected logprobs of shape (rows, k), got {logprobs.shape}"
+            )
+        rows = len(logprobs)
+        best = _as_array("DraftLists", "best_columns", self.best_columns, "i")
+        if best.ndim != 2 or len(best) != rows or best.shape[1] == 0:
+            raise InvalidArgument(
+                f"DraftLists: expected best_columns of shape ({rows}, n), got {best.shape}"
+            )
+        object.__setattr__(self, "logprobs", logprobs)
+        object.__setattr__(self, "best_columns", best)
+        object.__setattr__(self, "error", error_rows(self.error, rows, "DraftLists"))
+        for name, kind in (("present", "b"), ("by_text", "b"), ("outside_mass", "f")):
+            values = _as_rows("DraftLists", name, getattr(self, name), kind, rows)
+            object.__setattr__(self, name, values)
 
 
-def error_rows(error: object, num_rows: int) -> Floats:
+_KINDS = {"f": ("fiu", np.float64), "i": ("iu", np.int64), "b": ("b", np.bool_)}
+
+
+def _as_array(owner: str, name: str, values: object, kind: str) -> NDArray[Any]:
+    """A numpy array of floats ("f"), integers ("i") or booleans ("b")."""
+    allowed, dtype = _KINDS[kind]
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in allowed:
+        wanted = {"f": "floats", "i": "integers", "b": "booleans"}[kind]
+        raise InvalidArgument(
+            f"{owner}: expected {name} an array of {wanted}, got {type(values).__name__} of "
+            f"{array.dtype}"
+        )
+    return array.astype(dtype, copy=False)
+
+
+def _as_rows(owner: str, name: str, values: object, kind: str, num_rows: int) -> NDArray[Any]:
+    """The same with one value a row, or one for all."""
+    array = _as_array(owner, name, values, kind)
+    if array.shape not in ((), (1,), (num_rows,)):
+        raise InvalidArgument(f"{owner}: expected {name} of shape ({num_rows},), got {array.shape}")
+    return np.broadcast_to(array, (num_rows,))
+
+
+def error_rows(error: object, num_rows: int, owner: str = "TargetLists") -> Floats:
     """An error for each row, at least what float64 evaluation leaves (nats)."""
-    return np.broadcast_to(
-        np.maximum(np.asarray(error, dtype=np.float64), _FLOAT64_ERROR), (num_rows,)
-    )
+    rows = _as_rows(owner, "error", error, "f", num_rows)
+    if not (rows >= 0.0).all():  # a NaN fails the comparison
+        raise InvalidArgument(f"{owner}: expected an error of at least 0 nats, got {error!r}")
+    return np.maximum(rows, _FLOAT64_ERROR)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from certspec.certificates.families import family_of, known
 from certspec.certificates.margin_bounds import GAPS, LAST, TOP_TWO, Bound, lowered
 from certspec.errors import InvalidArgument
 from certspec.presets import as_rule
-from certspec.rules import Rule
+from certspec.rules import Rule, as_choice, as_flag, as_real
 
 __all__ = ["drafter_margin_certificate", "margin_certificate", "required_margin"]
 
@@ -50,9 +50,7 @@ def margin_certificate(
     0.130812
     """
     rule = as_rule(rule, "margin_certificate")
-    if not 0.0 <= margin <= 1.0:  # a NaN fails the comparison
-        raise InvalidArgument(f"margin_certificate: expected margin in [0, 1], got {margin!r}")
-    return _bound(rule, at_least, gap, reverse)(float(margin))
+    return _bound(rule, at_least, gap, reverse)(_as_margin("margin_certificate", margin))
 
 
 def drafter_margin_certificate(rule: Rule | str, margin: float, gap: str | None = None) -> float:
@@ -75,15 +73,17 @@ def drafter_margin_certificate(rule: Rule | str, margin: float, gap: str | None 
     0.143841
     """
     rule = as_rule(rule, "drafter_margin_certificate")
-    if not 0.0 <= margin <= 1.0:  # a NaN fails the comparison
-        raise InvalidArgument(
-            f"drafter_margin_certificate: expected margin in [0, 1], got {margin!r}"
-        )
+    value = _as_margin("drafter_margin_certificate", margin)
     bounds = known(rule, "radius_margin")(rule)
-    chosen = next(iter(bounds)) if gap is None else gap
-    if chosen not in bounds:
-        raise InvalidArgument(f"gap: for {rule}, expected one of {', '.join(bounds)}, got {gap!r}")
-    return lowered(bounds[chosen])(float(margin))
+    chosen = next(iter(bounds)) if gap is None else as_choice(f"gap of {rule}", gap, bounds)
+    return lowered(bounds[chosen])(value)
+
+
+def _as_margin(asked_by: str, margin: object) -> float:
+    value = as_real(margin)
+    if not 0.0 <= value <= 1.0:  # a NaN fails the comparison
+        raise InvalidArgument(f"{asked_by}: expected margin in [0, 1], got {margin!r}")
+    return value
 
 
 def required_margin(
@@ -100,21 +100,22 @@ def required_margin(
     Raises InvalidArgument for a budget that is negative, NaN, or above the rule's cap (log 2, trees
     log(m + 1)), and as ``margin_certificate`` does."""
     rule = as_rule(rule, "required_margin")
-    if not 0.0 <= kl_budget <= math.inf:
+    budget = as_real(kl_budget)
+    if not 0.0 <= budget <= math.inf:
         raise InvalidArgument(
             f"required_margin: expected kl_budget a number of nats >= 0, got {kl_budget!r}"
         )
     bound = _bound(rule, True, gap, reverse)
-    if bound(0.0) >= kl_budget:
+    if bound(0.0) >= budget:
         return 0.0
     cap = bound(1.0)
-    if cap < kl_budget:
+    if cap < budget:
         raise InvalidArgument(
             f"required_margin: expected kl_budget of at most {cap:.17g} nats, the certificate of "
             f"{rule} at margin 1, "
             f"got {kl_budget!r}: no margin suffices"
         )
-    return _smallest_float_reaching(bound, kl_budget)
+    return _smallest_float_reaching(bound, budget)
 
 
 def _smallest_float_reaching(bound: Bound, goal: float) -> float:
@@ -138,8 +139,8 @@ def _smallest_float_reaching(bound: Bound, goal: float) -> float:
 
 def _bound(rule: Rule, at_least: bool, gap: str, reverse: bool = False) -> Bound:
     """The bound as a function of the margin; raises where the rule has no such gap or no bound."""
-    if gap not in GAPS:
-        raise InvalidArgument(f"gap: expected one of {', '.join(GAPS)}, got {gap!r}")
+    gap = as_choice("gap", gap, GAPS)
+    at_least, reverse = as_flag("at_least", at_least), as_flag("reverse", reverse)
     family = family_of(rule)
     if gap == LAST and family.gap_width(rule) is None:
         raise InvalidArgument(f"gap: {rule} has no m, so expected gap={TOP_TWO!r}, got {gap!r}")

@@ -8,6 +8,7 @@ that is a sum of 0.949, and the radius is -log 0.949 = 0.0528 nats."""
 from __future__ import annotations
 
 import sys
+from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -17,11 +18,13 @@ from certspec.errors import InvalidLogits
 from certspec.kernels.loading import load_kernels
 
 __all__ = [
+    "FLOAT_KINDS",
     "Pool",
     "TopProbs",
     "array_module",
     "as_rows",
     "is_tensor",
+    "kind_of",
     "lift_pool",
     "lift_radius",
     "pool_kernels",
@@ -32,6 +35,7 @@ __all__ = [
 ]
 
 
+FLOAT_KINDS = ("float64", "float32", "bfloat16", "float16")
 _FEW = 8  # so many passes of argmax cost less than one argpartition
 
 
@@ -98,14 +102,21 @@ def _kind_without_numbers(tensor: Any) -> str:
     return ""
 
 
+@cache
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def kind_of(values: Any) -> str:
+    """The dtype's name, the same for numpy and torch: "float32"."""
+    return _name_of(values.dtype)
+
+
 def as_rows(name: str, values: Any) -> tuple[ModuleType, Any]:
     """The array module and a (rows, columns) float64 copy; InvalidLogits naming what it got
     otherwise."""
     values, xp = readable(name, values), array_module(values)
-    floating = (
-        values.is_floating_point() if xp is not np else np.issubdtype(values.dtype, np.floating)
-    )
-    if not floating or values.ndim not in (1, 2) or values.shape[-1] == 0:
+    if kind_of(values) not in FLOAT_KINDS or values.ndim not in (1, 2) or values.shape[-1] == 0:
         raise InvalidLogits(
             f"{name}: expected floats of shape (rows, columns) or (columns,), got {values.dtype} "
             f"{tuple(values.shape)}"

@@ -15,7 +15,7 @@ import numpy as np
 from certspec.certificates.margins import margin_certificate
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
-from certspec.rules import Tree, as_index
+from certspec.rules import Tree, as_index, as_real
 
 __all__ = ["tree_width_for"]
 
@@ -44,7 +44,8 @@ def tree_width_for(
     Raises InvalidArgument for a budget that is negative, NaN or infinite, a margin outside (0, 1],
     probabilities that are none, a list that is too short for the budget, and a ``num_tokens`` that
     is less than n."""
-    if not 0.0 <= kl_budget < math.inf:
+    budget = as_real(kl_budget)
+    if not 0.0 <= budget < math.inf:
         raise InvalidArgument(
             f"tree_width_for: expected kl_budget a finite number of nats >= 0, got {kl_budget!r}"
         )
@@ -53,18 +54,21 @@ def tree_width_for(
             "tree_width_for: expected exactly one of margin=... and probabilities=..."
         )
     if margin is not None:
-        return _width_for_margin(kl_budget, margin)
+        return _width_for_margin(budget, margin)
     try:
-        probs = np.sort(np.asarray(probabilities, dtype=np.float64))[::-1]
-    except (TypeError, ValueError) as error:
+        given = np.asarray(probabilities)
+        if given.dtype.kind not in "fiub":
+            raise TypeError(f"got {given.dtype}")
+        probs = np.sort(given.astype(np.float64))[::-1]
+    except (TypeError, ValueError, OverflowError, RuntimeError, NotImplementedError) as error:
         raise InvalidArgument(
             f"tree_width_for: expected probabilities as numbers: {error}"
         ) from None
-    return _width_for_probs(kl_budget, probs, num_tokens)
+    return _width_for_probs(budget, probs, num_tokens)
 
 
 def _width_for_margin(kl_budget: float, margin: float) -> int:
-    if not 0.0 < margin <= 1.0:
+    if not 0.0 < as_real(margin) <= 1.0:
         raise InvalidArgument(
             f"tree_width_for: expected margin in (0, 1] (at 0 no width suffices), got {margin!r}"
         )
@@ -92,13 +96,14 @@ def _width_for_probs(kl_budget: float, probs: np.ndarray, num_tokens: int | None
         raise InvalidArgument(
             f"tree_width_for: expected probabilities >= 0 of sum at most 1, got a sum of {total!r}"
         )
-    complete = num_tokens == len(probs)
+    size = as_index(num_tokens, otherwise=0)
+    complete = size == len(probs)
     if complete and total < 1.0 - _constants.INPUT_SLACK:
         raise InvalidArgument(
             f"tree_width_for: expected probabilities of sum 1 where num_tokens={num_tokens} says "
             f"that there are no others, got a sum of {total!r}"
         )
-    if num_tokens is not None and as_index(num_tokens, otherwise=0) < len(probs):
+    if num_tokens is not None and size < len(probs):
         raise InvalidArgument(
             f"tree_width_for: expected num_tokens an integer of at least {len(probs)}, as many as "
             f"there are probabilities, got {num_tokens!r}"

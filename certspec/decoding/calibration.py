@@ -3,6 +3,7 @@ passes, and finds the rate at which stopping pays. Its results are a ``DraftingP
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +15,14 @@ from certspec.certificates.coverage import coverage_certificates
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import StaticPolicy, draft_blocks
-from certspec.decoding.generation import generate, inference
+from certspec.decoding.generation import generate, inference, positive_count
 from certspec.decoding.profiles import DraftingProfile, conformal_quantile, fit_monotone
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.errors import InvalidArgument
-from certspec.models.choice import chosen_runners
+from certspec.models.choice import chosen_runners, require_models
 from certspec.models.runner import CompiledRunner
 from certspec.models.trees import chain
+from certspec.rules import as_real
 
 if TYPE_CHECKING:
     from certspec.models.pairs import Pair
@@ -294,11 +296,23 @@ def calibrate(
     ``alpha``: miss level of the KL budget. ``costs``: (draft pass, one more node) as shares of a
     target pass; None measures them here, for batches of ``batch_size``: a batch fills the cores, so
     that a node costs more of a pass there. Raises InvalidArgument where there is no step."""
-    steps = greedy_steps(pair, prompts, max_new_tokens, width)
+    require_models(pair)
+    if not 0.0 < as_real(alpha) < 1.0:
+        raise InvalidArgument(f"alpha: expected a number between 0 and 1, got {alpha!r}")
+    width, size = positive_count("width", width), positive_count("batch_size", batch_size)
+    if width >= pair.num_tokens:
+        raise InvalidArgument(
+            f"width: expected less than {pair.num_tokens}, the pair's tokens, got {width}"
+        )
+    if costs is not None and not (
+        isinstance(costs, (tuple, list))
+        and len(costs) == 2
+        and all(0.0 <= as_real(cost) < math.inf for cost in costs)
+    ):
+        raise InvalidArgument(f"costs: expected None or two numbers of at least 0, got {costs!r}")
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
-    return profile_from_steps(
-        steps, pair.name, alpha, costs or measure_costs(pair, ids, batch_size)
-    )
+    steps = greedy_steps(pair, ids, max_new_tokens, width)
+    return profile_from_steps(steps, pair.name, alpha, costs or measure_costs(pair, ids, size))
 
 
 def profile_from_steps(

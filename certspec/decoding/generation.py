@@ -13,7 +13,7 @@ import numpy as np
 
 from certspec.decoding.drafting import DraftPolicy, StaticPolicy
 from certspec.decoding.groups import Workload, decode_shared
-from certspec.decoding.prompts import WithList, prompt_token_ids
+from certspec.decoding.prompts import WithList, listed, prompt_token_ids
 from certspec.decoding.records import KINDS, StepList, StepRecord, acceptance_metrics
 from certspec.decoding.requests import (
     DecodingPlan,
@@ -27,7 +27,7 @@ from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners, require_models
 from certspec.models.processors import Asked, in_config
-from certspec.models.runner import BoundedRunner
+from certspec.models.runner import BoundedRunner, require_runners
 from certspec.models.settings import context_limit, find_eos_token_ids
 from certspec.models.trees import TreeShape, TreeTopology, chain
 from certspec.presets import as_rule, as_rules
@@ -115,9 +115,12 @@ def eos_ids(pair: Pair, given: int | Iterable[int] | None) -> frozenset[int]:
     if given is None:
         return find_eos_token_ids(pair.target, pair.tokenizer)
     try:
-        values = given.tolist() if isinstance(given, WithList) else given
+        values = listed("eos_token_ids", given) if isinstance(given, WithList) else given
         ids = values if isinstance(values, Iterable) else [values]
-        return frozenset(operator.index(token) for token in ids)
+        found = frozenset(operator.index(token) for token in ids)
+        if not all(-(2**63) <= token < 2**63 for token in found):
+            raise TypeError
+        return found
     except TypeError:
         raise InvalidArgument(
             f"eos_token_ids: expected a token id or several, got {given!r}"
@@ -132,6 +135,18 @@ def prompt_stopping(
         return stopping_rules(length, max_new_tokens, limit, eos)
     except InvalidArgument as error:
         raise InvalidArgument(f"prompt {index}: {error}") from error
+
+
+def callables(name: str, given: Any) -> tuple[Callable[..., Any], ...]:
+    """What is to be called, none for None; raises InvalidArgument, naming ``name``, for what can't
+    be."""
+    try:
+        found = () if given is None else tuple(given)
+    except TypeError:
+        found = (None,)
+    if not all(map(callable, found)):
+        raise InvalidArgument(f"{name}: expected None or a list of callables, got {given!r}")
+    return found
 
 
 def positive_count(name: str, value: Any) -> int:
@@ -230,7 +245,9 @@ def generate(
         )
     require_models(pair)
     runners = options.get("runners")
-    extra = as_rules(rules or ())
+    if runners is not None:
+        require_runners(runners)
+    extra = () if rules is None else as_rules(rules)
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, options.get("chat"))
     schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids))
     occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))
@@ -243,7 +260,9 @@ def generate(
         )
         for index, (prompt, schedule) in enumerate(zip(ids, schedules, strict=True))
     ]
-    given_processors = tuple(options.get("logits_processor") or ())
+    given_processors = callables("logits_processor", options.get("logits_processor"))
+    on_step = options.get("on_step")
+    callables("on_step", None if on_step is None else [on_step])
     processors, of_config = in_config(
         pair.target,
         [
@@ -252,9 +271,7 @@ def generate(
         ],
         given_processors,
     )
-    plan = DecodingPlan(
-        policy, extra, context_limit(pair.draft), processors, options.get("on_step")
-    )
+    plan = DecodingPlan(policy, extra, context_limit(pair.draft), processors, on_step)
     steps, counts = StepList([other.label for other in extra]), RoundCounts()
     generation = Generation([], steps, {}, prompts=ids)
     lent = nullcontext((*runners, "given runners", ())) if runners is not None else None

@@ -20,7 +20,7 @@ from certspec.decoding.profiles import DraftingProfile
 from certspec.errors import InvalidArgument
 from certspec.models.growth import BUDGET, PROFILE, GrowthNumbers
 from certspec.models.trees import MAX_NODES
-from certspec.rules import as_index
+from certspec.rules import as_index, as_real
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -172,7 +172,16 @@ class Adaptive:
     max_nodes: int = 64
 
     def __post_init__(self) -> None:
+        if not isinstance(self.profile, DraftingProfile):
+            raise InvalidArgument(
+                f"Adaptive: expected a DraftingProfile, as load_profile gives it, got "
+                f"{self.profile!r}"
+            )
         require_counts("Adaptive", depth=self.depth, width=self.width, max_nodes=self.max_nodes)
+        if self.rate is not None and not as_real(self.rate) >= 0.0:
+            raise InvalidArgument(
+                f"Adaptive: expected rate None or a number of at least 0, got {self.rate!r}"
+            )
         if self.width > self.profile.width:
             raise InvalidArgument(
                 f"Adaptive: expected width at most {self.profile.width}, got {self.width}"
@@ -245,7 +254,7 @@ class WithinBudget:
 
     def __post_init__(self) -> None:
         require_counts("WithinBudget", depth=self.depth, width=self.width)
-        if not self.budget >= 0.0:
+        if not as_real(self.budget) >= 0.0:
             raise InvalidArgument(
                 f"WithinBudget: expected a budget of at least 0 nats, got {self.budget!r}"
             )

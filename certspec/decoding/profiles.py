@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from certspec.errors import InvalidArgument, UnreadableInput
+from certspec.rules import as_real
 
 __all__ = ["DraftingProfile", "MonotoneMap", "conformal_quantile", "fit_monotone", "load_profile"]
 
@@ -111,7 +112,7 @@ def conformal_quantile(scores: Any, alpha: float) -> float:
 
     A new score exceeds it with probability at most ``alpha`` if it is exchangeable with these
     (split conformal)."""
-    if not 0.0 < alpha < 1.0:
+    if not 0.0 < as_real(alpha) < 1.0:
         raise InvalidArgument(f"alpha: expected a number between 0 and 1, got {alpha!r}")
     ordered = np.sort(np.asarray(scores, dtype=np.float64))
     rank = int(np.ceil((len(ordered) + 1) * (1.0 - alpha)))

@@ -22,6 +22,17 @@ class WithList(Protocol):
     def tolist(self) -> Any: ...
 
 
+def listed(name: str, values: WithList) -> Any:
+    """The numbers of an array or tensor as lists; InvalidArgument, naming ``name``, where it holds
+    none (a sparse or meta tensor)."""
+    try:
+        return values.tolist()
+    except (RuntimeError, NotImplementedError, ValueError, OverflowError):
+        raise InvalidArgument(
+            f"{name}: expected a tensor that holds its numbers, got {values!r}"
+        ) from None
+
+
 def chat_token_ids(tokenizer: Any, prompt: Any) -> list[int]:
     """Token ids of a text as one user message, or of messages, in the tokenizer's chat template,
     the assistant's turn opened.
@@ -53,7 +64,7 @@ def prompt_token_ids(
     elif isinstance(prompts, str) or _is_messages(prompts):
         prompts = [prompts]
     elif isinstance(prompts, WithList):
-        prompts = prompts.tolist()
+        prompts = listed("prompts", prompts)
     if not isinstance(prompts, (list, tuple)):
         raise InvalidArgument(
             f"prompts: expected a text, texts, token ids, messages or a tokenizer's output, got "
@@ -101,9 +112,9 @@ def _encoded(encoding: Mapping[str, Any]) -> list[Any]:
 def _as_lists(values: Any) -> Any:
     """Arrays, and lists of arrays, as lists."""
     if isinstance(values, WithList):
-        return values.tolist()
+        return listed("prompts", values)
     if isinstance(values, (list, tuple)):
-        return [each.tolist() if isinstance(each, WithList) else each for each in values]
+        return [listed("prompts", each) if isinstance(each, WithList) else each for each in values]
     return values
 
 
@@ -114,7 +125,7 @@ def _one_prompt(
         if tokenizer is None:
             raise InvalidArgument(f"prompt {index}: expected token ids, as there is no tokenizer")
         prompt = _text_ids(index, prompt, tokenizer, chat)
-    values: Any = prompt.tolist() if isinstance(prompt, WithList) else prompt
+    values: Any = listed(f"prompt {index}", prompt) if isinstance(prompt, WithList) else prompt
     if isinstance(values, int):
         raise InvalidArgument(
             f"prompts: expected strings or lists of token ids, got the number {values} at {index}; "

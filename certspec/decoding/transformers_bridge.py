@@ -6,10 +6,10 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from certspec.decoding.batch import Batch
-from certspec.decoding.generation import draft_policy, inference, rule_schedules
+from certspec.decoding.generation import callables, draft_policy, inference, rule_schedules
 from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
 from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["transformers_generate"]
+
+
+@runtime_checkable
+class Streamer(Protocol):
+    """What transformers asks of a streamer."""
+
+    def put(self, value: Any) -> Any: ...
+
+    def end(self) -> Any: ...
 
 
 def transformers_generate(
@@ -61,17 +70,29 @@ def transformers_generate(
     streamer = streamer if streamer is not None else caller.get("streamer")
     settings = GenerationSettings.of(model_kwargs.get("generation_config"))
     _require_greedy(settings, draft_model)
+    _require_module(draft_model)
+    _require_matrix("input_ids", input_ids)
+    if input_ids.is_floating_point() or input_ids.is_complex():
+        raise InvalidArgument(f"input_ids: expected integers, got {input_ids.dtype}")
     prompts, num_columns = (
         _prompts(input_ids, model_kwargs.get("attention_mask")),
         input_ids.shape[1],
     )
+    given_processors = callables("logits_processor", logits_processor)
+    callables("on_step", None if on_step is None else [on_step])
+    if streamer is not None and not isinstance(streamer, Streamer):
+        raise InvalidArgument(
+            f"streamer: expected one with the methods put and end, got {streamer!r}"
+        )
     if streamer is not None and len(prompts) > 1:
         raise InvalidArgument(f"streamer: expected a single prompt, got {len(prompts)}")
     widths = [logits_width(one) for one in (model, draft_model)]
     pair = Pair(model, draft_model, None, min(widths))
     [schedule] = rule_schedules(StrictGreedy() if rule is None else rule, 1)
     policy = draft_policy(schedule.rules, draft_length, tree, pair.num_tokens)
-    max_new_tokens, eos, others = _split(stopping_criteria or [], num_columns)
+    max_new_tokens, eos, others = _split(
+        callables("stopping_criteria", stopping_criteria), num_columns
+    )
     stopping = StoppingRules(eos, max_new_tokens)
     requests = [
         Request(
@@ -87,7 +108,7 @@ def transformers_generate(
         policy,
         (),
         context_limit(draft_model),
-        in_batch(tuple(logits_processor or ()), input_ids, [*map(len, prompts)]),
+        in_batch(given_processors, input_ids, [*map(len, prompts)]),
         on_step,
     )
     steps, counts = StepList(), RoundCounts()
@@ -130,11 +151,31 @@ def _require_greedy(settings: GenerationSettings, draft_model: Any) -> None:
             )
 
 
+def _require_module(draft_model: Any) -> None:
+    import torch
+
+    if not isinstance(draft_model, torch.nn.Module):
+        raise InvalidArgument(
+            f"draft_model: expected a transformers causal model, got {draft_model!r}"
+        )
+
+
+def _require_matrix(name: str, given: Any) -> None:
+    import torch
+
+    fits = isinstance(given, torch.Tensor) and given.layout == torch.strided
+    if not (fits and not given.is_meta and given.ndim == 2 and given.numel() > 0):
+        raise InvalidArgument(
+            f"{name}: expected a tensor (batch, length) of at least 1, got {given!r}"
+        )
+
+
 def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
     """The real tokens of each row: padding is what the attention mask hides."""
     if mask is None:
         rows: list[list[int]] = input_ids.tolist()
         return rows
+    _require_matrix("attention_mask", mask)
     if mask.shape != input_ids.shape or not bool(mask[:, -1].all()):
         raise InvalidArgument(
             f"attention_mask: expected {tuple(input_ids.shape)} with padding on the left, got "

@@ -14,10 +14,10 @@ from certspec.errors import InvalidArgument
 from certspec.models.architectures import head_dim_of
 from certspec.models.gguf.model import GgufModel
 from certspec.models.padded_runner import TransformersRunner
+from certspec.models.pairs import Pair
 from certspec.models.plain_tree import first_deviation
 
 if TYPE_CHECKING:
-    from certspec.models.pairs import Pair
     from certspec.models.runner import ModelRunner
 
 __all__ = [
@@ -95,6 +95,8 @@ def reason_for_transformers(model: Any) -> str | None:
 def require_models(pair: Pair) -> None:
     """Raise InvalidArgument unless both models have what every transformers model has, and no file
     that only an engine can run stands beside a model that none can."""
+    if not isinstance(pair, Pair):
+        raise InvalidArgument(f"pair: expected a Pair, as load_pair returns it, got {pair!r}")
     for role in ("target", "draft"):
         model = getattr(pair, role)
         missing = [name for name in ("config", "device", "dtype") if not hasattr(model, name)]

@@ -143,7 +143,7 @@ def load_pair(
     if target is None or draft is None:
         target, draft = BUNDLED / "target", BUNDLED / "draft"
     spread = spread_options(device, device_map, tp_plan)
-    device = torch.device(default_device(spread) if device is None else device)
+    device = _device(default_device(spread) if device is None else device)
     dtype = (
         (torch.float32 if device.type == "cpu" else torch.bfloat16)
         if dtype is None
@@ -209,7 +209,7 @@ def load_target(
 
     target = BUNDLED / "target" if target is None else target
     spread = spread_options(device, device_map, tp_plan)
-    device = torch.device(default_device(spread) if device is None else device)
+    device = _device(default_device(spread) if device is None else device)
     dtype = (
         (torch.float32 if device.type == "cpu" else torch.bfloat16)
         if dtype is None
@@ -294,6 +294,7 @@ def _load_tokenizer(
 ) -> Any:
     from transformers import AutoTokenizer
 
+    _require_path(role, source)
     file = _opened(role, source) if file is None and is_gguf(source) else file
     if file is not None:
         try:
@@ -372,12 +373,20 @@ def _load_file(
 def _opened(role: str, source: str | os.PathLike[str]) -> GgufFile | None:
     """A GGUF file's header; None for a directory, which is looked over before transformers reads
     anything of it, and for a hub id."""
+    _require_path(role, source)
     if is_gguf(source):
         return read_header(role, Path(source).expanduser())
     place, options = _locate(role, source, None)
     if "local_files_only" in options:
         check_checkpoint(role, Path(place))
     return None
+
+
+def _require_path(role: str, source: object) -> None:
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidArgument(
+            f"{role}: expected a model directory, a .gguf file or a hub id, got {source!r}"
+        )
 
 
 def _quantised(place: str, options: dict[str, Any]) -> str:
@@ -420,6 +429,17 @@ def _width(model: Any) -> int:
         if head is None
         else head.weight.shape[0]
     )
+
+
+def _device(device: Any) -> Any:
+    import torch
+
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"load_pair: expected device a torch device or its name, got {device!r}"
+        ) from error
 
 
 def _dtype(dtype: Any) -> Any:

@@ -14,13 +14,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from certspec.errors import InvalidArgument
+
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
     from certspec.models.weights import Geometry
 
-__all__ = ["BoundedRunner", "CompiledRunner", "DeviceRunner", "ModelRunner"]
+__all__ = ["BoundedRunner", "CompiledRunner", "DeviceRunner", "ModelRunner", "require_runners"]
+
+
+def require_runners(runners: Any) -> None:
+    """Raise InvalidArgument unless ``runners`` are two that models can be run by."""
+    whole = isinstance(runners, (tuple, list)) and len(runners) == 2
+    if not (whole and all(hasattr(one, "prefill") and hasattr(one, "forward") for one in runners)):
+        raise InvalidArgument(
+            f"runners: expected None or (target's runner, draft's runner), got {runners!r}"
+        )
 
 
 class ModelRunner(Protocol):

@@ -6,13 +6,12 @@ one: parents -1, -1, 0, 0 and ranks 0, 1, 0, 1."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from certspec.errors import InvalidArgument
-from certspec.rules import as_index
+from certspec.rules import as_choice, as_index
 
 __all__ = ["MAX_NODES", "TreeShape", "TreeTopology", "chain"]
 
@@ -155,19 +154,13 @@ class TreeShape:
 
     def __post_init__(self) -> None:
         for name, value in (("width", self.width), ("depth", self.depth)):
-            try:
-                count = operator.index(value)
-            except TypeError:
-                count = 0
-            if isinstance(value, bool) or count < 1:
+            count = as_index(value, otherwise=0)
+            if count < 1:
                 raise InvalidArgument(
                     f"TreeShape: expected {name} an integer of at least 1, got {value!r}"
                 )
             object.__setattr__(self, name, count)
-        if self.growth not in ("spine", "full"):
-            raise InvalidArgument(
-                f"TreeShape: expected growth 'spine' or 'full', got {self.growth!r}"
-            )
+        as_choice("TreeShape: growth", self.growth, ("spine", "full"))
         if self.growth == "spine" or self.width == 1:
             _require_node_count(self.width * self.depth)
         else:

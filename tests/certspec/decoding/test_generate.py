@@ -177,7 +177,7 @@ def test_text_prompts_go_through_the_chat_template(tiny):
         ({"prompts": [[-1]]}, r"prompt 0: expected ids in \[0, 296\], got -1 at 0"),
         ({"prompts": [[1.5]]}, "prompt 0: expected token ids, got 1.5"),
         ({"prompts": [5, 6]}, "wrap the ids of a single prompt in a list"),
-        ({"rule": "strict"}, "expected a Rule"),
+        ({"rule": 5}, "expected a Rule"),
         ({"tree": 0}, "width an integer of at least 1, got 0"),
         ({"tree": 297}, "expected a width below the vocabulary of 297 tokens, got 297"),
         (

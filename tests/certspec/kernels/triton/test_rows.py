@@ -182,3 +182,17 @@ def test_longer_segments_have_larger_errors():
         > segment_errors(8, 1, 1).term
         > 0
     )
+
+
+def test_a_token_within_rounding_of_a_threshold_gets_numbas_exact_answer():
+    target = torch.full((2, VOCAB), -60.0)
+    target[0, 0], target[1, :2] = 60.0, 60.0
+    draft = target.flip(1).clone()
+    draft[1] = target[1]
+    rules = [cs.presets.sglang_threshold(), cs.Absolute(0.5), cs.Multiplicative(1.0)]
+    theirs = cs.certify(target, draft, rules, backend="numba")
+    ours = on_host(cs.certify(target.to(DEVICE), draft.to(DEVICE), rules, backend="triton"))
+    assert theirs.accepted[:, 1].tolist() == [False, False, True]  # p1 = p2 < 1/2
+    assert torch.equal(ours.accepted, theirs.accepted)
+    assert torch.equal(ours.certified, theirs.certified)
+    assert torch.allclose(ours.certificate, theirs.certificate, rtol=1e-13)
