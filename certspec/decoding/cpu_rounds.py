@@ -106,7 +106,7 @@ class CpuRounds:
         notes = np.empty((most, kernels.NOTE_COLUMNS), np.int64)
         level_rows = 1 + max(depth - 1, 0) * level
         run_rounds: Any = kernels.run_rounds
-        done = run_rounds(
+        counted = run_rounds(
             lent,
             drafting,
             growth_of(self._numbers),
@@ -117,6 +117,7 @@ class CpuRounds:
             self._called,
             kernels.Records(positions, notes, *space),
         )
+        done = kernels.RoundsDone(*counted)
         if not done.rounds:
             raise RuntimeError("a compiled round found no room for itself")
         counts.num_target_passes += done.rounds

@@ -126,7 +126,7 @@ class _AcceptedPath(NamedTuple):
 def run_rounds(target, draft, growth, drafts, batch, target_logits, limits, called, records):
     """Rounds of all batch rows until one of them ends, something has no room for another one,
     ``limits.rounds`` are done, or ``called``, (1,) int64, is not 0 after a round of several rows;
-    returns ``RoundsDone``.
+    returns the fields of ``RoundsDone``.
 
     ``target``, ``draft``: ``CpuModel``, nothing staged. ``growth``, ``drafts``: as for
     ``grow_levels``. ``target_logits``: (batch * (room + 1), columns). Filled in, besides what goes
@@ -220,7 +220,8 @@ def run_rounds(target, draft, growth, drafts, batch, target_logits, limits, call
             ended = ended or states[row, REASON] != GOES_ON
             first += count + 1
             root += left[row] > 0
-    return RoundsDone(done, passes, num_facts, num_notes, num_pairs, num_free)
+    # numba makes a named tuple for Python by calling Python, which hears Ctrl-C there and crashes
+    return done, passes, num_facts, num_notes, num_pairs, num_free
 
 
 @inner

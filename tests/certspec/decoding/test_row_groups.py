@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from numba import types
 
 import certspec as cs
 from certspec.decoding import groups as row_groups
@@ -18,8 +19,10 @@ from certspec.decoding.policies import BestFirst, WithinBudget
 from certspec.decoding.records import StepList
 from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
 from certspec.decoding.schedules import Throughout
+from certspec.models.cpu.rounds import run_rounds
 from certspec.models.cpu.runner import CpuRunner
 from certspec.models.trees import chain
+from tests.support.interrupts import NEEDS_TIMER, interrupted_after
 
 
 @pytest.fixture
@@ -276,3 +279,25 @@ def test_where_no_further_thread_can_start_the_others_decode_all_rows(
     assert shared.sequences == expected
     assert len(started) == allowed and not any(thread.is_alive() for thread in started)
     assert [runner.num_threads for runner in runners] == [3, 3]
+
+
+@NEEDS_TIMER
+def test_ctrl_c_in_compiled_rounds_is_an_interrupt_and_the_next_run_is_as_good_as_new(
+    tiny, runners, many
+):
+    expected = cs.generate(tiny, many, max_new_tokens=6, runners=runners, batch_size=8).sequences
+
+    def run():
+        for _ in range(1000):
+            cs.generate(tiny, many * 4, max_new_tokens=90, batch_size=8, runners=runners)
+
+    for seconds in (0.05, 0.11, 0.17):
+        assert interrupted_after(seconds, run) < 1.0
+    again = cs.generate(tiny, many, max_new_tokens=6, runners=runners, batch_size=8).sequences
+    assert again == expected
+
+
+def test_compiled_rounds_return_nothing_that_numba_makes_by_calling_python(tiny, runners, many):
+    cs.generate(tiny, many, max_new_tokens=6, runners=runners, batch_size=8)
+    returned = {each.return_type for each in run_rounds.nopython_signatures}
+    assert returned and not any(isinstance(each, types.BaseNamedTuple) for each in returned)

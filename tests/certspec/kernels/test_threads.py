@@ -5,11 +5,14 @@ import os
 import threading
 import time
 
+import numpy as np
 import pytest
 
+import certspec as cs
 from certspec.kernels import threads
 from certspec.kernels.numba.rows import spread
 from certspec.kernels.threads import run_shared
+from tests.support.interrupts import NEEDS_TIMER, interrupted_after
 
 WAIT = 60  # seconds; longer than any helper takes to come
 
@@ -103,3 +106,20 @@ def test_where_no_thread_can_start_the_caller_works_alone(monkeypatch):
     ran = []
     run_shared(lambda: ran.append(threading.current_thread()), (), 4)
     assert ran == [threading.current_thread()]
+
+
+@NEEDS_TIMER
+@pytest.mark.parametrize(
+    "how", [{}, {"precision": "float32"}, {"backend": "torch"}], ids=["float64", "float32", "torch"]
+)
+def test_certify_of_many_rows_answers_ctrl_c_within_a_second(how):
+    few = np.random.default_rng(1).normal(size=(2, 20, 20_000)).astype(np.float32)
+    target, draft = np.tile(few, (1, 60, 1))
+    cs.certify(*few, **how)  # compiled by now
+
+    def run():
+        for _ in range(1000):
+            cs.certify(target, draft, **how)
+
+    assert interrupted_after(0.1, run) < 1.0
+    assert len(cs.certify(*few, **how)) == 20
