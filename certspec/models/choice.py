@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from certspec.errors import InvalidArgument
 from certspec.models.architectures import head_dim_of
+from certspec.models.checksum import checksums
 from certspec.models.gguf.model import GgufModel
 from certspec.models.padded_runner import TransformersRunner
 from certspec.models.pairs import Pair
@@ -158,29 +159,15 @@ def _take(model: Any, num_tokens: int) -> tuple[Any, ModelRunner]:
 
 def _fingerprint(model: Any, num_tokens: int) -> Any:
     """Changes whenever a weight was written to or replaced, so that no engine with stale weights is
-    used. Versions count torch's own writes; the samples see the others, such as ``.data``, a numpy
-    view or pruning."""
-    import torch
-
+    used. Versions count torch's own writes; the checksums see the others."""
     if isinstance(model, GgufModel):
         return num_tokens
     tensors = [*model.parameters(), *model.buffers()]
-    samples = torch.cat([_sample(tensor) for tensor in tensors]).cpu()
     return (
         num_tokens,
         tuple(
             (id(each), each.data_ptr(), None if each.is_inference() else int(each._version))
             for each in tensors
         ),
-        samples.numpy().tobytes(),
+        checksums(tensors),
     )
-
-
-def _sample(tensor: Any) -> Any:
-    """Some numbers of a weight as bytes: all of a vector, a diagonal that wraps around of a matrix,
-    which has a number of every row, and of every column where there are as many rows."""
-    import torch
-
-    values = tensor.detach().reshape(-1)
-    step = tensor.shape[-1] - 1 if tensor.ndim > 1 and tensor.shape[-1] > 2 else 1
-    return values[::step].contiguous().view(torch.uint8)

@@ -191,7 +191,15 @@ def _one_row(weight: Any) -> None:
     weight.data[17] *= -3.0
 
 
-@pytest.mark.parametrize("write", [_by_data, _by_numpy, _one_row])
+def _one_number(weight: Any) -> None:
+    weight.data[3, 5] += 2.0
+
+
+def _two_exchanged(weight: Any) -> None:
+    weight.data[3, [5, 9]] = weight.data[3, [9, 5]]
+
+
+@pytest.mark.parametrize("write", [_by_data, _by_numpy, _one_row, _one_number, _two_exchanged])
 @pytest.mark.parametrize("name", ["lm_head.weight", "model.layers.0.mlp.down_proj.weight"])
 def test_a_weight_that_was_written_to_behind_torch_is_packed_anew(
     tiny: Any, prompts: Any, name: str, write: Callable[[Any], None]
