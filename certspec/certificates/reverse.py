@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certspec.certificates.pools import lift_radius, sink_radius, top_probs
+from certspec.kernels.exact_thresholds import WINDOW, first_rejected
 from certspec.presets import as_rule
 from certspec.rules import Rule, Threshold
 
@@ -51,23 +52,39 @@ def reverse_certificate(target_logits: Any, rule: Rule | str) -> Any:
                 else sink_radius(np, probs, tail, rule.tree_width)
             )
         else:
-            value = _single(probs, tail, threshold)
+            first, near = _first_rejected(probs, threshold)
+            for row in np.flatnonzero(near).tolist():
+                first[row] = first_rejected(rule, _row(target_logits, row))
+            value = _single(probs, tail, first)
     return value if xp is np else xp.from_numpy(value).to(top.probs.device)
 
 
-def _single(probs: Floats, tail: Floats, threshold: Threshold) -> Floats:
-    first = _first_rejected(probs, threshold)
+def _row(logits: Any, row: int) -> Floats:
+    chosen = logits if logits.ndim == 1 else logits[row]
+    if isinstance(chosen, np.ndarray):
+        return chosen.astype(np.float64)
+    numbers: Floats = chosen.detach().double().cpu().numpy()
+    return numbers
+
+
+def _single(probs: Floats, tail: Floats, first: NDArray[np.int64]) -> Floats:
     value = lift_radius(np, probs, tail, np.minimum(first, probs.shape[1] - 1)[:, None])
     return np.where(first == 0, 0.0, np.where(first == probs.shape[1], np.inf, value))
 
 
-def _first_rejected(probs: Floats, threshold: Threshold) -> NDArray[np.int64]:
-    """Rank (0 = the largest) of each sorted row's first rejected token; the vocabulary's size where
-    there is none."""
+def _first_rejected(
+    probs: Floats, threshold: Threshold
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Rank (0 = the largest) of each sorted row's first rejected token, the vocabulary's size where
+    there is none; and whether a token lies too near the threshold for float64 to say so."""
     entropies = -np.where(probs > 0.0, probs * np.log(probs + threshold.smoothing), 0.0).sum(axis=1)
     pairs = zip(probs[:, 0].tolist(), entropies.tolist(), strict=True)
     tau = np.array([threshold.value(top, entropy) for top, entropy in pairs])[:, None]
     rejected = probs <= tau if threshold.strictly_above else probs < tau
+    room = WINDOW * (probs + (abs(threshold.offset) if threshold.scale else 0.0))
+    near = abs(probs - tau) <= room
     if threshold.top_m:
-        rejected = rejected | (np.arange(probs.shape[1]) >= threshold.top_m)
-    return np.where(rejected.any(axis=1), rejected.argmax(axis=1), probs.shape[1])
+        beyond = np.arange(probs.shape[1]) >= threshold.top_m
+        rejected, near = rejected | beyond, near & ~beyond
+    first = np.where(rejected.any(axis=1), rejected.argmax(axis=1), probs.shape[1])
+    return first, near.any(axis=1)

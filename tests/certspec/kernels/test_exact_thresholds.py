@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import certspec as cs
+from certspec.decoding.verify import accepts
 from certspec.kernels.exact_thresholds import first_rejected
 from certspec.rules import Rule, Threshold
 from tests.support import exact_rows
@@ -44,6 +45,7 @@ def test_a_token_on_a_threshold_is_decided_exactly(rule, logits, rank, backend):
         draft[0, token] = draft.max() + 2.0
         found = cs.certify(row, draft, rule, backend=backend)
         assert bool(found.accepted[0, 0]) == (place < rank)
+        assert accepts(rule, torch.from_numpy(row[0]), int(token)) == (place < rank)
         assert not found.certified[0, 0] or place < rank
         if rank == 0:
             assert found.certificate[0, 0] == 0.0
@@ -52,6 +54,20 @@ def test_a_token_on_a_threshold_is_decided_exactly(rule, logits, rank, backend):
         else:
             same = cs.certify(row, draft, cs.TopM(rank), backend=backend)
             assert found.certificate[0, 0] == same.certificate[0, 0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "logits", "rank"), CASES, ids=[f"{rule}-{row}" for rule, row, _ in CASES]
+)
+def test_the_reverse_certificate_is_that_of_the_exact_decision(rule, logits, rank):
+    row = np.array(logits)
+    (value,) = cs.reverse_certificate(row, rule)
+    if rank == 0:
+        assert value == 0.0
+    elif rank == row.size or row[np.argsort(-row)[rank]] == -np.inf:
+        assert value == np.inf
+    else:
+        assert value == cs.reverse_certificate(row, cs.TopM(rank))[0]
 
 
 def near_thresholds(generator, count):
