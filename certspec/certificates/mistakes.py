@@ -24,23 +24,24 @@ def notes_on(name: str, rows: Any) -> tuple[str, ...]:
     Only rows whose first columns look like it are read in full; of a device's, the first eight."""
     on_cpu = not is_tensor(rows) or rows.device.type == "cpu"
     looked_at = rows if on_cpu else rows[:_ROWS_ON_DEVICE]
-    if looked_at.shape[1] < 2:
+    if looked_at.shape[1] < 2 or not len(looked_at):
         return ()
-    first = _as_float64(looked_at[:, :_SEEN])
-    suspects = {
-        "holds probabilities (all >= 0, their sum 1), not logits: pass their logarithms": (
-            ((first >= 0.0) & (first <= 1.0)).all(axis=1),
-            lambda row: row.min() >= 0.0 and abs(float(row.sum()) - 1.0) <= _WHOLE,
-        ),
-        "has the same logit in every column: it says nothing about any token": (
-            (first == first[:, :1]).all(axis=1),
-            lambda row: bool((row == row[0]).all()),
-        ),
-    }
+    first = _as_numpy(looked_at[:, :_SEEN])
+    low, high = first.min(axis=1), first.max(axis=1)
+    flat, within = low == high, (low >= 0.0) & (high <= 1.0)
+    if not (flat | within).any():
+        return ()
     notes = []
-    for what, (candidates, is_so) in suspects.items():
+    for candidates, is_so, what in (
+        (
+            within,
+            _are_probabilities,
+            "holds probabilities (all >= 0, their sum 1), not logits: pass their logarithms",
+        ),
+        (flat, _is_flat, "has the same logit in every column: it says nothing about any token"),
+    ):
         found = [
-            row for row in np.flatnonzero(candidates).tolist() if is_so(_as_float64(looked_at[row]))
+            row for row in np.flatnonzero(candidates).tolist() if is_so(_as_numpy(looked_at[row]))
         ]
         if found:
             others = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
@@ -48,8 +49,18 @@ def notes_on(name: str, rows: Any) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _as_float64(rows: Any) -> np.ndarray[Any, Any]:
+def _are_probabilities(row: np.ndarray[Any, Any]) -> bool:
+    return bool(row.min() >= 0.0) and abs(float(row.sum(dtype=np.float64)) - 1.0) <= _WHOLE
+
+
+def _is_flat(row: np.ndarray[Any, Any]) -> bool:
+    return bool((row == row[0]).all())
+
+
+def _as_numpy(rows: Any) -> np.ndarray[Any, Any]:
     if isinstance(rows, np.ndarray):
-        return rows.astype(np.float64)
-    plain: np.ndarray[Any, Any] = rows.detach().to("cpu", sys.modules["torch"].float64).numpy()
-    return plain
+        return rows
+    plain = rows.detach()
+    wide = plain.float() if plain.dtype == sys.modules["torch"].bfloat16 else plain
+    array: np.ndarray[Any, Any] = wide.cpu().numpy()
+    return array

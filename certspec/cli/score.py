@@ -163,11 +163,15 @@ def _score_stored(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> b
     draft = None if options.draft_logits_path is None else open_logits(options.draft_logits_path)
     chosen = rules or tuple(default_rules())
     where: dict[str, Any] = {"num_tokens": options.num_tokens, "device": options.device}
-    return _with_progress(
+    folder = RunFolder(options.out)
+    is_whole = _with_progress(
         options.out,
         shard,
-        lambda **told: score_stored(target, draft, RunFolder(options.out), chosen, **where, **told),
+        lambda **told: score_stored(target, draft, folder, chosen, **where, **told),
     )
+    for note in folder.manifest().get("notes", ()) if is_whole else ():
+        click.echo(f"note: {note}", err=True)
+    return is_whole
 
 
 def _with_progress(out: Path, shard: Shard, score: Callable[..., Any]) -> bool:

@@ -99,6 +99,23 @@ def test_bfloat16_shards_and_padded_widths_are_certified_on_real_ids(tmp_path):
     assert read_run(tmp_path / "run").kl == pytest.approx(np.zeros(6), abs=1e-12)
 
 
+def test_stored_probabilities_are_noted_in_the_run_and_on_the_console(tmp_path):
+    rows = logits(3, 6, 50)
+    probs = np.exp(rows) / np.exp(rows).sum(1, keepdims=True)
+    np.save(tmp_path / "target.npy", rows.astype(np.float32))
+    np.save(tmp_path / "draft.npy", probs.astype(np.float32))
+    sides = [
+        "--logits",
+        str(tmp_path / "target.npy"),
+        "--draft-logits",
+        str(tmp_path / "draft.npy"),
+    ]
+    result = CliRunner().invoke(main, ["score", *sides, "--out", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    note = "draft.npy: row 0 (and 5 more) holds probabilities (all >= 0, their sum 1)"
+    assert note in result.output and note in RunFolder(tmp_path / "run").manifest()["notes"][0]
+
+
 def test_a_target_alone_needs_no_draft(folders, tmp_path):
     score_stored(open_logits(folders[0]), None, RunFolder(tmp_path / "run"), RULES)
     run = read_run(tmp_path / "run")
