@@ -55,7 +55,11 @@ class ProgressBar:
         self._total = total
         if self._progress is not None:
             self._task = self._progress.add_task("", total=total)
-            self._progress.start()
+            try:
+                self._progress.start()
+            except RuntimeError:  # no thread can start that redraws it: lines instead
+                self._progress.stop()
+                self._progress = None
 
     def advance(self, num_done: int) -> None:
         self._done += num_done

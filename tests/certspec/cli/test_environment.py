@@ -6,15 +6,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 import certspec as cs
 from certspec.cli import main
+from certspec.cli.progress import ProgressBar
 from certspec.kernels import threads
 from certspec.reports.advising.advice import advise
 from certspec.reports.advising.costs import Costs
@@ -114,3 +117,19 @@ def test_widths_that_name_no_number_are_refused() -> None:
         done = CliRunner().invoke(main, ["advise", ".", "--widths", text])
         assert done.exit_code == 2
         assert "'--widths': expected numbers of at least 1 like 2,4,8" in done.stderr
+
+
+def test_where_no_thread_can_start_progress_is_told_in_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with ProgressBar("scor", "steps") as bar:
+        bar.start(20)
+        for _ in range(20):
+            bar.advance(1)
+    told = capsys.readouterr().err
+    assert "scored 10 % in 0 s" in told and "scored 100 % in 0 s" in told

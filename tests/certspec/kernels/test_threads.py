@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.kernels import threads
 from certspec.kernels.numba.rows import spread
 from certspec.kernels.threads import run_shared
 from tests.support.interrupts import NEEDS_TIMER, interrupted_after
@@ -95,17 +94,6 @@ def test_after_ctrl_c_no_thread_begins_another_piece_and_pieces_are_short():
     with pytest.raises(KeyboardInterrupt):
         spread(work, 3000, 2, 50_000)
     assert len(done) <= 3 and max(done) * 50_000 <= 5_000_000
-
-
-def test_where_no_thread_can_start_the_caller_works_alone(monkeypatch):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threads, "_pool", threads._Pool())
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    ran = []
-    run_shared(lambda: ran.append(threading.current_thread()), (), 4)
-    assert ran == [threading.current_thread()]
 
 
 @NEEDS_TIMER
