@@ -98,6 +98,16 @@ class _Row:
         values, counts = np.unique(logits, return_counts=True)
         return cls(values[::-1].tolist(), counts[::-1].tolist())
 
+    @property
+    def num_present(self) -> int:
+        """Values of tokens that are not masked."""
+        return len(self.values) - (self.values[-1] == -math.inf)
+
+    def times_counts(self, factor: Fraction) -> list[Fraction]:
+        """``factor`` times each count; most counts are the same."""
+        products = {count: factor * count for count in set(self.counts)}
+        return [products[count] for count in self.counts]
+
     @cached_property
     def exponents(self) -> list[Fraction]:
         """z - max z of the tokens that are not masked."""
@@ -151,7 +161,7 @@ def _accepts(threshold: Threshold, row: _Row, index: int) -> bool:
 def _over_cap(threshold: Threshold, row: _Row, index: int) -> int | None:
     if threshold.cap == math.inf:
         return None
-    return _sign(row, _with_token(row, index, [-Fraction(threshold.cap) * n for n in row.counts]))
+    return _sign(row, _with_token(row, index, row.times_counts(-Fraction(threshold.cap))))
 
 
 def _over_top(threshold: Threshold, row: _Row, index: int) -> int | None:
@@ -159,7 +169,7 @@ def _over_top(threshold: Threshold, row: _Row, index: int) -> int | None:
         return None if threshold.offset > 0 else 1
     if index == 0 and threshold.offset <= 0.0 and threshold.scale <= 1.0:  # p1 against p1 or less
         return int(threshold.offset < 0.0 or threshold.scale < 1.0)
-    terms = [-Fraction(threshold.offset) * n for n in row.counts]
+    terms = row.times_counts(-Fraction(threshold.offset))
     terms[0] -= Fraction(threshold.scale)
     return _sign(row, _with_token(row, index, terms))
 
@@ -169,7 +179,7 @@ def _over_entropy(threshold: Threshold, row: _Row, index: int) -> int | None:
     scale = threshold.entropy_scale
     if scale == math.inf:
         return None
-    if index == len(row.exponents):
+    if index == row.num_present:
         return -1 if scale > 0.0 else 0  # a masked token has p = 0
     if threshold.smoothing > 0.0:
         return _over_smoothed(threshold, row, index)
@@ -181,7 +191,7 @@ def _over_entropy(threshold: Threshold, row: _Row, index: int) -> int | None:
 def _over_smoothed(threshold: Threshold, row: _Row, index: int) -> int | None:
     """The same with H = -sum p log(p + s), which the normaliser does not fall out of."""
     scale, smoothing = Fraction(threshold.entropy_scale), Fraction(threshold.smoothing)
-    if len(row.exponents) == 1:  # n equal tokens: 1/n against delta (1/n + s)
+    if row.num_present == 1:  # n equal tokens: 1/n against delta (1/n + s)
         prob = Fraction(1, row.counts[0])
         return _compare(prob, scale * (prob + smoothing))
     for digits in _DIGITS:
@@ -201,7 +211,7 @@ def _over_smoothed(threshold: Threshold, row: _Row, index: int) -> int | None:
 
 def _with_token(row: _Row, index: int, terms: list[Fraction]) -> list[Fraction]:
     """``terms`` with the token's own weight added, which is 0 where it is masked."""
-    terms = terms[: len(row.exponents)]
+    terms = terms[: row.num_present]
     if index < len(terms):
         terms[index] += 1
     return terms
