@@ -25,11 +25,11 @@ def packaged(patterns: dict[str, list[str]]) -> set[str]:
 
 
 def unwanted(files: set[str]) -> set[str]:
-    """Evidence: whatever lies among a study's or a report's own files, and every picture."""
+    """Evidence: whatever lies among a study's own files or results, and every picture."""
     return {
         name
         for name in files
-        if {"studies", "reports", "results", "published"} & set(Path(name).parts)
+        if {"studies", "results", "published"} & set(Path(name).parts)
         or Path(name).suffix in (".png", ".svg", ".parquet")
         or Path(name).name == "losses.json"
     }
@@ -52,6 +52,14 @@ def test_a_wheel_holds_the_bundled_pair_and_the_manifest(patterns):
     folder = "certspec/models/bundled"
     assert {f"{folder}/{name}/model.safetensors" for name in ("target", "draft")} <= files
     assert {"certspec/py.typed", "certspec/kernels/generated/manifest.json"} <= files
+
+
+def test_a_wheel_holds_every_template_of_the_page(patterns):
+    templates = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "certspec/reports/templates").iterdir()
+    }
+    assert templates and templates <= packaged(patterns)
 
 
 def test_a_wheel_holds_no_evidence(patterns):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,8 @@ def print_report(
     from certspec.runs.tables import render_plain, render_rich
 
     report = make_report(folder, draft_length=draft_length)
-    page, *others = write_report(folder, report, draft_length=draft_length, out=out)
+    written = write_report(folder, report, draft_length=draft_length, out=out)
+    page, *others = written.files
     if as_json:
         click.echo(json.dumps(report.summary, indent=2))
         _exit_where_false((report,))
@@ -82,6 +84,9 @@ def print_report(
             console.print(table)
     else:
         click.echo(render_plain(report.tables), nl=False)
+    click.echo("")
+    for sentence in written.conclusion:
+        click.echo(textwrap.fill(sentence, 80))
     num_parts = len(list(folder.glob("steps-*.parquet")))
     files = [
         path.relative_to(folder) if path.is_relative_to(folder) else path

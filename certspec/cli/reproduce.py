@@ -121,7 +121,7 @@ def _print(out: Path, deviations: list[str], *, as_json: bool) -> None:
     text = json.dumps(comparison_json(report.summary, deviations), indent=2)
     write_atomically(out / "reproduction.json", text + "\n")
     write_atomically(out / "reproduction.md", render_markdown([table]))
-    page, *_ = write_report(out, report)
+    page = write_report(out, report).files[0]
     if as_json:
         click.echo(text)
         return

@@ -7,67 +7,48 @@ from typing import Any
 
 import numpy as np
 
-from certspec.presets import parse_rule
-from certspec.reports.plots import COLOURS, MARKERS, PLOTS, Drawing, remembered
-from certspec.reports.relaxation import COLUMNS, given_up_nats, relaxed_steps
-from certspec.runs.summary import MEDIAN, Run, certificate_cap
+from certspec.reports import findings
+from certspec.reports.counts import (
+    LEAST,
+    clipped_shares,
+    improvement_counts,
+    ratio_counts,
+    ratio_edges,
+)
+from certspec.reports.plots import PLOTS, Drawing
+from certspec.reports.scene import Scene
+from certspec.runs.summary import MEDIAN
 
 __all__ = ["ALL_PICTURES"]
 
-_CELLS = 48
-_POINTS = 200  # of a cumulative curve; more can't be seen
-_LEAST = 1e-4  # nats; smaller ones are drawn at this edge
 
-
-def _cell_counts(run: Run, edges: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Steps by certificate under the first rule and KL, where both are finite."""
-    counts = np.zeros((_CELLS, _CELLS))
-    for block in run.blocks(("kl", "certificate")):
-        certificate, kl = block.certificate[0], np.asarray(block.kl)
-        finite = np.isfinite(kl) & np.isfinite(certificate)
-        values = np.maximum(certificate[finite], _LEAST), np.maximum(kl[finite], _LEAST)
-        counts += np.histogram2d(*values, bins=edges)[0]
-    return counts
-
-
-def _ratio_counts(run: Run, edges: np.ndarray) -> np.ndarray:
-    """By rule, its relaxed steps in bins of p/p_max; (rules, bins)."""
-    counts = np.zeros((len(run.rules), len(edges) - 1), dtype=np.int64)
-    for block in run.blocks(COLUMNS):
-        ratio = np.exp(-given_up_nats(block))
-        for index in range(len(run.rules)):
-            relaxed = relaxed_steps(block, index) & ~np.isnan(ratio)
-            counts[index] += np.histogram(ratio[relaxed], bins=edges)[0]
-    return counts
-
-
-def _improvement(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
-    """Every step by its certificate under the first rule and its KL: below the line it is
+def _improvement(pyplot: Any, scene: Scene) -> Any:
+    """Every step by its certificate under the lead rule and its KL: below the line it is
     certified."""
     figure, axes = pyplot.subplots(figsize=(8.5, 5.2), layout="constrained")
-    top = max(summary["kl"]["largest"] or 1.0, 1.0) * 1.3
-    cap = certificate_cap(parse_rule(run.rules[0])) * (1.0 + 1e-9)
-    edges = np.geomspace(_LEAST, cap, _CELLS + 1), np.geomspace(_LEAST, top, _CELLS + 1)
-    counts = remembered(run, "improvement", lambda: _cell_counts(run, edges))
+    counts, edges = improvement_counts(scene)
+    most = max(improvement_counts(each)[0].max() for each in _same_page(scene))
     shown = np.ma.masked_equal(counts.T, 0)
-    image = axes.pcolormesh(*edges, shown, cmap="Blues", norm="log", rasterized=True, vmin=0.5)
+    image = axes.pcolormesh(
+        *edges, shown, cmap="Blues", norm="log", rasterized=True, vmin=0.5, vmax=max(most, 1.0)
+    )
     figure.colorbar(image, ax=axes, label="steps in the cell", pad=0.01)
-    line = np.geomspace(_LEAST, cap, 50)
+    cap, top = float(edges[0][-1]), float(edges[1][-1])
+    line = np.geomspace(LEAST, cap, 50)
     axes.plot(line, line, color="black", lw=1.2)
-    typical = summary["kl"]["quantiles"][MEDIAN] or _LEAST
-    axes.axvline(max(typical, _LEAST), color="#D55E00", lw=1.2, ls="--")
+    typical = scene.summary["kl"]["quantiles"][MEDIAN] or LEAST
+    axes.axvline(max(typical, LEAST), color="#D55E00", lw=1.2, ls="--")
     axes.set(
         xscale="log",
         yscale="log",
-        xlim=(_LEAST, cap),
-        xlabel=f"certificate under {run.rules[0]} (nats)",
+        xlim=(LEAST, cap),
+        ylim=(LEAST, top),
+        xlabel=f"certificate under {scene.lead} (nats)",
         ylabel="KL(target || draft) (nats)",
     )
-    style: Any = {
-        "fontsize": 9.5,
-        "transform": axes.transAxes,
-        "bbox": {"fc": "white", "ec": "none", "alpha": 0.75},
-    }
+    _mark_edges(axes, cap, top, clipped_shares(scene))
+    style: Any = {"fontsize": 9.5, "transform": axes.transAxes}
+    style["bbox"] = {"fc": "white", "ec": "none", "alpha": 0.75}
     axes.text(0.02, 0.97, "small margin:\nwiden (tree, relaxed rule)", va="top", **style)
     axes.text(0.97, 0.97, "large KL:\ntrain the draft here", va="top", ha="right", **style)
     axes.text(0.97, 0.03, "certified", ha="right", **style)
@@ -75,40 +56,46 @@ def _improvement(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     return figure
 
 
-def _relaxation(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
+def _same_page(scene: Scene) -> list[Scene]:
+    """The scenes of all sides that have the lead rule and a draft."""
+    return [
+        Scene(run, summary, scene.sides, scene.lead)
+        for run, summary in scene.sides
+        if run.has_draft and scene.lead in run.rules
+    ]
+
+
+def _mark_edges(axes: Any, cap: float, top: float, clipped: dict[str, float]) -> None:
+    """Ticks at whole decades; the lowest one says ≤ where smaller values are drawn at it."""
+    for axis, name, high in ((axes.xaxis, "small_certificate", cap), (axes.yaxis, "small_kl", top)):
+        ticks = [10.0**power for power in range(-4, 3) if 10.0**power <= high]
+        sign = "≤ " if clipped[name] else ""
+        axis.set_ticks(ticks, [f"{sign if tick == LEAST else ''}{tick:g}" for tick in ticks])
+        axis.set_ticks([], minor=True)
+
+
+def _relaxation(pyplot: Any, scene: Scene) -> Any:
     """For each relaxed rule, how probable the accepted tokens that are not the argmax were, as a
     cumulative share."""
     figure, axes = pyplot.subplots(figsize=(8.5, 4.2), layout="constrained")
-    edges = np.linspace(0.0, 1.0, _POINTS + 1)
-    counted = remembered(run, "relaxation", lambda: _ratio_counts(run, edges))
-    for index, label in enumerate(run.rules):
-        if not counted[index].any():
+    counted = ratio_counts(scene.run)
+    for rule, counts in zip(scene.run.rules, counted, strict=True):
+        if not counts.any():
             continue
-        counts = np.cumsum(counted[index])
-        axes.step(
-            edges[1:],
-            100.0 * counts / run.num_steps,
-            where="post",
-            label=label,
-            color=COLOURS[index % len(COLOURS)],
-            marker=MARKERS[index % len(MARKERS)],
-            markevery=_POINTS // 8,
-            ms=4.5,
-            lw=1.5,
-        )
+        look = scene.looks[rule] | {"markevery": len(counts) // 8}
+        shares = 100.0 * np.cumsum(counts) / scene.run.num_steps
+        axes.step(ratio_edges()[1:], shares, where="post", label=rule, **look)
     if counted.any():
         axes.legend(frameon=False, fontsize=9)
     else:
-        axes.text(
-            0.5,
-            0.5,
-            "no rule accepts any other token than the argmax",
-            ha="center",
-            transform=axes.transAxes,
-        )
+        words = "no rule accepts any other token than the argmax"
+        axes.text(0.5, 0.5, words, ha="center", transform=axes.transAxes)
+    highest = scene.over_sides(
+        lambda run, _: 100.0 * ratio_counts(run).sum(axis=1).max() / run.num_steps, drafted=True
+    )
     axes.set(
         xlim=(0.0, 1.0),
-        ylim=(0.0, None),
+        ylim=(0.0, 1.05 * max(highest) or 1.0),
         xlabel="p / p_max of the accepted token (1: an exact tie)",
         ylabel="steps up to there (% of all)",
     )
@@ -121,7 +108,17 @@ def _relaxation(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
 
 ALL_PICTURES: dict[str, Drawing] = {drawing.name: drawing for drawing in PLOTS} | {
     "improvement": Drawing(
-        "improvement", "KL against the certificate", _improvement, needs_draft=True
+        "improvement",
+        "KL against the certificate",
+        _improvement,
+        findings.of_improvement,
+        needs_draft=True,
     ),
-    "relaxation": Drawing("relaxation", "What relaxed rules accept", _relaxation, needs_draft=True),
+    "relaxation": Drawing(
+        "relaxation",
+        "What relaxed rules accept",
+        _relaxation,
+        findings.of_relaxation,
+        needs_draft=True,
+    ),
 }

@@ -1,4 +1,5 @@
-"""Three pictures of a run, as PNG files, drawn with matplotlib without a display."""
+"""The pictures of a run, drawn with matplotlib without a display. Each says in words what is to be
+seen in it."""
 
 from __future__ import annotations
 
@@ -12,49 +13,45 @@ import numpy as np
 
 from certspec.errors import CertspecError
 from certspec.presets import parse_rule
-from certspec.runs.summary import (
-    MARGIN_EDGES,
-    NUM_MARGIN_BINS,
-    Run,
-    certificate_cap,
-    margin_bins_of,
-)
+from certspec.reports import findings
+from certspec.reports.counts import certificate_counts, margin_counts
+from certspec.reports.looks import LOOK
+from certspec.reports.scene import Scene, scenes_of
+from certspec.reports.splits import POSITION_EDGES, splits_of
+from certspec.runs.summary import MARGIN_EDGES, Run, certificate_cap
 
-__all__ = ["COLOURS", "LOOK", "MARKERS", "PLOTS", "Drawing", "draw_plots", "remembered", "style_of"]
-
-# Okabe and Ito's palette, told apart by colour-blind readers; trees also differ by line style.
-COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#7F7F7F")
-STYLES = ("-", "-", "-", "-", "-", "--", "--", "--")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LOOK: Any = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-}
+__all__ = ["PLOTS", "Drawing", "draw_plots"]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """One picture: its file name without suffix, what it shows, and the function that draws it."""
+    """One picture: its file name without suffix, what it shows, the function that draws it, and the
+    one that says what is to be seen."""
 
     name: str
     title: str
-    draw: Callable[[Any, Run, dict[str, Any]], Any]
+    draw: Callable[[Any, Scene], Any]
+    finding: Callable[[Scene], str]
     needs_draft: bool = False
 
-    def render(self, run: Run, summary: dict[str, Any], kind: str) -> bytes:
-        """The picture as the bytes of a "png" or "svg" file; the same run gives the same bytes."""
+    def render(self, scene: Scene, kind: str) -> bytes:
+        """The picture as the bytes of a "png" or "svg" file; the same run gives the same bytes. An
+        svg has no background, so that a page may be dark."""
         import matplotlib
 
         matplotlib.use("Agg", force=True)
         from matplotlib import pyplot
 
         with pyplot.rc_context(LOOK | {"svg.hashsalt": self.name}):
-            figure = self.draw(pyplot, run, summary)
+            figure = self.draw(pyplot, scene)
             stream = io.BytesIO()
+            is_svg = kind == "svg"
             figure.savefig(
-                stream, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
+                stream,
+                format=kind,
+                dpi=150,
+                transparent=is_svg,
+                metadata={"Date": None} if is_svg else None,
             )
             pyplot.close(figure)
         return stream.getvalue()
@@ -63,82 +60,53 @@ class Drawing:
 def draw_plots(run: Run, summary: dict[str, Any], folder: Path) -> list[Path]:
     """Draw certificates.png, margin.png (where a draft was scored) and run-lengths.png into
     ``folder``."""
+    (scene,) = scenes_of([(run, summary)])
     paths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for drawing in PLOTS:
             if run.has_draft or not drawing.needs_draft:
                 paths.append(folder / f"{drawing.name}.png")
-                paths[-1].write_bytes(drawing.render(run, summary, "png"))
+                paths[-1].write_bytes(drawing.render(scene, "png"))
     except OSError as error:
         raise CertspecError(f"{folder}: could not write: {error.strerror or error}") from error
     return paths
 
 
-def style_of(index: int) -> dict[str, Any]:
-    """How the line of a run's rule number ``index`` looks, the same in every picture."""
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "ls": STYLES[index % len(STYLES)],
-        "marker": MARKERS[index % len(MARKERS)],
-        "ms": 4.5,
-        "lw": 1.5,
-    }
-
-
-def remembered(run: Run, name: str, compute: Callable[[], Any]) -> Any:
-    """What ``compute`` makes of the run's blocks, kept with the run: a picture is drawn in several
-    formats."""
-    if name not in run.memory:
-        run.memory[name] = compute()
-    return run.memory[name]
-
-
-def _certificate_counts(run: Run, bins: list[np.ndarray]) -> list[np.ndarray]:
-    counts = [np.zeros(len(edges) - 1, dtype=np.int64) for edges in bins]
-    for block in run.blocks(("certificate",)):
-        for index, edges in enumerate(bins):
-            finite = block.certificate[index][np.isfinite(block.certificate[index])]
-            counts[index] += np.histogram(np.minimum(finite, edges[-1]), bins=edges)[0]
-    return counts
-
-
-def _certificates(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
+def _certificates(pyplot: Any, scene: Scene) -> Any:
     """One violin-like row a rule: the certificates' distribution with its quartiles; +inf as a
     share at the right."""
-    figure, axes = pyplot.subplots(figsize=(8.5, 0.62 * len(run.rules) + 1.6), layout="constrained")
-    caps = [certificate_cap(parse_rule(label)) for label in run.rules]
-    right = max(caps)
-    # the cap ends a bin
-    bins = [np.linspace(0.0, cap, max(round(cap / 0.025), 1) + 1) for cap in caps]
-    counted = remembered(run, "certificates", lambda: _certificate_counts(run, bins))
-    for index in range(len(run.rules)):
-        base = len(run.rules) - 1 - index
-        colour = COLOURS[index % len(COLOURS)]
-        heights = 0.8 * counted[index] / max(counted[index].max(), 1)
-        axes.stairs(base + heights, bins[index], baseline=base, fill=True, color=colour, alpha=0.55)
-        _, low, middle, high, _ = summary["rules"][index]["certificate_finite"]["quantiles"]
+    rules, right = scene.rules, scene.largest_cap
+    figure, axes = pyplot.subplots(figsize=(8.5, 0.62 * len(rules) + 1.6), layout="constrained")
+    counted = dict(zip(scene.run.rules, certificate_counts(scene.run), strict=True))
+    rows = {row["rule"]: row for row in scene.summary["rules"]}
+    for place, rule in enumerate(rules):
+        base, colour = len(rules) - 1 - place, scene.looks[rule]["color"]
+        if rule not in rows:
+            axes.text(0.01 * right, base + 0.2, "not in this run", color="0.45", fontsize=9)
+            continue
+        counts, bins = counted[rule]
+        heights = 0.8 * counts / max(counts.max(), 1)
+        axes.stairs(base + heights, bins, baseline=base, fill=True, color=colour, alpha=0.55)
+        _, low, middle, high, _ = rows[rule]["certificate_finite"]["quantiles"]
         if middle is not None:
             axes.plot([low, high], [base - 0.07] * 2, color=colour, lw=2.5, solid_capstyle="butt")
             axes.plot(middle, base - 0.07, "o", color=colour, ms=5, mec="white")
-        axes.plot([caps[index]] * 2, [base, base + 0.8], color="0.35", lw=0.8, ls=":")
-        axes.text(
-            right * 1.02,
-            base + 0.3,
-            f"{100 * summary['rules'][index]['share_infinite']:.1f} %",
-            va="center",
-        )
-    axes.text(right * 1.02, len(run.rules) - 0.2, "rejects\nnothing", va="bottom", fontsize=9)
-    axes.set_yticks(range(len(run.rules)), list(run.rules)[::-1])
+        cap = certificate_cap(parse_rule(rule))
+        axes.plot([cap] * 2, [base, base + 0.8], color="0.35", lw=0.8, ls=":")
+        share = f"{100 * rows[rule]['share_infinite']:.1f} %"
+        axes.text(right * 1.02, base + 0.3, share, va="center")
+    axes.text(right * 1.02, len(rules) - 0.2, "rejects\nnothing", va="bottom", fontsize=9)
+    axes.set_yticks(range(len(rules)), [_bounded(scene, rule) for rule in rules[::-1]])
     axes.tick_params(axis="y", length=0)
     axes.set(
         xlim=(0.0, right * 1.12),
-        ylim=(-0.25, len(run.rules) + 0.25),
+        ylim=(-0.25, len(rules) + 0.25),
         xlabel="certificate: KL(target || draft) below which the draft's token is accepted for "
         "certain (nats)",
     )
     axes.set_title(
-        f"Certificates by rule, {run.num_steps:,} greedy steps (bar: quartiles, dot: median, "
+        f"Certificates by rule, {scene.run.num_steps:,} greedy steps (bar: quartiles, dot: median, "
         "dotted: cap)",
         loc="left",
         fontsize=10,
@@ -146,93 +114,169 @@ def _certificates(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
     return figure
 
 
-def _margin_counts(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Steps in each bin of the margin, and by rule how many of them are accepted and certified."""
-    counts = np.zeros(NUM_MARGIN_BINS, dtype=np.int64)
-    held = {name: np.zeros((len(run.rules), NUM_MARGIN_BINS)) for name in ("accepted", "certified")}
-    for block in run.blocks(("prob_margin", *held)):
-        bins = margin_bins_of(block.prob_margin)
-        counts += np.bincount(bins, minlength=NUM_MARGIN_BINS)
-        for name, totals in held.items():
-            for index, flags in enumerate(getattr(block, name)):
-                totals[index] += np.bincount(bins, weights=flags, minlength=NUM_MARGIN_BINS)
-    return counts, held
+def _bounded(scene: Scene, rule: str) -> str:
+    """The label of a row, marked where some of its certificates are lower bounds."""
+    known = {row["rule"]: row["share_certificate_known"] for row in scene.summary["rules"]}
+    share = known.get(rule)
+    return f"≥ {rule}" if share is not None and share < 1.0 else rule
 
 
-def _margin(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
+def _margin(pyplot: Any, scene: Scene) -> Any:
     """Accepted and certified shares in bins of the target's margin, and how many steps each bin
     holds."""
-    figure, (accepted, certified) = pyplot.subplots(
-        1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained"
-    )
-    counts, held = remembered(run, "margin", lambda: _margin_counts(run))
+    figure, both = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
+    counts = margin_counts(scene.run)
     centres = (MARGIN_EDGES[:-1] + MARGIN_EDGES[1:]) / 2
-    full = counts > 0
-    for axes, name in ((accepted, "accepted"), (certified, "certified")):
+    full = counts.steps > 0
+    for axes, name in zip(both, ("accepted", "certified"), strict=True):
         axes.bar(
             centres,
-            counts / counts.sum(),
+            counts.steps / counts.steps.sum(),
             width=0.095,
             color="0.88",
             label="steps in the bin / all steps",
         )
-        for index, label in enumerate(run.rules):
-            axes.plot(
-                centres[full],
-                held[name][index][full] / counts[full],
-                label=label,
-                **style_of(index),
-            )
+        for index, rule in enumerate(scene.run.rules):
+            held = getattr(counts, name)[index]
+            shares = held[full] / counts.steps[full]
+            axes.plot(centres[full], shares, label=rule, **scene.looks[rule])
         axes.set_title(f"{name} steps / steps in the bin", loc="left", fontsize=10)
         axes.set(xlabel="target's margin p1 - p2", xlim=(0.0, 1.0), ylim=(0.0, 1.02))
         axes.grid(axis="y", color="0.9")
-    accepted.set_ylabel("share")
-    handles, labels = accepted.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
+    both[0].set_ylabel("share")
+    _legend(figure, both[0], scene)
     return figure
 
 
-def _run_lengths(pyplot: Any, run: Run, summary: dict[str, Any]) -> Any:
-    """Certified run length against the KL budget, under both definitions."""
+def _positions(pyplot: Any, scene: Scene) -> Any:
+    """Accepted and certified shares by position in the text, with their intervals over prompts."""
     figure, both = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
-    keys = (
-        ("mean_over_starts", "mean over all start positions"),
-        ("mean_over_maximal_runs", "mean over maximal runs"),
+    by_side = scene.over_sides(lambda run, _: splits_of(run).by_position, drafted=True)
+    most = max(map(len, by_side))
+    splits = splits_of(scene.run).by_position
+    at = np.arange(len(splits))
+    lowest = min(
+        share.low
+        for side in by_side
+        for split in side
+        for share in (*split.accepted, *split.certified)
     )
-    for axes, (key, title) in zip(both, keys, strict=True):
-        for index, row in enumerate(summary["certified_run_lengths"]):
-            lengths = np.asarray(row[key])
-            axes.plot(
-                np.asarray(row["budgets"])[lengths > 0],
-                lengths[lengths > 0],
-                label=row["rule"],
-                **style_of(index),
+    for axes, name in zip(both, ("accepted", "certified"), strict=True):
+        for index, rule in enumerate(scene.run.rules):
+            shares = [getattr(split, name)[index] for split in splits]
+            look = scene.looks[rule]
+            axes.plot(at, [share.value for share in shares], label=rule, **look)
+            axes.fill_between(
+                at,
+                [share.low for share in shares],
+                [share.high for share in shares],
+                color=look["color"],
+                alpha=0.12,
+                lw=0,
             )
+        axes.set_title(f"{name} steps / steps (band: 90 % over prompts)", loc="left", fontsize=10)
+        axes.set_xticks(range(most), [f"{edge}" for edge in POSITION_EDGES[:most]])
+        axes.set(
+            xlabel="position in the answer, from this token on",
+            xlim=(-0.3, most - 0.7),
+            ylim=(0.0 if lowest < 0.5 else 0.5, 1.01),
+        )
+        axes.grid(axis="y", color="0.9")
+    both[0].set_ylabel("share")
+    _legend(figure, both[0], scene)
+    return figure
+
+
+_LENGTH_KEYS = (
+    ("mean_over_starts", "mean over all start positions"),
+    ("mean_over_maximal_runs", "mean over maximal runs"),
+)
+
+
+def _run_lengths(pyplot: Any, scene: Scene) -> Any:
+    """Certified run length against the KL budget, under both definitions. An axis of logarithms has
+    no place for 0, so zeros stand on a line of their own below it."""
+    figure, both = pyplot.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
+    drawn = [
+        length
+        for rows in scene.over_sides(lambda _, summary: summary["certified_run_lengths"])
+        for row in rows
+        for key, _ in _LENGTH_KEYS
+        for length in row[key]
+    ]
+    positive = [length for length in drawn if length > 0.0] or [1.0]
+    low, high = min(positive) / 1.3, max(positive) * 1.3
+    zero = low / 1.6 if 0.0 in drawn else None  # where zeros stand
+    for axes, (key, title) in zip(both, _LENGTH_KEYS, strict=True):
+        for row in scene.summary["certified_run_lengths"]:
+            lengths, budgets = np.asarray(row[key]), np.asarray(row["budgets"])
+            look = scene.looks[row["rule"]]
+            axes.plot(budgets[lengths > 0], lengths[lengths > 0], label=row["rule"], **look)
+            if zero is not None and (lengths == 0).any():
+                none = budgets[lengths == 0]
+                axes.plot(none, [zero] * len(none), **look | {"ls": "", "mfc": "none"})
+        if zero is not None:
+            axes.axhline(low, color="0.6", lw=0.8, ls=":")
         axes.set(xscale="log", yscale="log", xlabel="KL budget at every step (nats)")
-        ticks = summary["certified_run_lengths"][0]["budgets"]
+        axes.set_ylim(low if zero is None else zero / 1.4, high)
+        ticks = scene.summary["certified_run_lengths"][0]["budgets"]
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        _decades(axes, low, high, zero)
         axes.set_title(title, loc="left", fontsize=10)
         axes.grid(color="0.9")
-    both[0].set_ylabel("certified run length (tokens)")
-    if not any(
-        length for key, _ in keys for row in summary["certified_run_lengths"] for length in row[key]
-    ):
-        # an axis of logarithms needs a range where there is nothing to draw
-        both[0].set_ylim(0.1, 1.0)
-    handles, labels = both[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
+    both[0].set_ylabel("certified run length (tokens)" + (", 0 below" if zero is not None else ""))
+    _legend(figure, both[0], scene)
     return figure
+
+
+def _legend(figure: Any, axes: Any, scene: Scene) -> None:
+    """The same legend on every side of a page, so that axes are equally wide and rules stand in the
+    same order."""
+    found = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    missing = [rule for rule in scene.rules if rule not in found]
+    found |= {rule: axes.plot([], [], **scene.looks[rule] | {"alpha": 0.35})[0] for rule in missing}
+    named = {rule: f"{rule} (other run)" if rule in missing else rule for rule in scene.rules}
+    others = {label: label for label in found if label not in named}
+    labels = named | others
+    figure.legend(
+        [found[name] for name in labels],
+        list(labels.values()),
+        loc="outside right upper",
+        frameon=False,
+        fontsize=9,
+    )
+
+
+def _decades(axes: Any, low: float, high: float, zero: float | None) -> None:
+    ticks = [10.0**power for power in range(-9, 10) if low <= 10.0**power <= high]
+    ticks += [] if len(ticks) > 1 else [low * 1.3, high / 1.3]
+    labels = [f"{tick:.3g}" for tick in ticks]
+    axes.set_yticks(
+        [*([] if zero is None else [zero]), *ticks], [*([] if zero is None else ["0"]), *labels]
+    )
 
 
 PLOTS = (
-    Drawing("certificates", "Certificates by rule", _certificates),
+    Drawing("certificates", "Certificates by rule", _certificates, findings.of_certificates),
     Drawing(
         "margin",
         "Accepted and certified share against the target's margin",
         _margin,
+        findings.of_margin,
         needs_draft=True,
     ),
-    Drawing("run-lengths", "Certified run length against the KL budget", _run_lengths),
+    Drawing(
+        "positions",
+        "Accepted and certified share by position in the text",
+        _positions,
+        findings.of_positions,
+        needs_draft=True,
+    ),
+    Drawing(
+        "run-lengths",
+        "Certified run length against the KL budget",
+        _run_lengths,
+        findings.of_run_lengths,
+    ),
 )

@@ -4,43 +4,69 @@ pictures."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from certspec.errors import CertspecError
 from certspec.reports.comparison import compare_runs
-from certspec.reports.page import render_page
+from certspec.reports.conclusion import compare_conclusion, conclude
+from certspec.reports.page import Card, Column, Page, Picture, render_page
 from certspec.reports.pictures import ALL_PICTURES
 from certspec.reports.provenance import temperature_of
 from certspec.reports.run_report import RunReport
+from certspec.reports.scene import scenes_of
 from certspec.reports.sections import Figures, Section, measure, report_sections
+from certspec.reports.speeds import Speeds
+from certspec.reports.splits import splits_of
 from certspec.runs.folder import write_atomically
 from certspec.runs.summary import MEDIAN
 from certspec.runs.tables import TextTable, render_markdown, spell_length, spell_nats, spell_share
 
-__all__ = ["write_comparison", "write_report"]
+__all__ = ["WrittenReport", "write_comparison", "write_report"]
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """The page of one run: the sentences that it begins with, and all files, the page first."""
+
+    conclusion: list[str]
+    files: tuple[Path, ...]
 
 
 def write_report(
-    folder: Path, report: RunReport, *, draft_length: int = 4, out: Path | None = None
-) -> tuple[Path, ...]:
+    folder: Path,
+    report: RunReport,
+    *,
+    draft_length: int = 4,
+    out: Path | None = None,
+    speeds: Speeds | None = None,
+) -> WrittenReport:
     """Write the page of one run (``folder/report.html`` unless ``out`` says otherwise),
-    ``report.md`` beside it, and the pictures that the run's plots lack; returns their paths. Raises
-    CertspecError where they can't be written."""
+    ``report.md`` beside it, and the pictures that the run's plots lack. ``speeds``: where costs of
+    passes are known. Raises CertspecError where they can't be written."""
     page = out or folder / "report.html"
-    figures = measure(folder, report.run, report.summary, draft_length=draft_length)
+    (scene,) = scenes_of([(report.run, report.summary)])
+    figures = measure(folder, scene, draft_length=draft_length, speeds=speeds)
     sections = report_sections(figures)
     pictures = _write_pictures(
         figures, sections, folder / "plots", {path.name for path in report.files}
     )
     title = f"certspec report: {_name(folder)}"
-    columns = [(_name(folder), sections, _drawer(figures))]
-    write_atomically(page, render_page(title, _lead(figures), _cards(figures), columns))
-    write_atomically(
-        page.with_suffix(".md"),
-        _markdown(title, _lead(figures), sections, folder / "plots", page.parent),
+    conclusion, lead = _conclusion(figures), _lead(figures)
+    content = Page(
+        title,
+        conclusion,
+        lead,
+        [Card(what, (figure,)) for what, figure in _cards(figures, scene.lead).items()],
+        [Column(_name(folder), sections, _drawer(figures))],
     )
-    return (page, page.with_suffix(".md"), *pictures)
+    write_atomically(page, render_page(content))
+    markdown = page.with_suffix(".md")
+    write_atomically(
+        markdown, _markdown(title, [*conclusion, *lead], sections, folder / "plots", page.parent)
+    )
+    return WrittenReport(conclusion, (page, markdown, *pictures))
 
 
 def write_comparison(
@@ -50,37 +76,60 @@ def write_comparison(
     draft_length: int,
     out: Path,
 ) -> tuple[Path, ...]:
-    """Write one page of two runs side by side and their table as Markdown; returns their paths."""
+    """Write one page of two runs side by side and their table as Markdown; returns their paths.
+    Figures are paired by rule; rules look the same and axes are shared on both sides."""
+    scenes = scenes_of([(report.run, report.summary) for report in reports])
     first, second = (
-        measure(folder, report.run, report.summary, draft_length=draft_length)
-        for folder, report in zip(folders, reports, strict=True)
+        measure(folder, scene, draft_length=draft_length)
+        for folder, scene in zip(folders, scenes, strict=True)
     )
+    both = (first, second)
     names = _distinct_names(folders)
     comparison = compare_runs(first, second, names)
-    columns = [
-        (name, report_sections(figures), _drawer(figures))
-        for name, figures in zip(names, (first, second), strict=True)
-    ]
     title = f"certspec report: {names[0]} and {names[1]}"
+    conclusion = _conclude_both(names, both)
     lead = [
-        f"{name}: {line}"
-        for name, each in zip(names, (first, second), strict=True)
-        for line in _lead(each)
+        f"{name}: {line}" for name, each in zip(names, both, strict=True) for line in _lead(each)
     ]
-    cards = [
-        (f"{one} | {other}", what)
-        for (one, what), (other, _) in zip(_cards(first), _cards(second), strict=False)
+    columns = [
+        Column(name, report_sections(figures), _drawer(figures))
+        for name, figures in zip(names, both, strict=True)
     ]
-    write_atomically(out, render_page(title, lead, cards, columns, comparison))
-    text = f"# {title}\n\n" + "\n\n".join(lead) + "\n\n" + render_markdown([comparison])
-    write_atomically(out.with_suffix(".md"), text)
+    write_atomically(
+        out, render_page(Page(title, conclusion, lead, _paired_cards(both), columns, comparison))
+    )
+    text = f"# {title}\n\n" + "\n\n".join([*conclusion, *lead]) + "\n\n"
+    write_atomically(out.with_suffix(".md"), text + render_markdown([comparison]))
     return out, out.with_suffix(".md")
 
 
-def _drawer(figures: Figures) -> Callable[[str], tuple[str, bytes]]:
-    def draw(name: str) -> tuple[str, bytes]:
-        drawing = ALL_PICTURES[name]
-        return drawing.title, drawing.render(figures.run, figures.summary, "svg")
+def _conclusion(figures: Figures) -> list[str]:
+    run = figures.run
+    return conclude(
+        figures.summary,
+        figures.scene.lead,
+        splits=splits_of(run) if run.has_draft else None,
+        relaxation=figures.relaxation,
+        improvement=figures.improvement,
+        speeds=figures.speeds,
+    )
+
+
+def _conclude_both(names: tuple[str, str], both: tuple[Figures, Figures]) -> list[str]:
+    one, other = both
+    lead = one.scene.lead
+    if not (one.run.has_draft and other.run.has_draft):
+        return ["One of these runs has no draft, so only certificates can be compared."]
+    if lead != other.scene.lead:
+        return ["These runs have no rule in common, so no figure of one belongs to the other."]
+    splits = splits_of(one.run), splits_of(other.run)
+    return [compare_conclusion(names, splits, (one.run.rules, other.run.rules), lead)]
+
+
+def _drawer(figures: Figures) -> Callable[[str], Picture]:
+    def draw(name: str) -> Picture:
+        drawing, scene = ALL_PICTURES[name], figures.scene
+        return Picture(drawing.title, drawing.finding(scene), drawing.render(scene, "svg"))
 
     return draw
 
@@ -93,7 +142,7 @@ def _write_pictures(
     paths = [folder / f"{name}.png" for name in names if f"{name}.png" not in there]
     for path in paths:
         try:
-            path.write_bytes(ALL_PICTURES[path.stem].render(figures.run, figures.summary, "png"))
+            path.write_bytes(ALL_PICTURES[path.stem].render(figures.scene, "png"))
         except OSError as error:
             raise CertspecError(f"{path}: could not write: {error.strerror or error}") from error
     return paths
@@ -119,28 +168,42 @@ def _lead(figures: Figures) -> list[str]:
     ]
 
 
-def _cards(figures: Figures) -> list[tuple[str, str]]:
-    first, rule = figures.summary["rules"][0], figures.run.rules[0]
-    cards: list[tuple[Any, str]] = []
+def _paired_cards(both: tuple[Figures, Figures]) -> list[Card]:
+    """The figures of both runs under what they are, so that no figure stands beside one of another
+    rule."""
+    found = [_cards(figures, figures.scene.lead) for figures in both]
+    return [
+        Card(what, tuple(cards.get(what, "-") for cards in found))
+        for what in dict.fromkeys(what for cards in found for what in cards)
+    ]
+
+
+def _cards(figures: Figures, rule: str) -> dict[str, str]:
+    """Figures of the top of the page by what they are."""
+    index = figures.run.rules.index(rule)
+    row = figures.summary["rules"][index]
+    cards: dict[str, Any] = {}
     if figures.run.has_draft:
         num_false = sum(row["num_false_certificates"] for row in figures.summary["rules"])
-        cards += [
-            (spell_share(first["share_accepted"]), f"accepted, {rule}"),
-            (spell_share(first["share_certified"]), f"certified, {rule}"),
-            (f"{num_false:,}", "false certificates"),
-            (
-                spell_length(
-                    figures.summary["observed_accepted_lengths"][0]["mean_acceptance_length"]
-                ),
-                f"mean acceptance length, {rule}",
-            ),
-        ]
-    median = spell_nats(first["certificate_capped"]["quantiles"][MEDIAN])
-    return [
-        *cards,
-        (median, f"median certificate, {rule}, nats"),
-        (f"{figures.run.num_steps:,}", "steps"),
-    ]
+        observed = figures.summary["observed_accepted_lengths"][index]
+        cards |= {
+            f"accepted, {rule}": spell_share(row["share_accepted"]),
+            f"certified, {rule}": spell_share(row["share_certified"]),
+            "false certificates": f"{num_false:,}",
+            f"mean acceptance length, {rule}": spell_length(observed["mean_acceptance_length"]),
+        }
+    if figures.speeds is not None and figures.speeds.ways:
+        best = figures.speeds.ways[0]
+        cards[f"tokens/s, {best.name}, drafts of {best.draft_length}"] = (
+            f"{best.tokens_per_second:,.0f}"
+        )
+    median = spell_nats(row["certificate_capped"]["quantiles"][MEDIAN])
+    known = row["share_certificate_known"]
+    return cards | {
+        f"median certificate, {rule}, nats": ("≥ " if known is not None and known < 1 else "")
+        + median,
+        "steps": f"{figures.run.num_steps:,}",
+    }
 
 
 def _markdown(
@@ -152,7 +215,7 @@ def _markdown(
         for block in section.blocks:
             if isinstance(block, TextTable):
                 parts.append(render_markdown([block]).rstrip())
-            else:
+            elif isinstance(block, str):
                 place = plots / f"{block}.png"
                 shown = place.relative_to(base) if place.is_relative_to(base) else place.resolve()
                 parts.append(f"![{ALL_PICTURES[block].title}]({shown.as_posix()})")

@@ -13,7 +13,11 @@ import numpy as np
 from certspec.reports.improvement import Improvement, measure_improvement
 from certspec.reports.provenance import findings_of, provenance_table
 from certspec.reports.relaxation import Relaxation, given_up_nats, measure_relaxation
+from certspec.reports.scene import Scene
+from certspec.reports.speeds import Speeds, speeds_table
+from certspec.reports.splits import Share, Split, splits_of
 from certspec.reports.token_names import token_names
+from certspec.reports.token_view import TokenView, token_view
 from certspec.runs.summary import MEDIAN, Run
 from certspec.runs.table import RunTable
 from certspec.runs.tables import TextTable, spell_length, spell_nats, spell_share, summary_tables
@@ -38,47 +42,55 @@ _LENGTH_KEYS = (
 
 @dataclass(frozen=True)
 class Figures:
-    """A run with everything that a report says about it."""
+    """A run with everything that a report says about it. ``speeds``: None where no costs are
+    known."""
 
     folder: Path
-    run: Run
-    summary: dict[str, Any]
+    scene: Scene
     relaxation: list[Relaxation]
     improvement: list[Improvement]
+    speeds: Speeds | None = None
+
+    @property
+    def run(self) -> Run:
+        return self.scene.run
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return self.scene.summary
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: a heading, what to know before reading it, then tables and pictures
-    (names of drawings)."""
+    """A part of a report: a heading, what to know before reading it, then tables, pictures (names
+    of drawings) and coloured texts."""
 
     title: str
     words: str
-    blocks: tuple[TextTable | str, ...]
+    blocks: tuple[TextTable | str | TokenView, ...]
 
 
-def measure(folder: Path, run: Run, summary: dict[str, Any], *, draft_length: int) -> Figures:
+def measure(
+    folder: Path, scene: Scene, *, draft_length: int, speeds: Speeds | None = None
+) -> Figures:
     """Everything that the sections show."""
-    typical_kl = None if summary["kl"] is None else summary["kl"]["quantiles"][MEDIAN]
+    kl = scene.summary["kl"]
     return Figures(
         folder,
-        run,
-        summary,
-        measure_relaxation(run, draft_length=draft_length),
-        measure_improvement(run, typical_kl),
+        scene,
+        measure_relaxation(scene.run, draft_length=draft_length),
+        measure_improvement(scene.run, None if kl is None else kl["quantiles"][MEDIAN]),
+        speeds,
     )
 
 
 def report_sections(figures: Figures) -> list[Section]:
     """The sections in order; those about a draft are left out of a run of the target alone."""
     tables = {table.title: table for table in summary_tables(figures.summary)}
-    decisions = Section(
-        "Decisions",
-        "How often each rule accepts the draft's token, and how often that was certain beforehand.",
-        (*_present(tables, "Decisions"), "margin"),
-    )
-    sections = [
-        *([decisions] if figures.run.has_draft else []),
+    observed = figures.summary["observed_accepted_lengths"]
+    return [
+        *([_speed(figures.speeds)] if figures.speeds else []),
+        *(_about_decisions(figures, tables) if figures.run.has_draft else []),
         Section(
             "Certificates",
             "A certificate needs the target alone: it holds for every draft whose KL is below it."
@@ -98,16 +110,90 @@ def report_sections(figures: Figures) -> list[Section]:
                 ),
             ),
         ),
-    ]
-    observed = figures.summary["observed_accepted_lengths"]
-    return [
-        *sections,
         *([_improvement(figures)] if figures.improvement else []),
         *([_relaxation(figures)] if figures.relaxation else []),
         *([_conventions(figures.summary, _present(tables, "Observed"))] if observed else []),
         Section("Target and draft", "", tuple(_present(tables, "Target and draft", "Skipped"))),
         *([_import(figures)] if figures.run.is_import else []),
         Section("Provenance", "", (provenance_table(figures.run, figures.folder),)),
+    ]
+
+
+def _speed(speeds: Speeds) -> Section:
+    return Section(
+        "Speed",
+        "What the recorded steps come to at these costs of passes; certspec advise has every way.",
+        (speeds_table(speeds),),
+    )
+
+
+def _about_decisions(figures: Figures, tables: dict[str, TextTable]) -> list[Section]:
+    splits = splits_of(figures.run)
+    rules = figures.run.rules
+    (plain,) = _present(tables, "Decisions")
+    # the terminal's table with an interval beside each share of steps
+    decisions = TextTable(
+        plain.title,
+        ("rule", "accepted", "90 %", "certified", "90 %", *plain.columns[3:]),
+        tuple(
+            (rule, *_with_interval(accepted), *_with_interval(certified), *row[3:])
+            for rule, accepted, certified, row in zip(
+                rules, splits.overall.accepted, splits.overall.certified, plain.rows, strict=True
+            )
+        ),
+        plain.note + " 90 %: the interval that 9 in 10 draws of such prompts would give.",
+    )
+    return [
+        Section(
+            "Decisions",
+            "How often each rule accepts the draft's token, and how often that was certain "
+            "beforehand.",
+            (decisions, "margin"),
+        ),
+        Section(
+            "By category and position",
+            "Where the draft does well and where it doesn't.",
+            (
+                *_split_tables("category", splits.by_kind, rules),
+                *_split_tables("position", splits.by_position, rules),
+                "positions",
+            ),
+        ),
+        Section(
+            "Token by token",
+            "Texts of the target from the least to the most accepted. Point at a token for its "
+            "probabilities.",
+            (token_view(figures.run, figures.scene.lead),),
+        ),
+    ]
+
+
+def _with_interval(share: Share) -> tuple[str, str]:
+    return spell_share(share.value), f"{100 * share.low:.1f} to {100 * share.high:.1f}"
+
+
+def _split_tables(
+    what: str, splits: Sequence[Split], rules: Sequence[str]
+) -> list[TextTable | str | TokenView]:
+    """Accepted and certified shares a rule; none where there is nothing to tell apart."""
+    if len(splits) < 2:
+        return []
+    rows = tuple(
+        (
+            split.name,
+            f"{split.num_prompts:,}",
+            f"{split.num_steps:,}",
+            *(
+                f"{100 * accepted.value:.1f} / {100 * certified.value:.1f}"
+                for accepted, certified in zip(split.accepted, split.certified, strict=True)
+            ),
+        )
+        for split in splits
+    )
+    return [
+        TextTable(
+            f"Accepted / certified steps by {what}, %", (what, "prompts", "steps", *rules), rows
+        )
     ]
 
 
@@ -168,7 +254,9 @@ def _improvement(figures: Figures) -> Section:
 
 
 def _worst_kl(figures: Figures) -> TextTable:
-    run, entry = figures.run, figures.improvement[0]
+    run, lead = figures.run, figures.scene.lead
+    index = run.rules.index(lead)
+    entry = figures.improvement[index]
     target, draft = token_names(run)
     return TextTable(
         f"Largest excess of KL over the certificate under {entry.rule}",
@@ -187,7 +275,7 @@ def _worst_kl(figures: Figures) -> TextTable:
                 draft(row),
                 f"{row.prob_margin[0]:.3f}",
                 "-" if row.kl is None else spell_nats(float(row.kl[0])),
-                spell_nats(float(row.certificate[0][0])),
+                spell_nats(float(row.certificate[index][0])),
             )
             for row in entry.worst
         ),
@@ -209,8 +297,8 @@ def _relaxation(figures: Figures) -> Section:
                 if entry.prob_ratio is None
                 else [f"{entry.prob_ratio[place]:.3f}" for place in (0, 2, 4)]
             ),
-            spell_nats(entry.nats_per_token),
-            spell_nats(entry.nats_per_token_replayed),
+            _at_least(entry) + spell_nats(entry.nats_per_token),
+            _at_least(entry) + spell_nats(entry.nats_per_token_replayed),
             spell_share(entry.share_diverged),
             "-" if entry.first_divergence is None else f"{entry.first_divergence:g}",
             *([f"{entry.num_unknown_prob:,}"] if _some_unknown(figures.relaxation) else []),
@@ -239,6 +327,10 @@ def _relaxation(figures: Figures) -> Section:
         "nothing." + (" " + _UNKNOWN if _some_unknown(figures.relaxation) else ""),
     )
     return Section("What relaxation gives up", "", ("relaxation", table, *_worst_relaxed(figures)))
+
+
+def _at_least(entry: Relaxation) -> str:
+    return "≥ " if entry.num_unknown_prob else ""
 
 
 _UNKNOWN = (

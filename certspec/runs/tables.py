@@ -108,8 +108,7 @@ def _certificates(summary: dict[str, Any], key: str) -> TextTable:
         tuple(
             (
                 row["rule"],
-                spell_nats(row[key]["mean"]),
-                *map(spell_nats, row[key]["quantiles"]),
+                *(_sign(row) + spell_nats(x) for x in (row[key]["mean"], *row[key]["quantiles"])),
                 spell_nats(row["cap"]),
             )
             for row in summary["rules"]
@@ -119,6 +118,12 @@ def _certificates(summary: dict[str, Any], key: str) -> TextTable:
         if not capped
         else "",
     )
+
+
+def _sign(row: dict[str, Any]) -> str:
+    """What marks a rule's figures as bounds: a log may not tell all of a certificate."""
+    known = row["share_certificate_known"]
+    return "≥ " if known is not None and known < 1.0 else ""
 
 
 def _run_lengths(summary: dict[str, Any], key: str) -> TextTable:

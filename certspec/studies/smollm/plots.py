@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from certspec.reports.plots import LOOK, style_of
+from certspec.reports.looks import LOOK, looks_of
 from certspec.studies.smollm.modelled_speed import place_of, tokens_per_second
 from certspec.studies.smollm.tables import SPEEDS
 
@@ -59,15 +59,13 @@ def _enlargement(pyplot: Any, score: dict[str, Any]) -> Any:
     filled = [index for index, count in enumerate(bins["counts"]) if count]
     centres = [(bins["edges"][index] + bins["edges"][index + 1]) / 2 for index in filled]
     figure, (gain, factor) = pyplot.subplots(1, 2, figsize=(10.5, 4.4), layout="constrained")
-    for number, label in enumerate(_SHOWN[1:], start=1):
+    looks = looks_of(_SHOWN)
+    for label in _SHOWN[1:]:
         ours, strict = ([by_rule[name][index] for index in filled] for name in (label, "strict"))
         gain.plot(
-            centres,
-            [a - b for a, b in zip(ours, strict, strict=True)],
-            label=label,
-            **style_of(number),
+            centres, [a - b for a, b in zip(ours, strict, strict=True)], label=label, **looks[label]
         )
-        factor.plot(centres, [a / b for a, b in zip(ours, strict, strict=True)], **style_of(number))
+        factor.plot(centres, [a / b for a, b in zip(ours, strict, strict=True)], **looks[label])
     factor.set(yscale="log", ylabel="mean certificate / strict greedy's")
     gain.set_ylabel("mean certificate - strict greedy's (nats)")
     for axes in (gain, factor):
@@ -80,10 +78,10 @@ def _enlargement(pyplot: Any, score: dict[str, Any]) -> Any:
 def _run_lengths(pyplot: Any, score: dict[str, Any]) -> Any:
     figure, axes = pyplot.subplots(figsize=(6.4, 4.4), layout="constrained")
     rows = {row["rule"]: row for row in score["summary"]["certified_run_lengths"]}
-    for number, label in enumerate(_SHOWN):
-        axes.plot(
-            rows[label]["budgets"], rows[label]["mean_over_starts"], label=label, **style_of(number)
-        )
+    looks = looks_of(_SHOWN)
+    for label in _SHOWN:
+        row = rows[label]
+        axes.plot(row["budgets"], row["mean_over_starts"], label=label, **looks[label])
     budgets = rows["strict"]["budgets"]
     axes.set_xscale("log")
     axes.set_yscale("symlog", linthresh=1.0)
@@ -117,7 +115,7 @@ def _frontier(results: dict[str, Any], pyplot: Any, quality: dict[str, Any]) -> 
     lost = [row["nats_lost_per_token"] for row in quality["rules"]]
     errors = [row["nats_lost_standard_error"] for row in quality["rules"]]
     for axes, (label, values) in zip(grid[0], panels, strict=True):
-        for number, (kind, members) in enumerate(kinds.items()):
+        for kind, members in kinds.items():
             members = sorted(members, key=lost.__getitem__)
             axes.errorbar(
                 [lost[i] for i in members],
@@ -125,7 +123,7 @@ def _frontier(results: dict[str, Any], pyplot: Any, quality: dict[str, Any]) -> 
                 xerr=[errors[i] for i in members],
                 label=kind,
                 capsize=2,
-                **style_of(number),
+                **looks_of([kind])[kind],
             )
             for i in members:
                 axes.annotate(

@@ -15,6 +15,7 @@ from certspec.cli import main
 from certspec.reports.improvement import measure_improvement
 from certspec.reports.plots import PLOTS
 from certspec.reports.relaxation import measure_relaxation
+from certspec.reports.scene import scenes_of
 from certspec.runs.lengths import drafted_steps
 from certspec.runs.summary import summarise_run
 from certspec.runs.table import read_run
@@ -94,7 +95,8 @@ def test_uncertified_steps_are_told_apart_by_what_would_help():
 def test_pictures_of_a_run_without_any_certified_length_are_drawn_empty():
     run = run_of_seven(certificate=np.zeros((3, 7)), certificate_lower=np.zeros((3, 7)))
     drawing = next(each for each in PLOTS if each.name == "run-lengths")
-    assert drawing.render(run, summarise_run(run), "png").startswith(b"\x89PNG")
+    (scene,) = scenes_of([(run, summarise_run(run))])
+    assert drawing.render(scene, "png").startswith(b"\x89PNG")
 
 
 class _Page(HTMLParser):
@@ -122,7 +124,7 @@ def test_the_page_is_whole_without_a_network_and_every_link_leads_somewhere(tmp_
     )
     assert all(address.startswith(("data:", "#")) for address in page.addresses), page.addresses
     assert {address[1:] for address in page.addresses if address.startswith("#")} <= page.ids
-    assert page.tags.count("img") == 5 and "here/&lt;target&gt;" in text
+    assert page.tags.count("img") == 6 and "here/&lt;target&gt;" in text
     for picture in re.findall(r"svg\+xml;base64,([^\"]+)", text):
         svg = base64.b64decode(picture).decode()
         assert "<svg" in svg and 'href="http' not in svg
@@ -135,7 +137,7 @@ def test_the_page_is_whole_without_a_network_and_every_link_leads_somewhere(tmp_
         assert words in text
     markdown = (tmp_path / "run" / "report.md").read_text()
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", markdown)
-    assert len(pictures) == 5 and all((tmp_path / "run" / name).is_file() for name in pictures)
+    assert len(pictures) == 6 and all((tmp_path / "run" / name).is_file() for name in pictures)
 
 
 def test_a_run_of_the_target_alone_has_a_page_without_sections_about_a_draft(tmp_path):
@@ -158,7 +160,7 @@ def test_two_runs_stand_side_by_side_with_what_differs(tmp_path):
     )
     assert result.exit_code == 0, result.output
     text = page.read_text()
-    assert "The runs differ in: rules." in text and _Page(text).tags.count("img") == 10
+    assert "The runs differ in: rules." in text and _Page(text).tags.count("img") == 12
     assert "multiplicative:0.4" not in page.with_suffix(".md").read_text(), (
         "only rules of both runs are compared"
     )
