@@ -40,8 +40,9 @@ class Address:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about every prompt: a greedy answer of at most ``max_new_tokens`` tokens, with the
-    ``num_logprobs`` most probable tokens at each. ``plain_prompts``: without a chat template."""
+    """What is asked about every prompt: a greedy answer of at most ``max_new_tokens`` tokens, with
+    the ``num_logprobs`` most probable tokens at each. ``plain_prompts``: without a chat
+    template."""
 
     max_new_tokens: int = 96
     num_logprobs: int = 20
