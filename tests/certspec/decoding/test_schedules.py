@@ -68,4 +68,4 @@ def test_a_schedule_of_no_rules_is_refused(tiny):
     with pytest.raises(cs.InvalidArgument, match="expected two different token ids"):
         Between(3, 3, cs.TopM(2), cs.StrictGreedy())
     with pytest.raises(cs.InvalidArgument, match="expected a Rule"):
-        cs.generate(tiny, [[1]], Between(3, 4, "strict", cs.StrictGreedy()))
+        cs.generate(tiny, [[1]], Between(3, 4, 5, cs.StrictGreedy()))
