@@ -61,7 +61,7 @@ def test_static_paths_are_ordered_by_level_whatever_their_order():
         (lambda: TreeShape(2, 0), "depth an integer of at least 1, got 0"),
         (lambda: TreeShape(2.5, 1), "width an integer of at least 1, got 2.5"),
         (lambda: TreeShape(True, 1), "width an integer of at least 1, got True"),
-        (lambda: TreeShape(2, 2, "wide"), "growth 'spine' or 'full', got 'wide'"),
+        (lambda: TreeShape(2, 2, "wide"), "growth: expected one of spine, full, got 'wide'"),
         (lambda: TreeShape(4, 9, "full"), "at most 4096 nodes"),
         (lambda: TreeShape(10**9, 10**9, "full"), "at most 4096 nodes"),
         (lambda: TreeShape(10**6, 10**6), "at most 4096 nodes"),
