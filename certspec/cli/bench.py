@@ -27,16 +27,23 @@ def command() -> None:
 
 
 @command.command("kernels")
-@click.option("--device", default="cuda", show_default=True, type=click.Choice(["cuda", "cpu"]))
+@click.option(
+    "--device",
+    type=click.Choice(["cuda", "cpu"]),
+    help="Where (default: cuda where there is a GPU, else cpu).",
+)
 @numbers_option("--rows", default="8,64,1024", help="Numbers of rows.")
 @count_option("--columns", default=151936, least=2, help="Columns of a row.")
 @_out_option
-def kernels(device: str, rows: list[int], columns: int, out: Path | None) -> None:
+def kernels(device: str | None, rows: list[int], columns: int, out: Path | None) -> None:
     """Time our kernels and torch eager on the same rows; on a GPU torch.compile and Liger-Kernel
     too, on the CPU one read of the rows."""
-    if device == "cpu":
+    from certspec.models.devices import has_cuda, require_triton
+
+    if device == "cpu" or (device is None and not has_cuda()):
         _cpu_kernels(rows, columns, out)
         return
+    require_triton("cuda")
     from certspec.studies.bench import kernels as bench
 
     facts, bandwidth, results = bench.provenance(), bench.copy_bandwidth(), []
@@ -136,6 +143,9 @@ def decode(
     if trees is not None and device != "cuda":
         raise click.UsageError("--trees: expected --device cuda")
     if device == "cuda":
+        from certspec.models.devices import require_triton
+
+        require_triton("cuda")
         if trees is not None:
             _trees_on_cuda(limit, tokens, repeats, chain, trees, out)
         else:

@@ -7,7 +7,8 @@ import json
 import sys
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +20,13 @@ from certspec.cli.options import (
     load_chosen_pair,
     pair_options,
     plain_prompts_option,
+    say_engine,
 )
+from certspec.cli.waiting import compiling
 from certspec.presets import parse_rule
+
+if TYPE_CHECKING:
+    from certspec.kernels.compiled import CompileClock
 
 __all__ = ["command", "step_class"]
 
@@ -72,41 +78,44 @@ def command(
     rule = parse_rule(rule_label or "strict")
     pair = load_chosen_pair(PairOptions(**models))
     from certspec.decoding import generate
+    from certspec.models.choice import chosen_engine
 
-    stream = _TokenStream(pair.tokenizer, shown=not as_json)
-    began = time.perf_counter()
-    try:
-        generation = generate(
-            pair,
-            prompt,
-            rule,
-            draft_length=draft_length,
-            tree=tree,
-            max_new_tokens=max_new_tokens,
-            chat=False if plain_prompts else None,
-            on_step=stream,
-        )
-    except KeyboardInterrupt:
-        stream.finish()
-        click.echo(f"stopped after {stream.num_tokens} tokens", err=True)
-        sys.exit(130)
-    seconds = time.perf_counter() - began
+    engine, notes = chosen_engine(pair)
+    say_engine(pair, engine, notes)
+    with compiling() as clock:
+        stream = _TokenStream(pair.tokenizer, clock, shown=not as_json)
+        try:
+            generation = generate(
+                pair,
+                prompt,
+                rule,
+                draft_length=draft_length,
+                tree=tree,
+                max_new_tokens=max_new_tokens,
+                chat=False if plain_prompts else None,
+                on_step=stream,
+            )
+        except KeyboardInterrupt:
+            stream.finish()
+            click.echo(f"stopped after {stream.num_tokens} tokens", err=True)
+            sys.exit(130)
     if as_json:
-        click.echo(json.dumps(_facts(generation, stream, rule.label, seconds), indent=2))
+        click.echo(json.dumps(_facts(generation, stream, rule.label), indent=2))
         return
     stream.finish()
     stream.print_legend()
-    for line in _summary_lines(generation, stream, rule.label, seconds):
+    for line in _summary_lines(generation, stream, rule.label, (*pair.notes, *notes)):
         click.echo(line, err=not stream.is_terminal)
 
 
-def _facts(generation: Any, stream: _TokenStream, label: str, seconds: float) -> dict[str, Any]:
+def _facts(generation: Any, stream: _TokenStream, label: str) -> dict[str, Any]:
     return {
         "rule": label,
         "text": generation.texts[0],
         "tokens": generation.sequences[0],
         "finish_reason": generation.finish_reasons[0],
-        "seconds": seconds,
+        "tokens_per_second": stream.tokens_per_second,
+        "compile_seconds": stream.clock.seconds,
         "engine": generation.engine,
         "notes": list(generation.notes),
         "counts": dict(stream.counts),
@@ -123,11 +132,13 @@ class _TokenStream:
     """Prints tokens as they come. Bytes of an unfinished character wait for the token that
     completes it."""
 
-    def __init__(self, tokenizer: Any, *, shown: bool = True) -> None:
+    def __init__(self, tokenizer: Any, clock: CompileClock, *, shown: bool = True) -> None:
         # a closed standard output is None
         self.is_terminal = shown and sys.stdout is not None and sys.stdout.isatty()
         self._shown = shown
         self.counts: Counter[str] = Counter()
+        self.clock = clock
+        self._rounds: list[tuple[int, float, int]] = []  # number, when, tokens before
         self._tokenizer = tokenizer
         self._pending: list[int] = []
         self._context: list[int] = []
@@ -143,6 +154,7 @@ class _TokenStream:
 
     def __call__(self, step: Any) -> None:
         name = step_class(step)
+        self._time(step.round)
         self.counts[name] += 1
         if not self._shown:
             return
@@ -153,6 +165,20 @@ class _TokenStream:
         self._context = (self._context + self._pending)[-8:]
         self._pending = []
         self._write(piece, _CLASSES[name][0])
+
+    def _time(self, number: int) -> None:
+        """Remember when round ``number`` was first heard of, compiling left out."""
+        if not self._rounds or self._rounds[-1][0] != number:
+            now = time.perf_counter() - self.clock.seconds
+            self._rounds.append((number, now, self.num_tokens))
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of all rounds after the first, which packs weights too; None where there are none."""
+        if len(self._rounds) < 2:
+            return None
+        (_, began, _), (_, _, num_before) = self._rounds[:2]
+        return (self.num_tokens - num_before) / (self._rounds[-1][1] - began)
 
     def finish(self) -> None:
         """Print what still waits, and end the line."""
@@ -197,21 +223,22 @@ def _without_controls(text: str) -> str:
     )
 
 
-def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: float) -> list[str]:
+def _summary_lines(
+    generation: Any, stream: _TokenStream, label: str, said: Sequence[str]
+) -> list[str]:
     metrics = generation.metrics
     counts = ", ".join(f"{stream.counts[name]} {name}" for name in _CLASSES if stream.counts[name])
     lines = [
         "",
         f"rule {label}: {stream.num_tokens} tokens ({counts}) in {metrics['num_target_passes']} "
-        f"target passes, {seconds:.2f} s, ended by {generation.finish_reasons[0]}",
+        f"target passes, {_speed(stream)}ended by {generation.finish_reasons[0]}",
         f"vLLM: mean_acceptance_length {_number(metrics['mean_acceptance_length'], 2)} (bonus in), "
         f"draft_acceptance_rate {_number(metrics['draft_acceptance_rate'], 3)}; gpt-fast mean "
         f"accepted {_number(metrics['gpt_fast_mean_accepted'], 2)} (bonus out); SGLang accept rate "
         f"{_number(metrics['sglang_accept_rate'], 3)} (of tree nodes)",
         f"certified {metrics['num_certified']} of {metrics['num_drafted_positions']} drafted "
         f"positions, {metrics['num_false_certificates']} false certificates",
-        f"models run by: {generation.engine}",
-        *generation.notes,
+        *(note for note in generation.notes if note not in said),
     ]
     if metrics["num_relaxed_tokens"]:
         lines.append(
@@ -220,6 +247,16 @@ def _summary_lines(generation: Any, stream: _TokenStream, label: str, seconds: f
             f"{metrics['relaxed_prob_ratio_mean']:.3f} on average"
         )
     return lines
+
+
+def _speed(stream: _TokenStream) -> str:
+    """ "1102.4 tokens/s, ", and what is left out of it."""
+    speed = stream.tokens_per_second
+    if speed is None:
+        return ""
+    compiled = stream.clock.seconds
+    without = f" (without {compiled:.1f} s of compiling)" if compiled else ""
+    return f"{speed:.1f} tokens/s{without}, "
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from certspec.cli.waiting import waiting
 from certspec.errors import InvalidArgument
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "plain_prompts_option",
     "prompts_option",
     "rules_option",
+    "say_engine",
     "spread_options",
 ]
 
@@ -142,6 +144,11 @@ pair_options = _all_of(
     click.option(
         "--draft", metavar="MODEL", help="The draft: a hub id, a directory or a .gguf file."
     ),
+    click.option(
+        "--tokenizer",
+        metavar="MODEL",
+        help="Whose tokenizer is used, for models that come without one.",
+    ),
     click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: cpu)."),
     click.option(
         "--dtype", metavar="NAME", help="float32 (default on the CPU), bfloat16 (CUDA) ..."
@@ -166,15 +173,17 @@ class PairOptions:
 
     target: str | None
     draft: str | None
+    tokenizer: str | None
     device: str | None
     dtype: str | None
     device_map: str | None = None
     tp_plan: str | None = None
 
 
-def load_chosen_pair(chosen: PairOptions, *, target_alone: bool = False) -> Any:
+def load_chosen_pair(chosen: PairOptions, *, target_alone: bool = False, shown: bool = True) -> Any:
     """The pair that the options name; both models or neither, or (``target_alone``: the command
-    needs no draft) the target without one. Raises InvalidArgument or IncompatiblePair."""
+    needs no draft) the target without one. ``shown``: says that it loads, and the pair's notes.
+    Raises InvalidArgument, UnreadableInput or IncompatiblePair."""
     target, draft = chosen.target, chosen.draft
     if (target is None) != (draft is None) and not (target_alone and draft is None):
         given, missing = ("--target", "--draft") if draft is None else ("--draft", "--target")
@@ -182,17 +191,37 @@ def load_chosen_pair(chosen: PairOptions, *, target_alone: bool = False) -> Any:
             f"expected both --target and --draft, or neither for the bundled pair; got {given} "
             f"without {missing}"
         )
-    from certspec.models.pairs import load_pair, load_target
+    if target is None and chosen.tokenizer is not None:
+        raise InvalidArgument("--tokenizer: the bundled pair has its own; name a --target")
+    with waiting("loading the pair", shown=shown):
+        from certspec.models.pairs import load_pair, load_target
 
-    where: dict[str, Any] = {
-        "device": chosen.device,
-        "dtype": _torch_dtype(chosen.dtype),
-        "device_map": chosen.device_map,
-        "tp_plan": chosen.tp_plan,
-    }
-    if target is not None and draft is None:
-        return load_target(target, **where)
-    return load_pair(target, draft, **where)
+        where: dict[str, Any] = {
+            "tokenizer": chosen.tokenizer,
+            "device": chosen.device,
+            "dtype": _torch_dtype(chosen.dtype),
+            "device_map": chosen.device_map,
+            "tp_plan": chosen.tp_plan,
+        }
+        if target is not None and draft is None:
+            pair = load_target(target, **where)
+        else:
+            pair = load_pair(target, draft, **where)
+    for note in pair.notes if shown else ():
+        click.echo(f"note: {note}", err=True)
+    return pair
+
+
+def say_engine(pair: Any, engine: str, notes: Sequence[str]) -> None:
+    """Say what runs the pair's models, and why it is transformers where it is."""
+    from certspec.models.devices import has_cuda
+
+    dtype = str(pair.dtype).removeprefix("torch.")
+    click.echo(f"models run by: {engine} ({pair.device}, {dtype})", err=True)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+    if pair.device.type == "cpu" and has_cuda():
+        click.echo("note: there is a GPU here; --device cuda uses it", err=True)
 
 
 def _torch_dtype(name: str | None) -> Any:

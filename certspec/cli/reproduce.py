@@ -79,7 +79,7 @@ def command(
     shard = Shard.from_environment(is_team=chosen.tp_plan is not None)
     both = {"target": None, "draft": None} if bundled else {"target": chosen.target or _TARGET}
     chosen = replace(chosen, device=shard.device(chosen.device), **both)
-    pair = load_chosen_pair(chosen, target_alone=True)
+    pair = load_chosen_pair(chosen, target_alone=True, shown=shard.rank == 0)
     texts = sample_prompts(
         source, pair.tokenizer, num_prompts=limit, min_tokens=min_tokens, seed=seed
     )

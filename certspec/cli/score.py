@@ -24,10 +24,12 @@ from certspec.cli.options import (
     plain_prompts_option,
     prompts_option,
     rules_option,
+    say_engine,
     spread_options,
 )
 from certspec.cli.progress import ProgressBar
 from certspec.cli.report import print_report
+from certspec.cli.waiting import compiling
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.presets import parse_rules
@@ -120,11 +122,7 @@ def _score_prompts(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> 
             "score: --num-tokens is for --logits; a model's tokenizer tells its ids"
         )
     prompts = PromptFile.check(options.prompts_path or BUNDLED_PROMPTS)
-    if shard.rank == 0:
-        click.echo("loading the pair ...", err=True)
-    pair = load_chosen_pair(options, target_alone=True)
-    for note in pair.notes if shard.rank == 0 else ():
-        click.echo(f"note: {note}", err=True)
+    pair = load_chosen_pair(options, target_alone=True, shown=shard.rank == 0)
 
     from certspec.scoring.run import RunSettings
 
@@ -140,8 +138,10 @@ def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any, shard: 
     Returns whether the run is whole and this process is to report on it. Exits with 130 when
     interrupted."""
     from certspec.runs.folder import RunFolder
-    from certspec.scoring.run import score_run
+    from certspec.scoring.run import score_run, scoring_engine
 
+    if shard.rank == 0:
+        say_engine(pair, *scoring_engine(pair))
     return _with_progress(
         out, shard, lambda **told: score_run(pair, prompts, RunFolder(out), settings, **told)
     )
@@ -149,7 +149,7 @@ def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any, shard: 
 
 def _score_stored(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> bool:
     no_models = (options.target, options.draft, options.dtype, options.device_map, options.tp_plan)
-    not_read = (*no_models, options.prompts_path, options.limit)
+    not_read = (*no_models, options.tokenizer, options.prompts_path, options.limit)
     if options.logits_path is None or set(not_read) != {None}:
         raise InvalidArgument(
             "score: --logits (and --draft-logits) stand instead of models, --prompts and --limit"
@@ -175,7 +175,8 @@ def _score_stored(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> b
 
 
 def _with_progress(out: Path, shard: Shard, score: Callable[..., Any]) -> bool:
-    with ProgressBar("scor", "steps", shown=shard.rank == 0) as bar:
+    shown = shard.rank == 0
+    with ProgressBar("scor", "steps", shown=shown) as bar, compiling(shown=shown):
         try:
             outcome = score(shard=shard, on_start=bar.start, on_advance=bar.advance)
         except KeyboardInterrupt:

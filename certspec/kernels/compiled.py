@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -21,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from numba import njit
+from numba.core import event
 from numba.core.caching import FunctionCache
 
-__all__ = ["compiled", "inner", "sources_hash", "sources_of"]
+__all__ = ["CompileClock", "compiled", "inner", "sources_hash", "sources_of"]
 
 _PACKAGE = Path(__file__).parents[1]
 _IMPORT = re.compile(
@@ -58,6 +61,42 @@ class _SourcesCache(FunctionCache):
     def _guard_against_spurious_io_errors(self) -> Iterator[None]:
         with suppress(OSError):
             yield
+
+
+class CompileClock(event.Listener):
+    """Inside ``with CompileClock(call) as clock``, ``call()`` is called when the first function is
+    compiled (not where its machine code is found on disk), and ``clock.seconds`` counts how long
+    functions were compiled, in whatever threads."""
+
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        self.seconds = 0.0
+        self._on_first = on_first
+        self._was_told = False
+        self._lock = threading.RLock()
+        self._depth = 0  # functions being compiled: what a function calls is compiled inside it
+        self._began = 0.0
+
+    def __enter__(self) -> CompileClock:
+        event.register("numba:compile", self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        event.unregister("numba:compile", self)
+
+    def on_start(self, event: Any) -> None:
+        with self._lock:
+            if self._depth == 0:
+                self._began = time.perf_counter()
+            self._depth += 1
+            if not self._was_told:
+                self._was_told = True
+                self._on_first()
+
+    def on_end(self, event: Any) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self.seconds += time.perf_counter() - self._began
 
 
 def sources_hash(module: str, package: Path = _PACKAGE) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from certspec.models.runner import ModelRunner
 
 __all__ = [
+    "chosen_engine",
     "chosen_runners",
     "reason_for_fallback",
     "reason_for_transformers",
@@ -120,10 +121,9 @@ def refuse_files_without_engine(pair: Pair) -> None:
             )
 
 
-@contextmanager
-def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, tuple[str, ...]]]:
-    """A runner for the target and one for the draft, which engine they are in words, and notes on
-    what fell back."""
+def chosen_engine(pair: Pair) -> tuple[str, tuple[str, ...]]:
+    """What runs the pair's models, in words, and notes on what fell back to transformers and
+    why."""
     require_models(pair)
     reasons = {
         "target": reason_for_transformers(pair.target),
@@ -134,14 +134,22 @@ def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, 
         for role, reason in reasons.items()
         if reason is not None
     )
-    if any(reason is not None for reason in reasons.values()):
+    return "transformers" if notes else f"certspec {pair.target.device.type}", notes
+
+
+@contextmanager
+def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, tuple[str, ...]]]:
+    """A runner for the target and one for the draft, which engine they are in words, and notes on
+    what fell back."""
+    engine, notes = chosen_engine(pair)
+    if notes:
         # both or neither: an engine beside transformers would hide which of the two sets the pace
         plain = [TransformersRunner(model, pair.num_tokens) for model in (pair.target, pair.draft)]
-        yield plain[0], plain[1], "transformers", notes
+        yield plain[0], plain[1], engine, notes
         return
     models = pair.target, pair.draft
     target, draft = taken = [_take(model, pair.num_tokens) for model in models]
-    yield target[1], draft[1], f"certspec {pair.target.device.type}", notes
+    yield target[1], draft[1], engine, notes
     with _idle_lock:  # after a failure they are not used again
         _idle.update(zip(models, taken, strict=True))
 

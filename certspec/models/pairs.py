@@ -17,6 +17,7 @@ from typing import Any
 from certspec.errors import IncompatiblePair, InvalidArgument, UnreadableInput
 from certspec.models import BUNDLED
 from certspec.models.checkpoints import TOKENIZER_FILES, check_checkpoint, read_config
+from certspec.models.devices import chosen_device, has_cuda
 from certspec.models.gguf.header import GgufFile, is_gguf, read_header
 from certspec.models.gguf.model import load_gguf_model, make_tokenizer
 
@@ -60,9 +61,7 @@ def default_device(spread: dict[str, Any]) -> str:
     model is spread and there are GPUs to spread it over."""
     if not spread or spread.get("device_map") == "cpu":
         return "cpu"
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if has_cuda() else "cpu"
 
 
 def _tensor_parallel() -> dict[str, Any]:
@@ -143,7 +142,7 @@ def load_pair(
     if target is None or draft is None:
         target, draft = BUNDLED / "target", BUNDLED / "draft"
     spread = spread_options(device, device_map, tp_plan)
-    device = _device(default_device(spread) if device is None else device)
+    device = chosen_device(default_device(spread) if device is None else device)
     dtype = (
         (torch.float32 if device.type == "cpu" else torch.bfloat16)
         if dtype is None
@@ -209,7 +208,7 @@ def load_target(
 
     target = BUNDLED / "target" if target is None else target
     spread = spread_options(device, device_map, tp_plan)
-    device = _device(default_device(spread) if device is None else device)
+    device = chosen_device(default_device(spread) if device is None else device)
     dtype = (
         (torch.float32 if device.type == "cpu" else torch.bfloat16)
         if dtype is None
@@ -429,17 +428,6 @@ def _width(model: Any) -> int:
         if head is None
         else head.weight.shape[0]
     )
-
-
-def _device(device: Any) -> Any:
-    import torch
-
-    try:
-        return torch.device(device)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise InvalidArgument(
-            f"load_pair: expected device a torch device or its name, got {device!r}"
-        ) from error
 
 
 def _dtype(dtype: Any) -> Any:

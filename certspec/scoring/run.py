@@ -28,7 +28,7 @@ from certspec.scoring.provenance import (
     weights_sha256,
 )
 
-__all__ = ["RunSettings", "score_run"]
+__all__ = ["RunSettings", "score_run", "scoring_engine"]
 
 
 @dataclass(frozen=True)
@@ -125,23 +125,35 @@ class _Counter:
         self._on_advance(num_steps_at_most - self._num_steps)
 
 
-def _runners(pair: Any) -> tuple[Any, Any | None, str]:
-    """Runners of target and draft (None where there is no draft) and what they are: the compiled
+def scoring_engine(pair: Any) -> tuple[str, tuple[str, ...]]:
+    """What runs the pair's models, in words, and why it is transformers where it is: the compiled
     engine on a CPU for float32 models that it knows, transformers for all others, and for both
     where one of the two needs it."""
     refuse_files_without_engine(pair)
-    models = _models_of(pair)
-    runner: Any = PaddedRunner
-    is_engine = all(
-        model.device.type == "cpu" and not _spread(model) and reason_for_transformers(model) is None
-        for model in models
+    notes = tuple(
+        f"{role}: run by transformers ({reason})"
+        for role, model in (("target", pair.target), ("draft", pair.draft))
+        if model is not None and (reason := _reason_for_transformers(model)) is not None
     )
-    if is_engine:
+    return "transformers" if notes else "certspec cpu", notes
+
+
+def _reason_for_transformers(model: Any) -> str | None:
+    if model.device.type != "cpu":
+        return f"on {model.device.type}, where scoring has no engine of its own"
+    return "spread over devices" if _spread(model) else reason_for_transformers(model)
+
+
+def _runners(pair: Any) -> tuple[Any, Any | None, str]:
+    """Runners of target and draft (None where there is no draft) and what they are."""
+    engine, _ = scoring_engine(pair)
+    runner: Any = PaddedRunner
+    if engine != "transformers":
         from certspec.models.cpu.runner import CpuRunner
 
         runner = CpuRunner
-    target, *draft = [runner(model, pair.num_tokens) for model in models]
-    return target, draft[0] if draft else None, "certspec cpu" if is_engine else "transformers"
+    target, *draft = [runner(model, pair.num_tokens) for model in _models_of(pair)]
+    return target, draft[0] if draft else None, engine
 
 
 def _models_of(pair: Any) -> list[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from certspec.certificates.certify import certify
 from certspec.certificates.mistakes import notes_on
 from certspec.errors import InvalidLogits
+from certspec.models.devices import chosen_device
 from certspec.models.stored_logits import StoredLogits, require_same_rows
 from certspec.rules import Rule
 from certspec.runs.folder import RunFolder, RunOutcome
@@ -59,6 +60,7 @@ def score_stored(
     there are. Raises InvalidArgument where the two don't fit each other, InvalidLogits naming file
     and row, RunMismatch where the folder holds another run."""
     shard = shard or Shard()
+    place = chosen_device(device or "cpu")
     if draft is not None:
         require_same_rows(target, draft)
     labels = [rule.label for rule in rules]
@@ -69,20 +71,20 @@ def score_stored(
             "draft": None if draft is None else draft.facts(),
         },
         "num_tokens": num_tokens,
-        "device": (device or "cpu").partition(":")[0],
+        "device": place.type,
         "kernels_sha256": kernels_sha256(),
         "rules": labels,
     }
     schema = step_schema(labels)
     num_parts = 0
     notes = {"kernels": kernel_hashes(), "notes": _notes((target, draft), num_tokens)}
-    with folder.working(shard, settings, session_facts(device or "cpu"), **notes) as finish:
+    with folder.working(shard, settings, session_facts(place), **notes) as finish:
         if on_start is not None:
             on_start(target.num_rows)
         for block in _blocks(target):
             num_parts = block.number + 1
             if shard.owns(block.number) and not folder.part_path(block.number).exists():
-                columns = _score(target, draft, block, rules, num_tokens, device)
+                columns = _score(target, draft, block, rules, num_tokens, place)
                 folder.write_part(block.number, step_table(columns, schema))
             if on_advance is not None:
                 on_advance(block.stop - block.start)
@@ -118,7 +120,7 @@ def _score(
     block: _Block,
     rules: Sequence[Rule],
     num_tokens: int | None,
-    device: str | None,
+    device: Any,
 ) -> dict[str, Any]:
     arrays = [side.arrays[block.sequence] for side in (target, draft) if side is not None]
     rows_at_once = max(1, CHUNK_BYTES // sum(array.row_bytes for array in arrays))
@@ -150,8 +152,8 @@ def _score(
     }
 
 
-def _on(rows: Any, device: str | None) -> Any:
-    if device is None or device == "cpu":
+def _on(rows: Any, device: Any) -> Any:
+    if device.type == "cpu":
         return rows
     import torch
 

@@ -4,10 +4,13 @@ told about it. ``{"--rows": {"type": int, "default": 8}}`` parses ``--rows 9`` t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
-__all__ = ["Options", "add_options", "parse_options"]
+from certspec.errors import CertspecError
+
+__all__ = ["Options", "add_options", "exit_with", "parse_options"]
 
 Options = Mapping[str, Mapping[str, Any]]
 
@@ -25,3 +28,12 @@ def parse_options(
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     add_options(parser, options)
     return parser.parse_args(arguments)
+
+
+def exit_with(main: Callable[[], int | None]) -> NoReturn:
+    """Run a study as a command: what certspec refuses is one line and exit code 2."""
+    try:
+        sys.exit(main())
+    except CertspecError as error:
+        print(f"certspec: {error}", file=sys.stderr)
+        sys.exit(2)

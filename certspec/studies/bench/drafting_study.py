@@ -5,7 +5,6 @@ the last line is JSON."""
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from certspec.decoding.profiles import DraftingProfile, fit_monotone
 from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape
-from certspec.studies.options import parse_options
+from certspec.studies.options import exit_with, parse_options
 
 __all__ = ["real_runs", "simulations"]
 
@@ -182,4 +181,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -5,7 +5,6 @@ memory it takes beside its inputs. Hidden states and heads are random, in the wi
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import Any
 
@@ -13,9 +12,10 @@ import torch
 
 from certspec.certificates.certify import certify
 from certspec.certificates.hidden import certify_hidden
+from certspec.models.devices import chosen_device
 from certspec.rules import default_rules
 from certspec.studies.bench.kernels import provenance
-from certspec.studies.options import parse_options
+from certspec.studies.options import exit_with, parse_options
 
 __all__ = ["measure_hidden"]
 
@@ -23,7 +23,7 @@ WIDTHS = (2560, 1024)
 
 
 def measure_hidden(
-    rows: int, vocab: int, chunk_bytes: int, *, device: str, backend: str | None
+    rows: int, vocab: int, chunk_bytes: int, *, device: torch.device, backend: str | None
 ) -> dict[str, Any]:
     """Score ``rows`` bfloat16 rows twice, the first time with what compiles; the first rows are
     scored again from whole logits and must not differ."""
@@ -34,7 +34,7 @@ def measure_hidden(
             sides.append(
                 scale * torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16)
             )
-    cuda = torch.device(device).type == "cuda"
+    cuda = device.type == "cuda"
     target, target_head, draft, draft_head = sides
     rules, inputs = default_rules(), 0
     taken = []
@@ -90,17 +90,14 @@ def main(arguments: list[str] | None = None) -> int:
         },
         arguments,
     )
+    device = chosen_device(options.device)
     result = measure_hidden(
-        options.rows,
-        options.vocab,
-        options.chunk_bytes,
-        device=options.device,
-        backend=options.backend,
+        options.rows, options.vocab, options.chunk_bytes, device=device, backend=options.backend
     )
     print(f"{result['rows']:,} rows in {result['seconds']} s")
-    print(json.dumps({**(provenance() if options.device.startswith("cuda") else {}), **result}))
+    print(json.dumps({**(provenance() if device.type == "cuda" else {}), **result}))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

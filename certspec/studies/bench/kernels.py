@@ -14,11 +14,9 @@ from functools import partial
 from typing import Any
 
 import torch
-import triton
 
-from certspec.errors import InvalidArgument
 from certspec.kernels.rule_table import rule_table
-from certspec.kernels.triton import rows as triton_rows
+from certspec.models.devices import require_triton
 from certspec.rules import default_rules
 from certspec.scoring.provenance import certspec_version
 from certspec.studies.bench.eager import eager_statistics, eager_with_top, peaked_rows
@@ -105,6 +103,8 @@ def measure(
         peaked_rows(num_rows, columns, dtype=torch.bfloat16, device="cuda", seed=seed)
         for seed in range(max(2, -(-INPUT_BYTES // total)))
     ]
+    from certspec.kernels.triton import rows as triton_rows
+
     plan = plan or triton_rows.plan_for(num_rows, columns, 2, table.num_top)
     out = triton_rows.allocate(num_rows, columns, len(table.rules), table.num_top, plan, "cuda")
 
@@ -155,10 +155,9 @@ def _summary(times: list[float], floor: float) -> dict[str, float]:
 
 def provenance() -> dict[str, str]:
     """What the figures depend on."""
-    if not torch.cuda.is_available():
-        raise InvalidArgument(
-            "bench kernels: expected a CUDA device, got none; the kernels' tests run without one"
-        )
+    require_triton("cuda")
+    import triton
+
     return {
         "card": torch.cuda.get_device_name(),
         "torch": torch.__version__,

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from certspec.studies.options import parse_options
+from certspec.studies.options import exit_with, parse_options
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -218,4 +218,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.models.prompt_templates import draw_prompts
-from certspec.studies.options import parse_options
+from certspec.studies.options import exit_with, parse_options
 
 
 def load_chat_model(path: Path, device: str) -> tuple[Any, Any]:
@@ -126,4 +126,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

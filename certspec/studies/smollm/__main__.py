@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.errors import UnreadableInput
-from certspec.studies.options import Options, add_options
+from certspec.studies.options import Options, add_options, exit_with
 
 __all__ = ["main"]
 
@@ -188,4 +188,4 @@ def _shape(options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    exit_with(main)

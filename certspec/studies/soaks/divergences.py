@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from typing import Any
 from certspec.decoding.generation import generate
 from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
-from certspec.studies.options import parse_options
+from certspec.studies.options import exit_with, parse_options
 from certspec.studies.soaks.losslessness import (
     MODES,
     adaptive_modes,
@@ -203,4 +202,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

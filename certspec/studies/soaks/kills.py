@@ -8,7 +8,6 @@ import argparse
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from certspec.models import BUNDLED_PROMPTS
-from certspec.studies.options import parse_options
+from certspec.studies.options import exit_with, parse_options
 
 __all__ = ["compare_rows", "main", "run_with_kills"]
 
@@ -158,4 +157,4 @@ def _scorer(options: argparse.Namespace) -> Callable[[Path], None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

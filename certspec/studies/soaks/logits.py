@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from certspec.studies.options import parse_options
+from certspec.studies.options import exit_with, parse_options
 from certspec.studies.soaks.kills import compare_rows
 
 __all__ = ["main", "write_shards"]
@@ -135,4 +135,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    exit_with(main)

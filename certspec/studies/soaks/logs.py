@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from certspec.studies.options import parse_options
+from certspec.studies.options import exit_with, parse_options
 
 __all__ = ["import_measured", "main", "write_stream"]
 
@@ -135,4 +135,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    exit_with(main)

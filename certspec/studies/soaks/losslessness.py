@@ -4,7 +4,6 @@ transformers' greedy ``model.generate``."""
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from certspec.decoding.policies import Adaptive, BestFirst, WithinBudget
 from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape
-from certspec.studies.options import parse_options
+from certspec.studies.options import exit_with, parse_options
 
 __all__ = ["MODES", "Divergence", "adaptive_modes", "first_divergence", "reference_tokens", "run"]
 
@@ -156,4 +155,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)
