@@ -145,9 +145,10 @@ def decode(
     if device == "cuda":
         from certspec.models.devices import require_triton
 
+        policies = None if trees is None else _tree_policies(f"1x{chain},{trees}")
         require_triton("cuda")
-        if trees is not None:
-            _trees_on_cuda(limit, tokens, repeats, chain, trees, out)
+        if policies is not None:
+            _trees_on_cuda(limit, tokens, repeats, policies, out)
         else:
             _decode_on_cuda(limit, tokens, repeats, chain, out)
         return
@@ -257,10 +258,8 @@ def _tree_policies(trees: str) -> dict[str, Any]:
 
 
 def _trees_on_cuda(
-    num_prompts: int, tokens: int, repeats: int, length: int, trees: str, out: Path | None
+    num_prompts: int, tokens: int, repeats: int, policies: dict[str, Any], out: Path | None
 ) -> None:
-    policies = _tree_policies(f"1x{length},{trees}")
-
     from certspec.studies.bench import decode_trees
 
     facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)

@@ -346,13 +346,14 @@ def test_a_folder_that_can_not_be_made_is_a_clear_error(tiny, prompts, tmp_path)
         score_run(tiny, prompts, RunFolder(tmp_path / "file" / "run"), SETTINGS)
 
 
-def test_a_report_draws_three_plots_and_writes_its_figures(finished):
+def test_a_report_draws_four_plots_and_writes_its_figures(finished):
     report = make_report(finished.path)
     assert {path.name for path in report.files} == {
         "summary.json",
         "summary.md",
         "certificates.png",
         "margin.png",
+        "positions.png",
         "run-lengths.png",
     }
     assert all(path.stat().st_size > 500 for path in report.files)
