@@ -7,6 +7,7 @@ where the certificate of strict greedy is 0.4 nats."""
 from __future__ import annotations
 
 import json
+import math
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -97,13 +98,35 @@ def load_profile(path: str | os.PathLike[str]) -> DraftingProfile:
         budget = content.pop("kl_budget")
         notes = tuple(content.pop("notes"))
         budget = float("inf") if budget is None else float(budget)
-        return DraftingProfile(**content, kl_budget=budget, coverage=coverage, notes=notes)
+        profile = DraftingProfile(**content, kl_budget=budget, coverage=coverage, notes=notes)
+        _require_numbers(profile)
+        return profile
     except OSError as error:
         raise UnreadableInput(f"{path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise UnreadableInput(
             f"{path}: expected a JSON file of format {_FORMAT!r} ({error})"
         ) from error
+
+
+def _require_numbers(profile: DraftingProfile) -> None:
+    """ValueError where a number is none, or a map has not as many values as knots."""
+    for name in ("num_steps", "alpha", "kl_budget", "draft_cost", "node_cost", "rate"):
+        if not as_real(vars(profile)[name]) >= 0.0:
+            raise ValueError(f"{name}: expected a number of at least 0")
+    for each in profile.coverage:
+        known = all(not math.isnan(as_real(number)) for number in (*each.knots, *each.values))
+        if not known or len(each.knots) != len(each.values) or not each.knots:
+            raise ValueError("coverage: expected as many values as knots, all numbers")
+    if not profile.coverage:
+        raise ValueError("coverage: expected a map for each width")
 
 
 def conformal_quantile(scores: Any, alpha: float) -> float:

@@ -2,6 +2,7 @@
 values below, and the answer is a CertspecError that names what it got, or a result."""
 
 import inspect
+import json
 
 import numpy as np
 import pytest
@@ -188,6 +189,24 @@ def test_the_transformers_bridge_answers_a_bad_value_with_a_certspec_error(tiny)
 
     valid = {"input_ids": torch.tensor([[5, 6, 7]])}
     assert raw_errors(bridge, valid, OWN_ERRORS | {"tiny"}) == []
+
+
+def test_a_damaged_profile_is_unreadable_input(tmp_path):
+    path = tmp_path / "profile.json"
+    profile().save(path)
+    content = json.loads(path.read_text())
+    odd = [None, "x", [], {}, True, -1, 10**400, float("nan"), [{}], [{"knots": [1], "values": []}]]
+    for name in content:
+        for value in odd:
+            path.write_text(json.dumps(content | {name: value}))
+            try:
+                assert cs.load_profile(path).width > 0, (name, value)
+            except cs.UnreadableInput as error:
+                assert "profile.json" in str(error)
+    for text in ("", "[" * 100_000, "[]", "null", "\ud83d"):
+        path.write_text(text, errors="surrogatepass")
+        with pytest.raises(cs.UnreadableInput, match=r"profile\.json"):
+            cs.load_profile(path)
 
 
 def test_load_pair_answers_a_bad_value_with_a_certspec_error(tiny_folders):
