@@ -13,7 +13,9 @@ from proofs_check.outcome import Evidence
 
 __all__ = ["METHODS", "Check", "Effort", "check", "check_by", "registered"]
 
-METHODS = ("steps", "exact-cases", "enclosure", "search", "optimiser", "conic")  # cheapest first
+
+# cheapest first
+METHODS = ("steps", "exact-cases", "enclosure", "search", "optimiser", "conic", "printed")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import sympy
 
 from derivations.language.claim import Formula
 
-__all__ = ["Branch", "branches", "complete"]
+__all__ = ["Branch", "branches", "complete", "traced"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Branch:
     expression: Any
     answers: tuple[tuple[Any, bool], ...]
     hint: dict[Any, Any]
+    edges: frozenset[Any] = frozenset()  # what the formula asks to be exactly zero
+    tied: bool = False  # a comparison of two equal numbers: the hint lies on a boundary
 
     def __str__(self) -> str:
         told = [
@@ -38,18 +40,27 @@ class Branch:
         return " and ".join(told) or "everywhere"
 
 
+class _Record(list[tuple[Any, bool]]):
+    """Comparisons and their answers, and beside them the differences that were asked to be 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edges: set[Any] = set()
+        self.tied = False
+
+
 class _Traced:
     """An expression and its value at the hint; comparisons go by the value and are recorded."""
 
-    def __init__(self, record: list[tuple[Any, bool]], expression: Any, value: Any) -> None:
+    def __init__(self, record: _Record, expression: Any, value: Any) -> None:
         self.record, self.expression, self.value = record, expression, value
 
     def _other(self, other: Any) -> tuple[Any, Any]:
         if isinstance(other, _Traced):
             return other.expression, other.value
         exact = sympy.oo if other == math.inf else sympy.sympify(other)
-        if isinstance(other, Fraction):
-            exact = sympy.Rational(other.numerator, other.denominator)
+        if isinstance(other, (float, Fraction)) and exact != sympy.oo:
+            exact = sympy.Rational(*other.as_integer_ratio())
         return exact, mpmath.inf if exact == sympy.oo else mpmath.mpf(
             exact.p
         ) / exact.q if exact.is_Rational else (mpmath.mpf(str(sympy.N(exact, 60))))
@@ -85,6 +96,9 @@ class _Traced:
     def __neg__(self) -> _Traced:
         return _Traced(self.record, -self.expression, -self.value)
 
+    def __abs__(self) -> _Traced:
+        return self if self >= -self else -self
+
     def __pow__(self, power: int) -> _Traced:
         return _Traced(self.record, self.expression**power, self.value**power)
 
@@ -92,6 +106,7 @@ class _Traced:
         expression, value = self._other(other)
         stated = relation(self.expression, expression)
         answer = bool(operation(self.value, value))
+        self.record.tied |= bool(self.value == value)
         if stated not in (sympy.true, sympy.false) and (stated, answer) not in self.record:
             self.record.append((stated, answer))
         return answer
@@ -109,7 +124,11 @@ class _Traced:
         return self._compare(other, sympy.Ge, lambda a, b: a >= b)
 
     def __eq__(self, other: object) -> bool:
-        return False
+        expression, value = self._other(other)
+        if expression.is_finite:
+            self.record.edges.add(self.expression - expression)
+            self.record.tied |= bool(self.value == value)
+        return bool(self.value == value)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -118,8 +137,10 @@ class _Elementary:
     """The names that formulas use, on traced expressions. A root of a perfect square is taken,
     ratios are reduced."""
 
-    def __init__(self, record: list[tuple[Any, bool]], floors: dict[Any, Any]) -> None:
-        self.record, self.floors = record, floors
+    def __init__(
+        self, record: _Record, floors: dict[Any, Any], reduced: Any = sympy.factor
+    ) -> None:
+        self.record, self.floors, self.reduced = record, floors, reduced
 
     def floor(self, value: _Traced) -> _Traced:
         return _Traced(
@@ -135,13 +156,19 @@ class _Elementary:
         return _Traced(self.record, symbolic(value.expression), numeric(value.value))
 
     def log(self, value: Any) -> _Traced:
-        return self._apply(value, lambda u: sympy.log(sympy.factor(u)), mpmath.log)
+        return self._apply(value, lambda u: sympy.log(self.reduced(u)), mpmath.log)
+
+    def log1p(self, value: Any) -> _Traced:
+        return self.log(1 + value)
+
+    def expm1(self, value: Any) -> _Traced:
+        return self.exp(value) - 1
 
     def exp(self, value: Any) -> _Traced:
         return self._apply(value, sympy.exp, mpmath.exp)
 
     def sqrt(self, value: Any) -> _Traced:
-        return self._apply(value, lambda u: sympy.sqrt(sympy.factor(u)), mpmath.sqrt)
+        return self._apply(value, lambda u: sympy.sqrt(self.reduced(u)), mpmath.sqrt)
 
 
 def branches(
@@ -158,7 +185,7 @@ def branches(
     found = []
     for hint in hints:
         point = dict(zip(free, hint, strict=True))
-        record: list[tuple[Any, bool]] = []
+        record = _Record()
         with mpmath.workdps(50):
             numbers = _Elementary(record, floors or {})
             value = formula(
@@ -174,6 +201,30 @@ def branches(
         )
         found.append(Branch(sympy.sympify(expression), tuple(record), point))
     return found
+
+
+def traced(formula: Formula, symbols: Sequence[Any], hint: Sequence[Any]) -> Branch | None:
+    """The one branch at a hint, a value a symbol, its ratios as they are; None where the formula is
+    not regular there."""
+    record = _Record()
+    with mpmath.workdps(50):
+        numbers = _Elementary(record, {}, lambda u: u)
+        try:
+            value = formula(
+                numbers,
+                *[
+                    _Traced(record, symbol, mpmath.mpf(x.numerator) / x.denominator)
+                    for symbol, x in zip(symbols, hint, strict=True)
+                ],
+            )
+        except (ZeroDivisionError, TypeError, ValueError):
+            return None
+    expression = value.expression if isinstance(value, _Traced) else value
+    if expression == math.inf:
+        expression = sympy.oo
+    point = dict(zip(symbols, hint, strict=True))
+    edges = frozenset(record.edges)
+    return Branch(sympy.sympify(expression), tuple(record), point, edges, record.tied)
 
 
 def _at(expression: Any, point: dict[Any, Any]) -> mpmath.mpf:
