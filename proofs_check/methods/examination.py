@@ -55,8 +55,8 @@ class Examined:
     ``letters``: the values of each letter. ``given`` makes the function's arguments of the letters,
     ``reference(numbers, *letters)`` its value (None: the claim's own formula, at the letters).
     ``where`` keeps the grid inside the domain. ``chart``: SymPy expressions to put for the letters,
-    in which roots and exponentials resolve. ``near``: how far the text may be from the reference,
-    relatively, where it cuts a series (proved by an enclosure of that claim); else it is exact."""
+    in which roots and exponentials resolve. ``opened``: called functions are read, not replaced by
+    what they stand for."""
 
     function: str
     letters: dict[str, Sequence[Any]]
@@ -64,7 +64,6 @@ class Examined:
     reference: Formula | None = None
     where: Callable[..., bool] = lambda *letters: True
     chart: dict[str, Any] | None = None
-    unreached: int = 0
     opened: bool = False
 
     @property
@@ -151,7 +150,7 @@ def _examine(item: Examined, text: Printed, reference: Formula) -> Evidence:
                 where = ", ".join(f"{k}={v}" for k, v in zip(item.letters, point, strict=True))
                 return _refuted(miss, where, len(points))
     missed = _unreached(text, taken)
-    if len(missed) != item.unreached:
+    if missed:
         return _undecided(f"branches that no point reaches: {'; '.join(missed)}", len(points))
     pairs: dict[tuple[Any, ...], tuple[Branch, Branch]] = {}
     for point in points:

@@ -36,6 +36,8 @@ _METHODS = {
     "steps": "SymPy, exact: the derivation's steps, and the formula against what they derive "
     "(general, and not independent of the derivation)",
     "enclosure": "interval arithmetic over the ranges stated with it (general and independent)",
+    "printed": "the text of the generated functions, parsed from the files that run, against the "
+    "claim's formula: by algebra on every branch, at 50 digits on a grid",
     "exact-cases": "rational arithmetic at given targets (sample)",
     "search": "mpmath at many points (sample)",
     "optimiser": "the constrained minimum from its definition, bracketed by a duality gap, mpmath "

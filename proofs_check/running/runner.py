@@ -133,7 +133,11 @@ def _again(check: Check, formula: Formula, effort: Effort, first: Evidence) -> E
 
 
 def _first_refutation(checks: list[Check], formula: Formula, effort: Effort) -> Verdict:
-    verdicts = (_timed(check, formula, effort).verdict for check in checks)
+    # not by ``printed``: a text that is right refutes every wrong formula, and shows nothing of the
+    # other methods
+    verdicts = (
+        _timed(check, formula, effort).verdict for check in checks if check.method != "printed"
+    )
     return next((verdict for verdict in verdicts if verdict is Verdict.REFUTED), Verdict.UNDECIDED)
 
 
