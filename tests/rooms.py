@@ -102,7 +102,7 @@ MAY_USE: dict[str, set[str]] = {
     _C + "decoding": {"numpy", "numba", "torch", "transformers"},
     _C + "scoring": {"numpy", "torch"},
     _C + "logs": {"numpy", "openai", "pyarrow", "safetensors", "torch"},
-    _C + "reports": {"numpy", "matplotlib", "tokenizers"},
+    _C + "reports": {"numpy", "matplotlib", "jinja2", "tokenizers"},
     _C + "reports.advising": {"numpy"},
     _C + "studies": {*_ARRAYS, *_DATA, "transformers", "matplotlib", "liger_kernel"},
     _C + "cli": {"click", "rich", "torch"},

@@ -92,6 +92,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused_by_name(folders, broken, faul
 
 
 def test_a_gguf_file_and_a_folder_of_one_are_named_as_such(folders, tmp_path):
+    pytest.importorskip("gguf")
     path = tmp_path / "model-q4_k_m.gguf"
     path.write_bytes(b"GGUF")
     for place in (path, tmp_path):

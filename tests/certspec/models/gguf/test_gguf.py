@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 import torch
@@ -19,8 +18,10 @@ from certspec.models.cpu.runner import CpuRunner
 from certspec.models.gguf.header import read_header
 from certspec.models.gguf.model import load_gguf_model
 from certspec.scoring.provenance import file_sha256, weights_sha256
-from tests.support.gguf_files import SHAPE, make_file, opened, write_gguf
 from tests.support.small_models import make_model, truth
+
+gguf = pytest.importorskip("gguf")
+from tests.support.gguf_files import SHAPE, make_file, opened, write_gguf
 
 TOKENS = [(7 * i + 3) % 101 for i in range(40)]
 MIXED = {
