@@ -20,7 +20,9 @@ from certspec.models.gguf.model import load_gguf_model
 from certspec.scoring.provenance import file_sha256, weights_sha256
 from tests.support.small_models import make_model, truth
 
-gguf = pytest.importorskip("gguf")
+pytest.importorskip("gguf")
+import gguf
+
 from tests.support.gguf_files import SHAPE, make_file, opened, write_gguf
 
 TOKENS = [(7 * i + 3) % 101 for i in range(40)]
