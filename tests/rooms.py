@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     _C + "cli": [*_ALL_CERTSPEC, "certspec", _C + "studies"],
     _P + "outcome": [],
     _P + "registry": [_P + "outcome", *_LANGUAGE],
-    _P + "methods": [*_CHECKING, *_DERIVED, _C + "kernels"],
+    _P + "methods": [*_CHECKING, *_DERIVED],
     # the claims about rounding run the generated code
     _P + "claims": [*_CHECKING, _P + "methods", *_DERIVED, _C + "kernels"],
     _P + "running": [*_CHECKING, _P + "methods", _P + "claims", *_DERIVED],

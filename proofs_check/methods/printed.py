@@ -13,16 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any
 
 import sympy
 
-import certspec.kernels
+from derivations.kernels.emit import GENERATED
 
 __all__ = ["GENERATED", "Printed", "all_printed", "parse", "printed"]
 
-GENERATED = Path(str(certspec.kernels.__file__)).parent / "generated"
 _CLAIMS = re.compile(r"^# claims: (.*)\n(?:@.*\n)*def (\w+)", re.MULTILINE)
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: lambda a, b: a < b,
