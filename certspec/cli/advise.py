@@ -11,6 +11,7 @@ import click
 
 from certspec.cli.options import count_option, json_option, numbers_option
 from certspec.errors import InvalidArgument
+from certspec.models import BUNDLED
 
 if TYPE_CHECKING:
     from certspec.reports.advising.advice import Advice, Candidate
@@ -51,7 +52,12 @@ __all__ = ["command"]
 )
 @count_option("--max-length", default=12, most=64, help="Longest draft tried.")
 @numbers_option("--widths", default="2,3,4,6,8", help="Tree widths tried beside those in the run.")
-@count_option("--top", default=8, help="Rows printed.")
+@click.option(
+    "--neighbours",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print the N fastest ways instead of the fastest of each kind.",
+)
 @json_option
 def command(
     run: Path,
@@ -62,7 +68,7 @@ def command(
     max_nats_lost: float,
     max_length: int,
     widths: list[int],
-    top: int,
+    neighbours: int | None,
     as_json: bool,
 ) -> None:
     """Rank rules, tree widths, draft lengths and KL budgets of RUN by tokens per second.
@@ -83,13 +89,19 @@ def command(
             f"advise: no rule of the run stays within {max_nats_lost:g} nats lost a token"
         )
     settings = table.manifest.get("settings", {})
-    models = [(settings.get(role) or {}).get("id") for role in ("target", "draft")]
+    models = [_elsewhere((settings.get(role) or {}).get("id")) for role in ("target", "draft")]
     best = advice.candidates[0]
     options = {engine: _best_of(advice, engine, models) for engine in ENGINES}
     if as_json:
         click.echo(json.dumps(_json(advice, best, options), indent=2))
         return
-    _print(advice, options, top, max_nats_lost)
+    _print(advice, options, neighbours, max_nats_lost)
+
+
+def _elsewhere(model: str | None) -> str | None:
+    """None for a bundled model: its folder here is nowhere on the machine that serves."""
+    is_bundled = model is not None and Path(model).parent.parts[-3:] == BUNDLED.parts[-3:]
+    return None if is_bundled else model
 
 
 def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
@@ -128,11 +140,21 @@ def _costs(
     return Costs(draft_ms, parse_verify(verify_ms), overhead_ms)
 
 
-def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> None:
+def _shown(advice: Advice, neighbours: int | None) -> list[Candidate]:
+    """The fastest way of each kind, or of all ways the first few."""
+    if neighbours is not None:
+        return list(advice.candidates[:neighbours])
+    kinds: dict[tuple[str, bool], Candidate] = {}
+    for each in advice.candidates:  # the fastest first
+        kinds.setdefault((each.rule.name, each.kl_budget is not None), each)
+    return list(kinds.values())
+
+
+def _print(advice: Advice, options: dict[str, str], neighbours: int | None, limit: float) -> None:
     from certspec.runs.tables import TextTable, render_plain, spell_nats
 
     lossless = next((each for each in advice.candidates if each.nats_lost_per_token == 0.0), None)
-    shown = list(advice.candidates[:top])
+    shown = _shown(advice, neighbours)
     if lossless is not None and lossless not in shown:
         shown.append(lossless)
     rows = tuple(
@@ -178,7 +200,8 @@ def _print(advice: Advice, options: dict[str, str], top: int, limit: float) -> N
         "tokens/round",
         "nats lost",
     )
-    click.echo(render_plain([TextTable("Fastest ways to draft", columns, rows, note)]))
+    title = "Fastest ways to draft" if neighbours else "Fastest way of each kind to draft"
+    click.echo(render_plain([TextTable(title, columns, rows, note)]))
     best = advice.candidates[0]
     if best.speedup <= 1.0:
         click.echo("At these costs no draft pays: decode without one.\n")

@@ -153,7 +153,8 @@ def decode(
             _decode_on_cuda(limit, tokens, repeats, chain, out)
         return
     from certspec.decoding import Adaptive, load_profile
-    from certspec.studies.bench.decode import measure_decoding, pass_costs
+    from certspec.decoding.calibration import pass_costs
+    from certspec.studies.bench.decode import measure_decoding
 
     pair, prompts = _bundled(limit)
     ours: dict[str, dict[str, Any]] = {f"chain of {chain}": {"draft_length": chain}}

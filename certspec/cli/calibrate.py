@@ -4,6 +4,7 @@ takes (``certspec.decoding.calibration``)."""
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from certspec.cli.options import (
 )
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
+from certspec.runs.folder import write_atomically
 
 __all__ = ["command"]
 
@@ -29,7 +31,14 @@ __all__ = ["command"]
 @pair_options
 @prompts_option("Prompts to measure on (default: the bundled ones).")
 @limit_option()
-@file_option("The profile (JSON).", required=True)
+@file_option("The profile (JSON).")
+@click.option(
+    "--costs",
+    "costs_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Milliseconds of a draft pass and of target passes by positions, for certspec advise "
+    "(JSON).",
+)
 @click.option(
     "--alpha", default=0.1, show_default=True, type=float, help="Miss level of the KL budget."
 )
@@ -50,7 +59,8 @@ __all__ = ["command"]
 def command(
     prompts_path: Path | None,
     limit: int | None,
-    out: Path,
+    out: Path | None,
+    costs_path: Path | None,
     alpha: float,
     max_new_tokens: int,
     width: int,
@@ -60,23 +70,40 @@ def command(
     as_json: bool,
     **models: Any,
 ) -> None:
-    """Calibrate drafting on prompts and write a profile.
+    """Measure a draft on prompts: a profile that adaptive drafting takes (--out), the costs of
+    passes that certspec advise takes (--costs), or both.
 
-    Use it as certspec.generate(..., draft_length=certspec.Adaptive(certspec.load_profile(FILE))).
-    """
+    Use the profile as certspec decode --profile FILE, or certspec.generate(...,
+    draft_length=certspec.Adaptive(certspec.load_profile(FILE)))."""
+    if out is None and costs_path is None:
+        raise InvalidArgument("calibrate: expected --out FILE, --costs FILE or both, got neither")
     if (draft_cost is None) != (node_cost is None):
         raise InvalidArgument(
             "expected both --draft-cost and --node-cost, or neither (they are then measured)"
         )
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
     pair = load_chosen_pair(PairOptions(**models))
-    from certspec.decoding.calibration import calibrate
+    from certspec.decoding.calibration import calibrate, pass_costs
     from certspec.decoding.prompts import prompt_token_ids
     from certspec.scoring.prompts import PromptFile
 
     read = itertools.islice(PromptFile.check(prompts_path or BUNDLED_PROMPTS), limit)
     texts = [str(prompt.messages[-1]["content"]) for prompt in read]
     ids = prompt_token_ids(texts, pair.tokenizer, pair.num_tokens)
+    if costs_path is not None:
+        passes = pass_costs(pair, ids[0])
+        text = json.dumps(passes, indent=1)
+        write_atomically(costs_path, text + "\n")
+        if out is None and as_json:
+            click.echo(text)
+        verify = ", ".join(f"{count}: {ms:.2f}" for count, ms in passes["verify_ms"].items())
+        click.echo(
+            f"{costs_path}: a draft pass {passes['draft_step_ms']:.2f} ms; target passes by "
+            f"positions, ms: {verify} ({passes['engine']})",
+            err=as_json,
+        )
+    if out is None:
+        return
     profile = calibrate(
         pair,
         ids,

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,7 @@ from certspec.cli.options import (
     say_engine,
 )
 from certspec.cli.waiting import compiling
+from certspec.errors import InvalidArgument
 from certspec.presets import parse_rule
 
 if TYPE_CHECKING:
@@ -57,7 +59,19 @@ _CLASSES = {
     metavar="M",
     help="Draft a tree: M candidates at each node.",
 )
-@draft_length_option("Tokens (tree: depth) a round.")
+@draft_length_option("Tokens (tree: depth) a round, at most.")
+@click.option(
+    "--profile",
+    "profile_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draft as long as it pays by this profile (certspec calibrate --out).",
+)
+@click.option(
+    "--kl-budget",
+    type=float,
+    metavar="NATS",
+    help="Draft until a token is not certain for targets within this KL.",
+)
 @count_option("--max-new-tokens", default=128, help="Tokens at most.")
 @plain_prompts_option
 @json_option
@@ -66,6 +80,8 @@ def command(
     rule_label: str | None,
     tree: int | None,
     draft_length: int,
+    profile_path: Path | None,
+    kl_budget: float | None,
     max_new_tokens: int,
     plain_prompts: bool,
     as_json: bool,
@@ -76,8 +92,16 @@ def command(
     On a terminal the tokens are coloured and followed by a legend and a summary; otherwise the text
     alone goes to standard output, and the summary to standard error."""
     rule = parse_rule(rule_label or "strict")
+    from certspec.decoding import Adaptive, WithinBudget, generate, load_profile
+
+    policy: Any = draft_length
+    if profile_path is not None and kl_budget is not None:
+        raise InvalidArgument("decode: expected --profile or --kl-budget, got both")
+    if profile_path is not None:
+        policy = Adaptive(load_profile(profile_path), depth=draft_length, width=tree or 1)
+    elif kl_budget is not None:
+        policy = WithinBudget(kl_budget, depth=draft_length, width=tree or 1)
     pair = load_chosen_pair(PairOptions(**models))
-    from certspec.decoding import generate
     from certspec.models.choice import chosen_engine
 
     engine, notes = chosen_engine(pair)
@@ -89,8 +113,8 @@ def command(
                 pair,
                 prompt,
                 rule,
-                draft_length=draft_length,
-                tree=tree,
+                draft_length=policy,
+                tree=tree if policy is draft_length else None,
                 max_new_tokens=max_new_tokens,
                 chat=False if plain_prompts else None,
                 on_step=stream,

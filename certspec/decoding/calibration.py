@@ -4,6 +4,7 @@ passes, and finds the rate at which stopping pays. Its results are a ``DraftingP
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ __all__ = [
     "draft_timer",
     "greedy_steps",
     "measure_costs",
+    "pass_costs",
     "simulate_chain",
     "tuned_rate",
 ]
@@ -209,6 +211,34 @@ def draft_timer(draft: ModelRunner, prompts: Sequence[Sequence[int]]) -> Callabl
 StopRule = Callable[
     [float, float, int], tuple[bool, bool]
 ]  # (path chance, own chance, depth) -> (verify it, run it)
+
+
+def pass_costs(
+    pair: Pair, prompt: Sequence[int], positions: Sequence[int] = (1, 2, 4, 6, 8, 12, 16)
+) -> dict[str, Any]:
+    """Milliseconds of a draft pass, as drafting a chain spends them, and of target passes by number
+    of positions: medians of 15, the form that ``certspec advise`` reads."""
+    import torch
+
+    def timed(runner: Any, count: int) -> float:
+        began = time.perf_counter()
+        rows = runner.forward(torch.full((1, count), int(prompt[0]), dtype=torch.int64))
+        if rows.is_cuda:
+            torch.cuda.synchronize(rows.device)
+        took = time.perf_counter() - began
+        runner.commit([[]])
+        return took
+
+    with inference(pair.target, pair.draft), chosen_runners(pair) as (target, draft, engine, _):
+        target.prefill([prompt])
+        draft_time = draft_timer(draft, [prompt])
+        rounds = [
+            (draft_time(), *(timed(target, count) for count in positions))
+            for _ in range(23)  # the first ones may compile, and try how many threads to use
+        ][8:]
+    medians = [1e3 * statistics.median(column) for column in zip(*rounds, strict=True)]
+    verify = {str(count): ms for count, ms in zip(positions, medians[1:], strict=True)}
+    return {"engine": engine, "draft_step_ms": medians[0], "verify_ms": verify}
 
 
 def simulate_chain(

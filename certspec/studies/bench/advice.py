@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from certspec.decoding.calibration import pass_costs
 from certspec.decoding.generation import generate
 from certspec.decoding.policies import WithinBudget
 from certspec.models.pairs import Pair
@@ -22,7 +23,6 @@ from certspec.runs.folder import RunFolder
 from certspec.runs.stream import open_run
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run import RunSettings, score_run
-from certspec.studies.bench.decode import pass_costs
 from certspec.studies.bench.spreads import in_turns, spread, tokens_per_second
 
 __all__ = ["measure_advice"]

@@ -4,19 +4,16 @@ weights, one run, ways in turns. Both sides count emitted token ids."""
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from certspec.decoding.calibration import draft_timer
-from certspec.decoding.generation import generate, inference
-from certspec.models.choice import chosen_runners
+from certspec.decoding.generation import generate
 from certspec.models.pairs import Pair
 from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
 from certspec.studies.soaks.losslessness import reference_tokens
 
-__all__ = ["ASSISTED_SETTINGS", "assistant_setting", "measure_decoding", "pass_costs"]
+__all__ = ["ASSISTED_SETTINGS", "assistant_setting", "measure_decoding"]
 
 # batches of prompts that each way decodes in its turn: a row that is done makes room for a waiting
 # prompt
@@ -87,34 +84,6 @@ def measure_decoding(
             for name, values in speeds.items()
         },
     }
-
-
-def pass_costs(
-    pair: Pair, prompt: Sequence[int], positions: Sequence[int] = (1, 2, 4, 6, 8, 12, 16)
-) -> dict[str, Any]:
-    """Milliseconds of a draft pass, as drafting a chain spends them, and of target passes by number
-    of positions: medians of 15, the form that ``certspec advise`` reads."""
-    import torch
-
-    def timed(runner: Any, count: int) -> float:
-        began = time.perf_counter()
-        rows = runner.forward(torch.full((1, count), int(prompt[0]), dtype=torch.int64))
-        if rows.is_cuda:
-            torch.cuda.synchronize(rows.device)
-        took = time.perf_counter() - began
-        runner.commit([[]])
-        return took
-
-    with inference(pair.target, pair.draft), chosen_runners(pair) as (target, draft, engine, _):
-        target.prefill([prompt])
-        draft_time = draft_timer(draft, [prompt])
-        rounds = [
-            (draft_time(), *(timed(target, count) for count in positions))
-            for _ in range(23)  # the first ones may compile, and try how many threads to use
-        ][8:]
-    medians = [1e3 * statistics.median(column) for column in zip(*rounds, strict=True)]
-    verify = {str(count): ms for count, ms in zip(positions, medians[1:], strict=True)}
-    return {"engine": engine, "draft_step_ms": medians[0], "verify_ms": verify}
 
 
 def _ways(

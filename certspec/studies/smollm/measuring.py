@@ -102,10 +102,11 @@ def measure_speed(
 ) -> None:
     """Tokens a second of ours and of transformers plain and assisted, in one run, into
     ``out/speed-DEVICE.json``."""
+    from certspec.decoding.calibration import pass_costs
     from certspec.decoding.policies import BestFirst
     from certspec.models.choice import reason_for_transformers
     from certspec.scoring.batches import prompt_token_ids
-    from certspec.studies.bench.decode import measure_decoding, pass_costs
+    from certspec.studies.bench.decode import measure_decoding
 
     # In its own bfloat16 on a GPU; a CPU without bfloat16 arithmetic takes many times as long in it
     # as in float32.

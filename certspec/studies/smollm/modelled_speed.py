@@ -17,8 +17,8 @@ def tokens_per_second(row: dict[str, Any], draft_length: int, costs: dict[str, A
 
     A round is ``draft_length`` draft passes and one target pass over the drafted nodes and the
     token before them; a tree of width m has m nodes a level. ``costs``: of
-    ``bench.decode.pass_costs``; target passes are interpolated between the numbers of positions
-    that were measured, and beyond the last one taken as that."""
+    ``decoding.calibration.pass_costs``; target passes are interpolated between the numbers of
+    positions that were measured, and beyond the last one taken as that."""
     width = max(1, parse_rule(row["rule"]).tree_width)
     positions = np.array([float(count) for count in costs["verify_ms"]])
     verify = float(

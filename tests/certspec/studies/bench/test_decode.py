@@ -10,7 +10,8 @@ from click.testing import CliRunner
 import certspec as cs
 from certspec.cli import main
 from certspec.cli.bench import _tree_policies
-from certspec.studies.bench.decode import ASSISTED_SETTINGS, measure_decoding, pass_costs
+from certspec.decoding.calibration import pass_costs
+from certspec.studies.bench.decode import ASSISTED_SETTINGS, measure_decoding
 from certspec.studies.bench.decode_trees import stopped_chain
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")

@@ -1,0 +1,71 @@
+"""From a pair to a setting: measure what passes cost, ask for advice, decode as it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from certspec.cli import main
+
+
+def said(*arguments: Any, code: int = 0) -> str:
+    found = CliRunner().invoke(main, [str(each) for each in arguments])
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("choosing")
+    said("score", "--limit", 4, "--steps", 16, "--out", path / "run")
+    said(
+        *("calibrate", "--limit", 4, "--max-new-tokens", 16),
+        *("--costs", path / "costs.json", "--out", path / "profile.json"),
+    )
+    return path
+
+
+def test_costs_that_calibrate_writes_are_what_advise_reads(folder: Path) -> None:
+    costs = json.loads((folder / "costs.json").read_text())
+    assert costs["draft_step_ms"] > 0 and costs["verify_ms"]["1"] > 0
+    printed = said("advise", folder / "run", "--costs", folder / "costs.json")
+    assert "Fastest way of each kind to draft" in printed and "choice: " in printed
+
+
+def test_advice_names_no_folder_of_this_installation(folder: Path) -> None:
+    costs = ("--draft-ms", 1.1, "--verify-ms", "1=7.6,5=8.4,17=10,33=13")
+    printed = said("advise", folder / "run", *costs)
+    assert "models/bundled" not in printed
+
+
+def test_advice_shows_a_kind_once_and_neighbours_when_asked(folder: Path) -> None:
+    costs = ("--draft-ms", 1.1, "--verify-ms", "1=7.6,5=8.4,17=10,33=13")
+    table = said("advise", folder / "run", *costs).split("Without a draft")[0]
+    rows = [line for line in table.splitlines()[3:] if line.strip()]
+    kinds = [(line.split()[0].split(":")[0], " within " in line) for line in rows]
+    assert len(kinds) == len(set(kinds)) >= 2
+    several = said("advise", folder / "run", *costs, "--neighbours", 5)
+    assert "Fastest ways to draft" in several
+
+
+def test_decode_drafts_by_a_profile_or_a_budget_with_the_same_text(folder: Path) -> None:
+    prompt = ("decode", "A fox.", "--max-new-tokens", 16, "--json", "--draft-length", 8)
+    texts = {
+        json.loads(output[output.index("{") :])["text"]
+        for output in (
+            said(*prompt),
+            said(*prompt, "--profile", folder / "profile.json"),
+            said(*prompt, "--kl-budget", 0.05),
+        )
+    }
+    assert len(texts) == 1
+    both = said(*prompt, "--profile", folder / "profile.json", "--kl-budget", 1, code=2)
+    assert "expected --profile or --kl-budget, got both" in both
+
+
+def test_calibrate_asks_where_to_write(tmp_path: Path) -> None:
+    assert "expected --out FILE, --costs FILE or both" in said("calibrate", code=2)
