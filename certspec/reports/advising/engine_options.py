@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from certspec.rules import Rule
@@ -30,15 +29,13 @@ def engine_options(
     ``kl_budget``: nats, where drafting stops by a drafter-side certificate; engines have fixed
     lengths only.
 
-    ``target``, ``draft``: ids or directories, None where the run doesn't name them.
+    ``target``, ``draft``: ids or directories, None where the run doesn't name them or they are the
+    bundled ones.
     """
     if kl_budget is not None:
         reason = "none: its draft length doesn't follow the draft's certainty token by token"
-        ours = (
-            "from certspec.decoding import WithinBudget; certspec.generate(pair, prompts, "
-            f"draft_length=WithinBudget({kl_budget:g}, depth={draft_length}, width=1))"
-        )
-        return dict.fromkeys(ENGINES, reason) | {"certspec": ours}
+        ours = _certspec(rule, draft_length, target, draft)
+        return dict.fromkeys(ENGINES, reason) | {"certspec": f"{ours} --kl-budget {kl_budget:g}"}
     return {
         "certspec": _certspec(rule, draft_length, target, draft),
         "vLLM": _vllm(rule, draft_length, draft or "DRAFT"),
@@ -53,13 +50,9 @@ def has_options(line: str) -> bool:
 
 
 def _certspec(rule: Rule, draft_length: int, target: str | None, draft: str | None) -> str:
-    parts = Path(target or "").parts
-    is_bundled = "certspec" in parts and parts[-2:] == ("bundled", "target")
-    models = (
-        f" --target {shlex.quote(target)} --draft {shlex.quote(draft)}"
-        if target and draft and not is_bundled
-        else ""
-    )
+    models = ""
+    if target and draft:
+        models = f" --target {shlex.quote(target)} --draft {shlex.quote(draft)}"
     way = f"--tree {rule.tree_width}" if rule.tree_width else f"--rule {rule.label}"
     return f'certspec decode "PROMPT"{models} {way} --draft-length {draft_length}'
 
