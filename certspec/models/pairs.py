@@ -19,7 +19,7 @@ from certspec.models import BUNDLED
 from certspec.models.checkpoints import TOKENIZER_FILES, check_checkpoint, read_config
 from certspec.models.devices import chosen_device, has_cuda
 from certspec.models.gguf.header import GgufFile, is_gguf, read_header
-from certspec.models.gguf.model import load_gguf_model, make_tokenizer
+from certspec.models.gguf.model import load_gguf_model, make_tokenizer, tokenizer_facts
 
 __all__ = ["Pair", "default_device", "load_pair", "load_target", "spread_options"]
 
@@ -158,6 +158,8 @@ def load_pair(
             else {"tokenizer": _load_tokenizer("tokenizer", tokenizer, None)}
         )
         for role, (source, its_revision) in sources.items():
+            if tokenizer is None and role == "draft" and _tell_same_tokens(*files.values()):
+                continue
             if tokenizer is None or _holds_tokenizer(source):
                 tokenizers[role] = _load_tokenizer(role, source, its_revision, files[role])
         for role in list(tokenizers)[1:]:
@@ -236,6 +238,13 @@ def _freeze(model: Any) -> None:
     model.eval()
     for parameter in model.parameters():
         parameter.requires_grad_(False)
+
+
+def _tell_same_tokens(target: GgufFile | None, draft: GgufFile | None) -> bool:
+    """Whether both are files whose metadata make the same tokenizer, so that one is enough."""
+    if target is None or draft is None:
+        return False
+    return tokenizer_facts(target) == tokenizer_facts(draft)
 
 
 def _require_same_tokens(tokenizers: dict[str, Any], one: str, other: str) -> None:

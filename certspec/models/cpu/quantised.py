@@ -116,43 +116,50 @@ def _pack_blocks(raw, code, packed, halves, space, at, step):
     )
     lanes = 1 + has_minimum
     header = 64 * lanes + (BLOCK * lanes * (rows // group) if has_scales else 0)
-    num_outputs = len(raw)
     section_bytes = header + rows * 2 * bits
-    stored = np.zeros((BLOCK, rows), np.uint8)
-    scales, minima = np.zeros((BLOCK, 16), np.uint8), np.zeros((BLOCK, 16), np.uint8)
+    # of a section, its 16 columns side by side
+    stored = np.zeros(rows * BLOCK, np.uint8)
+    scales, minima = np.zeros(16 * BLOCK, np.uint8), np.zeros(16 * BLOCK, np.uint8)
     floats = np.zeros((2, BLOCK), np.float32)
     words = floats.view(np.uint8)
     source_bytes = _source_bytes(code)
-    num_sections = raw.shape[1] // source_bytes
-    for block in range((num_outputs + BLOCK - 1) // BLOCK):
-        for section in range(num_sections):
-            for lane in range(BLOCK):
-                if block * BLOCK + lane < num_outputs:
-                    source = raw[block * BLOCK + lane, section * source_bytes :]
-                    _split(code, source, halves, stored[lane], scales[lane], minima[lane])
-                    floats[0, lane], floats[1, lane] = _factors(code, source, halves)
-                else:
-                    stored[lane], scales[lane], minima[lane] = 0, 0, 0
-                    floats[0, lane], floats[1, lane] = 0.0, 0.0
+    for block in range((len(raw) + BLOCK - 1) // BLOCK):
+        filled = min(BLOCK, len(raw) - block * BLOCK)
+        if filled < BLOCK:
+            stored[:], scales[:], minima[:], floats[:] = 0, 0, 0, 0.0
+        for section in range(raw.shape[1] // source_bytes):
+            for lane in range(filled):
+                source = raw[block * BLOCK + lane, section * source_bytes :]
+                _split(code, source, stored[lane:], scales[lane:], minima[lane:])
+                floats[0, lane], floats[1, lane] = _factors(code, source, halves)
             begin = at + block * step + section * section_bytes
             for part in range(lanes):
-                for i in range(64):
-                    space[begin + 64 * part + i] = words[part, i]
-            if has_scales:
-                for number in range(rows // group):
-                    place = begin + 64 * lanes + BLOCK * lanes * number
-                    for lane in range(BLOCK):
-                        space[place + lane] = scales[lane, number]
-                        if has_minimum:
-                            space[place + BLOCK + lane] = minima[lane, number]
-            for row in range(rows):
-                place = begin + header + row * 2 * bits
-                if bits == 8:
-                    for lane in range(BLOCK):
-                        space[place + lane] = stored[lane, row]
-                else:
-                    for lane in range(_HALF):
-                        space[place + lane] = stored[lane, row] | (stored[lane + _HALF, row] << 4)
+                _copy(words[part], space, begin + 64 * part, 64)
+            for number in range(rows // group if has_scales else 0):
+                place = begin + 64 * lanes + BLOCK * lanes * number
+                _copy(scales[number * BLOCK :], space, place, BLOCK)
+                if has_minimum:
+                    _copy(minima[number * BLOCK :], space, place + BLOCK, BLOCK)
+            if bits == 8:
+                _copy(stored, space, begin + header, rows * BLOCK)
+            else:
+                _copy_nibbles(stored, space, begin + header, rows)
+
+
+@inner
+def _copy(source, target, at, count):
+    out = target[at : at + count]
+    for i in range(count):
+        out[i] = source[i]
+
+
+@inner
+def _copy_nibbles(stored, target, at, rows):
+    """Column j and column j + 8 of each row in one byte."""
+    for row in range(rows):
+        columns, out = stored[row * BLOCK : (row + 1) * BLOCK], target[at + row * _HALF :]
+        for lane in range(_HALF):
+            out[lane] = columns[lane] | (columns[lane + _HALF] << np.uint8(4))
 
 
 @inner
@@ -186,55 +193,59 @@ def _half(source, at, halves):
 
 
 @inner
-def _split(code, source, halves, stored, scales, minima):
-    """A file's block to bytes of stored weights, scales and minima of groups. ggml-quants.c has
-    the layouts."""
+def _split(code, source, stored, scales, minima):
+    """A file's block to stored weights, scales and minima of groups, every 16th byte one of them.
+    ggml-quants.c has the layouts."""
     if code == _Q8_0:
         for i in range(32):
-            stored[i] = source[2 + i]
+            stored[i * BLOCK] = source[2 + i]
     elif code == _Q6_K:
         _split_q6_k(source, stored, scales)
     elif code in (_Q4_K, _Q5_K):
         _split_k(source, code == _Q5_K, stored, scales, minima)
     else:
-        low = 6 if code == _Q5_0 else 2
-        for i in range(32):
-            byte = np.int64(source[low + i % 16])
-            value = (byte >> 4) if i >= 16 else (byte & 15)
+        low, offset = (6, 16) if code == _Q5_0 else (2, 0)
+        for i in range(16):
+            byte, first, second = np.int64(source[low + i]), 0, 0
             if code == _Q5_0:
-                value |= ((np.int64(source[2 + i // 8]) >> (i % 8)) & 1) << 4
-                value -= 16
-            stored[i] = value
+                first = (np.int64(source[2 + i // 8]) >> (i % 8)) & 1
+                second = (np.int64(source[4 + i // 8]) >> (i % 8)) & 1
+            stored[i * BLOCK] = (byte & 15) + 16 * first - offset
+            stored[(i + 16) * BLOCK] = (byte >> 4) + 16 * second - offset
 
 
 @inner
 def _split_k(source, has_high, stored, scales, minima):
     """Q4_K and Q5_K: d, dmin, 12 bytes with eight scales and minima of six bits, the fifth bits,
     then 64 weights in every 32 bytes."""
-    for i in range(8):
-        if i < 4:
-            scales[i], minima[i] = source[4 + i] & 63, source[8 + i] & 63
-        else:
-            scales[i] = (source[8 + i] & 15) | ((source[i] >> 6) << 4)
-            minima[i] = (source[8 + i] >> 4) | ((source[4 + i] >> 6) << 4)
+    for i in range(4):
+        scales[i * BLOCK], minima[i * BLOCK] = source[4 + i] & 63, source[8 + i] & 63
+        high = (i + 4) * BLOCK
+        scales[high] = (source[12 + i] & 15) | ((source[4 + i] >> 6) << 4)
+        minima[high] = (source[12 + i] >> 4) | ((source[8 + i] >> 6) << 4)
     low = 48 if has_high else 16
-    for i in range(256):
-        byte = np.int64(source[low + i // 64 * 32 + i % 32])
-        value = (byte >> 4) if i % 64 >= 32 else (byte & 15)
-        if has_high:
-            value |= ((np.int64(source[16 + i % 32]) >> (i // 32)) & 1) << 4
-        stored[i] = value
+    for part in range(4):
+        for i in range(32):
+            byte, first, second = np.int64(source[low + part * 32 + i]), 0, 0
+            if has_high:
+                bits = np.int64(source[16 + i]) >> (2 * part)
+                first, second = bits & 1, (bits >> 1) & 1
+            at = (part * 64 + i) * BLOCK
+            stored[at] = (byte & 15) + 16 * first
+            stored[at + 32 * BLOCK] = (byte >> 4) + 16 * second
 
 
 @inner
 def _split_q6_k(source, stored, scales):
     """Q6_K: the low four bits, 128 weights in 64 bytes; the high two, 128 in 32; 16 signed scales;
     d."""
-    for i in range(256):
-        half, inside = i // 128, i % 128
-        byte = np.int64(source[half * 64 + inside % 64])
-        low = (byte >> 4) if inside >= 64 else (byte & 15)
-        high = (np.int64(source[128 + half * 32 + inside % 32]) >> (2 * (inside // 32))) & 3
-        stored[i] = np.uint8((low | (high << 4)) - 32)
+    for half in range(2):
+        for i in range(32):
+            high = np.int64(source[128 + half * 32 + i])
+            for part in range(4):
+                byte = np.int64(source[half * 64 + part % 2 * 32 + i])
+                low = (byte >> (4 * (part // 2))) & 15
+                at = (half * 128 + part * 32 + i) * BLOCK
+                stored[at] = low + 16 * ((high >> (2 * part)) & 3) - 32
     for i in range(16):
-        scales[i] = source[192 + i]
+        scales[i * BLOCK] = source[192 + i]

@@ -18,7 +18,7 @@ from certspec.models.gguf.weights import GgufWeights, read_config, read_gguf_wei
 if TYPE_CHECKING:
     from certspec.models.cpu.packing import PackedWeights
 
-__all__ = ["GgufModel", "load_gguf_model", "make_tokenizer"]
+__all__ = ["GgufModel", "load_gguf_model", "make_tokenizer", "tokenizer_facts"]
 
 
 @dataclass(eq=False)
@@ -71,7 +71,8 @@ def load_gguf_model(role: str, file: GgufFile, device: Any, dtype: Any) -> tuple
     from transformers import GenerationConfig
 
     config = read_config(role, file)
-    source = read_gguf_weights(role, file, config)
+    kept = replace(file, metadata={})  # the tokens of a vocabulary are many
+    source = read_gguf_weights(role, kept, config)
     ends = [config.eos_token_id, file.metadata.get("tokenizer.ggml.eot_token_id")]
     generation_config = GenerationConfig(
         bos_token_id=config.bos_token_id,
@@ -79,7 +80,7 @@ def load_gguf_model(role: str, file: GgufFile, device: Any, dtype: Any) -> tuple
         pad_token_id=config.pad_token_id,
     )
     if device.type == "cpu" and dtype == torch.float32:
-        return GgufModel(file, config, generation_config, device, dtype, source), ""
+        return GgufModel(kept, config, generation_config, device, dtype, source), ""
     model, lost = _dequantised(source, config, device, dtype)
     model.generation_config, model.name_or_path = generation_config, str(file.path)
     name = str(dtype).removeprefix("torch.")
@@ -107,6 +108,15 @@ def _dequantised(source: GgufWeights, config: Any, device: Any, dtype: Any) -> t
     return model, rounded / total
 
 
+def tokenizer_facts(file: GgufFile) -> dict[str, Any]:
+    """What a file says of its tokens: ``tokens``, ``merges``, ``eos_token_id`` and so on."""
+    return {
+        key.removeprefix("tokenizer.ggml."): value
+        for key, value in file.metadata.items()
+        if key.startswith("tokenizer.ggml.")
+    }
+
+
 def make_tokenizer(file: GgufFile) -> Any:
     """The tokenizer that a file's metadata describe, with its chat template. Raises what
     transformers raises for one that it can't make."""
@@ -116,11 +126,7 @@ def make_tokenizer(file: GgufFile) -> Any:
     places = ("transformers.integrations.gguf", "transformers.integrations.ggml")
     place = next(name for name in places if importlib.util.find_spec(name) is not None)
     convert = importlib.import_module(place).convert_gguf_tokenizer
-    told = {
-        key.removeprefix("tokenizer.ggml."): value
-        for key, value in file.metadata.items()
-        if key.startswith("tokenizer.ggml.")
-    }
+    told = tokenizer_facts(file)
     if not told.get("tokens"):
         raise ValueError("no tokenizer.ggml.tokens")
     renamed = {"model": "tokenizer_type", "pre": "pre_tokenizer_type"}
