@@ -19,6 +19,7 @@ import numpy as np
 
 from certspec.certificates.mistakes import notes_on
 from certspec.certificates.pools import FLOAT_KINDS, kind_of, readable
+from certspec.certificates.robust import read_logit_error, within_logit_error
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import PATHS, RowScores
 from certspec.kernels.rule_table import RuleTable, rule_table
@@ -62,8 +63,11 @@ class Certificates:
     ``path_counts`` counts them. ``entropy_error, prob_error``: (rows,) float64 bounds on the errors
     of ``entropy`` (nats) and of every probability (relative) where a fast filter was at work, None
     where all is float64. ``notes``: what is almost surely a mistake in the logits,
-    such as rows that hold probabilities. Without draft logits the fields that need them are
-    None."""
+    such as rows that hold probabilities. ``logit_error``: the errors of target's and draft's logits
+    that these hold for, as asked; ``kl, kl_upper, certificate, certificate_lower, certified`` are
+    then those of the worst server within them, and ``reach`` (rules, rows) is the largest error
+    [nats] of the target's logits at which a step stays certified: a lower bound, at most 4, -inf
+    where it is not certified. Without draft logits the fields that need them are None."""
 
     rules: tuple[Rule, ...]
     kl: Any
@@ -84,6 +88,8 @@ class Certificates:
     entropy_error: Any = None
     prob_error: Any = None
     notes: tuple[str, ...] = ()
+    logit_error: tuple[float, float] | None = None
+    reach: Any = None
 
     @property
     def path_counts(self) -> dict[str, int]:
@@ -165,6 +171,7 @@ def certify(
     precision: str | None = None,
     align: int | None = None,
     lumped: Literal[False] = False,
+    logit_error: float | tuple[float, float] | None = None,
 ) -> Certificates: ...
 
 
@@ -177,6 +184,7 @@ def certify(
     precision: str | None = None,
     align: int | None = None,
     lumped: bool = False,
+    logit_error: float | tuple[float, float] | None = None,
 ) -> Certificates | LumpedCertificates:
     """Score draft against target: KL(target || draft), every rule's exact certificate, and what is
     certified.
@@ -201,12 +209,20 @@ def certify(
     K_O, the divergence of the lumped lists, certifies (theory E). A value is taken to be off by at
     most one unit in the last place of its dtype.
 
+    ``logit_error=eps`` asks what holds on another server: certificates, divergences and flags are
+    those of the worst target whose logits (less a shift of the row) are within eps nats of the
+    given ones, and ``reach`` says up to which eps each step stays certified; 0 keeps everything and
+    adds ``reach``. ``(eps, eps_draft)`` lets the draft's logits differ as well. Claims robust.*.
+    Costs a sort of each row, and torch.
+
     Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths
     that do not match; with ``lumped`` also for a positive logprob or a sum above 1, and
     InvalidArgument for ``backend``, ``precision`` or ``align``."""
     chosen = _default_rules() if rules is None else as_rules(rules)
     if as_flag("lumped", lumped):
+        _require_none("logit_error", logit_error)
         return _certify_lumped(target_logits, draft_logits, chosen, backend, precision, align)
+    errors = None if logit_error is None else read_logit_error(logit_error)
     table = rule_table(chosen)
     target = _as_rows("target_logits", target_logits)
     draft = None if draft_logits is None else _as_rows("draft_logits", draft_logits)
@@ -227,7 +243,7 @@ def certify(
         name = "torch"
     scores = _run(name, target, draft, num_columns, table, num_top, precision)
     draft_top_ids = scores.draft_top_ids
-    return Certificates(
+    found = Certificates(
         rules=table.rules,
         target_token=scores.target_top_ids[:, 0],
         draft_token=None if draft_top_ids is None else draft_top_ids[:, 0],
@@ -235,6 +251,9 @@ def certify(
         + (() if draft is None else notes_on("draft_logits", draft[:, :num_columns])),
         **vars(scores),
     )
+    if errors is None:
+        return found
+    return within_logit_error(found, (target, draft), num_columns, table, num_top, errors)
 
 
 def _run(
@@ -299,17 +318,20 @@ def _certify_lumped(
     from certspec.certificates.lumped import certify_lists
 
     for name, given in (("backend", backend), ("precision", precision), ("align", align)):
-        if given is not None:
-            raise InvalidArgument(
-                f"{name}: expected None with lumped=True (lists are judged in float64), got "
-                f"{given!r}"
-            )
+        _require_none(name, given)
     target = _as_rows("target_logits", target_logprobs)
     draft = None if draft_logprobs is None else _as_rows("draft_logits", draft_logprobs)
     kinds = (kind_of(target), "float64" if draft is None else kind_of(draft))
     return certify_lists(
         _to_float64(target), None if draft is None else _to_float64(draft), kinds, rules
     )
+
+
+def _require_none(name: str, given: Any) -> None:
+    if given is not None:
+        raise InvalidArgument(
+            f"{name}: expected None with lumped=True (lists are judged in float64), got {given!r}"
+        )
 
 
 @cache

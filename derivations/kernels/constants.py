@@ -548,6 +548,20 @@ _CERTIFICATES = (
         "Below this, four terms of the series stand for phi: they leave out x^8/45 of it.",
         ("eval.strict",),
     ),
+    Constant(
+        "ROBUST_WIDENING",
+        Rational(1, 2**40),
+        "nats; a box of logits is widened by it, which pays for what float64 rounded in weights "
+        "down to 745 nats (8.5e-14 relative) and in the probabilities made of them.",
+        ("bound.weight",),
+    ),
+    Constant(
+        "ROBUST_ROUNDINGS",
+        64,
+        "In units of u, besides one a token: sums, products and logarithms of a box's value, as "
+        "read from the code.",
+        ("kernel.roundings",),
+    ),
     *(
         Constant(f"LAST_PLACE_{kind}", Rational(1, 2**bits), "The spacing of that dtype at 1.")
         for kind, bits in (("FLOAT64", 52), ("FLOAT32", 23), ("FLOAT16", 10), ("BFLOAT16", 7))

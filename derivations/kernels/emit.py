@@ -39,6 +39,7 @@ TOPIC_MODULES: tuple[str, ...] = (
     "derivations.kernels.drafter_kernels",
     "derivations.kernels.reverse_margin_kernels",
     "derivations.kernels.drafter_margin_kernels",
+    "derivations.kernels.robust_kernels",
 )
 
 

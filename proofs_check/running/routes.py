@@ -30,6 +30,7 @@ _REASONS: tuple[tuple[str, str, str], ...] = (
     ("strict.closed", "enclosure", _ANY_SIZE),
     ("single.*", "enclosure", _ANY_SIZE),
     ("tree.*", "enclosure", _ANY_SIZE),
+    ("robust.*", "enclosure", _ANY_SIZE),
     ("caps.*", "enclosure", _ANY_SIZE),
     ("projection.*", "enclosure", _ANY_SIZE),
     ("reverse.margin.*", "enclosure", _ATTAINED),

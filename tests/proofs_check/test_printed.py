@@ -15,6 +15,9 @@ UNEXAMINED = {"single_token_pool", "tree_pool", "pool_certificate"} | {
     "pool_radius",
     "additive_radius",
     "multiplicative_radius",
+    "box_threshold",
+    "box_mass",
+    "box_divergence",
 }
 
 

@@ -6,8 +6,8 @@ claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.nor
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
-expression:  sha256 dc9ecd417c56e5d53a8a76db585746ba2588b744884decba1fa16afbc5b413d6
-body:        sha256 7370e053858e8a8b32fd2d293447e983148c182e07ea8dec65c502efaaaf8a2e
+expression:  sha256 5c955ffac0af401cfbd4256239662e762ebf9533c834401fa0db3289d49373e4
+body:        sha256 9b828b24cddd216896d45601f42ff8a2dae06c77d467633483df8452a2c51233
 """
 # --- body ---
 
@@ -340,6 +340,16 @@ INPUT_SLACK = 1e-06
 # Below this, four terms of the series stand for phi: they leave out x^8/45 of it.
 # claims: eval.strict
 SERIES_REACH = 0.01
+
+# nats; a box of logits is widened by it, which pays for what float64 rounded in weights down to
+# 745 nats (8.5e-14 relative) and in the probabilities made of them.
+# claims: bound.weight
+ROBUST_WIDENING = 9.094947017729282e-13
+
+# In units of u, besides one a token: sums, products and logarithms of a box's value, as read from
+# the code.
+# claims: kernel.roundings
+ROBUST_ROUNDINGS = 64
 
 # The spacing of that dtype at 1.
 # claims: none

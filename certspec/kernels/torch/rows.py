@@ -31,7 +31,17 @@ from certspec.kernels.torch.rules import (
     tree_certificates,
 )
 
-__all__ = ["score_rows"]
+__all__ = [
+    "MIN_SETTLING",
+    "Side",
+    "draft_masks",
+    "entropy_gaps",
+    "ratio_error",
+    "score_rows",
+    "side_of",
+    "sum_error",
+    "top_ranks",
+]
 
 _constants = load_kernels("constants")
 SUM_DEPTH, FARTHEST_SPAN = _constants.TORCH_SUM_DEPTH, _constants.FARTHEST_SPAN
@@ -94,16 +104,16 @@ def _score_chunk(
 ) -> RowScores:
     parameters = torch.from_numpy(table.parameters.copy()).to(target.device)
     settling = min(target.shape[1], max(num_top, MIN_SETTLING))
-    top_logits, top_ids = _top(target, settling)
-    side = _side(target, top_logits[:, 0].double())
+    top_logits, top_ids = top_ranks(target, settling)
+    side = side_of(target, top_logits[:, 0].double())
     flags = [_invalid(target, side)]
     if draft is not None:
-        draft_top_logits, draft_top_ids = _top(draft, num_top)
-        draft_side = _side(draft, draft_top_logits[:, 0].double())
+        draft_top_logits, draft_top_ids = top_ranks(draft, num_top)
+        draft_side = side_of(draft, draft_top_logits[:, 0].double())
         flags.append(_invalid(draft, draft_side))
 
     gaps = top_logits.double() - side.highest[:, None]
-    threshold = thresholds(parameters, side, _entropy_gaps(side, table))
+    threshold = thresholds(parameters, side, entropy_gaps(side, table))
     is_tree = table.parameters[:, TREE_WIDTH] > 0
     single, tree = (
         torch.from_numpy(np.flatnonzero(flag)).to(target.device) for flag in (~is_tree, is_tree)
@@ -190,7 +200,7 @@ def _score_draft(
     scores.certified = scores.kl_upper < scores.certificate_lower
 
 
-def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_ranks(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The ``count`` largest logits and their ids, sorted by (-value, id); NaNs come first.
 
     Up to 32 bits a logit, value and id are packed in one int64 key; float64 rows are sorted in
@@ -206,7 +216,7 @@ def _top(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return logits.gather(1, ids), ids
 
 
-def _side(logits: Tensor, highest: Tensor) -> Side:
+def side_of(logits: Tensor, highest: Tensor) -> Side:
     gaps = logits.double() - highest[:, None]
     weights = torch.exp(gaps)
     error = sum_error(logits.shape[1])
@@ -249,7 +259,7 @@ def _raise_invalid(
             raise_invalid_row(name, first_row + index, 0, ALL_MASKED)
 
 
-def _entropy_gaps(side: Side, table: RuleTable) -> tuple[Tensor, Tensor]:
+def entropy_gaps(side: Side, table: RuleTable) -> tuple[Tensor, Tensor]:
     """(log S - H, its absolute error) for the exact and each smoothed entropy, each (rules,
     rows)."""
     error = sum_error(side.weights.shape[1])
@@ -314,21 +324,31 @@ def _divergence_sum(target: Side, draft: Side) -> Tensor:
         _divergence.bregman_term(probs, ratio.clamp(min=FAR_BELOW)),
         torch.where(probs > 0, _divergence.far_term(probs, draft_probs, ratio), draft_probs),
     )
-    missing = ((draft.gaps == -torch.inf) & (target.gaps > -torch.inf)).any(dim=1)
-    return torch.where(missing, torch.inf, terms.sum(dim=1))
+    return torch.where(draft_masks(target, draft), torch.inf, terms.sum(dim=1))
 
 
-def _kl_bound(kl: Tensor, target: Side, draft: Side) -> Tensor:
-    """The emitted upper bound of the exact KL, for the sums as this backend forms them."""
-    draft_span = draft.full_span.clamp(max=FARTHEST_RATIO)
+def draft_masks(target: Side, draft: Side) -> Tensor:
+    """(rows,) whether the draft masks a token that the target may emit, so that KL is infinite."""
+    return ((draft.gaps == -torch.inf) & (target.gaps > -torch.inf)).any(dim=1)
+
+
+def ratio_error(target: Side, draft: Side, farthest: float = FARTHEST_SPAN) -> Tensor:
+    """(rows,) a bound on the error of every log(p/q), draft tokens counted down to ``farthest``
+    nats."""
+    draft_span = draft.full_span.clamp(max=farthest)
     reach = target.span + target.log_normaliser + draft_span + draft.log_normaliser
-    ratio_error = _bounds.log_ratio_bound(
+    bound: Tensor = _bounds.log_ratio_bound(
         target.log_normaliser,
         target.normaliser_error,
         draft.log_normaliser,
         draft.normaliser_error,
         reach,
     )
+    return bound
+
+
+def _kl_bound(kl: Tensor, target: Side, draft: Side) -> Tensor:
+    """The emitted upper bound of the exact KL, for the sums as this backend forms them."""
     relative = _bounds.relative_term_error(
         _bounds.relative_weight_error(target.span),
         target.normaliser_error,
@@ -336,6 +356,5 @@ def _kl_bound(kl: Tensor, target: Side, draft: Side) -> Tensor:
         draft.normaliser_error,
         sum_error(target.gaps.shape[1]),
     )
-    return torch.where(
-        draft.full_span < FARTHEST_SPAN, _bounds.kl_upper(kl, relative, ratio_error), torch.inf
-    )
+    largest = _bounds.kl_upper(kl, relative, ratio_error(target, draft, FARTHEST_RATIO))
+    return torch.where(draft.full_span < FARTHEST_SPAN, largest, torch.inf)

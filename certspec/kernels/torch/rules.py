@@ -24,6 +24,9 @@ from certspec.kernels.rule_table import (
 __all__ = [
     "Thresholds",
     "decisions",
+    "first_false",
+    "pool_heads",
+    "reaches",
     "single_token_certificates",
     "thresholds",
     "tree_certificates",
@@ -60,12 +63,12 @@ def thresholds(parameters: Tensor, side: Any, entropy_gaps: tuple[Tensor, Tensor
     return Thresholds(tau, torch.maximum(upper, tau), doubt)
 
 
-def _reaches(parameters: Tensor, weights: Tensor, bound: Tensor) -> Tensor:
+def reaches(parameters: Tensor, weights: Tensor, bound: Tensor) -> Tensor:
     strictly = parameters[:, STRICTLY_ABOVE, None, None] > 0
     return torch.where(strictly, weights > bound, weights >= bound)
 
 
-def _first_false(flags: Tensor) -> Tensor:
+def first_false(flags: Tensor) -> Tensor:
     """Index of the first False along the last axis; its length where there is none."""
     return flags.to(torch.int64).cumprod(dim=-1).sum(dim=-1)
 
@@ -94,8 +97,8 @@ def single_token_certificates(
     certain = torch.where(
         weights > NEGLIGIBLE, torch.where(gaps == 0, weights, weights * (1.0 - slack)), 0.0
     )
-    rejected = _first_false(within & _reaches(parameters, weights, tau[..., None]))
-    doubtful = _first_false(within & _reaches(parameters, certain, upper[..., None]))
+    rejected = first_false(within & reaches(parameters, weights, tau[..., None]))
+    doubtful = first_false(within & reaches(parameters, certain, upper[..., None]))
     exact, _ = _pooled(rejected, gaps, weights[0], normaliser, normaliser_error)
     _, lower = _pooled(doubtful, gaps, weights[0], normaliser, normaliser_error)
     nothing_below = (upper < 0) & (gate[..., 0] == 0)
@@ -123,21 +126,34 @@ def _pooled(
     rank = rank.clamp(max=count - 1)
     ranks = torch.arange(count, device=gaps.device)
     competitor = torch.gather(weights.expand(*rank.shape[:1], *weights.shape), 2, rank[..., None])
-    heads = torch.cat(
-        [torch.zeros_like(weights[:, :1]), weights.cumsum(dim=1)[:, :-1]], dim=1
-    )  # sums of the first k
-    joined = heads + weights + competitor  # mass with token k + 1 (0-based rank k)
-    joins = (ranks < rank[..., None]) & (
-        weights > _bounds.raised_mean(joined, ranks.double() + 2.0)
-    )
-    head = _first_false(joins)
-    mass = torch.gather(heads.expand_as(joined), 2, head[..., None])[..., 0] + competitor[..., 0]
+    head, mass = pool_heads(weights[None], competitor, rank)
     pool = (ranks < head[..., None]) | (ranks == rank[..., None])
     lowest = torch.gather(gaps.expand(*rank.shape[:1], *gaps.shape), 2, rank[..., None])[..., 0]
     exact, lower = _value(
         pool, weights, mass, head.double() + 1.0, lowest, normaliser, normaliser_error
     )
     return torch.where(none, torch.inf, exact), torch.where(none, torch.inf, lower)
+
+
+def pool_heads(weights: Tensor, competitor: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
+    """(how many of the first tokens pool with the competitor, the pool's mass), each (rules, rows).
+
+    ``weights``: (rules or 1, rows, ranks), falling; ``competitor``: (rules, rows, 1); ``rank``:
+    (rules, rows), none from there on pools. A token joins where it lies above the raised mean."""
+    count = weights.shape[-1]
+    ranks = torch.arange(count, device=weights.device)
+    heads = torch.cat(
+        [torch.zeros_like(weights[..., :1]), weights.cumsum(dim=-1)[..., :-1]], dim=-1
+    )  # sums of the first k
+    joined = heads + weights + competitor  # mass with token k + 1 (0-based rank k)
+    joins = (ranks < rank[..., None]) & (
+        weights > _bounds.raised_mean(joined, ranks.double() + 2.0)
+    )
+    head = first_false(joins)
+    at = head.clamp(max=count - 1)[..., None]
+    before = torch.gather(heads.expand_as(joined), 2, at)[..., 0]
+    before = torch.where(head < count, before, weights.sum(dim=-1))
+    return head, before + competitor[..., 0]
 
 
 def _value(
@@ -174,7 +190,7 @@ def tree_certificates(
         rising = weights[:, 1 : width + 1].flip(1)
         masses = weights[:, :1] + rising.cumsum(dim=1)
         sizes = torch.arange(2, width + 2, dtype=torch.float64, device=gaps.device)
-        joined = _first_false(rising < masses / sizes)  # tokens of the tail that are pooled
+        joined = first_false(rising < masses / sizes)  # tokens of the tail that are pooled
         ranks = torch.arange(gaps.shape[1], device=gaps.device)
         pool = (ranks == 0) | ((ranks > width - joined[:, None]) & (ranks <= width))
         mass = torch.where(

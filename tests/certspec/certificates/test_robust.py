@@ -1,0 +1,120 @@
+"""Certificates within an error of the logits: what another server's rows may say."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import certspec as cs
+
+RULES = [
+    cs.StrictGreedy(),
+    cs.TopM(2),
+    cs.TopM(4),
+    cs.Tree(2),
+    cs.Tree(4),
+    cs.Additive(0.3),
+    cs.Multiplicative(0.1),
+    cs.Gated(3, additive=0.2),
+    cs.Entropy(0.3, 0.3),
+    cs.Entropy(0.3, 0.3, smoothing=1e-3),
+    cs.Absolute(0.1),
+]
+
+
+def _pairs(rng, rows, columns, spread):
+    target = np.log(rng.dirichlet(np.full(columns, rng.choice([0.3, 1.0, 3.0])), rows) + 1e-12)
+    return target, target + rng.normal(0.0, spread, target.shape)
+
+
+def test_no_server_within_the_error_rejects_a_step_that_is_certified_within_it():
+    """Servers at corners of the box and inside it, drafts as they are; CERTSPEC_ROBUST_DRAWS more
+    of them. A draw is one (server's row, draft, rule)."""
+    rng = np.random.default_rng(21)
+    wanted, seen, certified = int(os.environ.get("CERTSPEC_ROBUST_DRAWS", "60000")), 0, 0
+    while seen < wanted:
+        columns, error = int(rng.integers(3, 60)), float(rng.choice([1e-3, 0.02, 0.1, 0.4]))
+        target, draft = _pairs(rng, 100, columns, rng.choice([0.05, 0.3]))
+        within = cs.certify(target, draft, RULES, logit_error=error)
+        reach = np.where(np.isfinite(within.reach), within.reach, 0.0)
+        for _ in range(6):
+            corner = rng.choice([-1.0, 1.0], target.shape) * rng.choice([1.0, rng.random()])
+            moved = cs.certify(target + error * corner, draft, RULES, backend="reference")
+            assert not (within.certified & ~moved.accepted).any()
+            assert (within.certificate_lower <= moved.certificate + 1e-12).all()
+            assert (moved.kl <= within.kl_upper + 1e-12).all()
+            rule = int(rng.integers(len(RULES)))  # each row at its own reach under one rule
+            edge = cs.certify(target + reach[rule][:, None] * corner, draft, [RULES[rule]])
+            assert not (np.isfinite(within.reach[rule]) & ~edge.accepted[0]).any()
+            seen += within.certified.size
+            certified += int(within.certified.sum())
+    assert certified > seen // 20
+
+
+def test_strict_and_tree_certificates_are_attained_at_a_corner_of_the_box():
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        row = np.sort(np.log(rng.dirichlet(np.ones(6))))[::-1]
+        error = float(rng.choice([0.01, 0.05, 0.2]))
+        rules = [cs.StrictGreedy(), cs.Tree(2), cs.Tree(4)]
+        within = cs.certify(row[None], None, rules, logit_error=error)
+        worst = np.minimum(row + 2 * error, row[0])
+        at_the_corner = cs.certify(worst[None], None, rules)
+        assert np.abs(within.certificate - at_the_corner.certificate).max() < 1e-11
+        assert (within.certificate_lower <= at_the_corner.certificate + 1e-15).all()
+
+
+def test_no_error_keeps_every_number_and_adds_the_reach():
+    target, draft = np.log([[0.7, 0.2, 0.1]]), np.log([[0.6, 0.3, 0.1]])
+    plain = cs.certify(target, draft, RULES)
+    found = cs.certify(target, draft, RULES, logit_error=0.0)
+    for name in ("kl", "kl_upper", "certificate", "certificate_lower", "accepted", "certified"):
+        assert np.array_equal(getattr(plain, name), getattr(found, name))
+    assert found.reach[0, 0] == pytest.approx(0.1969, abs=1e-4) and plain.reach is None
+    assert np.array_equal(np.isfinite(found.reach), found.certified)
+
+
+def test_a_step_is_certified_up_to_its_reach_and_no_further():
+    target, draft = np.log([[0.7, 0.2, 0.1]]), np.log([[0.6, 0.3, 0.1]])
+    rule = cs.StrictGreedy()
+    reach = float(cs.certify(target, draft, rule, logit_error=0.0).reach[0, 0])
+    assert cs.certify(target, draft, rule, logit_error=reach).certified.all()
+    assert not cs.certify(target, draft, rule, logit_error=reach + 1e-3).certified.any()
+
+
+def test_a_draft_that_may_differ_as_well_costs_twice_its_error():
+    target, draft = np.log([[0.7, 0.2, 0.1]]), np.log([[0.6, 0.3, 0.1]])
+    alone = cs.certify(target, draft, cs.StrictGreedy(), logit_error=0.05)
+    both = cs.certify(target, draft, cs.StrictGreedy(), logit_error=(0.05, 0.01))
+    assert both.kl_upper[0] == pytest.approx(alone.kl_upper[0] + 0.02)
+    assert both.reach[0, 0] < alone.reach[0, 0]
+
+
+def test_tensors_and_masked_tokens_give_what_arrays_give():
+    import torch
+
+    with np.errstate(divide="ignore"):
+        target = np.log([[0.5, 0.3, 0.2, 0.0], [0.9, 0.1, 0.0, 0.0]])
+        draft = np.log([[0.5, 0.3, 0.1, 0.1], [0.5, 0.5, 0.0, 0.0]])
+    arrays = cs.certify(target, draft, RULES, logit_error=0.03)
+    tensors = cs.certify(torch.tensor(target), torch.tensor(draft), RULES, logit_error=0.03)
+    assert np.array_equal(arrays.certified, tensors.certified.numpy())
+    assert np.allclose(arrays.reach, tensors.reach.numpy())
+    reversed_roles = cs.certify(draft, target, RULES, logit_error=0.03)  # KL is infinite in row 0
+    assert reversed_roles.kl_upper[0] == np.inf and not reversed_roles.certified[:, 0].any()
+
+
+@pytest.mark.parametrize(
+    "wrong", [-0.1, float("nan"), float("inf"), "x", (0.1,), (0.1, -1.0), True]
+)
+def test_an_error_that_is_no_number_of_nats_is_refused(wrong):
+    with pytest.raises(cs.InvalidArgument, match="logit_error: expected"):
+        cs.certify(np.zeros((1, 3)), np.zeros((1, 3)), cs.StrictGreedy(), logit_error=wrong)
+
+
+def test_read_only_rows_are_taken_as_they_are():
+    target, draft = np.log([[0.7, 0.2, 0.1]]), np.log([[0.6, 0.3, 0.1]])
+    target.setflags(write=False)
+    assert cs.certify(target, draft, cs.StrictGreedy(), logit_error=0.05).certified.all()
