@@ -78,6 +78,9 @@ class _LazyGroup(click.Group):
             click.echo(f"certspec: {error}", err=True)
             ctx.exit(2)
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # a path that no check looks at before it is used
+                click.echo(f"certspec: {str(error.filename)[:80]}...: {error.strerror}", err=True)
+                ctx.exit(2)
             if error.errno != errno.ENOSPC or error.filename is not None:
                 raise  # a broken pipe is click's to answer
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
