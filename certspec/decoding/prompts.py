@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
-from certspec.models.settings import chat_template_of
+from certspec.models.settings import chat_template_of, templated_ids
 
 __all__ = ["WithList", "bundled_prompt_ids", "chat_token_ids", "prompt_token_ids"]
 
@@ -37,18 +37,14 @@ def chat_token_ids(tokenizer: Any, prompt: Any) -> list[int]:
     """Token ids of a text as one user message, or of messages, in the tokenizer's chat template,
     the assistant's turn opened.
 
-    Raises InvalidArgument where the tokenizer has no chat template.
+    Raises InvalidArgument where the tokenizer has no chat template, or one that refuses them.
     """
     if chat_template_of(tokenizer) is None:
         raise InvalidArgument(
             f"{type(tokenizer).__name__}: expected a chat template, got none; pass chat=False"
         )
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return list(
-        tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-    )
+    return templated_ids(tokenizer, messages)
 
 
 def prompt_token_ids(
@@ -158,16 +154,12 @@ def _text_ids(index: int, prompt: Any, tokenizer: Any, chat: bool | None) -> Any
     for text in [prompt] if is_text else [message.get("content") for message in prompt]:
         _require_encodable(f"prompt {index}", text)
     with_chat = chat_template_of(tokenizer) is not None if chat is None else chat
-    if is_text:
-        return chat_token_ids(tokenizer, prompt) if with_chat else tokenizer.encode(prompt)
+    if is_text and not with_chat:
+        return tokenizer.encode(prompt)
     try:
         return chat_token_ids(tokenizer, prompt)
-    except InvalidArgument:
-        raise
-    except Exception as error:  # of a template, in whatever kind it likes
-        raise InvalidArgument(
-            f"prompt {index}: expected messages that the chat template takes, got {error}"
-        ) from error
+    except InvalidArgument as error:
+        raise InvalidArgument(f"prompt {index}: {error}") from error
 
 
 def _require_encodable(where: str, text: Any) -> None:

@@ -3,8 +3,11 @@ between models and versions, so this is the one place that looks for them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from certspec.errors import InvalidArgument
 
 __all__ = [
     "GenerationSettings",
@@ -12,6 +15,7 @@ __all__ = [
     "context_limit",
     "find_eos_token_ids",
     "logits_width",
+    "templated_ids",
 ]
 
 
@@ -42,6 +46,22 @@ def logits_width(model: Any) -> int:
 def chat_template_of(tokenizer: Any) -> Any:
     """The tokenizer's chat template, or None where it has none (or an empty one)."""
     return getattr(tokenizer, "chat_template", None) or None
+
+
+def templated_ids(tokenizer: Any, messages: Sequence[Any]) -> list[int]:
+    """Token ids of messages (``{"role": "user", "content": "Hi"}``) in the tokenizer's chat
+    template, the assistant's turn opened.
+
+    Raises InvalidArgument, with the template's own words, where it refuses them."""
+    try:
+        ids = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+    except Exception as error:  # of a template, in whatever kind it likes
+        raise InvalidArgument(
+            f"expected messages that the chat template takes, got {error or type(error).__name__}"
+        ) from error
+    return [int(token) for token in ids]
 
 
 @dataclass(frozen=True)

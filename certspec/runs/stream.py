@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from certspec.errors import UnreadableInput
 from certspec.runs.folder import RunFolder
 from certspec.runs.schema import PROMPT_PART
-from certspec.runs.table import RunTable, check_schema, columns_to_read, table_of
+from certspec.runs.table import RunTable, check_schema, columns_to_read, no_steps, table_of
 
 __all__ = ["RunStream", "open_run"]
 
@@ -114,7 +114,7 @@ def open_run(path: str | Path) -> RunStream:
         except (pa.ArrowException, OSError, KeyError) as error:
             raise UnreadableInput(f"{part}: not a readable part of a run: {error}") from error
     if not any(halves):
-        raise UnreadableInput(f"{folder.path}: the run holds no scored step yet")
+        raise no_steps(folder.path, skipped)
     units = tuple(tuple(sorted(half, key=lambda unit: (unit.lowest, unit.path))) for half in halves)
     num_steps = sum(unit.num_rows for half in units for unit in half)
     ordered = tuple(sorted(skipped, key=lambda skip: skip["prompt"]))

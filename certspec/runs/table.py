@@ -18,7 +18,15 @@ from certspec.errors import InvalidArgument, UnreadableInput
 from certspec.runs.folder import RunFolder
 from certspec.runs.schema import SCHEMA_VERSION
 
-__all__ = ["RunTable", "check_schema", "columns_to_read", "read_part", "read_run", "table_of"]
+__all__ = [
+    "RunTable",
+    "check_schema",
+    "columns_to_read",
+    "no_steps",
+    "read_part",
+    "read_run",
+    "table_of",
+]
 
 
 @dataclass(frozen=True)
@@ -139,9 +147,20 @@ def read_run(path: str | Path) -> RunTable:
     skipped = [skip for part in parts for skip in json.loads(part.schema.metadata[b"skipped"])]
     parts = [part for part in parts if part.num_rows]
     if not parts:
-        raise UnreadableInput(f"{folder.path}: the run holds no scored step yet")
+        raise no_steps(folder.path, skipped)
     table = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
     return table_of(table, rules, manifest, tuple(sorted(skipped, key=lambda skip: skip["prompt"])))
+
+
+def no_steps(path: Path, skipped: Sequence[dict[str, Any]]) -> UnreadableInput:
+    """What to raise for a run without a step: it has only begun, or all its prompts were left out
+    (the first reason is told)."""
+    said = f"{path}: the run holds no scored step yet"
+    if skipped:
+        first = min(skipped, key=lambda skip: int(skip["prompt"]))
+        said += f"; {len(skipped):,} prompts left out (first: line {first['line']}: "
+        said += f"{first['reason']})"
+    return UnreadableInput(said)
 
 
 def table_of(

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from certspec.errors import InvalidArgument
+from certspec.models.settings import chat_template_of, templated_ids
 from certspec.scoring.prompts import Prompt
 
 __all__ = ["WINDOW_BATCHES", "Batch", "Skip", "TokenizedPrompt", "plan_batches", "prompt_token_ids"]
@@ -46,14 +48,13 @@ def prompt_token_ids(
     tokenizer: Any, messages: Iterable[dict[str, Any]], *, chat: bool = True
 ) -> tuple[int, ...]:
     """Token ids of a prompt: through the chat template with its generation prompt, or
-    (``chat=False``, or a tokenizer without a template) the contents as plain text."""
+    (``chat=False``, or a tokenizer without a template) the contents as plain text.
+
+    Raises InvalidArgument where the template refuses the messages."""
     messages = list(messages)
-    if chat and getattr(tokenizer, "chat_template", None):
-        ids = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-    else:
-        ids = tokenizer("\n".join(message["content"] for message in messages))["input_ids"]
+    if chat and chat_template_of(tokenizer) is not None:
+        return tuple(templated_ids(tokenizer, messages))
+    ids = tokenizer("\n".join(message["content"] for message in messages))["input_ids"]
     return tuple(int(token) for token in ids)
 
 
@@ -64,7 +65,8 @@ def plan_batches(
 
     Reads ``WINDOW_BATCHES * batch_size`` prompts at a time and sorts them by (number of tokens,
     place in the file), so the plan is the same whoever works it off, and memory is bounded. A
-    prompt of more than ``context`` tokens, or of none, is skipped by name."""
+    prompt of more than ``context`` tokens, or of none, or that the chat template refuses (a role
+    that it does not know, say), is skipped by name."""
     number = 0
     source = iter(prompts)
     while window := list(itertools.islice(source, WINDOW_BATCHES * batch_size)):
@@ -87,7 +89,11 @@ def _tokenize_window(
     kept: list[TokenizedPrompt] = []
     skipped: list[Skip] = []
     for prompt in window:
-        token_ids = prompt_token_ids(tokenizer, prompt.messages, chat=chat)
+        try:
+            token_ids = prompt_token_ids(tokenizer, prompt.messages, chat=chat)
+        except InvalidArgument as error:
+            skipped.append(Skip(prompt.index, prompt.line, str(error)))
+            continue
         if not token_ids:
             skipped.append(Skip(prompt.index, prompt.line, "no tokens"))
         elif len(token_ids) > context:

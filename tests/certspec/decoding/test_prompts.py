@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -87,3 +88,11 @@ def test_a_text_without_a_tokenizer_is_refused(tiny: Any) -> None:
     pair = cs.Pair(tiny.target, tiny.draft, None, tiny.num_tokens)
     with pytest.raises(cs.InvalidArgument, match=r"prompt 0: .* no tokenizer"):
         cs.generate(pair, "a river")
+
+
+@pytest.mark.parametrize("prompt", [TEXTS[0], [{"role": "user", "content": TEXTS[0]}]])
+def test_what_a_chat_template_says_against_a_prompt_is_told(tiny: Any, prompt: Any) -> None:
+    tokenizer = copy.deepcopy(tiny.tokenizer)
+    tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(cs.InvalidArgument, match=r"prompt 1: .* takes, got roles must alternate"):
+        prompt_token_ids([[5], prompt], tokenizer, tiny.num_tokens)
