@@ -12,7 +12,7 @@ import click
 from certspec.cli.options import count_option, file_option, limit_option, numbers_option
 from certspec.models import BUNDLED_PROMPTS
 
-__all__ = ["command"]
+__all__ = ["command", "decode_lines"]
 
 _tokens_option = count_option(
     "--max-new-tokens", "tokens", default=96, least=2, help="New tokens a prompt."
@@ -165,24 +165,32 @@ def decode(
     if batch_profile is not None:
         shorter["adaptive for batches"] = {"draft_length": Adaptive(load_profile(batch_profile))}
     result = measure_decoding(pair, prompts, tokens, repeats, ours, in_batches=shorter)
+    result["costs"] = costs
+    for line in decode_lines(result):
+        click.echo(line)
+    facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
+    _finish({**facts, **result}, out)
+
+
+def decode_lines(result: dict[str, Any]) -> list[str]:
+    """What ``bench decode`` tells of a result, which may come from its JSON."""
+    lines = []
     for name, speed in result["tokens_per_second"].items():
         ratios = ", ".join(
             f"{row['median']:.2f} x {label}" for label, row in result["ratios"][name].items()
         )
-        click.echo(
+        lines.append(
             f"{name:<36}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to "
             f"{speed['highest']:.1f})  {ratios}"
         )
-    click.echo(
+    costs = result["costs"]
+    return [
+        *lines,
         f"best assisted setting: {result['best_assisted']}; same output everywhere: "
-        f"{result['same_output']}"
-    )
-    click.echo(
+        f"{result['same_output']}",
         f"draft pass {costs['draft_step_ms']:.3f} ms; target pass by positions: "
-        + ", ".join(f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items())
-    )
-    facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
-    _finish({**facts, "costs": costs, **result}, out)
+        + ", ".join(f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items()),
+    ]
 
 
 def _random_on_cuda(
