@@ -74,6 +74,8 @@ MAY_IMPORT: dict[str, list[str]] = {
     _C + "runs": _FIGURES,
     _C + "decoding": _ENGINE,
     _C + "scoring": [*_ENGINE, _C + "runs"],
+    # inside vLLM: a trace is a run, and says what made it
+    _C + "models.vllm": [*_FIGURES, _C + "runs", _C + "scoring"],
     _C + "logs": _TOLD,
     _C + "reports": _TOLD,
     _C + "reports.advising": [*_TOLD, _C + "reports"],
@@ -97,7 +99,8 @@ MAY_USE: dict[str, set[str]] = {
     **{room: {"sympy"} for room in MAY_IMPORT if room.startswith(_D)},
     _C + "kernels": _ARRAYS,
     _C + "certificates": {"numpy", "numba", "torch"},
-    _C + "models": _ARRAYS | {"transformers", "safetensors", "gguf", "llama_cpp"},
+    _C + "models": _ARRAYS | {"transformers", "safetensors", "gguf"},
+    _C + "models.vllm": {"numpy", "torch", "pyarrow", "prometheus_client", "vllm"},
     _C + "runs": {"numpy", "pyarrow", "rich", "torch"},  # torch: to join ranks, never to read
     _C + "decoding": {"numpy", "numba", "torch", "transformers"},
     _C + "scoring": {"numpy", "torch"},

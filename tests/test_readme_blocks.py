@@ -20,6 +20,8 @@ from click.testing import CliRunner
 import certspec as cs
 from certspec.cli import main
 from certspec.cli.bench import decode_lines
+from certspec.models.vllm.attaching import WORKERS
+from certspec.models.vllm.request_rules import read_rules
 from certspec.runs.summary import QUANTILES
 from certspec.runs.tables import render_plain, summary_tables
 from derivations.language.claim import all_claims
@@ -35,6 +37,7 @@ README = "README.md"
 REPORTS = "certspec/reports/README.md"
 LOGS = "certspec/logs/README.md"
 BENCH = "certspec/studies/bench/README.md"
+VLLM = "certspec/models/vllm/README.md"
 RESULTS = ROOT / "certspec" / "studies" / "bench" / "results"
 IS_FULL = os.environ.get("CERTSPEC_README") == "full"
 SCORED = ["score", "--limit", "8", "--out", "run"]
@@ -228,6 +231,22 @@ def verified_claim(block: Block, _: Path) -> list[str]:
     return differences(*(" ".join(text.split()) for text in plain))
 
 
+def vllm_server(block: Block, _: Path) -> list[str]:
+    """The extra and the worker class that are named are there; the served tests start a server."""
+    (extra,) = re.findall(r"certspec\[(\w+)\]", block.text)
+    (worker,) = re.findall(r"--worker-cls certspec\.models\.vllm\.attaching\.(\w+)", block.text)
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    wrong = [] if re.search(rf"^{extra} = ", project, re.M) else [extra]
+    return wrong + ([] if worker in WORKERS else [worker])
+
+
+def vllm_request(block: Block, _: Path) -> list[str]:
+    """What the request asks for is let in, and relaxes."""
+    request = json.loads(block.text)
+    rules = read_rules(request["vllm_xargs"], request["temperature"])
+    return [] if rules.outside.label in block.text and not rules.is_strict else [block.text]
+
+
 OUTPUTS = {
     (README, "Decisions over 10,715 steps of 128 prompts"): decisions,
     (README, "import numpy as np"): python_example,
@@ -237,6 +256,8 @@ OUTPUTS = {
     (BENCH, "transformers plain"): decoding_speeds,
     (LOGS, "$ certspec import gpt4o_mini_creative.json"): imported_log,
     (LOGS, "$ export OPENAI_API_KEY"): asked_server,
+    (VLLM, "pip install --no-deps certspec"): vllm_server,
+    (VLLM, '{"model": "TARGET"'): vllm_request,
     ("derivations/README.md", "formulas/strict.py"): way_of_a_formula,
     ("derivations/README.md", "python -m derivations --check   "): drifted_files,
     ("derivations/README.md", "! REFUTED   bound.kl_upper"): refuted_claim,

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from certspec.certificates import acceptance
 from certspec.decoding.candidates import lowest_argmax, lowest_argmaxes
 from certspec.decoding.drafting import DraftTree, RowProcessor
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.decoding.scored_rows import RowBlock, ScoredRows, score_rows
-from certspec.errors import InvalidArgument
 from certspec.rules import Rule, Tree
 
 if TYPE_CHECKING:
@@ -127,34 +127,12 @@ def score_blocks(
 
 
 def accepts(rule: Rule, target_row: Tensor, token: int) -> bool:
-    """True where ``rule`` (a single-token rule) accepts ``token`` at ``target_row`` (vocab,).
-
-    The token must rank within the rule's gate (ties: lowest id first) and have ``p >= tau`` (``>``
-    where the rule is strict there), tau as in ``certspec.rules.Threshold``; what float64 does not
-    tell apart is decided exactly, as in ``certify``."""
+    """True where ``rule`` (a single-token rule) accepts ``token`` at ``target_row`` (vocab,), as
+    ``certspec.certificates.acceptance`` decides it."""
     import torch
 
-    from certspec.kernels.exact_thresholds import WINDOW, first_rejected
-
-    threshold = rule.threshold
-    if threshold is None:
-        raise InvalidArgument(f"accepts: expected a single-token rule, got {rule}")
-    logits = target_row.double()
-
-    def num_above() -> int:
-        return int((logits > logits[token]).sum() + (logits[:token] == logits[token]).sum())
-
-    if threshold.top_m and num_above() >= threshold.top_m:
-        return False
-    if threshold.offset == -float("inf"):
-        return True
-    probs = torch.softmax(logits, dim=-1)
-    entropy = float(-torch.special.xlogy(probs, probs + threshold.smoothing).sum())
-    tau = threshold.value(float(probs.max()), entropy)
-    prob = float(probs[token])
-    if abs(prob - tau) <= WINDOW * (prob + abs(threshold.offset if threshold.scale else 0.0)):
-        return num_above() < first_rejected(rule, logits.cpu().numpy())
-    return prob > tau if threshold.strictly_above else prob >= tau
+    tokens = torch.tensor([token], device=target_row.device)
+    return bool(acceptance.accepts(rule, target_row[None], tokens))
 
 
 def prob_ratio(target_row: Tensor, token: int, target_token: int) -> float:

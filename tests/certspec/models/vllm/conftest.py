@@ -1,0 +1,31 @@
+"""A toy of vLLM's Runner V1 with certspec's sampler in it."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from certspec.presets import parse_rules
+from tests.support import toy_vllm
+
+RULES = parse_rules(["strict additive:0.3 entropy:0.09,0.3 tree:2"])
+FACTS = {"num_tokens": toy_vllm.VOCAB, "max_model_len": 512}
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """``toy(recorder)``: a runner that the plugin is attached to; ``toy.recorder(trace)`` makes a
+    recorder."""
+    toy_vllm.put_in_place(monkeypatch)
+    from certspec.models.vllm.metrics import Metrics
+    from certspec.models.vllm.recorder import Recorder
+    from certspec.models.vllm.sampler import RuleSampler
+
+    def make(recorder=None, **options):
+        runner = toy_vllm.ToyRunner(**options)
+        runner.rejection_sampler = RuleSampler(runner, recorder)
+        return runner
+
+    def recorder(trace=None):
+        return Recorder(RULES, Metrics(RULES, CollectorRegistry()), trace, FACTS)
+
+    make.recorder = recorder
+    return make
