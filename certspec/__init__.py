@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from certspec.errors import UnreadableInput as UnreadableInput
     from certspec.models.pairs import Pair as Pair
     from certspec.models.pairs import load_pair as load_pair
+    from certspec.models.runner import ModelRunner as ModelRunner
     from certspec.presets import parse_rule as parse_rule
     from certspec.rules import Absolute as Absolute
     from certspec.rules import Additive as Additive
@@ -106,6 +107,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "required_margin",
     ),
     "certspec.models.pairs": ("Pair", "load_pair"),
+    "certspec.models.runner": ("ModelRunner",),
     "certspec.certificates.reverse": ("reverse_certificate",),
     "certspec.rules": (
         "Absolute",

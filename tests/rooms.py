@@ -99,7 +99,7 @@ MAY_USE: dict[str, set[str]] = {
     **{room: {"sympy"} for room in MAY_IMPORT if room.startswith(_D)},
     _C + "kernels": _ARRAYS,
     _C + "certificates": {"numpy", "numba", "torch"},
-    _C + "models": _ARRAYS | {"transformers", "safetensors", "gguf"},
+    _C + "models": _ARRAYS | {"transformers", "safetensors", "gguf", "llama_cpp"},
     _C + "models.vllm": {"numpy", "torch", "pyarrow", "prometheus_client", "vllm"},
     _C + "runs": {"numpy", "pyarrow", "rich", "torch"},  # torch: to join ranks, never to read
     _C + "decoding": {"numpy", "numba", "torch", "transformers"},

@@ -233,7 +233,7 @@ def generate(
       models' logits, each position seeing the tokens before it; besides those that the target's
       generation_config asks for (``Generation.notes`` names them, and what of it is not applied).
     - ``on_step``: hears each StepRecord as it is emitted.
-    - ``runners``: (target, draft) in place of the engines.
+    - ``runners``: (target, draft) in place of the engines: each a ``cs.ModelRunner``.
 
     Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a
     model's logits are no distribution (naming prompt and round), TypeError for another keyword."""
@@ -246,7 +246,7 @@ def generate(
     require_models(pair)
     runners = options.get("runners")
     if runners is not None:
-        require_runners(runners)
+        require_runners(runners, pair.num_tokens)
     extra = () if rules is None else as_rules(rules)
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, options.get("chat"))
     schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids))

@@ -7,7 +7,7 @@ A round of a chain of two drafted tokens, batch 1, looks like this to the target
     runner.commit([[0, 1]])  # the first draft token was accepted, the second is forgotten
 
 Every runner is a ``ModelRunner``. What only some can do stands in the three protocols below it, and
-decoding asks by ``isinstance``."""
+decoding asks by ``isinstance``. README.md beside this file has a whole one in a few lines."""
 
 from __future__ import annotations
 
@@ -25,13 +25,30 @@ if TYPE_CHECKING:
 __all__ = ["BoundedRunner", "CompiledRunner", "DeviceRunner", "ModelRunner", "require_runners"]
 
 
-def require_runners(runners: Any) -> None:
-    """Raise InvalidArgument unless ``runners`` are two that models can be run by."""
-    whole = isinstance(runners, (tuple, list)) and len(runners) == 2
-    if not (whole and all(hasattr(one, "prefill") and hasattr(one, "forward") for one in runners)):
+_WANTED = ("num_tokens", "prefill", "forward", "commit", "drop_rows")
+
+
+def require_runners(runners: Any, num_tokens: int, *, target_alone: bool = False) -> None:
+    """Raise InvalidArgument unless ``runners`` are two ``ModelRunner``s of ``num_tokens`` columns,
+    naming what one lacks. ``target_alone``: the second may be None."""
+    if not (isinstance(runners, (tuple, list)) and len(runners) == 2):
         raise InvalidArgument(
             f"runners: expected None or (target's runner, draft's runner), got {runners!r}"
         )
+    for role, runner in zip(("target", "draft"), runners, strict=True):
+        if role == "draft" and runner is None and target_alone:
+            continue
+        missing = [name for name in _WANTED if not hasattr(runner, name)]
+        if missing:
+            raise InvalidArgument(
+                f"runners: expected (target's runner, draft's runner); the {role}'s, {runner!r}, "
+                f"has no {', '.join(missing)}"
+            )
+        if runner.num_tokens != num_tokens:
+            raise InvalidArgument(
+                f"runners: expected num_tokens {num_tokens} as the pair has them, got "
+                f"{runner.num_tokens} from the {role}'s"
+            )
 
 
 class ModelRunner(Protocol):

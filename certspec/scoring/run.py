@@ -6,11 +6,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from certspec.errors import InvalidArgument
 from certspec.models.choice import reason_for_transformers, refuse_files_without_engine
 from certspec.models.padded_runner import PaddedRunner
+from certspec.models.runner import BoundedRunner, require_runners
 from certspec.models.settings import find_eos_token_ids
 from certspec.rules import Rule, default_rules
 from certspec.runs.folder import RunFolder, RunOutcome
@@ -27,6 +28,9 @@ from certspec.scoring.provenance import (
     tokenizer_sha256,
     weights_sha256,
 )
+
+if TYPE_CHECKING:
+    from certspec.models.runner import ModelRunner
 
 __all__ = ["RunSettings", "score_run", "scoring_engine"]
 
@@ -57,6 +61,7 @@ def score_run(
     settings: RunSettings | None = None,
     *,
     shard: Shard | None = None,
+    runners: tuple[ModelRunner, ModelRunner | None] | None = None,
     on_start: Callable[[int], None] | None = None,
     on_advance: Callable[[int], None] | None = None,
 ) -> RunOutcome:
@@ -64,12 +69,12 @@ def score_run(
     the work.
 
     ``pair`` is a ``certspec.Pair``; its draft may be None (the target's certificates need no
-    draft). ``on_start`` is told the number of steps at most, ``on_advance`` the steps done since it
-    was last called (steps that an earlier process did, or that an early end made unnecessary, count
-    as done). Raises RunMismatch where the folder holds another run. Killed at any moment, the next
-    call redoes at most one batch."""
+    draft). ``runners``: (target's, draft's) in place of our own. ``on_start`` is told the number of
+    steps at most, ``on_advance`` the steps done since it was last called (steps that an earlier
+    process did, or that an early end made unnecessary, count as done). Raises RunMismatch where the
+    folder holds another run. Killed at any moment, the next call redoes at most one batch."""
     settings, shard = settings or RunSettings(), shard or Shard()
-    target, draft, engine = _runners(pair)
+    target, draft, engine = _runners(pair) if runners is None else _given(pair, runners, settings)
     context = min(int(model.config.max_position_embeddings) for model in _models_of(pair))
     limits = GreedyLimits(settings.steps, context, find_eos_token_ids(pair.target))
     labels = [rule.label for rule in settings.rules]
@@ -154,6 +159,26 @@ def _runners(pair: Any) -> tuple[Any, Any | None, str]:
         runner = CpuRunner
     target, *draft = [runner(model, pair.num_tokens) for model in _models_of(pair)]
     return target, draft[0] if draft else None, engine
+
+
+def _given(
+    pair: Any, runners: tuple[ModelRunner, ModelRunner | None], settings: RunSettings
+) -> tuple[ModelRunner, ModelRunner | None, str]:
+    """Runners of somebody else's engines, and their names."""
+    require_runners(runners, pair.num_tokens, target_alone=True)
+    if (runners[1] is None) != (pair.draft is None):
+        raise InvalidArgument(
+            f"runners: expected one for each model of the pair, got {runners!r} for a draft "
+            f"{'there' if pair.draft is not None else 'missing'}"
+        )
+    for runner in runners:
+        if isinstance(runner, BoundedRunner) and runner.max_batch < settings.batch_size:
+            raise InvalidArgument(
+                f"batch_size: expected at most {runner.max_batch}, which {type(runner).__name__} "
+                f"can hold, got {settings.batch_size}"
+            )
+    names = (type(runner).__name__ for runner in runners if runner is not None)
+    return *runners, f"given runners: {', '.join(names)}"
 
 
 def _models_of(pair: Any) -> list[Any]:
