@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     _C + "certificates": [*_SMALL, _C + "kernels"],
     _C + "models": _FIGURES,
     _C + "runs": _FIGURES,
-    _C + "decoding": _ENGINE,
+    _C + "decoding": [*_ENGINE, _C + "runs"],  # a profile is written as the files of a run are
     _C + "scoring": [*_ENGINE, _C + "runs"],
     # inside vLLM: a trace is a run, and says what made it
     _C + "models.vllm": [*_FIGURES, _C + "runs", _C + "scoring"],

@@ -89,7 +89,8 @@ def command(**given: Any) -> None:
     written nowhere. A command that was stopped goes on where it was. The answers stay in
     OUT/answers, which "certspec import" reads as well."""
     from certspec.logs.import_run import import_logs
-    from certspec.runs.folder import RunFolder, write_atomically
+    from certspec.runs.folder import RunFolder
+    from certspec.runs.writing import write_atomically
 
     options = _Options(**given)
     rules = parse_rules(options.rules)

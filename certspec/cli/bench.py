@@ -11,6 +11,7 @@ import click
 
 from certspec.cli.options import count_option, file_option, limit_option, numbers_option
 from certspec.models import BUNDLED_PROMPTS
+from certspec.runs.writing import write_atomically
 
 __all__ = ["command", "decode_lines"]
 
@@ -434,5 +435,5 @@ def _finish(result: dict[str, Any], out: Path | None) -> None:
     """The last line is the result as JSON; the file ``out`` gets it too."""
     text = json.dumps(result)
     if out is not None:
-        out.write_text(text + "\n", "utf-8")
+        write_atomically(out, text + "\n")
     click.echo(text)

@@ -22,7 +22,7 @@ from certspec.cli.options import (
 )
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
-from certspec.runs.folder import write_atomically
+from certspec.runs.writing import write_atomically
 
 __all__ = ["command"]
 

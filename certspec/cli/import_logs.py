@@ -92,7 +92,7 @@ def command(
     Certificates need the target alone. A truncated list certifies only what it allows: each row of
     the run says which case it is, and numbers that are lower bounds are marked."""
     from certspec.logs.import_run import import_logs
-    from certspec.runs.folder import write_atomically
+    from certspec.runs.writing import write_atomically
 
     run = import_logs(
         log,

@@ -112,8 +112,8 @@ def _deviating_models(out: Path) -> list[str]:
 def _print(out: Path, deviations: list[str], *, as_json: bool) -> None:
     from certspec.reports.run_page import write_report
     from certspec.reports.run_report import make_report
-    from certspec.runs.folder import write_atomically
     from certspec.runs.tables import render_markdown, render_plain
+    from certspec.runs.writing import write_atomically
     from certspec.studies.paper.comparison import comparison_json, comparison_table
 
     report: Any = make_report(out)

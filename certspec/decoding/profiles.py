@@ -20,6 +20,7 @@ import numpy as np
 
 from certspec.errors import InvalidArgument, UnreadableInput
 from certspec.rules import as_real
+from certspec.runs.writing import write_atomically
 
 __all__ = ["DraftingProfile", "MonotoneMap", "conformal_quantile", "fit_monotone", "load_profile"]
 
@@ -77,13 +78,13 @@ class DraftingProfile:
         return len(self.coverage)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the profile as JSON; an infinite budget is written as null."""
+        """Write the profile as JSON, whole or not at all; an infinite budget is written as null.
+
+        Raises CertspecError where ``path`` can't be written."""
         content = {"format": _FORMAT} | asdict(self)
         if not np.isfinite(self.kl_budget):
             content["kl_budget"] = None
-        Path(path).write_text(
-            json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        write_atomically(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def load_profile(path: str | os.PathLike[str]) -> DraftingProfile:

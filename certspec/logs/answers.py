@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from certspec.errors import CertspecError, UnreadableInput
-from certspec.runs.folder import appearing_whole
+from certspec.runs.writing import appearing_whole
 
 __all__ = ["AnswerFile"]
 

@@ -17,7 +17,8 @@ from typing import Any
 from certspec.errors import InvalidArgument, RunMismatch, UnreadableInput
 from certspec.logs.answers import AnswerFile
 from certspec.logs.servers import Address, Question, Refused, Server, ServerError
-from certspec.runs.folder import RunFolder, require_same, write_atomically
+from certspec.runs.folder import RunFolder, require_same
+from certspec.runs.writing import write_atomically
 
 __all__ = ["Asked", "ask_servers"]
 

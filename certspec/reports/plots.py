@@ -19,6 +19,7 @@ from certspec.reports.looks import LOOK
 from certspec.reports.scene import Scene, scenes_of
 from certspec.reports.splits import POSITION_EDGES, splits_of
 from certspec.runs.summary import MARGIN_EDGES, Run, certificate_cap
+from certspec.runs.writing import write_atomically
 
 __all__ = ["PLOTS", "Drawing", "draw_plots"]
 
@@ -67,7 +68,7 @@ def draw_plots(run: Run, summary: dict[str, Any], folder: Path) -> list[Path]:
         for drawing in PLOTS:
             if run.has_draft or not drawing.needs_draft:
                 paths.append(folder / f"{drawing.name}.png")
-                paths[-1].write_bytes(drawing.render(scene, "png"))
+                write_atomically(paths[-1], drawing.render(scene, "png"))
     except OSError as error:
         raise CertspecError(f"{folder}: could not write: {error.strerror or error}") from error
     return paths

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from certspec.errors import CertspecError
 from certspec.reports.comparison import compare_runs
 from certspec.reports.conclusion import compare_conclusion, conclude
 from certspec.reports.page import Card, Column, Page, Picture, render_page
@@ -19,9 +18,9 @@ from certspec.reports.scene import scenes_of
 from certspec.reports.sections import Figures, Section, measure, report_sections
 from certspec.reports.speeds import Speeds
 from certspec.reports.splits import splits_of
-from certspec.runs.folder import write_atomically
 from certspec.runs.summary import MEDIAN
 from certspec.runs.tables import TextTable, render_markdown, spell_length, spell_nats, spell_share
+from certspec.runs.writing import write_atomically
 
 __all__ = ["WrittenReport", "write_comparison", "write_report"]
 
@@ -141,10 +140,7 @@ def _write_pictures(
     names = [block for section in sections for block in section.blocks if isinstance(block, str)]
     paths = [folder / f"{name}.png" for name in names if f"{name}.png" not in there]
     for path in paths:
-        try:
-            path.write_bytes(ALL_PICTURES[path.stem].render(figures.scene, "png"))
-        except OSError as error:
-            raise CertspecError(f"{path}: could not write: {error.strerror or error}") from error
+        write_atomically(path, ALL_PICTURES[path.stem].render(figures.scene, "png"))
     return paths
 
 

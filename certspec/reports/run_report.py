@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from certspec.reports.plots import draw_plots
-from certspec.runs.folder import write_atomically
 from certspec.runs.stream import RunStream, open_run
 from certspec.runs.summary import summarise_run
 from certspec.runs.tables import TextTable, render_markdown, summary_tables
+from certspec.runs.writing import write_atomically
 
 __all__ = ["RunReport", "make_report"]
 

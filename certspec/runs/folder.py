@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,8 +16,9 @@ import pyarrow.parquet as pq
 from certspec.errors import CertspecError, RunMismatch, UnreadableInput
 from certspec.runs.schema import SCHEMA_VERSION
 from certspec.runs.shards import Shard
+from certspec.runs.writing import appearing_whole, write_atomically
 
-__all__ = ["RunFolder", "RunOutcome", "appearing_whole", "require_same", "write_atomically"]
+__all__ = ["RunFolder", "RunOutcome", "require_same"]
 
 FORMAT = "certspec-run"
 
@@ -252,28 +252,6 @@ class RunFolder:
         write_atomically(
             self.manifest_path, json.dumps(ordered, indent=2, ensure_ascii=False) + "\n"
         )
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` so that ``path`` holds either the old content or the new one, never a part of
-    it."""
-    with appearing_whole(path) as stream:
-        stream.write(text.encode())
-
-
-@contextlib.contextmanager
-def appearing_whole(path: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside ``path``, which takes its place once everything is on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise CertspecError(f"{path}: could not write: {error.strerror or error}") from error
 
 
 def require_same(kept: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.errors import InvalidArgument, UnreadableInput
-from certspec.runs.folder import write_atomically
+from certspec.runs.writing import write_atomically
 from certspec.scoring.prompts import read_prompts
 from certspec.studies.paper.paper import DATASET
 

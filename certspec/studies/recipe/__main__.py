@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from certspec.runs.writing import write_atomically
 from certspec.studies.options import exit_with, parse_options
 
 
@@ -107,9 +108,7 @@ def main(arguments: list[str] | None = None) -> None:
         record = {**record, "seconds": round(time.perf_counter() - started, 1)}
         report["training"].append(record)
         print(json.dumps(record), flush=True)
-        (options.out / "losses.json").write_text(
-            json.dumps(report, indent=1) + "\n", encoding="utf-8"
-        )
+        write_atomically(options.out / "losses.json", json.dumps(report, indent=1) + "\n")
 
     # 1. Data: whole prompts are held out, with all their answers.
     training, held_out = data.split_by_prompt(

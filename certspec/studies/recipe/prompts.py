@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from certspec.runs.writing import write_atomically
 from certspec.studies.recipe.data import Chat
 
 # Prompts held out of training, by kind; the shipped ones are drawn from these.
@@ -62,7 +63,6 @@ def choose_prompts(held_out: Sequence[Chat], seed: int) -> list[dict[str, str]]:
 
 def write_prompts(records: Sequence[dict[str, str]], path: Path) -> None:
     """One JSON record a line, UTF-8."""
-    path.write_text(
-        "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records),
-        encoding="utf-8",
+    write_atomically(
+        path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     )

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from certspec.runs.writing import write_atomically
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
@@ -58,7 +60,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
     """Write tokenizer.json and tokenizer_config.json so that
     `AutoTokenizer.from_pretrained(folder)` works offline."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+    write_atomically(folder / "tokenizer.json", tokenizer.to_str(pretty=False))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "chat_template": CHAT_TEMPLATE,
@@ -70,6 +72,4 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
         "clean_up_tokenization_spaces": False,
         "model_max_length": max_length,
     }
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps(config, indent=2) + "\n", encoding="utf-8"
-    )
+    write_atomically(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.errors import UnreadableInput
+from certspec.runs.writing import write_atomically
 from certspec.studies.options import Options, add_options, exit_with
 
 __all__ = ["main"]
@@ -137,8 +138,8 @@ def _all(options: argparse.Namespace) -> None:
     losses = [
         json.loads((options.out / f"losses-{seed}.json").read_text("utf-8")) for seed in STUDY_SEEDS
     ]
-    (results / "losses.json").write_text(json.dumps(losses, indent=1) + "\n", encoding="utf-8")
-    (results / "draft.json").write_bytes((options.out / "draft.json").read_bytes())
+    write_atomically(results / "losses.json", json.dumps(losses, indent=1) + "\n")
+    write_atomically(results / "draft.json", (options.out / "draft.json").read_bytes())
     sizes = ["--limit", "2", "--steps", "4"] if options.tiny else []
     for part in ("score", "quality", "speed"):
         main(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from certspec.runs.writing import appearing_whole, write_atomically
 from certspec.scoring.provenance import file_sha256, session_facts, tokenizer_sha256, weights_sha256
 from certspec.studies.recipe.architecture import (
     Shape,
@@ -95,7 +97,8 @@ def prepare(
             for doc in own_documents(target, tokenizer, group, max_new_tokens, batch)
         ]
         lengths, sizes = np.array(list(map(len, own))), np.array([*map(len, asked), max_new_tokens])
-        np.savez(out / "own.npz", ids=np.concatenate(own), lengths=lengths, sizes=sizes)
+        with appearing_whole(out / "own.npz") as stream:
+            np.savez(stream, ids=np.concatenate(own), lengths=lengths, sizes=sizes)
     facts = {
         "training_chats": len(training),
         "training_tokens": sum(map(len, documents)),
@@ -147,7 +150,7 @@ def make_draft(
         "provenance": _provenance(material, draft, out),
         "seconds": seconds,
     }
-    (out / "draft.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    write_atomically(out / "draft.json", json.dumps(facts, indent=1) + "\n")
 
 
 def study_losses(
@@ -189,7 +192,7 @@ def study_losses(
         "tokens": steps * plan.batch * plan.block,
         "losses": figures,
     }
-    (out / f"losses-{seed}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    write_atomically(out / f"losses-{seed}.json", json.dumps(facts, indent=1) + "\n")
     return facts
 
 
@@ -242,5 +245,11 @@ def _provenance(material: Material, draft: Any, out: Path) -> dict[str, Any]:
 
 
 def _export(model: Any, tokenizer: Any, folder: Path) -> None:
-    save_weights(model, folder)
-    tokenizer.save_pretrained(folder)
+    """The whole folder or none: ``prepare`` takes what is there for finished."""
+    unfinished = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    save_weights(model, unfinished)
+    tokenizer.save_pretrained(unfinished)
+    if folder.exists():
+        shutil.rmtree(folder)
+    unfinished.rename(folder)

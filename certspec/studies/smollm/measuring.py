@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from certspec.runs.writing import write_atomically
 from certspec.scoring.prompts import PromptFile
 
 __all__ = ["measure_relaxation", "measure_score", "measure_speed"]
@@ -173,5 +174,5 @@ def _facts(pair: Any, began: float) -> dict[str, Any]:
 
 def _write(path: Path, values: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(values, indent=1) + "\n")
     print(path, flush=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.reports.looks import LOOK, looks_of
+from certspec.runs.writing import appearing_whole
 from certspec.studies.smollm.modelled_speed import place_of, tokens_per_second
 from certspec.studies.smollm.tables import SPEEDS
 
@@ -46,7 +47,8 @@ def draw_evidence(results: dict[str, Any], folder: Path) -> list[Path]:
         with pyplot.rc_context(LOOK):
             figure = draw(pyplot, results[needed])
             paths.append(folder / f"{name}.png")
-            figure.savefig(paths[-1], dpi=130, metadata={"Software": None})
+            with appearing_whole(paths[-1]) as stream:
+                figure.savefig(stream, format="png", dpi=130, metadata={"Software": None})
             pyplot.close(figure)
     return paths
 

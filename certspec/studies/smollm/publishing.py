@@ -10,6 +10,7 @@ from typing import Any
 
 from certspec.errors import UnreadableInput
 from certspec.runs.tables import render_markdown
+from certspec.runs.writing import write_atomically
 from certspec.studies.smollm.plots import draw_evidence
 from certspec.studies.smollm.tables import evidence_tables
 
@@ -46,5 +47,5 @@ def publish(results: Path | None, out: Path) -> list[Path]:
     """Write evidence.md and the plots into ``out``; returns their paths."""
     found = read_results(results)
     paths = draw_evidence(found, out)
-    (out / "evidence.md").write_text(render_markdown(evidence_tables(found)), encoding="utf-8")
+    write_atomically(out / "evidence.md", render_markdown(evidence_tables(found)))
     return [out / "evidence.md", *paths]

@@ -1,0 +1,51 @@
+"""How files are written: whole or not at all. A process that is killed, a full disk or Ctrl-C
+leaves what was there before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from certspec.errors import CertspecError
+
+__all__ = ["appearing_whole", "write_atomically"]
+
+_NAME_LETTERS = 40  # of a file's name in its temporary one, which has to be short enough as well
+
+
+def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write ``content`` (a text in UTF-8) so that ``path`` holds either the old content or the new
+    one, never a part of it. Raises CertspecError where it can't be written."""
+    with appearing_whole(Path(path)) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def appearing_whole(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside ``path``, which takes its place once everything is on disk.
+
+    What is no file, such as /dev/stdout, is written to as it is; a link stays one."""
+    try:
+        path = path.resolve() if path.is_symlink() else path
+        if path.exists() and not path.is_file():
+            with path.open("wb") as stream:
+                yield stream
+            return
+        temporary = path.with_name(f".{path.name[:_NAME_LETTERS]}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            if path.exists():
+                shutil.copymode(path, temporary)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise CertspecError(f"{path}: could not write: {error.strerror or error}") from error
