@@ -25,7 +25,7 @@ __all__ = ["FARTHEST_REACH", "read_logit_error", "within_logit_error"]
 FARTHEST_REACH = 4.0  # nats; a step is not looked at beyond it
 _HALVINGS = 16  # of the cube root of reach / FARTHEST_REACH: 1e-5 nats near a reach of .05
 _TURNS = 3  # of the certificate's level and value at each of them
-_CHUNK_LOGITS = 1 << 22
+_CHUNK_LOGITS, _CUDA_CHUNK_LOGITS = 1 << 22, 1 << 26  # a GPU is kept waiting by small ones
 
 
 def read_logit_error(logit_error: Any) -> tuple[float, float]:
@@ -60,7 +60,7 @@ def within_logit_error(
     )
     assert target is not None  # for the type checker: only the draft may be missing
     parts = []
-    step = max(1, _CHUNK_LOGITS // num_columns)
+    step = max(1, (_CUDA_CHUNK_LOGITS if target.is_cuda else _CHUNK_LOGITS) // num_columns)
     for start in range(0, target.shape[0], step):
         rows = slice(start, start + step)
         certified = found.certified if found.certified is None else found.certified[:, rows]

@@ -92,11 +92,11 @@ def _dequantised(source: GgufWeights, config: Any, device: Any, dtype: Any) -> t
     import torch
 
     rounded, total, state = 0, 0, {}
-    for name, values in source.weights.named.items():
+    for name, exact in source.weights.named.items():
+        values = exact.to(device)
         state[name] = values.to(dtype)
         rounded += int((state[name].float() != values).sum())
         total += values.numel()
-        state[name] = state[name].to(device)
     with torch.device("meta"):
         model = shipped_class(config.model_type, "ForCausalLM")(config)
     model.load_state_dict(state, strict=False, assign=True)

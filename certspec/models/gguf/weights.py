@@ -6,8 +6,11 @@ side); they are put back."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +36,7 @@ _MATRICES = {  # in the order in which the CPU engine packs them
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_BLOCK = 1 << 22  # weights that are dequantised at once, so that what passes by stays in caches
 _EMBEDDING, _HEAD, _FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
 
 
@@ -213,5 +217,16 @@ class _Dequantised(Mapping[str, "Tensor"]):
         kind = GGMLQuantizationType[tensor.type_name]
         raw = self.raw(tensor)
         plain = {"F32": np.float32, "F16": np.float16}.get(tensor.type_name)
-        values = dequantize(raw, kind) if plain is None else raw.view(plain).astype(np.float32)
+        values = np.empty((len(raw), prod(tensor.shape) // len(raw)), np.float32)
+        step = max(1, _BLOCK // values.shape[1])
+
+        def fill(start: int) -> None:
+            rows = raw[start : start + step]
+            values[start : start + step] = (
+                dequantize(rows, kind) if plain is None else rows.view(plain)
+            )
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for _ in pool.map(fill, range(0, len(raw), step)):
+                pass
         return torch.from_numpy(values.reshape(tensor.shape))

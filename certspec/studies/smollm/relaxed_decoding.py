@@ -118,7 +118,10 @@ def _decide(
 ) -> dict[str, Any]:
     """Columns of the active traces, each under its own rule at its text's row of logits: all numpy,
     (traces,)."""
-    scores = certify(target_logits, draft_logits.to(target_logits.dtype), list(rules))
+    backend = "triton" if target_logits.is_cuda else None
+    scores = certify(
+        target_logits, draft_logits.to(target_logits.dtype), list(rules), backend=backend
+    )
     at = torch.tensor([text for text, _ in active], device=scores.kl.device)
     pick = torch.tensor([trace.rule for _, trace in active], device=at.device)
     accepted, certified = scores.accepted[pick, at], scores.certified[pick, at]
