@@ -112,7 +112,8 @@ def _chunk(
     rules: tuple[RuleTable, int],
     errors: tuple[float, float],
 ) -> tuple[Any, Any, Any, Any]:
-    """(certificate, its bound, the divergence's bound, reach) of a block of rows."""
+    """(certificate, its bound, the divergence's bound, reach) of a block of rows; where both
+    errors are 0 the reach alone, as the others are what they were."""
     from certspec.kernels.rounding import UNIT
     from certspec.kernels.torch.robust import (
         ROUNDINGS,
@@ -121,6 +122,14 @@ def _chunk(
         divergence_within,
     )
 
+    if errors == (0.0, 0.0):
+        if draft is None:
+            return None, None, None, None
+        reach = torch.full(certified.shape, -torch.inf, dtype=torch.float64, device=target.device)
+        some = certified.any(dim=0).nonzero()[:, 0]
+        rows = box_rows(target[some], draft[some], *rules)
+        reach[:, some] = _reach(torch, rows, certified[:, some], 0.0)
+        return None, None, None, reach
     rows = box_rows(target, draft, *rules)
     shape = (len(rules[0].rules), target.shape[0])
 
@@ -132,17 +141,29 @@ def _chunk(
         return certificate, lower, None, None
     moved = 2.0 * errors[1] * (1.0 + ROUNDINGS * UNIT)  # log q moves by at most so much
     upper = divergence_within(rows.divergences, at(errors[0])[:1].T)[:, 0] + moved
-    near = torch.zeros(shape, dtype=torch.float64, device=target.device)
+    if moved:
+        _, bound = certificates_within(rows, at(0.0))
+        certified = certified & (
+            divergence_within(rows.divergences, at(0.0)[:1].T).T + moved < bound
+        )
+    return certificate, lower, upper, _reach(torch, rows, certified, moved)
+
+
+def _reach(torch: Any, rows: Any, certified: Any, moved: float) -> Any:
+    """(rules, rows) the largest error at which each certified step stays so, -inf elsewhere: by
+    halving, all rules at once, each with the rows that it certifies."""
+    from certspec.kernels.torch.robust import certificate_within, divergence_within
+
+    chosen = [flags.nonzero()[:, 0] for flags in certified]
+    parts = [(rule, index, rows.of(index)) for rule, index in enumerate(chosen) if len(index)]
+    near = torch.zeros(certified.shape, dtype=torch.float64, device=certified.device)
     far = torch.ones_like(near)
+    bound = torch.full_like(near, -torch.inf)
     for _ in range(_HALVINGS):  # of cube roots
         middle = (near + far) / 2.0
         radius = FARTHEST_REACH * middle**3
-        _, bound = certificates_within(rows, radius, _TURNS)
+        for rule, index, those in parts:
+            bound[rule, index] = certificate_within(those, rule, radius[rule, index], _TURNS)[1]
         holds = divergence_within(rows.divergences, radius.T).T + moved < bound
         near, far = torch.where(holds, middle, near), torch.where(holds, far, middle)
-    reach = torch.where(certified, FARTHEST_REACH * near**3, -torch.inf)
-    if moved:
-        _, bound = certificates_within(rows, at(0.0))
-        kept = divergence_within(rows.divergences, at(0.0)[:1].T).T + moved < bound
-        reach = torch.where(kept, reach, -torch.inf)
-    return certificate, lower, upper, reach
+    return torch.where(certified, FARTHEST_REACH * near**3, -torch.inf)

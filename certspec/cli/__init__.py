@@ -37,6 +37,10 @@ _COMMANDS = {
         "certspec.cli.report",
         "Make a run's page, tables and plots again, or compare two; needs no model.",
     ),
+    "numerics": (
+        "certspec.cli.numerics",
+        "Measure how far logits differ between two numerics, and which decisions could turn.",
+    ),
     "reproduce": (
         "certspec.cli.reproduce",
         "Run the paper's protocol and print its figures beside ours.",

@@ -16,8 +16,9 @@ from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from certspec.reports.run_report import RunReport
+    from certspec.runs.tables import TextTable
 
-__all__ = ["command", "print_report"]
+__all__ = ["command", "print_report", "print_tables"]
 
 
 @click.command("report")
@@ -67,7 +68,6 @@ def print_report(
     """Write and print the report of ``folder``; exits with 1 if a certificate is false."""
     from certspec.reports.run_page import write_report
     from certspec.reports.run_report import make_report
-    from certspec.runs.tables import render_plain, render_rich
 
     report = make_report(folder, draft_length=draft_length)
     written = write_report(folder, report, draft_length=draft_length, out=out)
@@ -76,14 +76,7 @@ def print_report(
         click.echo(json.dumps(report.summary, indent=2))
         _exit_where_false((report,))
         return
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        for table in render_rich(report.tables):
-            console.print(table)
-    else:
-        click.echo(render_plain(report.tables), nl=False)
+    print_tables(report.tables)
     click.echo("")
     for sentence in written.conclusion:
         click.echo(textwrap.fill(sentence, 80))
@@ -97,6 +90,20 @@ def print_report(
     )
     click.echo(f"the page: {page}")
     _exit_where_false((report,))
+
+
+def print_tables(tables: list[TextTable]) -> None:
+    """Tables on standard output, drawn for a terminal or plain."""
+    from certspec.runs.tables import render_plain, render_rich
+
+    if not sys.stdout.isatty():
+        click.echo(render_plain(tables), nl=False)
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for table in render_rich(tables):
+        console.print(table)
 
 
 def _exit_where_false(reports: tuple[RunReport, ...]) -> None:

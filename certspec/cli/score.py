@@ -54,6 +54,7 @@ class _Options(PairOptions):
     logits_path: Path | None
     draft_logits_path: Path | None
     num_tokens: int | None
+    reach: bool
     draft_length: int
     out: Path
     as_json: bool
@@ -87,6 +88,12 @@ class _Options(PairOptions):
 )
 @count_option(
     "--num-tokens", default=None, help="Stored logits: only the first N columns are real ids."
+)
+@click.option(
+    "--reach",
+    is_flag=True,
+    help="Also tell how far a server's logits may be off before a step is no longer certified; "
+    "about doubles the time.",
 )
 @draft_length_option()
 @out_option("certspec-run", "Folder of the run; a run that was stopped there is gone on with.")
@@ -127,7 +134,12 @@ def _score_prompts(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> 
     from certspec.scoring.run import RunSettings
 
     settings = RunSettings(
-        rules, options.steps, options.batch_size, options.limit, not options.plain_prompts
+        rules,
+        options.steps,
+        options.batch_size,
+        options.limit,
+        not options.plain_prompts,
+        options.reach,
     )
     return run_with_progress(pair, prompts, options.out, settings, shard)
 
@@ -163,6 +175,7 @@ def _score_stored(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> b
     draft = None if options.draft_logits_path is None else open_logits(options.draft_logits_path)
     chosen = rules or tuple(default_rules())
     where: dict[str, Any] = {"num_tokens": options.num_tokens, "device": options.device}
+    where["reach"] = options.reach
     folder = RunFolder(options.out)
     is_whole = _with_progress(
         options.out,

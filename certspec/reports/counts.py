@@ -20,6 +20,8 @@ __all__ = [
     "margin_counts",
     "ratio_counts",
     "ratio_edges",
+    "reach_counts",
+    "reach_errors",
 ]
 
 LEAST = 1e-4  # nats; smaller ones are drawn at this edge of an axis of logarithms
@@ -138,3 +140,23 @@ def ratio_counts(run: Run) -> np.ndarray:
 
     result: np.ndarray = remembered(run, "relaxation", compute)
     return result
+
+
+def reach_errors() -> np.ndarray:
+    """Errors of the logits [nats] at which the picture has a point."""
+    return np.geomspace(1e-3, 1.0, 61)
+
+
+def reach_counts(run: Run) -> np.ndarray:
+    """(rules, 61) steps that stay certified within each of ``reach_errors``."""
+
+    def compute() -> np.ndarray:
+        counts = np.zeros((len(run.rules), len(reach_errors())), dtype=np.int64)
+        for block in run.blocks(("reach",)):
+            if block.reach is not None:
+                for index, reach in enumerate(block.reach):
+                    counts[index] += len(reach) - np.searchsorted(np.sort(reach), reach_errors())
+        return counts
+
+    found: np.ndarray = remembered(run, "reach", compute)
+    return found

@@ -9,7 +9,7 @@ from certspec.presets import parse_rule
 from certspec.reports.counts import LEAST, clipped_shares, margin_counts, ratio_counts
 from certspec.reports.scene import Scene
 from certspec.reports.splits import Split, splits_of
-from certspec.runs.summary import MARGIN_EDGES, MEDIAN
+from certspec.runs.summary import MARGIN_EDGES, MEDIAN, REACHES
 from certspec.runs.tables import spell_length, spell_nats, spell_share
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "of_improvement",
     "of_margin",
     "of_positions",
+    "of_reach",
     "of_relaxation",
     "of_run_lengths",
 ]
@@ -160,3 +161,15 @@ def of_relaxation(scene: Scene) -> str:
     if not told:
         return "No rule of this run accepts any other token than the target's argmax."
     return "Steps at which a token other than the argmax is accepted: " + ", ".join(told) + "."
+
+
+def of_reach(scene: Scene) -> str:
+    index = scene.run.rules.index(scene.lead)
+    row = scene.summary["rules"][index]
+    shares = row["certified_within"] or {}
+    near, far = str(REACHES[2]), str(REACHES[-1])
+    return (
+        f"Under {scene.lead} {spell_share(row['share_certified'])} of the steps are certified, "
+        f"{spell_share(shares.get(near))} stay so on any server whose logits are within {near} "
+        f"nats and {spell_share(shares.get(far))} within {far} nats."
+    )

@@ -14,6 +14,8 @@ from certspec.reports.counts import (
     improvement_counts,
     ratio_counts,
     ratio_edges,
+    reach_counts,
+    reach_errors,
 )
 from certspec.reports.plots import PLOTS, Drawing
 from certspec.reports.scene import Scene
@@ -106,6 +108,28 @@ def _relaxation(pyplot: Any, scene: Scene) -> Any:
     return figure
 
 
+def _reach(pyplot: Any, scene: Scene) -> Any:
+    """For each rule, the share of steps that stay certified where the target's logits may be off by
+    so much."""
+    figure, axes = pyplot.subplots(figsize=(8.5, 4.2), layout="constrained")
+    for rule, counts in zip(scene.run.rules, reach_counts(scene.run), strict=True):
+        look = scene.looks[rule] | {"markevery": 10}
+        axes.plot(reach_errors(), 100.0 * counts / scene.run.num_steps, label=rule, **look)
+    axes.legend(frameon=False, fontsize=9)
+    axes.set(
+        xscale="log",
+        xlim=(reach_errors()[0], reach_errors()[-1]),
+        ylim=(0.0, 101.0),
+        xlabel="error of the target's logits, a shift removed (nats)",
+        ylabel="steps certified within it (% of all)",
+    )
+    axes.set_title(
+        "steps certified on every server whose logits are within the error", loc="left", fontsize=10
+    )
+    axes.grid(color="0.9")
+    return figure
+
+
 ALL_PICTURES: dict[str, Drawing] = {drawing.name: drawing for drawing in PLOTS} | {
     "improvement": Drawing(
         "improvement",
@@ -120,5 +144,8 @@ ALL_PICTURES: dict[str, Drawing] = {drawing.name: drawing for drawing in PLOTS} 
         _relaxation,
         findings.of_relaxation,
         needs_draft=True,
+    ),
+    "reach": Drawing(
+        "reach", "Steps certified on other servers", _reach, findings.of_reach, needs_draft=True
     ),
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from certspec.reports.findings import of_reach
 from certspec.reports.improvement import Improvement, measure_improvement
 from certspec.reports.provenance import findings_of, provenance_table
 from certspec.reports.relaxation import Relaxation, given_up_nats, measure_relaxation
@@ -18,7 +19,7 @@ from certspec.reports.speeds import Speeds, speeds_table
 from certspec.reports.splits import Share, Split, splits_of
 from certspec.reports.token_names import token_names
 from certspec.reports.token_view import TokenView, token_view
-from certspec.runs.summary import MEDIAN, Run
+from certspec.runs.summary import MEDIAN, REACHES, Run
 from certspec.runs.table import RunTable
 from certspec.runs.tables import TextTable, spell_length, spell_nats, spell_share, summary_tables
 
@@ -159,6 +160,7 @@ def _about_decisions(figures: Figures, tables: dict[str, TextTable]) -> list[Sec
                 "positions",
             ),
         ),
+        *_other_servers(figures),
         Section(
             "Token by token",
             "Texts of the target from the least to the most accepted. Point at a token for its "
@@ -166,6 +168,28 @@ def _about_decisions(figures: Figures, tables: dict[str, TextTable]) -> list[Sec
             (token_view(figures.run, figures.scene.lead),),
         ),
     ]
+
+
+def _other_servers(figures: Figures) -> list[Section]:
+    """What of the certificates holds on another server; nothing where the run has no reach."""
+    rows = figures.summary["rules"]
+    if rows[0]["certified_within"] is None:
+        return []
+    table = TextTable(
+        "Steps certified within an error of the target's logits (nats)",
+        ("rule", "0", *map(str, REACHES)),
+        tuple(
+            (
+                row["rule"],
+                spell_share(row["share_certified"]),
+                *map(spell_share, row["certified_within"].values()),
+            )
+            for row in rows
+        ),
+        "Half the range by which a row of logits differs: a shift changes nothing. certspec "
+        "numerics measures it between two runs, or float32 and bfloat16.",
+    )
+    return [Section("On another server", of_reach(figures.scene), (table, "reach"))]
 
 
 def _with_interval(share: Share) -> tuple[str, str]:

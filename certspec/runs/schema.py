@@ -21,6 +21,9 @@ and lists, with one entry a rule:
 - ``certificate_lower``: float64, a sound lower bound of ``certificate``
 - ``accepted``: bool, the rule accepts the draft's proposal at this step
 - ``certified``: bool, ``kl_upper < certificate_lower``
+- ``reach``: float64, nats: up to which error of the target's logits the step stays certified, -inf
+  where it is not certified; null unless asked for (``certspec score --reach``), and not there in
+  runs older than the column
 
 or with the first tokens of a model:
 
@@ -58,7 +61,7 @@ PROMPT_PART = (
     2**30
 )  # an imported run numbers prompts' own positions from here on, and answers below
 
-_PER_RULE = ("certificate", "certificate_lower", "accepted", "certified")
+_PER_RULE = ("certificate", "certificate_lower", "accepted", "certified", "reach")
 _OF_DRAFT = (
     "draft_token",
     "draft_token_prob",
@@ -66,6 +69,7 @@ _OF_DRAFT = (
     "kl_upper",
     "accepted",
     "certified",
+    "reach",
     "draft_top_ids",
     "draft_top_probs",
 )
@@ -85,6 +89,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "certificate_lower": pa.list_(pa.float64()),
     "accepted": pa.list_(pa.bool_()),
     "certified": pa.list_(pa.bool_()),
+    "reach": pa.list_(pa.float64()),
     "target_top_ids": pa.list_(pa.int32()),
     "target_top_probs": pa.list_(pa.float64()),
     "draft_top_ids": pa.list_(pa.int32()),

@@ -24,6 +24,7 @@ __all__ = [
     "MEDIAN",
     "NUM_MARGIN_BINS",
     "QUANTILES",
+    "REACHES",
     "Run",
     "certificate_cap",
     "chain_and_leaf",
@@ -46,6 +47,8 @@ def margin_bins_of(prob_margin: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MEDIAN = QUANTILES.index(0.5)
+
+REACHES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # errors of the target's logits, nats
 
 BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
 
@@ -222,6 +225,9 @@ def _flags(block: RunTable) -> Iterator[tuple[str, np.ndarray]]:
         yield "accepted", block.accepted
         yield "certified", block.certified
         yield "false", block.certified & ~block.accepted
+    if block.reach is not None:
+        for error in REACHES:
+            yield f"within {error}", block.reach >= error
     if block.accepted_known is not None:
         yield "undecided", ~block.accepted_known
     if block.certificate_known is not None:
@@ -240,6 +246,11 @@ def _summarise_rule(
         "share_undecided": (counts.share("undecided", index) or 0.0) if has_draft else None,
         "share_certificate_known": counts.share("certificate_known", index),
         "share_infinite": counts.share("infinite", index),
+        "certified_within": {
+            str(error): counts.share(f"within {error}", index) for error in REACHES
+        }
+        if f"within {REACHES[0]}" in counts.flags
+        else None,
         "cap": certificate_cap(rule),
         "certificate_finite": _as_json(found["finite", index]),
         "certificate_capped": _as_json(found["capped", index]),

@@ -36,8 +36,9 @@ class RunTable:
     Arrays of shape (rows,): ``prompt``, ``position``, ``entropy``, ``prob_margin``,
     ``target_top_prob``, ``target_token``; ``kl``, ``kl_upper``, ``draft_token``,
     ``draft_token_prob`` (None in a run of the target alone). Arrays of shape (rules, rows):
-    ``certificate``, ``certificate_lower``; ``accepted``, ``certified`` (or None). ``starts``:
-    (sequences + 1,) row offsets, sequence i being rows starts[i]:starts[i + 1].
+    ``certificate``, ``certificate_lower``; ``accepted``, ``certified`` (or None); ``reach`` (None
+    where the run has none). ``starts``: (sequences + 1,) row offsets, sequence i being rows
+    starts[i]:starts[i + 1].
 
     ``target_top10_mass``: (rows,) probability of the ten best listed tokens. ``draft_rank``:
     (rows,) place of the target's token among the draft's listed ones, from 0; -1 where it isn't
@@ -63,6 +64,7 @@ class RunTable:
     draft_token_prob: np.ndarray | None = None
     accepted: np.ndarray | None = None
     certified: np.ndarray | None = None
+    reach: np.ndarray | None = None
     target_top10_mass: np.ndarray | None = None
     draft_rank: np.ndarray | None = None
     draft_certificate: np.ndarray | None = None
@@ -178,7 +180,7 @@ def table_of(
         name: _per_rule(table, name, len(rules)) if name in there else None
         for name in ("certificate", "certificate_lower")
     }
-    per_rule = ("accepted", "certified", "accepted_known", "certificate_known")
+    per_rule = ("accepted", "certified", "reach", "accepted_known", "certificate_known")
     found |= {
         name: _per_rule_or_none(table, name, len(rules)) for name in per_rule if name in there
     }
@@ -216,7 +218,8 @@ _READ = [
     "draft_top_ids",
     "draft_top_probs",
 ]
-_READ_FROM_LOGS = [
+_READ_WHERE_THERE = [
+    "reach",
     "accepted_known",
     "certificate_known",
     "certificate_case",
@@ -240,11 +243,11 @@ _MADE_FROM = {
 def columns_to_read(names: Sequence[str] | None, there: Iterable[str]) -> list[str]:
     """The columns of a part from which the table's columns ``names`` (None: all) are made."""
     if names is None:
-        return [*_READ, *(name for name in _READ_FROM_LOGS if name in set(there))]
+        return [*_READ, *(name for name in _READ_WHERE_THERE if name in set(there))]
     wanted = {"prompt", "position"}
     for name in names:
         wanted.update(_MADE_FROM.get(name, (name,)))
-    return [name for name in [*_READ, *_READ_FROM_LOGS] if name in wanted and name in set(there)]
+    return [name for name in [*_READ, *_READ_WHERE_THERE] if name in wanted and name in set(there)]
 
 
 def read_part(path: Path, rules: Sequence[str]) -> pa.Table:

@@ -3,8 +3,8 @@ step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,14 @@ from certspec.rules import Rule
 from certspec.runs.schema import certificate_columns, leading_probs
 from certspec.scoring.batches import Batch
 
-__all__ = ["CHUNK_BYTES", "GreedyLimits", "lowest_argmax", "score_batch"]
+__all__ = [
+    "CHUNK_BYTES",
+    "GreedyLimits",
+    "GreedyStep",
+    "greedy_steps",
+    "lowest_argmax",
+    "score_batch",
+]
 
 # Logits wait for certification until they fill this many bytes (both models together), so memory
 # does not grow with the number of steps and one call serves many rows.
@@ -41,14 +48,14 @@ class GreedyLimits:
         return "context" if num_prompt_tokens + position + 1 > self.context else None
 
 
-@dataclass
-class _Waiting:
-    """Steps whose logits wait for certification; ``rows``: each one's prompt, position, number of
-    prompt tokens, token, and why the run ends there (None: it goes on)."""
+@dataclass(frozen=True)
+class GreedyStep:
+    """One step of a batch: ``rows`` tell each prompt's place, position, number of prompt tokens,
+    token, and why its run ends there (None: it goes on); logits are (rows, tokens)."""
 
-    rows: list[tuple[int, int, int, int, str | None]] = field(default_factory=list)
-    target_logits: list[torch.Tensor] = field(default_factory=list)
-    draft_logits: list[torch.Tensor] = field(default_factory=list)
+    rows: list[tuple[int, int, int, int, str | None]]
+    target_logits: torch.Tensor
+    draft_logits: torch.Tensor | None
 
 
 def lowest_argmax(logits: torch.Tensor) -> torch.Tensor:
@@ -59,23 +66,13 @@ def lowest_argmax(logits: torch.Tensor) -> torch.Tensor:
     return torch.where(is_top, ids, logits.shape[-1]).amin(dim=-1)
 
 
-def score_batch(
-    target: Any,
-    draft: Any | None,
-    batch: Batch,
-    rules: Sequence[Rule],
-    limits: GreedyLimits,
-    *,
-    on_steps: Callable[[int], None] | None = None,
-) -> dict[str, Any]:
-    """Score every greedy step of one batch; returns numpy columns of ``steps.COLUMNS``, sorted by
-    (prompt, position).
+def greedy_steps(
+    target: Any, draft: Any | None, batch: Batch, limits: GreedyLimits
+) -> Iterator[GreedyStep]:
+    """Every step of one batch along the target's own greedy tokens.
 
-    ``target`` and ``draft`` are runners (``prefill``, ``forward``, ``drop_rows``); with
-    ``draft=None`` only the target's certificates are computed. The logits that are certified are
-    those that chose the token. ``on_steps`` is told the number of steps of each forward pass."""
-    waiting = _Waiting()
-    chunks: list[dict[str, Any]] = []
+    ``target`` and ``draft`` are runners (``prefill``, ``forward``, ``commit``, ``drop_rows``). The
+    logits are those that chose the token."""
     active = list(batch.prompts)
     histories = [prompt.token_ids for prompt in active]
     target_logits = target.prefill(histories)
@@ -88,18 +85,11 @@ def score_batch(
             limits.end_of(position, len(prompt.token_ids), token)
             for prompt, token in zip(active, listed, strict=True)
         ]
-        waiting.rows += [
+        rows = [
             (prompt.index, position, len(prompt.token_ids), token, end)
             for prompt, token, end in zip(active, listed, ends, strict=True)
         ]
-        waiting.target_logits.append(target_logits)
-        if draft_logits is not None:
-            waiting.draft_logits.append(draft_logits)
-        if 2 * len(waiting.rows) * target_logits[0].nbytes >= CHUNK_BYTES:
-            chunks.append(_certify_waiting(waiting, rules))
-            waiting = _Waiting()
-        if on_steps is not None:
-            on_steps(len(active))
+        yield GreedyStep(rows, target_logits, draft_logits)
         remaining = [row for row, end in enumerate(ends) if end is None]
         if not remaining:
             break
@@ -111,8 +101,35 @@ def score_batch(
         target_logits = _advance(target, tokens)
         draft_logits = _advance(draft, tokens) if draft is not None else None
         position += 1
-    if waiting.rows:
-        chunks.append(_certify_waiting(waiting, rules))
+
+
+def score_batch(
+    target: Any,
+    draft: Any | None,
+    batch: Batch,
+    rules: Sequence[Rule],
+    limits: GreedyLimits,
+    *,
+    reach: bool = False,
+    on_steps: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Score every greedy step of one batch; returns numpy columns of ``steps.COLUMNS``, sorted by
+    (prompt, position).
+
+    With ``draft=None`` only the target's certificates are computed. ``reach``: fill that column
+    too. ``on_steps`` is told the number of steps of each forward pass."""
+    waiting: list[GreedyStep] = []
+    chunks: list[dict[str, Any]] = []
+    for step in greedy_steps(target, draft, batch, limits):
+        waiting.append(step)
+        num_rows = sum(len(each.rows) for each in waiting)
+        if 2 * num_rows * step.target_logits[0].nbytes >= CHUNK_BYTES:
+            chunks.append(_certify_waiting(waiting, rules, reach))
+            waiting = []
+        if on_steps is not None:
+            on_steps(len(step.rows))
+    if waiting:
+        chunks.append(_certify_waiting(waiting, rules, reach))
     return _in_order(chunks)
 
 
@@ -122,13 +139,17 @@ def _advance(runner: Any, tokens: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-def _certify_waiting(waiting: _Waiting, rules: Sequence[Rule]) -> dict[str, Any]:
-    target_logits = torch.cat(waiting.target_logits)
-    draft_logits = torch.cat(waiting.draft_logits) if waiting.draft_logits else None
-    columns: dict[str, Any] = dict(
-        certificate_columns(certify(target_logits, draft_logits, list(rules)))
+def _certify_waiting(
+    waiting: Sequence[GreedyStep], rules: Sequence[Rule], reach: bool
+) -> dict[str, Any]:
+    target_logits = torch.cat([step.target_logits for step in waiting])
+    drafted = [step.draft_logits for step in waiting if step.draft_logits is not None]
+    draft_logits = torch.cat(drafted) if drafted else None
+    found = certify(target_logits, draft_logits, list(rules), logit_error=0.0 if reach else None)
+    columns: dict[str, Any] = dict(certificate_columns(found))
+    prompts, positions, prompt_tokens, tokens, ends = zip(
+        *(row for step in waiting for row in step.rows), strict=True
     )
-    prompts, positions, prompt_tokens, tokens, ends = zip(*waiting.rows, strict=True)
     emitted = np.asarray(tokens, dtype=np.int64)
     if not np.array_equal(columns["target_token"], emitted):
         row = int(np.flatnonzero(columns["target_token"] != emitted)[0])

@@ -32,7 +32,7 @@ from certspec.scoring.provenance import (
 if TYPE_CHECKING:
     from certspec.models.runner import ModelRunner
 
-__all__ = ["RunSettings", "score_run", "scoring_engine"]
+__all__ = ["RunSettings", "score_run", "scoring_engine", "scoring_runners"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class RunSettings:
     batch_size: int = 16
     limit: int | None = None
     chat: bool = True
+    reach: bool = False  # also up to which error of the logits each step stays certified
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "limit"):
@@ -74,7 +75,9 @@ def score_run(
     process did, or that an early end made unnecessary, count as done). Raises RunMismatch where the
     folder holds another run. Killed at any moment, the next call redoes at most one batch."""
     settings, shard = settings or RunSettings(), shard or Shard()
-    target, draft, engine = _runners(pair) if runners is None else _given(pair, runners, settings)
+    target, draft, engine = (
+        scoring_runners(pair) if runners is None else _given(pair, runners, settings)
+    )
     context = min(int(model.config.max_position_embeddings) for model in _models_of(pair))
     limits = GreedyLimits(settings.steps, context, find_eos_token_ids(pair.target))
     labels = [rule.label for rule in settings.rules]
@@ -104,7 +107,15 @@ def score_run(
             num_batches = batch.number + 1
             if shard.owns(batch.number) and folder.part_path(batch.number).name not in finished:
                 columns = (
-                    score_batch(target, draft, batch, settings.rules, limits, on_steps=counter)
+                    score_batch(
+                        target,
+                        draft,
+                        batch,
+                        settings.rules,
+                        limits,
+                        reach=settings.reach,
+                        on_steps=counter,
+                    )
                     if batch.prompts
                     else dict.fromkeys(COLUMNS) | {"prompt": []}  # all prompts were skipped
                 )
@@ -149,15 +160,17 @@ def _reason_for_transformers(model: Any) -> str | None:
     return "spread over devices" if _spread(model) else reason_for_transformers(model)
 
 
-def _runners(pair: Any) -> tuple[Any, Any | None, str]:
-    """Runners of target and draft (None where there is no draft) and what they are."""
+def scoring_runners(pair: Any, *, target_alone: bool = False) -> tuple[Any, Any | None, str]:
+    """Runners of target and draft (None where there is no draft, or ``target_alone``) and what they
+    are."""
     engine, _ = scoring_engine(pair)
     runner: Any = PaddedRunner
     if engine != "transformers":
         from certspec.models.cpu.runner import CpuRunner
 
         runner = CpuRunner
-    target, *draft = [runner(model, pair.num_tokens) for model in _models_of(pair)]
+    models = [pair.target] if target_alone else _models_of(pair)
+    target, *draft = [runner(model, pair.num_tokens) for model in models]
     return target, draft[0] if draft else None, engine
 
 
@@ -206,6 +219,7 @@ def _fixed_settings(
         "chat": settings.chat,
         "context": limits.context,
         "eos_ids": sorted(limits.eos_ids),
+        **({"reach": True} if settings.reach else {}),
         **_spread(pair.target),
     }
 

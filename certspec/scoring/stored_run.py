@@ -49,6 +49,7 @@ def score_stored(
     *,
     num_tokens: int | None = None,
     device: str | None = None,
+    reach: bool = False,
     shard: Shard | None = None,
     on_start: Callable[[int], None] | None = None,
     on_advance: Callable[[int], None] | None = None,
@@ -56,7 +57,8 @@ def score_stored(
     """Certify every row of ``target`` (and of ``draft``, the same sequences) into ``folder``.
 
     ``num_tokens``: only the first so many columns are real ids. ``device``: where rows are
-    certified (None: the CPU). Memory holds one part's results and 32 MB of logits, however many
+    certified (None: the CPU). ``reach``: also up to which error of the target's logits each step
+    stays certified. Memory holds one part's results and 32 MB of logits, however many
     there are. Raises InvalidArgument where the two don't fit each other, InvalidLogits naming file
     and row, RunMismatch where the folder holds another run."""
     shard = shard or Shard()
@@ -74,6 +76,7 @@ def score_stored(
         "device": place.type,
         "kernels_sha256": kernels_sha256(),
         "rules": labels,
+        **({"reach": True} if reach else {}),
     }
     schema = step_schema(labels)
     num_parts = 0
@@ -84,7 +87,7 @@ def score_stored(
         for block in _blocks(target):
             num_parts = block.number + 1
             if shard.owns(block.number) and not folder.part_path(block.number).exists():
-                columns = _score(target, draft, block, rules, num_tokens, place)
+                columns = _score(target, draft, block, rules, num_tokens, place, reach)
                 folder.write_part(block.number, step_table(columns, schema))
             if on_advance is not None:
                 on_advance(block.stop - block.start)
@@ -121,6 +124,7 @@ def _score(
     rules: Sequence[Rule],
     num_tokens: int | None,
     device: Any,
+    reach: bool,
 ) -> dict[str, Any]:
     arrays = [side.arrays[block.sequence] for side in (target, draft) if side is not None]
     rows_at_once = max(1, CHUNK_BYTES // sum(array.row_bytes for array in arrays))
@@ -130,7 +134,11 @@ def _score(
         logits = [_on(array.read(start, stop), device) for array in arrays]
         try:
             found = certify(
-                logits[0], logits[1] if draft is not None else None, list(rules), align=num_tokens
+                logits[0],
+                logits[1] if draft is not None else None,
+                list(rules),
+                align=num_tokens,
+                logit_error=0.0 if reach else None,
             )
         except InvalidLogits as error:
             names = " and ".join(array.path.name for array in arrays)

@@ -37,10 +37,12 @@ def run_of_seven(**changes):
     return RunTable(**columns | changes)
 
 
-def write_run(folder, target_only=False, rules=("strict", "multiplicative:0.4", "tree:2")):
+def write_run(
+    folder, target_only=False, rules=("strict", "multiplicative:0.4", "tree:2"), **changes
+):
     """A run folder with the seven steps of ``run_of_seven`` as ``certspec score`` would write
     it."""
-    run = run_of_seven()
+    run = run_of_seven(**changes)
     run_folder = RunFolder(folder)
     facts = {
         "id": "here/<target>",
@@ -69,8 +71,8 @@ def write_run(folder, target_only=False, rules=("strict", "multiplicative:0.4", 
         notes=[],
     )
     columns = {name: getattr(run, name, None) for name in COLUMNS}
-    per_rule = ("certificate", "certificate_lower", "accepted", "certified")
-    columns |= {name: columns[name].T for name in per_rule}
+    per_rule = ("certificate", "certificate_lower", "accepted", "certified", "reach")
+    columns |= {name: columns[name].T for name in per_rule if columns[name] is not None}
     tops = (
         np.stack([run.target_token, np.full(7, 9)], axis=1),
         np.stack([run.draft_token, np.where(run.draft_differs, run.target_token, 8)], axis=1),

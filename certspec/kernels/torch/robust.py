@@ -9,7 +9,7 @@ falls from .0253 to .0132 nats. Claims: robust.*."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -38,7 +38,14 @@ from certspec.kernels.torch.rows import (
 )
 from certspec.kernels.torch.rules import first_false, pool_heads, reaches, tree_certificates
 
-__all__ = ["ROUNDINGS", "BoxRows", "box_rows", "certificates_within", "divergence_within"]
+__all__ = [
+    "ROUNDINGS",
+    "BoxRows",
+    "box_rows",
+    "certificate_within",
+    "certificates_within",
+    "divergence_within",
+]
 
 _constants = load_kernels("constants")
 _bounds, _robust = load_kernels("bounds", "torch"), load_kernels("robust", "torch")
@@ -67,16 +74,32 @@ class Divergences:
 @dataclass
 class BoxRows:
     """A block of rows, ready for any box. ``weights``, ``gaps``: (rows, K) of the likeliest tokens,
-    falling; ``entropies``: (gap, its error) of the rules, each (rules, rows)."""
+    falling; ``normaliser`` and its relative error, (rows,), are of all ``columns``; ``entropies``:
+    (gap, its error) of the rules, each (rules, rows)."""
 
     table: RuleTable
     parameters: Tensor
-    side: Side
+    columns: int
+    normaliser: Tensor
+    normaliser_error: Tensor
     gaps: Tensor
     weights: Tensor
     entropies: tuple[Tensor, Tensor]
     smoothings: Tensor
     divergences: Divergences | None
+
+    def of(self, rows: Tensor) -> BoxRows:
+        """These rows alone, (k,) indices, for their certificates."""
+        gap, error = self.entropies
+        return replace(
+            self,
+            normaliser=self.normaliser[rows],
+            normaliser_error=self.normaliser_error[rows],
+            gaps=self.gaps[rows],
+            weights=self.weights[rows],
+            entropies=(gap[:, rows], error[:, rows]),
+            divergences=None,
+        )
 
 
 def box_rows(target: Tensor, draft: Tensor | None, table: RuleTable, num_top: int) -> BoxRows:
@@ -94,7 +117,9 @@ def box_rows(target: Tensor, draft: Tensor | None, table: RuleTable, num_top: in
     return BoxRows(
         table=table,
         parameters=torch.from_numpy(table.parameters.copy()).to(device),
-        side=side,
+        columns=target.shape[1],
+        normaliser=side.normaliser,
+        normaliser_error=side.normaliser_error,
         gaps=gaps,
         weights=torch.exp(gaps),
         entropies=entropy_gaps(side, table),
@@ -166,34 +191,38 @@ def certificates_within(
     """(the least certificate over the box, a bound below it), each (rules, rows) [nats]; radius:
     (rules, rows); ``turns``: of level and value, of which one is enough for pools of two. +inf
     where no target of the box rejects anything."""
-    value, lower = torch.empty_like(radius), torch.empty_like(radius)
-    for rule, width in enumerate(rows.table.parameters[:, TREE_WIDTH].astype(int).tolist()):
-        found = (
-            _tree_within(rows, width, radius[rule] + WIDENING)
-            if width
-            else _single_within(rows, rule, radius[rule] + WIDENING, turns)
-        )
-        value[rule], lower[rule] = found
-    return value, lower
+    found = [certificate_within(rows, rule, radius[rule], turns) for rule in range(len(radius))]
+    value, lower = zip(*found, strict=True)
+    return torch.stack(value), torch.stack(lower)
+
+
+def certificate_within(
+    rows: BoxRows, rule: int, radius: Tensor, turns: int = LEVEL_STEPS
+) -> tuple[Tensor, Tensor]:
+    """The same of one rule, radius and results (rows,)."""
+    width = int(rows.table.parameters[rule, TREE_WIDTH])
+    if width:
+        return _tree_within(rows, width, radius + WIDENING)
+    return _single_within(rows, rule, radius + WIDENING, turns)
 
 
 def _tree_within(rows: BoxRows, width: int, radius: Tensor) -> tuple[Tensor, Tensor]:
     """The tree's certificate where all tokens but the first are raised by ``growth``, and none
     above it (claim robust.tree)."""
-    side, growth = rows.side, torch.exp(2.0 * radius)
+    growth = torch.exp(2.0 * radius)
     gaps = (rows.gaps + 2.0 * radius[:, None]).clamp(max=0.0)
     gaps[:, 0] = 0.0
-    rest = (side.normaliser - rows.weights.sum(dim=1)).clamp(min=0.0)
+    rest = (rows.normaliser - rows.weights.sum(dim=1)).clamp(min=0.0)
     normaliser = torch.exp(gaps).sum(dim=1) + growth * rest
-    error = growth * (side.normaliser_error + (rows.gaps.shape[1] + ROUNDINGS) * UNIT)
+    error = growth * (rows.normaliser_error + (rows.gaps.shape[1] + ROUNDINGS) * UNIT)
     value, lower = tree_certificates(
-        torch.tensor([width]).numpy(), gaps, side.gaps.shape[1], normaliser, error
+        torch.tensor([width]).numpy(), gaps, rows.columns, normaliser, error
     )
     return value[0], lower[0]
 
 
 def _single_within(rows: BoxRows, rule: int, radius: Tensor, turns: int) -> tuple[Tensor, Tensor]:
-    side, growth = rows.side, torch.exp(2.0 * radius)
+    growth = torch.exp(2.0 * radius)
     count, parameters = rows.weights.shape[1], rows.parameters[rule : rule + 1]
     needed = _needed(rows, rule, radius)
     gate = int(rows.table.parameters[rule, TOP_M])
@@ -206,43 +235,44 @@ def _single_within(rows: BoxRows, rule: int, radius: Tensor, turns: int) -> tupl
     rank = first_false(certain)
     weight = torch.gather(rows.weights, 1, rank.clamp(max=count - 1)[:, None])[:, 0]
     # below all ranks that were sorted a competitor has at most the weight that is needed
-    beyond = (rank == count) & (needed >= 0) & (count < side.weights.shape[1])
+    beyond = (rank == count) & (needed >= 0) & (count < rows.columns)
     weight = torch.where(beyond, torch.minimum(weight, needed), weight)
     nothing = (rank == count) & ~beyond
-    value, lower = _box_value(rows.weights, weight.clamp(min=NEGLIGIBLE), rank, growth, side, turns)
+    value, lower = _box_value(rows, weight.clamp(min=NEGLIGIBLE), rank, growth, turns)
     return torch.where(nothing, torch.inf, value), torch.where(nothing, torch.inf, lower)
 
 
 def _needed(rows: BoxRows, rule: int, radius: Tensor) -> Tensor:
     """(rows,) the weight from which on a token is above the rule's threshold for every target of
     the box."""
-    side, growth = rows.side, torch.exp(2.0 * radius)
+    growth = torch.exp(2.0 * radius)
     gap, gap_error = rows.entropies[0][rule], rows.entropies[1][rule]
     smoothing = rows.smoothings[rule]
-    least = torch.log1p(smoothing * side.normaliser)  # log S less the likeliest token's surprise
+    least = torch.log1p(smoothing * rows.normaliser)  # log S less the likeliest token's surprise
     room = torch.where(smoothing > 0, 2.0 * radius, radius * radius / 2.0)
     ceiling = least + (gap - least) / growth + room + gap_error
     ceiling = ceiling + ROUNDINGS * UNIT * (1.0 + ceiling.abs() + least.abs())
     rule_numbers = [rows.parameters[rule, column] for column in (CAP, SCALE, OFFSET, ENTROPY_SCALE)]
-    error = sum_error(side.gaps.shape[1]) + ROUNDINGS * UNIT
+    error = sum_error(rows.columns) + ROUNDINGS * UNIT
     needed: Tensor = _robust.box_threshold(
-        *rule_numbers, side.normaliser, ceiling, growth, torch.full_like(radius, error)
+        *rule_numbers, rows.normaliser, ceiling, growth, torch.full_like(radius, error)
     )
     return needed
 
 
 def _box_value(
-    weights: Tensor, competitor: Tensor, rank: Tensor, growth: Tensor, side: Side, turns: int
+    rows: BoxRows, competitor: Tensor, rank: Tensor, growth: Tensor, turns: int
 ) -> tuple[Tensor, Tensor]:
     """(value, bound below it), (rows,): the least certificate over the box for a given competitor.
 
     Any levels v >= c on the pool and c >= their mean give KL >= sum w f / sum w, f = log(v/c), for
     every w of the box (claim robust.single): the least of that fraction is what counts. The best
     levels are v = clip(c exp(value), w, w growth), which are looked for in turns."""
+    weights = rows.weights
     low, high = weights, weights * growth[:, None]
     rival = (competitor * growth)[:, None]
-    total, count = side.normaliser, weights.shape[1]
-    unit = sum_error(side.gaps.shape[1]) + (2 * count + ROUNDINGS) * UNIT
+    total, count = rows.normaliser, weights.shape[1]
+    unit = sum_error(rows.columns) + (2 * count + ROUNDINGS) * UNIT
     value, bound = torch.zeros_like(total), torch.zeros_like(total)
     levels = low
     ranks = torch.arange(count, device=weights.device)

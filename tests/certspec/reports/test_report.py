@@ -151,6 +151,23 @@ def test_a_run_of_the_target_alone_has_a_page_without_sections_about_a_draft(tmp
     )
 
 
+def test_a_run_with_reach_says_what_stays_certified_on_another_server(tmp_path):
+    reach = np.where(run_of_seven().certified, 0.3, -np.inf)
+    reach[0, 0] = 0.04
+    write_run(tmp_path / "run", reach=reach)
+    assert CliRunner().invoke(main, ["report", str(tmp_path / "run")]).exit_code == 0
+    text = (tmp_path / "run" / "report.md").read_text()
+    assert (
+        "Under strict 42.9 % of the steps are certified, 28.6 % stay so on any server whose "
+        "logits are within 0.05 nats and 0.0 % within 0.5 nats." in text
+    )
+    assert "| strict | 42.9 % | 42.9 % | 42.9 % | 28.6 % | 28.6 % | 28.6 % | 0.0 % |" in text
+    assert (tmp_path / "run" / "plots" / "reach.png").exists()
+    write_run(tmp_path / "without")
+    assert CliRunner().invoke(main, ["report", str(tmp_path / "without")]).exit_code == 0
+    assert "another server" not in (tmp_path / "without" / "report.md").read_text()
+
+
 def test_two_runs_stand_side_by_side_with_what_differs(tmp_path):
     write_run(tmp_path / "a")
     write_run(tmp_path / "b", rules=("strict", "additive:0.3", "tree:2"))
