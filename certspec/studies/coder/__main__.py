@@ -87,7 +87,7 @@ def _measure(options: argparse.Namespace) -> None:
             batch = options.batch or 125
             measure_score(*where, limit=options.limit, steps=options.steps, batch=batch)
         elif part == "robust":
-            measure_robustness(*where, limit=options.limit or 200, batch=options.batch or 8)
+            measure_robustness(*where, limit=options.limit or 120, batch=options.batch or 8)
         elif part == "speed":
             measure_speed(
                 *where,

@@ -55,8 +55,24 @@ def close(got: torch.Tensor, expected: torch.Tensor) -> None:
         {"hidden_size": 50, "intermediate_size": 70, "vocab_size": 101, "num_key_value_heads": 2},
         {"model_type": "qwen2", "num_hidden_layers": 1, "tie_word_embeddings": False},
         {"model_type": "llama", "num_hidden_layers": 1},
+        {
+            "model_type": "qwen2",
+            "num_hidden_layers": 1,
+            "hidden_size": 448,
+            "intermediate_size": 304,
+            "num_attention_heads": 14,
+            "num_key_value_heads": 2,
+            "tie_word_embeddings": False,
+        },
     ],
-    ids=["grouped heads, tied", "five heads on one, untied", "odd widths", "qwen2", "llama"],
+    ids=[
+        "grouped heads, tied",
+        "five heads on one, untied",
+        "odd widths",
+        "qwen2",
+        "llama",
+        "half of Qwen2.5-0.5B's widths: seven heads on one, parts of unequal length",
+    ],
 )
 def test_prefill_chain_and_crop_have_the_logits_of_transformers(shape: dict[str, Any]) -> None:
     model = make_model(**{**SMALL, **shape})
