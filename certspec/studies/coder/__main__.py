@@ -1,6 +1,7 @@
 """``python -m certspec.studies.coder`` measures the pair. ``measure`` does all parts at once, so
-that the models are read once; ``judge`` runs HumanEval's tests on saved answers, without a model.
-Everything goes into --out, part by part, and what was stopped goes on from there."""
+that the models are read once; ``judge`` runs HumanEval's tests on saved answers, ``tables`` remakes
+tables, plots and README from results; neither needs a model. Everything goes into --out, part by
+part, and what was stopped goes on from there."""
 
 from __future__ import annotations
 
@@ -42,6 +43,14 @@ _JUDGING: Options = {
     "--out": {"type": Path, "required": True, "help": "folder with quality.jsonl"},
     "--workers": {"type": int, "help": "programs at once"},
 }
+_TABLES: Options = {
+    "--results": {"type": Path, "help": "default: the committed ones"},
+    "--out": {"type": Path, "default": Path("coder-evidence")},
+    "--write-readme": {
+        "action": "store_true",
+        "help": "put the results beside this module, and their tables into published/ and README",
+    },
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         ("speed", _measure, {**_MEASURING, **_SPEED}, "time decoding beside transformers"),
         ("quality", _measure, {**_MEASURING, **_QUALITY}, "answer under every rule"),
         ("judge", _judge, _JUDGING, "grade saved answers"),
+        ("tables", _tables, _TABLES, "tables and plots from results"),
     ):
         part = parts.add_parser(name, help=line)
         part.set_defaults(run=run, part=name)
@@ -111,6 +121,13 @@ def _judge(options: argparse.Namespace) -> None:
     from certspec.studies.coder.judging import judge
 
     judge(options.out, options.prompts, options.workers)
+
+
+def _tables(options: argparse.Namespace) -> None:
+    from certspec.studies.coder.publishing import publish
+
+    for path in publish(options.results, options.out, options.write_readme):
+        print(path)
 
 
 if __name__ == "__main__":

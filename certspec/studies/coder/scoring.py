@@ -13,7 +13,7 @@ from certspec.certificates.certify import certify
 from certspec.models.pairs import Pair
 from certspec.presets import parse_rule
 from certspec.rules import Absolute, Gated, Rule, TopM
-from certspec.runs.folder import RunFolder
+from certspec.runs.folder import RunFolder, appearing_whole
 from certspec.runs.table import RunTable, read_run
 from certspec.scoring.batches import prompt_token_ids
 from certspec.scoring.prompts import PromptFile, read_prompts
@@ -68,8 +68,8 @@ def measure_robustness(
         path = done / f"block-{start:04d}-{min(start + batch, len(texts)):04d}.npz"
         if not path.exists():
             block = _compare(judged, fast, texts[start : start + batch])
-            np.savez(path.with_suffix(".part.npz"), **block)
-            path.with_suffix(".part.npz").rename(path)
+            with appearing_whole(path) as file:
+                np.savez(file, allow_pickle=False, **block)
         parts.append(dict(np.load(path)))
     joined = {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
     facts = {"provenance": models.provenance(fast, prompts), "num_prompts": len(texts)}

@@ -12,7 +12,7 @@ from certspec.studies.paper.comparison import comparison_table
 from certspec.studies.smollm.claims import judge_claims
 from certspec.studies.smollm.modelled_speed import place_of, tokens_per_second
 
-__all__ = ["SPEEDS", "evidence_tables"]
+__all__ = ["SPEEDS", "evidence_tables", "score_tables"]
 
 SPEEDS = ("speed-cuda", "speed-cpu")
 
@@ -21,14 +21,7 @@ def evidence_tables(results: dict[str, Any]) -> list[TextTable]:
     """One table a result that is there: score (five tables), quality (two), losses, speed."""
     tables: list[TextTable] = []
     if "score" in results:
-        score = results["score"]
-        tables += [
-            _claims(score),
-            comparison_table(score["summary"], score["comparison"]["deviations"]),
-            _rules(score),
-            _distributions(score["summary"]),
-            _adaptive(score),
-        ]
+        tables += score_tables(results["score"], "SmolLM2-135M-Instruct")
     if "quality" in results:
         speeds = [results[name] for name in SPEEDS if name in results]
         tables += [_quality(results["quality"], speeds), _tasks(results["quality"])]
@@ -38,9 +31,21 @@ def evidence_tables(results: dict[str, Any]) -> list[TextTable]:
     return tables
 
 
-def _claims(score: dict[str, Any]) -> TextTable:
+def score_tables(score: dict[str, Any], target: str) -> list[TextTable]:
+    """Claims, the paper's figures, rules, distributions and adaptive widths, of what ``reduce_run``
+    returned for a run of ``target``."""
+    return [
+        _claims(score, target),
+        comparison_table(score["summary"], score["comparison"]["deviations"]),
+        _rules(score),
+        _distributions(score["summary"]),
+        _adaptive(score),
+    ]
+
+
+def _claims(score: dict[str, Any], target: str) -> TextTable:
     return TextTable(
-        "The paper's claims on SmolLM2-135M-Instruct",
+        f"The paper's claims on {target}",
         ("claim", "paper (Qwen3)", "here", "verdict", "test"),
         tuple(
             (

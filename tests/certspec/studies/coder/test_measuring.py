@@ -10,7 +10,8 @@ import pytest
 
 import certspec as cs
 from certspec.decoding.prompts import bundled_prompt_ids
-from certspec.studies.coder import quality, scoring, speed
+from certspec.errors import UnreadableInput
+from certspec.studies.coder import publishing, quality, scoring, speed
 from certspec.studies.coder.__main__ import main
 from certspec.studies.coder.models import in_bfloat16
 
@@ -113,3 +114,38 @@ def test_a_way_that_can_not_run_is_left_out_and_said():
 
     assert speed._tried(fail) == (None, "no such device")
     assert speed._tried(lambda: 3) == (3, "")
+
+
+def test_tables_plots_and_readme_are_made_of_the_results(results, tmp_path, monkeypatch):
+    main(["judge", "--out", str(results), "--workers", "1"])
+    timed = ["transformers plain", "certspec chain of 4", "certspec additive:0.3"]
+    turns = [turn(way, 0, index, 1.0) for way in timed for index in range(2)]
+    facts = {"prompts": 2, "new_tokens": 2, "left_out": {"certspec adaptive": "why"}}
+    facts |= {"costs": {"draft_step_ms": 1.0, "verify_ms": {"1": 2.0}}}
+    facts["provenance"] = read(results / "score.json")["provenance"]
+    text = json.dumps({**facts, **speed.speed_figures(turns)})
+    (results / "speed-cpu.json").write_text(text, encoding="utf-8")
+    here = tmp_path / "coder"
+    here.mkdir()
+    (here / "README.md").write_text((publishing.HERE / "README.md").read_text("utf-8"), "utf-8")
+    monkeypatch.setattr(publishing, "HERE", here)
+    main(["tables", "--results", str(results), "--write-readme"])
+    main(["tables", "--write-readme"])  # of what lies beside the module by now
+    evidence = (here / "published/evidence.md").read_text("utf-8")
+    for title in (
+        "The paper's claims on",
+        "From float32",
+        "What a rule gives up",
+        "Decoding speed",
+    ):
+        assert title in evidence
+    assert "Left out: certspec adaptive: why" in evidence
+    readme = (here / "README.md").read_text("utf-8")
+    assert readme.count("## Certificates") == 1 and "**False certificates: 0**" in readme
+    assert "| `additive:0.3` |" in readme and readme.rstrip().endswith("<!-- end -->")
+    assert (here / "published/frontier.png").stat().st_size > 1000
+
+
+def test_tables_without_results_say_where_they_are(tmp_path):
+    with pytest.raises(UnreadableInput, match=r"got none; the committed results are in a checkout"):
+        main(["tables", "--results", str(tmp_path), "--out", str(tmp_path / "out")])
