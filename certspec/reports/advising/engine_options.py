@@ -62,11 +62,16 @@ def _vllm(rule: Rule, draft_length: int, draft: str) -> str:
         {"method": "draft_model", "model": draft, "num_speculative_tokens": draft_length}
     )
     options = f"--speculative-config {shlex.quote(config)}"
-    if rule.name in _VLLM:
-        return _VLLM[rule.name](rule, draft_length, options)
     if rule.tree_width:
         return "none: a draft model proposes one chain"
-    return f"none for {rule.label}: greedy requests accept the argmax alone"
+    if not rule.is_relaxed:
+        return f"{options}, and temperature 0 in each request"
+    return f"{options}, and with the plugin certspec[vllm] {_asked(rule)} in each request"
+
+
+def _asked(rule: Rule) -> str:
+    extra = json.dumps({"temperature": 0, "vllm_xargs": {"certspec_rule": rule.label}})
+    return extra[1:-1]
 
 
 def _sglang(rule: Rule, draft_length: int, draft: str) -> str:
@@ -114,15 +119,6 @@ def _relaxed_in_thinking(rule: Any, draft_length: int, options: str) -> str | No
 
 # By engine, the rules that it has options for: (rule, draft length, its options without a rule) to
 # a line, by the rule's name.
-_VLLM: dict[str, Callable[[Any, int, str], str]] = {
-    "strict": lambda rule, length, options: f"{options}, and temperature 0 in each request",
-    "entropy": lambda rule, length, options: (
-        "none in V1; before it --spec-decoding-acceptance-method typical_acceptance_sampler "
-        f"--typical-acceptance-sampler-posterior-threshold {rule.epsilon:g} "
-        f"--typical-acceptance-sampler-posterior-alpha {rule.delta:g} "
-        f"--num-speculative-tokens {length}"
-    ),
-}
 _SGLANG: dict[str, Callable[[Any, int, str], str]] = {
     "strict": lambda rule, length, options: options,
     "absolute": lambda rule, length, options: (
