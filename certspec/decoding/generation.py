@@ -26,7 +26,7 @@ from certspec.decoding.requests import (
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners, require_models
-from certspec.models.processors import Asked, in_config
+from certspec.models.processors import Asked, in_config, require_stateless
 from certspec.models.runner import BoundedRunner, require_runners
 from certspec.models.settings import context_limit, find_eos_token_ids
 from certspec.models.trees import TreeShape, TreeTopology, chain
@@ -261,6 +261,7 @@ def generate(
         for index, (prompt, schedule) in enumerate(zip(ids, schedules, strict=True))
     ]
     given_processors = callables("logits_processor", options.get("logits_processor"))
+    require_stateless(given_processors)
     on_step = options.get("on_step")
     callables("on_step", None if on_step is None else [on_step])
     processors, of_config = in_config(

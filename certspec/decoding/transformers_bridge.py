@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from certspec.decoding.batch import Batch
@@ -16,7 +16,7 @@ from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, Stopp
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners
 from certspec.models.pairs import Pair
-from certspec.models.processors import in_batch
+from certspec.models.processors import in_batch, never_applied, require_stateless
 from certspec.models.runner import BoundedRunner
 from certspec.models.settings import GenerationSettings, context_limit, logits_width
 from certspec.rules import StrictGreedy
@@ -62,15 +62,17 @@ def transformers_generate(
     GenerateDecoderOnlyOutput with ``return_dict_in_generate``.
 
     Where transformers itself runs the models, a warning says why and what would change it, as
-    ``Generation.notes`` does. Raises InvalidArgument for sampling, beams, scores or missing draft.
+    ``Generation.notes`` does. Raises InvalidArgument for sampling, beams, scores, inputs
+    that are no tokens, or a missing draft.
     """
     caller = _arguments_of_generate()
     draft_model = draft_model if draft_model is not None else caller.get("assistant_model")
     streamer = model_kwargs.get("streamer")
     streamer = streamer if streamer is not None else caller.get("streamer")
     settings = GenerationSettings.of(model_kwargs.get("generation_config"))
-    _require_greedy(settings, draft_model)
+    _require_greedy(settings, draft_model, never_applied(model_kwargs.get("generation_config")))
     _require_module(draft_model)
+    _require_tokens_alone(model_kwargs)
     _require_matrix("input_ids", input_ids)
     if input_ids.is_floating_point() or input_ids.is_complex():
         raise InvalidArgument(f"input_ids: expected integers, got {input_ids.dtype}")
@@ -78,7 +80,9 @@ def transformers_generate(
         _prompts(input_ids, model_kwargs.get("attention_mask")),
         input_ids.shape[1],
     )
+    _require_usual_places(input_ids, model_kwargs)
     given_processors = callables("logits_processor", logits_processor)
+    require_stateless(given_processors)
     callables("on_step", None if on_step is None else [on_step])
     if streamer is not None and not isinstance(streamer, Streamer):
         raise InvalidArgument(
@@ -133,7 +137,52 @@ def _arguments_of_generate() -> dict[str, Any]:
     return {name: found.get(name) for name in ("assistant_model", "streamer")}
 
 
-def _require_greedy(settings: GenerationSettings, draft_model: Any) -> None:
+# What ``model.generate`` hands to every decoding method, whatever it was asked for.
+_HANDED_ON = {
+    "attention_mask",
+    "cache",
+    "cache_position",
+    "generation_config",
+    "logits_to_keep",
+    "past_key_values",
+    "position_ids",
+    "streamer",
+    "synced_gpus",
+    "use_cache",
+}
+
+
+def _require_tokens_alone(model_kwargs: Mapping[str, Any]) -> None:
+    """InvalidArgument, by name, for what would change the logits besides the tokens and their
+    mask."""
+    for name, value in model_kwargs.items():
+        if value is not None and name not in _HANDED_ON:
+            raise InvalidArgument(
+                f"transformers_generate: expected tokens alone, got {name} as well"
+            )
+    for name in ("cache", "past_key_values"):
+        cache = model_kwargs.get(name)
+        if cache is not None and cache.get_seq_length() > 0:
+            raise InvalidArgument(
+                f"{name}: expected none or an empty one, got one of {cache.get_seq_length()} tokens"
+            )
+
+
+def _require_usual_places(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
+    places, mask = model_kwargs.get("position_ids"), model_kwargs.get("attention_mask")
+    if places is None:
+        return
+    seen = (input_ids == input_ids if mask is None else mask.to(input_ids.device)).bool()
+    fits = places.shape == seen.shape
+    if not fits or bool(((places.to(seen.device) != seen.cumsum(-1) - 1) & seen).any()):
+        raise InvalidArgument(
+            "position_ids: expected each token's place in its row, padding left out, got others"
+        )
+
+
+def _require_greedy(
+    settings: GenerationSettings, draft_model: Any, never_applied: Mapping[str, Any]
+) -> None:
     if draft_model is None:
         raise InvalidArgument("transformers_generate: expected assistant_model=..., got none")
     for name, wanted in (
@@ -149,6 +198,10 @@ def _require_greedy(settings: GenerationSettings, draft_model: Any) -> None:
             raise InvalidArgument(
                 f"transformers_generate: expected {name}={wanted}, got {got!r}; decoding is greedy"
             )
+    for name, value in never_applied.items():
+        raise InvalidArgument(
+            f"transformers_generate: expected no {name}, got {value!r}; decoding is greedy"
+        )
 
 
 def _require_module(draft_model: Any) -> None:

@@ -7,7 +7,7 @@ every prompt a RepetitionPenaltyLogitsProcessor, and a note that says so."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from certspec.errors import InvalidArgument
@@ -15,7 +15,7 @@ from certspec.errors import InvalidArgument
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Asked", "in_batch", "in_config"]
+__all__ = ["Asked", "in_batch", "in_config", "never_applied", "require_stateless"]
 
 LogitsProcessor = Callable[..., Any]
 
@@ -28,18 +28,29 @@ class Asked(NamedTuple):
     eos_token_ids: Iterable[int]
 
 
-# What a generation config may ask for besides processors, and the values that ask for nothing.
-_NOT_APPLIED: dict[str, tuple[Any, ...]] = {
+# What a generation config may ask for that greedy decoding here has no way to do, and the values
+# that ask for nothing.
+_NEVER_APPLIED: dict[str, tuple[Any, ...]] = {
     "num_beams": (None, 1),
+    "num_return_sequences": (None, 1),
     "guidance_scale": (None, 1, 1.0),
-    "stop_strings": (None,),
-    "max_time": (None,),
     "penalty_alpha": (None, 0, 0.0),
     "dola_layers": (None,),
     "force_words_ids": (None,),
     "constraints": (None,),
+}
+# What ``model.generate`` does before or besides decoding, so that only its bridge has it.
+_BESIDES: dict[str, tuple[Any, ...]] = {
+    "stop_strings": (None,),
+    "max_time": (None,),
     "token_healing": (None, False),
 }
+# transformers' processors that keep a state from token to token. Drafts that are rejected would
+# leave theirs.
+_WITH_STATE = (
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor",
+    "SynthIDTextWatermarkLogitsProcessor",
+)
 
 
 def in_config(
@@ -52,13 +63,15 @@ def in_config(
     config = getattr(model, "generation_config", None)
     if config is None or not hasattr(model, "_get_logits_processor"):
         return (tuple(given),) * len(prompts) if given else (), ()
-    left = {
-        name: getattr(config, name, None)
-        for name, neutral in _NOT_APPLIED.items()
-        if getattr(config, name, None) not in neutral
-    }
+    left = never_applied(config) | _asked_for(config, _BESIDES)
     notes = [f"generation_config: {name}={value!r} is not applied" for name, value in left.items()]
-    own = [_of_config(model, config, asked) for asked in prompts]
+    made = [_of_config(model, config, asked) for asked in prompts]
+    own = [[each for each in some if not _keeps_state(each)] for some in made]
+    notes += [
+        f"generation_config: {type(each).__name__} is not applied, as it keeps a state"
+        for each in (made[0] if made else ())
+        if _keeps_state(each)
+    ]
     applied = dict.fromkeys(type(each).__name__ for each in (own[0] if own else ()))
     notes += [f"generation_config: {name} applied" for name in applied]
     if not own or not (own[0] or given):
@@ -67,6 +80,34 @@ def in_config(
     kinds = {type(each) for each in given if isinstance(each, OfTransformers)}
     merged = ((*(each for each in some if type(each) not in kinds), *given) for some in own)
     return tuple(merged), tuple(notes)
+
+
+def never_applied(config: Any) -> dict[str, Any]:
+    """What a generation config asks for by name and the engines' greedy decoding does not do."""
+    found = _asked_for(config, _NEVER_APPLIED)
+    # a cache that rounds its keys and values gives other logits
+    if getattr(config, "cache_implementation", None) == "quantized":
+        found["cache_implementation"] = "quantized"
+    return found
+
+
+def _asked_for(config: Any, names: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    values = {name: getattr(config, name, None) for name in names}
+    return {name: value for name, value in values.items() if value not in names[name]}
+
+
+def require_stateless(processors: Iterable[LogitsProcessor]) -> None:
+    """InvalidArgument for a processor of transformers that keeps a state from token to token."""
+    for each in processors:
+        if _keeps_state(each):
+            raise InvalidArgument(
+                f"logits_processor: expected processors without a state, got a "
+                f"{type(each).__name__}; a rejected draft would stay in it"
+            )
+
+
+def _keeps_state(processor: LogitsProcessor) -> bool:
+    return any(kind.__name__ in _WITH_STATE for kind in type(processor).__mro__)
 
 
 def _of_config(model: Any, config: Any, asked: Asked) -> list[Any]:

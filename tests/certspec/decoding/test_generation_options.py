@@ -1,5 +1,8 @@
-"""What a generation config or ``generate`` asks for acts as in plain transformers: alone, and for
-the rows of a left-padded batch."""
+"""What a generation config or ``generate`` asks for acts as in plain transformers, alone and for
+the rows of a left-padded batch, or is refused by name, or is said not to be applied. Every option
+that a GenerationConfig has is in a table.
+
+With ``CERTSPEC_FUZZ`` in the environment, every option that changes nothing is tried alone."""
 
 from __future__ import annotations
 
@@ -9,43 +12,256 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import GenerationConfig, SynthIDTextWatermarkingConfig, WatermarkingConfig
 
 import certspec as cs
+from tests.support.odd_documents import IS_REDUCED
 
-OPTIONS: list[dict[str, Any]] = [
-    {"repetition_penalty": 1.3},
-    {"encoder_repetition_penalty": 1.6},
-    {"no_repeat_ngram_size": 2},
-    {"encoder_no_repeat_ngram_size": 1},
-    {"suppress_tokens": [9, 60, 129]},
-    {"begin_suppress_tokens": [99, 129]},
-    {"bad_words_ids": [[129], [99, 187]]},
-    {"min_new_tokens": 9},
-    {"forced_eos_token_id": 5},
-    {"sequence_bias": [[[129], -10.0]]},
-    {"exponential_decay_length_penalty": (3, 1.5)},
-]
+# Tokens of the tiny pair's greedy texts: options name them, so that they change something.
+_OFTEN = [76, 162, 187, 237]
+
+# Every option of a GenerationConfig, by what it is to greedy decoding. These change its tokens,
+# with what else has to be asked for.
+CHANGING: dict[str, list[dict[str, Any]]] = {
+    "bad_words_ids": [{"bad_words_ids": [[237], [162, 76]]}],
+    "begin_suppress_tokens": [{"begin_suppress_tokens": _OFTEN}],
+    "encoder_no_repeat_ngram_size": [{"encoder_no_repeat_ngram_size": 1}],
+    "encoder_repetition_penalty": [{"encoder_repetition_penalty": 1.6}],
+    "eos_token_id": [{"eos_token_id": 76}, {"eos_token_id": _OFTEN}],
+    "exponential_decay_length_penalty": [{"exponential_decay_length_penalty": (3, 1.5)}],
+    "forced_bos_token_id": [{"forced_bos_token_id": 7}],
+    "forced_eos_token_id": [{"forced_eos_token_id": 5}, {"forced_eos_token_id": [5, 6]}],
+    "max_length": [{"max_length": 34, "max_new_tokens": None}],
+    "max_new_tokens": [{"max_new_tokens": 3}],
+    "max_time": [{"max_time": 1e-9}],
+    "min_length": [{"min_length": 36, "eos_token_id": _OFTEN}],
+    "min_new_tokens": [{"min_new_tokens": 6, "eos_token_id": _OFTEN}],
+    "no_repeat_ngram_size": [{"no_repeat_ngram_size": 1}],
+    "repetition_penalty": [{"repetition_penalty": 1.9}],
+    "sequence_bias": [{"sequence_bias": [[[237], -99.0], [[162, 76], 9.0]]}],
+    "suppress_tokens": [{"suppress_tokens": _OFTEN}],
+    "watermarking_config": [{"watermarking_config": WatermarkingConfig(bias=9.0)}],
+}
+# These change nothing: they are of sampling, beams, caches, assistants, or of what comes back.
+NEUTRAL: dict[str, Any] = {
+    "assistant_confidence_threshold": 0.9,
+    "assistant_ensemble_weight": 0.5,
+    "assistant_lookbehind": 3,
+    "bos_token_id": 5,
+    "cache_config": {},
+    "cache_implementation": "static",
+    "compile_config": None,
+    "continuous_batching_config": None,
+    "decoder_start_token_id": 5,
+    "disable_compile": True,
+    "diversity_penalty": 0.5,
+    "early_stopping": True,
+    "epsilon_cutoff": 0.1,
+    "eta_cutoff": 0.1,
+    "length_penalty": 2.0,
+    "low_memory": True,
+    "max_cache_len": 200,
+    "max_matching_ngram_size": 2,
+    "min_p": 0.5,
+    "num_assistant_tokens": 3,
+    "num_assistant_tokens_schedule": "heuristic",
+    "num_beam_groups": 1,
+    "pad_token_id": 7,
+    "prefill_chunk_size": 2,
+    "remove_invalid_values": True,
+    "renormalize_logits": True,
+    "return_dict_in_generate": True,
+    "target_lookbehind": 3,
+    "temperature": 0.3,
+    "top_h": 0.4,
+    "top_k": 2,
+    "top_p": 0.5,
+    "typical_p": 0.5,
+    "use_cache": False,
+}
+# These are refused inside ``model.generate``, by its own check or by certspec's.
+REFUSED: dict[str, Any] = {
+    "cache_implementation": "quantized",
+    "constraints": ["any"],
+    "do_sample": True,
+    "dola_layers": "low",
+    "force_words_ids": [[5]],
+    "guidance_scale": 1.5,
+    "num_beams": 2,
+    "output_attentions": True,
+    "output_hidden_states": True,
+    "output_logits": True,
+    "output_scores": True,
+    "penalty_alpha": 0.6,
+    "stop_strings": ["a"],
+    "token_healing": True,
+    "watermarking_config": SynthIDTextWatermarkingConfig(ngram_len=3, keys=list(range(1, 9))),
+}
+# These choose transformers' own ways to decode faster, which certspec's stand in for.
+ASSISTED = {
+    "assistant_early_exit",
+    "is_assistant",
+    "prompt_lookup_num_tokens",
+    "speculation_type",
+    "use_mtp",
+}
+# a name inside, the version, and what greedy decoding has no second answer for
+NO_OPTIONS = {"_from_model_config", "transformers_version", "num_return_sequences"}
 
 
-def _name(options: dict[str, Any]) -> str:
-    return next(iter(options))
+def _cells(prompts: Any) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """Ids and mask: a prompt of one token, a longer one alone, and all of them padded on a side."""
+    longest = max(map(len, prompts))
+    gaps = [[0] * (longest - len(each)) for each in prompts]
+    rows = [[1] * len(each) for each in prompts]
+
+    def both(ids: Any, mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tensor(ids), torch.tensor(mask)
+
+    pairs = list(zip(prompts, gaps, rows, strict=True))
+    return {
+        "one token": both([prompts[0]], [rows[0]]),
+        "single": both([prompts[2]], [rows[2]]),
+        "left": both([g + p for p, g, _ in pairs], [g + r for _, g, r in pairs]),
+        "right": both([p + g for p, g, _ in pairs], [r + g for _, g, r in pairs]),
+    }
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=_name)
-def test_a_generation_config_is_applied_as_greedy_generate_applies_it(
-    tiny: Any, prompts: Any, options: dict[str, Any]
-) -> None:
+def _plain(model: Any, cell: tuple[torch.Tensor, torch.Tensor], options: dict[str, Any]) -> Any:
+    common = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": 9} | options
+    made = model.generate(cell[0], attention_mask=cell[1], **common)
+    return (made if isinstance(made, torch.Tensor) else made.sequences).tolist()
+
+
+def _ours(tiny: Any, cell: tuple[torch.Tensor, torch.Tensor], options: dict[str, Any]) -> Any:
+    bridge = {"custom_generate": cs.transformers_generate, "assistant_model": tiny.draft}
+    return _plain(tiny.target, cell, bridge | options)
+
+
+def _configured(tiny: Any, options: dict[str, Any]) -> Any:
+    """The pair with these options in the target's generation config."""
     pair = copy.copy(tiny)
-    pair.target = copy.deepcopy(tiny.target)
+    pair.target = copy.copy(tiny.target)
+    pair.target.generation_config = copy.deepcopy(tiny.target.generation_config)
     pair.target.generation_config.update(**options)
-    ours = cs.generate(pair, prompts[:3], max_new_tokens=12)
-    assert any("applied" in note for note in ours.notes)
+    return pair
+
+
+def test_every_option_of_a_generation_config_is_in_the_table() -> None:
+    known = CHANGING.keys() | NEUTRAL.keys() | REFUSED.keys() | ASSISTED | NO_OPTIONS
+    assert vars(GenerationConfig()).keys() <= known
+
+
+CASES = [(name, options) for name, cases in CHANGING.items() for options in cases]
+
+
+@pytest.mark.filterwarnings("ignore:Unfeasible length")  # min_length, of the shorter prompts
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[name for name, _ in CASES])
+def test_an_option_that_changes_greedy_decoding_changes_it_here_as_there(
+    tiny: Any, prompts: Any, name: str, options: dict[str, Any]
+) -> None:
+    without, changed = {key: value for key, value in options.items() if key != name}, False
+    without = {key: value for key, value in without.items() if value is not None}
+    cells = _cells(prompts)
+    for where in ("one token", "single", "left"):
+        fits = options.get("max_length", 99) > cells[where][0].shape[1]
+        if not fits or (name == "max_length" and where != "left"):
+            continue
+        plain = _plain(tiny.target, cells[where], options)
+        changed = changed or plain != _plain(tiny.target, cells[where], without)
+        assert _ours(tiny, cells[where], options) == plain
+        if changed and IS_REDUCED and where == "single":
+            break
+    assert changed, "the option did nothing"
+    with pytest.raises(cs.InvalidArgument, match="with padding on the right"):
+        _ours(tiny, cells["right"], options)
+
+
+@pytest.mark.filterwarnings("ignore:Unfeasible length")  # min_length, of the shorter prompts
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[name for name, _ in CASES])
+def test_a_generation_config_is_applied_as_greedy_generate_applies_it(
+    tiny: Any, prompts: Any, name: str, options: dict[str, Any]
+) -> None:
+    pair = _configured(tiny, {key: value for key, value in options.items() if value is not None})
+    ours = cs.generate(pair, prompts[:3], max_new_tokens=9)
+    if any(f"{name}={options[name]!r} is not applied" in note for note in ours.notes):
+        return
     for prompt, tokens in zip(prompts, ours.sequences, strict=False):
         ids = torch.tensor([prompt])
         plain = pair.target.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=9, do_sample=False
         )
         assert tokens == plain[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {name: value for name, value in NEUTRAL.items() if name != "prefill_chunk_size"},
+        {"prefill_chunk_size": NEUTRAL["prefill_chunk_size"]},  # not without a cache
+    ]
+    if IS_REDUCED
+    else [{name: value} for name, value in NEUTRAL.items()],
+    ids=["all but", "prefill_chunk_size"] if IS_REDUCED else [*NEUTRAL],
+)
+def test_an_option_that_asks_nothing_of_greedy_decoding_changes_nothing(
+    tiny: Any, prompts: Any, options: dict[str, Any]
+) -> None:
+    cells = _cells(prompts)
+    options = {key: value for key, value in options.items() if value is not None}
+    for where in ("one token", "single", "left"):
+        plain = _plain(tiny.target, cells[where], options)
+        assert _ours(tiny, cells[where], options) == plain
+    pair = _configured(tiny, options)
+    ours = cs.generate(pair, prompts[:2], max_new_tokens=9)
+    assert ours.sequences == cs.generate(tiny, prompts[:2], max_new_tokens=9).sequences
+    assert not any("not applied" in note for note in ours.notes)
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED.items(), ids=[*REFUSED])
+def test_what_greedy_decoding_can_not_do_is_refused_by_name_or_said(
+    tiny: Any, prompts: Any, name: str, value: Any
+) -> None:
+    word = "SynthIDText" if name == "watermarking_config" else name.partition("_id")[0]
+    options = {name: value} | ({"top_k": 4} if name == "penalty_alpha" else {})
+    for where in ("single", "left"):
+        with pytest.raises((cs.InvalidArgument, ValueError, ImportError)) as caught:
+            _ours(tiny, _cells(prompts)[where], options)
+        # what transformers refuses before it asks certspec is in its own words
+        if isinstance(caught.value, cs.InvalidArgument):
+            assert word in str(caught.value)
+    if name.startswith("output_") or name == "do_sample":
+        return
+    notes = cs.generate(_configured(tiny, options), prompts[:1], max_new_tokens=3).notes
+    assert [note for note in notes if word in note and "is not applied" in note]
+
+
+@pytest.mark.filterwarnings("ignore")  # past_key_values has another name in later versions
+def test_what_is_handed_over_besides_tokens_is_refused_by_name(tiny: Any) -> None:
+    from transformers import DynamicCache
+
+    ids, embed = torch.tensor([[5, 6, 7]]), tiny.target.get_input_embeddings()
+    used = DynamicCache(config=tiny.target.config)
+    with torch.no_grad():
+        tiny.target(ids[:, :2], past_key_values=used)
+    for given in (
+        {"inputs_embeds": embed(ids).detach()},
+        {"position_ids": ids},
+        {"past_key_values": used},
+    ):
+        with pytest.raises(cs.InvalidArgument, match="|".join([*given, "cache: "])):
+            _ours(tiny, (ids, torch.ones_like(ids)), given)
+    places = {"position_ids": torch.tensor([[0, 1, 2]])}
+    cell = ids, torch.ones_like(ids)
+    assert _ours(tiny, cell, places) == _plain(tiny.target, cell, {})
+
+
+def test_a_processor_with_a_state_is_refused_by_name(tiny: Any) -> None:
+    from transformers import UnbatchedClassifierFreeGuidanceLogitsProcessor
+
+    guided = UnbatchedClassifierFreeGuidanceLogitsProcessor(1.5, tiny.target)
+    with pytest.raises(cs.InvalidArgument, match=r"without a state, got a UnbatchedClassifierFree"):
+        cs.generate(tiny, [[5, 6]], logits_processor=[guided])
 
 
 def test_what_of_a_generation_config_is_not_applied_is_said(tiny: Any, prompts: Any) -> None:
@@ -71,23 +287,9 @@ def _prefix(batch_id: int, sent: Any) -> list[int]:
     return list(range(20 * batch_id, 20 * batch_id + 100))
 
 
-@pytest.mark.parametrize("options", [*OPTIONS, {"prefix_allowed_tokens_fn": _prefix}], ids=_name)
-def test_a_left_padded_batch_has_the_tokens_of_plain_generate(
-    tiny: Any, prompts: Any, options: dict[str, Any]
-) -> None:
-    longest = max(map(len, prompts))
-    ids = torch.tensor([[0] * (longest - len(each)) + list(each) for each in prompts])
-    mask = torch.tensor([[0] * (longest - len(each)) + [1] * len(each) for each in prompts])
-    common = {"attention_mask": mask, "do_sample": False, "pad_token_id": 0, "max_new_tokens": 10}
-    plain = tiny.target.generate(ids, **common, **options)
-    ours = tiny.target.generate(
-        ids,
-        **common,
-        **options,
-        custom_generate=cs.transformers_generate,
-        assistant_model=tiny.draft,
-    )
-    assert ours.tolist() == plain.tolist()
+def test_allowed_tokens_are_asked_for_by_the_number_of_the_row(tiny: Any, prompts: Any) -> None:
+    cell, options = _cells(prompts)["left"], {"prefix_allowed_tokens_fn": _prefix}
+    assert _ours(tiny, cell, options) == _plain(tiny.target, cell, options)
 
 
 @pytest.mark.parametrize(
