@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from certspec import presets as presets
+    from certspec.certificates.budgets import rejections_within as rejections_within
     from certspec.certificates.certify import Certificates as Certificates
     from certspec.certificates.certify import certify as certify
     from certspec.certificates.drafter import drafter_certificate as drafter_certificate
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from certspec.certificates.margins import margin_certificate as margin_certificate
     from certspec.certificates.margins import required_margin as required_margin
     from certspec.certificates.reverse import reverse_certificate as reverse_certificate
+    from certspec.certificates.sampling import sampling_acceptance as sampling_acceptance
     from certspec.certificates.tree_widths import tree_width_for as tree_width_for
     from certspec.decoding import Adaptive as Adaptive
     from certspec.decoding import BestFirst as BestFirst
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 # One line a module: where each public name lives. The names above repeat it for type checkers; a
 # test compares them.
 _HOMES: dict[str, tuple[str, ...]] = {
+    "certspec.certificates.budgets": ("rejections_within",),
     "certspec.certificates.certify": ("Certificates", "certify"),
     "certspec.decoding": (
         "Adaptive",
@@ -109,6 +112,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "certspec.models.pairs": ("Pair", "load_pair"),
     "certspec.models.runner": ("ModelRunner",),
     "certspec.certificates.reverse": ("reverse_certificate",),
+    "certspec.certificates.sampling": ("sampling_acceptance",),
     "certspec.rules": (
         "Absolute",
         "Additive",

@@ -172,6 +172,7 @@ def certify(
     align: int | None = None,
     lumped: Literal[False] = False,
     logit_error: float | tuple[float, float] | None = None,
+    draft_vocabulary: Any = None,
 ) -> Certificates: ...
 
 
@@ -185,6 +186,7 @@ def certify(
     align: int | None = None,
     lumped: bool = False,
     logit_error: float | tuple[float, float] | None = None,
+    draft_vocabulary: Any = None,
 ) -> Certificates | LumpedCertificates:
     """Score draft against target: KL(target || draft), every rule's exact certificate, and what is
     certified.
@@ -215,17 +217,29 @@ def certify(
     adds ``reach``. ``(eps, eps_draft)`` lets the draft's logits differ as well. Claims robust.*.
     Costs a sort of each row, and torch.
 
+    ``draft_vocabulary=ids``: the draft proposes from these tokens alone (EAGLE-3, FR-Spec), and
+    column k of ``draft_logits`` is token ``ids[k]`` of the target; ids rise. Thresholds are those
+    of the whole target, ``kl`` and certificates those of the target given ``ids``: a step is
+    certified where KL(p_D || q) is below. Under strict greedy and trees a step whose argmax is not
+    among them has the certificate 0. Token ids in the result are the target's. Claims reduced.*.
+    A token within rounding of a relaxed rule's threshold is judged in float64 here.
+
     Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths
     that do not match; with ``lumped`` also for a positive logprob or a sum above 1, and
     InvalidArgument for ``backend``, ``precision`` or ``align``."""
     chosen = _default_rules() if rules is None else as_rules(rules)
     if as_flag("lumped", lumped):
         _require_none("logit_error", logit_error)
+        _require_none("draft_vocabulary", draft_vocabulary)
         return _certify_lumped(target_logits, draft_logits, chosen, backend, precision, align)
     errors = None if logit_error is None else read_logit_error(logit_error)
     table = rule_table(chosen)
     target = _as_rows("target_logits", target_logits)
     draft = None if draft_logits is None else _as_rows("draft_logits", draft_logits)
+    if draft_vocabulary is not None:
+        if errors is not None:
+            raise InvalidArgument("logit_error: expected None with draft_vocabulary")
+        return _certify_reduced(target, draft, table, draft_vocabulary, (backend, precision), align)
     num_columns = _num_columns(target, draft, align)
     num_top = min(num_columns, table.num_top)
     on_torch = not isinstance(target, np.ndarray)
@@ -325,6 +339,31 @@ def _certify_lumped(
     return certify_lists(
         _to_float64(target), None if draft is None else _to_float64(draft), kinds, rules
     )
+
+
+def _certify_reduced(
+    target: Any,
+    draft: Any,
+    table: RuleTable,
+    ids: Any,
+    how: tuple[str | None, str | None],
+    align: int | None,
+) -> Certificates:
+    from certspec.certificates.reduced import certify_reduced, read_vocabulary
+
+    target = target[:, : _num_columns(target, None, align)]
+    columns = read_vocabulary(ids, target.shape[1])
+    if draft is None or draft.shape[1] != len(columns):
+        raise InvalidLogits(
+            f"draft_logits: expected {len(columns)} columns, one a token of draft_vocabulary, got "
+            f"{'none' if draft is None else draft.shape[1]}"
+        )
+    backend, precision = how
+
+    def plain(target: Any, draft: Any, rules: Any) -> Certificates:
+        return certify(target, draft, rules, backend=backend, precision=precision)
+
+    return certify_reduced(plain, target, draft, table, columns)
 
 
 def _require_none(name: str, given: Any) -> None:

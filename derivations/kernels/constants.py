@@ -562,6 +562,19 @@ _CERTIFICATES = (
         "read from the code.",
         ("kernel.roundings",),
     ),
+    Constant(
+        "SET_ERROR",
+        Rational(1, 2**40),
+        "Of the probability of a set of tokens, a choice: rows sum to 1 within half of it, the other "
+        "half is far above what a sum of a million terms rounds.",
+    ),
+    Constant(
+        "SAMPLING_ROUNDINGS",
+        32,
+        "In units of u: sums, products and logarithms of a line below a divergence, each at most "
+        "4 ulp, as read from the code.",
+        ("kernel.roundings",),
+    ),
     *(
         Constant(f"LAST_PLACE_{kind}", Rational(1, 2**bits), "The spacing of that dtype at 1.")
         for kind, bits in (("FLOAT64", 52), ("FLOAT32", 23), ("FLOAT16", 10), ("BFLOAT16", 7))

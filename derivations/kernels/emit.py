@@ -40,6 +40,7 @@ TOPIC_MODULES: tuple[str, ...] = (
     "derivations.kernels.reverse_margin_kernels",
     "derivations.kernels.drafter_margin_kernels",
     "derivations.kernels.robust_kernels",
+    "derivations.kernels.sampling_kernels",
 )
 
 

@@ -23,6 +23,7 @@ from certspec.kernels.rule_table import (
 
 __all__ = [
     "Thresholds",
+    "certain_weights",
     "decisions",
     "first_false",
     "pool_heads",
@@ -91,12 +92,7 @@ def single_token_certificates(
     weights = torch.exp(gaps)[None]
     gate = parameters[:, TOP_M, None, None]
     within = (gate == 0) | (torch.arange(count, device=gaps.device) < gate)
-    slack = torch.where(
-        gaps == 0, 0.0, _bounds.relative_weight_error(-gaps.clamp(min=-FARTHEST_WEIGHT))
-    )[None]
-    certain = torch.where(
-        weights > NEGLIGIBLE, torch.where(gaps == 0, weights, weights * (1.0 - slack)), 0.0
-    )
+    slack, certain = _weight_slack(gaps)[None], certain_weights(gaps)[None]
     rejected = first_false(within & reaches(parameters, weights, tau[..., None]))
     doubtful = first_false(within & reaches(parameters, certain, upper[..., None]))
     exact, _ = _pooled(rejected, gaps, weights[0], normaliser, normaliser_error)
@@ -114,6 +110,19 @@ def single_token_certificates(
     by_value = (rejected < count) & ((gate[..., 0] == 0) | (rejected < gate[..., 0]))
     near = (rejected != doubtful) | (by_value & (own >= tau - room))
     return exact, lower, deep, near & ~deep
+
+
+def _weight_slack(gaps: Tensor) -> Tensor:
+    """The relative error of the weights exp(gaps); none at the maximum itself."""
+    error = _bounds.relative_weight_error(-gaps.clamp(min=-FARTHEST_WEIGHT))
+    return torch.where(gaps == 0, 0.0, error)
+
+
+def certain_weights(gaps: Tensor) -> Tensor:
+    """The weights exp(gaps) from below; 0 where they vanish."""
+    weights, slack = torch.exp(gaps), _weight_slack(gaps)
+    lowered = torch.where(gaps == 0, weights, weights * (1.0 - slack))
+    return torch.where(weights > NEGLIGIBLE, lowered, 0.0)
 
 
 def _pooled(

@@ -1,0 +1,194 @@
+"""Certificates of a draft that proposes from a part of the vocabulary, as EAGLE-3 and FR-Spec do:
+``certify(target_logits, draft_logits, rules, draft_vocabulary=ids)``.
+
+Example: p = (.5, .3, .2) and ids (0, 2). Given those ids p is (5, 2)/7; the strict rule's
+certificate is .0662 nats, and what is compared with it is KL((5, 2)/7 || q)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from certspec.errors import InvalidArgument
+from certspec.kernels.rule_table import TOP_M, TREE_WIDTH, RuleTable
+from certspec.rules import TopM
+
+if TYPE_CHECKING:
+    from certspec.certificates.certify import Certificates
+
+__all__ = ["certify_reduced", "read_vocabulary"]
+
+_CHUNK_LOGITS = 1 << 22
+_INF = float("inf")
+
+
+def read_vocabulary(ids: Any, num_columns: int) -> np.ndarray:
+    """The ids as an int64 array; InvalidArgument for what are not distinct ids of the target's
+    columns, in rising order (so that ties go to the lowest id on both sides)."""
+    try:
+        found = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
+    except (TypeError, ValueError):
+        found = np.empty(())
+    if (
+        found.ndim != 1
+        or not len(found)
+        or found.dtype.kind not in "iu"
+        or found.min() < 0
+        or found.max() >= num_columns
+        or (np.diff(found.astype(np.int64)) <= 0).any()
+    ):
+        raise InvalidArgument(
+            f"draft_vocabulary: expected distinct ids from 0 to {num_columns - 1} in rising order, "
+            f"got {ids!r}"
+        )
+    return found.astype(np.int64)
+
+
+def certify_reduced(
+    certify: Callable[..., Certificates], target: Any, draft: Any, table: RuleTable, ids: np.ndarray
+) -> Certificates:
+    """``certify`` for a draft whose columns are the tokens ``ids`` of the target's rows: thresholds
+    are those of the whole target, pools and divergence those of the target given ``ids``.
+
+    The accepted tokens of a part of the vocabulary are its likeliest, so every rule is a rank gate
+    there, whose width differs from row to row: the certificates are those of TopM (claims
+    reduced.*), by the same kernels."""
+    on_numpy = isinstance(target, np.ndarray)
+    columns = ids if on_numpy else _torch().from_numpy(ids).to(target.device)
+    part = target[:, columns]
+    whole = certify(target, None, table.rules)
+    inner = certify(part, draft, [rule for rule in table.rules if rule.tree_width] or TopM(1))
+    drafted = columns[inner.draft_token]
+    counts, certain, accepted = _accepted(target, columns, inner.draft_token, table)
+    shape = counts.shape
+    values = np.empty((2, *shape))
+    trees = 0
+    for index, rule in enumerate(table.rules):
+        if rule.tree_width:
+            reached = counts[index] > 0
+            view = inner.at(trees)
+            trees += 1
+            values[0, index] = np.where(reached, _array(view.certificate), 0.0)
+            values[1, index] = np.where(reached, _array(view.certificate_lower), 0.0)
+            accepted[index] = reached & _array(view.accepted)
+        else:
+            values[0, index] = _by_rank(certify, part, counts[index], 0)
+            values[1, index] = _by_rank(certify, part, certain[index], 1)
+    certificate, lower, flags = (_like(x, target) for x in (*values, accepted))
+    rows = (
+        np.arange(len(target)) if on_numpy else _torch().arange(len(target), device=target.device)
+    )
+    probs = _probability(target, whole, drafted, rows)
+    return replace(
+        whole,
+        rules=table.rules,
+        kl=inner.kl,
+        kl_upper=inner.kl_upper,
+        certificate=certificate,
+        certificate_lower=lower,
+        accepted=flags,
+        certified=inner.kl_upper < lower,
+        draft_token=drafted,
+        draft_token_prob=probs,
+        draft_top_ids=columns[inner.draft_top_ids],
+        notes=(*whole.notes, *(note for note in inner.notes if note.startswith("draft"))),
+    )
+
+
+def _probability(target: Any, whole: Certificates, drafted: Any, rows: Any) -> Any:
+    """The target's probability of the drafted tokens, by their gap to its best token."""
+    gaps = target[rows, drafted] - target[rows, whole.target_token]
+    if isinstance(target, np.ndarray):
+        return np.exp(gaps.astype(np.float64)) * whole.target_top_probs[:, 0]
+    return gaps.double().exp() * whole.target_top_probs[:, 0]
+
+
+def _by_rank(
+    certify: Callable[..., Certificates], part: Any, counts: np.ndarray, lower: int
+) -> np.ndarray:
+    """(rows,) certificates (``lower``: bounds below them) where the first ``counts`` tokens of each
+    row are accepted."""
+    found = np.where(counts == 0, 0.0, _INF)
+    for count in np.unique(counts[(counts > 0) & (counts < part.shape[1])]).tolist():
+        rows = np.flatnonzero(counts == count)
+        those = part[rows] if isinstance(part, np.ndarray) else part[_torch().from_numpy(rows)]
+        given = certify(those, None, TopM(count))
+        found[rows] = _array(given.certificate_lower if lower else given.certificate)[0]
+    return found
+
+
+def _accepted(
+    target: Any, columns: Any, draft_token: Any, table: RuleTable
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(how many tokens of the part each rule accepts, how many for certain, whether the drafted one
+    is), each (rules, rows); of a tree 1 where the part holds the target's argmax."""
+    import torch
+
+    rows = (
+        torch.from_numpy(np.require(target, requirements=["C", "W"]))
+        if isinstance(target, np.ndarray)
+        else target
+    )
+    columns = torch.as_tensor(columns, device=rows.device)
+    drafted = torch.as_tensor(draft_token, device=rows.device)
+    step = max(1, _CHUNK_LOGITS // rows.shape[1])
+    parts = [
+        _chunk(rows[start : start + step], columns, drafted[start : start + step], table)
+        for start in range(0, max(1, len(rows)), step)
+    ]
+    counts, certain, accepted = (
+        torch.cat(x, dim=1).cpu().numpy() for x in zip(*parts, strict=True)
+    )
+    return counts, certain, accepted
+
+
+def _chunk(rows: Any, columns: Any, drafted: Any, table: RuleTable) -> tuple[Any, Any, Any]:
+    import torch
+
+    from certspec.kernels.torch.rows import entropy_gaps, side_of, top_ranks
+    from certspec.kernels.torch.rules import certain_weights, reaches, thresholds
+
+    rows = rows.detach()
+    top_logits, top_ids = top_ranks(rows, min(rows.shape[1], table.num_top))
+    side = side_of(rows, top_logits[:, 0].double())
+    parameters = torch.from_numpy(table.parameters.copy()).to(rows.device)
+    threshold = thresholds(parameters, side, entropy_gaps(side, table))
+    gaps = side.gaps[:, columns]
+    weights, certain = torch.exp(gaps), certain_weights(gaps)
+    found: list[list[Any]] = [[], [], []]
+    for rule, row in enumerate(table.parameters):
+        gate = 1 if row[TREE_WIDTH] else int(row[TOP_M])
+        inside = torch.ones_like(gaps, dtype=torch.bool)
+        if gate:
+            best = torch.zeros_like(rows, dtype=torch.bool).scatter_(1, top_ids[:, :gate], True)
+            inside = best[:, columns]
+        own = parameters[rule : rule + 1]
+        above, surely = inside, inside
+        if not row[TREE_WIDTH]:
+            above = inside & reaches(own, weights[None], threshold.tau[rule, None, :, None])[0]
+            surely = inside & reaches(own, certain[None], threshold.upper[rule, None, :, None])[0]
+        for values, flags in zip(found, (above, surely), strict=False):
+            values.append(flags.sum(dim=1))
+        found[2].append(above.gather(1, drafted[:, None])[:, 0])
+    counts, least, accepted = (torch.stack(values) for values in found)
+    return counts, least, accepted
+
+
+def _array(values: Any) -> np.ndarray:
+    found: np.ndarray = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+    return found
+
+
+def _like(values: np.ndarray, target: Any) -> Any:
+    return (
+        values if isinstance(target, np.ndarray) else _torch().from_numpy(values).to(target.device)
+    )
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch

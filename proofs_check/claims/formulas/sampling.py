@@ -1,0 +1,169 @@
+"""Checks of sampled acceptance: distributions by their definition, the least acceptance at a KL by
+moving along its level set, and the least divergence at a loss by the outside solver."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import mpmath
+import sympy
+
+from derivations.formulas.sampling import BLOCK, DUAL, SET
+from derivations.language.claim import Formula
+from proofs_check.methods.cases import Cases, Tally, exact_cases, tallied
+from proofs_check.methods.conic import TOLERANCE, clarabel
+from proofs_check.methods.examination import Examined, examined
+from proofs_check.methods.numbers import MP, divergence
+from proofs_check.methods.steps import Identities, proved
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
+
+F = Fraction
+R = sympy.Rational
+
+
+@proved("sampling.dual", DUAL)
+def prove_dual(formula: Formula, effort: Effort) -> Identities:
+    """At y = log 2: m = log 2, v = 2 log 2."""
+    tilt = sympy.log(2)
+    value = (1 + sympy.log(2 * tilt) - tilt - R(1, 10)) / tilt
+    yield "KL = 1/10, y = log 2", formula(sympy, R(1, 10), tilt), value
+
+
+def _pairs(effort: Effort) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    rng = random.Random(effort.seed)
+    for number in range(60):
+        size = 2 + number % 7
+        target = [MP.mpf(rng.random()) ** (1 + number % 4) for _ in range(size)]
+        draft = [p * mpmath.exp(MP.mpf(rng.gauss(0, 0.2 + number % 5 / 3))) for p in target]
+        yield (f"pair {number}", [p / sum(target) for p in target], [q / sum(draft) for q in draft])
+    for tilt in (MP.mpf("0.01"), MP.mpf("0.8"), MP.mpf(3), MP.mpf(20)):  # where a line touches
+        low = 1 / tilt - 1 / mpmath.expm1(tilt)
+        high = low * tilt / -mpmath.expm1(-tilt)
+        yield f"touching at {tilt}", [high, 1 - high], [low, 1 - low]
+
+
+@tallied("sampling.dual", method="search", relation="<=", told="pairs of 2 to 8 tokens, 6 tilts")
+def search_dual(formula: Formula, effort: Effort) -> Cases:
+    for label, target, draft in _pairs(effort):
+        kl = divergence(target, draft)
+        kept = mpmath.fsum(min(p, q) for p, q in zip(target, draft, strict=True))
+        for tilt in ("0.01", "0.3", "0.8", "2", "3", "20"):
+            yield f"{label}, y={tilt}", formula(MP, kl, MP.mpf(tilt)), kept, kept
+
+
+@tallied(
+    "sampling.dual",
+    method="optimiser",
+    confirm=1e-13,
+    refute=1e-9,
+    told="the least acceptance of binary pairs at a KL, to 13 digits",
+)
+def attain_dual(formula: Formula, effort: Effort) -> Cases:
+    """The best of all lines, by thirds, against the least 1 - a + b of pairs of two tokens at that
+    KL, by moving along the level set."""
+    for kl in ("0.1", "0.3", "1.5"):
+        with mpmath.workdps(30):
+            value = -_least(lambda tilt: -formula(MP, MP.mpf(kl), tilt), "0.5", "9")  # noqa: B023
+            truth = _least_acceptance(kl)
+        yield f"KL={kl}", value, truth, truth
+
+
+def _least(function: Any, left: str, right: str) -> Any:
+    """The least value of a function that falls and then rises."""
+    low, high = MP.mpf(left), MP.mpf(right)
+    for _ in range(70):
+        one, two = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, two) if function(one) < function(two) else (one, high)
+    return function((low + high) / 2)
+
+
+@lru_cache
+def _least_acceptance(budget: str) -> Any:
+    kl = MP.mpf(budget)
+
+    def kept(a: Any) -> Any:
+        low, high = MP.mpf(0), a
+        for _ in range(70):
+            b = (low + high) / 2
+            far = a * mpmath.log(a / b) + (1 - a) * mpmath.log((1 - a) / (1 - b)) > kl
+            low, high = (b, high) if far else (low, b)
+        return 1 - a + high
+
+    return _least(kept, "0.3", "0.999")
+
+
+@proved("sampling.set", SET)
+def prove_set(formula: Formula, effort: Effort) -> Identities:
+    probs = [R(1, 2), R(3, 10), R(1, 5)]
+    value = R(7, 10) * sympy.log(R(7, 5)) + R(3, 10) * sympy.log(R(3, 5))
+    yield "A = {1, 3}, loss 1/5", formula(sympy, probs, [0, 2], R(1, 5)), value
+
+
+@check("sampling.set", method="conic")
+def solve_set(formula: Formula, effort: Effort) -> Evidence:
+    import cvxpy
+
+    rng = random.Random(effort.seed)
+    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
+    for number in range(14):
+        size = 2 + number % 5
+        drawn = [rng.randint(1, 40) for _ in range(size)]
+        probs = [F(x, sum(drawn)) for x in drawn]
+        chosen = sorted(rng.sample(range(size), 1 + number % (size - 1)))
+        loss = sum(probs[i] for i in chosen) * F(1 + number % 4, 6)
+        draft = cvxpy.Variable(size, nonneg=True)
+        kept = float(sum(probs[i] for i in chosen) - loss)
+        constraints = [cvxpy.sum(draft) == 1, cvxpy.sum(draft[chosen]) <= kept]
+        found = clarabel(cvxpy.sum(cvxpy.rel_entr([float(p) for p in probs], draft)), constraints)
+        value = formula(
+            MP,
+            [MP.mpf(p.numerator) / p.denominator for p in probs],
+            chosen,
+            MP.mpf(loss.numerator) / loss.denominator,
+        )
+        tally.add(f"{probs}, A={chosen}, loss {loss}", value, found, found)
+    return tally.evidence("cvxpy, Clarabel, the draft free")
+
+
+@proved("sampling.block", BLOCK)
+def prove_block(formula: Formula, effort: Effort) -> Identities:
+    yield "1/10, 1/5", formula(sympy, [R(1, 10), R(1, 5)]), R(7, 10)
+
+
+@check("sampling.block", method="exact-cases")
+def compare_blocks(formula: Formula, effort: Effort) -> Evidence:
+    """The chance that all are accepted, token by token, on a grid of chances; where it is small
+    the bound is near it."""
+
+    def holds(losses: Any) -> Any:
+        kept = F(1)
+        for loss in losses:
+            kept *= 1 - loss
+        said = formula(None, losses)
+        return True if said <= kept else said - kept
+
+    grid = [F(0), F(1, 100), F(1, 7), F(1, 2), F(1)]
+    cases = [
+        (f"{losses}", losses)
+        for count in (1, 2, 3)
+        for losses in itertools.product(grid, repeat=count)
+    ]
+    return exact_cases(holds, cases)
+
+
+examined(
+    "sampling.dual",
+    Examined(
+        "sampling.acceptance_at",
+        {
+            "kl": (F(0), F(1, 10), F(3, 10), F(3, 2), F(8)),
+            "tilt": (F(1, 50), F(1, 2), F(1), F(5, 2), F(20)),
+        },
+    ),
+)
