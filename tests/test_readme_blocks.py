@@ -44,6 +44,7 @@ SCORED = ["score", "--limit", "8", "--out", "run"]
 
 # Blocks that another test runs from the README itself.
 ELSEWHERE = {
+    "certspec/models/README.md": "tests/certspec/models/test_given_runners.py",
     "certspec/certificates/README.md": "tests/certspec/certificates/test_added_rule.py",
     "proofs_check/README.md": "tests/proofs_check/test_readme.py",
 }

@@ -4,16 +4,27 @@ the whole result as JSON."""
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from certspec.cli.options import count_option, file_option, limit_option, numbers_option
+from certspec.cli.options import (
+    PairOptions,
+    count_option,
+    file_option,
+    limit_option,
+    load_chosen_pair,
+    numbers_option,
+    pair_options,
+    prompts_option,
+)
 from certspec.models import BUNDLED_PROMPTS
+from certspec.models.gguf.header import is_gguf
 from certspec.runs.writing import write_atomically
 
-__all__ = ["command", "decode_lines"]
+__all__ = ["command", "decode_lines", "file_lines"]
 
 _tokens_option = count_option(
     "--max-new-tokens", "tokens", default=96, least=2, help="New tokens a prompt."
@@ -96,7 +107,27 @@ def _cpu_kernels(rows: list[int], columns: int, out: Path | None) -> None:
     _finish({**provenance(), "results": results}, out)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Decode(PairOptions):
+    """What the command was given; an option a field."""
+
+    prompts_path: Path | None
+    limit: int
+    tokens: int
+    repeats: int
+    chain: int
+    batch_chain: int
+    profile: Path | None
+    batch_profile: Path | None
+    trees: str | None
+    peers: str | None
+    exact: bool
+    out: Path | None
+
+
 @command.command("decode")
+@pair_options
+@prompts_option("With --target: prompts (default: the bundled ones).")
 @limit_option("How many prompts.", default=16)
 @_tokens_option
 @_repeats_option
@@ -113,68 +144,152 @@ def _cpu_kernels(rows: list[int], columns: int, out: Path | None) -> None:
     help='The same in batches ("certspec calibrate --batch-size 8").',
 )
 @click.option(
-    "--device",
-    default="cpu",
-    show_default=True,
-    type=click.Choice(["cpu", "cuda"]),
-    help="See above.",
-)
-@click.option(
     "--trees",
     help="On a GPU: time these beside the chain (4x3: greedy, width x depth; 16: best first; "
     "3of8: a chain of at most 8 whose draft certificates always stop it after 3).",
 )
+@click.option(
+    "--peers",
+    type=click.Choice(["llama.cpp"]),
+    help="GGUF files: beside this engine, plain and with the same draft.",
+)
+@click.option(
+    "--exact/--no-exact",
+    default=True,
+    help="GGUF files: compare logits with the dequantised float32 model (4 bytes a weight).",
+)
 @_out_option
-def decode(
-    limit: int,
-    tokens: int,
-    repeats: int,
-    chain: int,
-    batch_chain: int,
-    profile: Path | None,
-    batch_profile: Path | None,
-    device: str,
-    trees: str | None,
-    out: Path | None,
-) -> None:
+def decode(**given: Any) -> None:
     """Time decoding: ours, transformers plain, and assisted at several settings.
 
-    On the CPU with the bundled pair. On a GPU with random weights of the shapes of Qwen3-4B and
-    0.6B, while the accept pattern of the bundled pair is replayed on both sides."""
-    if trees is not None and device != "cuda":
-        raise click.UsageError("--trees: expected --device cuda")
-    if device == "cuda":
+    On the CPU with the bundled pair, or with --target and --draft. GGUF files, which transformers
+    does not run as they are: ours plain, chains, a tree and adaptive drafts, --peers beside them.
+    On a GPU without a --target: random weights of the shapes of Qwen3-4B and 0.6B, while the accept
+    pattern of the bundled pair is replayed on both sides."""
+    options = _Decode(**given)
+    on_cuda = (options.device or "cpu").startswith("cuda")
+    if options.trees is not None and (not on_cuda or options.target is not None):
+        raise click.UsageError("--trees: expected --device cuda, without a --target")
+    if options.peers is not None and options.target is None:
+        raise click.UsageError("--peers: expected --target and --draft, GGUF files")
+    if on_cuda and options.target is None:
         from certspec.models.devices import require_triton
 
-        policies = None if trees is None else _tree_policies(f"1x{chain},{trees}")
+        policies = None
+        if options.trees is not None:
+            policies = _tree_policies(f"1x{options.chain},{options.trees}")
         require_triton("cuda")
+        shared = (options.limit, options.tokens, options.repeats)
         if policies is not None:
-            _trees_on_cuda(limit, tokens, repeats, policies, out)
+            _trees_on_cuda(*shared, policies, options.out)
         else:
-            _decode_on_cuda(limit, tokens, repeats, chain, out)
+            _decode_on_cuda(*shared, options.chain, options.out)
         return
+    if options.target is None and options.draft is None:
+        pair, prompts = _bundled(options.limit)
+    else:
+        pair, prompts = _chosen(options)
+    if options.peers is not None or is_gguf(options.target or ""):
+        _decode_files(pair, prompts, options)
+    else:
+        _decode_pair(pair, prompts, options)
+
+
+def _chosen(options: _Decode) -> tuple[Any, Any]:
+    """The pair that was asked for, and token ids of so many of the prompts, evenly spread."""
+    from certspec.decoding.prompts import prompt_token_ids
+    from certspec.scoring.prompts import PromptFile
+    from certspec.studies.bench.spreads import every_so_many
+
+    read = list(PromptFile.check(options.prompts_path or BUNDLED_PROMPTS))
+    pair = load_chosen_pair(options)
+    chosen = [list(each.messages) for each in every_so_many(read, options.limit)]
+    return pair, prompt_token_ids(chosen, pair.tokenizer, pair.num_tokens)
+
+
+def _decode_pair(pair: Any, prompts: Any, options: _Decode) -> None:
     from certspec.decoding import Adaptive, load_profile
     from certspec.decoding.calibration import pass_costs
     from certspec.studies.bench.decode import measure_decoding
 
-    pair, prompts = _bundled(limit)
-    ours: dict[str, dict[str, Any]] = {f"chain of {chain}": {"draft_length": chain}}
-    if profile is not None:
-        ours["adaptive"] = {"draft_length": Adaptive(load_profile(profile), width=2)}
+    ours: dict[str, dict[str, Any]] = {f"chain of {options.chain}": {"draft_length": options.chain}}
+    if options.profile is not None:
+        ours["adaptive"] = {"draft_length": Adaptive(load_profile(options.profile), width=2)}
     costs = pass_costs(pair, prompts[0])
-    shorter: dict[str, dict[str, Any]] = {f"chain of {batch_chain}": {"draft_length": batch_chain}}
-    if batch_profile is not None:
-        shorter["adaptive for batches"] = {"draft_length": Adaptive(load_profile(batch_profile))}
-    result = measure_decoding(pair, prompts, tokens, repeats, ours, in_batches=shorter)
+    shorter: dict[str, dict[str, Any]] = {
+        f"chain of {options.batch_chain}": {"draft_length": options.batch_chain}
+    }
+    if options.batch_profile is not None:
+        profile = load_profile(options.batch_profile)
+        shorter["adaptive for batches"] = {"draft_length": Adaptive(profile)}
+    result = measure_decoding(
+        pair, prompts, options.tokens, options.repeats, ours, in_batches=shorter
+    )
     result["costs"] = costs
     for line in decode_lines(result):
         click.echo(line)
-    facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
-    _finish({**facts, **result}, out)
+    _finish({**_decode_facts(pair, prompts, options), **result}, options.out)
+
+
+def _decode_files(pair: Any, prompts: Any, options: _Decode) -> None:
+    from certspec.decoding import Adaptive, TreeShape, WithinBudget, load_profile
+    from certspec.studies.bench.peers import LLAMA_CPP_WAYS, measure_peers
+
+    ours: dict[str, dict[str, Any]] = {
+        "plain": {"draft_length": 0},
+        **{f"chain of {n}": {"draft_length": n} for n in sorted({2, 3, options.chain})},
+        "tree 2 x 3": {"tree": TreeShape(2, 3)},
+    }
+    if options.profile is None:
+        ours["adaptive, within .3 nats"] = {"draft_length": WithinBudget(0.3, depth=8, width=1)}
+    else:
+        ours["adaptive"] = {"draft_length": Adaptive(load_profile(options.profile))}
+    theirs = LLAMA_CPP_WAYS if options.peers == "llama.cpp" else None
+    result = measure_peers(
+        pair, prompts, options.tokens, options.repeats, ours, llama_cpp=theirs, exact=options.exact
+    )
+    result = {**_decode_facts(pair, prompts, options), **result}
+    for line in file_lines(result):
+        click.echo(line)
+    _finish(result, options.out)
+
+
+def _decode_facts(pair: Any, prompts: Any, options: _Decode) -> dict[str, Any]:
+    facts = {"prompts": len(prompts), "tokens": options.tokens, "repeats": options.repeats}
+    return {"pair": pair.name, **facts, **_machine()}
 
 
 def decode_lines(result: dict[str, Any]) -> list[str]:
     """What ``bench decode`` tells of a result, which may come from its JSON."""
+    costs = result["costs"]
+    return [
+        *_speed_lines(result),
+        f"best assisted setting: {result['best_assisted']}; same output everywhere: "
+        f"{result['same_output']}",
+        f"draft pass {costs['draft_step_ms']:.3f} ms; target pass by positions: "
+        + ", ".join(f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items()),
+    ]
+
+
+def file_lines(result: dict[str, Any]) -> list[str]:
+    """The same where both models are GGUF files."""
+    unlike = {n: k for n, k in result["num_prompts_unlike_our_plain"].items() if k}
+    told = ", ".join(f"{count} of {name}" for name, count in unlike.items()) or "none"
+    lines = [
+        *_speed_lines(result),
+        "most memory: "
+        + ", ".join(f"{name} {peak / 1e9:.2f} GB" for name, peak in result["peak_bytes"].items()),
+        f"outputs that are not our plain one, of {result['prompts']} prompts: {told}",
+    ]
+    if "same_bits_as_float32" in result:
+        lines.append(
+            "our logits along it are those of the dequantised float32 model, bit for bit, in "
+            f"{sum(result['same_bits_as_float32'])} prompts"
+        )
+    return lines
+
+
+def _speed_lines(result: dict[str, Any]) -> list[str]:
     lines = []
     for name, speed in result["tokens_per_second"].items():
         ratios = ", ".join(
@@ -184,14 +299,7 @@ def decode_lines(result: dict[str, Any]) -> list[str]:
             f"{name:<36}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to "
             f"{speed['highest']:.1f})  {ratios}"
         )
-    costs = result["costs"]
-    return [
-        *lines,
-        f"best assisted setting: {result['best_assisted']}; same output everywhere: "
-        f"{result['same_output']}",
-        f"draft pass {costs['draft_step_ms']:.3f} ms; target pass by positions: "
-        + ", ".join(f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items()),
-    ]
+    return lines
 
 
 def _random_on_cuda(

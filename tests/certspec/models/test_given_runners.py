@@ -14,13 +14,14 @@ from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run import RunSettings, score_run
 
 README = (Path(cs.__file__).parent / "models" / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
 
 
 @pytest.fixture(scope="module")
 def toy():
     """What the README's first block defines; its own assertions hold."""
     names = {}
-    exec(re.findall(r"```python\n(.*?)```", README, re.S)[0], names)
+    exec(BLOCKS[0], names)
     return SimpleNamespace(**names)
 
 
@@ -54,3 +55,17 @@ def test_a_runner_without_a_method_or_of_another_width_is_refused_by_name(toy):
     narrow.num_tokens = 12
     with pytest.raises(cs.InvalidArgument, match=r"num_tokens 4096 .* got 12 from the draft's"):
         cs.generate(toy.pair, [[1]], runners=(whole, narrow))
+
+
+def test_the_readmes_other_example_takes_llama_cpp_in_the_same_place(toy, monkeypatch):
+    """Its models are files that nobody has here; what it calls is called."""
+    made = []
+    monkeypatch.setattr(cs, "load_pair", lambda *files: made.append(files) or toy.pair)
+    monkeypatch.setattr(
+        "certspec.models.llamacpp.LlamaCppRunner",
+        lambda file, num_tokens, context: toy.Toy(slips="0.5b" in file),
+    )
+    (block,) = BLOCKS[1:]
+    names = {}
+    exec(block, names)
+    assert made == [names["files"]] and names["found"].engine == "given runners"
