@@ -4,7 +4,7 @@ half and column j + 8 in its high half, so that one load gives a row of 16 weigh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,13 +45,20 @@ def pack_weights(weights: Weights) -> PackedWeights:
     exact = all(_is_bfloat16(matrix) for matrix in _matrices(weights)) and _is_bfloat16(
         weights.embedding
     )
-    packed = [_pack(matrix, exact) for matrix in _matrices(weights)]
+    row_width = BLOCK // 2 if exact else BLOCK
+    places, size = _places(weights.geometry, row_width)
+    matrices = aligned_space(4 * size).view(np.uint32 if exact else np.float32)
+    at = 0
+    for matrix in _matrices(weights):  # one copy of one matrix at a time beside the whole
+        packed = _pack(matrix, exact)
+        matrices[at : at + len(packed)] = packed
+        at += len(packed)
     embedding = weights.embedding.cpu()
     embedding = embedding.to(torch.bfloat16).view(torch.uint16) if exact else embedding.float()
     return PackedWeights(
         geometry=weights.geometry,
-        matrices=_joined(packed),
-        places=_places(weights.geometry, BLOCK // 2 if exact else BLOCK),
+        matrices=matrices,
+        places=places,
         vectors=pack_vectors(weights),
         embedding=embedding.contiguous().numpy().reshape(-1),
         rope_frequencies=weights.rope_frequencies,
@@ -83,14 +90,9 @@ def aligned_space(size: int) -> np.ndarray[Any, Any]:
     return space[first : first + size]
 
 
-def _joined(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    space = aligned_space(sum(part.nbytes for part in parts))
-    return np.concatenate(parts, out=space.view(parts[0].dtype))
-
-
-def _places(geometry: Geometry, row_width: int) -> np.ndarray[Any, Any]:
-    """``CpuModel.places`` of matrices that are joined in turn; ``row_width``: array elements of a
-    row of a block."""
+def _places(geometry: Geometry, row_width: int) -> tuple[np.ndarray[Any, Any], int]:
+    """``CpuModel.places`` of matrices that are joined in turn, and the array elements that they
+    take; ``row_width``: those of a row of a block."""
     g, rows, at = geometry, [], 0
 
     def place(outputs: int, depth: int, in_turn: int = 1) -> None:
@@ -108,7 +110,7 @@ def _places(geometry: Geometry, row_width: int) -> np.ndarray[Any, Any]:
         place(g.hidden, g.mlp)
     place(g.num_tokens, g.hidden)
     rows.append((0, 0, 0))  # the embedding is an array of its own
-    return np.array(rows, np.int64)
+    return np.array(rows, np.int64), at
 
 
 def _matrices(weights: Weights) -> Iterator[Tensor]:

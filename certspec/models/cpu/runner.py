@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ from torch import Tensor
 
 from certspec.errors import InvalidArgument
 from certspec.kernels.threads import run_shared
+from certspec.models.cpu.formats import F32
 from certspec.models.cpu.forward import activation_widths, forward_pass, num_counters
-from certspec.models.cpu.model import CpuModel, Sizes, Staged, move_slots
+from certspec.models.cpu.model import MATRICES_PER_LAYER, CpuModel, Sizes, Staged, move_slots
 from certspec.models.cpu.packing import PackedWeights, pack_weights, rope_table
 from certspec.models.cpu.threads import ThreadChoice, default_num_threads
 from certspec.models.cpu.tiles import BLOCK
 from certspec.models.gguf.model import GgufModel
 from certspec.models.staging import BATCH_ROW, CACHE_ROW, POSITION, PREFIX, STAGED, TOKEN, Staging
-from certspec.models.weights import read_weights
+from certspec.models.weights import Geometry, read_weights
 
 __all__ = ["CpuRunner"]
 
@@ -47,6 +49,7 @@ class CpuRunner:
         self, source: Any, num_tokens: int | None = None, num_threads: int | None = None
     ) -> None:
         if isinstance(source, GgufModel):
+            _compile_for_files()
             source = source.packed(num_tokens)
         is_packed = isinstance(source, PackedWeights)
         self._packed: PackedWeights = (
@@ -342,6 +345,36 @@ class CpuRunner:
         self._threads.report(work, limit, num_threads, time.perf_counter() - began)
         self._compiled = True
         return torch.from_numpy(logits)[:, : self.num_tokens]
+
+
+@cache
+def _compile_for_files() -> None:
+    """Compile the pass over quantised weights by one of a model of 16 columns, before real weights
+    fill the memory: the compiler wants 400 MB."""
+    geometry = Geometry(
+        num_layers=1,
+        hidden=BLOCK,
+        num_heads=1,
+        num_kv_heads=1,
+        head_dim=BLOCK,
+        mlp=BLOCK,
+        num_tokens=BLOCK,
+        norm_eps=1e-6,
+        head_norms=False,
+        qkv_bias=False,
+    )
+    zeros = np.zeros(4 * BLOCK * BLOCK, np.uint8)  # every matrix is this one
+    packed = PackedWeights(
+        geometry=geometry,
+        matrices=zeros,
+        places=np.array([(0, len(zeros), F32)] * (MATRICES_PER_LAYER + 2), np.int64),
+        vectors=np.zeros(3 * BLOCK, np.float32),
+        embedding=zeros,
+        rope_frequencies=torch.zeros(BLOCK // 2),
+        rope_scale=1.0,
+        num_embeddings=BLOCK,
+    )
+    CpuRunner(packed, num_threads=1).prefill([[0]])
 
 
 def ragged_block(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray[Any, Any], list[int]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certspec.errors import UnreadableInput
-from certspec.models.architectures import ARCHITECTURES, shipped_class
+from certspec.models.architectures import ARCHITECTURES
 from certspec.models.cpu.formats import KINDS
 from certspec.models.gguf.header import GgufFile, GgufTensor
 from certspec.models.weights import Geometry, Weights
@@ -141,11 +141,10 @@ def read_gguf_weights(role: str, file: GgufFile, config: Any) -> GgufWeights:
             for name in ("attn_q", "attn_k"):
                 heads[f"blk.{index}.{name}.weight"] = geometry.head_dim
     named = _Dequantised(file, names, heads)
-    rope = shipped_class(config.model_type, "RotaryEmbedding")(config)
-    frequencies = rope.inv_freq.float()
+    frequencies = _rope_frequencies(config)
     if _FACTORS in file.tensors:  # Llama 3 scales its frequencies so
         frequencies = frequencies / named.tensor(file.tensors[_FACTORS])
-    weights = Weights(geometry, named, frequencies, float(rope.attention_scaling), tied)
+    weights = Weights(geometry, named, frequencies, 1.0, tied)
     matrices = [
         file.tensors[f"blk.{index}.{name}.weight"]
         for index in range(geometry.num_layers)
@@ -153,6 +152,16 @@ def read_gguf_weights(role: str, file: GgufFile, config: Any) -> GgufWeights:
     ]
     ends = [file.tensors[_EMBEDDING if tied else _HEAD], file.tensors[_EMBEDDING]]
     return GgufWeights(weights, (*matrices, *ends), named)
+
+
+def _rope_frequencies(config: Any) -> Tensor:
+    """(head_dim / 2,) float32, with the bits of transformers, whose model takes 150 MB and seconds
+    to import."""
+    import torch
+
+    rope = config.rope_parameters
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    return 1.0 / rope["rope_theta"] ** exponents / rope.get("factor", 1.0)
 
 
 def _expected(g: Geometry, vocab: int, tied: bool) -> Iterator[tuple[str, tuple[str, Any]]]:

@@ -12,11 +12,13 @@ import pytest
 import torch
 
 import certspec as cs
+from certspec.models.architectures import shipped_class
 from certspec.models.choice import chosen_runners, reason_for_fallback
 from certspec.models.cpu.packing import pack_weights
 from certspec.models.cpu.runner import CpuRunner
 from certspec.models.gguf.header import read_header
 from certspec.models.gguf.model import load_gguf_model
+from certspec.models.gguf.weights import _rope_frequencies
 from certspec.scoring.provenance import file_sha256, weights_sha256
 from tests.support.small_models import make_model, truth
 
@@ -90,6 +92,18 @@ def test_frequencies_of_llama_3_are_divided_by_the_factors_of_the_file(tmp_path:
     path = write_gguf(tmp_path / "m.gguf", "F32", model, extra=factors)
     found = logits_of(CpuRunner(opened(path)))
     torch.testing.assert_close(found, truth(model, TOKENS)[22:], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("factor", [None, 4.0])
+@pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "llama"])
+def test_frequencies_have_the_bits_of_transformers(model_type: str, factor: float | None) -> None:
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e6}
+    if factor is not None:
+        rope |= {"rope_type": "linear", "factor": factor}
+    config = make_model(**SHAPE, model_type=model_type, rope_parameters=rope).config
+    shipped = shipped_class(model_type, "RotaryEmbedding")(config)
+    assert torch.equal(_rope_frequencies(config), shipped.inv_freq)
+    assert shipped.attention_scaling == 1.0
 
 
 def test_threads_and_company_change_no_bit_of_a_quantised_pass(
