@@ -146,7 +146,9 @@ def _speed(speed: dict[str, Any]) -> str:
             ]
         ]
     ]
-    table = _markdown(("way", "tokens/s", "spread", "x plain", f"x {speed['peer']}"), rows)
+    table = _markdown(
+        ("way", "tokens/s", "spread", "x plain", f"x {speed['peer'] or 'its best'}"), rows
+    )
     where = speed["provenance"]
     return (
         f"## Speed on {place_of(where)}, {where['dtype']}\n\n{speed['prompts']} prompts, one at a "

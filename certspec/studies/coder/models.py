@@ -88,6 +88,7 @@ def _commit() -> str:
 
 
 def write_result(path: Path, values: dict[str, Any]) -> None:
+    """Write ``values`` as JSON, whole or not at all, and say where."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(values, indent=1) + "\n")
     print(path, flush=True)

@@ -10,6 +10,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from typing import Any
 from certspec.decoding.calibration import calibrate, pass_costs
 from certspec.decoding.generation import generate, inference
 from certspec.decoding.policies import Adaptive, BestFirst
+from certspec.models.checksum import checksums
+from certspec.models.choice import chosen_runners
 from certspec.models.pairs import Pair
 from certspec.rules import Rule, StrictGreedy, Tree
 from certspec.scoring.batches import prompt_token_ids
@@ -74,20 +77,21 @@ def measure_speed(
         "left_out": {},
     }
     path = out / f"speed-{pair.device.type}.json"
-    ways = _ways(pair, tokens, rules)
     adaptive, failure = _tried(lambda: _adaptive(pair, ids[: min(4, len(ids))]))
-    if adaptive is not None:
-        ways["certspec adaptive"] = partial(_ours, pair, tokens=tokens, options=adaptive)
     facts["left_out"] |= {"certspec adaptive": failure} if failure else {}
     costs, failure = _tried(lambda: pass_costs(pair, ids[0], (1, 2, 5, 9, 17)))
     facts["costs"] = costs or failure
-    with inference(pair.target, pair.draft):
+    facts["weights_check_ms"] = 1e3 * min(_check_of_weights(pair) for _ in range(3))
+    with ExitStack() as stack:
+        stack.enter_context(inference(pair.target, pair.draft))
+        lent, _ = _tried(lambda: stack.enter_context(chosen_runners(pair)))
+        runners = None if lent is None else lent[:2]  # else every way of ours says why not
+        ways = _ways(pair, tokens, rules, adaptive, runners)
         for name in list(ways):  # compiles, captures, warms up
             began = time.perf_counter()
             found, failure = _tried(partial(ways[name], ids[0]))
-            print(
-                f"{name}: {failure or 'ready'} in {time.perf_counter() - began:.1f} s", flush=True
-            )
+            spent = time.perf_counter() - began
+            print(f"{name}: {failure or 'ready'} in {spent:.1f} s", flush=True)
             if found is None:
                 facts["left_out"][name] = failure
                 del ways[name]
@@ -95,13 +99,23 @@ def measure_speed(
             for index, prompt in enumerate(ids):
                 for name, way in ways.items():
                     _timed(turns, name, repeat, index, way, prompt)
-            write_result(path, {**facts, **speed_figures(_read(turns))})
+                write_result(path, {**facts, **speed_figures(_read(turns))})
+
+
+def _check_of_weights(pair: Pair) -> float:
+    """Seconds of the check that ``generate`` makes of the weights each time it is called, which the
+    ways here are spared: an engine is lent to them."""
+    began = time.perf_counter()
+    for model in (pair.target, pair.draft):
+        checksums(list(model.parameters()))  # none where a file's own weights are run
+    return time.perf_counter() - began
 
 
 def speed_figures(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Tokens a second of every way by whole repeats (of those that all ways have been through;
     before the first is over, of what there is), and ratios within a repeat to transformers plain
-    and to its best way; how many texts are not those of the plain one."""
+    and to its best way; how many texts are not those of the plain one (or of the first way, where
+    transformers can't run the pair)."""
     ways = list(dict.fromkeys(turn["way"] for turn in turns))
     per_repeat = max((turn["index"] for turn in turns), default=0) + 1
     complete = {
@@ -117,7 +131,8 @@ def speed_figures(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:
             speeds.setdefault(way, []).append(sum(len(turn["ids"]) for turn in own) / seconds)
     peers = [way for way in ways if not way.startswith("certspec")]
     peer = max(peers, key=lambda way: statistics.median(speeds[way]), default=None)
-    plain = {t["index"]: t["ids"] for t in turns if t["way"] == "transformers plain"}
+    base = "transformers plain" if "transformers plain" in ways else ways[0]
+    plain = {t["index"]: t["ids"] for t in turns if t["way"] == base}
     references = {"plain": "transformers plain", "best of transformers": peer}
     return {
         "complete_repeats": len(complete),
@@ -144,7 +159,9 @@ def speed_figures(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _ways(pair: Pair, tokens: int, rules: Sequence[Rule]) -> dict[str, Way]:
+def _ways(
+    pair: Pair, tokens: int, rules: Sequence[Rule], adaptive: dict[str, Any] | None, runners: Any
+) -> dict[str, Way]:
     ways: dict[str, Way] = {
         "transformers plain": partial(_transformers, pair, tokens=tokens),
         "transformers compiled": partial(
@@ -157,12 +174,14 @@ def _ways(pair: Pair, tokens: int, rules: Sequence[Rule]) -> dict[str, Way]:
         ways[f"transformers assisted ({name})"] = partial(
             _assisted, pair, tokens=tokens, setting=setting
         )
-    for name, options in OURS.items():
-        ways[f"certspec {name}"] = partial(_ours, pair, tokens=tokens, options=options)
+    ours = dict(OURS) if adaptive is None else {**OURS, "adaptive": adaptive}
     for rule in rules:
         if rule not in (StrictGreedy(), Tree(4)):  # these are timed as a chain and a tree
-            options = {"rule": rule, "draft_length": CHAIN}
-            ways[f"certspec {rule.label}"] = partial(_ours, pair, tokens=tokens, options=options)
+            ours[rule.label] = {"rule": rule, "draft_length": CHAIN}
+    for name, options in ours.items():
+        ways[f"certspec {name}"] = partial(
+            _ours, pair, tokens=tokens, options={**options, "runners": runners}
+        )
     return ways
 
 
