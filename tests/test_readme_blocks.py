@@ -248,6 +248,13 @@ def vllm_request(block: Block, _: Path) -> list[str]:
     return [] if rules.outside.label in block.text and not rules.is_strict else [block.text]
 
 
+def vllm_tests(block: Block, _: Path) -> list[str]:
+    """The folder of tests is there, and reads the variable that is set."""
+    variable, folder = re.findall(r"^(\w+)=.* (\S+)$", block.text, re.M)[0]
+    texts = [path.read_text("utf-8") for path in (ROOT / folder).glob("test_*.py")]
+    return [] if any(variable in text for text in texts) else [variable]
+
+
 OUTPUTS = {
     (README, "Decisions over 10,715 steps of 128 prompts"): decisions,
     (README, "import numpy as np"): python_example,
@@ -259,6 +266,7 @@ OUTPUTS = {
     (LOGS, "$ export OPENAI_API_KEY"): asked_server,
     (VLLM, "pip install --no-deps certspec"): vllm_server,
     (VLLM, '{"model": "TARGET"'): vllm_request,
+    (VLLM, "CERTSPEC_VLLM_PYTHON="): vllm_tests,
     ("derivations/README.md", "formulas/strict.py"): way_of_a_formula,
     ("derivations/README.md", "python -m derivations --check   "): drifted_files,
     ("derivations/README.md", "! REFUTED   bound.kl_upper"): refuted_claim,
