@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from certspec import __version__
+from certspec.cli.interrupts import ending_at_once
 from certspec.errors import CertspecError
 
 __all__ = ["main"]
@@ -77,7 +78,8 @@ class _LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with ending_at_once():
+                return super().invoke(ctx)
         except CertspecError as error:
             click.echo(f"certspec: {error}", err=True)
             ctx.exit(2)

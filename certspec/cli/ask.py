@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from certspec.cli.import_logs import import_facts, print_cases
+from certspec.cli.interrupts import interruptible
 from certspec.cli.options import (
     count_option,
     draft_length_option,
@@ -127,7 +128,10 @@ def _ask(options: _Options, folder: Path) -> Asked:
     draft = None
     if options.draft_url is not None:
         draft = Address(options.draft_url, options.draft_model, "CERTSPEC_DRAFT_API_KEY")
-    with ProgressBar("ask", "prompts") as bar:
+    stopped = (
+        f"stopped; the answers so far are kept in {folder}. The same command goes on from there."
+    )
+    with interruptible(stopped), ProgressBar("ask", "prompts") as bar:
         bar.start(total)
         try:
             asked = ask_servers(
@@ -143,11 +147,7 @@ def _ask(options: _Options, folder: Path) -> Asked:
             )
         except KeyboardInterrupt:
             bar.close()
-            click.echo(
-                f"\nstopped; the answers so far are kept in {folder}. The same command goes on "
-                "from there.",
-                err=True,
-            )
+            click.echo(f"\n{stopped}", err=True)
             sys.exit(130)
     if asked.num_resumed:
         click.echo(f"{asked.num_resumed:,} prompts had been answered before", err=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from certspec.cli.interrupts import interruptible
 from certspec.cli.options import (
     PairOptions,
     count_option,
@@ -106,7 +107,7 @@ def command(
 
     engine, notes = chosen_engine(pair)
     say_engine(pair, engine, notes)
-    with compiling() as clock:
+    with interruptible("stopped"), compiling() as clock:
         stream = _TokenStream(pair.tokenizer, clock, shown=not as_json)
         try:
             generation = generate(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from certspec.cli.interrupts import interruptible
 from certspec.cli.options import (
     PairOptions,
     batch_size_option,
@@ -189,16 +190,17 @@ def _score_stored(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> b
 
 def _with_progress(out: Path, shard: Shard, score: Callable[..., Any]) -> bool:
     shown = shard.rank == 0
-    with ProgressBar("scor", "steps", shown=shown) as bar, compiling(shown=shown):
+    stopped = f"stopped; finished batches are kept in {out}. The same command goes on from there."
+    with (
+        interruptible(stopped),
+        ProgressBar("scor", "steps", shown=shown) as bar,
+        compiling(shown=shown),
+    ):
         try:
             outcome = score(shard=shard, on_start=bar.start, on_advance=bar.advance)
         except KeyboardInterrupt:
             bar.close()
-            click.echo(
-                f"\nstopped; finished batches are kept in {out}. The same command goes on from "
-                "there.",
-                err=True,
-            )
+            click.echo(f"\n{stopped}", err=True)
             sys.exit(130)
     if outcome.resumed and shard.world_size == 1:
         click.echo(f"went on with the run in {out}", err=True)
