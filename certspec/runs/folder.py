@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from certspec.errors import CertspecError, RunMismatch, UnreadableInput
 from certspec.runs.schema import SCHEMA_VERSION
 from certspec.runs.shards import Shard
-from certspec.runs.writing import appearing_whole, write_atomically
+from certspec.runs.writing import appearing_whole, utf8, write_atomically
 
 __all__ = ["RunFolder", "RunOutcome", "require_same"]
 
@@ -105,7 +105,8 @@ class RunFolder:
                 )
                 return False
             manifest = self.manifest()
-            require_same(manifest["settings"], json.loads(json.dumps(settings)), self.path)
+            written = json.loads(utf8(json.dumps(settings, ensure_ascii=False)))
+            require_same(manifest["settings"], written, self.path)
             if dict(session) not in manifest["sessions"]:
                 manifest["sessions"].append(dict(session))
                 self._write_manifest(manifest)

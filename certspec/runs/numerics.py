@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from certspec.errors import InvalidArgument, RunMismatch, UnreadableInput
 from certspec.runs.folder import RunFolder
+from certspec.runs.schema import opened
 from certspec.runs.table import RunTable, read_run
 from certspec.runs.tables import TextTable, spell_nats, spell_share
 
@@ -128,7 +129,9 @@ def _lists(folder: RunFolder, run: RunTable) -> np.ndarray:
     none; rows as in ``run``."""
     names = ["prompt", "position", "target_top_ids", "target_top_probs"]
     try:
-        table = pa.concat_tables(pq.read_table(part, columns=names) for part in folder.parts())
+        table = pa.concat_tables(
+            pq.read_table(opened(part), columns=names) for part in folder.parts()
+        )
     except (pa.ArrowException, OSError, KeyError) as error:
         raise UnreadableInput(f"{folder.path}: not readable parts of a run: {error}") from error
     table = table.sort_by([("prompt", "ascending"), ("position", "ascending")]).combine_chunks()

@@ -40,7 +40,9 @@ holds ``certspec_schema`` (the version), ``rules`` (their labels, in the order o
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "certificate_columns",
     "leading_probs",
+    "opened",
     "step_schema",
     "step_table",
 ]
@@ -110,6 +113,11 @@ def step_schema(rule_labels: Sequence[str], skipped: Sequence[Mapping[str, Any]]
         for name, kind in COLUMNS.items()
     ]
     return pa.schema(fields, metadata=metadata)
+
+
+def opened(part: Path) -> pa.NativeFile:
+    """A part for pyarrow to read. Its own paths are texts, and a path may hold any bytes."""
+    return pa.OSFile(os.fsencode(part))
 
 
 def certificate_columns(certificates: Any) -> dict[str, np.ndarray | None]:

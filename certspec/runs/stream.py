@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from certspec.errors import UnreadableInput
 from certspec.runs.folder import RunFolder
-from certspec.runs.schema import PROMPT_PART
+from certspec.runs.schema import PROMPT_PART, opened
 from certspec.runs.table import RunTable, check_schema, columns_to_read, no_steps, table_of
 
 __all__ = ["RunStream", "open_run"]
@@ -102,14 +102,14 @@ def open_run(path: str | Path) -> RunStream:
     has_draft: bool | None = None
     for part in folder.parts():
         try:
-            with pq.ParquetFile(part) as opened:
-                check_schema(opened.schema_arrow, part, rules)
-                skipped += json.loads(opened.schema_arrow.metadata[b"skipped"])
-                for half, unit in _units(opened, part):
+            with opened(part) as stream, pq.ParquetFile(stream) as file:
+                check_schema(file.schema_arrow, part, rules)
+                skipped += json.loads(file.schema_arrow.metadata[b"skipped"])
+                for half, unit in _units(file, part):
                     halves[half].append(unit)
-                if has_draft is None and opened.metadata.num_rows:
+                if has_draft is None and file.metadata.num_rows:
                     has_draft = (
-                        opened.read_row_group(0, columns=["accepted"]).column(0).null_count == 0
+                        file.read_row_group(0, columns=["accepted"]).column(0).null_count == 0
                     )
         except (pa.ArrowException, OSError, KeyError) as error:
             raise UnreadableInput(f"{part}: not a readable part of a run: {error}") from error
@@ -121,11 +121,11 @@ def open_run(path: str | Path) -> RunStream:
     return RunStream(folder.path, rules, manifest, num_steps, bool(has_draft), ordered, units)
 
 
-def _units(opened: pq.ParquetFile, path: Path) -> Iterator[tuple[int, _Unit]]:
+def _units(file: pq.ParquetFile, path: Path) -> Iterator[tuple[int, _Unit]]:
     """(half, unit) of each row group; one that holds both halves is a unit of each."""
-    column = opened.schema_arrow.get_field_index("prompt")
-    for number in range(opened.metadata.num_row_groups):
-        facts = opened.metadata.row_group(number)
+    column = file.schema_arrow.get_field_index("prompt")
+    for number in range(file.metadata.num_row_groups):
+        facts = file.metadata.row_group(number)
         statistics = facts.column(column).statistics
         if (
             statistics is not None
@@ -135,7 +135,7 @@ def _units(opened: pq.ParquetFile, path: Path) -> Iterator[tuple[int, _Unit]]:
             half = int(statistics.min >= PROMPT_PART)
             yield half, _Unit(path, number, statistics.min, statistics.max, facts.num_rows)
             continue
-        prompts = opened.read_row_group(number, columns=["prompt"]).column(0)
+        prompts = file.read_row_group(number, columns=["prompt"]).column(0)
         for half in (0, 1):
             own = prompts.filter(_in_half(prompts, half))
             if len(own):
@@ -149,9 +149,9 @@ def _in_half(prompts: Any, half: int) -> Any:
 
 def _read_half(unit: _Unit, half: int, columns: Sequence[str] | None) -> pa.Table:
     try:
-        with pq.ParquetFile(unit.path) as opened:
-            read = columns_to_read(columns, opened.schema_arrow.names)
-            table = opened.read_row_group(unit.row_group, columns=read, use_threads=False)
+        with opened(unit.path) as stream, pq.ParquetFile(stream) as file:
+            read = columns_to_read(columns, file.schema_arrow.names)
+            table = file.read_row_group(unit.row_group, columns=read, use_threads=False)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise UnreadableInput(f"{unit.path}: not a readable part of a run: {error}") from error
     table = table.replace_schema_metadata(None)

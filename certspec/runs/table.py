@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from certspec.errors import InvalidArgument, UnreadableInput
 from certspec.runs.folder import RunFolder
-from certspec.runs.schema import SCHEMA_VERSION
+from certspec.runs.schema import SCHEMA_VERSION, opened
 
 __all__ = [
     "RunTable",
@@ -254,9 +254,10 @@ def read_part(path: Path, rules: Sequence[str]) -> pa.Table:
     """A whole part; raises UnreadableInput naming it where it isn't one of a run with these
     rules."""
     try:
-        schema = pq.read_schema(path)
-        check_schema(schema, path, rules)
-        return pq.read_table(path, columns=columns_to_read(None, schema.names))
+        with opened(path) as stream:
+            schema = pq.read_schema(stream)
+            check_schema(schema, path, rules)
+            return pq.read_table(stream, columns=columns_to_read(None, schema.names))
     except (pa.ArrowException, OSError, KeyError) as error:
         raise UnreadableInput(f"{path}: not a readable part of a run: {error}") from error
 

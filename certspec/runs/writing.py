@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from certspec.errors import CertspecError
 
-__all__ = ["appearing_whole", "write_atomically"]
+__all__ = ["appearing_whole", "utf8", "write_atomically"]
 
 _NAME_LETTERS = 40  # of a file's name in its temporary one, which has to be short enough as well
 
@@ -21,7 +21,19 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
     """Write ``content`` (a text in UTF-8) so that ``path`` holds either the old content or the new
     one, never a part of it. Raises CertspecError where it can't be written."""
     with appearing_whole(Path(path)) as stream:
-        stream.write(content.encode() if isinstance(content, str) else content)
+        stream.write(utf8(content) if isinstance(content, str) else content)
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of a text that may hold a path. What a path has outside the locale's alphabet,
+    which Python keeps as half surrogates, becomes what it was if that is UTF-8, and else
+    ``\\udcff``."""
+    try:
+        found = text.encode("utf-8", "surrogateescape")
+        found.decode("utf-8")
+    except UnicodeError:
+        return text.encode("utf-8", "backslashreplace")
+    return found
 
 
 @contextlib.contextmanager

@@ -565,8 +565,8 @@ _CERTIFICATES = (
     Constant(
         "SET_ERROR",
         Rational(1, 2**40),
-        "Of the probability of a set of tokens, a choice: rows sum to 1 within half of it, the other "
-        "half is far above what a sum of a million terms rounds.",
+        "Of the probability of a set of tokens, a choice: rows sum to 1 within half of it, the "
+        "other half is far above what a sum of a million terms rounds.",
     ),
     Constant(
         "SAMPLING_ROUNDINGS",

@@ -4,6 +4,7 @@ One line says what was wrong; no traceback."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from certspec.reports.advising.advice import advise
 from certspec.reports.advising.costs import Costs
 from certspec.runs.stream import open_run
 from certspec.scoring.prompts import read_prompts
+from tests.support import written_logs as written
 
 _DECODE = f"{sys.executable} -m certspec decode --max-new-tokens 4 'Tell me a story.'"
 
@@ -83,6 +85,28 @@ def test_a_prompt_that_is_no_text_is_named_with_its_line(tmp_path: Path, line: s
     path.write_text('{"prompt": "good"}\n' + line + "\n")
     with pytest.raises(cs.UnreadableInput, match=r"prompts.jsonl, line 2: expected"):
         list(read_prompts(path))
+
+
+_NO_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs names of any bytes")
+@pytest.mark.parametrize(("name", "changes"), [("r\u00fcn".encode(), _NO_LOCALE), (b"r\xff", {})])
+def test_a_path_may_hold_any_bytes_in_any_locale(
+    tmp_path: Path, name: bytes, changes: dict[str, str]
+) -> None:
+    log, out = (os.path.join(os.fsencode(tmp_path), each) for each in (name + b".jsonl", name))
+    with open(log, "w", encoding="utf-8") as stream:
+        json.dump(written.chat(written.logprobs(4)), stream)
+    command = [sys.executable, "-m", "certspec", "import", log, "--out", out, "--rules", "strict"]
+    for _ in range(2):  # the second finds the first one's run there
+        done = subprocess.run(
+            command, env=os.environ | changes, capture_output=True, check=False, timeout=300
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+    with open(os.path.join(out, b"manifest.json"), encoding="utf-8") as stream:
+        kept = json.load(stream)["settings"]["import"]["target_log"]["name"]
+    assert kept == os.fsdecode(name + b".jsonl")
 
 
 def test_work_goes_on_alone_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
