@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.reports.looks import LOOK, looks_of
+from certspec.runs.writing import appearing_whole
 from certspec.studies.coder.questions import ARITHMETIC, CODE
 from certspec.studies.smollm.plots import draw_evidence
 
@@ -23,7 +24,8 @@ def draw_results(results: dict[str, Any], folder: Path) -> list[Path]:
         with pyplot.rc_context(LOOK):
             figure = _frontier(pyplot, results["quality"])
             paths.append(folder / "frontier.png")
-            figure.savefig(paths[-1], dpi=130, metadata={"Software": None})
+            with appearing_whole(paths[-1]) as stream:
+                figure.savefig(stream, format="png", dpi=130, metadata={"Software": None})
             pyplot.close(figure)
     return paths
 

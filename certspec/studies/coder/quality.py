@@ -27,6 +27,7 @@ from certspec.rules import (
     TopM,
     Tree,
 )
+from certspec.runs.writing import write_atomically
 from certspec.scoring.batches import prompt_token_ids
 from certspec.scoring.greedy import GreedyLimits
 from certspec.studies.coder.models import Models, write_result
@@ -108,7 +109,7 @@ def _append(path: Path, rows: Answers) -> None:
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if path.exists() and not path.read_bytes().endswith(b"\n"):  # a kill cut a line off
         kept = path.read_bytes()
-        path.write_bytes(kept[: kept.rfind(b"\n") + 1])
+        write_atomically(path, kept[: kept.rfind(b"\n") + 1])
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
 

@@ -34,6 +34,8 @@ ELSEWHERE = {
     "runs/writing.py": "the one place",
     "runs/folder.py": "locks, which stay empty",
     "logs/answers.py": "lines are added, and a torn last one is removed",
+    "studies/coder/quality.py": "lines are added, and a torn last one is removed",
+    "studies/coder/speed.py": "lines are added",
     "studies/soaks/logits.py": "what a soak reads, in a folder of its own",
     "studies/soaks/logs.py": "what a soak reads, in a folder of its own",
 }
@@ -53,7 +55,7 @@ def _writes(tree: ast.AST) -> Iterator[int]:
         opens = name == "open" and any(
             isinstance(word, str) and len(word) <= 3 and set(word) & set("wax+") for word in words
         )
-        direct = name in _STREAM_WRITERS and node.args and "stream" not in given
+        direct = name in _STREAM_WRITERS and node.args and not {"stream", "file"} & set(given)
         if opens or name in _PATH_WRITERS or (direct and name != "save"):
             yield node.lineno
 
