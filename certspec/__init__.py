@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from certspec.certificates.drafter import drafter_certificate_lower as drafter_certificate_lower
     from certspec.certificates.hidden import certify_hidden as certify_hidden
+    from certspec.certificates.lumped import Case as Case
     from certspec.certificates.lumped import DraftLists as DraftLists
     from certspec.certificates.lumped import LumpedCertificates as LumpedCertificates
     from certspec.certificates.lumped import TargetLists as TargetLists
@@ -40,8 +41,16 @@ if TYPE_CHECKING:
     from certspec.certificates.tree_widths import tree_width_for as tree_width_for
     from certspec.decoding import Adaptive as Adaptive
     from certspec.decoding import BestFirst as BestFirst
+    from certspec.decoding import Between as Between
+    from certspec.decoding import DecodingOptions as DecodingOptions
+    from certspec.decoding import DraftingProfile as DraftingProfile
+    from certspec.decoding import DraftPolicy as DraftPolicy
     from certspec.decoding import Generation as Generation
+    from certspec.decoding import RuleSchedule as RuleSchedule
+    from certspec.decoding import StepList as StepList
+    from certspec.decoding import StepRecord as StepRecord
     from certspec.decoding import TreeShape as TreeShape
+    from certspec.decoding import TreeTopology as TreeTopology
     from certspec.decoding import WithinBudget as WithinBudget
     from certspec.decoding import calibrate as calibrate
     from certspec.decoding import generate as generate
@@ -64,6 +73,7 @@ if TYPE_CHECKING:
     from certspec.rules import Multiplicative as Multiplicative
     from certspec.rules import Rule as Rule
     from certspec.rules import StrictGreedy as StrictGreedy
+    from certspec.rules import Threshold as Threshold
     from certspec.rules import TopM as TopM
     from certspec.rules import Tree as Tree
     from certspec.rules import default_rules as default_rules
@@ -76,8 +86,16 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "certspec.decoding": (
         "Adaptive",
         "BestFirst",
+        "Between",
+        "DecodingOptions",
+        "DraftPolicy",
+        "DraftingProfile",
         "Generation",
+        "RuleSchedule",
+        "StepList",
+        "StepRecord",
         "TreeShape",
+        "TreeTopology",
         "WithinBudget",
         "calibrate",
         "generate",
@@ -99,6 +117,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "certspec.certificates.hidden": ("certify_hidden",),
     "certspec.certificates.lumped": (
+        "Case",
         "DraftLists",
         "LumpedCertificates",
         "TargetLists",
@@ -121,6 +140,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "Multiplicative",
         "Rule",
         "StrictGreedy",
+        "Threshold",
         "TopM",
         "Tree",
         "default_rules",

@@ -90,7 +90,17 @@ def parse_rule(text: str) -> Rule:
     """Read a rule as the command line writes it: ``additive:0.3``, ``gated:10,additive=0.6``,
     ``tree:8``, ``medusa``.
 
+    Args:
+        text: a rule's or preset's name, then a colon and its parameters.
+
     Raises InvalidArgument naming the known rules, or the parameter and its allowed range.
+
+    Example:
+        >>> import certspec as cs
+        >>> cs.parse_rule("gated:10,additive=0.6")
+        Gated(top_m=10, additive=0.6, multiplicative=None)
+        >>> print(cs.parse_rule("medusa"))
+        entropy:0.09,0.3,smoothing=1e-05
     """
     if not isinstance(text, str):
         raise InvalidArgument(f"parse_rule: expected a rule's text, got {text!r}")

@@ -105,7 +105,24 @@ class Threshold:
 @dataclass(frozen=True)
 class Rule:
     """Base of all rules: a name, parameters, and either a ``threshold`` (single token) or a
-    ``tree_width``. A subclass with a ``name`` of its own can be parsed from text at once."""
+    ``tree_width``. A subclass with a ``name`` of its own can be parsed from text at once, and is
+    taken wherever a rule is.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import numpy as np
+        >>> import certspec as cs
+        >>> @dataclass(frozen=True)
+        ... class Half(cs.Rule):
+        ...     name = "half-as-likely"
+        ...     share: float = 0.5
+        ...
+        ...     @property
+        ...     def threshold(self):
+        ...         return cs.Threshold(scale=self.share, offset=0.0)
+        >>> cs.certify(np.log([[0.6, 0.32, 0.08]]), None, "half-as-likely").certificate.round(4)
+        array([[0.225]])
+    """
 
     name: ClassVar[str] = ""
 
@@ -313,7 +330,13 @@ class Tree(Rule):
 
 
 def default_rules() -> list[Rule]:
-    """The eight rules and widths that every command scores unless told otherwise."""
+    """The eight rules and widths that every command scores unless told otherwise.
+
+    Example:
+        >>> import certspec as cs
+        >>> print(*cs.default_rules())
+        strict additive:0.3 multiplicative:0.1 top:4 entropy:0.09,0.3 tree:2 tree:4 tree:8
+    """
     return [
         StrictGreedy(),
         Additive(0.3),

@@ -1,17 +1,21 @@
 """``python -m derivations [--check | --steps]``: the generated kernels and the derivations' steps.
 
-Without an option it writes the files under ``certspec/kernels/generated``, in a checkout only: an
-installed copy has no repository that could keep what changed. ``--check`` fails where a file is not
-what the derivations give. ``--steps`` counts the steps of all derivations by kind, and prints those
-that rest on words alone and the citations whose instance is read and not computed."""
+Without an option it writes the files under ``certspec/kernels/generated`` and the page of theorems,
+in a checkout only: an installed copy has no repository that could keep what changed; then it names
+the claims of what changed, which are to be proved now. ``--check`` shows what differs from what the
+derivations give, and fails there. ``--steps`` counts the steps of all derivations by kind, and
+prints those that rest on words alone and the citations whose instance is read and not computed."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from derivations.kernels.emit import COMMAND, GENERATED, drift, is_checkout, write_files
+from derivations.kernels.emit import COMMAND, GENERATED, Change, changes, is_checkout, write_files
 from derivations.language.claim import distinct_steps
+from derivations.theorems import PAGE, theorem_page
+
+_MOST_LINES = 30  # of a file's difference; the whole of it is in git diff after writing
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,19 +40,35 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    if not options.check:
-        changed = write_files()
-        print(f"{GENERATED}: {', '.join(changed) if changed else 'nothing'} changed")
-        return 0
-    drifted = drift()
-    for name in drifted:
-        print(
-            f"{GENERATED / name}: not what the derivations give; run `{COMMAND}` and commit the "
-            "result"
-        )
-    if not drifted:
+    found, page = changes(), theorem_page()
+    is_page_old = is_checkout() and (not PAGE.is_file() or PAGE.read_text("utf-8") != page)
+    if options.check:
+        return _print_drift(found, is_page_old)
+    write_files()
+    PAGE.write_text(page, "utf-8", newline="\n")
+    names = [change.name for change in found] + ([PAGE.name] if is_page_old else [])
+    print(f"{GENERATED}: {', '.join(names) or 'nothing'} changed")
+    claims = sorted({claim for change in found for claim in change.claims})
+    if claims:
+        print(f"prove now: python -m proofs_check {' '.join(claims)}")
+    return 0
+
+
+def _print_drift(found: list[Change], is_page_old: bool) -> int:
+    """What differs, with its difference; 1 where anything does."""
+    remedy = f"not what the derivations give; run `{COMMAND}` and commit the result"
+    for change in found:
+        print(f"{GENERATED / change.name}: {remedy}")
+        if change.name != "manifest.json":  # hashes of the others
+            shown = change.lines[:_MOST_LINES]
+            print("".join(f"  {line}\n" for line in shown), end="")
+            if len(change.lines) > len(shown):
+                print(f"  ... {len(change.lines) - len(shown)} more lines")
+    if is_page_old:
+        print(f"{PAGE}: {remedy}")
+    if not found and not is_page_old:
         print(f"{GENERATED}: as derived")
-    return 1 if drifted else 0
+    return 1 if found or is_page_old else 0
 
 
 def _print_steps() -> int:

@@ -7,6 +7,7 @@ inf C = phi(g)."""
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import sympy
@@ -35,9 +36,7 @@ def _perspective(mass: Any, gap: Any) -> Any:
     return mass * phi(gap / mass)
 
 
-def _pooled(name: str) -> Any:
-    pool = sympy.IndexedBase(name)  # the pooled probabilities, S_1, S_2, ...
-    return sympy.Sum(pool[_INDEX] * log(pool[_INDEX] / c), (_INDEX, 1, Symbol("n")))
+_POOLED = Function("sum_S")(Symbol("p") * log(Symbol("p") / c))  # over the tokens of S
 
 
 _STRICT_PAIR = p[1] * log(2 * p[1] / (p[1] + p[2])) + p[2] * log(2 * p[2] / (p[1] + p[2]))
@@ -111,18 +110,19 @@ STATEMENTS: dict[str, Any] = {
         Min(
             Symbol("cap"),
             Symbol("scale") * p[1] + Symbol("offset"),
-            Symbol("E") * exp(-H),
+            Symbol("entropy_scale") * exp(-H),
             evaluate=False,
         ),
     ),
-    "single.pool": Eq(C, _pooled("S"), evaluate=False),
-    "tree.pool": Eq(C, _pooled("S"), evaluate=False),
+    "single.pool": Eq(C, _POOLED, evaluate=False),
+    "tree.pool": Eq(C, _POOLED, evaluate=False),
     "bound.kl_upper": None,
     "bound.threshold": None,
     "bound.certificate_lower": None,
 }
+# What a formula gives, by the first part of the claim's id: certificate, radius, reverse one.
+_VALUES = {"drafter": Symbol("r"), "reverse": Symbol("D")}
 _NAMES = {
-    "gap": g,
     "slack": t,
     "top_m": m,
     "width": m,
@@ -142,9 +142,10 @@ def statement_of(claim: Claim) -> tuple[Any, ...]:
         return (claim.statement,)
     try:
         names = list(inspect.signature(claim.formula).parameters)[1:]
-        if not names or not set(names) <= set(_NAMES):
+        letters = _NAMES | {"gap": d if re.search(r"\bd = ", claim.sentence) else g}
+        if not names or not set(names) <= set(letters):
             return ()
-        value = claim.formula(sympy, *(_NAMES[name] for name in names))
+        value = claim.formula(sympy, *(letters[name] for name in names))
     except (
         TypeError,
         ValueError,
@@ -152,8 +153,11 @@ def statement_of(claim: Claim) -> tuple[Any, ...]:
     ):  # a formula that branches on its arguments has no one line
         return ()
     relation = {"=": Eq, "<=": Ge, ">=": Le}.get(claim.relation)
+    bounded = _VALUES.get(claim.id.partition(".")[0], C)
+    if relation is Eq and "margin." in claim.id:
+        bounded = Function("inf")(bounded)
     return (
-        (relation(C, value, evaluate=False),)
+        (relation(bounded, value, evaluate=False),)
         if relation is not None and isinstance(value, sympy.Expr)
         else ()
     )

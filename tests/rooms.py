@@ -50,7 +50,8 @@ _ALL_CERTSPEC = [
 _LANGUAGE = [_D + "language"]
 _FORMULAS = [*_LANGUAGE, _D + "formulas"]
 _THEOREMS = [*_FORMULAS, _D + "lemmas", _D + "margins"]
-_DERIVED = [*_THEOREMS, _D + "kernels", _D + "arithmetic", _D + "refuted", _D + "statements"]
+_PAGES = [_D + "statements", _D + "theorems"]
+_DERIVED = [*_THEOREMS, _D + "kernels", _D + "arithmetic", _D + "refuted", *_PAGES]
 _CHECKING = [_P + "outcome", _P + "registry"]
 
 # Every room with the rooms that it may import, lowest first.
@@ -64,7 +65,8 @@ MAY_IMPORT: dict[str, list[str]] = {
     _D + "arithmetic": [*_THEOREMS, _D + "kernels"],
     _D + "refuted": [*_THEOREMS, _D + "kernels"],
     _D + "statements": _THEOREMS,
-    _D + "__main__": [*_LANGUAGE, _D + "kernels"],
+    _D + "theorems": _LANGUAGE,
+    _D + "__main__": [*_LANGUAGE, _D + "kernels", _D + "theorems"],
     _C + "errors": [],
     _C + "rules": [_C + "errors"],
     _C + "presets": [_C + "errors", _C + "rules"],
@@ -81,6 +83,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     _C + "reports.advising": [*_TOLD, _C + "reports"],
     "certspec": [*_ENGINE, _C + "decoding"],  # the lazy face: only the command line imports it
     _C + "studies": _ALL_CERTSPEC,
+    _C + "studies.examples": ["certspec"],  # as anyone else would write them
     _C + "cli": [*_ALL_CERTSPEC, "certspec", _C + "studies"],
     _P + "outcome": [],
     _P + "registry": [_P + "outcome", *_LANGUAGE],
@@ -101,7 +104,7 @@ MAY_USE: dict[str, set[str]] = {
     _C + "certificates": {"numpy", "numba", "torch"},
     _C + "models": _ARRAYS | {"transformers", "safetensors", "gguf", "llama_cpp"},
     _C + "models.vllm": {"numpy", "torch", "pyarrow", "prometheus_client", "vllm"},
-    _C + "runs": {"numpy", "pyarrow", "rich", "torch"},  # torch: to join ranks, never to read
+    _C + "runs": {"numpy", "pyarrow", "torch"},  # torch: to join ranks, never to read
     _C + "decoding": {"numpy", "numba", "torch", "transformers"},
     _C + "scoring": {"numpy", "torch"},
     _C + "logs": {"numpy", "openai", "pyarrow", "safetensors", "torch"},

@@ -77,6 +77,12 @@ def test_every_module_that_a_command_names_can_be_run(path):
     assert missing_modules(path.read_text("utf-8")) == []
 
 
+@each_readme
+def test_no_line_is_longer_than_120_columns(path):
+    lines = path.read_text("utf-8").splitlines()
+    assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
+
+
 def test_a_dead_link_and_a_module_that_moved_are_noticed():
     text = "[a](README.md) [b](gone.md) [c](#nowhere) `python -m certspec.bench.undecided`"
     assert broken_links(ROOT / "README.md", text) == ["gone.md", "#nowhere"]

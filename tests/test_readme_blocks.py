@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import certspec as cs
 from certspec.cli import main
-from certspec.cli.bench import decode_lines
+from certspec.cli.bench_tables import decoding_tables
 from certspec.models.vllm.attaching import WORKERS
 from certspec.models.vllm.request_rules import read_rules
 from certspec.runs.summary import QUANTILES
@@ -51,7 +51,7 @@ ELSEWHERE = {
 
 
 def call(*arguments: str) -> str:
-    done = CliRunner().invoke(main, list(arguments))
+    done = CliRunner().invoke(main, list(arguments), env={"COLUMNS": "110"})
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -127,7 +127,7 @@ def command_after_score(block: Block, _: Path) -> list[str]:
 
 def decoding_speeds(block: Block, _: Path) -> list[str]:
     """``certspec bench decode --repeats 3``, some minutes: its JSON is committed."""
-    return differences(block.shown, "\n".join(decode_lines(committed("decode"))), share=0.0)
+    return differences(block.shown, render_plain(decoding_tables(committed("decode"))), share=0.0)
 
 
 def imported_log(block: Block, here: Path) -> list[str]:
@@ -210,7 +210,7 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def drifted_files(block: Block, edited: str) -> list[str]:
     """After the first edit ``--check`` names these files."""
-    told = re.search(r"# (\w+)_numba, _torch, _triton and the manifest drifted", block.text)
+    told = re.search(r"(\w+)_numba, _torch, _triton and the manifest drifted", block.text)
     assert told
     files = [f"{told[1]}_{backend}.py" for backend in ("numba", "torch", "triton")]
     return [name for name in [*files, "manifest.json"] if name not in edited.splitlines()[0]]
@@ -261,7 +261,7 @@ OUTPUTS = {
     (README, "derivations/            symbolic statements and claims; prints kernels"): rooms,
     (README, "@article{sharma2026draft"): citation,
     (REPORTS, "$ certspec advise run"): command_after_score,
-    (BENCH, "transformers plain"): decoding_speeds,
+    (BENCH, "way   "): decoding_speeds,
     (LOGS, "$ certspec import gpt4o_mini_creative.json"): imported_log,
     (LOGS, "$ export OPENAI_API_KEY"): asked_server,
     (VLLM, "pip install --no-deps certspec"): vllm_server,
@@ -333,7 +333,7 @@ CHEAP = (decisions, decoding_speeds, citation, rooms, way_of_a_formula, drifted_
 )
 def test_a_changed_figure_or_name_is_noticed_on_every_line(block, request):
     lines = block.text.splitlines()
-    figure = re.compile(r"(?<=\s)\d[\d,]*(\.\d+)?(?= %| tokens/s| steps)|(?<=version = {)\d")
+    figure = re.compile(r"(?<=\s)\d[\d,]*(\.\d+)?(?= %| tokens/s| steps|  )|(?<=version = {)\d")
     name = re.compile(r"\w+(?=/ |\.py|_numba, )")
     edited = 0
     for number, line in enumerate(lines):

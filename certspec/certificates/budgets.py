@@ -18,19 +18,25 @@ __all__ = ["least_tokens_per_pass", "rejections_within"]
 def rejections_within(certificates: Any, budget: float) -> Any:
     """The most steps of a text that any draft can lose whose KL sums to at most ``budget``.
 
-        found = cs.certify(target_logits, None, "strict tree:4")  # the steps of one text
-        cs.rejections_within(found, 5.0)  # one number a rule
-        cs.rejections_within([0.1, 0.3, 0.2, 0.5], 0.35)  # 2: .1 and .2 are spent
+    The sum is of the whole text, so a draft of mean KL k over n steps has the budget n k; sharp:
+    some draft within it loses so many. Rounded up: sums are lowered by what they round. Claim
+    budget.rejections.
 
-    ``certificates``: what ``certify`` returns, whose ``certificate_lower`` is taken, or lower
-    bounds as an array, (steps,) or (rules, steps) [nats, +inf where nothing is rejected].
-    ``budget``: KL(target || draft), summed over the steps [nats]. Returns an int, or (rules,)
-    int64. The sum is of the whole text, so a draft of mean KL k over n steps has the budget n k;
-    sharp: some draft within it loses so many. Rounded up: sums are lowered by what they round.
-    Claim budget.rejections.
+    Args:
+        certificates: what ``certify`` returns, whose ``certificate_lower`` is taken, or lower
+            bounds as an array, (steps,) or (rules, steps) [nats, +inf where nothing is rejected].
+        budget: KL(target || draft), summed over the steps [nats].
+
+    Returns an int, or (rules,) int64.
 
     Raises InvalidArgument for certificates that are no numbers of at least 0, or a budget below
-    0."""
+    0.
+
+    Example:
+        >>> import certspec as cs
+        >>> cs.rejections_within([0.1, 0.3, 0.2, 0.5], 0.35)  # .1 and .2 are spent
+        2
+    """
     lower = (
         certificates.certificate_lower if isinstance(certificates, Certificates) else certificates
     )

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import numpy as np
 
 from certspec.certificates.mistakes import notes_on
-from certspec.certificates.pools import FLOAT_KINDS, kind_of, readable
+from certspec.certificates.pools import FLOAT_KINDS, Array, kind_of, readable
 from certspec.certificates.robust import read_logit_error, within_logit_error
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import PATHS, RowScores
@@ -36,18 +36,18 @@ PRECISIONS = ("float64", "float32")
 
 
 @dataclass(frozen=True)
-class RuleView:
+class RuleView(Generic[Array]):
     """One rule's part of ``Certificates``: arrays of shape (rows,)."""
 
     rule: Rule
-    certificate: Any
-    certificate_lower: Any
-    accepted: Any
-    certified: Any
+    certificate: Array
+    certificate_lower: Array
+    accepted: Array
+    certified: Array
 
 
 @dataclass(frozen=True, repr=False)
-class Certificates:
+class Certificates(Generic[Array]):
     """Certificates of ``rows`` positions under ``rules``; numpy arrays or torch tensors as the
     logits were.
 
@@ -70,26 +70,26 @@ class Certificates:
     where it is not certified. Without draft logits the fields that need them are None."""
 
     rules: tuple[Rule, ...]
-    kl: Any
-    kl_upper: Any
-    entropy: Any
-    prob_margin: Any
-    certificate: Any
-    certificate_lower: Any
-    accepted: Any
-    certified: Any
-    target_token: Any
-    draft_token: Any
-    target_top_ids: Any
-    target_top_probs: Any
-    draft_top_ids: Any
-    draft_token_prob: Any
-    paths: Any
-    entropy_error: Any = None
-    prob_error: Any = None
+    kl: Array
+    kl_upper: Array
+    entropy: Array
+    prob_margin: Array
+    certificate: Array
+    certificate_lower: Array
+    accepted: Array
+    certified: Array
+    target_token: Array
+    draft_token: Array
+    target_top_ids: Array
+    target_top_probs: Array
+    draft_top_ids: Array
+    draft_token_prob: Array
+    paths: Array
+    entropy_error: Array | None = None
+    prob_error: Array | None = None
     notes: tuple[str, ...] = ()
     logit_error: tuple[float, float] | None = None
-    reach: Any = None
+    reach: Array | None = None
 
     @property
     def path_counts(self) -> dict[str, int]:
@@ -113,7 +113,7 @@ class Certificates:
     def __len__(self) -> int:
         return len(self.entropy)
 
-    def at(self, rule: Rule | str | int) -> RuleView:
+    def at(self, rule: Rule | str | int) -> RuleView[Array]:
         """The view of one rule, given itself, its text or its index.
 
         Raises InvalidArgument where it was not scored."""
@@ -131,10 +131,11 @@ class Certificates:
             raise InvalidArgument(
                 f"at: expected an index below {len(self.rules)} or a rule, got {rule!r}"
             )
-        parts = (self.certificate, self.certificate_lower, self.accepted, self.certified)
-        return RuleView(
-            self.rules[index], *(None if part is None else part[index] for part in parts)
-        )
+        parts: list[Any] = [
+            None if part is None else part[index]
+            for part in (self.certificate, self.certificate_lower, self.accepted, self.certified)
+        ]
+        return RuleView(self.rules[index], *parts)
 
     def __repr__(self) -> str:
         lines = [f"Certificates: {len(self)} rows x {len(self.rules)} rules"]
@@ -153,8 +154,8 @@ class Certificates:
 
 @overload
 def certify(
-    target_logits: Any,
-    draft_logits: Any,
+    target_logits: Array,
+    draft_logits: Array | None,
     rules: str | Rule | Sequence[str | Rule] | None = None,
     *,
     lumped: Literal[True],
@@ -163,8 +164,8 @@ def certify(
 
 @overload
 def certify(
-    target_logits: Any,
-    draft_logits: Any,
+    target_logits: Array,
+    draft_logits: Array | None,
     rules: str | Rule | Sequence[str | Rule] | None = None,
     *,
     backend: str | None = None,
@@ -173,12 +174,12 @@ def certify(
     lumped: Literal[False] = False,
     logit_error: float | tuple[float, float] | None = None,
     draft_vocabulary: Any = None,
-) -> Certificates: ...
+) -> Certificates[Array]: ...
 
 
 def certify(
-    target_logits: Any,
-    draft_logits: Any,
+    target_logits: Array,
+    draft_logits: Array | None,
     rules: str | Rule | Sequence[str | Rule] | None = None,
     *,
     backend: str | None = None,
@@ -187,46 +188,63 @@ def certify(
     lumped: bool = False,
     logit_error: float | tuple[float, float] | None = None,
     draft_vocabulary: Any = None,
-) -> Certificates | LumpedCertificates:
+) -> Certificates[Array] | LumpedCertificates:
     """Score draft against target: KL(target || draft), every rule's exact certificate, and what is
     certified.
 
-    ``target_logits, draft_logits``: (rows, vocab) or (vocab,), numpy arrays or torch tensors of one
-    device, float64, float32, bfloat16 or float16, -inf for a masked token. ``draft_logits=None``
-    gives the target's certificates only. ``rules``: one rule or several (default
-    ``default_rules()``). ``align=N`` says that only the first N columns are real ids, and drops the
-    rest of both. ``backend``: "numba" (CPU), "torch", "triton" (CUDA) or "reference".
-    ``precision``: "float64" (the default but for "triton"), or "float32" ("numba" and "triton",
-    whose default it is): one pass in float32 decides the rows that its proved bounds decide,
-    float64 the others, and ``kl`` and ``entropy`` of the former are good to about 1e-5 nats
-    (``kl_upper``, ``entropy_error``); decisions, certificates and ids are as sound as in float64,
-    and faster to have where logits are float32, bfloat16 or float16 and a draft is given. Nats
-    throughout. Theory: the pool certificate (single token), its tree form, and directed rounding
-    bounds.
+    Args:
+        target_logits: (rows, vocab) or (vocab,), a numpy array or a torch tensor, float64, float32,
+            bfloat16 or float16, -inf for a masked token.
+        draft_logits: the same of the draft, on the same device; None gives the target's
+            certificates only.
+        rules: one rule or several, each itself or its text, ``"strict tree:4"``; None:
+            ``default_rules()``.
+        backend: "numba" (CPU), "torch", "triton" (CUDA) or "reference"; None: "numba", for tensors
+            on a GPU "torch".
+        precision: "float64" (the default but for "triton"), or "float32" ("numba" and "triton",
+            whose default it is): one pass in float32 decides the rows that its proved bounds
+            decide, float64 the others. ``kl`` and ``entropy`` of the former are good to about 1e-5
+            nats (``kl_upper``, ``entropy_error``); decisions, certificates and ids are as sound as
+            in float64.
+        align: only the first ``align`` columns are real ids, the rest of both is dropped.
+        lumped: the rows are lists, not logits: ``target_logits`` holds the log-probabilities (nats,
+            (rows, k)) of the target's k most probable tokens in any order, ``draft_logits`` the
+            draft's log-probabilities of the same columns; -inf pads, and what the lists leave of 1
+            is one lump each. Returns ``LumpedCertificates`` (numpy): a lower bound of every
+            certificate, and what K_O, the divergence of the lumped lists, certifies (theory E). A
+            value is taken to be off by at most one unit in the last place of its dtype.
+        logit_error: eps [nats], or (eps, eps of the draft): what holds on another server.
+            Certificates, divergences and flags are those of the worst target whose logits (less a
+            shift of the row) are within eps of the given ones, and ``reach`` says up to which eps
+            each step stays certified; 0 keeps everything and adds ``reach``. Claims robust.*. Costs
+            a sort of each row, and torch.
+        draft_vocabulary: rising ids: the draft proposes from these tokens alone (EAGLE-3, FR-Spec)
+            and column k of ``draft_logits`` is token ``ids[k]`` of the target. Thresholds are those
+            of the whole target, ``kl`` and certificates those of the target given ``ids``: a step
+            is certified where KL(p_D || q) is below. Under strict greedy and trees a step whose
+            argmax is not among them has the certificate 0. Token ids in the result are the
+            target's. Claims reduced.*. A token within rounding of a relaxed rule's threshold is
+            judged in float64 here.
 
-    ``lumped=True``: the rows are lists, not logits. ``target_logits`` holds the log-probabilities
-    (nats, (rows, k)) of the target's k most probable tokens in any order, ``draft_logits`` the
-    draft's log-probabilities of the same columns; -inf pads, and what the lists leave of 1 is one
-    lump each. Returns ``LumpedCertificates`` (numpy): a lower bound of every certificate, and what
-    K_O, the divergence of the lumped lists, certifies (theory E). A value is taken to be off by at
-    most one unit in the last place of its dtype.
-
-    ``logit_error=eps`` asks what holds on another server: certificates, divergences and flags are
-    those of the worst target whose logits (less a shift of the row) are within eps nats of the
-    given ones, and ``reach`` says up to which eps each step stays certified; 0 keeps everything and
-    adds ``reach``. ``(eps, eps_draft)`` lets the draft's logits differ as well. Claims robust.*.
-    Costs a sort of each row, and torch.
-
-    ``draft_vocabulary=ids``: the draft proposes from these tokens alone (EAGLE-3, FR-Spec), and
-    column k of ``draft_logits`` is token ``ids[k]`` of the target; ids rise. Thresholds are those
-    of the whole target, ``kl`` and certificates those of the target given ``ids``: a step is
-    certified where KL(p_D || q) is below. Under strict greedy and trees a step whose argmax is not
-    among them has the certificate 0. Token ids in the result are the target's. Claims reduced.*.
-    A token within rounding of a relaxed rule's threshold is judged in float64 here.
+    Returns ``Certificates``, in nats throughout. Theory: the pool certificate (single token), its
+    tree form, and directed rounding bounds.
 
     Raises InvalidLogits naming the row for a NaN, +inf or a row of -inf, and for shapes or widths
     that do not match; with ``lumped`` also for a positive logprob or a sum above 1, and
-    InvalidArgument for ``backend``, ``precision`` or ``align``."""
+    InvalidArgument for ``backend``, ``precision`` or ``align``.
+
+    Example:
+        >>> import numpy as np
+        >>> import certspec as cs
+        >>> target, draft = np.log([[0.7, 0.2, 0.1]]), np.log([[0.6, 0.3, 0.1]])
+        >>> found = cs.certify(target, draft, "strict tree:2")
+        >>> round(float(found.kl[0]), 4), found.certificate.round(4).tolist()
+        (0.0268, [[0.1471], [0.2968]])
+        >>> found
+        Certificates: 1 rows x 2 rules, mean KL 0.02681 nats
+          strict                   accepted 1, certified 1
+          tree:2                   accepted 1, certified 1
+    """
     chosen = _default_rules() if rules is None else as_rules(rules)
     if as_flag("lumped", lumped):
         _require_none("logit_error", logit_error)
@@ -256,11 +274,12 @@ def certify(
     if precision == "float64" and name == "triton":
         name = "torch"
     scores = _run(name, target, draft, num_columns, table, num_top, precision)
-    draft_top_ids = scores.draft_top_ids
+    draft_top_ids: Any = scores.draft_top_ids
+    draft_token: Any = None if draft_top_ids is None else draft_top_ids[:, 0]
     found = Certificates(
         rules=table.rules,
         target_token=scores.target_top_ids[:, 0],
-        draft_token=None if draft_top_ids is None else draft_top_ids[:, 0],
+        draft_token=draft_token,
         notes=notes_on("target_logits", target[:, :num_columns])
         + (() if draft is None else notes_on("draft_logits", draft[:, :num_columns])),
         **vars(scores),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.families import family_of, known
-from certspec.certificates.pools import TopProbs, as_rows, top_probs
+from certspec.certificates.pools import Array, TopProbs, as_rows, top_probs
 from certspec.certificates.radii import Draft
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
@@ -36,20 +36,30 @@ _constants = load_kernels("constants")
 SMALLEST_PROB = _constants.SMALLEST_PROB
 
 
-def drafter_certificate(draft_logits: Any, rule: Rule | str) -> Any:
+def drafter_certificate(draft_logits: Array, rule: Rule | str) -> Array:
     """inf KL(target || draft) over all targets whose ``rule`` rejects the draft's argmax, from the
     draft alone [nats].
 
-    draft_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token. Returns
-    (rows,) float64 of the same kind, +inf where no target with a finite divergence rejects (a
-    masked runner-up under the strict rule, a vocabulary of at most m tokens). A target nearer than
-    the value accepts the draft's token for certain, whichever target it is; for Tree(m), its argmax
-    is among the draft's m best tokens. Ties count as rejections, but for Additive(1), which
-    rejects nothing below them and has +inf. Exact to rounding, but for
-    Entropy: there a lower bound by weak duality, usually within 3e-4 of the infimum. Source: theory
-    C; claims drafter.*.
+    A target nearer than the value accepts the draft's token for certain, whichever target it is;
+    for Tree(m), its argmax is among the draft's m best tokens. Ties count as rejections, but for
+    Additive(1), which rejects nothing below them and has +inf. Exact to rounding, but for Entropy:
+    there a lower bound by weak duality, usually within 3e-4 of the infimum. Source: theory C;
+    claims drafter.*.
+
+    Args:
+        draft_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token.
+        rule: a rule, or its text.
+
+    Returns (rows,) float64 of the same kind, +inf where no target with a finite divergence rejects
+    (a masked runner-up under the strict rule, a vocabulary of at most m tokens).
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
+
+    Example:
+        >>> import numpy as np
+        >>> import certspec as cs
+        >>> cs.drafter_certificate(np.log([[0.7, 0.2, 0.1]]), "strict").round(4)
+        array([0.1645])
     """
     rule = as_rule(rule, "drafter_certificate")
     radius = known(rule, "radius")
@@ -57,7 +67,7 @@ def drafter_certificate(draft_logits: Any, rule: Rule | str) -> Any:
     return _evaluate(radius, Draft(xp, top, top.weights.shape[1]), rule)
 
 
-def drafter_certificate_lower(draft_logits: Any, rule: Rule | str) -> Any:
+def drafter_certificate_lower(draft_logits: Array, rule: Rule | str) -> Array:
     """A bound not above the exact ``drafter_certificate`` of the stored logits, whatever was
     rounded [nats].
 
@@ -66,7 +76,24 @@ def drafter_certificate_lower(draft_logits: Any, rule: Rule | str) -> Any:
     bound.radius; for Entropy bound.radius.entropy). That costs 1.2e-12 nats at a vocabulary of
     4,096 and 3.5e-11 at 151,936, twice that for Entropy; exp and log are taken to be within 4 units
     in the last place. A radius above about 300 nats may be given as less, for tokens whose
-    probability underflows."""
+    probability underflows.
+
+    Args:
+        draft_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token.
+        rule: a rule, or its text.
+
+    Returns (rows,) float64 of the same kind. Raises as ``drafter_certificate`` does.
+
+    Example:
+        >>> import numpy as np
+        >>> import certspec as cs
+        >>> draft = np.log([[0.7, 0.2, 0.1]])
+        >>> lower, radius = (
+        ...     f(draft, "tree:2") for f in (cs.drafter_certificate_lower, cs.drafter_certificate)
+        ... )
+        >>> bool(radius - 1e-12 < lower < radius)
+        True
+    """
     rule = as_rule(rule, "drafter_certificate_lower")
     radius = known(rule, "radius_lower")
     xp, top = top_probs("draft_logits", draft_logits, _num_top(rule))
@@ -76,17 +103,26 @@ def drafter_certificate_lower(draft_logits: Any, rule: Rule | str) -> Any:
 
 
 def drafter_certificate_from_top(
-    draft_top_probs: Any, rule: Rule | str, num_tokens: int | None = None
-) -> Any:
+    draft_top_probs: Array, rule: Rule | str, num_tokens: int | None = None
+) -> Array:
     """The same from the draft's largest probabilities only, for the inner loop of adaptive drafting
     [nats].
 
-    draft_top_probs: (rows, K) or (K,), numpy or torch, largest first; the rest of the mass is 1
-    minus their sum. K must be at least 2, m + 1 for top-m, gates and trees (unless ``num_tokens`` =
-    K says that the vocabulary ends there). Returns (rows,) float64. Entropy uses all K columns, and
-    a bound for the rest.
+    Args:
+        draft_top_probs: (rows, K) or (K,), numpy or torch, largest first; the rest of the mass is 1
+            minus their sum. K must be at least 2, m + 1 for top-m, gates and trees. Entropy uses
+            all K columns, and a bound for the rest.
+        rule: a rule, or its text.
+        num_tokens: K, where the vocabulary ends there; then any K will do.
 
-    Raises InvalidArgument for too few columns or probabilities that are not sorted in [0, 1].
+    Returns (rows,) float64. Raises InvalidArgument for too few columns or probabilities that are
+    not sorted in [0, 1].
+
+    Example:
+        >>> import numpy as np
+        >>> import certspec as cs
+        >>> cs.drafter_certificate_from_top(np.array([0.7, 0.2]), "strict").round(4)
+        array([0.1645])
     """
     rule = as_rule(rule, "drafter_certificate_from_top")
     radius = known(rule, "radius")

@@ -84,7 +84,7 @@ _WORDS = {
 def family_of(rule: Rule) -> Family:
     """The row of the rule's type or of the nearest type that it derives from, as long as it decides
     as that one does; an empty row where there is none."""
-    own = type(rule)
+    own: Any = type(rule)
     kind = next((kind for kind in own.__mro__ if kind in FAMILIES), own)
     same = own.threshold is kind.threshold and own.tree_width is kind.tree_width
     return FAMILIES.get(kind, Family()) if same else Family()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.certify import Certificates, certify
-from certspec.certificates.pools import is_tensor, readable
+from certspec.certificates.pools import Array, is_tensor, readable
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.row_scores import join_scores
 from certspec.rules import Rule, as_index
@@ -22,31 +22,46 @@ __all__ = ["certify_hidden"]
 
 
 def certify_hidden(
-    target_hidden: Any,
-    target_head: Any,
-    draft_hidden: Any = None,
-    draft_head: Any = None,
+    target_hidden: Array,
+    target_head: Array,
+    draft_hidden: Array | None = None,
+    draft_head: Array | None = None,
     rules: str | Rule | Sequence[str | Rule] | None = None,
     *,
     chunk_bytes: int = 256 << 20,
     backend: str | None = None,
     align: int | None = None,
-) -> Certificates:
+) -> Certificates[Array]:
     """``certify(target_hidden @ target_head.T, draft_hidden @ draft_head.T, rules)`` without
     holding those logits.
 
-    ``target_hidden, draft_hidden``: (rows, width) last hidden states, each with its own width;
-    ``target_head, draft_head``: (vocab, width), the weight of the output layer. numpy arrays or
-    torch tensors of one device; logits have the hidden states' dtype and are what that library's
-    matrix product of a chunk of rows gives (a product of more rows at once may differ in its last
-    bits). Without a draft the certificates are the target's alone.
+    Args:
+        target_hidden: (rows, width) last hidden states, numpy arrays or torch tensors of one
+            device. Logits have their dtype and are what that library's matrix product of a chunk of
+            rows gives (a product of more rows at once may differ in its last bits).
+        target_head: (vocab, width), the weight of the output layer.
+        draft_hidden: the draft's, with a width of its own; None: the target's certificates alone.
+        draft_head: the draft's.
+        rules: as in ``certify``.
+        chunk_bytes: the logits of both models that exist at any time take no more, and are the only
+            array of more than (rows, K) or (vocab, width) numbers, but for the work space of the
+            backend "torch": float64 copies of 2^24 logits.
+        backend: as in ``certify``.
+        align: as in ``certify``.
 
-    ``chunk_bytes``: the logits of both models that exist at any time take no more, and are the only
-    array of more than (rows, K) or (vocab, width) numbers, but for the work space of the backend
-    "torch": float64 copies of 2^24 logits. ``rules, backend, align``: as in ``certify``. Raises
-    InvalidArgument where shapes, dtypes or ``chunk_bytes`` (less than one row) don't fit,
-    InvalidLogits where a row defines no distribution."""
-    sides = [("target", target_hidden, target_head)]
+    Raises InvalidArgument where shapes, dtypes or ``chunk_bytes`` (less than one row) don't fit,
+    InvalidLogits where a row defines no distribution.
+
+    Example:
+        >>> import numpy as np
+        >>> import certspec as cs
+        >>> hidden = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+        >>> head = np.random.default_rng(1).normal(size=(100, 8)).astype(np.float32)
+        >>> cs.certify_hidden(hidden, head, hidden, head, "strict")
+        Certificates: 4 rows x 1 rules, mean KL 0 nats
+          strict                   accepted 4, certified 4
+    """
+    sides: list[tuple[str, Any, Any]] = [("target", target_hidden, target_head)]
     if (draft_hidden is None) != (draft_head is None):
         missing = "draft_head" if draft_head is None else "draft_hidden"
         raise InvalidArgument(

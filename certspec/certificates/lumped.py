@@ -50,7 +50,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LumpedCertificates:
     """Per row and per rule: what holds, how it is known. Arrays over rows are (rows,), over rules
     (rules, rows).
@@ -80,6 +80,15 @@ class LumpedCertificates:
         was made."""
         return CASES[self.certificate_case[rule, row]], CASES[self.decision_case[rule, row]]
 
+    def __repr__(self) -> str:
+        lines = [f"LumpedCertificates: {len(self.tail_prob)} rows x {len(self.rules)} rules"]
+        for rule, accepted, certified in zip(
+            self.rules, self.accepted, self.certified, strict=True
+        ):
+            counts = f"accepted {int((accepted == 1).sum())}, certified {int(certified.sum())}"
+            lines.append(f"  {rule.label:<24} {counts}")
+        return "\n".join(lines)
+
 
 def lumped_certificates(
     target: TargetLists, rules: str | Rule | Sequence[str | Rule], draft: DraftLists | None = None
@@ -88,7 +97,26 @@ def lumped_certificates(
 
     A rule that rejects a draft has K_O >= threshold for the draft's true distribution; so K_O below
     it certifies. A row that a rule can't be judged on has Case.TOO_SHORT, a NaN certificate and the
-    lower bound 0."""
+    lower bound 0.
+
+    Args:
+        target: the target's lists.
+        rules: one rule or several, each itself or its text.
+        draft: the draft's log-probabilities of the same tokens; None: the target's part alone.
+
+    Raises InvalidArgument where the two don't fit together.
+
+    Example:
+        >>> import numpy as np
+        >>> import certspec as cs
+        >>> best = np.log([[0.7, 0.2]])  # .1 is left for all other tokens
+        >>> lists = cs.TargetLists(best, np.array([2]), np.zeros(1))
+        >>> found = cs.lumped_certificates(lists, "strict")
+        >>> found.certificate.round(4)
+        array([[0.1471]])
+        >>> found.case(0, 0)[0].value
+        'the first rejected token is in the list: the certificate is known'
+    """
     chosen = as_rules(rules)
     if not isinstance(target, TargetLists):
         raise InvalidArgument(f"lumped_certificates: expected TargetLists, got {target!r}")

@@ -31,23 +31,31 @@ def margin_certificate(
     """The infimum of ``rule``'s certificate over all targets, of any vocabulary, whose ``gap`` is
     ``margin`` [nats].
 
-    rule: a single-token rule or a Tree. margin: a probability difference in [0, 1]; ``gap`` says
-    which one, "p1-p2" or, for top-m rules, gates and trees, "p1-p(m+1)". ``at_least``: the target's
-    gap is known to be at least ``margin``; False: exactly ``margin``. The two differ for Additive
-    and for gates with an additive slack t, whose certificate drops by a jump just below t: use
-    False only where the gap is known exactly. +inf where the rule can reject nothing. A draft with
-    KL(target || draft) below the value is accepted for certain: a relative 2^-46 is taken off for
-    what the evaluation rounds. Sharp but for that, for every rule but Entropy,
-    where it is a lower bound: L(g) (claim margin.entropy.line), from below and about 1e-4 of it
-    short (1e-3 for small margins), or the simple closed form where that is larger. Source: theory
-    B. ``reverse``: for KL(draft || target) instead, theory D: no cap, +inf at margin 1, at-least
-    forms only; a lower bound for Absolute, too.
+    A draft with KL(target || draft) below the value is accepted for certain: a relative 2^-46 is
+    taken off for what the evaluation rounds. Sharp but for that, for every rule but Entropy, where
+    it is a lower bound: L(g) (claim margin.entropy.line), from below and about 1e-4 of it short
+    (1e-3 for small margins), or the simple closed form where that is larger. +inf where the rule
+    can reject nothing. Source: theory B.
+
+    Args:
+        rule: a single-token rule or a Tree, or its text.
+        margin: a probability difference in [0, 1].
+        at_least: the target's gap is known to be at least ``margin``; False: exactly ``margin``.
+            The two differ for Additive and for gates with an additive slack t, whose certificate
+            drops by a jump just below t: use False only where the gap is known exactly.
+        gap: which difference it is, "p1-p2" or, for top-m rules, gates and trees, "p1-p(m+1)".
+        reverse: for KL(draft || target) instead, theory D: no cap, +inf at margin 1, at-least forms
+            only; a lower bound for Absolute, too.
 
     Raises InvalidArgument for a margin outside [0, 1], an unknown gap, a rule that has no such gap,
     or a rule for which no bound is known (Entropy with delta > 1 or smoothing).
 
-    >>> round(margin_certificate(StrictGreedy(), 0.5), 6)
-    0.130812
+    Example:
+        >>> import certspec as cs
+        >>> round(cs.margin_certificate("strict", 0.5), 6)
+        0.130812
+        >>> round(cs.margin_certificate("tree:4", 0.5), 6)
+        0.381909
     """
     rule = as_rule(rule, "margin_certificate")
     return _bound(rule, at_least, gap, reverse)(_as_margin("margin_certificate", margin))
@@ -57,20 +65,26 @@ def drafter_margin_certificate(rule: Rule | str, margin: float, gap: str | None 
     """The infimum of ``drafter_certificate`` over all drafts, of any vocabulary, whose ``gap`` is
     ``margin`` [nats].
 
-    margin: a difference in [0, 1] of the draft's sorted probabilities. ``gap`` says which one:
-    "q1-q2" for single-token rules, for top-m also "q1-q(m+1)", and "qm-q(m+1)" for trees; None
-    takes the first that the rule has. Exactly ``margin`` and at least ``margin`` have the same
-    infimum. A target with KL(target || draft) below it accepts the draft's token for certain
-    (Tree(m): its argmax is among the draft's m best), whichever target it is. +inf where no draft
-    of that margin can be rejected at a finite divergence (margin 1; for trees 1/m, the largest
-    there is, and beyond). Sharp, but for a relative 2^-46 taken off for rounding, 2^-42 with a
-    factor. Source: theory C; claims drafter.margin.*.
+    A target with KL(target || draft) below it accepts the draft's token for certain (Tree(m): its
+    argmax is among the draft's m best), whichever target it is. Exactly ``margin`` and at least
+    ``margin`` have the same infimum. +inf where no draft of that margin can be rejected at a finite
+    divergence (margin 1; for trees 1/m, the largest there is, and beyond). Sharp, but for a
+    relative 2^-46 taken off for rounding, 2^-42 with a factor. Source: theory C; claims
+    drafter.margin.*.
+
+    Args:
+        rule: a rule, or its text.
+        margin: a difference in [0, 1] of the draft's sorted probabilities.
+        gap: which one: "q1-q2" for single-token rules, for top-m also "q1-q(m+1)", and "qm-q(m+1)"
+            for trees; None takes the first that the rule has.
 
     Raises InvalidArgument for a margin outside [0, 1], a gap that the rule does not have, and
     Absolute and Entropy, for which no bound is known.
 
-    >>> round(drafter_margin_certificate(StrictGreedy(), 0.5), 6)
-    0.143841
+    Example:
+        >>> import certspec as cs
+        >>> round(cs.drafter_margin_certificate("strict", 0.5), 6)
+        0.143841
     """
     rule = as_rule(rule, "drafter_margin_certificate")
     value = _as_margin("drafter_margin_certificate", margin)
@@ -97,8 +111,20 @@ def required_margin(
     not below the budget; 0.0 where the rule certifies the budget at any margin. Source: theory B
     (at-least forms, all nondecreasing).
 
+    Args:
+        rule: a rule, or its text.
+        kl_budget: nats, at least 0.
+        gap: as in ``margin_certificate``.
+        reverse: as there.
+
     Raises InvalidArgument for a budget that is negative, NaN, or above the rule's cap (log 2, trees
-    log(m + 1)), and as ``margin_certificate`` does."""
+    log(m + 1)), and as ``margin_certificate`` does.
+
+    Example:
+        >>> import certspec as cs
+        >>> round(cs.required_margin("strict", 0.1), 4)
+        0.4396
+    """
     rule = as_rule(rule, "required_margin")
     budget = as_real(kl_budget)
     if not 0.0 <= budget <= math.inf:

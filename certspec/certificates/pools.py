@@ -10,15 +10,20 @@ from __future__ import annotations
 import sys
 from functools import cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from certspec.errors import InvalidLogits
 from certspec.kernels.loading import load_kernels
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
 __all__ = [
     "FLOAT_KINDS",
+    "Array",
     "Pool",
     "TopProbs",
     "array_module",
@@ -34,6 +39,7 @@ __all__ = [
     "top_probs",
 ]
 
+Array = TypeVar("Array", bound="NDArray[Any] | Tensor")  # what comes in comes out
 
 FLOAT_KINDS = ("float64", "float32", "bfloat16", "float16")
 _FEW = 8  # so many passes of argmax cost less than one argpartition

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from certspec.certificates.pools import lift_radius, sink_radius, top_probs
+from certspec.certificates.pools import Array, lift_radius, sink_radius, top_probs
 from certspec.kernels.exact_thresholds import WINDOW, first_rejected
 from certspec.presets import as_rule
 from certspec.rules import Rule, Threshold
@@ -23,17 +23,28 @@ __all__ = ["reverse_certificate"]
 Floats = NDArray[np.float64]
 
 
-def reverse_certificate(target_logits: Any, rule: Rule | str) -> Any:
+def reverse_certificate(target_logits: Array, rule: Rule | str) -> Array:
     """min KL(draft || target) over all drafts whose argmax ``rule`` rejects [nats]; no cap, unlike
     in ``certify``.
 
-    target_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token.
+    A draft with KL(draft || target) below the value is accepted; for Tree(m), its m best tokens
+    hold the target's argmax. Ties count as rejections. Source: theory D; claims reverse.single,
+    reverse.competitor, reverse.tree.
+
+    Args:
+        target_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token.
+        rule: a rule, or its text.
+
     Returns (rows,) float64 of the same kind; +inf where the rule rejects nothing, or only tokens
-    without mass. A draft with KL(draft || target) below the value is accepted; for Tree(m), its m
-    best tokens hold the target's argmax. Ties count as rejections. Source: theory D; claims
-    reverse.single, reverse.competitor, reverse.tree.
+    without mass.
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
+
+    Example:
+        >>> import numpy as np
+        >>> import certspec as cs
+        >>> cs.reverse_certificate(np.log([[0.7, 0.2, 0.1]]), "strict").round(4)
+        array([0.1645])
     """
     num_tokens = target_logits.shape[-1] if getattr(target_logits, "ndim", 0) else 0
     rule = as_rule(rule, "reverse_certificate")
@@ -43,6 +54,7 @@ def reverse_certificate(target_logits: Any, rule: Rule | str) -> Any:
     probs, tail = (
         (top.probs, top.tail) if xp is np else (top.probs.cpu().numpy(), top.tail.cpu().numpy())
     )
+    value: Any
     with np.errstate(all="ignore"):  # the kernels evaluate both branches of each choice
         if threshold is None:
             narrow = probs.shape[1] <= rule.tree_width

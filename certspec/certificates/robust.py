@@ -86,13 +86,14 @@ def within_logit_error(
     kept: Any = found.certified
     if errors == (0.0, 0.0):
         return replace(found, logit_error=errors, reach=None if draft is None else reach)
+    still: Any = None if upper is None else kept & (upper < lower)
     return replace(
         found,
         certificate=certificate,
         certificate_lower=lower,
         kl=upper,
         kl_upper=upper,
-        certified=None if upper is None else kept & (upper < lower),
+        certified=still,
         logit_error=errors,
         reach=reach,
     )

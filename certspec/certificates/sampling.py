@@ -26,20 +26,31 @@ def sampling_acceptance(kl: Any, target_probs: Any = None) -> Any:
     """The least probability with which speculative sampling accepts a draft token at this
     KL(target || draft).
 
-        cs.sampling_acceptance(0.3)  # 0.6193: no pair accepts less
-        cs.sampling_acceptance([0.1, 0.3, 0.7, 1.5])  # .7776, .6193, .4327, .2165
-        cs.sampling_acceptance(0.3, target_probs=[0.9, 0.1])  # 0.6449: no draft of this target
+    A block of n drafts is accepted whole with at least 1 - sum(1 - acceptance) (claim
+    sampling.block), KL being that at each place, or its mean over the texts that lead there. Claims
+    sampling.dual, sampling.set.
 
-    ``kl``: nats, a number or an array of any shape, +inf allowed. ``target_probs``: the target's
-    distribution, (vocab,) for one ``kl`` or (rows, vocab) for (rows,) of them, whose entries sum to
-    1 within 2^-41: the bound is then that of drafts of these targets, sharp where at most ten
-    tokens are likely (what is left of a row counts as divisible). Returns a float, or float64 of
-    the shape of ``kl``: a lower bound also in its rounding. A block of n drafts is accepted whole
-    with at least 1 - sum(1 - acceptance) (claim sampling.block), KL being that at each place, or
-    its mean over the texts that lead there. Claims sampling.dual, sampling.set.
+    Args:
+        kl: nats, a number or an array of any shape, +inf allowed.
+        target_probs: the target's distribution, (vocab,) for one ``kl`` or (rows, vocab) for
+            (rows,) of them, whose entries sum to 1 within 2^-41: the bound is then that of drafts
+            of these targets, sharp where at most ten tokens are likely (what is left of a row
+            counts as divisible). None: that of any pair.
+
+    Returns a float, or float64 of the shape of ``kl``: a lower bound also in its rounding.
 
     Raises InvalidArgument for a negative or NaN ``kl``, rows that are no distributions, or shapes
-    that do not match."""
+    that do not match.
+
+    Example:
+        >>> import certspec as cs
+        >>> round(cs.sampling_acceptance(0.3), 4)
+        0.6193
+        >>> cs.sampling_acceptance([0.1, 0.3, 0.7, 1.5]).round(4)
+        array([0.7776, 0.6193, 0.4327, 0.2165])
+        >>> round(cs.sampling_acceptance(0.3, target_probs=[0.9, 0.1]), 4)
+        0.645
+    """
     try:
         values = np.asarray(kl, dtype=np.float64)
     except (TypeError, ValueError):

@@ -34,16 +34,30 @@ def tree_width_for(
     """The least width m whose tree certificate exceeds ``kl_budget`` nats.
 
     A draft with KL(target || draft) <= kl_budget then has the target's argmax among its m best
-    tokens for certain. Give one of ``margin`` = p1 - p2 in (0, 1], for any target with at least
-    that margin (claim margin.tree.p1-p2), and ``probabilities``: (n,) the target's largest
-    probabilities in any order, of sum at most 1 (claim tree.competitors). What the list leaves of 1
-    may be any number of further tokens, so only widths below n are known. ``num_tokens=n``, the
-    vocabulary's size, says that there are none: then m = n certifies any budget. Both certificates
-    grow with m, and each is taken from below, its rounding off.
+    tokens for certain. Both certificates grow with m, and each is taken from below, its rounding
+    off.
+
+    Args:
+        kl_budget: nats, at least 0.
+        margin: p1 - p2 in (0, 1], for any target with at least that margin (claim
+            margin.tree.p1-p2); give this or ``probabilities``.
+        probabilities: (n,) the target's largest probabilities in any order, of sum at most 1 (claim
+            tree.competitors). What the list leaves of 1 may be any number of further tokens, so
+            only widths below n are known.
+        num_tokens: n, the vocabulary's size, where there are no further tokens: then m = n
+            certifies any budget.
 
     Raises InvalidArgument for a budget that is negative, NaN or infinite, a margin outside (0, 1],
     probabilities that are none, a list that is too short for the budget, and a ``num_tokens`` that
-    is less than n."""
+    is less than n.
+
+    Example:
+        >>> import certspec as cs
+        >>> cs.tree_width_for(0.3, margin=0.5)
+        3
+        >>> cs.tree_width_for(0.3, probabilities=[0.7, 0.2, 0.05])
+        2
+    """
     budget = as_real(kl_budget)
     if not 0.0 <= budget < math.inf:
         raise InvalidArgument(

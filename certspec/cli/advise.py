@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from certspec.cli.options import count_option, json_option, numbers_option
+from certspec.cli.terminal import print_tables
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED
 
@@ -151,7 +152,7 @@ def _shown(advice: Advice, neighbours: int | None) -> list[Candidate]:
 
 
 def _print(advice: Advice, options: dict[str, str], neighbours: int | None, limit: float) -> None:
-    from certspec.runs.tables import TextTable, render_plain, spell_nats
+    from certspec.runs.tables import TextTable, spell_nats
 
     lossless = next((each for each in advice.candidates if each.nats_lost_per_token == 0.0), None)
     shown = _shown(advice, neighbours)
@@ -201,7 +202,8 @@ def _print(advice: Advice, options: dict[str, str], neighbours: int | None, limi
         "nats lost",
     )
     title = "Fastest ways to draft" if neighbours else "Fastest way of each kind to draft"
-    click.echo(render_plain([TextTable(title, columns, rows, note)]))
+    print_tables([TextTable(title, columns, rows, note)])
+    click.echo("")
     best = advice.candidates[0]
     if best.speedup <= 1.0:
         click.echo("At these costs no draft pays: decode without one.\n")

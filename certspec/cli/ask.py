@@ -26,6 +26,7 @@ from certspec.cli.options import (
 )
 from certspec.cli.progress import ProgressBar
 from certspec.cli.report import print_report
+from certspec.cli.terminal import print_tables
 from certspec.errors import RunMismatch
 from certspec.models import BUNDLED_PROMPTS
 from certspec.presets import parse_rule, parse_rules
@@ -178,7 +179,7 @@ def _print_certified(folder: Path, asked: Asked) -> None:
     """What is certified of any draft within a divergence: strict greedy, and the rule and the tree
     width that reach farthest."""
     from certspec.runs.summary import BUDGETS
-    from certspec.runs.tables import TextTable, render_plain
+    from certspec.runs.tables import TextTable
 
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     reach = {parse_rule(each["rule"]): each for each in summary["certified_run_lengths"]}
@@ -206,4 +207,5 @@ def _print_certified(folder: Path, asked: Asked) -> None:
         "Share of steps on which such a draft's token is accepted for certain, and how many in a "
         "row from any step: the draft length that pays without luck.",
     )
-    click.echo("\n" + render_plain([table]), nl=False)
+    click.echo("")
+    print_tables([table])

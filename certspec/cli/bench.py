@@ -10,6 +10,14 @@ from typing import Any
 
 import click
 
+from certspec.cli.bench_tables import (
+    advice_tables,
+    cuda_decoding_tables,
+    decoding_tables,
+    drafting_tables,
+    file_tables,
+    tree_tables,
+)
 from certspec.cli.options import (
     PairOptions,
     count_option,
@@ -20,11 +28,12 @@ from certspec.cli.options import (
     pair_options,
     prompts_option,
 )
+from certspec.cli.terminal import print_tables
 from certspec.models import BUNDLED_PROMPTS
 from certspec.models.gguf.header import is_gguf
 from certspec.runs.writing import write_atomically
 
-__all__ = ["command", "decode_lines", "file_lines"]
+__all__ = ["command"]
 
 _tokens_option = count_option(
     "--max-new-tokens", "tokens", default=96, least=2, help="New tokens a prompt."
@@ -226,8 +235,7 @@ def _decode_pair(pair: Any, prompts: Any, options: _Decode) -> None:
         pair, prompts, options.tokens, options.repeats, ours, in_batches=shorter
     )
     result["costs"] = costs
-    for line in decode_lines(result):
-        click.echo(line)
+    print_tables(decoding_tables(result))
     _finish({**_decode_facts(pair, prompts, options), **result}, options.out)
 
 
@@ -249,57 +257,13 @@ def _decode_files(pair: Any, prompts: Any, options: _Decode) -> None:
         pair, prompts, options.tokens, options.repeats, ours, llama_cpp=theirs, exact=options.exact
     )
     result = {**_decode_facts(pair, prompts, options), **result}
-    for line in file_lines(result):
-        click.echo(line)
+    print_tables(file_tables(result))
     _finish(result, options.out)
 
 
 def _decode_facts(pair: Any, prompts: Any, options: _Decode) -> dict[str, Any]:
     facts = {"prompts": len(prompts), "tokens": options.tokens, "repeats": options.repeats}
     return {"pair": pair.name, **facts, **_machine()}
-
-
-def decode_lines(result: dict[str, Any]) -> list[str]:
-    """What ``bench decode`` tells of a result, which may come from its JSON."""
-    costs = result["costs"]
-    return [
-        *_speed_lines(result),
-        f"best assisted setting: {result['best_assisted']}; same output everywhere: "
-        f"{result['same_output']}",
-        f"draft pass {costs['draft_step_ms']:.3f} ms; target pass by positions: "
-        + ", ".join(f"{count}: {ms:.2f} ms" for count, ms in costs["verify_ms"].items()),
-    ]
-
-
-def file_lines(result: dict[str, Any]) -> list[str]:
-    """The same where both models are GGUF files."""
-    unlike = {n: k for n, k in result["num_prompts_unlike_our_plain"].items() if k}
-    told = ", ".join(f"{count} of {name}" for name, count in unlike.items()) or "none"
-    lines = [
-        *_speed_lines(result),
-        "most memory: "
-        + ", ".join(f"{name} {peak / 1e9:.2f} GB" for name, peak in result["peak_bytes"].items()),
-        f"outputs that are not our plain one, of {result['prompts']} prompts: {told}",
-    ]
-    if "same_bits_as_float32" in result:
-        lines.append(
-            "our logits along it are those of the dequantised float32 model, bit for bit, in "
-            f"{sum(result['same_bits_as_float32'])} prompts"
-        )
-    return lines
-
-
-def _speed_lines(result: dict[str, Any]) -> list[str]:
-    lines = []
-    for name, speed in result["tokens_per_second"].items():
-        ratios = ", ".join(
-            f"{row['median']:.2f} x {label}" for label, row in result["ratios"][name].items()
-        )
-        lines.append(
-            f"{name:<36}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to "
-            f"{speed['highest']:.1f})  {ratios}"
-        )
-    return lines
 
 
 def _random_on_cuda(
@@ -335,16 +299,7 @@ def _decode_on_cuda(
         f"({100 * costs['certificates_share_of_verify']:.2f} % of the verify pass)"
     )
     result = decode_cuda.measure_ways(pair, runners, sorted({3, chain}), prompts, tokens, repeats)
-    for name, speed in result["tokens_per_second"].items():
-        click.echo(
-            f"{name:<28}{speed['median']:>8.1f} tokens/s ({speed['lowest']:.1f} to "
-            f"{speed['highest']:.1f})"
-        )
-    for name, against in result["ratios"].items():
-        click.echo(
-            f"{name}: "
-            + ", ".join(f"{row['median']:.2f} x {label}" for label, row in against.items())
-        )
+    print_tables(cuda_decoding_tables(result))
     _finish({**facts, "costs": costs, **result}, out)
 
 
@@ -382,20 +337,10 @@ def _trees_on_cuda(
 
     facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)
     rounds = decode_trees.measure_tree_rounds(*runners, policies)
-    for name, row in rounds.items():
-        click.echo(
-            f"{name:<16}{row['nodes']:>3} nodes: round {row['round_ms']:.3f} ms (verify "
-            f"{row['verify_ms']:.3f} ms), of it certificates {row['certificates_us']:.1f} us, "
-            f"moves {row['moves_us']:.1f} us"
-        )
     speeds = decode_trees.measure_tree_speeds(pair, runners, policies, prompts, tokens, repeats)
-    for name, own in speeds.items():
-        click.echo(
-            f"{name:<16}{own['tokens_per_second']['median']:>7.1f} tokens/s at "
-            f"{own['mean_accepted']:.2f} accepted; a round {own['round_ms']['median']:.3f} ms, in "
-            f"the loop {own['loop_round_ms']['median']:.3f} ms"
-        )
-    _finish({**facts, "rounds": rounds, "speeds": speeds}, out)
+    result = {"rounds": rounds, "speeds": speeds}
+    print_tables(tree_tables(result))
+    _finish({**facts, **result}, out)
 
 
 @command.command("advise")
@@ -435,15 +380,7 @@ def advise(
         widths=widths,
         num_scored=scored,
     )
-    for name, way in sorted(result["ways"].items(), key=lambda item: -item[1]["median"]):
-        click.echo(
-            f"{name:<36}{way['median']:>8.1f} tokens/s ({way['lowest']:.1f} to "
-            f"{way['highest']:.1f}), predicted {way['predicted']:.1f}"
-        )
-    click.echo(
-        f"advice: {result['choice']}: {100 * result['ratio']:.1f} % of the fastest, "
-        f"{result['best_measured']}; same output everywhere: {result['same_output']}"
-    )
+    print_tables(advice_tables(result))
     facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
     _finish({**facts, **result}, out)
 
@@ -475,44 +412,7 @@ def drafting(calibration: int, held_out: int, tokens: int, repeats: int, out: Pa
         num_tokens=tokens,
         repeats=repeats,
     )
-    for family, row in result["held_out"].items():
-        speed = row["tokens_per_second"]
-        click.echo(
-            f"{family + ': ' + result['chosen'][family]:<52}{speed['overall']:>8.1f} tokens/s "
-            f"({speed['lowest']:.1f} to {speed['highest']:.1f}), "
-            f"{row['tokens_per_target_pass']:.2f} tokens, {row['nodes_per_target_pass']:.2f} "
-            f"nodes, {row['draft_passes_per_target_pass']:.2f} draft passes a pass"
-        )
-    for family, row in result["ratios"].items():
-        click.echo(
-            f"adaptive over {family}: "
-            + ", ".join(
-                f"{name.replace('_', ' ')} {ratio['ratio']:.3f} ({ratio['low_95']:.3f} to "
-                f"{ratio['high_95']:.3f})"
-                for name, ratio in row.items()
-            )
-        )
-    for budget, found in result["at_node_budget"].items():
-        click.echo(
-            f"at most {budget} nodes a target pass, tokens a pass: "
-            + "; ".join(
-                f"{family} ({found['chosen'][family]}) {row['tokens_per_target_pass']:.3f} with "
-                f"{row['nodes_per_target_pass']:.2f}"
-                for family, row in found["held_out"].items()
-            )
-        )
-        click.echo(
-            "    adaptive over "
-            + ", ".join(
-                f"{family} {row['tokens_per_target_pass']['ratio']:.3f} "
-                f"({row['tokens_per_target_pass']['low_95']:.3f} to "
-                f"{row['tokens_per_target_pass']['high_95']:.3f})"
-                for family, row in found["ratios"].items()
-            )
-        )
-    click.echo("modelled at the measured costs, tokens in the time of a target pass:")
-    for name, figures in result["modelled"].items():
-        click.echo(f"  {name:<52}{figures['rate']:>7.3f}")
+    print_tables(drafting_tables(result))
     _finish({**_machine(), **result}, out)
 
 

@@ -23,7 +23,7 @@ from certspec.cli.options import (
     rules_option,
 )
 from certspec.cli.progress import ProgressBar
-from certspec.cli.report import print_tables
+from certspec.cli.terminal import print_tables
 from certspec.cli.waiting import compiling
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS

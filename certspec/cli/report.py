@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from certspec.cli.options import draft_length_option, json_option
+from certspec.cli.terminal import print_tables
 from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from certspec.reports.run_report import RunReport
-    from certspec.runs.tables import TextTable
 
-__all__ = ["command", "print_report", "print_tables"]
+__all__ = ["command", "print_report"]
 
 
 @click.command("report")
@@ -90,20 +90,6 @@ def print_report(
     )
     click.echo(f"the page: {page}")
     _exit_where_false((report,))
-
-
-def print_tables(tables: list[TextTable]) -> None:
-    """Tables on standard output, drawn for a terminal or plain."""
-    from certspec.runs.tables import render_plain, render_rich
-
-    if not sys.stdout.isatty():
-        click.echo(render_plain(tables), nl=False)
-        return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    for table in render_rich(tables):
-        console.print(table)
 
 
 def _exit_where_false(reports: tuple[RunReport, ...]) -> None:

@@ -24,6 +24,7 @@ from certspec.cli.options import (
     spread_options,
 )
 from certspec.cli.score import run_with_progress
+from certspec.cli.terminal import print_tables
 from certspec.models import BUNDLED_PROMPTS
 
 __all__ = ["command"]
@@ -112,7 +113,7 @@ def _deviating_models(out: Path) -> list[str]:
 def _print(out: Path, deviations: list[str], *, as_json: bool) -> None:
     from certspec.reports.run_page import write_report
     from certspec.reports.run_report import make_report
-    from certspec.runs.tables import render_markdown, render_plain
+    from certspec.runs.tables import render_markdown
     from certspec.runs.writing import write_atomically
     from certspec.studies.paper.comparison import comparison_json, comparison_table
 
@@ -125,5 +126,6 @@ def _print(out: Path, deviations: list[str], *, as_json: bool) -> None:
     if as_json:
         click.echo(text)
         return
-    click.echo(render_plain([table]))
+    print_tables([table])
+    click.echo("")
     click.echo(f"{out}: reproduction.json, reproduction.md; all tables and pictures: {page}")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from certspec.decoding.calibration import calibrate as calibrate
+    from certspec.decoding.drafting import DraftPolicy as DraftPolicy
+    from certspec.decoding.generation import DecodingOptions as DecodingOptions
     from certspec.decoding.generation import Generation as Generation
     from certspec.decoding.generation import generate as generate
     from certspec.decoding.policies import Adaptive as Adaptive
@@ -16,9 +18,11 @@ if TYPE_CHECKING:
     from certspec.decoding.profiles import DraftingProfile as DraftingProfile
     from certspec.decoding.profiles import load_profile as load_profile
     from certspec.decoding.prompts import chat_token_ids as chat_token_ids
+    from certspec.decoding.records import StepList as StepList
     from certspec.decoding.records import StepRecord as StepRecord
     from certspec.decoding.records import acceptance_metrics as acceptance_metrics
     from certspec.decoding.schedules import Between as Between
+    from certspec.decoding.schedules import RuleSchedule as RuleSchedule
     from certspec.decoding.transformers_bridge import transformers_generate as transformers_generate
     from certspec.models.padded_runner import TransformersRunner as TransformersRunner
     from certspec.models.runner import ModelRunner as ModelRunner
@@ -33,11 +37,15 @@ _HOME_OF = {
     "DraftingProfile": "certspec.decoding.profiles",
     "load_profile": "certspec.decoding.profiles",
     "transformers_generate": "certspec.decoding.transformers_bridge",
+    "DraftPolicy": "certspec.decoding.drafting",
+    "DecodingOptions": "certspec.decoding.generation",
     "Generation": "certspec.decoding.generation",
     "generate": "certspec.decoding.generation",
     "acceptance_metrics": "certspec.decoding.records",
     "chat_token_ids": "certspec.decoding.prompts",
+    "StepList": "certspec.decoding.records",
     "StepRecord": "certspec.decoding.records",
+    "RuleSchedule": "certspec.decoding.schedules",
     "ModelRunner": "certspec.models.runner",
     "TransformersRunner": "certspec.models.padded_runner",
     "Between": "certspec.decoding.schedules",

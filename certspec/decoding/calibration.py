@@ -327,9 +327,26 @@ def calibrate(
 ) -> DraftingProfile:
     """Measure a draft on ``prompts`` and return the profile that adaptive drafting takes.
 
-    ``alpha``: miss level of the KL budget. ``costs``: (draft pass, one more node) as shares of a
-    target pass; None measures them here, for batches of ``batch_size``: a batch fills the cores, so
-    that a node costs more of a pass there. Raises InvalidArgument where there is no step."""
+    Args:
+        pair: what ``load_pair`` returned.
+        prompts: texts, messages or token ids, as ``generate`` takes them.
+        alpha: miss level of the KL budget.
+        max_new_tokens: how far each prompt is followed.
+        width: the widest tree whose coverage is measured.
+        costs: (draft pass, one more node) as shares of a target pass; None measures them here.
+        batch_size: of the batches whose costs are measured: a batch fills the cores, so that a node
+            costs more of a pass there.
+
+    Raises InvalidArgument where there is no step.
+
+    Example:
+        >>> import certspec as cs
+        >>> pair = cs.load_pair()
+        >>> profile = cs.calibrate(pair, ["A fox."], max_new_tokens=16, costs=(0.1, 0.05))
+        >>> profile.num_steps, profile.width
+        (16, 4)
+        >>> fox = cs.generate(pair, "A fox.", draft_length=cs.Adaptive(profile), max_new_tokens=8)
+    """
     require_models(pair)
     if not 0.0 < as_real(alpha) < 1.0:
         raise InvalidArgument(f"alpha: expected a number between 0 and 1, got {alpha!r}")

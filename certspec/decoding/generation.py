@@ -157,7 +157,7 @@ def positive_count(name: str, value: Any) -> int:
     return count
 
 
-@dataclass
+@dataclass(repr=False)
 class Generation:
     """What ``generate`` returns, one entry a prompt in each list.
 
@@ -182,6 +182,17 @@ class Generation:
         token_prob_ratio)."""
         changed = self.steps.column("token") != self.steps.column("target_token")
         return [self.steps[int(index)] for index in np.flatnonzero(changed)]
+
+    def __repr__(self) -> str:
+        count = len(self.sequences)
+        rounds, share = self.metrics.get("num_rounds"), self.metrics.get("certified_share")
+        return (
+            f"Generation({count} sequence{'s' if count != 1 else ''}, {len(self.steps)} tokens"
+            + (f" in {rounds} rounds" if rounds is not None else "")
+            + (f", {100 * share:.0f} % of the drafted certified" if share is not None else "")
+            + (f", by {self.engine}" if self.engine else "")
+            + ")"
+        )
 
 
 class DecodingOptions(TypedDict, total=False):
@@ -208,35 +219,49 @@ def generate(
 ) -> Generation:
     """Greedy speculative decoding of ``prompts`` with a certificate at every drafted position.
 
-    The draft proposes a chain of ``draft_length`` tokens, or a tree: ``tree=4`` is ``TreeShape(4,
-    draft_length)``, a ``TreeTopology`` is any static tree, and ``rule=Tree(m)`` alone implies width
-    m. On acceptance the draft's token is emitted, on rejection the target's argmax, and after a
-    fully accepted block the target's next argmax. With strict greedy, or a tree, the output is the
-    target's own greedy output.
+    On acceptance the draft's token is emitted, on rejection the target's argmax, and after a fully
+    accepted block the target's next argmax. With strict greedy, or a tree, the output is the
+    target's own greedy output. Qwen and Llama models are run by the compiled engines (float32 on a
+    CPU, bfloat16 or float32 on a GPU), others by transformers (``Generation.notes`` says why).
 
-    ``batch_size`` prompts are decoded together, each accepting its own number of tokens and leaving
-    when it is done (on a CPU the next one takes its place); a prompt's tokens do not depend on its
-    company. On a CPU the engine's cores share the rows out, unless ``on_step`` or a
-    ``logits_processor`` has to be called.
+    Args:
+        pair: what ``load_pair`` returned.
+        prompts: one or several: texts, lists of messages, or token ids.
+        rule: which drafts are accepted, itself or its text; None: strict. It may also be a
+            ``RuleSchedule`` such as ``Between`` (another rule at other positions), or a list of
+            rules and schedules, one a prompt.
+        draft_length: so many tokens in a chain, or a ``DraftPolicy`` such as ``Adaptive``.
+        tree: the draft proposes a tree instead: ``tree=4`` is ``TreeShape(4, draft_length)``, a
+            ``TreeTopology`` is any static tree, and ``rule=Tree(m)`` alone implies width m.
+        max_new_tokens: a prompt gets at most so many.
+        batch_size: so many prompts are decoded together, each accepting its own number of tokens
+            and leaving when it is done (on a CPU the next one takes its place); a prompt's tokens
+            do not depend on its company. On a CPU the engine's cores share the rows out, unless
+            ``on_step`` or a ``logits_processor`` has to be called.
+        rules: scored besides, at every drafted position that is emitted; they decide nothing.
+        eos_token_ids: replaces the target's own (an empty list: never stop).
+        options: further keywords, None by default (``DecodingOptions``):
 
-    ``rule`` may also be a schedule such as ``Between`` (another rule at other positions), or a list
-    of rules and schedules, one a prompt. ``rules`` are scored besides, at every drafted position
-    that is emitted, and decide nothing. ``eos_token_ids`` replaces the target's own (an empty list:
-    never stop); a prompt gets at most ``max_new_tokens``. Qwen and Llama models are run by the
-    compiled engines (float32 on a CPU, bfloat16 or float32 on a GPU), others by transformers
-    (``Generation.notes`` says why).
-
-    Further keywords, None by default:
-
-    - ``chat``: whether text prompts go through the chat template; None: where there is one.
-    - ``logits_processor``: some of transformers' (no state), applied at every position to both
-      models' logits, each position seeing the tokens before it; besides those that the target's
-      generation_config asks for (``Generation.notes`` names them, and what of it is not applied).
-    - ``on_step``: hears each StepRecord as it is emitted.
-    - ``runners``: (target, draft) in place of the engines: each a ``cs.ModelRunner``.
+            - ``chat``: whether text prompts go through the chat template; None: where there is one.
+            - ``logits_processor``: some of transformers' (no state), applied at every position to
+              both models' logits, each position seeing the tokens before it; besides those that the
+              target's generation_config asks for (``Generation.notes`` names them, and what of it
+              is not applied).
+            - ``on_step``: hears each ``StepRecord`` as it is emitted.
+            - ``runners``: (target, draft), each a ``ModelRunner``, in place of the engines.
 
     Raises InvalidArgument for arguments out of range (naming the prompt), InvalidLogits where a
-    model's logits are no distribution (naming prompt and round), TypeError for another keyword."""
+    model's logits are no distribution (naming prompt and round), TypeError for another keyword.
+
+    Example:
+        >>> import certspec as cs
+        >>> pair = cs.load_pair()
+        >>> fox = cs.generate(pair, "Tell me about a fox.", "additive:0.3", max_new_tokens=12)
+        >>> fox
+        Generation(1 sequence, 12 tokens in ... rounds, ... certified, by certspec cpu)
+        >>> fox.steps[0].rule
+        'additive:0.3'
+    """
     unknown = options.keys() - DecodingOptions.__annotations__.keys()
     if unknown:
         raise TypeError(

@@ -88,7 +88,20 @@ class DraftingProfile:
 
 
 def load_profile(path: str | os.PathLike[str]) -> DraftingProfile:
-    """Read a profile that ``save`` wrote; raises UnreadableInput for anything else."""
+    """Read a profile that ``save`` wrote.
+
+    Args:
+        path: the file.
+
+    Raises UnreadableInput for anything else.
+
+    Example:
+        >>> import certspec as cs
+        >>> cs.load_profile("no such file")
+        Traceback (most recent call last):
+        ...
+        certspec.errors.UnreadableInput: no such file: ...
+    """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content.pop("format") != _FORMAT:

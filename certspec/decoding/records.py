@@ -243,6 +243,9 @@ class StepList(Sequence[StepRecord]):
                 _joined(self._extra_parts[name], np.empty((0, 0)), axis=1)[:, order]
             ]
 
+    def __repr__(self) -> str:
+        return f"StepList({self._num_steps} steps; rules {', '.join(self.rule_labels) or 'none'})"
+
     def __len__(self) -> int:
         return self._num_steps
 

@@ -53,17 +53,40 @@ def transformers_generate(
     assistant_model=draft)``.
 
     Emits what greedy ``model.generate`` emits (with a relaxed ``rule``: what the rule allows), for
-    batches too. The keywords from ``draft_model`` (the same as ``assistant_model``) to ``on_step``
-    may be given to ``generate`` and mean what they mean in ``certspec.generate``. Stopping criteria
-    are asked after every token, as transformers does, so a stop string that straddles two blocks
-    ends the text at the same token. Give stop strings as a StopStringCriteria: transformers loses
-    ``tokenizer`` before it builds one for a callable. Of ``model_kwargs``, ``attention_mask``,
-    ``generation_config`` and ``streamer`` matter. Returns (batch, length) ids, or a
-    GenerateDecoderOnlyOutput with ``return_dict_in_generate``.
+    batches too. Stopping criteria are asked after every token, as transformers does, so a stop
+    string that straddles two blocks ends the text at the same token. Give stop strings as a
+    StopStringCriteria: transformers loses ``tokenizer`` before it builds one for a callable. Where
+    transformers itself runs the models, a warning says why and what would change it, as
+    ``Generation.notes`` does.
 
-    Where transformers itself runs the models, a warning says why and what would change it, as
-    ``Generation.notes`` does. Raises InvalidArgument for sampling, beams, scores, inputs
-    that are no tokens, or a missing draft.
+    Args:
+        model: the target.
+        input_ids: (batch, length) integers.
+        logits_processor: what ``generate`` made of its arguments.
+        stopping_criteria: the same.
+        draft_model: the same as ``assistant_model``; this and what follows may be given to
+            ``model.generate``.
+        rule: as in ``certspec.generate``.
+        draft_length: as there.
+        tree: as there.
+        on_step: as there.
+        model_kwargs: of these ``attention_mask``, ``generation_config`` and ``streamer`` matter.
+
+    Returns (batch, length) ids, or a GenerateDecoderOnlyOutput with ``return_dict_in_generate``.
+
+    Raises InvalidArgument for sampling, beams, scores, inputs that are no tokens, or a missing
+    draft.
+
+    Example:
+        >>> import certspec as cs
+        >>> pair = cs.load_pair()
+        >>> ids = pair.tokenizer("The fox", return_tensors="pt").input_ids
+        >>> options = {"max_new_tokens": 8, "do_sample": False}
+        >>> ours = pair.target.generate(
+        ...     ids, custom_generate=cs.transformers_generate, assistant_model=pair.draft, **options
+        ... )
+        >>> bool((ours == pair.target.generate(ids, **options)).all())
+        True
     """
     caller = _arguments_of_generate()
     draft_model = draft_model if draft_model is not None else caller.get("assistant_model")

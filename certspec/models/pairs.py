@@ -79,7 +79,7 @@ def _tensor_parallel() -> dict[str, Any]:
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "unk_token_id")
 
 
-@dataclass
+@dataclass(repr=False)
 class Pair:
     """A loaded pair. ``num_tokens`` is the number of logits columns that both models share (real
     ids only where their widths differ); ``notes`` says in words what was aligned. ``draft`` is None
@@ -102,6 +102,18 @@ class Pair:
         """The dtype of the target's weights."""
         return self.target.dtype
 
+    def __repr__(self) -> str:
+        sizes = [
+            f"{sum(weight.numel() for weight in model.parameters()):,}"
+            for model in (self.target, self.draft)
+            if model is not None
+        ]
+        return (
+            f"Pair({self.name or 'unnamed'}: {' and '.join(sizes)} parameters, "
+            f"{self.num_tokens:,} tokens, {str(self.dtype).removeprefix('torch.')} on "
+            f"{self.device})"
+        )
+
 
 def load_pair(
     target: str | os.PathLike[str] | None = None,
@@ -118,20 +130,35 @@ def load_pair(
     """Load a target and a draft from directories, hub ids or GGUF files; with no arguments, the
     bundled pair.
 
-    ``device`` defaults to the CPU, ``dtype`` to float32 there and bfloat16 elsewhere. Only
-    safetensors and GGUF weights are read and no code from a checkpoint is run; a directory or a
-    file is read without any network. A GGUF file (it needs the package gguf) brings its tokenizer;
-    on a CPU in float32 its weights stay quantised, else they are dequantised to ``dtype``, and
-    ``notes`` says how many that rounds. ``tokenizer`` names a directory, file or id whose tokenizer
-    is used: for models that come without one. Models' own tokenizers must agree with it. A target
-    too large for one device: ``device_map`` spreads its layers over the devices of this process,
-    ``tp_plan`` ("auto") its tensors over the processes that torchrun started (both as transformers
-    has them; they need the package accelerate). The draft then lies whole on the target's first
-    device.
+    Only safetensors and GGUF weights are read and no code from a checkpoint is run; a directory or
+    a file is read without any network. A GGUF file (it needs the package gguf) brings its
+    tokenizer; on a CPU in float32 its weights stay quantised, else they are dequantised to
+    ``dtype``, and ``notes`` says how many that rounds.
+
+    Args:
+        target: a directory, a hub id or a .gguf file.
+        draft: the same; both or neither.
+        tokenizer: a directory, file or id whose tokenizer is used, for models that come without
+            one. Models' own tokenizers must agree with it.
+        device: where both models lie; None: the CPU.
+        dtype: of the weights; None: float32 on a CPU, bfloat16 elsewhere.
+        revision: of the target on the hub.
+        draft_revision: of the draft.
+        device_map: spreads the layers of a target too large for one device over the devices of this
+            process.
+        tp_plan: "auto" spreads its tensors over the processes that torchrun started (both as
+            transformers has them; they need the package accelerate). The draft then lies whole on
+            the target's first device.
 
     Raises UnreadableInput for a directory without config or safetensors weights (or with weights
     missing), and IncompatiblePair where the tokenizers differ (naming the first id and both
-    tokens), or a model has fewer columns than the tokenizer has ids."""
+    tokens), or a model has fewer columns than the tokenizer has ids.
+
+    Example:
+        >>> import certspec as cs
+        >>> cs.load_pair()
+        Pair(target + draft: 7,951,168 and 967,552 parameters, 4,096 tokens, float32 on cpu)
+    """
     import torch
 
     if (target is None) != (draft is None):

@@ -4,17 +4,17 @@ Markdown."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from certspec.runs.summary import QUANTILES
 
 __all__ = [
+    "WIDTH",
     "TextTable",
     "render_markdown",
     "render_plain",
-    "render_rich",
     "spell_count",
     "spell_length",
     "spell_nats",
@@ -22,6 +22,8 @@ __all__ = [
     "summary_tables",
 ]
 
+WIDTH = 110  # of lines that go to no terminal
+_LONGEST_FIGURE = 24  # "strict: 66.4 %, 1.85" is one; what is longer is a sentence
 _QUANTILE_NAMES = [f"{round(100 * quantile)} %" for quantile in QUANTILES]
 
 
@@ -220,19 +222,86 @@ def _distributions(summary: dict[str, Any]) -> TextTable:
     )
 
 
-def render_plain(tables: Sequence[TextTable]) -> str:
-    """Aligned plain text, no markers and no colour."""
-    blocks = []
-    for table in tables:
-        widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+def render_plain(
+    tables: Sequence[TextTable], width: int = WIDTH, title: Callable[[str], str] = str
+) -> str:
+    """Aligned plain text of at most ``width`` columns: where a table is wider, its heads are broken
+    between words, then what doesn't fit follows below under the same first column. Figures are
+    never cut, so that a line may still be longer where its first column alone takes the width.
+
+    ``title`` may mark the titles."""
+    return "\n\n".join(_plain_block(table, max(width, 1), title) for table in tables) + "\n"
+
+
+def _plain_block(table: TextTable, width: int, title: Callable[[str], str]) -> str:
+    columns = list(zip(table.columns, *table.rows, strict=True))
+    wide = [max(map(len, column)) for column in columns]
+    if _line_width(wide) <= width:
+        groups, widths = [list(range(len(columns)))], wide
+    else:
+        widths = [max(map(_narrowest, column)) for column in columns]
+        groups = _groups(widths, width)
+    parts = []
+    for group in groups:
+        sizes = _eased([widths[index] for index in group], [wide[index] for index in group], width)
         lines = [
-            table.title,
-            _plain_line(table.columns, widths),
-            "  ".join("-" * width for width in widths),
+            *_plain_lines([table.columns[index] for index in group], sizes, from_below=True),
+            "  ".join("-" * size for size in sizes),
         ]
-        lines += [_plain_line(row, widths) for row in table.rows]
-        blocks.append("\n".join([*lines, *textwrap.wrap(table.note, 110)]))
-    return "\n\n".join(blocks) + "\n"
+        for row in table.rows:
+            lines += _plain_lines([row[index] for index in group], sizes)
+        parts.append("\n".join(lines))
+    note = textwrap.wrap(table.note, min(width, WIDTH))
+    return "\n".join([title(table.title), "\n\n".join(parts), *note])
+
+
+def _narrowest(cell: str) -> int:
+    """How narrow a cell may be: a head down to its longest word, and so may a sentence; a figure
+    and its unit stay together."""
+    is_figure = any(mark.isdigit() for mark in cell) and len(cell) <= _LONGEST_FIGURE
+    return len(cell) if is_figure else max(map(len, cell.split()), default=0)
+
+
+def _groups(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Columns that stand side by side, the first one in every group."""
+    groups = [[0]]
+    for index in range(1, len(widths)):
+        sizes = [widths[each] for each in [*groups[-1], index]]
+        if _line_width(sizes) > width and len(groups[-1]) > 1:
+            groups.append([0])
+        groups[-1].append(index)
+    return groups
+
+
+def _eased(sizes: list[int], wide: Sequence[int], width: int) -> list[int]:
+    """The widths with what is left of the line given to whoever was broken, first come first."""
+    spare = max(width - _line_width(sizes), 0)
+    for index, full in enumerate(wide):
+        more = min(full - sizes[index], spare)
+        sizes[index] += more
+        spare -= more
+    return sizes
+
+
+def _line_width(sizes: Sequence[int]) -> int:
+    return sum(sizes) + 2 * (len(sizes) - 1)
+
+
+def _plain_lines(cells: Sequence[str], sizes: Sequence[int], from_below: bool = False) -> list[str]:
+    """A row's lines: more than one where a cell is broken between words."""
+    broken = [
+        textwrap.wrap(cell, size, break_long_words=False, break_on_hyphens=False)
+        if len(cell) > size
+        else [cell]
+        for cell, size in zip(cells, sizes, strict=True)
+    ]
+    height = max(map(len, broken))
+    blank = [[""] * (height - len(lines)) for lines in broken]
+    padded = [
+        [*more, *lines] if from_below else [*lines, *more]
+        for more, lines in zip(blank, broken, strict=True)
+    ]
+    return [_plain_line(line, sizes) for line in zip(*padded, strict=True)]
 
 
 def render_markdown(tables: Sequence[TextTable]) -> str:
@@ -244,32 +313,6 @@ def render_markdown(tables: Sequence[TextTable]) -> str:
         lines += [_markdown_line(row) for row in table.rows]
         blocks.append("\n".join([*lines, *(["", table.note] if table.note else [])]))
     return "\n\n".join(blocks) + "\n"
-
-
-def render_rich(tables: Sequence[TextTable]) -> list[Any]:
-    """Renderables for a rich console."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    rendered: list[Any] = []
-    for table in tables:
-        view = Table(
-            title=table.title,
-            caption=table.note or None,
-            box=box.SIMPLE_HEAD,
-            title_justify="left",
-            caption_justify="left",
-            title_style="bold",
-            header_style="bold",
-            caption_style="dim",
-        )
-        for number, column in enumerate(table.columns):
-            view.add_column(column, justify="left" if number == 0 else "right", no_wrap=number == 0)
-        for row in table.rows:
-            view.add_row(*(Text(cell) for cell in row))
-        rendered.append(view)
-    return rendered
 
 
 def _plain_line(cells: Sequence[str], widths: Sequence[int]) -> str:

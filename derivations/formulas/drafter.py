@@ -404,6 +404,7 @@ EDGES = Derivation(
     ),
 )
 
+_Q = sympy.IndexedBase("q")
 _TWO = "draft sorted, q_1 >= q_2 > 0"
 for _claim in (
     Claim(
@@ -416,7 +417,9 @@ for _claim in (
         formula=strict_radius,
         derivation=STRICT,
         mutants=(Mutant("average for geometric mean", _arithmetic_pair),),
-        statement=sympy.Eq(sympy.Symbol("r"), -log(1 - (sqrt(QY) - sqrt(QJ)) ** 2), evaluate=False),
+        statement=sympy.Eq(
+            sympy.Symbol("r"), -log(1 - (sqrt(_Q[1]) - sqrt(_Q[2])) ** 2), evaluate=False
+        ),
     ),
     Claim(
         id="drafter.tree",

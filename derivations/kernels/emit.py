@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
 from textwrap import fill
 
@@ -23,6 +25,8 @@ from derivations.language.kernel_spec import KernelSpec
 __all__ = [
     "COMMAND",
     "GENERATED",
+    "Change",
+    "changes",
     "drift",
     "emit_files",
     "is_checkout",
@@ -208,6 +212,40 @@ def drift(folder: Path = GENERATED) -> list[str]:
         or _without_version(text) != _without_version((folder / name).read_text("utf-8"))
     ]
     return sorted({*differing, *(present - set(files))})
+
+
+@dataclass(frozen=True)
+class Change:
+    """A generated file that isn't what the derivations give: what differs, line by line, and the
+    claims of the functions and constants that do."""
+
+    name: str
+    lines: tuple[str, ...]
+    claims: tuple[str, ...]
+
+
+def changes(folder: Path = GENERATED) -> list[Change]:
+    """Every file that ``drift`` names, with its difference."""
+    files, found = emit_files(), []
+    for name in drift(folder):
+        path = folder / name
+        old = path.read_text("utf-8") if path.is_file() else ""
+        new = files.get(name, "")
+        lines = unified_diff(
+            old.splitlines(), new.splitlines(), "as it is", "as derived", n=0, lineterm=""
+        )
+        claims = {
+            claim
+            for part in _parts(old) ^ _parts(new)
+            for claim in part.partition("\n")[0].split(", ")
+        }
+        found.append(Change(name, tuple(lines), tuple(sorted(claims - {"none"}))))
+    return found
+
+
+def _parts(text: str) -> set[str]:
+    """What stands under each line of claims, the line first."""
+    return set(text.split("\n# claims: ")[1:]) if BODY_MARK in text else set()
 
 
 def is_checkout(folder: Path = GENERATED) -> bool:

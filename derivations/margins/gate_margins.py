@@ -12,6 +12,7 @@ from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Instance, Mutant, Step, declare
 from derivations.language.instances import PAIR_OF_ONE, UNORDERED
 from derivations.margins.margins import (
+    LAST_DOMAIN,
     MARGIN_DOMAIN,
     PAIR_MONOTONE,
     additive_at_least,
@@ -202,7 +203,7 @@ _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = 
     ),
     (
         "margin.gate.exact",
-        "Gate, p1 - p2 = g exactly: min of the top-m bound and the exact additive bound.",
+        "Gate, p1 - p2 = g exactly: min of the top-m bound and A_t(g), the exact additive bound.",
         ", m >= 2, 0 <= t < 1",
         "B (gate, exactly g)",
         gate_exactly,
@@ -266,7 +267,7 @@ for _id, _sentence, _extra, _theory, _formula, _derivation, _mutants in _CLAIMS:
         Claim(
             id=_id,
             sentence=_sentence,
-            domain=MARGIN_DOMAIN + _extra,
+            domain=(LAST_DOMAIN if ".last" in _id else MARGIN_DOMAIN) + _extra,
             theory=_theory,
             relation="=",
             formula=_formula,

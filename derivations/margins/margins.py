@@ -17,6 +17,7 @@ from derivations.language.instances import JOINING, PAIR, PAIR_OF_ONE, PAIR_WEIG
 
 __all__ = [
     "BELOW",
+    "LAST_DOMAIN",
     "MARGIN_DOMAIN",
     "PAIR_MONOTONE",
     "additive_at_least",
@@ -262,6 +263,7 @@ TOP_MARGIN = Derivation(
     ),
 )
 MARGIN_DOMAIN = "0 <= g <= 1, any vocabulary"
+LAST_DOMAIN = "0 <= d <= 1, any vocabulary"
 
 
 def _wrong_corner(numbers: Any, gap: Any, alpha: Any) -> Any:

@@ -366,6 +366,7 @@ def _roots_lost(numbers: Any, gap: Any, alpha: Any) -> Any:
 
 
 _UNIT = "0 <= g < 1, any vocabulary, exactly or at least"
+_LAST_UNIT = "0 <= d < 1, any vocabulary, exactly or at least"
 for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
     (
         "drafter.margin.strict",
@@ -399,7 +400,7 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
         "reverse.margin.single",
         "The least reverse certificate of competitor j at d = p1 - p_j is -log(1-d^2)/2, whatever "
         "the rule and the rank of j.",
-        _UNIT,
+        _LAST_UNIT,
         "D (margin, single)",
         pair_reverse_margin,
         PAIR,
@@ -454,7 +455,7 @@ for _id, _sentence, _domain, _theory, _formula, _derivation, _mutants in (
         "The least reverse certificate of a tree of width m at d = p1 - p_{m+1} is -log((m+1)x) + "
         "log(1-eta^2)/(m+1), eta = (m+1) d/(1 + sqrt(1 + (m^2-1) d^2)), x = 1/(m-1+2/(1-eta^2)); "
         "the drafter's top-m radius has the same form.",
-        _UNIT + ", m >= 1",
+        _LAST_UNIT + ", m >= 1",
         "D (margin, tree, g_m)",
         tree_reverse_margin_last,
         TREE_LAST,

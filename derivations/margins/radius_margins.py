@@ -369,7 +369,7 @@ declare(
         id="drafter.margin.top.q1-q(m+1)",
         sentence="Top-m: the least radius at d = q1 - q_{m+1} is the reverse tree's at p1 - "
         "p_{m+1}.",
-        domain=_UNIT + ", m >= 1",
+        domain="0 <= d < 1, any vocabulary, exactly or at least, m >= 1",
         theory="C (margin, top-m, g_m)",
         relation="=",
         formula=tree_reverse_margin_last,

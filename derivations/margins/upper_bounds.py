@@ -224,7 +224,7 @@ declare(
 declare(
     Claim(
         id="upper.tree",
-        sentence="The tree certificate is at most (p1 - p_{m+1}) log(m+1), and no smaller "
+        sentence="The tree certificate is at most d log(m+1), d = p1 - p_{m+1}, and no smaller "
         "multiple of the margin will do.",
         domain="0 <= d <= 1, m >= 1, any vocabulary of more than m tokens",
         theory="B (upper bounds, tree)",

@@ -247,6 +247,7 @@ def _add_margins(
 ) -> None:
     """Distances of the rows that the filter decided, in units of the errors that it states of
     them."""
+    assert scored.prob_error is not None and scored.entropy_error is not None  # it is a filter
     fast = scored.paths == 0
     normaliser, entropy = scored.prob_error[fast], scored.entropy_error[fast]
     errors = {

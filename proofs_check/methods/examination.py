@@ -12,7 +12,7 @@ import ast
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -59,7 +59,7 @@ class Examined:
     what they stand for."""
 
     function: str
-    letters: dict[str, Sequence[Any]]
+    letters: Mapping[str, Sequence[Any]]
     given: Arguments | None = None
     reference: Formula | None = None
     where: Callable[..., bool] = lambda *letters: True

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 
 import sympy
 
 from derivations.language.claim import Claim, Step
 from derivations.statements import statement_of
+from derivations.theorems import LABELS, SYMBOLS, labels_in, reading_order
 from proofs_check.outcome import Evidence, Outcome
 from proofs_check.running.explain import kernels_using, routes_in_words, standing_of
 from proofs_check.running.plots import render_plot
@@ -16,21 +18,40 @@ from proofs_check.running.plots import render_plot
 __all__ = ["render_html"]
 
 _STYLE = """\
+:root{--ink:#1f2937;--quiet:#5b6472;--line:#d1d5db;--paper:#fff;--good:#166534;--goodbg:#dcfce7;
+--false:#4b5563;--falsebg:#e5e7eb;--bad:#b91c1c;--badbg:#fee2e2;--link:#1d4ed8
+;color-scheme:light dark}
+@media (prefers-color-scheme:dark){:root{--ink:#e5e7eb;--quiet:#9ca3af;--line:#374151;
+--paper:#111827;--good:#86efac;--goodbg:#14532d;--false:#d1d5db;--falsebg:#374151;--bad:#fca5a5;
+--badbg:#7f1d1d;--link:#93c5fd}svg{background:#f9fafb;border-radius:.4em}}
 body{font:17px/1.55 Georgia,'DejaVu Serif',serif;max-width:58em;margin:2em auto;padding:0 1.2em;
-color:#1f2937}
-h1{margin-bottom:.2em}
-h2{border-top:1px solid #d1d5db;padding-top:1em;margin-top:2em;font-size:1.1em}
+color:var(--ink);background:var(--paper);overflow-wrap:anywhere}
+h1{margin-bottom:.2em}h2{border-top:3px double var(--line);padding-top:1em;margin-top:2.5em}
+h3{border-top:1px solid var(--line);padding-top:1em;margin-top:2em;font-size:1.1em}
+a{color:var(--link)}
 code,td{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:.82em}
-table{border-collapse:collapse;margin:.6em 0}
-td,th{padding:.2em .8em;text-align:left;border-bottom:1px solid #e5e7eb;vertical-align:top}
+.scroll{overflow-x:auto}table{border-collapse:collapse;margin:.6em 0}
+td,th{padding:.2em .8em .2em 0;text-align:left;border-bottom:1px solid var(--line);
+vertical-align:top;overflow-wrap:normal}
 th{font-size:.85em}
-.badge{float:right;padding:.05em .6em;border-radius:.4em;font:bold .8em sans-serif}
-.VERIFIED{color:#166534}.REFUTED{color:#9a3412}.UNDECIDED,.not{color:#b91c1c}
-.badge.VERIFIED{background:#dcfce7}.badge.REFUTED{background:#ffedd5}
-.badge.UNDECIDED{background:#fee2e2}math{font-size:1.05em}summary{cursor:pointer}
-.quiet{color:#6b7280;font-size:.88em}figure{margin:.5em 0}
-figcaption{color:#6b7280;font-size:.85em}li{margin:.35em 0}nav{columns:2;font-size:.9em}
-nav a{text-decoration:none}.where{word-break:break-word;max-width:22em}"""
+.badge{float:right;padding:.05em .6em;border-radius:.4em;font:bold .75em sans-serif}
+.VERIFIED{color:var(--good)}.false,.SKIPPED,.not{color:var(--false)}
+.REFUTED,.UNDECIDED,.wrong{color:var(--bad)}
+.badge.VERIFIED{background:var(--goodbg)}.badge.false,.badge.not{background:var(--falsebg)}
+.badge.REFUTED,.badge.UNDECIDED,.badge.wrong{background:var(--badbg)}
+math{font-size:1.05em}.formula{overflow-x:auto;overflow-y:hidden;padding:.4em 0}
+summary{cursor:pointer}
+.quiet{color:var(--quiet);font-size:.88em}figure{margin:.5em 0}
+figure svg{max-width:100%;height:auto}
+figcaption{color:var(--quiet);font-size:.85em}li{margin:.35em 0}
+nav ul{columns:18em;font-size:.9em;list-style:none;padding:0;margin:.3em 0 1em}
+nav li{margin:0;padding:.1em 0;break-inside:avoid;display:flex;
+justify-content:space-between;gap:.5em;align-items:baseline}nav a{text-decoration:none}
+.where{overflow-wrap:anywhere;min-width:12em;max-width:22em}
+@media (max-width:600px){body{font-size:16px;padding:0 .8em;margin:1em auto}ol{padding-left:1.4em}}
+@media print{body{max-width:none;font-size:10pt}nav,.badge{break-inside:avoid}
+h2,h3{break-after:avoid}table,figure,.formula{break-inside:avoid}
+.formula,.scroll{overflow:visible}}"""
 
 _METHODS = {
     "steps": "SymPy, exact: the derivation's steps, and the formula against what they derive "
@@ -49,8 +70,13 @@ _METHODS = {
 def render_html(
     claims: Sequence[Claim], outcomes: dict[str, Outcome], *, plots: bool = True
 ) -> str:
-    """A page without any outside reference: a table of contents, then one section a claim."""
-    body = "\n".join(_section(claim, outcomes.get(claim.id), plots) for claim in claims)
+    """A page without any outside reference: a table of contents, then one section a claim, in the
+    order in which the theory is read."""
+    chosen = {claim.id for claim in claims}
+    parts: dict[str, list[Claim]] = {}
+    for claim in reading_order():
+        if claim.id in chosen:
+            parts.setdefault((labels_in(claim.theory) or [""])[0], []).append(claim)
     as_expected = sum(outcome.as_expected for outcome in outcomes.values())
     killed = sum(
         fate == "REFUTED" for outcome in outcomes.values() for fate in outcome.mutants.values()
@@ -59,44 +85,67 @@ def render_html(
     head = (
         f"<p>{len(claims)} claims, {len(outcomes)} examined, {as_expected} as expected; {killed} "
         f"of {mutants} mutants "
-        "refuted. Natural logarithms; all values in nats.</p><h3>Methods</h3><ul>"
+        "refuted. Natural logarithms; all values in nats. Statements marked <b>false</b> look "
+        "right and are not: each is refuted by a point, as it should be.</p><h3>Methods</h3><ul>"
         + "".join(
             f"<li><b>{name}</b>: {html.escape(meaning)}</li>" for name, meaning in _METHODS.items()
         )
-        + "</ul>"
+        + "</ul><h3>Letters</h3><p class=quiet>"
+        + "; ".join(f"<b>{name}</b>: {html.escape(means)}" for name, means in SYMBOLS.items())
+        + ".</p>"
     )
-    contents = "".join(
-        f"<div>{_badge(outcomes.get(claim.id))}<a href='#{claim.id}'>{claim.id}</a></div>"
-        for claim in claims
-    )
+    contents, body = "", ""
+    for label, members in parts.items():
+        title = html.escape(_title(label))
+        links = "".join(
+            f"<li><a href='#{claim.id}'>{claim.id}</a>{_badge(claim, outcomes.get(claim.id))}</li>"
+            for claim in members
+        )
+        contents += f"<p><a href='#part-{label}'>{title}</a></p><ul>{links}</ul>"
+        body += f"<h2 id='part-{label}'>{title}</h2><p>{html.escape(LABELS.get(label, ''))}</p>"
+        body += "\n".join(
+            _section(claim, outcomes.get(claim.id), plots, chosen) for claim in members
+        )
     return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Claims and "
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width,initial-scale=1'><title>Claims and "
         f"proofs</title><style>{_STYLE}</style>"
         f"<h1>Claims and proofs</h1>{head}<nav>{contents}</nav>{body}</html>"
     )
 
 
-def _badge(outcome: Outcome | None) -> str:
-    verdict = outcome.verdict.name if outcome else "not run"
-    mark = "" if outcome is None or outcome.as_expected else "!"
-    return f"<span class='badge {verdict.split()[0]}'>{mark}{verdict}</span>"
+def _title(label: str) -> str:
+    volume, _, name = label.rpartition(".")
+    return f"Theory {name}" + (", second volume" if volume else "")
 
 
-def _section(claim: Claim, outcome: Outcome | None, plots: bool) -> str:
+def _badge(claim: Claim, outcome: Outcome | None) -> str:
+    """What came out, in a word: an expected refutation is no alarm."""
+    if outcome is None:
+        return "<span class='badge not'>not run</span>"
+    if outcome.as_expected and claim.expected == "refuted":
+        return "<span class='badge false'>false, as said</span>"
+    verdict = outcome.verdict.name
+    if outcome.as_expected:
+        return f"<span class='badge {verdict}'>{verdict.lower()}</span>"
+    return f"<span class='badge wrong'>! {verdict}</span>"
+
+
+def _section(claim: Claim, outcome: Outcome | None, plots: bool, shown: Collection[str]) -> str:
     kernels = ", ".join(kernels_using(claim.id))
-    expected = "" if claim.expected == "verified" else " This statement is expected to be refuted."
+    is_false = claim.expected == "refuted"
     parts = [
-        f"<h2 id='{claim.id}'><code>{claim.id}</code> {_badge(outcome)}</h2>",
-        f"<p>{html.escape(claim.sentence)}{expected}</p>",
+        f"<h3 id='{claim.id}'>{_badge(claim, outcome)}<code>{claim.id}</code></h3>",
+        f"<p>{'<b>False:</b> ' if is_false else ''}{html.escape(claim.sentence)}</p>",
         *[_mathml(relation) for relation in statement_of(claim)],
         f"<p class=quiet>Domain: {html.escape(claim.domain)}. Theory: {html.escape(claim.theory)}."
         + (f" Used by: {html.escape(kernels)}." if kernels else "")
         + "</p>",
         render_plot(claim) if plots else "",
         f"<details><summary>Derivation: {html.escape(claim.derivation.title)}</summary><ol>",
-        "".join(_step(step) for step in claim.derivation.steps),
+        "".join(_step(step, shown) for step in claim.derivation.steps),
         "</ol></details>",
-        _evidence_table(outcome.evidence) if outcome else "",
+        _evidence_table(outcome.evidence, is_false) if outcome else "",
     ]
     if outcome:
         told = routes_in_words(claim.id, {item.method for item in outcome.evidence})
@@ -105,17 +154,20 @@ def _section(claim: Claim, outcome: Outcome | None, plots: bool) -> str:
             f"{html.escape(name)} ({fate.lower()})" for name, fate in outcome.mutants.items()
         )
         parts.append(f"<p class=quiet>Mutants: {fates or 'none'}.</p>")
-        parts += [
-            f"<p class=UNDECIDED>{html.escape(complaint)}</p>" for complaint in outcome.complaints
-        ]
+        parts += [f"<p class=wrong>{html.escape(text)}</p>" for text in outcome.complaints]
     return "\n".join(parts)
 
 
-def _step(step: Step) -> str:
-    standing = standing_of(step)
-    text = html.escape(step.text) + (
-        f" <span class=quiet>[{html.escape(standing)}]</span>" if standing else ""
-    )
+def _step(step: Step, shown: Collection[str]) -> str:
+    standing = html.escape(standing_of(step))
+    for name in step.cites:
+        if name in shown:
+            standing = re.sub(
+                rf"(?<![\w.]){re.escape(html.escape(name))}(?![\w.(-])",
+                f"<a href='#{name}'>{name}</a>",
+                standing,
+            )
+    text = html.escape(step.text) + (f" <span class=quiet>[{standing}]</span>" if standing else "")
     if not step.symbolic:
         return f"<li>{text}</li>"
     relation = (sympy.Eq if step.how == "identity" else sympy.Ge)(
@@ -127,12 +179,14 @@ def _step(step: Step) -> str:
 def _mathml(expression: object) -> str:
     printed = sympy.mathml(expression, printer="presentation", fold_short_frac=False)
     printed = printed.replace("<mi>phi</mi>", "<mi>&phi;</mi>")
-    return f"<p><math display=block>{printed}</math></p>"
+    printed = printed.replace("<mi>sum_S</mi>", "<munder><mo>&#8721;</mo><mi>S</mi></munder>")
+    return f"<div class=formula><math display=block>{printed}</math></div>"
 
 
-def _evidence_table(evidence: tuple[Evidence, ...]) -> str:
+def _evidence_table(evidence: tuple[Evidence, ...], is_false: bool) -> str:
+    """What each method found; of a statement that is false a refutation is what was looked for."""
     rows = "".join(
-        f"<tr><td>{item.method}<td class={item.verdict.name}>{item.verdict.name}"
+        f"<tr><td>{item.method}<td class={_look(item, is_false)}>{item.verdict.name.lower()}"
         f"<td>{'exact' if item.digits is None else f'{item.digits:.1f}'}"
         f"<td>{html.escape(item.worst_residual)}"
         f"<td class=where>{html.escape(item.worst_point)}<td>{item.cases}<td>{item.seconds:.2f}"
@@ -143,4 +197,8 @@ def _evidence_table(evidence: tuple[Evidence, ...]) -> str:
         f"<th>{name}"
         for name in ("method", "verdict", "digits", "worst", "where", "cases", "seconds")
     )
-    return f"<table><tr>{heads}{rows}</table>"
+    return f"<div class=scroll><table><tr>{heads}{rows}</table></div>"
+
+
+def _look(item: Evidence, is_false: bool) -> str:
+    return "false" if is_false and item.verdict.name == "REFUTED" else item.verdict.name

@@ -14,7 +14,15 @@ import sympy
 from sympy.codegen.cfunctions import expm1
 
 from certspec.kernels.loading import AlteredKernel, check_body, kernel_hashes, load_kernels
-from derivations.kernels.emit import GENERATED, drift, emit_files, kernel_topics, write_files
+from derivations.kernels.emit import (
+    GENERATED,
+    Change,
+    changes,
+    drift,
+    emit_files,
+    kernel_topics,
+    write_files,
+)
 from derivations.kernels.loop_templates import LOOPS
 from derivations.kernels.printers import REWRITES
 from derivations.language.kernel_spec import KernelSpec
@@ -39,9 +47,29 @@ def test_an_edited_missing_or_foreign_file_is_drift(tmp_path):
 
 def test_the_check_fails_on_drift_and_names_the_remedy(capsys, monkeypatch):
     command = importlib.import_module("derivations.__main__")
-    monkeypatch.setattr(command, "drift", lambda: ["pool_numba.py"])
+    change = Change("pool_numba.py", ("-1.0 + excess", "+1.0 - excess"), ("eval.pool",))
+    monkeypatch.setattr(command, "changes", lambda: [change])
     assert command.main(["--check"]) == 1
-    assert "run `python -m derivations` and commit the result" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "run `python -m derivations` and commit the result" in told
+    assert "\n  -1.0 + excess\n  +1.0 - excess\n" in told
+
+
+def test_writing_names_the_claims_of_what_changed_and_no_others(tmp_path, capsys, monkeypatch):
+    command = importlib.import_module("derivations.__main__")
+    write_files(tmp_path)
+    edited = tmp_path / "pool_numba.py"
+    edited.write_text(edited.read_text().replace("1.0 + excess", "1.0 - excess", 1))
+    [change] = changes(tmp_path)
+    assert change.claims == ("eval.pool", "single.pool", "tree.pool")
+    assert any("1.0 - excess" in line for line in change.lines)
+    monkeypatch.setattr(command, "changes", lambda: [change])
+    monkeypatch.setattr(command, "write_files", lambda: None)
+    monkeypatch.setattr(command, "PAGE", tmp_path / "THEOREMS.md")
+    assert command.main([]) == 0
+    told = capsys.readouterr().out
+    assert "pool_numba.py, THEOREMS.md changed" in told
+    assert "prove now: python -m proofs_check eval.pool single.pool tree.pool" in told
 
 
 def test_the_command_passes_on_the_committed_files():

@@ -206,7 +206,8 @@ def _split(code, source, stored, scales, minima):
     else:
         low, offset = (6, 16) if code == _Q5_0 else (2, 0)
         for i in range(16):
-            byte, first, second = np.int64(source[low + i]), 0, 0
+            byte = np.int64(source[low + i])
+            first = second = np.int64(0)
             if code == _Q5_0:
                 first = (np.int64(source[2 + i // 8]) >> (i % 8)) & 1
                 second = (np.int64(source[4 + i // 8]) >> (i % 8)) & 1
@@ -226,7 +227,8 @@ def _split_k(source, has_high, stored, scales, minima):
     low = 48 if has_high else 16
     for part in range(4):
         for i in range(32):
-            byte, first, second = np.int64(source[low + part * 32 + i]), 0, 0
+            byte = np.int64(source[low + part * 32 + i])
+            first = second = np.int64(0)
             if has_high:
                 bits = np.int64(source[16 + i]) >> (2 * part)
                 first, second = bits & 1, (bits >> 1) & 1

@@ -180,7 +180,7 @@ def compare_decisions(formula: Formula, effort: Effort) -> Evidence:
         probs, rule, growth, token = case
         weights = [p / probs[0] for p in probs]
         scale, offset, cap = rule
-        least = None
+        least: Any = None
         for law in _corners(weights, growth):
             tau = scale * law[0] + offset
             spare = law[token] - (tau if cap is None else min(tau, cap))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import certspec as cs
 from certspec.cli import main
-from certspec.cli.bench import file_lines
+from certspec.cli.bench_tables import file_tables
 from certspec.models.cpu.runner import CpuRunner
 from certspec.models.padded_runner import TransformersRunner
 from certspec.studies.bench import peers
@@ -107,8 +107,8 @@ def test_ours_is_bit_for_bit_the_float32_model_and_what_differs_is_counted(files
     assert found["tokens_per_target_pass"]["certspec plain"] == 1.0
     assert found["tokens_per_target_pass"]["llama.cpp plain"] == 1.0
     assert found["num_tokens"] <= 18 and len(found["peak_bytes"]) == 3
-    lines = file_lines({"prompts": 2, **json.loads(json.dumps(found))})
-    assert "2 of llama.cpp plain" in lines[-2] and lines[-1].endswith("in 2 prompts")
+    [table] = file_tables({"prompts": 2, **json.loads(json.dumps(found))})
+    assert "2 of llama.cpp plain" in table.note and table.note.endswith("in 2 prompts.")
     with pytest.raises(cs.InvalidArgument, match="target: expected a GGUF file"):
         measure_peers(dataclasses.replace(pair, target=SimpleNamespace()), prompts, 9, 1, ours)
 

@@ -1,0 +1,1 @@
+"""Examples to copy: a hub pair, a server."""
