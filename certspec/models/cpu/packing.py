@@ -4,7 +4,9 @@ half and column j + 8 in its high half, so that one load gives a row of 16 weigh
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +17,14 @@ from torch import Tensor
 from certspec.models.cpu.tiles import BLOCK
 from certspec.models.weights import Geometry, Weights
 
-__all__ = ["PackedWeights", "aligned_space", "pack_vectors", "pack_weights", "rope_table"]
+__all__ = [
+    "PackedWeights",
+    "aligned_space",
+    "give_back_memory",
+    "pack_vectors",
+    "pack_weights",
+    "rope_table",
+]
 
 _PAGE = 2 << 20  # bytes of a huge page
 
@@ -88,6 +97,13 @@ def aligned_space(size: int) -> np.ndarray[Any, Any]:
     space = np.empty(size + 2 * _PAGE, np.uint8)
     first = -space.ctypes.data % _PAGE
     return space[first : first + size]
+
+
+def give_back_memory() -> None:
+    """Let the C library give memory that was freed back to the system, where it can do so: making a
+    tokenizer of 150,000 tokens leaves 90 MB behind."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _places(geometry: Geometry, row_width: int) -> tuple[np.ndarray[Any, Any], int]:

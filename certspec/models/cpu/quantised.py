@@ -14,7 +14,7 @@ import numpy as np
 from certspec.kernels.compiled import compiled, inner
 from certspec.models.cpu.formats import F32, FORMAT_TABLE, FORMATS, KINDS
 from certspec.models.cpu.model import AT, MATRICES_PER_LAYER, STEP
-from certspec.models.cpu.packing import PackedWeights, aligned_space, pack_vectors
+from certspec.models.cpu.packing import PackedWeights, aligned_space, give_back_memory, pack_vectors
 from certspec.models.cpu.tiles import BLOCK
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def pack_gguf(source: GgufWeights) -> PackedWeights:
     """Packed copy of a file's weights, which are read tensor by tensor."""
     weights, tensors = source.weights, source.matrices
     places, size = _places(tensors, weights.geometry.num_layers)
+    give_back_memory()
     space = aligned_space(size)
     for tensor, place in zip(tensors, places, strict=True):
         _pack(source.raw(tensor), tensor, space, place)

@@ -349,8 +349,8 @@ class CpuRunner:
 
 @cache
 def _compile_for_files() -> None:
-    """Compile the pass over quantised weights by one of a model of 16 columns, before real weights
-    fill the memory: the compiler wants 400 MB."""
+    """Compile the pass over quantised weights by one of a model of 16 columns, before the weights
+    are read: what the compiler leaves free is given back then."""
     geometry = Geometry(
         num_layers=1,
         hidden=BLOCK,
