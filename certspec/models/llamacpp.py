@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["LlamaCppRunner"]
 
 _TEXT = 0  # the sequence of the committed tokens
-_BATCH = 512  # tokens of a pass at most
+_BATCH = 512  # tokens of a pass
 
 
 class LlamaCppRunner:
@@ -70,6 +70,7 @@ class LlamaCppRunner:
         self._batch = lib.llama_batch_init(_BATCH, 0, num_sequences)
         self._width = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model))
         self._size, self._num_sequences = context, num_sequences
+        self._most = min(_BATCH, context)  # tokens of a pass: of more llama.cpp ends the process
         self.num_tokens = self._width if num_tokens is None else num_tokens
         self._length = 0  # committed tokens
         self._forget_staged()
@@ -90,20 +91,20 @@ class LlamaCppRunner:
             )
         self._lib.llama_memory_clear(self._memory, False)
         self._forget_staged()
-        self._length = 0
         tokens, rows = [int(token) for token in prompts[0]], None
-        for first in range(0, len(tokens), _BATCH):
-            part = tokens[first : first + _BATCH]
+        for first in range(0, len(tokens), self._most):
+            part = tokens[first : first + self._most]
             places = [(first + i, [_TEXT]) for i in range(len(part))]
+            self._length = first
             rows = self._pass(part, places, [len(part) - 1])
         self._length = len(tokens)
         return rows
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """See ``ModelRunner``: (1, nodes, num_tokens) float32."""
-        if tokens.ndim != 2 or tokens.shape[0] != 1 or not 0 < tokens.shape[1] <= _BATCH:
+        if tokens.ndim != 2 or tokens.shape[0] != 1 or not 0 < tokens.shape[1] <= self._most:
             raise InvalidArgument(
-                f"LlamaCppRunner.forward: expected tokens (1, n) with n of 1 to {_BATCH}, got "
+                f"LlamaCppRunner.forward: expected tokens (1, n) with n of 1 to {self._most}, got "
                 f"{tuple(tokens.shape)}"
             )
         first, count = len(self._parents), tokens.shape[1]
