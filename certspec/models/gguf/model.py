@@ -117,15 +117,23 @@ def tokenizer_facts(file: GgufFile) -> dict[str, Any]:
     }
 
 
+def _converter() -> Any:
+    """transformers' maker of tokenizers. It moved during the fifth series, and for a while its new
+    home stood there without it."""
+    for place in ("transformers.integrations.gguf", "transformers.integrations.ggml"):
+        if importlib.util.find_spec(place) is not None:
+            module = importlib.import_module(place)
+            if hasattr(module, "convert_gguf_tokenizer"):
+                return module.convert_gguf_tokenizer
+    raise ImportError("transformers has no convert_gguf_tokenizer")
+
+
 def make_tokenizer(file: GgufFile) -> Any:
     """The tokenizer that a file's metadata describe, with its chat template. Raises what
     transformers raises for one that it can't make."""
     from transformers import PreTrainedTokenizerFast
 
-    # it moved during transformers' fifth series
-    places = ("transformers.integrations.gguf", "transformers.integrations.ggml")
-    place = next(name for name in places if importlib.util.find_spec(name) is not None)
-    convert = importlib.import_module(place).convert_gguf_tokenizer
+    convert = _converter()
     told = tokenizer_facts(file)
     if not told.get("tokens"):
         raise ValueError("no tokenizer.ggml.tokens")

@@ -4,6 +4,8 @@ damaged or unknown is refused by name."""
 from __future__ import annotations
 
 import sys
+import types
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,23 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         make_file(folder / "target.gguf", "Q8_0", model_type="qwen2"),
         make_file(folder / "draft.gguf", "Q4_0", model_type="qwen2", num_hidden_layers=1, seed=1),
     )
+
+
+@pytest.mark.parametrize("newer_has_it", [True, False])
+def test_the_maker_of_tokenizers_is_found_where_a_release_has_it(
+    newer_has_it: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers 5.17 has both modules, and the function in the older one."""
+    from certspec.models.gguf.model import _converter
+
+    homes = [f"transformers.integrations.{name}" for name in ("gguf", "ggml")]
+    for home in homes:
+        module = types.ModuleType(home)
+        module.__spec__ = ModuleSpec(home, None)
+        if newer_has_it or home == homes[1]:
+            module.convert_gguf_tokenizer = home  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, home, module)
+    assert _converter() == homes[not newer_has_it]
 
 
 def test_a_pair_of_files_is_decoded_by_the_engine_with_the_files_tokenizer(
