@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import numpy as np
 
+from certspec.certificates.divergences import in_divergence, read_divergence
 from certspec.certificates.mistakes import notes_on
 from certspec.certificates.pools import FLOAT_KINDS, Array, kind_of, readable
 from certspec.certificates.robust import read_logit_error, within_logit_error
@@ -67,7 +68,8 @@ class Certificates(Generic[Array]):
     that these hold for, as asked; ``kl, kl_upper, certificate, certificate_lower, certified`` are
     then those of the worst server within them, and ``reach`` (rules, rows) is the largest error
     [nats] of the target's logits at which a step stays certified: a lower bound, at most 4, -inf
-    where it is not certified. Without draft logits the fields that need them are None."""
+    where it is not certified. ``divergence``: what ``kl, kl_upper, certificate, certificate_lower``
+    are of, as asked. Without draft logits the fields that need them are None."""
 
     rules: tuple[Rule, ...]
     kl: Array
@@ -90,6 +92,7 @@ class Certificates(Generic[Array]):
     notes: tuple[str, ...] = ()
     logit_error: tuple[float, float] | None = None
     reach: Array | None = None
+    divergence: str = "kl"
 
     @property
     def path_counts(self) -> dict[str, int]:
@@ -174,6 +177,7 @@ def certify(
     lumped: Literal[False] = False,
     logit_error: float | tuple[float, float] | None = None,
     draft_vocabulary: Any = None,
+    divergence: str = "kl",
 ) -> Certificates[Array]: ...
 
 
@@ -188,6 +192,7 @@ def certify(
     lumped: bool = False,
     logit_error: float | tuple[float, float] | None = None,
     draft_vocabulary: Any = None,
+    divergence: str = "kl",
 ) -> Certificates[Array] | LumpedCertificates:
     """Score draft against target: KL(target || draft), every rule's exact certificate, and what is
     certified.
@@ -225,6 +230,12 @@ def certify(
             argmax is not among them has the certificate 0. Token ids in the result are the
             target's. Claims reduced.*. A token within rounding of a relaxed rule's threshold is
             judged in float64 here.
+        divergence: what ``kl``, ``kl_upper`` and the certificates are of, target first: "kl";
+            "renyi:ALPHA", D_alpha in nats, alpha from .05 to 64 and .01 from 1; "chi2", exp(D_2) -
+            1; "hellinger", 1 - sum sqrt(p q); "tv", total variation. Who trains a draft on one of
+            them has its radius: p = (.5, .3, .2) under strict greedy has .1 in total variation.
+            Decisions are the same. A rejected token beyond the 256 likeliest counts as the last of
+            them, a lower bound. Claims renyi.*, variation.*; costs as much again, and torch.
 
     Returns ``Certificates``, in nats throughout. Theory: the pool certificate (single token), its
     tree form, and directed rounding bounds.
@@ -249,14 +260,18 @@ def certify(
     if as_flag("lumped", lumped):
         _require_none("logit_error", logit_error)
         _require_none("draft_vocabulary", draft_vocabulary)
+        _require_none("divergence", None if divergence == "kl" else divergence)
         return _certify_lumped(target_logits, draft_logits, chosen, backend, precision, align)
     errors = None if logit_error is None else read_logit_error(logit_error)
+    other = divergence != "kl" and read_divergence(divergence)
+    if (errors is not None) + (draft_vocabulary is not None) + bool(other) > 1:
+        raise InvalidArgument(
+            "certify: expected one of logit_error, draft_vocabulary and divergence at a time"
+        )
     table = rule_table(chosen)
     target = _as_rows("target_logits", target_logits)
     draft = None if draft_logits is None else _as_rows("draft_logits", draft_logits)
     if draft_vocabulary is not None:
-        if errors is not None:
-            raise InvalidArgument("logit_error: expected None with draft_vocabulary")
         return _certify_reduced(target, draft, table, draft_vocabulary, (backend, precision), align)
     num_columns = _num_columns(target, draft, align)
     num_top = min(num_columns, table.num_top)
@@ -284,6 +299,8 @@ def certify(
         + (() if draft is None else notes_on("draft_logits", draft[:, :num_columns])),
         **vars(scores),
     )
+    if other:
+        return in_divergence(found, (target, draft), num_columns, table, other)
     if errors is None:
         return found
     return within_logit_error(found, (target, draft), num_columns, table, num_top, errors)

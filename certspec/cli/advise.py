@@ -78,10 +78,12 @@ def command(
     costs you give."""
     from certspec.reports.advising.advice import advise
     from certspec.reports.advising.engine_options import ENGINES
+    from certspec.reports.guarantees import measure_guarantees
     from certspec.runs.stream import open_run
 
     costs = _costs(draft_ms, verify_ms, overhead_ms, costs_path)
     table = open_run(run)
+    guaranteed = measure_guarantees(table, max_length)
     advice = advise(
         table, costs, lengths=range(1, max_length + 1), widths=widths, max_nats_lost=max_nats_lost
     )
@@ -94,9 +96,16 @@ def command(
     best = advice.candidates[0]
     options = {engine: _best_of(advice, engine, models) for engine in ENGINES}
     if as_json:
-        click.echo(json.dumps(_json(advice, best, options), indent=2))
+        found = _json(advice, best, options)
+        found["sampled_acceptance_at_least"] = guaranteed and guaranteed.sampled
+        click.echo(json.dumps(found, indent=2))
         return
     _print(advice, options, neighbours, max_nats_lost)
+    if guaranteed is not None:
+        click.echo(
+            f"  sampled at temperature 1: at least {100 * guaranteed.sampled:.1f} % of the draft's "
+            "tokens are accepted on these steps"
+        )
 
 
 def _elsewhere(model: str | None) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from certspec.reports.findings import of_reach
+from certspec.reports.guarantees import Guarantees, measure_guarantees
 from certspec.reports.improvement import Improvement, measure_improvement
 from certspec.reports.provenance import findings_of, provenance_table
 from certspec.reports.relaxation import Relaxation, given_up_nats, measure_relaxation
@@ -50,6 +51,7 @@ class Figures:
     scene: Scene
     relaxation: list[Relaxation]
     improvement: list[Improvement]
+    guarantees: Guarantees | None = None
     speeds: Speeds | None = None
 
     @property
@@ -81,6 +83,7 @@ def measure(
         scene,
         measure_relaxation(scene.run, draft_length=draft_length),
         measure_improvement(scene.run, None if kl is None else kl["quantiles"][MEDIAN]),
+        measure_guarantees(scene.run, draft_length),
         speeds,
     )
 
@@ -111,6 +114,7 @@ def report_sections(figures: Figures) -> list[Section]:
                 ),
             ),
         ),
+        *([_beyond_a_step(figures, figures.guarantees)] if figures.guarantees else []),
         *([_improvement(figures)] if figures.improvement else []),
         *([_relaxation(figures)] if figures.relaxation else []),
         *([_conventions(figures.summary, _present(tables, "Observed"))] if observed else []),
@@ -190,6 +194,32 @@ def _other_servers(figures: Figures) -> list[Section]:
         "numerics measures it between two runs, or float32 and bfloat16.",
     )
     return [Section("On another server", of_reach(figures.scene), (table, "reach"))]
+
+
+def _beyond_a_step(figures: Figures, found: Guarantees) -> Section:
+    """Sampled traffic beside greedy, and texts beside steps."""
+    strict = dict(zip(figures.run.rules, found.lost, strict=True)).get("strict")
+    greedy = "" if strict is None else f", strict greedy {spell_share(1.0 - strict)}"
+    table = TextTable(
+        "Steps lost within each text's summed KL",
+        ("rule", "at most", "this draft", "tokens a pass at least"),
+        tuple(
+            (rule, spell_share(most), spell_share(lost), spell_length(tokens))
+            for rule, most, lost, tokens in zip(
+                figures.run.rules, found.most_lost, found.lost, found.least_tokens, strict=True
+            )
+        ),
+        "At most: what any draft could lose whose KL sums to this draft's over each text, spent "
+        "where certificates are smallest (cs.rejections_within); tokens a target pass at that.",
+    )
+    return Section(
+        "Sampled, and over a text",
+        f"Sampled at temperature 1, whatever the draft does with its KL, at least "
+        f"{spell_share(found.sampled)} of its tokens are accepted on these steps{greedy}; "
+        f"{spell_length(found.sampled_tokens)} tokens a target pass at least. A sampled text goes "
+        "another way than these greedy ones (cs.sampling_acceptance).",
+        (table,),
+    )
 
 
 def _with_interval(share: Share) -> tuple[str, str]:

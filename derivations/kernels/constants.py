@@ -563,6 +563,13 @@ _CERTIFICATES = (
         ("kernel.roundings",),
     ),
     Constant(
+        "OTHER_ROUNDINGS",
+        512,
+        "In units of u: powers, roots and sums of at most 256 ranks of a pool in another "
+        "divergence, and the logarithms around them, as read from the code.",
+        ("kernel.roundings",),
+    ),
+    Constant(
         "SET_ERROR",
         Rational(1, 2**40),
         "Of the probability of a set of tokens, a choice: rows sum to 1 within half of it, the "

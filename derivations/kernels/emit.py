@@ -45,6 +45,7 @@ TOPIC_MODULES: tuple[str, ...] = (
     "derivations.kernels.drafter_margin_kernels",
     "derivations.kernels.robust_kernels",
     "derivations.kernels.sampling_kernels",
+    "derivations.kernels.divergence_kernels",
 )
 
 

@@ -6,8 +6,8 @@ claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.nor
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
-expression:  sha256 e042dccc7533997b3b8e8df253dce14fb36f9b95b12fac6602250ccd83056066
-body:        sha256 3233890d44e8e9c576a726f6eb081aad61faca36b84ac91dc49be4896f7315ab
+expression:  sha256 168233526980a9f62f1b7c2be77ad7278c0ae9030bc52f49c8e23e1da4db71fa
+body:        sha256 584814fb62bd663113ce4be9669bcb08db4c157b866125e50f87778558b55b7a
 """
 # --- body ---
 
@@ -351,8 +351,13 @@ ROBUST_WIDENING = 9.094947017729282e-13
 # claims: kernel.roundings
 ROBUST_ROUNDINGS = 64
 
-# Of the probability of a set of tokens, a choice: rows sum to 1 within half of it, the other half
-# is far above what a sum of a million terms rounds.
+# In units of u: powers, roots and sums of at most 256 ranks of a pool in another divergence, and
+# the logarithms around them, as read from the code.
+# claims: kernel.roundings
+OTHER_ROUNDINGS = 512
+
+# Of the probability of a set of tokens, a choice: rows sum to 1 within half of it, and the other
+# half is far above what a sum of a million terms rounds.
 # claims: none
 SET_ERROR = 9.094947017729282e-13
 

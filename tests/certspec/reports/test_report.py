@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import certspec as cs
 from certspec.cli import main
+from certspec.reports.guarantees import measure_guarantees
 from certspec.reports.improvement import measure_improvement
 from certspec.reports.plots import PLOTS
 from certspec.reports.relaxation import measure_relaxation
@@ -166,6 +167,19 @@ def test_a_run_with_reach_says_what_stays_certified_on_another_server(tmp_path):
     write_run(tmp_path / "without")
     assert CliRunner().invoke(main, ["report", str(tmp_path / "without")]).exit_code == 0
     assert "another server" not in (tmp_path / "without" / "report.md").read_text()
+
+
+def test_what_a_summed_divergence_guarantees_is_said_beside_what_was_lost():
+    """Texts of KL .1 + .2 + .1 + 1 and .1 + .3 + .5; strict certificates .6 .01 .5 .1 and .6 .05
+    .4: the first can lose all four steps, the second (.05 + .4 of .9) two."""
+    found = measure_guarantees(run_of_seven(), 2)
+    kept = cs.sampling_acceptance(run_of_seven().kl)
+    assert found.sampled == pytest.approx(kept.mean())
+    assert found.most_lost[0] == pytest.approx(6 / 7) and found.lost[0] == pytest.approx(3 / 7)
+    assert found.least_tokens[0] == pytest.approx(7 / (4 + 3))
+    windows = [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6)]
+    tokens = [1 + kept[a] + max(0.0, kept[a] + kept[b] - 1) for a, b in windows]
+    assert found.sampled_tokens == pytest.approx(np.mean(tokens))
 
 
 def test_two_runs_stand_side_by_side_with_what_differs(tmp_path):

@@ -1,0 +1,171 @@
+"""Checks of the certificates in other divergences: the least sum of powers, and the least total
+variation, by the outside solver from their definitions."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import sympy
+
+from derivations.formulas.renyi import HOELDER, VARIATION, renyi_divergence
+from derivations.language.claim import Formula
+from proofs_check.methods.cases import Cases, Tally, tallied
+from proofs_check.methods.conic import TOLERANCE, clarabel
+from proofs_check.methods.examination import Examined, examined
+from proofs_check.methods.numbers import MP
+from proofs_check.methods.steps import Identities, proved
+from proofs_check.outcome import Evidence
+from proofs_check.registry import Effort, check
+
+R = sympy.Rational
+_ORDERS = (Fraction(1, 2), Fraction(2), Fraction(5), Fraction(1, 5), Fraction(3, 2))
+
+
+def _targets(effort: Effort, count: int) -> Iterator[list[Fraction]]:
+    rng = random.Random(effort.seed)
+    for number in range(count):
+        drawn = sorted((rng.randint(1, 40) for _ in range(2 + number % 5)), reverse=True)
+        yield [Fraction(x, sum(drawn)) for x in drawn]
+
+
+def _mp(value: Fraction) -> Any:
+    return MP.mpf(value.numerator) / value.denominator
+
+
+def _solved(probs: list[Fraction], hub: int, spokes: Any, sign: int, order: Fraction | None) -> Any:
+    """The least divergence over drafts with sign (q_hub - q_i) >= 0: sum p^a q^(1-a), convex in q
+    for a > 1 and concave below, or (None) the total variation."""
+    import cvxpy
+
+    own = [float(p) for p in probs]
+    draft = cvxpy.Variable(len(own), nonneg=True)
+    constraints = [cvxpy.sum(draft) == 1]
+    constraints += [sign * (draft[hub] - draft[i]) >= 0 for i in spokes]
+    if order is None:
+        return clarabel(cvxpy.sum(cvxpy.abs(draft - own)) / 2, constraints)
+    powers = cvxpy.sum(
+        cvxpy.hstack(
+            [p ** float(order) * cvxpy.power(draft[i], 1 - order) for i, p in enumerate(own)]
+        )
+    )
+    total = clarabel(powers, constraints) if order > 1 else -clarabel(-powers, constraints)
+    return mpmath.log(total) / _mp(order - 1)
+
+
+@proved("renyi.single", HOELDER)
+def prove_single(formula: Formula, effort: Effort) -> Identities:
+    probs = [R(1, 2), R(3, 10), R(1, 5)]
+    level = sympy.sqrt((R(1, 4) + R(9, 100)) / 2)
+    yield "order 2", formula(sympy, probs, 1, R(2)), 2 * sympy.log(R(1, 5) + 2 * level)
+    root = ((sympy.sqrt(R(1, 2)) + sympy.sqrt(R(3, 10))) / 2) ** 2
+    yield "order 1/2", formula(sympy, probs, 1, R(1, 2)), -sympy.log(R(1, 5) + 2 * root)
+
+
+@check("renyi.single", method="conic")
+def solve_single(formula: Formula, effort: Effort) -> Evidence:
+    tally = Tally("conic", confirm=20 * TOLERANCE, refute=100 * TOLERANCE)
+    for number, probs in enumerate(_targets(effort, 10)):
+        j, order = len(probs) - 1 - number % 2 * (len(probs) > 2), _ORDERS[number % 5]
+        others = [i for i in range(len(probs)) if i != j]
+        found = _solved(probs, j, others, 1, order)
+        value = formula(MP, list(map(_mp, probs)), j, _mp(order))
+        tally.add(f"{probs}, j={j + 1}, order {order}", value, found, found)
+    return tally.evidence("cvxpy, Clarabel, power cones")
+
+
+@tallied("renyi.single", method="search", relation="<=", told="drafts written down")
+def search_single(formula: Formula, effort: Effort) -> Cases:
+    """No draft with its maximum at j is nearer: the definition at drafts near the best one."""
+    rng = random.Random(effort.seed)
+    for number, probs in enumerate(_targets(effort, 25)):
+        own, order = list(map(_mp, probs)), _mp(_ORDERS[number % 5])
+        j = len(own) - 1
+        value = formula(MP, own, j, order)
+        least = mpmath.inf
+        for level in [*sorted(own)[:-1], sum(own) / len(own), own[0] * MP.mpf("0.8")]:
+            for _ in range(3):
+                shift = 1 + MP.mpf(rng.random()) / 5
+                draft = [min(p, level * shift) for p in own]
+                draft[j] = max(draft)
+                draft = [q / sum(draft) for q in draft]
+                least = min(least, renyi_divergence(MP, own, draft, order))
+        yield f"{probs}, order {_ORDERS[number % 5]}", value, least, least
+
+
+@proved("renyi.tree", HOELDER)
+def prove_tree(formula: Formula, effort: Effort) -> Identities:
+    probs = [R(1, 2), R(3, 10), R(1, 5)]
+    level = sympy.sqrt((R(1, 4) + R(9, 100) + R(1, 25)) / 3)
+    yield "width 2, order 2", formula(sympy, probs, 2, R(2)), 2 * sympy.log(3 * level)
+
+
+@check("renyi.tree", method="conic")
+def solve_tree(formula: Formula, effort: Effort) -> Evidence:
+    tally = Tally("conic", confirm=20 * TOLERANCE, refute=100 * TOLERANCE)
+    for number, probs in enumerate(_targets(effort, 9)):
+        width, order = 1 + number % (len(probs) - 1), _ORDERS[number % 5]
+        found = min(
+            _solved(probs, 0, chosen, -1, order)
+            for chosen in itertools.combinations(range(1, len(probs)), width)
+        )
+        value = formula(MP, list(map(_mp, probs)), width, _mp(order))
+        tally.add(f"{probs}, m={width}, order {order}", value, found, found)
+    return tally.evidence("cvxpy, Clarabel, power cones, all competitor sets")
+
+
+@proved("variation.single", VARIATION)
+def prove_variation(formula: Formula, effort: Effort) -> Identities:
+    yield "two tokens pool", formula(sympy, [R(1, 2), R(3, 10), R(1, 5)], 1), R(1, 10)
+    yield "all three", formula(sympy, [R(1, 2), R(2, 5), R(1, 10)], 2), R(7, 30)
+
+
+@check("variation.single", method="conic")
+def solve_variation(formula: Formula, effort: Effort) -> Evidence:
+    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
+    for probs in _targets(effort, 12):
+        for j in range(1, len(probs)):
+            others = [i for i in range(len(probs)) if i != j]
+            found = _solved(probs, j, others, 1, None)
+            tally.add(f"{probs}, j={j + 1}", formula(MP, list(map(_mp, probs)), j), found, found)
+    return tally.evidence("cvxpy, Clarabel, linear")
+
+
+@proved("variation.tree", VARIATION)
+def prove_variation_tree(formula: Formula, effort: Effort) -> Identities:
+    yield "width 2", formula(sympy, [R(1, 2), R(3, 10), R(1, 5)], 2), R(1, 6)
+    yield "one joins", formula(sympy, [R(1, 2), R(9, 20), R(1, 20)], 2), R(9, 40)
+
+
+@check("variation.tree", method="conic")
+def solve_variation_tree(formula: Formula, effort: Effort) -> Evidence:
+    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
+    for number, probs in enumerate(_targets(effort, 12)):
+        width = 1 + number % (len(probs) - 1)
+        found = min(
+            _solved(probs, 0, chosen, -1, None)
+            for chosen in itertools.combinations(range(1, len(probs)), width)
+        )
+        tally.add(f"{probs}, m={width}", formula(MP, list(map(_mp, probs)), width), found, found)
+    return tally.evidence("cvxpy, Clarabel, linear, all competitor sets")
+
+
+def _of_spread(numbers: Any, spread: Any, order: Any) -> Any:
+    return order / (order - 1) * numbers.log(1 + spread)
+
+
+examined(
+    "renyi.single",
+    Examined(
+        "divergences.renyi_certificate",
+        {
+            "spread": (Fraction(-1, 2), Fraction(-1, 9), Fraction(1, 8), Fraction(1, 2)),
+            "order": (Fraction(1, 2), Fraction(2), Fraction(5), Fraction(1, 5)),
+        },
+        reference=_of_spread,
+    ),
+)
