@@ -78,7 +78,7 @@ def command(
     costs you give."""
     from certspec.reports.advising.advice import advise
     from certspec.reports.advising.engine_options import ENGINES
-    from certspec.reports.guarantees import measure_guarantees
+    from certspec.runs.guarantees import measure_guarantees
     from certspec.runs.stream import open_run
 
     costs = _costs(draft_ms, verify_ms, overhead_ms, costs_path)

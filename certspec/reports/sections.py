@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from certspec.reports.findings import of_reach
-from certspec.reports.guarantees import Guarantees, measure_guarantees
 from certspec.reports.improvement import Improvement, measure_improvement
 from certspec.reports.provenance import findings_of, provenance_table
 from certspec.reports.relaxation import Relaxation, given_up_nats, measure_relaxation
@@ -20,6 +19,7 @@ from certspec.reports.speeds import Speeds, speeds_table
 from certspec.reports.splits import Share, Split, splits_of
 from certspec.reports.token_names import token_names
 from certspec.reports.token_view import TokenView, token_view
+from certspec.runs.guarantees import Guarantees, measure_guarantees
 from certspec.runs.summary import MEDIAN, REACHES, Run
 from certspec.runs.table import RunTable
 from certspec.runs.tables import TextTable, spell_length, spell_nats, spell_share, summary_tables

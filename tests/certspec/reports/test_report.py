@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 import certspec as cs
 from certspec.cli import main
-from certspec.reports.guarantees import measure_guarantees
 from certspec.reports.improvement import measure_improvement
 from certspec.reports.plots import PLOTS
 from certspec.reports.relaxation import measure_relaxation
 from certspec.reports.scene import scenes_of
+from certspec.runs.guarantees import measure_guarantees
 from certspec.runs.lengths import drafted_steps
 from certspec.runs.summary import summarise_run
 from certspec.runs.table import read_run
