@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import numpy as np
 
-from certspec.certificates.divergences import in_divergence, read_divergence
+from certspec.certificates.divergences import in_divergence, is_kl, read_divergence
 from certspec.certificates.mistakes import notes_on
 from certspec.certificates.pools import FLOAT_KINDS, Array, kind_of, readable
 from certspec.certificates.robust import read_logit_error, within_logit_error
@@ -260,10 +260,11 @@ def certify(
     if as_flag("lumped", lumped):
         _require_none("logit_error", logit_error)
         _require_none("draft_vocabulary", draft_vocabulary)
-        _require_none("divergence", None if divergence == "kl" else divergence)
+        if not is_kl(divergence):
+            _require_none("divergence", divergence)
         return _certify_lumped(target_logits, draft_logits, chosen, backend, precision, align)
     errors = None if logit_error is None else read_logit_error(logit_error)
-    other = divergence != "kl" and read_divergence(divergence)
+    other = None if is_kl(divergence) else read_divergence(divergence)
     if (errors is not None) + (draft_vocabulary is not None) + bool(other) > 1:
         raise InvalidArgument(
             "certify: expected one of logit_error, draft_vocabulary and divergence at a time"

@@ -19,7 +19,7 @@ from certspec.kernels.rule_table import RuleTable
 if TYPE_CHECKING:
     from certspec.certificates.certify import Certificates
 
-__all__ = ["Divergence", "in_divergence", "read_divergence"]
+__all__ = ["Divergence", "in_divergence", "is_kl", "read_divergence"]
 
 _CHUNK_LOGITS = 1 << 22
 _LEAST, _MOST, _FROM_ONE = 0.05, 64.0, 0.01
@@ -36,15 +36,21 @@ class Divergence:
     scaled: Callable[[Any], Any] | None = None
 
 
+def is_kl(name: Any) -> bool:
+    """Whether it is KL's name: nothing else is to be computed then."""
+    return isinstance(name, str) and name == "kl"
+
+
 def read_divergence(name: Any) -> Divergence:
     """The divergence of that name; InvalidArgument for one that is none."""
+    name = name if isinstance(name, str) else repr(name)
     if name == "tv":
         return Divergence("tv", None)
     if name == "chi2":
         return Divergence("chi2", 2.0, lambda nats: nats.expm1())
     if name == "hellinger":
         return Divergence("hellinger", 0.5, lambda nats: -(-nats / 2.0).expm1())
-    if isinstance(name, str) and name.startswith("renyi:"):
+    if name.startswith("renyi:"):
         try:
             order = float(name.removeprefix("renyi:"))
         except ValueError:
