@@ -7,7 +7,7 @@ domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
 expression:  sha256 168233526980a9f62f1b7c2be77ad7278c0ae9030bc52f49c8e23e1da4db71fa
-body:        sha256 584814fb62bd663113ce4be9669bcb08db4c157b866125e50f87778558b55b7a
+body:        sha256 6c87d72fea71e266aee6949a87ba738603837dfe675fa21366a4134b8cf5e38a
 """
 # --- body ---
 
@@ -356,8 +356,8 @@ ROBUST_ROUNDINGS = 64
 # claims: kernel.roundings
 OTHER_ROUNDINGS = 512
 
-# Of the probability of a set of tokens, a choice: rows sum to 1 within half of it, and the other
-# half is far above what a sum of a million terms rounds.
+# Of the probability of a set of tokens, a choice: rows sum to 1 within half of it, the other half
+# is far above what a sum of a million terms rounds.
 # claims: none
 SET_ERROR = 9.094947017729282e-13
 
