@@ -1,1 +1,1 @@
-"""Examples to copy: a hub pair, a server."""
+"""Examples to copy: a hub pair, the bundled pair in a notebook, a server."""
