@@ -318,6 +318,43 @@ def ours(*words):
     return done.stdout
 
 
+# Runner V2 needs Triton. On a CPU its kernels run in Triton's interpreter, if vLLM finds a backend.
+SHIM = """
+import types, triton.backends
+class Driver:
+    is_active = staticmethod(lambda: True)
+triton.backends.backends["cpu"] = types.SimpleNamespace(driver=Driver, compiler=None)
+"""
+
+
+def test_runner_v2_serves_every_rule_in_tritons_interpreter(prompts, tmp_path):
+    if subprocess.run([PYTHON, "-c", "import triton"], capture_output=True).returncode:
+        pytest.skip("needs Triton beside vLLM")
+    (tmp_path / "sitecustomize.py").write_text(SHIM)
+    with Server(
+        tmp_path,
+        options=("--max-num-seqs", "4"),
+        VLLM_USE_V2_MODEL_RUNNER="1",
+        TRITON_INTERPRET="1",
+        PYTHONPATH=os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))),
+    ) as server:
+        asked = [(prompt, {"certspec_rule": rule}) for rule in FIVE for prompt in prompts[:3]]
+        answers = server.complete_all(asked, workers=4)
+        assert answers[:3] == server.complete_all([(prompt,) for prompt in prompts[:3]], workers=4)
+        own, total = within_rules(asked, answers)
+        assert own["strict"] == total["strict"] and all(
+            own[rule] < total[rule] for rule in FIVE[1:]
+        )
+        tokens = {"certspec_thinking_tokens": list(THINKING)}
+        extra = {"certspec_thinking_rule": "top:4", **tokens}
+        asked = [(p, e) for p in (prompts[0], [*prompts[0], THINKING[0]]) for e in (None, extra)]
+        strict, outside, bare, inside = server.complete_all(asked, workers=4)
+        assert outside == strict and inside != bare
+        status, text = server.answer(prompts[0], {"certspec_rule": "additiv:0.3"})
+        assert status == 400 and "additiv:0.3" in text and server.is_up()
+    assert "Using V2 Model Runner" in server.log.read_text()
+
+
 def test_asking_both_servers_killed_at_random_ends_in_the_run_of_the_saved_answers(
     traced, tmp_path
 ):
