@@ -18,8 +18,8 @@ class DraftLogits:
         self._calls: list[torch.Tensor] = []
         self._rows: dict[str, int] = {}  # of each request in the batch that was proposed for
         self._proposes = False
-        drafter = getattr(runner, "drafter", None)
-        model = getattr(drafter, "model", None)
+        drafter: Any = getattr(runner, "drafter", None)
+        model: Any = getattr(drafter, "model", None)
         if drafter is None or not hasattr(model, "compute_logits"):
             return
         propose, compute = drafter.propose, model.compute_logits

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 _Base: Any = object
 with contextlib.suppress(ImportError):  # no vLLM, or one before Runner V2
-    from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsProcessor as _Base
+    from vllm.v1.worker.gpu.sample.logits_processor import interface
+
+    _Base = interface.LogitsProcessor
 
 __all__ = ["RelaxedGreedy"]
 
@@ -63,8 +65,7 @@ class RelaxedGreedy(_Base):
         }
         if slots:
             tokens, owners, followed = _drafted(ctx)
-            rules = self._row_rules(ctx, slots, owners, followed)
-            relax(logits, tokens, rules)
+            relax(logits, tokens, self._row_rules(ctx, slots, owners, followed))
         return logits
 
     def _row_rules(
