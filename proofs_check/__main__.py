@@ -13,6 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from derivations.language.claim import Claim
+from proofs_check.mutants.command import run as run_mutants
+from proofs_check.mutants.command import summary
+from proofs_check.mutants.killing import Fate
+from proofs_check.mutants.subjects import all_mutations, chosen
 from proofs_check.outcome import Outcome
 from proofs_check.registry import Effort
 from proofs_check.running.explain import explain, one_line
@@ -25,6 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     interrupted."""
     options = _parser().parse_args(arguments)
     console = Console(soft_wrap=True, highlight=False)
+    if options.mutants is not None:
+        return _mutate(options, console)
     try:
         claims = select_claims(options.claims)
     except UnknownClaim as error:
@@ -69,6 +75,41 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
         if options.html:
             Path(options.html).write_text(render_html(claims, outcomes), encoding="utf-8")
     return _verdict(outcomes, console)
+
+
+def _mutate(options: argparse.Namespace, console: Console) -> int:
+    """0 where every mutant is noticed or harmless, 1 where one is not, 2 where none is named so."""
+    wanted = chosen(all_mutations(), options.claims, options.mutants, Effort().seed)
+    if not wanted:
+        print(f"no mutant is like {', '.join(options.claims)}", file=sys.stderr)
+        return 2
+    if options.list:
+        for mutation in wanted:
+            console.print(mutation.name, markup=False)
+        return 0
+    with _progress(console) as progress:
+        task = progress.add_task("mutants", total=len(wanted))
+
+        def told(fate: Fate) -> None:
+            progress.console.print(f"{fate.fate:9} {fate.name}  [{fate.by}]", markup=False)
+            progress.advance(task)
+
+        found = run_mutants(
+            wanted,
+            json_file=options.json,
+            resume=options.resume,
+            jobs=min(options.jobs, len(wanted)),
+            told=told,
+        )
+    for line in summary(found):
+        console.print(line, markup=False)
+    if len(found) < len(wanted):
+        console.print(
+            f"interrupted after {len(found)} of {len(wanted)}; with --json and --resume it goes on",
+            markup=False,
+        )
+        return 130
+    return 1 if any(fate.fate == "survived" for fate in found) else 0
 
 
 def _verdict(outcomes: dict[str, Outcome], console: Console) -> int:
@@ -142,6 +183,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--resume", action="store_true", help="skip claims already finished in the --json file"
+    )
+    parser.add_argument(
+        "--mutants",
+        nargs="?",
+        type=int,
+        const=0,
+        metavar="N",
+        help="change formulas, generated bodies and certifying kernels one piece at a time, and "
+        "see who notices: all (hours), or N drawn from all kinds; IDs are globs of their names",
     )
     parser.add_argument(
         "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)"

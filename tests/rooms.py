@@ -93,7 +93,8 @@ MAY_IMPORT: dict[str, list[str]] = {
     _P + "running": [*_CHECKING, _P + "methods", _P + "claims", *_DERIVED],
     # what searches for counterexamples runs the kernels, and decodes for its rows
     _P + "hunts": [*_ENGINE, _C + "decoding"],
-    _P + "__main__": [*_CHECKING, _P + "running", *_LANGUAGE],
+    _P + "mutants": [*_CHECKING, _P + "methods", _P + "running", *_LANGUAGE, _D + "kernels"],
+    _P + "__main__": [*_CHECKING, _P + "running", _P + "mutants", *_LANGUAGE],
 }
 _DATA = {"huggingface_hub", "pyarrow", "tokenizers", "zstandard"}
 _ARRAYS = {"numpy", "numba", "llvmlite", "torch", "triton"}

@@ -118,6 +118,8 @@ def tallied(
             with working_digits(effort.digits + more):
                 for case in cases(formula, effort):
                     tally.add(*case)
+                    if tally.refuted:
+                        break
             return tally.evidence(told)
 
         return compare

@@ -24,11 +24,12 @@ import sympy
 from derivations.language.claim import Formula, vanishes
 from proofs_check.methods.branches import Branch, traced
 from proofs_check.methods.numbers import MP, to_mp, working_digits
-from proofs_check.methods.printed import Printed, all_printed
+from proofs_check.methods.printed import Printed, printed_as
+from proofs_check.methods.printed_loops import Looped
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 
-__all__ = ["CALLED", "Examined", "examine", "examined", "examined_functions"]
+__all__ = ["CALLED", "Examined", "Item", "examine", "examined", "examined_functions", "items_of"]
 
 Arguments = Callable[..., tuple[Any, ...]]
 _MOST_POINTS = 240
@@ -64,27 +65,23 @@ class Examined:
     reference: Formula | None = None
     where: Callable[..., bool] = lambda *letters: True
     chart: dict[str, Any] | None = None
+    roots: tuple[Any, ...] = ()
     opened: bool = False
+
+    def look(self, text: Printed, formula: Formula) -> Evidence:
+        return _examine(self, text, self.reference or formula)
 
     @property
     def files(self) -> list[Printed]:
         """The function in every file that has it, numba's, torch's and Triton's."""
-        topic, _, name = self.function.rpartition(".")
-        found = [p for key, p in all_printed().items() if _topic(key) == (topic, name)]
-        if not found:
-            raise LookupError(f"no generated file has {self.function}")
-        return found
+        return printed_as(self.function)
 
 
-def _topic(key: str) -> tuple[str, str]:
-    file, name = key.split(".")
-    return file.rpartition("_")[0], name
+Item = Examined | Looped
+_TABLE: dict[str, list[Item]] = {}
 
 
-_TABLE: dict[str, list[Examined]] = {}
-
-
-def examined(claim: str, *items: Examined) -> None:
+def examined(claim: str, *items: Item) -> None:
     """Register generated functions to be examined by a claim's check ``printed``."""
     if claim not in _TABLE:
         table = _TABLE.setdefault(claim, [])
@@ -94,6 +91,11 @@ def examined(claim: str, *items: Examined) -> None:
             return examine(table, formula)
 
     _TABLE[claim].extend(items)
+
+
+def items_of() -> dict[str, list[Item]]:
+    """What each claim examines."""
+    return _TABLE
 
 
 def examined_functions() -> dict[str, str]:
@@ -106,13 +108,12 @@ def examined_functions() -> dict[str, str]:
     }
 
 
-def examine(items: Sequence[Examined], formula: Formula) -> Evidence:
+def examine(items: Sequence[Item], formula: Formula) -> Evidence:
     """All functions, in all files; the first that differs refutes."""
     cases, said = 0, []
     for item in items:
-        reference = item.reference or formula
         for text in item.files:
-            found = _examine(item, text, reference)
+            found = item.look(text, formula)
             cases += found.cases
             if found.verdict is not Verdict.VERIFIED:
                 return Evidence(
@@ -143,12 +144,18 @@ def _examine(item: Examined, text: Printed, reference: Formula) -> Evidence:
         return text.evaluated(numbers, given, known, taken)
 
     points = list(_grid(item))
+    constant = [name for name, values in item.letters.items() if len({*values}) < 2]
+    if constant:
+        return _undecided(f"letters of one value only: {', '.join(constant)}", len(points))
     with working_digits(50):
         for point in points:
             miss = _differs(own, reference, point)
             if miss is not None:
                 where = ", ".join(f"{k}={v}" for k, v in zip(item.letters, point, strict=True))
                 return _refuted(miss, where, len(points))
+        idle = _idle_argument(item, text, known, points)
+    if idle is not None:
+        return _undecided(f"no point tells {idle} from its double", len(points))
     missed = _unreached(text, taken)
     if missed:
         return _undecided(f"branches that no point reaches: {'; '.join(missed)}", len(points))
@@ -162,7 +169,7 @@ def _examine(item: Examined, text: Printed, reference: Formula) -> Evidence:
             infinite = sympy.oo in (mine.expression, theirs.expression)
             pairs.setdefault((mine.answers, theirs.answers, infinite), (mine, theirs))
     for mine, theirs in pairs.values():
-        if not _same(mine.expression, theirs.expression, chart):
+        if not _same(mine.expression, theirs.expression, chart, item.roots):
             return _undecided(f"{mine.expression} - ({theirs.expression})", len(points))
     stray = _stray_comparison(list(pairs.values()))
     if stray is not None:
@@ -185,8 +192,7 @@ def _grid(item: Examined) -> Iterator[tuple[Fraction, ...]]:
 
 def _differs(own: Formula, reference: Formula, point: Sequence[Any]) -> str | None:
     """None where both agree to 40 digits at a point, or are both infinite."""
-    exact = [to_mp(Fraction(x)) if math.isfinite(x) else MP.mpf(x) for x in point]
-    found, true = (_number(function, exact) for function in (own, reference))
+    found, true = (_number(function, _at(point)) for function in (own, reference))
     if found == true or (mpmath.isnan(found) and mpmath.isnan(true)):
         return None
     if not (mpmath.isfinite(found) and mpmath.isfinite(true)):
@@ -195,22 +201,56 @@ def _differs(own: Formula, reference: Formula, point: Sequence[Any]) -> str | No
     return None if miss <= MP.mpf(10) ** -40 * (1 + abs(true)) else mpmath.nstr(miss, 3)
 
 
+def _idle_argument(
+    item: Examined, text: Printed, known: Any, points: Sequence[Sequence[Any]]
+) -> str | None:
+    """An argument that may be doubled, halved or turned in sign at every point of the grid without
+    a change: one that the grid gives no value that matters."""
+
+    def value(point: Sequence[Any], place: int = 0, change: Any = lambda x: x) -> Any:
+        def moved(numbers: Any, *letters: Any) -> Any:
+            given = list(item.given(numbers, *letters) if item.given else letters)
+            given[place] = change(given[place])
+            return text.evaluated(numbers, tuple(given), known, set())
+
+        return _number(moved, _at(point))
+
+    for place, name in enumerate(text.arguments):
+        noticed = (
+            mpmath.isfinite(moved) and moved != value(point)
+            for change in (lambda x: x * 2, lambda x: x / 2, lambda x: -x)
+            for point in points
+            for moved in [value(point, place, change)]
+        )
+        if not any(noticed):
+            return name
+    return None
+
+
+def _at(point: Sequence[Any]) -> list[Any]:
+    return [to_mp(Fraction(x)) if math.isfinite(x) else MP.mpf(x) for x in point]
+
+
 def _number(function: Formula, point: Sequence[Any]) -> Any:
     try:
         value = MP.mpmathify(function(MP, *point))
-    except ZeroDivisionError:
+    except (ZeroDivisionError, TypeError):  # or a comparison of complex numbers
         return MP.mpf("nan")
     # the logarithm of a 0 that was rounded below 0 leaves an imaginary part of that size
     return value.real if abs(value.imag) < MP.mpf(10) ** -45 else MP.mpf("nan")
 
 
 @lru_cache(maxsize=4096)
-def _same(mine: Any, theirs: Any, chart: tuple[tuple[Any, Any], ...]) -> bool:
+def _same(
+    mine: Any, theirs: Any, chart: tuple[tuple[Any, Any], ...], roots: tuple[Any, ...] = ()
+) -> bool:
     """Equal on the branch: by algebra, after the chart has resolved roots and exponentials."""
     if sympy.oo in (mine, theirs):
         return bool(mine == theirs)
-    mine, theirs = (_resolved(side.subs(chart, simultaneous=True)) for side in (mine, theirs))
-    if vanishes(mine - theirs):
+    mine, theirs = (
+        _resolved(side.subs(chart, simultaneous=True), roots) for side in (mine, theirs)
+    )
+    if _by_coefficients(mine - theirs) or vanishes(mine - theirs):
         return True
     # a sum of logarithms vanishes where the product of what stands in them is 1
     product = sympy.S.One
@@ -223,14 +263,62 @@ def _same(mine: Any, theirs: Any, chart: tuple[tuple[Any, Any], ...]) -> bool:
     return vanishes(sympy.powsimp(sympy.expand(top - bottom)))
 
 
-def _resolved(expression: Any) -> Any:
+def _by_coefficients(difference: Any) -> bool:
+    """Rational functions times logarithms of rational functions: each logarithm as a sum over
+    irreducible factors, each of their coefficients, and what is left, must be 0."""
+    logs = difference.atoms(sympy.log)
+    if difference.has(sympy.exp) or not all(u.args[0].is_rational_function() for u in logs):
+        return False
+    sizes: dict[Any, Any] = {}
+
+    def spelt(argument: Any) -> Any:
+        top, bottom = sympy.fraction(sympy.together(argument))
+        total = sympy.S.Zero
+        for part, sign in ((top, 1), (bottom, -1)):
+            content, factors = sympy.factor_list(part)
+            if not content.is_Rational:
+                return sympy.log(argument)
+            whole = sympy.factorrat(abs(content)).items()
+            for factor, power in [*whole, *factors]:
+                name = sizes.setdefault(factor, sympy.Dummy(f"log{len(sizes)}"))
+                total += sign * power * name
+        return total
+
+    plain = difference.replace(sympy.log, spelt)
+    if not plain.is_rational_function():
+        return False
+    names = sizes.values()
+    parts = [sympy.diff(plain, name) for name in names]
+    if any(part.has(name) for part in parts for name in names):
+        return False
+    parts.append(plain.subs(dict.fromkeys(names, 0)))
+    return all(sympy.cancel(sympy.together(part)) == 0 for part in parts)
+
+
+def _resolved(expression: Any, roots: tuple[Any, ...] = ()) -> Any:
     """Roots of squares taken, exponents simplified."""
-    rooted = expression.replace(
-        lambda e: e.is_Pow and e.exp == sympy.Rational(1, 2),
-        lambda e: sympy.sqrt(sympy.factor(sympy.together(e.base))),
+
+    def rooted(square: Any) -> Any:
+        known = [root for root in roots if sympy.cancel(square - root**2) == 0]
+        return known[0] if known else sympy.sqrt(sympy.factor(sympy.together(square)))
+
+    taken = expression.replace(
+        lambda e: e.is_Pow and e.exp == sympy.Rational(1, 2), lambda e: rooted(e.base)
     )
-    settled = rooted.replace(sympy.exp, lambda e: sympy.exp(sympy.simplify(e)))
+    settled = taken.replace(sympy.exp, _power)
     return settled.replace(sympy.log, lambda u: sympy.log(sympy.factor(u)))
+
+
+def _power(exponent: Any) -> Any:
+    """exp(k log u + v) as u^k exp(v), for whole k."""
+    whole, rest = sympy.S.One, sympy.S.Zero
+    for term in sympy.Add.make_args(sympy.expand(exponent)):
+        factor, logarithm = term.as_independent(sympy.log)
+        if factor.is_Integer and logarithm.func is sympy.log:
+            whole *= sympy.factor(logarithm.args[0]) ** factor
+        else:
+            rest += term
+    return sympy.factor(whole) * sympy.exp(sympy.simplify(rest))
 
 
 def _stray_comparison(pairs: list[tuple[Branch, Branch]]) -> Any:
@@ -247,7 +335,8 @@ def _stray_comparison(pairs: list[tuple[Branch, Branch]]) -> Any:
         ]
         if not all(sides):  # the edge of the domain: the numbers on it decide
             continue
-        shared = {b.answers for _, b in sides[0]} & {b.answers for _, b in sides[1]}
+        if {b.answers for _, b in sides[0]} & {b.answers for _, b in sides[1]}:
+            continue
         values = [{branch.expression for branch, _ in side} for side in sides]
         chosen = [relation.lhs, relation.rhs]
         extremum = any(
@@ -256,7 +345,7 @@ def _stray_comparison(pairs: list[tuple[Branch, Branch]]) -> Any:
             for order in (chosen, chosen[::-1])
             if sympy.oo not in (x, y)
         )
-        if not shared and not extremum:
+        if not extremum:
             return relation
     return None
 

@@ -1,8 +1,9 @@
 """The generated files as text: each function parsed from the file that runs, and evaluated in any
 arithmetic. The objects of ``derivations`` that printed it are never looked at.
 
-Example: ``printed("margins_python", "strict_margin").formula(sympy, g)`` is what the line ``return
-0.5*excess_cost(gap) + 0.5*excess_cost(-gap)`` says of a symbol g, its floats taken exactly."""
+Example: ``all_printed()["margins_python.strict_margin"].formula(sympy, g)`` is what the line
+``return 0.5*excess_cost(gap) + 0.5*excess_cost(-gap)`` says of a symbol g, its floats taken
+exactly."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ import sympy
 
 from derivations.kernels.emit import GENERATED
 
-__all__ = ["GENERATED", "Printed", "all_printed", "parse", "printed"]
+__all__ = ["GENERATED", "Printed", "all_printed", "parse", "printed_as"]
 
 _CLAIMS = re.compile(r"^# claims: (.*)\n(?:@.*\n)*def (\w+)", re.MULTILINE)
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -235,6 +236,15 @@ def all_printed() -> dict[str, Printed]:
     }
 
 
-def printed(file: str, name: str) -> Printed:
-    """The function of that name; KeyError naming it otherwise."""
-    return all_printed()[f"{file}.{name}"]
+def printed_as(function: str) -> list[Printed]:
+    """``topic.name`` in every file that has it, numba's, torch's and Triton's; LookupError where
+    none has."""
+    topic, _, name = function.rpartition(".")
+    found = [
+        text
+        for text in all_printed().values()
+        if text.name == name and text.file.rpartition("_")[0] == topic
+    ]
+    if not found:
+        raise LookupError(f"no generated file has {function}")
+    return found

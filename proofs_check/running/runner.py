@@ -13,14 +13,15 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from derivations.language.claim import Claim, Formula, all_claims
+from derivations.language.claim import Claim, Formula, Mutant, all_claims
+from proofs_check.methods.arguments import Seen, argument_mutants
 from proofs_check.methods.optimise import NoConvergence
 from proofs_check.outcome import GENERAL, INDEPENDENT, Evidence, Outcome, Verdict, combine
 from proofs_check.registry import Check, Effort
 from proofs_check.running.checks import checks_of
 from proofs_check.running.routes import reason_without, routes_of
 
-__all__ = ["UnknownClaim", "fingerprint", "run_claim", "run_claims", "select_claims"]
+__all__ = ["UnknownClaim", "evidence_of", "fingerprint", "run_claim", "run_claims", "select_claims"]
 
 
 class UnknownClaim(LookupError):
@@ -46,14 +47,18 @@ def run_claim(claim: Claim, effort: Effort) -> Outcome:
     """All evidence for one claim, and the fate of its mutants."""
     started = time.perf_counter()
     checks = checks_of(claim.id)
-    evidence = tuple(_timed(check, claim.formula, effort) for check in checks)
+    seen = Seen(claim.formula)
+    evidence = tuple(evidence_of(check, seen, effort) for check in checks)
     mutants = {
         mutant.name: _first_refutation(checks, mutant.formula, effort).name
         for mutant in claim.mutants
     }
+    if claim.expected == "verified":
+        for changes in argument_mutants(claim, seen).values():
+            mutants |= _first_refuted(checks, changes, effort)
     complaints = _complaints(claim, checks, evidence, mutants)
     if claim.corrected is not None:
-        repaired = tuple(_timed(check, claim.corrected, effort) for check in checks)
+        repaired = tuple(evidence_of(check, claim.corrected, effort) for check in checks)
         if any(item.verdict not in (Verdict.VERIFIED, Verdict.SKIPPED) for item in repaired):
             complaints.append(
                 "the corrected formula does not pass the checks that refute the claim"
@@ -96,7 +101,8 @@ def _run_by_id(claim_id: str, effort: Effort) -> Outcome:
     return run_claim(all_claims()[claim_id], effort)
 
 
-def _timed(check: Check, formula: Formula, effort: Effort) -> Evidence:
+def evidence_of(check: Check, formula: Formula, effort: Effort) -> Evidence:
+    """What one check finds, with its seconds; what it could not settle is UNDECIDED."""
     started = time.perf_counter()
     try:
         evidence = check.function(formula, effort)
@@ -136,9 +142,23 @@ def _first_refutation(checks: list[Check], formula: Formula, effort: Effort) -> 
     # not by ``printed``: a text that is right refutes every wrong formula, and shows nothing of the
     # other methods
     verdicts = (
-        _timed(check, formula, effort).verdict for check in checks if check.method != "printed"
+        evidence_of(check, formula, effort).verdict for check in checks if check.method != "printed"
     )
     return next((verdict for verdict in verdicts if verdict is Verdict.REFUTED), Verdict.UNDECIDED)
+
+
+def _first_refuted(
+    checks: list[Check], changes: Sequence[Mutant], effort: Effort
+) -> dict[str, str]:
+    """The first of an argument's changes that the checks refute; all of them where none is."""
+    for mutant in changes:
+        try:
+            noticed = _first_refutation(checks, mutant.formula, effort) is Verdict.REFUTED
+        except (ArithmeticError, ValueError, TypeError, LookupError):
+            noticed = True  # what the formula returns is no longer what the check can read
+        if noticed:
+            return {mutant.name: Verdict.REFUTED.name}
+    return {", ".join(mutant.name for mutant in changes): Verdict.UNDECIDED.name}
 
 
 def _complaints(

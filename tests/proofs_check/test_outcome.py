@@ -45,11 +45,11 @@ def test_a_method_that_could_not_run_neither_confirms_nor_dissents():
 
 def test_a_missing_solver_is_skipped_and_named(monkeypatch):
     from proofs_check.registry import Check, Effort
-    from proofs_check.running.runner import _timed
+    from proofs_check.running.runner import evidence_of
 
     def needs_solver(formula, effort):
         raise ModuleNotFoundError("No module named 'cvxpy'", name="cvxpy")
 
-    evidence = _timed(Check("x.y", "conic", needs_solver), None, Effort())
+    evidence = evidence_of(Check("x.y", "conic", needs_solver), None, Effort())
     assert evidence.verdict is Verdict.SKIPPED
     assert "cvxpy missing" in evidence.worst_point and "certspec[test]" in evidence.worst_point

@@ -88,10 +88,23 @@ def prove_exp32(formula: Formula, effort: Effort) -> Evidence:
             ),
             ("its additions", _truth(F(filter_bounds.ADDITIONS) >= _additions()), 1),
         ]
+    for sign in (-1, 1):
+        found = sympy.nsimplify(formula(sympy, R(1, 8), sign))
+        identities.append((f"bound at r = {sign}/8", found, _bound_at(R(sign, 8))))
     identities.append(
         ("bound at r = 0", sympy.nsimplify(formula(sympy, R(0))), 2 * (1 + R(1, 2**18)) + LEFT_OUT)
     )
     return prove_identities(EXP32_STEPS, identities, [{}])
+
+
+def _bound_at(r: Any) -> Any:
+    """A rounding u of every Horner value, carried down, over the last; the product's, and |r|."""
+    first, second, third = (R(c.numerator, c.denominator) for c in EXP32_COEFFICIENTS)
+    inner = third + r
+    middle = second + r * inner
+    outer = first + r * middle
+    carried = (outer + abs(r) * middle + r * r * inner) / outer
+    return (carried + 1 + abs(r)) * (1 + R(1, 2**18)) + LEFT_OUT
 
 
 def _excess(n: Any, r: Any, scale: F) -> Any:

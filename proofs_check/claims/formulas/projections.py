@@ -35,10 +35,15 @@ def _lift_cases(effort: Effort) -> Iterator[BaseCase]:
 
 def _sink_cases(effort: Effort) -> Iterator[BaseCase]:
     for label, probs in base_draws(effort, max_vocab=5):
-        for width in range(1, len(probs)):
-            for rivals in itertools.islice(itertools.combinations(range(1, len(probs)), width), 3):
-                rows = tuple(reaches(i, 0) for i in rivals)
-                yield f"{label}, B={rivals}", [Projection(probs, rows)], (probs, 0, rivals)
+        for hub, width in itertools.product((0, 1), range(1, len(probs))):
+            others = [i for i in range(len(probs)) if i != hub]
+            for rivals in itertools.islice(itertools.combinations(others, width), 2 if hub else 3):
+                rows = tuple(reaches(i, hub) for i in rivals)
+                yield (
+                    f"{label}, hub {hub + 1}, B={rivals}",
+                    [Projection(probs, rows)],
+                    (probs, hub, rivals),
+                )
 
 
 def _derived(probs: Sequence[Any], hub: int, rivals: Sequence[int], sign: int) -> Any:
@@ -61,7 +66,7 @@ def _derived(probs: Sequence[Any], hub: int, rivals: Sequence[int], sign: int) -
 def _identities(formula: Formula, sign: int) -> Iterator[tuple[str, Any, Any]]:
     for weights in ([512, 64, 8, 1], [64, 64, 8, 1], [16, 4, 1, 1]):  # roots that SymPy evaluates
         probs = [sympy.Rational(x, sum(weights)) for x in weights]
-        for hub in range(1, len(probs)) if sign > 0 else (0,):
+        for hub in range(1, len(probs)) if sign > 0 else (0, 1):
             others = tuple(i for i in range(len(probs)) if i != hub)
             for rivals in (others, others[:1], others[:2]):
                 label = f"{probs}, hub {hub + 1}, rivals {rivals}"

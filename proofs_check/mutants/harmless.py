@@ -1,0 +1,39 @@
+"""Mutants that nothing notices because nothing is wrong with them: the file, a piece of the changed
+text, what stands there instead, and why it does no harm."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+
+from proofs_check.mutants.subjects import Mutation
+
+__all__ = ["REASONS", "reason_for"]
+
+# (path, old text, new text, as globs; the reason)
+_GENERATED = "certspec/kernels/generated/"
+_ONE_FUNCTION = (
+    "a series, or another form, takes over: both sides of the comparison are the same function, as "
+    "printed shows on both branches"
+)
+REASONS: tuple[tuple[str, str, str, str], ...] = (
+    (_GENERATED + "*", "* <= 0.5", "(* < 0.5)", _ONE_FUNCTION),
+    (_GENERATED + "*", "*abs(*) <= (1.0 / 5.0)", "(*abs(*) < 1.0 / 5.0)", _ONE_FUNCTION),
+    (_GENERATED + "*", "*abs(*) <= 0.125", "(*abs(*) < 0.125)", _ONE_FUNCTION),
+    (_GENERATED + "*", "change >= -0.5", "(change > -0.5)", _ONE_FUNCTION),
+    (_GENERATED + "*", "tilt <= 8.0", "(tilt < 8.0)", _ONE_FUNCTION),
+)
+
+
+def reason_for(mutation: Mutation) -> str | None:
+    """Why the mutant does no harm; None where nobody has said so."""
+    change = mutation.change
+    return next(
+        (
+            why
+            for path, old, new, why in REASONS
+            if fnmatch(mutation.path, path)
+            and fnmatch(change.old, old)
+            and fnmatch(change.new, new)
+        ),
+        None,
+    )

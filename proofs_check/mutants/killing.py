@@ -1,0 +1,200 @@
+"""Who notices a mutant: for a generated body the claim's look at its text, for a formula the
+claim's own checks, for a kernel its tests in a copy of the repository. The tree itself is never
+written to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import types
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from derivations.language import claim as claims
+from derivations.language.claim import Claim, Formula, get_claim
+from proofs_check.methods import examination
+from proofs_check.methods.arguments import Seen
+from proofs_check.methods.numbers import MP
+from proofs_check.methods.printed import parse
+from proofs_check.mutants.changes import with_change
+from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, Mutation
+from proofs_check.outcome import Verdict
+from proofs_check.registry import Check, Effort
+from proofs_check.running.checks import checks_of
+from proofs_check.running.runner import evidence_of
+
+__all__ = ["Fate", "copied", "kill"]
+
+COPIED = ("certspec", "derivations", "proofs_check", "tests", "pyproject.toml")
+_BROKEN = (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+SECONDS = 900  # for the tests of a kernel's mutant
+
+
+@dataclass(frozen=True)
+class Fate:
+    """``fate``: killed, harmless or survived; ``by``: the method or the test that noticed, or why
+    it is harmless."""
+
+    name: str
+    fate: str
+    by: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def kill(mutation: Mutation, copy: Path | None = None) -> Fate:
+    """The fate of one mutant. ``copy``: a copy of the repository (``copied``), for kernels."""
+    if mutation.kind == "body":
+        return _of_body(mutation)
+    if mutation.kind == "formula":
+        return _of_formula(mutation)
+    if copy is None:
+        raise ValueError(f"{mutation.name}: expected a copy of the repository to test it in")
+    return _of_kernel(mutation, copy)
+
+
+def _changed_text(mutation: Mutation) -> str:
+    return with_change((ROOT / mutation.path).read_text("utf-8"), mutation.change)
+
+
+def _of_body(mutation: Mutation) -> Fate:
+    file, name = mutation.function.split(".")
+    checks_of(mutation.target)
+    changed = parse(file, _changed_text(mutation))[name]
+    topic = f"{file.rpartition('_')[0]}.{name}"
+    for claim, items in examination.items_of().items():
+        for item in items:
+            if item.function == topic:
+                try:
+                    found = item.look(changed, get_claim(claim).formula)
+                except _BROKEN as error:  # a text that no longer is a formula
+                    return Fate(mutation.name, "killed", f"printed: {type(error).__name__}")
+                if found.verdict is not Verdict.VERIFIED:
+                    by = f"printed {found.verdict.name}: {found.worst_point[:160]}"
+                    return Fate(mutation.name, "killed", by)
+    return Fate(mutation.name, "survived", "")
+
+
+def _of_formula(mutation: Mutation) -> Fate:
+    claim = get_claim(mutation.target)
+    changed = _changed_formula(mutation)
+    effort = Effort(per_family=1)
+    seen = Seen(claim.formula)
+    for check in checks_of(claim.id):
+        if check.method == "printed" or _verdict(check, seen, effort) is not Verdict.VERIFIED:
+            continue
+        verdict = _verdict(check, changed, effort)
+        if verdict is not Verdict.VERIFIED:
+            return Fate(
+                mutation.name, "killed", f"{check.method} {getattr(verdict, 'name', 'error')}"
+            )
+    if claim.relation in ("<=", ">=") and _on_the_safe_side(claim, changed, seen):
+        return Fate(mutation.name, "harmless", "the bound moves to its safe side")
+    return Fate(mutation.name, "survived", "")
+
+
+def _verdict(check: Check, formula: Formula, effort: Effort) -> Verdict | None:
+    try:
+        return evidence_of(check, formula, effort).verdict
+    except _BROKEN:
+        return None
+
+
+def _changed_formula(mutation: Mutation) -> Formula:
+    text = _changed_text(mutation)
+    if mutation.path.startswith("certspec/"):
+        file = Path(mutation.path).stem
+        return parse(file, text)[mutation.function].formula
+    module = types.ModuleType(f"{Path(mutation.path).stem}_changed")
+    module.__file__ = mutation.path
+    sys.modules[module.__name__] = module
+    with _undeclared():
+        exec(compile(text, mutation.path, "exec"), module.__dict__)
+    formula: Formula = getattr(module, mutation.function)
+    return formula
+
+
+@contextmanager
+def _undeclared() -> Any:
+    """A module executed twice declares nothing the second time."""
+    own = claims.declare
+    claims.declare = lambda claim: claim
+    try:
+        yield
+    finally:
+        claims.declare = own
+
+
+def _on_the_safe_side(claim: Claim, changed: Formula, seen: Seen) -> bool:
+    sign = 1 if claim.relation == "<=" else -1
+    moved = []
+    for arguments in seen.calls:
+        try:
+            moved.append(sign * (seen.formula(MP, *arguments) - changed(MP, *arguments)))
+        except _BROKEN:
+            return False
+    return bool(moved) and min(moved) >= 0 and max(moved) > 0
+
+
+def _of_kernel(mutation: Mutation, copy: Path) -> Fate:
+    target = copy / mutation.path
+    before = target.read_text("utf-8")
+    target.write_text(_changed_text(mutation), encoding="utf-8")
+    try:
+        for tests in KERNEL_TESTS[mutation.path]:
+            told = run_tests(copy, [tests])
+            if told is not None:
+                return Fate(mutation.name, "killed", told)
+    finally:
+        target.write_text(before, encoding="utf-8")
+    return Fate(mutation.name, "survived", "")
+
+
+def run_tests(copy: Path, tests: list[str]) -> str | None:
+    """None where the tests pass in the copy, else the first that fails, or that they hang."""
+    environment = os.environ | {"PYTHONPATH": str(copy), "NUMBA_CACHE_DIR": str(copy / ".numba")}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-n", "0"]
+    try:
+        done = subprocess.run(
+            [*command, *tests],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{tests[0]}: no end within {SECONDS} s"
+    if done.returncode == 0:
+        return None
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0][:200] if failed else f"{tests[0]}: exit status {done.returncode}"
+
+
+def copied(place: Path) -> Path:
+    """A copy of what the tests need; weights and other large files are links."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_file():
+            shutil.copy2(source, place / name)
+            continue
+        shutil.copytree(
+            source,
+            place / name,
+            ignore=shutil.ignore_patterns("__pycache__"),
+            copy_function=_copy_or_link,
+        )
+    return place
+
+
+def _copy_or_link(source: str, target: str) -> str:
+    if os.path.getsize(source) > 1 << 20:
+        os.symlink(source, target)
+    else:
+        shutil.copy2(source, target)
+    return target

@@ -1,0 +1,171 @@
+"""Mutants: what is changed, who notices, and what the command says of it. The full run takes hours
+(``python -m proofs_check --mutants``); here a few stand for each kind."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from proofs_check import __main__ as command
+from proofs_check.mutants import command as running
+from proofs_check.mutants import killing
+from proofs_check.mutants.changes import changes_of, with_change
+from proofs_check.mutants.harmless import REASONS, reason_for
+from proofs_check.mutants.killing import Fate, copied, kill
+from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, all_mutations, chosen
+
+TEXT = """
+def joined(weights, head, error):
+    if not weights[head - 1] > ROUNDINGS * error:
+        return nextafter(weights[head], inf) - error
+    return min(weights[0], 1e-15)
+"""
+
+
+@pytest.fixture(scope="module")
+def mutations():
+    return list(all_mutations())
+
+
+def first(mutations, *parts):
+    return next(m for m in mutations if all(part in m.name for part in parts))
+
+
+def test_comparisons_factors_indices_bounds_and_roundings_are_changed():
+    texts = {" ".join(with_change(TEXT, c).split()) for c in changes_of(TEXT)}
+    told = " ".join(texts)
+    for piece in (
+        ">= ROUNDINGS * error",
+        "(ROUNDINGS / 2) * error",
+        "(ROUNDINGS * 0) * error",
+        "weights[(head - 0)]",
+        "weights[(head - 2)]",
+        "nextafter(weights[head], -inf)",
+        "inf) + error",
+        "max(weights[0]",
+        ", 0.0)",
+        "5e-16",
+    ):
+        assert piece in told, piece
+    assert len(texts) == len(changes_of(TEXT))
+
+
+def test_a_change_goes_into_the_text_that_it_was_made_for_only():
+    change = changes_of(TEXT)[0]
+    with pytest.raises(ValueError, match="line"):
+        with_change("\n" + TEXT, change)
+
+
+def test_every_kind_has_mutants_of_distinct_names_and_a_sample_is_drawn_from_all(mutations):
+    assert len({m.name for m in mutations}) == len(mutations) > 3000
+    sample = chosen(mutations, [], 9, 1)
+    assert [sum(m.kind == kind for m in sample) for kind in ("body", "formula", "kernel")] == [
+        3
+    ] * 3
+    assert chosen(mutations, ["pool_numba*"], 0, 1) and not chosen(mutations, ["nothing"], 0, 1)
+
+
+def test_the_kernels_and_tests_of_the_table_exist():
+    for path, tests in KERNEL_TESTS.items():
+        assert all((ROOT / name).is_file() for name in (path, *tests)), path
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("body", "pool_numba", "head + 2.0 -> (head - 2.0)"),
+        ("body", "bounds_torch", "1.0 ->"),
+        ("body", "robust_torch", "offset > 0.0 ->"),
+        ("body", "margins_python", "gap > slack ->"),
+        ("formula strict.closed",),
+        ("formula caps.tree", "width + 1"),
+    ],
+    ids=lambda parts: " ".join(parts),
+)
+def test_a_mutant_of_each_kind_is_killed(parts, mutations):
+    found = [m for m in mutations if all(part in m.name for part in parts)]
+    if not found:
+        pytest.fail(f"no mutant is like {parts}")
+    assert kill(found[0]).fate == "killed", found[0].name
+
+
+def test_a_choice_between_two_forms_of_one_function_is_harmless(mutations):
+    mutation = first(mutations, "body", "drafter_numpy", "lost <= 0.5 ->")
+    (fate,) = running.fates([mutation])
+    assert fate.fate == "harmless" and "same function" in fate.by
+    assert all(why for *_, why in REASONS)
+    other = replace(mutation, path="certspec/kernels/torch/rules.py")
+    assert reason_for(other) is None
+
+
+def test_a_kernels_mutant_is_tested_in_a_copy_and_the_tree_stays_as_it_is(
+    tmp_path, mutations, monkeypatch
+):
+    mutation = first(mutations, "kernel - certspec/certificates/radii.py")
+    before = (ROOT / mutation.path).read_text("utf-8")
+    seen = []
+
+    def tests(copy, names):
+        seen.append(((copy / mutation.path).read_text("utf-8"), names))
+        return "FAILED test_so" if len(seen) == 2 else None
+
+    monkeypatch.setattr(killing, "run_tests", tests)
+    copy = copied(tmp_path)
+    assert kill(mutation, copy) == Fate(mutation.name, "killed", "FAILED test_so")
+    assert seen[0][0] == with_change(before, mutation.change) != before
+    assert (ROOT / mutation.path).read_text("utf-8") == before
+    assert (copy / mutation.path).read_text("utf-8") == before
+
+
+def test_tests_that_fail_without_a_change_stop_the_run(mutations, monkeypatch):
+    monkeypatch.setattr(running, "run_tests", lambda copy, names: "FAILED test_so")
+    monkeypatch.setattr(running, "copied", lambda place: place)
+    with pytest.raises(RuntimeError, match="without any change"):
+        list(running.fates([first(mutations, "kernel - certspec")]))
+
+
+def test_the_command_prints_rate_and_survivors_writes_json_and_resumes(
+    tmp_path, monkeypatch, capsys
+):
+    asked = []
+
+    def fates(mutations, jobs):
+        asked.append(len(mutations))
+        for number, mutation in enumerate(mutations):
+            yield Fate(mutation.name, "killed" if number else "survived", "by steps")
+
+    monkeypatch.setattr(running, "fates", fates)
+    file = tmp_path / "m.json"
+    assert command.main(["--mutants", "4", "--json", str(file)]) == 1
+    told = capsys.readouterr().out
+    assert "4 mutants: 3 killed (75.0 %), 0 harmless, 1 survived" in told and "SURVIVED" in told
+    assert len(json.loads(file.read_text())["fates"]) == 4
+    command.main(["--mutants", "5", "--json", str(file), "--resume"])
+    assert asked == [4, 1]
+    assert command.main(["--mutants", "3", "no such mutant"]) == 2
+    assert command.main(["--mutants", "3", "--list"]) == 0
+
+
+def test_an_interrupt_keeps_what_was_settled(tmp_path, monkeypatch, capsys):
+    def fates(mutations, jobs):
+        yield Fate(mutations[0].name, "killed", "by steps")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "fates", fates)
+    file = tmp_path / "m.json"
+    assert command.main(["--mutants", "4", "--json", str(file)]) == 130
+    assert len(json.loads(file.read_text())["fates"]) == 1
+    assert "interrupted after 1 of 4" in capsys.readouterr().out
+
+
+def test_what_ends_in_no_time_counts_as_noticed(tmp_path, monkeypatch):
+    def forever(*given, **options):
+        raise killing.subprocess.TimeoutExpired("pytest", 1)
+
+    monkeypatch.setattr(
+        killing,
+        "subprocess",
+        SimpleNamespace(run=forever, TimeoutExpired=killing.subprocess.TimeoutExpired),
+    )
+    assert "no end" in killing.run_tests(tmp_path, ["tests/x.py"])
