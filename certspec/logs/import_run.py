@@ -63,9 +63,9 @@ class ImportedRun:
 
 
 def import_logs(
-    target_log: Path,
-    draft_log: Path | None,
-    out: Path,
+    target_log: str | Path,
+    draft_log: str | Path | None,
+    out: str | Path,
     *,
     format: str = "auto",
     draft_format: str = "auto",
@@ -84,6 +84,7 @@ def import_logs(
     tree wider than every list of the first batch is left out by name. Raises UnreadableInput for
     what the logs can't give, RunMismatch where ``out`` holds another run, InvalidArgument where no
     rule is left."""
+    target_log, draft_log = Path(target_log), None if draft_log is None else Path(draft_log)
     findings, draft_findings = Findings(), Findings() if draft_log is not None else None
     kind = sniff_format(target_log) if format == "auto" else format
     pairs = _pairs(target_log, draft_log, kind, draft_format, findings, draft_findings)

@@ -166,13 +166,16 @@ def _take(model: Any, num_tokens: int) -> tuple[Any, ModelRunner]:
 
 
 def _fingerprint(model: Any, num_tokens: int) -> Any:
-    """Changes whenever a weight was written to or replaced, so that no engine with stale weights is
-    used. Versions count torch's own writes; the checksums see the others."""
+    """Changes whenever a weight, or a number that is packed with them, was written to or replaced,
+    so that no engine with stale weights is used. Versions count torch's own writes; the checksums
+    see the others."""
     if isinstance(model, GgufModel):
         return num_tokens
     tensors = [*model.parameters(), *model.buffers()]
     return (
         num_tokens,
+        model.config.rms_norm_eps,
+        model.model.rotary_emb.attention_scaling,
         tuple(
             (id(each), each.data_ptr(), None if each.is_inference() else int(each._version))
             for each in tensors

@@ -41,9 +41,13 @@ def _deviations(model: Any) -> Iterator[str]:
 
     if of_torch._global_forward_hooks or of_torch._global_forward_pre_hooks:
         yield "a global forward hook"
+    if torch.is_autocast_enabled(model.device.type):
+        yield "autocast"
     attention = model.config._attn_implementation
     if attention not in _ATTENTION:
         yield f"attention {attention!r}"
+    elif not _comes_with(_attention_function(attention)):
+        yield f"attention {attention!r}: not as shipped"
     model_type = model.config.model_type
     expected = _classes(model_type, model.config.num_hidden_layers)
     biased, of_model = _biased(model_type), type(model).__name__
@@ -61,9 +65,15 @@ def _deviations(model: Any) -> Iterator[str]:
             has_bias = vars(found[name])["_parameters"].get("bias") is not None
             if has_bias != name.endswith(biased):
                 yield f"{place}: {'a' if has_bias else 'no'} bias"
-    for kind in set(expected.values()):
+    shipped_call = torch.nn.Module.__call__
+    for kind in sorted(set(expected.values()), key=lambda kind: kind.__name__):
         if not _is_shipped(vars(kind).get("forward", torch.nn.Module.forward), kind):
             yield f"{kind.__name__}.forward: not as shipped"
+        if vars(kind).get("__call__", shipped_call) is not shipped_call:
+            yield f"{kind.__name__}.__call__: not as shipped"
+        yield from _replaced(vars(kind).get("forward"), set())
+    if not _comes_with(shipped_call):
+        yield "Module.__call__: not as shipped"
     yield from _settings(model.config, found)
     dtype, device = model.dtype, model.device
     for name, module in found.items():
@@ -131,15 +141,47 @@ def _changed(module: Any) -> Iterator[str]:
 @lru_cache(maxsize=64)
 def _is_shipped(function: Any, owner: type) -> bool:
     """Whether a method comes from the package of its class, and what it wraps from its file."""
-    outer, inner = (
-        Path(each.__code__.co_filename) if hasattr(each, "__code__") else Path()
-        for each in (function, inspect.unwrap(function))
-    )
+    inner = _file_of(inspect.unwrap(function))
+    owners = [Path(inspect.getfile(each)) for each in owner.__mro__[:-1]]
+    return _comes_with(function) and inner in owners
+
+
+@lru_cache(maxsize=256)
+def _comes_with(function: Any) -> bool:
+    """Whether a function (None: there is none) stands in a file of torch or transformers."""
     packages = [
         Path(inspect.getfile(__import__(name))).parent for name in ("torch", "transformers")
     ]
-    owners = [Path(inspect.getfile(each)) for each in owner.__mro__[:-1]]
-    return any(package in outer.parents for package in packages) and inner in owners
+    place = None if function is None else _file_of(function)
+    return place is None or any(package in place.parents for package in packages)
+
+
+def _file_of(function: Any) -> Path:
+    code = getattr(function, "__code__", None)
+    return Path() if code is None else Path(code.co_filename)
+
+
+def _attention_function(name: str | None) -> Any:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    return ALL_ATTENTION_FUNCTIONS.get(name) if name in ALL_ATTENTION_FUNCTIONS else None
+
+
+def _replaced(function: Any, seen: set[Any]) -> Iterator[str]:
+    """Functions that a forward calls by a name of its module, and those that they call, where they
+    are somebody else's (``apply_rotary_pos_emb``, say)."""
+    function = inspect.unwrap(function) if function is not None else None
+    if not inspect.isfunction(function) or function in seen:
+        return
+    seen.add(function)
+    for name in function.__code__.co_names:
+        used = function.__globals__.get(name)
+        if inspect.isfunction(used) and not (
+            _comes_with(used) and _comes_with(inspect.unwrap(used))
+        ):
+            yield f"{function.__module__}.{name}: not as shipped"
+        elif used is not None and getattr(used, "__module__", "") == function.__module__:
+            yield from _replaced(used, seen)
 
 
 def _settings(config: Any, modules: dict[str, Any]) -> Iterator[str]:
@@ -155,3 +197,9 @@ def _settings(config: Any, modules: dict[str, Any]) -> Iterator[str]:
                 yield f"{name}: a scaling of {module.scaling}, not {head_dim**-0.5}"
             if getattr(module, "sliding_window", None) is not None:
                 yield f"{name}: a sliding window"
+            groups = config.num_attention_heads // config.num_key_value_heads
+            wanted = {"is_causal": True, "num_key_value_groups": groups}
+            wanted["layer_idx"] = int(name.split(".")[-2])
+            for key, value in wanted.items():
+                if getattr(module, key, value) != value:
+                    yield f"{name}: {key} {getattr(module, key)}, not {value}"

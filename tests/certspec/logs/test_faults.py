@@ -180,3 +180,9 @@ def test_a_servers_own_counters_are_summed_over_the_answers(tmp_path):
     _, findings = _read(written.save(tmp_path / "log.jsonl", log, odd, log))
     assert vars(findings.server) == {name: 2 * count for name, count in told.items()}
     assert findings.server.mean_acceptance_length == pytest.approx(1 + 37 / 12)
+
+
+def test_paths_may_be_texts(tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps(written.chat(written.logprobs(4))), encoding="utf-8")
+    assert import_logs(str(log), str(log), str(tmp_path / "run")).num_positions == 4

@@ -109,6 +109,47 @@ def _mixed(model: Any) -> Any:
     return model
 
 
+def _not_causal(model: Any) -> Any:
+    model.model.layers[1].self_attn.is_causal = False
+    return model
+
+
+def _fewer_layers(model: Any) -> Any:
+    model.config.num_hidden_layers = 1
+    return model
+
+
+def _compiled_in_place(model: Any) -> Any:
+    model.model.layers[0].compile(backend="eager")
+    return model
+
+
+def _compiled_forward(model: Any) -> Any:
+    model.model.forward = torch.compile(model.model.forward, backend="eager")
+    return model
+
+
+def _masked(model: Any) -> Any:
+    mask = torch.ones_like(model.lm_head.weight)
+    prune.custom_from_mask(model.lm_head, "weight", mask)
+    return model
+
+
+def _normalised(model: Any) -> Any:
+    nn.utils.spectral_norm(model.model.layers[0].mlp.down_proj)
+    return model
+
+
+class _Marked(torch.Tensor):
+    """A tensor of a class of its own, as torchao's quantised ones are."""
+
+
+def _tensor_class(model: Any) -> Any:
+    linear = model.model.layers[0].mlp.gate_proj
+    linear.weight = nn.Parameter(linear.weight.detach().as_subclass(_Marked), requires_grad=False)
+    return model
+
+
 CHANGES: list[tuple[Callable[[Any], Any], str]] = [
     (_hooked, "model.layers.1.mlp: a forward hook"),
     (_pre_hooked, "lm_head: a forward hook"),
@@ -120,6 +161,13 @@ CHANGES: list[tuple[Callable[[Any], Any], str]] = [
     (_pruned, "model.layers.0.mlp.up_proj: a forward hook"),
     (_quantized, "model.layers.0.self_attn.q_proj: "),
     (_another_epsilon, "model.norm: an epsilon of 0.5, not 1e-06"),
+    (_not_causal, "model.layers.1.self_attn: is_causal False, not True"),
+    (_fewer_layers, "model.layers.1: Qwen3DecoderLayer, which Qwen3ForCausalLM does not have"),
+    (_compiled_in_place, "model.layers.0: compiled"),
+    (_compiled_forward, "model: a forward of its own"),
+    (_masked, "lm_head: a forward hook"),
+    (_normalised, "model.layers.0.mlp.down_proj: a forward hook"),
+    (_tensor_class, "model.layers.0.mlp.gate_proj.weight: a "),
     (_mixed, "model.layers.0.mlp.act_fn: Tanh, not SiLUActivation"),
     (_Wrapped, "_Wrapped, not Qwen3ForCausalLM as transformers ships it"),
     (torch.compile, "OptimizedModule, not Qwen3ForCausalLM as transformers ships it"),
@@ -165,6 +213,85 @@ def test_a_method_that_was_replaced_in_its_class_is_seen(
 ) -> None:
     monkeypatch.setattr(type(tiny.target.model.norm), "forward", lambda module, values: values)
     assert first_deviation(tiny.target) == "Qwen3RMSNorm.forward: not as shipped"
+
+
+def test_a_function_that_was_replaced_in_its_module_is_seen(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.models.qwen3 import modeling_qwen3
+
+    place = "transformers.models.qwen3.modeling_qwen3"
+    for name in ("apply_rotary_pos_emb", "rotate_half", "repeat_kv", "eager_attention_forward"):
+        with monkeypatch.context() as patch:
+            patch.setattr(modeling_qwen3, name, lambda *given, **options: given[0])
+            assert first_deviation(tiny.target) == f"{place}.{name}: not as shipped"
+    with monkeypatch.context() as patch:
+        patch.setitem(ALL_ATTENTION_FUNCTIONS, "sdpa", lambda *given, **options: given[1])
+        assert first_deviation(tiny.target) == "attention 'sdpa': not as shipped"
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Linear, "__call__", lambda module, values: values, raising=False)
+        assert first_deviation(tiny.target) == "Linear.__call__: not as shipped"
+    assert first_deviation(tiny.target) is None
+
+
+def test_a_weight_of_another_dtype_is_seen(tiny: Any) -> None:
+    model = copy.deepcopy(tiny.target)
+    model.model.norm.weight.data = model.model.norm.weight.data.double()
+    said = "model.norm.weight: torch.float64 on cpu, not torch.float32 on cpu"
+    assert first_deviation(model) == said
+
+
+def test_a_layer_that_stands_in_two_places_is_seen(tiny: Any) -> None:
+    model = copy.deepcopy(tiny.target)
+    model.model.layers[1] = model.model.layers[0]
+    assert first_deviation(model) == "model.layers.1.self_attn: layer_idx 0, not 1"
+
+
+def test_autocast_is_not_the_engines_arithmetic(tiny: Any, prompts: Any) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        assert first_deviation(tiny.target) == "autocast"
+        assert cs.generate(tiny, prompts[:1], max_new_tokens=2).engine == "transformers"
+
+
+def test_a_number_that_is_packed_with_the_weights_is_read_anew(tiny: Any, prompts: Any) -> None:
+    def larger_epsilon(model: Any) -> None:
+        model.config.rms_norm_eps = 0.5
+        for module in model.modules():
+            if hasattr(module, "variance_epsilon"):
+                module.variance_epsilon = 0.5
+
+    def longer_waves(model: Any) -> None:
+        model.model.rotary_emb.inv_freq.data *= 0.25
+
+    def scaled_waves(model: Any) -> None:
+        model.model.rotary_emb.attention_scaling = 1.5
+
+    for change in (larger_epsilon, longer_waves, scaled_waves):
+        pair = cs.Pair(copy.deepcopy(tiny.target), tiny.draft, tiny.tokenizer, tiny.num_tokens)
+        cs.generate(pair, prompts, max_new_tokens=8)
+        change(pair.target)
+        fresh = cs.Pair(copy.deepcopy(pair.target), tiny.draft, tiny.tokenizer, tiny.num_tokens)
+        one, other = (cs.generate(each, prompts, max_new_tokens=8) for each in (pair, fresh))
+        assert one.engine == "certspec cpu"
+        assert (one.steps.column("prob_margin") == other.steps.column("prob_margin")).all()
+
+
+def test_a_dtype_that_changed_after_packing_goes_to_transformers(tiny: Any, prompts: Any) -> None:
+    pair = cs.Pair(copy.deepcopy(tiny.target), tiny.draft, tiny.tokenizer, tiny.num_tokens)
+    assert cs.generate(pair, prompts[:1], max_new_tokens=2).engine == "certspec cpu"
+    pair.target.to(torch.bfloat16)
+    generation = cs.generate(pair, prompts[:1], max_new_tokens=2)
+    assert generation.notes[0].startswith("target: run by transformers (dtype bfloat16 on the CPU")
+
+
+def test_weights_that_lie_across_memory_are_read_as_they_are(tiny: Any, prompts: Any) -> None:
+    pair = cs.Pair(copy.deepcopy(tiny.target), tiny.draft, tiny.tokenizer, tiny.num_tokens)
+    for module in pair.target.modules():
+        if isinstance(module, nn.Linear):
+            module.weight.data = module.weight.data.t().contiguous().t()
+    ours = cs.generate(pair, prompts, max_new_tokens=8)
+    assert ours.sequences == cs.generate(tiny, prompts, max_new_tokens=8).sequences
 
 
 def test_a_head_that_is_untied_in_fact_is_used_whatever_the_config_says(
