@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from certspec.certificates.certify import Certificates
+from certspec.certificates.pools import numbers_or_none
 from certspec.errors import InvalidArgument
 from certspec.kernels.rounding import UNIT
 from certspec.rules import as_index, as_real
@@ -40,7 +41,12 @@ def rejections_within(certificates: Any, budget: float) -> Any:
     lower = (
         certificates.certificate_lower if isinstance(certificates, Certificates) else certificates
     )
-    values = _numbers(lower.cpu().numpy() if hasattr(lower, "cpu") else lower)
+    values = numbers_or_none(lower)
+    if values is None or values.ndim not in (1, 2) or not (values >= 0).all():
+        raise InvalidArgument(
+            "certificates: expected (steps,) or (rules, steps) numbers of nats of at least 0, got "
+            f"{certificates!r}"
+        )
     spent = as_real(budget)
     if not spent >= 0:
         raise InvalidArgument(f"budget: expected nats of at least 0, got {budget!r}")
@@ -50,19 +56,6 @@ def rejections_within(certificates: Any, budget: float) -> Any:
     if spent == np.inf:
         counts = np.isfinite(values).sum(axis=-1)
     return int(counts) if values.ndim == 1 else counts
-
-
-def _numbers(certificates: Any) -> np.ndarray:
-    try:
-        values = np.asarray(certificates, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.empty(())
-    if values.ndim not in (1, 2) or not (values >= 0).all():
-        raise InvalidArgument(
-            "certificates: expected (steps,) or (rules, steps) numbers of nats of at least 0, got "
-            f"{certificates!r}"
-        )
-    return values
 
 
 def least_tokens_per_pass(num_tokens: int, rejections: int, draft_length: int) -> float:

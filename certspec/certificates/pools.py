@@ -32,6 +32,7 @@ __all__ = [
     "kind_of",
     "lift_pool",
     "lift_radius",
+    "numbers_or_none",
     "pool_kernels",
     "readable",
     "sink_pool",
@@ -91,6 +92,15 @@ def readable(name: str, values: Any) -> Any:
     if kind:
         raise InvalidLogits(f"{name}: expected a tensor that holds its numbers, got {kind}")
     return values
+
+
+def numbers_or_none(values: Any) -> np.ndarray | None:
+    """Real numbers, or arrays or lists of them, as float64; None for what holds none."""
+    try:
+        found = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
+        return None
+    return found.astype(np.float64) if found.dtype.kind in "iuf" else None
 
 
 def _kind_without_numbers(tensor: Any) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from certspec.certificates.pools import numbers_or_none
 from certspec.errors import InvalidArgument
 from certspec.kernels.rule_table import TOP_M, TREE_WIDTH, RuleTable
 from certspec.rules import TopM
@@ -28,17 +29,15 @@ _INF = float("inf")
 def read_vocabulary(ids: Any, num_columns: int) -> np.ndarray:
     """The ids as an int64 array; InvalidArgument for what are not distinct ids of the target's
     columns, in rising order (so that ties go to the lowest id on both sides)."""
-    try:
-        found = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
-    except (TypeError, ValueError):
-        found = np.empty(())
+    found = numbers_or_none(ids)
     if (
-        found.ndim != 1
+        found is None
+        or found.ndim != 1
         or not len(found)
-        or found.dtype.kind not in "iu"
+        or (found != np.floor(found)).any()
         or found.min() < 0
         or found.max() >= num_columns
-        or (np.diff(found.astype(np.int64)) <= 0).any()
+        or (np.diff(found) <= 0).any()
     ):
         raise InvalidArgument(
             f"draft_vocabulary: expected distinct ids from 0 to {num_columns - 1} in rising order, "

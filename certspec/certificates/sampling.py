@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from certspec.certificates.pools import numbers_or_none
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.rounding import UNIT
@@ -51,11 +52,8 @@ def sampling_acceptance(kl: Any, target_probs: Any = None) -> Any:
         >>> round(cs.sampling_acceptance(0.3, target_probs=[0.9, 0.1]), 4)
         0.645
     """
-    try:
-        values = np.asarray(kl, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.array(np.nan)
-    if not (values >= 0).all():
+    values = numbers_or_none(kl)
+    if values is None or not (values >= 0).all():
         raise InvalidArgument(f"kl: expected nats of at least 0, got {kl!r}")
     if target_probs is None:
         found = _over_all_pairs(values)
@@ -91,19 +89,17 @@ def _over_all_pairs(kl: np.ndarray) -> np.ndarray:
 
 
 def _rows(target_probs: Any, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        rows = np.asarray(target_probs, dtype=np.float64)
-    except (TypeError, ValueError):
-        rows = np.empty(())
+    rows = numbers_or_none(target_probs)
     if (
-        rows.ndim != len(shape) + 1
+        rows is None
+        or rows.ndim != len(shape) + 1
         or rows.shape[:-1] != shape
         or not rows.shape[-1]
         or len(shape) > 1
     ):
         raise InvalidArgument(
             f"target_probs: expected (vocab,) or (rows, vocab) for kl of shape {shape}, got "
-            f"{rows.shape}"
+            f"{target_probs!r}"
         )
     flat = rows.reshape(-1, rows.shape[-1])
     if not ((flat >= 0) & (flat <= 1)).all() or (abs(flat.sum(axis=1) - 1) > _SUM_ERROR / 2).any():

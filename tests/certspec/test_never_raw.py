@@ -89,6 +89,8 @@ CALLS = [
     call("margin_certificate", rule=cs.TopM(2), margin=0.3),
     call("required_margin", rule=cs.TopM(2), kl_budget=0.1),
     call("reverse_certificate", target_logits=LOGITS, rule=cs.Additive(0.3)),
+    call("rejections_within", certificates=[0.1, 0.3], budget=0.2),
+    call("sampling_acceptance", kl=[0.1, 0.3], target_probs=[[0.6, 0.4], [0.5, 0.5]]),
     call("tree_width_for", kl_budget=0.1, margin=0.3),
     call("tree_width_for", kl_budget=0.1, probabilities=[0.6, 0.3, 0.1]),
     call("parse_rule", text="strict"),
