@@ -56,6 +56,13 @@ def _score(score: dict[str, Any]) -> str:
         [(v.claim, v.paper, v.here, "holds" if v.holds else "does not hold") for v in verdicts],
     )
     where = score["provenance"]
+    adaptive = "; ".join(
+        f"for {row['nats']:g} nats {row['mean_width']:.2f} tokens a step on average, which hold "
+        f"the target's token on {spell_share(row['share_accepted'])} of the steps (a fixed width "
+        f"needs {row['fixed_width_as_good'] or 'more than 16'})"
+        for row in score["adaptive"]
+        if row["budget"] in ("0.1", "0.3", "1")
+    )
     return (
         "## Certificates\n\n"
         f"{summary['num_prompts']:,} prompts and up to 128 greedy steps each gave "
@@ -66,6 +73,7 @@ def _score(score: dict[str, Any]) -> str:
         f"is {summary['target_top_prob']['mean']:.3f} on average, KL(target || draft) "
         f"{summary['kl']['quantiles'][QUANTILES.index(0.5)]:.3f} nats in the median and "
         f"{summary['kl']['mean']:.3f} in the mean.\n\n{table}\n\n"
+        f"Trees as wide as a KL budget needs take {adaptive}.\n\n"
         f"## The paper's claims\n\n{claims}\n\n"
         "What each test compares stands in [published/evidence.md](published/evidence.md).\n\n"
         "![Mean certificates over strict greedy's, as difference and factor, by margin]"
