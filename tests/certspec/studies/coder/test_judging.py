@@ -66,7 +66,7 @@ def test_wrong_code_and_no_code_fail():
     ("source", "verdict"),
     [
         ("while True: pass", "timed out"),
-        ("import time; time.sleep(9)", "timed out"),
+        ("import time; time.sleep(60)", "timed out"),
         ("import socket; socket.socket()", "PermissionError"),
         ("import os; os.system('true')", "PermissionError"),
         ("open('kept', 'w')", "PermissionError"),
@@ -76,7 +76,7 @@ def test_wrong_code_and_no_code_fail():
     ],
 )
 def test_a_program_is_held_to_its_limits(source, verdict):
-    assert sandbox.run_program(source, sandbox.Limits(seconds=1)) == verdict
+    assert sandbox.run_program(source, sandbox.Limits(seconds=1, clock=5.0)) == verdict
 
 
 def test_wilson_is_the_textbook_interval():
