@@ -138,8 +138,9 @@ def _half_spread(difference: Any) -> Any:
 
 def _robust_figures(found: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
     """Shares by rule. ``reached``: steps certified with bfloat16's own error at that step, both
-    models'; ``contradicted``: of those, the ones where the bfloat16 target rejects the bfloat16
-    draft's token (a sound certificate has none). ``within``: steps certified for every target whose
+    models'; ``reached_by_target``: the target's, the draft as it is; ``contradicted``: of either,
+    the ones where the bfloat16 target rejects the bfloat16 draft's token (if it is float32's; a
+    sound certificate has none). ``within``: steps certified for every target whose
     logits are off by that quantile of all errors, and a draft off by its largest."""
     errors = {
         name: {f"{level:g}": float(np.quantile(found[name], level)) for level in LEVELS}
@@ -160,6 +161,7 @@ def _robust_figures(found: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
                 "accepted": float(accepted.mean()),
                 "certified": float(certified.mean()),
                 "reached": float(reached.mean()),
+                "reached_by_target": float(alone.mean()),
                 "within": {
                     level: float((both > error).mean())
                     for level, error in errors["target_error"].items()
