@@ -3,12 +3,13 @@ from the results' JSON."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from certspec.runs.summary import BUDGETS, QUANTILES
 from certspec.runs.tables import spell_share
 from certspec.studies.coder.questions import ARITHMETIC, CODE
-from certspec.studies.coder.tables import SPEEDS, TARGET, place_of, rule_speed
+from certspec.studies.coder.tables import SPEEDS, place_of, rule_speed
 from certspec.studies.smollm.claims import judge_claims
 
 __all__ = ["findings"]
@@ -24,7 +25,19 @@ def findings(results: dict[str, Any]) -> str:
     if "rules" in results.get("quality", {}):
         parts.append(_quality(results["quality"], results))
     parts += [_speed(results[name]) for name in SPEEDS if name in results]
-    return "\n\n".join(parts)
+    blocks = "\n\n".join(parts).split("\n\n")
+    return "\n\n".join(map(_wrapped, blocks))
+
+
+def _wrapped(block: str) -> str:
+    """A paragraph or an item of a list within 118 columns; what else there is as it is."""
+    if block.startswith(("#", "|", "![")):
+        return block
+    after = "  " if block.startswith("- ") else ""
+    lines = textwrap.wrap(
+        block, 118, subsequent_indent=after, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines)
 
 
 def _score(score: dict[str, Any]) -> str:
@@ -51,9 +64,10 @@ def _score(score: dict[str, Any]) -> str:
         ],
     )
     verdicts = judge_claims(score)
-    claims = _markdown(
-        ("the paper's claim", "the paper", f"{TARGET}", "verdict"),
-        [(v.claim, v.paper, v.here, "holds" if v.holds else "does not hold") for v in verdicts],
+    claims = "\n\n".join(
+        f"- {'Holds' if each.holds else 'Does not hold'}: {each.claim} (the paper: {each.paper}). "
+        f"Here {each.here}."
+        for each in verdicts
     )
     where = score["provenance"]
     adaptive = "; ".join(
@@ -85,24 +99,18 @@ def _robust(robust: dict[str, Any]) -> str:
     rules = {row["rule"]: row for row in robust["rules"]}
     errors = robust["errors"]["target_error"]
     contradicted = sum(row["contradicted"] for row in robust["rules"])
-    shown = ("strict", "additive:0.3", "tree:2", "tree:4", "tree:8")
+    columns = {
+        "certified": "certified",
+        "reached_by_target": "with the target's own error",
+        "reached": "with both models' errors",
+        "decided_otherwise": "decided otherwise",
+    }
+    columns = {key: head for key, head in columns.items() if key in rules["strict"]}
     table = _markdown(
-        (
-            "rule",
-            "certified",
-            "with the target's own error",
-            "and the draft's",
-            "decided otherwise",
-        ),
+        ("rule", *columns.values()),
         [
-            (
-                f"`{name}`",
-                spell_share(rules[name]["certified"]),
-                spell_share(rules[name].get("reached_by_target")),
-                spell_share(rules[name]["reached"]),
-                f"{100 * rules[name]['decided_otherwise']:.2f} %",
-            )
-            for name in shown
+            (f"`{name}`", *(f"{100 * rules[name][key]:.3g} %" for key in columns))
+            for name in ("strict", "additive:0.3", "tree:2", "tree:4", "tree:8")
         ],
     )
     return (
@@ -126,22 +134,26 @@ def _quality(quality: dict[str, Any], results: dict[str, Any]) -> str:
         found = row["tokens_per_second"], rule_speed(results, row["rule"])
         return " / ".join("-" if value is None else f"{value:,.0f}" for value in found)
 
+    def passes(row: dict[str, Any]) -> str:
+        found = [row["kinds"][name]["tokens_per_pass"] for name in (CODE, ARITHMETIC)]
+        return " / ".join("-" if value is None else f"{value:.2f}" for value in found)
+
     counts = quality["rules"][0]["kinds"]
     table = _markdown(
         (
             "rule",
-            f"HumanEval pass@1, n = {counts[CODE]['num']}",
-            f"GSM8K right, n = {counts[ARITHMETIC]['num']}",
-            "tokens a pass",
+            f"HumanEval, n = {counts[CODE]['num']}",
+            f"GSM8K, n = {counts[ARITHMETIC]['num']}",
+            "tokens a pass, code / arithmetic",
             f"tokens/s, batch {quality['batch']} / 1",
-            "nats lost a token",
+            "nats lost",
         ),
         [
             (
                 f"`{row['rule']}`",
                 kind(row["kinds"][CODE]),
                 kind(row["kinds"][ARITHMETIC]),
-                f"{row['tokens_per_pass']:.2f}",
+                passes(row),
                 speed(row),
                 f"{row['nats_lost'] / row['tokens']:.3f}",
             )
@@ -152,8 +164,11 @@ def _quality(quality: dict[str, Any], results: dict[str, Any]) -> str:
     drafted = sum(row["drafted"] for row in quality["rules"])
     return (
         f"## What a rule gives up\n\nDrafts of {quality['draft_length']}, "
-        f"{quality['provenance']['dtype']} on {place_of(quality['provenance'])}; in brackets 95 % "
-        f"intervals (Wilson).\n\n{table}\n\nFalse certificates: {false:,} of {drafted:,} drafted "
+        f"{quality['provenance']['dtype']} on {place_of(quality['provenance'])}; HumanEval's "
+        "pass@1 and GSM8K's right answers, in brackets 95 % intervals (Wilson); nats a token. "
+        f"{counts[ARITHMETIC]['cut']} of strict greedy's answers to GSM8K were "
+        "cut off before their end. Questions won and lost against strict greedy are in the full "
+        f"table.\n\n{table}\n\nFalse certificates: {false:,} of {drafted:,} drafted "
         "positions.\n\n![Right answers against tokens a target pass](published/frontier.png)"
     )
 

@@ -121,7 +121,8 @@ def _quality(quality: dict[str, Any], results: dict[str, Any]) -> TextTable:
             "won, lost",
             "GSM8K right",
             "won, lost",
-            "tokens a pass",
+            "tokens a pass, code",
+            "arithmetic",
             f"tokens/s, batch {quality['batch']}",
             "tokens/s, batch 1",
             "nats lost a token",
@@ -134,7 +135,7 @@ def _quality(quality: dict[str, Any], results: dict[str, Any]) -> TextTable:
                 row["rule"],
                 *_kind(row["kinds"][CODE]),
                 *_kind(row["kinds"][ARITHMETIC]),
-                f"{row['tokens_per_pass']:.2f}",
+                *(_passes(row["kinds"][kind]) for kind in (CODE, ARITHMETIC)),
                 _speed_cell(row["tokens_per_second"]),
                 _speed_cell(rule_speed(results, row["rule"])),
                 f"{row['nats_lost'] / row['tokens']:.4f}",
@@ -161,6 +162,11 @@ def _kind(figures: dict[str, Any]) -> tuple[str, str]:
     share = 100 * figures["right"] / figures["num"]
     shown = f"{share:.1f} % of {figures['num']} [{100 * low:.1f}, {100 * high:.1f}]"
     return shown, f"{figures['won']}, {figures['lost']}"
+
+
+def _passes(figures: dict[str, Any]) -> str:
+    value = figures["tokens_per_pass"]
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _speed_cell(value: float | None) -> str:
