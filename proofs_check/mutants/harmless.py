@@ -21,6 +21,18 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     (_GENERATED + "*", "*abs(*) <= 0.125", "(*abs(*) < 0.125)", _ONE_FUNCTION),
     (_GENERATED + "*", "change >= -0.5", "(change > -0.5)", _ONE_FUNCTION),
     (_GENERATED + "*", "tilt <= 8.0", "(tilt < 8.0)", _ONE_FUNCTION),
+    (
+        "derivations/formulas/single_token.py",
+        "target_probs?i? * len(pool) > total",
+        "*>= total*",
+        "a token that lies at the level adds nothing: w log(w/c) is 0, and the level stays",
+    ),
+    (
+        "derivations/formulas/robust.py",
+        "mass > 0",
+        "*mass >= 0*",
+        "at mass 0 both are +inf: no bound",
+    ),
 )
 
 
