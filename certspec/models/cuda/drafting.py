@@ -17,6 +17,7 @@ import torch
 import triton
 from torch import Tensor
 
+from certspec.models.cuda.few_nodes import FewNodes
 from certspec.models.cuda.layers import Buffers
 from certspec.models.cuda.layouts import GrowthLayout, NodeColumn, RoundLayout, TreePart
 from certspec.models.cuda.triton_growth import (
@@ -53,6 +54,7 @@ class _Drafting:
         self.draft, self.batch, self.cache = draft, batch, draft.live_cache()
         self.parts = triton.cdiv(draft.num_tokens, TOPS_BLOCK)
         self.steps: list[Buffers] = []
+        self._few = FewNodes(draft.geometry, draft.layers.weights, self.cache)
 
     @property
     def spans(self) -> Tensor:
@@ -67,8 +69,12 @@ class _Drafting:
     def _run(self, level: int, count: Tensor | None = None) -> Tensor:
         """Run the nodes of a level; (batch * nodes, columns) logits, those of the last tokens in
         their places too. ``count``: how many nodes there are; with none, nothing is run."""
-        columns, rows = self.draft.num_tokens, self.steps[level].logits
-        self.draft.layers.launch(self.steps[level], self.cache, count)
+        columns, step, layers = self.draft.num_tokens, self.steps[level], self.draft.layers
+        rows = step.logits
+        if self._few.serves(step):
+            layers.launch_few(step, self._few, count)
+        else:
+            layers.launch(step, self.cache, count)
         if level == 0:  # this pass ran two nodes a row, the second of which is wanted
             rows = self._by_node[:, 0]
             rows.copy_(self.steps[0].logits.view(self.batch, 2, columns)[:, 1])

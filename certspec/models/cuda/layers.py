@@ -7,9 +7,10 @@ the weights, so their tilings are chosen for bandwidth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -20,6 +21,9 @@ from certspec.models.cuda.triton_attention import chunk_kernel, join_kernel
 from certspec.models.cuda.triton_linear import gated_kernel, linear_kernel
 from certspec.models.cuda.triton_rows import embed_kernel, place_kernel, residual_norm_kernel
 from certspec.models.weights import Geometry, Weights
+
+if TYPE_CHECKING:
+    from certspec.models.cuda.few_nodes import FewNodes
 
 __all__ = [
     "Buffers",
@@ -51,43 +55,78 @@ class FusedLayer:
 
 @dataclass(frozen=True)
 class FusedWeights:
-    layers: tuple[FusedLayer, ...]
+    """``stacked``: tensors of a FusedLayer with one dimension more, the layer, in front."""
+
+    stacked: FusedLayer
     embedding: Tensor
     head: Tensor
     final_norm: Tensor
     rope_frequencies: Tensor
     rope_scale: float
 
+    @cached_property
+    def layers(self) -> tuple[FusedLayer, ...]:
+        """Views of ``stacked``."""
+        parts = vars(self.stacked)
+        return tuple(
+            FusedLayer(**{name: None if part is None else part[i] for name, part in parts.items()})
+            for i in range(len(self.stacked.qkv))
+        )
+
 
 def fuse_weights(weights: Weights, device: torch.device, dtype: torch.dtype) -> FusedWeights:
     """Copies of the matrices in ``dtype`` on ``device``; embedding and head stay the model's own
     where they fit."""
+    stacks: dict[str, Tensor | None] = {}
 
-    def matrix(*parts: Tensor) -> Tensor:
-        return torch.cat([part.to(device=device, dtype=dtype) for part in parts]).contiguous()
+    def put(name: str, index: int, parts: Sequence[Tensor] | None, dtype: torch.dtype) -> None:
+        """``parts``, one below the other, as a layer's tensor of this name (None: there is
+        none)."""
+        if parts is None:
+            stacks[name] = None
+            return
+        if index == 0:
+            shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+            stacks[name] = torch.empty(
+                (weights.geometry.num_layers, *shape), device=device, dtype=dtype
+            )
+        home, first = stacks[name], 0
+        assert home is not None  # a tensor of one layer is one of all layers
+        for part in parts:
+            home[index, first : first + len(part)] = part
+            first += len(part)
 
-    def vector(*parts: Tensor) -> Tensor:
-        return torch.cat([part.to(device=device, dtype=torch.float32) for part in parts])
-
-    layers = tuple(
-        FusedLayer(
-            input_norm=vector(layer.input_norm),
-            qkv=matrix(*layer.qkv),
-            qkv_bias=None if layer.qkv_bias is None else vector(*layer.qkv_bias),
-            query_norm=None if layer.query_norm is None else vector(layer.query_norm),
-            key_norm=None if layer.key_norm is None else vector(layer.key_norm),
-            out=matrix(layer.out),
-            mlp_norm=vector(layer.mlp_norm),
-            gate_up=matrix(layer.gate, layer.up),
-            down=matrix(layer.down),
-        )
-        for layer in weights.layers()
-    )
+    for index, layer in enumerate(weights.layers()):
+        for name, parts in (
+            ("qkv", layer.qkv),
+            ("out", [layer.out]),
+            ("gate_up", [layer.gate, layer.up]),
+            ("down", [layer.down]),
+        ):
+            put(name, index, parts, dtype)
+        for name, gains in (
+            ("input_norm", [layer.input_norm]),
+            ("qkv_bias", layer.qkv_bias),
+            ("query_norm", layer.query_norm),
+            ("key_norm", layer.key_norm),
+            ("mlp_norm", [layer.mlp_norm]),
+        ):
+            put(name, index, [gains] if isinstance(gains, Tensor) else gains, torch.float32)
     embedding = weights.embedding.to(device=device, dtype=dtype).contiguous()
-    head = embedding[: weights.geometry.num_tokens] if weights.tied else matrix(weights.head)
+    head = (
+        embedding[: weights.geometry.num_tokens]
+        if weights.tied
+        else weights.head.to(device=device, dtype=dtype).contiguous()
+    )
+    final_norm = weights.final_norm.to(device=device, dtype=torch.float32)
     frequencies = weights.rope_frequencies.to(device)
     return FusedWeights(
-        layers, embedding, head, vector(weights.final_norm), frequencies, weights.rope_scale
+        FusedLayer(**stacks),  # type: ignore[arg-type]
+        embedding,
+        head,
+        final_norm,
+        frequencies,
+        weights.rope_scale,
     )
 
 
@@ -247,6 +286,11 @@ class Layers:
             split = self._linear("down", b.gated, layer.down, b.parts, count)
             self._residual_norm(b, next_gain, split, width, count)
         self._linear("head", b.normed, w.head, b.logits, count)
+
+    def launch_few(self, b: Buffers, few: FewNodes, count: Tensor | None = None) -> None:
+        """The same of few nodes, whose sums are taken in another order, see few_nodes.py."""
+        few.launch(b, count)
+        self._linear("head", b.normed, self.weights.head, b.logits, count)
 
     def _residual_norm(
         self, b: Buffers, gain: Tensor, split: int, width: int, count: Tensor | None

@@ -53,7 +53,7 @@ def compile_all() -> dict[str, int]:
     layers._can_chain = lambda like: True
     if "--scores" not in sys.argv:
         rounds.launch = lambda *_: None
-    pair = small_pair(0.1, 6, num_attention_heads=2, num_key_value_heads=1)
+    pair = small_pair(0.1, 6, num_attention_heads=2, num_key_value_heads=1, head_dim=32)
     target, draft = (
         CudaRunner(model, device="cpu", capacity=64) for model in (pair.target, pair.draft)
     )
@@ -74,6 +74,8 @@ def compile_all() -> dict[str, int]:
         rest = (target, draft, 2, shape, rule_table((rule,)))
         rounds.TreeRounds(*rest, strict=strict).begin()
     ReplayedRounds(*rest, pattern=(1,), strict=True).begin()
+    alone = (target, draft, 1, TreeTopology((-1, 0), (0, 0)), rule_table((cs.StrictGreedy(),)))
+    rounds.TreeRounds(*alone, strict=True).begin()  # whose second pass is over one node
     return {name: len(kernels) for name, kernels in compiled.items()}
 
 

@@ -1,0 +1,108 @@
+"""A pass over few nodes in one kernel against the kernels of layers.py: on a GPU, or in Triton's
+interpreter, which runs it as one program."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.device import DEVICE, ON_GPU
+from tests.support.small_models import make_model
+
+pytest.importorskip("triton")
+from certspec.models.cuda import few_nodes
+from certspec.models.cuda.few_nodes import FewNodes
+from certspec.models.cuda.layers import Buffers
+from certspec.models.cuda.runner import CudaRunner
+
+pytestmark = pytest.mark.triton
+SMALL = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+}
+PROMPT = random.Random(1).choices(range(97), k=70)  # more than one piece of attention
+
+
+def buffers_of(runner: CudaRunner, nodes: list[tuple[int, int, int, int]]) -> Buffers:
+    """``nodes``: token, slot, position, mask."""
+    staged = [x for token, slot, position, _ in nodes for x in (token, 0, slot, position)]
+    span = [0, nodes[0][1], nodes[-1][1] + 1]
+    inputs = torch.tensor([*staged, *(node[3] for node in nodes), *span])
+    return runner.buffers(inputs.to(runner.device), 1)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 50, "vocab_size": 101},
+        {"model_type": "qwen2", "num_hidden_layers": 1, "intermediate_size": 70},
+    ],
+    ids=["qwen3, odd widths", "qwen2"],
+)
+def test_logits_keys_and_values_are_those_of_the_kernels_one_by_one(
+    shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_nodes, "_MOST_ROWS", 4)
+    runner = CudaRunner(
+        make_model(**{**SMALL, **shape}), device=DEVICE, dtype=torch.float32, capacity=128
+    )
+    runner.prefill([PROMPT])
+    cache, end = runner.live_cache(), len(PROMPT)
+    few = FewNodes(runner.geometry, runner.layers.weights, cache)
+    for nodes in (
+        [(7, end, end, 0b1)],
+        # a chain's beginning, and a level of a tree: the third node is the first one's child
+        [(5, end + 1, end + 1, 0b1), (9, end + 2, end + 2, 0b11)],
+        [(3, end + 3, end + 3, 0b1), (4, end + 4, end + 3, 0b10), (8, end + 5, end + 4, 0b101)],
+    ):
+        one_by_one, together = buffers_of(runner, nodes), buffers_of(runner, nodes)
+        before = cache.keys.clone(), cache.values.clone()
+        runner.layers.launch(one_by_one, cache)
+        expected = cache.keys.clone(), cache.values.clone()
+        cache.keys.copy_(before[0])
+        cache.values.copy_(before[1])
+        assert few.serves(together)
+        runner.layers.launch_few(together, few)
+        for found, wanted in zip(
+            (together.logits, cache.keys, cache.values), (one_by_one.logits, *expected), strict=True
+        ):
+            # float32 sums in another order
+            torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+        assert few._passed[1] == 0
+
+
+def test_a_pass_that_was_called_off_does_nothing() -> None:
+    runner = CudaRunner(make_model(**SMALL), device=DEVICE, dtype=torch.float32, capacity=128)
+    runner.prefill([PROMPT])
+    cache, end = runner.live_cache(), len(PROMPT)
+    few = FewNodes(runner.geometry, runner.layers.weights, cache)
+    step = buffers_of(runner, [(7, end, end, 0b1)])
+    step.normed.fill_(3.0)
+    before = cache.keys.clone()
+    few.launch(step, torch.zeros(1, dtype=torch.int64, device=DEVICE))
+    assert torch.equal(cache.keys, before) and bool((step.normed == 3.0).all())
+    assert few._passed.tolist() == [1, 0]
+
+
+@pytest.mark.cuda
+def test_a_pass_over_one_node_is_the_same_every_time_within_a_graph() -> None:
+    from certspec.models.cuda.layers import captured
+
+    assert ON_GPU
+    runner = CudaRunner(make_model(**SMALL), device=DEVICE, capacity=128)
+    runner.prefill([PROMPT])
+    few = FewNodes(runner.geometry, runner.layers.weights, runner.live_cache())
+    step = buffers_of(runner, [(7, len(PROMPT), len(PROMPT), 0b1)])
+    graph = captured(lambda: runner.layers.launch_few(step, few))
+    graph.replay()
+    first = step.logits.clone()
+    for _ in range(200):
+        graph.replay()
+    assert torch.equal(step.logits, first)
