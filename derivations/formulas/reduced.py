@@ -7,6 +7,7 @@ of levelling those two, .0662 nats; with D = {2, 3} the argmax is out of reach, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def reduced_single(
     where all are."""
     rejected = [place for place, i in enumerate(kept) if i not in accepted]
     if not rejected:
-        return numbers.inf
+        return math.inf
     competitor = max(rejected, key=lambda place: target_probs[kept[place]])
     return single_certificate(numbers, _within(target_probs, kept), competitor)
 

@@ -7,6 +7,7 @@ level is .4 and the certificate .1."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ def renyi_tree(numbers: Any, target_probs: Sequence[Any], width: int, order: Any
     """The same of a falling target's first token and those of tokens 2..m+1 that lie below
     M_a(p_S); +inf where there are no m others."""
     if width >= len(target_probs):
-        return numbers.inf
+        return math.inf
     pooled = [target_probs[0]]
     for prob in reversed(target_probs[1 : width + 1]):
         if not prob < power_mean(numbers, pooled, order):
@@ -86,7 +87,7 @@ def variation_single(numbers: Any, target_probs: Sequence[Any], competitor: int)
 def variation_tree(numbers: Any, target_probs: Sequence[Any], width: int) -> Any:
     """p_1 - c, c the level of KL's pool of the tree."""
     if width >= len(target_probs):
-        return numbers.inf
+        return math.inf
     pooled = [target_probs[0]]
     for prob in reversed(target_probs[1 : width + 1]):
         if not prob * len(pooled) < sum(pooled[1:], pooled[0]):
