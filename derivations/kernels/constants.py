@@ -481,10 +481,10 @@ _CERTIFICATES = (
     ),
     Constant(
         "MARGIN_SLACK",
-        Rational(1, 2**46),
-        "Relative, 128 u: lowers what every margin is worth by more than its evaluation rounds. "
-        "Each form sums positive terms, or loses at most a factor of 3; seen in tests against 80 "
-        "digits, proved by no claim.",
+        Rational(1, 2**45),
+        "Relative, 256 u: lowers what every margin is worth by more than its evaluation rounds. "
+        "Each form sums positive terms, or loses at most a factor of 3; operations counted by hand "
+        "come to 130 u, tests against 80 digits see less. Proved by no claim.",
     ),
     Constant(
         "FLAG_RESOLUTION",
