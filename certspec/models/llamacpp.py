@@ -91,7 +91,7 @@ class LlamaCppRunner:
             )
         self._lib.llama_memory_clear(self._memory, False)
         self._forget_staged()
-        tokens, rows = [int(token) for token in prompts[0]], None
+        tokens = [int(token) for token in prompts[0]]
         for first in range(0, len(tokens), self._most):
             part = tokens[first : first + self._most]
             places = [(first + i, [_TEXT]) for i in range(len(part))]

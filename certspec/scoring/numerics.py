@@ -132,7 +132,7 @@ def measure_numerics(
     if not chunks:
         raise IncompatiblePair("numerics: expected a prompt that fits the models, got none")
     joined: dict[str, Any] = {
-        name: None if values is None else np.concatenate([chunk[name] for chunk in chunks], axis=-1)  # type: ignore[misc]
+        name: None if values is None else np.concatenate([chunk[name] for chunk in chunks], axis=-1)
         for name, values in chunks[0].items()
     }
     order = np.lexsort((joined["position"], joined["prompt"]))

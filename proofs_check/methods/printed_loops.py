@@ -90,5 +90,5 @@ class _Exact(ast.NodeTransformer):
         exact = Fraction(node.value)
         if exact.denominator == 1:
             return ast.Constant(exact.numerator)
-        parts = [ast.Constant(exact.numerator), ast.Constant(exact.denominator)]
+        parts: list[ast.expr] = [ast.Constant(exact.numerator), ast.Constant(exact.denominator)]
         return ast.Call(ast.Name("Fraction", ast.Load()), parts, [])

@@ -92,15 +92,15 @@ def _of_expression(node: ast.expr) -> Iterator[tuple[ast.expr, str, str]]:
             turned = ast.Compare(left, [_TURNED[type(operation)]()], [right])
             yield node, _bracketed(turned), "comparison"
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as operation, right=right):
-            turned = ast.BinOp(left, _ADDED[type(operation)](), right)
+            added = ast.BinOp(left, _ADDED[type(operation)](), right)
             if _is_error(right) or _is_error(left):
-                yield node, _bracketed(turned), "rounding"
+                yield node, _bracketed(added), "rounding"
             elif isinstance(right, ast.Constant) and type(right.value) is int:
                 for step in (right.value - 1, right.value + 1):
                     moved = ast.BinOp(left, operation, ast.Constant(step))
                     yield node, _bracketed(moved), "off by one"
             else:
-                yield node, _bracketed(turned), "sign"
+                yield node, _bracketed(added), "sign"
         case ast.Call(func=function, args=[_, _, *_]) if _name(function) in _SWAPPED:
             name = _SWAPPED[_name(function)]
             called = (
@@ -112,8 +112,8 @@ def _of_expression(node: ast.expr) -> Iterator[tuple[ast.expr, str, str]]:
         case ast.Call(func=function, args=[first, ast.expr() as end]) if (
             _name(function) == "nextafter"
         ):
-            turned = ast.Call(function, [first, ast.UnaryOp(ast.USub(), end)], node.keywords)
-            yield node, ast.unparse(turned), "rounding"
+            other_way = ast.Call(function, [first, ast.UnaryOp(ast.USub(), end)], node.keywords)
+            yield node, ast.unparse(other_way), "rounding"
         case ast.Constant(value=float() as value) if value not in (0.0,):
             yield node, f"({0.5 * value!r})", "factor"
             if _is_small(value):

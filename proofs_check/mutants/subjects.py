@@ -89,7 +89,8 @@ def chosen(
     ]
     if not count or count >= len(kept):
         return kept
-    rng, drawn = Random(seed), []
+    rng = Random(seed)
+    drawn: list[Mutation] = []
     pools = [[m for m in kept if m.kind == kind] for kind in ("body", "formula", "kernel")]
     pools = [rng.sample(pool, len(pool)) for pool in pools if pool]
     while len(drawn) < count:

@@ -112,7 +112,7 @@ def _single(
     count = probs.shape[1]
     gate = int(rule[0, TOP_M])
     within = (gate == 0) | (torch.arange(count, device=probs.device) < gate)
-    found = []
+    found: list[Tensor] = []
     for values, bound in zip((torch.exp(gaps), certain_weights(gaps)), bounds, strict=True):
         rank = first_false(within & reaches(rule, values[None], bound[None, :, None])[0])
         competitor = torch.gather(probs, 1, rank.clamp(max=count - 1)[:, None])

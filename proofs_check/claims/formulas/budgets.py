@@ -48,7 +48,7 @@ def count_subsets(formula: Formula, effort: Effort) -> Evidence:
         costs = [Fraction(rng.randint(0, 40), 100) for _ in range(1 + number % 8)]
         budget = Fraction(rng.randint(0, 120), 100)
         if number % 3 == 0:  # spent exactly
-            budget = sum(sorted(costs)[: 1 + number % len(costs)])
+            budget = sum(sorted(costs)[: 1 + number % len(costs)], Fraction(0))
         cases.append((f"{costs}, K={budget}", (costs, budget)))
     return exact_cases(holds, cases)
 
