@@ -141,7 +141,8 @@ def test_tables_plots_and_readme_are_made_of_the_results(results, tmp_path, monk
         assert title in evidence
     assert "Left out: certspec adaptive: why" in evidence
     readme = (here / "README.md").read_text("utf-8")
-    assert readme.count("## Certificates") == 1 and "**False certificates: 0**" in readme
+    assert readme.count("## Certificates") == 1
+    assert "**False certificates: 0**" in " ".join(readme.split())  # a line may end within it
     assert "| `additive:0.3` |" in readme and readme.rstrip().endswith("<!-- end -->")
     assert (here / "published/frontier.png").stat().st_size > 1000
 
