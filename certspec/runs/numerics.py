@@ -82,7 +82,10 @@ def compare_numerics(one: str | Path, other: str | Path) -> Numerics:
         _lists(folder, run)[index] for folder, run, index in zip(folders, runs, rows, strict=True)
     ]
     a, b = runs
-    has_draft = a.draft_token is not None and b.draft_token is not None
+    drafts = (
+        None if a.draft_token is None or b.draft_token is None else (a.draft_token, b.draft_token)
+    )
+    has_draft = drafts is not None
     return Numerics(
         rules=a.rules,
         prompt=a.prompt[rows[0]],
@@ -90,7 +93,7 @@ def compare_numerics(one: str | Path, other: str | Path) -> Numerics:
         error=_listed_error(*lists),
         token=a.target_token[rows[0]],
         other_token=b.target_token[rows[1]],
-        same_draft=a.draft_token[rows[0]] == b.draft_token[rows[1]] if has_draft else None,
+        same_draft=None if drafts is None else drafts[0][rows[0]] == drafts[1][rows[1]],
         accepted=_at(a.accepted, rows[0]) if has_draft else None,
         other_accepted=_at(b.accepted, rows[1]) if has_draft else None,
         reach=_at(a.reach, rows[0]) if has_draft else None,

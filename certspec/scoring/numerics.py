@@ -136,10 +136,10 @@ def measure_numerics(
         for name, values in chunks[0].items()
     }
     order = np.lexsort((joined["position"], joined["prompt"]))
-    return Numerics(
-        rules=tuple(rule.label for rule in settings.rules),
-        **{name: None if v is None else v[..., order] for name, v in joined.items()},
-    )
+    columns: dict[str, Any] = {
+        name: None if values is None else values[..., order] for name, values in joined.items()
+    }
+    return Numerics(rules=tuple(rule.label for rule in settings.rules), **columns)
 
 
 def _compare(

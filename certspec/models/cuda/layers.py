@@ -67,17 +67,21 @@ class FusedWeights:
     @cached_property
     def layers(self) -> tuple[FusedLayer, ...]:
         """Views of ``stacked``."""
-        parts = vars(self.stacked)
-        return tuple(
-            FusedLayer(**{name: None if part is None else part[i] for name, part in parts.items()})
-            for i in range(len(self.stacked.qkv))
-        )
+
+        def layer(index: int) -> FusedLayer:
+            parts: dict[str, Any] = {
+                name: None if part is None else part[index]
+                for name, part in vars(self.stacked).items()
+            }
+            return FusedLayer(**parts)
+
+        return tuple(map(layer, range(len(self.stacked.qkv))))
 
 
 def fuse_weights(weights: Weights, device: torch.device, dtype: torch.dtype) -> FusedWeights:
     """Copies of the matrices in ``dtype`` on ``device``; embedding and head stay the model's own
     where they fit."""
-    stacks: dict[str, Tensor | None] = {}
+    stacks: dict[str, Any] = {}
 
     def put(name: str, index: int, parts: Sequence[Tensor] | None, dtype: torch.dtype) -> None:
         """``parts``, one below the other, as a layer's tensor of this name (None: there is
@@ -91,7 +95,6 @@ def fuse_weights(weights: Weights, device: torch.device, dtype: torch.dtype) -> 
                 (weights.geometry.num_layers, *shape), device=device, dtype=dtype
             )
         home, first = stacks[name], 0
-        assert home is not None  # a tensor of one layer is one of all layers
         for part in parts:
             home[index, first : first + len(part)] = part
             first += len(part)
@@ -121,12 +124,7 @@ def fuse_weights(weights: Weights, device: torch.device, dtype: torch.dtype) -> 
     final_norm = weights.final_norm.to(device=device, dtype=torch.float32)
     frequencies = weights.rope_frequencies.to(device)
     return FusedWeights(
-        FusedLayer(**stacks),  # type: ignore[arg-type]
-        embedding,
-        head,
-        final_norm,
-        frequencies,
-        weights.rope_scale,
+        FusedLayer(**stacks), embedding, head, final_norm, frequencies, weights.rope_scale
     )
 
 

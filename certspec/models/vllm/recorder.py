@@ -170,8 +170,8 @@ class Recorder:
         target, draft = torch.cat(targets), torch.cat(drafts)
         found = certify(target, draft, self.rules, backend="triton" if target.is_cuda else None)
         columns = certificate_columns(found) | {"draft_top_probs": leading_probs(draft)}
-        known = columns["draft_token"] == np.concatenate(proposed)
-        self.metrics.unscored.labels("not the draft's argmax").inc(int((~known).sum()))
+        known = np.asarray(columns["draft_token"]) == np.concatenate(proposed)
+        self.metrics.unscored.labels("not the draft's argmax").inc(int(np.sum(~known)))
         kept = np.flatnonzero(known)
         self._count(found, columns, [steps[row] for row in kept], kept)
         if self.trace is not None and len(kept):

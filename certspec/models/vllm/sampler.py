@@ -77,7 +77,7 @@ class RuleSampler(RejectionSampler):
         """Logprobs are those of the target: in processed modes its logits are put back first."""
         if self._changed is not None and self.is_processed_logprobs_mode:
             rows, tokens, values = self._changed
-            target = options.get("target_logits", arguments[3] if len(arguments) > 3 else None)
+            target = options["target_logits"] if len(arguments) < 4 else arguments[3]
             target[rows, tokens] = values
         return super()._get_logprobs_tensors(*arguments, **options)
 

@@ -170,7 +170,7 @@ def _hash_along(
         rows = runner.prefill([prompt])
         if len(answer) > 1:
             rows = torch.cat([rows, runner.forward(torch.tensor([list(answer[:-1])]))[0]])
-    digest = hashlib.sha256(memoryview(rows.contiguous().numpy()).cast("B"))
+    digest = hashlib.sha256(rows.contiguous().numpy().tobytes())
     return digest.hexdigest(), rows.argmax(dim=1).tolist() == list(answer)
 
 

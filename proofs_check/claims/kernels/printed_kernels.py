@@ -271,7 +271,10 @@ examined(
 )
 
 # ---- what holds on every server
-_GROWN = {"growth": (F(1), F(101, 100), F(2)), "error": (F(0), F(1, 2**40), F(1, 64))}
+_GROWN: dict[str, tuple[F, ...]] = {
+    "growth": (F(1), F(101, 100), F(2)),
+    "error": (F(0), F(1, 2**40), F(1, 64)),
+}
 
 
 def _box_threshold(
