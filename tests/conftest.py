@@ -3,6 +3,7 @@ other waste them. Set before torch and numba are imported; a test of threads ask
 number. Triton runs on a GPU where there is one, else in its interpreter."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -29,6 +30,18 @@ def pytest_collection_modifyitems(items):
     items.sort(
         key=lambda item: (*(not item.path.match(name) for name in FIRST), item.path not in slow)
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts_count():
+    """Where a shell runs the suite in the background, interrupts are ignored, and so they would be
+    in every process that a test starts and interrupts."""
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    if before == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, before)
 
 
 def pytest_runtest_setup(item):
