@@ -132,7 +132,11 @@ def disagreements(ours: Certificates, reference: Certificates) -> dict[str, int]
     """How many entries of each field differ by more than both sides' own error bounds allow (ids:
     at all)."""
     a, b = (
-        {k: _numpy(v) for k, v in vars(x).items() if v is not None and not isinstance(v, tuple)}
+        {
+            k: _numpy(v)
+            for k, v in vars(x).items()
+            if v is not None and not isinstance(v, (tuple, str))
+        }
         for x in (ours, reference)
     )
     found = {}
