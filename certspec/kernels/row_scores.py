@@ -96,7 +96,8 @@ def settle(
 def join_scores(parts: Sequence[Any], concatenate: Callable[[list[Any], int], Any]) -> Any:
     """Scores of consecutive blocks of rows as one: ``concatenate(arrays, axis)`` is numpy's or
     torch's. ``parts``: RowScores, or another dataclass with fields of the same names; a field that
-    is None in the first is None, and tuples (``rules``, ``notes``) are the first's."""
+    is None in the first is None, and tuples and texts (``rules``, ``divergence``) are the
+    first's."""
     if len(parts) == 1:
         return parts[0]
     names = [field.name for field in fields(parts[0])]
@@ -104,7 +105,7 @@ def join_scores(parts: Sequence[Any], concatenate: Callable[[list[Any], int], An
     return type(parts[0])(
         **{
             name: blocks[0]
-            if blocks[0] is None or isinstance(blocks[0], tuple)
+            if blocks[0] is None or isinstance(blocks[0], (tuple, str))
             else concatenate(blocks, 1 if name in BY_RULE else 0)
             for name, blocks in pieces.items()
         }
