@@ -54,6 +54,8 @@ _COUNTS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 )
 # Claims whose formula is the same whatever it is given, and why.
 _CONSTANT = {"caps.log2": "log 2, for every target and competitor"}
+# Arguments that a formula takes and does not use, by claim and number, and why.
+_UNUSED = {("single.dual", 3): "the competitor, which only says where weights may be below c'"}
 
 
 class Seen:
@@ -81,7 +83,9 @@ def argument_mutants(claim: Claim, seen: Seen) -> dict[str, list[Mutant]]:
     if claim.id in _CONSTANT:
         return found
     for place, kinds in sorted(seen.kinds.items()):
-        if kinds <= {str, type(None), bool} or any(issubclass(kind, dict) for kind in kinds):
+        if (claim.id, place + 1) in _UNUSED or kinds <= {str, type(None), bool}:
+            continue
+        if any(issubclass(kind, dict) for kind in kinds):
             continue
         changes = _COUNTS if kinds <= {int} else _CHANGES
         mutants = [
