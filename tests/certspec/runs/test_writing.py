@@ -38,6 +38,7 @@ ELSEWHERE = {
     "studies/coder/speed.py": "lines are added",
     "studies/soaks/logits.py": "what a soak reads, in a folder of its own",
     "studies/soaks/logs.py": "what a soak reads, in a folder of its own",
+    "studies/examples/ask_server.py": "an example's prompts, written anew each time",
 }
 _PATH_WRITERS = {"write_text", "write_bytes", "to_csv", "to_parquet", "tofile", "memmap"}
 _STREAM_WRITERS = {"savefig", "savez", "savez_compressed", "save", "dump", "write_table"}
