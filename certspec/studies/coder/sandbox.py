@@ -99,7 +99,9 @@ def run_program(source: str, limits: Limits | None = None) -> str:
             _kill_group(process)
     if process.returncode == 0 and told.decode(errors="replace") == token:
         return "passed"
-    if process.returncode in (-signal.SIGXCPU, 128 + signal.SIGXCPU):
+    # a soft limit as high as the hard one ends in either of the two signals
+    ends = (signal.SIGXCPU, signal.SIGKILL)
+    if process.returncode in (*(-end for end in ends), *(128 + end for end in ends)):
         return "timed out"
     return told.decode(errors="replace").strip() or "killed"
 
