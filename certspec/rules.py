@@ -75,8 +75,10 @@ class Threshold:
     strictly_above: bool = False
 
     def __post_init__(self) -> None:
-        if self.top_m != 0:
+        if as_index(self.top_m, otherwise=-1) != 0:
             _require_count(self, "top_m")
+        strictly_above = as_flag("Threshold: strictly_above", self.strictly_above)
+        object.__setattr__(self, "strictly_above", strictly_above)
         _require_real(self, "scale", lower=0.0, upper=_INF, open_above=True)
         _require_real(self, "offset", lower=-_INF, upper=_INF)
         _require_real(self, "cap", lower=0.0, upper=_INF)

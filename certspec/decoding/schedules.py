@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from certspec.errors import InvalidArgument
 from certspec.presets import as_rule
-from certspec.rules import Rule
+from certspec.rules import Rule, as_index
 
 __all__ = ["Between", "RuleSchedule", "Throughout"]
 
@@ -56,11 +56,15 @@ class Between:
     outside: Rule
 
     def __init__(self, start: int, end: int, inside: Rule | str, outside: Rule | str) -> None:
-        if start == end:
+        first, last = as_index(start, otherwise=-1), as_index(end, otherwise=-1)
+        for name, found, given in (("start", first, start), ("end", last, end)):
+            if found < 0:
+                raise InvalidArgument(f"Between: expected {name} a token id, got {given!r}")
+        if first == last:
             raise InvalidArgument(f"Between: expected two different token ids, got {start} twice")
         for name, value in (
-            ("start", start),
-            ("end", end),
+            ("start", first),
+            ("end", last),
             ("inside", as_rule(inside, "Between: inside")),
             ("outside", as_rule(outside, "Between: outside")),
         ):

@@ -31,6 +31,8 @@ class TreeTopology:
     ranks: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        for name in ("parents", "ranks"):
+            object.__setattr__(self, name, _as_integers(name, getattr(self, name)))
         if len(self.parents) != len(self.ranks):
             raise InvalidArgument(
                 f"tree: expected one rank a node, got {len(self.parents)} parents and "
@@ -127,6 +129,20 @@ class TreeTopology:
     def truncated(self, depth: int) -> TreeTopology:
         """The same tree without the nodes deeper than ``depth``."""
         return self if depth >= self.depth else _truncated(self, depth)
+
+
+def _as_integers(name: str, values: object) -> tuple[int, ...]:
+    """The values as a tuple of Python's own integers. A list is taken too: a tree must be
+    hashable."""
+    if not isinstance(values, list | tuple | range):
+        raise InvalidArgument(f"tree: expected {name} a list of integers, got {values!r}")
+    found = tuple(as_index(value, otherwise=-2) for value in values)
+    if -2 in found:
+        position = found.index(-2)
+        raise InvalidArgument(
+            f"tree: expected {name} integers of at least -1, got {values[position]!r} at {position}"
+        )
+    return found
 
 
 @lru_cache(maxsize=512)

@@ -105,6 +105,9 @@ CALLS = [
     call("BestFirst", num_nodes=4),
     call("WithinBudget", budget=0.1),
     call("load_profile", path="nowhere.json"),
+    call("Between", start=1, end=2, inside="strict", outside=cs.TopM(2)),
+    call("Threshold", top_m=2, offset=0.3),
+    call("TreeTopology", parents=(-1, 0), ranks=(0, 0)),
 ]
 
 
@@ -226,8 +229,11 @@ def test_every_public_function_has_its_row():
     rows = {param.values[0] for param in CALLS}
     elsewhere = {"generate", "calibrate", "Adaptive", "transformers_generate", "load_pair"}
     # what certspec fills in itself, and lists that the row of lumped_certificates is about
-    filled = {"Certificates", "Generation", "LumpedCertificates", "Pair"}
+    filled = {"Certificates", "DraftingProfile", "Generation", "LumpedCertificates", "Pair"}
+    filled |= {"Case", "StepList", "StepRecord"}
     without_parameters = {"Rule", "StrictGreedy", "default_rules"}
+    # what a program that extends certspec implements, and a dictionary's type
+    without_parameters |= {"DecodingOptions", "DraftPolicy", "ModelRunner", "RuleSchedule"}
     errors = {"CertspecError", "IncompatiblePair", "InvalidArgument", "InvalidLogits"}
     errors |= {"RunMismatch", "UnreadableInput"}
     public = {name for name in cs.__all__ if callable(getattr(cs, name))}

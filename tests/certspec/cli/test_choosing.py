@@ -13,7 +13,8 @@ from certspec.cli import main
 
 
 def said(*arguments: Any, code: int = 0) -> str:
-    found = CliRunner().invoke(main, [str(each) for each in arguments])
+    """At one width: a table too wide for the terminal is shown in parts, one below the other."""
+    found = CliRunner(env={"COLUMNS": "160"}).invoke(main, [str(each) for each in arguments])
     assert found.exit_code == code, found.output
     return found.output
 
