@@ -8,10 +8,8 @@ notices the argument t doubled, whatever sign and factor the term has."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import mpmath
 
 from derivations.language.claim import Claim, Formula, Mutant
 from proofs_check.methods.numbers import MP
@@ -82,6 +80,7 @@ def argument_mutants(claim: Claim, seen: Seen) -> dict[str, list[Mutant]]:
     found: dict[str, list[Mutant]] = {}
     if claim.id in _CONSTANT:
         return found
+    truths = _in_floats(seen)
     for place, kinds in sorted(seen.kinds.items()):
         if (claim.id, place + 1) in _UNUSED or kinds <= {str, type(None), bool}:
             continue
@@ -92,7 +91,7 @@ def argument_mutants(claim: Claim, seen: Seen) -> dict[str, list[Mutant]]:
             Mutant(f"argument {place + 1} {name}", _changed(claim.formula, place, change))
             for name, change in changes
         ]
-        mutants.sort(key=lambda mutant: -_harm(claim, seen, mutant.formula))
+        mutants.sort(key=lambda mutant: -_harm(claim.relation, truths, mutant.formula))
         found[f"argument {place + 1}"] = mutants
     return found
 
@@ -113,24 +112,36 @@ def _changed(formula: Formula, place: int, change: Callable[[Any], Any]) -> Form
     return changed
 
 
-def _harm(claim: Claim, seen: Seen, formula: Formula) -> float:
+def _harm(
+    relation: str, truths: Sequence[tuple[tuple[Any, ...], float]], formula: Formula
+) -> float:
     """In how many of the noted calls the change matters, to the wrong side."""
-    return sum(_wrong(claim.relation, *pair) for pair in _values(seen, formula))
+    return sum(
+        _wrong(relation, _float_of(formula, arguments), truth) for arguments, truth in truths
+    )
 
 
-def _values(seen: Seen, formula: Formula) -> Iterator[tuple[Any, Any]]:
-    for arguments in seen.calls[:_KEPT]:
-        try:
-            yield formula(MP, *arguments), seen.formula(MP, *arguments)
-        except (ArithmeticError, ValueError, TypeError, LookupError):
-            continue
+def _in_floats(seen: Seen) -> list[tuple[tuple[Any, ...], float]]:
+    """The noted calls and what the formula gives for them, in double precision: they only order the
+    changes, and every digit costs time."""
+    calls = [_deep(arguments, _as_float) for arguments in seen.calls[:_KEPT]]
+    return [(arguments, _float_of(seen.formula, arguments)) for arguments in calls]
 
 
-def _wrong(relation: str, changed: Any, value: Any) -> bool:
+def _as_float(value: Any) -> Any:
+    return value if isinstance(value, int) else float(value)
+
+
+def _float_of(formula: Formula, arguments: tuple[Any, ...]) -> float:
+    """NaN where the formula has no value there."""
     try:
-        moved = float(mpmath.mpf(changed) - mpmath.mpf(value))
-    except (TypeError, ValueError):
-        return False
+        return float(formula(math, *arguments))
+    except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
+        return math.nan
+
+
+def _wrong(relation: str, changed: float, value: float) -> bool:
+    moved = changed - value
     if math.isnan(moved):
         return False
     return moved > 0 if relation == "<=" else moved < 0 if relation == ">=" else moved != 0

@@ -58,6 +58,9 @@ class Tally:
     ) -> None:
         """Enter one case whose true value lies in [lower, upper]."""
         self.cases += 1
+        if isinstance(formula_value, mpmath.mpc):  # outside its domain: on no side of the truth
+            self.worst, self.point = mpmath.inf, label
+            return
         over, under = formula_value - upper, lower - formula_value
         residual = {"=": max(over, under, upper - lower), "<=": over, ">=": under}[self.relation]
         if mpmath.isnan(residual):  # +inf against +inf agrees; +inf against a number does not

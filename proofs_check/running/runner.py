@@ -49,13 +49,18 @@ def run_claim(claim: Claim, effort: Effort) -> Outcome:
     checks = checks_of(claim.id)
     seen = Seen(claim.formula)
     evidence = tuple(evidence_of(check, seen, effort) for check in checks)
+    # a mutant is refuted by the quickest check that can
+    costs = {id(check): item.seconds for check, item in zip(checks, evidence, strict=True)}
+    quickest = sorted(checks, key=lambda check: costs[id(check)])
     mutants = {
-        mutant.name: _first_refutation(checks, mutant.formula, effort).name
+        mutant.name: _first_refutation(
+            quickest, mutant.formula, effort, unreadable=Verdict.UNDECIDED
+        ).name
         for mutant in claim.mutants
     }
     if claim.expected == "verified":
         for changes in argument_mutants(claim, seen).values():
-            mutants |= _first_refuted(checks, changes, effort)
+            mutants |= _first_refuted(quickest, changes, effort)
     complaints = _complaints(claim, checks, evidence, mutants)
     if claim.corrected is not None:
         repaired = tuple(evidence_of(check, claim.corrected, effort) for check in checks)
@@ -138,26 +143,34 @@ def _again(check: Check, formula: Formula, effort: Effort, first: Evidence) -> E
     return replace(first, detail=f"{first.detail}; {more}" if first.detail else more)
 
 
-def _first_refutation(checks: list[Check], formula: Formula, effort: Effort) -> Verdict:
-    # not by ``printed``: a text that is right refutes every wrong formula, and shows nothing of the
-    # other methods
-    verdicts = (
-        evidence_of(check, formula, effort).verdict for check in checks if check.method != "printed"
-    )
-    return next((verdict for verdict in verdicts if verdict is Verdict.REFUTED), Verdict.UNDECIDED)
+def _first_refutation(
+    checks: list[Check], formula: Formula, effort: Effort, *, unreadable: Verdict
+) -> Verdict:
+    """REFUTED by the first check that does; else UNDECIDED, or ``unreadable`` where a check could
+    not read what the formula returned."""
+    left = Verdict.UNDECIDED
+    for check in checks:
+        # not by ``printed``: a text that is right refutes every wrong formula, and shows nothing of
+        # the other methods
+        if check.method == "printed":
+            continue
+        try:
+            if evidence_of(check, formula, effort).verdict is Verdict.REFUTED:
+                return Verdict.REFUTED
+        except (ArithmeticError, ValueError, TypeError, LookupError):
+            left = unreadable
+    return left
 
 
 def _first_refuted(
     checks: list[Check], changes: Sequence[Mutant], effort: Effort
 ) -> dict[str, str]:
-    """The first of an argument's changes that the checks refute; all of them where none is."""
+    """The first of an argument's changes that the checks notice; all of them where none is."""
     for mutant in changes:
-        try:
-            noticed = _first_refutation(checks, mutant.formula, effort) is Verdict.REFUTED
-        except (ArithmeticError, ValueError, TypeError, LookupError):
-            noticed = True  # what the formula returns is no longer what the check can read
-        if noticed:
-            return {mutant.name: Verdict.REFUTED.name}
+        # what no check can read any more is noticed
+        found = _first_refutation(checks, mutant.formula, effort, unreadable=Verdict.REFUTED)
+        if found is Verdict.REFUTED:
+            return {mutant.name: found.name}
     return {", ".join(mutant.name for mutant in changes): Verdict.UNDECIDED.name}
 
 
