@@ -4,13 +4,15 @@ claim."""
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["GENERAL", "INDEPENDENT", "Evidence", "Outcome", "Verdict", "combine"]
+__all__ = ["GENERAL", "INDEPENDENT", "SAMPLES", "Evidence", "Outcome", "Verdict", "combine"]
 
 GENERAL = frozenset({"steps", "enclosure"})  # the whole domain, not a sample of it
-INDEPENDENT = frozenset({"enclosure", "exact-cases", "search", "optimiser", "conic"})
+SAMPLES = frozenset({"exact-cases", "search", "optimiser", "conic"})
+INDEPENDENT = SAMPLES | {"enclosure"}  # without a look at the derivation
 
 
 class Verdict(enum.Enum):
@@ -29,7 +31,8 @@ class Verdict(enum.Enum):
 @dataclass(frozen=True)
 class Evidence:
     """What one method found: how many digits agree, the largest residual and where, over how many
-    cases or boxes."""
+    cases or boxes; of a sample also its ``domain``, the least and the largest of each size and
+    argument."""
 
     method: str
     verdict: Verdict
@@ -39,6 +42,7 @@ class Evidence:
     cases: int = 0
     seconds: float = 0.0
     detail: str = ""
+    domain: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def general(self) -> bool:
@@ -77,7 +81,10 @@ class Outcome:
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Outcome:
         evidence = tuple(
-            Evidence(**(row | {"verdict": Verdict[row["verdict"]]})) for row in plain["evidence"]
+            Evidence(
+                **(row | {"verdict": Verdict[row["verdict"]], "domain": _ranges(row["domain"])})
+            )
+            for row in plain["evidence"]
         )
         changed = {
             "verdict": Verdict[plain["verdict"]],
@@ -85,6 +92,10 @@ class Outcome:
             "complaints": tuple(plain["complaints"]),
         }
         return cls(**(plain | changed))
+
+
+def _ranges(plain: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    return {name: (low, high) for name, (low, high) in plain.items()}
 
 
 def combine(evidence: tuple[Evidence, ...]) -> Verdict:

@@ -4,6 +4,7 @@ test is the expression that is printed."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,11 @@ def as_formula(
         if numbers not in compiled:
             compiled[numbers] = compile_for(numbers)
         return compiled[numbers](*arguments)
+
+    own = inspect.Parameter.POSITIONAL_ONLY  # so that whoever reads a domain reads names
+    formula.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, own) for name in ("numbers", *spec.arguments)]
+    )
 
     def compile_for(numbers: Any) -> Callable[..., Any]:
         chosen = expression

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import mpmath
 
 from derivations.language.claim import Formula
+from proofs_check.methods.domain import TOKENS, Domain, joined
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.optimise import Bracket, minimise_with_hub
 from proofs_check.methods.problems import Problem
@@ -44,6 +45,7 @@ class Tally:
     ) -> None:
         self.method, self.confirm, self.refute, self.relation = method, confirm, refute, relation
         self.worst, self.point, self.cases = mpmath.mpf(0), "", 0
+        self.domain: Domain = {}
 
     @classmethod
     def at_digits(cls, method: str, digits: int, relation: Relation = "=") -> Tally:
@@ -68,6 +70,10 @@ class Tally:
         if residual > self.worst or not self.point:
             self.worst, self.point = max(residual, self.worst), label
 
+    def of_tokens(self, count: int) -> None:
+        """Note how many tokens a solved case has, where the formula's arguments don't say it."""
+        self.domain = joined([self.domain, {TOKENS: (count, count)}])
+
     @property
     def refuted(self) -> bool:
         return bool(self.worst > self.refute)
@@ -88,6 +94,7 @@ class Tally:
             self.point,
             self.cases,
             detail=detail,
+            domain=self.domain,
         )
 
 
@@ -143,6 +150,7 @@ def against_definition(
     repeated = 0
     for number, problem in enumerate(problems):
         bracket = solve(problem, digits)
+        tally.of_tokens(len(problem.target_probs))
         with working_digits(digits + 30):
             value = MP.mpf(formula(MP, *exactly(problem.arguments)))
             tally.add(problem.label, value, bracket.lower, bracket.upper)

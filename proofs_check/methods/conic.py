@@ -45,6 +45,7 @@ def against_cone(
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
     for problem in problems[:: max(1, len(problems) // at_most)]:
         bracket = _solve_once(problem.target_probs, problem.hub, problem.spokes, problem.sign)
+        tally.of_tokens(len(problem.target_probs))
         tally.add(
             problem.label,
             MP.mpf(formula(MP, *exactly(problem.arguments))),
@@ -96,7 +97,9 @@ def least_by_cone(
     """``formula`` against the least of each case's joint programmes, target and draft both free."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
     for label, programmes, arguments in cases[:: max(1, len(cases) // at_most)]:
-        found = min(_solve_joint_once(make()) for make in programmes)
+        made = [make() for make in programmes]
+        found = min(map(_solve_joint_once, made))
+        tally.of_tokens(max(programme.num_tokens for programme in made))
         tally.add(label, MP.mpf(formula(MP, *exactly(arguments))), found, found)
         if tally.refuted:
             break

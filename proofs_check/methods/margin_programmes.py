@@ -98,7 +98,9 @@ def least(
     at the second."""
     tally = Tally.at_digits("optimiser", effort.digits, relation)
     repeated = 0
-    for number, (label, programmes, arguments) in enumerate(cases):
+    for number, (label, makes, arguments) in enumerate(cases):
+        programmes = [make() for make in makes]
+        tally.of_tokens(max(programme.num_tokens for programme in programmes))
         for digits in (effort.digits, effort.second_digits) if number == 1 else (effort.digits,):
             bracket = _least_bracket(programmes, digits)
             with working_digits(effort.digits + 20):
@@ -113,8 +115,8 @@ def least(
     )
 
 
-def _least_bracket(programmes: Sequence[Callable[[], JointProgramme]], digits: int) -> Bracket:
-    brackets = [_solve_once(make(), digits) for make in programmes]
+def _least_bracket(programmes: Sequence[JointProgramme], digits: int) -> Bracket:
+    brackets = [_solve_once(programme, digits) for programme in programmes]
     best = min(brackets, key=lambda b: b.upper)
     return Bracket(min(b.lower for b in brackets), best.upper, best.draft_probs, best.iterations)
 

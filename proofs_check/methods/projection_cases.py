@@ -42,6 +42,7 @@ def nearest(
     repeated = 0
     for number, (label, projections, arguments) in enumerate(cases):
         again = number % 10 == 3
+        tally.of_tokens(len(projections[0].base_probs))
         for digits in (effort.digits, effort.second_digits) if again else (effort.digits,):
             brackets = [project(projection, digits) for projection in projections]
             with working_digits(digits + 30):
@@ -65,6 +66,7 @@ def nearest_by_cone(
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
     for label, projections, arguments in cases[:: max(1, len(cases) // at_most)]:
         value = min(_project_by_cone(projection) for projection in projections)
+        tally.of_tokens(len(projections[0].base_probs))
         tally.add(label, MP.mpf(formula(MP, *exactly(arguments))), value, value)
         if tally.refuted:
             break

@@ -10,6 +10,7 @@ from pathlib import Path
 import sympy
 
 from derivations.language.claim import Claim, Step
+from proofs_check.methods.domain import in_words, joined
 from proofs_check.outcome import Evidence, Outcome, Verdict
 from proofs_check.running.checks import checks_of
 from proofs_check.running.routes import reason_without, routes_of
@@ -34,6 +35,8 @@ def one_line(outcome: Outcome) -> str:
     ]
     if without:
         line += f"; no {', no '.join(without)} route"
+    if domain := joined(item.domain for item in outcome.evidence):
+        line += f"\n      sampled: {in_words(domain)}"
     for item in outcome.evidence:
         if item.verdict in (Verdict.REFUTED, Verdict.UNDECIDED):
             line += f"\n      {item.method}: {item.verdict.value} "

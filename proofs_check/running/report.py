@@ -11,6 +11,7 @@ import sympy
 from derivations.language.claim import Claim, Step
 from derivations.statements import statement_of
 from derivations.theorems import LABELS, SYMBOLS, labels_in, reading_order
+from proofs_check.methods.domain import in_words, joined
 from proofs_check.outcome import Evidence, Outcome
 from proofs_check.running.explain import kernels_using, routes_in_words, standing_of
 from proofs_check.running.plots import render_plot
@@ -150,6 +151,8 @@ def _section(claim: Claim, outcome: Outcome | None, plots: bool, shown: Collecti
     if outcome:
         told = routes_in_words(claim.id, {item.method for item in outcome.evidence})
         parts.append(f"<p class=quiet>Routes. {html.escape('; '.join(told))}.</p>")
+        if domain := joined(item.domain for item in outcome.evidence):
+            parts.append(f"<p class=quiet>Sampled: {html.escape(in_words(domain))}.</p>")
         fates = "; ".join(
             f"{html.escape(name)} ({fate.lower()})" for name, fate in outcome.mutants.items()
         )

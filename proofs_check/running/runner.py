@@ -15,8 +15,9 @@ from pathlib import Path
 
 from derivations.language.claim import Claim, Formula, Mutant, all_claims
 from proofs_check.methods.arguments import Seen, argument_mutants
+from proofs_check.methods.domain import Noted, argument_names, joined
 from proofs_check.methods.optimise import NoConvergence
-from proofs_check.outcome import GENERAL, INDEPENDENT, Evidence, Outcome, Verdict, combine
+from proofs_check.outcome import GENERAL, INDEPENDENT, SAMPLES, Evidence, Outcome, Verdict, combine
 from proofs_check.registry import Check, Effort
 from proofs_check.running.checks import checks_of
 from proofs_check.running.routes import reason_without, routes_of
@@ -48,7 +49,7 @@ def run_claim(claim: Claim, effort: Effort) -> Outcome:
     started = time.perf_counter()
     checks = checks_of(claim.id)
     seen = Seen(claim.formula)
-    evidence = tuple(evidence_of(check, seen, effort) for check in checks)
+    evidence = tuple(_sampled(check, seen, effort) for check in checks)
     # a mutant is refuted by the quickest check that can
     costs = {id(check): item.seconds for check, item in zip(checks, evidence, strict=True)}
     quickest = sorted(checks, key=lambda check: costs[id(check)])
@@ -104,6 +105,15 @@ def fingerprint() -> str:
 
 def _run_by_id(claim_id: str, effort: Effort) -> Outcome:
     return run_claim(all_claims()[claim_id], effort)
+
+
+def _sampled(check: Check, seen: Seen, effort: Effort) -> Evidence:
+    """What one check finds; of a sample also which arguments it gave the formula."""
+    if check.method not in SAMPLES:
+        return evidence_of(check, seen, effort)
+    noted = Noted(seen, argument_names(seen.formula))
+    found = evidence_of(check, noted, effort)
+    return replace(found, domain=joined([found.domain, noted.domain]))
 
 
 def evidence_of(check: Check, formula: Formula, effort: Effort) -> Evidence:

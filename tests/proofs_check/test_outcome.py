@@ -5,7 +5,7 @@ import pytest
 from proofs_check.outcome import Evidence, Outcome, Verdict, combine
 
 PROOF = Evidence("steps", Verdict.VERIFIED)
-WITNESS = Evidence("optimiser", Verdict.VERIFIED, digits=50.0)
+WITNESS = Evidence("optimiser", Verdict.VERIFIED, digits=50.0, domain={"tokens": (2.0, 64.0)})
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
