@@ -54,9 +54,7 @@ def run_claim(claim: Claim, effort: Effort) -> Outcome:
     costs = {id(check): item.seconds for check, item in zip(checks, evidence, strict=True)}
     quickest = sorted(checks, key=lambda check: costs[id(check)])
     mutants = {
-        mutant.name: _first_refutation(
-            quickest, mutant.formula, effort, unreadable=Verdict.UNDECIDED
-        ).name
+        mutant.name: _first_refutation(quickest, mutant.formula, effort).name
         for mutant in claim.mutants
     }
     if claim.expected == "verified":
@@ -154,7 +152,11 @@ def _again(check: Check, formula: Formula, effort: Effort, first: Evidence) -> E
 
 
 def _first_refutation(
-    checks: list[Check], formula: Formula, effort: Effort, *, unreadable: Verdict
+    checks: list[Check],
+    formula: Formula,
+    effort: Effort,
+    *,
+    unreadable: Verdict = Verdict.UNDECIDED,
 ) -> Verdict:
     """REFUTED by the first check that does; else UNDECIDED, or ``unreadable`` where a check could
     not read what the formula returned."""
