@@ -44,7 +44,7 @@ __all__ = ["command"]
 )
 @count_option("--max-new-tokens", default=128, least=2, help="Steps a prompt.")
 @count_option("--width", default=4, most=64, help="Widest node to calibrate.")
-@count_option("--batch-size", default=1, help="Of the runs tuned for.")
+@count_option("--batch-size", "--batch", default=1, help="Of the runs tuned for.")
 @click.option(
     "--draft-cost",
     type=float,

@@ -1,13 +1,17 @@
-"""``certspec decode``: streams a speculatively decoded answer whose tokens show what happened to
-them. On a terminal certified tokens are bold green, the target's corrections underlined red."""
+"""``certspec decode``: speculatively decoded answers whose tokens show what happened to them; one
+prompt's as it comes, several prompts' in a batch. On a terminal certified tokens are bold green,
+the target's corrections underlined red."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+import textwrap
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +20,24 @@ import click
 from certspec.cli.interrupts import interruptible
 from certspec.cli.options import (
     PairOptions,
+    batch_size_option,
     count_option,
     draft_length_option,
     json_option,
+    limit_option,
     load_chosen_pair,
     pair_options,
     plain_prompts_option,
+    prompts_option,
     say_engine,
 )
-from certspec.cli.waiting import compiling
+from certspec.cli.waiting import compiling, waiting
 from certspec.errors import InvalidArgument
 from certspec.presets import parse_rule
 
 if TYPE_CHECKING:
     from certspec.kernels.compiled import CompileClock
+    from certspec.scoring.prompts import Prompt
 
 __all__ = ["command", "step_class"]
 
@@ -45,7 +53,12 @@ _CLASSES = {
 
 
 @click.command("decode")
-@click.argument("prompt")
+@click.argument("prompts", metavar="[PROMPT]...", nargs=-1)
+@prompts_option(
+    'Instead of PROMPT, one a line: .jsonl with "prompt" or "messages", else plain text.'
+)
+@limit_option()
+@batch_size_option
 @pair_options
 @click.option(
     "--rule",
@@ -77,7 +90,10 @@ _CLASSES = {
 @plain_prompts_option
 @json_option
 def command(
-    prompt: str,
+    prompts: tuple[str, ...],
+    prompts_path: Path | None,
+    limit: int | None,
+    batch_size: int,
     rule_label: str | None,
     tree: int | None,
     draft_length: int,
@@ -88,11 +104,15 @@ def command(
     as_json: bool,
     **models: Any,
 ) -> None:
-    """Decode PROMPT speculatively and show, token by token, what was certified.
+    """Decode each PROMPT speculatively and show, token by token, what was certified.
 
     On a terminal the tokens are coloured and followed by a legend and a summary; otherwise the text
-    alone goes to standard output, and the summary to standard error."""
+    alone goes to standard output, and the summary to standard error.
+
+    One prompt's tokens are shown as they come. Several are decoded in a batch (--batch at a time),
+    each to the same tokens as alone, and shown when all are done, each below its number."""
     rule = parse_rule(rule_label or "strict")
+    asked = _asked(prompts, prompts_path, limit)
     from certspec.decoding import Adaptive, WithinBudget, generate, load_profile
 
     policy: Any = draft_length
@@ -107,25 +127,34 @@ def command(
 
     engine, notes = chosen_engine(pair)
     say_engine(pair, engine, notes)
+    given = [_ids_or_text(prompt, pair.tokenizer, chat=not plain_prompts) for prompt in asked]
+    decode = partial(
+        generate,
+        pair,
+        rule=rule,
+        draft_length=policy,
+        tree=tree if policy is draft_length else None,
+        batch_size=batch_size,
+        chat=False if plain_prompts else None,
+    )
     with interruptible("stopped"), compiling() as clock:
         stream = _TokenStream(pair.tokenizer, clock, shown=not as_json)
         try:
-            generation = generate(
-                pair,
-                prompt,
-                rule,
-                draft_length=policy,
-                tree=tree if policy is draft_length else None,
-                max_new_tokens=max_new_tokens,
-                chat=False if plain_prompts else None,
-                on_step=stream,
-            )
+            if len(given) == 1:
+                generation = decode(given, max_new_tokens=max_new_tokens, on_step=stream)
+            else:
+                with waiting(f"decoding {len(given)} prompts"):
+                    # kernels are loaded, and weights packed, before the clock runs
+                    decode([[0]] * min(len(given), batch_size), max_new_tokens=4)
+                    stream.begin()
+                    generation = decode(given, max_new_tokens=max_new_tokens)
+                stream.show_all(generation.steps, [_told(prompt) for prompt in asked])
         except KeyboardInterrupt:
             stream.finish()
             click.echo(f"stopped after {stream.num_tokens} tokens", err=True)
             sys.exit(130)
     if as_json:
-        click.echo(json.dumps(_facts(generation, stream, rule.label), indent=2))
+        click.echo(json.dumps(_facts(generation, stream, rule.label, asked), indent=2))
         return
     stream.finish()
     stream.print_legend()
@@ -133,12 +162,50 @@ def command(
         click.echo(line, err=not stream.is_terminal)
 
 
-def _facts(generation: Any, stream: _TokenStream, label: str) -> dict[str, Any]:
+def _asked(texts: Sequence[str], path: Path | None, limit: int | None) -> list[str | Prompt]:
+    """The prompts given, or those of the file; the first ``limit``."""
+    if (path is None) == (not texts):
+        got = "both" if texts else "neither"
+        raise InvalidArgument(f"decode: expected PROMPT or --prompts FILE, got {got}")
+    if path is None:
+        return list(texts[:limit])
+    from certspec.scoring.prompts import PromptFile
+
+    return list(itertools.islice(PromptFile.check(path), limit))
+
+
+def _ids_or_text(prompt: str | Prompt, tokenizer: Any, *, chat: bool) -> Any:
+    """What ``generate`` takes: a prompt of a file becomes the token ids that ``certspec score``
+    makes of it."""
+    if isinstance(prompt, str):
+        return prompt
+    from certspec.scoring.batches import prompt_token_ids
+
+    try:
+        return prompt_token_ids(tokenizer, prompt.messages, chat=chat)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"--prompts, line {prompt.line}: {error}") from error
+
+
+def _told(prompt: str | Prompt) -> str:
+    return prompt if isinstance(prompt, str) else str(prompt.messages[-1]["content"])
+
+
+def _facts(
+    generation: Any, stream: _TokenStream, label: str, asked: Sequence[str | Prompt]
+) -> dict[str, Any]:
+    answers = [
+        {"text": text, "tokens": tokens, "finish_reason": reason}
+        for text, tokens, reason in zip(
+            generation.texts, generation.sequences, generation.finish_reasons, strict=True
+        )
+    ]
+    if len(answers) > 1:
+        told = map(_told, asked)
+        answers = [{"prompt": prompt} | each for prompt, each in zip(told, answers, strict=True)]
     return {
         "rule": label,
-        "text": generation.texts[0],
-        "tokens": generation.sequences[0],
-        "finish_reason": generation.finish_reasons[0],
+        **(answers[0] if len(answers) == 1 else {"answers": answers}),
         "tokens_per_second": stream.tokens_per_second,
         "compile_seconds": stream.clock.seconds,
         "engine": generation.engine,
@@ -168,6 +235,8 @@ class _TokenStream:
         self._pending: list[int] = []
         self._context: list[int] = []
         self._console: Any = None
+        self._began = 0.0
+        self._seconds: float | None = None  # of a whole batch, compiling left out
         if self.is_terminal:
             from rich.console import Console
 
@@ -178,8 +247,31 @@ class _TokenStream:
         return self.counts.total()
 
     def __call__(self, step: Any) -> None:
-        name = step_class(step)
         self._time(step.round)
+        self._show(step)
+
+    def begin(self) -> None:
+        """A batch begins now."""
+        self._began = time.perf_counter() - self.clock.seconds
+
+    def show_all(self, steps: Iterable[Any], prompts: Sequence[str]) -> None:
+        """Print what a batch made of ``prompts``: each answer below its number and prompt."""
+        self._seconds = time.perf_counter() - self.clock.seconds - self._began
+        by_prompt: list[list[Any]] = [[] for _ in prompts]
+        for step in steps:
+            by_prompt[step.prompt].append(step)
+        for number, (prompt, own) in enumerate(zip(prompts, by_prompt, strict=True), 1):
+            self._context = []
+            if self._shown:
+                head = textwrap.shorten(prompt, 72, placeholder=" ...")
+                self._write(f"{chr(10) if number > 1 else ''}[{number}] {head}\n", "dim")
+            for step in own:
+                self._show(step)
+            if number < len(prompts):
+                self.finish()
+
+    def _show(self, step: Any) -> None:
+        name = step_class(step)
         self.counts[name] += 1
         if not self._shown:
             return
@@ -199,7 +291,10 @@ class _TokenStream:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of all rounds after the first, which packs weights too; None where there are none."""
+        """Of all rounds after the first, which packs weights too; None where there are none. Of a
+        batch: of the whole."""
+        if self._seconds is not None:
+            return self.num_tokens / self._seconds
         if len(self._rounds) < 2:
             return None
         (_, began, _), (_, _, num_before) = self._rounds[:2]
@@ -207,8 +302,11 @@ class _TokenStream:
 
     def finish(self) -> None:
         """Print what still waits, and end the line."""
+        if not self._shown:
+            return
         if self._pending:
             self._write(self._piece(), "")
+            self._pending = []
         self._write("\n", "")
 
     def print_legend(self) -> None:
@@ -253,10 +351,15 @@ def _summary_lines(
 ) -> list[str]:
     metrics = generation.metrics
     counts = ", ".join(f"{stream.counts[name]} {name}" for name in _CLASSES if stream.counts[name])
+    reasons = Counter(generation.finish_reasons)
+    ends = ", ".join(
+        reason if len(generation.finish_reasons) == 1 else f"{reason} ({count})"
+        for reason, count in reasons.items()
+    )
     lines = [
         "",
         f"rule {label}: {stream.num_tokens} tokens ({counts}) in {metrics['num_target_passes']} "
-        f"target passes, {_speed(stream)}ended by {generation.finish_reasons[0]}",
+        f"target passes, {_speed(stream)}ended by {ends}",
         f"vLLM: mean_acceptance_length {_number(metrics['mean_acceptance_length'], 2)} (bonus in), "
         f"draft_acceptance_rate {_number(metrics['draft_acceptance_rate'], 3)}; gpt-fast mean "
         f"accepted {_number(metrics['gpt_fast_mean_accepted'], 2)} (bonus out); SGLang accept rate "

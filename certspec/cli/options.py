@@ -110,7 +110,9 @@ def draft_length_option(help: str = "Draft length of the observed accepted lengt
     return count_option("--draft-length", default=4, help=help)
 
 
-batch_size_option = count_option("--batch-size", default=16, help="Prompts a forward pass.")
+batch_size_option = count_option(
+    "--batch-size", "--batch", default=16, help="Prompts a forward pass."
+)
 plain_prompts_option = click.option(
     "--plain-prompts", is_flag=True, help="Feed the prompts as they are, without the chat template."
 )

@@ -81,6 +81,9 @@ def test_errors_are_one_line_and_exit_code_2(call, pair_arguments):
         (["decode", "hi", *pair_arguments[:2]], "--target without --draft"),
         (["decode", "hi", *pair_arguments, "--rule", "additive:7"], "[0, 1]"),
         (["decode", "hi", *pair_arguments, "--dtype", "int8"], "int8"),
+        (["decode", *pair_arguments], "expected PROMPT or --prompts FILE, got neither"),
+        (["decode", "hi", "--prompts", "bad.jsonl"], "FILE, got both"),
+        (["decode", "--prompts", "bad.jsonl"], "bad.jsonl, line 2"),
         (["report", "nowhere"], "nowhere"),
     ]:
         result = call(*arguments)
@@ -126,6 +129,30 @@ def test_decode_prints_the_generated_text_alone_where_there_is_no_terminal(
         assert (
             result.stdout == cs.generate(pair, "the old river", max_new_tokens=12).texts[0] + "\n"
         )
+
+
+def test_prompts_decoded_in_a_batch_get_the_tokens_that_each_gets_alone(call, pair_arguments):
+    texts = ["the old river", "a fox", "the river and the fox"]
+    Path("prompts.jsonl").write_text(
+        "".join(json.dumps({"prompt": text}) + "\n" for text in (*texts, "one more"))
+    )
+    options = (*pair_arguments, "--max-new-tokens", 12, "--rule", "additive:0.3")
+    pair = cs.load_pair(pair_arguments[1], pair_arguments[3])
+    alone = [cs.generate(pair, text, "additive:0.3", max_new_tokens=12) for text in texts]
+    for given in (texts, ["--prompts", "prompts.jsonl", "--limit", 3]):
+        result = call("decode", *given, *options, "--batch", 2, "--json")
+        assert result.exit_code == 0, result.output
+        facts = json.loads(result.stdout)
+        assert [each["prompt"] for each in facts["answers"]] == texts
+        assert [each["tokens"] for each in facts["answers"]] == [one.sequences[0] for one in alone]
+        assert facts["counts"]["accepted"] + facts["counts"].get("certified", 0) == sum(
+            one.metrics["num_accepted"] for one in alone
+        )
+    shown = call("decode", *texts, *options).stdout
+    assert shown == "\n".join(
+        f"[{number}] {text}\n{one.texts[0]}\n"
+        for number, (text, one) in enumerate(zip(texts, alone, strict=True), 1)
+    )
 
 
 def test_a_step_is_called_certified_only_where_its_draft_token_was_guaranteed():

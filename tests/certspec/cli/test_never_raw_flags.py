@@ -29,7 +29,7 @@ BAD = {
     "a list": "1,,2",
 }
 # what the arguments of a command are while its flags are tried
-ARGUMENTS = {"url": "http://127.0.0.1:9", "prompt": "A fox."}
+ARGUMENTS = {"url": "http://127.0.0.1:9", "prompts": "A fox."}
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -73,7 +73,7 @@ def test_a_bad_value_of_a_flag_is_answered_in_words(path: tuple[str, ...]) -> No
     given = [
         ARGUMENTS.get(p.name or "", "missing")
         for p in command.params
-        if p.required and isinstance(p, click.Argument)
+        if isinstance(p, click.Argument) and (p.required or p.name in ARGUMENTS)
     ]
     flags = [p for p in command.params if isinstance(p, click.Option) and not p.is_flag]
     for flag in flags:
