@@ -9,6 +9,7 @@ end. Error constants: theory F."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -213,43 +214,51 @@ def _pool_sum(pool: np.ndarray, mean: float) -> float:
     return mean * float(phi.sum())
 
 
-def rule_certificate(rule: Rule, row: TargetRow) -> tuple[float, float]:
-    """The rule's certificate (nats) and a bound below it; (+inf, +inf) where nothing can be
-    rejected."""
-    vocab = len(row.weights)
-    if rule.threshold is None:
-        if rule.tree_width >= vocab:
-            return math.inf, math.inf
-        pool, last = pool_tree(row.weights, rule.tree_width), rule.tree_width
-        return certificate_of_pool(pool, row, _pool_weight_error(row, last))
-    tau, upper = relative_threshold(rule.threshold, row)
-    rejected = _first_false(accepted_ranks(rule.threshold, row, tau))
-    doubtful = _first_false(certainly_accepted_ranks(rule.threshold, row, upper))
-    exact, lower = (
-        certificate_of_pool(
-            pool_single_token(row.weights, rank), row, _pool_weight_error(row, rank)
-        )[side]
-        if rank < vocab
-        else math.inf
-        for side, rank in enumerate((rejected, doubtful))
-    )
-    return exact, lower
+@dataclass(frozen=True)
+class Decisions:
+    """What a threshold says of the token of each rank of a row, (vocab,) bool each: ``accepted`` in
+    float64, ``certain`` whatever the rounding errors were; ``near`` where a token lies so near to
+    the threshold that float64 may err about it."""
+
+    accepted: np.ndarray
+    certain: np.ndarray
+    near: bool
 
 
-def is_near(rule: Rule, row: TargetRow) -> bool:
-    """Whether a token lies so near to the rule's threshold that float64 may err about it."""
-    if rule.threshold is None:
-        return False
-    tau, upper = relative_threshold(rule.threshold, row)
-    accepted = accepted_ranks(rule.threshold, row, tau)
-    if (accepted != certainly_accepted_ranks(rule.threshold, row, upper)).any():
-        return True
+def decisions(threshold: Threshold, row: TargetRow) -> Decisions:
+    """The threshold's decisions on a row."""
+    tau, upper = relative_threshold(threshold, row)
+    accepted = accepted_ranks(threshold, row, tau)
+    certain = certainly_accepted_ranks(threshold, row, upper)
     # of those that are rejected, all that a threshold some roundings lower would let pass
-    offset = abs(rule.threshold.offset) if rule.threshold.scale else 0.0
+    offset = abs(threshold.offset) if threshold.scale else 0.0
     doubt = paid.FLAG_RESOLUTION + 4 * (row.normaliser_error + (row.span + row.mean_gap) * UNIT)
     room = doubt * (row.weights + offset * row.normaliser) + NEGLIGIBLE
-    near = _within_gate(rule.threshold, row) & (row.weights >= tau - room)
-    return bool((near & ~accepted).any())
+    close = _within_gate(threshold, row) & (row.weights >= tau - room)
+    near = bool((accepted != certain).any() or (close & ~accepted).any())
+    return Decisions(accepted, certain, near)
+
+
+def rule_certificate(
+    tree_width: int, decided: Decisions | None, row: TargetRow
+) -> tuple[float, float]:
+    """The certificate (nats) of the rule that decided so, or of a tree (None), and a bound below
+    it; (+inf, +inf) where nothing can be rejected."""
+    vocab = len(row.weights)
+    if decided is None:
+        if tree_width >= vocab:
+            return math.inf, math.inf
+        pool = pool_tree(row.weights, tree_width)
+        return certificate_of_pool(pool, row, _pool_weight_error(row, tree_width))
+    rejected, doubtful = _first_false(decided.accepted), _first_false(decided.certain)
+    found = {
+        rank: certificate_of_pool(
+            pool_single_token(row.weights, rank), row, _pool_weight_error(row, rank)
+        )
+        for rank in {rejected, doubtful} - {vocab}
+    }
+    nothing = math.inf, math.inf
+    return found.get(rejected, nothing)[0], found.get(doubtful, nothing)[1]
 
 
 def _pool_weight_error(row: TargetRow, last: int) -> float:
@@ -338,19 +347,24 @@ def score_rows(
         scores.draft_top_ids = np.empty((rows, num_top), np.int64)
         scores.accepted = np.zeros((len(rules), rows), bool)
     near = np.zeros((len(rules), rows), bool)
+    thresholds = [rule.threshold for rule in rules]  # made anew each time that a rule is asked
     for index in range(rows):
         row = target_row(target[index])
         scores.entropy[index] = row.entropy
         scores.prob_margin[index] = (1.0 - (row.weights[1] if vocab > 1 else 0.0)) / row.normaliser
         scores.target_top_ids[index] = row.order[:num_top]
         scores.target_top_probs[index] = row.weights[:num_top] / row.normaliser
-        for number, rule in enumerate(rules):
+        decided = [
+            (rule, None if threshold is None else decisions(threshold, row))
+            for rule, threshold in zip(rules, thresholds, strict=True)
+        ]
+        for number, (rule, found) in enumerate(decided):
             scores.certificate[number, index], scores.certificate_lower[number, index] = (
-                rule_certificate(rule, row)
+                rule_certificate(rule.tree_width, found, row)
             )
-            near[number, index] = is_near(rule, row)
+            near[number, index] = found is not None and found.near
         if draft is not None:
-            _score_draft(scores, index, row, target[index], draft[index], rules)
+            _score_draft(scores, index, row, target[index], draft[index], decided)
     if draft is not None:
         scores.certified = scores.kl_upper < scores.certificate_lower
     put_exact(
@@ -369,20 +383,24 @@ def score_rows(
 
 
 def _score_draft(
-    scores: RowScores, index: int, row: TargetRow, target: np.ndarray, draft: np.ndarray, rules
+    scores: RowScores,
+    index: int,
+    row: TargetRow,
+    target: np.ndarray,
+    draft: np.ndarray,
+    decided: Sequence[tuple[Rule, Decisions | None]],
 ) -> None:
     draft_order = order_of(draft)
     rank = int(np.flatnonzero(row.order == draft_order[0])[0])
     scores.kl[index], scores.kl_upper[index] = divergence(target, draft)
     scores.draft_token_prob[index] = row.weights[rank] / row.normaliser
     scores.draft_top_ids[index] = draft_order[: scores.draft_top_ids.shape[1]]
-    for number, rule in enumerate(rules):
-        if rule.threshold is None:
-            verdict = row.order[0] in draft_order[: rule.tree_width]
-        else:
-            tau, _ = relative_threshold(rule.threshold, row)
-            verdict = accepted_ranks(rule.threshold, row, tau)[rank]
-        scores.accepted[number, index] = verdict
+    for number, (rule, found) in enumerate(decided):
+        scores.accepted[number, index] = (
+            row.order[0] in draft_order[: rule.tree_width]
+            if found is None
+            else found.accepted[rank]
+        )
 
 
 def _check_values(name: str, logits: np.ndarray) -> None:
