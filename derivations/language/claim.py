@@ -8,6 +8,7 @@ the formula, such as "log 2 halved", that the same checks have to refute."""
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,9 @@ __all__ = [
     "Instance",
     "Mutant",
     "Step",
+    "WrongArguments",
     "all_claims",
+    "call_formula",
     "check_citations",
     "declare",
     "distinct_steps",
@@ -51,7 +54,30 @@ class Instance:
 
     def holds(self) -> bool:
         """True where SymPy reduces the difference to zero, entry by entry for lists."""
-        return _agree(get_claim(self.claim).formula(sympy, *self.arguments), self.says)
+        formula = get_claim(self.claim).formula
+        return _agree(call_formula(self.claim, formula, sympy, *self.arguments), self.says)
+
+
+class WrongArguments(TypeError):
+    """A claim's formula was called with more or fewer arguments than it takes."""
+
+
+def call_formula(claim: str, formula: Formula, numbers: Any, *arguments: Any) -> Any:
+    """``formula(numbers, *arguments)``. Raises WrongArguments, which names the claim, where the
+    number of arguments is not the formula's."""
+    try:
+        return formula(numbers, *arguments)
+    except TypeError as error:
+        taken = inspect.signature(formula)
+        try:
+            taken.bind(numbers, *arguments)
+        except TypeError:
+            name = getattr(formula, "__name__", "its formula")
+            raise WrongArguments(
+                f"claim {claim!r}: expected {len(taken.parameters)} arguments, "
+                f"{name}({', '.join(taken.parameters)}), got {1 + len(arguments)}"
+            ) from error
+        raise
 
 
 def _agree(found: Any, says: Any) -> bool:

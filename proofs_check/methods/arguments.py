@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from derivations.language.claim import Claim, Formula, Mutant
+from derivations.language.claim import Claim, Formula, Mutant, call_formula
 from proofs_check.methods.numbers import MP
 
 __all__ = ["Seen", "argument_mutants"]
@@ -57,10 +57,10 @@ _UNUSED = {("single.dual", 3): "the competitor, which only says where weights ma
 
 
 class Seen:
-    """A formula that notes what it is called with."""
+    """A claim's formula that notes what it is called with."""
 
-    def __init__(self, formula: Formula) -> None:
-        self.formula = formula
+    def __init__(self, claim: Claim) -> None:
+        self.claim, self.formula = claim.id, claim.formula
         self.calls: list[tuple[Any, ...]] = []
         self.kinds: dict[int, set[type]] = {}
 
@@ -69,7 +69,7 @@ class Seen:
             self.kinds.setdefault(place, set()).add(type(argument))
         if numbers is MP and (len(self.calls) < _KEPT or len(self.calls) % 17 == 0):
             self.calls.append(arguments)
-        return self.formula(numbers, *arguments)
+        return call_formula(self.claim, self.formula, numbers, *arguments)
 
 
 def argument_mutants(claim: Claim, seen: Seen) -> dict[str, list[Mutant]]:

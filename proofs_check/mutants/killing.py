@@ -84,7 +84,7 @@ def _of_formula(mutation: Mutation) -> Fate:
     claim = get_claim(mutation.target)
     changed = _changed_formula(mutation)
     effort = Effort(per_family=1)
-    seen = Seen(claim.formula)
+    seen = Seen(claim)
     for check in checks_of(claim.id):
         if check.method == "printed" or _verdict(check, seen, effort) is not Verdict.VERIFIED:
             continue

@@ -39,8 +39,8 @@ def one_line(outcome: Outcome) -> str:
         line += f"\n      sampled: {in_words(domain)}"
     for item in outcome.evidence:
         if item.verdict in (Verdict.REFUTED, Verdict.UNDECIDED):
-            line += f"\n      {item.method}: {item.verdict.value} "
-            line += f"[{item.worst_residual}] {item.worst_point}"
+            found = f"{item.verdict.value} [{item.worst_residual}] " if item.worst_residual else ""
+            line += f"\n      {item.method}: {found}{item.worst_point}"
     return line + "".join(f"\n      ! {complaint}" for complaint in outcome.complaints)
 
 

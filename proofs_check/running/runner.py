@@ -7,6 +7,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -23,6 +24,8 @@ from proofs_check.running.checks import checks_of
 from proofs_check.running.routes import reason_without, routes_of
 
 __all__ = ["UnknownClaim", "evidence_of", "fingerprint", "run_claim", "run_claims", "select_claims"]
+
+_MACHINERY = ("methods", "running", "language")  # folders of what calls checks and formulas
 
 
 class UnknownClaim(LookupError):
@@ -45,10 +48,11 @@ def select_claims(patterns: Sequence[str]) -> list[Claim]:
 
 
 def run_claim(claim: Claim, effort: Effort) -> Outcome:
-    """All evidence for one claim, and the fate of its mutants."""
+    """All evidence for one claim, and the fate of its mutants. What a check raises leaves the claim
+    UNDECIDED, and says so."""
     started = time.perf_counter()
     checks = checks_of(claim.id)
-    seen = Seen(claim.formula)
+    seen = Seen(claim)
     evidence = tuple(_sampled(check, seen, effort) for check in checks)
     # a mutant is refuted by the quickest check that can
     costs = {id(check): item.seconds for check, item in zip(checks, evidence, strict=True)}
@@ -108,10 +112,22 @@ def _run_by_id(claim_id: str, effort: Effort) -> Outcome:
 def _sampled(check: Check, seen: Seen, effort: Effort) -> Evidence:
     """What one check finds; of a sample also which arguments it gave the formula."""
     if check.method not in SAMPLES:
-        return evidence_of(check, seen, effort)
+        return _unless_broken(check, seen, effort)
     noted = Noted(seen, argument_names(seen.formula))
-    found = evidence_of(check, noted, effort)
+    found = _unless_broken(check, noted, effort)
     return replace(found, domain=joined([found.domain, noted.domain]))
+
+
+def _unless_broken(check: Check, formula: Formula, effort: Effort) -> Evidence:
+    """What one check finds; UNDECIDED, with what it raised and where, where it broke."""
+    try:
+        return evidence_of(check, formula, effort)
+    except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if Path(frame.filename).parent.name not in _MACHINERY]
+        where = (own or frames)[-1]
+        told = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        return Evidence(check.method, Verdict.UNDECIDED, None, "", told)
 
 
 def evidence_of(check: Check, formula: Formula, effort: Effort) -> Evidence:
