@@ -24,7 +24,11 @@ def write_tiny_pair(
 ) -> tuple[Path, Path]:
     """Write ``folder/target`` (2 layers) and ``folder/draft`` (1 layer, else the target's weights
     with ``noise``, so that some drafts are accepted); widths are the tokenizer's size plus the
-    paddings."""
+    paddings.
+
+    The weights are bfloat16 numbers, as the bundled pair's are, so that one machine code of the CPU
+    engine's rounds serves both: it takes a minute to compile. Passes over other weights are in
+    ``models/cpu/test_runner.py``."""
     import torch
     from transformers import Qwen3ForCausalLM
 
@@ -43,6 +47,8 @@ def write_tiny_pair(
             if name.endswith(("embed_tokens.weight", "lm_head.weight")):
                 parameter, source = parameter[:num_tokens], source[:num_tokens]
             parameter.copy_(source + noise * source.std(correction=0) * torch.randn_like(source))
+        for parameter in (*target.parameters(), *draft.parameters()):
+            parameter.copy_(parameter.bfloat16().float())
     for model, name in ((target, "target"), (draft, "draft")):
         model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids("<|end|>")
         model.save_pretrained(folder / name)
