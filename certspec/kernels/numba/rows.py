@@ -249,7 +249,8 @@ def score_rows(
         _raise_invalid(logits, found.invalid)
     left_open = found.left_open.any()
     if left_open:
-        pairs = np.argwhere(found.left_open.T == DEEP)  # row by row
+        # row by row; in one layout, for which one machine code is compiled
+        pairs = np.ascontiguousarray(np.argwhere(found.left_open.T == DEEP))
         spread(
             lambda first, stop: _candidates(plain, rules, pairs[first:stop], *outputs),
             len(pairs),
