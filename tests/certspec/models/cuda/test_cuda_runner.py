@@ -92,7 +92,7 @@ def test_trees_commit_scattered_paths_and_rows_leave() -> None:
     runner = runner_of(model)
     runner.prefill(texts)
     rows, chance = [0, 1, 2], random.Random(3)
-    for step in range(4):  # two rounds before rows leave, two after
+    for step in range(3):  # two rounds before rows leave, one after
         tokens = [[chance.randrange(97) for _ in range(6)] for _ in rows]
         parents = [[chance.randrange(-1, node) for node in range(6)] for _ in rows]
         logits = runner.forward(block(*tokens), torch.tensor(parents))

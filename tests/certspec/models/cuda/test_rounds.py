@@ -77,7 +77,7 @@ def same_records(ours: Any, theirs: Any) -> None:
     "rule", [cs.StrictGreedy(), pytest.param(cs.Additive(0.05), marks=pytest.mark.cuda)], ids=str
 )
 def test_rounds_emit_and_record_what_the_loop_does(pair, runners, monkeypatch, rule) -> None:
-    options = {"rule": rule, "rules": [cs.Tree(2)], "draft_length": 3, "max_new_tokens": 9}
+    options = {"rule": rule, "rules": [cs.Tree(2)], "draft_length": 3, "max_new_tokens": 7}
     ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
     same_records(ours, theirs)
     assert set(ours.steps.column("kind")) >= {0, 1}

@@ -182,7 +182,7 @@ def test_rounds_of_every_tree_give_what_the_loop_gives(pair, runners, monkeypatc
 def test_trees_grow_best_first_as_in_the_loop(pair, runners, monkeypatch, name) -> None:
     """Node by node: the draft's own probabilities decide, so every tree must be the loop's,
     accepted or not."""
-    options = {"tree": GROWN[name], "max_new_tokens": 15, "rules": [cs.Tree(2)]}
+    options = {"tree": GROWN[name], "max_new_tokens": 15 if ON_GPU else 10, "rules": [cs.Tree(2)]}
     with drafted_trees(monkeypatch) as trees:
         ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
     assert trees["device"] == trees["host"] and len(set(trees["host"])) > 2
@@ -194,7 +194,8 @@ def test_the_drafters_certificates_steer_a_tree_on_the_device_as_in_the_loop(
     pair, runners, monkeypatch, name
 ) -> None:
     """Node by node, and pass by pass: a level where nothing is worth running is not run."""
-    options = {"tree": CERTIFIED[name], "max_new_tokens": 15, "rules": [cs.Tree(2)]}
+    count = 15 if ON_GPU else 10
+    options = {"tree": CERTIFIED[name], "max_new_tokens": count, "rules": [cs.Tree(2)]}
     with drafted_trees(monkeypatch) as trees:
         ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
     assert trees["device"] == trees["host"] and len(set(trees["host"])) > (
@@ -205,7 +206,8 @@ def test_the_drafters_certificates_steer_a_tree_on_the_device_as_in_the_loop(
     # where less room is left than the tree is deep, the device runs levels that the loop does not
     # ask for
     depth, rounds = CERTIFIED[name].depth, ours.steps.column("round")
-    rooms = [14 - int(np.flatnonzero(rounds == number)[0]) for number in range(rounds.max() + 1)]
+    first = [int(np.flatnonzero(rounds == number)[0]) for number in range(rounds.max() + 1)]
+    rooms = [count - 1 - each for each in first]
     most = sum(depth - room for room in rooms if room < depth)
     assert (
         0
@@ -216,9 +218,9 @@ def test_the_drafters_certificates_steer_a_tree_on_the_device_as_in_the_loop(
 
 
 def test_rows_of_a_batch_stop_drafting_each_at_its_own_place(pair, runners, monkeypatch) -> None:
-    prompts = [prompt_of(count) for count in (2, 7, 11, 5)]
+    prompts = [prompt_of(count) for count in (2, 7, 11)]
     for name in ("adaptive chain", "adaptive tree") if ON_GPU else ("adaptive tree",):
-        options = {"tree": CERTIFIED[name], "max_new_tokens": 9, "batch_size": 4}
+        options = {"tree": CERTIFIED[name], "max_new_tokens": 6, "batch_size": 3}
         with drafted_trees(monkeypatch) as trees:
             ours, theirs = both(pair, runners, prompts, monkeypatch, **options)
         assert sorted(trees["device"]) == sorted(trees["host"])
@@ -272,7 +274,7 @@ def test_relaxed_rules_decide_on_trees_as_in_the_loop(
     say_errors(monkeypatch, error)
     options = {
         "tree": (TREES | GROWN)[name],
-        "max_new_tokens": 12,
+        "max_new_tokens": 12 if ON_GPU else 8,
         "rule": rule,
         "rules": [cs.StrictGreedy()],
     }
@@ -303,14 +305,15 @@ def test_rows_of_a_batch_differ_in_length_end_and_leave(
     pair, runners, monkeypatch, rule, name
 ) -> None:
     prompts = [prompt_of(count) for count in (2, 7, 11, 5, 16)]
-    options = {"tree": (TREES | GROWN)[name], "max_new_tokens": 13, "rule": rule}
+    count, ends = (13, (3, 11, 12, 6, 9)) if ON_GPU else (8, (3, 6, 7, 5, 4))
+    options = {"tree": (TREES | GROWN)[name], "max_new_tokens": count, "rule": rule}
     with monkeypatch.context() as patch:
         patch.setattr(CudaRounds, "serves", lambda *_: False)
         alone = [
             cs.generate(pair, [p], runners=runners, eos_token_ids=[], **options).sequences[0]
             for p in prompts
         ]
-    stops = sorted({row[index] for row, index in zip(alone, (3, 11, 12, 6, 9), strict=True)})
+    stops = sorted({row[index] for row, index in zip(alone, ends, strict=True)})
     for eos in ([], stops[:1], stops) if ON_GPU else (stops[:1],):
         ours, theirs = both(
             pair, runners, prompts, monkeypatch, batch_size=5, eos_token_ids=eos, **options
@@ -363,7 +366,7 @@ def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(
     """Every row's path is said to be open: the rigorous path must give the very records that the
     kernels give."""
     prompts = [prompt_of(9), prompt_of(4)]
-    options = {"tree": MEDUSA, "max_new_tokens": 8, "rule": rule, "batch_size": 2}
+    options = {"tree": MEDUSA, "max_new_tokens": 6, "rule": rule, "batch_size": 2}
     _, theirs = both(pair, runners, prompts, monkeypatch, **options)
     read = cuda_rounds.TreeRounds.finish
 
