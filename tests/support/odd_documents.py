@@ -5,8 +5,15 @@ import copy
 import math
 import os
 
-EXAMPLES = int(os.environ.get("CERTSPEC_FUZZ", "120"))
+from hypothesis import HealthCheck, settings
+
 IS_REDUCED = "CERTSPEC_FUZZ" not in os.environ
+AS_LONG_AS_ASKED = settings(
+    max_examples=int(os.environ.get("CERTSPEC_FUZZ", "120")),
+    deadline=None,
+    derandomize=IS_REDUCED,
+    suppress_health_check=list(HealthCheck),
+)
 
 ODD = [
     None,

@@ -4,10 +4,8 @@ installed package has none."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 from certspec.errors import UnreadableInput
 from certspec.runs.folder import write_atomically
@@ -16,35 +14,18 @@ from certspec.studies.coder.findings import findings
 from certspec.studies.coder.plots import draw_results
 from certspec.studies.coder.questions import HERE
 from certspec.studies.coder.tables import SPEEDS, coder_tables
+from certspec.studies.results import read_results
 
-__all__ = ["NAMES", "publish", "read_results"]
+__all__ = ["NAMES", "publish"]
 
 NAMES = ("score", "robust", "quality", *SPEEDS)
 BEGIN, END = "<!-- made by tables --write-readme -->", "<!-- end -->"
 
 
-def read_results(folder: Path) -> dict[str, Any]:
-    """Results by name, of those that are in ``folder``. Raises UnreadableInput."""
-    found: dict[str, Any] = {}
-    for name in NAMES:
-        path = folder / f"{name}.json"
-        if path.exists():
-            try:
-                found[name] = json.loads(path.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise UnreadableInput(f"{path}: expected JSON ({error})") from error
-    if not found:
-        raise UnreadableInput(
-            f"{folder}: expected one of {', '.join(f'{name}.json' for name in NAMES)}, got none; "
-            "the committed results are in a checkout of certspec only, pass --results FOLDER"
-        )
-    return found
-
-
 def publish(results: Path | None, out: Path, write_readme: bool = False) -> list[Path]:
     """Write evidence.md and the plots into ``out``; returns their paths. ``write_readme``: the
     results are copied beside this module first, and its README and published/ written anew."""
-    found = read_results(HERE / "results" if results is None else results)
+    found = read_results(HERE / "results" if results is None else results, NAMES)
     if write_readme:
         out = HERE / "published"
         (HERE / "results").mkdir(exist_ok=True)

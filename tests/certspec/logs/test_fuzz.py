@@ -8,14 +8,14 @@ import random
 import shutil
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import certspec as cs
 from certspec.logs.import_run import import_logs
 from certspec.runs.table import read_run
 from tests.support import written_logs as written
-from tests.support.odd_documents import EXAMPLES, IS_REDUCED, change
+from tests.support.odd_documents import AS_LONG_AS_ASKED, change
 
 RULES = (cs.StrictGreedy(), cs.Additive(0.3), cs.Tree(2))
 
@@ -29,12 +29,7 @@ def document_of(draw):
 
 
 @pytest.mark.parametrize("kind", ["target", "target and draft"])
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=IS_REDUCED,
-    suppress_health_check=list(HealthCheck),
-)
+@AS_LONG_AS_ASKED
 @given(seed=st.integers(0, 2**62))
 def test_a_changed_log_is_a_run_or_unreadable_input(tmp_path_factory, kind, seed):
     draw = random.Random(seed)

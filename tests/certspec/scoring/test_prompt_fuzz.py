@@ -9,7 +9,7 @@ import random
 import shutil
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import certspec as cs
@@ -20,7 +20,7 @@ from certspec.runs.table import read_run
 from certspec.scoring.batches import plan_batches
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run import RunSettings, score_run
-from tests.support.odd_documents import EXAMPLES, IS_REDUCED, change
+from tests.support.odd_documents import AS_LONG_AS_ASKED, change
 
 RECORDS = [
     {"prompt": "a river runs", "id": 7},
@@ -67,12 +67,7 @@ def bytes_of(draw):
     return bytes(raw)
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=IS_REDUCED,
-    suppress_health_check=list(HealthCheck),
-)
+@AS_LONG_AS_ASKED
 @given(seed=st.integers(0, 2**62))
 def test_a_changed_prompt_file_is_a_run_or_unreadable_input(tiny, tmp_path_factory, seed):
     draw = random.Random(seed)
