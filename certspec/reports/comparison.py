@@ -78,7 +78,7 @@ def _differences(first: Figures, second: Figures) -> str:
         return "The two runs were made with the same settings."
     words = ", ".join(name.replace("_", " ") for name in differing)
     other_steps = (
-        " Their prompts or targets differ, so these are figures of different steps."
+        " So these are figures of different steps."
         if {"prompts_sha256", "target", "limit", "steps", "import", "stored_logits", "temperature"}
         & set(differing)
         else ""

@@ -64,11 +64,11 @@ def of_margin(scene: Scene) -> str:
         f"From margins of {_bin(first)} to {_bin(last)}, {scene.lead}'s {shares('accepted')}, its "
         f"{shares('certified')}."
     )
-    return text + "".join(f" {bend}" for bend in _bends(scene, full))
+    return text + _bends(scene, full)
 
 
-def _bends(scene: Scene, full: np.ndarray) -> list[str]:
-    """Why a rule accepts more at a small margin than at a larger one."""
+def _bends(scene: Scene, full: np.ndarray) -> str:
+    """Which rules accept more at a small margin than at a larger one, and why."""
     counts, found = margin_counts(scene.run), []
     for rule, accepted in zip(scene.run.rules, counts.accepted, strict=True):
         shares = accepted[full] / counts.steps[full]
@@ -76,12 +76,15 @@ def _bends(scene: Scene, full: np.ndarray) -> list[str]:
         if not parse_rule(rule).is_relaxed or low == 0 or shares[0] - shares[low] < _DIP:
             continue
         found.append(
-            f"{rule} bends: at small margins it accepts the runner-up as well as the argmax "
-            f"({spell_share(float(shares[0]))}); it is lowest at margins of "
-            f"{_bin(int(full[low]))} ({spell_share(float(shares[low]))}), where runners-up "
-            "hardly pass any more and the draft still often has one; beyond, the draft is right."
+            f"{rule} bends, from {spell_share(float(shares[0]))} to its lowest at margins of "
+            f"{_bin(int(full[low]))} ({spell_share(float(shares[low]))})"
         )
-    return found
+    why = (
+        "at small margins the runner-up is accepted as well as the argmax; where a curve is lowest "
+        "runners-up hardly pass any more and the draft still often has one; beyond, the draft is "
+        "right."
+    )
+    return f" {'; '.join(found)}: {why}" if found else ""
 
 
 def _bin(number: int) -> str:

@@ -54,7 +54,9 @@ def _improvement(pyplot: Any, scene: Scene) -> Any:
     axes.text(0.02, 0.97, "small margin:\nwiden (tree, relaxed rule)", va="top", **style)
     axes.text(0.97, 0.97, "large KL:\ntrain the draft here", va="top", ha="right", **style)
     axes.text(0.97, 0.03, "certified", ha="right", **style)
-    axes.set_title("black: KL = certificate; orange: the run's median KL", loc="left", fontsize=10)
+    axes.set_title(
+        "solid line: KL = certificate; dashed: the run's median KL", loc="left", fontsize=10
+    )
     return figure
 
 

@@ -165,7 +165,9 @@ def test_the_text_for_a_picture_says_what_is_to_be_seen():
     (scene,) = scenes_of([(run, {})])
     words = ALL_PICTURES["margin"].finding(scene)
     assert "accepted steps go from 0.0 % to 100.0 %" in words
-    assert "additive:0.3 bends" in words and "lowest at margins of 0.3 to 0.4 (50.0 %)" in words
+    assert (
+        "additive:0.3 bends, from 100.0 % to its lowest at margins of 0.3 to 0.4 (50.0 %)" in words
+    )
     assert "strict bends" not in words
 
 
