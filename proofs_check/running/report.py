@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import sympy
+from sympy.printing.mathml import MathMLPresentationPrinter
 
 from derivations.language.claim import Claim, Step
 from derivations.statements import statement_of
@@ -35,7 +37,8 @@ code,td{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:.82em}
 td,th{padding:.2em .8em .2em 0;text-align:left;border-bottom:1px solid var(--line);
 vertical-align:top;overflow-wrap:normal}
 th{font-size:.85em}
-.badge{float:right;padding:.05em .6em;border-radius:.4em;font:bold .75em sans-serif}
+.badge{float:right;white-space:nowrap;padding:.05em .6em;border-radius:.4em;
+font:bold .75em sans-serif}
 .VERIFIED{color:var(--good)}.false,.SKIPPED,.not{color:var(--false)}
 .REFUTED,.UNDECIDED,.wrong{color:var(--bad)}
 .badge.VERIFIED{background:var(--goodbg)}.badge.false,.badge.not{background:var(--falsebg)}
@@ -49,10 +52,16 @@ nav ul{columns:18em;font-size:.9em;list-style:none;padding:0;margin:.3em 0 1em}
 nav li{margin:0;padding:.1em 0;break-inside:avoid;display:flex;
 justify-content:space-between;gap:.5em;align-items:baseline}nav a{text-decoration:none}
 .where{overflow-wrap:anywhere;min-width:12em;max-width:22em}
-@media (max-width:600px){body{font-size:16px;padding:0 .8em;margin:1em auto}ol{padding-left:1.4em}}
+@media (max-width:600px){body{font-size:16px;padding:0 .8em;margin:1em auto}ol{padding-left:1.4em}
+table,tbody,tr{display:block}tr:first-child,td:empty{display:none}
+tr{padding:.3em 0;border-bottom:1px solid var(--line)}td:first-child{font-weight:bold}
+td,.where{display:inline;border:0;padding:0;margin-right:.7em;overflow-wrap:anywhere}
+td:nth-child(3)::before{content:"digits "}td:nth-child(4)::before{content:"worst "}
+.where::before{content:"at "}td:nth-child(6)::before{content:"cases "}
+td:nth-child(7)::after{content:" s"}}
 @media print{body{max-width:none;font-size:10pt}nav,.badge{break-inside:avoid}
 h2,h3{break-after:avoid}table,figure,.formula{break-inside:avoid}
-.formula,.scroll{overflow:visible}}"""
+.formula,.scroll{overflow:visible}.formula.long{font-size:.82em}}"""
 
 _METHODS = {
     "steps": "SymPy, exact: the derivation's steps, and the formula against what they derive "
@@ -179,11 +188,50 @@ def _step(step: Step, shown: Collection[str]) -> str:
     return f"<li>{text}<br>{_mathml(relation)}</li>"
 
 
+class _Printer(MathMLPresentationPrinter):
+    """SymPy's, with a function's own letters (it prints T_m as t_m) and cases below each other."""
+
+    def _print_AppliedUndef(self, expression: Any) -> Any:
+        name, _, below = expression.func.__name__.partition("_")
+        head = self._tag("mo" if name == "sum" else "mi", _LETTERS.get(name, name))
+        if below:
+            head = self._tag("munder" if name == "sum" else "msub", head, self._tag("mi", below))
+        listed: list[Any] = []
+        for argument in expression.args:
+            listed += [self._tag("mo", ","), self._print(argument)]
+        inside = self._tag("mrow", *listed[1:])
+        return self._tag("mrow", head, self._tag("mo", "("), inside, self._tag("mo", ")"))
+
+    def _print_Piecewise(self, expression: Any) -> Any:
+        rows = []
+        for value, condition in expression.args:
+            when = (
+                [self._tag("mtext", "otherwise")]
+                if condition == sympy.true
+                else [self._tag("mtext", "if\u2002"), self._print(condition)]
+            )
+            cells = self._tag("mrow", self._print(value)), self._tag("mrow", *when)
+            rows.append(self._tag("mtr", *[self._tag("mtd", cell) for cell in cells]))
+        return self._tag("mrow", self._tag("mo", "{"), self._tag("mtable", *rows))
+
+    def _tag(self, name: str, *content: Any) -> Any:
+        element = self.dom.createElement(name)
+        for each in content:
+            text = isinstance(each, str)
+            element.appendChild(self.dom.createTextNode(each) if text else each)
+        return element
+
+
+_LETTERS = {"phi": "\u03c6", "sum": "\u2211"}
+_LONG = 120  # characters of a formula that a printed page holds in small letters alone
+
+
 def _mathml(expression: object) -> str:
-    printed = sympy.mathml(expression, printer="presentation", fold_short_frac=False)
-    printed = printed.replace("<mi>phi</mi>", "<mi>&phi;</mi>")
-    printed = printed.replace("<mi>sum_S</mi>", "<munder><mo>&#8721;</mo><mi>S</mi></munder>")
-    return f"<div class=formula><math display=block>{printed}</math></div>"
+    printed = _Printer({"fold_short_frac": False}).doprint(expression)
+    apart = "<mo lspace='.12em' rspace='.12em'>&InvisibleTimes;</mo>"
+    printed = printed.replace("<mo>&InvisibleTimes;</mo>", apart)
+    look = "'formula long'" if len(str(expression)) > _LONG else "formula"
+    return f"<div class={look}><math display=block>{printed}</math></div>"
 
 
 def _evidence_table(evidence: tuple[Evidence, ...], is_false: bool) -> str:

@@ -30,6 +30,13 @@ def test_the_page_refers_to_nothing_outside():
     assert page.count("<math") > 10 and "general" in page and "50.0" in page
 
 
+def test_functions_keep_their_letters_and_cases_stand_below_each_other():
+    claims = [all_claims()[name] for name in ("margin.tree.p1-p(m+1)", "margin.additive.exact")]
+    tree, additive = render_html(claims, {}, plots=False).split("<h3 id='margin.additive.exact'>")
+    assert "<msub><mi>T</mi><mi>m</mi></msub>" in tree
+    assert additive.count("<mtr>") == 3 and "piecewise" not in additive
+
+
 def test_every_margin_claim_has_a_picture_and_every_picture_a_claim():
     margins = {
         claim for claim in all_claims() if claim.startswith("margin.") and "drafter" not in claim
