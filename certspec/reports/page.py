@@ -86,7 +86,6 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["anchor"] = _anchor
-    environment.filters["breakable"] = _breakable
     environment.tests["table"] = lambda block: isinstance(block, TextTable)
     environment.tests["tokens"] = lambda block: isinstance(block, TokenView)
     environment.tests["wordy"] = _holds_words
@@ -97,13 +96,6 @@ def _environment() -> Any:
 def _holds_words(table: TextTable) -> bool:
     """Whether the cells are sentences rather than figures."""
     return any(len(cell) > _LONG for row in table.rows for cell in row[1:])
-
-
-def _breakable(name: str) -> Any:
-    """A key such as ``draft_acceptance_rate``, which may be broken after an underscore."""
-    from markupsafe import Markup
-
-    return Markup("_<wbr>").join(name.split("_"))
 
 
 def _anchor(title: str) -> str:
