@@ -355,7 +355,7 @@ def filter_rows(
         left_open=left_open,
         paths=np.empty(rows, np.int8),
     )
-    logits = ((target, draft), num_columns, numba_rows.decoding(kind))
+    logits = ((target, draft), 2, num_columns, numba_rows.decoding(kind))
     threads = 1 if rows * num_columns < numba_rows.SMALL else min(rows, numba_rows.num_threads())
     taken, most = np.zeros(1, np.int64), max(1, numba_rows.PIECE // num_columns)
     plain = tuple(out)

@@ -92,11 +92,11 @@ def _stream(logits, first, stop, work):
     own = np.empty(2)
     for item in range(first, stop):
         row, part = item // per_row, item % per_row
-        for side in range(len(logits.sides)):
+        for side in range(logits.num_sides):
             own[side] = reference_of(logits, side, row, buffers[side])
         work.references[row] = own
         place = Work(own, work.maxima[row], work.parts[row])
-        stream_part(logits.sides, logits, row, part, buffers, place)
+        stream_part(logits, row, part, buffers, place)
 
 
 @compiled
@@ -114,13 +114,13 @@ def _score(logits, rules, smoothings, first, stop, streamed, work, summaries, fo
         place = row if streamed else 0
         own = Work(work.references[place], work.maxima[place], work.parts[place])
         if not streamed:
-            for side in range(len(logits.sides)):
+            for side in range(logits.num_sides):
                 own.references[side] = reference_of(logits, side, row, buffers[side])
             stream_row(logits, row, buffers, own)
         summary = row_of(summaries, row)
         found.invalid[row] = summarise_row(logits, row, smoothings, buffers, own, summary)
         if found.invalid[row] == 0:
-            _apply_rules(rules, row, len(logits.sides) > 1, logits.num_columns, summary, found)
+            _apply_rules(rules, row, logits.num_sides > 1, logits.num_columns, summary, found)
 
 
 @register_jitable(error_model="numpy")
@@ -225,7 +225,8 @@ def score_rows(
         top_probs=np.empty((rows, num_top)),
         invalid=np.empty(rows, np.int64),
     )
-    logits = Logits((target,) if draft is None else (target, draft), num_columns, decoding(kind))
+    sides = (target, target if draft is None else draft)
+    logits = Logits(sides, 1 if draft is None else 2, num_columns, decoding(kind))
     rules = table.parameters
 
     plain, outputs = tuple(logits), (tuple(summaries), tuple(found))

@@ -54,9 +54,11 @@ SUM, GAP_SUM, OTHER_SUM, CROSS_SUM, LEAST, OTHER_LEAST, ENTRIES = range(7)
 
 
 class Logits(NamedTuple):
-    """Rows of the target, or of target and draft, for compiled functions."""
+    """Rows of the target, or of target and draft, for compiled functions: of one type for both, so
+    that one machine code is compiled."""
 
-    sides: Any  # one or two arrays (rows, >= num_columns) of one dtype
+    sides: Any  # two arrays (rows, >= num_columns) of one dtype
+    num_sides: int  # 1: the target alone, whose array stands in the draft's place
     num_columns: int
     decode: Any  # what 16-bit patterns stand for, see rows.decoding
 
@@ -168,11 +170,11 @@ def _keep_least(entries, entry, least):
 
 
 @register_jitable(error_model="numpy")
-def stream_part(sides, logits, row, part, buffers, work):
+def stream_part(logits, row, part, buffers, work):
     """Fills a part's entries and its blocks of maxima, in ``work`` of one row; ``buffers``: (2,
-    CHUNK) float32. ``sides``: those of ``logits``, an argument of their own, since numba leaves a
-    branch for two models out by the length of an argument alone."""
-    num_columns, decode = logits.num_columns, logits.decode
+    CHUNK) float32."""
+    sides, num_columns, decode = logits.sides, logits.num_columns, logits.decode
+    has_draft = logits.num_sides > 1
     references, maxima, entries = work.references, work.maxima, work.parts[part]
     lanes, rest = np.zeros(4 * LANES), np.zeros(4)
     entries[LEAST] = entries[OTHER_LEAST] = np.inf
@@ -184,7 +186,7 @@ def stream_part(sides, logits, row, part, buffers, work):
         )
         clamp = not least - references[0] >= FLOOR
         _keep_least(entries, LEAST, least)
-        if len(sides) > 1:
+        if has_draft:
             other, other_offset, other_least = _scan(
                 sides[1], row, start, count, decode, buffers[1], maxima[1], start // BLOCK
             )
@@ -208,7 +210,7 @@ def stream_part(sides, logits, row, part, buffers, work):
             weight, gap = exp_of_gap(gap), max(gap, FLOOR)
             rest[SUM] += weight
             rest[GAP_SUM] += weight * gap
-            if len(sides) > 1:
+            if has_draft:
                 other_gap = element(sides[1], row, column, decode) - references[1]
                 rest[OTHER_SUM] += exp_of_gap(other_gap)
                 rest[CROSS_SUM] += weight * (gap - max(other_gap, FLOOR))

@@ -111,7 +111,7 @@ def row_of(summary, row):
 def stream_row(logits, row, buffers, work):
     """All parts of a row, one after the other."""
     for part in range(num_parts(logits.num_columns)):
-        stream_part(logits.sides, logits, row, part, buffers, work)
+        stream_part(logits, row, part, buffers, work)
 
 
 @register_jitable(error_model="numpy")
@@ -130,7 +130,7 @@ def summarise_row(logits, row, smoothings, buffers, work, summary):
     numbers, references, maxima = summary.numbers, work.references, work.maxima
     sums = add_parts(work.parts)
     highest, offsets = np.empty(2), np.zeros(2)
-    for side in range(len(sides)):
+    for side in range(logits.num_sides):
         highest[side] = _maximum(maxima[side])
         if not abs(highest[side]) < np.inf or sums[LEAST + side] != sums[LEAST + side]:
             return 1 + side
@@ -163,15 +163,15 @@ def summarise_row(logits, row, smoothings, buffers, work, summary):
     for rank in range(len(summary.top_gaps)):
         summary.top_gaps[rank] -= highest[0]
     errors = Errors(wide, sum_relative, 0.0, 0.0, sum_error)
-    _summarise_draft(sides, logits, row, highest, offsets, sums, work, errors, summary)
+    _summarise_draft(logits, row, highest, offsets, sums, work, errors, summary)
     return 0
 
 
 @register_jitable(error_model="numpy")
-def _summarise_draft(sides, logits, row, highest, offsets, sums, work, errors, summary):
+def _summarise_draft(logits, row, highest, offsets, sums, work, errors, summary):
     """The draft's top ranks and KL, where there is a draft; ``errors`` of the target."""
-    if len(sides) > 1:
-        num_columns, decode = logits.num_columns, logits.decode
+    if logits.num_sides > 1:
+        sides, num_columns, decode = logits.sides, logits.num_columns, logits.decode
         numbers, ids = summary.numbers, summary.draft_top_ids
         values = np.empty(len(ids))
         select_top(sides[1], row, num_columns, decode, work.maxima[1], BLOCK, values, ids)
@@ -182,7 +182,7 @@ def _summarise_draft(sides, logits, row, highest, offsets, sums, work, errors, s
             WIDENING * (math.log(num_columns) + offsets[1]), errors.sum_error
         )
         both = Errors(errors.span, errors.error, span, error, errors.sum_error)
-        kl, upper = _divergence(sides, logits, row, work.references, sums, both)
+        kl, upper = _divergence(logits, row, work.references, sums, both)
         numbers[KL], numbers[KL_UPPER] = kl, upper
 
 
@@ -225,7 +225,7 @@ class Errors(NamedTuple):
 
 
 @register_jitable(error_model="numpy")
-def _divergence(sides, logits, row, references, sums, errors):
+def _divergence(logits, row, references, sums, errors):
     """(KL, a bound above it): as a difference, and again without cancellation where that is small
     or the draft masks tokens or lies beyond the range of the streamed exponentials."""
     log_sum, other_log_sum = math.log(sums[SUM]), math.log(sums[OTHER_SUM])
@@ -237,8 +237,8 @@ def _divergence(sides, logits, row, references, sums, errors):
         lanes_error = max(errors.sum_error, lane_depth(logits.num_columns) * UNIT)
         relative, ratio_error = _kl_errors(size, other_size, errors, lanes_error)
         kl = divergence_sum(
-            sides[0],
-            sides[1],
+            logits.sides[0],
+            logits.sides[1],
             row,
             logits.num_columns,
             logits.decode,

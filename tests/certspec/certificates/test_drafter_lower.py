@@ -4,6 +4,7 @@ more."""
 
 import math
 from collections import Counter
+from functools import lru_cache
 
 import mpmath
 import numpy as np
@@ -86,7 +87,12 @@ def every_format():
 
 def sorted_law(row):
     """The largest probabilities of the row's exact softmax, one after another; equal logits are
-    weighed once."""
+    weighed once, and a row is once for all rules."""
+    return _sorted_law(tuple(row.tolist()), mpmath.mp.dps)
+
+
+@lru_cache(maxsize=1)
+def _sorted_law(row, digits):
     counts = Counter(float(z) for z in row)
     highest = max(counts)
     weights = {z: mpmath.exp(mpmath.mpf(z) - mpmath.mpf(highest)) for z in counts}

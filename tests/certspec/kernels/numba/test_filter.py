@@ -169,7 +169,7 @@ def bounds_of(target, draft, dtype):
 
 @numba.njit(error_model="numpy")
 def run_both(sides, num_columns, decode, numbers):
-    logits, size = Logits(sides, num_columns, decode), min(32, num_columns)
+    logits, size = Logits(sides, 2, num_columns, decode), min(32, num_columns)
     work = numba_filter_sums.FilterWork(
         np.empty((2, numba_filter_sums.DECODED), np.float32),
         np.empty((2, numba_filter_sums.num_groups(num_columns)), np.float32),
