@@ -21,12 +21,13 @@ METHODS = ("steps", "exact-cases", "enclosure", "search", "optimiser", "conic", 
 @dataclass(frozen=True)
 class Effort:
     """How hard to look: working digits, the second precision, the number of random targets a
-    family."""
+    family, and whether a large target is among them (not at the second precision)."""
 
     digits: int = 50
     second_digits: int = 80
     per_family: int = 2
     thorough: bool = False
+    large: bool = True
     seed: int = 20260629
 
     @classmethod

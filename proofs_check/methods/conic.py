@@ -14,7 +14,7 @@ import numpy
 
 from derivations.language.claim import Formula
 from proofs_check.methods.cases import Relation, Tally, against_definition, exactly
-from proofs_check.methods.joint import JointProgramme
+from proofs_check.methods.joint import JointProgramme, Row
 from proofs_check.methods.margin_programmes import Case
 from proofs_check.methods.numbers import MP
 from proofs_check.methods.optimise import Bracket
@@ -27,9 +27,11 @@ __all__ = [
     "against_cone",
     "check_by_solvers",
     "clarabel",
+    "dense",
     "least_by_cone",
     "solve_hub_by_cone",
     "solve_joint_by_cone",
+    "spread",
 ]
 
 TOLERANCE = mpmath.mpf(
@@ -38,12 +40,17 @@ TOLERANCE = mpmath.mpf(
 
 
 def against_cone(
-    formula: Formula, problems: Sequence[Problem], *, relation: Relation = "=", at_most: int = 12
+    formula: Formula,
+    problems: Sequence[Problem],
+    *,
+    relation: Relation = "=",
+    at_most: int = 12,
+    large: Sequence[Problem] = (),
 ) -> Evidence:
     """``formula`` against the conic solver's value on a spread of the problems: confirmed within
     1e-6."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
-    for problem in problems[:: max(1, len(problems) // at_most)]:
+    for problem in [*spread(problems, at_most, lambda one: len(one.target_probs)), *large]:
         bracket = _solve_once(problem.target_probs, problem.hub, problem.spokes, problem.sign)
         tally.of_tokens(len(problem.target_probs))
         tally.add(
@@ -57,6 +64,13 @@ def against_cone(
     return tally.evidence("cvxpy, Clarabel")
 
 
+def spread(cases: Sequence[Any], at_most: int, size_of: Callable[[Any], int]) -> list[Any]:
+    """About ``at_most`` of the cases, evenly, and the largest."""
+    chosen = list(cases[:: max(1, len(cases) // at_most)])
+    largest = max(cases, key=size_of)
+    return chosen if largest in chosen else [*chosen, largest]
+
+
 def check_by_solvers(
     claim: str,
     cases: Callable[[Effort], Iterable[Any]],
@@ -64,10 +78,12 @@ def check_by_solvers(
     optimiser: Callable[..., Evidence] = against_definition,
     conic: Callable[..., Evidence] = against_cone,
     relation: Relation = "=",
+    large: Callable[[], Iterable[Any]] = list,
     **spread: int,
 ) -> None:
     """Register two checks of a claim over ``cases(effort)``: the optimiser's on all of them, the
-    conic solver's on ``at_most`` so many. An example::
+    conic solver's on ``at_most`` so many and on every one of ``large()``, which would take the
+    optimiser long. An example::
 
         check_by_solvers("caps.log2", single_problems, relation=">=")
     """
@@ -75,7 +91,9 @@ def check_by_solvers(
         lambda formula, effort: optimiser(formula, cases(effort), effort, relation=relation)
     )
     check(claim, method="conic")(
-        lambda formula, effort: conic(formula, list(cases(effort)), relation=relation, **spread)
+        lambda formula, effort: conic(
+            formula, list(cases(effort)), relation=relation, large=list(large()), **spread
+        )
     )
 
 
@@ -92,14 +110,19 @@ def clarabel(cost: Any, constraints: list[Any]) -> mpmath.mpf:
 
 
 def least_by_cone(
-    formula: Formula, cases: Sequence[Case], *, relation: Relation = "=", at_most: int = 8
+    formula: Formula,
+    cases: Sequence[Case],
+    *,
+    relation: Relation = "=",
+    at_most: int = 8,
+    large: Sequence[Case] = (),
 ) -> Evidence:
     """``formula`` against the least of each case's joint programmes, target and draft both free."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
-    for label, programmes, arguments in cases[:: max(1, len(cases) // at_most)]:
+    for label, programmes, arguments in [*cases[:: max(1, len(cases) // at_most)], *large]:
         made = [make() for make in programmes]
         found = min(map(_solve_joint_once, made))
-        tally.of_tokens(max(programme.num_tokens for programme in made))
+        tally.of_tokens(max(programme.stands_for for programme in made))
         tally.add(label, MP.mpf(formula(MP, *exactly(arguments))), found, found)
         if tally.refuted:
             break
@@ -122,17 +145,19 @@ def solve_joint_by_cone(programme: JointProgramme) -> mpmath.mpf:
 
     count = programme.num_tokens
     point = cvxpy.Variable(2 * count, nonneg=True)
-    constraints = [
-        *(
-            sum(float(value) * point[i] for i, value in row.items()) == float(bound)
-            for row, bound in programme.equalities
-        ),
-        *(
-            sum(float(value) * point[i] for i, value in row.items()) >= float(bound)
-            for row, bound in programme.inequalities
-        ),
-    ]
+    left, equal = dense(programme.equalities, 2 * count)
+    over, least = dense(programme.inequalities, 2 * count)
+    constraints = [left @ point == equal, over @ point >= least]
     return clarabel(cvxpy.sum(cvxpy.rel_entr(point[:count], point[count:])), constraints)
+
+
+def dense(rows: Sequence[tuple[Row, Fraction]], size: int) -> tuple[Any, Any]:
+    """Rows and their bounds as float64[rows, size] and float64[rows]."""
+    matrix = numpy.zeros((len(rows), size))
+    for number, (row, _) in enumerate(rows):
+        for i, value in row.items():
+            matrix[number, i] = float(value)
+    return matrix, numpy.array([float(bound) for _, bound in rows])
 
 
 @lru_cache(maxsize=2_000)

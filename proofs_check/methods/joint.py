@@ -13,7 +13,7 @@ import mpmath
 from proofs_check.methods.numbers import to_mp, working_digits
 from proofs_check.methods.optimise import Bracket, NoConvergence
 
-__all__ = ["JointProgramme", "minimise_jointly"]
+__all__ = ["JointProgramme", "Row", "minimise_jointly"]
 
 mpf = mpmath.mpf
 Row = dict[int, Fraction]
@@ -22,13 +22,15 @@ Row = dict[int, Fraction]
 @dataclass
 class JointProgramme:
     """Linear constraints on 2n variables: ``target(i)`` and ``draft(i)`` are their columns; both
-    sum to 1 already."""
+    sum to 1 already. ``stands_for``: how many tokens it speaks of, where some are merged."""
 
     num_tokens: int
     equalities: list[tuple[Row, Fraction]] = field(default_factory=list)
     inequalities: list[tuple[Row, Fraction]] = field(default_factory=list)  # row . x >= bound
+    stands_for: int = 0
 
     def __post_init__(self) -> None:
+        self.stands_for = self.stands_for or self.num_tokens
         one = Fraction(1)
         sums = [({self.target(i): one for i in range(self.num_tokens)}, one)]
         sums.append(({self.draft(i): one for i in range(self.num_tokens)}, one))

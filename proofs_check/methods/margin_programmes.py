@@ -83,6 +83,7 @@ def with_tail(
     """The last token stands for ``tail`` equal tokens: its target and draft mass may be that many
     times larger."""
     programme = programme_of(num_tokens)
+    programme.stands_for = num_tokens - 1 + tail
     columns = {programme.target(num_tokens - 1), programme.draft(num_tokens - 1)}
     programme.inequalities = [
         ({k: v / tail if k in columns else v for k, v in row.items()}, bound)
@@ -100,7 +101,7 @@ def least(
     repeated = 0
     for number, (label, makes, arguments) in enumerate(cases):
         programmes = [make() for make in makes]
-        tally.of_tokens(max(programme.num_tokens for programme in programmes))
+        tally.of_tokens(max(programme.stands_for for programme in programmes))
         for digits in (effort.digits, effort.second_digits) if number == 1 else (effort.digits,):
             bracket = _least_bracket(programmes, digits)
             with working_digits(effort.digits + 20):

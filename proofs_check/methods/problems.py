@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from proofs_check.methods.targets import generate_targets
+from proofs_check.methods.targets import MANY, WIDE, Target, generate_targets, large_target
 from proofs_check.registry import Effort
 
-__all__ = ["Problem", "single_problems", "tree_problems"]
+__all__ = ["Problem", "single_problems", "tree_problems", "wide_problems"]
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,14 @@ class Problem:
 
 
 def single_problems(effort: Effort, *, every_competitor: bool = False) -> list[Problem]:
-    """Token j attains the draft's maximum; arguments (target_probs, j)."""
+    """Token j attains the draft's maximum; arguments (target_probs, j). Of a large target two
+    competitors are tried."""
     found = []
-    for target in generate_targets(effort.seed, effort.per_family):
+    targets = generate_targets(effort.seed, effort.per_family)
+    for target in [*targets, *([large_target()] if effort.large else [])]:
         count = len(target.target_probs)
-        for j in range(count) if every_competitor else sorted({1, count // 2, count - 1}):
+        few = sorted({1, count // 2, count - 1} if target in targets else {1, count - 1})
+        for j in range(count) if every_competitor and target in targets else few:
             others = tuple(i for i in range(count) if i != j)
             arguments = (target.target_probs, j)
             found.append(
@@ -44,15 +47,28 @@ def single_problems(effort: Effort, *, every_competitor: bool = False) -> list[P
 
 
 def tree_problems(effort: Effort, *, max_vocab: int = 5) -> list[Problem]:
-    """Every token of B reaches token 1, for every B without it; arguments (target_probs, B)."""
-    found = []
-    for target in generate_targets(effort.seed, effort.per_family):
-        count = len(target.target_probs)
-        if count > max_vocab:
-            continue
-        for width in range(1, count):
-            for chosen in itertools.combinations(range(1, count), width):
-                label = f"{target}, B={{{', '.join(str(i + 1) for i in chosen)}}}"
-                arguments = (target.target_probs, chosen)
-                found.append(Problem(label, target.target_probs, 0, chosen, -1, arguments))
-    return found
+    """Every token of B reaches token 1, for every B without it, and for the first tokens of a large
+    target; arguments (target_probs, B)."""
+    chosen = [
+        (target, spokes)
+        for target in generate_targets(effort.seed, effort.per_family, max_vocab=max_vocab)
+        for width in range(1, len(target.target_probs))
+        for spokes in itertools.combinations(range(1, len(target.target_probs)), width)
+    ]
+    if effort.large:
+        chosen.append((large_target(), tuple(range(1, WIDE + 1))))
+    return [_tree_problem(target, spokes) for target, spokes in chosen]
+
+
+def wide_problems() -> list[Problem]:
+    """All sets of 16 of 17 competitors, and the one set of 63."""
+    return [
+        _tree_problem(target, spokes)
+        for target, width in ((large_target(WIDE + 2), WIDE), (large_target(), MANY - 1))
+        for spokes in itertools.combinations(range(1, len(target.target_probs)), width)
+    ]
+
+
+def _tree_problem(target: Target, spokes: tuple[int, ...]) -> Problem:
+    label = f"{target}, B={{{', '.join(str(i + 1) for i in spokes)}}}"
+    return Problem(label, target.target_probs, 0, spokes, -1, (target.target_probs, spokes))

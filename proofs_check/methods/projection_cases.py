@@ -13,7 +13,7 @@ import numpy
 
 from derivations.language.claim import Formula
 from proofs_check.methods.cases import Relation, Tally, exactly
-from proofs_check.methods.conic import TOLERANCE, check_by_solvers, clarabel
+from proofs_check.methods.conic import TOLERANCE, check_by_solvers, clarabel, dense
 from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.projection import Projection, project
 from proofs_check.methods.steps import prove_known
@@ -59,12 +59,17 @@ def nearest(
 
 
 def nearest_by_cone(
-    formula: Formula, cases: Sequence[BaseCase], *, relation: Relation = "=", at_most: int = 8
+    formula: Formula,
+    cases: Sequence[BaseCase],
+    *,
+    relation: Relation = "=",
+    at_most: int = 8,
+    large: Sequence[BaseCase] = (),
 ) -> Evidence:
     """``formula`` against the conic solver's least value on a spread of the cases: confirmed within
     1e-6."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
-    for label, projections, arguments in cases[:: max(1, len(cases) // at_most)]:
+    for label, projections, arguments in [*cases[:: max(1, len(cases) // at_most)], *large]:
         value = min(_project_by_cone(projection) for projection in projections)
         tally.of_tokens(len(projections[0].base_probs))
         tally.add(label, MP.mpf(formula(MP, *exactly(arguments))), value, value)
@@ -74,13 +79,17 @@ def nearest_by_cone(
 
 
 def register_projections(
-    cases: Mapping[str, Callable[[Effort], Iterable[BaseCase]]], known: Mapping[str, Any]
+    cases: Mapping[str, Callable[[Effort], Iterable[BaseCase]]],
+    known: Mapping[str, Any],
+    large: Mapping[str, Callable[[], Iterable[BaseCase]]],
 ) -> None:
     """Three checks of each claim: values written out by hand, its cases solved, and the outside
-    solver's word on five of them."""
+    solver's word on five of them and on the large ones."""
     check_by({"steps": partial(prove_known, known)}, cases)
     for claim, of_claim in cases.items():
-        check_by_solvers(claim, of_claim, optimiser=nearest, conic=nearest_by_cone, at_most=5)
+        check_by_solvers(
+            claim, of_claim, optimiser=nearest, conic=nearest_by_cone, large=large[claim], at_most=5
+        )
 
 
 @lru_cache(maxsize=2_000)
@@ -89,11 +98,6 @@ def _project_by_cone(projection: Projection) -> mpmath.mpf:
 
     base = numpy.array([float(prob) for prob in projection.base_probs])
     moved = cvxpy.Variable(len(base), nonneg=True)
-    constraints = [
-        cvxpy.sum(moved) == 1,
-        *(
-            sum(float(value) * moved[i] for i, value in row) >= float(bound)
-            for row, bound in projection.rows
-        ),
-    ]
+    rows, bounds = dense([(dict(row), bound) for row, bound in projection.rows], len(base))
+    constraints = [cvxpy.sum(moved) == 1, rows @ moved >= bounds]
     return clarabel(cvxpy.sum(cvxpy.rel_entr(moved, base)), constraints)

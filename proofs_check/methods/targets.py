@@ -8,7 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["FAMILIES", "Target", "generate_targets"]
+__all__ = ["FAMILIES", "MANY", "WIDE", "Target", "generate_targets", "large_target"]
+
+# How far every sample of a statement on any number of tokens, or any width, has to go.
+MANY, WIDE = 64, 16
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,13 @@ FAMILIES: dict[str, Callable[[random.Random], tuple[Fraction, ...]]] = {
     "two tokens": _two_tokens,
     "three tokens": _three_tokens,
 }
+
+
+def large_target(count: int = MANY, values: int = 0) -> Target:
+    """One target of many tokens; ``values``: with so many different probabilities."""
+    rng = random.Random(f"large/{count}")
+    drawn = [Fraction(rng.randint(1, 100) ** 2) for _ in range(values or count)]
+    return Target("large", _normalise([drawn[k % len(drawn)] for k in range(count)]))
 
 
 def generate_targets(

@@ -1,13 +1,16 @@
 """The three routes: the derivation's steps, samples of the definition, enclosures of the domain.
-The last two never look at the derivation. Which methods belong to each, and why a claim does
-without one."""
+The last two never look at the derivation. Which methods belong to each, why a claim does without
+one, and how far its samples have to go."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from fnmatch import fnmatch
 
-__all__ = ["ROUTES", "reason_without", "routes_of"]
+from proofs_check.methods.domain import TOKENS, WIDTHS, Domain
+from proofs_check.methods.targets import MANY, WIDE
+
+__all__ = ["ROUTES", "reason_without", "routes_of", "too_small"]
 
 ROUTES: dict[str, tuple[str, ...]] = {
     "steps": ("steps",),
@@ -73,6 +76,29 @@ _REASONS: tuple[tuple[str, str, str], ...] = (
         "a sum of products of stated error terms: SymPy decides the sign of every remainder",
     ),
 )
+
+
+_BRUTE = "solved by brute force over all laws of two or three tokens"
+# (pattern of ids, why nothing of that size is sampled)
+_FEW: tuple[tuple[str, str], ...] = (
+    ("drafter.edges", "limits of vanishing entries, listed one by one"),
+    ("drafter.entropy", _BRUTE),
+    ("drafter.entropy.inner", _BRUTE),
+    ("drafter.entropy.simple", _BRUTE),
+    ("drafter.entropy.tangents", "no tree: the width of a cell of shares"),
+)
+
+
+def too_small(claim: str, domain: Domain) -> list[str]:
+    """What the samples of a claim have too little of, tokens or width, where nothing says why."""
+    if any(fnmatch(claim, pattern) for pattern, _ in _FEW):
+        return []
+    least = {TOKENS: MANY} | dict.fromkeys(WIDTHS, WIDE)
+    return [
+        f"sampled to {name} {domain[name][1]:g} only, not to {count}"
+        for name, count in least.items()
+        if name in domain and domain[name][1] < count
+    ]
 
 
 def routes_of(methods: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -21,7 +21,7 @@ from proofs_check.methods.optimise import NoConvergence
 from proofs_check.outcome import GENERAL, INDEPENDENT, SAMPLES, Evidence, Outcome, Verdict, combine
 from proofs_check.registry import Check, Effort
 from proofs_check.running.checks import checks_of
-from proofs_check.running.routes import reason_without, routes_of
+from proofs_check.running.routes import reason_without, routes_of, too_small
 
 __all__ = ["UnknownClaim", "evidence_of", "fingerprint", "run_claim", "run_claims", "select_claims"]
 
@@ -64,7 +64,7 @@ def run_claim(claim: Claim, effort: Effort) -> Outcome:
     if claim.expected == "verified":
         for changes in argument_mutants(claim, seen).values():
             mutants |= _first_refuted(quickest, changes, effort)
-    complaints = _complaints(claim, checks, evidence, mutants)
+    complaints = _complaints(claim, checks, evidence, mutants, effort)
     if claim.corrected is not None:
         repaired = tuple(evidence_of(check, claim.corrected, effort) for check in checks)
         if any(item.verdict not in (Verdict.VERIFIED, Verdict.SKIPPED) for item in repaired):
@@ -158,7 +158,7 @@ def _again(check: Check, formula: Formula, effort: Effort, first: Evidence) -> E
     """The same check at the second precision; the two must agree in their verdict, each to its own
     digits."""
     digits = effort.second_digits
-    second = check.function(formula, replace(effort, digits=digits, per_family=1))
+    second = check.function(formula, replace(effort, digits=digits, per_family=1, large=False))
     if second.verdict is not Verdict.VERIFIED:
         return replace(
             second, detail=f"verified at {effort.digits} digits, not at {digits}: {second.detail}"
@@ -203,7 +203,11 @@ def _first_refuted(
 
 
 def _complaints(
-    claim: Claim, checks: list[Check], evidence: tuple[Evidence, ...], mutants: dict[str, str]
+    claim: Claim,
+    checks: list[Check],
+    evidence: tuple[Evidence, ...],
+    mutants: dict[str, str],
+    effort: Effort,
 ) -> list[str]:
     rules: list[tuple[bool, str]] = [
         (len(checks) < claim.min_methods, f"{len(checks)} methods, {claim.min_methods} required"),
@@ -227,6 +231,9 @@ def _complaints(
         )
         for route, used in routes_of(methods).items()
     ]
+    if claim.expected == "verified" and effort.large:
+        reached = joined(item.domain for item in evidence if item.verdict is Verdict.VERIFIED)
+        rules += [(True, complaint) for complaint in too_small(claim.id, reached)]
     survivors = [name for name, verdict in mutants.items() if verdict != Verdict.REFUTED.name]
     return [text for applies, text in rules if applies] + [
         f"mutant not refuted: {name}" for name in survivors

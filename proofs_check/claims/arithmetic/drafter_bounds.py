@@ -25,6 +25,7 @@ from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.projection import Projection, Row, project, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
 from proofs_check.methods.steps import prove_identities
+from proofs_check.methods.targets import large_target
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -114,6 +115,13 @@ def _dual_cases(effort: Effort) -> Iterator[BaseCase]:
                 )
 
 
+def _large_dual() -> Iterator[BaseCase]:
+    probs, rule = large_target().target_probs, "tree"
+    best = _multipliers(rule, [float(prob) for prob in probs])
+    f, gain = _exponents(rule, len(probs), [F(value) for value in best], F)
+    yield f"large, {rule}", _regions(probs)[rule], (probs, tuple(f), gain)
+
+
 @check("drafter.dual", method="steps")
 def prove_dual(formula: Formula, effort: Effort) -> Evidence:
     """At the strict rule's own multiplier it is the strict radius; one multiplier with a gain,
@@ -130,7 +138,12 @@ def prove_dual(formula: Formula, effort: Effort) -> Evidence:
 
 
 check_by_solvers(
-    "drafter.dual", _dual_cases, optimiser=nearest, conic=nearest_by_cone, relation="<="
+    "drafter.dual",
+    _dual_cases,
+    optimiser=nearest,
+    conic=nearest_by_cone,
+    large=_large_dual,
+    relation="<=",
 )
 
 

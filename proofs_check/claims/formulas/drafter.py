@@ -19,6 +19,7 @@ from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.projection import Projection, Row, project, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, register_projections
 from proofs_check.methods.steps import prove_identities
+from proofs_check.methods.targets import MANY, WIDE, large_target
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -118,6 +119,72 @@ def _maximum(effort: Effort) -> Iterator[BaseCase]:
         yield (f"{label}, t={slack}, j the maximum", projections, (probs, slack, tuple(others)))
 
 
+# Of a large draft many tokens have the same probability, and one of each value is solved: the
+# others' projections are the same.
+_LARGE = large_target(values=9).target_probs
+_PLACES = sorted({1, *(_LARGE.index(prob) for prob in _LARGE)} - {0})
+
+
+def _large_each(row: Callable[[int], Row], *arguments: Any) -> Iterator[BaseCase]:
+    yield "large", [Projection(_LARGE, (row(j),)) for j in _PLACES], arguments
+
+
+def _large_tree() -> Iterator[BaseCase]:
+    probs = large_target().target_probs
+    projections = [
+        Projection(probs, tuple(reaches(j, i) for i in range(WIDE))) for j in range(WIDE, MANY)
+    ]
+    yield f"large, m={WIDE}", projections, (probs, WIDE)
+
+
+def _large_sets(row: Callable[[int], Row] | None, *parameter: Any) -> Iterator[BaseCase]:
+    """All sets of 16 of 17 rivals, and the one set of 63; with a rule's own row for each token."""
+    for size, m in ((WIDE + 2, WIDE), (MANY, MANY - 1)):
+        probs = large_target(size).target_probs
+        projections = [
+            Projection(probs, tuple(reaches(i, 0) for i in rivals))
+            for rivals in itertools.combinations(range(1, size), m)
+        ]
+        if row is not None:
+            projections += _each_competitor(probs, row)
+        yield f"large, m={m}", projections, (probs, m, *parameter)
+
+
+def _large_candidates(largest: bool) -> Iterator[BaseCase]:
+    slack = SLACKS[1]
+    projections = [
+        Projection(
+            _LARGE,
+            (reaches(j, 0, slack), *(reaches(j, i) for i in range(1, MANY) if largest and i != j)),
+        )
+        for j in _PLACES
+    ]
+    yield f"large, t={slack}", projections, (_LARGE, slack, tuple(range(1, MANY)))
+
+
+def _large_absolute() -> Iterator[BaseCase]:
+    tau = _LARGE[0] / 3
+    yield "large", [Projection(_LARGE, ((((0, F(-1)),), -tau),))], (_LARGE[0], tau)
+
+
+LARGE: dict[str, Callable[[], Iterator[BaseCase]]] = {
+    "drafter.strict": partial(_large_each, lambda j: reaches(j, 0), *_LARGE[:2]),
+    "drafter.tree": _large_tree,
+    "drafter.top": partial(_large_sets, None),
+    "drafter.additive": partial(
+        _large_each, partial(reaches, loser=0, by=SLACKS[1]), *_LARGE[:2], SLACKS[1]
+    ),
+    "drafter.multiplicative": partial(
+        _large_each, partial(reaches, loser=0, factor=ALPHAS[1]), *_LARGE[:2], ALPHAS[1]
+    ),
+    "drafter.gate": partial(_large_sets, partial(reaches, loser=0, by=SLACKS[1]), SLACKS[1]),
+    "drafter.gate.multiplicative": partial(
+        _large_sets, partial(reaches, loser=0, factor=ALPHAS[1]), ALPHAS[1]
+    ),
+    "drafter.absolute": _large_absolute,
+    "drafter.competitor": partial(_large_candidates, False),
+    "drafter.maximum": partial(_large_candidates, True),
+}
 CASES: dict[str, Callable[[Effort], Iterator[BaseCase]]] = {
     "drafter.strict": _strict,
     "drafter.tree": _tree,
@@ -162,7 +229,7 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-register_projections(CASES, KNOWN)
+register_projections(CASES, KNOWN, LARGE)
 
 
 # (rule, a draft on the boundary, vanishing entries as None, parameter, the region as one set of

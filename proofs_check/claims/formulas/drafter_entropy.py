@@ -28,6 +28,7 @@ from proofs_check.methods.conic import clarabel
 from proofs_check.methods.numbers import MP, divergence, to_mp, working_digits
 from proofs_check.methods.slopes import Slope, enclose_statements
 from proofs_check.methods.steps import prove_identities, random_rationals
+from proofs_check.methods.targets import MANY
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -253,7 +254,7 @@ def _stationary_law(
 def _rejecting_cases(effort: Effort) -> Iterator[tuple[list[F], list[F], F]]:
     rng = random.Random(effort.seed)
     for number in range(6 * (effort.per_family + 1)):
-        count = rng.choice((2, 3, 5))
+        count = rng.choice((2, 3, 5)) if number else MANY
         draft = [F(rng.randint(1, 1000)) for _ in range(count)]
         target = [F(rng.randint(1, 1000)) for _ in range(count)]
         kappa = (F(1), F(1, 2), F(1, 5))[number % 3]

@@ -17,11 +17,11 @@ from sympy import Rational, log
 
 from derivations.language.claim import Formula
 from proofs_check.methods.cases import Cases, Relation, Tally, exact_cases, exactly, solve, tallied
-from proofs_check.methods.conic import TOLERANCE, check_by_solvers, clarabel
+from proofs_check.methods.conic import TOLERANCE, check_by_solvers, clarabel, spread
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import Problem
 from proofs_check.methods.steps import prove_known
-from proofs_check.methods.targets import generate_targets
+from proofs_check.methods.targets import MANY, WIDE, generate_targets, large_target
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check, check_by
 
@@ -36,6 +36,8 @@ def _lists(effort: Effort) -> Iterator[tuple[str, tuple[F, ...], int]]:
         for k in sorted({2, len(target.target_probs) - 1}):
             yield f"{target}, k={k}", target.target_probs, k
     yield "the theory's example, k=2", COUNTEREXAMPLE, 2
+    if effort.large:
+        yield "large", large_target(MANY + 1).target_probs, MANY
 
 
 def _coarse(probs: tuple[F, ...], k: int) -> tuple[tuple[F, ...], F]:
@@ -116,7 +118,7 @@ def _compare_single(relation: str, formula: Formula, effort: Effort) -> Evidence
     again = 0
     for number, (label, probs, k) in enumerate(_lists(effort)):
         listed, tail = _coarse(probs, k)
-        for rejected in (tuple(range(1, k)), (k - 1,)):
+        for rejected in (tuple(range(1, k)), (k - 1,)) if k < MANY else ((k - 2, k - 1),):
             problems = [
                 Problem("", (*listed, tail), j, tuple(i for i in range(k) if i != j), 1, ())
                 for j in rejected
@@ -179,6 +181,7 @@ def _tree_cases(effort: Effort) -> Iterator[tuple[str, tuple[F, ...], int, int]]
         for width in (1, 2, 3) if k == 2 else (1, 2):
             if any(True for _ in _tree_regions(probs, k, width)) and len(probs) <= 5:
                 yield f"{label}, m={width}", probs, k, width
+    yield f"large, m={MANY}", large_target(MANY + 1).target_probs, MANY, MANY
 
 
 @check("lumped.tree", method="optimiser")
@@ -216,7 +219,8 @@ def witness_lumped_tree(formula: Formula, effort: Effort) -> Evidence:
 
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
     cases = list(_tree_cases(effort))
-    for label, probs, k, width in cases[:: max(1, len(cases) // 5)]:
+    wide = (f"large, m={WIDE}", large_target(WIDE + 2).target_probs, WIDE + 1, WIDE)
+    for label, probs, k, width in [*spread(cases, 5, lambda case: len(case[1])), wide]:
         listed, tail = _coarse(probs, k)
         target = numpy.array([float(x) for x in (*listed, tail)])
         present = [i for i, p in enumerate(target) if p > 0]

@@ -16,6 +16,7 @@ from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.projection import Projection, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, nearest, nearest_by_cone
 from proofs_check.methods.steps import prove_identities
+from proofs_check.methods.targets import MANY, WIDE, large_target
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -44,6 +45,19 @@ def _sink_cases(effort: Effort) -> Iterator[BaseCase]:
                     [Projection(probs, rows)],
                     (probs, hub, rivals),
                 )
+
+
+def _large_lift() -> Iterator[BaseCase]:
+    probs, hub = large_target().target_probs, MANY // 2
+    rivals = tuple(i for i in range(MANY) if i != hub)
+    projection = Projection(probs, tuple(reaches(hub, i) for i in rivals))
+    yield f"large, j={hub + 1}", [projection], (probs, hub, rivals)
+
+
+def _large_sink() -> Iterator[BaseCase]:
+    probs, rivals = large_target().target_probs, tuple(range(1, WIDE + 1))
+    projection = Projection(probs, tuple(reaches(i, 0) for i in rivals))
+    yield f"large, m={WIDE}", [projection], (probs, 0, rivals)
 
 
 def _derived(probs: Sequence[Any], hub: int, rivals: Sequence[int], sign: int) -> Any:
@@ -78,7 +92,9 @@ def prove_lift(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(LIFT, _identities(formula, 1), [{}])
 
 
-check_by_solvers("projection.lift", _lift_cases, optimiser=nearest, conic=nearest_by_cone)
+check_by_solvers(
+    "projection.lift", _lift_cases, optimiser=nearest, conic=nearest_by_cone, large=_large_lift
+)
 
 
 @check("projection.sink", method="steps")
@@ -86,4 +102,6 @@ def prove_sink(formula: Formula, effort: Effort) -> Evidence:
     return prove_identities(SINK, _identities(formula, -1), [{}])
 
 
-check_by_solvers("projection.sink", _sink_cases, optimiser=nearest, conic=nearest_by_cone)
+check_by_solvers(
+    "projection.sink", _sink_cases, optimiser=nearest, conic=nearest_by_cone, large=_large_sink
+)

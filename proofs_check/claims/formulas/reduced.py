@@ -17,6 +17,7 @@ from proofs_check.methods.cases import Tally
 from proofs_check.methods.conic import TOLERANCE, clarabel
 from proofs_check.methods.numbers import MP
 from proofs_check.methods.steps import Identities, proved
+from proofs_check.methods.targets import MANY, WIDE, large_target
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -31,6 +32,7 @@ def _targets(effort: Effort, count: int) -> Iterator[tuple[list[Fraction], list[
         drawn = sorted((rng.randint(1, 40) for _ in range(size)), reverse=True)
         kept = sorted(rng.sample(range(size), rng.randint(2, size - 1)))
         yield [Fraction(x, sum(drawn)) for x in drawn], kept
+    yield list(large_target().target_probs), [0, *range(3, MANY, 3)]
 
 
 def _least(probs: list[Fraction], kept: list[int], beaten: Any, sign: int, hub: int) -> Any:
@@ -41,8 +43,8 @@ def _least(probs: list[Fraction], kept: list[int], beaten: Any, sign: int, hub: 
     total = float(sum(probs[i] for i in kept))
     draft = cvxpy.Variable(len(probs), nonneg=True)
     off = [i for i in range(len(probs)) if i not in kept]
-    constraints = [cvxpy.sum(draft) == 1, *(draft[i] == 0 for i in off)]
-    constraints += [sign * (draft[hub] - draft[i]) >= 0 for i in beaten]
+    constraints = [cvxpy.sum(draft) == 1, draft[off] == 0]
+    constraints += [sign * (draft[hub] - draft[list(beaten)]) >= 0]
     inside = [float(probs[i]) / total for i in kept]
     return clarabel(cvxpy.sum(cvxpy.rel_entr(inside, draft[kept])), constraints)
 
@@ -64,7 +66,7 @@ def solve_single(formula: Formula, effort: Effort) -> Evidence:
     """Every rejected token of D in turn may be the draft's argmax; additive thresholds of p."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
     for number, (probs, kept) in enumerate(_targets(effort, 12)):
-        slack = Fraction(number % 4, 20)
+        slack = Fraction(number % 4, 20) if len(probs) < MANY else probs[0] - probs[MANY - 8]
         accepted = [i for i, p in enumerate(probs) if p >= probs[0] - slack]
         rejected = [i for i in kept if i not in accepted]
         if not rejected:
@@ -73,6 +75,11 @@ def solve_single(formula: Formula, effort: Effort) -> Evidence:
         value = formula(MP, _mp(probs), kept, accepted)
         tally.add(f"{probs}, D={kept}, slack {slack}", value, found, found)
     return tally.evidence("cvxpy, Clarabel, the draft of the whole vocabulary, no mass off D")
+
+
+def _wide() -> tuple[list[Fraction], list[int]]:
+    """A part of 18 tokens of many, of which 16 may be chosen in 17 ways."""
+    return list(large_target().target_probs), [*range(0, 3 * (WIDE + 2), 3)]
 
 
 @proved("reduced.tree", REDUCED)
@@ -85,9 +92,11 @@ def prove_tree(formula: Formula, effort: Effort) -> Identities:
 @check("reduced.tree", method="conic")
 def solve_tree(formula: Formula, effort: Effort) -> Evidence:
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
-    for probs, drawn in _targets(effort, 10):
+    for probs, drawn in [*_targets(effort, 10), _wide()]:
         kept = sorted({0, *drawn})
         width = 1 + len(drawn) % (len(kept) - 1) if len(kept) > 2 else 1
+        if len(probs) >= MANY:
+            width = min(WIDE, len(kept) - 2) if len(kept) <= WIDE + 2 else len(kept) - 1
         found = min(
             _least(probs, kept, chosen, -1, 0)
             for chosen in itertools.combinations([i for i in kept if i], width)

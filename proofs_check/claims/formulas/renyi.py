@@ -19,6 +19,7 @@ from proofs_check.methods.conic import TOLERANCE, clarabel
 from proofs_check.methods.examination import Examined, examined
 from proofs_check.methods.numbers import MP
 from proofs_check.methods.steps import Identities, proved
+from proofs_check.methods.targets import MANY, WIDE, large_target
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -31,6 +32,14 @@ def _targets(effort: Effort, count: int) -> Iterator[list[Fraction]]:
     for number in range(count):
         drawn = sorted((rng.randint(1, 40) for _ in range(2 + number % 5)), reverse=True)
         yield [Fraction(x, sum(drawn)) for x in drawn]
+    yield list(large_target().target_probs)
+
+
+def _widths(effort: Effort, count: int) -> Iterator[tuple[list[Fraction], int]]:
+    """Targets with a width each; of large ones, widths that have few sets of competitors."""
+    for number, probs in enumerate(_targets(effort, count)):
+        yield probs, len(probs) - 1 if len(probs) == MANY else 1 + number % (len(probs) - 1)
+    yield list(large_target(WIDE + 2).target_probs), WIDE
 
 
 def _mp(value: Fraction) -> Any:
@@ -45,7 +54,7 @@ def _solved(probs: list[Fraction], hub: int, spokes: Any, sign: int, order: Frac
     own = [float(p) for p in probs]
     draft = cvxpy.Variable(len(own), nonneg=True)
     constraints = [cvxpy.sum(draft) == 1]
-    constraints += [sign * (draft[hub] - draft[i]) >= 0 for i in spokes]
+    constraints += [sign * (draft[hub] - draft[list(spokes)]) >= 0]
     if order is None:
         return clarabel(cvxpy.sum(cvxpy.abs(draft - own)) / 2, constraints)
     powers = cvxpy.sum(
@@ -87,7 +96,11 @@ def search_single(formula: Formula, effort: Effort) -> Cases:
         j = len(own) - 1
         value = formula(MP, own, j, order)
         least = mpmath.inf
-        for level in [*sorted(own)[:-1], sum(own) / len(own), own[0] * MP.mpf("0.8")]:
+        for level in [
+            *sorted(own)[: -1 : 1 + len(own) // 8],
+            sum(own) / len(own),
+            own[0] * MP.mpf("0.8"),
+        ]:
             for _ in range(3):
                 shift = 1 + MP.mpf(rng.random()) / 5
                 draft = [min(p, level * shift) for p in own]
@@ -107,8 +120,8 @@ def prove_tree(formula: Formula, effort: Effort) -> Identities:
 @check("renyi.tree", method="conic")
 def solve_tree(formula: Formula, effort: Effort) -> Evidence:
     tally = Tally("conic", confirm=20 * TOLERANCE, refute=100 * TOLERANCE)
-    for number, probs in enumerate(_targets(effort, 9)):
-        width, order = 1 + number % (len(probs) - 1), _ORDERS[number % 5]
+    for number, (probs, width) in enumerate(_widths(effort, 9)):
+        order = _ORDERS[number % 5]
         found = min(
             _solved(probs, 0, chosen, -1, order)
             for chosen in itertools.combinations(range(1, len(probs)), width)
@@ -128,7 +141,7 @@ def prove_variation(formula: Formula, effort: Effort) -> Identities:
 def solve_variation(formula: Formula, effort: Effort) -> Evidence:
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
     for probs in _targets(effort, 12):
-        for j in range(1, len(probs)):
+        for j in range(1, len(probs)) if len(probs) < MANY else (1, MANY - 1):
             others = [i for i in range(len(probs)) if i != j]
             found = _solved(probs, j, others, 1, None)
             tally.add(f"{probs}, j={j + 1}", formula(MP, list(map(_mp, probs)), j), found, found)
@@ -144,8 +157,7 @@ def prove_variation_tree(formula: Formula, effort: Effort) -> Identities:
 @check("variation.tree", method="conic")
 def solve_variation_tree(formula: Formula, effort: Effort) -> Evidence:
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
-    for number, probs in enumerate(_targets(effort, 12)):
-        width = 1 + number % (len(probs) - 1)
+    for probs, width in _widths(effort, 12):
         found = min(
             _solved(probs, 0, chosen, -1, None)
             for chosen in itertools.combinations(range(1, len(probs)), width)

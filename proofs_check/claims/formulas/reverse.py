@@ -11,6 +11,7 @@ from sympy import Rational, log, sqrt
 
 from proofs_check.methods.projection import Projection, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, register_projections
+from proofs_check.methods.targets import MANY, WIDE, large_target
 from proofs_check.registry import Effort
 
 R = Rational
@@ -47,6 +48,32 @@ def _tree(effort: Effort) -> Iterator[BaseCase]:
             yield f"{label}, m={m}, all sets", projections, (probs, m)
 
 
+def _large_single() -> Iterator[BaseCase]:
+    probs = large_target().target_probs
+    yield "large", [_maximum_at(probs, MANY - 1)], (probs, MANY - 1)
+
+
+def _large_competitor() -> Iterator[BaseCase]:
+    probs, rejected = large_target().target_probs, (MANY - 3, MANY - 2, MANY - 1)
+    yield "large", [_maximum_at(probs, j) for j in rejected], (probs, rejected)
+
+
+def _large_tree() -> Iterator[BaseCase]:
+    """All sets of 16 of 17 competitors, and the one set of 63."""
+    for size, m in ((WIDE + 2, WIDE), (MANY, MANY - 1)):
+        probs = large_target(size).target_probs
+        projections = [
+            Projection(probs, tuple(reaches(i, 0) for i in rivals))
+            for rivals in itertools.combinations(range(1, size), m)
+        ]
+        yield f"large, m={m}, all sets", projections, (probs, m)
+
+
+LARGE: dict[str, Callable[[], Iterator[BaseCase]]] = {
+    "reverse.single": _large_single,
+    "reverse.competitor": _large_competitor,
+    "reverse.tree": _large_tree,
+}
 CASES: dict[str, Callable[[Effort], Iterator[BaseCase]]] = {
     "reverse.single": _single,
     "reverse.competitor": _competitor,
@@ -71,4 +98,4 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
 }
 
 
-register_projections(CASES, KNOWN)
+register_projections(CASES, KNOWN, LARGE)

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import mpmath
+import numpy
 import sympy
 
 from derivations.formulas.robust import (
@@ -25,6 +26,7 @@ from proofs_check.methods.cases import Cases, Tally, exact_cases, tallied
 from proofs_check.methods.conic import TOLERANCE, clarabel
 from proofs_check.methods.numbers import MP, divergence
 from proofs_check.methods.steps import Identities, proved
+from proofs_check.methods.targets import MANY, WIDE, large_target
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -42,7 +44,12 @@ def _targets(effort: Effort, count: int, most: int) -> Iterator[tuple[Fraction, 
 
 
 def _corners(weights: Any, growth: Any) -> Iterator[list[Any]]:
-    for ends in itertools.product((1, growth), repeat=len(weights)):
+    """Every corner of the box; of a large one some at which the first or the last tokens have
+    grown."""
+    count = len(weights)
+    cuts = [[1] * k + [growth] * (count - k) for k in (0, 1, 2, count // 2, count - 1)]
+    every = itertools.product((1, growth), repeat=count)
+    for ends in every if count < MANY else [*cuts, *(cut[::-1] for cut in cuts)]:
         moved = [w * end for w, end in zip(weights, ends, strict=True)]
         yield [w / sum(moved) for w in moved]
 
@@ -52,16 +59,15 @@ def _least_by_cone(weights: Any, growth: Any, hub: int, spokes: Any, sign: int) 
     convex; for a tree the hub stays the target's largest."""
     import cvxpy
 
-    low = [float(w) for w in weights]
+    low = numpy.array([float(w) for w in weights])
     target = cvxpy.Variable(len(low), nonneg=True)
     draft = cvxpy.Variable(len(low), nonneg=True)
     scale = cvxpy.Variable(nonneg=True)
     constraints = [cvxpy.sum(target) == 1, cvxpy.sum(draft) == 1]
-    constraints += [target[i] >= scale * w for i, w in enumerate(low)]
-    constraints += [target[i] <= scale * w * float(growth) for i, w in enumerate(low)]
-    constraints += [sign * (draft[hub] - draft[i]) >= 0 for i in spokes]
+    constraints += [target >= scale * low, target <= scale * low * float(growth)]
+    constraints += [sign * (draft[hub] - draft[list(spokes)]) >= 0]
     if sign < 0:
-        constraints += [target[hub] >= target[i] for i in range(len(low)) if i != hub]
+        constraints += [target[hub] >= target]
     return clarabel(cvxpy.sum(cvxpy.rel_entr(target, draft)), constraints)
 
 
@@ -80,8 +86,13 @@ def prove_tree(formula: Formula, effort: Effort) -> Identities:
 @check("robust.tree", method="conic")
 def solve_trees(formula: Formula, effort: Effort) -> Evidence:
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
-    for number, probs in enumerate(_targets(effort, 10, 5)):
-        growth, width = _GROWTHS[number % 3], 1 + number % (len(probs) - 1)
+    small = [
+        (probs, 1 + number % (len(probs) - 1))
+        for number, probs in enumerate(_targets(effort, 10, 5))
+    ]
+    large = [(large_target(WIDE + 2).target_probs, WIDE), (large_target().target_probs, MANY - 1)]
+    for number, (probs, width) in enumerate([*small, *large]):
+        growth = _GROWTHS[number % 3]
         found = min(
             _least_by_cone(probs, growth, 0, chosen, -1)
             for chosen in itertools.combinations(range(1, len(probs)), width)
@@ -114,7 +125,7 @@ def prove_single(formula: Formula, effort: Effort) -> Identities:
 def solve_singles(formula: Formula, effort: Effort) -> Evidence:
     """At the best levels the bound is the minimum: target and draft both free."""
     tally = Tally("conic", confirm=TOLERANCE, refute=5 * TOLERANCE)
-    for number, probs in enumerate(_targets(effort, 16, 7)):
+    for number, probs in enumerate([*_targets(effort, 16, 7), large_target().target_probs]):
         growth, rival = _GROWTHS[number % 3], len(probs) - 1 - number % 2 * (len(probs) > 2)
         if probs[rival] * growth >= probs[0]:
             continue
@@ -204,6 +215,10 @@ def compare_decisions(formula: Formula, effort: Effort) -> Evidence:
         for growth in _GROWTHS
         for token in range(1, len(probs))
     ]
+    large, growth = large_target().target_probs, _GROWTHS[1]
+    cases += [
+        (f"large, {rule}, the last token", (large, rule, growth, MANY - 1)) for rule in rules[:3]
+    ]
     return exact_cases(holds, cases)
 
 
@@ -221,7 +236,7 @@ def prove_entropy(formula: Formula, effort: Effort) -> Identities:
 
 @tallied("robust.entropy", method="search", relation="<=", told="every corner")
 def search_entropy(formula: Formula, effort: Effort) -> Cases:
-    for number, probs in enumerate(_targets(effort, 40, 7)):
+    for number, probs in enumerate([*_targets(effort, 40, 7), large_target().target_probs]):
         radius = MP.mpf((1, 10, 60)[number % 3]) / 100
         law = [MP.mpf(p.numerator) / p.denominator for p in probs]
         least = min(
@@ -244,7 +259,7 @@ def prove_divergence(formula: Formula, effort: Effort) -> Identities:
 @tallied("robust.divergence", method="search", relation=">=", told="every corner, several tilts")
 def search_divergence(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    for number, probs in enumerate(_targets(effort, 40, 8)):
+    for number, probs in enumerate([*_targets(effort, 40, 8), large_target().target_probs]):
         radius = MP.mpf((1, 10, 60)[number % 3]) / 100
         law = [MP.mpf(p.numerator) / p.denominator for p in probs]
         draft = [p * mpmath.exp(MP.mpf(rng.gauss(0, 0.6))) for p in law]

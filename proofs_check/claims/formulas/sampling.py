@@ -20,6 +20,7 @@ from proofs_check.methods.conic import TOLERANCE, clarabel
 from proofs_check.methods.examination import Examined, examined
 from proofs_check.methods.numbers import MP, divergence
 from proofs_check.methods.steps import Identities, proved
+from proofs_check.methods.targets import MANY
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -111,8 +112,8 @@ def solve_set(formula: Formula, effort: Effort) -> Evidence:
 
     rng = random.Random(effort.seed)
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
-    for number in range(14):
-        size = 2 + number % 5
+    for number in range(15):
+        size = 2 + number % 5 if number < 14 else MANY
         drawn = [rng.randint(1, 40) for _ in range(size)]
         probs = [F(x, sum(drawn)) for x in drawn]
         chosen = sorted(rng.sample(range(size), 1 + number % (size - 1)))

@@ -18,6 +18,7 @@ from proofs_check.methods.conic import check_by_solvers
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import single_problems
 from proofs_check.methods.steps import Identities, prove_identities, proved
+from proofs_check.methods.targets import MANY
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -131,18 +132,19 @@ def enumerate_competitors(formula: Formula, effort: Effort) -> Evidence:
     for problem in single_problems(effort, every_competitor=True):
         by_target.setdefault(problem.target_probs, []).append(problem)
     for probs, problems in by_target.items():
-        if len(probs) > 7:
+        if 7 < len(probs) < MANY:
             continue
         brackets = [solve(problem, effort.digits) for problem in problems]
         with working_digits(effort.digits + 30):
             numbers = tuple(to_mp(prob) for prob in probs)
-            for first in range(len(probs)):
-                value = formula(MP, numbers, list(range(first, len(probs))))
+            for first in range(len(problems)):
+                rejected = [problem.hub for problem in problems[first:]]
+                value = formula(MP, numbers, rejected)
                 lower, upper = (
                     min(b.lower for b in brackets[first:]),
                     min(b.upper for b in brackets[first:]),
                 )
-                tally.add(f"{problems[0].label}, rejected from {first + 1}", value, lower, upper)
+                tally.add(f"{problems[0].label}, rejected {rejected}", value, lower, upper)
         if tally.refuted:
             break
     return tally.evidence(f"{effort.digits} digits, every rejected token solved")

@@ -3,6 +3,8 @@ constraints alone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,9 +14,9 @@ from sympy import log
 from derivations.formulas.tree import TREE_COMPETITORS, TREE_POOLING
 from derivations.language.claim import Formula
 from proofs_check.methods.cases import Tally, solve
-from proofs_check.methods.conic import check_by_solvers
+from proofs_check.methods.conic import TOLERANCE, check_by_solvers, solve_hub_by_cone
 from proofs_check.methods.numbers import MP, to_mp, working_digits
-from proofs_check.methods.problems import Problem, tree_problems
+from proofs_check.methods.problems import Problem, tree_problems, wide_problems
 from proofs_check.methods.steps import Identities, prove_identities, proved
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -60,15 +62,34 @@ def prove_tree_exchange(formula: Formula, effort: Effort) -> Evidence:
 def enumerate_competitor_sets(formula: Formula, effort: Effort) -> Evidence:
     """The least value over all sets of m competitors, each solved from its definition."""
     tally = Tally.at_digits("optimiser", effort.digits)
-    groups: dict[tuple[tuple[Fraction, ...], int], list[Problem]] = {}
-    for problem in tree_problems(effort):
-        groups.setdefault((problem.target_probs, len(problem.spokes)), []).append(problem)
-    for (probs, width), problems in groups.items():
+    for label, probs, width, problems in _by_width(tree_problems(replace(effort, large=False))):
         brackets = [solve(problem, effort.digits) for problem in problems]
         with working_digits(effort.digits + 30):
             value: Any = formula(MP, [to_mp(prob) for prob in probs], width)
             lower, upper = min(b.lower for b in brackets), min(b.upper for b in brackets)
-            tally.add(f"{problems[0].label}, m={width}", value, lower, upper)
+            tally.add(label, value, lower, upper)
         if tally.refuted:
             break
     return tally.evidence(f"{effort.digits} digits, all competitor sets enumerated")
+
+
+@check("tree.competitors", method="conic")
+def enumerate_wide_sets(formula: Formula, effort: Effort) -> Evidence:
+    """The same of wide trees, whose sets are few beside the vocabulary."""
+    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
+    for label, probs, width, problems in _by_width(wide_problems()):
+        found = min(
+            solve_hub_by_cone(probs, problem.hub, problem.spokes, sign=-1).lower
+            for problem in problems
+        )
+        tally.add(label, formula(MP, [to_mp(prob) for prob in probs], width), found, found)
+    return tally.evidence("cvxpy, Clarabel, all competitor sets enumerated")
+
+
+def _by_width(problems: list[Problem]) -> Iterator[tuple[str, Any, int, list[Problem]]]:
+    """Label, target, width and the problems of all its sets."""
+    groups: dict[tuple[tuple[Fraction, ...], int], list[Problem]] = {}
+    for problem in problems:
+        groups.setdefault((problem.target_probs, len(problem.spokes)), []).append(problem)
+    for (probs, width), members in groups.items():
+        yield f"{members[0].label}, m={width}", probs, width, members

@@ -137,7 +137,7 @@ def prove_variational(formula: Formula, effort: Effort) -> Evidence:
 def sample_variational(formula: Formula, effort: Effort) -> Cases:
     """Random scores stay below KL; f = log(p/q) meets it."""
     rng = random.Random(effort.seed)
-    for size in (2, 3, 7, 50):
+    for size in (2, 3, 7, 64):
         for _ in range(10):
             own, other = _law(rng, size), _law(rng, size)
             truth = divergence(own, other)

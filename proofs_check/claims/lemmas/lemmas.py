@@ -19,7 +19,7 @@ from proofs_check.methods.jets import all_enclosed, derivative, values
 from proofs_check.methods.numbers import MP, divergence, to_mp
 from proofs_check.methods.slopes import Identity, Slope, enclose_statements
 from proofs_check.methods.steps import prove_identities, random_rationals
-from proofs_check.methods.targets import generate_targets
+from proofs_check.methods.targets import generate_targets, large_target
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 
@@ -179,11 +179,12 @@ def enclose_merge(formula: Formula, effort: Effort) -> Evidence:
 @tallied("lemma.transport", method="search", relation="<=", more=20, told="random drafts")
 def sample_transport(formula: Formula, effort: Effort) -> Cases:
     rng = random.Random(effort.seed)
-    for target in generate_targets(effort.seed, effort.per_family, min_vocab=3):
+    targets = generate_targets(effort.seed, effort.per_family, min_vocab=3)
+    for target in [*targets, large_target()]:
         own = [to_mp(prob) for prob in target.target_probs]
         weights = [MP.mpf(rng.random()) for _ in own]
         other = [weight / mpmath.fsum(weights) for weight in weights]
-        for kept in range(1, len(own)):
+        for kept in range(1, len(own)) if target in targets else (1, len(own) // 2, len(own) - 1):
             moved, moved_draft = formula(MP, own, other, kept)
             before, after = divergence(own, other), divergence(moved, moved_draft)
             yield f"{target}, |I|={kept}", after, before, before

@@ -9,8 +9,9 @@ from typing import Any
 
 import sympy
 
-from proofs_check.claims.margins.margins import BOTH, SLACKS, CasesOf, Extremal, register
+from proofs_check.claims.margins.margins import BOTH, SLACKS, CasesOf, Extremal, Large, register
 from proofs_check.methods.margin_programmes import Case, Margin, margin_programme, with_tail
+from proofs_check.methods.targets import MANY, WIDE
 from proofs_check.registry import Effort
 
 R = sympy.Rational
@@ -20,23 +21,31 @@ def _gate(margin: Margin, last_gap: bool, effort: Effort) -> Iterator[Case]:
     for m in (2, 3):
         for slack in SLACKS:
             for gap in (F(1, 10), F(19, 100), F(2, 5), F(4, 5)) if m == 2 else (F(3, 10),):
-                last = m if last_gap else 1
-                makes: list[Callable[[], Any]] = []
-                for j in range(1, m + 1):
-                    if _feasible(j, last, gap, slack, m, margin):
-                        makes.append(
-                            partial(
-                                margin_programme,
-                                m + 1,
-                                j,
-                                gap,
-                                last=last,
-                                margin=margin,
-                                slack=slack if j < m else None,
-                            )
-                        )
-                kind = f"p1 - p{last + 1} {margin} {gap}"
-                yield f"gate {m}, {slack}, {kind}", makes, (gap, m, slack)
+                yield _gate_case(m + 1, m, slack, gap, margin, last_gap)
+
+
+def _gate_case(num_tokens: int, m: int, slack: F, gap: F, margin: Margin, last_gap: bool) -> Case:
+    last = m if last_gap else 1
+    makes: list[Callable[[], Any]] = [
+        partial(
+            margin_programme,
+            num_tokens,
+            j,
+            gap,
+            last=last,
+            margin=margin,
+            slack=slack if j < m else None,
+        )
+        for j in range(1, m + 1)
+        if _feasible(j, last, gap, slack, m, margin)
+    ]
+    kind = f"p1 - p{last + 1} {margin} {gap}, V={num_tokens}"
+    return f"gate {m}, {slack}, {kind}", makes, (gap, m, slack)
+
+
+def _large_gate(margin: Margin, last_gap: bool) -> Iterator[Case]:
+    # (Clarabel stops early at a slack of 1/5: .0205 where smaller programmes give .0201)
+    yield _gate_case(MANY, WIDE, F(1, 2), F(2, 5), margin, last_gap)
 
 
 def _feasible(j: int, last: int, gap: F, slack: F, m: int, margin: Margin) -> bool:
@@ -56,18 +65,36 @@ def _multiplicative_gate(last_gap: bool, effort: Effort) -> Iterator[Case]:
     for m, alpha in ((2, F(1, 2)), (3, F(1, 10))):
         for gap in (F(1, 10), F(9, 20), F(19, 20)):
             for margin in BOTH if gap == F(9, 20) else BOTH[:1]:
-                last = m if last_gap else 1
-                inside = partial(
-                    margin_programme, competitor=1, gap=gap, last=last, factor=alpha, margin=margin
-                )
-                beyond = partial(margin_programme, m + 1, m, gap, last=last, margin=margin)
-                # p_{m+1} -> 0 over a tail that keeps its mass: the distance to the infimum is of
-                # the order of 1/tail
-                yield (
-                    f"gate {m}, x {alpha}, p1 - p{last + 1} {margin} {gap}",
-                    [partial(with_tail, inside, m + 2, 1, 10**60), beyond],
-                    (gap, m, alpha),
-                )
+                yield _multiplicative_case(m, alpha, gap, margin, last_gap)
+
+
+def _multiplicative_case(m: int, alpha: F, gap: F, margin: Margin, last_gap: bool) -> Case:
+    last = m if last_gap else 1
+    inside = partial(
+        margin_programme, competitor=1, gap=gap, last=last, factor=alpha, margin=margin
+    )
+    beyond = partial(margin_programme, m + 1, m, gap, last=last, margin=margin)
+    # p_{m+1} -> 0 over a tail that keeps its mass: the distance to the infimum is of the order of
+    # 1/tail
+    return (
+        f"gate {m}, x {alpha}, p1 - p{last + 1} {margin} {gap}",
+        [partial(with_tail, inside, m + 2, 1, 10**60), beyond],
+        (gap, m, alpha),
+    )
+
+
+def _large_multiplicative(last_gap: bool) -> Iterator[Case]:
+    yield _multiplicative_case(WIDE, F(1, 2), F(9, 20), "exactly", last_gap)
+
+
+LARGE: Large = {
+    "margin.gate.at-least": partial(_large_gate, "at least", False),
+    "margin.gate.exact": partial(_large_gate, "exactly", False),
+    "margin.gate.last.exact": partial(_large_gate, "exactly", True),
+    "margin.gate.last.at-least": partial(_large_gate, "at least", True),
+    "margin.gate.multiplicative": partial(_large_multiplicative, False),
+    "margin.gate.multiplicative.last": partial(_large_multiplicative, True),
+}
 
 
 CASES: dict[str, CasesOf] = {
@@ -107,4 +134,4 @@ EXTREMAL: Extremal = {
         ((R(9, 10), 3, R(1, 2)), [R(9, 10), R(1, 10), R(0), R(0)], 1),
     ],
 }
-register(CASES, EXTREMAL)
+register(CASES, EXTREMAL, LARGE)

@@ -19,11 +19,11 @@ from proofs_check.methods.conic import check_by_solvers, least_by_cone
 from proofs_check.methods.margin_programmes import Case, Margin, least, margin_programme, with_tail
 from proofs_check.methods.numbers import MP, to_mp
 from proofs_check.methods.steps import prove_identities
-from proofs_check.methods.targets import generate_targets
+from proofs_check.methods.targets import MANY, WIDE, generate_targets
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
-__all__ = ["BOTH", "SLACKS", "CasesOf", "Extremal", "register"]
+__all__ = ["BOTH", "SLACKS", "CasesOf", "Extremal", "Large", "register"]
 
 GAPS = (F(1, 20), F(3, 10), F(7, 10))
 SLACKS = (F(1, 5), F(1, 2))
@@ -113,16 +113,50 @@ EXTREMAL: dict[str, list[tuple[tuple[Any, ...], list[Any], int]]] = {
 }
 
 
+def _large_strict() -> Iterator[Case]:
+    make = partial(margin_programme, MANY, 1, GAPS[1])
+    yield f"strict, {GAPS[1]}, V={MANY}", [make], (GAPS[1],)
+
+
+def _large_additive(margin: Margin) -> Iterator[Case]:
+    slack, gap = F(1, 5), F(2, 5)
+    makes = [
+        partial(margin_programme, MANY, j, gap, margin=margin, slack=slack)
+        for j in (1, 2, MANY // 2, MANY - 1)
+    ]
+    yield f"additive {slack}, {margin} {gap}, V={MANY}", makes, (gap, slack)
+
+
+def _large_top() -> Iterator[Case]:
+    for last in (1, WIDE):
+        make = partial(margin_programme, MANY, WIDE, F(3, 5), last=last)
+        yield f"top {WIDE}, p1 - p{last + 1}, V={MANY}", [make], (F(3, 5), WIDE)
+
+
+def _none() -> Iterator[Case]:
+    """Of a rule whose programmes have a tail that stands for a million tokens."""
+    yield from ()
+
+
 CasesOf = Callable[[Effort], Iterator[Case]]
+Large = dict[str, Callable[[], Iterator[Case]]]
+LARGE: Large = {
+    "margin.strict": _large_strict,
+    "margin.additive.at-least": partial(_large_additive, "at least"),
+    "margin.additive.exact": partial(_large_additive, "exactly"),
+    "margin.multiplicative": _none,
+    "margin.top": _large_top,
+    "margin.absolute": _none,
+}
 Extremal = dict[str, list[tuple[tuple[Any, ...], list[Any], int]]]
 
 
-def register(cases: dict[str, CasesOf], extremal: Extremal) -> None:
+def register(cases: dict[str, CasesOf], extremal: Extremal, large: Large) -> None:
     """Three routes for each claim: the steps and extremal targets, the programmes by mpmath and by
-    the cone solver."""
+    the cone solver, which takes the large ones too."""
     for claim, of_claim in cases.items():
         check(claim, method="steps")(partial(_prove_at_extremal, claim, extremal[claim]))
-        check_by_solvers(claim, of_claim, optimiser=least, conic=least_by_cone)
+        check_by_solvers(claim, of_claim, optimiser=least, conic=least_by_cone, large=large[claim])
 
 
 def _prove_at_extremal(
@@ -136,7 +170,7 @@ def _prove_at_extremal(
     return prove_identities(derivation, identities, [{}])
 
 
-register(CASES, EXTREMAL)
+register(CASES, EXTREMAL, LARGE)
 
 
 @check("margin.entropy.simple", method="steps")

@@ -16,9 +16,10 @@ from proofs_check.methods.conic import check_by_solvers, least_by_cone
 from proofs_check.methods.joint import JointProgramme
 from proofs_check.methods.margin_programmes import Case, least, with_tail
 from proofs_check.methods.steps import prove_known
+from proofs_check.methods.targets import MANY, WIDE
 from proofs_check.registry import Effort, check_by
 
-__all__ = ["CASES", "EXTREMAL", "lifted", "register", "sorted_base", "sunk"]
+__all__ = ["CASES", "EXTREMAL", "LARGE", "lifted", "register", "sorted_base", "sunk"]
 
 R = Rational
 GAPS = (F(1, 10), F(2, 5), F(4, 5))
@@ -100,13 +101,14 @@ def _single(effort: Effort) -> Iterator[Case]:
         yield f"reverse, j of any rank, {gap}", [partial(_any_rank, gap)], (gap,)
 
 
-def _any_rank(gap: F) -> JointProgramme:
-    """Token 1 the base's maximum, token j = 2 at the gap below it, a third token anywhere below
-    token 1."""
-    programme = JointProgramme(3)
+def _any_rank(gap: F, num_tokens: int = 3) -> JointProgramme:
+    """Token 1 the base's maximum, token j = 2 at the gap below it, the others anywhere below token
+    1."""
+    programme = JointProgramme(num_tokens)
     programme.apart(programme.draft(0), programme.draft(1), gap)
-    programme.at_least(programme.draft(0), programme.draft(2))
-    for i in (0, 2):
+    for i in range(2, num_tokens):
+        programme.at_least(programme.draft(0), programme.draft(i))
+    for i in (0, *range(2, num_tokens)):
         programme.at_least(programme.target(1), programme.target(i))
     return programme
 
@@ -171,6 +173,72 @@ CASES: dict[str, Callable[[Effort], Iterator[Case]]] = {
 }
 
 
+def _large_pair(opened: F | None) -> Iterator[Case]:
+    make = partial(lifted, MANY, GAPS[1], (0, 1), True, hub=1, rivals=(0,), opened=opened or F(0))
+    yield f"radius, {opened}, V={MANY}", [make], (GAPS[1],) if opened is None else (GAPS[1], opened)
+
+
+def _large_slack() -> Iterator[Case]:
+    gap, slack = GAPS[1], F(1, 5)
+    makes = [
+        partial(
+            lifted,
+            MANY,
+            gap,
+            (0, 1),
+            False,
+            hub=j,
+            rivals=tuple(i for i in range(MANY) if i != j),
+            slack=slack,
+        )
+        for j in (1, 2, MANY // 2, MANY - 1)
+    ]
+    yield f"reverse additive {slack}, V={MANY}", makes, (gap, slack)
+
+
+def _large_radius() -> Iterator[Case]:
+    gap = F(1, 40)
+    make = partial(lifted, MANY, gap, (WIDE - 1, WIDE), True, hub=WIDE, rivals=tuple(range(WIDE)))
+    yield f"tree radius {WIDE}, {gap}, V={MANY}", [make], (gap, WIDE)
+
+
+def _large_top() -> Iterator[Case]:
+    rivals = tuple(i for i in range(MANY) if i != WIDE)
+    make = partial(lifted, MANY, F(3, 5), (0, 1), True, hub=WIDE, rivals=rivals)
+    yield f"reverse top {WIDE}, V={MANY}", [make], (F(3, 5), WIDE)
+
+
+def _large_tree(last_gap: bool) -> Iterator[Case]:
+    pair = (0, WIDE if last_gap else 1)
+    make = partial(sunk, MANY, GAPS[1], pair, True, width=WIDE)
+    yield f"sunk {WIDE}, p1 - p{pair[1] + 1}, V={MANY}", [make], (GAPS[1], WIDE)
+
+
+def _large_single() -> Iterator[Case]:
+    yield f"reverse, V={MANY}", [partial(_any_rank, GAPS[1], MANY)], (GAPS[1],)
+
+
+def _none() -> Iterator[Case]:
+    """Of a rule whose programmes have a tail that stands for many tokens."""
+    yield from ()
+
+
+LARGE: dict[str, Callable[[], Iterator[Case]]] = {
+    "drafter.margin.strict": partial(_large_pair, None),
+    "drafter.margin.additive": partial(_large_pair, F(1, 5)),
+    "drafter.margin.tree": _large_radius,
+    "reverse.margin.single": _large_single,
+    "reverse.margin.additive": _large_slack,
+    "reverse.margin.multiplicative": _none,
+    "reverse.margin.top": _large_top,
+    "reverse.margin.tree.p1-p2": partial(_large_tree, False),
+    "reverse.margin.tree.p1-p(m+1)": partial(_large_tree, True),
+    "drafter.margin.multiplicative": _none,
+    "drafter.margin.top.q1-q2": partial(_large_tree, False),
+    "drafter.margin.top.q1-q(m+1)": partial(_large_tree, True),
+}
+
+
 def _pool(probs: list[Any], *indices: int) -> Any:
     return geometric_value(sympy, probs, indices or range(len(probs)))
 
@@ -207,7 +275,9 @@ def register(claims: Iterable[str]) -> None:
     """Three routes for each claim that has CASES and EXTREMAL laws."""
     check_by({"steps": partial(prove_known, EXTREMAL)}, claims)
     for claim in claims:
-        check_by_solvers(claim, CASES[claim], optimiser=least, conic=least_by_cone, at_most=5)
+        check_by_solvers(
+            claim, CASES[claim], optimiser=least, conic=least_by_cone, large=LARGE[claim], at_most=5
+        )
 
 
 register(tuple(CASES))

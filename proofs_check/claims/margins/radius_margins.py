@@ -15,6 +15,7 @@ from derivations.language.claim import Formula
 from proofs_check.claims.margins.projection_margins import (
     CASES,
     EXTREMAL,
+    LARGE,
     lifted,
     register,
     sorted_base,
@@ -24,6 +25,7 @@ from proofs_check.methods.branches import branches
 from proofs_check.methods.joint import JointProgramme
 from proofs_check.methods.margin_programmes import Case, with_tail
 from proofs_check.methods.slopes import Slope, enclose_statements
+from proofs_check.methods.targets import MANY, WIDE
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 
@@ -116,6 +118,52 @@ def _inside_gate(num_tokens: int, *, gap: F, last: int, exactly: bool, alpha: F)
     return lifted(num_tokens, gap, (0, last), exactly, hub=1, rivals=(0, 2), factor=alpha)
 
 
+def _large_gate(factor: bool) -> Iterator[Case]:
+    gap, parameter = F(3, 5), F(1, 2)
+    ranked = partial(sunk, MANY, gap, (0, 1), True, width=WIDE)
+    tailed = partial(
+        with_tail, partial(_factor, gap=gap, alpha=parameter, exactly=True), 3, 1, 10**60
+    )
+    opened = partial(lifted, MANY, gap, (0, 1), True, hub=1, rivals=(0,), opened=parameter)
+    other = tailed if factor else opened
+    yield f"gate radius {WIDE}, {parameter}, V={MANY}", [ranked, other], (gap, WIDE, parameter)
+
+
+def _large_gate_last() -> Iterator[Case]:
+    slack, gap = F(1, 5), F(3, 10)
+    makes = [
+        partial(
+            lifted,
+            MANY,
+            gap,
+            (0, WIDE),
+            False,
+            hub=j,
+            rivals=tuple(i for i in range(MANY) if i != j),
+            slack=slack if j < WIDE else None,
+        )
+        for j in (1, 2, WIDE // 2, WIDE - 1, WIDE)
+    ]
+    yield f"reverse gate {WIDE}, {slack}, V={MANY}", makes, (gap, WIDE, slack)
+
+
+def _large_factor_gate() -> Iterator[Case]:
+    gap, alpha = F(9, 20), F(1, 2)
+    inside = partial(_inside_gate, gap=gap, last=WIDE, exactly=True, alpha=alpha)
+    beyond = partial(lifted, MANY, gap, (0, WIDE), True, hub=WIDE, rivals=tuple(range(WIDE)))
+    yield (
+        f"reverse gate {WIDE}, x {alpha}, V={MANY}",
+        [partial(with_tail, inside, WIDE + 2, 1, 10**60), beyond],
+        (gap, WIDE, alpha),
+    )
+
+
+LARGE |= {
+    "drafter.margin.gate": partial(_large_gate, False),
+    "drafter.margin.gate.multiplicative": partial(_large_gate, True),
+    "reverse.margin.gate.last": _large_gate_last,
+    "reverse.margin.gate.multiplicative.last": _large_factor_gate,
+}
 NEW = (
     "reverse.margin.gate.last",
     "reverse.margin.gate.multiplicative.last",

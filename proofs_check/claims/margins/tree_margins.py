@@ -15,6 +15,7 @@ from derivations.margins.tree_margins import TREE_LAST, TREE_TOP_TWO
 from proofs_check.methods.conic import check_by_solvers, least_by_cone
 from proofs_check.methods.margin_programmes import Case, least, tree_programme
 from proofs_check.methods.steps import Identities, proved
+from proofs_check.methods.targets import MANY, WIDE
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -35,6 +36,12 @@ def _cases(last_gap: bool, effort: Effort, widths: tuple[int, ...] = (1, 2, 4)) 
     )
 
 
+def _large(last_gap: bool) -> Iterator[Case]:
+    last, gap = WIDE if last_gap else 1, F(1, 2)
+    make = partial(tree_programme, MANY, WIDE, gap, last=last, margin="exactly")
+    yield f"tree {WIDE}, p1 - p{last + 1} exactly {gap}, V={MANY}", [make], (gap, WIDE)
+
+
 @proved("margin.tree.p1-p2", TREE_TOP_TWO)
 def prove_top_two(formula: Formula, effort: Effort) -> Identities:
     for m, gap in ((1, R(1, 3)), (2, R(1, 4)), (4, R(2, 3))):
@@ -53,12 +60,14 @@ def prove_last(formula: Formula, effort: Effort) -> Identities:
         yield f"m={m}, w={ratio}", formula(sympy, gap, m), tree_certificate(sympy, target, m)
 
 
-check_by_solvers("margin.tree.p1-p2", partial(_cases, False), optimiser=least, conic=least_by_cone)
-
-
-check_by_solvers(
-    "margin.tree.p1-p(m+1)", partial(_cases, True), optimiser=least, conic=least_by_cone
-)
+for _claim, _last in (("margin.tree.p1-p2", False), ("margin.tree.p1-p(m+1)", True)):
+    check_by_solvers(
+        _claim,
+        partial(_cases, _last),
+        optimiser=least,
+        conic=least_by_cone,
+        large=partial(_large, _last),
+    )
 
 
 @check("refuted.tree.folklore", method="exact-cases")
