@@ -242,7 +242,12 @@ declare(
                 Step(
                     "(m+1) g^2/4 at m = 8, g = 9/10 exceeds the least certificate there.",
                     9 * sympy.Rational(81, 100) / 4,
-                    sympy.Rational(729, 400),
+                    (
+                        sympy.Rational(41, 5) * sympy.log(sympy.Rational(41, 5))
+                        + sympy.Rational(4, 5) * sympy.log(sympy.Rational(1, 10))
+                    )
+                    / 9,
+                    how="nonnegative",
                 ),
                 Step(
                     "The target (1+mg, 1-g, ..., 1-g)/(m+1) attains the true bound:",

@@ -70,9 +70,9 @@ class Tally:
         if residual > self.worst or not self.point:
             self.worst, self.point = max(residual, self.worst), label
 
-    def of_tokens(self, count: int) -> None:
-        """Note how many tokens a solved case has, where the formula's arguments don't say it."""
-        self.domain = joined([self.domain, {TOKENS: (count, count)}])
+    def of_tokens(self, *counts: int) -> None:
+        """Note how many tokens the solved cases have, where the formula's arguments don't say."""
+        self.domain = joined([self.domain, *({TOKENS: (count, count)} for count in counts)])
 
     @property
     def refuted(self) -> bool:

@@ -121,8 +121,8 @@ def least_by_cone(
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
     for label, programmes, arguments in [*cases[:: max(1, len(cases) // at_most)], *large]:
         made = [make() for make in programmes]
-        found = min(map(_solve_joint_once, made))
-        tally.of_tokens(max(programme.stands_for for programme in made))
+        found = min(map(_solve_joint_once, made), default=mpmath.inf)
+        tally.of_tokens(*(programme.stands_for for programme in made))
         tally.add(label, MP.mpf(formula(MP, *exactly(arguments))), found, found)
         if tally.refuted:
             break

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
+import mpmath
+
 from derivations.language.claim import Formula
 from proofs_check.methods.cases import Relation, Tally, exactly
 from proofs_check.methods.joint import JointProgramme, minimise_jointly
@@ -18,7 +20,8 @@ from proofs_check.registry import Effort
 __all__ = ["Margin", "least", "margin_programme", "tree_programme", "with_tail"]
 
 Margin = Literal["exactly", "at least"]
-# (label, the programmes whose least value is the infimum, arguments of the formula)
+# (label, the programmes whose least value is the infimum, +inf where there is none, arguments of
+# the formula)
 Case = tuple[str, Sequence[Callable[[], JointProgramme]], tuple[Any, ...]]
 
 
@@ -101,7 +104,7 @@ def least(
     repeated = 0
     for number, (label, makes, arguments) in enumerate(cases):
         programmes = [make() for make in makes]
-        tally.of_tokens(max(programme.stands_for for programme in programmes))
+        tally.of_tokens(*(programme.stands_for for programme in programmes))
         for digits in (effort.digits, effort.second_digits) if number == 1 else (effort.digits,):
             bracket = _least_bracket(programmes, digits)
             with working_digits(effort.digits + 20):
@@ -117,6 +120,8 @@ def least(
 
 
 def _least_bracket(programmes: Sequence[JointProgramme], digits: int) -> Bracket:
+    if not programmes:
+        return Bracket(mpmath.inf, mpmath.inf, (), 0)
     brackets = [_solve_once(programme, digits) for programme in programmes]
     best = min(brackets, key=lambda b: b.upper)
     return Bracket(min(b.lower for b in brackets), best.upper, best.draft_probs, best.iterations)

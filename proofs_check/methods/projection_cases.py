@@ -23,7 +23,8 @@ from proofs_check.registry import Effort, check_by
 
 __all__ = ["BaseCase", "base_draws", "nearest", "nearest_by_cone", "register_projections"]
 
-# (label, the projections whose least value is the minimum, arguments of the formula)
+# (label, the projections whose least value is the minimum, +inf where there is none, arguments of
+# the formula)
 BaseCase = tuple[str, Sequence[Projection], tuple[Any, ...]]
 
 
@@ -42,14 +43,14 @@ def nearest(
     repeated = 0
     for number, (label, projections, arguments) in enumerate(cases):
         again = number % 10 == 3
-        tally.of_tokens(len(projections[0].base_probs))
+        tally.of_tokens(*(len(projection.base_probs) for projection in projections[:1]))
         for digits in (effort.digits, effort.second_digits) if again else (effort.digits,):
             brackets = [project(projection, digits) for projection in projections]
             with working_digits(digits + 30):
                 value = MP.mpf(formula(MP, *exactly(arguments)))
-                tally.add(
-                    label, value, min(b.lower for b in brackets), min(b.upper for b in brackets)
-                )
+                lower = min((b.lower for b in brackets), default=mpmath.inf)
+                upper = min((b.upper for b in brackets), default=mpmath.inf)
+                tally.add(label, value, lower, upper)
         repeated += again
         if tally.refuted:
             break
@@ -70,8 +71,8 @@ def nearest_by_cone(
     1e-6."""
     tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE, relation=relation)
     for label, projections, arguments in [*cases[:: max(1, len(cases) // at_most)], *large]:
-        value = min(_project_by_cone(projection) for projection in projections)
-        tally.of_tokens(len(projections[0].base_probs))
+        value = min(map(_project_by_cone, projections), default=mpmath.inf)
+        tally.of_tokens(*(len(projection.base_probs) for projection in projections[:1]))
         tally.add(label, MP.mpf(formula(MP, *exactly(arguments))), value, value)
         if tally.refuted:
             break

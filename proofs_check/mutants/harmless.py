@@ -28,6 +28,13 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "a token that lies at the level adds nothing: w log(w/c) is 0, and the level stays",
     ),
     (
+        "derivations/margins/gate_margins.py",
+        "slack >= 1",
+        "(slack > 1)",
+        "at t = 1 the smaller of top-m and phi(1) = log 2 is taken, and top-m's s phi(g/s) with "
+        "s <= 1 is that",
+    ),
+    (
         "derivations/formulas/robust.py",
         "mass > 0",
         "*mass >= 0*",

@@ -7,9 +7,8 @@ import textwrap
 from collections.abc import Collection
 from pathlib import Path
 
-import sympy
-
 from derivations.language.claim import Claim, Step
+from derivations.language.written import sides_of
 from proofs_check.methods.domain import in_words, joined
 from proofs_check.outcome import Evidence, Outcome, Verdict
 from proofs_check.running.checks import checks_of
@@ -89,7 +88,8 @@ def _step(number: int, step: Step) -> str:
     if not step.symbolic:
         return text
     sign = "=" if step.how == "identity" else ">="
-    return text + f"\n         {sympy.sstr(step.lhs)}  {sign}  {sympy.sstr(step.rhs)}   [checked]"
+    left, right = sides_of(step)
+    return text + f"\n         {left}  {sign}  {right}   [checked]"
 
 
 def standing_of(step: Step) -> str:

@@ -11,6 +11,7 @@ import sympy
 from sympy.printing.mathml import MathMLPresentationPrinter
 
 from derivations.language.claim import Claim, Step
+from derivations.language.written import merged, sides_of
 from derivations.statements import statement_of
 from derivations.theorems import LABELS, SYMBOLS, labels_in, reading_order
 from proofs_check.methods.domain import in_words, joined
@@ -182,6 +183,9 @@ def _step(step: Step, shown: Collection[str]) -> str:
     text = html.escape(step.text) + (f" <span class=quiet>[{standing}]</span>" if standing else "")
     if not step.symbolic:
         return f"<li>{text}</li>"
+    if merged(step):
+        left, right = map(html.escape, sides_of(step))
+        return f"<li>{text}<br><code>{left} = {right}</code></li>"
     relation = (sympy.Eq if step.how == "identity" else sympy.Ge)(
         sympy.sympify(step.lhs), sympy.sympify(step.rhs), evaluate=False
     )

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import derivations
+from derivations.language.claim import distinct_steps
+from derivations.language.written import merged, sides_of
 
 SOURCES = sorted(Path(derivations.__path__[0]).rglob("*.py"))
 COMMUTING = ("Min", "Max")
@@ -122,6 +124,12 @@ def test_no_step_states_the_sign_of_a_letter(path):
         if isinstance(lhs, letters) and as_written(rhs) == zero
     ]
     assert found == []
+
+
+def test_no_step_is_shown_with_the_same_on_both_sides():
+    steps = [step for kind in distinct_steps().values() for _, step in kind if step.symbolic]
+    alike = [step.text for step in steps if merged(step) and len(set(sides_of(step))) == 1]
+    assert len(steps) > 400 and alike == []
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from proofs_check.methods.targets import MANY, WIDE, large_target
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
+_NOTHING = "t=1: no target has p_j > p_y + 1, nothing is rejected"
 SLACKS = (F(1, 20), F(3, 10), F(4, 5))
 ALPHAS = (F(1, 10), F(1, 2), F(1))
 
@@ -64,6 +65,7 @@ def _additive(effort: Effort) -> Iterator[BaseCase]:
             _each_competitor(probs, partial(reaches, loser=0, by=slack)),
             (*probs[:2], slack),
         )
+    yield f"{_NOTHING}, {label}", [], (*probs[:2], F(1))
 
 
 def _multiplicative(effort: Effort) -> Iterator[BaseCase]:
@@ -74,6 +76,7 @@ def _multiplicative(effort: Effort) -> Iterator[BaseCase]:
 
 
 def _gate(effort: Effort, *, factor: bool = False) -> Iterator[BaseCase]:
+    last: list[BaseCase] = []
     for number, (label, probs) in enumerate(base_draws(effort, max_vocab=5)):
         parameter = (ALPHAS if factor else SLACKS)[number % 3]
         if len(probs) > 2:
@@ -90,6 +93,9 @@ def _gate(effort: Effort, *, factor: bool = False) -> Iterator[BaseCase]:
                 [*_each_competitor(probs, row), *top],
                 (probs, 2, parameter),
             )
+            last = [(f"{label}, m=2, t=1: by rank alone", top, (probs, 2, F(1)))]
+    if not factor:
+        yield from last
 
 
 def _absolute(effort: Effort) -> Iterator[BaseCase]:
@@ -106,6 +112,7 @@ def _competitor(effort: Effort) -> Iterator[BaseCase]:
             candidates = tuple(range(first, len(probs)))
             projections = [Projection(probs, (reaches(j, 0, slack),)) for j in candidates]
             yield f"{label}, t={slack}, j from {first + 1}", projections, (probs, slack, candidates)
+    yield f"{_NOTHING}, {label}", [], (probs, F(1), candidates)
 
 
 def _maximum(effort: Effort) -> Iterator[BaseCase]:
@@ -117,6 +124,7 @@ def _maximum(effort: Effort) -> Iterator[BaseCase]:
             for j in others
         ]
         yield (f"{label}, t={slack}, j the maximum", projections, (probs, slack, tuple(others)))
+    yield f"{_NOTHING}, {label}", [], (probs, F(1), tuple(others))
 
 
 # Of a large draft many tokens have the same probability, and one of each value is solved: the
@@ -239,12 +247,13 @@ EDGES: list[tuple[str, list[F | None], Any, list[tuple[Row, ...]]]] = [
     ("strict", [F(1), None, None], None, [(reaches(1, 0),), (reaches(2, 0),)]),
     ("additive", [F(1), None], F(1, 5), [(reaches(1, 0, F(1, 5)),)]),
     ("multiplicative", [F(1), None], F(1, 2), [(reaches(1, 0, 0, F(1, 2)),)]),
+    ("additive", [F(3, 4), F(1, 4)], F(1), []),
     ("tree", [F(3, 5), F(2, 5), None], 2, [(reaches(2, 0), reaches(2, 1))]),
     ("tree", [F(3, 5), F(2, 5)], 2, []),
     ("top", [F(3, 5), F(2, 5), None], 2, [(reaches(1, 0), reaches(2, 0))]),
     ("top", [F(3, 5), F(2, 5)], 2, []),
 ]
-_LIMITS = [sympy.S.Zero, *[sympy.oo] * 5, -log(R(2, 5)), sympy.oo]
+_LIMITS = [sympy.S.Zero, *[sympy.oo] * 6, -log(R(2, 5)), sympy.oo]
 
 
 @check("drafter.edges", method="steps")

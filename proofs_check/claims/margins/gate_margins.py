@@ -22,6 +22,7 @@ def _gate(margin: Margin, last_gap: bool, effort: Effort) -> Iterator[Case]:
         for slack in SLACKS:
             for gap in (F(1, 10), F(19, 100), F(2, 5), F(4, 5)) if m == 2 else (F(3, 10),):
                 yield _gate_case(m + 1, m, slack, gap, margin, last_gap)
+    yield _gate_case(3, 2, F(1), F(2, 5), margin, last_gap)  # by rank alone
 
 
 def _gate_case(num_tokens: int, m: int, slack: F, gap: F, margin: Margin, last_gap: bool) -> Case:
@@ -52,6 +53,8 @@ def _feasible(j: int, last: int, gap: F, slack: F, m: int, margin: Margin) -> bo
     """Can token j (0-based, inside the gate) lie ``slack`` below the top at that margin?"""
     if j == m:
         return True  # rejected by rank alone
+    if slack >= 1:
+        return False  # nothing lies more than 1 below the top
     if margin == "at least":
         return True
     if last == j:

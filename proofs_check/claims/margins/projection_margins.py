@@ -84,6 +84,7 @@ def _additive(effort: Effort) -> Iterator[Case]:
             for exactly in BOTH if gap == GAPS[1] else (True,):
                 make = partial(lifted, 3, gap, (0, 1), exactly, hub=1, rivals=(0,), opened=slack)
                 yield f"additive radius {slack}, exactly {exactly}, {gap}", [make], (gap, slack)
+    yield "additive radius 1: nothing is rejected", [], (GAPS[0], F(1))
 
 
 def _tree_radius(effort: Effort) -> Iterator[Case]:
