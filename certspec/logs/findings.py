@@ -35,6 +35,7 @@ class Finding(Enum):
         "files"
     )
     TEXT_KEYS = "tokens are known by text alone: two files are joined on text"
+    SURELY_A_MISTAKE = "rows that are surely no logits"
     TOP_TIE = "exact ties at the top: an argmax may fall on either token"
     FORCED = (
         "tokens at logprob 0 that a template seems to force: their certificates say nothing about "

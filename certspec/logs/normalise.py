@@ -130,6 +130,7 @@ class Normaliser:
         self.num_without_list = 0
         self._num_read = self._num_alone_at_0 = 0
         self._num_judged = self._num_processed = 0  # lists that could show processing; that did
+        self._num_pairs = self._num_whole_pairs = 0  # lists of two entries; those of mass 1
         self._first_processed = ""
         self.grid = TemperatureGrid()
         self._full_precision = False  # once a value has many decimals, the file isn't rounded
@@ -206,6 +207,7 @@ class Normaliser:
         ):
             return None
         self._num_judged += len(keys) >= 3
+        self._num_pairs += len(keys) == 2
         if raw.finish is not None or len(keys) < self.deepest:
             self._note_finish_and_depth(raw, len(keys))
         self.deepest = max(self.deepest, len(keys))
@@ -259,6 +261,9 @@ class Normaliser:
         list is one token at 0."""
         if 0 < self._num_read == self._num_alone_at_0:
             self.findings.note(Finding.ONLY_ZEROS, self.name, self._num_read)
+        if 2 * self._num_whole_pairs > self._num_pairs:
+            share = f"{self._num_whole_pairs:,} of {self._num_pairs:,} lists of two entries"
+            self.findings.note(Finding.LOOKS_PROCESSED, share, self._num_whole_pairs)
         if not self._num_processed:
             return
         found = self.grid.temperature()
@@ -299,10 +304,13 @@ class Normaliser:
             raise self._refusal(
                 raw, _PROCESSED.format(f"{what}, {num_sentinels} sentinels beside it")
             )
+        last = math.exp(min(known))
+        if len(known) == 2:  # a yes and a no may hold all the mass by nature: said, never refused
+            self._num_pairs += 1
+            self._num_whole_pairs += whole and last > 1e-3
         if not 3 <= len(known) < _WHOLE_VOCABULARY:
             return
         self._num_judged += 1
-        last = math.exp(min(known))
         if whole and last > 1e-3:
             what = f"{len(known)} entries of mass {mass:.7f}, the last still {last:.2g}"
             self._num_processed += 1

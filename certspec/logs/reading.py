@@ -86,7 +86,8 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
             raise UnreadableInput(
                 f"{path}:{line}: expected an object, got {type(document).__name__}"
             )
-        if "error" in document and "choices" not in document and document["error"]:
+        batched = "custom_id" in document or "response" in document
+        if document.get("error") and "choices" not in document and not batched:
             raise UnreadableInput(
                 f"{path}:{line}: the server answered with an error: {str(document['error'])[:200]}"
             )
@@ -98,6 +99,9 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
         metrics = document.get("metrics")
         if isinstance(metrics, dict):
             findings.server.add(metrics.get("speculative_decoding"))
+        others = document.get("choices") if name.startswith("openai") else None
+        for _ in filter(_is_left_out, others if isinstance(others, list) else ()):
+            findings.note(Finding.WITHOUT_LOGPROBS, f"{path}:{line}")
         for raw in read(document, Place(str(path), line), sequences):
             position = normalise(raw)
             if position is not None:
@@ -125,7 +129,8 @@ def _left_out(document: Mapping[str, Any]) -> Finding | None:
     response = document.get("response")
     if isinstance(response, dict):  # a batch's output line
         status = response.get("status_code")
-        if document.get("error") or (isinstance(status, int) and status >= 400):
+        is_number = isinstance(status, (int, str)) and str(status).isdecimal()
+        if document.get("error") or (is_number and int(str(status)[:9]) >= 400):
             return Finding.FAILED_ANSWER
         document = response["body"] if isinstance(response.get("body"), dict) else response
     if document.get("error"):
@@ -133,18 +138,22 @@ def _left_out(document: Mapping[str, Any]) -> Finding | None:
     choices = document.get("choices")
     if isinstance(choices, list):
         answers = [choice for choice in choices if isinstance(choice, dict)]
-        return Finding.WITHOUT_LOGPROBS if any(map(_has_text, answers)) else None
+        if any(choice.get("logprobs") for choice in answers):
+            return Finding.OTHER_SHAPE
+        left_out = isinstance(response, dict) or any(map(_is_left_out, answers))
+        return Finding.WITHOUT_LOGPROBS if left_out else None
     if "stop" in document and not document.get("content"):
         return None  # the last line of llama.cpp's stream
     return Finding.OTHER_SHAPE
 
 
-def _has_text(choice: Mapping[str, Any]) -> bool:
-    parts = [choice.get("text")]
-    for name in ("message", "delta"):
-        part = choice.get(name)
-        parts += [part.get("content"), part.get("reasoning")] if isinstance(part, dict) else []
-    return any(isinstance(part, str) and part for part in parts)
+def _is_left_out(choice: Any) -> bool:
+    """Whether a choice has tokens (text, a call of a tool, a thought) and no logprobs of them."""
+    if not isinstance(choice, dict) or choice.get("logprobs"):
+        return False
+    delta = choice.get("delta")  # of a stream, whose first and last ones hold no token
+    told = isinstance(delta, dict) and any(delta[name] for name in delta if name != "role")
+    return told or bool(choice.get("text")) or isinstance(choice.get("message"), dict)
 
 
 def _unknown(path: Path, document: Any, line: int) -> UnreadableInput:

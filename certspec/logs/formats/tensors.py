@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
+from certspec.certificates.mistakes import notes_on
 from certspec.errors import UnreadableInput
 from certspec.logs.findings import Finding, Findings
 from certspec.logs.position import LoggedPosition
@@ -26,9 +29,10 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
     """Positions of every array of logits in the file: (positions, vocab), or (batch, positions,
     vocab).
 
-    A file of generate()'s tuple holds (batch, vocab) arrays, one a step, in order. Raises
-    UnreadableInput naming file, array and row."""
-    sequence = 0
+    A file of generate()'s tuple holds (batch, vocab) arrays, one a step, in order. Only arrays of
+    floating-point numbers are logits: token ids may stand beside them. Raises UnreadableInput
+    naming file, array and row, also where two arrays differ in width: one of them is no logits."""
+    sequence, first, said = 0, ("", 0), False
     for name, rows_of in _arrays(path):
         if any(
             name == processed or name.startswith(processed + ".") for processed in _PROCESSED_NAMES
@@ -37,20 +41,33 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
                 f"{path}: array {name!r} holds what logits processors left (temperature, top-k, "
                 "top-p); save generate(output_logits=True).logits instead"
             )
+        where = f"{path}: array {name!r}"
         for rows in rows_of:
             for start in range(0, len(rows), _ROWS_AT_ONCE):
                 chunk = np.asarray(rows[start : start + _ROWS_AT_ONCE], dtype=np.float64)
-                yield from _positions(chunk, f"{path}: array {name!r}", start, sequence, findings)
-            sequence += 1
+                first = first if first[1] else (name, chunk.shape[1])
+                if chunk.shape[1] != first[1]:
+                    raise UnreadableInput(
+                        f"{where}: expected {first[1]} columns like array {first[0]!r}, got "
+                        f"{chunk.shape[1]}"
+                    )
+                yield from _positions(chunk, where, start, sequence, findings)
+                for note in () if said else notes_on(f"{where}, rows from {start} on", chunk):
+                    findings.note(Finding.SURELY_A_MISTAKE, note)
+                    said = True
+            sequence += len(rows) > 0
     if not sequence:
         raise UnreadableInput(
-            f"{path}: expected an array of logits of 2 or 3 dimensions, found none"
+            f"{path}: expected an array of floating-point logits of 2 or 3 dimensions with at "
+            "least one row, found none"
         )
 
 
 def _positions(
     logits: np.ndarray, where: str, start: int, sequence: int, findings: Findings
 ) -> Iterator[LoggedPosition]:
+    if not logits.shape[1]:
+        raise UnreadableInput(f"{where}: expected at least one column, got none")
     bad = np.logical_or(np.isnan(logits), np.isposinf(logits))
     empty = np.asarray(np.isneginf(logits).all(axis=1))
     if bad.any() or empty.any():
@@ -64,7 +81,8 @@ def _positions(
             f"{where}, row {start}: most columns are -inf: processed by top-k or top-p, save the "
             "raw logits"
         )
-    shifted = logits - logits.max(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):  # what lies 1e308 below the largest has no mass
+        shifted = logits - logits.max(axis=1, keepdims=True)
     logprobs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     kept = min(KEPT_TOKENS, num_tokens)
     order = np.argsort(-logprobs, axis=1, kind="stable")[
@@ -101,14 +119,16 @@ def _arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _numpy_arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
+    mapped = "r" if path.suffix == ".npy" else None
     try:
-        loaded = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
-        named = {"logits": loaded} if isinstance(loaded, np.ndarray) else loaded
-        for name in named:
-            array = named[name]
-            if array.ndim in (2, 3) and array.dtype.kind == "f":
-                yield name, _sequences(array)
-    except (ValueError, OSError, EOFError, KeyError) as error:
+        with path.open("rb") as stream:
+            loaded = np.load(path if mapped else stream, mmap_mode=mapped, allow_pickle=False)
+            named = {"logits": loaded} if isinstance(loaded, np.ndarray) else loaded
+            for name in named:
+                array = named[name]
+                if array.ndim in (2, 3) and array.dtype.kind == "f":
+                    yield name, _sequences(array)
+    except (ValueError, OSError, EOFError, KeyError, BadZipFile, zlib.error) as error:
         raise UnreadableInput(f"{path}: {error}") from error
 
 
@@ -119,6 +139,8 @@ def _safetensors_arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
         with safe_open(path, framework="pt") as stored:
             for name in stored.keys():  # noqa: SIM118  (safe_open isn't a mapping)
                 shape = stored.get_slice(name).get_shape()
+                if not stored.get_slice(name).get_dtype().startswith(("F", "BF")):
+                    continue
                 if len(shape) == 2:
                     yield name, [_Slices(stored.get_slice(name), shape[0])]
                 elif len(shape) == 3:
@@ -152,14 +174,34 @@ def _torch_arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
         raise UnreadableInput(f"{path}: not a file of tensors alone: {reason}") from error
     named = loaded if isinstance(loaded, dict) else {"logits": loaded}
     for name, value in named.items():
+        where = f"{path}: array {str(name)!r}"
         if (
             isinstance(value, (tuple, list))
             and value
-            and all(isinstance(step, torch.Tensor) for step in value)
+            and all(isinstance(step, torch.Tensor) and step.ndim for step in value)
         ):
-            value = torch.stack([step.float() for step in value], dim=-2)  # (batch, vocab) a step
-        if isinstance(value, torch.Tensor) and value.ndim in (2, 3) and value.is_floating_point():
-            yield str(name), _sequences(value.float().numpy())
+            shapes = {tuple(step.shape) for step in value}
+            if len(shapes) > 1:
+                raise UnreadableInput(
+                    f"{where}: expected steps of one shape (batch, vocab), got "
+                    + ", ".join(map(str, sorted(shapes)))
+                )
+            # (batch, vocab) a step
+            value = torch.stack([_plain(where, step) for step in value], dim=-2)
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        if is_float and (value.is_nested or value.ndim in (2, 3)):
+            yield str(name), _sequences(_plain(where, value).numpy())
+
+
+def _plain(where: str, tensor: Any) -> Any:
+    """The tensor in float32, without a gradient; UnreadableInput where it does not lie in memory
+    row by row."""
+    import torch
+
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
+        kind = "meta" if tensor.is_meta else str(tensor.layout).removeprefix("torch.")
+        raise UnreadableInput(f"{where}: expected a plain tensor, got a {kind} one")
+    return tensor.detach().float()
 
 
 def _sequences(array: np.ndarray) -> list[np.ndarray]:

@@ -61,6 +61,8 @@ def _position(
         raw.entries.append(Entry(token, text, entry.get("logprob")))
         if entry.get("rank") is not None:
             ranks.append(expect_int(place, entry["rank"], "rank"))
+            if ranks[-1] < 1:
+                raise place.error("rank to be at least 1", ranks[-1])
     if len(ranks) == len(raw.entries):
         raw.ranks = ranks
     # vLLM lists the actual token first; its id, where the log has one, is surer.

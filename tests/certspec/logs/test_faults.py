@@ -77,6 +77,19 @@ OTHERS = {
         lambda rows: {"custom_id": "a", "response": {"status_code": 500, "body": {"error": {}}}},
         Finding.FAILED_ANSWER,
     ),
+    "a batch line without an answer": (
+        lambda rows: {"custom_id": "a", "response": None, "error": {"code": "batch_expired"}},
+        Finding.FAILED_ANSWER,
+    ),
+    "a batch line whose status is text": (
+        lambda rows: {"response": {"status_code": "500", "body": {"choices": []}}},
+        Finding.FAILED_ANSWER,
+    ),
+    "a tool's call without logprobs": (
+        lambda rows: {"choices": [{"message": {"content": None, "tool_calls": [{"id": 1}]}}]},
+        Finding.WITHOUT_LOGPROBS,
+    ),
+    "an answer of the other endpoint": (written.completions, Finding.OTHER_SHAPE),
     "an answer without logprobs": (
         lambda rows: {"choices": [{"index": 0, "logprobs": None, "message": {"content": "Hi"}}]},
         Finding.WITHOUT_LOGPROBS,
@@ -92,6 +105,34 @@ def test_a_document_of_another_shape_is_counted_with_its_line(tmp_path, kind):
     positions, findings = _read(path)
     assert len(positions) == 4
     assert findings.counts[finding] == 1 and findings.first_seen[finding] == f"{path}:2"
+
+
+def test_a_choice_without_logprobs_beside_one_with_them_is_counted(tmp_path):
+    log = written.chat(written.logprobs(2))
+    log["choices"].append({"index": 1, "logprobs": None, "message": {"content": "Hi"}})
+    positions, findings = _read(written.save(tmp_path / "log.json", log))
+    assert len(positions) == 2 and findings.counts[Finding.WITHOUT_LOGPROBS] == 1
+
+
+def test_a_log_most_of_whose_pairs_hold_all_the_mass_is_said_to_look_processed(tmp_path):
+    def entry(text, prob):
+        return {"token": text, "logprob": math.log(prob), "bytes": [ord(text)]}
+
+    def log_of(*probs):
+        pairs = [[entry("y", prob), entry("n", left - prob)] for prob, left in probs]
+        content = [pair[0] | {"top_logprobs": pair} for pair in pairs]
+        return {"choices": [{"index": 0, "logprobs": {"content": content}}]}
+
+    whole, natural = (0.7, 1.0), (0.7123456789, 0.98)
+    for probs, count in (([whole] * 3 + [natural] * 2, 3), ([whole] + [natural] * 3, None)):
+        _, findings = _read(written.save(tmp_path / "log.json", log_of(*probs)))
+        assert findings.counts.get(Finding.LOOKS_PROCESSED) == count
+
+
+@pytest.mark.parametrize("rank", [0, -3])
+def test_a_rank_below_1_is_refused(tmp_path, rank):
+    with pytest.raises(cs.UnreadableInput, match=f":1: expected rank to be at least 1, got {rank}"):
+        _read(written.save(tmp_path / "log.json", _vllm([(5, -0.5, rank), (6, -2.0, 2)])))
 
 
 def test_a_stream_and_its_ends_without_tokens_are_no_finding(tmp_path):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.logs.findings import Finding, Findings
 from certspec.logs.reading import read_log
 
 LOGITS = np.random.default_rng(0).normal(0.0, 3.0, (5, 40)).astype(np.float32)
@@ -86,3 +87,78 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path):
         (tmp_path / name).write_bytes(b"nonsense")
         with pytest.raises(cs.UnreadableInput, match=name):
             list(read_log(tmp_path / name))
+
+
+def _cut_archive(path):
+    np.savez(path, logits=LOGITS)
+    path.write_bytes(path.read_bytes()[:300])
+
+
+def _damaged_archive(path):
+    np.savez(path, logits=LOGITS)
+    damaged = bytearray(path.read_bytes())
+    damaged[300] ^= 255
+    path.write_bytes(bytes(damaged))
+
+
+def _torch_file(make):
+    import torch
+
+    return lambda path: torch.save(make(torch.from_numpy(LOGITS)), path)
+
+
+NO_LOGITS = {
+    "a cut archive.npz": (_cut_archive, "not a zip file"),
+    "an archive with a wrong bit.npz": (_damaged_archive, "Bad CRC-32"),
+    "no rows.npy": (lambda path: np.save(path, LOGITS[:0]), "at least one row, found none"),
+    "no columns.npy": (lambda path: np.save(path, LOGITS[:, :0]), "at least one column, got none"),
+    "two widths.npz": (
+        lambda path: np.savez(path, logits=LOGITS, states=LOGITS[:, :7]),
+        "'states': expected 40 columns like array 'logits', got 7",
+    ),
+    "sparse.pt": (_torch_file(lambda rows: rows.to_sparse()), "got a sparse_coo one"),
+    "without numbers.pt": (_torch_file(lambda rows: rows.to("meta")), "got a meta one"),
+    "steps of two shapes.pt": (
+        _torch_file(lambda rows: (rows[:2], rows[:3])),
+        r"steps of one shape \(batch, vocab\), got \(2, 40\), \(3, 40\)",
+    ),
+    "steps without columns.pt": (_torch_file(lambda rows: (rows[0, 0],) * 2), "found none"),
+}
+
+
+@pytest.mark.parametrize("name", NO_LOGITS)
+def test_a_file_that_holds_no_logits_is_refused_by_name(tmp_path, name):
+    write, message = NO_LOGITS[name]
+    write(tmp_path / name)
+    with pytest.raises(cs.UnreadableInput, match=message):
+        list(read_log(tmp_path / name))
+
+
+def test_token_ids_beside_logits_are_not_read_as_logits(tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    ids = torch.arange(80).reshape(2, 40)
+    save_file({"ids": ids, "logits": torch.from_numpy(LOGITS)}, tmp_path / "log.safetensors")
+    check(list(read_log(tmp_path / "log.safetensors")))
+
+
+def test_logits_with_a_gradient_are_read(tmp_path):
+    _torch_file(lambda rows: rows.requires_grad_())(tmp_path / "log.pt")
+    check(list(read_log(tmp_path / "log.pt")))
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda rows: np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True), "probabilities"),
+        (lambda rows: 0.0 * rows, "the same logit in every column"),
+    ],
+)
+def test_rows_that_are_surely_no_logits_are_said_once(tmp_path, make, what):
+    np.save(tmp_path / "log.npy", np.concatenate([LOGITS] * 20 + [make(LOGITS)] * 20))
+    findings = Findings()
+    assert len(list(read_log(tmp_path / "log.npy", findings=findings))) == 200
+    assert findings.counts[Finding.SURELY_A_MISTAKE] == 1
+    assert what in findings.first_seen[Finding.SURELY_A_MISTAKE]
+    assert "rows from 64 on: row 36" in findings.first_seen[Finding.SURELY_A_MISTAKE]
