@@ -214,10 +214,11 @@ SIZE_STEPS = Derivation(
             2 * (X - Y),
         ),
         Step(
-            "and that is at most sqrt(2 KL) (Pinsker; its steps are in claim bound.kl_upper): "
-            "squared,",
-            sympy.sqrt(2 * X) ** 2,
-            2 * X,
+            "and that is at most sqrt(2 KL) (Pinsker): tokens merged into two lower KL, and of two "
+            "KL - 2 (y - x)^2 is 0 at y = x, with a slope in y of the sign of y - x:",
+            sympy.diff(X * log(X / Y) + (1 - X) * log((1 - X) / (1 - Y)) - 2 * (Y - X) ** 2, Y),
+            (Y - X) * (1 - 2 * Y) ** 2 / (Y * (1 - Y)),
+            cites=("lemma.merge",),
         ),
     ),
 )

@@ -25,6 +25,7 @@ from derivations.language.claim import Formula
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed
 from proofs_check.methods.numbers import MP, to_mp, working_digits
+from proofs_check.methods.slopes import Identity, Slope, enclose_statements
 from proofs_check.methods.steps import prove_identities
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -362,13 +363,41 @@ def prove_size(formula: Formula, effort: Effort) -> Evidence:
 
 @check("kernel.filter_size", method="enclosure")
 def enclose_size(formula: Formula, effort: Effort) -> Evidence:
-    """For all pairs of two tokens whose shares of the first lie on different sides of .45."""
+    """E_p|L| = KL + 2 l, l = sum p log(q/p) over q > p. Merging the tokens with q > p into one, of
+    shares x and y, and the others into another, only raises l (Jensen) and lowers KL (log-sum): two
+    tokens are the worst, and of these every pair x <= y is enclosed."""
+    x, y, z, w, apart, size = sympy.symbols("x y z w d s", positive=True)
+    above = {y: x + z * (1 - x)}
+    loss = x * sympy.log(y / x)
+    kl = (1 - x) * sympy.log((1 - x) / (1 - y)) - loss
+    statements: list[Identity | Slope] = [
+        Identity("l is 0 at y = x", loss.subs(y, x), 0),
+        Slope("l <= y - x: the rest grows with y", y - x - loss, y, (), above, rest=(y - x) / y),
+        Identity("KL is 0 at y = x", kl.subs(y, x), 0),
+        *(
+            Slope(
+                f"KL >= 2 (y - x)^2: the rest grows with y {side} 1/2",
+                kl - 2 * (y - x) ** 2,
+                y,
+                (),
+                chart,
+                rest=(y - x) * (1 - 2 * y) ** 2 / (y * (1 - y)),
+            )
+            for side, chart in (
+                ("up to", {x: w / 2, y: w / 2 + z * (1 - w) / 2}),
+                ("beyond", {x: w * (1 + z) / 2, y: (1 + z) / 2}),
+            )
+        ),
+        Slope(
+            "bound - KL grows with KL = s^2/2", _beyond(formula, size**2 / 2), size, (), {}, rest=1
+        ),
+        Identity("it is 2 d at KL = 2 d^2", _beyond(formula, 2 * apart**2), 2 * apart),
+    ]
+    return enclose_statements(statements, "all 0 < x <= y < 1, hence all distributions")
 
-    def spare(n: Any, x: Any, y: Any) -> Any:
-        gain, loss = (1 - x) * n.log((1 - x) / (1 - y)), x * n.log(y / x)
-        return formula(n, gain - loss) - gain - loss
 
-    return all_enclosed([("bound - E_p|L|", spare, [(F(1, 20), F(2, 5)), (F(1, 2), F(19, 20))])])
+def _beyond(formula: Formula, kl: Any) -> Any:
+    return formula(sympy, kl) - kl
 
 
 @tallied(
@@ -399,12 +428,13 @@ def prove_rest(formula: Formula, effort: Effort) -> Evidence:
 
 @check("kernel.filter_rest", method="enclosure")
 def enclose_rest(formula: Formula, effort: Effort) -> Evidence:
-    """Token by token, q = x p: the bound is linear in p. Where x <= 1, L is its own size."""
+    """Token by token, p = t q: the bound is linear in q. Where t >= 1, L is its own size."""
 
-    def spare(n: Any, x: Any) -> Any:
-        return formula(n, -n.log(x), x) - n.log(x)
+    def spare(n: Any, t: Any) -> Any:
+        return formula(n, n.xlogx(t), 1 + t * 0) + n.xlogx(t)
 
-    return all_enclosed([("bound - |L|, over p", spare, [(F(1), F(10**6))])])
+    detail = "every p <= q; beyond, L >= 0 is its own size"
+    return all_enclosed([("bound - |p L|, over q", spare, [(F(0), F(1))])], detail=detail)
 
 
 @tallied(
