@@ -1,5 +1,5 @@
-"""On the bundled prompts strict greedy output is what transformers' own greedy generation writes,
-chain and tree."""
+"""On bundled prompts strict greedy output is what transformers' own greedy generation writes, chain
+and tree; ``python -m certspec.studies.soaks.losslessness`` takes all 128 of them."""
 
 import pytest
 import torch
@@ -23,8 +23,8 @@ def test_the_bundled_pair_decodes_as_its_target_alone(one_thread):
     said = []
     prompts = bundled_prompt_ids(pair)
     assert len(prompts) == 128
-    assert losslessness.run(pair, prompts, 8, batch_sizes=(8,), say=said.append) == 0
-    assert losslessness.run(pair, prompts[::16], 12, batch_sizes=(1,), say=said.append) == 0
+    assert losslessness.run(pair, prompts[::4], 8, batch_sizes=(8,), say=said.append) == 0
+    assert losslessness.run(pair, prompts[::32], 12, batch_sizes=(1,), say=said.append) == 0
     assert len([line for line in said if ": equal;" in line]) == 2 * len(losslessness.MODES)
 
 
