@@ -11,11 +11,12 @@ from click.testing import CliRunner
 
 import certspec as cs
 from certspec.cli import main
+from certspec.errors import UnreadableInput
 from certspec.models.pairs import load_target
 from certspec.runs.summary import summarise_run
 from certspec.runs.table import read_run
 from certspec.studies.paper.paper import FIGURES, paper_rules
-from certspec.studies.paper.prompts import sample_prompts
+from certspec.studies.paper.prompts import download_prompts, sample_prompts
 from tests.support.tiny_pair import write_tiny_pair
 
 
@@ -107,3 +108,15 @@ def test_every_published_figure_finds_its_own_in_a_run_of_the_papers_rules(tiny_
 def test_a_draft_without_a_target_is_refused(tiny_folders):
     result = CliRunner().invoke(main, ["score", "--draft", str(tiny_folders[1])])
     assert result.exit_code == 2 and "--draft without --target" in result.stderr
+
+
+def test_a_hub_that_cannot_be_reached_is_said_in_words(monkeypatch):
+    class ConnectError(Exception):
+        """Of an HTTP library that is nobody's OSError."""
+
+    def refused(*_, **__):
+        raise ConnectError("Connection refused")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", refused)
+    with pytest.raises(UnreadableInput, match=r"Connection refused.*pass --prompts FILE"):
+        download_prompts()
