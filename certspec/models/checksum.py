@@ -36,7 +36,12 @@ def checksums(tensors: Sequence[Tensor]) -> bytes:
 def _bytes_of(tensor: Tensor) -> Any:
     import torch
 
-    return tensor.detach().reshape(-1).view(torch.uint8)
+    return _flat(tensor).view(torch.uint8)
+
+
+def _flat(tensor: Tensor) -> Any:
+    """Its numbers one after the other, also of one expanded or negated lazily."""
+    return tensor.detach().resolve_neg().contiguous().reshape(-1)
 
 
 def _of_host(tensor: Tensor) -> bytes:
@@ -55,7 +60,7 @@ def _of_device(tensor: Tensor) -> Any:
     which sees those that moved within their rows."""
     import torch
 
-    values = tensor.detach().reshape(-1)
+    values = _flat(tensor)
     columns = tensor.shape[-1] if tensor.ndim > 1 else 1
     step = columns - 1 if columns > 2 else 1
     sample = values[::step].contiguous().view(torch.uint8)

@@ -105,6 +105,8 @@ def require_models(pair: Pair) -> None:
         if missing:
             got = "none" if model is None else f"a {type(model).__name__} without {missing[0]}"
             raise InvalidArgument(f"{role}: expected a transformers causal model, got {got}")
+        if str(model.device) == "meta":
+            raise InvalidArgument(f"{role}: expected a model with weights, got one on device meta")
     refuse_files_without_engine(pair)
 
 

@@ -20,6 +20,9 @@ __all__ = ["first_deviation"]
 # Attention functions that compute what the engines compute, up to rounding.
 _ATTENTION = {None, "eager", "sdpa", "flex_attention"} | {f"flash_attention_{n}" for n in (2, 3, 4)}
 
+# What the modules of a plain tree call of ``torch.nn.functional``.
+_FUNCTIONS = ("linear", "embedding", "silu", "softmax", "dropout", "scaled_dot_product_attention")
+
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 # Where transformers' own hooks come from: they only watch (``output_hidden_states``), and stay.
@@ -43,6 +46,7 @@ def _deviations(model: Any) -> Iterator[str]:
         yield "a global forward hook"
     if torch.is_autocast_enabled(model.device.type):
         yield "autocast"
+    yield from _torch_changed()
     attention = model.config._attn_implementation
     if attention not in _ATTENTION:
         yield f"attention {attention!r}"
@@ -62,9 +66,12 @@ def _deviations(model: Any) -> Iterator[str]:
             if type(found[name]) is not expected[name]:
                 yield f"{place}: {type(found[name]).__name__}, not {expected[name].__name__}"
             yield from (f"{place}: {what}" for what in _changed(found[name]))
-            has_bias = vars(found[name])["_parameters"].get("bias") is not None
+            parameters = vars(found[name])["_parameters"]
+            has_bias = parameters.get("bias") is not None
             if has_bias != name.endswith(biased):
                 yield f"{place}: {'a' if has_bias else 'no'} bias"
+            if "weight" in vars(found[name]) or parameters.get("weight", True) is None:
+                yield f"{place}: a weight that is no parameter"
     shipped_call = torch.nn.Module.__call__
     for kind in sorted(set(expected.values()), key=lambda kind: kind.__name__):
         if not _is_shipped(vars(kind).get("forward", torch.nn.Module.forward), kind):
@@ -80,8 +87,28 @@ def _deviations(model: Any) -> Iterator[str]:
         for key, weight in module._parameters.items():
             if weight is not None and type(weight) not in (torch.Tensor, torch.nn.Parameter):
                 yield f"{name}.{key}: a {type(weight).__name__}"
+            elif weight is not None and weight.layout != torch.strided:
+                yield f"{name}.{key}: of layout {weight.layout}"
             elif weight is not None and (weight.dtype, weight.device) != (dtype, device):
                 yield f"{name}.{key}: {weight.dtype} on {weight.device}, not {dtype} on {device}"
+
+
+def _torch_changed() -> Iterator[str]:
+    """Functions of torch that forwards call, where they are somebody else's, and modes that answer
+    for all of them; the mode of a default device only says where new tensors go."""
+    import torch
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    for module, names in ((torch.nn.functional, _FUNCTIONS), (torch, ("matmul", "cat", "rsqrt"))):
+        for name in names:
+            used = getattr(module, name)
+            if not (inspect.isbuiltin(used) or _comes_with(used)):
+                yield f"{module.__name__}.{name}: not as shipped"
+    for mode in (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()):
+        if not isinstance(mode, DeviceContext):
+            yield f"a mode, {type(mode).__name__}"
 
 
 def _biased(model_type: str) -> tuple[str, ...]:

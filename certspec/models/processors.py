@@ -115,13 +115,13 @@ def _of_config(model: Any, config: Any, asked: Asked) -> list[Any]:
 
     config = copy.deepcopy(config)
     length = len(asked.prompt)
-    config.do_sample, config.guidance_scale = False, None
-    config.max_length = length + asked.max_new_tokens
-    if getattr(config, "min_new_tokens", None) is not None:
-        config.min_length = length + config.min_new_tokens
     ends = sorted(asked.eos_token_ids)
-    config._eos_token_tensor = torch.tensor(ends, device=model.device) if ends else None
     try:
+        config.do_sample, config.guidance_scale = False, None
+        config.max_length = length + asked.max_new_tokens
+        if getattr(config, "min_new_tokens", None) is not None:
+            config.min_length = length + config.min_new_tokens
+        config._eos_token_tensor = torch.tensor(ends, device=model.device) if ends else None
         return list(
             model._get_logits_processor(
                 config,
@@ -130,7 +130,7 @@ def _of_config(model: Any, config: Any, asked: Asked) -> list[Any]:
                 device=model.device,
             )
         )
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
         raise InvalidArgument(f"generation_config of {type(model).__name__}: {error}") from error
 
 
@@ -166,7 +166,10 @@ def _for_row(
         padded = input_ids[index : index + 1].to(tokens.device)
         shown = torch.cat([padded, tokens[:, prompt_length:]], dim=1)
         rows = scores.expand(count, -1).clone()
-        return processor(shown.expand(count, -1), rows)[min(index, count - 1)][None]
+        made = processor(shown.expand(count, -1), rows)
+        # anything but scores of these rows is refused by name where it is used
+        fits = isinstance(made, torch.Tensor) and made.shape == rows.shape
+        return made[min(index, count - 1)][None] if fits else made
 
     process.__name__ = type(processor).__name__
     return process

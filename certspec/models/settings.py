@@ -3,6 +3,7 @@ between models and versions, so this is the one place that looks for them."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,22 @@ def find_eos_token_ids(model: Any, tokenizer: Any = None) -> frozenset[int]:
     for source in sources:
         found = getattr(source, "eos_token_id", None)
         if found is not None:
-            return frozenset(int(token) for token in ([found] if isinstance(found, int) else found))
+            return _token_ids(found)
     return frozenset()
+
+
+def _token_ids(found: Any) -> frozenset[int]:
+    """The ids of an eos_token_id: one, or several in a list or tensor."""
+    try:
+        several = list(found)
+    except TypeError:  # one number
+        several = [found]
+    try:
+        return frozenset(map(operator.index, several))
+    except TypeError:
+        raise InvalidArgument(
+            f"eos_token_id: expected a token id or several, got {found!r}"
+        ) from None
 
 
 def context_limit(model: Any) -> int | None:

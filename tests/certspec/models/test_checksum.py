@@ -47,3 +47,11 @@ def test_a_view_that_is_not_contiguous_is_read_as_its_numbers():
     assert checksums([shifted]) == checksums([shifted.clone()])
     assert len(checksum._of_device(shifted)) > 0
     assert checksums([torch.zeros(0, 4)]) == checksums([torch.zeros(4, 0)])
+
+
+def test_numbers_that_lie_in_memory_otherwise_have_the_checksum_of_plain_ones():
+    weight = torch.randn(6, 8, generator=torch.Generator().manual_seed(4))
+    for odd in (weight[:1].expand(6, 8), weight.T, torch._neg_view(weight)):
+        plain = odd.resolve_neg().clone(memory_format=torch.contiguous_format)
+        assert checksums([odd]) == checksums([plain])
+        assert torch.equal(checksum._of_device(odd), checksum._of_device(plain))

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.nn.utils import parametrizations, prune
+from torch.overrides import TorchFunctionMode
 from transformers import Qwen3ForCausalLM
 
 import certspec as cs
@@ -372,3 +374,43 @@ def test_a_quantized_model_is_served_inside_generate_too(tiny: Any) -> None:
         assistant_model=tiny.draft,
     )
     assert output.shape == (1, 7)
+
+
+class _Negating(TorchFunctionMode):
+    """A mode that turns the sign of every linear layer's output."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, given: Any = (), options: Any = None
+    ) -> Any:
+        made = function(*given, **(options or {}))
+        return -made if function is functional.linear else made
+
+
+def test_a_function_of_torch_that_was_replaced_is_seen(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("linear", "embedding", "silu", "scaled_dot_product_attention"):
+        with monkeypatch.context() as patch:
+            patch.setattr(functional, name, lambda *given, **options: given[0])
+            said = f"torch.nn.functional.{name}: not as shipped"
+            assert first_deviation(tiny.target) == said
+    with _Negating():
+        assert first_deviation(tiny.target) == "a mode, _Negating"
+    with torch.device("cpu"):
+        assert first_deviation(tiny.target) is None
+
+
+def test_a_weight_of_another_layout_or_that_is_no_parameter_is_seen(tiny: Any) -> None:
+    sparse, plain = copy.deepcopy(tiny.target), copy.deepcopy(tiny.target)
+    weight = sparse.lm_head.weight.detach()
+    sparse.lm_head.weight = nn.Parameter(weight.to_sparse(), requires_grad=False)
+    assert first_deviation(sparse) == "lm_head.weight: of layout torch.sparse_coo"
+    del plain.lm_head.weight
+    plain.lm_head.weight = -weight
+    assert first_deviation(plain) == "lm_head: a weight that is no parameter"
+
+
+def test_a_model_on_device_meta_is_refused_by_name(tiny: Any) -> None:
+    bare = cs.Pair(copy.deepcopy(tiny.target).to("meta"), tiny.draft, None, tiny.num_tokens)
+    with pytest.raises(cs.InvalidArgument, match="target: expected a model with weights, got one"):
+        cs.generate(bare, [[5, 6]])
