@@ -105,7 +105,9 @@ def numbers_or_none(values: Any) -> np.ndarray | None:
 
 def _kind_without_numbers(tensor: Any) -> str:
     torch = sys.modules["torch"]
-    if tensor.layout != torch.strided or tensor.is_nested:
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.layout != torch.strided:
         return f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}; .to_dense() first"
     if tensor.device.type == "meta" or type(tensor).__name__ == "FakeTensor":
         return "a meta tensor"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from certspec.certificates.pools import Array, lift_radius, sink_radius, top_probs
+from certspec.certificates.pools import Array, lift_radius, readable, sink_radius, top_probs
 from certspec.kernels.exact_thresholds import WINDOW, first_rejected
 from certspec.presets import as_rule
 from certspec.rules import Rule, Threshold
@@ -46,7 +46,8 @@ def reverse_certificate(target_logits: Array, rule: Rule | str) -> Array:
         >>> cs.reverse_certificate(np.log([[0.7, 0.2, 0.1]]), "strict").round(4)
         array([0.1645])
     """
-    num_tokens = target_logits.shape[-1] if getattr(target_logits, "ndim", 0) else 0
+    target_logits = readable("target_logits", target_logits)
+    num_tokens = target_logits.shape[-1] if target_logits.ndim else 0
     rule = as_rule(rule, "reverse_certificate")
     threshold = rule.threshold
     num_top = num_tokens if threshold is not None else min(rule.tree_width + 1, num_tokens)

@@ -116,8 +116,10 @@ def eos_ids(pair: Pair, given: int | Iterable[int] | None) -> frozenset[int]:
         return find_eos_token_ids(pair.target, pair.tokenizer)
     try:
         values = listed("eos_token_ids", given) if isinstance(given, WithList) else given
-        ids = values if isinstance(values, Iterable) else [values]
+        ids = list(values) if isinstance(values, Iterable) else [values]
         found = frozenset(operator.index(token) for token in ids)
+        if any(isinstance(token, bool) for token in ids):
+            raise TypeError
         if not all(-(2**63) <= token < 2**63 for token in found):
             raise TypeError
         return found

@@ -154,7 +154,12 @@ def _processed(processor: LogitsProcessor, tokens: Tensor, scores: Tensor) -> Te
     import torch
 
     shape = tuple(scores.shape)  # before: a processor may write to its scores
-    found = processor(tokens, scores)
+    try:
+        found = processor(tokens, scores)
+    except (ValueError, IndexError) as error:  # of an option that does not fit the model
+        if not type(processor).__module__.startswith("transformers."):
+            raise
+        raise InvalidArgument(f"logits_processor {type(processor).__name__}: {error}") from error
     got = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
     if got != shape:
         is_function = isinstance(processor, FunctionType)

@@ -95,14 +95,27 @@ def _encoded(encoding: Mapping[str, Any]) -> list[Any]:
         names = ", ".join(map(str, encoding))
         raise InvalidArgument(f"prompts: expected a mapping with input_ids, got one with {names}")
     ids, mask = (_as_lists(encoding.get(name)) for name in ("input_ids", "attention_mask"))
+    if not isinstance(ids, (list, tuple)):
+        raise InvalidArgument(f"input_ids: expected token ids or rows of them, got {ids!r}")
     if ids and not isinstance(ids[0], (list, tuple)):
         ids, mask = [ids], None if mask is None else [mask]
     if mask is None:
         return list(ids)
+    if _row_lengths(mask) != _row_lengths(ids):
+        raise InvalidArgument(
+            f"attention_mask: expected a number for each of input_ids, in rows of "
+            f"{_row_lengths(ids)}, got {mask!r}"
+        )
     return [
         [token for token, seen in zip(row, kept, strict=True) if seen]
         for row, kept in zip(ids, mask, strict=True)
     ]
+
+
+def _row_lengths(rows: Any) -> list[int]:
+    """The length of each row; -1 for what is no row."""
+    many = rows if isinstance(rows, (list, tuple)) else [rows]
+    return [len(row) if isinstance(row, (list, tuple)) else -1 for row in many]
 
 
 def _as_lists(values: Any) -> Any:

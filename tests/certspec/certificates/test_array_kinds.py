@@ -90,6 +90,7 @@ def test_what_was_not_to_be_written_is_neither_written_nor_unlocked():
         (lambda rows: rows.to_sparse(), "layout sparse_coo"),
         (lambda rows: rows.to_sparse_csr(), "layout sparse_csr"),
         (lambda rows: rows.to("meta"), "a meta tensor"),
+        (lambda rows: torch.nested.nested_tensor([rows[0], rows[1, :9]]), "a nested tensor"),
         (lambda rows: np.ma.masked_less(rows.numpy(), 0.0), "masked entries"),
         (lambda rows: rows.tolist(), "got list"),
     ],

@@ -330,7 +330,43 @@ def test_numbers_of_any_kind_are_ends(tiny: Any, prompts: Any, ends: Any) -> Non
     assert cs.generate(tiny, prompts[:1], max_new_tokens=4, eos_token_ids=ends).sequences == plain
 
 
-@pytest.mark.parametrize("ends", ["5", 2.5, [None]])
+@pytest.mark.parametrize("ends", ["5", 2.5, [None], True, [5, False]])
 def test_what_is_no_token_id_is_no_end(tiny: Any, ends: Any) -> None:
     with pytest.raises(cs.InvalidArgument, match="eos_token_ids: expected a token id"):
         cs.generate(tiny, [[1, 2]], eos_token_ids=ends)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bad_words_ids": [[297]]}, "NoBadWordsLogitsProcessor: The model vocabulary size is 297"),
+        ({"forced_eos_token_id": 10**6}, "ForcedEOSTokenLogitsProcessor: index 1000000 is out of"),
+        ({"exponential_decay_length_penalty": (1,)}, "generation_config of .*: tuple index out of"),
+        ({"eos_token_id": "10"}, "eos_token_id: expected a token id or several, got '10'"),
+        ({"eos_token_id": [[0]]}, r"eos_token_id: expected a token id or several, got \[\[0\]\]"),
+    ],
+)
+def test_a_generation_config_that_does_not_fit_the_model_is_refused_by_name(
+    tiny: Any, options: dict[str, Any], message: str
+) -> None:
+    pair = _configured(tiny, {})
+    vars(pair.target.generation_config).update(options)
+    with pytest.raises(cs.InvalidArgument, match=message):
+        cs.generate(pair, [[5, 6]], max_new_tokens=3)
+
+
+def test_a_generation_config_that_is_none_of_transformers_is_refused_by_name(tiny: Any) -> None:
+    pair = _configured(tiny, {})
+    pair.target.generation_config = {"repetition_penalty": 1.2}
+    with pytest.raises(cs.InvalidArgument, match="generation_config of Qwen3ForCausalLM: 'dict'"):
+        cs.generate(pair, [[5, 6]], max_new_tokens=3)
+
+
+def test_a_processor_that_gives_no_scores_is_refused_by_name_in_a_batch_too(
+    tiny: Any, prompts: Any
+) -> None:
+    def nothing(ids: Any, scores: Any) -> None:
+        return None
+
+    with pytest.raises(cs.InvalidArgument, match=r"expected scores of \(1, 297\), got NoneType"):
+        _ours(tiny, _cells(prompts)["left"], {"logits_processor": [nothing]})

@@ -75,6 +75,16 @@ def test_arrays_and_tensors_are_rows_of_ids(tiny: Any, plain: Any) -> None:
         ([torch.tensor([True])], r"prompt 0: expected ids in \[0, 296\], got True at 0"),
         (torch.tensor([5, 6]), "the number 5 at 0; wrap"),
         (np.array(5), "prompts: expected .*, got int"),
+        ({"input_ids": None}, "input_ids: expected token ids or rows of them, got None"),
+        ({"input_ids": "abc"}, "input_ids: expected token ids or rows of them, got 'abc'"),
+        ({"input_ids": torch.tensor(4)}, "input_ids: expected token ids or rows of them, got 4"),
+        *(
+            (
+                {"input_ids": [[1, 2, 3]] * rows, "attention_mask": mask},
+                "attention_mask: expected a number for each of input_ids",
+            )
+            for rows, mask in ((1, [[1, 1]]), (2, [[1, 1, 1]]), (1, [1, 1, 1]), (1, 1))
+        ),
         (["a", "ok \ud83d"], r"prompt 1: expected a text, got half a surrogate pair .*ud83d' at 3"),
         ([[{"role": "user", "content": "ok \ud83d"}]], "prompt 0: expected a text, got half"),
     ],
