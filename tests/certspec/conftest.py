@@ -15,6 +15,7 @@ from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, Stopp
 from certspec.decoding.schedules import Throughout
 from certspec.models.padded_runner import TransformersRunner
 from certspec.models.trees import chain
+from certspec.reports.plots import Drawing
 from tests.support.tiny_pair import write_tiny_pair
 
 
@@ -44,6 +45,13 @@ def prompts(tiny):
         torch.randint(4, tiny.num_tokens, (n,), generator=generator).tolist()
         for n in (1, 5, 12, 30)
     ]
+
+
+@pytest.fixture
+def small_pictures(monkeypatch):
+    """Pictures that show nothing, for reports whose words alone count: drawing takes most of a
+    report's time."""
+    monkeypatch.setattr(Drawing, "render", lambda drawing, scene, kind: f"<{kind}/>".encode())
 
 
 @pytest.fixture
