@@ -34,6 +34,9 @@ def one_line(outcome: Outcome) -> str:
     ]
     if without:
         line += f"; no {', no '.join(without)} route"
+    for route in without:
+        why = reason_without(outcome.claim, route)
+        line += f"\n      no {route}: {why}" if why and outcome.expected == "verified" else ""
     if domain := joined(item.domain for item in outcome.evidence):
         line += f"\n      sampled: {in_words(domain)}"
     for item in outcome.evidence:

@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 from proofs_check.methods.domain import Noted, argument_names, in_words, joined
+from proofs_check.running.routes import too_small
 
 
 def gate(numbers, target_probs, width, slack):
@@ -22,3 +23,13 @@ def test_domains_of_several_methods_are_joined():
         "gap": (0.1, 0.1),
     }
     assert in_words(joined([{"gap": (0.1, 0.1)}])) == "gap 0.1"
+
+
+def test_a_claim_whose_samples_are_small_is_told_so():
+    small = {"tokens": (2.0, 12.0), "width": (1.0, 4.0)}
+    assert too_small("tree.competitors", small) == [
+        "sampled to tokens 12 only, not to 64",
+        "sampled to width 4 only, not to 16",
+    ]
+    assert too_small("tree.competitors", {"tokens": (2.0, 64.0), "width": (1.0, 16.0)}) == []
+    assert too_small("drafter.entropy.inner", small) == []  # by brute force, as it says
