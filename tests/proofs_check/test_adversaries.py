@@ -43,9 +43,9 @@ def _rounded(rows, dtype):
 
 
 def test_no_pair_of_a_small_hunt_is_falsely_certified():
-    state = hunt(Plan(4000, vocab=12, rules=RULES), CELLS)
+    state = hunt(Plan(2000, vocab=12, rules=RULES), CELLS)
     for cell in state["cells"].values():
-        assert cell["pairs"] >= 1000 and cell["certified"] > 0 and cell["judged_exactly"] > 0
+        assert cell["pairs"] >= 500 and cell["certified"] > 0 and cell["judged_exactly"] > 0
         assert cell["false_certificates"] == cell["false_bounds"] == cell["false_by_50_digits"] == 0
         assert (
             min(sum(decade[side] for decade in cell["near"][:9]) for side in (0, 1))
