@@ -137,7 +137,7 @@ def command(
         batch_size=batch_size,
         chat=False if plain_prompts else None,
     )
-    with interruptible("stopped"), compiling() as clock:
+    with interruptible("stopped"), compiling(before=lambda: stream.break_line()) as clock:
         stream = _TokenStream(pair.tokenizer, clock, shown=not as_json)
         try:
             if len(given) == 1:
@@ -299,6 +299,11 @@ class _TokenStream:
             return None
         (_, began, _), (_, _, num_before) = self._rounds[:2]
         return (self.num_tokens - num_before) / (self._rounds[-1][1] - began)
+
+    def break_line(self) -> None:
+        """End the line on the terminal, where a message is about to be written."""
+        if self.is_terminal and self.num_tokens:
+            click.echo(err=True)
 
     def finish(self) -> None:
         """Print what still waits, and end the line."""

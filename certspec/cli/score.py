@@ -30,7 +30,7 @@ from certspec.cli.options import (
 )
 from certspec.cli.progress import ProgressBar
 from certspec.cli.report import print_report
-from certspec.cli.waiting import compiling
+from certspec.cli.waiting import compiling, waiting
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.presets import parse_rules
@@ -119,7 +119,8 @@ def command(**given: Any) -> None:
     is_stored = options.logits_path is not None or options.draft_logits_path is not None
     score = _score_stored if is_stored else _score_prompts
     if score(replace(options, device=shard.device(options.device)), rules, shard):
-        print_report(options.out, draft_length=options.draft_length, as_json=options.as_json)
+        with waiting("making tables and pictures"):
+            print_report(options.out, draft_length=options.draft_length, as_json=options.as_json)
 
 
 def _score_prompts(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -43,15 +43,19 @@ def waiting(what: str, *, shown: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def compiling(*, shown: bool = True) -> Iterator[CompileClock]:
+def compiling(
+    *, shown: bool = True, before: Callable[[], None] | None = None
+) -> Iterator[CompileClock]:
     """Say once that kernels are being compiled, where one is inside; the clock counts how long.
 
     They are compiled when they are first called and kept on disk, so this is heard once a machine
-    and version."""
+    and version. ``before`` is called first: it ends a line that is being written."""
     from certspec.kernels.compiled import CompileClock
 
     def say() -> None:
         if shown:
+            if before is not None:
+                before()
             click.echo("compiling kernels (once) ...", err=True)
 
     with CompileClock(say) as clock:

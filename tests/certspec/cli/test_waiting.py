@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from certspec.cli import main
-from certspec.cli.waiting import waiting
+from certspec.cli.waiting import compiling, waiting
 from certspec.errors import InvalidArgument
 from certspec.kernels.compiled import CompileClock
 from certspec.models.devices import chosen_device, has_cuda, require_triton
@@ -49,6 +50,13 @@ def test_a_clock_counts_what_is_compiled_and_nothing_else() -> None:
         assert told == [1] and compiled > 0.0
         assert double(3.0) == 6.0
     assert clock.seconds == compiled and told == [1]
+
+
+def test_a_line_is_ended_before_compiling_is_said(capsys) -> None:
+    numba = pytest.importorskip("numba")
+    with compiling(before=lambda: click.echo("the line ends", err=True)):
+        assert numba.njit(lambda x: 3.0 * x)(2.0) == 6.0
+    assert capsys.readouterr().err == "the line ends\ncompiling kernels (once) ...\n"
 
 
 def test_waiting_says_how_long_it_has_taken(monkeypatch, capsys) -> None:
