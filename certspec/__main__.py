@@ -1,6 +1,8 @@
 """``python -m certspec`` is the command ``certspec``."""
 
+import os
 import signal
+import sys
 
 __all__ = ["run"]
 
@@ -12,7 +14,14 @@ def run() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from certspec.cli import main
 
-    main(prog_name="certspec")
+    try:
+        main(prog_name="certspec")
+    except SystemExit as ended:
+        if ended.code == 130:  # by Ctrl-C: what a thread still compiles is not waited for
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(130)
+        raise
 
 
 if __name__ == "__main__":

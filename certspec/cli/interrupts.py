@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 __all__ = ["ending_at_once", "interruptible"]
 
@@ -62,9 +64,11 @@ def interruptible(said: str) -> Iterator[None]:
         watcher.start()
     before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    unraisable, sys.unraisablehook = sys.unraisablehook, _but_interrupts(sys.unraisablehook)
     try:
         yield
     finally:
+        sys.unraisablehook = unraisable
         ended.set()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.set_wakeup_fd(before)
@@ -72,6 +76,17 @@ def interruptible(said: str) -> Iterator[None]:
         if watcher.ident is not None:
             watcher.join()
         os.close(heard)
+
+
+def _but_interrupts(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``hook`` without a traceback where a compiler's callback swallowed the interrupt: the process
+    then ends as from anywhere else in the compiler."""
+
+    def told(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            hook(unraisable)
+
+    return told
 
 
 def _answered_by(handler: object) -> bool:

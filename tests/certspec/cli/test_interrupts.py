@@ -5,6 +5,7 @@ With ``CERTSPEC_FUZZ`` in the environment twenty moments are tried, else three."
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -110,6 +111,52 @@ def test_an_answer_in_python_has_its_time_and_the_former_answers_come_back() -> 
         assert signal.set_wakeup_fd(-1) == -1
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_in_a_callback_of_a_compiler_leaves_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def swallows(error: type[BaseException]) -> None:
+        @ctypes.CFUNCTYPE(None)
+        def callback() -> None:
+            raise error
+
+        callback()
+
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    hook, sys.unraisablehook = sys.unraisablehook, sys.__unraisablehook__
+    try:
+        with interrupts.interruptible("stopped"):
+            swallows(KeyboardInterrupt)
+            assert capfd.readouterr().err == ""
+            swallows(ValueError)
+            assert "ValueError" in capfd.readouterr().err
+        assert sys.unraisablehook is sys.__unraisablehook__
+    finally:
+        sys.unraisablehook = hook
+        signal.signal(signal.SIGINT, before)
+
+
+# A thread goes on after the command has answered.
+_WITH_A_THREAD = """
+import sys, threading, time
+import certspec.__main__, certspec.cli
+def answered(prog_name):
+    threading.Thread(target=time.sleep, args=(9,)).start()
+    print("stopped")
+    sys.exit(130)
+certspec.cli.main = answered
+certspec.__main__.run()
+"""
+
+
+def test_after_an_answer_no_thread_is_waited_for() -> None:
+    began = time.perf_counter()
+    ended = subprocess.run(
+        [sys.executable, "-c", _WITH_A_THREAD], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "stopped\n", "")
+    assert time.perf_counter() - began < 8.0
 
 
 def test_ignored_interrupts_stay_ignored() -> None:
