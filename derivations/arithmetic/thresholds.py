@@ -172,6 +172,10 @@ declare(
                 "no slack for the entropy",
                 as_formula(THRESHOLD_UPPER, mutate(symbol("entropy_error"), 0)),
             ),
+            Mutant(
+                "2 u for the roundings of the entropy's part",
+                as_formula(THRESHOLD_UPPER, mutate(1 + 20 * UNIT, 1 + 2 * UNIT)),
+            ),
         ),
     )
 )
