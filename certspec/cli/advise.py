@@ -154,10 +154,7 @@ def _shown(advice: Advice, neighbours: int | None) -> list[Candidate]:
     """The fastest way of each kind, or of all ways the first few."""
     if neighbours is not None:
         return list(advice.candidates[:neighbours])
-    kinds: dict[tuple[str, bool], Candidate] = {}
-    for each in advice.candidates:  # the fastest first
-        kinds.setdefault((each.rule.name, each.kl_budget is not None), each)
-    return list(kinds.values())
+    return advice.of_each_kind()
 
 
 def _print(advice: Advice, options: dict[str, str], neighbours: int | None, limit: float) -> None:

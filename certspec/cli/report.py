@@ -17,6 +17,7 @@ from certspec.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from certspec.reports.run_report import RunReport
+    from certspec.reports.speeds import Speeds
 
 __all__ = ["command", "print_report"]
 
@@ -33,9 +34,21 @@ __all__ = ["command", "print_report"]
     help="The page (default: RUN/report.html; of two runs report-comparison.html in the current "
     "folder).",
 )
+@click.option(
+    "--costs",
+    "costs_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What passes cost (certspec calibrate --costs): the page of one run then has tokens a "
+    "second, as certspec advise predicts them.",
+)
 @json_option
 def command(
-    run: Path, other: Path | None, draft_length: int, out: Path | None, as_json: bool
+    run: Path,
+    other: Path | None,
+    draft_length: int,
+    out: Path | None,
+    costs_path: Path | None,
+    as_json: bool,
 ) -> None:
     """Print the tables of RUN (a folder made by ``certspec score`` or ``certspec import``) and
     write its page again.
@@ -45,8 +58,11 @@ def command(
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise InvalidArgument(f"--out: expected a name that ends in .html, got {out}")
     if other is None:
-        print_report(run, draft_length=draft_length, out=out, as_json=as_json)
+        speeds = None if costs_path is None else _speeds(run, costs_path)
+        print_report(run, draft_length=draft_length, out=out, as_json=as_json, speeds=speeds)
         return
+    if costs_path is not None:
+        raise InvalidArgument("report: --costs is for the page of one run, got two")
     from certspec.reports.run_page import write_comparison
     from certspec.reports.run_report import make_report
 
@@ -62,15 +78,31 @@ def command(
     _exit_where_false(reports)
 
 
+def _speeds(run: Path, costs_path: Path) -> Speeds:
+    """The fastest way of each kind, as ``certspec advise`` finds them by default."""
+    from certspec.reports.advising.advice import advise
+    from certspec.reports.advising.costs import read_costs
+    from certspec.runs.stream import open_run
+
+    costs, table = read_costs(costs_path), open_run(run)
+    advice = advise(table, costs, lengths=range(1, 13), widths=(2, 3, 4, 6, 8), max_nats_lost=0.02)
+    return advice.speeds(f"the costs in {costs_path.name}")
+
+
 def print_report(
-    folder: Path, *, draft_length: int, out: Path | None = None, as_json: bool = False
+    folder: Path,
+    *,
+    draft_length: int,
+    out: Path | None = None,
+    as_json: bool = False,
+    speeds: Speeds | None = None,
 ) -> None:
     """Write and print the report of ``folder``; exits with 1 if a certificate is false."""
     from certspec.reports.run_page import write_report
     from certspec.reports.run_report import make_report
 
     report = make_report(folder, draft_length=draft_length)
-    written = write_report(folder, report, draft_length=draft_length, out=out)
+    written = write_report(folder, report, draft_length=draft_length, out=out, speeds=speeds)
     page, *others = written.files
     if as_json:
         click.echo(json.dumps(report.summary, indent=2))

@@ -137,7 +137,8 @@ def _by_tokens(summary: dict[str, Any], relaxation: list[Relaxation]) -> list[st
     if beside:
         found.append(
             f"Beside it, {'; '.join(beside)}. No costs of passes are known here, so this counts "
-            "tokens and not seconds (certspec calibrate --costs FILE measures them)."
+            "tokens and not seconds (certspec calibrate --costs FILE measures them, "
+            "certspec report RUN --costs FILE shows them)."
         )
     return found
 

@@ -12,6 +12,7 @@ from certspec.errors import InvalidArgument
 from certspec.reports.advising.costs import Costs
 from certspec.reports.advising.replay import replay
 from certspec.reports.advising.ways import BUDGETS, Flags, Way, flags_of, possible_ways
+from certspec.reports.speeds import Speed, Speeds
 from certspec.rules import Rule
 from certspec.runs.summary import Run
 from certspec.runs.table import RunTable
@@ -62,6 +63,31 @@ class Advice:
     num_over_limit: int
     num_unknown_loss: int
     plain_tokens_per_second: float
+
+    def of_each_kind(self) -> list[Candidate]:
+        """The fastest way of each kind of rule, with a budget and without, fastest first."""
+        kinds: dict[tuple[str, bool], Candidate] = {}
+        for each in self.candidates:
+            kinds.setdefault((each.rule.name, each.kl_budget is not None), each)
+        return list(kinds.values())
+
+    def speeds(self, costs: str) -> Speeds:
+        """What a report's page shows of it. ``costs``: in words, what passes were said to take."""
+        ways = [
+            Speed(
+                each.name,
+                each.draft_length,
+                each.tokens_per_second,
+                each.interval,
+                each.certified_tokens_per_second,
+                each.speedup,
+                each.tokens_per_round,
+                each.nats_lost_per_token,
+                each.is_beyond_costs,
+            )
+            for each in self.of_each_kind()
+        ]
+        return Speeds(tuple(ways), self.plain_tokens_per_second, costs)
 
 
 def advise(

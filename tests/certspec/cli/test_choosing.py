@@ -37,6 +37,17 @@ def test_costs_that_calibrate_writes_are_what_advise_reads(folder: Path) -> None
     assert "Fastest way of each kind to draft" in printed and "choice: " in printed
 
 
+def test_a_report_that_is_told_costs_begins_with_tokens_a_second(folder: Path) -> None:
+    run, costs = folder / "run", folder / "costs.json"
+    printed = " ".join(said("report", run, "--costs", costs, "--out", folder / "page.html").split())
+    assert "tokens/s" in printed and "the costs in costs.json" in printed
+    page = (folder / "page.html").read_text("utf-8")
+    assert '<section id="speed">' in page and "No costs of passes are known" not in page
+    assert "--costs is for the page of one run" in said(
+        "report", run, run, "--costs", costs, code=2
+    )
+
+
 def test_advice_names_no_folder_of_this_installation(folder: Path) -> None:
     costs = ("--draft-ms", 1.1, "--verify-ms", "1=7.6,5=8.4,17=10,33=13")
     printed = said("advise", folder / "run", *costs)
