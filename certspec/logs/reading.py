@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,7 @@ def read_log(
         raise InvalidArgument(
             f"format: expected auto or one of {', '.join(FORMATS)}, got {format!r}"
         )
-    if not path.is_file():
-        raise UnreadableInput(f"{path}: no such file")
+    _require_file(path)
     chosen = sniff_format(path) if format == "auto" else format
     if chosen == "tensors":
         return tensor_positions(path, findings)
@@ -61,6 +61,7 @@ def read_log(
 def sniff_format(path: Path) -> str:
     """The format of the file by its name and first documents; raises UnreadableInput where none
     fits."""
+    _require_file(path)
     if path.suffix in SUFFIXES:
         return "tensors"
     seen: Any = None
@@ -72,6 +73,12 @@ def sniff_format(path: Path) -> str:
         if number + 1 >= _SNIFFED_DOCUMENTS:
             break
     raise _unknown(path, *(seen or ({}, 1)))
+
+
+def _require_file(path: Path) -> None:
+    if not os.path.isfile(path):  # False too of a name that no file can have
+        what = "a directory" if os.path.isdir(path) else "no such file"
+        raise UnreadableInput(f"{path}: {what}")
 
 
 def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[LoggedPosition]:

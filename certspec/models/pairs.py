@@ -441,10 +441,12 @@ def _locate(
     a hub id."""
     text = os.fspath(source)
     path = Path(text).expanduser()
-    if path.is_dir():
+    # of os.path, which say False of a name that no file can have
+    exists = os.path.exists(path)
+    if os.path.isdir(path):
         return str(path), {"local_files_only": True}
-    if path.exists() or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
-        what = "which is no directory" if path.exists() else "which does not exist"
+    if exists or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
+        what = "which is no directory" if exists else "which does not exist"
         raise UnreadableInput(
             f"{role}: expected a model directory, a .gguf file or a hub id, got {text!a}, {what}"
         )
@@ -453,7 +455,7 @@ def _locate(
 
 def _holds_tokenizer(source: str | os.PathLike[str]) -> bool:
     path = Path(source).expanduser()
-    names = TOKENIZER_FILES if path.is_dir() else ()
+    names = TOKENIZER_FILES if os.path.isdir(path) else ()
     return is_gguf(source) or any((path / name).exists() for name in names)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def open_logits(path: Path) -> StoredLogits:
     or dtypes differ."""
     files = (
         sorted(child for child in path.iterdir() if child.suffix in _SUFFIXES)
-        if path.is_dir()
+        if os.path.isdir(path)  # False too of a name that no file can have
         else [path]
     )
     if not files:

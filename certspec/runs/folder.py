@@ -64,7 +64,7 @@ class RunFolder:
             raise UnreadableInput(
                 f"{self.path}: expected a run folder with manifest.json, got none"
             ) from error
-        except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UnreadableInput(f"{self.manifest_path}: {error}") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise UnreadableInput(f"{self.manifest_path}: expected the manifest of a {FORMAT}")

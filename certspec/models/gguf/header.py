@@ -6,6 +6,7 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 from math import prod
@@ -42,7 +43,7 @@ class GgufFile:
 def is_gguf(source: Any) -> bool:
     """Whether this names a GGUF file that is there."""
     path = Path(source).expanduser()
-    return path.suffix == ".gguf" and path.is_file()
+    return path.suffix == ".gguf" and os.path.isfile(path)
 
 
 def read_header(role: str, path: Path) -> GgufFile:

@@ -2,10 +2,15 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 import certspec as cs
+from certspec.logs.import_run import import_logs
+from certspec.logs.reading import read_log
+from certspec.models.stored_logits import open_logits
+from certspec.runs.table import read_run
 from tests.support.tiny_pair import write_tiny_pair
 
 WEIGHTS = "model.safetensors"
@@ -103,3 +108,16 @@ def test_a_gguf_file_and_a_folder_of_one_are_named_as_such(folders, tmp_path):
 def test_a_path_that_does_not_exist_is_said_to_be_none(folders, tmp_path):
     with pytest.raises(cs.UnreadableInput, match="which does not exist"):
         cs.load_pair(tmp_path / "nowhere", folders[1])
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + ".gguf", "x" * 300 + ".npy", "a\0b"])
+def test_a_name_that_no_file_can_have_is_refused_by_whatever_reads_one(folders, name):
+    for read in (
+        lambda: cs.load_pair(name, folders[1]),
+        lambda: import_logs(name, None, "unused"),
+        lambda: list(read_log(name)),
+        lambda: open_logits(Path(name)),
+        lambda: read_run(name),
+    ):
+        with pytest.raises(cs.UnreadableInput):
+            read()
