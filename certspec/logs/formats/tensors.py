@@ -119,10 +119,13 @@ def _arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _numpy_arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
-    mapped = "r" if path.suffix == ".npy" else None
     try:
         with path.open("rb") as stream:
-            loaded = np.load(path if mapped else stream, mmap_mode=mapped, allow_pickle=False)
+            loaded = (
+                np.load(path, mmap_mode="r", allow_pickle=False)
+                if path.suffix == ".npy"
+                else np.load(stream, allow_pickle=False)
+            )
             named = {"logits": loaded} if isinstance(loaded, np.ndarray) else loaded
             for name in named:
                 array = named[name]
