@@ -15,6 +15,7 @@ from certspec.rules import as_choice, as_index
 
 __all__ = ["MAX_NODES", "TreeShape", "TreeTopology", "chain"]
 
+_NONE = -(1 << 64)  # what is no integer
 MAX_NODES = 4096  # a larger block would be a typing error rather than a draft
 
 
@@ -136,11 +137,11 @@ def _as_integers(name: str, values: object) -> tuple[int, ...]:
     hashable."""
     if not isinstance(values, list | tuple | range):
         raise InvalidArgument(f"tree: expected {name} a list of integers, got {values!r}")
-    found = tuple(as_index(value, otherwise=-2) for value in values)
-    if -2 in found:
-        position = found.index(-2)
+    found = tuple(as_index(value, otherwise=_NONE) for value in values)
+    if _NONE in found:
+        position = found.index(_NONE)
         raise InvalidArgument(
-            f"tree: expected {name} integers of at least -1, got {values[position]!r} at {position}"
+            f"tree: expected {name} integers, got {values[position]!r} at {position}"
         )
     return found
 

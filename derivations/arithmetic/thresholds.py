@@ -23,6 +23,15 @@ __all__ = ["NORMAL_FORMS", "THRESHOLD", "THRESHOLD_BOUND", "NormalForm"]
 _INF = float("inf")
 
 
+def _is_room_of_entropy(part: Any) -> bool:
+    """The printed sum 1 + (entropy's error) + (roundings), whatever number stands there."""
+    return part.is_Add and symbol("entropy_error") in part.free_symbols
+
+
+def _with_room_of_two(part: Any) -> Any:
+    return 1 + SECOND_ORDER * symbol("entropy_error") + 2 * UNIT
+
+
 class NormalForm(NamedTuple):
     """tau = min(cap, scale p1 + offset, entropy_scale exp(-H)); ranks beyond ``top_m`` (0 = no
     gate) are rejected."""
@@ -174,7 +183,7 @@ declare(
             ),
             Mutant(
                 "2 u for the roundings of the entropy's part",
-                as_formula(THRESHOLD_UPPER, mutate(1 + 20 * UNIT, 1 + 2 * UNIT)),
+                as_formula(THRESHOLD_UPPER, mutate(_is_room_of_entropy, _with_room_of_two)),
             ),
         ),
     )
