@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.models.settings import chat_template_of, templated_ids
+from certspec.rules import as_flag
 
 __all__ = ["WithList", "bundled_prompt_ids", "chat_token_ids", "prompt_token_ids"]
 
@@ -55,6 +56,7 @@ def prompt_token_ids(
 
     ``chat`` None: strings go through the chat template where there is one. Raises InvalidArgument
     for an empty prompt or an id outside [0, num_tokens), naming the prompt."""
+    chat = None if chat is None else as_flag("chat", chat)
     if isinstance(prompts, Mapping):
         prompts = _encoded(prompts)
     elif isinstance(prompts, str) or _is_messages(prompts):

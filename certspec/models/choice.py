@@ -107,6 +107,12 @@ def require_models(pair: Pair) -> None:
             raise InvalidArgument(f"{role}: expected a transformers causal model, got {got}")
         if str(model.device) == "meta":
             raise InvalidArgument(f"{role}: expected a model with weights, got one on device meta")
+        weights = () if isinstance(model, GgufModel) else model.named_parameters()
+        for name, weight in weights:
+            if str(weight.layout) != "torch.strided":  # others fail in torch's inference mode
+                raise InvalidArgument(
+                    f"{role}: expected dense weights, got {name} of layout {weight.layout}"
+                )
     refuse_files_without_engine(pair)
 
 

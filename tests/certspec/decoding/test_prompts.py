@@ -94,6 +94,11 @@ def test_what_can_be_no_prompt_is_refused_by_name(tiny: Any, prompts: Any, messa
         cs.generate(tiny, prompts)
 
 
+def test_whether_to_use_the_chat_template_is_true_or_false(tiny: Any) -> None:
+    with pytest.raises(cs.InvalidArgument, match="chat: expected True or False, got 'yes'"):
+        cs.generate(tiny, TEXTS, chat="yes")
+
+
 def test_a_text_without_a_tokenizer_is_refused(tiny: Any) -> None:
     pair = cs.Pair(tiny.target, tiny.draft, None, tiny.num_tokens)
     with pytest.raises(cs.InvalidArgument, match=r"prompt 0: .* no tokenizer"):

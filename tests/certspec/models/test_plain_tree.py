@@ -408,6 +408,9 @@ def test_a_weight_of_another_layout_or_that_is_no_parameter_is_seen(tiny: Any) -
     weight = sparse.lm_head.weight.detach()
     sparse.lm_head.weight = nn.Parameter(weight.to_sparse(), requires_grad=False)
     assert first_deviation(sparse) == "lm_head.weight: of layout torch.sparse_coo"
+    pair = cs.Pair(sparse, tiny.draft, None, tiny.num_tokens)
+    with pytest.raises(cs.InvalidArgument, match=r"dense weights, got lm_head.weight of layout"):
+        cs.generate(pair, [[5, 6]])
     del plain.lm_head.weight
     plain.lm_head.weight = -weight
     assert first_deviation(plain) == "lm_head: a weight that is no parameter"
