@@ -107,12 +107,6 @@ def require_models(pair: Pair) -> None:
             raise InvalidArgument(f"{role}: expected a transformers causal model, got {got}")
         if str(model.device) == "meta":
             raise InvalidArgument(f"{role}: expected a model with weights, got one on device meta")
-        weights = () if isinstance(model, GgufModel) else model.named_parameters()
-        for name, weight in weights:
-            if str(weight.layout) != "torch.strided":  # others fail in torch's inference mode
-                raise InvalidArgument(
-                    f"{role}: expected dense weights, got {name} of layout {weight.layout}"
-                )
     refuse_files_without_engine(pair)
 
 
@@ -151,6 +145,7 @@ def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, 
     what fell back."""
     engine, notes = chosen_engine(pair)
     if notes:
+        _refuse_other_layouts(pair)
         # both or neither: an engine beside transformers would hide which of the two sets the pace
         plain = [TransformersRunner(model, pair.num_tokens) for model in (pair.target, pair.draft)]
         yield plain[0], plain[1], engine, notes
@@ -160,6 +155,17 @@ def chosen_runners(pair: Pair) -> Iterator[tuple[ModelRunner, ModelRunner, str, 
     yield target[1], draft[1], engine, notes
     with _idle_lock:  # after a failure they are not used again
         _idle.update(zip(models, taken, strict=True))
+
+
+def _refuse_other_layouts(pair: Pair) -> None:
+    """Raise InvalidArgument for weights that are not dense: in inference mode torch fails on them
+    in words of its own. No engine takes them, so only transformers' runner has to ask."""
+    for role, model in (("target", pair.target), ("draft", pair.draft)):
+        for name, weight in model.named_parameters():
+            if str(weight.layout) != "torch.strided":
+                raise InvalidArgument(
+                    f"{role}: expected dense weights, got {name} of layout {weight.layout}"
+                )
 
 
 def _take(model: Any, num_tokens: int) -> tuple[Any, ModelRunner]:
