@@ -26,9 +26,15 @@ from certspec.decoding.requests import (
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners, require_models
-from certspec.models.processors import Asked, in_config, require_stateless
+from certspec.models.processors import (
+    Asked,
+    in_config,
+    require_same_answers,
+    require_stateless,
+    watched,
+)
 from certspec.models.runner import BoundedRunner, require_runners
-from certspec.models.settings import context_limit, find_eos_token_ids
+from certspec.models.settings import context_limit, find_eos_token_ids, within
 from certspec.models.trees import TreeShape, TreeTopology, chain
 from certspec.presets import as_rule, as_rules
 from certspec.rules import Rule, StrictGreedy, as_index, require_rule
@@ -110,23 +116,30 @@ def _topology(tree_rules: Sequence[Rule], draft_length: int, tree: Any) -> TreeT
     return topology
 
 
-def eos_ids(pair: Pair, given: int | Iterable[int] | None) -> frozenset[int]:
-    """The ids that end a sequence: those given, or else the target's own."""
+def eos_ids(
+    pair: Pair, given: int | Iterable[int] | None
+) -> tuple[frozenset[int], tuple[str, ...]]:
+    """The ids that end a sequence: those given, or else the target's own, with a note on those of
+    its own that are no tokens."""
     if given is None:
-        return find_eos_token_ids(pair.target, pair.tokenizer)
+        return within(find_eos_token_ids(pair.target, pair.tokenizer), pair.num_tokens)
     try:
         values = listed("eos_token_ids", given) if isinstance(given, WithList) else given
         ids = list(values) if isinstance(values, Iterable) else [values]
         found = frozenset(operator.index(token) for token in ids)
         if any(isinstance(token, bool) for token in ids):
             raise TypeError
-        if not all(-(2**63) <= token < 2**63 for token in found):
-            raise TypeError
-        return found
     except TypeError:
         raise InvalidArgument(
             f"eos_token_ids: expected a token id or several, got {given!r}"
         ) from None
+    tokens, beyond = within(found, pair.num_tokens)
+    if beyond:
+        raise InvalidArgument(
+            f"eos_token_ids: expected ids from 0 to {pair.num_tokens - 1}, or an empty list to "
+            f"never stop, got {given!r}"
+        )
+    return tokens, ()
 
 
 def prompt_stopping(
@@ -245,8 +258,9 @@ def generate(
         options: further keywords, None by default (``DecodingOptions``):
 
             - ``chat``: whether text prompts go through the chat template; None: where there is one.
-            - ``logits_processor``: some of transformers' (no state), applied at every position to
-              both models' logits, each position seeing the tokens before it; besides those that the
+            - ``logits_processor``: some of transformers' or your own (no state), applied at every
+              position to both models' logits, each position seeing the tokens before it and no
+              other prompt, as ``model.generate`` of this prompt alone; besides those that the
               target's generation_config asks for (``Generation.notes`` names them, and what of it
               is not applied).
             - ``on_step``: hears each ``StepRecord`` as it is emitted.
@@ -280,7 +294,7 @@ def generate(
     occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))
     policy = draft_policy(occurring, draft_length, tree, pair.num_tokens)
     batch_size = positive_count("batch_size", batch_size)
-    eos, limit = eos_ids(pair, eos_token_ids), context_limit(pair.target)
+    (eos, beyond), limit = eos_ids(pair, eos_token_ids), context_limit(pair.target)
     requests = [
         Request(
             index, prompt, schedule, prompt_stopping(index, len(prompt), max_new_tokens, limit, eos)
@@ -289,6 +303,7 @@ def generate(
     ]
     given_processors = callables("logits_processor", options.get("logits_processor"))
     require_stateless(given_processors)
+    given_processors = watched(given_processors)
     on_step = options.get("on_step")
     callables("on_step", None if on_step is None else [on_step])
     processors, of_config = in_config(
@@ -307,7 +322,7 @@ def generate(
         inference(pair.target, pair.draft),
         lent or chosen_runners(pair) as (target, draft, engine, notes),
     ):
-        generation.engine, generation.notes = engine, pair.notes + notes + of_config
+        generation.engine, generation.notes = engine, pair.notes + notes + beyond + of_config
         if batch_size > 1 and any(
             isinstance(runner, BoundedRunner) and runner.max_batch == 1
             for runner in (target, draft)
@@ -315,6 +330,7 @@ def generate(
             generation.notes += ("batch_size: transformers runs one prompt at a time",)
             batch_size = 1
         decode_shared(target, draft, Workload(requests, batch_size, plan, steps, counts))
+        require_same_answers(given_processors)
     steps.sort()
     generation.sequences = [request.tokens for request in requests]
     generation.finish_reasons = [str(request.reason) for request in requests]

@@ -8,13 +8,13 @@ caches forget "on". Three tokens came from one target pass."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import FunctionType
 from typing import TYPE_CHECKING
 
 from certspec.decoding.drafting import DraftTree, RowProcessor, draft_blocks
 from certspec.decoding.step_writer import Place, StepWriter
 from certspec.decoding.verify import BlockScores, StagedRows, score_blocks, verify_trees, walk_block
 from certspec.errors import InvalidArgument
+from certspec.models.processors import name_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -162,7 +162,7 @@ def _processed(processor: LogitsProcessor, tokens: Tensor, scores: Tensor) -> Te
         raise InvalidArgument(f"logits_processor {type(processor).__name__}: {error}") from error
     got = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
     if got != shape:
-        is_function = isinstance(processor, FunctionType)
-        name = processor.__name__ if is_function else type(processor).__name__
-        raise InvalidArgument(f"logits_processor {name}: expected scores of {shape}, got {got}")
+        raise InvalidArgument(
+            f"logits_processor {name_of(processor)}: expected scores of {shape}, got {got}"
+        )
     return found

@@ -16,9 +16,17 @@ from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, Stopp
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners
 from certspec.models.pairs import Pair
-from certspec.models.processors import in_batch, never_applied, require_stateless
+from certspec.models.processors import (
+    in_batch,
+    name_of,
+    never_applied,
+    of_users,
+    require_same_answers,
+    require_stateless,
+    watched,
+)
 from certspec.models.runner import BoundedRunner
-from certspec.models.settings import GenerationSettings, context_limit, logits_width
+from certspec.models.settings import GenerationSettings, context_limit, logits_width, within
 from certspec.rules import StrictGreedy
 
 if TYPE_CHECKING:
@@ -57,12 +65,13 @@ def transformers_generate(
     string that straddles two blocks ends the text at the same token. Give stop strings as a
     StopStringCriteria: transformers loses ``tokenizer`` before it builds one for a callable. Where
     transformers itself runs the models, a warning says why and what would change it, as
-    ``Generation.notes`` does.
+    ``Generation.notes`` does. It does so, without drafts, for a batch with a logits processor or a
+    stopping criterion of your own, which may look at several rows at once.
 
     Args:
         model: the target.
         input_ids: (batch, length) integers.
-        logits_processor: what ``generate`` made of its arguments.
+        logits_processor: what ``generate`` made of its arguments (your own keep no state).
         stopping_criteria: the same.
         draft_model: the same as ``assistant_model``; this and what follows may be given to
             ``model.generate``.
@@ -117,9 +126,23 @@ def transformers_generate(
     pair = Pair(model, draft_model, None, min(widths))
     [schedule] = rule_schedules(StrictGreedy() if rule is None else rule, 1)
     policy = draft_policy(schedule.rules, draft_length, tree, pair.num_tokens)
-    max_new_tokens, eos, others = _split(
-        callables("stopping_criteria", stopping_criteria), num_columns
-    )
+    criteria = callables("stopping_criteria", stopping_criteria)
+    max_new_tokens, ends, others = _split(criteria, num_columns)
+    eos, beyond = within(ends, pair.num_tokens)
+    own = of_users([*given_processors, *criteria])
+    if own and len(prompts) > 1:
+        asked = [str(rule) for rule in schedule.rules if rule.is_relaxed]
+        asked += ["on_step"] if on_step is not None else []
+        asked += ["a call outside model.generate"] if "use_cache" not in model_kwargs else []
+        _say_without_drafts(own, asked)
+        # rows go on together there, which drafts do not let them
+        return model._sample(
+            input_ids,
+            logits_processor=logits_processor,
+            stopping_criteria=stopping_criteria,
+            **model_kwargs,
+        )
+    given_processors = watched(given_processors)
     stopping = StoppingRules(eos, max_new_tokens)
     requests = [
         Request(
@@ -140,12 +163,13 @@ def transformers_generate(
     )
     steps, counts = StepList(), RoundCounts()
     with inference(model, draft_model), chosen_runners(pair) as (target, draft, _, notes):
-        if notes:
-            warnings.warn(f"transformers_generate: {', '.join(notes)}", stacklevel=2)
+        if notes or beyond:
+            warnings.warn(f"transformers_generate: {', '.join(notes + beyond)}", stacklevel=2)
         size = target.max_batch if isinstance(target, BoundedRunner) else len(requests)
         for start in range(0, len(requests), size):
             batch = Batch(target, draft, requests[start : start + size], plan)
             decode_batch(batch, steps, counts)
+        require_same_answers(given_processors)
     if streamer is not None:
         streamer.end()
     return _output(input_ids, [request.tokens for request in requests], settings)
@@ -225,6 +249,23 @@ def _require_greedy(
         raise InvalidArgument(
             f"transformers_generate: expected no {name}, got {value!r}; decoding is greedy"
         )
+
+
+def _say_without_drafts(own: Sequence[Any], asked: Sequence[str]) -> None:
+    """Say that transformers decodes a batch because of ``own``; InvalidArgument where more is asked
+    for than it can give."""
+    names = ", ".join(map(name_of, own))
+    reason = f"{names} may look at several rows of the batch at once"
+    remedy = "decode one prompt at a time, or with certspec.generate"
+    if asked:
+        raise InvalidArgument(
+            f"transformers_generate: expected strict greedy decoding alone, as {reason}, got "
+            f"{', '.join(asked)}; {remedy}"
+        )
+    warnings.warn(
+        f"transformers_generate: run by transformers without drafts ({reason}); {remedy}",
+        stacklevel=3,
+    )
 
 
 def _require_module(draft_model: Any) -> None:

@@ -1,5 +1,6 @@
 """Logits processors, one tuple a prompt: those that transformers would make of the model's
-generation config, and those of a batch, each seeing the row that plain ``generate`` shows it.
+generation config, and those of a batch, each seeing the row that plain ``generate`` shows it. A
+user's own are asked their first question again at the end, so that one with a state is found.
 
 Example: with ``repetition_penalty=1.1`` in the target's generation_config.json, ``in_config`` gives
 every prompt a RepetitionPenaltyLogitsProcessor, and a note that says so."""
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from certspec.errors import InvalidArgument
@@ -15,7 +17,17 @@ from certspec.errors import InvalidArgument
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Asked", "in_batch", "in_config", "never_applied", "require_stateless"]
+__all__ = [
+    "Asked",
+    "in_batch",
+    "in_config",
+    "name_of",
+    "never_applied",
+    "of_users",
+    "require_same_answers",
+    "require_stateless",
+    "watched",
+]
 
 LogitsProcessor = Callable[..., Any]
 
@@ -110,6 +122,64 @@ def _keeps_state(processor: LogitsProcessor) -> bool:
     return any(kind.__name__ in _WITH_STATE for kind in type(processor).__mro__)
 
 
+def of_users(given: Iterable[Any]) -> list[Any]:
+    """Those of ``given`` that are none of transformers' own."""
+    return [each for each in given if not type(each).__module__.startswith("transformers.")]
+
+
+def name_of(processor: Any) -> str:
+    """A function's own name, an object's class."""
+    found = processor.processor if isinstance(processor, _Watched) else processor
+    return str(found.__name__ if isinstance(found, FunctionType) else type(found).__name__)
+
+
+class _Watched:
+    """A processor, with what it was first asked and what it answered."""
+
+    def __init__(self, processor: LogitsProcessor) -> None:
+        self.processor = processor
+        self.num_calls = 0
+
+    def __call__(self, tokens: Tensor, scores: Tensor) -> Any:
+        self.num_calls += 1
+        if self.num_calls > 1:
+            return self.processor(tokens, scores)
+        self._asked = tokens.clone(), scores.clone()
+        answer = self.processor(tokens, scores)
+        # what is no tensor is refused where it is used
+        self._answer = answer.clone() if hasattr(answer, "clone") else answer
+        return answer
+
+    def answers_as_first(self) -> bool:
+        """Whether the first question still gets its answer; asked once, a state can't matter."""
+        import torch
+
+        if self.num_calls < 2:
+            return True
+        again = self.processor(*self._asked)
+        same_kind = isinstance(again, torch.Tensor) and again.dtype == self._answer.dtype
+        return same_kind and torch.equal(again, self._answer)
+
+
+def watched(processors: Iterable[LogitsProcessor]) -> tuple[LogitsProcessor, ...]:
+    """``processors``, a user's own among them ready for ``require_same_answers``."""
+    given = tuple(processors)
+    own = {id(each) for each in of_users(given)}
+    return tuple(_Watched(each) if id(each) in own else each for each in given)
+
+
+def require_same_answers(processors: Iterable[LogitsProcessor]) -> None:
+    """InvalidArgument for a watched processor that no longer answers as it did at first: what it
+    remembers from call to call, it remembers of rejected drafts too."""
+    for each in processors:
+        if isinstance(each, _Watched) and not each.answers_as_first():
+            raise InvalidArgument(
+                f"logits_processor {name_of(each)}: expected the same scores whenever it is shown "
+                "the same tokens and logits, got others at the end than at first; a rejected draft "
+                "would stay in its state"
+            )
+
+
 def _of_config(model: Any, config: Any, asked: Asked) -> list[Any]:
     import torch
 
@@ -171,5 +241,5 @@ def _for_row(
         fits = isinstance(made, torch.Tensor) and made.shape == rows.shape
         return made[min(index, count - 1)][None] if fits else made
 
-    process.__name__ = type(processor).__name__
+    process.__name__ = name_of(processor)
     return process

@@ -17,6 +17,7 @@ __all__ = [
     "find_eos_token_ids",
     "logits_width",
     "templated_ids",
+    "within",
 ]
 
 
@@ -43,6 +44,15 @@ def _token_ids(found: Any) -> frozenset[int]:
         raise InvalidArgument(
             f"eos_token_id: expected a token id or several, got {found!r}"
         ) from None
+
+
+def within(ends: frozenset[int], num_tokens: int) -> tuple[frozenset[int], tuple[str, ...]]:
+    """Those of ``ends`` that are tokens, and a note on the others: no text can end there, in
+    transformers neither."""
+    found = frozenset(token for token in ends if 0 <= token < num_tokens)
+    beyond = ", ".join(map(str, sorted(ends - found)))
+    note = f"eos_token_id: {beyond} is no token of the {num_tokens} there are, so it ends no text"
+    return found, (note,) if beyond else ()
 
 
 def context_limit(model: Any) -> int | None:

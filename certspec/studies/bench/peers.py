@@ -250,7 +250,7 @@ def measure_peers(
     dequantised float32 model, bit for bit (that needs 4 bytes a weight), and the output its greedy
     one. Raises InvalidArgument where a model is no GGUF file on the CPU."""
     files = _files(pair)
-    eos = eos_ids(pair, None)
+    eos, _ = eos_ids(pair, None)
     context = max(map(len, prompts)) + num_tokens + 64
     makers: dict[str, tuple[Any, ...]] = {"certspec": (_Ours, files)}
     ways: dict[str, tuple[str, Any]] = {

@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig, SynthIDTextWatermarkingConfig, WatermarkingConfig
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    StoppingCriteria,
+    SynthIDTextWatermarkingConfig,
+    WatermarkingConfig,
+)
 
 import certspec as cs
 from tests.support.odd_documents import IS_REDUCED
@@ -362,11 +368,92 @@ def test_a_generation_config_that_is_none_of_transformers_is_refused_by_name(tin
         cs.generate(pair, [[5, 6]], max_new_tokens=3)
 
 
-def test_a_processor_that_gives_no_scores_is_refused_by_name_in_a_batch_too(
-    tiny: Any, prompts: Any
-) -> None:
+def test_a_processor_that_gives_no_scores_is_refused_by_name_beside_padding_too(tiny: Any) -> None:
     def nothing(ids: Any, scores: Any) -> None:
         return None
 
-    with pytest.raises(cs.InvalidArgument, match=r"expected scores of \(1, 297\), got NoneType"):
-        _ours(tiny, _cells(prompts)["left"], {"logits_processor": [nothing]})
+    cell = torch.tensor([[0, 5, 6]]), torch.tensor([[0, 1, 1]])
+    with pytest.raises(cs.InvalidArgument, match=r"nothing: expected .* \(1, 297\), got NoneType"):
+        _ours(tiny, cell, {"logits_processor": [nothing]})
+
+
+def _below_the_mean(ids: Any, scores: Any) -> Any:
+    return scores - 2 * scores.mean(0, keepdim=True)
+
+
+def _by_number_of_rows(ids: Any, scores: Any) -> Any:
+    return scores.roll(len(scores), 1)
+
+
+class _AnyRowEnds(StoppingCriteria):
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        return torch.full((len(input_ids),), bool((input_ids[:, -1] % 5 == 0).any()))
+
+
+MIXING: dict[str, dict[str, Any]] = {
+    "the rows' mean": {"logits_processor": [_below_the_mean]},
+    "the number of rows": {"logits_processor": [_by_number_of_rows]},
+    "an end of all rows at once": {"stopping_criteria": [_AnyRowEnds()]},
+}
+
+
+@pytest.mark.parametrize("options", MIXING.values(), ids=[*MIXING])
+def test_what_mixes_the_rows_of_a_batch_gives_the_ids_of_transformers(
+    tiny: Any, prompts: Any, options: dict[str, Any]
+) -> None:
+    cell = _cells(prompts)["left"]
+    plain = _plain(tiny.target, cell, options)
+    with pytest.warns(UserWarning, match="without drafts .* may look at several rows"):
+        assert _ours(tiny, cell, options) == plain
+    alone = [
+        _plain(tiny.target, (torch.tensor([p]), torch.ones(1, len(p))), options) for p in prompts
+    ]
+    longest = cell[0].shape[1]
+    assert any(
+        row[longest:] != one[0][len(p) :] for row, one, p in zip(plain, alone, prompts, strict=True)
+    ), "the rows were not mixed"
+    if "logits_processor" in options:  # a prompt of cs.generate is as alone as it is there
+        together = cs.generate(tiny, prompts, max_new_tokens=9, batch_size=4, **options)
+        assert together.sequences == [
+            one[0][len(p) :] for one, p in zip(alone, prompts, strict=True)
+        ]
+    for more, word in (({"rule": "additive:0.3"}, "additive:0.3"), ({"on_step": print}, "on_step")):
+        with pytest.raises(cs.InvalidArgument, match=f"strict greedy decoding .* got {word}"):
+            _ours(tiny, cell, options | more)
+
+
+class _Counting(LogitsProcessor):
+    """Prefers another token at every call."""
+
+    calls = 0
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        self.calls += 1
+        return scores.roll(self.calls, 1)
+
+
+def test_a_processor_that_counts_its_calls_is_refused_by_name(tiny: Any, prompts: Any) -> None:
+    refused = "_Counting: expected the same scores .* same tokens and logits"
+    with pytest.raises(cs.InvalidArgument, match=refused):
+        cs.generate(tiny, prompts[:1], max_new_tokens=4, logits_processor=[_Counting()])
+    with pytest.raises(cs.InvalidArgument, match=refused):
+        _ours(tiny, _cells(prompts)["single"], {"logits_processor": [_Counting()]})
+    # called once, it had no draft to remember
+    cs.generate(tiny, prompts[:1], max_new_tokens=1, logits_processor=[_Counting()])
+
+
+@pytest.mark.parametrize("end", [-1, 297, 10**6, 10**30])
+def test_an_end_that_is_no_token_is_refused_where_it_is_given_and_said_where_a_config_has_it(
+    tiny: Any, prompts: Any, end: int
+) -> None:
+    with pytest.raises(cs.InvalidArgument, match=f"eos_token_ids: expected ids .*296, .*{end}"):
+        cs.generate(tiny, prompts[:1], eos_token_ids=[5, end])
+    said = f"eos_token_id: {end} is no token of the 297 there are, so it ends no text"
+    pair = _configured(tiny, {"eos_token_id": [_OFTEN[0], end]})
+    ours = cs.generate(pair, prompts[:2], max_new_tokens=9)
+    inside = cs.generate(tiny, prompts[:2], max_new_tokens=9, eos_token_ids=_OFTEN[0])
+    assert ours.notes == (said,) and ours.sequences == inside.sequences
+    if end < 2**63:  # transformers makes tensors of them
+        cell, options = _cells(prompts)["left"], {"eos_token_id": [_OFTEN[0], end]}
+        with pytest.warns(UserWarning, match=f"transformers_generate: {said}"):
+            assert _ours(tiny, cell, options) == _plain(tiny.target, cell, options)
