@@ -41,7 +41,7 @@ def prompt_texts(run: Run) -> PromptTexts:
         return PromptTexts(missing="the run was not made from a prompt file")
     try:
         content = Path(path).read_bytes()
-    except OSError:
+    except (OSError, ValueError):  # a name that no file can have
         return PromptTexts(missing=f"the prompt file {path} can't be read")
     if hashlib.sha256(content).hexdigest() != digest:
         return PromptTexts(missing=f"the prompt file {path} has changed since")

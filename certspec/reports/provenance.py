@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from certspec.errors import UnreadableInput
 from certspec.runs.summary import Run
 from certspec.runs.tables import TextTable
 
@@ -126,7 +127,13 @@ def _model(facts: dict[str, Any] | None) -> str:
 
 def _import_facts(folder: Path) -> dict[str, Any]:
     path = folder / "import.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: {error}") from error
+    if not isinstance(facts, dict):
+        raise UnreadableInput(f"{path}: expected an object, got a {type(facts).__name__}")
+    return facts
 
 
 def _short(digest: str | None) -> str:

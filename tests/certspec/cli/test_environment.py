@@ -52,6 +52,8 @@ def test_a_closed_standard_output_is_no_error() -> None:
     [
         (b"\xff\xfe", "utf-8"),
         (b"{}", "expected the manifest of a certspec-run"),
+        (b'{"seed": ' + b"1" * 5000 + b"}", r"manifest\.json: .*integer string conversion"),
+        (b'{"seed": ' + b"[" * 100_000, r"manifest\.json: .*recursion"),
         (None, 'expected an object "settings", got none'),
         ({"settings": []}, 'expected an object "settings"'),
         ({"settings": {}}, 'expected a list "rules"'),
@@ -69,6 +71,16 @@ def test_a_damaged_manifest_is_unreadable_input(
     (tmp_path / "manifest.json").write_bytes(manifest)
     with pytest.raises(cs.UnreadableInput, match=message):
         open_run(tmp_path)
+
+
+@pytest.mark.parametrize("found", [b"\xff\xfe", b"{", b"[]", b'{"a": ' + b"1" * 5000 + b"}"])
+def test_a_damaged_record_of_an_import_is_unreadable_input(tmp_path: Path, found: bytes) -> None:
+    from certspec.reports.provenance import findings_of
+
+    assert findings_of(tmp_path) == []
+    (tmp_path / "import.json").write_bytes(found)
+    with pytest.raises(cs.UnreadableInput, match=r"import\.json: "):
+        findings_of(tmp_path)
 
 
 @pytest.mark.parametrize(
