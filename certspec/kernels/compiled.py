@@ -8,11 +8,13 @@ files of certspec that the function's module reaches by imports: forward.py, til
 threads.py and this one; where a module loads generated kernels, these too.
 
 Where no folder for the cache can be written (another user's install, no home folder, a full disk),
-the function is compiled anew in each process."""
+the function is compiled anew in each process; where a file there was damaged (a crash, a disk that
+was full), once."""
 
 from __future__ import annotations
 
 import hashlib
+import pickle
 import re
 import threading
 import time
@@ -24,7 +26,7 @@ from typing import Any
 
 from numba import njit
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 __all__ = ["CompileClock", "compiled", "inner", "sources_hash", "sources_of"]
 
@@ -55,12 +57,44 @@ class _SourcesCache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._cache_file._source_stamp = sources_hash(function.__module__)
+        self._cache_file = _WholeFiles(
+            self._cache_path, self._impl.filename_base, sources_hash(function.__module__)
+        )
+
+    def _load_overload(self, *asked: Any) -> Any:
+        try:
+            return super()._load_overload(*asked)
+        except OSError:
+            return None
+        except Exception:  # noqa: BLE001 - what is left of a pickle may raise anything
+            self.flush()
+            return None
 
     @contextmanager
     def _guard_against_spurious_io_errors(self) -> Iterator[None]:
-        with suppress(OSError):
+        with suppress(Exception):  # a cache that fails costs a compilation
             yield
+
+
+class _WholeFiles(IndexDataCacheFile):
+    """numba's two files of a function, where machine code says which sources it is of, and is
+    loaded only as it was saved.
+
+    numba writes the index first. Stopped before the machine code follows, it would take the code of
+    the sources before for that of these."""
+
+    def _save_data(self, name: str, data: Any) -> None:
+        content = self._dump(data)
+        super()._save_data(name, (self._hash_of(content), content))
+
+    def _load_data(self, name: str) -> Any:
+        saved, content = super()._load_data(name)
+        if saved != self._hash_of(content):
+            raise ValueError(f"{name}: expected what was saved for these sources, got another")
+        return pickle.loads(content)
+
+    def _hash_of(self, content: bytes) -> str:
+        return hashlib.sha256(self._source_stamp.encode() + content).hexdigest()
 
 
 class CompileClock(event.Listener):

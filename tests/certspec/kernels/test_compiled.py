@@ -86,6 +86,48 @@ def test_a_cache_that_goes_away_after_it_was_found_costs_only_a_compilation(copy
     assert run_outer(copy) == (2, 0)
 
 
+DAMAGED = """
+import importlib
+from pathlib import Path
+from certspec.kernels import planted, planted_inner
+
+def again():
+    importlib.reload(planted_inner)
+    importlib.reload(planted)
+    return planted.outer(1), sum(planted.outer.stats.cache_hits.values())
+
+def flipped(content):
+    return content[:-200] + bytes([content[-200] ^ 1]) + content[-199:]
+
+print(again(), again())
+for kind, damage in (
+    ("nbi", lambda _: b""), ("nbi", lambda old: old[:-9]), ("nbi", lambda _: b"<html>"),
+    ("nbc", lambda _: b""), ("nbc", lambda old: old[:-9]), ("nbc", flipped),
+):
+    [file] = Path("cache").rglob(f"*.{kind}")
+    file.write_bytes(damage(file.read_bytes()))
+    print(again(), again())
+[code] = Path("cache").rglob("*.nbc")
+former, source = code.read_bytes(), Path(planted_inner.__file__)
+source.write_text(source.read_text().replace("STEP = 1", "STEP = 22"))
+print(again(), again())
+code.write_bytes(former)  # as if the disk had been full for the new one
+print(again(), again())
+"""
+
+
+def test_a_damaged_file_of_the_cache_or_one_of_former_sources_costs_one_compilation(copy):
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", DAMAGED],
+        cwd=copy.parent.parent,
+        env=os.environ | {"NUMBA_CACHE_DIR": "cache", "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["(2, 0) (2, 1)"] * 7 + ["(23, 0) (23, 1)"] * 2
+
+
 @pytest.mark.parametrize("module", COMPILING)
 def test_a_key_covers_every_import_at_the_top_of_a_source(module):
     found = set(sources_of(module))
