@@ -2,6 +2,7 @@
 other waste them. Set before torch and numba are imported; a test of threads asks for its own
 number. Triton runs on a GPU where there is one, else in its interpreter."""
 
+import gc
 import os
 import signal
 
@@ -13,6 +14,10 @@ from tests.support.device import ON_GPU, interpret_without_gpu, start_triton
 from tests.support.one_compiler import compile_in_turn
 
 interpret_without_gpu()
+
+# Python would look for garbage after every 700 objects, through all that is imported, which takes a
+# tenth of the suite's time.
+gc.set_threshold(50_000, 20, 20)
 
 # What begins first, a file a worker: the proofs compile nothing, while another worker compiles the
 # CPU engine's rounds for everyone. Then come the files that take long, so that none is left over.
@@ -30,6 +35,10 @@ def pytest_collection_modifyitems(items):
     items.sort(
         key=lambda item: (*(not item.path.match(name) for name in FIRST), item.path not in slow)
     )
+
+
+def pytest_collection_finish():
+    gc.freeze()  # modules and tests stay to the end
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -67,15 +67,16 @@ def kernel_entries(sources: Iterable[Source]) -> set[str]:
     for source in sources:
         functions: dict[str, list[ast.AST]] = {}
         handed: set[str] = set()
+        compiles = _COMPILERS.search(source.text) is not None
         for node in source.nodes:
             if isinstance(node, ast.FunctionDef):
                 functions.setdefault(node.name, []).append(node)
-                if any(_COMPILERS.search(ast.unparse(d)) for d in node.decorator_list):
+                if compiles and any(_COMPILERS.search(ast.unparse(d)) for d in node.decorator_list):
                     compiled.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.Call):
                 if isinstance(node.func, ast.Subscript):
                     launched.add(_last(node.func.value))
-                elif _COMPILERS.search(ast.unparse(node.func)):
+                elif compiles and _COMPILERS.search(ast.unparse(node.func)):
                     handed |= {_last(argument) for argument in node.args}
         for name in handed & set(functions):
             compiled.setdefault(name, []).extend(functions[name])

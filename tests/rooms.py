@@ -27,7 +27,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -134,6 +134,16 @@ class Source:
         """Every node of its syntax tree."""
         return list(ast.walk(ast.parse(self.text)))
 
+    @cached_property
+    def namings(self) -> list[ast.Import | ast.ImportFrom | ast.Constant]:
+        """Those that may name a module: imports and strings."""
+        return [
+            node
+            for node in self.nodes
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+        ]
+
     @property
     def room(self) -> str:
         return room_of(self.name)
@@ -144,8 +154,13 @@ class Source:
         return self.name if self.is_package else self.name.rpartition(".")[0]
 
 
-def sources() -> Iterator[Source]:
-    """Every module of the three packages."""
+@cache
+def sources() -> tuple[Source, ...]:
+    """Every module of the three packages, each read and parsed once a process."""
+    return tuple(_read_sources())
+
+
+def _read_sources() -> Iterator[Source]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
@@ -166,9 +181,8 @@ def room_of(module: str) -> str:
 def imported(source: Source, modules: Iterable[str]) -> tuple[set[str], set[str]]:
     """The modules of ours that a text imports, and the top-level packages of others."""
     modules = set(modules)
-    tables = {name for name in modules if "." in name and not name.endswith("__main__")}
     named: set[str] = set()
-    for node in source.nodes:
+    for node in source.namings:
         if isinstance(node, ast.Import):
             named |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -176,7 +190,7 @@ def imported(source: Source, modules: Iterable[str]) -> tuple[set[str], set[str]
             for alias in node.names:
                 full = f"{home}.{alias.name}"
                 named.add(full if full in modules else home)
-        elif isinstance(node, ast.Constant) and node.value in tables:
+        elif "." in node.value and not node.value.endswith("__main__") and node.value in modules:
             named.add(node.value)
     ours = {name for name in named if name.split(".")[0] in PACKAGES}
     others = {name.split(".")[0] for name in named - ours} - sys.stdlib_module_names
@@ -236,7 +250,7 @@ def rooms_of(package: str) -> list[str]:
 
 def drawn() -> str:
     """Floors and arrows as text; arrows that the table does not allow say so."""
-    every = list(sources())
+    every = sources()
     found, lines = arrows(every), []
     for package in PACKAGES:
         try:

@@ -7,7 +7,7 @@ import pytest
 from tests import house, rooms
 from tests.rooms import PACKAGES, ROOT, Source
 
-SOURCES = list(rooms.sources())
+SOURCES = rooms.sources()
 WRITTEN = [source for source in SOURCES if "generated" not in source.name.split(".")]
 ROOMS = sorted({source.room for source in WRITTEN})
 RULE_TYPES = [
@@ -15,12 +15,16 @@ RULE_TYPES = [
     for node in ast.parse((ROOT / "certspec/rules.py").read_text("utf-8")).body
     if isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["Rule"]
 ]
-ENTRIES = house.kernel_entries(SOURCES)
 # Functions that may take more than ten parameters, each with its reason.
 LONG: dict[str, str] = dict.fromkeys(
     ["certspec.kernels.triton.ranks._add_six", "certspec.kernels.triton.ranks._add_six_reach_two"],
     "tl.reduce hands over both halves of its six or eight values one by one",
 )
+
+
+@pytest.fixture(scope="module")
+def kernel_entries():
+    return house.kernel_entries(SOURCES)
 
 
 def in_room(room):
@@ -37,12 +41,12 @@ def test_no_folder_holds_more_than_25_files(folder):
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_no_function_outside_a_kernels_entry_takes_more_than_ten_parameters(room):
+def test_no_function_outside_a_kernels_entry_takes_more_than_ten_parameters(room, kernel_entries):
     found = {
         f"{source.name}.{name}": count
         for source in in_room(room)
         for name, count in house.long_signatures(source).items()
-        if name not in ENTRIES
+        if name not in kernel_entries
     }
     assert {name: count for name, count in found.items() if name not in LONG} == {}
 

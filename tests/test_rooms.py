@@ -8,9 +8,8 @@ import pytest
 from tests import rooms
 from tests.rooms import MAY_IMPORT, MAY_USE, MOST_FLOORS, PACKAGES, ROOT, Source
 
-SOURCES = list(rooms.sources())
+SOURCES = rooms.sources()
 MODULES = {source.name for source in SOURCES}
-ARROWS = rooms.arrows(SOURCES)
 # Heavy packages that importing certspec must not load, nor reading a run and reporting it torch.
 HEAVY = {"numba", "torch", "triton", "transformers", "matplotlib", "pyarrow", "sympy", "mpmath"}
 
@@ -41,7 +40,7 @@ def test_the_table_itself_runs_downhill():
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_rooms_of_a_package_stand_on_ten_floors_or_fewer(package):
-    levels = rooms.floors(ARROWS, rooms.rooms_of(package))
+    levels = rooms.floors(rooms.arrows(SOURCES), rooms.rooms_of(package))
     assert 1 < len(levels) <= MOST_FLOORS
 
 

@@ -47,11 +47,20 @@ def prompts(tiny):
     ]
 
 
-@pytest.fixture
-def small_pictures(monkeypatch):
-    """Pictures that show nothing, for reports whose words alone count: drawing takes most of a
-    report's time."""
-    monkeypatch.setattr(Drawing, "render", lambda drawing, scene, kind: f"<{kind}/>".encode())
+@pytest.fixture(autouse=True)
+def small_pictures(request, monkeypatch):
+    """Pictures that show nothing, since of most reports the words alone count and drawing takes
+    most of their time. ``@pytest.mark.pictures`` has all of them drawn, with names those."""
+    marker, render = request.node.get_closest_marker("pictures"), Drawing.render
+
+    def render_named(drawing, scene, kind):
+        if drawing.name in marker.args:
+            return render(drawing, scene, kind)
+        return f"<{kind}/>".encode()
+
+    if marker is None or marker.args:
+        marker = marker or pytest.mark.pictures.mark
+        monkeypatch.setattr(Drawing, "render", render_named)
 
 
 @pytest.fixture

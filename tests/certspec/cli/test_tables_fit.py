@@ -82,9 +82,7 @@ def test_a_table_fits_and_loses_nothing(name, width):
     ],
     ids=" ".join,
 )
-def test_a_command_asks_how_wide_the_terminal_is(
-    command, width, tmp_path, monkeypatch, small_pictures
-):
+def test_a_command_asks_how_wide_the_terminal_is(command, width, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "run")
     done = CliRunner().invoke(main, command, env={"COLUMNS": str(width)})

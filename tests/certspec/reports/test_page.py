@@ -16,7 +16,6 @@ from certspec.reports.counts import clipped_shares
 from certspec.reports.improvement import measure_improvement
 from certspec.reports.looks import looks_of
 from certspec.reports.pictures import ALL_PICTURES
-from certspec.reports.plots import Drawing
 from certspec.reports.relaxation import measure_relaxation
 from certspec.reports.scene import scenes_of
 from certspec.reports.speeds import Speed, Speeds
@@ -25,12 +24,6 @@ from certspec.reports.token_view import token_view
 from certspec.rules import default_rules
 from certspec.runs.summary import summarise_run
 from tests.support.written_runs import run_of_seven, write_run
-
-
-@pytest.fixture
-def no_drawing(monkeypatch):
-    """Pictures take most of a page's time, and what is tested here is its text."""
-    monkeypatch.setattr(Drawing, "render", lambda self, scene, kind: b"<svg/>")
 
 
 def scenes(*runs):
@@ -65,7 +58,7 @@ def conclusion(run, lead="strict", **more):
     )
 
 
-def test_figures_of_two_runs_are_paired_by_rule_and_not_by_place(tmp_path, no_drawing):
+def test_figures_of_two_runs_are_paired_by_rule_and_not_by_place(tmp_path):
     # the same seven steps, whose first row of decisions (4 of 7 accepted) is strict's in one run
     # and tree:2's in the other
     write_run(tmp_path / "a", rules=("strict", "multiplicative:0.4", "tree:2"))
@@ -81,7 +74,7 @@ def test_figures_of_two_runs_are_paired_by_rule_and_not_by_place(tmp_path, no_dr
     assert "b accepts 85.7 % of its steps and a 57.1 %" in page.read_text()
 
 
-def test_runs_without_a_rule_in_common_have_cards_of_their_own(tmp_path, no_drawing):
+def test_runs_without_a_rule_in_common_have_cards_of_their_own(tmp_path):
     write_run(tmp_path / "a", rules=("strict", "multiplicative:0.4", "tree:2"))
     write_run(tmp_path / "b", rules=("top:2", "additive:0.3", "tree:4"))
     page = tmp_path / "two.html"
@@ -234,9 +227,7 @@ def test_what_a_log_does_not_tell_is_no_rejection_in_the_token_view():
     assert any(token.fates == ("unknown",) * 3 for text in view.texts for token in text.tokens)
 
 
-def test_prompts_and_tokens_are_escaped_and_pictures_have_words_for_who_can_not_see(
-    tmp_path, no_drawing
-):
+def test_prompts_and_tokens_are_escaped_and_pictures_have_words_for_who_can_not_see(tmp_path):
     write_run(tmp_path / "run")
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"prompt": "<script>alert(1)</script>"}\n{"prompt": "b"}\n')

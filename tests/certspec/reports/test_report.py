@@ -93,6 +93,7 @@ def test_uncertified_steps_are_told_apart_by_what_would_help():
     assert measure_improvement(run_of_seven(kl=None), None) == []
 
 
+@pytest.mark.pictures
 def test_pictures_of_a_run_without_any_certified_length_are_drawn_empty():
     run = run_of_seven(certificate=np.zeros((3, 7)), certificate_lower=np.zeros((3, 7)))
     drawing = next(each for each in PLOTS if each.name == "run-lengths")
@@ -112,6 +113,7 @@ class _Page(HTMLParser):
         self.ids |= {value for name, value in attributes if name == "id"}
 
 
+@pytest.mark.pictures
 def test_the_page_is_whole_without_a_network_and_every_link_leads_somewhere(tmp_path):
     write_run(tmp_path / "run")
     result = CliRunner().invoke(main, ["report", str(tmp_path / "run")])
@@ -141,6 +143,7 @@ def test_the_page_is_whole_without_a_network_and_every_link_leads_somewhere(tmp_
     assert len(pictures) == 6 and all((tmp_path / "run" / name).is_file() for name in pictures)
 
 
+@pytest.mark.pictures
 def test_a_run_of_the_target_alone_has_a_page_without_sections_about_a_draft(tmp_path):
     write_run(tmp_path / "run", target_only=True)
     assert CliRunner().invoke(main, ["report", str(tmp_path / "run")]).exit_code == 0
@@ -152,7 +155,8 @@ def test_a_run_of_the_target_alone_has_a_page_without_sections_about_a_draft(tmp
     )
 
 
-def test_a_run_with_reach_says_what_stays_certified_on_another_server(tmp_path, request):
+@pytest.mark.pictures("reach")
+def test_a_run_with_reach_says_what_stays_certified_on_another_server(tmp_path):
     reach = np.where(run_of_seven().certified, 0.3, -np.inf)
     reach[0, 0] = 0.04
     write_run(tmp_path / "run", reach=reach)
@@ -164,7 +168,6 @@ def test_a_run_with_reach_says_what_stays_certified_on_another_server(tmp_path, 
     )
     assert "| strict | 42.9 % | 42.9 % | 42.9 % | 28.6 % | 28.6 % | 28.6 % | 0.0 % |" in text
     assert (tmp_path / "run" / "plots" / "reach.png").exists()
-    request.getfixturevalue("small_pictures")  # of the other run the words alone count
     write_run(tmp_path / "without")
     assert CliRunner().invoke(main, ["report", str(tmp_path / "without")]).exit_code == 0
     assert "another server" not in (tmp_path / "without" / "report.md").read_text()
@@ -183,6 +186,7 @@ def test_what_a_summed_divergence_guarantees_is_said_beside_what_was_lost():
     assert found.sampled_tokens == pytest.approx(np.mean(tokens))
 
 
+@pytest.mark.pictures("margin")
 def test_two_runs_stand_side_by_side_with_what_differs(tmp_path):
     write_run(tmp_path / "a")
     write_run(tmp_path / "b", rules=("strict", "additive:0.3", "tree:2"))
@@ -198,7 +202,7 @@ def test_two_runs_stand_side_by_side_with_what_differs(tmp_path):
     )
 
 
-def test_a_page_that_can_not_be_written_is_one_clear_line(tmp_path, small_pictures):
+def test_a_page_that_can_not_be_written_is_one_clear_line(tmp_path):
     write_run(tmp_path / "run")
     result = CliRunner().invoke(
         main, ["report", str(tmp_path / "run"), "--out", str(tmp_path / "no" / "page.html")]

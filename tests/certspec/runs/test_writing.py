@@ -129,6 +129,7 @@ def test_what_ends_a_writer_midway_leaves_the_old_file(
     assert path.read_bytes() != old
 
 
+@pytest.mark.pictures("certificates")
 def test_a_report_that_ends_midway_leaves_whole_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -346,6 +346,7 @@ def test_a_folder_that_can_not_be_made_is_a_clear_error(tiny, prompts, tmp_path)
         score_run(tiny, prompts, RunFolder(tmp_path / "file" / "run"), SETTINGS)
 
 
+@pytest.mark.pictures
 def test_a_report_draws_four_plots_and_writes_its_figures(finished):
     report = make_report(finished.path)
     assert {path.name for path in report.files} == {
