@@ -40,7 +40,7 @@ class FewNodes:
         self._geometry, self._weights, self._cache = g, weights, cache
         self._on_gpu = device.type == "cuda"
         programs = _PROGRAMS if self._on_gpu else 1  # the interpreter runs one after the other
-        parts = min(_MOST_PARTS, max(2, programs // g.num_kv_heads))
+        parts = min(_MOST_PARTS, max(2, _PROGRAMS // g.num_kv_heads))
 
         def words(*shape: int) -> Tensor:
             return torch.zeros(shape, device=device, dtype=torch.int64)
@@ -54,18 +54,19 @@ class FewNodes:
         # tags begin with 1 pass: the words are 0
         self._passed = torch.tensor([1, 0], device=device, dtype=torch.int32)
         self._plan = _plan(g, programs, parts)
+        wide = self._plan["WIDE_HIDDEN"], self._plan["WIDE_QUERY"], self._plan["WIDE_MLP"]
+        # a word for each thread in all that is waited for, see triton_pass.py; of queries and keys
+        # there are 16 times half a head
+        words_each = min(*wide, parts * g.head_dim, 16 * g.head_dim // 2)
+        self._fits = max(wide) <= _HELD and words_each >= 32 * _WARPS
 
     def serves(self, b: Buffers) -> bool:
-        """Whether the pass is one of few nodes of one sequence, on a card that holds all programs
-        at once."""
+        """Whether the pass is one of few nodes of one sequence, of a model that is neither too
+        narrow nor too wide, on a card that holds all programs at once."""
         g, device = self._geometry, self._weights.embedding.device
         if b.batch > 1 or b.rows > _MOST_ROWS or b.rows * g.group > 64:
             return False
-        if g.head_dim < 32:  # half a head is the least that the matrix units take
-            return False
-        if max(map(triton.next_power_of_2, (g.hidden, g.query_width, g.mlp))) > _HELD:
-            return False
-        return not self._on_gpu or _room(device) >= _PROGRAMS
+        return self._fits and (not self._on_gpu or _room(device) >= _PROGRAMS)
 
     def launch(self, b: Buffers, count: Tensor | None = None) -> None:
         """Fills ``b.normed``, what the head's product takes; see Layers.launch."""

@@ -151,11 +151,16 @@ class Tiling:
 # certspec/studies/bench/README.md.
 _LINEAR = Tiling(block_n=64, block_k=128)
 _GATED = Tiling(block_n=64, block_k=128, stages=3)
+# Beside more rows than the least tile, 128 inner steps of two matrices leave a multiprocessor room
+# for one program only, and 152 of them take two turns on 132.
+_GATED_MANY_ROWS = Tiling(block_n=64, block_k=64, stages=5)
 
 # about one for each multiprocessor: products with fewer column tiles split the inner dimension
 _PROGRAMS = 128
 
 _MAX_SPLIT = 4
+
+_LEAST_ROWS = 16  # the least that the matrix units take
 
 
 class Cache:
@@ -231,6 +236,7 @@ class Layers:
             "qkv": _split_for(g.qkv_width, g.hidden),
             "out": _split_for(g.hidden, g.query_width),
             "gate_up": _GATED,
+            "gate_up, many rows": _GATED_MANY_ROWS,
             "down": _split_for(g.hidden, g.mlp),
             "head": _LINEAR,  # its result is read as it is, so it is not split
         }
@@ -338,8 +344,9 @@ class Layers:
         return tiling.split
 
     def _gate(self, b: Buffers, weight: Tensor, count: Tensor | None) -> None:
-        tiling, depth, columns = self.tilings["gate_up"], weight.shape[1], weight.shape[0] // 2
-        block_m, block_k = _row_tile(b.rows), _inner_step(tiling, weight)
+        depth, columns, block_m = weight.shape[1], weight.shape[0] // 2, _row_tile(b.rows)
+        tiling = self.tilings["gate_up" if block_m == _LEAST_ROWS else "gate_up, many rows"]
+        block_k = _inner_step(tiling, weight)
         grid = (triton.cdiv(columns, tiling.block_n), triton.cdiv(b.rows, block_m))
         gated_kernel[grid](
             b.normed,
@@ -433,8 +440,8 @@ def _ahead(tiling: Tiling, block_k: int) -> int:
 
 
 def _row_tile(rows: int) -> int:
-    """Rows a program computes: 16 is the least that the matrix units take."""
-    return min(64, max(16, triton.next_power_of_2(rows)))
+    """Rows a program computes."""
+    return min(64, max(_LEAST_ROWS, triton.next_power_of_2(rows)))
 
 
 def _inner_step(tiling: Tiling, weight: Tensor) -> int:

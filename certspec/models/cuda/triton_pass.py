@@ -21,6 +21,10 @@ Words are used again in the next layer. A program can only get there when all ha
 writes over: each step needs words of all programs that take part in the step before, and a program
 reads its own step's words before it writes any.
 
+A reader's threads ask for one word each and agree by a maximum. A tensor with fewer words than
+threads would lie in several of them, of which the maximum looks at one only: another could go on
+with what it had read too early. So no tensor of words that are waited for is smaller than that.
+
 Weights depend on nothing. So a program loads its part of the next step's weights into registers
 before it waits, and memory streams on meanwhile.
 
@@ -457,14 +461,16 @@ def pass_kernel(
                 pieces_real = used[:, None] & (d < HEAD_DIM)
                 pieces_at = sums + (start + p)[:, None] * HEAD_DIM + d
                 words = tl.load(pieces_at, mask=pieces_real, other=0, volatile=True)
-                top_of, weight_of = hear_two(tops + start + p, weights + start + p, tag + 1, used)
+                # one copy for each thread of what a piece has only one of
+                tops_at, weights_at = tops + (start + p)[:, None], weights + (start + p)[:, None]
+                top_of, weight_of = hear_two(
+                    tops_at + d * 0, weights_at + d * 0, tag + 1, pieces_real
+                )
                 while tl.max(missing(words, tag + 1, pieces_real)) != 0:
                     words = tl.load(pieces_at, mask=pieces_real, other=0, volatile=True)
-                pieces = number(words)
-                top_of = tl.where(used, top_of, float("-inf"))
-                share = tl.exp(top_of - tl.max(top_of, 0))
-                whole = tl.sum(share * weight_of, 0)
-                joined = tl.sum(pieces * share[:, None], 0) / whole
+                top_of = tl.where(pieces_real, top_of, float("-inf"))
+                share = tl.exp(top_of - tl.max(top_of, 0)[None, :])
+                joined = tl.sum(number(words) * share, 0) / tl.sum(share * weight_of, 0)
                 i = tl.arange(0, HEAD_DIM)
                 home = attended + index // GROUP * QUERY + head * HEAD_DIM + i
                 tell(home, joined, tag + 1, i < HEAD_DIM)
@@ -473,10 +479,11 @@ def pass_kernel(
         up_at = gate_at + MLP * HIDDEN
         gate = load_columns(gate_at, mlp_first, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
         fetch_rest(gate_at, mlp_first, mlp_end, HIDDEN, MLP_EACH, MLP_HELD, WIDE_HIDDEN, ON_GPU)
+        tl.debug_barrier()
         for at in range(0, HIDDEN_EACH, OUT_HELD):
             n = own_first + at + tl.arange(0, OUT_HELD)
             for row in range(own_rows):
-                # its own words, which it need not wait for
+                # its own words: some of its threads wrote them before the barrier
                 before = tl.load(
                     stream + row * HIDDEN + n, mask=n < own_end, other=0, volatile=True
                 )
@@ -507,10 +514,11 @@ def pass_kernel(
         weight_at = down + layer * HIDDEN * MLP
         held_down = load_columns(weight_at, own_first, own_end, MLP, DOWN_HELD, WIDE_MLP)
         fetch_rest(weight_at, own_first, own_end, MLP, HIDDEN_EACH, DOWN_HELD, WIDE_MLP, ON_GPU)
+        tl.debug_barrier()
         for at in range(0, HIDDEN_EACH, DOWN_HELD):
             n = own_first + at + tl.arange(0, DOWN_HELD)
             for row in range(own_rows):
-                # its own words, which it need not wait for
+                # its own words, as above
                 before = tl.load(
                     middle + row * HIDDEN + n, mask=n < own_end, other=0, volatile=True
                 )

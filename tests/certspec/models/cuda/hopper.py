@@ -92,7 +92,9 @@ def compile_all() -> dict[str, int]:
     layers._can_chain = lambda like: True
     if "--scores" not in sys.argv:
         rounds.launch = lambda *_: None
-    pair = small_pair(0.1, 6, num_attention_heads=2, num_key_value_heads=1, head_dim=32)
+    # wide enough for few_nodes.py
+    widths = {"hidden_size": 144, "intermediate_size": 144, "head_dim": 32}
+    pair = small_pair(0.1, 6, num_attention_heads=6, num_key_value_heads=2, **widths)
     target, draft = (
         CudaRunner(model, device="cpu", capacity=64) for model in (pair.target, pair.draft)
     )

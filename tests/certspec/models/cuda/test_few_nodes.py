@@ -21,12 +21,20 @@ from certspec.models.cuda.runner import CudaRunner
 pytestmark = pytest.mark.triton
 SMALL = {
     "num_hidden_layers": 2,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
+    "hidden_size": 144,
+    "intermediate_size": 160,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
     "head_dim": 32,
 }
+# half of a word for each thread, or of what the matrix units take
+NARROW = (
+    {"hidden_size": 128},
+    {"intermediate_size": 128},
+    {"num_attention_heads": 4},
+    {"head_dim": 16},
+)
+ODD = {"num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 130, "vocab_size": 101}
 PROMPT = random.Random(1).choices(range(97), k=70)  # more than one piece of attention
 
 
@@ -40,10 +48,7 @@ def buffers_of(runner: CudaRunner, nodes: list[tuple[int, int, int, int]]) -> Bu
 
 @pytest.mark.parametrize(
     "shape",
-    [
-        {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 50, "vocab_size": 101},
-        {"model_type": "qwen2", "num_hidden_layers": 1, "intermediate_size": 70},
-    ],
+    [ODD, {"model_type": "qwen2", "num_hidden_layers": 1, "intermediate_size": 170}],
     ids=["qwen3, odd widths", "qwen2"],
 )
 def test_logits_keys_and_values_are_those_of_the_kernels_one_by_one(
@@ -58,9 +63,8 @@ def test_logits_keys_and_values_are_those_of_the_kernels_one_by_one(
     few = FewNodes(runner.geometry, runner.layers.weights, cache)
     for nodes in (
         [(7, end, end, 0b1)],
-        # a chain's beginning, and a level of a tree: the third node is the first one's child
-        [(5, end + 1, end + 1, 0b1), (9, end + 2, end + 2, 0b11)],
-        [(3, end + 3, end + 3, 0b1), (4, end + 4, end + 3, 0b10), (8, end + 5, end + 4, 0b101)],
+        # a level of a tree: the third node is the first one's child
+        [(3, end + 1, end + 1, 0b1), (4, end + 2, end + 1, 0b10), (8, end + 3, end + 2, 0b101)],
     ):
         one_by_one, together = buffers_of(runner, nodes), buffers_of(runner, nodes)
         before = cache.keys.clone(), cache.values.clone()
@@ -91,12 +95,29 @@ def test_a_pass_that_was_called_off_does_nothing() -> None:
     assert few._passed.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("changes", NARROW, ids=str)
+def test_a_model_with_fewer_words_than_threads_is_left_to_the_kernels_one_by_one(
+    changes: dict[str, Any],
+) -> None:
+    runner = CudaRunner(
+        make_model(**{**SMALL, "num_hidden_layers": 1, **changes}),
+        device=DEVICE,
+        dtype=torch.float32,
+        capacity=128,
+    )
+    runner.prefill([PROMPT[:2]])
+    step = buffers_of(runner, [(7, 2, 2, 0b1)])
+    few = FewNodes(runner.geometry, runner.layers.weights, runner.live_cache())
+    assert not few.serves(step)
+
+
 @pytest.mark.cuda
-def test_a_pass_over_one_node_is_the_same_every_time_within_a_graph() -> None:
+@pytest.mark.parametrize("shape", [{}, ODD], ids=["even", "odd widths"])
+def test_a_pass_over_one_node_is_the_same_every_time_within_a_graph(shape: dict[str, Any]) -> None:
     from certspec.models.cuda.layers import captured
 
     assert ON_GPU
-    runner = CudaRunner(make_model(**SMALL), device=DEVICE, capacity=128)
+    runner = CudaRunner(make_model(**{**SMALL, **shape}), device=DEVICE, capacity=128)
     runner.prefill([PROMPT])
     few = FewNodes(runner.geometry, runner.layers.weights, runner.live_cache())
     step = buffers_of(runner, [(7, len(PROMPT), len(PROMPT), 0b1)])
