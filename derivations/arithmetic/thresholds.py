@@ -7,6 +7,7 @@ Example: "accept every token with p >= p_1 - .1" is tau = p_1 - .1, in weights w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import sympy
@@ -23,13 +24,20 @@ __all__ = ["NORMAL_FORMS", "THRESHOLD", "THRESHOLD_BOUND", "NormalForm"]
 _INF = float("inf")
 
 
-def _is_room_of_entropy(part: Any) -> bool:
-    """The printed sum 1 + (entropy's error) + (roundings), whatever number stands there."""
-    return part.is_Add and symbol("entropy_error") in part.free_symbols
+def _with_room(error: str, room: int, whole: int = 1) -> Callable[[sympy.Expr], sympy.Expr]:
+    """Puts ``room`` u for the printed sum ``whole`` + (error) + (roundings), whatever number stands
+    there."""
+    raised = SECOND_ORDER * symbol(error)
+
+    def printed(part: Any) -> bool:
+        rest = part - raised if part.is_Add else symbol(error)
+        return bool(rest.is_number) and rest >= whole and rest < whole + Rational(1, 2)
+
+    return mutate(printed, lambda part: whole + raised + room * UNIT)
 
 
-def _with_room_of_two(part: Any) -> Any:
-    return 1 + SECOND_ORDER * symbol("entropy_error") + 2 * UNIT
+def _is_scale_raised(part: Any) -> bool:
+    return bool(part.is_Mul) and part.free_symbols == {symbol("scale")}
 
 
 class NormalForm(NamedTuple):
@@ -61,6 +69,7 @@ NORMAL_FORMS: dict[str, Any] = {
 CAP, SCALE, TOTAL, ENTROPY, TOP = sympy.symbols("cap scale S H p_1", positive=True)
 OFFSET = sympy.Symbol("offset", real=True)
 ERROR, SLACK, SIZE, ENTROPY_SCALE = sympy.symbols("e r o E", nonnegative=True)
+THRICE, FIVE_TIMES = Rational(301, 100) * UNIT, Rational(501, 100) * UNIT
 
 THRESHOLD = Derivation(
     "A rule is a lower level set",
@@ -110,18 +119,21 @@ THRESHOLD_BOUND = Derivation(
     "A threshold that no rounding error can exceed",
     (
         Step(
-            "The exact normaliser is S (1 + x) with |x| <= e. Cap: cap S (1 + 65/64 e + 4u) - cap "
-            "S (1 + x), x = e - r:",
-            CAP * TOTAL * (1 + SECOND_ORDER * ERROR + 4 * UNIT) - CAP * TOTAL * (1 + ERROR - SLACK),
+            "The exact normaliser is S (1 + x) with |x| <= e. Cap: cap S (1 + 65/64 e + 4u), less "
+            "what its own roundings take, one of 65/64 e and one each of a sum and two products, "
+            "less cap S (1 + x), x = e - r:",
+            CAP * TOTAL * (1 + SECOND_ORDER * ERROR * (1 - UNIT) + 4 * UNIT) * (1 - UNIT) ** 3
+            - CAP * TOTAL * (1 + ERROR - SLACK),
             0,
             "nonnegative",
         ),
         Step(
-            "Offset -o < 0: the exact value is scale - o S (1 + x), largest at x = -e:",
-            SCALE
-            - SIZE * TOTAL
-            + SIZE * TOTAL * (SECOND_ORDER * ERROR + 6 * UNIT)
-            + 4 * UNIT * SCALE
+            "Offset -o < 0: the exact value is scale - o S (1 + x), largest at x = -e. Roundings "
+            "may take 3.01 u of scale and of o S, a product and two sums each ((1 + u)^3 - 1 is "
+            "less), and 5.01 u of what is added, three products and two sums:",
+            SCALE * (1 + 4 * UNIT) * (1 - THRICE)
+            - SIZE * TOTAL * (1 + THRICE)
+            + SIZE * TOTAL * (SECOND_ORDER * ERROR + 6 * UNIT) * (1 - FIVE_TIMES)
             - (SCALE - SIZE * TOTAL * (1 - ERROR)),
             0,
             "nonnegative",
@@ -165,8 +177,8 @@ declare(
 declare(
     Claim(
         id="bound.threshold",
-        sentence="The raised threshold is at least the exact one, for every error of normaliser "
-        "and entropy within bounds.",
+        sentence="The raised threshold, as float64 evaluates it, is at least the exact one, for "
+        "every error of normaliser and entropy within bounds.",
         domain="relative error of the normaliser and absolute error of log S - H at most 1/64",
         theory="F (enlarged rejected set)",
         relation=">=",
@@ -181,9 +193,14 @@ declare(
                 "no slack for the entropy",
                 as_formula(THRESHOLD_UPPER, mutate(symbol("entropy_error"), 0)),
             ),
-            Mutant(
-                "2 u for the roundings of the entropy's part",
-                as_formula(THRESHOLD_UPPER, mutate(_is_room_of_entropy, _with_room_of_two)),
+            *(
+                Mutant(f"2 u for the roundings of the {part}", as_formula(THRESHOLD_UPPER, change))
+                for part, change in (
+                    ("entropy's part", _with_room("entropy_error", 2)),
+                    ("cap", _with_room("normaliser_error", 2)),
+                    ("offset", _with_room("normaliser_error", 2, whole=0)),
+                    ("scale", mutate(_is_scale_raised, lambda p: (1 + 2 * UNIT) * symbol("scale"))),
+                )
             ),
         ),
     )

@@ -19,7 +19,7 @@ from derivations.arithmetic.thresholds import NORMAL_FORMS, THRESHOLD, THRESHOLD
 from derivations.language.claim import Formula, Step
 from proofs_check.methods.cases import Cases, exact_cases, tallied
 from proofs_check.methods.jets import all_enclosed, derivative, values
-from proofs_check.methods.numbers import MP, to_mp
+from proofs_check.methods.numbers import MP, interval_digits, to_mp
 from proofs_check.methods.steps import prove_identities, random_rationals
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence, Verdict
@@ -160,8 +160,8 @@ def compare_entropy_rule(formula: Formula, effort: Effort) -> Cases:
 @check("bound.threshold", method="steps")
 def prove_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
     """The printed formula, one threshold active at a time: every branch of it is at least the exact
-    value, for every normaliser S (1 + x), |x| <= e = 1/(64 + k). The entropy threshold is left to
-    the enclosure."""
+    value, for every normaliser S (1 + x), |x| <= e = 1/(64 + k). The entropy threshold, and what
+    the formula itself rounds, are left to the enclosure."""
     room, size = sympy.symbols("k o", nonnegative=True)
     error = 1 / (64 + room)
     modes = [
@@ -197,24 +197,55 @@ def prove_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
 
 
 @check("bound.threshold", method="enclosure")
-def enclose_raised_entropy(formula: Formula, effort: Effort) -> Evidence:
-    """The printed entropy threshold at E = exp(gap) = 1 against exp(h), the worst error: both scale
-    alike. What the formula's own roundings may take off is taken off: 8 u of exp (claim
-    kernel.exp), and one each of two products, two sums and the slack, with room for a sixth."""
-    kept = 1 - Fraction(14, 2**53)
+def enclose_raised_threshold(formula: Formula, effort: Effort) -> Evidence:
+    """The printed formula less what its own roundings may take off, against the exact threshold at
+    the worst error.
 
-    def over(n: Any, error: Any) -> Any:
-        far = 10**6
-        return formula(n, far, far, 0, 1, 1, 0, 0, error) * kept - n.exp(error)
+    Each part scales with its parameter, so that is 1, and so are S and exp(gap). Of the cap: a sum
+    and two products (its 65/64 e is rounded as well, u of it). Of scale + offset S: a product and
+    two sums of scale and of |offset| S, three products and two sums of what is added to them. This
+    part is linear in scale and |offset| S, what roundings take is convex, so the corners decide.
+    Of the entropy's part: 8 u of exp (claim kernel.exp), and one each of two products, two sums and
+    the slack, with room for a sixth."""
+    far, little = 10**6, Fraction(1, 2**99)  # an offset <= 0 leaves scale as it is
+    unit = Fraction(1, 2**53)
+    once, thrice, fourteen = 1 - unit, (1 - unit) ** 3, 1 - 14 * unit
+    lost, lost_of_added = thrice**-1 - 1, 1 - (1 - unit) ** 5
+
+    def cap(n: Any, error: Any) -> Any:
+        return formula(n, 1, far, 0, far, 1, 0, error * once, 0) * thrice - (1 + error)
+
+    def scale(n: Any, error: Any) -> Any:
+        return formula(n, far, 1, little, far, 1, 0, error, 0) * thrice - (1 + little * (1 + error))
+
+    def raised(n: Any, error: Any) -> Any:
+        return formula(n, far, 0, 1, far, 1, 0, error, 0) * (1 - lost_of_added) - (1 + error)
+
+    def lowered(n: Any, error: Any) -> Any:
+        added = formula(n, far, 0, -1, far, 1, 0, error, 0) + 1
+        return (added * (1 - lost_of_added) - lost) - error
+
+    def entropy(n: Any, error: Any) -> Any:
+        return formula(n, far, far, 0, 1, 1, 0, 0, error) * fourteen - n.exp(error)
 
     half = Fraction(1, 128)
-    return all_enclosed(
-        [
-            ("raised - exact > 0 without error", values(over), [(0, 0)]),
-            ("the slack grows for h <= 1/128", derivative(over), [(0, half)]),
-            ("raised - exact >= 0 for 1/128 <= h <= 1/64", values(over), [(half, 2 * half)]),
-        ]
-    )
+    linear = {"cap": cap, "scale": scale, "offset > 0": raised, "offset < 0": lowered}
+    with interval_digits(40):  # u beside 1
+        return all_enclosed(
+            [
+                *(
+                    (f"{part}: raised > exact", values(over), [(0, 0)])
+                    for part, over in linear.items()
+                ),
+                *(
+                    (f"{part}: and more so with e", derivative(over), [(0, 2 * half)])
+                    for part, over in linear.items()
+                ),
+                ("raised - exact > 0 without error", values(entropy), [(0, 0)]),
+                ("the slack grows for h <= 1/128", derivative(entropy), [(0, half)]),
+                ("raised - exact >= 0 for 1/128 <= h <= 1/64", values(entropy), [(half, 2 * half)]),
+            ]
+        )
 
 
 @tallied(
