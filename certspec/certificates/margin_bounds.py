@@ -67,8 +67,13 @@ def least(first: Bound, second: Bound) -> Bound:
 
 
 def lowered(bound: Bound) -> Bound:
-    """The bound less what its evaluation may have rounded up."""
-    return lambda margin: float(bound(margin)) * (1.0 - _constants.MARGIN_SLACK)
+    """The bound less what its evaluation may have rounded up (claim kernel.margins)."""
+
+    def below(margin: float) -> float:
+        value = float(bound(margin))
+        return value * (1.0 - _constants.MARGIN_SLACK) if value > _constants.MARGIN_FLOOR else 0.0
+
+    return below
 
 
 # ---- KL(target || draft), from a margin of the target: (rule, gap, at_least) -> bound. With m = 1
@@ -178,7 +183,7 @@ def factor_radius_margin(margin: float, alpha: float) -> float:
         second = top * math.exp(best - math.log(alpha))
         rest = max(0.0, (1.0 - margin) - 2.0 * second)
     value = float(of_draft.multiplicative_radius_margin(top, second, rest, tilt, alpha))
-    return value * (1.0 - 16.0 * _constants.MARGIN_SLACK)  # logarithms of a tiny alpha: up to 745
+    return value * (1.0 - 4.0 * _constants.MARGIN_SLACK)  # logarithms of a tiny alpha: up to 745
 
 
 def tree_radius_margin(margin: float, width: int) -> float:

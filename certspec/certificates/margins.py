@@ -31,7 +31,7 @@ def margin_certificate(
     """The infimum of ``rule``'s certificate over all targets, of any vocabulary, whose ``gap`` is
     ``margin`` [nats].
 
-    A draft with KL(target || draft) below the value is accepted for certain: a relative 2^-45 is
+    A draft with KL(target || draft) below the value is accepted for certain: a relative 2^-43 is
     taken off for what the evaluation rounds. Sharp but for that, for every rule but Entropy, where
     it is a lower bound: L(g) (claim margin.entropy.line), from below and about 1e-4 of it short
     (1e-3 for small margins), or the simple closed form where that is larger. +inf where the rule
@@ -69,7 +69,7 @@ def drafter_margin_certificate(rule: Rule | str, margin: float, gap: str | None 
     argmax is among the draft's m best), whichever target it is. Exactly ``margin`` and at least
     ``margin`` have the same infimum. +inf where no draft of that margin can be rejected at a finite
     divergence (margin 1; for trees 1/m, the largest there is, and beyond). Sharp, but for a
-    relative 2^-45 taken off for rounding, 2^-41 with a factor. Source: theory C; claims
+    relative 2^-43 taken off for rounding, 2^-41 with a factor. Source: theory C; claims
     drafter.margin.*.
 
     Args:

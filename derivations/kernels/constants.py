@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import sympy
 from sympy import Rational
 
-from derivations.kernels.evaluation import FUNCTION_ERROR, UNIT
+from derivations.kernels.evaluation import FUNCTION_ERROR, MARGIN_SLACK, UNIT
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 
@@ -481,10 +481,17 @@ _CERTIFICATES = (
     ),
     Constant(
         "MARGIN_SLACK",
-        Rational(1, 2**45),
-        "Relative, 256 u: lowers what every margin is worth by more than its evaluation rounds. "
-        "Each form sums positive terms, or loses at most a factor of 3; operations counted by hand "
-        "come to 130 u, tests against 80 digits see less. Proved by no claim.",
+        MARGIN_SLACK,
+        "Relative, 1,024 u: lowers what every margin is worth by more than its evaluation rounds, "
+        "980 u at most (trees near margin 1; 400 u elsewhere). Four times it, with a factor's "
+        "draft and for a row's trees, has no claim.",
+        ("kernel.margins",),
+    ),
+    Constant(
+        "MARGIN_FLOOR",
+        Rational(1, 2**1000),
+        "nats; a margin's bound below it counts as 0, as numbers that underflow lose more than u.",
+        ("kernel.margins",),
     ),
     Constant(
         "FLAG_RESOLUTION",

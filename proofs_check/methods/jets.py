@@ -18,12 +18,12 @@ from proofs_check.methods.enclosure import Box, enclose_sign
 from proofs_check.methods.numbers import Intervals, MpmathIntervals, intervals
 from proofs_check.outcome import Evidence, Verdict
 
-__all__ = ["all_enclosed", "derivative", "values"]
+__all__ = ["Forks", "all_enclosed", "derivative", "values"]
 
 _MAX_FORKS = 4096
 
 
-class _Forks:
+class Forks:
     """The open comparisons of one evaluation, and which way each was taken."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class _JetNumbers:
     arithmetic."""
 
     def __init__(self, base: Intervals, order: int) -> None:
-        self.base, self.order, self.forks = base, order, _Forks()
+        self.base, self.order, self.forks = base, order, Forks()
 
     def number(self, value: Any) -> _Jet:
         if isinstance(value, _Jet):
@@ -252,7 +252,7 @@ def _all_branches(
     """The hull, over every way open comparisons may go, of the coefficient of that order (k! times:
     the derivative)."""
     numbers = _numbers(base.backend, order)
-    numbers.forks = _Forks()
+    numbers.forks = Forks()
     joined = None
     for _ in range(_MAX_FORKS):
         variables = [

@@ -2,12 +2,12 @@
 
 command:     python -m derivations
 derivation:  derivations.kernels.constants
-claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, eval.bregman, eval.difference, eval.strict, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.products, kernel.roundings, kernel.segments, single.dual
+claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, eval.bregman, eval.difference, eval.strict, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.margins, kernel.products, kernel.roundings, kernel.segments, single.dual
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
-expression:  sha256 4b5709d18936bfa7500389fef7d4a3a99fcb2a311aad38473b1c7c1540c1918f
-body:        sha256 7678af5f900f66d075c840bce206e4d751acca587752b962abe1540b5fe6fab1
+expression:  sha256 c56923858dc3feea255552064eacbc24b3e1169149927246d68a753103444001
+body:        sha256 19be1f7be4985b40d6d478fa90dd2af182d5628a56af4d4cf5930555f8146559
 """
 # --- body ---
 
@@ -288,11 +288,15 @@ FLOOR_SLACK = 1e-11
 # claims: none
 MARGIN_ROUNDING = 1e-12
 
-# Relative, 256 u: lowers what every margin is worth by more than its evaluation rounds. Each form
-# sums positive terms, or loses at most a factor of 3; operations counted by hand come to 130 u,
-# tests against 80 digits see less. Proved by no claim.
-# claims: none
-MARGIN_SLACK = 2.842170943040401e-14
+# Relative, 1,024 u: lowers what every margin is worth by more than its evaluation rounds, 980 u at
+# most (trees near margin 1; 400 u elsewhere). Four times it, with a factor's draft and for a row's
+# trees, has no claim.
+# claims: kernel.margins
+MARGIN_SLACK = 1.1368683772161603e-13
+
+# nats; a margin's bound below it counts as 0, as numbers that underflow lose more than u.
+# claims: kernel.margins
+MARGIN_FLOOR = 9.332636185032189e-302
 
 # Relative, 512 u, beside the error bounds themselves: a token nearer to its threshold is decided
 # on exact numbers, not in float64. Certifies nothing, and no claim rests on it.

@@ -156,3 +156,8 @@ def test_the_margin_that_a_budget_requires_certifies_it_up_to_an_ulp_below_1(lef
 def test_a_rejected_draft_near_margin_1_is_never_inside_the_reverse_bound():
     bound = cs.margin_certificate(cs.Tree(2), 1 - 1e-15, gap="p1-p(m+1)", reverse=True)
     assert 22.6 < bound < 22.621
+
+
+def test_a_bound_that_numbers_underflow_in_counts_as_none():
+    assert cs.margin_certificate("strict", 5.2e-161) == 0.0  # float64 would round it up
+    assert cs.margin_certificate("strict", 2.0**-499) > 0.0
