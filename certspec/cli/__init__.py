@@ -87,6 +87,9 @@ class _LazyGroup(click.Group):
             if error.errno == errno.ENAMETOOLONG:  # a path that no check looks at before it is used
                 click.echo(f"certspec: {str(error.filename)[:80]}...: {error.strerror}", err=True)
                 ctx.exit(2)
+            if error.errno == errno.ENOENT and error.filename is None:
+                click.echo("certspec: the folder that this was started in is gone", err=True)
+                ctx.exit(2)
             if error.errno != errno.ENOSPC or error.filename is not None:
                 raise  # a broken pipe is click's to answer
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere

@@ -50,7 +50,7 @@ class LlamaCppRunner:
         num_sequences: int = 64,
     ) -> None:
         self._lib = lib = _library()
-        file = Path(path).expanduser()
+        file = Path(os.path.expanduser(path))
         settings = lib.llama_model_default_params()
         settings.n_gpu_layers = 0
         self._model = lib.llama_model_load_from_file(os.fsencode(file), settings)

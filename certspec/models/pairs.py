@@ -410,7 +410,7 @@ def _opened(role: str, source: str | os.PathLike[str]) -> GgufFile | None:
     anything of it, and for a hub id."""
     _require_path(role, source)
     if is_gguf(source):
-        return read_header(role, Path(source).expanduser())
+        return read_header(role, Path(os.path.expanduser(source)))
     place, options = _locate(role, source, None)
     if "local_files_only" in options:
         check_checkpoint(role, Path(place))
@@ -440,7 +440,7 @@ def _locate(
     """What to hand to from_pretrained: a directory is read offline, and anything that is no path is
     a hub id."""
     text = os.fspath(source)
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))
     # of os.path, which say False of a name that no file can have
     exists = os.path.exists(path)
     if os.path.isdir(path):
@@ -454,7 +454,7 @@ def _locate(
 
 
 def _holds_tokenizer(source: str | os.PathLike[str]) -> bool:
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     names = TOKENIZER_FILES if os.path.isdir(path) else ()
     return is_gguf(source) or any((path / name).exists() for name in names)
 

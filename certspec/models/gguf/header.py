@@ -42,7 +42,7 @@ class GgufFile:
 
 def is_gguf(source: Any) -> bool:
     """Whether this names a GGUF file that is there."""
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     return path.suffix == ".gguf" and os.path.isfile(path)
 
 

@@ -40,6 +40,19 @@ def test_a_full_standard_output_is_said_in_one_line() -> None:
     assert not any("Traceback" in line or line.startswith(" ") for line in progress)
 
 
+def test_a_folder_that_was_removed_under_a_command_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setattr("certspec.runs.stream.open_run", lambda _: os.getcwd())
+    gone.rmdir()
+    done = CliRunner().invoke(main, ["advise", "/", "--draft-ms", "1", "--verify-ms", "1=1,5=2"])
+    assert done.exit_code == 2
+    assert done.stderr == "certspec: the folder that this was started in is gone\n"
+
+
 def test_a_closed_standard_output_is_no_error() -> None:
     done = subprocess.run(
         ["sh", "-c", f"{_DECODE} >&-"], capture_output=True, text=True, check=False

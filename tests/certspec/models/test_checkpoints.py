@@ -110,7 +110,10 @@ def test_a_path_that_does_not_exist_is_said_to_be_none(folders, tmp_path):
         cs.load_pair(tmp_path / "nowhere", folders[1])
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + ".gguf", "x" * 300 + ".npy", "a\0b"])
+@pytest.mark.parametrize(
+    "name",
+    ["x" * 300, "x" * 300 + ".gguf", "x" * 300 + ".npy", "a\0b", "~nobody-of-this-name/x.gguf"],
+)
 def test_a_name_that_no_file_can_have_is_refused_by_whatever_reads_one(folders, name):
     for read in (
         lambda: cs.load_pair(name, folders[1]),
