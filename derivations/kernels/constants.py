@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import sympy
 from sympy import Rational
 
-from derivations.kernels.evaluation import FUNCTION_ERROR, MARGIN_SLACK, UNIT
+from derivations.kernels.evaluation import BOX_ROUNDINGS, FUNCTION_ERROR, MARGIN_SLACK, UNIT
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 
@@ -564,10 +564,10 @@ _CERTIFICATES = (
     ),
     Constant(
         "ROBUST_ROUNDINGS",
-        64,
-        "In units of u, besides one a token: sums, products and logarithms of a box's value, as "
-        "read from the code.",
-        ("kernel.roundings",),
+        BOX_ROUNDINGS,
+        "In units of u, besides one a token: what a box's printed formulas round, and the sums, "
+        "products and logarithms of its value, these as read from the code.",
+        ("kernel.box", "kernel.roundings"),
     ),
     Constant(
         "OTHER_ROUNDINGS",

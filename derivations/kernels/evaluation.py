@@ -13,7 +13,7 @@ from sympy.codegen.cfunctions import expm1, log1p
 
 from derivations.language.kernel_spec import PRINTERS, KernelSpec
 
-__all__ = ["MARGIN_SLACK", "TOPICS", "UNIT"]
+__all__ = ["BOX_ROUNDINGS", "MARGIN_SLACK", "TOPICS", "UNIT"]
 
 UNIT = Rational(1, 2**53)  # unit roundoff of float64
 FUNCTION_ERROR = (
@@ -21,6 +21,7 @@ FUNCTION_ERROR = (
 )  # exp, log, log1p and expm1 are taken to be within 4 units in the last place
 SECOND_ORDER = 1 + Rational(1, 64)  # covers every product of two error terms
 MARGIN_SLACK = Rational(1, 2**43)  # of every margin's bound: claim kernel.margins
+BOX_ROUNDINGS = 64  # u, of a box's formulas: claim kernel.box
 TINY = Rational(1, 2**480)  # covers weights that underflow: V * e^-690 * 1e100 is far below it
 
 

@@ -34,7 +34,8 @@ _CONSTANT = (_ONE, _ONE, 0)  # the range of the constant, as of a letter
 class Counting:
     """The arithmetic, over one box. ``scale``: the range of the small letter, where there is one.
     ``guarded``: the text asks for log1p(x), x < 0, where x >= -1/2 only. ``ratios``: bounds of
-    |a|/|a - b| and |b|/|a - b| for the text's differences a - b of two positive numbers."""
+    |a|/|a - b| and |b|/|a - b| for the text's differences a - b > 0 of two positive numbers.
+    ``majorant``: counts are not of the results but of the text with |a| + |b| for every sum."""
 
     def __init__(
         self,
@@ -42,8 +43,10 @@ class Counting:
         *,
         guarded: bool = True,
         ratios: tuple[float, float] | None = None,
+        majorant: bool = False,
     ) -> None:
         self.base, self.scale, self.guarded, self.ratios = intervals(), scale, guarded, ratios
+        self.majorant = majorant
         self.forks = Forks()
         self.asked: list[float] = []  # the counts of what log1p was asked for
 
@@ -61,9 +64,11 @@ class Counting:
                 return worst
 
     def letter(self, name: str, low: Any, high: Any, *, order: int = 0) -> Counted:
-        """An exact nonnegative argument, s^order times a number from ``low`` to ``high``."""
+        """An exact argument, s^order times a number from ``low`` to ``high``."""
         ends = (Fraction(low), Fraction(high), order)
-        return Counted(self, self.base.hull(*ends[:2]), order, 0.0, 1, {name: _ONE}, {name: ends})
+        sign = 1 if low >= 0 else -1 if high <= 0 else None
+        value = self.base.hull(*ends[:2])
+        return Counted(self, value, order, 0.0, sign, {name: _ONE}, {name: ends})
 
     def number(self, value: Any) -> Counted:
         if isinstance(value, Counted):
@@ -94,6 +99,10 @@ class Counting:
         over = self.base.hull(*sorted((_log1p_over(high), _log1p_over(low))))
         count = FUNCTION + condition * x.count
         return Counted(self, x.value * over, x.order, count, x.sign)
+
+    def exp(self, x: Counted) -> Counted:
+        count = FUNCTION + (_most(x.value) * x.count if x.count else 0.0)
+        return Counted(self, self.base.exp(x.at(self, 0).value), 0, count, 1)
 
     def log(self, x: Counted) -> Counted:
         """Of an argument at most 1/2: its own error is then at most 1/log 2 of the logarithm's."""
@@ -141,9 +150,12 @@ class Counted:
         value = a.value + b.value
         if a.sign is not None and a.sign == b.sign:
             return Counted(self.home, value, order, max(a.count, b.count) + 1, a.sign)
+        if self.home.majorant:
+            value = abs(a.value) + abs(b.value)
+            return Counted(self.home, value, order, max(a.count, b.count) + 1, None)
         if (a.sign, b.sign) == (1, -1) and self.home.ratios is not None:
             parts = zip(self.home.ratios, (a.count, b.count), strict=True)
-            return Counted(self.home, value, order, sum(r * c for r, c in parts) + 1, None)
+            return Counted(self.home, value, order, sum(r * c for r, c in parts) + 1, 1)
         least = _least(value)
         lost = _most(a.value) * a.count + _most(b.value) * b.count
         count = lost / least + 1 if least > 0 else (1.0 if lost == 0 else math.inf)
@@ -373,9 +385,11 @@ class _Pushes:
         return self.next(self.numbers.sqrt(x.value), 1)
 
 
-def pushed(numbers: Any, text: Printed, point: Sequence[Fraction]) -> tuple[Any, Any]:
+def pushed(
+    numbers: Any, text: Printed, point: Sequence[Any], *, up: bool = True
+) -> tuple[Any, Any]:
     """(the text's value where every operation errs by its count of u, in the direction that raises
-    the result; the exact value) at a point, in mpmath numbers."""
+    the result, or lowers it; the exact value) at a point, in mpmath numbers."""
 
     def run(arithmetic: Any, pushes: Callable[[int, int], Any]) -> tuple[Any, int]:
         home = _Pushes(arithmetic, pushes)
@@ -389,5 +403,5 @@ def pushed(numbers: Any, text: Printed, point: Sequence[Fraction]) -> tuple[Any,
         for own in range(count)
     ]
     unit = numbers.mpf(2) ** -53
-    moved = run(numbers, lambda k, size: (unit if raises[k] else -unit) * size)[0]
+    moved = run(numbers, lambda k, size: (unit if raises[k] == up else -unit) * size)[0]
     return moved, exact

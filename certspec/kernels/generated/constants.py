@@ -2,12 +2,12 @@
 
 command:     python -m derivations
 derivation:  derivations.kernels.constants
-claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, eval.bregman, eval.difference, eval.strict, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.margins, kernel.products, kernel.roundings, kernel.segments, single.dual
+claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, eval.bregman, eval.difference, eval.strict, kernel.box, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.margins, kernel.products, kernel.roundings, kernel.segments, single.dual
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
 expression:  sha256 c56923858dc3feea255552064eacbc24b3e1169149927246d68a753103444001
-body:        sha256 19be1f7be4985b40d6d478fa90dd2af182d5628a56af4d4cf5930555f8146559
+body:        sha256 bf336220268981056a5b73b6b1c9041eca39fe242403a2d4d8e0327709ec1f28
 """
 # --- body ---
 
@@ -350,9 +350,9 @@ SERIES_REACH = 0.01
 # claims: bound.weight
 ROBUST_WIDENING = 9.094947017729282e-13
 
-# In units of u, besides one a token: sums, products and logarithms of a box's value, as read from
-# the code.
-# claims: kernel.roundings
+# In units of u, besides one a token: what a box's printed formulas round, and the sums, products
+# and logarithms of its value, these as read from the code.
+# claims: kernel.box, kernel.roundings
 ROBUST_ROUNDINGS = 64
 
 # In units of u: powers, roots and sums of at most 256 ranks of a pool in another divergence, and
