@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -75,18 +75,6 @@ def prove_single(formula: Formula, effort: Effort) -> Identities:
     yield "order 1/2", formula(sympy, probs, 1, R(1, 2)), -sympy.log(R(1, 5) + 2 * root)
 
 
-@check("renyi.single", method="conic")
-def solve_single(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally("conic", confirm=20 * TOLERANCE, refute=100 * TOLERANCE)
-    for number, probs in enumerate(_targets(effort, 10)):
-        j, order = len(probs) - 1 - number % 2 * (len(probs) > 2), _ORDERS[number % 5]
-        others = [i for i in range(len(probs)) if i != j]
-        found = _solved(probs, j, others, 1, order)
-        value = formula(MP, list(map(_mp, probs)), j, _mp(order))
-        tally.add(f"{probs}, j={j + 1}, order {order}", value, found, found)
-    return tally.evidence("cvxpy, Clarabel, power cones")
-
-
 @tallied("renyi.single", method="search", relation="<=", told="drafts written down")
 def search_single(formula: Formula, effort: Effort) -> Cases:
     """No draft with its maximum at j is nearer: the definition at drafts near the best one."""
@@ -117,35 +105,10 @@ def prove_tree(formula: Formula, effort: Effort) -> Identities:
     yield "width 2, order 2", formula(sympy, probs, 2, R(2)), 2 * sympy.log(3 * level)
 
 
-@check("renyi.tree", method="conic")
-def solve_tree(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally("conic", confirm=20 * TOLERANCE, refute=100 * TOLERANCE)
-    for number, (probs, width) in enumerate(_widths(effort, 9)):
-        order = _ORDERS[number % 5]
-        found = min(
-            _solved(probs, 0, chosen, -1, order)
-            for chosen in itertools.combinations(range(1, len(probs)), width)
-        )
-        value = formula(MP, list(map(_mp, probs)), width, _mp(order))
-        tally.add(f"{probs}, m={width}, order {order}", value, found, found)
-    return tally.evidence("cvxpy, Clarabel, power cones, all competitor sets")
-
-
 @proved("variation.single", VARIATION)
 def prove_variation(formula: Formula, effort: Effort) -> Identities:
     yield "two tokens pool", formula(sympy, [R(1, 2), R(3, 10), R(1, 5)], 1), R(1, 10)
     yield "all three", formula(sympy, [R(1, 2), R(2, 5), R(1, 10)], 2), R(7, 30)
-
-
-@check("variation.single", method="conic")
-def solve_variation(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
-    for probs in _targets(effort, 12):
-        for j in range(1, len(probs)) if len(probs) < MANY else (1, MANY - 1):
-            others = [i for i in range(len(probs)) if i != j]
-            found = _solved(probs, j, others, 1, None)
-            tally.add(f"{probs}, j={j + 1}", formula(MP, list(map(_mp, probs)), j), found, found)
-    return tally.evidence("cvxpy, Clarabel, linear")
 
 
 @proved("variation.tree", VARIATION)
@@ -154,16 +117,38 @@ def prove_variation_tree(formula: Formula, effort: Effort) -> Identities:
     yield "one joins", formula(sympy, [R(1, 2), R(9, 20), R(1, 20)], 2), R(9, 40)
 
 
-@check("variation.tree", method="conic")
-def solve_variation_tree(formula: Formula, effort: Effort) -> Evidence:
-    tally = Tally("conic", confirm=TOLERANCE, refute=10 * TOLERANCE)
-    for probs, width in _widths(effort, 12):
-        found = min(
-            _solved(probs, 0, chosen, -1, None)
-            for chosen in itertools.combinations(range(1, len(probs)), width)
-        )
-        tally.add(f"{probs}, m={width}", formula(MP, list(map(_mp, probs)), width), found, found)
-    return tally.evidence("cvxpy, Clarabel, linear, all competitor sets")
+def _programmes(effort: Effort, count: int, claim: str) -> Iterator[tuple[Any, int, list[Any]]]:
+    """(target, competitor or width, the programmes (hub, spokes, sign) of which the least
+    counts)."""
+    if claim.endswith(".tree"):
+        for probs, width in _widths(effort, count):
+            sets = itertools.combinations(range(1, len(probs)), width)
+            yield probs, width, [(0, chosen, -1) for chosen in sets]
+        return
+    for number, probs in enumerate(_targets(effort, count)):
+        last = len(probs) - 1
+        for j in {1, last} if claim == "variation.single" else {last - number % 2 * (last > 1)}:
+            yield probs, j, [(j, [i for i in range(len(probs)) if i != j], 1)]
+
+
+def _check_by_cones(claim: str, count: int, orders: Sequence[Fraction | None], loose: int) -> None:
+    @check(claim, method="conic")
+    def solve(formula: Formula, effort: Effort) -> Evidence:
+        tally = Tally("conic", confirm=loose * TOLERANCE, refute=10 * loose * TOLERANCE)
+        cases = _programmes(effort, count, claim)
+        for number, (probs, place, programmes) in enumerate(cases):
+            order = orders[number % len(orders)]
+            found = min(_solved(probs, *programme, order) for programme in programmes)
+            given = () if order is None else (_mp(order),)
+            value = formula(MP, list(map(_mp, probs)), place, *given)
+            tally.add(f"{probs}, {place}, order {order}", value, found, found)
+        return tally.evidence("cvxpy, Clarabel; of trees all competitor sets")
+
+
+_check_by_cones("renyi.single", 10, _ORDERS, 20)
+_check_by_cones("renyi.tree", 9, _ORDERS, 20)
+_check_by_cones("variation.single", 17, (None,), 1)
+_check_by_cones("variation.tree", 12, (None,), 1)
 
 
 def _of_spread(numbers: Any, spread: Any, order: Any) -> Any:

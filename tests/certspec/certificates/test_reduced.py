@@ -4,17 +4,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
-
-RULES = [
-    cs.StrictGreedy(),
-    cs.TopM(3),
-    cs.Tree(2),
-    cs.Additive(0.3),
-    cs.Multiplicative(0.1),
-    cs.Gated(3, additive=0.2),
-    cs.Entropy(0.3, 0.3),
-    cs.Absolute(0.05),
-]
+from tests.support.every_rule import EVERY_RULE
 
 
 def rows(rng, count, columns):
@@ -35,8 +25,8 @@ def test_no_certified_step_is_rejected_and_decisions_are_those_of_the_whole_voca
     for _ in range(40):
         columns = int(rng.integers(3, 40))
         target, draft, ids = rows(rng, 50, columns)
-        found = cs.certify(target, draft, RULES, draft_vocabulary=ids)
-        whole = cs.certify(target, wide(draft, ids, columns), RULES, backend="reference")
+        found = cs.certify(target, draft, EVERY_RULE, draft_vocabulary=ids)
+        whole = cs.certify(target, wide(draft, ids, columns), EVERY_RULE, backend="reference")
         assert np.array_equal(found.accepted, whole.accepted)
         assert np.array_equal(found.draft_token, whole.draft_token)
         assert np.allclose(found.draft_token_prob, whole.draft_token_prob)
@@ -72,8 +62,8 @@ def test_the_whole_vocabulary_gives_what_certify_gives():
     rng = np.random.default_rng(6)
     target, draft, _ = rows(rng, 60, 15)
     draft = target + rng.normal(0, 0.3, target.shape)
-    plain = cs.certify(target, draft, RULES)
-    found = cs.certify(target, draft, RULES, draft_vocabulary=np.arange(15))
+    plain = cs.certify(target, draft, EVERY_RULE)
+    found = cs.certify(target, draft, EVERY_RULE, draft_vocabulary=np.arange(15))
     for name in ("kl", "certificate", "entropy", "draft_top_ids", "target_top_probs"):
         assert np.allclose(getattr(plain, name), getattr(found, name), equal_nan=True), name
     assert np.array_equal(plain.accepted, found.accepted)
@@ -85,9 +75,9 @@ def test_tensors_give_what_arrays_give():
 
     rng = np.random.default_rng(7)
     target, draft, ids = rows(rng, 9, 20)
-    arrays = cs.certify(target, draft, RULES, draft_vocabulary=ids)
+    arrays = cs.certify(target, draft, EVERY_RULE, draft_vocabulary=ids)
     tensors = cs.certify(
-        torch.tensor(target), torch.tensor(draft), RULES, draft_vocabulary=torch.tensor(ids)
+        torch.tensor(target), torch.tensor(draft), EVERY_RULE, draft_vocabulary=torch.tensor(ids)
     )
     assert np.array_equal(arrays.certified, tensors.certified.numpy())
     assert np.array_equal(arrays.draft_top_ids, tensors.draft_top_ids.numpy())
