@@ -98,7 +98,8 @@ def report_sections(figures: Figures) -> list[Section]:
         Section(
             "Certificates",
             "A certificate needs the target alone: it holds for every draft whose KL is below it."
-            + _bounds(figures),
+            + _bounds(figures)
+            + _of_variation(figures),
             (
                 "certificates",
                 *_present(tables, "Certificates in nats, finite", "Certificates in nats, +inf"),
@@ -261,6 +262,19 @@ def _bounds(figures: Figures) -> str:
         f"{row['rule']} {spell_share(1.0 - row['share_certificate_known'])}" for row in partial
     )
     return f" Lower bounds, where the log tells no more: {shares} of the steps."
+
+
+def _of_variation(figures: Figures) -> str:
+    """For a draft that was trained on total variation: its radius under strict greedy."""
+    margin = figures.summary["prob_margin"]
+    if margin is None:
+        return ""
+    half = margin["quantiles"][MEDIAN] / 2.0
+    return (
+        " A draft trained on total variation is certain under strict greedy where it lies within "
+        f"(p1 - p2)/2 of the target, {half:.3f} at the median step; certify(..., "
+        'divergence="tv") has the other rules.'
+    )
 
 
 def _present(tables: dict[str, TextTable], *starts: str) -> list[TextTable]:

@@ -139,6 +139,8 @@ def test_the_page_is_whole_without_a_network_and_every_link_leads_somewhere(tmp_
     ):
         assert words in text.replace("<wbr>", "")
     markdown = (tmp_path / "run" / "report.md").read_text()
+    half = np.median(run_of_seven().prob_margin) / 2
+    assert f"within (p1 - p2)/2 of the target, {half:.3f} at the median step" in markdown
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", markdown)
     assert len(pictures) == 6 and all((tmp_path / "run" / name).is_file() for name in pictures)
 
