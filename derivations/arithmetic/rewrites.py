@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import sympy
@@ -49,6 +50,7 @@ def as_formula(
     expression = spec.expression if change is None else change(spec.expression)
     symbols = [symbol(name) for name in spec.arguments]
     compiled: dict[Any, Callable[..., Any]] = {}
+    texts: dict[bool, FunctionType] = {}  # as Python, by whether the regular branch alone is taken
 
     def formula(numbers: Any, *arguments: Any) -> Any:
         if numbers is sympy:
@@ -65,11 +67,8 @@ def as_formula(
     )
 
     def compile_for(numbers: Any) -> Callable[..., Any]:
-        chosen = expression
-        if hasattr(
-            numbers, "sign_of"
-        ):  # intervals can't decide the conditions of a Piecewise: the regular branch
-            chosen = expression.replace(sympy.Piecewise, lambda *branches: branches[-1][0])
+        # intervals can't decide the conditions of a Piecewise: the regular branch
+        regular = hasattr(numbers, "sign_of")
         names = {name: getattr(numbers, name) for name in ("log", "exp", "sqrt", "log1p", "expm1")}
         names |= {
             "Min": min,
@@ -77,7 +76,13 @@ def as_formula(
             "Abs": abs,
             "number": getattr(numbers, "number", lambda value: value),
         }
-        return sympy.lambdify(symbols, chosen, modules=[names])
+        if regular not in texts:
+            chosen = expression
+            if regular:
+                chosen = expression.replace(sympy.Piecewise, lambda *branches: branches[-1][0])
+            texts[regular] = sympy.lambdify(symbols, chosen, modules=[names])
+        text = texts[regular]  # one text serves every arithmetic: only the names differ
+        return FunctionType(text.__code__, text.__globals__ | names)
 
     return formula
 

@@ -157,14 +157,19 @@ def evidence_of(check: Check, formula: Formula, effort: Effort) -> Evidence:
 def _again(check: Check, formula: Formula, effort: Effort, first: Evidence) -> Evidence:
     """The same check at the second precision; the two must agree in their verdict, each to its own
     digits."""
+    second = check.function(formula, _second(effort))
     digits = effort.second_digits
-    second = check.function(formula, replace(effort, digits=digits, per_family=1, large=False))
     if second.verdict is not Verdict.VERIFIED:
         return replace(
             second, detail=f"verified at {effort.digits} digits, not at {digits}: {second.detail}"
         )
     more = f"again at {digits} digits: {second.cases} cases, worst {second.worst_residual}"
     return replace(first, detail=f"{first.detail}; {more}" if first.detail else more)
+
+
+def _second(effort: Effort) -> Effort:
+    """At the second precision, a target a family."""
+    return replace(effort, digits=effort.second_digits, per_family=1, large=False)
 
 
 def _first_refutation(
@@ -175,15 +180,16 @@ def _first_refutation(
     unreadable: Verdict = Verdict.UNDECIDED,
 ) -> Verdict:
     """REFUTED by the first check that does; else UNDECIDED, or ``unreadable`` where a check could
-    not read what the formula returned."""
+    not read what the formula returned. The second precision comes last: hardly a mutant needs
+    it."""
     left = Verdict.UNDECIDED
-    for check in checks:
-        # not by ``printed``: a text that is right refutes every wrong formula, and shows nothing of
-        # the other methods
-        if check.method == "printed":
-            continue
+    # not by ``printed``: a text that is right refutes every wrong formula, and shows nothing of the
+    # other methods
+    once = [replace(check, twice=False) for check in checks if check.method != "printed"]
+    again = [replace(check, twice=False) for check in checks if check.twice]
+    for check, tried in [(c, effort) for c in once] + [(c, _second(effort)) for c in again]:
         try:
-            if evidence_of(check, formula, effort).verdict is Verdict.REFUTED:
+            if evidence_of(check, formula, tried).verdict is Verdict.REFUTED:
                 return Verdict.REFUTED
         except (ArithmeticError, ValueError, TypeError, LookupError):
             left = unreadable

@@ -4,7 +4,7 @@ more."""
 
 import math
 from collections import Counter
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import mpmath
 import numpy as np
@@ -105,7 +105,7 @@ def assert_below(row, rule, radius):
     found = float(cs.drafter_certificate_lower(row, rule)[0])
     assert not math.isnan(found)
     finite = row[row > -math.inf]
-    with mpmath.workdps(60 if float(np.ptp(finite)) < 60 else 1500):
+    with mpmath.workdps(60 if float(np.ptp(finite)) < 60 else 800):
         exact = max(
             radius(sorted_law(row)), MP.mpf(0)
         )  # at a tie the formula's own last digit may be negative
@@ -162,6 +162,7 @@ ENTROPIES = [
 ]
 
 
+@cache
 def shares(rule):
     """Shares of y around the last one that the rule rejects when one other token holds the rest."""
     log_delta = mpmath.log(MP.mpf(rule.delta))

@@ -19,7 +19,7 @@ from derivations.margins import (
 )
 
 MP = mpmath.mp
-DRAWS = int(os.environ.get("CERTSPEC_MARGIN_DRAWS", "25000"))
+DRAWS = int(os.environ.get("CERTSPEC_MARGIN_DRAWS", "10000"))
 ALPHAS = (1e-300, 1e-32, 1e-9, 0.1, 0.5, 0.999, 1 - 1e-9, 1 - 2.0**-53, 1.0)
 WIDTHS = (2, 3, 50, 1_000_000)
 LEFT = (1e-1, 1e-3, 1e-6, 1e-9, 1e-12, 1e-15, 2.0**-52, 2.0**-53)
