@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.options import count_option, json_option, numbers_option
+from certspec.cli.options import count_option, json_file_option, json_option, numbers_option
 from certspec.cli.terminal import print_tables
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED
+from certspec.runs.writing import write_atomically
 
 if TYPE_CHECKING:
     from certspec.reports.advising.advice import Advice, Candidate
@@ -59,6 +60,7 @@ __all__ = ["command"]
     metavar="N",
     help="Print the N fastest ways instead of the fastest of each kind.",
 )
+@json_file_option
 @json_option
 def command(
     run: Path,
@@ -70,6 +72,7 @@ def command(
     max_length: int,
     widths: list[int],
     neighbours: int | None,
+    out: Path | None,
     as_json: bool,
 ) -> None:
     """Rank rules, tree widths, draft lengths and KL budgets of RUN by tokens per second.
@@ -95,10 +98,13 @@ def command(
     models = [_elsewhere((settings.get(role) or {}).get("id")) for role in ("target", "draft")]
     best = advice.candidates[0]
     options = {engine: _best_of(advice, engine, models) for engine in ENGINES}
+    found = _json(advice, best, options)
+    found["sampled_acceptance_at_least"] = guaranteed and guaranteed.sampled
+    text = json.dumps(found, indent=2)
+    if out is not None:
+        write_atomically(out, text + "\n")
     if as_json:
-        found = _json(advice, best, options)
-        found["sampled_acceptance_at_least"] = guaranteed and guaranteed.sampled
-        click.echo(json.dumps(found, indent=2))
+        click.echo(text)
         return
     _print(advice, options, neighbours, max_nats_lost)
     if guaranteed is not None:

@@ -1,12 +1,13 @@
 """``certspec bench``: measurements (``certspec.studies.bench``) told line by line; the last line is
-the whole result as JSON."""
+the whole result as JSON, with ``--json`` the only one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +22,7 @@ from certspec.cli.bench_tables import (
 from certspec.cli.options import (
     PairOptions,
     count_option,
-    file_option,
+    json_file_option,
     limit_option,
     load_chosen_pair,
     numbers_option,
@@ -33,18 +34,46 @@ from certspec.models import BUNDLED_PROMPTS
 from certspec.models.gguf.header import is_gguf
 from certspec.runs.writing import write_atomically
 
+if TYPE_CHECKING:
+    from certspec.runs.tables import TextTable
+
 __all__ = ["command"]
+
+_ALONE = f"{__name__}.alone"  # in click's context: whether the JSON is all that is printed
 
 _tokens_option = count_option(
     "--max-new-tokens", "tokens", default=96, least=2, help="New tokens a prompt."
 )
 _repeats_option = count_option("--repeats", default=3, help="Rounds of all ways.")
-_out_option = file_option("Also write the JSON to this file.")
+_json_alone = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _, chosen: context.meta.update({_ALONE: chosen}),
+    help="Print the JSON alone.",
+)
+
+
+def _result_options(function: Any) -> Any:
+    """--out and --json."""
+    return json_file_option(_json_alone(function))
 
 
 @click.group("bench")
 def command() -> None:
     """Measure certspec against what one would use without it; the last line is JSON."""
+
+
+def _say(line: str) -> None:
+    """A line for people."""
+    if not click.get_current_context().meta[_ALONE]:
+        click.echo(line)
+
+
+def _show(tables: Sequence[TextTable]) -> None:
+    """Tables for people."""
+    if not click.get_current_context().meta[_ALONE]:
+        print_tables(tables)
 
 
 @command.command("kernels")
@@ -55,7 +84,7 @@ def command() -> None:
 )
 @numbers_option("--rows", default="8,64,1024", help="Numbers of rows.")
 @count_option("--columns", default=151936, least=2, help="Columns of a row.")
-@_out_option
+@_result_options
 def kernels(device: str | None, rows: list[int], columns: int, out: Path | None) -> None:
     """Time our kernels and torch eager on the same rows; on a GPU torch.compile and Liger-Kernel
     too, on the CPU one read of the rows."""
@@ -71,13 +100,13 @@ def kernels(device: str | None, rows: list[int], columns: int, out: Path | None)
     for num_rows in rows:
         result = bench.measure(num_rows, columns, bandwidth)
         results.append(result)
-        click.echo(f"{num_rows:>6} rows: floor {result['floor_us']:.1f} us")
+        _say(f"{num_rows:>6} rows: floor {result['floor_us']:.1f} us")
         for name in ("ours", "eager_with_top", "eager", "compile", "liger_kl"):
             figures = result.get(name, {})
             if "error" in figures:
-                click.echo(f"    {name:<15}error: {figures['error']}")
+                _say(f"    {name:<15}error: {figures['error']}")
             elif figures:
-                click.echo(
+                _say(
                     f"    {name:<15}{figures['median_us']:>10.1f} us ({figures['lowest_us']:.1f} "
                     f"to {figures['highest_us']:.1f}), {100 * figures['share_of_copy']:.1f} % of "
                     "the copy bandwidth"
@@ -92,10 +121,10 @@ def _cpu_kernels(rows: list[int], columns: int, out: Path | None) -> None:
     for num_rows in rows:
         result = measure_cpu(num_rows, columns)
         results.append(result)
-        click.echo(f"{num_rows:>6} rows x {columns} float32")
+        _say(f"{num_rows:>6} rows x {columns} float32")
         for name in ("read", "read_one_thread", "ours", "ours_float64", "eager_with_top", "eager"):
             figures = result[f"{name}_ms"]
-            click.echo(
+            _say(
                 f"    {name:<18}{figures['median']:>9.2f} ms ({figures['lowest']:.2f} to "
                 f"{figures['highest']:.2f})"
             )
@@ -109,7 +138,7 @@ def _cpu_kernels(rows: list[int], columns: int, out: Path | None) -> None:
             "float64_over_ours",
         ):
             figures = result[name]
-            click.echo(
+            _say(
                 f"    {name:<33}{figures['median']:>7.2f} ({figures['lowest']:.2f} to "
                 f"{figures['highest']:.2f})"
             )
@@ -167,7 +196,7 @@ class _Decode(PairOptions):
     default=True,
     help="GGUF files: compare logits with the dequantised float32 model (4 bytes a weight).",
 )
-@_out_option
+@_result_options
 def decode(**given: Any) -> None:
     """Time decoding: ours, transformers plain, and assisted at several settings.
 
@@ -235,7 +264,7 @@ def _decode_pair(pair: Any, prompts: Any, options: _Decode) -> None:
         pair, prompts, options.tokens, options.repeats, ours, in_batches=shorter
     )
     result["costs"] = costs
-    print_tables(decoding_tables(result))
+    _show(decoding_tables(result))
     _finish({**_decode_facts(pair, prompts, options), **result}, options.out)
 
 
@@ -257,7 +286,7 @@ def _decode_files(pair: Any, prompts: Any, options: _Decode) -> None:
         pair, prompts, options.tokens, options.repeats, ours, llama_cpp=theirs, exact=options.exact
     )
     result = {**_decode_facts(pair, prompts, options), **result}
-    print_tables(file_tables(result))
+    _show(file_tables(result))
     _finish(result, options.out)
 
 
@@ -292,14 +321,14 @@ def _decode_on_cuda(
 
     facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)
     costs = decode_cuda.measure_rounds(*runners)
-    click.echo(
+    _say(
         f"verify {costs['positions']} positions {costs['verify_ms']:.3f} ms, draft step "
         f"{costs['draft_step_ms']:.3f} ms, round {costs['round_ms']:.3f} ms, of it certificates "
         f"{1e3 * costs['certificates_ms']:.1f} us "
         f"({100 * costs['certificates_share_of_verify']:.2f} % of the verify pass)"
     )
     result = decode_cuda.measure_ways(pair, runners, sorted({3, chain}), prompts, tokens, repeats)
-    print_tables(cuda_decoding_tables(result))
+    _show(cuda_decoding_tables(result))
     _finish({**facts, "costs": costs, **result}, out)
 
 
@@ -339,7 +368,7 @@ def _trees_on_cuda(
     rounds = decode_trees.measure_tree_rounds(*runners, policies)
     speeds = decode_trees.measure_tree_speeds(pair, runners, policies, prompts, tokens, repeats)
     result = {"rounds": rounds, "speeds": speeds}
-    print_tables(tree_tables(result))
+    _show(tree_tables(result))
     _finish({**facts, **result}, out)
 
 
@@ -354,7 +383,7 @@ def _trees_on_cuda(
 )
 @numbers_option("--lengths", default="1,2,3,4,5,6,8,10", help="Draft lengths.")
 @numbers_option("--widths", default="2,3,4", help="Tree widths.")
-@_out_option
+@_result_options
 def advise(
     limit: int,
     tokens: int,
@@ -380,7 +409,7 @@ def advise(
         widths=widths,
         num_scored=scored,
     )
-    print_tables(advice_tables(result))
+    _show(advice_tables(result))
     facts = {"prompts": len(prompts), "tokens": tokens, "repeats": repeats, **_machine()}
     _finish({**facts, **result}, out)
 
@@ -390,7 +419,7 @@ def advise(
 @count_option("--held-out", default=64, least=2, help="Other prompts, measured.")
 @_tokens_option
 @count_option("--repeats", default=3, help="Of every way and prompt.")
-@_out_option
+@_result_options
 def drafting(calibration: int, held_out: int, tokens: int, repeats: int, out: Path | None) -> None:
     """Time adaptive drafting against the best fixed chain, the best trees and a confidence
     threshold.
@@ -412,7 +441,7 @@ def drafting(calibration: int, held_out: int, tokens: int, repeats: int, out: Pa
         num_tokens=tokens,
         repeats=repeats,
     )
-    print_tables(drafting_tables(result))
+    _show(drafting_tables(result))
     _finish({**_machine(), **result}, out)
 
 

@@ -23,6 +23,7 @@ from certspec.cli.options import (
     batch_size_option,
     count_option,
     draft_length_option,
+    json_file_option,
     json_option,
     limit_option,
     load_chosen_pair,
@@ -34,6 +35,7 @@ from certspec.cli.options import (
 from certspec.cli.waiting import compiling, waiting
 from certspec.errors import InvalidArgument
 from certspec.presets import parse_rule
+from certspec.runs.writing import write_atomically
 
 if TYPE_CHECKING:
     from certspec.kernels.compiled import CompileClock
@@ -88,6 +90,7 @@ _CLASSES = {
 )
 @count_option("--max-new-tokens", default=128, help="Tokens at most.")
 @plain_prompts_option
+@json_file_option
 @json_option
 def command(
     prompts: tuple[str, ...],
@@ -101,6 +104,7 @@ def command(
     kl_budget: float | None,
     max_new_tokens: int,
     plain_prompts: bool,
+    out: Path | None,
     as_json: bool,
     **models: Any,
 ) -> None:
@@ -153,8 +157,11 @@ def command(
             stream.finish()
             click.echo(f"stopped after {stream.num_tokens} tokens", err=True)
             sys.exit(130)
+    facts = json.dumps(_facts(generation, stream, rule.label, asked), indent=2)
+    if out is not None:
+        write_atomically(out, facts + "\n")
     if as_json:
-        click.echo(json.dumps(_facts(generation, stream, rule.label, asked), indent=2))
+        click.echo(facts)
         return
     stream.finish()
     stream.print_legend()

@@ -14,6 +14,7 @@ from certspec.cli.options import (
     PairOptions,
     batch_size_option,
     count_option,
+    json_file_option,
     json_option,
     limit_option,
     load_chosen_pair,
@@ -28,6 +29,7 @@ from certspec.cli.waiting import compiling
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.presets import parse_rules
+from certspec.runs.writing import write_atomically
 
 __all__ = ["command"]
 
@@ -47,6 +49,7 @@ class _Options(PairOptions):
     other_device: str | None
     other_batch_size: int | None
     errors: tuple[float, ...]
+    out: Path | None
     as_json: bool
 
 
@@ -89,6 +92,7 @@ class _Errors(click.ParamType):
     metavar="NATS,...",
     help="Errors of the logits to tell the certified share at.",
 )
+@json_file_option
 @json_option
 def command(**given: Any) -> None:
     """Measure how far logits differ between two numerics, and which decisions that could turn.
@@ -104,8 +108,11 @@ def command(**given: Any) -> None:
 
     found = _from_runs(options) if options.runs else _from_models(options)
     summary = summarise_numerics(found, options.errors)
+    text = json.dumps(summary, indent=2, allow_nan=False)
+    if options.out is not None:
+        write_atomically(options.out, text + "\n")
     if options.as_json:
-        click.echo(json.dumps(summary, indent=2, allow_nan=False))
+        click.echo(text)
     else:
         print_tables(numerics_tables(found, summary))
 

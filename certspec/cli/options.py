@@ -18,6 +18,7 @@ __all__ = [
     "count_option",
     "draft_length_option",
     "file_option",
+    "json_file_option",
     "json_option",
     "limit_option",
     "load_chosen_pair",
@@ -119,6 +120,7 @@ plain_prompts_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead, and nothing else."
 )
+json_file_option = file_option("Also write the JSON to this file.")
 rules_option = click.option(
     "--rules",
     multiple=True,

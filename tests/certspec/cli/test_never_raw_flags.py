@@ -88,3 +88,11 @@ def test_a_bad_value_of_a_flag_is_answered_in_words(path: tuple[str, ...]) -> No
 def test_the_walk_finds_commands_and_groups() -> None:
     found = list(commands(main))
     assert ("score",) in found and ("bench", "decode") in found and len(found) >= 12
+
+
+@pytest.mark.parametrize("path", list(commands(main)), ids=" ".join)
+def test_every_command_prints_json_and_writes_files_by_the_same_flags(
+    path: tuple[str, ...],
+) -> None:
+    flags = {flag for param in command_at(path).params for flag in param.opts}
+    assert {"--json", "--out"} <= flags
