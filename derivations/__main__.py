@@ -11,9 +11,19 @@ from __future__ import annotations
 import argparse
 import sys
 
-from derivations.kernels.emit import COMMAND, GENERATED, Change, changes, is_checkout, write_files
-from derivations.language.claim import distinct_steps
-from derivations.theorems import PAGE, theorem_page
+from derivations.language.importing import BrokenModule, refusing_broken_modules
+
+with refusing_broken_modules():
+    from derivations.kernels.emit import (
+        COMMAND,
+        GENERATED,
+        Change,
+        changes,
+        is_checkout,
+        write_files,
+    )
+    from derivations.language.claim import distinct_steps
+    from derivations.theorems import PAGE, theorem_page
 
 _MOST_LINES = 30  # of a file's difference; the whole of it is in git diff after writing
 
@@ -30,7 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="write nothing; count steps by kind, print those in prose",
     )
-    options = parser.parse_args(arguments)
+    try:
+        return _run(parser.parse_args(arguments))
+    except BrokenModule as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.steps:
         return _print_steps()
     if not options.check and not is_checkout():

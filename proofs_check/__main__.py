@@ -12,22 +12,32 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from derivations.language.claim import Claim
-from proofs_check.mutants.command import run as run_mutants
-from proofs_check.mutants.command import summary
-from proofs_check.mutants.killing import Fate
-from proofs_check.mutants.subjects import all_mutations, chosen
-from proofs_check.outcome import Outcome
-from proofs_check.registry import Effort
-from proofs_check.running.explain import explain, one_line
-from proofs_check.running.report import render_html
-from proofs_check.running.runner import UnknownClaim, fingerprint, run_claims, select_claims
+from derivations.language.importing import BrokenModule, refusing_broken_modules
+
+with refusing_broken_modules():
+    from derivations.language.claim import Claim
+    from proofs_check.mutants.command import run as run_mutants
+    from proofs_check.mutants.command import summary
+    from proofs_check.mutants.killing import Fate
+    from proofs_check.mutants.subjects import all_mutations, chosen
+    from proofs_check.outcome import Outcome
+    from proofs_check.registry import Effort
+    from proofs_check.running.explain import explain, one_line
+    from proofs_check.running.report import render_html
+    from proofs_check.running.runner import UnknownClaim, fingerprint, run_claims, select_claims
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 where every claim came out as expected, 1 where one did not, 2 for a wrong call, 130 when
     interrupted."""
-    options = _parser().parse_args(arguments)
+    try:
+        return _chosen(_parser().parse_args(arguments))
+    except BrokenModule as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _chosen(options: argparse.Namespace) -> int:
     console = Console(soft_wrap=True, highlight=False)
     if options.mutants is not None:
         return _mutate(options, console)

@@ -20,6 +20,7 @@ from derivations.kernels.constants import CONSTANTS
 from derivations.kernels.evaluation import TOPICS as EVALUATION_TOPICS
 from derivations.kernels.loop_templates import LOOPS, LoopTemplate
 from derivations.kernels.printers import SourcePrinter, printer_for
+from derivations.language.importing import importing
 from derivations.language.kernel_spec import KernelSpec
 
 __all__ = [
@@ -52,8 +53,10 @@ TOPIC_MODULES: tuple[str, ...] = (
 def kernel_topics() -> dict[str, tuple[KernelSpec, ...]]:
     """All KernelSpecs by topic (the stem of the generated files)."""
     topics = dict(EVALUATION_TOPICS)
-    for module in TOPIC_MODULES:
-        for topic, specs in importlib.import_module(module).TOPICS.items():
+    with importing():
+        found = [importlib.import_module(module).TOPICS for module in TOPIC_MODULES]
+    for of_module in found:
+        for topic, specs in of_module.items():
             topics[topic] = (*topics.get(topic, ()), *specs)
     return topics
 

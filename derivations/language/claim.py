@@ -7,14 +7,14 @@ the formula, such as "log 2 halved", that the same checks have to refute."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import sympy
+
+from derivations.language.importing import import_modules
 
 __all__ = [
     "Claim",
@@ -185,12 +185,10 @@ def declare(claim: Claim) -> Claim:
 
 def all_claims() -> dict[str, Claim]:
     """Every claim by id, in order of id; imports every module of ``derivations``, each of which
-    declares its own."""
+    declares its own. Raises BrokenModule where one can't be imported."""
     import derivations
 
-    for module in pkgutil.walk_packages(derivations.__path__, "derivations."):
-        if module.name != "derivations.__main__":
-            importlib.import_module(module.name)
+    import_modules(derivations)
     return dict(sorted(_CLAIMS.items()))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
+from derivations.language.importing import import_modules
 from proofs_check import claims
 from proofs_check.registry import Check, registered
 
@@ -20,5 +19,4 @@ def checks_of(claim: str) -> list[Check]:
 
 @cache
 def _import_claims() -> None:
-    for module in pkgutil.walk_packages(claims.__path__, f"{claims.__name__}."):
-        importlib.import_module(module.name)
+    import_modules(claims)
