@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = ["WORKERS", "attach", "wrap_workers"]
+from certspec.errors import InvalidArgument
+from certspec.models.vllm.admission import asks_to_record
+
+__all__ = ["WORKERS", "Attaching", "attach", "wrap_workers"]
 
 WORKERS = {
     "CpuWorker": ("vllm.v1.worker.cpu_worker", "CPUWorker"),
@@ -17,7 +20,7 @@ WORKERS = {
 }
 
 
-class _Attaching:
+class Attaching:
     """Comes before vLLM's worker in the order of bases."""
 
     def load_model(self, *arguments: Any, **options: Any) -> None:
@@ -36,54 +39,65 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     module, base = WORKERS[name]
-    made = type(name, (_Attaching, getattr(importlib.import_module(module), base)), {})
+    made = type(name, (Attaching, getattr(importlib.import_module(module), base)), {})
     made.__module__ = __name__
     globals()[name] = made
     return made
 
 
 def wrap_workers() -> None:
-    """Let every V1 worker of this process attach once its models are loaded; twice does nothing."""
+    """Let every V1 worker of this process attach once its models are loaded; twice does nothing.
+
+    A worker's own process loads plugins while its worker is made, so what comes next is wrapped."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-    inner = WorkerWrapperBase.init_worker
+    inner = WorkerWrapperBase.init_device
     if getattr(inner, "by_certspec", False):
         return
 
-    def init_worker(self: Any, *arguments: Any, **options: Any) -> Any:
-        found = inner(self, *arguments, **options)
+    def init_device(self: Any) -> Any:
         worker = self.worker
-        if not isinstance(worker, _Attaching):
+        if not isinstance(worker, Attaching):
             base = type(worker)
-            worker.__class__ = type(base.__name__, (_Attaching, base), {})
-        return found
+            worker.__class__ = type(base.__name__, (Attaching, base), {})
+        return inner(self)
 
-    init_worker.by_certspec = True  # type: ignore[attr-defined]
-    WorkerWrapperBase.init_worker = init_worker
+    init_device.by_certspec = True  # type: ignore[attr-defined]
+    WorkerWrapperBase.init_device = init_device
 
 
 def attach(worker: Any) -> None:
     """Give the worker's runner certspec's sampler, and a recorder where the environment asks for
-    one (``CERTSPEC_RULES`` or ``CERTSPEC_TRACE``). Without speculation, and under Runner V2, whose
-    logits processor does the work, nothing happens; what can't be replaced is said in the log."""
+    one (``CERTSPEC_RULES`` or ``CERTSPEC_TRACE``).
+
+    Without speculation, and under Runner V2, whose logits processor does the work, nothing happens.
+    Raises InvalidArgument where certificates are asked for there, or where another sampler than
+    vLLM's own verifies."""
     from vllm.logger import init_logger
 
     logger = init_logger("vllm.certspec")
-    runner = worker.model_runner
-    if worker.vllm_config.use_v2_model_runner:
-        logger.info("certspec: Runner V2 relaxes by a logits processor; it writes no certificates")
-        return
+    runner, asked = worker.model_runner, asks_to_record(os.environ)
+    idle = None
     if worker.vllm_config.speculative_config is None:
+        idle = "a server without --speculative-config, which drafts nothing"
+    elif worker.vllm_config.use_v2_model_runner:
+        idle = "Runner V2, which relaxes by a logits processor and writes no certificates"
+    if idle is not None:
+        if asked:
+            raise InvalidArgument(f"{asked}: expected Runner V1 and speculation, got {idle}")
+        logger.info("certspec: %s", idle)
+        return
+    stock = getattr(runner, "rejection_sampler", None)
+    if stock is None:  # not the last rank of a pipeline: others verify
         return
     from certspec.models.vllm.recorder import Recorder
     from certspec.models.vllm.sampler import RuleSampler, is_stock
 
-    stock = getattr(runner, "rejection_sampler", None)
     if not is_stock(stock):
-        logger.warning("certspec: expected vLLM's RejectionSampler, got %s", type(stock).__name__)
-        return
+        raise InvalidArgument(
+            f"certspec: expected vLLM's RejectionSampler, got {type(stock).__name__}"
+        )
     recorder = None
-    asked = os.environ.get("CERTSPEC_RULES") or os.environ.get("CERTSPEC_TRACE")
     if asked and worker.is_driver_worker:
         recorder = Recorder.of(worker)
         recorder.warm()

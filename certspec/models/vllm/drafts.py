@@ -3,6 +3,7 @@ proposing until they are verified."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,27 +11,54 @@ import torch
 __all__ = ["DraftLogits"]
 
 
+@dataclass(frozen=True)
+class _Proposal:
+    """Where a request's drafted tokens came from: ``calls`` of ``compute_logits``, each with
+    ``steps`` rows of it from row ``start`` on (several where drafts are parallel)."""
+
+    calls: list[torch.Tensor]
+    start: int
+    steps: int
+
+    def rows(self, count: int) -> list[torch.Tensor] | None:
+        """The logits (vocab,) of the first ``count`` tokens; None where fewer were drafted."""
+        if count > len(self.calls) * self.steps:
+            return None
+        places = [divmod(token, self.steps) for token in range(count)]
+        return [self.calls[call][self.start + row] for call, row in places]
+
+    def copied(self) -> _Proposal:
+        """The same without holding on to the rows of other requests."""
+        if len(self.calls) == 1 and len(self.calls[0]) == self.steps:
+            return self
+        rows = self.rows(len(self.calls) * self.steps)
+        return _Proposal([torch.stack(rows or [])], 0, len(rows or []))
+
+
 class DraftLogits:
     """Listens to the drafter's ``compute_logits`` while it proposes. A drafter without a model of
-    its own (n-grams, suffixes) has none to keep."""
+    its own (n-grams, suffixes), or whose tokens have other ids, has none to keep."""
 
     def __init__(self, runner: Any) -> None:
         self._calls: list[torch.Tensor] = []
-        self._rows: dict[str, int] = {}  # of each request in the batch that was proposed for
+        self._kept: dict[str, _Proposal] = {}  # what each request has yet to verify
         self._proposes = False
         drafter: Any = getattr(runner, "drafter", None)
         model: Any = getattr(drafter, "model", None)
         if drafter is None or not hasattr(model, "compute_logits"):
             return
+        if getattr(drafter, "use_heterogeneous_vocab", False):
+            return
         propose, compute = drafter.propose, model.compute_logits
 
         def propose_and_keep(*arguments: Any, **options: Any) -> Any:
             self._calls, self._proposes = [], True
-            self._rows = {name: row for row, name in enumerate(runner.input_batch.req_ids)}
             try:
-                return propose(*arguments, **options)
+                found = propose(*arguments, **options)
             finally:
                 self._proposes = False
+            self._keep(list(runner.input_batch.req_ids), runner.requests)
+            return found
 
         def compute_and_keep(*arguments: Any, **options: Any) -> Any:
             logits = compute(*arguments, **options)
@@ -40,19 +68,31 @@ class DraftLogits:
 
         drafter.propose, model.compute_logits = propose_and_keep, compute_and_keep
 
-    def of(self, names: list[str], counts: list[int]) -> torch.Tensor | None:
-        """(tokens, vocab): the logits that the drafted tokens of requests ``names`` came from, as
-        many of each as ``counts`` says; None where they are not all there."""
-        drafted = [(name, count) for name, count in zip(names, counts, strict=True) if count]
-        if not self._calls or any(name not in self._rows for name, _ in drafted):
-            return None
-        # One call may hold all steps, the rows of a request one after the other (parallel drafts).
-        steps_a_call = max(1, len(self._calls[0]) // len(self._rows))
-        if max(count for _, count in drafted) > len(self._calls) * steps_a_call:
-            return None
-        places = [
-            (step // steps_a_call, self._rows[name] * steps_a_call + step % steps_a_call)
-            for name, count in drafted
-            for step in range(count)
-        ]
-        return torch.stack([self._calls[call][row] for call, row in places])
+    def _keep(self, names: list[str], alive: Any) -> None:
+        """What was proposed for the requests ``names`` of a batch; others that are ``alive`` wait
+        for their turn with theirs."""
+        waiting = self._kept.keys() - set(names)
+        self._kept = {name: self._kept[name].copied() for name in waiting if name in alive}
+        calls, self._calls = self._calls, []
+        if calls and names:
+            steps = max(1, len(calls[0]) // len(names))
+            for place, name in enumerate(names):
+                self._kept[name] = _Proposal(calls, place * steps, steps)
+
+    def forget(self, names: list[str]) -> None:
+        """What was proposed for these requests will not be verified."""
+        for name in names:
+            self._kept.pop(name, None)
+
+    def take(self, names: list[str], counts: list[int]) -> tuple[torch.Tensor | None, list[int]]:
+        """The logits (rows, vocab) that the drafted tokens of requests ``names`` came from, as many
+        of each as ``counts`` says (None where there are none), and the row of each token: -1 where
+        its request's are not all there. They are forgotten: a draft is verified once."""
+        rows: list[torch.Tensor] = []
+        places: list[int] = []
+        for name, count in zip(names, counts, strict=True):
+            kept = self._kept.pop(name, None)
+            own = None if kept is None else kept.rows(count)
+            places += [-1] * count if own is None else range(len(rows), len(rows) + count)
+            rows += own or []
+        return (torch.stack(rows) if rows else None), places

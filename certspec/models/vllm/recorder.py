@@ -19,6 +19,7 @@ import torch
 
 from certspec.certificates.certify import Certificates, certify
 from certspec.errors import CertspecError
+from certspec.models.vllm.masks import apply_masks
 from certspec.models.vllm.metrics import Metrics
 from certspec.models.vllm.trace import Trace
 from certspec.presets import parse_rules
@@ -36,8 +37,8 @@ _logger = logging.getLogger("vllm.certspec")
 @dataclass(frozen=True, eq=False)
 class Verification:
     """One verification of a batch: of each request how many tokens were drafted, then of each of
-    these tokens its rule, the position that its predecessor was fed at, and both models' rows
-    (``draft_logits`` None where a drafter has none)."""
+    these tokens its rule, the position that its predecessor was fed at, its row of the target, and
+    of the draft where ``draft_rows`` says (-1: it has none)."""
 
     requests: list[Any]
     num_drafted: list[int]
@@ -47,6 +48,7 @@ class Verification:
     positions: torch.Tensor
     target_logits: torch.Tensor
     draft_logits: torch.Tensor | None
+    draft_rows: list[int]
 
 
 @dataclass(frozen=True)
@@ -157,19 +159,23 @@ class Recorder:
             own = list(self._steps(seen, sampled))
             if not own:
                 continue
-            if seen.draft_logits is None:
-                self.metrics.unscored.labels("no draft logits").inc(len(own))
+            known = [step for step in own if seen.draft_rows[step.row] >= 0]
+            self.metrics.unscored.labels("no draft logits").inc(len(own) - len(known))
+            if not known or seen.draft_logits is None:
                 continue
-            rows = torch.tensor([step.row for step in own], device=seen.target_logits.device)
+            own, device = known, seen.target_logits.device
+            rows = torch.tensor([step.row for step in own], device=device)
+            of_draft = torch.tensor([seen.draft_rows[step.row] for step in own], device=device)
             targets.append(seen.target_logits[rows, : self._num_tokens].float())
-            drafts.append(seen.draft_logits[rows, : self._num_tokens].float())
+            drafts.append(seen.draft_logits[of_draft, : self._num_tokens].float())
             proposed.append(seen.tokens[rows].cpu().numpy())
             steps += own
         if not steps:
             return
         target, draft = torch.cat(targets), torch.cat(drafts)
         found = certify(target, draft, self.rules, backend="triton" if target.is_cuda else None)
-        columns = certificate_columns(found) | {"draft_top_probs": leading_probs(draft)}
+        columns = apply_masks(certificate_columns(found), target, self.rules)
+        columns |= {"draft_top_probs": leading_probs(draft)}
         known = np.asarray(columns["draft_token"]) == np.concatenate(proposed)
         self.metrics.unscored.labels("not the draft's argmax").inc(int(np.sum(~known)))
         kept = np.flatnonzero(known)

@@ -20,10 +20,20 @@ from certspec.rules import Rule, StrictGreedy
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["STRICT", "RequestRules", "inside_along", "is_inside", "read_rules", "relax"]
+__all__ = [
+    "STRICT",
+    "RequestRules",
+    "inside_along",
+    "is_inside",
+    "is_ours",
+    "read_rules",
+    "relax",
+    "thinking_tokens",
+]
 
 _RULE, _THINKING, _TOKENS = "certspec_rule", "certspec_thinking_rule", "certspec_thinking_tokens"
 _GREEDY = 1e-5  # vLLM takes lower temperatures for 0
+_LARGEST = 2**31 - 1  # a token's id in vLLM
 
 
 _STRICT = StrictGreedy()
@@ -54,9 +64,9 @@ def read_rules(extra: Mapping[str, Any] | None, temperature: float) -> RequestRu
     """The rules that a request's ``extra_args`` name; strict greedy where they name none.
 
     Raises InvalidArgument (a ValueError) naming the value where it is no single-token rule, where
-    the request samples, where thinking tokens are missing, and for an unknown ``certspec_`` name.
-    """
-    given = {name: value for name, value in (extra or {}).items() if name.startswith("certspec_")}
+    the request samples, where thinking tokens are missing or have no rule, and for any other name
+    that begins like ours."""
+    given = {name: value for name, value in (extra or {}).items() if is_ours(name)}
     if not given:
         return STRICT
     unknown = sorted(given.keys() - {_RULE, _THINKING, _TOKENS})
@@ -67,10 +77,11 @@ def read_rules(extra: Mapping[str, Any] | None, temperature: float) -> RequestRu
     for name in given.keys() & {_RULE, _THINKING}:
         if not isinstance(given[name], str):
             raise InvalidArgument(f"{name}: expected a rule's text, got {given[name]!r}")
+    if _TOKENS in given and _THINKING not in given:
+        raise InvalidArgument(f"{_TOKENS}: expected {_THINKING} beside it, got none")
     tokens = given.get(_TOKENS, os.environ.get("CERTSPEC_THINKING_TOKENS"))
-    if isinstance(tokens, list):
-        tokens = ",".join(map(str, tokens))
-    found = _read(given.get(_RULE, "strict"), given.get(_THINKING), tokens)
+    text = ",".join(map(str, tokens)) if isinstance(tokens, list | tuple) else str(tokens)
+    found = _read(given.get(_RULE, "strict"), given.get(_THINKING), text)
     if temperature >= _GREEDY and not found.is_strict:
         relaxed = found.outside if found.outside.is_relaxed else found.inside
         raise InvalidArgument(
@@ -79,12 +90,17 @@ def read_rules(extra: Mapping[str, Any] | None, temperature: float) -> RequestRu
     return found
 
 
+def is_ours(name: Any) -> bool:
+    """Whether a name was meant for certspec, however it is spelt."""
+    return isinstance(name, str) and name.strip().lower().startswith("certspec")
+
+
 @lru_cache(maxsize=1024)
-def _read(outside: Any, inside: Any, tokens: Any) -> RequestRules:
+def _read(outside: str, inside: str | None, tokens: str) -> RequestRules:
     rule = _single_token(_RULE, outside)
     if inside is None:
         return RequestRules(rule)
-    start, end = _thinking_tokens(tokens)
+    start, end = thinking_tokens(tokens)
     return RequestRules(rule, _single_token(_THINKING, inside), start, end)
 
 
@@ -100,14 +116,17 @@ def _single_token(name: str, text: Any) -> Rule:
     return rule
 
 
-def _thinking_tokens(text: Any) -> tuple[int, int]:
-    parts = [part.strip() for part in text.split(",")] if isinstance(text, str) else []
-    if len(set(parts)) != 2 or len(parts) != 2 or not all(map(str.isdecimal, parts)):
+def thinking_tokens(text: str) -> tuple[int, int]:
+    """The ids in ``"151667,151668"``; raises InvalidArgument where they are no two ids."""
+    parts = [part.strip() for part in text.split(",")]
+    good = len(parts) == 2 and all(p.isascii() and p.isdecimal() and len(p) < 20 for p in parts)
+    start, end = map(int, parts) if good else (0, 0)
+    if start == end or max(start, end) > _LARGEST:
         raise InvalidArgument(
             f"{_TOKENS}: expected the ids that begin and end thinking, such as '151667,151668' "
-            f"(or CERTSPEC_THINKING_TOKENS where the server is started), got {text!r}"
+            f"(or CERTSPEC_THINKING_TOKENS where the server is started), got {text[:80]!r}"
         )
-    return int(parts[0]), int(parts[1])
+    return start, end
 
 
 def is_inside(tokens: torch.Tensor, rules: RequestRules) -> bool:

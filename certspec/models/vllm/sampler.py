@@ -62,11 +62,11 @@ class RuleSampler(RejectionSampler):
         if len(names) < len(counts) or not sum(counts):
             return logits  # a dummy run
         wanted = [self._rules_of(name) for name in names]
-        if self._drafts is None and all(rules.is_strict for rules in wanted):
+        if self._recorder is None and all(rules.is_strict for rules in wanted):
             return logits
         tokens = metadata.draft_token_ids.long()
         rules = self._row_rules(names, wanted, counts, tokens)
-        if self._recorder is not None and self._drafts is not None:
+        if self._recorder is not None:
             self._seen = self._verification(names, rules, logits.clone(), metadata)
         rows, values = relax(logits, tokens, rules)
         if len(rows):
@@ -110,6 +110,8 @@ class RuleSampler(RejectionSampler):
         """Every step's sampling; keeps track of whether requests with a rule for thinking think."""
         found = self._sample(logits, metadata)
         batch, requests = self._runner.input_batch, self._runner.requests
+        if self._drafts is not None and metadata is None:
+            self._drafts.forget(batch.req_ids)
         followed = [
             (row, name, rules)
             for row, name in enumerate(batch.req_ids)
@@ -134,6 +136,8 @@ class RuleSampler(RejectionSampler):
         runner = self._runner
         counts = metadata.num_draft_tokens
         fed = metadata.logits_indices[metadata.target_logits_indices]
+        assert self._drafts is not None
+        draft_logits, draft_rows = self._drafts.take(names, counts)
         return Verification(
             requests=[runner.requests[name] for name in names],
             num_drafted=counts,
@@ -142,5 +146,6 @@ class RuleSampler(RejectionSampler):
             tokens=metadata.draft_token_ids,
             positions=runner.positions[fed],
             target_logits=logits,
-            draft_logits=self._drafts.of(names, counts) if self._drafts is not None else None,
+            draft_logits=draft_logits,
+            draft_rows=draft_rows,
         )

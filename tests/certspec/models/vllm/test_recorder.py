@@ -120,14 +120,14 @@ def test_an_error_costs_its_batch_and_not_the_engine(toy):
     recorder = toy.recorder()
     runner = toy(recorder)
     drafts = runner.rejection_sampler._drafts
-    of, calls = drafts.of, []
+    take, calls = drafts.take, []
 
     def first_one_broken(names, counts):
         calls.append(names)
-        logits = of(names, counts)
-        return torch.full_like(logits, torch.nan) if len(calls) == 1 else logits
+        logits, rows = take(names, counts)
+        return torch.full_like(logits, torch.nan) if len(calls) == 1 else logits, rows
 
-    drafts.of = first_one_broken
+    drafts.take = first_one_broken
     answers = runner.serve([(prompt, params()) for prompt in PROMPTS])
     recorder.close()
     assert answers == toy().serve([(prompt, params()) for prompt in PROMPTS])
@@ -139,8 +139,7 @@ def test_what_has_no_certificate_is_counted_with_its_reason(toy):
     assert count(sampled.metrics.unscored, "sampled") > 50 and count(sampled.metrics.steps) == 0
     recorder = toy.recorder()
     runner = toy(recorder)
-    runner.rejection_sampler._drafts._rows = {}  # as of a drafter without a model
-    runner.rejection_sampler._drafts.of = lambda names, counts: None
+    runner.rejection_sampler._drafts._keep = lambda *_: None  # as of a drafter without a model
     runner.serve([(prompt, params()) for prompt in PROMPTS])
     recorder.close()
     assert count(recorder.metrics.unscored, "no draft logits") > 50

@@ -54,6 +54,14 @@ def test_a_rule_for_thinking_leaves_the_answer_strict(monkeypatch):
         ({**THINKING, "certspec_thinking_tokens": "7,7"}, 0.0, "thinking_tokens.*'7,7'"),
         ({**THINKING, "certspec_thinking_tokens": "<a>,<b>"}, 0.0, "thinking_tokens.*<a>"),
         ({**THINKING, "certspec_thinking_tokens": 7}, 0.0, "thinking_tokens.*7"),
+        ({**THINKING, "certspec_thinking_tokens": {"a": 1}}, 0.0, "thinking_tokens.*a"),
+        ({**THINKING, "certspec_thinking_tokens": "7,007"}, 0.0, "thinking_tokens.*'7,007'"),
+        ({**THINKING, "certspec_thinking_tokens": f"{2**31},8"}, 0.0, f"thinking_tokens.*{2**31}"),
+        ({**THINKING, "certspec_thinking_tokens": "9" * 5000 + ",8"}, 0.0, "thinking_tokens.*999"),
+        ({**THINKING, "certspec_thinking_tokens": "²,8"}, 0.0, "thinking_tokens.*²"),
+        ({"certspec_thinking_tokens": "7,8"}, 0.0, "certspec_thinking_rule beside it"),
+        ({"Certspec-Rule": "top:4"}, 0.0, "Certspec-Rule: .*'top:4'"),
+        ({"certspec": "top:4"}, 0.0, "certspec: .*'top:4'"),
     ],
 )
 def test_what_is_no_rule_is_refused_and_named(extra, temperature, named):

@@ -1,6 +1,5 @@
 """Runner V1 in miniature: strict by default, and each request of a batch within its own rule."""
 
-import logging
 import sys
 import types
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ import torch
 
 import certspec as cs
 from certspec.certificates.acceptance import accepts
+from certspec.errors import InvalidArgument
 from certspec.models.vllm.request_rules import is_inside, read_rules
 from tests.support.toy_vllm import END_THINK, THINK, ToyRunner, params, target_row
 
@@ -114,7 +114,7 @@ def worker(runner, version_two=False, speculative=True):
     return SimpleNamespace(model_runner=runner, vllm_config=config, is_driver_worker=True)
 
 
-def test_attaching_replaces_the_stock_sampler_and_nothing_else(toy, caplog, monkeypatch):
+def test_attaching_replaces_the_stock_sampler_and_nothing_else(toy, monkeypatch):
     from certspec.models.vllm.attaching import attach
 
     monkeypatch.delenv("CERTSPEC_RULES", raising=False)
@@ -122,12 +122,20 @@ def test_attaching_replaces_the_stock_sampler_and_nothing_else(toy, caplog, monk
     runner = ToyRunner()
     attach(worker(runner))
     assert type(runner.rejection_sampler).__name__ == "RuleSampler"
-    for other in (worker(ToyRunner(), version_two=True), worker(ToyRunner(), speculative=False)):
+    idle = (worker(ToyRunner(), version_two=True), worker(ToyRunner(), speculative=False))
+    for other in idle:
         attach(other)
         assert type(other.model_runner.rejection_sampler).__name__ == "RejectionSampler"
-    with caplog.at_level(logging.WARNING):
+    for name, other in zip(("CERTSPEC_TRACE", "CERTSPEC_RULES"), idle, strict=True):
+        monkeypatch.setenv(name, "strict")
+        with pytest.raises(InvalidArgument, match=f"{name}: expected Runner V1 and speculation"):
+            attach(other)
+        monkeypatch.delenv(name)
+    with pytest.raises(InvalidArgument, match="RejectionSampler, got RuleSampler"):
         attach(worker(runner))  # there already
-    assert "expected vLLM's RejectionSampler, got RuleSampler" in caplog.text
+    del runner.rejection_sampler  # an earlier rank of a pipeline
+    attach(worker(runner))
+    assert not hasattr(runner, "rejection_sampler")
 
 
 def test_the_plugin_attaches_workers_only_where_it_is_asked_to(toy, monkeypatch):
@@ -141,24 +149,32 @@ def test_the_plugin_attaches_workers_only_where_it_is_asked_to(toy, monkeypatch)
             self.is_down = True
 
     class WorkerWrapperBase:
-        def init_worker(self):
+        def init_worker(self):  # loads plugins in a worker's own process
+            plugin.register()
             self.worker = Worker()
 
-    stock = WorkerWrapperBase.init_worker
+        def init_device(self):
+            self.worker.has_device = True
+
+    stock = WorkerWrapperBase.init_device
     home = types.ModuleType("vllm.v1.worker.worker_base")
     home.WorkerWrapperBase = WorkerWrapperBase
     monkeypatch.setitem(sys.modules, "vllm.v1.worker", types.ModuleType("vllm.v1.worker"))
     monkeypatch.setitem(sys.modules, home.__name__, home)
     plugin.register()
-    assert WorkerWrapperBase.init_worker is stock
+    assert WorkerWrapperBase.init_device is stock
     monkeypatch.setenv("CERTSPEC_ATTACH", "1")
-    plugin.register()
-    plugin.register()
     wrapper = WorkerWrapperBase()
     wrapper.init_worker()
+    plugin.register()
+    wrapper.init_device()
     made, runner = wrapper.worker, ToyRunner()
     made.__dict__.update(vars(worker(runner)))
     made.load_model()
-    assert runner.loaded and type(runner.rejection_sampler).__name__ == "RuleSampler"
+    assert (
+        made.has_device
+        and runner.loaded
+        and type(runner.rejection_sampler).__name__ == "RuleSampler"
+    )
     made.shutdown()
     assert made.is_down
