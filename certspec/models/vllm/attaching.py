@@ -71,8 +71,8 @@ def attach(worker: Any) -> None:
     one (``CERTSPEC_RULES`` or ``CERTSPEC_TRACE``).
 
     Without speculation, and under Runner V2, whose logits processor does the work, nothing happens.
-    Raises InvalidArgument where certificates are asked for there, or where another sampler than
-    vLLM's own verifies."""
+    Raises InvalidArgument where certificates are asked for there or of a drafter without logits, or
+    where another sampler than vLLM's own verifies."""
     from vllm.logger import init_logger
 
     logger = init_logger("vllm.certspec")
@@ -90,12 +90,18 @@ def attach(worker: Any) -> None:
     stock = getattr(runner, "rejection_sampler", None)
     if stock is None:  # not the last rank of a pipeline: others verify
         return
+    from certspec.models.vllm.drafts import has_logits
     from certspec.models.vllm.recorder import Recorder
     from certspec.models.vllm.sampler import RuleSampler, is_stock
 
     if not is_stock(stock):
         raise InvalidArgument(
             f"certspec: expected vLLM's RejectionSampler, got {type(stock).__name__}"
+        )
+    if asked and not has_logits(runner):
+        drafter = type(getattr(runner, "drafter", None)).__name__
+        raise InvalidArgument(
+            f"{asked}: expected a draft model with the target's token ids, got {drafter}"
         )
     recorder = None
     if asked and worker.is_driver_worker:

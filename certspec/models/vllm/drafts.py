@@ -8,7 +8,14 @@ from typing import Any
 
 import torch
 
-__all__ = ["DraftLogits"]
+__all__ = ["DraftLogits", "has_logits"]
+
+
+def has_logits(runner: Any) -> bool:
+    """Whether a runner's drafter is a model with the target's token ids."""
+    drafter = getattr(runner, "drafter", None)
+    has_other_ids = getattr(drafter, "use_heterogeneous_vocab", False)
+    return hasattr(getattr(drafter, "model", None), "compute_logits") and not has_other_ids
 
 
 @dataclass(frozen=True)
@@ -43,12 +50,9 @@ class DraftLogits:
         self._calls: list[torch.Tensor] = []
         self._kept: dict[str, _Proposal] = {}  # what each request has yet to verify
         self._proposes = False
-        drafter: Any = getattr(runner, "drafter", None)
-        model: Any = getattr(drafter, "model", None)
-        if drafter is None or not hasattr(model, "compute_logits"):
+        if not has_logits(runner):
             return
-        if getattr(drafter, "use_heterogeneous_vocab", False):
-            return
+        drafter, model = runner.drafter, runner.drafter.model
         propose, compute = drafter.propose, model.compute_logits
 
         def propose_and_keep(*arguments: Any, **options: Any) -> Any:

@@ -78,6 +78,7 @@ class Recorder:
         self._ended: dict[str, None] = {}
         self._numbers: dict[str, int] = {}
         self._lock, self._closed = threading.RLock(), threading.Event()
+        self._is_blocked = False
         self._next_prompt = 0 if trace is None else trace.next_prompt
 
     @classmethod
@@ -124,8 +125,22 @@ class Recorder:
         with self._lock:
             if not self._closed.is_set():
                 self._try(self._certify)
-                if self.trace is not None:
-                    self._try(self.trace.write)
+                self._try(self._write)
+
+    def _write(self) -> None:
+        """Bring the trace up to date; rows that can't be written wait until they can."""
+        if self.trace is None:
+            return
+        try:
+            self.trace.write()
+        except (CertspecError, OSError) as error:
+            if not self._is_blocked:
+                _logger.error("certspec: the trace can't be written, its rows wait: %s", error)
+            self._is_blocked = True
+        else:
+            if self._is_blocked:
+                _logger.warning("certspec: the trace is written again, with the rows that waited")
+            self._is_blocked = False
 
     def _try(self, work: Callable[[], None]) -> None:
         started = time.perf_counter()
@@ -143,6 +158,8 @@ class Recorder:
                 self.flush()
                 self._closed.set()
                 if self.trace is not None:
+                    if self._is_blocked:
+                        _logger.error("certspec: the rows that waited are lost: the server stops")
                     self.trace.close()
 
     def _keep_flushing(self) -> None:

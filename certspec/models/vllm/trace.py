@@ -69,6 +69,5 @@ class Trace:
             self._tables, self._next_part = [], self._next_part + 1
 
     def close(self) -> None:
-        """Write, and let go of the folder."""
-        self.write()
+        """Let go of the folder; what was not written is lost."""
         self._held.close()

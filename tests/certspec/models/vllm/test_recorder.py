@@ -1,5 +1,7 @@
 """What was verified, certified: counts, metrics and a trace that reports read."""
 
+import sys
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -132,6 +134,58 @@ def test_an_error_costs_its_batch_and_not_the_engine(toy):
     recorder.close()
     assert answers == toy().serve([(prompt, params()) for prompt in PROMPTS])
     assert count(recorder.metrics.failures) == 1 and count(recorder.metrics.steps) > 50
+
+
+def test_rows_of_a_trace_that_cannot_be_written_wait_until_it_can(
+    toy, tmp_path, monkeypatch, caplog
+):
+    write, full = RunFolder.write_part, [True]
+
+    def write_part(folder, *given):
+        if full[0]:
+            raise OSError("No space left on device")
+        write(folder, *given)
+
+    monkeypatch.setattr(RunFolder, "write_part", write_part)
+    recorder = toy.recorder(Trace(tmp_path, LABELS, SETTINGS, SESSION))
+    runner = toy(recorder)
+    runner.serve([(prompt, params()) for prompt in PROMPTS[:5]])
+    recorder.flush()
+    recorder.flush()
+    assert caplog.text.count("the trace can't be written, its rows wait: No space left") == 1
+    full[0] = False
+    runner.serve([(prompt, params()) for prompt in PROMPTS[5:]])
+    recorder.close()
+    assert "written again" in caplog.text and "lost" not in caplog.text
+    assert len(rows_of(tmp_path)) == count(recorder.metrics.steps) > 100
+    assert count(recorder.metrics.failures) == 0
+
+
+def test_rows_that_a_full_disk_kept_off_a_trace_to_its_end_are_said_to_be_lost(
+    toy, tmp_path, monkeypatch, caplog
+):
+    def write_part(folder, *given):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(RunFolder, "write_part", write_part)
+    traced(toy, tmp_path)
+    assert "the rows that waited are lost" in caplog.text
+    Trace(tmp_path, LABELS, SETTINGS, SESSION).close()  # the folder was let go
+
+
+def test_a_masked_token_is_no_false_certificate(toy, monkeypatch):
+    stock = sys.modules["vllm.v1.sample.rejection_sampler"].RejectionSampler
+
+    def masked(self, logits, sampling_metadata, metadata):
+        logits[:, 20:] = -torch.inf
+        return logits
+
+    monkeypatch.setattr(stock, "apply_logits_processors", masked)
+    recorder, _, _ = served(toy, rule="additive:0.3")
+    rows = count(recorder.metrics.steps)
+    assert rows > 50 and count(recorder.metrics.accepts, "additive:0.3") < rows
+    for label in LABELS:
+        assert count(recorder.metrics.false, label) == 0
 
 
 def test_what_has_no_certificate_is_counted_with_its_reason(toy):

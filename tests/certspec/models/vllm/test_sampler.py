@@ -131,6 +131,14 @@ def test_attaching_replaces_the_stock_sampler_and_nothing_else(toy, monkeypatch)
         with pytest.raises(InvalidArgument, match=f"{name}: expected Runner V1 and speculation"):
             attach(other)
         monkeypatch.delenv(name)
+    ngrams = ToyRunner()
+    ngrams.drafter = SimpleNamespace()
+    attach(worker(ngrams))  # relaxes, and certifies nothing
+    ngrams.rejection_sampler = ToyRunner().rejection_sampler
+    monkeypatch.setenv("CERTSPEC_TRACE", "nowhere")
+    with pytest.raises(InvalidArgument, match=r"CERTSPEC_TRACE: .* got SimpleNamespace"):
+        attach(worker(ngrams))
+    monkeypatch.delenv("CERTSPEC_TRACE")
     with pytest.raises(InvalidArgument, match="RejectionSampler, got RuleSampler"):
         attach(worker(runner))  # there already
     del runner.rejection_sampler  # an earlier rank of a pipeline
