@@ -115,7 +115,11 @@ def prove_line(formula: Formula, effort: Effort) -> Evidence:
 @check("margin.entropy.line", method="enclosure")
 def bound_line(formula: Formula, effort: Effort) -> Evidence:
     """L(g) bracketed by intervals over all a in (g, 1], to 80 digits; the formula at 50 and at 80
-    lies inside."""
+    lies inside.
+
+    At settings, not over ranges of them: the formula is a search, a grid and golden sections, that
+    no interval runs through. L is monotone in g, eps and delta (entropy.floor), so a range is
+    bracketed by its corners, but as widely as L varies over it, which says nothing of its digits."""
     boxes, worst = 0, mpmath.mpf(0)
     kinds: list[str] = []
     for epsilon, delta, gap in LINES:
