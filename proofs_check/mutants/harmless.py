@@ -35,6 +35,12 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "s <= 1 is that",
     ),
     (
+        "certspec/kernels/*/rules.py",
+        "weight > NEGLIGIBLE",
+        "(weight >= NEGLIGIBLE)",
+        "a weight of exactly 1e-290: its error is bounded there as above it",
+    ),
+    (
         "derivations/formulas/robust.py",
         "mass > 0",
         "*mass >= 0*",
