@@ -33,10 +33,10 @@ def margin_certificate(
 
     A draft with KL(target || draft) below the value is accepted for certain: a relative 2^-43 is
     taken off for what the evaluation rounds (claim kernel.margins; trees in "p1-p(m+1)" up to m =
-    2^20), and a value below 2^-1000 counts as 0. Sharp but for that, for every rule but Entropy, where
-    it is a lower bound: L(g) (claim margin.entropy.line), from below and about 1e-4 of it short
-    (1e-3 for small margins), or the simple closed form where that is larger. +inf where the rule
-    can reject nothing. Source: theory B.
+    2^20), and a value below 2^-1000 counts as 0. Sharp but for that, for every rule but Entropy,
+    where it is a lower bound: L(g) (claim margin.entropy.line), from below and about 1e-4 of it
+    short (1e-3 for small margins), or the simple closed form where that is larger. +inf where the
+    rule can reject nothing. Source: theory B.
 
     Args:
         rule: a single-token rule or a Tree, or its text.

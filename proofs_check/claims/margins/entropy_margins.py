@@ -119,7 +119,7 @@ def bound_line(formula: Formula, effort: Effort) -> Evidence:
 
     At settings, not over ranges of them: the formula is a search, a grid and golden sections, that
     no interval runs through. L is monotone in g, eps and delta (entropy.floor), so a range is
-    bracketed by its corners, but as widely as L varies over it, which says nothing of its digits."""
+    bracketed by its corners, but as widely as L varies over it: no digit is tested."""
     boxes, worst = 0, mpmath.mpf(0)
     kinds: list[str] = []
     for epsilon, delta, gap in LINES:
