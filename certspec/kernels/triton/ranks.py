@@ -396,14 +396,25 @@ class Ranked(NamedTuple):
 
 
 @triton.jit
+def _part_maxima(high, PARTS: tl.constexpr, QUADS: tl.constexpr):
+    """Maxima of disjoint parts of a row, from those of its segments: (PARTS, QUADS, ADDED) in the
+    order of the vocabulary. A part is each PARTS-th group of ADDED segments.
+
+    Tokenizers give frequent tokens low numbers, so the likeliest lie near each other. Were a part a
+    contiguous piece, the best twelve could all be in three, and the twelfth largest maximum would
+    be so low that hundreds of elements reach it: more than there are CELLS."""
+    groups = tl.max(high, axis=2)
+    return tl.max(tl.reshape(groups, [QUADS, PARTS]), axis=0)
+
+
+@triton.jit
 def rank_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
     """One row. EXACT: with the sums over it in float64, for which it is read once more. Outputs:
     scalar (rows, 5 + TOP) float64: kl, kl_upper, entropy, prob_margin, draft_token_prob, top
     probabilities; id (2, rows, TOP) int64: target, draft; error (rows, 2) float64: relative error
     of weights' sum, error of the entropy. Returns Ranked.
 
-    Segments are worked in BLOCKS blocks of PARTS * QUADS * ADDED; a part is what one row of such a
-    block holds of all blocks."""
+    Segments are worked in BLOCKS blocks of PARTS * QUADS * ADDED; for parts see _part_maxima."""
     num_rows, num_columns, num_segments = sizes.num_rows, sizes.num_columns, sizes.num_segments
     target_ptr = pointers.target + row * sizes.target_stride
     draft_ptr = pointers.draft + row * sizes.draft_stride
@@ -447,8 +458,8 @@ def rank_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
         next_t, next_d = _load_maxima(statistics_ptr, block * block_size + within, num_segments)
         high_t = tl.maximum(high_t, next_t)
         high_d = tl.maximum(high_d, next_d)
-    part_max_t = tl.max(tl.max(high_t, axis=2), axis=1)
-    part_max_d = tl.max(tl.max(high_d, axis=2), axis=1)
+    part_max_t = _part_maxima(high_t, PARTS, QUADS)
+    part_max_d = _part_maxima(high_d, PARTS, QUADS)
     bar_t, bar_d, top_t, top_d = _bars(part_max_t, part_max_d, RANKS, TOP)
     near_t = integer_reference(top_t)
     near_d = integer_reference(top_d)

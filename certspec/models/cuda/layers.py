@@ -153,7 +153,7 @@ _LINEAR = Tiling(block_n=64, block_k=128)
 _GATED = Tiling(block_n=64, block_k=128, stages=3)
 # Beside more rows than the least tile, 128 inner steps of two matrices leave a multiprocessor room
 # for one program only, and 152 of them take two turns on 132.
-_GATED_MANY_ROWS = Tiling(block_n=64, block_k=64, stages=5)
+_GATED_MANY_ROWS = Tiling(block_n=64, block_k=64, stages=4)
 
 # about one for each multiprocessor: products with fewer column tiles split the inner dimension
 _PROGRAMS = 128

@@ -43,11 +43,13 @@ def on_host(found: Any) -> Any:
     return replace(found, **{n: v.cpu() for n, v in moved.items() if isinstance(v, torch.Tensor)})
 
 
-def launch(target: torch.Tensor, draft: torch.Tensor, table: Any, plan: Any) -> Any:
-    """The kernels alone on the first ``VOCAB`` columns: rows that they leave open stay open."""
+def launch(
+    target: torch.Tensor, draft: torch.Tensor, table: Any, plan: Any, columns: int = VOCAB
+) -> Any:
+    """The kernels alone on the first columns: rows that they leave open stay open."""
     parameters = torch.from_numpy(table.parameters.copy()).to(DEVICE)
     sides = target.to(DEVICE), draft.to(DEVICE)
-    return on_host(triton_rows.launch(*sides, parameters, VOCAB, table.num_top, plan))
+    return on_host(triton_rows.launch(*sides, parameters, columns, table.num_top, plan))
 
 
 def near_a_threshold(target: torch.Tensor, draft: torch.Tensor) -> dict[str, float]:
@@ -166,6 +168,21 @@ def test_only_the_rows_that_defy_the_fast_path_leave_it(report):
 def test_a_row_worked_in_blocks_of_segments_gets_the_same_ids_and_flags(report):
     assert report["different_in_blocks"] == []
     assert report["worst_gap_in_blocks"] < 2e-6  # both are within the float32 bounds
+
+
+@pytest.mark.parametrize("num_rows", [1, 17, 200])
+def test_likely_tokens_that_all_have_low_numbers_leave_no_row_open(num_rows):
+    """As tokenizers number them. Each plan cuts a row into parts in its own way."""
+    columns, generator = 33_000, torch.Generator().manual_seed(0)
+    target = 2 * torch.randn(1, columns, generator=generator) - torch.arange(columns) / 3000
+    draft = target + 0.3 * torch.randn(1, columns, generator=generator)
+    table = rule_table((cs.StrictGreedy(),))
+    plan = triton_rows.plan_for(num_rows, columns, target.element_size(), table.num_top)
+    fast = launch(target, draft, table, plan, columns)
+    theirs = cs.certify(target, draft, table.rules, backend="numba")
+    assert fast.path.tolist() == [0]
+    assert fast.certificate[1, 0, 0] <= theirs.certificate[0, 0] <= fast.certificate[0, 0] + 2e-6
+    assert fast.ids[:, 0, 0].tolist() == [int(theirs.target_token), int(theirs.draft_token)]
 
 
 def test_a_row_that_float32_sums_leave_open_is_decided_by_float64_sums(report):
