@@ -20,7 +20,7 @@ from click.testing import CliRunner
 import certspec as cs
 from certspec.cli import main
 from certspec.cli.bench_tables import decoding_tables
-from certspec.models.vllm.attaching import WORKERS
+from certspec.models.vllm.admission import asks_to_attach
 from certspec.models.vllm.request_rules import read_rules
 from certspec.runs.summary import QUANTILES
 from certspec.runs.tables import render_plain, summary_tables
@@ -233,12 +233,12 @@ def verified_claim(block: Block, _: Path) -> list[str]:
 
 
 def vllm_server(block: Block, _: Path) -> list[str]:
-    """The extra and the worker class that are named are there; the served tests start a server."""
-    (extra,) = re.findall(r"certspec\[(\w+)\]", block.text)
-    (worker,) = re.findall(r"--worker-cls certspec\.models\.vllm\.attaching\.(\w+)", block.text)
+    """The extra and the variable that are named are there; the served tests start a server."""
+    (extra,) = re.findall(r"'\.\[(\w+)\]'", block.text)
+    environment = dict(re.findall(r"^(CERTSPEC_\w+)=(\S+)", block.text, re.M))
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     wrong = [] if re.search(rf"^{extra} = ", project, re.M) else [extra]
-    return wrong + ([] if worker in WORKERS else [worker])
+    return wrong + ([] if asks_to_attach(environment) else [str(environment)])
 
 
 def vllm_request(block: Block, _: Path) -> list[str]:
@@ -264,7 +264,7 @@ OUTPUTS = {
     (BENCH, "way   "): decoding_speeds,
     (LOGS, "$ certspec import gpt4o_mini_creative.json"): imported_log,
     (LOGS, "$ export OPENAI_API_KEY"): asked_server,
-    (VLLM, "pip install --no-deps certspec"): vllm_server,
+    (VLLM, "pip install '.[vllm]'"): vllm_server,
     (VLLM, '{"model": "TARGET"'): vllm_request,
     (VLLM, "CERTSPEC_VLLM_PYTHON="): vllm_tests,
     ("derivations/README.md", "formulas/strict.py"): way_of_a_formula,
