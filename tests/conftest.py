@@ -41,6 +41,10 @@ def pytest_collection_finish():
     gc.freeze()  # modules and tests stay to the end
 
 
+def pytest_unconfigure():
+    gc.unfreeze()  # at which some libraries count what was left over
+
+
 @pytest.fixture(autouse=True, scope="session")
 def interrupts_count():
     """Where a shell runs the suite in the background, interrupts are ignored, and so they would be

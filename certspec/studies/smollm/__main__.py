@@ -120,6 +120,7 @@ def _losses(options: argparse.Namespace) -> None:
         options.seed,
         options.out,
         _print,
+        max_new_tokens=8 if options.tiny else 128,
         **_shape(options),
     )
     _print(facts)

@@ -161,6 +161,7 @@ def study_losses(
     log: Log,
     shape: Shape = DRAFT_SHAPE,
     num_prompts: int = 256,
+    max_new_tokens: int = 128,
 ) -> dict[str, Any]:
     """Step 5: one draft a loss, all from one seed's initial weights and batches; measured, not
     kept.
@@ -184,7 +185,7 @@ def study_losses(
     for draft in drafts.values():
         round_to_bfloat16(draft)
     chosen = [record["prompt"] for record in material.evaluation[:num_prompts]]
-    figures = greedy_agreement(material.target, drafts, material.tokenizer, chosen)
+    figures = greedy_agreement(material.target, drafts, material.tokenizer, chosen, max_new_tokens)
     facts = {
         "seed": seed,
         "plan": asdict(plan) | {"steps": steps},
