@@ -41,6 +41,12 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "a weight of exactly 1e-290: its error is bounded there as above it",
     ),
     (
+        "certspec/kernels/numba/rules.py",
+        "weight >= tau - room - NEGLIGIBLE",
+        "(weight > tau - *)",
+        "a weight exactly where doubt ends: rounding moves it by half of that",
+    ),
+    (
         "derivations/formulas/robust.py",
         "mass > 0",
         "*mass >= 0*",

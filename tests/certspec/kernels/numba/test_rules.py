@@ -19,8 +19,8 @@ def parameters(rule):
     return rule_table((rule,)).parameters[0]
 
 
-def state(rule, tau, gaps, *, columns, upper=None):
-    threshold = (tau, tau if upper is None else upper, DOUBT)
+def state(rule, tau, gaps, *, columns, upper=None, doubt=DOUBT):
+    threshold = (tau, tau if upper is None else upper, doubt)
     return rules.rule_certificate(rule, threshold, np.array(gaps), columns, TOTAL, 0.0)
 
 
@@ -31,6 +31,13 @@ def test_a_rejected_token_within_rounding_of_the_threshold_is_near_it_and_no_oth
     for share, expected in ((0.9, rules.NEAR), (1.1, rules.SETTLED)):
         found = state(rule, weight + share * room, [0.0, math.log(weight)], columns=2)
         assert found[2] == expected, share
+
+
+def test_a_weights_own_error_is_in_doubt_where_nothing_else_is():
+    rule, weight = parameters(cs.Absolute(0.1)), 0.3  # its error: (1.2 + 8) u
+    for error, expected in ((5e-16, rules.NEAR), (5e-15, rules.SETTLED)):
+        found = state(rule, weight * (1 + error), [0.0, math.log(weight)], columns=2, doubt=0.0)
+        assert found[2] == expected, error
 
 
 def test_weights_that_are_negligible_are_near_every_threshold_of_that_size():
@@ -45,6 +52,13 @@ def test_ranks_that_all_pass_leave_the_rest_open_but_below_a_negative_threshold(
     found = state(rule, -1.0, [0.0, -1.0], columns=9, upper=upper)
     assert found == (np.inf, np.inf, expected)
     assert state(rule, -1.0, [0.0, -1.0], columns=2, upper=upper)[2] == rules.SETTLED
+
+
+def test_a_token_that_may_be_rejected_bounds_a_rule_that_rejects_none():
+    rule, gaps = parameters(cs.Absolute(0.1)), [0.0, math.log(0.3)]
+    certain = state(rule, 0.35, gaps, columns=2)
+    found = state(rule, 0.25, gaps, columns=2, upper=0.35)
+    assert found[0] == np.inf and 0.0 < found[1] == certain[1] < certain[0]
 
 
 def test_candidates_are_all_that_may_be_accepted_and_the_next_one_sorted(monkeypatch):
