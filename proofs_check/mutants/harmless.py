@@ -42,6 +42,12 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "certspec/kernels/numba/rules.py",
+        "CANDIDATE_SLACK",
+        "(CANDIDATE_SLACK *)",
+        "the threshold and its logarithm are both lowered by it: one alone is far above rounding",
+    ),
+    (
+        "certspec/kernels/numba/rules.py",
         "weight >= tau - room - NEGLIGIBLE",
         "(weight > tau - *)",
         "a weight exactly where doubt ends: rounding moves it by half of that",

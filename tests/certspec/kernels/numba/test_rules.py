@@ -72,6 +72,9 @@ def test_candidates_are_all_that_may_be_accepted_and_the_next_one_sorted(monkeyp
             expected = [*np.sort(gaps[near])[::-1], *np.sort(gaps[~near])[::-1][:1]]
             found = rules.candidate_gaps(tau, target, 1, count, None, target[1].max())
             assert found.tolist() == expected, (count, tau)
+    close = np.array([[0.0, *(math.log(0.2) - 1e-7 * np.arange(4)), -9.0, -8.0]])
+    found = rules.candidate_gaps(0.2, close, 0, close.shape[1], None, 0.0)
+    assert found.tolist() == [*close[0, :5].tolist(), -8.0]  # all that rounding may lift
 
 
 def test_a_weight_at_the_threshold_passes_but_for_rules_that_ask_for_more_and_ranks_beyond_a_gate():
