@@ -131,15 +131,27 @@ def theorem_page() -> str:
     by_label: dict[str, list[Claim]] = {label: [] for label in LABELS}
     for claim in reading_order():
         by_label.setdefault((labels_in(claim.theory) or [""])[0], []).append(claim)
+    others = [
+        claim for label in sorted(by_label.keys() - LABELS.keys()) for claim in by_label[label]
+    ]
     for label, meaning in LABELS.items():
         volume, _, name = label.rpartition(".")
         title = f"{name} of the second volume" if volume else name
         lines += ["", f"## {title}", "", *textwrap.wrap(meaning, _WIDTH)]
-        lines += [""] if by_label[label] else []
-        for claim in by_label[label]:
-            told = "FALSE: " if claim.expected == "refuted" else ""
-            text = f"- `{claim.id}` ({claim.theory}) {told}{claim.sentence}"
-            lines += textwrap.wrap(
-                text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-            )
+        lines += _listed(by_label[label])
+    lines += ["", "## Of no part above", *_listed(others)] if others else []
     return "\n".join(lines) + "\n"
+
+
+def _listed(claims: list[Claim]) -> list[str]:
+    lines = [""] if claims else []
+    for claim in claims:
+        told = "FALSE: " if claim.expected == "refuted" else ""
+        lines += textwrap.wrap(
+            f"- `{claim.id}` ({claim.theory}) {told}{claim.sentence}",
+            _WIDTH,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines

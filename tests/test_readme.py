@@ -83,6 +83,13 @@ def test_no_line_is_longer_than_120_columns(path):
     assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
 
 
+@each_readme
+def test_every_source_that_is_named_with_its_folder_exists(path):
+    named = re.findall(r"`([\w./-]+/[\w-]+\.py)`", path.read_text("utf-8"))
+    bases = (path.parent, ROOT, ROOT / "certspec", ROOT / "certspec" / "kernels")
+    assert [each for each in named if not any((base / each).exists() for base in bases)] == []
+
+
 def test_a_dead_link_and_a_module_that_moved_are_noticed():
     text = "[a](README.md) [b](gone.md) [c](#nowhere) `python -m certspec.bench.undecided`"
     assert broken_links(ROOT / "README.md", text) == ["gone.md", "#nowhere"]

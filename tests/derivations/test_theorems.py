@@ -2,12 +2,14 @@
 and a claim's sentence and its typeset formula use the same letters."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sympy
 from sympy.core.function import AppliedUndef
 
+from derivations import theorems
 from derivations.kernels.emit import COMMAND
 from derivations.language.claim import all_claims
 from derivations.statements import statement_of
@@ -38,6 +40,13 @@ def test_labels_are_read_past_what_stands_in_brackets():
     assert labels_in("B (upper bounds, U(d))") == ["B"]
     assert labels_in("E2 (second volume; as lines)") == ["2.E2"]
     assert labels_in("an example") == []
+
+
+def test_a_claim_of_no_part_stands_at_the_end_of_the_page(monkeypatch):
+    mine = replace(all_claims()["strict.closed"], id="my.own", theory="an example")
+    monkeypatch.setattr(theorems, "reading_order", lambda: [mine])
+    last = theorem_page().partition("## Of no part above\n\n")[2]
+    assert last.startswith("- `my.own` (an example) The strict certificate")
 
 
 def test_every_label_that_sources_and_readmes_cite_is_defined():
