@@ -147,6 +147,7 @@ def _plan(g: Geometry, programs: int, parts: int) -> dict[str, int]:
         "WIDE_OWN": triton.next_power_of_2(own),
         "PROGRAMS": programs,
         "PARTS": parts,
+        "COPIES": max(1, 32 * _WARPS // parts),
     }
 
 

@@ -249,6 +249,7 @@ def pass_kernel(
     PAIRS: tl.constexpr,
     PROGRAMS: tl.constexpr,
     PARTS: tl.constexpr,
+    COPIES: tl.constexpr,
     SLOTS: tl.constexpr,
     ON_GPU: tl.constexpr,
 ):
@@ -265,11 +266,14 @@ def pass_kernel(
 
     Grid (PROGRAMS,), all of which must be on the card at once. ..._EACH: columns of a product that
     a program computes, ..._HELD: how many of them it holds at a time, WIDE_...: powers of two,
-    PAIRS: room for the query heads of a key head, of all rows."""
+    PAIRS: room for the query heads of a key head, of all rows, COPIES: threads a part."""
     HALF: tl.constexpr = HEAD_DIM // 2
     GROUP: tl.constexpr = HEADS // KV_HEADS
     QKV: tl.constexpr = (HEADS + 2 * KV_HEADS) * HEAD_DIM
     QUERY: tl.constexpr = HEADS * HEAD_DIM
+    QKV_PROGRAMS: tl.constexpr = (QKV + QKV_EACH - 1) // QKV_EACH
+    MLP_PROGRAMS: tl.constexpr = (MLP + MLP_EACH - 1) // MLP_EACH
+    OWN_PROGRAMS: tl.constexpr = (HIDDEN + HIDDEN_EACH - 1) // HIDDEN_EACH
 
     if count is not None and tl.load(count, volatile=True) == 0:
         return
@@ -292,6 +296,7 @@ def pass_kernel(
     h = tl.arange(0, HALF)[None, :]
     d = tl.arange(0, HEAD_DIM)[None, :]
     p = tl.arange(0, PARTS)
+    copy = tl.arange(0, COPIES)[None, :]
     pair_cosines = tl.load(cosines + pair_place[:, None] * HALF + h)
     pair_sines = tl.load(sines + pair_place[:, None] * HALF + h)
     fresh_cosines = tl.load(cosines + fresh_place[:, None] * HALF + h)
@@ -461,16 +466,17 @@ def pass_kernel(
                 pieces_real = used[:, None] & (d < HEAD_DIM)
                 pieces_at = sums + (start + p)[:, None] * HEAD_DIM + d
                 words = tl.load(pieces_at, mask=pieces_real, other=0, volatile=True)
-                # one copy for each thread of what a piece has only one of
-                tops_at, weights_at = tops + (start + p)[:, None], weights + (start + p)[:, None]
+                # a copy for each thread of what a piece has only one of; all are equal
+                each = (start + p)[:, None] + 0 * copy
                 top_of, weight_of = hear_two(
-                    tops_at + d * 0, weights_at + d * 0, tag + 1, pieces_real
+                    tops + each, weights + each, tag + 1, used[:, None] & (copy >= 0)
                 )
                 while tl.max(missing(words, tag + 1, pieces_real)) != 0:
                     words = tl.load(pieces_at, mask=pieces_real, other=0, volatile=True)
-                top_of = tl.where(pieces_real, top_of, float("-inf"))
-                share = tl.exp(top_of - tl.max(top_of, 0)[None, :])
-                joined = tl.sum(number(words) * share, 0) / tl.sum(share * weight_of, 0)
+                top_of = tl.where(used, tl.max(top_of, 1), float("-inf"))
+                share = tl.exp(top_of - tl.max(top_of, 0))
+                whole = tl.sum(share * tl.max(weight_of, 1), 0)
+                joined = tl.sum(number(words) * share[:, None], 0) / whole
                 i = tl.arange(0, HEAD_DIM)
                 home = attended + index // GROUP * QUERY + head * HEAD_DIM + i
                 tell(home, joined, tag + 1, i < HEAD_DIM)
@@ -479,11 +485,12 @@ def pass_kernel(
         up_at = gate_at + MLP * HIDDEN
         gate = load_columns(gate_at, mlp_first, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
         fetch_rest(gate_at, mlp_first, mlp_end, HIDDEN, MLP_EACH, MLP_HELD, WIDE_HIDDEN, ON_GPU)
-        tl.debug_barrier()
+        if OWN_PROGRAMS > QKV_PROGRAMS:  # else hear_row has seen what its other threads wrote
+            tl.debug_barrier()
         for at in range(0, HIDDEN_EACH, OUT_HELD):
             n = own_first + at + tl.arange(0, OUT_HELD)
             for row in range(own_rows):
-                # its own words: some of its threads wrote them before the barrier
+                # its own words, which it need not wait for
                 before = tl.load(
                     stream + row * HIDDEN + n, mask=n < own_end, other=0, volatile=True
                 )
@@ -514,11 +521,12 @@ def pass_kernel(
         weight_at = down + layer * HIDDEN * MLP
         held_down = load_columns(weight_at, own_first, own_end, MLP, DOWN_HELD, WIDE_MLP)
         fetch_rest(weight_at, own_first, own_end, MLP, HIDDEN_EACH, DOWN_HELD, WIDE_MLP, ON_GPU)
-        tl.debug_barrier()
+        if OWN_PROGRAMS > MLP_PROGRAMS:  # as above
+            tl.debug_barrier()
         for at in range(0, HIDDEN_EACH, DOWN_HELD):
             n = own_first + at + tl.arange(0, DOWN_HELD)
             for row in range(own_rows):
-                # its own words, as above
+                # its own words, which it need not wait for
                 before = tl.load(
                     middle + row * HIDDEN + n, mask=n < own_end, other=0, volatile=True
                 )
