@@ -238,6 +238,7 @@ def generate(
     accepted block the target's next argmax. With strict greedy, or a tree, the output is the
     target's own greedy output. Qwen and Llama models are run by the compiled engines (float32 on a
     CPU, bfloat16 or float32 on a GPU), others by transformers (``Generation.notes`` says why).
+    Kernels are compiled once; meanwhile Ctrl-C waits for the one at hand, up to some seconds.
 
     Args:
         pair: what ``load_pair`` returned.
