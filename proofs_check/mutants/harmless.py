@@ -21,6 +21,21 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     (_GENERATED + "*", "*abs(*) <= 0.125", "(*abs(*) < 0.125)", _ONE_FUNCTION),
     (_GENERATED + "*", "change >= -0.5", "(change > -0.5)", _ONE_FUNCTION),
     (_GENERATED + "*", "tilt <= 8.0", "(tilt < 8.0)", _ONE_FUNCTION),
+    (_GENERATED + "*", "0.5", "(0.50000000046566*)", _ONE_FUNCTION),  # a factor does not survive
+    (_GENERATED + "*", "normaliser < *", "(normaliser <= *)", "S is what both sides ask for there"),
+    ("derivations/margins/entropy_margins.py", "1e-2", "(0.0100000000*)", _ONE_FUNCTION),
+    (
+        "derivations/margins/entropy_margins.py",
+        "min(at_left, at_right)",
+        "max(*)",
+        "golden sections end where both are the same to more digits than are asked for",
+    ),
+    (
+        "derivations/margins/entropy_margins.py",
+        "numbers.dps - 3",
+        "(numbers.dps - 2)",
+        "Newton's steps go on for a digit more",
+    ),
     (
         "derivations/formulas/single_token.py",
         "target_probs?i? * len(pool) > total",

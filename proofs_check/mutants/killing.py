@@ -18,7 +18,7 @@ from derivations.language import claim as claims
 from derivations.language.claim import Claim, Formula, get_claim
 from proofs_check.methods import examination
 from proofs_check.methods.arguments import Seen
-from proofs_check.methods.numbers import MP
+from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.printed import parse
 from proofs_check.mutants.changes import with_change
 from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, Mutation
@@ -135,7 +135,10 @@ def _on_the_safe_side(claim: Claim, changed: Formula, seen: Seen) -> bool:
     moved = []
     for arguments in seen.calls:
         try:
-            moved.append(sign * (seen.formula(MP, *arguments) - changed(MP, *arguments)))
+            with working_digits(50):
+                old, new = seen.formula(MP, *arguments), changed(MP, *arguments)
+                same = old == new or abs(old - new) <= MP.mpf(10) ** -40 * abs(old)
+                moved.append(MP.mpf(0) if same else sign * (old - new))
         except _BROKEN:
             return False
     return bool(moved) and min(moved) >= 0 and max(moved) > 0

@@ -245,6 +245,7 @@ register_projections(CASES, KNOWN, LARGE)
 EDGES: list[tuple[str, list[F | None], Any, list[tuple[Row, ...]]]] = [
     ("strict", [F(1, 2), F(1, 2)], None, [(reaches(1, 0),)]),
     ("strict", [F(1), None, None], None, [(reaches(1, 0),), (reaches(2, 0),)]),
+    ("strict", [F(1)], None, []),
     ("additive", [F(1), None], F(1, 5), [(reaches(1, 0, F(1, 5)),)]),
     ("multiplicative", [F(1), None], F(1, 2), [(reaches(1, 0, 0, F(1, 2)),)]),
     ("additive", [F(3, 4), F(1, 4)], F(1), []),
@@ -253,7 +254,7 @@ EDGES: list[tuple[str, list[F | None], Any, list[tuple[Row, ...]]]] = [
     ("top", [F(3, 5), F(2, 5), None], 2, [(reaches(1, 0), reaches(2, 0))]),
     ("top", [F(3, 5), F(2, 5)], 2, []),
 ]
-_LIMITS = [sympy.S.Zero, *[sympy.oo] * 6, -log(R(2, 5)), sympy.oo]
+_LIMITS = [sympy.S.Zero, *[sympy.oo] * 7, -log(R(2, 5)), sympy.oo]
 
 
 @check("drafter.edges", method="steps")
