@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+from certspec.reports.plots import Drawing
 from tests.support.device import ON_GPU, interpret_without_gpu, start_triton
 from tests.support.one_compiler import compile_in_turn
 
@@ -22,11 +23,12 @@ gc.set_threshold(50_000, 20, 20)
 # What begins first, a file a worker: the proofs compile nothing, while another worker compiles the
 # CPU engine's rounds for everyone. Then come the files that take long, so that none is left over.
 FIRST = ["proofs_check/test_claims.py", "certspec/decoding/test_compiled_rounds.py"]
+LONG = ["tests/test_readme_blocks.py"]  # beside Triton's
 
 
 def pytest_collection_modifyitems(items):
     compile_in_turn()
-    slow = set()
+    slow = {item.path for item in items if any(map(item.path.match, LONG))}
     for item in items:
         if item.get_closest_marker("triton"):
             slow.add(item.path)
@@ -55,6 +57,22 @@ def interrupts_count():
     yield
     if before == signal.SIG_IGN:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def small_pictures(request, monkeypatch):
+    """Pictures that show nothing, since of most reports the words alone count and drawing takes
+    most of their time. ``@pytest.mark.pictures`` has all of them drawn, with names those."""
+    marker, render = request.node.get_closest_marker("pictures"), Drawing.render
+
+    def render_named(drawing, scene, kind):
+        if drawing.name in marker.args:
+            return render(drawing, scene, kind)
+        return f"<{kind}/>".encode()
+
+    if marker is None or marker.args:
+        marker = marker or pytest.mark.pictures.mark
+        monkeypatch.setattr(Drawing, "render", render_named)
 
 
 def pytest_runtest_setup(item):

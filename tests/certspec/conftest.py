@@ -15,7 +15,6 @@ from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, Stopp
 from certspec.decoding.schedules import Throughout
 from certspec.models.padded_runner import TransformersRunner
 from certspec.models.trees import chain
-from certspec.reports.plots import Drawing
 from tests.support.tiny_pair import write_tiny_pair
 
 
@@ -45,22 +44,6 @@ def prompts(tiny):
         torch.randint(4, tiny.num_tokens, (n,), generator=generator).tolist()
         for n in (1, 5, 12, 30)
     ]
-
-
-@pytest.fixture(autouse=True)
-def small_pictures(request, monkeypatch):
-    """Pictures that show nothing, since of most reports the words alone count and drawing takes
-    most of their time. ``@pytest.mark.pictures`` has all of them drawn, with names those."""
-    marker, render = request.node.get_closest_marker("pictures"), Drawing.render
-
-    def render_named(drawing, scene, kind):
-        if drawing.name in marker.args:
-            return render(drawing, scene, kind)
-        return f"<{kind}/>".encode()
-
-    if marker is None or marker.args:
-        marker = marker or pytest.mark.pictures.mark
-        monkeypatch.setattr(Drawing, "render", render_named)
 
 
 @pytest.fixture
