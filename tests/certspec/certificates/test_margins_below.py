@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.certificates import margin_bounds
 from derivations.margins import (
     capped_margins,
     gate_margins,
@@ -161,3 +162,12 @@ def test_a_rejected_draft_near_margin_1_is_never_inside_the_reverse_bound():
 def test_a_bound_that_numbers_underflow_in_counts_as_none():
     assert cs.margin_certificate("strict", 5.2e-161) == 0.0  # float64 would round it up
     assert cs.margin_certificate("strict", 2.0**-499) > 0.0
+
+
+@pytest.mark.parametrize(("share", "digits"), [(1e-9, 5e-15), (0.0099, 5e-15), (0.0101, 5e-14)])
+def test_the_pair_cost_of_the_entropys_cells_is_exact_on_both_sides_of_its_series(share, digits):
+    top, own = 0.5 + share / 2, 0.5 - share / 2
+    with mpmath.workdps(50):
+        exact = margins.strict_margin(MP, MP.mpf(top) - MP.mpf(own))
+    found = margin_bounds._pair_cost(np.array([top]), np.array([own]))[0]
+    assert found == pytest.approx(float(exact), rel=digits)
