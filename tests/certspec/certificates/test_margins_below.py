@@ -170,4 +170,4 @@ def test_the_pair_cost_of_the_entropys_cells_is_exact_on_both_sides_of_its_serie
     with mpmath.workdps(50):
         exact = margins.strict_margin(MP, MP.mpf(top) - MP.mpf(own))
     found = margin_bounds._pair_cost(np.array([top]), np.array([own]))[0]
-    assert found == pytest.approx(float(exact), rel=digits)
+    assert found == pytest.approx(float(exact), rel=digits, abs=0)
