@@ -398,10 +398,11 @@ def pushed(
 
     exact, count = run(numbers, lambda k, size: 0)
     flat = run(math, lambda k, size: 0.0)[0]
-    raises = [
-        run(math, lambda k, size, own=own: 1e-4 * size if k == own else 0.0)[0] > flat
-        for own in range(count)
-    ]
+
+    def raised(own: int) -> bool:
+        return bool(run(math, lambda k, size: 1e-4 * size if k == own else 0.0)[0] > flat)
+
+    raises = [raised(own) for own in range(count)]
     unit = numbers.mpf(2) ** -53
     moved = run(numbers, lambda k, size: (unit if raises[k] == up else -unit) * size)[0]
     return moved, exact

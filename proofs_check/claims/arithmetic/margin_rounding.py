@@ -63,7 +63,8 @@ def _bands() -> Bands:
             counting = Counting((ends[0], ends[1]), guarded=False)
             size = counting.letter("size", 1, 1, order=1)
             worst = max(worst, counting.worst(text, [size if sign > 0 else -size], {}))
-        found.append((*sorted((sign * low, sign * high)), worst, condition))
+        near, far = sorted((sign * low, sign * high))
+        found.append((near, far, worst, condition))
     first = (F(-1), F(-15, 16), 10 * 0.1733 / 0.76 + 1, 37.75 / 0.76)
     last = (F(16), F(2**1000), 10 * 1.55 + 1, 2.0)
     return (first, *found, last)
@@ -123,12 +124,12 @@ def _counts() -> Iterator[tuple[str, float]]:
     text = _text("margins_python.gate_last_margin_exactly")
     for first in ((1, 1), (0, 1)):  # as multiples of the larger of gap and slack
         counting = Counting(_UNITY)
-        gap = counting.letter("gap", *first, order=1)
-        slack = counting.letter("slack", 1 - first[0], 1, order=1)
-        yield (
-            str(text),
-            counting.worst(text, [gap, counting.letter("width", *_WIDTH), slack], known),
-        )
+        letters = [
+            counting.letter("gap", *first, order=1),
+            counting.letter("width", *_WIDTH),
+            counting.letter("slack", 1 - first[0], 1, order=1),
+        ]
+        yield str(text), counting.worst(text, letters, known)
     text, counting = _text(_DRAFTER + "tree_radius_margin"), Counting()
     letters = [counting.letter("gap", *_UNITY), counting.letter("width", *_WIDTH)]
     yield str(text), counting.worst(text, [*letters, counting.positive(1.0)], known)

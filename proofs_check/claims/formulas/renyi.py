@@ -138,7 +138,7 @@ def _check_by_cones(claim: str, count: int, orders: Sequence[Fraction | None], l
         cases = _programmes(effort, count, claim)
         for number, (probs, place, programmes) in enumerate(cases):
             order = orders[number % len(orders)]
-            found = min(_solved(probs, *programme, order) for programme in programmes)
+            found = min(_solved(probs, hub, rest, sign, order) for hub, rest, sign in programmes)
             given = () if order is None else (_mp(order),)
             value = formula(MP, list(map(_mp, probs)), place, *given)
             tally.add(f"{probs}, {place}, order {order}", value, found, found)
