@@ -104,6 +104,7 @@ class _HubProblem:
         self.level = mpf(1)
         self.slope = {i: mpf(1) for i in spokes}
         self.bound = [mpf(1) for _ in target]
+        self.nearest = mpf(1)  # of the way to the boundary, at most
 
     def _strictly_feasible(self) -> list[mpmath.mpf]:
         # every tilted token is lighter (tree) or the hub is heavier (single) than a uniform start
@@ -127,6 +128,7 @@ class _HubProblem:
                 lower, upper = self.dual_value(), self.primal_value()
                 if upper - lower < goal * 1000:
                     return Bracket(lower, upper, tuple(self.draft), iteration)
+            self.nearest = 1 - min(mpf("0.01"), mpmath.sqrt(mean))
             self._newton_step(min(mean / 5, mean * mpmath.sqrt(mean)))
         return Bracket(self.dual_value(), self.primal_value(), tuple(self.draft), 1000)
 
@@ -191,7 +193,7 @@ class _HubProblem:
         values += [(self.slack(i), self.sign * (move[self.hub] - move[i])) for i in self.spokes]
         for value, change in values:
             if change < 0:
-                step = min(step, mpf("0.99") * value / -change)
+                step = min(step, self.nearest * value / -change)
         return step
 
     def primal_value(self) -> mpmath.mpf:

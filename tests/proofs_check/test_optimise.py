@@ -12,7 +12,7 @@ from proofs_check.methods.optimise import minimise_single, minimise_tree
 
 def test_uniform_draft_is_the_answer_for_a_one_hot_target_of_two_tokens():
     bracket = minimise_single((F(1), F(0)), 1)
-    with mpmath.workdps(60):
+    with mpmath.workdps(110):  # the bracket may be far narrower than what was asked for
         assert abs(bracket.upper - mpmath.log(2)) < mpmath.mpf(10) ** -45
         assert bracket.lower <= mpmath.log(2) <= bracket.upper
 
