@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from certspec.errors import CertspecError, RunMismatch, UnreadableInput
+from certspec.runs.manifest_kinds import wrong_field
 from certspec.runs.schema import SCHEMA_VERSION
 from certspec.runs.shards import Shard
 from certspec.runs.writing import appearing_whole, utf8, write_atomically
@@ -75,6 +76,8 @@ class RunFolder:
             )
         if not isinstance(manifest.get("settings"), dict):
             raise UnreadableInput(f'{self.manifest_path}: expected an object "settings", got none')
+        if wrong := wrong_field(manifest):
+            raise UnreadableInput(f"{self.manifest_path}: {wrong}")
         return manifest
 
     def rules(self, manifest: Mapping[str, Any]) -> tuple[str, ...]:

@@ -71,6 +71,15 @@ def test_a_closed_standard_output_is_no_error() -> None:
         ({"settings": []}, 'expected an object "settings"'),
         ({"settings": {}}, 'expected a list "rules"'),
         ({"settings": {"rules": [1]}}, 'expected a list "rules"'),
+        ({"settings": {"target": []}}, 'expected an object "settings.target"'),
+        ({"settings": {"draft": {"id": "d"}}}, 'expected "settings.draft.dtype", got none'),
+        ({"settings": {"num_tokens": "7"}}, 'an integer or null "settings.num_tokens", got \'7'),
+        ({"settings": {"temperature": True}}, 'expected .* "settings.temperature", got True'),
+        ({"settings": {"import": {"target_log": 3}}}, 'an object "settings.import.target_log"'),
+        ({"settings": {"stored_logits": None}}, 'an object "settings.stored_logits", got None'),
+        ({"settings": {}, "sessions": {}}, 'expected a list "sessions"'),
+        ({"settings": {}, "sessions": [{"versions": 1}]}, r'object "sessions\[0\].versions"'),
+        ({"settings": {}, "notes": [None]}, r'expected text "notes\[0\]"'),
     ],
 )
 def test_a_damaged_manifest_is_unreadable_input(
