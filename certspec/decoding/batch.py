@@ -1,5 +1,5 @@
-"""Rows that are decoded together: who is still active, and what both models have run of them. Rows
-leave when they are done, new ones may join, and some may be handed to another batch."""
+"""Rows that are decoded together: who is still active, who waits to join, and what both models have
+run of them. Rows leave when they are done, and some may be handed to another batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Caches = tuple[BlockCache, BlockCache | None]
 
 
 class Batch:
-    """``active``: the requests that go on, one a row; ``size``: how many rows there may be.
+    """``active``: the requests that go on, one a row; ``size``: how many rows there may be;
+    ``waiting``: requests that may take the place of those that are done.
 
     ``caches``: where the rows have been run already; else the prompts are read when the caches are
     first asked for."""
@@ -31,9 +32,11 @@ class Batch:
         requests: Sequence[Request],
         plan: DecodingPlan,
         caches: Caches | None = None,
+        waiting: deque[Request] | None = None,
     ) -> None:
         self.target, self.draft, self.plan = target, draft, plan
         self.active, self.size = list(requests), len(requests)
+        self.waiting: deque[Request] = deque() if waiting is None else waiting
         self._caches = caches
 
     @property
@@ -60,7 +63,7 @@ class Batch:
         if len(remaining) < len(self.active):
             self._keep(remaining)
 
-    def admit(self, waiting: deque[Request]) -> None:
+    def admit(self) -> None:
         """Let waiting requests take the free rows, where both runners can take them in."""
         target, draft = self.caches
         if draft is None and self.plan.policy.depth > 0:
@@ -68,7 +71,7 @@ class Batch:
         caches = [cache for cache in (target, draft) if cache is not None]
         if any(cache.compiled is None for cache in caches):
             return
-        joined = take_waiting(waiting, self.size - len(self.active))
+        joined = take_waiting(self.waiting, self.size - len(self.active))
         if joined:
             target.join([request.prompt for request in joined])
             if draft is not None:
@@ -84,7 +87,8 @@ class Batch:
         if mine.compiled is None or (drafts is not None and drafts.compiled is None):
             return None
         moved = mine.moved(rows, target), None if drafts is None else drafts.moved(rows, draft)
-        other = Batch(target, draft, [self.active[row] for row in rows], self.plan, moved)
+        requests = [self.active[row] for row in rows]
+        other = Batch(target, draft, requests, self.plan, moved, self.waiting)
         self._keep([row for row in range(len(self.active)) if row not in rows])
         return other
 

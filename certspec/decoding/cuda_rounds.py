@@ -1,13 +1,14 @@
 """The CUDA engine's rounds: trees drafted and verified without leaving the GPU, or a token of the
 target's own where nothing is drafted. The host starts a round, waits for one small copy, and writes
-the last round's records while the next one runs.
+the last round's records while the next one runs. A row that ends is given to the next request that
+waits, and the same rounds go on.
 
 ``models.cuda.triton_rounds`` and ``triton_growth`` do in Triton what ``plain_rounds`` does in
 Python; test_tree_rounds.py and test_rounds.py hold the two to the same tokens and records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,12 @@ from certspec.decoding.step_writer import Place, StepWriter
 from certspec.decoding.verify import walk_block
 from certspec.errors import InvalidLogits
 from certspec.kernels.rule_table import RuleTable, rule_table
-from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout
+from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout, RowState
 from certspec.rules import Rule
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from torch import Tensor
 
     from certspec.decoding.batch import Batch
@@ -53,31 +56,31 @@ class CudaRounds:
         static tree, or one that grows best first or by numbers, one rule for all, nothing that runs
         on the host."""
         plan = self._plan
-        drafts = plan.policy.depth > 0
-        limit = plan.draft_limit if drafts else None
-        wanted = self._target.makes_rounds and (self._draft.makes_rounds or not drafts)
+        wanted = self._target.makes_rounds and (self._draft.makes_rounds or not plan.policy.depth)
         if not wanted or batch.is_read or plan.processors or round_shape(plan.policy) is None:
             return False
-        rule = _common_rule(batch.active)
-        if rule is None:
+        schedule = batch.active[0].schedule
+        if not isinstance(schedule, Throughout):
             return False
-        table = _table_of(rule, plan)
+        table = _table_of(schedule.rule, plan)
         if table.smoothings.size or table.num_top > _MAX_RANKS:
             return False
-        return all(
-            len(r.prompt) > 1
-            and (limit is None or len(r.prompt) + r.stopping.max_new_tokens <= limit)
-            for r in batch.active
-        )
+        return all(self._takes(request, schedule.rule) for request in batch.active)
+
+    def _takes(self, request: Request, rule: Rule) -> bool:
+        """Whether a request may be a row beside others of this rule."""
+        limit = self._plan.draft_limit if self._plan.policy.depth else None
+        longest = len(request.prompt) + request.stopping.max_new_tokens
+        fits = len(request.prompt) > 1 and (limit is None or longest <= limit)
+        return fits and request.schedule == Throughout(rule)
 
     def run(self, batch: Batch, writer: StepWriter, counts: RoundCounts) -> None:
-        """All rounds, until every row has ended."""
-        rule = _common_rule(batch.active)
-        if rule is None:
-            raise RuntimeError("rounds on the device know one rule throughout")
+        """All rounds, until every row has ended and nobody waits who can be a row here."""
+        (rule,) = batch.active[0].schedule.rules
+        waiting = _Waiting(batch.waiting, lambda request: self._takes(request, rule))
         rows = _DeviceBatch(self._target, self._draft, batch.active, self._plan, rule)
         records = RoundWriter(writer.steps, self._plan, rule)
-        rows.read_prompts()
+        rows.read_prompts(waiting.most_tokens())
         while rows.active:
             scores = rows.rounds.finish()
             paths = rows.accepted_paths(scores)
@@ -90,18 +93,33 @@ class CudaRounds:
             counts.num_draft_passes += (
                 int((scores.counts[:, 0] > 0).sum()) if len(scores.counts) else rows.shape.depth
             )
-            rows.next_round(ended)
+            rows.next_round(ended, waiting)
             records.add(scores)
         records.flush()
         counts.num_flat_draft_rows += records.num_flat_draft_rows
 
 
-def _common_rule(requests: Sequence[Request]) -> Rule | None:
-    """The one rule that all rows have at all positions, if there is one."""
-    schedule = requests[0].schedule
-    if any(request.schedule != schedule for request in requests):
+class _Waiting:
+    """Of the requests that wait, those that are ``taken`` as rows here; the others wait on."""
+
+    def __init__(self, requests: deque[Request], taken: Callable[[Request], bool]) -> None:
+        self._requests, self._taken = requests, taken
+
+    def next(self) -> Request | None:
+        """The first of them, which waits no longer."""
+        for index, request in enumerate(self._requests):
+            if self._taken(request):
+                del self._requests[index]
+                return request
         return None
-    return schedule.rule if isinstance(schedule, Throughout) else None
+
+    def most_tokens(self) -> int:
+        """The length of the longest of their sequences when it ends, 0 without any."""
+        return max((_most_tokens(each) for each in self._requests if self._taken(each)), default=0)
+
+
+def _most_tokens(request: Request) -> int:
+    return len(request.prompt) + request.stopping.max_new_tokens
 
 
 def _table_of(rule: Rule, plan: DecodingPlan) -> RuleTable:
@@ -189,38 +207,47 @@ class _DeviceBatch:
         self.table = _table_of(rule, plan)
         self.strict = not rule.is_relaxed
         self.rounds: TreeRounds
-        self._out_of_step = False  # whether the host accepted otherwise than the device
+        self._out_of_step: list[int] = []  # rows where the host accepted otherwise than the device
 
     @property
     def active(self) -> list[Request]:
         return [request for request in self.requests if request.reason is None]
 
-    def read_prompts(self) -> None:
-        """Read the prompts but for their last token, and begin the first round."""
-        room = max(len(r.prompt) + r.stopping.max_new_tokens for r in self.requests) + self._slots
+    def read_prompts(self, most_tokens: int) -> None:
+        """Read the prompts but for their last token, and begin the first round. There is room for
+        as many tokens a row as the longest sequence will have, or ``most_tokens`` of those that may
+        come."""
+        most = max(most_tokens, *map(_most_tokens, self.requests))
         for runner in self._runners:
-            runner.prefill([request.prompt[:-1] for request in self.requests])
-            runner.reserve(len(self.requests), room)
-        self._begin_from_host()
+            prompts = [request.prompt[:-1] for request in self.requests]
+            runner.read_prompts(prompts, most + self._slots)
+        self._start()
 
-    def next_round(self, ended: Sequence[int]) -> None:
-        """Begin the next round for the rows that are left; once half of them have ended the others
-        move together."""
-        left = [row for row, request in enumerate(self.requests) if request.reason is None]
-        if not left:
-            return
-        if 2 * len(left) <= len(self.requests):
-            for runner in self._runners:
-                runner.drop_rows(left)
-            self.requests = [self.requests[row] for row in left]
-            self._begin_from_host()
-            return
-        for row in ended:
-            self.rounds.stop(row)
-        if self._out_of_step:
-            self._begin_from_host()
-        else:
-            self.rounds.begin()
+    def next_round(self, ended: Sequence[int], waiting: _Waiting) -> None:
+        """Begin the next round. A row that has ``ended`` is given to the next request that waits;
+        where none does and half of the rows have ended, the others move together."""
+        for row in self._out_of_step:  # its caches hold what the device took for accepted
+            if row not in ended:
+                self._read(row)
+        self._out_of_step = []
+        if ended:
+            for row in ended:
+                request = waiting.next()
+                if request is None:
+                    self.rounds.stop(row)
+                else:
+                    self.requests[row] = request
+                    self._read(row)
+            left = [row for row, request in enumerate(self.requests) if request.reason is None]
+            if not left:
+                return
+            if 2 * len(left) <= len(self.requests):
+                for runner in self._runners:
+                    runner.drop_rows(left)
+                self.requests = [self.requests[row] for row in left]
+                self._start()
+                return
+        self.rounds.begin()
 
     def accepted_paths(self, scores: RoundScores) -> list[_AcceptedPath | None]:
         """What each row's round gave (None: the row had ended). What the kernels left open is
@@ -245,31 +272,33 @@ class _DeviceBatch:
             walk = walk_block(
                 tree, scores.drafted[row].tolist(), rows, request.schedule, scores=rows
             )
-            self._out_of_step |= walk.path != path
+            if walk.path != path:
+                self._out_of_step.append(row)
             return _AcceptedPath(tree, walk.path, walk.tokens, frozenset(rows.flat))
         tokens = scores.tokens[row, : accepted + 1].tolist()
         if accepted < scores.accepted[row]:  # no candidate there: the target's own token
             tokens[accepted] = int(scores.scores["ids"][0, visited[-1], 0])
         return _AcceptedPath(tree, path, tokens)
 
-    def _begin_from_host(self) -> None:
-        """Put the rows' state on the device and begin a round."""
+    def _read(self, row: int) -> None:
+        """Read a request's text but for its last token, as if all of it were a prompt, and put the
+        row there; the other rows wait."""
+        for runner in self._runners:
+            runner.replace_row(row, self.requests[row].sequence[:-1])
+        self.rounds.put(row, self._state(self.requests[row]))
+
+    def _start(self) -> None:
+        """Put all rows' states on the device and begin a round."""
         self.rounds = self.target.tree_rounds(
             self.draft, len(self.requests), self.shape, self.table, strict=self.strict
         )
-        self.rounds.start(
-            [request.sequence[-2:] for request in self.requests],
-            [len(request.sequence) - 1 for request in self.requests],
-            self.target.cache_rows,
-            self._runners[-1].cache_rows,
-            [request.num_rounds for request in self.requests],
-            [len(request.prompt) + request.stopping.max_new_tokens for request in self.requests],
-        )
-        for row, request in enumerate(self.requests):
-            if request.reason is not None:
-                self.rounds.stop(row)
-        self._out_of_step = False
+        states = [self._state(request) for request in self.requests]
+        self.rounds.start(states, self.target.cache_rows, self._runners[-1].cache_rows)
         self.rounds.begin()
+
+    @staticmethod
+    def _state(request: Request) -> RowState:
+        return RowState.of(request.sequence, _most_tokens(request), request.num_rounds)
 
 
 class _DeviceRows:

@@ -148,12 +148,12 @@ def _decode_all(
     """The requests of ``work``, then what is left of ``waiting``, then what ``others`` hand
     over."""
     ended = None if others is None else others.groups.ended
-    batch: Batch | None = Batch(target, draft, work.requests, work.plan)
+    batch: Batch | None = Batch(target, draft, work.requests, work.plan, waiting=waiting)
     while batch is not None and not (ended is not None and ended.is_set()):
-        decode_batch(batch, work.steps, work.counts, waiting=waiting, others=others, ended=ended)
+        decode_batch(batch, work.steps, work.counts, others=others, ended=ended)
         taken = take_waiting(waiting, work.batch_size)
         if taken:
-            batch = Batch(target, draft, taken, work.plan)
+            batch = Batch(target, draft, taken, work.plan, waiting=waiting)
         else:
             batch = None if others is None else others.wait()
 

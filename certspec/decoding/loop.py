@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from certspec.decoding.batch import Batch
 from certspec.decoding.records import StepList
-from certspec.decoding.requests import Request, RoundCounts
+from certspec.decoding.requests import RoundCounts
 from certspec.decoding.rounds import rounds_for
 from certspec.decoding.step_writer import StepWriter
 
@@ -32,16 +31,15 @@ def decode_batch(
     steps: StepList,
     counts: RoundCounts,
     *,
-    waiting: deque[Request] | None = None,
     others: OtherGroups | None = None,
     ended: threading.Event | None = None,
 ) -> None:
     """Decode the requests of ``batch`` until all have a ``reason`` or ``ended`` is set; adds to
     ``steps`` and ``counts``.
 
-    A row that is done leaves the batch, and the next request of ``waiting`` takes its place where
-    the runners can take it in; no row's tokens depend on the others. Once nothing waits, ``others``
-    may take rows over."""
+    A row that is done leaves the batch, and the next request that waits takes its place where the
+    runners can take it in; no row's tokens depend on the others. Once nothing waits, ``others`` may
+    take rows over."""
     plan = batch.plan
     writer = StepWriter(steps, plan.extra, plan.on_step)
     ways = rounds_for(batch.target, batch.draft, plan, None if others is None else others.called)
@@ -49,9 +47,9 @@ def decode_batch(
         rounds = next(way for way in ways if way.serves(batch))
         rounds.run(batch, writer, counts)
         batch.drop_finished()
-        if waiting and batch.active:
-            batch.admit(waiting)
-        if others is not None and not waiting and len(batch.active) > 1:
+        if batch.waiting and batch.active:
+            batch.admit()
+        if others is not None and not batch.waiting and len(batch.active) > 1:
             others.share(batch)
     writer.flush()
     counts.num_draft_passes += batch.num_draft_passes

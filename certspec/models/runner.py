@@ -111,5 +111,6 @@ class DeviceRunner(ModelRunner, Protocol):
     makes_rounds: bool
 
     cache_rows: np.ndarray[Any, Any]  # (batch,) where each row lies in the cache
-    reserve: Callable[[int, int], None]  # room for so many rows of so many tokens
+    read_prompts: Callable[..., None]  # forget all, make room, commit prompts without logits
+    replace_row: Callable[..., None]  # another text in a row's place
     tree_rounds: Callable[..., Any]  # rounds of these rows, made once and kept

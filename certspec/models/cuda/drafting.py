@@ -97,7 +97,7 @@ class NoDrafting:
     def prepare(self, *_state: Any) -> None:
         """There is nothing to prepare."""
 
-    def launch(self, lengths: Tensor, ends: Tensor) -> None:
+    def launch(self, state: Tensor) -> None:
         """There is nothing to launch."""
 
 
@@ -145,7 +145,7 @@ class StaticDrafting(_Drafting):
             max(self.batch * choices.shape[0] * choices.shape[1] for choices in self._choices)
         )
 
-    def launch(self, lengths: Tensor, ends: Tensor) -> None:
+    def launch(self, state: Tensor) -> None:
         """All levels in order."""
         columns, chained = self.draft.num_tokens, self.draft.layers.chained
         for level, choices in enumerate(self._choices):
@@ -259,7 +259,7 @@ class GrowthDrafting(_Drafting):
         self._make_tops(per_level * layout.num_ranks)
         self._sums = zeros(per_level * self.parts, dtype=torch.float32)
 
-    def launch(self, lengths: Tensor, ends: Tensor) -> None:
+    def launch(self, state: Tensor) -> None:
         """All levels in order, then the choice of nodes."""
         layout, batch, columns = self.layout, self.batch, self.draft.num_tokens
         chained, kind, num_candidates = (
@@ -344,8 +344,7 @@ class GrowthDrafting(_Drafting):
             num_candidates,
             self._held,
             self._slots,
-            lengths,
-            ends,
+            state,
             self.depth,
             self.num_nodes,
             beam,

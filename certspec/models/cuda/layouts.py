@@ -35,11 +35,14 @@ __all__ = [
     "GrowthLayout",
     "NodeColumn",
     "RoundLayout",
+    "RowColumn",
+    "RowState",
     "SpanColumn",
     "TreePart",
 ]
 
 MAX_NODES = 63  # with the last token before them, the bits of an ancestor mask
+_NO_END = 1 << 40  # a sequence's largest length where none is given
 NO_NODE = -2  # parent of a place that holds no node; that of a child of the last token is -1
 
 
@@ -61,6 +64,37 @@ class SpanColumn(IntEnum):
     LIVE = 2
 
 
+class RowColumn(IntEnum):
+    """Columns of a row's state between two rounds: its last two tokens, how many tokens the target
+    has run (all but the last), the largest length that its sequence may have, how many rounds it
+    has been through, and whether it goes on (0: it is computed on, and changes no more)."""
+
+    BEFORE = 0
+    LAST = 1
+    LENGTH = 2
+    END = 3
+    ROUNDS = 4
+    ACTIVE = 5
+
+
+class RowState(NamedTuple):
+    """A row's state between two rounds, in the order of RowColumn. The target has run all tokens
+    but the last, the draft at least all but two."""
+
+    before: int
+    last: int
+    length: int
+    end: int = _NO_END
+    rounds: int = 0
+    active: int = 1
+
+    @classmethod
+    def of(cls, text: Sequence[int], end: int = _NO_END, rounds: int = 0) -> RowState:
+        """The state of a row that holds two tokens or more; ``end``: its largest length, which a
+        tree that grows leaves room for."""
+        return cls(text[-2], text[-1], len(text) - 1, end, rounds)
+
+
 class TreePart(IntEnum):
     """What is known of a tree's nodes: the parent's number, the depth (from 1), and the bits of the
     node itself and those above it."""
@@ -71,28 +105,28 @@ class TreePart(IntEnum):
 
 
 class _Entry(NamedTuple):
-    """One kernel input of a row: ``base + slope * length``, or where ``tail_place`` is not -1 that
-    one of the last two tokens of all rows."""
+    """One kernel input of a row: ``base + slope * length``, or where ``token`` is not -1 what the
+    row's state has in that column."""
 
     base: int
     slope: int
     row: int
-    tail_place: int = -1
+    token: int = -1
 
 
 class _StagedNode(NamedTuple):
-    """``slot`` and ``position`` count from the row's length; ``tail_place``: which of the row's
-    last two tokens it is (-1: neither)."""
+    """``slot`` and ``position`` count from the row's length; ``token``: the column of the row's
+    state that has it (-1: none)."""
 
     slot: int
     position: int
     mask: int
-    tail_place: int = -1
+    token: int = -1
 
 
 # The draft begins with the last two tokens, the target with the last one.
-_DRAFT_ROOT = (_StagedNode(-1, -1, 0b01, tail_place=0), _StagedNode(0, 0, 0b11, tail_place=1))
-_TARGET_ROOT = _StagedNode(0, 0, 0b1, tail_place=1)
+_DRAFT_ROOT = (_StagedNode(-1, -1, 0b01, RowColumn.BEFORE), _StagedNode(0, 0, 0b11, RowColumn.LAST))
+_TARGET_ROOT = _StagedNode(0, 0, 0b1, RowColumn.LAST)
 
 
 @dataclass(frozen=True)
@@ -111,9 +145,8 @@ class _Pass:
         live = self.nodes[-1].slot + 1
         for row, cache_row in enumerate(map(int, self.cache_rows)):
             for node in self.nodes:
-                tail_place = 2 * row + node.tail_place if node.tail_place >= 0 else -1
                 nodes += [
-                    _Entry(0, 0, row, tail_place),
+                    _Entry(0, 0, row, node.token),
                     _Entry(cache_row, 0, row),
                     _Entry(node.slot, 1, row),
                     _Entry(node.position, 1, row),

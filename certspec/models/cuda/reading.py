@@ -10,9 +10,9 @@ in the cache is written over before anybody reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
@@ -37,9 +37,10 @@ class PromptReader:
         self._graphs: dict[int, tuple[Tensor, Any]] = {}
         self._row = torch.zeros(1, dtype=torch.int64, device=cache.keys.device)
 
-    def read(self, row: int, tokens: Sequence[int]) -> None:
-        """Fill the first slots of a row of the cache with the keys and values of ``tokens``."""
-        given = torch.tensor(tokens, dtype=torch.int64, device=self._row.device)
+    def read(self, row: int, tokens: np.ndarray[Any, Any]) -> None:
+        """Fill the first slots of a row of the cache with the keys and values of ``tokens``,
+        int64."""
+        given = torch.from_numpy(tokens).to(self._row.device)
         self._row.fill_(row)
         size = max(_FEWEST, 1 << (len(tokens) - 1).bit_length())
         if not self._row.is_cuda or size > min(_MOST, self._cache.capacity):

@@ -6,14 +6,16 @@ drafted, and a round is one token of the target's own.
 Use, with two runners that have read the prompts but for their last tokens:
 
     rounds = target.tree_rounds(draft, batch, shape, table, strict=True)
-    rounds.start(tails, lengths, target.cache_rows, draft.cache_rows)
+    rounds.start([RowState.of(text) for text in texts], target.cache_rows, draft.cache_rows)
     rounds.begin()  # returns at once
     scores = rounds.finish()  # waits; scores.tokens[row, : scores.accepted[row] + 1] are emitted
+    rounds.put(2, RowState.of(other))  # if a row is done, another text takes its place
     rounds.begin()  # the next round, from where that one ended
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +30,7 @@ from certspec.kernels.rule_table import RuleTable
 from certspec.kernels.triton.rows import FastScores, allocate, launch, plan_for
 from certspec.models.cuda.drafting import TOPS_BLOCK, GrowthDrafting, NoDrafting, StaticDrafting
 from certspec.models.cuda.layers import Cache, captured
-from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout, TreePart
+from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout, RowColumn, RowState, TreePart
 from certspec.models.cuda.triton_columns import NUM_WORDS, PATH
 from certspec.models.cuda.triton_rounds import (
     allow_kernel,
@@ -51,7 +53,6 @@ _SCORES = (
     "path",
     "verdict",
 )  # the host reads them, see FastScores
-_NO_END = 1 << 40  # a sequence's largest length where none is given
 
 
 @dataclass(frozen=True)
@@ -112,38 +113,23 @@ class TreeRounds:
         staged = max(self.num_nodes, self.drafting.num_slots) + 2
         spare = min(cache.capacity for cache in self.caches) - staged
         rows = np.arange(batch)
-        self.start(np.zeros((batch, 2), np.int64), np.full(batch, spare), rows, rows)
+        self.start([RowState(0, 0, spare)] * batch, rows, rows)
         if target.device.type == "cuda":
             self._graph = captured(self._launch)
 
-    def start(
-        self,
-        tails: Any,
-        lengths: Any,
-        target_rows: Any,
-        draft_rows: Any,
-        rounds: Any = 0,
-        ends: Any = _NO_END,
-    ) -> None:
-        """Put rows into the state in which a round begins: the last two tokens of each (batch, 2),
-        of which the target has run all but the last (``lengths``), and the cache rows; the draft
-        has run at least all but two. ``rounds``: how many each has been through. ``ends``: the
-        largest length of each sequence, which a tree that grows leaves room for."""
+    def start(self, states: Sequence[RowState], target_rows: Any, draft_rows: Any) -> None:
+        """Put all rows into the state in which a round begins; where each lies in the caches."""
         base, *_ = self._entries(target_rows, draft_rows)
-        for state, values in (
-            (self._base, base),
-            (self._tail, tails),
-            (self._lengths, lengths),
-            (self._rounds, rounds),
-            (self._ends, ends),
-        ):
-            given = np.broadcast_to(np.asarray(values, np.int64), tuple(state.shape)).copy()
-            state.copy_(torch.from_numpy(given))
-        self._active.fill_(1)
+        self._base.copy_(torch.from_numpy(base))
+        self._state.copy_(torch.tensor(states))
+
+    def put(self, row: int, state: RowState) -> None:
+        """Put one row, where it lies, into another state; the others go on as they are."""
+        self._state[row].copy_(torch.tensor(state))
 
     def stop(self, row: int) -> None:
         """A row that is done: it is computed on, and changes no more."""
-        self._active[row] = 0
+        self._state[row, RowColumn.ACTIVE] = 0
 
     def begin(self) -> None:
         """Start a round; it runs on while the host does other things."""
@@ -171,23 +157,21 @@ class TreeRounds:
 
     def _make_state(self) -> None:
         device = self.target.device
-        self._lengths, self._rounds, self._active, self._ends = (
-            torch.zeros(self.batch, dtype=torch.int64, device=device) for _ in range(4)
-        )
-        self._tail = torch.zeros((self.batch, 2), dtype=torch.int64, device=device)
+        state = (self.batch, len(RowColumn))
+        self._state = torch.zeros(state, dtype=torch.int64, device=device)
         width = PATH.value + self.depth
         self._moves = torch.zeros((self.batch, width), dtype=torch.int64, device=device)
         self._places = torch.arange(self.num_nodes, device=device)
         rows = np.arange(self.batch)
         entries = torch.from_numpy(self._entries(rows, rows)).to(device)
-        self._base, self._slope, self._row_of, self._from_tail = (
+        self._base, self._slope, self._row_of, self._token_of = (
             part.contiguous() for part in entries
         )
         self._inputs = torch.zeros_like(self._base)
 
     def _entries(self, target_rows: Any, draft_rows: Any) -> np.ndarray[Any, Any]:
-        """(4, entries) int64: base, slope by length, batch row, and place in the tail (-1: none) of
-        every input of every pass, see layouts.py."""
+        """(4, entries) int64: base, slope by length, batch row, and which of the row's tokens it is
+        (-1: none) of every input of every pass, see layouts.py."""
         parts = self.drafting.layout.entries(target_rows, draft_rows)
         self._bounds = np.cumsum([0] + [len(part) for part in parts])
         return np.ascontiguousarray(np.concatenate(parts).T)
@@ -248,14 +232,13 @@ class TreeRounds:
             self._base,
             self._slope,
             self._row_of,
-            self._from_tail,
-            self._lengths,
-            self._tail,
+            self._token_of,
+            self._state,
             self._inputs,
             count,
             BLOCK=128,
         )
-        self.drafting.launch(self._lengths, self._ends)
+        self.drafting.launch(self._state)
         self._verify_tree()
         self._score()
         self._accept()
@@ -334,10 +317,7 @@ class TreeRounds:
             self.depth,
             fast.verdict,
             self._words,
-            self._active,
-            self._tail,
-            self._lengths,
-            self._rounds,
+            self._state,
             self._report,
             self._moves,
             STRICT=self.strict,

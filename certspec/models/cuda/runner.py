@@ -89,27 +89,36 @@ class CudaRunner:
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Forget everything, read the prompts; (batch, num_tokens) float32 logits after each
         prompt's last token."""
-        counts = np.array([len(prompt) for prompt in prompts])
-        if not len(counts) or counts.min() == 0:
+        counts = [len(prompt) for prompt in prompts]
+        if not counts or min(counts) == 0:
             raise InvalidArgument(
-                "prompts: expected one or more of at least one token, got lengths "
-                f"{counts.tolist()}"
+                f"prompts: expected one or more of at least one token, got lengths {counts}"
             )
-        for prompt in prompts:
-            self._staging.check_tokens(np.asarray(prompt, np.int64), len(self._weights.embedding))
-        self._staging = Staging([0] * len(counts))
-        self._cache_rows = np.arange(len(counts))
-        self._masks = np.zeros((len(counts), _MAX_STAGED), np.int64)
-        self.reserve(len(counts), int(counts.max()))
-        if self._reader is None:
-            self._reader = PromptReader(self.geometry, self._weights, self.live_cache())
-        for row, prompt in enumerate(prompts):
-            if len(prompt) > 1:
-                self._reader.read(row, prompt[:-1])
-        self._staging.lengths[:] = counts - 1
+        self.read_prompts([prompt[:-1] for prompt in prompts], max(counts))
         logits = self.forward(torch.tensor([[prompt[-1]] for prompt in prompts]))
         self.commit([[0]] * len(prompts))
         return logits[:, 0]
+
+    def read_prompts(self, prompts: Sequence[Sequence[int]], slots: int) -> None:
+        """Forget everything, make room for ``slots`` tokens a row and commit the prompts, which may
+        be empty, without a look at their logits."""
+        self._staging = Staging([0] * len(prompts))
+        self._cache_rows = np.arange(len(prompts))
+        self._masks = np.zeros((len(prompts), _MAX_STAGED), np.int64)
+        self.reserve(len(prompts), slots)
+        for row, prompt in enumerate(prompts):
+            self.replace_row(row, prompt)
+
+    def replace_row(self, row: int, prompt: Sequence[int]) -> None:
+        """Forget a row and commit ``prompt`` in its place; room for it must have been reserved, and
+        nothing may be staged."""
+        if self._reader is None:
+            self._reader = PromptReader(self.geometry, self._weights, self.live_cache())
+        if len(prompt):
+            given = np.asarray(prompt, np.int64)
+            self._staging.check_tokens(given, len(self._weights.embedding))
+            self._reader.read(int(self._cache_rows[row]), given)
+        self._staging.lengths[row] = len(prompt)
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Stage (batch, n) tokens, on either device; (batch, n, num_tokens) float32 logits on the

@@ -11,11 +11,13 @@ import triton.language as tl
 from certspec.kernels import rule_table
 from certspec.models import growth
 from certspec.models.cuda import layouts
-from certspec.models.cuda.layouts import NodeColumn, SpanColumn, TreePart
+from certspec.models.cuda.layouts import NodeColumn, RowColumn, SpanColumn, TreePart
 
 NODE_COLUMNS, SPAN_COLUMNS = tl.constexpr(len(NodeColumn)), tl.constexpr(len(SpanColumn))
 TOKEN, CACHE_ROW, SLOT, POSITION = (tl.constexpr(int(column)) for column in NodeColumn)
 SPAN_CACHE_ROW, COMMITTED, LIVE = (tl.constexpr(int(column)) for column in SpanColumn)
+BEFORE, LAST, LENGTH, END, ROUNDS, ACTIVE = (tl.constexpr(int(column)) for column in RowColumn)
+ROW_COLUMNS = tl.constexpr(len(RowColumn))
 PARENTS, DEPTHS, ANCESTORS = (tl.constexpr(int(part)) for part in TreePart)
 TREE_PARTS = tl.constexpr(len(TreePart))
 NO_NODE = tl.constexpr(layouts.NO_NODE)

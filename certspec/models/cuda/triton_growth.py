@@ -23,11 +23,14 @@ from certspec.models.cuda.triton_columns import (
     ANCESTORS,
     BAR,
     DEPTHS,
+    END,
     KEEP_SCORE,
+    LENGTH,
     NO_NODE,
     NODE_COLUMNS,
     PARENTS,
     POSITION,
+    ROW_COLUMNS,
     RUN_SCORE,
     TOKEN,
     TREE_PARTS,
@@ -291,8 +294,7 @@ def select_kernel(
     num_candidates,
     run,
     num_slots,
-    lengths,
-    ends,
+    state,
     depth,
     num_nodes,
     beam,
@@ -311,17 +313,17 @@ def select_kernel(
     BLOCK_S: tl.constexpr,
 ):
     """The ``num_nodes`` best candidates, in the order of their numbers, as the tree that is
-    verified; none deeper than leaves room for one more token before ``ends`` (rows,), the largest
-    length of a sequence, and none whose score is less than what ``numbers`` ask of a node that is
-    verified (KIND -1: any). Grid (batch,).
+    verified; none deeper than leaves room for one more token before the sequence's end, see
+    ``state`` (rows, ROW_COLUMNS), and none whose score is less than what ``numbers`` ask of a node
+    that is verified (KIND -1: any). Grid (batch,).
 
     Written: ``index`` (rows, candidates): the node that a candidate became (-1: none); ``drafted``
     and ``tree`` as the kernels of triton_rounds.py read them, ``places`` (rows, nodes): each node's
     slot in the draft (-1: none); the target's inputs."""
     batch = tl.program_id(0)
     own = scores + batch * num_candidates
-    length = tl.load(lengths + batch)
-    room = tl.minimum(tl.load(ends + batch) - length - 2, depth)
+    length = tl.load(state + batch * ROW_COLUMNS + LENGTH)
+    room = tl.minimum(tl.load(state + batch * ROW_COLUMNS + END) - length - 2, depth)
     c = tl.arange(0, BLOCK_C)
     level = tl.where(c < WIDTH, 1, 2 + (c - WIDTH) // (beam * WIDTH))
     score = tl.load(own + c, mask=(c < num_candidates) & (level <= room), other=-1.0)

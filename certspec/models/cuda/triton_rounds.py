@@ -14,7 +14,9 @@ import triton
 import triton.language as tl
 
 from certspec.models.cuda.triton_columns import (
+    ACTIVE,
     ANCESTORS,
+    BEFORE,
     BEST,
     CAP,
     DEPTHS,
@@ -23,6 +25,8 @@ from certspec.models.cuda.triton_columns import (
     ENTROPY_ERROR,
     ENTROPY_SCALE,
     FIRST_SLOT,
+    LAST,
+    LENGTH,
     LET_THROUGH,
     NO_NODE,
     NODE_COLUMNS,
@@ -33,6 +37,8 @@ from certspec.models.cuda.triton_columns import (
     OFFSET,
     PARENTS,
     PATH,
+    ROUNDS,
+    ROW_COLUMNS,
     SCALE,
     SPAN_CACHE_ROW,
     SPAN_COLUMNS,
@@ -58,19 +64,17 @@ _ROUNDING = tl.constexpr(1e-12)  # relative; far above that of a few float64 ope
 
 
 @triton.jit
-def begin_kernel(base, slope, row_of, from_tail, lengths, tail, inputs, count, BLOCK: tl.constexpr):
-    """inputs[i] = base[i] + slope[i] * lengths[row_of[i]], or tail[from_tail[i]] where that is no
-    -1."""
+def begin_kernel(base, slope, row_of, token_of, state, inputs, count, BLOCK: tl.constexpr):
+    """inputs[i] = base[i] + slope[i] * the length of row row_of[i], or that row's token_of[i] where
+    it is no -1; ``state``: (rows, ROW_COLUMNS)."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
-    row = tl.load(row_of + i, mask=inside, other=0)
+    own = state + tl.load(row_of + i, mask=inside, other=0) * ROW_COLUMNS
     value = tl.load(base + i, mask=inside) + tl.load(slope + i, mask=inside) * tl.load(
-        lengths + row, mask=inside
+        own + LENGTH, mask=inside
     )
-    source = tl.load(from_tail + i, mask=inside, other=-1)
-    value = tl.where(
-        source >= 0, tl.load(tail + source, mask=inside & (source >= 0), other=0), value
-    )
+    token = tl.load(token_of + i, mask=inside, other=-1)
+    value = tl.where(token >= 0, tl.load(own + token, mask=inside & (token >= 0), other=0), value)
     tl.store(inputs + i, value, mask=inside)
 
 
@@ -287,10 +291,7 @@ def settle_kernel(
     depth,
     allowed,
     words,
-    active,
-    tail,
-    lengths,
-    rounds,
+    state,
     report,
     moves,
     STRICT: tl.constexpr,
@@ -298,8 +299,8 @@ def settle_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
-    """Which path of a row's tree is accepted, what is emitted, and the row's new tail and length.
-    Grid (rows,).
+    """Which path of a row's tree is accepted, what is emitted, and the row's new ``state``, (rows,
+    ROW_COLUMNS). Grid (rows,).
 
     ``drafted``: (rows, nodes) tokens. ``tree``: parents, depths and ancestors, as many as nodes
     each. A node is let through where its token is the target's argmax (STRICT), or else as
@@ -339,19 +340,20 @@ def settle_kernel(
     tl.store(out + level, token, mask=on & (level <= accepted))
     tl.store(out + 1 + accepted, final)
     tl.store(out + depth + 1 + level, i.to(tl.int64), mask=on & (level <= accepted))
-    is_active = tl.load(active + row) != 0
-    length = tl.load(lengths + row)
+    own = state + row * ROW_COLUMNS
+    is_active = tl.load(own + ACTIVE) != 0
+    length = tl.load(own + LENGTH)
     move = moves + row * (depth + PATH)
     tl.store(move + FIRST_SLOT, length + 1)
     tl.store(move + NUM_ACCEPTED, tl.where(is_active, accepted, 0).to(tl.int64))
     tl.store(move + PATH + level - 1, i.to(tl.int64), mask=on & (level <= accepted))
     if is_active:
         before = tl.sum(tl.where(i == last, token, 0), 0)
-        before = tl.where(accepted == 0, tl.load(tail + row * 2 + 1), before)
-        tl.store(tail + row * 2, before)
-        tl.store(tail + row * 2 + 1, final)
-        tl.store(lengths + row, length + accepted + 1)
-        tl.store(rounds + row, tl.load(rounds + row) + 1)
+        before = tl.where(accepted == 0, tl.load(own + LAST), before)
+        tl.store(own + BEFORE, before)
+        tl.store(own + LAST, final)
+        tl.store(own + LENGTH, length + accepted + 1)
+        tl.store(own + ROUNDS, tl.load(own + ROUNDS) + 1)
 
 
 @triton.jit

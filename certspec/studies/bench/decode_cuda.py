@@ -22,6 +22,7 @@ from certspec.decoding.generation import generate, inference
 from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.decoding.records import KINDS
 from certspec.kernels.rule_table import rule_table
+from certspec.models.cuda.layouts import RowState
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.models.pairs import Pair, load_pair
@@ -218,7 +219,7 @@ def measure_rounds(
 
     def restart() -> None:  # the same place in the cache every time
         for each in rounds.values():
-            each.start([prompt[-2:]], [context], [0], [0])
+            each.start([RowState(*prompt[-2:], context)], [0], [0])
 
     times = launch_times(graphs, restart, 35)
     found = {name: statistics.median(values) for name, values in times.items()}

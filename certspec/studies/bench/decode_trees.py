@@ -18,7 +18,7 @@ from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.decoding.round_writer import own_rules
 from certspec.errors import InvalidArgument
 from certspec.kernels.rule_table import rule_table
-from certspec.models.cuda.layouts import GrowthLayout
+from certspec.models.cuda.layouts import GrowthLayout, RowState
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.models.pairs import Pair
@@ -85,7 +85,7 @@ def measure_tree_rounds(
 
     def restart() -> None:  # the same place in the cache every time
         for each in rounds:
-            each.start([prompt[-2:]], [context], [0], [0])
+            each.start([RowState(*prompt[-2:], context)], [0], [0])
 
     times = launch_times(launches, restart, repeats)
     for (name, figure), values in times.items():

@@ -20,7 +20,14 @@ from certspec.kernels.rule_table import RuleTable
 from certspec.models.cuda.layouts import GrowthLayout
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
-from certspec.models.cuda.triton_columns import ANCESTORS, DEPTHS, NO_NODE, PARENTS
+from certspec.models.cuda.triton_columns import (
+    ANCESTORS,
+    DEPTHS,
+    NO_NODE,
+    PARENTS,
+    ROUNDS,
+    ROW_COLUMNS,
+)
 from certspec.models.trees import TreeTopology
 
 __all__ = [
@@ -45,14 +52,14 @@ def replay_kernel(
     num_nodes,
     pattern,
     pattern_length,
-    rounds,
+    state,
     HIGH: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Edit one target logit a node, so that the first pattern[rounds[row]] nodes of the first of
-    the longest paths are accepted, no more. Grid (rows,)."""
+    """Edit one target logit a node, so that the first pattern[i] nodes of the first of the
+    longest paths are accepted, no more, i being the row's rounds so far. Grid (rows,)."""
     row = tl.program_id(0)
-    accepted = tl.load(pattern + tl.load(rounds + row) % pattern_length)
+    accepted = tl.load(pattern + tl.load(state + row * ROW_COLUMNS + ROUNDS) % pattern_length)
     i = tl.arange(0, BLOCK_N)
     own = tree + row * tree_step
     parent = tl.load(own + num_nodes * PARENTS + i, mask=i < num_nodes, other=NO_NODE)
@@ -98,7 +105,7 @@ class ReplayedRounds(TreeRounds):
             *self._tree,
             self._pattern,
             self._pattern.numel(),
-            self._rounds,
+            self._state,
             HIGH=REPLAYED_LOGIT,
             BLOCK_N=triton.next_power_of_2(self.num_nodes),
             num_warps=1,

@@ -18,6 +18,7 @@ from tests.support.small_models import prompt_of, small_pair
 
 pytest.importorskip("triton")
 from certspec.kernels.rule_table import rule_table
+from certspec.models.cuda.layouts import RowState
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.studies.bench.replay import ReplayedRounds, ReplayingRunner, UncertifiedRounds
@@ -90,7 +91,7 @@ def test_rounds_that_certify_nothing_accept_what_the_others_do(runners) -> None:
         for runner in runners:
             runner.prefill([prompt[:-1]])
         rounds = kind(*runners, 1, FORKED, table, strict=True)
-        rounds.start([prompt[-2:]], [len(prompt) - 1], [0], [0])
+        rounds.start([RowState.of(prompt)], [0], [0])
         rounds.begin()
         found.append(rounds.finish())
     one, other = found
