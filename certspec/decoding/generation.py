@@ -252,8 +252,8 @@ def generate(
         max_new_tokens: a prompt gets at most so many.
         batch_size: so many prompts are decoded together, each accepting its own number of tokens
             and leaving when it is done (in the compiled engines the next one takes its place); a
-            prompt's tokens do not depend on its company. On a CPU the engine's cores share the rows out, unless
-            ``on_step`` or a ``logits_processor`` has to be called.
+            prompt's tokens do not depend on its company. On a CPU the engine's cores share the
+            rows out, unless ``on_step`` or a ``logits_processor`` has to be called.
         rules: scored besides, at every drafted position that is emitted; they decide nothing.
         eos_token_ids: replaces the target's own (an empty list: never stop).
         options: further keywords, None by default (``DecodingOptions``):

@@ -19,6 +19,7 @@ from certspec.decoding.verify import accepts
 from certspec.models.pairs import Pair
 from tests.support.device import DEVICE, ON_GPU
 from tests.support.device_rounds import same_generation, say_errors, torch_for_large_kernels
+from tests.support.plain_kernels import PlainScores
 from tests.support.small_models import both, prompt_of, small_pair, small_runners
 
 pytest.importorskip("triton")
@@ -338,6 +339,33 @@ def test_a_wrong_decision_of_the_device_is_taken_back(pair, runners, monkeypatch
     ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
     assert max(calls) > 0
     same_generation(ours, theirs)
+
+
+@pytest.mark.skipif(ON_GPU, reason="verdicts are made up in torch")
+@pytest.mark.parametrize("name", ["ragged", "narrow, then wide"])
+def test_a_path_that_only_the_device_took_leaves_nothing_in_the_caches(
+    pair, runners, monkeypatch, name
+) -> None:
+    """Every verdict is turned round and said to be open, so that the device moves other nodes to
+    the front of the caches than those that the host accepts."""
+
+    class Turned(PlainScores):
+        def __call__(self, *arguments: Any) -> Any:
+            out = super().__call__(*arguments)
+            out.verdict[0, 0] ^= 1
+            out.path.fill_(1)
+            return out
+
+    monkeypatch.setattr("tests.support.device_rounds.PlainScores", Turned)
+    options = {"tree": TREES[name], "max_new_tokens": 12, "rule": cs.Additive(0.02)}
+    reread: list[int] = []
+    replace_row = CudaRunner.replace_row
+    monkeypatch.setattr(
+        CudaRunner, "replace_row", lambda *a: reread.append(len(a[2])) or replace_row(*a)
+    )
+    ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
+    same_generation(ours, theirs)
+    assert max(reread) > 9  # longer than the prompt
 
 
 @pytest.mark.parametrize("count", [1, 5])
