@@ -13,6 +13,7 @@ import click
 
 from certspec.cli.bench_tables import (
     advice_tables,
+    batch_tables,
     cuda_decoding_tables,
     decoding_tables,
     drafting_tables,
@@ -158,6 +159,7 @@ class _Decode(PairOptions):
     profile: Path | None
     batch_profile: Path | None
     trees: str | None
+    batches: str | None
     peers: str | None
     exact: bool
     out: Path | None
@@ -187,6 +189,12 @@ class _Decode(PairOptions):
     "3of8: a chain of at most 8 whose draft certificates always stop it after 3).",
 )
 @click.option(
+    "--batches",
+    type=click.Choice(["all", "joining", "host", "contexts"]),
+    help="On a GPU: time prompts that join as rows end, the host's share of a round, and long "
+    "contexts, instead.",
+)
+@click.option(
     "--peers",
     type=click.Choice(["llama.cpp"]),
     help="GGUF files: beside this engine, plain and with the same draft.",
@@ -206,8 +214,9 @@ def decode(**given: Any) -> None:
     pattern of the bundled pair is replayed on both sides."""
     options = _Decode(**given)
     on_cuda = (options.device or "cpu").startswith("cuda")
-    if options.trees is not None and (not on_cuda or options.target is not None):
-        raise click.UsageError("--trees: expected --device cuda, without a --target")
+    for name, given_one in (("--trees", options.trees), ("--batches", options.batches)):
+        if given_one is not None and (not on_cuda or options.target is not None):
+            raise click.UsageError(f"{name}: expected --device cuda, without a --target")
     if options.peers is not None and options.target is None:
         raise click.UsageError("--peers: expected --target and --draft, GGUF files")
     if on_cuda and options.target is None:
@@ -217,6 +226,9 @@ def decode(**given: Any) -> None:
         if options.trees is not None:
             policies = _tree_policies(f"1x{options.chain},{options.trees}")
         require_triton("cuda")
+        if options.batches is not None:
+            _batches_on_cuda(options.batches, options.out)
+            return
         shared = (options.limit, options.tokens, options.repeats)
         if policies is not None:
             _trees_on_cuda(*shared, policies, options.out)
@@ -369,6 +381,28 @@ def _trees_on_cuda(
     speeds = decode_trees.measure_tree_speeds(pair, runners, policies, prompts, tokens, repeats)
     result = {"rounds": rounds, "speeds": speeds}
     _show(tree_tables(result))
+    _finish({**facts, **result}, out)
+
+
+def _batches_on_cuda(part: str, out: Path | None) -> None:
+    from certspec.studies.bench import decode_batches, decode_cuda
+    from certspec.studies.bench.kernels import copy_bandwidth, provenance
+
+    facts: dict[str, Any] = provenance()
+    bandwidth = copy_bandwidth()
+    del facts["inputs"]
+    pair, runners = decode_cuda.random_runners()
+    measures = {
+        "joining": lambda: decode_batches.measure_joining(runners),
+        "host": lambda: decode_batches.measure_host(runners),
+        "contexts": lambda: decode_batches.measure_contexts(runners, bandwidth),
+    }
+    result: dict[str, Any] = {}
+    for name, measure in measures.items():
+        if part in (name, "all"):
+            result[name] = measure()
+            _show(batch_tables({name: result[name]}))
+    facts |= {"models": pair.name, "copy_bytes_per_second": bandwidth}
     _finish({**facts, **result}, out)
 
 

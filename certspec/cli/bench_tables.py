@@ -9,6 +9,7 @@ from certspec.runs.tables import TextTable
 
 __all__ = [
     "advice_tables",
+    "batch_tables",
     "cuda_decoding_tables",
     "decoding_tables",
     "drafting_tables",
@@ -115,6 +116,60 @@ def tree_tables(result: dict[str, Any]) -> list[TextTable]:
             ],
         ),
     ]
+
+
+def batch_tables(result: dict[str, Any]) -> list[TextTable]:
+    """``bench decode --device cuda --batches``, of the parts that there are."""
+    tables: list[TextTable] = []
+    if "joining" in result:
+        found = result["joining"]
+        captures = ", ".join(f"{name}: {count}" for name, count in found["captures"].items())
+        ratios = ", ".join(
+            f"{name} {_median(ratio)}" for name, ratio in found["joining_over_batches"].items()
+        )
+        tables.append(
+            _table(
+                f"{found['requests']} requests, {found['new_tokens']} new tokens, 8 at a time",
+                ("way", "tokens/s", "lowest to highest"),
+                [(name, *_speed(speed)) for name, speed in found["tokens_per_second"].items()],
+                f"Joining over batches: {ratios}. CUDA graphs made, {captures}.",
+            )
+        )
+    if "host" in result:
+        kinds: tuple[str, ...] = ("round", "device", "host", "idle")
+        tables.append(
+            _table(
+                "A round in a generation, milliseconds",
+                ("way", *kinds),
+                [
+                    (name, *(f"{row[f'{kind}_ms']:.3f}" for kind in kinds))
+                    for name, row in result["host"].items()
+                ],
+                "Idle: the device waits for the host.",
+            )
+        )
+    if "contexts" in result:
+        kinds = ("step", "round")
+        tables.append(
+            _table(
+                "A step without a draft, and a round of a chain of 3",
+                ("rows", "context", *(f"{a}{b}" for a in kinds for b in (", ms", ", x floor"))),
+                [
+                    (
+                        row["rows"],
+                        row["context"],
+                        *(
+                            f"{row[f'{kind}{figure}']:{digits}f}"
+                            for kind in kinds
+                            for figure, digits in (("_ms", ".3"), ("_over_floor", ".2"))
+                        ),
+                    )
+                    for row in result["contexts"]
+                ],
+                "Floor: weights, keys and values at the speed of a copy.",
+            )
+        )
+    return tables
 
 
 def advice_tables(result: dict[str, Any]) -> list[TextTable]:

@@ -219,7 +219,7 @@ def measure_rounds(
 
     def restart() -> None:  # the same place in the cache every time
         for each in rounds.values():
-            each.start([RowState(*prompt[-2:], context)], [0], [0])
+            each.start([RowState(prompt[-2], prompt[-1], context)], [0], [0])
 
     times = launch_times(graphs, restart, 35)
     found = {name: statistics.median(values) for name, values in times.items()}

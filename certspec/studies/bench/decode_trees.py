@@ -85,7 +85,7 @@ def measure_tree_rounds(
 
     def restart() -> None:  # the same place in the cache every time
         for each in rounds:
-            each.start([RowState(*prompt[-2:], context)], [0], [0])
+            each.start([RowState(prompt[-2], prompt[-1], context)], [0], [0])
 
     times = launch_times(launches, restart, repeats)
     for (name, figure), values in times.items():

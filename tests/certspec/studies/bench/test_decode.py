@@ -76,7 +76,7 @@ def test_calibrate_writes_a_profile_that_generate_takes(tmp_path):
     assert wrong.exit_code == 2 and "both --draft-cost and --node-cost" in wrong.output
 
 
-def test_trees_are_timed_on_a_gpu_only_and_named_as_they_are_written():
+def test_trees_and_batches_are_timed_on_a_gpu_only_and_trees_named_as_they_are_written():
     wrong = [
         ["--trees", "4x3"],
         ["--device", "cuda", "--trees", "4x3,4y3"],
@@ -86,6 +86,8 @@ def test_trees_are_timed_on_a_gpu_only_and_named_as_they_are_written():
     for arguments in wrong:
         done = CliRunner().invoke(main, ["bench", "decode", *arguments])
         assert done.exit_code == 2 and "--trees: expected" in done.output
+    done = CliRunner().invoke(main, ["bench", "decode", "--batches", "host"])
+    assert done.exit_code == 2 and "--batches: expected" in done.output
     policies = _tree_policies("4x3, 16, 3of8")
     assert list(policies) == ["greedy 4x3", "best first 16", "stopped 3of8"]
     assert len(policies["greedy 4x3"].topology) == 12 and policies["best first 16"] == cs.BestFirst(
