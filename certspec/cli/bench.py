@@ -4,6 +4,7 @@ the whole result as JSON, with ``--json`` the only one."""
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from certspec.cli.options import (
     prompts_option,
 )
 from certspec.cli.terminal import print_tables
+from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.models.gguf.header import is_gguf
 from certspec.runs.writing import write_atomically
@@ -91,10 +93,13 @@ def kernels(device: str | None, rows: list[int], columns: int, out: Path | None)
     too, on the CPU one read of the rows."""
     from certspec.models.devices import has_cuda, require_triton
 
-    if device == "cpu" or (device is None and not has_cuda()):
+    device = device or ("cuda" if has_cuda() else "cpu")
+    if device == "cuda":
+        require_triton("cuda")
+    _require_room(device, max(rows), columns)
+    if device == "cpu":
         _cpu_kernels(rows, columns, out)
         return
-    require_triton("cuda")
     from certspec.studies.bench import kernels as bench
 
     facts, bandwidth, results = bench.provenance(), bench.copy_bandwidth(), []
@@ -113,6 +118,22 @@ def kernels(device: str | None, rows: list[int], columns: int, out: Path | None)
                     "the copy bandwidth"
                 )
     _finish({**facts, "copy_bytes_per_second": bandwidth, "results": results}, out)
+
+
+# Of a pair of rows: logits in float32 while they are drawn, and noise, for target and draft.
+_BYTES_A_COLUMN = 16
+
+
+def _require_room(device: str, num_rows: int, columns: int) -> None:
+    """Refuse rows that the device's memory can't hold, before anything is drawn."""
+    from certspec.models.devices import memory_bytes
+
+    needed, there = _BYTES_A_COLUMN * num_rows * columns, memory_bytes(device)
+    if needed > there:
+        got = textwrap.shorten(f"{num_rows} rows of {columns} columns", 80)
+        raise InvalidArgument(
+            f"--rows, --columns: expected sizes that fit {there / 1e9:.0f} GB ({device}), got {got}"
+        )
 
 
 def _cpu_kernels(rows: list[int], columns: int, out: Path | None) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import warnings
 from typing import Any
 
 from certspec.errors import InvalidArgument
 
-__all__ = ["chosen_device", "has_cuda", "require_triton"]
+__all__ = ["chosen_device", "has_cuda", "memory_bytes", "require_triton"]
 
 
 def has_cuda() -> bool:
@@ -24,6 +25,15 @@ def require_triton(device: Any) -> None:
         raise InvalidArgument(f"device: expected cuda, got {device!r}")
     if importlib.util.find_spec("triton") is None:
         raise InvalidArgument("device: cuda needs the package triton (pip install triton)")
+
+
+def memory_bytes(device: Any) -> int:
+    """All the memory of a device that is there."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def chosen_device(device: Any) -> Any:

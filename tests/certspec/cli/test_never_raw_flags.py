@@ -62,6 +62,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "certspec.studies.paper.prompts.download_prompts",
         "certspec.logs.asking.ask_servers",
         "certspec.cli.bench._cpu_kernels",
+        "certspec.studies.bench.kernels.copy_bandwidth",
     ):
         monkeypatch.setattr(place, ends)
     monkeypatch.chdir(tmp_path)
