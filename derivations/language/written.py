@@ -39,7 +39,8 @@ def _written() -> dict[str, tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Step":
                 text, *sides = node.args
-                if isinstance(text, ast.Constant) and sides:
+                sentence = text.value if isinstance(text, ast.Constant) else None
+                if isinstance(sentence, str) and sides:
                     left, right = [*map(ast.unparse, sides), "0"][:2]
-                    found[text.value] = (left, right)
+                    found[sentence] = (left, right)
     return found
