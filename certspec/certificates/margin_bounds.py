@@ -171,19 +171,15 @@ def entropy_reverse(rule: Any, gap: str) -> Bound:
 
 
 def factor_radius_margin(margin: float, alpha: float) -> float:
+    """The chord's bound, which holds at every margin, unless the margin certainly is that of a
+    draft of two tokens beyond the chord's end."""
     if margin == 1.0:
         return math.inf
-    best = _log_of_best(alpha)
-    fall = -math.expm1(best - math.log(alpha))  # 1 - q2/q1
-    top, tilt = (margin / fall if fall > 0.0 else math.inf), -best / (1.0 + alpha)
-    if top * (2.0 - fall) >= 1.0:  # two tokens carry all the mass
-        top, second, rest = (1.0 + margin) / 2.0, (1.0 - margin) / 2.0, 0.0
-        tilt = (math.log1p(margin) - math.log1p(-margin) - math.log(alpha)) / (1.0 + alpha)
-    else:
-        second = top * math.exp(best - math.log(alpha))
-        rest = max(0.0, (1.0 - margin) - 2.0 * second)
-    value = float(of_draft.multiplicative_radius_margin(top, second, rest, tilt, alpha))
-    return value * (1.0 - 4.0 * _constants.MARGIN_SLACK)  # logarithms of a tiny alpha: up to 745
+    tilt = of_draft.pair_tilt(margin, alpha)
+    slack = _constants.CHORD_SLACK
+    if alpha == 1.0 or of_draft.chord_use(tilt * (1.0 - slack), alpha) > 1.0 + slack:
+        return float(of_draft.pair_radius_margin(margin, tilt, alpha))
+    return float(of_draft.chord_radius_margin(margin, _chord_level(alpha)))
 
 
 def tree_radius_margin(margin: float, width: int) -> float:
@@ -191,30 +187,17 @@ def tree_radius_margin(margin: float, width: int) -> float:
     return float(of_draft.tree_radius_margin(margin, float(width), rest))
 
 
-def _log_of_best(alpha: float) -> float:
-    """log x at which a draft of q2/q1 = x/alpha has the least radius per unit of margin: the root
-    below log alpha of log(1+x) - s log x = log 2, s = alpha/(1+alpha). Convex: Newton's method
-    climbs to it from the left.
-
-    As log cosh(log(x)/2) + (1/2 - s) log x where the root may lie near 0, so that it does not
-    cancel there."""
-    if alpha == 1.0:
-        return 0.0
-    share, lean = alpha / (1.0 + alpha), (1.0 - alpha) / (2.0 * (1.0 + alpha))
-    place = -math.log(2.0) / share
-    for _ in range(200):
-        if alpha > 0.1:
-            excess = math.log1p(2.0 * math.sinh(place / 4.0) ** 2) + lean * place
-            slope = math.tanh(place / 2.0) / 2.0 + lean
+@lru_cache(maxsize=256)
+def _chord_level(alpha: float) -> float:
+    """The largest level that a factor below 1 certainly allows: its use is known within 64 u."""
+    low, high = 0.0, min((1.0 - alpha) / alpha, -_constants.LOWEST_GAP)
+    for _ in range(64):
+        middle = (low + high) / 2.0
+        if of_draft.chord_use(middle, alpha) <= 1.0 - _constants.CHORD_SLACK:
+            low = middle
         else:
-            odds = math.exp(place)
-            excess = math.log1p(odds) - share * place - math.log(2.0)
-            slope = odds / (1.0 + odds) - share
-        moved = place - excess / slope
-        if not moved > place:
-            break
-        place = moved
-    return place
+            high = middle
+    return low
 
 
 # ---- the entropy rule's L(margin): the least cost of a pair p1, p_x, p1 - p_x >= margin, that the

@@ -135,9 +135,9 @@ def _width_for_probs(kl_budget: float, probs: np.ndarray, num_tokens: int | None
 
 def _tree_certificates(probs: np.ndarray) -> Iterator[float]:
     """Bounds below the certificates of widths 1, 2, ... of a sorted row: token 1 pools with those
-    of 2..m+1 below the level. Taken off: 4,096 u of the pool's mass for what each term rounds (its
-    excess, by u times a logarithm of at most 745), and of the value for the terms themselves."""
-    slack = 4.0 * _constants.MARGIN_SLACK
+    of 2..m+1 below the level. Taken off: 1,024 u of the pool's mass and of the value (claim
+    kernel.tree_rows)."""
+    slack = _constants.MARGIN_SLACK
     excess_cost = load_kernels("margins", "python").excess_cost
     for width in range(1, len(probs)):
         pooled, mass = [float(probs[0])], float(probs[0])

@@ -16,7 +16,7 @@ from derivations.kernels.evaluation import MARGIN_SLACK
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 
-__all__ = ["MARGIN_ROUNDING", "lowered_margin"]
+__all__ = ["MARGIN_ROUNDING", "excess_phi", "lowered", "lowered_margin"]
 
 X, Y, Z, H, K, L, C = sympy.symbols("x y z h k l c", positive=True)
 G, T, M, S, R = sympy.symbols("g t m s r", nonnegative=True)
@@ -25,18 +25,23 @@ U, E = sympy.symbols("u e", positive=True)
 
 def lowered_margin(numbers: Any, computed: Any) -> Any:
     """The computed bound less 2^-43 of it."""
-    return _lowered(computed, int(1 / MARGIN_SLACK))
+    return lowered(computed, int(1 / MARGIN_SLACK))
 
 
-def _lowered(computed: Any, parts: int) -> Any:
+def lowered(computed: Any, parts: int) -> Any:
+    """Less one of so many parts."""
     return computed * (parts - 1) / parts
 
 
-def _phi(excess: Any) -> Any:
+def excess_phi(excess: Any) -> Any:
+    """phi(u) = (1+u) log(1+u) - u."""
     return (1 + excess) * log(1 + excess) - excess
 
 
-_SLOPE = 2 * _phi(U) - U * log(1 + U)
+A = sympy.Symbol("a", positive=True)
+_LOST = 1 - (1 + 1 / A) * sympy.exp(-L) + sympy.exp(-(1 + A) * L) / A
+_STRICT = (excess_phi(X) + excess_phi(-X)) / 2
+_SLOPE = 2 * excess_phi(U) - U * log(1 + U)
 _Z = (L - 1) ** 2 / (L * 3)  # with L for W, m = 2
 MARGIN_ROUNDING = Derivation(
     "Roundings of a margin's bound, counted in u",
@@ -111,7 +116,8 @@ MARGIN_ROUNDING = Derivation(
             "Gate in p1 - p(m+1), additive: M phi(t/M), taken at M > 1 for M = 1, falls in M, as "
             "phi(x) - x phi'(x) = log(1 - x^2)/2 <= 0 for phi(x) = ((1+x) log(1+x) + (1-x) "
             "log(1-x))/2;",
-            (_phi(X) + _phi(-X)) / 2 - X * sympy.diff((_phi(X) + _phi(-X)) / 2, X),
+            (excess_phi(X) + excess_phi(-X)) / 2
+            - X * sympy.diff((excess_phi(X) + excess_phi(-X)) / 2, X),
             log(1 + X) / 2 + log(1 - X) / 2,
         ),
         Step(
@@ -142,6 +148,29 @@ MARGIN_ROUNDING = Derivation(
             "value rises in g to the common one, which -log(1 - g s^2) is within 4 u of.",
             how="definition",
         ),
+        Step(
+            "A factor's pair: an error of l reaches h = 1 - (1 + 1/a) exp(-l) + exp(-(1+a) l)/a at "
+            "most twice: 2 h - l h' is 0 at 0,",
+            (2 * _LOST - L * sympy.diff(_LOST, L)).subs(L, 0),
+            0,
+        ),
+        Step(
+            "and rises: exp(l)/(1 + 1/a) times its slope is, with t = a l,",
+            (sympy.diff(2 * _LOST - L * sympy.diff(_LOST, L), L) * sympy.exp(L) / (1 + 1 / A)),
+            (1 - (1 + A * L) * sympy.exp(-A * L)) + L * (1 - sympy.exp(-A * L)),
+        ),
+        Step(
+            "not negative, as exp(t) >= 1 + t. h rises in l, and in a as (1 - exp(-t))/t falls: "
+            "q1 h <= (1 - exp(-2))^2 up to l = 2, q1 h >= (1 - 3 exp(-2))/2 beyond. For any l, "
+            "-log(q1 exp(-l) + q2 exp(a l)) is a lower bound (claim drafter.margin.chord): there "
+            "an error of l does no harm.",
+            how="definition",
+        ),
+        Step(
+            "The chord's bound holds at every margin, and is taken unless the pair's multiplier "
+            "is certainly beyond the chord's end: its use, and it, are known within 64 u.",
+            how="definition",
+        ),
     ),
 )
 
@@ -150,17 +179,17 @@ declare(
         id="kernel.margins",
         sentence="A printed margin as float64 evaluates it, less 2^-43 of it, is not above the "
         "exact one.",
-        domain="margins_python and reverse_margins_python, all margins below 1 and parameters, "
-        "trees in p1 - p(m+1) of m <= 2^20; of drafter_margins_python additive and trees; bounds "
-        "of at least 2^-1000",
+        domain="margins_python, reverse_margins_python and drafter_margins_python, all margins "
+        "below 1 and parameters, trees in p1 - p(m+1) of m <= 2^20; the multiplier of a factor's "
+        "pair as printed, too; bounds of at least 2^-1000",
         theory="F (margins)",
         relation="<=",
         formula=lowered_margin,
         derivation=MARGIN_ROUNDING,
         mutants=(
-            Mutant("half of it", lambda n, computed: _lowered(computed, int(2 / MARGIN_SLACK))),
+            Mutant("half of it", lambda n, computed: lowered(computed, int(2 / MARGIN_SLACK))),
             Mutant("nothing taken off", lambda n, computed: computed),
-            Mutant("added", lambda n, computed: _lowered(computed, -int(1 / MARGIN_SLACK))),
+            Mutant("added", lambda n, computed: lowered(computed, -int(1 / MARGIN_SLACK))),
         ),
         min_methods=3,
     )

@@ -483,9 +483,15 @@ _CERTIFICATES = (
         "MARGIN_SLACK",
         MARGIN_SLACK,
         "Relative, 1,024 u: lowers what every margin is worth by more than its evaluation rounds, "
-        "980 u at most (trees near margin 1; 400 u elsewhere). Four times it, with a factor's "
-        "draft and for a row's trees, has no claim.",
-        ("kernel.margins",),
+        "980 u at most (trees near margin 1; 400 u elsewhere).",
+        ("kernel.margins", "kernel.tree_rows"),
+    ),
+    Constant(
+        "CHORD_SLACK",
+        64 * UNIT,
+        "Relative: what the use of a level is lowered and raised by before it is compared with 1, "
+        "and the tilt of a pair with it.",
+        ("kernel.margins", "drafter.margin.chord"),
     ),
     Constant(
         "MARGIN_FLOOR",

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import sympy
 from sympy import Max, Piecewise, Rational, exp, log
-from sympy.codegen.cfunctions import log1p
+from sympy.codegen.cfunctions import expm1, log1p
 
 from derivations.kernels.drafter_kernels import SURPLUS
 from derivations.kernels.margin_kernels import EXCESS_COST
@@ -18,8 +18,8 @@ from derivations.language.kernel_spec import KernelSpec, kernel_family
 __all__ = ["TOPICS"]
 
 gap, slack, alpha, width = sympy.symbols("gap slack alpha width", real=True)
-opened, tilt, top, fall = sympy.symbols("opened tilt top fall", real=True)
-second, rest, fallen = sympy.symbols("second rest fallen", real=True)
+opened, tilt, top = sympy.symbols("opened tilt top", real=True)
+rest, level, chord, kept = sympy.symbols("rest level chord kept", real=True)
 excess_cost = sympy.Function("excess_cost", real=True)
 surplus = sympy.Function("surplus", real=True)
 
@@ -62,24 +62,51 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
             "Greedy tree of width m, q_m - q_{m+1} = g or >= g, rest = 1 - mg: -[m log(1+g) + "
             "log(1-mg)]/(m+1) [nats].",
         ),
-        # psi = q1 exp(-l) (surplus(l) + surplus(-alpha l)/alpha), l = log(q1/(alpha q2))/(1 +
-        # alpha); far out, exp(-l) surplus(l) = 1 - exp(-l) (1 + l)
+        # For the largest level l at which it is at most 1, 1 - exp(-l) is the chord's slope.
         _spec(
-            "multiplicative_radius_margin",
-            "top second rest tilt alpha",
+            "chord_use",
+            "level alpha",
             Piecewise(
-                (-log1p(-fallen), fallen <= Rational(1, 2)),
-                (-log(rest + top * exp(-tilt) + second * exp(alpha * tilt)), True),
+                (-log1p(-chord * chord) / ((1 - alpha) * level), chord * chord <= Rational(1, 2)),
+                (alpha * level / log1p(chord), True),
+            ),
+            "drafter.margin.chord",
+            "Factor alpha < 1: at most 1 for a level that chord_radius_margin may have.",
+            lets={"chord": -expm1(-level)},
+        ),
+        _spec(
+            "chord_radius_margin",
+            "gap level",
+            Piecewise(
+                (-log1p(-gap * chord), gap * chord <= Rational(1, 2)),
+                (-log(kept + gap * exp(-level)), True),
+            ),
+            "drafter.margin.chord",
+            "Factor alpha, q1 - q2 = g or >= g, and a level that it allows [nats].",
+            lets={"chord": -expm1(-level), "kept": 1 - gap},
+        ),
+        _spec(
+            "pair_tilt",
+            "gap alpha",
+            (log1p(gap) - log1p(-gap) - log(alpha)) / (1 + alpha),
+            "drafter.margin.multiplicative",
+            "l = log(q1/(alpha q2))/(1 + alpha) of the draft ((1+g)/2, (1-g)/2).",
+        ),
+        # psi = q1 exp(-l) (surplus(l) + surplus(-alpha l)/alpha) in one form, and 1 - psi
+        # in the other: psi is at most .75 up to l = 2, and at least .29 from there on
+        _spec(
+            "pair_radius_margin",
+            "gap tilt alpha",
+            Piecewise(
+                (
+                    -log1p(-top * exp(-tilt) * (surplus(tilt) + surplus(-alpha * tilt) / alpha)),
+                    tilt <= 2,
+                ),
+                (-log(top * exp(-tilt) + (1 - gap) / 2 * exp(alpha * tilt)), True),
             ),
             "drafter.margin.multiplicative eval.surplus",
-            "Factor alpha, a draft of q1 = top, q2 = second, others = rest and that multiplier "
-            "[nats].",
-            lets={
-                "fall": Piecewise(
-                    (exp(-tilt) * surplus(tilt), tilt <= 8), (1 - exp(-tilt) * (1 + tilt), True)
-                ),
-                "fallen": top * (fall + exp(-tilt) * surplus(-alpha * tilt) / alpha),
-            },
+            "Factor alpha, the draft ((1+g)/2, (1-g)/2) and its pair_tilt [nats].",
+            lets={"top": (1 + gap) / 2},
         ),
     )
 }

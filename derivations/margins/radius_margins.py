@@ -25,7 +25,10 @@ from derivations.margins.projection_margins import (
 )
 
 __all__ = [
+    "CHORD",
     "best_ratio",
+    "chord_radius",
+    "chord_use",
     "gate_radius_margin",
     "gate_reverse_margin_last",
     "multiplicative_radius_margin",
@@ -72,6 +75,20 @@ def multiplicative_radius_margin(numbers: Any, gap: Any, alpha: Any) -> Any:
 
 def _loss(numbers: Any, ratio: Any, alpha: Any) -> Any:
     return 1 + ratio - (1 + 1 / alpha) * numbers.exp(numbers.log(alpha * ratio) / (1 + alpha))
+
+
+def chord_use(numbers: Any, level: Any, alpha: Any) -> Any:
+    """At most 1 where log(1+x) >= alpha l, x = 1 - exp(-l): as -log(1-x^2)/((1-alpha) l) while x^2
+    <= 1/2, which keeps its digits as alpha tends to 1, and as alpha l/log(1+x)."""
+    chord = 1 - numbers.exp(-level)
+    if 2 * chord * chord <= 1:
+        return -numbers.log(1 - chord**2) / ((1 - alpha) * level)
+    return alpha * level / numbers.log(1 + chord)
+
+
+def chord_radius(numbers: Any, gap: Any, level: Any) -> Any:
+    """-log(1 - g (1 - exp(-l)))."""
+    return -numbers.log(1 - gap * (1 - numbers.exp(-level)))
 
 
 def _gate_with(pair_radius: Formula) -> Formula:
@@ -160,6 +177,51 @@ MULTIPLICATIVE_RADIUS = Derivation(
             "= 1.",
             (G * (1 + RHO) / (1 - RHO)).subs(RHO, (1 - G) / (1 + G)),
             1,
+        ),
+    ),
+)
+
+
+_Y = sympy.Symbol("y", positive=True)  # exp(-l)
+_CHORD = sympy.Symbol("c", positive=True)  # 1 - exp(-l)
+CHORD = Derivation(
+    "The chord, without its ratio",
+    (
+        Step(
+            "For a multiplier l, of y = exp(-l), q_1 is tilted by y and q_2 by y^-alpha: E_q of "
+            "that is at most 1 - r for the radius -log(1 - r), so r >= a (1 - y) + b (1 - "
+            "y^-alpha) (claim drafter.dual); with a = g + b, r >= g c + b (1 + c - y^-alpha), c = "
+            "1 - y:",
+            (G + B) * (1 - _Y) + B * (1 - _Y ** (-AL)) - G * (1 - _Y),
+            sympy.expand(B * (1 + (1 - _Y) - _Y ** (-AL))),
+        ),
+        Step(
+            "If log(1+c) >= alpha l, y^-alpha = exp(alpha l) <= 1 + c, and r >= g c at every "
+            "draft: b times 1 + c - y^-alpha = z.",
+            at.b * at.z,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "log(1+c) >= alpha l is -log(1-c^2) <= (1-alpha) l, as l = -log(1-c):",
+            log(1 + _CHORD) - AL * -log(1 - _CHORD) - (1 - AL) * -log(1 - _CHORD),
+            log(1 + _CHORD) + log(1 - _CHORD),
+        ),
+        Step(
+            "At equality x = exp(-(1+alpha) l) = (1-c)/(1+c), and x solves the chord's equation "
+            "(1 + x) x^(-alpha/(1+alpha)) = (1 + x)(1 + c) = 2:",
+            (1 + (1 - _CHORD) / (1 + _CHORD)) * (1 + _CHORD),
+            2,
+        ),
+        Step(
+            "and f(rho)/(1-rho) at alpha rho = x, x^(1/(1+alpha)) = 1 - c, is c: f(rho) - c "
+            "(1-rho) vanishes.",
+            sympy.simplify(
+                (1 + X / AL - (1 + 1 / AL) * (1 - _CHORD) - _CHORD * (1 - X / AL)).subs(
+                    X, (1 - _CHORD) / (1 + _CHORD)
+                )
+            ),
+            0,
         ),
     ),
 )
@@ -348,6 +410,23 @@ declare(
         mutants=(
             Mutant("two tokens at every margin", _all_mass),
             Mutant("the strict radius", lambda n, gap, alpha: pair_reverse_margin(n, gap)),
+        ),
+    )
+)
+declare(
+    Claim(
+        id="drafter.margin.chord",
+        sentence="Factor alpha < 1, q1 - q2 = g or >= g: every radius is at least -log(1 - g (1 - "
+        "exp(-l))), for every l > 0 whose use, alpha l/log(2 - exp(-l)) or -log(1 - (1-exp(-l))^2)"
+        "/((1-alpha) l), is at most 1; for the largest such l that is the chord's value.",
+        domain=_UNIT + ", 0 < alpha < 1",
+        theory="C (margin, multiplicative)",
+        relation="<=",
+        formula=chord_radius,
+        derivation=CHORD,
+        mutants=(
+            Mutant("the level itself for the slope", lambda n, g, level: -n.log(1 - g * level)),
+            Mutant("twice the level", lambda n, g, level: chord_radius(n, g, 2 * level)),
         ),
     )
 )

@@ -2,10 +2,10 @@
 text itself.
 
 A count is a bound of the relative error in units of u = 2^-53, to first order: one a sum, product,
-quotient or root, eight (4 ulp) a log1p, log or exp. Sums of one sign keep the larger count of their
-parts; a difference multiplies counts by how much it cancels. A sum of letters and constants is
-rounded once, as these are exact. Example: 0.5*(2.0 + gap*(width - 1.0)) counts 4: a difference, a
-product, a sum, and the half, which rounds nothing but is counted.
+quotient or root, eight (4 ulp) a log1p, log, exp or expm1. Sums of one sign keep the larger count
+of their parts; a difference multiplies counts by how much it cancels. A sum of letters and
+constants is rounded once, as these are exact. Example: 0.5*(2.0 + gap*(width - 1.0)) counts 4: a
+difference, a product, a sum, and the half, which rounds nothing but is counted.
 
 ``Counting`` has the range of every number too, as c s^k for one small letter s, so that what
 cancels to first order, such as (1+u) log(1+u) - u, is seen to be of second order. ``Pushed`` is the
@@ -25,7 +25,7 @@ from proofs_check.methods.printed import Printed
 
 __all__ = ["FUNCTION", "Counted", "Counting", "pushed"]
 
-FUNCTION = 8  # u, of log, log1p and exp: the model of derivations.kernels.evaluation
+FUNCTION = 8  # u, of log, log1p, exp and expm1: the model of derivations.kernels.evaluation
 GUARD = 1.4427  # x/((1-x) log(1/(1-x))) <= 1/log 2 for x <= 1/2, where texts ask for log1p(-x)
 _ONE = Fraction(1)
 _CONSTANT = (_ONE, _ONE, 0)  # the range of the constant, as of a letter
@@ -33,19 +33,20 @@ _CONSTANT = (_ONE, _ONE, 0)  # the range of the constant, as of a letter
 
 class Counting:
     """The arithmetic, over one box. ``scale``: the range of the small letter, where there is one.
-    ``guarded``: the text asks for log1p(x), x < 0, where x >= -1/2 only. ``ratios``: bounds of
-    |a|/|a - b| and |b|/|a - b| for the text's differences a - b > 0 of two positive numbers.
+    ``guard``: the most that log1p(x), x < 0, and log(x) make of a relative error of x: as texts ask
+    for log1p(x) where x >= -1/2, and for log(x) where x <= 1/2. ``ratios``: bounds of |a|/|a - b|
+    and |b|/|a - b| for the text's differences a - b > 0 of two positive numbers.
     ``majorant``: counts are not of the results but of the text with |a| + |b| for every sum."""
 
     def __init__(
         self,
         scale: tuple[Fraction, Fraction] = (_ONE, _ONE),
         *,
-        guarded: bool = True,
+        guard: float = GUARD,
         ratios: tuple[float, float] | None = None,
         majorant: bool = False,
     ) -> None:
-        self.base, self.scale, self.guarded, self.ratios = intervals(), scale, guarded, ratios
+        self.base, self.scale, self.guard, self.ratios = intervals(), scale, guard, ratios
         self.majorant = majorant
         self.forks = Forks()
         self.asked: list[float] = []  # the counts of what log1p was asked for
@@ -63,11 +64,16 @@ class Counting:
             if not self.forks.advance():
                 return worst
 
-    def letter(self, name: str, low: Any, high: Any, *, order: int = 0) -> Counted:
-        """An exact argument, s^order times a number from ``low`` to ``high``."""
+    def letter(
+        self, name: str, low: Any, high: Any, *, order: int = 0, count: float = 0.0
+    ) -> Counted:
+        """An argument, s^order times a number from ``low`` to ``high``: exact, or given with a
+        count."""
         ends = (Fraction(low), Fraction(high), order)
         sign = 1 if low >= 0 else -1 if high <= 0 else None
         value = self.base.hull(*ends[:2])
+        if count:
+            return Counted(self, value, order, count, sign)
         return Counted(self, value, order, 0.0, sign, {name: _ONE}, {name: ends})
 
     def number(self, value: Any) -> Counted:
@@ -94,8 +100,7 @@ class Counting:
         low, high = _ends(x.at(self, 0).value)
         self.asked.append(x.count)
         condition = 1.0 if x.sign == 1 else _condition_of_log1p(low)
-        if self.guarded:
-            condition = min(condition, GUARD)
+        condition = min(condition, self.guard)
         over = self.base.hull(*sorted((_log1p_over(high), _log1p_over(low))))
         count = FUNCTION + condition * x.count
         return Counted(self, x.value * over, x.order, count, x.sign)
@@ -104,11 +109,19 @@ class Counting:
         count = FUNCTION + (_most(x.value) * x.count if x.count else 0.0)
         return Counted(self, self.base.exp(x.at(self, 0).value), 0, count, 1)
 
+    def expm1(self, x: Counted) -> Counted:
+        """x exp(x)/(exp(x) - 1), the condition number, is at most 1 for x <= 0, and 1 + x above."""
+        high = x.range()[1]
+        condition = 1.0 + max(high, 0.0)
+        one = self.base.number(_ONE)
+        value = self.base.exp(x.at(self, 0).value) - one
+        return Counted(self, value, 0, FUNCTION + condition * x.count, x.sign)
+
     def log(self, x: Counted) -> Counted:
-        """Of an argument at most 1/2: its own error is then at most 1/log 2 of the logarithm's."""
-        if not self.guarded:
-            raise ValueError("a logarithm of an argument that nothing keeps below 1/2")
-        return Counted(self, self.base.log(x.at(self, 0).value), 0, FUNCTION + GUARD * x.count, -1)
+        """Of an argument below 1."""
+        return Counted(
+            self, self.base.log(x.at(self, 0).value), 0, FUNCTION + self.guard * x.count, -1
+        )
 
 
 class Counted:
@@ -380,6 +393,9 @@ class _Pushes:
 
     def exp(self, x: _Pushed) -> _Pushed:
         return self._function("exp", x)
+
+    def expm1(self, x: _Pushed) -> _Pushed:
+        return self._function("expm1", x)
 
     def sqrt(self, x: _Pushed) -> _Pushed:
         return self.next(self.numbers.sqrt(x.value), 1)

@@ -59,3 +59,10 @@ def test_pushed_operations_stay_within_the_count_and_reach_most_of_it():
         moved, exact = pushed(MP, text, [F(21, 100)])
         errors = (moved / exact - 1) * 2**53
     assert 90 < errors < 140
+
+
+def test_what_a_letter_is_off_by_goes_through_functions():
+    printed = parse("given", "def given(x): return math.expm1(x)*math.exp(x)")["given"]
+    counting = Counting()
+    found = printed.formula(counting, counting.letter("x", -F(1), F(0), count=3))
+    assert found.count == pytest.approx(8 + 3 + 8 + 3 + 1)

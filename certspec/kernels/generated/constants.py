@@ -2,12 +2,12 @@
 
 command:     python -m derivations
 derivation:  derivations.kernels.constants
-claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, eval.bregman, eval.difference, eval.strict, kernel.box, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.margins, kernel.products, kernel.roundings, kernel.segments, single.dual
+claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, drafter.margin.chord, eval.bregman, eval.difference, eval.strict, kernel.box, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.margins, kernel.products, kernel.roundings, kernel.segments, kernel.tree_rows, single.dual
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
-expression:  sha256 c56923858dc3feea255552064eacbc24b3e1169149927246d68a753103444001
-body:        sha256 bf336220268981056a5b73b6b1c9041eca39fe242403a2d4d8e0327709ec1f28
+expression:  sha256 b3b3ca49d9e38de38e97ddf49ee2150d61110e550116faa002de8f8833063786
+body:        sha256 b16328c76252d7a9850fdd2cb5511847c79fdf7cf49375daf6c6307478eb16c9
 """
 # --- body ---
 
@@ -289,10 +289,14 @@ FLOOR_SLACK = 1e-11
 MARGIN_ROUNDING = 1e-12
 
 # Relative, 1,024 u: lowers what every margin is worth by more than its evaluation rounds, 980 u at
-# most (trees near margin 1; 400 u elsewhere). Four times it, with a factor's draft and for a row's
-# trees, has no claim.
-# claims: kernel.margins
+# most (trees near margin 1; 400 u elsewhere).
+# claims: kernel.margins, kernel.tree_rows
 MARGIN_SLACK = 1.1368683772161603e-13
+
+# Relative: what the use of a level is lowered and raised by before it is compared with 1, and the
+# tilt of a pair with it.
+# claims: kernel.margins, drafter.margin.chord
+CHORD_SLACK = 7.105427357601002e-15
 
 # nats; a margin's bound below it counts as 0, as numbers that underflow lose more than u.
 # claims: kernel.margins

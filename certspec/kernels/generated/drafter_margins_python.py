@@ -1,17 +1,20 @@
 """Drafter_margins: scalar kernels for python. Generated; do not edit.
 
 command:     python -m derivations
-derivation:  derivations.kernels.margin_kernels (eval.excess), derivations.kernels.drafter_kernels (eval.surplus), derivations.kernels.drafter_margin_kernels (drafter.margin.additive), derivations.kernels.drafter_margin_kernels (drafter.margin.tree), derivations.kernels.drafter_margin_kernels (drafter.margin.multiplicative)
-claims:      drafter.margin.additive, drafter.margin.multiplicative, drafter.margin.tree, eval.excess, eval.pool, eval.surplus
+derivation:  derivations.kernels.margin_kernels (eval.excess), derivations.kernels.drafter_kernels (eval.surplus), derivations.kernels.drafter_margin_kernels (drafter.margin.additive), derivations.kernels.drafter_margin_kernels (drafter.margin.tree), derivations.kernels.drafter_margin_kernels (drafter.margin.chord), derivations.kernels.drafter_margin_kernels (drafter.margin.chord), derivations.kernels.drafter_margin_kernels (drafter.margin.multiplicative), derivations.kernels.drafter_margin_kernels (drafter.margin.multiplicative)
+claims:      drafter.margin.additive, drafter.margin.chord, drafter.margin.multiplicative, drafter.margin.tree, eval.excess, eval.pool, eval.surplus
 domain:      excess_cost: 0 <= gap <= 1 and the rule's own range
 domain:      surplus: probabilities in [0, 1]; rest = 1 - (the probabilities given), summed by itself
 domain:      additive_radius_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
 domain:      tree_radius_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
-domain:      multiplicative_radius_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      chord_use: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      chord_radius_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      pair_tilt: 0 <= gap < 1 (+inf at 1) and the rule's own range
+domain:      pair_radius_margin: 0 <= gap < 1 (+inf at 1) and the rule's own range
 printer:     PythonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 44d7cd7fd776cc74dd5fb74fb0ecf4cb340b0ccf8e8c8aa122cf66f08a8beb89
-body:        sha256 6b01d14b8ab5c6d9322032ee027ef85c1ddddf0387ece00081f3fd46ce9b0ecf
+expression:  sha256 b15dfea68db5b25e3b73b13ceb95a118282c8b63fdb46fa04186477317fa7479
+body:        sha256 5dcb10ae950b28618c2a48d7decd532880b78ac0febd2144e86be024336222fc
 """
 # --- body ---
 import math
@@ -44,9 +47,29 @@ def tree_radius_margin(gap, width, rest):
     return (math.inf if rest <= 0.0 else (rest*excess_cost(gap*width/rest) + width*(1.0 + gap)*excess_cost(-gap/(1.0 + gap)))/(1.0 + width))
 
 
+# claims: drafter.margin.chord
+def chord_use(level, alpha):
+    """Factor alpha < 1: at most 1 for a level that chord_radius_margin may have."""
+    chord = -math.expm1(-level)
+    return (-math.log1p(-chord*chord)/level/(1.0 - alpha) if chord*chord <= 0.5 else alpha*level/math.log1p(chord))
+
+
+# claims: drafter.margin.chord
+def chord_radius_margin(gap, level):
+    """Factor alpha, q1 - q2 = g or >= g, and a level that it allows [nats]."""
+    chord = -math.expm1(-level)
+    kept = 1.0 - gap
+    return (-math.log1p(-chord*gap) if chord*gap <= 0.5 else -math.log(kept + gap*math.exp(-level)))
+
+
+# claims: drafter.margin.multiplicative
+def pair_tilt(gap, alpha):
+    """l = log(q1/(alpha q2))/(1 + alpha) of the draft ((1+g)/2, (1-g)/2)."""
+    return (math.log1p(gap) - math.log(alpha) - math.log1p(-gap))/(1.0 + alpha)
+
+
 # claims: drafter.margin.multiplicative, eval.surplus
-def multiplicative_radius_margin(top, second, rest, tilt, alpha):
-    """Factor alpha, a draft of q1 = top, q2 = second, others = rest and that multiplier [nats]."""
-    fall = (math.exp(-tilt)*surplus(tilt) if tilt <= 8.0 else 1.0 - (1.0 + tilt)*math.exp(-tilt))
-    fallen = top*(fall + math.exp(-tilt)*surplus(-alpha*tilt)/alpha)
-    return (-math.log1p(-fallen) if fallen <= 0.5 else -math.log(rest + second*math.exp(alpha*tilt) + top*math.exp(-tilt)))
+def pair_radius_margin(gap, tilt, alpha):
+    """Factor alpha, the draft ((1+g)/2, (1-g)/2) and its pair_tilt [nats]."""
+    top = 0.5 + 0.5*gap
+    return (-math.log1p(-top*(surplus(-alpha*tilt)/alpha + surplus(tilt))*math.exp(-tilt)) if tilt <= 2.0 else -math.log(top*math.exp(-tilt) + (0.5 - 0.5*gap)*math.exp(alpha*tilt)))

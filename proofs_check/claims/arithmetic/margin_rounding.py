@@ -4,6 +4,7 @@ text, and pushed one way at points."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from fractions import Fraction as F
 from functools import lru_cache
@@ -13,6 +14,7 @@ import mpmath
 import sympy
 
 from derivations.arithmetic.margin_rounding import MARGIN_ROUNDING
+from derivations.kernels.constants import CONSTANTS
 from derivations.kernels.evaluation import MARGIN_SLACK
 from derivations.language.claim import Formula
 from proofs_check.methods.cases import Cases, tallied
@@ -25,9 +27,11 @@ from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 
 UNIT = F(1, 2**53)
+CHORD_SLACK = next(F(str(c.value)) for c in CONSTANTS if c.name == "CHORD_SLACK")
 MOST_LEVEL = 52  # above log W: W <= (m + 1)/(1 - g), m <= 2^20 and 1 - g >= 2^-53
 MOST = 980  # roundings of any printed margin
 PRODUCTS = F(101, 100)  # pays for products of errors: 1,000 u times 1,000 u
+_REVERSE, _DRAFTER = "reverse_margins_python.", "drafter_margins_python."
 Bands = tuple[tuple[F, F, float, float], ...]
 
 
@@ -39,8 +43,8 @@ def _text(name: str) -> Printed:
 
 
 @lru_cache(maxsize=1)
-def _bands() -> Bands:
-    """(low, high, own count, condition number) over [-1, inf).
+def excess_bands() -> Bands:
+    """Of excess_cost: (low, high, own count, condition number) over [-1, inf).
 
     Condition: u log(1+u)/phi(u) <= 2 for u >= 0; below, |u log(1+u)|/phi(u) at the lower end. In
     [-1, -15/16] an error of at most h = r u moves phi by h (1 + log(1/h)) <= 37.75 h, and phi >=
@@ -60,7 +64,7 @@ def _bands() -> Bands:
         worst = 0.0
         for part in range(parts):
             ends = [low + (high - low) * F(k, parts) for k in (part, part + 1)]
-            counting = Counting((ends[0], ends[1]), guarded=False)
+            counting = Counting((ends[0], ends[1]), guard=math.inf)
             size = counting.letter("size", 1, 1, order=1)
             worst = max(worst, counting.worst(text, [size if sign > 0 else -size], {}))
         near, far = sorted((sign * low, sign * high))
@@ -74,15 +78,88 @@ def _counted_cost(home: Counting, u: Counted) -> Counted:
     low, high = u.range()
     if u.sign is not None:
         low, high = (max(low, 0.0), high) if u.sign > 0 else (low, min(high, 0.0))
-    met = [band for band in _bands() if band[0] <= high and band[1] >= low]
+    met = [band for band in excess_bands() if band[0] <= high and band[1] >= low]
     count = max(own + condition * u.count for _, _, own, condition in met)
     return home.positive(count)
+
+
+# ---- surplus, likewise: d (exp(d) - 1)/(exp(d) - 1 - d), what an error of d does, is at most 2 for
+# d <= 0 and 2 + d above
+
+
+@lru_cache(maxsize=1)
+def _surplus_bands() -> Bands:
+    """(low, high, own count, condition number) from -2^60 to 2."""
+    text, found = _text(_DRAFTER + "surplus"), []
+    for sign in (1, -1):
+        for part in range(4):  # the series
+            ends = (F(part, 32), F(part + 1, 32))
+            counting = Counting(ends)
+            size = counting.letter("size", 1, 1, order=1)
+            worst = counting.worst(text, [size if sign > 0 else -size], {})
+            near, far = sorted((sign * ends[0], sign * ends[1]))
+            found.append((near, far, worst, 2.0 + max(0.0, float(far))))
+    edges = [F(1, 8)]  # narrow where exp(d) - 1 and d nearly cancel
+    while edges[-1] < 2:
+        edges.append(min(F(2), edges[-1] + F(round(edges[-1] ** 2 * 256) + 1, 2560)))
+    spans = [*itertools.pairwise(edges)]
+    for low, high in [*spans, *((-b, -a) for a, b in spans)]:
+        counting = Counting()
+        count = counting.worst(text, [counting.letter("deviation", low, high)], {})
+        found.append((low, high, count, 2.0 + max(0.0, float(high))))
+    # below -2 it is at least |d|/2, and 8 u of exp(d) - 1 are at most 8 u
+    found.append((-F(2**60), F(-2), 8.0 + 1.0, 2.0))
+    return tuple(found)
+
+
+def _counted_surplus(home: Counting, d: Counted) -> Counted:
+    low, high = d.range()
+    met = [band for band in _surplus_bands() if band[0] <= high and band[1] >= low]
+    return home.positive(max(own + condition * d.count for _, _, own, condition in met))
+
+
+# psi is at most (1 - exp(-2))^2 = .748 up to l = 2, at least (1 - 3 exp(-2))/2 = .297 beyond:
+# psi/((1 - psi) log(1/(1-psi))) <= 2.16, and 1/log(1/(1-psi)) <= 2.84
+_PAIR_GUARD = 2.84
+
+
+def _pair_counts() -> Iterator[float]:
+    """Roundings of pair_radius_margin, by bands of alpha and of the tilt, which is at most (37.5 +
+    log(1/alpha))/(1 + alpha); and what the tilt's own do: twice as much to what is under log1p
+    (steps of the derivation), and nothing under log, where every tilt has a bound."""
+    text, tilted = _text(_DRAFTER + "pair_radius_margin"), _count_of_tilt()
+    for octave in range(12):
+        low, high = (
+            (F(1, 2 ** (octave + 1)), F(1, 2**octave)) if octave < 11 else (F(0), F(1, 2048))
+        )
+        most = math.ceil((37.5 + 0.7 * (octave + 1)) / (1 + low)) if octave < 11 else 745
+        for near, far in ((0, 2), (2, most)):
+            counting = Counting(guard=_PAIR_GUARD)
+            letters = [
+                counting.letter("gap", *_UNITY),
+                counting.letter("tilt", near, far),
+                counting.letter("alpha", low, high),
+            ]
+            own = counting.worst(text, letters, {"surplus": _counted_surplus})
+            yield own + (_PAIR_GUARD * 2.0 * tilted if near == 0 else 0.0)
+
+
+def _count_of_tilt() -> float:
+    counting = Counting()
+    letters = [counting.letter("gap", *_UNITY), counting.letter("alpha", *_UNITY)]
+    return counting.worst(_text(_DRAFTER + "pair_tilt"), letters, {})
+
+
+def _count_of_use() -> float:
+    """Of chord_use, and of what it is asked for: a level as it stands or a lowered tilt."""
+    counting = Counting()
+    letters = [counting.letter("level", 0, 800), counting.letter("alpha", *_UNITY)]
+    return max(counting.worst(_text(_DRAFTER + "chord_use"), letters, {}), _count_of_tilt() + 1)
 
 
 # ---- the printed margins, over their whole domains
 
 _UNITY, _WIDTH = (F(0), F(1)), (F(1), F(2**60))
-_REVERSE, _DRAFTER = "reverse_margins_python.", "drafter_margins_python."
 # function -> the ranges of its arguments
 _WHOLE: dict[str, tuple[tuple[F, F], ...]] = {
     "margins_python.strict_margin": (_UNITY,),
@@ -102,6 +179,7 @@ _WHOLE: dict[str, tuple[tuple[F, F], ...]] = {
     _REVERSE + "tree_reverse_margin_top_two": (_UNITY, _WIDTH),
     _REVERSE + "tree_reverse_margin_last": (_UNITY, _WIDTH),
     _DRAFTER + "additive_radius_margin": (_UNITY, _UNITY),
+    _DRAFTER + "chord_radius_margin": (_UNITY, (F(0), F(800))),
 }
 # log1p(k t) <= k log1p(t), k = (m + 1)/2: of the difference's parts the second is half the first
 _RATIOS = {_REVERSE + "tree_reverse_margin_last": (2.0, 1.0)}
@@ -133,6 +211,7 @@ def _counts() -> Iterator[tuple[str, float]]:
     text, counting = _text(_DRAFTER + "tree_radius_margin"), Counting()
     letters = [counting.letter("gap", *_UNITY), counting.letter("width", *_WIDTH)]
     yield str(text), counting.worst(text, [*letters, counting.positive(1.0)], known)
+    yield _DRAFTER + "pair_radius_margin", max(_pair_counts())
 
 
 def _counts_of_growth() -> tuple[float, float]:
@@ -205,6 +284,8 @@ def count_roundings(formula: Formula, effort: Effort) -> Evidence:
             )
         )
         found = all_enclosed(statements)
+    if _count_of_use() + 1 > CHORD_SLACK / UNIT:  # one of comparing
+        name, most = _DRAFTER + "chord_use", math.inf
     if most > MOST or found.verdict is not Verdict.VERIFIED:
         point = f"{name} counts {most:.0f} u; {found.worst_point}"
         return Evidence("enclosure", Verdict.UNDECIDED, None, "?", point, found.cases)
@@ -240,6 +321,10 @@ _POINTS: tuple[tuple[str, tuple[F, ...]], ...] = (
     ("reverse_margins_python.tree_reverse_margin_last", (F(1, 2**20), F(64))),
     ("drafter_margins_python.additive_radius_margin", (F(1, 10), F(1, 10))),
     ("drafter_margins_python.tree_radius_margin", (F(1, 30), _WIDE, F(25, 30))),
+    ("drafter_margins_python.chord_radius_margin", (_LAST, F(1, 2))),
+    ("drafter_margins_python.chord_radius_margin", (F(9, 10), F(3))),
+    ("drafter_margins_python.pair_radius_margin", (F(1, 10), F(13, 100), _THIRD)),
+    ("drafter_margins_python.pair_radius_margin", (_LAST, F(20), F(9, 10))),
 )
 
 

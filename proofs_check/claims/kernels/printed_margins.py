@@ -11,7 +11,7 @@ import sympy
 
 from derivations.formulas.drafter import multiplicative_radius
 from derivations.margins.gate_margins import multiplicative_inside
-from derivations.margins.radius_margins import factor_inside_reverse
+from derivations.margins.radius_margins import chord_use, factor_inside_reverse
 from proofs_check.methods.examination import Examined, examined
 
 # dyadic, so that a margin that lies on a boundary lies there in every arithmetic
@@ -136,33 +136,41 @@ examined(
 )
 
 
-def _second(n: Any, top: Any, tilt: Any, alpha: Any) -> Any:
-    """q2 of the multiplier log(q1/(alpha q2))/(1 + alpha)."""
-    return top * n.exp(-(1 + alpha) * tilt) / alpha
+LEVELS = (F(1, 20), F(1, 2), F(1), F(5, 4), F(3), F(9))
+examined(
+    "drafter.margin.chord",
+    Examined(
+        "drafter_margins.chord_use",
+        {"level": LEVELS, "alpha": (F(1, 10), F(1, 2), F(9, 10))},
+        reference=chord_use,
+    ),
+    Examined("drafter_margins.chord_radius_margin", {"gap": GAPS, "level": LEVELS}),
+)
+
+
+def _pair(n: Any, tilt: Any, alpha: Any) -> tuple[Any, Any]:
+    """q1 and q2 of sum 1 whose multiplier log(q1/(alpha q2))/(1 + alpha) that is."""
+    ratio = n.exp(-(1 + alpha) * tilt) / alpha
+    return 1 / (1 + ratio), ratio / (1 + ratio)
+
+
+def _gap(n: Any, tilt: Any, alpha: Any) -> Any:
+    top, second = _pair(n, tilt, alpha)
+    return top - second
 
 
 examined(
     "drafter.margin.multiplicative",
     Examined(
-        "drafter_margins.multiplicative_radius_margin",
-        {
-            "top": (F(1, 10), F(1, 2), F(9, 10), F(99, 100)),
-            "tilt": (F(1, 20), F(1), F(5), F(7), F(9)),
-            "alpha": (F(1, 10), F(1, 2), F(1)),
-        },
-        given=lambda n, top, tilt, alpha: (
-            top,
-            _second(n, top, tilt, alpha),
-            1 - top - _second(n, top, tilt, alpha),
-            tilt,
-            alpha,
-        ),
-        reference=lambda n, top, tilt, alpha: multiplicative_radius(
-            n, top, _second(n, top, tilt, alpha), alpha
-        ),
-        chart={"top": sympy.exp(-H)},
-        where=lambda top, tilt, alpha: (
-            float(_second(math, float(top), float(tilt), float(alpha))) <= min(top, 1 - top)
-        ),
+        "drafter_margins.pair_tilt",
+        {"gap": GAPS[:-1], "alpha": ALPHAS},
+        reference=lambda n, gap, alpha: n.log((1 + gap) / (1 - gap) / alpha) / (1 + alpha),
+    ),
+    Examined(
+        "drafter_margins.pair_radius_margin",
+        {"tilt": (F(1, 20), F(1), F(5), F(7), F(9)), "alpha": (F(1, 10), F(1, 2), F(1))},
+        given=lambda n, tilt, alpha: (_gap(n, tilt, alpha), tilt, alpha),
+        reference=lambda n, tilt, alpha: multiplicative_radius(n, *_pair(n, tilt, alpha), alpha),
+        where=lambda tilt, alpha: float(_gap(math, float(tilt), float(alpha))) >= 0,
     ),
 )

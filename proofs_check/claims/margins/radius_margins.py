@@ -3,6 +3,7 @@ both free."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from fractions import Fraction as F
 from functools import partial
@@ -10,8 +11,10 @@ from functools import partial
 import sympy
 from sympy import Rational
 
+from derivations.formulas.drafter import multiplicative_radius
 from derivations.formulas.projections import bernoulli_divergence, geometric_value
 from derivations.language.claim import Formula
+from derivations.margins.radius_margins import CHORD, best_ratio, chord_use
 from proofs_check.claims.margins.projection_margins import (
     CASES,
     EXTREMAL,
@@ -22,9 +25,12 @@ from proofs_check.claims.margins.projection_margins import (
     sunk,
 )
 from proofs_check.methods.branches import branches
+from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.joint import JointProgramme
 from proofs_check.methods.margin_programmes import Case, with_tail
+from proofs_check.methods.numbers import MP
 from proofs_check.methods.slopes import Slope, enclose_statements
+from proofs_check.methods.steps import Identities, proved
 from proofs_check.methods.targets import MANY, WIDE
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
@@ -264,3 +270,39 @@ for _claim in ("reverse.margin.tree.p1-p2", "drafter.margin.top.q1-q2"):
     check(_claim, method="enclosure")(_tree_grows)
 for _claim in ("drafter.margin.strict", "reverse.margin.single"):
     check(_claim, method="enclosure")(_pair_grows)
+
+
+@proved("drafter.margin.chord", CHORD)
+def prove_chord(formula: Formula, effort: Effort) -> Identities:
+    """Golden: with alpha = 1/2 the chord ends at exp(l/2) = (1 + sqrt 5)/2."""
+    golden = (1 + sympy.sqrt(5)) / 2
+    level = 2 * sympy.log(golden)
+    yield "use 1", sympy.exp(level / 2), 2 - 1 / golden**2
+    yield "its slope", sympy.exp(-formula(sympy, R(1, 2), level)), 1 - (1 - 1 / golden**2) / 2
+
+
+@tallied("drafter.margin.chord", method="search", relation="<=", more=20, told="random drafts")
+def search_chord(formula: Formula, effort: Effort) -> Cases:
+    """No draft's own radius lies below it at any allowed level; the chord's value is reached at
+    the largest."""
+    rng = random.Random(effort.seed)
+    for alpha in (
+        MP.mpf(1) / 50,
+        MP.mpf(3) / 10,
+        MP.mpf(1) / 2,
+        MP.mpf(9) / 10,
+        1 - MP.mpf(2) ** -40,
+    ):
+        ratio = best_ratio(MP, alpha)
+        largest = -MP.log(alpha * ratio) / (1 + alpha)
+        use = chord_use(MP, largest, alpha)
+        yield f"use at alpha={alpha}", use, MP.mpf(1), MP.mpf(1)
+        yield f"and no less, alpha={alpha}", MP.mpf(1), use, use
+        for _ in range(8):
+            shape = ratio if rng.random() < 0.3 else MP.mpf(rng.random())
+            mass = MP.mpf(rng.random())
+            top, second = mass / (1 + shape), mass * shape / (1 + shape)
+            level = largest * rng.choice([1, rng.random(), 1 - MP.mpf(10) ** -9])
+            exact = multiplicative_radius(MP, top, second, alpha)
+            label = f"alpha={alpha}, q=({top}, {second}), level {level}"
+            yield label, formula(MP, top - second, level), exact, exact
