@@ -1,11 +1,9 @@
-"""The entropy rule's margin bound as a minimum over one variable, sharper than the simple form. For
-delta <= 1, where the argmax is never rejected."""
+"""The entropy rule's margin bound cell by cell of p_1, sharper than the simple form. For delta <=
+1, where the argmax is never rejected."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import sympy
@@ -14,11 +12,18 @@ from sympy import log
 from derivations.formulas.strict import pair_cost, phi, xlogx
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
-from derivations.language.instances import PAIR, UNORDERED
+from derivations.language.instances import UNORDERED
 from derivations.margins.capped_margins import CAPPED, entropy_margin
 from derivations.margins.margins import BELOW, MARGIN_DOMAIN, mass_and_gap
 
-__all__ = ["ENTROPY_FLOOR", "ENTROPY_LINE", "entropy_floor", "entropy_line", "second_token_bound"]
+__all__ = [
+    "ENTROPY_FLOOR",
+    "ENTROPY_LINE",
+    "entropy_cell",
+    "entropy_floor",
+    "most_allowed",
+    "second_token_bound",
+]
 
 A, B, G, X, R, K = sympy.symbols("a b g x r k", positive=True)
 
@@ -31,89 +36,28 @@ def entropy_floor(numbers: Any, top: Any, own: Any, gap: Any) -> Any:
     return numbers.log(own) - xlogx(numbers, own) - xlogx(numbers, top) - spread
 
 
-def entropy_line(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
-    """L(g) = min over a in (g, 1] of T2(a, b(a)), b(a) the largest b that the cap, the margin, the
-    mass and the entropy allow. Bracketed on a grid in double precision, then by golden sections: in
-    floats within 1e-9 of L(g), in an arithmetic with digits (``numbers.dps``) to those digits."""
-    g, cap, reach = float(gap), float(epsilon), math.log(float(delta))
-    if g >= 1:
-        return pair_cost(numbers, gap, gap * 0)
-    grid = _tops(g)
-    best = min(
-        range(len(grid)),
-        key=lambda k: _pair_value(grid[k], _largest_own(math, grid[k], g, cap, reach)),
-    )
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    if not hasattr(numbers, "dps"):
-        own = partial(_largest_own, math, gap=g, cap=cap, reach=reach)
-        return gap * 0 + _least_by_golden_section(
-            math, lambda a: _pair_value(a, own(a)), low, high, 45
-        )
-    reach, sections = numbers.log(delta), int(4.8 * numbers.dps) + 10
-    own = partial(_largest_own, numbers, gap=gap, cap=epsilon, reach=reach)
-    low, high = gap * 0 + low, min(gap * 0 + high, gap * 0 + 1)
-    return _least_by_golden_section(
-        numbers, lambda a: pair_cost(numbers, a, own(a)), low, high, sections
-    )
+def entropy_cell(numbers: Any, gap: Any, most: Any, low: Any, high: Any) -> Any:
+    """T2(low, B), B = min(high - g, 1 - low, most): for p_1 in [low, high], and ``most`` what the
+    cap and the floor allow at high (``most_allowed``); B <= low."""
+    return pair_cost(numbers, low, min(most, high - gap, 1 - low))
 
 
-def _tops(gap: float) -> list[float]:
-    """Values of a in (g, 1], dense in ratio to g and dense towards it."""
-    even = [gap + (1 - gap) * (k / 100) ** 2 for k in range(1, 101)]
-    return (
-        sorted({*even, *(gap ** (1 - k / 80) for k in range(1, 80))} - {gap}) if gap > 0 else even
-    )
-
-
-def _pair_value(top: float, own: float) -> float:
-    """T2(a, b) in floats: by s phi(d/s), as its terms cancel near a tie."""
-    share = (top - own) / (top + own)
-    if share < 1e-2:
-        return (top + own) * (share**2 / 2 + share**4 / 12 + share**6 / 30)
-    return float(pair_cost(math, top, own))
-
-
-def _largest_own(numbers: Any, top: Any, gap: Any, cap: Any, reach: Any) -> Any:
-    """b(a): the cap, margin and mass, or where the floor, which grows with b, reaches log delta."""
-    high = min(cap, top - gap, 1 - top)
-    if high <= 0:
-        return top * 0
-    if entropy_floor(numbers, top, high, gap) <= reach:
-        return high
+def most_allowed(numbers: Any, top: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
+    """The largest b <= min(eps, a - g) at which the floor is at most log delta, for p_1 = a."""
+    most, reach = min(epsilon, top - gap), numbers.log(delta)
+    if most <= 0 or entropy_floor(numbers, top, most, gap) <= reach:
+        return max(most, top * 0)
     # In t = log b the floor is increasing, and nearly linear far down: Newton's steps from the
     # left, kept inside.
-    own = min(high, numbers.exp(reach) * (top - gap))
+    own = min(most, numbers.exp(reach) * (top - gap))
     for _ in range(200):
         slope = 1 / own - 1 + numbers.log((top - gap) / own)
         moved = own - (entropy_floor(numbers, top, own, gap) - reach) / slope
-        moved = min(max(moved, own / 16), high)
-        if abs(moved - own) <= own * _resolution(numbers):
+        moved = min(max(moved, own / 16), most)
+        if abs(moved - own) <= own * numbers.mpf(10) ** -(numbers.dps - 3):
             return moved
         own = moved
     return own
-
-
-def _resolution(numbers: Any) -> Any:
-    return numbers.mpf(10) ** -(numbers.dps - 3) if hasattr(numbers, "dps") else 4e-16
-
-
-def _least_by_golden_section(
-    numbers: Any, value: Callable[[Any], Any], low: Any, high: Any, sections: int
-) -> Any:
-    """The least value of a function that falls and then rises on [low, high]."""
-    ratio = (numbers.sqrt(low * 0 + 5) - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = value(left), value(right)
-    for _ in range(sections):
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = value(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = value(right)
-    return min(at_left, at_right)
 
 
 def second_token_bound(numbers: Any, gap: Any, epsilon: Any, delta: Any) -> Any:
@@ -186,16 +130,27 @@ ENTROPY_LINE = Derivation(
         BELOW,
         *ENTROPY_FLOOR.steps,
         Step(
-            "T2(a, b) falls in b (claim lemma.pair): at given a the least value is at b(a), the "
-            "largest b <= min(eps, "
-            "a-g, 1-a) whose floor is at most log delta; L(g) is the least over a.",
-            how="cited",
-            cites=("lemma.pair",),
-            instances=(PAIR,),
+            "T2(a, b) falls in b (claim lemma.pair), and rises in a: its slope there is "
+            "log(2a/(a+b)) >= 0, with a = b + r;",
+            log(2 * (B + R) / ((B + R) + B)),
+            log(1 + R / (2 * B + R)),
         ),
         Step(
-            "L increases: a larger g lowers a - g, and raises the floor, whose slope in g is (1 - "
-            "a - b)/(a - g);",
+            "so on p_1 in [low, high] it is least at low and the largest b there. That is at most "
+            "high - g, 1 - low, eps, and the root of the floor at high, as the floor falls in a: "
+            "its slope is log((a-g)/a) - (1-g-b)/(a-g),",
+            sympy.diff(log(B) - B * log(B) - A * log(A) - (1 - A - B) * log(A - G), A),
+            log(A - G) - log(A) - (1 - G - B) / (A - G),
+        ),
+        Step(
+            "where a <= 1, b <= a - g: with a - g = c and 1 - g - b = r it is a negative one.",
+            at.r / at.c,
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "The cell's value is nondecreasing in g: a larger g lowers high - g, and raises the "
+            "floor, whose slope in g is (1 - a - b)/(a - g);",
             at.diff(-(1 - at.a - at.b) * at.log(at.a - at.x), at.x),
             (1 - at.a - at.b) / (at.a - at.x),
         ),
@@ -238,18 +193,30 @@ declare(
 declare(
     Claim(
         id="margin.entropy.line",
-        sentence="Entropy rule (delta <= 1), p1 - p2 = g or >= g: every certificate is at least "
-        "L(g) = min_a T2(a, b(a)), b(a) the largest b <= min(eps, a-g, 1-a) with floor(a, b, g) "
-        "<= log delta; L is nondecreasing.",
+        sentence="Entropy rule (delta <= 1), p1 - p2 = g or >= g, p1 in [low, high]: every "
+        "certificate is at least T2(low, B), B the least of high - g, 1 - low, eps and the root of "
+        "floor(high, b, g) = log delta; nondecreasing in g. With low = high = a the least over a "
+        "is L(g).",
         domain=MARGIN_DOMAIN
-        + ", 0 < eps <= 1, 0 < delta <= 1; sharp where (1-a-b)/(a-g) is a whole number",
+        + ", 0 < eps <= 1, 0 < delta <= 1, B <= low; sharp at low = high = a where (1-a-b)/(a-g) "
+        "is a whole number",
         theory="B (entropy, L(g))",
         relation="<=",
-        formula=entropy_line,
+        formula=entropy_cell,
         derivation=ENTROPY_LINE,
         mutants=(
-            Mutant("the floor left out, b <= a - g only", lambda n, g, e, d: phi(n, g) * 3),
-            Mutant("token 2 as the competitor", second_token_bound),
+            Mutant(
+                "the upper end of the cell",
+                lambda n, g, most, low, high: pair_cost(n, high, min(most, high - g, 1 - low)),
+            ),
+            Mutant(
+                "what the lower end allows",
+                lambda n, g, most, low, high: pair_cost(n, low, min(most, low - g, 1 - high)),
+            ),
+            Mutant(
+                "the floor left out",
+                lambda n, g, most, low, high: pair_cost(n, low, min(high - g, 1 - low)),
+            ),
         ),
         min_methods=3,
     )

@@ -37,13 +37,6 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (_GENERATED + "*", "tilt <= 2.0", "(tilt < 2.0)", _ONE_FUNCTION),
     (_GENERATED + "*", "normaliser < *", "(normaliser <= *)", "S is what both sides ask for there"),
-    ("derivations/margins/entropy_margins.py", "1e-2", "(0.0100000000*)", _ONE_FUNCTION),
-    (
-        "derivations/margins/entropy_margins.py",
-        "min(at_left, at_right)",
-        "max(*)",
-        "golden sections end where both are the same to more digits than are asked for",
-    ),
     (
         "derivations/margins/entropy_margins.py",
         "numbers.dps - 3",

@@ -161,9 +161,6 @@ PLOTS: dict[str, _Plot] = {
     "margin.entropy.simple": _Plot(
         "eps = 0.3, delta = 0.8", (0.3, 0.8), None, _of_rule(_entropy_rejects(0.3, 0.8))
     ),
-    "margin.entropy.line": _Plot(
-        "eps = 0.3, delta = 0.8", (0.3, 0.8), None, _of_rule(_entropy_rejects(0.3, 0.8))
-    ),
     "refuted.tree.folklore": _Plot("m = 8", (8,), _tree(8, 1), _of_tree(8)),
     "refuted.tree.flat-top": _Plot("m = 4", (4,), _tree(4, 4), _of_tree(4), 4),
 }

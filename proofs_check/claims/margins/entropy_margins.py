@@ -1,13 +1,11 @@
-"""Checks of the entropy rule's bounds: the floor of log b + H, the minimum over one variable by
-branch and bound over the whole feasible set, and exact certificates at many targets."""
+"""Checks of the entropy rule's bounds: the floor of log b + H, cells of p_1, and exact certificates
+at many targets."""
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from fractions import Fraction as F
-from functools import lru_cache
 from typing import Any
 
 import mpmath
@@ -16,30 +14,64 @@ from mpmath import libmp
 from sympy import log
 
 from derivations.formulas.single_token import single_certificate
-from derivations.formulas.strict import pair_cost
+from derivations.formulas.strict import phi
 from derivations.language.claim import Formula
-from derivations.margins.entropy_margins import ENTROPY_FLOOR, ENTROPY_LINE, entropy_floor
-from proofs_check.claims.margins.entropy_line import Line, LineBracket, Undecided, bracket_line
+from derivations.margins.entropy_margins import (
+    ENTROPY_FLOOR,
+    ENTROPY_LINE,
+    entropy_floor,
+    most_allowed,
+)
 from proofs_check.methods.cases import Cases, Tally, solve, tallied
 from proofs_check.methods.numbers import MP, interval_digits, intervals, to_mp, working_digits
 from proofs_check.methods.problems import Problem
 from proofs_check.methods.slopes import Region, Slope, enclose_regions
-from proofs_check.methods.steps import Identities, prove_identities, proved
+from proofs_check.methods.steps import Identities, proved
 from proofs_check.methods.targets import generate_targets
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 
 R = sympy.Rational
 SETTINGS = (("0.09", "0.3"), ("0.3", "0.9"), ("1", "0.8"), ("0.5", "1"))
-# (epsilon, delta, margin) with different things deciding at the minimum
-LINES = (
-    (F(1), F(4, 5), F(1, 10)),
-    (F(9, 100), F(3, 10), F(3, 10)),
-    (F(1, 2), F(1), F(1, 5)),
-    (F(1), F(3, 10), F(3, 5)),
+# (tokens of a - g, margin, a): the certificate is T2(a, b), b what is left of the mass
+ATTAINED = (
+    (1, F(1, 10), F(21, 50)),
+    (2, F(3, 10), F(13, 25)),
+    (3, F(1, 5), F(19, 50)),
+    (63, F(1, 2), F(5077, 10000)),
 )
-ATTAINED = ((1, F(1, 10)), (2, F(3, 10)), (3, F(1, 5)))  # (tokens of a - g, margin)
 COUNTEREXAMPLE = (F(415, 1000), F(315, 1000), F(270, 1000))
+
+
+A, B, G = sympy.symbols("a b g", positive=True)
+X, Y, Z = sympy.symbols("x y z", nonnegative=True)
+FLOOR = log(B) - B * log(B) - A * log(A) - (1 - A - B) * log(A - G)
+
+
+def _floor_slopes() -> list[Slope]:
+    """Up in b, up in g, down in a."""
+    inside = {B: X * Y * Z, G: X * (1 - Y), A: X}  # a - g = x y, b its share z
+    mass = {B: Z * (1 - X), G: X * (1 - Y), A: X}
+    return [
+        Slope(
+            "the floor grows with b: log((a-g)/b) + 1/b - 1",
+            FLOOR,
+            B,
+            ((1, (A - G) / B),),
+            inside,
+            rest=1 / B - 1,
+        ),
+        Slope("grows with g: (1-a-b)/(a-g)", FLOOR, G, (), mass, rest=(1 - A - B) / (A - G)),
+        Slope(
+            "falls with a: log(a/(a-g)) + 1 + (1-a-b)/(a-g)",
+            FLOOR,
+            A,
+            ((1, A / (A - G)),),
+            inside,
+            sign=-1,
+            rest=1 + (1 - A - B) / (A - G),
+        ),
+    ]
 
 
 @proved("entropy.floor", ENTROPY_FLOOR)
@@ -58,36 +90,9 @@ def prove_floor(formula: Formula, effort: Effort) -> Identities:
 @check("entropy.floor", method="enclosure")
 def enclose_floor(formula: Formula, effort: Effort) -> Evidence:
     """Its signs of change over the whole domain: up in b, up in g, down in a."""
-    top, own, gap = sympy.symbols("a b g", positive=True)
-    x, y, z = sympy.symbols("x y z", nonnegative=True)
-    value = log(own) - own * log(own) - top * log(top) - (1 - top - own) * log(top - gap)
-    regions = [Region("everywhere", (R(1, 2), R(1, 10), R(1, 5)), value)]
-    inside = {own: x * y * z, gap: x * (1 - y), top: x}  # a - g = x y, b its share z
-    mass = {own: z * (1 - x), gap: x * (1 - y), top: x}
-    statements = [
-        Slope(
-            "grows with b: log((a-g)/b) + 1/b - 1",
-            value,
-            own,
-            ((1, (top - gap) / own),),
-            inside,
-            rest=1 / own - 1,
-        ),
-        Slope(
-            "grows with g: (1-a-b)/(a-g)", value, gap, (), mass, rest=(1 - top - own) / (top - gap)
-        ),
-        Slope(
-            "falls with a: log(a/(a-g)) + 1 + (1-a-b)/(a-g)",
-            value,
-            top,
-            ((1, top / (top - gap)),),
-            inside,
-            sign=-1,
-            rest=1 + (1 - top - own) / (top - gap),
-        ),
-    ]
+    regions = [Region("everywhere", (R(1, 2), R(1, 10), R(1, 5)), FLOOR)]
     told = "0 < b <= a - g, a <= 1 (in g: a + b <= 1); that it is a floor: by the derivation"
-    return enclose_regions(formula, (top, own, gap), regions, statements, told)
+    return enclose_regions(formula, (A, B, G), regions, _floor_slopes(), told)
 
 
 @tallied(
@@ -105,66 +110,46 @@ def sample_floor(formula: Formula, effort: Effort) -> Cases:
             yield f"{target}, j={j + 1}", MP.mpf(value), exact, exact
 
 
-@check("margin.entropy.line", method="steps")
-def prove_line(formula: Formula, effort: Effort) -> Evidence:
-    """The derivation; that L is phi in the two-token regime, and at most phi everywhere, is left to
-    the search."""
-    return prove_identities(ENTROPY_LINE, [])
+@proved("margin.entropy.line", ENTROPY_LINE)
+def prove_line(formula: Formula, effort: Effort) -> Identities:
+    """Two tokens with all the mass: phi(3/5)."""
+    yield "two tokens", formula(sympy, R(3, 5), 1, R(4, 5), R(4, 5)), phi(sympy, R(3, 5))
 
 
 @check("margin.entropy.line", method="enclosure")
-def bound_line(formula: Formula, effort: Effort) -> Evidence:
-    """L(g) bracketed by intervals over all a in (g, 1], to 80 digits; the formula at 50 and at 80
-    lies inside.
-
-    At settings, not over ranges of them: the formula is a search, a grid and golden sections, that
-    no interval runs through. L is monotone in g, eps and delta (entropy.floor), so a range is
-    bracketed by its corners, but as widely as L varies over it: no digit is tested."""
-    boxes, worst = 0, mpmath.mpf(0)
-    kinds: list[str] = []
-    for epsilon, delta, gap in LINES:
-        label = f"eps={epsilon}, delta={delta}, g={gap}"
-        try:
-            found = _bracket(gap, epsilon, delta, effort.second_digits)
-        except Undecided as error:
-            return Evidence("enclosure", Verdict.UNDECIDED, None, "?", f"{label}: {error}", boxes)
-        boxes, kinds = boxes + found.boxes, [*kinds, f"{label}: {found.kind}"]
-        for digits in (effort.digits, effort.second_digits):
-            with working_digits(digits + 20):
-                value = MP.mpf(formula(MP, *(to_mp(x) for x in (gap, epsilon, delta))))
-            with working_digits(2 * effort.second_digits):
-                miss = max(found.lower - value, value - found.upper, mpmath.mpf(0))
-                worst = max(worst, miss)
-                if miss > mpmath.mpf(10) ** -digits:
-                    low = mpmath.nstr(found.lower, 12)
-                    told = f"{label}: {mpmath.nstr(value, 12)} outside [{low}, ...]"
-                    return Evidence(
-                        "enclosure", Verdict.REFUTED, None, mpmath.nstr(miss, 3), told, boxes
-                    )
-    detail = (
-        f"L(g) itself, to {effort.digits} and {effort.second_digits} digits, at {len(LINES)} "
-        f"settings; what meets at the minimum: {'; '.join(kinds)}. For every setting: signs by "
-        "claim entropy.floor, T2 by lemma.pair"
-    )
-    return Evidence(
-        "enclosure", Verdict.VERIFIED, None, mpmath.nstr(worst, 3), "", boxes, detail=detail
-    )
-
-
-@lru_cache(maxsize=32)
-def _bracket(gap: F, epsilon: F, delta: F, digits: int) -> LineBracket:
-    return bracket_line(gap, epsilon, delta, digits)
+def enclose_line(formula: Formula, effort: Effort) -> Evidence:
+    """Every a of a cell and every allowed b: T2 rises in a and falls in b, and what is allowed, in
+    g, at a and at the cell's own ends, by the signs of the floor."""
+    most, low, high = sympy.symbols("most low high", positive=True)
+    cost = A * log(2 * A / (A + B)) + B * log(2 * B / (A + B))
+    ends = {"high - g": high - G, "1 - low": 1 - low, "most": most}
+    points = {  # g, high, low, most
+        "high - g": [(R(2, 5), R(1, 2), R(2, 5), R(1))],
+        "1 - low": [(R(1, 10), R(9, 10), R(4, 5), R(1)), (R(1, 10), R(9, 10), R(4, 5), R(3, 10))],
+        "most": [(R(1, 10), R(1, 2), R(2, 5), R(1, 20))],
+    }
+    regions = [
+        Region(name, point, cost.subs({A: low, B: ends[name]}, simultaneous=True))
+        for name in ends
+        for point in points[name]
+    ]
+    pair = {A: X, B: X * Z}
+    statements = [
+        Slope("T2 rises in a: log(2a/(a+b))", cost, A, ((1, 2 * A / (A + B)),), pair),
+        Slope("and falls in b: log((a+b)/(2b))", cost, B, ((1, (A + B) / (2 * B)),), pair, -1),
+        *_floor_slopes(),
+    ]
+    told = "every a in [low, high], b <= B <= low, g and setting"
+    return enclose_regions(formula, (G, most, low, high), regions, statements, told)
 
 
 @check("margin.entropy.line", method="optimiser")
 def attain_line(formula: Formula, effort: Effort) -> Evidence:
-    """Sharp: targets (a, a-g, ..., a-g, b) with delta = exp(H) b, where T2 along the floor is
-    stationary. Token b is rejected there, and its certificate, solved from the definition, is
-    L(g)."""
+    """Sharp: targets (a, a-g, ..., a-g, b) with delta = exp(H) b. Token b is rejected there, and
+    its certificate, solved from the definition, is the value of the cell that is a alone."""
     tally = Tally.at_digits("optimiser", effort.digits)
-    for number, (count, gap) in enumerate(ATTAINED):
+    for number, (count, gap, top) in enumerate(ATTAINED):
         for digits in (effort.digits, effort.second_digits) if number == 0 else (effort.digits,):
-            top = _stationary_top(count, gap, digits + 20)
             own = 1 - top - count * (top - gap)
             target = (top, *[top - gap] * count, own)
             others = tuple(range(count + 1))
@@ -172,10 +157,12 @@ def attain_line(formula: Formula, effort: Effort) -> Evidence:
                 Problem(f"k={count}, g={gap}", target, count + 1, others, 1, ()), digits
             )
             with working_digits(digits + 20):
-                delta = mpmath.exp(entropy_floor(MP, to_mp(top), to_mp(own), to_mp(gap)))
+                margin, mass = to_mp(gap), to_mp(top)
+                delta = mpmath.exp(entropy_floor(MP, mass, to_mp(own), margin))
+                most = most_allowed(MP, mass, margin, MP.mpf(1), delta)
                 tally.add(
                     f"{count} tokens of a - g, g={gap}, {digits} digits",
-                    MP.mpf(formula(MP, to_mp(gap), MP.mpf(1), delta)),
+                    MP.mpf(formula(MP, margin, most, mass, mass)),
                     bracket.lower,
                     bracket.upper,
                 )
@@ -187,50 +174,28 @@ def attain_line(formula: Formula, effort: Effort) -> Evidence:
     )
 
 
-def _stationary_top(count: int, gap: F, digits: int) -> F:
-    """The a, a rational to so many digits, at which T2's slope along the floor's root vanishes at
-    that target."""
-    line = Line(gap, F(1), F(1))
-    with working_digits(digits):
-        g = to_mp(gap)
-
-        def slope(a: mpmath.mpf) -> mpmath.mpf:
-            return line.derivatives(MP, a, 1 - a - count * (a - g))[0]
-
-        low, high = (
-            g + (1 - g) / (count + 2) + mpmath.mpf("1e-6"),
-            (1 + count * g) / (count + 1) - mpmath.mpf("1e-6"),
-        )
-        found = mpmath.findroot(
-            slope, (low, high), solver="anderson", tol=mpmath.mpf(10) ** (-2 * digits), verify=False
-        )
-        return F(int(found * 10 ** (digits - 2)), 10 ** (digits - 2))
-
-
 @check("margin.entropy.line", method="search")
 def search_line(formula: Formula, effort: Effort) -> Evidence:
-    """Exact certificates at many targets never lie below L; L never exceeds phi and never falls."""
-    tally = Tally("search", confirm=mpmath.mpf("1e-9"), refute=mpmath.mpf("1e-7"), relation="<=")
-    for label, gap, epsilon, delta, exact in _certificates(effort):
-        tally.add(label, MP.mpf(formula(math, *map(float, (gap, epsilon, delta)))), exact, exact)
+    """Exact certificates at many targets lie above the values of the cells, narrow and wide, that
+    hold p_1."""
+    rng = random.Random(effort.seed)
+    tally = Tally("search", confirm=mpmath.mpf("1e-25"), refute=mpmath.mpf("1e-20"), relation="<=")
+    for label, top, gap, epsilon, delta, exact in _certificates(effort):
+        with working_digits(40):
+            width = MP.mpf(rng.choice((0, 1e-3, 0.1)))
+            low, high = top * (1 - width * rng.random()), min(top * (1 + width), MP.mpf(1))
+            most = most_allowed(MP, high, gap, epsilon, delta)
+            if min(most, high - gap, 1 - low) <= low:
+                value = MP.mpf(formula(MP, gap, most, low, high))
+                tally.add(f"{label}, p1 in [{low}, {high}]", value, exact, exact)
         if tally.refuted:
-            return tally.evidence("exact certificates at random targets")
-    for epsilon, delta in SETTINGS:
-        last = MP.mpf(0)
-        for k in range(1, 20):
-            gap = k / 20
-            here = MP.mpf(formula(math, gap, float(epsilon), float(delta)))
-            tally.add(f"falls before g={gap:.3g}, eps={epsilon}, delta={delta}", last, here, here)
-            last = here
-    regime = MP.mpf(formula(math, 0.9, 0.05, 1.0))
-    two = pair_cost(MP, MP.mpf("0.95"), MP.mpf("0.05"))
-    tally.add("two-token regime", regime, two, two)
-    return tally.evidence("exact certificates at random targets; L along 4 settings")
+            break
+    return tally.evidence("exact certificates at random targets, cells up to a fifth wide")
 
 
-def _certificates(effort: Effort) -> Iterator[tuple[str, Any, Any, Any, Any]]:
-    """(label, margin, epsilon, delta, certificate) of targets that reject something, adversarial
-    ones among them."""
+def _certificates(effort: Effort) -> Iterator[tuple[str, Any, Any, Any, Any, Any]]:
+    """(label, p_1, margin, epsilon, delta, certificate) of targets that reject something,
+    adversarial ones among them."""
     rng = random.Random(effort.seed)
     drawn = [(str(t), t.target_probs) for t in generate_targets(effort.seed, effort.per_family)]
     drawn.append(("theory's point", COUNTEREXAMPLE))
@@ -255,6 +220,7 @@ def _certificates(effort: Effort) -> Iterator[tuple[str, Any, Any, Any, Any]]:
                 if rejected and probs[0] > probs[1]:
                     yield (
                         f"{name}, eps={epsilon}, delta={delta}",
+                        probs[0],
                         probs[0] - probs[1],
                         MP.mpf(epsilon),
                         MP.mpf(delta),
@@ -265,7 +231,7 @@ def _certificates(effort: Effort) -> Iterator[tuple[str, Any, Any, Any, Any]]:
 @check("refuted.entropy.second-token", method="search")
 def refute_second_token(formula: Formula, effort: Effort) -> Evidence:
     tally = Tally("search", confirm=mpmath.mpf("1e-12"), refute=mpmath.mpf("1e-7"), relation="<=")
-    for label, gap, epsilon, delta, exact in _certificates(effort):
+    for label, _, gap, epsilon, delta, exact in _certificates(effort):
         tally.add(label, MP.mpf(formula(MP, gap, epsilon, delta)), exact, exact)
     return tally.evidence("exact certificates")
 
