@@ -80,7 +80,7 @@ class CudaRounds:
         waiting = _Waiting(batch.waiting, lambda request: self._takes(request, rule))
         rows = _DeviceBatch(self._target, self._draft, batch.active, self._plan, rule)
         records = RoundWriter(writer.steps, self._plan, rule)
-        rows.read_prompts(waiting.most_tokens())
+        rows.read_prompts(waiting.all())
         while rows.active:
             scores = rows.rounds.finish()
             paths = rows.accepted_paths(scores)
@@ -113,9 +113,8 @@ class _Waiting:
                 return request
         return None
 
-    def most_tokens(self) -> int:
-        """The length of the longest of their sequences when it ends, 0 without any."""
-        return max((_most_tokens(each) for each in self._requests if self._taken(each)), default=0)
+    def all(self) -> list[Request]:
+        return [request for request in self._requests if self._taken(request)]
 
 
 def _most_tokens(request: Request) -> int:
@@ -213,14 +212,15 @@ class _DeviceBatch:
     def active(self) -> list[Request]:
         return [request for request in self.requests if request.reason is None]
 
-    def read_prompts(self, most_tokens: int) -> None:
-        """Read the prompts but for their last token, and begin the first round. There is room for
-        as many tokens a row as the longest sequence will have, or ``most_tokens`` of those that may
-        come."""
-        most = max(most_tokens, *map(_most_tokens, self.requests))
+    def read_prompts(self, others: Sequence[Request]) -> None:
+        """Read the prompts but for their last token, and begin the first round. ``others``: who may
+        join, for whom there has to be room."""
         for runner in self._runners:
-            prompts = [request.prompt[:-1] for request in self.requests]
-            runner.read_prompts(prompts, most + self._slots)
+            runner.read_prompts(
+                [request.prompt[:-1] for request in self.requests],
+                [self._room(request) for request in self.requests],
+                [self._room(request) for request in others],
+            )
         self._start()
 
     def next_round(self, ended: Sequence[int], waiting: _Waiting) -> None:
@@ -283,9 +283,10 @@ class _DeviceBatch:
     def _read(self, row: int) -> None:
         """Read a request's text but for its last token, as if all of it were a prompt, and put the
         row there; the other rows wait."""
+        request = self.requests[row]
         for runner in self._runners:
-            runner.replace_row(row, self.requests[row].sequence[:-1])
-        self.rounds.put(row, self._state(self.requests[row]))
+            runner.replace_row(row, request.sequence[:-1], self._room(request))
+        self.rounds.put(row, self._state(request))
 
     def _start(self) -> None:
         """Put all rows' states on the device and begin a round."""
@@ -295,6 +296,10 @@ class _DeviceBatch:
         states = [self._state(request) for request in self.requests]
         self.rounds.start(states, self.target.cache_rows, self._runners[-1].cache_rows)
         self.rounds.begin()
+
+    def _room(self, request: Request) -> int:
+        """Slots of the cache that a request takes at most."""
+        return _most_tokens(request) + self._slots
 
     @staticmethod
     def _state(request: Request) -> RowState:

@@ -18,7 +18,8 @@ def run_layers(layers: Any, b: Any, cache: Any, count: Any = None) -> None:
         b.logits.fill_(float("nan"))  # nobody may look at them
         return
     g, w = layers.geometry, layers.weights
-    cache_rows, slots, positions = b.nodes[:, 1], b.nodes[:, 2], b.nodes[:, 3]
+    positions = b.nodes[:, 3]
+    slots = _places(cache, b.nodes[:, 1], b.nodes[:, 2])
     stream = w.embedding[b.nodes[:, 0]].float()
     for index, layer in enumerate(w.layers):
         qkv = _normed(stream, layer.input_norm, g.norm_eps) @ layer.qkv.T
@@ -28,10 +29,10 @@ def run_layers(layers: Any, b: Any, cache: Any, count: Any = None) -> None:
         )
         angles = cache.cosines[positions][:, None], cache.sines[positions][:, None]
         query = _rotated(_normed(query, layer.query_norm, g.norm_eps), *angles)
-        cache.keys[index][cache_rows, :, slots] = _rotated(
+        cache.keys[index][:, slots] = _rotated(
             _normed(key, layer.key_norm, g.norm_eps), *angles
-        )
-        cache.values[index][cache_rows, :, slots] = value
+        ).transpose(0, 1)
+        cache.values[index][:, slots] = value.transpose(0, 1)
         attended = [_attended(b, cache, index, row, query[row]) for row in range(b.rows)]
         stream = stream + torch.stack(attended) @ layer.out.T
         gate, up = (_normed(stream, layer.mlp_norm, g.norm_eps) @ layer.gate_up.T).chunk(2, 1)
@@ -39,14 +40,20 @@ def run_layers(layers: Any, b: Any, cache: Any, count: Any = None) -> None:
     b.logits.copy_(_normed(stream, w.final_norm, g.norm_eps) @ w.head.T)
 
 
+def _places(cache: Any, cache_rows: Any, positions: torch.Tensor) -> torch.Tensor:
+    """Where tokens of rows lie in the cache."""
+    pages = cache.table[cache_rows, positions // cache.page_slots]
+    return pages * cache.page_slots + positions % cache.page_slots
+
+
 def _attended(b: Any, cache: Any, index: int, row: int, query: torch.Tensor) -> torch.Tensor:
     cache_row, committed, live = b.spans[row // b.nodes_per_row].tolist()
     mask = int(b.masks[row])
     seen = [slot for slot in range(live) if slot < committed or mask >> (slot - committed) & 1]
-    group = query.shape[0] // cache.keys.shape[2]
+    group = query.shape[0] // cache.keys.shape[1]
+    slots = _places(cache, cache_row, torch.tensor(seen))
     key, value = (
-        store[index, cache_row][:, seen].repeat_interleave(group, 0)
-        for store in (cache.keys, cache.values)
+        store[index][:, slots].repeat_interleave(group, 0) for store in (cache.keys, cache.values)
     )
     weights = torch.softmax((key @ query[:, :, None])[:, :, 0] * query.shape[1] ** -0.5, 1)
     return (weights[:, None] @ value).reshape(-1)

@@ -83,6 +83,13 @@ def take_small_pieces(patch: pytest.MonkeyPatch) -> None:
             patch.setattr(f"certspec.models.cuda.{module}.TOPS_BLOCK", 128)
 
 
+def take_small_pages(patch: pytest.MonkeyPatch) -> None:
+    """Caches of pages of 64 slots, and of no more of them than are wanted."""
+    patch.setattr("certspec.models.cuda.cache.PAGE_SLOTS", 64)
+    for name in ("_MORE_PAGES", "_MORE_LONGEST"):
+        patch.setattr(f"certspec.models.cuda.runner.{name}", 1)
+
+
 def prompt_of(count: int) -> list[int]:
     return random.Random(count).choices(range(97), k=count)
 

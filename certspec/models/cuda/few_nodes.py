@@ -17,7 +17,8 @@ from torch import Tensor
 from certspec.models.cuda.triton_pass import pass_kernel
 
 if TYPE_CHECKING:
-    from certspec.models.cuda.layers import Buffers, Cache, FusedWeights
+    from certspec.models.cuda.cache import Cache
+    from certspec.models.cuda.layers import Buffers, FusedWeights
     from certspec.models.weights import Geometry
 
 __all__ = ["FewNodes"]
@@ -91,6 +92,7 @@ class FewNodes:
             cache.sines,
             cache.keys,
             cache.values,
+            cache.table,
             self._stream,
             self._middle,
             self._projected,
@@ -102,13 +104,14 @@ class FewNodes:
             b.normed,
             self._passed,
             count,
-            cache.capacity,
-            cache.keys[0].numel() // g.head_dim,
+            cache.slots,
+            cache.longest,
             g.norm_eps,
             g.head_dim**-0.5,
             ROWS=b.rows,
             PAIRS=max(16, triton.next_power_of_2(b.rows * g.group)),
             SLOTS=_SLOTS,
+            PAGE=cache.page_slots,
             ON_GPU=self._on_gpu,
             num_warps=_WARPS,
             num_stages=1,

@@ -16,6 +16,7 @@ import torch
 import triton
 from torch import Tensor
 
+from certspec.models.cuda.cache import CHUNK_SLOTS, Cache
 from certspec.models.cuda.layouts import NodeColumn, SpanColumn
 from certspec.models.cuda.triton_attention import chunk_kernel, join_kernel
 from certspec.models.cuda.triton_linear import gated_kernel, linear_kernel
@@ -25,16 +26,7 @@ from certspec.models.weights import Geometry, Weights
 if TYPE_CHECKING:
     from certspec.models.cuda.few_nodes import FewNodes
 
-__all__ = [
-    "Buffers",
-    "Cache",
-    "FusedLayer",
-    "FusedWeights",
-    "Layers",
-    "Tiling",
-    "captured",
-    "fuse_weights",
-]
+__all__ = ["Buffers", "FusedLayer", "FusedWeights", "Layers", "Tiling", "captured", "fuse_weights"]
 
 
 @dataclass(frozen=True)
@@ -128,11 +120,6 @@ def fuse_weights(weights: Weights, device: torch.device, dtype: torch.dtype) -> 
     )
 
 
-CHUNK_SLOTS = 64  # slots a program of attention reads at once
-
-_MAX_CHUNKS = 64  # a longer cache gives each program more steps
-
-
 @dataclass(frozen=True)
 class Tiling:
     """How one product is cut: columns and inner steps a program, parts of the inner dimension,
@@ -160,26 +147,11 @@ _PROGRAMS = 128
 
 _MAX_SPLIT = 4
 
+# of attention in all, some four for each multiprocessor; each takes chunks in turn
+_ATTENDING = 512
+_JOINED = 32  # chunks that are joined at once
+
 _LEAST_ROWS = 16  # the least that the matrix units take
-
-
-class Cache:
-    """Static keys and values: (layers, rows, kv heads, capacity, head_dim) each, with the rotary
-    table beside them."""
-
-    def __init__(self, geometry: Geometry, weights: FusedWeights, rows: int, capacity: int) -> None:
-        shape = (geometry.num_layers, rows, geometry.num_kv_heads, capacity, geometry.head_dim)
-        like = {"device": weights.embedding.device, "dtype": weights.embedding.dtype}
-        self.keys, self.values = torch.zeros(shape, **like), torch.zeros(shape, **like)  # type: ignore[call-overload]
-        self.rows, self.capacity = rows, capacity
-        positions = torch.arange(capacity, dtype=torch.float32, device=weights.embedding.device)
-        angles = positions[:, None] * weights.rope_frequencies[None, :]
-        self.cosines, self.sines = (
-            angles.cos() * weights.rope_scale,
-            angles.sin() * weights.rope_scale,
-        )
-        self.steps = max(1, triton.cdiv(capacity, CHUNK_SLOTS * _MAX_CHUNKS))
-        self.num_chunks = triton.cdiv(capacity, CHUNK_SLOTS * self.steps)
 
 
 class Buffers:
@@ -227,6 +199,8 @@ class Layers:
     def __init__(self, geometry: Geometry, weights: FusedWeights) -> None:
         g = geometry
         self.geometry, self.weights = g, weights
+        # the interpreter runs one after the other
+        self._attending = _ATTENDING if weights.embedding.is_cuda else 4
         self.chained = (
             {"CHAINED": True, "launch_pdl": True}
             if _can_chain(weights.embedding)
@@ -272,14 +246,17 @@ class Layers:
                 b.queries,
                 cache.keys[index],
                 cache.values[index],
+                cache.table,
                 count,
                 b.rows,
                 g.num_heads,
                 g.num_kv_heads,
-                cache.capacity,
+                cache.slots,
+                cache.longest,
                 g.norm_eps,
                 SPLIT=split,
                 HEAD_DIM=g.head_dim,
+                PAGE=cache.page_slots,
                 num_warps=1,
                 **self.chained,
             )
@@ -369,29 +346,35 @@ class Layers:
     def _attend(self, b: Buffers, cache: Cache, index: int, count: Tensor | None) -> None:
         g = self.geometry
         block_r = min(64, max(16, triton.next_power_of_2(b.nodes_per_row * g.group)))
-        tiles = triton.cdiv(b.nodes_per_row * g.group, block_r)
-        chunk_kernel[(cache.num_chunks, g.num_kv_heads * tiles, b.batch)](
+        kinds = g.num_kv_heads * triton.cdiv(b.nodes_per_row * g.group, block_r)
+        programs = min(max(1, self._attending // kinds), b.batch * cache.num_chunks)
+        chunk_kernel[(programs, kinds)](
             b.queries,
             cache.keys[index],
             cache.values[index],
+            cache.table,
             b.masks,
             b.spans,
             b.sums,
             b.tops,
             b.weights,
             count,
+            b.batch,
             b.nodes_per_row,
             g.num_heads,
             g.num_kv_heads,
-            cache.capacity,
+            cache.slots,
+            cache.longest,
             cache.num_chunks,
             g.head_dim**-0.5,
             GROUP=g.group,
             HEAD_DIM=g.head_dim,
+            BLOCK_B=max(2, triton.next_power_of_2(b.batch)),
             BLOCK_R=block_r,
             BLOCK_S=CHUNK_SLOTS,
-            STEPS=cache.steps,
+            DOUBLINGS=cache.doublings,
             num_warps=4,
+            num_stages=2,  # more of them, and fewer programs fit on a multiprocessor
             **self.chained,
         )
         join_kernel[(b.rows, g.num_heads)](
@@ -404,9 +387,10 @@ class Layers:
             b.nodes_per_row,
             g.num_heads,
             cache.num_chunks,
-            CHUNK_SLOTS * cache.steps,
             HEAD_DIM=g.head_dim,
-            BLOCK_C=triton.next_power_of_2(cache.num_chunks),
+            BLOCK_C=_JOINED,
+            BLOCK_S=CHUNK_SLOTS,
+            DOUBLINGS=cache.doublings,
             num_warps=4,
             **self.chained,
         )

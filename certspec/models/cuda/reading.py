@@ -6,7 +6,7 @@ prompt is read alone: what it leaves in the cache doesn't depend on its company.
 
 Short prompts are filled up to a power of two, so that a few CUDA graphs serve them all: launched
 one by one, the hundreds of operations take the host longer than the device. What the filling leaves
-in the cache is written over before anybody reads it."""
+goes to the cache's page that is nobody's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 from certspec.models.cuda.layers import captured
 
 if TYPE_CHECKING:
-    from certspec.models.cuda.layers import Cache, FusedWeights
+    from certspec.models.cuda.cache import Cache
+    from certspec.models.cuda.layers import FusedWeights
     from certspec.models.weights import Geometry
 
 __all__ = ["PromptReader"]
@@ -35,21 +36,23 @@ class PromptReader:
     def __init__(self, geometry: Geometry, weights: FusedWeights, cache: Cache) -> None:
         self._geometry, self._weights, self._cache = geometry, weights, cache
         self._graphs: dict[int, tuple[Tensor, Any]] = {}
-        self._row = torch.zeros(1, dtype=torch.int64, device=cache.keys.device)
+        self._device = cache.keys.device
+        # the row of the cache, and how many tokens it gets
+        self._given = torch.zeros(2, dtype=torch.int64, device=self._device)
 
     def read(self, row: int, tokens: np.ndarray[Any, Any]) -> None:
         """Fill the first slots of a row of the cache with the keys and values of ``tokens``,
         int64."""
-        given = torch.from_numpy(tokens).to(self._row.device)
-        self._row.fill_(row)
+        given = torch.from_numpy(tokens).to(self._device)
+        self._given.copy_(torch.tensor([row, len(tokens)]))
         size = max(_FEWEST, 1 << (len(tokens) - 1).bit_length())
-        if not self._row.is_cuda or size > min(_MOST, self._cache.capacity):
-            _read(self._geometry, self._weights, self._cache, self._row, given)
+        if self._device.type != "cuda" or size > min(_MOST, self._cache.most_slots):
+            _read(self._geometry, self._weights, self._cache, self._given, given)
             return
         if size not in self._graphs:
-            filled = torch.zeros(size, dtype=torch.int64, device=self._row.device)
+            filled = torch.zeros(size, dtype=torch.int64, device=self._device)
             graph = captured(
-                lambda: _read(self._geometry, self._weights, self._cache, self._row, filled)
+                lambda: _read(self._geometry, self._weights, self._cache, self._given, filled)
             )
             self._graphs[size] = filled, graph
         filled, graph = self._graphs[size]
@@ -58,12 +61,17 @@ class PromptReader:
 
 
 def _read(
-    geometry: Geometry, weights: FusedWeights, cache: Cache, row: Tensor, tokens: Tensor
+    geometry: Geometry, weights: FusedWeights, cache: Cache, given: Tensor, tokens: Tensor
 ) -> None:
-    """``row``: (1,) int64, ``tokens``: (count,) int64, both on the cache's device."""
+    """``given``: (2,) int64, the row of the cache and how many of the ``tokens``, (count,) int64,
+    it gets, both on the cache's device."""
     g, count, dtype = geometry, len(tokens), weights.embedding.dtype
     widths = [g.query_width, g.kv_width, g.kv_width]
     angles = cache.cosines[:count], cache.sines[:count]
+    position = torch.arange(count, device=tokens.device)
+    pages = cache.table[given[:1]][0][position // cache.page_slots]
+    pages = torch.where(position < given[1], pages, 0)
+    slots = pages * cache.page_slots + position % cache.page_slots
 
     def normed(x: Tensor, gain: Tensor | None) -> Tensor:
         return x.float() if gain is None else rms_norm(x.float(), gain.shape, gain, g.norm_eps)
@@ -79,8 +87,8 @@ def _read(
         )
         query = _rotated(normed(query, layer.query_norm), *angles).to(dtype)
         key = _rotated(normed(key, layer.key_norm), *angles).to(dtype)
-        cache.keys[index, :, :, :count].index_copy_(0, row, key[None])
-        cache.values[index, :, :, :count].index_copy_(0, row, value[None])
+        cache.keys[index].index_copy_(1, slots, key)
+        cache.values[index].index_copy_(1, slots, value)
         if index == g.num_layers - 1:
             return  # what follows would only be for the logits
         # copies for every query head: torch has fast attention over groups for some dtypes only

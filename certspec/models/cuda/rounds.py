@@ -28,8 +28,9 @@ from certspec.errors import InvalidArgument
 from certspec.kernels.row_scores import WEIGHT_ERROR
 from certspec.kernels.rule_table import RuleTable
 from certspec.kernels.triton.rows import FastScores, allocate, launch, plan_for
+from certspec.models.cuda.cache import Cache
 from certspec.models.cuda.drafting import TOPS_BLOCK, GrowthDrafting, NoDrafting, StaticDrafting
-from certspec.models.cuda.layers import Cache, captured
+from certspec.models.cuda.layers import captured
 from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout, RowColumn, RowState, TreePart
 from certspec.models.cuda.triton_columns import NUM_WORDS, PATH
 from certspec.models.cuda.triton_rounds import (
@@ -87,8 +88,8 @@ class TreeRounds:
     ``table``; its first rule decides, unless ``strict``: then the target's argmax among a node's
     children does. ``draft``: None with the empty tree.
 
-    The caches of both runners must have room for as many slots beyond the longest row at any time
-    as the tree has nodes, and two; they are written there on construction."""
+    Each row must have room in both runners' caches for as many slots beyond its text at any time as
+    the tree has nodes, and two."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class TreeRounds:
         *,
         strict: bool,
     ) -> None:
-        self.target, self.batch, self.table = target, batch, table
+        self.target, self._draft, self.batch, self.table = target, draft, batch, table
         self.drafting = _drafting_of(draft, batch, shape, target.device)
         self.num_nodes, self.depth = self.drafting.num_nodes, self.drafting.depth
         if max(self.num_nodes, self.drafting.num_slots) > MAX_NODES:
@@ -110,12 +111,16 @@ class TreeRounds:
         self._make_state()
         self._make_outputs()
         self._graph: Any = None
-        staged = max(self.num_nodes, self.drafting.num_slots) + 2
-        spare = min(cache.capacity for cache in self.caches) - staged
-        rows = np.arange(batch)
-        self.start([RowState(0, 0, spare)] * batch, rows, rows)
+        # where no row's tokens are
+        rows = [[cache.rows] * batch for cache in self.caches]
+        self.start([RowState(0, 0, 1)] * batch, rows[0], rows[-1])
         if target.device.type == "cuda":
             self._graph = captured(self._launch)
+
+    @property
+    def has_live_caches(self) -> bool:
+        """Whether the runners still hold the caches that these rounds run over."""
+        return self.caches == live_caches(self.target, self._draft)
 
     def start(self, states: Sequence[RowState], target_rows: Any, draft_rows: Any) -> None:
         """Put all rows into the state in which a round begins; where each lies in the caches."""
@@ -328,7 +333,7 @@ class TreeRounds:
         )
 
     def _compact(self, cache: Cache, places: Tensor, places_step: int, spans: Tensor) -> None:
-        layers, rows, kv_heads, capacity, head_dim = cache.keys.shape
+        layers, kv_heads, slots, head_dim = cache.keys.shape
         compact_kernel[(layers * kv_heads, self.batch)](
             cache.keys,
             cache.values,
@@ -337,11 +342,12 @@ class TreeRounds:
             places,
             places_step,
             spans,
-            rows,
-            kv_heads,
-            capacity,
+            cache.table,
+            slots,
+            cache.longest,
             HEAD_DIM=head_dim,
             BLOCK_D=triton.next_power_of_2(self.depth),
+            PAGE=cache.page_slots,
             num_warps=4,
         )
 

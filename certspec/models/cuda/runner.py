@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from certspec.errors import InvalidArgument
-from certspec.models.cuda.layers import Buffers, Cache, Layers, captured, fuse_weights
+from certspec.models.cuda.cache import Cache, pages_for
+from certspec.models.cuda.layers import Buffers, Layers, captured, fuse_weights
 from certspec.models.cuda.layouts import NodeColumn
 from certspec.models.cuda.reading import PromptReader
 from certspec.models.cuda.rounds import TreeRounds, live_caches
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["CudaRunner"]
 
 _MAX_STAGED = 64  # bits of an ancestor mask
-_FIRST_CAPACITY = 2048  # slots a row before the cache first grows
+_FIRST_CAPACITY = 2048  # slots a row, in the mean, before the cache first grows
+# pages by which the cache grows, and the most that a row may hold
+_MORE_PAGES, _MORE_LONGEST = 32, 8
 
 
 class CudaRunner:
@@ -94,30 +97,40 @@ class CudaRunner:
             raise InvalidArgument(
                 f"prompts: expected one or more of at least one token, got lengths {counts}"
             )
-        self.read_prompts([prompt[:-1] for prompt in prompts], max(counts))
+        self.read_prompts([prompt[:-1] for prompt in prompts], counts)
         logits = self.forward(torch.tensor([[prompt[-1]] for prompt in prompts]))
         self.commit([[0]] * len(prompts))
         return logits[:, 0]
 
-    def read_prompts(self, prompts: Sequence[Sequence[int]], slots: int) -> None:
-        """Forget everything, make room for ``slots`` tokens a row and commit the prompts, which may
-        be empty, without a look at their logits."""
-        self._staging = Staging([0] * len(prompts))
-        self._cache_rows = np.arange(len(prompts))
-        self._masks = np.zeros((len(prompts), _MAX_STAGED), np.int64)
-        self.reserve(len(prompts), slots)
-        for row, prompt in enumerate(prompts):
-            self.replace_row(row, prompt)
+    def read_prompts(
+        self, prompts: Sequence[Sequence[int]], slots: Sequence[int], others: Sequence[int] = ()
+    ) -> None:
+        """Forget everything and commit the prompts, which may be empty, without a look at their
+        logits; each row gets room for so many tokens. ``others``: what rows that may come later
+        want; any of all these may then be rows at once."""
+        rows = len(prompts)
+        if self._cache is not None:
+            for row in range(self._cache.rows):
+                self._cache.release(row)
+        self._staging, self._cache_rows = Staging([0] * rows), np.arange(rows)
+        self._masks = np.zeros((rows, _MAX_STAGED), np.int64)
+        wanted = sorted(map(pages_for, [*slots, *others]), reverse=True)
+        self._make_cache(rows, sum(wanted[:rows]), wanted[0])
+        for row, (prompt, room) in enumerate(zip(prompts, slots, strict=True)):
+            self.replace_row(row, prompt, room)
 
-    def replace_row(self, row: int, prompt: Sequence[int]) -> None:
-        """Forget a row and commit ``prompt`` in its place; room for it must have been reserved, and
-        nothing may be staged."""
+    def replace_row(self, row: int, prompt: Sequence[int], slots: int) -> None:
+        """Forget a row and commit ``prompt`` in its place, with room for ``slots`` tokens, which
+        ``read_prompts`` must have been told of; nothing may be staged."""
+        cache, cache_row = self.live_cache(), int(self._cache_rows[row])
+        cache.release(cache_row)
+        cache.hold(cache_row, slots)
         if self._reader is None:
-            self._reader = PromptReader(self.geometry, self._weights, self.live_cache())
+            self._reader = PromptReader(self.geometry, self._weights, cache)
         if len(prompt):
             given = np.asarray(prompt, np.int64)
             self._staging.check_tokens(given, len(self._weights.embedding))
-            self._reader.read(int(self._cache_rows[row]), given)
+            self._reader.read(cache_row, given)
         self._staging.lengths[row] = len(prompt)
 
     def forward(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
@@ -142,16 +155,18 @@ class CudaRunner:
         for row, path in enumerate(self._staging.check_paths(kept)):
             if len(path) and path[-1] != len(path) - 1:
                 length, cache_row = int(self._staging.lengths[row]), int(self._cache_rows[row])
-                source = torch.from_numpy(length + path).to(self.device, non_blocking=True)
-                target = slice(length, length + len(path))
+                source = cache.places(cache_row, length + path)
+                target = cache.places(cache_row, length + np.arange(len(path)))
                 for store in (cache.keys, cache.values):
-                    store[:, cache_row, :, target] = store[:, cache_row].index_select(2, source)
+                    store.index_copy_(2, target, store.index_select(2, source))
         self._staging.commit(kept)
 
     def drop_rows(self, remaining: Sequence[int]) -> None:
         """Keep these rows only, in this order; what they committed stays where it is."""
         self._staging.keep_rows(remaining)
         rows = np.asarray(remaining, np.int64)
+        for row in set(self._cache_rows.tolist()) - set(self._cache_rows[rows].tolist()):
+            self.live_cache().release(row)
         self._cache_rows, self._masks = self._cache_rows[rows], self._masks[rows]
 
     def buffers(self, inputs: Tensor, batch: int, logits: Tensor | None = None) -> Buffers:
@@ -183,6 +198,9 @@ class CudaRunner:
         """The rounds kept under ``key``, made anew where a cache is another one by now."""
         kept = self.kept_rounds.get(key)
         if kept is None or kept.caches != live_caches(self, draft):
+            self.kept_rounds = {
+                name: each for name, each in self.kept_rounds.items() if each.has_live_caches
+            }
             kept = self.kept_rounds[key] = make()
         return kept
 
@@ -202,7 +220,7 @@ class CudaRunner:
         ids = tokens.numpy() if tokens.device.type == "cpu" else np.zeros((batch, count), np.int64)
         self._staging.check_tokens(ids, len(self._weights.embedding))
         rows = self._staging.stage(ids, None if parents is None else parents.cpu().numpy())
-        self.reserve(batch, int(self._staging.lengths.max()) + self._staging.num_staged)
+        self._hold(self._staging.lengths + self._staging.num_staged)
         return node_rows(
             rows, self._cache_rows, self._staging.lengths, self._staging.parents, self._masks
         )
@@ -227,22 +245,48 @@ class CudaRunner:
             raise InvalidArgument("runner: expected a prefill first, got none")
         return self._cache
 
-    def reserve(self, rows: int, slots: int) -> None:
-        """Room for ``slots`` tokens a row; a cache that grows keeps what it holds and costs the
+    def reserve(self, slots: int) -> None:
+        """Room for ``slots`` tokens in each row."""
+        self._hold(np.full(len(self._cache_rows), slots))
+
+    def _hold(self, slots: np.ndarray[Any, Any]) -> None:
+        """Room for so many tokens in each row. A cache that grows keeps what it holds and costs the
         graphs made for it."""
+        cache = self.live_cache()
+        missing = slots > cache.rooms[self._cache_rows]
+        if not missing.any():
+            return
+        wanted = [pages_for(each) for each in slots.tolist()]
+        held = [pages_for(each) for each in cache.rooms[self._cache_rows].tolist()]
+        more = sum(max(0, one - other) for one, other in zip(wanted, held, strict=True))
+        self._make_cache(cache.rows, cache.num_held + more, max(*wanted, cache.longest), cache)
+        for row in np.flatnonzero(missing).tolist():
+            self.live_cache().hold(int(self._cache_rows[row]), int(slots[row]))
+
+    def _make_cache(self, rows: int, pages: int, longest: int, kept: Cache | None = None) -> None:
+        """A cache of so many pages, ``longest`` of them for one row, where the one at hand has
+        fewer; one that is ``kept`` hands over what it holds."""
         old = self._cache
-        if old is not None and rows <= old.rows and slots <= old.capacity:
+        if (
+            old is not None
+            and rows <= old.rows
+            and pages <= old.num_pages - 1
+            and longest <= old.longest
+        ):
             return
         self._buffers, self._inputs, self._graphs, self.kept_rounds = {}, {}, {}, {}
-        self._reader = None
-        while self._capacity < slots:
-            self._capacity *= 2
-        self._cache = Cache(self.geometry, self._weights, rows, self._capacity)
-        if old is not None and self._staging.lengths.any():
-            from_rows = torch.from_numpy(self._cache_rows).to(self.device)
-            self._cache.keys[:, :rows, :, : old.capacity] = old.keys[:, from_rows]
-            self._cache.values[:, :rows, :, : old.capacity] = old.values[:, from_rows]
-            self._cache_rows = np.arange(rows)
+        self._reader = self._cache = old = None  # memory that the new one may need
+        first = pages_for(self._capacity)
+        pages = 1 + max(pages, len(self._cache_rows) * first)
+        self._cache = Cache(
+            self.geometry,
+            self._weights,
+            rows,
+            -(-pages // _MORE_PAGES) * _MORE_PAGES,
+            -(-max(longest, first) // _MORE_LONGEST) * _MORE_LONGEST,
+        )
+        if kept is not None:
+            self._cache.take_over(kept)
 
     def _run(self, key: tuple[int, int], launch: Callable[[], None]) -> None:
         """Replay the graph of ``launch`` (made on first use); without a GPU, just launch."""

@@ -1,6 +1,7 @@
-"""Attention of staged nodes over a static key/value cache, as Triton kernels that read only the
-live slots: one program a chunk of slots and key/value head, then one that joins the chunks. CHAINED
-and ``count``: see triton_linear.py.
+"""Attention of staged nodes over a paged key/value cache, as Triton kernels whose cost is that of
+the slots that rows fill, whatever the cache has room for: programs that take chunks of slots in
+turn, for one key/value head each, then one that joins a node's chunks. CHAINED and ``count``: see
+triton_linear.py; pages and chunks: see cache.py.
 
 A node sees every committed slot and, of the staged ones, those whose bit is set in its 64-bit
 ancestor mask. Example: 100 committed slots and a mask of 0b1011; the node sees slots 0 to 99, and
@@ -8,17 +9,42 @@ ancestor mask. Example: 100 committed slots and a mask of 0b1011; the node sees 
 
 Chunks are joined by the usual rescaling: with the largest score m_i, the sum of weights w_i and the
 weighted sum of values v_i of chunk i, and m = max m_i, the result is
-sum_i exp(m_i - m) v_i / sum_i exp(m_i - m) w_i."""
+sum_i exp(m_i - m) v_i / sum_i exp(m_i - m) w_i. Which slots a chunk has, and which chunks are
+joined at once, is the same for every row, cache and number of staged nodes."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
+from certspec.models.cuda import cache
 from certspec.models.cuda.triton_columns import COMMITTED, LIVE, SPAN_CACHE_ROW, SPAN_COLUMNS
 from certspec.models.cuda.triton_linear import begin, fetch_ahead
 
-__all__ = ["chunk_kernel", "join_kernel"]
+__all__ = ["chunk_kernel", "count_chunks", "find_chunk", "join_kernel"]
+
+_SAME = tl.constexpr(cache.SAME_CHUNKS)
+
+
+@triton.jit
+def count_chunks(live, BLOCK_S: tl.constexpr, DOUBLINGS: tl.constexpr):
+    """Chunks of so many slots: the first two times _SAME have BLOCK_S slots each, the next _SAME
+    twice as many, and so on up to BLOCK_S * 2 ** DOUBLINGS.
+
+    Example: 1,100 slots are 16 chunks of 64 and one of 128, of which 76 are live."""
+    level = live * 0
+    for each in tl.static_range(DOUBLINGS):
+        level += (live > (2 * _SAME * BLOCK_S << each)).to(level.dtype)
+    size = BLOCK_S << level
+    return level * _SAME + (live + size - 1) // size
+
+
+@triton.jit
+def find_chunk(number, BLOCK_S: tl.constexpr, DOUBLINGS: tl.constexpr):
+    """A chunk's first slot, and how many it has."""
+    level = tl.minimum(tl.maximum(number // _SAME - 1, 0), DOUBLINGS)
+    size = BLOCK_S << level
+    return (number - level * _SAME) * size, size
 
 
 @triton.jit
@@ -26,34 +52,39 @@ def chunk_kernel(
     queries,
     keys,
     values,
+    table,
     masks,
     spans,
     sums,
     tops,
     weights,
     count,
+    rows,
     nodes_per_row,
     heads,
     kv_heads,
-    capacity,
+    slots,
+    longest,
     num_chunks,
     scale,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    BLOCK_B: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_S: tl.constexpr,
-    STEPS: tl.constexpr,
+    DOUBLINGS: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """Softmax sums of BLOCK_R (node, head) pairs over STEPS * BLOCK_S slots of one cache row and
-    key/value head.
+    """Softmax sums of BLOCK_R (node, head) pairs over the chunks of all rows, for one key/value
+    head; a row's last chunk comes first, for it is the longest.
 
-    ``queries``: (batch * nodes, heads, HEAD_DIM). ``masks``: (batch * nodes,) int64. ``spans``:
-    (batch, SPAN_COLUMNS) int64. Written, for each chunk that has live slots: ``sums`` (batch *
-    nodes, heads, chunks, HEAD_DIM), ``tops`` and ``weights`` (batch * nodes, heads, chunks),
-    float32. Grid (chunks, kv_heads * row tiles, batch).
-    """
-    chunk, batch = tl.program_id(0), tl.program_id(2)
+    ``queries``: (rows * nodes, heads, HEAD_DIM). ``keys``, ``values``: (kv_heads, slots, HEAD_DIM),
+    in the pages of ``table``, (cache rows, longest). ``masks``: (rows * nodes,) int64. ``spans``:
+    (rows, SPAN_COLUMNS) int64. Written, for each chunk that has live slots: ``sums`` (rows * nodes,
+    heads, num_chunks, HEAD_DIM), ``tops`` and ``weights`` (rows * nodes, heads, num_chunks),
+    float32. Grid (programs, kv_heads * row tiles): each program takes every so many of the live
+    chunks."""
+    PAGE: tl.constexpr = BLOCK_S << DOUBLINGS
     if CHAINED:  # what is read before the wait was written before the first chained kernel began
         tl.extra.cuda.gdc_launch_dependents()
     if count is not None and tl.load(count, volatile=True) == 0:
@@ -61,31 +92,46 @@ def chunk_kernel(
             tl.extra.cuda.gdc_wait()
         return
     kv_head, tile = tl.program_id(1) % kv_heads, tl.program_id(1) // kv_heads
-    span = spans + batch * SPAN_COLUMNS
-    cache_row, committed = tl.load(span + SPAN_CACHE_ROW), tl.load(span + COMMITTED)
-    live = tl.load(span + LIVE)
-    first_slot = chunk * STEPS * BLOCK_S
-    base = (cache_row * kv_heads + kv_head) * capacity
-    if CHAINED:
-        s = first_slot + tl.arange(0, BLOCK_S)
-        old = tl.where(s < committed, (base + s) * HEAD_DIM, -1)
+    b = tl.arange(0, BLOCK_B)
+    live_of = tl.load(spans + b * SPAN_COLUMNS + LIVE, mask=b < rows, other=0).to(tl.int32)
+    chunks_of = count_chunks(live_of, BLOCK_S, DOUBLINGS)
+    ends = tl.cumsum(chunks_of, 0)
+    total = tl.sum(chunks_of, 0)
+    r = tile * BLOCK_R + tl.arange(0, BLOCK_R)
+    real = r < nodes_per_row * GROUP
+    d = tl.arange(0, HEAD_DIM)
+    item = tl.program_id(0)
+    if CHAINED:  # the first of its chunks' slots that were filled by passes before
+        row = tl.sum((ends <= item).to(tl.int32), 0)
+        span = spans + tl.minimum(row, rows - 1) * SPAN_COLUMNS
+        number = tl.sum(tl.where(b == row, ends, 0), 0) - 1 - item
+        first, _ = find_chunk(tl.maximum(number, 0), BLOCK_S, DOUBLINGS)
+        page = tl.load(table + tl.load(span + SPAN_CACHE_ROW) * longest + first // PAGE)
+        s = first + tl.arange(0, BLOCK_S)
+        old = (kv_head * slots + page * PAGE + s % PAGE) * HEAD_DIM
+        old = tl.where((item < total) & (s < tl.load(span + COMMITTED)), old, -1)
         fetch_ahead(keys, old, 0, HEAD_DIM, HEAD_DIM)
         fetch_ahead(values, old, 0, HEAD_DIM, HEAD_DIM)
         tl.extra.cuda.gdc_wait()
-    if first_slot < live:
-        r = tile * BLOCK_R + tl.arange(0, BLOCK_R)
-        real = r < nodes_per_row * GROUP
-        node = batch * nodes_per_row + r // GROUP
+    while item < total:
+        row = tl.sum((ends <= item).to(tl.int32), 0)
+        number = tl.sum(tl.where(b == row, ends, 0), 0) - 1 - item
+        first, size = find_chunk(number, BLOCK_S, DOUBLINGS)
+        span = spans + row * SPAN_COLUMNS
+        committed, live = tl.load(span + COMMITTED), tl.load(span + LIVE)
+        page = tl.load(table + tl.load(span + SPAN_CACHE_ROW) * longest + first // PAGE)
+        base = kv_head * slots + page * PAGE + first % PAGE
+        node = row * nodes_per_row + r // GROUP
         pair = node * heads + kv_head * GROUP + r % GROUP
-        d = tl.arange(0, HEAD_DIM)
         q = tl.load(queries + pair[:, None] * HEAD_DIM + d[None, :], mask=real[:, None], other=0.0)
         mask = tl.load(masks + node, mask=real, other=0)
         top = tl.full((BLOCK_R,), float("-inf"), tl.float32)
         weight = tl.zeros((BLOCK_R,), tl.float32)
-        total = tl.zeros((BLOCK_R, HEAD_DIM), tl.float32)
-        for step in range(STEPS):
-            s = first_slot + step * BLOCK_S + tl.arange(0, BLOCK_S)
-            at = (base + s)[:, None] * HEAD_DIM + d[None, :]
+        value = tl.zeros((BLOCK_R, HEAD_DIM), tl.float32)
+        for start in range(0, tl.minimum(live - first, size).to(tl.int32), BLOCK_S):
+            i = start + tl.arange(0, BLOCK_S)
+            s = first + i
+            at = (base + i)[:, None] * HEAD_DIM + d[None, :]
             k = tl.load(keys + at, mask=s[:, None] < live, other=0.0)
             v = tl.load(values + at, mask=s[:, None] < live, other=0.0)
             scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
@@ -98,12 +144,13 @@ def chunk_kernel(
             shrink = tl.exp(top - safe)
             probs = tl.exp(scores - safe[:, None])
             weight = weight * shrink + tl.sum(probs, 1)
-            total = total * shrink[:, None] + tl.dot(probs.to(v.dtype), v, input_precision="ieee")
+            value = value * shrink[:, None] + tl.dot(probs.to(v.dtype), v, input_precision="ieee")
             top = new_top
-        at = pair * num_chunks + chunk
+        at = pair * num_chunks + number
         tl.store(tops + at, top, mask=real)
         tl.store(weights + at, weight, mask=real)
-        tl.store(sums + at[:, None] * HEAD_DIM + d[None, :], total, mask=real[:, None])
+        tl.store(sums + at[:, None] * HEAD_DIM + d[None, :], value, mask=real[:, None])
+        item += tl.num_programs(0)
 
 
 @triton.jit
@@ -117,24 +164,37 @@ def join_kernel(
     nodes_per_row,
     heads,
     num_chunks,
-    chunk_slots,
     HEAD_DIM: tl.constexpr,
     BLOCK_C: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    DOUBLINGS: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """out[node, head] = attention joined over the live chunks. Grid (batch * nodes, heads)."""
+    """out[node, head] = attention joined over the live chunks, BLOCK_C at once. Grid (rows * nodes,
+    heads)."""
     node, head = tl.program_id(0), tl.program_id(1)
     found = begin(count, CHAINED)
     if count is not None and found == 0:
         return
-    live = tl.load(spans + node // nodes_per_row * SPAN_COLUMNS + LIVE)
-    c = tl.arange(0, BLOCK_C)
-    used = c < tl.cdiv(live, chunk_slots)
-    at = (node * heads + head) * num_chunks + c
+    live = tl.load(spans + node // nodes_per_row * SPAN_COLUMNS + LIVE).to(tl.int32)
+    used = count_chunks(live, BLOCK_S, DOUBLINGS)
     d = tl.arange(0, HEAD_DIM)
-    top = tl.load(tops + at, mask=used, other=float("-inf"))
-    share = tl.exp(top - tl.max(top, 0))
-    weight = tl.sum(share * tl.load(weights + at, mask=used, other=0.0), 0)
-    part = tl.load(sums + at[:, None] * HEAD_DIM + d[None, :], mask=used[:, None], other=0.0)
-    value = tl.sum(part * share[:, None], 0) / weight
+    top = tl.full((1,), float("-inf"), tl.float32)
+    weight = tl.zeros((1,), tl.float32)
+    value = tl.zeros((HEAD_DIM,), tl.float32)
+    for start in range(0, used, BLOCK_C):
+        c = start + tl.arange(0, BLOCK_C)
+        at = (node * heads + head) * num_chunks + c
+        tops_of = tl.load(tops + at, mask=c < used, other=float("-inf"))
+        new_top = tl.maximum(top, tl.max(tops_of, 0))
+        safe = tl.where(new_top == float("-inf"), 0.0, new_top)
+        shrink, share = tl.exp(top - safe), tl.exp(tops_of - safe)
+        weights_of = tl.load(weights + at, mask=c < used, other=0.0)
+        part = tl.load(
+            sums + at[:, None] * HEAD_DIM + d[None, :], mask=(c < used)[:, None], other=0.0
+        )
+        weight = weight * shrink + tl.sum(share * weights_of, 0)
+        value = value * shrink + tl.sum(part * share[:, None], 0)
+        top = new_top
+    value = value / weight
     tl.store(out + (node * heads + head) * HEAD_DIM + d, value.to(out.dtype.element_ty))

@@ -176,6 +176,14 @@ def normed_halves(first, second, bias, gain, at, wanted, eps, HEAD_DIM: tl.const
 
 
 @triton.jit
+def page_shift(pages, slot, old, PAGE: tl.constexpr):
+    """How far slots of a row lie from their numbers in the cache, those of ``slot``'s page; 0 from
+    ``old`` on, where no page need be."""
+    number = slot // PAGE
+    return (tl.load(pages + number, mask=slot < old, other=0) - number) * PAGE
+
+
+@triton.jit
 def load_slots(
     cache,
     base,
@@ -213,6 +221,7 @@ def pass_kernel(
     sines,
     keys,
     values,
+    table,
     stream,
     middle,
     projected,
@@ -224,8 +233,8 @@ def pass_kernel(
     normed,
     passed,
     count,
-    capacity,
-    layer_slots,
+    slots,
+    longest,
     eps,
     scale,
     LAYERS: tl.constexpr,
@@ -251,6 +260,7 @@ def pass_kernel(
     PARTS: tl.constexpr,
     COPIES: tl.constexpr,
     SLOTS: tl.constexpr,
+    PAGE: tl.constexpr,
     ON_GPU: tl.constexpr,
 ):
     """normed[row] = the last norm of ``ROWS`` consecutive nodes of one sequence; their keys and
@@ -258,11 +268,11 @@ def pass_kernel(
 
     ``nodes``: (ROWS, NODE_COLUMNS), ``masks``: (ROWS,), ``spans``: (1, SPAN_COLUMNS), see
     layouts.py. Weights: (layers, columns, depth), norms and bias (layers, width), float32, None
-    where there are none. ``keys``, ``values``: (layers, cache rows, KV_HEADS, capacity, HEAD_DIM),
-    ``layer_slots`` slots a layer. ``stream``, ``middle`` (the stream within a layer),
-    ``projected``, ``attended``, ``gated``: int64 words, a row a node; ``sums``, ``tops``,
-    ``weights``: of attention in PARTS pieces. ``passed``: (2,) int32, passes so far and programs
-    that have ended this one. ``count``: see triton_linear.py.
+    where there are none. ``keys``, ``values``: (layers, KV_HEADS, slots, HEAD_DIM), in the
+    pages of ``table``, (cache rows, longest), see cache.py. ``stream``, ``middle`` (the stream
+    within a layer), ``projected``, ``attended``, ``gated``: int64 words, a row a node; ``sums``,
+    ``tops``, ``weights``: of attention in PARTS pieces. ``passed``: (2,) int32, passes so far and
+    programs that have ended this one. ``count``: see triton_linear.py.
 
     Grid (PROGRAMS,), all of which must be on the card at once. ..._EACH: columns of a product that
     a program computes, ..._HELD: how many of them it holds at a time, WIDE_...: powers of two,
@@ -280,7 +290,7 @@ def pass_kernel(
     program = tl.program_id(0)
     passes = tl.load(passed)
     tag = passes * (LAYERS + 1)
-    cache_row = tl.load(spans + SPAN_CACHE_ROW)
+    pages = table + tl.load(spans + SPAN_CACHE_ROW) * longest
     committed = tl.load(spans + COMMITTED)
     old = tl.load(spans + LIVE) - ROWS  # slots that were filled by passes before
     live_parts = tl.minimum(tl.maximum(tl.cdiv(old, SLOTS), 1), PARTS).to(tl.int32)
@@ -301,6 +311,9 @@ def pass_kernel(
     pair_sines = tl.load(sines + pair_place[:, None] * HALF + h)
     fresh_cosines = tl.load(cosines + fresh_place[:, None] * HALF + h)
     fresh_sines = tl.load(sines + fresh_place[:, None] * HALF + h)
+    fresh_page = tl.load(pages + fresh_slot // PAGE, mask=fresh_real, other=0)
+    fresh_home = fresh_page * PAGE + fresh_slot % PAGE
+    first_shift = page_shift(pages, program // KV_HEADS * SLOTS, old, PAGE)
 
     qkv_first, qkv_end = program * QKV_EACH, tl.minimum((program + 1) * QKV_EACH, QKV)
     mlp_first, mlp_end = program * MLP_EACH, tl.minimum((program + 1) * MLP_EACH, MLP)
@@ -321,11 +334,13 @@ def pass_kernel(
     for layer in range(LAYERS):
         item = program
         kv_head, part = item % KV_HEADS, item // KV_HEADS
-        base = layer * layer_slots + (cache_row * KV_HEADS + kv_head) * capacity
+        base = (layer * KV_HEADS + kv_head).to(tl.int64) * slots
         slot, last = part * SLOTS, tl.where(part < PARTS, old, 0)
-        key_low = load_slots(keys, base, slot, last, HEAD_DIM, 0, HALF, SLOTS)
-        key_high = load_slots(keys, base, slot, last, HEAD_DIM, HALF, HALF, SLOTS)
-        value = load_slots(values, base, slot, last, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+        place = base + first_shift
+        key_low = load_slots(keys, place, slot, last, HEAD_DIM, 0, HALF, SLOTS)
+        key_high = load_slots(keys, place, slot, last, HEAD_DIM, HALF, HALF, SLOTS)
+        value = load_slots(values, place, slot, last, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+        shift = page_shift(pages, slot + PARTS * SLOTS, last, PAGE)  # of the slots after those
 
         gain = load_row(input_norms + layer * HIDDEN, HIDDEN, WIDE_HIDDEN)
         weight_at = qkv + layer * QKV * HIDDEN
@@ -408,7 +423,7 @@ def pass_kernel(
                 if qkv_bias is not None:
                     new += tl.load(bias + key_first + KV_HEADS * HEAD_DIM + d)
                 new = new.to(values.dtype.element_ty)
-                home = (base + fresh_slot).to(tl.int64)[:, None] * HEAD_DIM
+                home = (base + fresh_home)[:, None] * HEAD_DIM
                 tl.store(keys + home + h, low, mask=fresh_real[:, None])
                 tl.store(keys + home + HALF + h, high, mask=fresh_real[:, None])
                 tl.store(values + home + d, new, mask=fresh_real[:, None])
@@ -442,9 +457,11 @@ def pass_kernel(
                 top = new_top
                 slot += PARTS * SLOTS
                 if slot < old:
-                    key_low = load_slots(keys, base, slot, old, HEAD_DIM, 0, HALF, SLOTS)
-                    key_high = load_slots(keys, base, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
-                    value = load_slots(values, base, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+                    place = base + shift
+                    key_low = load_slots(keys, place, slot, old, HEAD_DIM, 0, HALF, SLOTS)
+                    key_high = load_slots(keys, place, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
+                    value = load_slots(values, place, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+                    shift = page_shift(pages, slot + PARTS * SLOTS, old, PAGE)
             piece = (pair_node * HEADS + pair_head) * PARTS + part
             tell(tops + piece, top, tag + 1, real)
             tell(weights + piece, weight, tag + 1, real)
@@ -452,11 +469,13 @@ def pass_kernel(
             item += PROGRAMS
             if item < KV_HEADS * live_parts:  # where there are fewer programs than pieces
                 kv_head, part = item % KV_HEADS, item // KV_HEADS
-                base = layer * layer_slots + (cache_row * KV_HEADS + kv_head) * capacity
+                base = (layer * KV_HEADS + kv_head).to(tl.int64) * slots
                 slot = part * SLOTS
-                key_low = load_slots(keys, base, slot, old, HEAD_DIM, 0, HALF, SLOTS)
-                key_high = load_slots(keys, base, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
-                value = load_slots(values, base, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+                place = base + page_shift(pages, slot, old, PAGE)
+                key_low = load_slots(keys, place, slot, old, HEAD_DIM, 0, HALF, SLOTS)
+                key_high = load_slots(keys, place, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
+                value = load_slots(values, place, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+                shift = page_shift(pages, slot + PARTS * SLOTS, old, PAGE)
         # the pieces of a query's attention are joined by one of the programs that made them
         for joining in range(program, KV_HEADS * live_parts, PROGRAMS):
             for index in range(joining // KV_HEADS, ROWS * GROUP, live_parts):

@@ -365,19 +365,21 @@ def compact_kernel(
     places,
     places_step,
     spans,
-    rows,
-    kv_heads,
-    capacity,
+    table,
+    slots,
+    longest,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    PAGE: tl.constexpr,
 ):
     """Move the accepted path of a row to the slots that follow its last token. ``places``: by node,
     its slot from there (-1: not in this cache, which only the end of a path can be). ``keys``,
-    ``values``: (layers, rows, kv_heads, capacity, HEAD_DIM). Grid (layers * kv_heads, batch).
+    ``values``: (layers, kv_heads, slots, HEAD_DIM), in the pages of ``table``. Grid (layers *
+    kv_heads, batch).
 
     Example: the path is the nodes 0 and 2, which lie in slots 101 and 103 after the last token in
     slot 100: 103 is copied to 102."""
-    layer, head, batch = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads, tl.program_id(1)
+    head, batch = tl.program_id(0).to(tl.int64), tl.program_id(1)
     move = moves + batch * (depth + PATH)
     first, count = tl.load(move + FIRST_SLOT), tl.load(move + NUM_ACCEPTED)
     d = tl.arange(0, BLOCK_D)
@@ -386,10 +388,15 @@ def compact_kernel(
     moved = (source >= 0) & (source != d)
     if tl.max(moved.to(tl.int32), 0) > 0:
         cache_row = tl.load(spans + batch * SPAN_COLUMNS + SPAN_CACHE_ROW)
-        base = ((layer.to(tl.int64) * rows + cache_row) * kv_heads + head) * capacity + first
+        pages = table + cache_row * longest
         e = tl.arange(0, HEAD_DIM)
-        old = (base + source)[:, None] * HEAD_DIM + e[None, :]
-        new = (base + d)[:, None] * HEAD_DIM + e[None, :]
+        source, aim = first + tl.maximum(source, 0), first + d
+        from_page = tl.load(pages + source // PAGE, mask=moved, other=0)
+        to_page = tl.load(pages + aim // PAGE, mask=moved, other=0)
+        old = head * slots + from_page * PAGE + source % PAGE
+        new = head * slots + to_page * PAGE + aim % PAGE
+        old = old[:, None] * HEAD_DIM + e[None, :]
+        new = new[:, None] * HEAD_DIM + e[None, :]
         key = tl.load(keys + old, mask=moved[:, None])
         value = tl.load(values + old, mask=moved[:, None])
         tl.debug_barrier()  # a slot may be read for one node and written for another

@@ -95,21 +95,24 @@ def place_kernel(
     queries,
     keys,
     values,
+    table,
     count,
     rows,
     heads,
     kv_heads,
-    capacity,
+    slots,
+    longest,
     eps,
     SPLIT: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    PAGE: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
     """Norm and rotate one head's query or key of one node; queries are kept aside, keys and values
     go to their slots. ``bias`` and the gains: None where the architecture has none.
 
-    ``parts``: (SPLIT, rows, (heads + 2 kv_heads) * HEAD_DIM). ``keys``, ``values``: (cache rows,
-    kv_heads, capacity, HEAD_DIM). Grid (rows, heads + 2 kv_heads)."""
+    ``parts``: (SPLIT, rows, (heads + 2 kv_heads) * HEAD_DIM). ``keys``, ``values``: (kv_heads,
+    slots, HEAD_DIM), in the pages of ``table``. Grid (rows, heads + 2 kv_heads)."""
     row, head = tl.program_id(0), tl.program_id(1)
     found = begin(count, CHAINED)
     if count is not None and found == 0:
@@ -129,7 +132,8 @@ def place_kernel(
     node = nodes + row * NODE_COLUMNS
     cache_row, slot = tl.load(node + CACHE_ROW), tl.load(node + SLOT)
     kv_head = (head - heads) % kv_heads
-    home = ((cache_row * kv_heads + kv_head) * capacity + slot) * HEAD_DIM + i
+    page = tl.load(table + cache_row * longest + slot // PAGE)
+    home = (kv_head * slots + page * PAGE + slot % PAGE) * HEAD_DIM + i
     if head >= heads + kv_heads:
         tl.store(values + home, first.to(values.dtype.element_ty))
         tl.store(values + home + half, second.to(values.dtype.element_ty))

@@ -203,7 +203,7 @@ def measure_contexts(
     for batch in batches:
         with torch.inference_mode():
             for runner in runners:
-                runner.read_prompts([[1, 2]] * batch, room)
+                runner.read_prompts([[1, 2]] * batch, [room] * batch)
             step, round_ = (
                 TreeRounds(target, drafted, batch, chain(length), table, strict=True)
                 for drafted, length in ((None, 0), (draft, _CHAIN))

@@ -203,7 +203,7 @@ def measure_rounds(
     prompt = list(range(1, context + 1))
     for runner in (target, draft):
         runner.prefill([prompt])
-        runner.reserve(1, context + 4 * num_positions)
+        runner.reserve(context + 4 * num_positions)
     graphs: dict[str, Callable[[], Any]] = {}
     for name, runner, count in (("verify", target, num_positions), ("draft", draft, 1)):
         runner.forward(torch.ones((1, count), dtype=torch.int64))

@@ -58,7 +58,7 @@ def measure_tree_rounds(
     prompt = list(range(1, context + 1))
     for runner in (target, draft):
         runner.prefill([prompt])
-        runner.reserve(1, context + 256)
+        runner.reserve(context + 256)
     launches: dict[tuple[str, str], Callable[[], Any]] = {}
     rounds: list[TreeRounds] = []
     found: dict[str, dict[str, float]] = {}

@@ -4,17 +4,21 @@ small shapes."""
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
-from certspec.errors import InvalidArgument
 from tests.support.device import DEVICE
-from tests.support.small_models import make_model, truth
+from tests.support.small_models import make_model, take_small_pages, truth
 
 pytest.importorskip("triton")
+import triton
+import triton.language as tl
+
 from certspec.models.cuda.runner import CudaRunner
+from certspec.models.cuda.triton_attention import count_chunks, find_chunk
 
 pytestmark = pytest.mark.triton
 ABS_TOL = 1e-4  # float32 sums in another order, as on the CPU
@@ -110,24 +114,66 @@ def test_trees_commit_scattered_paths_and_rows_leave() -> None:
             rows = [2, 0]
 
 
-def test_a_cache_that_grows_keeps_what_it_holds_of_the_rows_that_are_left() -> None:
+def test_a_cache_that_grows_keeps_what_it_holds_of_the_rows_that_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first block goes on into a second page for each row; one is that of the row that left,
+    for the other the cache grows."""
+    take_small_pages(monkeypatch)
     model = make_model(**SMALL)
-    texts = [tokens_of(23, seed=seed) for seed in range(3)]
+    texts = [tokens_of(80, seed=seed) for seed in range(3)]
     runner = runner_of(model, capacity=16)
-    runner.prefill([text[:3] for text in texts])
+    runner.prefill([text[:60] for text in texts])
+    before = runner.live_cache()
     runner.drop_rows([2, 1])
-    for start in (3, 13):
+    for start in (60, 70):
         logits = runner.forward(block(*(texts[row][start : start + 10] for row in (2, 1))))
         runner.commit([range(10)] * 2)
+    after = runner.live_cache()
+    assert before.num_pages == 1 + 3 and after.num_pages == 1 + 4 and after.num_held == 4
     for row, text in enumerate((texts[2], texts[1])):
         close(logits[row, -1], truth(model, text)[-1])
 
 
-def test_more_nodes_than_a_mask_has_bits_are_refused() -> None:
-    runner = runner_of(make_model(**SMALL))
-    runner.prefill([[1]])
-    with pytest.raises(InvalidArgument, match="at most 64 staged nodes, got 65"):
-        runner.forward(block([1] * 65))
+def test_long_rows_have_their_logits_and_cost_others_nothing() -> None:
+    """A row past 4,096 tokens beside a short one: both have the logits of transformers, bit for bit
+    those that they have alone in caches of other sizes, and hold the pages that each needs."""
+    model = make_model(**{**SMALL, "num_hidden_layers": 1})
+    texts = [tokens_of(4_300, seed=1), tokens_of(300, seed=2)]
+    runner = runner_of(model)
+    runner.prefill([text[:-3] for text in texts])
+    logits = runner.forward(block(*(text[-3:] for text in texts)))
+    assert runner.live_cache().num_held == 17 + 2
+    for row, text in enumerate(texts):
+        close(logits[row], truth(model, text)[-3:])
+        alone = runner_of(model)
+        alone.prefill([text[:-3]])
+        assert torch.equal(alone.forward(block(text[-3:]))[0], logits[row])
+    assert alone.live_cache().longest < runner.live_cache().longest
+
+
+@triton.jit
+def chunks_kernel(live, firsts, sizes, number, BLOCK_S: tl.constexpr, DOUBLINGS: tl.constexpr):
+    """Of a row of so many slots."""
+    c = tl.arange(0, 64)
+    first, size = find_chunk(c, BLOCK_S, DOUBLINGS)
+    tl.store(firsts + c, first)
+    tl.store(sizes + c, size)
+    tl.store(number, count_chunks(tl.load(live), BLOCK_S, DOUBLINGS))
+
+
+def test_a_rows_chunks_are_its_slots_each_once_and_those_of_any_longer_row() -> None:
+    found: list[list[tuple[int, int]]] = []
+    for live in (1, 64, 65, 1024, 1025, 2049, 5000):
+        values = [torch.full((64,), live, dtype=torch.int32, device=DEVICE) for _ in range(4)]
+        chunks_kernel[(1,)](*values, BLOCK_S=64, DOUBLINGS=2)
+        _, firsts, sizes, number = (each.tolist() for each in values)
+        chunks = list(zip(firsts, sizes, strict=True))[: number[0]]
+        assert chunks[0][0] == 0 and chunks[-1][0] < live <= sum(chunks[-1])
+        assert all(sum(one) == other[0] for one, other in pairwise(chunks))
+        assert all(first // 256 == (first + size - 1) // 256 for first, size in chunks)
+        found.append(chunks)
+    assert all(short == long[: len(short)] for short, long in pairwise(found))
 
 
 @pytest.mark.cuda

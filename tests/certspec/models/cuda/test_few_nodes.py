@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.support.device import DEVICE, ON_GPU
-from tests.support.small_models import make_model
+from tests.support.small_models import make_model, take_small_pages
 
 pytest.importorskip("triton")
 from certspec.models.cuda import few_nodes
@@ -36,6 +36,7 @@ NARROW = (
 )
 ODD = {"num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 130, "vocab_size": 101}
 PROMPT = random.Random(1).choices(range(97), k=70)  # more than one piece of attention
+LONG = random.Random(2).choices(range(97), k=560)  # pieces of more than one page
 
 
 def buffers_of(runner: CudaRunner, nodes: list[tuple[int, int, int, int]]) -> Buffers:
@@ -47,19 +48,24 @@ def buffers_of(runner: CudaRunner, nodes: list[tuple[int, int, int, int]]) -> Bu
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [ODD, {"model_type": "qwen2", "num_hidden_layers": 1, "intermediate_size": 170}],
+    ("shape", "prompt"),
+    [
+        (ODD, LONG),
+        ({"model_type": "qwen2", "num_hidden_layers": 1, "intermediate_size": 170}, PROMPT),
+    ],
     ids=["qwen3, odd widths", "qwen2"],
 )
 def test_logits_keys_and_values_are_those_of_the_kernels_one_by_one(
-    shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    shape: dict[str, Any], prompt: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(few_nodes, "_MOST_ROWS", 4)
+    take_small_pages(monkeypatch)
     runner = CudaRunner(
         make_model(**{**SMALL, **shape}), device=DEVICE, dtype=torch.float32, capacity=128
     )
-    runner.prefill([PROMPT])
-    cache, end = runner.live_cache(), len(PROMPT)
+    runner.prefill([prompt])
+    runner.reserve(len(prompt) + 4)
+    cache, end = runner.live_cache(), len(prompt)
     few = FewNodes(runner.geometry, runner.layers.weights, cache)
     for nodes in (
         [(7, end, end, 0b1)],

@@ -14,7 +14,7 @@ import certspec as cs
 from certspec.decoding.cuda_rounds import CudaRounds
 from certspec.models.pairs import Pair
 from tests.support.device_rounds import same_generation, torch_for_large_kernels
-from tests.support.small_models import prompt_of, small_pair, small_runners
+from tests.support.small_models import prompt_of, small_pair, small_runners, take_small_pages
 
 pytest.importorskip("triton")
 from certspec.models.cuda import runner as cuda_runner
@@ -50,6 +50,7 @@ def runners(pair: Pair) -> tuple[CudaRunner, CudaRunner]:
 @pytest.fixture(autouse=True)
 def small_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     torch_for_large_kernels(monkeypatch)
+    take_small_pages(monkeypatch)
 
 
 def in_the_loop(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> Any:
@@ -61,7 +62,7 @@ def in_the_loop(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **options: Any
 
 @contextmanager
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[int]]]:
-    """The batches of all rounds and the rows of all caches that are made inside."""
+    """The batches of all rounds and the pages of all caches that are made inside."""
     found: dict[str, list[int]] = {"rounds": [], "caches": []}
     make, make_cache = TreeRounds.__init__, cuda_runner.Cache
 
@@ -69,9 +70,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[int]]]:
         found["rounds"].append(batch)
         make(self, target, draft, batch, *rest, **options)
 
-    def noted_cache(geometry: Any, weights: Any, rows: int, *rest: Any) -> Any:
-        found["caches"].append(rows)
-        return make_cache(geometry, weights, rows, *rest)
+    def noted_cache(geometry: Any, weights: Any, rows: int, pages: int, longest: int) -> Any:
+        found["caches"].append(pages)
+        return make_cache(geometry, weights, rows, pages, longest)
 
     with monkeypatch.context() as patch:
         patch.setattr(TreeRounds, "__init__", noted)
@@ -83,9 +84,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[int]]]:
 def test_the_next_prompt_takes_a_rows_place_and_the_same_rounds_go_on(
     pair, runners, monkeypatch, name
 ) -> None:
-    """Of five prompts two are rows at a time, and each ends at its own token; one is longer than
-    the others are in the end."""
-    prompts = [prompt_of(count) for count in (6, 11, 2, 90, 7)]
+    """Of five prompts two are rows at a time, and each ends at its own token. One takes three
+    pages of the caches and one goes on into its second, so there is room for five."""
+    prompts = [prompt_of(count) for count in (6, 58, 2, 140, 7)]
     options = {"runners": runners, "max_new_tokens": 9, "rules": [cs.Tree(2)], **DRAFTS[name]}
     free = in_the_loop(monkeypatch, pair, prompts, eos_token_ids=[], **options)
     stops = [free.sequences[0][3], free.sequences[3][5]]
@@ -98,7 +99,7 @@ def test_the_next_prompt_takes_a_rows_place_and_the_same_rounds_go_on(
     same_generation(ours, alone, but=PASSES)
     assert [heard[index] for index in range(5)] == ours.sequences
     assert things["rounds"] == [2, 1]  # the last row moves to rounds of its own
-    assert things["caches"] in ([2], [2, 2])  # the target's, and the draft's
+    assert things["caches"] == [1 + 3 + 2] * (1 if name == "no draft" else 2)
     assert ours.metrics["num_target_passes"] < alone.metrics["num_target_passes"]
 
 

@@ -20,7 +20,7 @@ from certspec.models.pairs import Pair
 from tests.support.device import DEVICE, ON_GPU
 from tests.support.device_rounds import same_generation, say_errors, torch_for_large_kernels
 from tests.support.plain_kernels import PlainScores
-from tests.support.small_models import both, prompt_of, small_pair, small_runners
+from tests.support.small_models import both, prompt_of, small_pair, small_runners, take_small_pages
 
 pytest.importorskip("triton")
 from certspec.models.cuda import rounds as cuda_rounds
@@ -105,15 +105,16 @@ def num_other_candidates(generation: Any) -> int:
 
 @pytest.mark.parametrize("name", TREES)
 def test_rounds_of_every_tree_give_what_the_loop_gives(pair, runners, monkeypatch, name) -> None:
-    """Long enough that accepted paths lie scattered and that the last rounds have less room than
-    the tree is deep."""
+    """Long enough that accepted paths lie scattered, that some go on into the next page of the
+    caches, and that the last rounds have less room than the tree is deep."""
+    take_small_pages(monkeypatch)
     count = 21 if ON_GPU or name == "narrow, then wide" else 13  # where candidates are found later
     options = {
         "tree": TREES[name],
         "max_new_tokens": count,
         "rules": [cs.Tree(2), cs.Additive(0.05)],
     }
-    ours, theirs = both(pair, runners, [prompt_of(9)], monkeypatch, **options)
+    ours, theirs = both(pair, small_runners(pair), [prompt_of(60)], monkeypatch, **options)
     same_generation(ours, theirs)
     assert name == "chain" or num_other_candidates(ours)
     assert ours.metrics["num_false_certificates"] == 0
