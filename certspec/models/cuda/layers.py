@@ -147,8 +147,8 @@ _PROGRAMS = 128
 
 _MAX_SPLIT = 4
 
-# of attention in all, some four for each multiprocessor; each takes chunks in turn
-_ATTENDING = 512
+# of attention in all, three for each multiprocessor; each takes chunks in turn
+_ATTENDING = 384
 _JOINED = 32  # chunks that are joined at once
 
 _LEAST_ROWS = 16  # the least that the matrix units take
@@ -369,7 +369,7 @@ class Layers:
             g.head_dim**-0.5,
             GROUP=g.group,
             HEAD_DIM=g.head_dim,
-            BLOCK_B=max(2, triton.next_power_of_2(b.batch)),
+            BLOCK_B=max(8, triton.next_power_of_2(b.batch)),
             BLOCK_R=block_r,
             BLOCK_S=CHUNK_SLOTS,
             DOUBLINGS=cache.doublings,

@@ -69,8 +69,7 @@ def _read(
     widths = [g.query_width, g.kv_width, g.kv_width]
     angles = cache.cosines[:count], cache.sines[:count]
     position = torch.arange(count, device=tokens.device)
-    pages = cache.table[given[:1]][0][position // cache.page_slots]
-    pages = torch.where(position < given[1], pages, 0)
+    pages = cache.table[given[:1]][0][position // cache.page_slots] * (position < given[1])
     slots = pages * cache.page_slots + position % cache.page_slots
 
     def normed(x: Tensor, gain: Tensor | None) -> Tensor:

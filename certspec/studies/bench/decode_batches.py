@@ -47,8 +47,8 @@ _REPEATS = 15  # of a step or a round at one context
 def measure_joining(runners: Runners, num_requests: int = 32, repeats: int = 2) -> dict[str, Any]:
     """Tokens a second of requests of 64 to 512 tokens for prompts as long, eight at a time, where
     the next joins as a row ends and where a batch waits for the one before it; ratios within a
-    repeat. ``captures``: CUDA graphs that a way makes when it comes first, and all ways in all
-    turns after that."""
+    repeat. ``captures``: CUDA graphs that each way makes, one after the other, beyond those that
+    are there, and all ways in all turns after that."""
     chance = random.Random(0)
     asked = [
         (chance.choices(range(_VOCABULARY), k=chance.randint(64, 512)), chance.randint(64, 512))
@@ -61,13 +61,9 @@ def measure_joining(runners: Runners, num_requests: int = 32, repeats: int = 2) 
     ways = {name: waited(way) for name, way in ways.items()}
     captures: dict[str, int] = {}
     for name, way in ways.items():
-        for runner in runners:
-            runner.kept_rounds.clear()
         with _counted_captures() as made:
             way(asked)
         captures[name] = made[0]
-    for way in ways.values():
-        way(asked)
     with _counted_captures() as made:
         turns = list(in_turns(ways, [asked], repeats))
     speeds = tokens_per_second(turns, int)
