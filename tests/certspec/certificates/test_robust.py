@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 
+import mpmath
 import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.kernels.generated.constants import ROBUST_WIDENING
+from derivations.formulas.single_token import single_certificate
+from derivations.formulas.tree import tree_certificate
 from tests.support.every_rule import EVERY_RULE
 
+MP = mpmath.mp
 RULES = [*EVERY_RULE, cs.TopM(4), cs.Tree(4), cs.Entropy(0.3, 0.3, smoothing=1e-3)]
 
 
@@ -54,6 +59,43 @@ def test_strict_and_tree_certificates_are_attained_at_a_corner_of_the_box():
         at_the_corner = cs.certify(worst[None], None, rules)
         assert np.abs(within.certificate - at_the_corner.certificate).max() < 1e-11
         assert (within.certificate_lower <= at_the_corner.certificate + 1e-15).all()
+
+
+WIDER = MP.mpf(ROBUST_WIDENING) * 3 / 4  # of the room that is left for float64's weights
+
+
+@pytest.mark.parametrize(
+    ("rule", "certificate"),
+    [
+        (cs.StrictGreedy(), lambda p: single_certificate(MP, p, 1)),
+        (cs.Tree(2), lambda p: tree_certificate(MP, p, 2)),
+    ],
+    ids=str,
+)
+def test_a_certificate_within_an_error_holds_in_a_box_that_is_a_little_wider(rule, certificate):
+    row = [0.0, -0.5, -1.0]
+    found = cs.certify(np.array([row]), None, rule, logit_error=0.05).certificate_lower
+    with mpmath.workdps(40):
+        grown = [min(mpmath.exp(z + 2 * (MP.mpf(0.05) + WIDER)), MP.mpf(1)) for z in row]
+        assert MP.mpf(found[0, 0]) <= certificate([w / mpmath.fsum(grown) for w in grown])
+
+
+def test_a_divergence_within_an_error_holds_in_a_box_that_is_a_little_wider():
+    found = cs.certify(np.zeros((1, 2)), np.array([[0.0, -40.0]]), "strict", logit_error=0.05)
+    with mpmath.workdps(40):
+        draft = [1 / (1 + mpmath.exp(-40)), 1 / (1 + mpmath.exp(40))]
+        moved = mpmath.exp(2 * (MP.mpf(0.05) + WIDER))  # towards the draft's unlikely token
+        target = [1 / (1 + moved), moved / (1 + moved)]
+        exact = mpmath.fsum(p * mpmath.log(p / q) for p, q in zip(target, draft, strict=True))
+        assert MP.mpf(found.kl_upper[0]) >= exact
+
+
+@pytest.mark.parametrize(("columns", "paid"), [(2, 0.75), (5000, 1.5)])
+def test_a_divergence_of_equal_rows_has_room_for_probabilities_and_sums(columns, paid):
+    """KL itself is below 1e-15; 5,000 columns lose up to 10,000 u, 1.2 times the room of
+    probabilities."""
+    row = np.zeros((1, columns))
+    assert cs.certify(row, row, "strict", logit_error=1e-8).kl_upper[0] >= paid * ROBUST_WIDENING
 
 
 def test_no_error_keeps_every_number_and_adds_the_reach():
