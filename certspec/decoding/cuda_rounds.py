@@ -70,8 +70,7 @@ class CudaRounds:
     def _takes(self, request: Request, rule: Rule) -> bool:
         """Whether a request may be a row beside others of this rule."""
         limit = self._plan.draft_limit if self._plan.policy.depth else None
-        longest = len(request.prompt) + request.stopping.max_new_tokens
-        fits = len(request.prompt) > 1 and (limit is None or longest <= limit)
+        fits = len(request.prompt) > 1 and (limit is None or _most_tokens(request) <= limit)
         return fits and request.schedule == Throughout(rule)
 
     def run(self, batch: Batch, writer: StepWriter, counts: RoundCounts) -> None:
@@ -114,10 +113,12 @@ class _Waiting:
         return None
 
     def all(self) -> list[Request]:
+        """All of them, who wait on."""
         return [request for request in self._requests if self._taken(request)]
 
 
 def _most_tokens(request: Request) -> int:
+    """The length of a sequence that ends as late as it may."""
     return len(request.prompt) + request.stopping.max_new_tokens
 
 

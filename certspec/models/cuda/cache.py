@@ -85,7 +85,9 @@ class Cache:
         missing = pages_for(slots) - len(held)
         if missing > 0:
             held += [self._free.pop() for _ in range(missing)]
-            self.table[row, : len(held)] = torch.tensor(held, device=self.table.device)
+            # and nobody's page beyond, in place of what the row before held
+            pages = held + [0] * (self.longest - len(held))
+            self.table[row] = torch.tensor(pages, device=self.table.device)
             self.rooms[row] = len(held) * self.page_slots
 
     def release(self, row: int) -> None:
