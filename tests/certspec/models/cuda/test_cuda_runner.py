@@ -177,10 +177,11 @@ def test_a_rows_chunks_are_its_slots_each_once_and_those_of_any_longer_row() -> 
 
 
 @pytest.mark.cuda
-def test_a_block_in_bfloat16_has_bit_for_bit_the_logits_of_one_token_at_a_time() -> None:
+@pytest.mark.parametrize("count", [30, 1_020, 4_093])  # from one chunk of attention to the next
+def test_a_block_in_bfloat16_has_bit_for_bit_the_logits_of_one_token_at_a_time(count: int) -> None:
     model = make_model(**SMALL).cuda()
     runner = runner_of(model, dtype=torch.bfloat16)
-    prompt, tokens = tokens_of(30), tokens_of(8, seed=1)
+    prompt, tokens = tokens_of(count), tokens_of(8, seed=1)
     runner.prefill([prompt])
     together = runner.forward(block(tokens))[0]
     runner.commit([[]])
