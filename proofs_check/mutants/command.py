@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -38,13 +38,14 @@ def fates(mutations: list[Mutation], *, jobs: int = 1) -> Iterator[Fate]:
         with tempfile.TemporaryDirectory(prefix="proofs-mutants-") as place:
             copy = copied(Path(place))
             healthy: dict[str, str | None] = {}
+            killers: dict[str, Counter[str]] = defaultdict(Counter)
             for mutation in slow:
                 for tests in KERNEL_TESTS[mutation.path]:
                     if tests not in healthy:
                         healthy[tests] = run_tests(copy, [tests])
                     if healthy[tests] is not None:
                         raise RuntimeError(f"without any change: {healthy[tests]}")
-                yield _excused(kill(mutation, copy), mutation)
+                yield _excused(kill(mutation, copy, killers[mutation.path]), mutation)
 
 
 def _settled(mutation: Mutation) -> Fate:

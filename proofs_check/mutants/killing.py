@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import types
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,8 +31,10 @@ from proofs_check.running.runner import evidence_of
 __all__ = ["Fate", "copied", "kill"]
 
 COPIED = ("certspec", "derivations", "proofs_check", "tests", "pyproject.toml")
+_NO_SUCH_TEST = 4  # pytest's exit status
 _BROKEN = (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 SECONDS = 900  # for the tests of a kernel's mutant
+FIRST = 5  # tests that have noticed most go first
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,16 @@ class Fate:
         return asdict(self)
 
 
-def kill(mutation: Mutation, copy: Path | None = None) -> Fate:
-    """The fate of one mutant. ``copy``: a copy of the repository (``copied``), for kernels."""
+def kill(mutation: Mutation, copy: Path | None = None, killers: Counter[str] | None = None) -> Fate:
+    """The fate of one mutant. ``copy``: a copy of the repository (``copied``), for kernels;
+    ``killers``: how many mutants of its file each test has noticed, those go first."""
     if mutation.kind == "body":
         return _of_body(mutation)
     if mutation.kind == "formula":
         return _of_formula(mutation)
     if copy is None:
         raise ValueError(f"{mutation.name}: expected a copy of the repository to test it in")
-    return _of_kernel(mutation, copy)
+    return _of_kernel(mutation, copy, Counter() if killers is None else killers)
 
 
 def _changed_text(mutation: Mutation) -> str:
@@ -144,15 +148,16 @@ def _on_the_safe_side(claim: Claim, changed: Formula, seen: Seen) -> bool:
     return bool(moved) and min(moved) >= 0 and max(moved) > 0
 
 
-def _of_kernel(mutation: Mutation, copy: Path) -> Fate:
+def _of_kernel(mutation: Mutation, copy: Path, killers: Counter[str]) -> Fate:
     target = copy / mutation.path
     before = target.read_text("utf-8")
     target.write_text(_changed_text(mutation), encoding="utf-8")
     try:
-        for tests in KERNEL_TESTS[mutation.path]:
-            told = run_tests(copy, [tests])
-            if told is not None:
-                return Fate(mutation.name, "killed", told)
+        first = [name for name, _ in killers.most_common(FIRST)]
+        told = run_tests(copy, [*first, *KERNEL_TESTS[mutation.path]])
+        if told is not None:
+            killers[told.partition(" ")[2].partition(" - ")[0]] += told.startswith("FAILED ")
+            return Fate(mutation.name, "killed", told[:200])
     finally:
         target.write_text(before, encoding="utf-8")
     return Fate(mutation.name, "survived", "")
@@ -175,8 +180,10 @@ def run_tests(copy: Path, tests: list[str]) -> str | None:
         return f"{tests[0]}: no end within {SECONDS} s"
     if done.returncode == 0:
         return None
+    if done.returncode == _NO_SUCH_TEST:
+        raise RuntimeError(f"{' '.join(tests)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0][:200] if failed else f"{tests[0]}: exit status {done.returncode}"
+    return failed[0] if failed else f"{tests[0]}: exit status {done.returncode}"
 
 
 def copied(place: Path) -> Path:

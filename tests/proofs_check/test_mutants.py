@@ -2,6 +2,7 @@
 (``python -m proofs_check --mutants``); here a few stand for each kind."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -104,15 +105,19 @@ def test_a_kernels_mutant_is_tested_in_a_copy_and_the_tree_stays_as_it_is(
 ):
     mutation = first(mutations, "kernel - certspec/certificates/radii.py")
     before = (ROOT / mutation.path).read_text("utf-8")
-    seen = []
+    seen, killers = [], Counter()
 
     def tests(copy, names):
         seen.append(((copy / mutation.path).read_text("utf-8"), names))
-        return "FAILED test_so" if len(seen) == 2 else None
+        return "FAILED test_so[a b] - at once"
 
     monkeypatch.setattr(killing, "run_tests", tests)
     copy = copied(tmp_path)
-    assert kill(mutation, copy) == Fate(mutation.name, "killed", "FAILED test_so")
+    for _ in range(2):
+        found = kill(mutation, copy, killers)
+        assert found == Fate(mutation.name, "killed", "FAILED test_so[a b] - at once")
+    assert killers == {"test_so[a b]": 2}
+    assert seen[1][1] == ["test_so[a b]", *seen[0][1]]  # what has noticed one goes first
     assert seen[0][0] == with_change(before, mutation.change) != before
     assert (ROOT / mutation.path).read_text("utf-8") == before
     assert (copy / mutation.path).read_text("utf-8") == before
