@@ -266,10 +266,7 @@ def _bounds(figures: Figures) -> str:
 
 def _of_variation(figures: Figures) -> str:
     """For a draft that was trained on total variation: its radius under strict greedy."""
-    margin = figures.summary["prob_margin"]
-    if margin is None:
-        return ""
-    half = margin["quantiles"][MEDIAN] / 2.0
+    half = figures.summary["prob_margin"]["quantiles"][MEDIAN] / 2.0
     return (
         " A draft trained on total variation is certain under strict greedy where it lies within "
         f"(p1 - p2)/2 of the target, {half:.3f} at the median step; certify(..., "

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import certspec as cs
 from certspec.cli import main
+from certspec.logs.import_run import import_logs
 from certspec.reports.improvement import measure_improvement
 from certspec.reports.plots import PLOTS
 from certspec.reports.relaxation import measure_relaxation
@@ -143,6 +144,19 @@ def test_the_page_is_whole_without_a_network_and_every_link_leads_somewhere(tmp_
     assert f"within (p1 - p2)/2 of the target, {half:.3f} at the median step" in markdown
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", markdown)
     assert len(pictures) == 6 and all((tmp_path / "run" / name).is_file() for name in pictures)
+
+
+def test_a_draft_trained_on_total_variation_has_its_radius_from_the_target_alone(tmp_path):
+    """Of a log that lists one token a position, from the least that margins can be."""
+    write_run(tmp_path / "alone", target_only=True)
+    log = written.save(tmp_path / "log.json", written.chat(written.logprobs(), depth=1))
+    import_logs(log, None, tmp_path / "listed", rules=(cs.StrictGreedy(),))
+    for name in ("alone", "listed"):
+        result = CliRunner().invoke(main, ["report", str(tmp_path / name)])
+        assert result.exit_code == 0, result.output
+        half = np.median(read_run(tmp_path / name).prob_margin) / 2
+        text = (tmp_path / name / "report.md").read_text()
+        assert f"within (p1 - p2)/2 of the target, {half:.3f} at the median step" in text
 
 
 @pytest.mark.pictures

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import certspec as cs
 from certspec.cli import main
+from certspec.logs.import_run import import_logs
 from certspec.reports.advising.advice import advise
 from certspec.reports.advising.costs import Costs, parse_verify, read_costs
 from certspec.reports.advising.engine_options import engine_options
@@ -18,6 +19,7 @@ from certspec.runs.folder import RunFolder
 from certspec.runs.table import read_run
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run import RunSettings, score_run
+from tests.support import written_logs as written
 from tests.support.tiny_pair import write_tiny_pair
 from tests.support.written_runs import run_of_seven, write_run
 
@@ -163,6 +165,42 @@ def test_the_command_prints_a_choice_and_refuses_costs_given_twice(tmp_path):
     for arguments, fact in ([*call, "--costs", "x.json"], "both"), (call[:4], "--verify-ms"):
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 2 and fact in result.stderr
+
+
+def advised(folder):
+    """What the command prints of a run, and its JSON."""
+    costs = ("--draft-ms", "1", "--verify-ms", "1=10,9=12")
+    results = [
+        CliRunner().invoke(main, ["advise", str(folder), *costs, *more])
+        for more in ([], ["--json"])
+    ]
+    assert [result.exit_code for result in results] == [0, 0], results[0].output
+    return " ".join(results[0].stdout.split()), json.loads(results[1].stdout)
+
+
+def test_what_sampling_accepts_is_said_with_a_word_on_drafts_trained_on_total_variation(tmp_path):
+    write_run(tmp_path / "run")
+    printed, found = advised(tmp_path / "run")
+    least = cs.sampling_acceptance(run_of_seven().kl).mean()
+    assert found["sampled_acceptance_at_least"] == pytest.approx(least)
+    assert (
+        f"sampled at temperature 1: at least {100 * least:.1f} % of the draft's tokens are "
+        "accepted on these steps (each with 1 - total variation: a draft trained on that may do "
+        "better than its KL says)"
+    ) in printed
+
+
+def test_nothing_is_said_of_sampling_where_lists_do_not_tell_the_divergence(tmp_path):
+    rows = written.logprobs(40)
+    chosen = [written.best(row, 1)[0] for row in rows]
+    logs = [
+        written.save(tmp_path / f"{role}.json", written.vllm(rows, depth=6, chosen=chosen))
+        for role in ("target", "draft")
+    ]
+    import_logs(*logs, tmp_path / "run", rules=(cs.StrictGreedy(),))
+    printed, found = advised(tmp_path / "run")
+    assert found["sampled_acceptance_at_least"] is None
+    assert "sampled" not in printed and "total variation" not in printed
 
 
 @pytest.mark.parametrize("tree, length", [(None, 3), (2, 4)])
