@@ -75,6 +75,12 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "a weight exactly where doubt ends: rounding moves it by half of that",
     ),
     (
+        "certspec/kernels/numba/rules.py",
+        "count // 2 - 1",
+        "(count // 2 - 0)",
+        "a heap sort that begins at a leaf, which has nothing below it",
+    ),
+    (
         "derivations/formulas/robust.py",
         "mass > 0",
         "*mass >= 0*",

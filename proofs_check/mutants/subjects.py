@@ -32,7 +32,7 @@ KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "certspec/kernels/reference.py": _LAWS,
     "certspec/kernels/rounding.py": _LAWS,
     "certspec/kernels/torch/rows.py": _LAWS,
-    "certspec/kernels/torch/rules.py": _LAWS,
+    "certspec/kernels/torch/rules.py": (_TESTS + "kernels/torch/test_rules.py", *_LAWS),
     "certspec/kernels/torch/robust.py": (_TESTS + "certificates/test_robust.py",),
     "certspec/kernels/numba/rules.py": (_TESTS + "kernels/numba/test_rules.py", *_LAWS),
     "certspec/kernels/numba/rows.py": _LAWS,

@@ -119,8 +119,9 @@ def rule_certificate(rule, threshold, gaps, num_columns, normaliser, normaliser_
         return exact, lower, SETTLED
     tau, upper, doubt = threshold
     rejected, doubtful = _first_rejected(rule, tau, upper, gaps)
-    # no weight is below a negative threshold
-    if rejected == count and count < num_columns and upper >= 0.0:
+    # no weight is below a negative threshold, but a gate may end beyond the ranks
+    is_open = upper >= 0.0 or rule[TOP_M] > 0
+    if rejected == count and count < num_columns and is_open:
         return np.inf, np.inf, DEEP
     exact, lower = _pooled(rejected, doubtful, gaps, normaliser, normaliser_error)
     near = rejected != doubtful
@@ -193,7 +194,7 @@ def candidate_gaps(tau, target, row, num_columns, decode, highest):
     sorted downwards."""
     least = tau * (1.0 - CANDIDATE_SLACK)
     cut = math.log(least) - CANDIDATE_SLACK if least > 0.0 else -np.inf
-    gaps = np.empty(num_columns + 1)
+    gaps = np.empty(num_columns)
     count = 0
     below = -np.inf
     for column in range(num_columns):
