@@ -1,9 +1,10 @@
 """Ctrl-C ends a command within a second, whatever it is doing.
 
-Python hears an interrupt between two of its own instructions, so while a library is loaded or a
-kernel compiled, seconds may pass. Every file is written whole or not at all, so a process may end
-at any moment. Until a command has something to say (``interruptible``) an interrupt ends it at
-once; inside, where its own answer takes too long, it is ended as well."""
+Python hears an interrupt between two of its own instructions, so while a library is loaded or torch
+computes, seconds may pass (kernels are compiled beside the main thread). Every file is written
+whole or not at all, so a process may end at any moment. Until a command has something to say
+(``interruptible``) an interrupt ends it at once; inside, where its own answer takes too long, it is
+ended as well."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from certspec.decoding.batch import Batch, take_waiting
 from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
 from certspec.decoding.requests import DecodingPlan, Request, RoundCounts
+from certspec.kernels.compiled import ended_by
 from certspec.models.runner import CompiledRunner
 
 if TYPE_CHECKING:
@@ -101,7 +103,9 @@ def _run_all(groups: _Groups, parts: Sequence[Workload], waiting: deque[Request]
 
     def run(index: int) -> None:
         try:
-            groups.run(index, parts[index], waiting)
+            # interrupted at the compiler: where another group has raised
+            with suppress(InterruptedError), ended_by(groups.ended.is_set):
+                groups.run(index, parts[index], waiting)
         except BaseException as error:  # noqa: BLE001 - the caller raises it
             raised[index] = error
 

@@ -9,7 +9,12 @@ threads.py and this one; where a module loads generated kernels, these too.
 
 Where no folder for the cache can be written (another user's install, no home folder, a full disk),
 the function is compiled anew in each process; where a file there was damaged (a crash, a disk that
-was full), once."""
+was full), once.
+
+Ctrl-C is answered while a function is compiled. Python hears it between two of its own instructions
+in the main thread, and LLVM takes up to four seconds in one call, so the main thread has a helper
+compile and waits for it (``_compile_apart``). After an interrupt the helper goes on: what it
+compiles is kept, and the next call that needs it, or the compiler, waits for it."""
 
 from __future__ import annotations
 
@@ -19,16 +24,19 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from numba import njit
 from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
 
-__all__ = ["CompileClock", "compiled", "inner", "sources_hash", "sources_of"]
+__all__ = ["CompileClock", "compiled", "ended_by", "inner", "sources_hash", "sources_of"]
 
 _PACKAGE = Path(__file__).parents[1]
 _IMPORT = re.compile(
@@ -41,6 +49,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     dispatcher: Any = njit(error_model="numpy", nogil=True)(function)
     with suppress(OSError, RuntimeError):  # no sources to hash; no folder that can be written
         dispatcher._cache = _SourcesCache(function)
+    dispatcher.compile = partial(_compile_apart, dispatcher)
     return dispatcher
 
 
@@ -50,6 +59,58 @@ def inner(function: Callable[..., Any], fastmath: Any = False) -> Any:
     at each call that takes it apart (a fifth of a small model's pass)."""
     uncounted: Any = {"_nrt": False}  # an option that numba's types don't name
     return njit(error_model="numpy", nogil=True, fastmath=fastmath, **uncounted)(function)
+
+
+_PAUSE = 0.05  # seconds between two looks at whether a compilation is still waited for
+
+
+class _Waiting(threading.local):
+    """How a thread that isn't the main one hears that what it compiles for has ended."""
+
+    has_ended: Callable[[], bool] | None = None
+
+
+_waiting = _Waiting()
+
+
+@contextmanager
+def ended_by(has_ended: Callable[[], bool]) -> Iterator[None]:
+    """Inside, this thread works for another: it leaves a compilation by InterruptedError once
+    ``has_ended()``, so that the other, interrupted, needn't wait for the compiler."""
+    before, _waiting.has_ended = _waiting.has_ended, has_ended
+    try:
+        yield
+    finally:
+        _waiting.has_ended = before
+
+
+def _compile_apart(dispatcher: Any, signature: Any) -> Any:
+    """``dispatcher.compile(signature)`` in a thread of its own, for which this one waits such that
+    it can be interrupted; in this thread where no other can start."""
+    compile_here: Callable[[], Any] = partial(Dispatcher.compile, dispatcher, signature)
+    in_main = threading.current_thread() is threading.main_thread()
+    has_ended = _waiting.has_ended
+    # Whoever holds the compiler is compiling a function that calls this one.
+    if global_compiler_lock.is_locked() or not (in_main or has_ended):
+        return compile_here()
+    done: futures.Future[Any] = futures.Future()
+
+    def compile_there() -> None:
+        try:
+            done.set_result(compile_here())
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            done.set_exception(error)
+
+    try:
+        threading.Thread(target=compile_there, daemon=True, name="certspec-compiler").start()
+    except RuntimeError:  # no further thread can start
+        return compile_here()
+    # Looks again and again: some systems let any thread hear the signal, and then nothing wakes
+    # this one.
+    while not futures.wait([done], _PAUSE).done:
+        if has_ended is not None and has_ended():
+            raise InterruptedError("what this was compiled for has ended")
+    return done.result()
 
 
 class _SourcesCache(FunctionCache):

@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from certspec.kernels.compiled import compiled
+from certspec.kernels.compiled import compiled, ended_by
 
 __all__ = ["allowed_cores", "fetch_add", "load_shared", "run_shared", "yield_core"]
 
@@ -92,6 +92,15 @@ def _close(visitors):
         yield_core()
 
 
+def _compile_for_helpers() -> None:
+    """Compile the three before a helper is inside: its caller, interrupted, closes the work at once
+    and mustn't wait for the compiler first."""
+    visitors = np.zeros(1, np.int64)
+    _enter(visitors)
+    _leave(visitors)
+    _close(visitors)
+
+
 class _Helper:
     """One daemon thread that waits for work to join."""
 
@@ -111,6 +120,8 @@ class _Pool:
         self.lock = threading.Lock()
 
     def ask(self, count: int, call: Callable[[], None]) -> None:
+        if not self.helpers:
+            _compile_for_helpers()
         try:
             while len(self.helpers) < count:
                 self.helpers.append(_Helper())
@@ -142,7 +153,8 @@ def run_shared(function: Callable[..., Any], arguments: tuple[Any, ...], num_thr
         def join() -> None:
             if _enter(visitors):
                 try:
-                    function(*arguments)
+                    with ended_by(lambda: bool(raised)):
+                        function(*arguments)
                 except BaseException as error:  # noqa: BLE001 - the caller raises it
                     raised.append(error)
                 finally:
@@ -151,6 +163,9 @@ def run_shared(function: Callable[..., Any], arguments: tuple[Any, ...], num_thr
         pool.ask(num_threads - 1, join)
         try:
             function(*arguments)
+        except BaseException as error:
+            raised.append(error)
+            raise
         finally:
             _close(visitors)
     finally:
