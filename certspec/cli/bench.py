@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.models.gguf.header import is_gguf
 from certspec.runs.writing import write_atomically
+from certspec.studies.waiting import compiling, counted, waiting
 
 if TYPE_CHECKING:
     from certspec.runs.tables import TextTable
@@ -57,9 +59,16 @@ _json_alone = click.option(
 )
 
 
-def _result_options(function: Any) -> Any:
-    """--out and --json."""
-    return json_file_option(_json_alone(function))
+def _result_options(function: Callable[..., None]) -> Any:
+    """--out and --json. What is measured is said on standard error while it lasts."""
+
+    @wraps(function)
+    def told(**given: Any) -> None:
+        name = f"bench {click.get_current_context().info_name}"
+        with waiting(name, at_once=False), compiling():
+            function(**given)
+
+    return json_file_option(_json_alone(told))
 
 
 @click.group("bench")
@@ -103,7 +112,7 @@ def kernels(device: str | None, rows: list[int], columns: int, out: Path | None)
     from certspec.studies.bench import kernels as bench
 
     facts, bandwidth, results = bench.provenance(), bench.copy_bandwidth(), []
-    for num_rows in rows:
+    for num_rows in counted(rows, "size"):
         result = bench.measure(num_rows, columns, bandwidth)
         results.append(result)
         _say(f"{num_rows:>6} rows: floor {result['floor_us']:.1f} us")
@@ -140,7 +149,7 @@ def _cpu_kernels(rows: list[int], columns: int, out: Path | None) -> None:
     from certspec.studies.bench.kernels_cpu import measure_cpu, provenance
 
     results = []
-    for num_rows in rows:
+    for num_rows in counted(rows, "size"):
         result = measure_cpu(num_rows, columns)
         results.append(result)
         _say(f"{num_rows:>6} rows x {columns} float32")

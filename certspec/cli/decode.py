@@ -32,10 +32,10 @@ from certspec.cli.options import (
     prompts_option,
     say_engine,
 )
-from certspec.cli.waiting import compiling, waiting
 from certspec.errors import InvalidArgument
 from certspec.presets import parse_rule
 from certspec.runs.writing import write_atomically
+from certspec.studies.waiting import compiling, waiting
 
 if TYPE_CHECKING:
     from certspec.kernels.compiled import CompileClock

@@ -25,11 +25,11 @@ from certspec.cli.options import (
 )
 from certspec.cli.progress import ProgressBar
 from certspec.cli.terminal import print_tables
-from certspec.cli.waiting import compiling
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.presets import parse_rules
 from certspec.runs.writing import write_atomically
+from certspec.studies.waiting import compiling
 
 __all__ = ["command"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from certspec.cli.waiting import waiting
 from certspec.errors import InvalidArgument
+from certspec.studies.waiting import waiting
 
 __all__ = [
     "PairOptions",

@@ -30,10 +30,10 @@ from certspec.cli.options import (
 )
 from certspec.cli.progress import ProgressBar
 from certspec.cli.report import print_report
-from certspec.cli.waiting import compiling, waiting
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.presets import parse_rules
+from certspec.studies.waiting import compiling, waiting
 
 if TYPE_CHECKING:
     from certspec.rules import Rule

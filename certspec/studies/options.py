@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from certspec.errors import CertspecError
+from certspec.studies.waiting import waiting
 
 __all__ = ["Options", "add_options", "exit_with", "parse_options"]
 
@@ -30,10 +31,13 @@ def parse_options(
     return parser.parse_args(arguments)
 
 
-def exit_with(main: Callable[[], int | None]) -> NoReturn:
-    """Run a study as a command: what certspec refuses is one line and exit code 2."""
+def exit_with(main: Callable[[], int | None], name: str | None = None) -> NoReturn:
+    """Run a study as a command: from its first seconds on it says what ``name`` is at (None: a
+    study that forks, and so has no other thread), and what certspec refuses is one line and exit
+    code 2."""
     try:
-        sys.exit(main())
+        with waiting(name or "", shown=name is not None, at_once=False):
+            sys.exit(main())
     except CertspecError as error:
         print(f"certspec: {error}", file=sys.stderr)
         sys.exit(2)

@@ -23,7 +23,8 @@ from certspec.runs.folder import RunFolder
 from certspec.runs.stream import open_run
 from certspec.scoring.prompts import PromptFile
 from certspec.scoring.run import RunSettings, score_run
-from certspec.studies.bench.spreads import in_turns, spread, tokens_per_second
+from certspec.studies.bench.spreads import in_turns, spread, tokens_per_second, warmed_up
+from certspec.studies.waiting import advancing, doing
 
 __all__ = ["measure_advice"]
 
@@ -47,15 +48,17 @@ def measure_advice(
 
     ``ratio``: the choice's median speed over that of the fastest way measured; 1 where advice names
     it."""
-    costs, facts = _measured_costs(pair, prompts, num_tokens)
+    with doing("measuring costs"):
+        costs, facts = _measured_costs(pair, prompts, num_tokens)
     rules: tuple[Rule, ...] = (StrictGreedy(), *(Tree(width) for width in widths))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, advancing("scoring", "steps") as told:
         run = RunFolder(Path(folder) / "run")
         score_run(
             pair,
             PromptFile.check(prompt_path),
             run,
             RunSettings(rules, num_tokens, limit=num_scored),
+            **told,
         )
         advice = advise(
             open_run(run.path),
@@ -66,8 +69,7 @@ def measure_advice(
             budgets=_BUDGETS,
         )
     ways = {_name(each): _way(pair, each, num_tokens) for each in advice.candidates}
-    for way in ways.values():  # compiles
-        way(prompts[:1])
+    warmed_up(ways, prompts[:1])
     turns = list(in_turns(ways, [prompts], repeats))
     speeds = tokens_per_second(turns, lambda sequences: sum(map(len, sequences)))
     medians = {name: statistics.median(values) for name, values in speeds.items()}

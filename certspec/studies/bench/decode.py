@@ -12,6 +12,7 @@ from certspec.decoding.generation import generate
 from certspec.models.pairs import Pair
 from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
 from certspec.studies.soaks.losslessness import reference_tokens
+from certspec.studies.waiting import counted
 
 __all__ = ["ASSISTED_SETTINGS", "assistant_setting", "measure_decoding"]
 
@@ -49,7 +50,8 @@ def measure_decoding(
     taken within a repeat, in which the ways take turns; the figures are medians with lowest and
     highest. ``same_output`` says whether all ways emitted the same tokens."""
     ways = _ways(pair, num_tokens, ours, in_batches or {}, batch_size)
-    for decode, size in ways.values():  # compiles, and warms caches
+    for name in counted(list(ways), "warming up, way"):
+        decode, size = ways[name]
         decode(prompts[:size])
     size = _TURN * batch_size
     blocks = [prompts[start : start + size] for start in range(0, len(prompts), size)]

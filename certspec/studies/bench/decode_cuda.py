@@ -39,6 +39,7 @@ from certspec.studies.bench.spreads import (
     ratio_spread,
     spread,
     tokens_per_second,
+    warmed_up,
 )
 from certspec.studies.soaks.losslessness import reference_tokens
 
@@ -272,8 +273,7 @@ def measure_ways(
         ways[f"certspec, chain of {length}"] = partial(_ours, pair, runners, **setting)
     ways = {name: waited(way) for name, way in ways.items()}
     with inference(pair.target, pair.draft):
-        for way in ways.values():  # compiles, captures, warms up
-            way(prompts[0])
+        warmed_up(ways, prompts[0])
         turns = list(in_turns(ways, prompts, repeats))
     speeds = tokens_per_second(turns, int)
     emitted = dict.fromkeys(ways, 0)

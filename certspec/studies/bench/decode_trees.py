@@ -25,7 +25,7 @@ from certspec.models.pairs import Pair
 from certspec.rules import StrictGreedy
 from certspec.studies.bench.decode_cuda import bundled_accepts, launch_times, waited
 from certspec.studies.bench.replay import ReplayedRounds, ReplayingRunner, UncertifiedReplay
-from certspec.studies.bench.spreads import in_turns, spread
+from certspec.studies.bench.spreads import in_turns, spread, warmed_up
 
 __all__ = ["measure_tree_rounds", "measure_tree_speeds", "stopped_chain"]
 
@@ -123,8 +123,7 @@ def measure_tree_speeds(
             ways[name, figure] = waited(decode)
     found: dict[tuple[str, str], list[float]] = {key: [] for key in ways}
     with inference(pair.target, pair.draft):
-        for way in ways.values():  # compiles, captures, warms up
-            way(prompts[0])
+        warmed_up(ways, prompts[0])
         for turn in in_turns(ways, prompts, repeats):
             if turn.way[1] == "tokens_per_second":
                 found[turn.way].append(turn.result["num_emitted"] / turn.seconds)

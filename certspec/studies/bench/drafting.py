@@ -22,7 +22,8 @@ from certspec.decoding.profiles import DraftingProfile
 from certspec.models.pairs import Pair
 from certspec.models.trees import TreeShape
 from certspec.studies.bench.drafting_study import simulations
-from certspec.studies.bench.spreads import every_so_many, in_turns, spread
+from certspec.studies.bench.spreads import every_so_many, in_turns, spread, warmed_up
+from certspec.studies.waiting import doing
 
 __all__ = ["NODE_BUDGETS", "ConfidentChain", "families", "measure_drafting"]
 
@@ -139,8 +140,9 @@ def measure_drafting(
     recorded held-out steps at the measured costs, with transformers' threshold and an oracle that
     knows what will be accepted."""
     load_before = os.getloadavg()[0]
-    steps = greedy_steps(pair, calibration, num_tokens)
-    profile = profile_from_steps(steps, pair.name, 0.1, measure_costs(pair, calibration))
+    with doing("fitting a profile"):
+        steps = greedy_steps(pair, calibration, num_tokens)
+        profile = profile_from_steps(steps, pair.name, 0.1, measure_costs(pair, calibration))
     tuning = every_so_many(calibration, num_tuning)
     settings = families(profile)
     ways = {
@@ -148,7 +150,8 @@ def measure_drafting(
         for family, group in settings.items()
         for name, options in group.items()
     }
-    tuned = _measure(pair, ways, tuning, num_tokens, 2)
+    with doing("choosing settings"):
+        tuned = _measure(pair, ways, tuning, num_tokens, 2)
     fastest = _choices(tuned, settings, _speed)
     runs = _measure(
         pair, {key: ways[key] for key in fastest.values()}, held_out, num_tokens, repeats
@@ -273,8 +276,7 @@ def _measure(
     times = {name: np.zeros((repeats, len(prompts))) for name in ways}
     counts = {name: np.zeros((len(_SPENT), len(prompts))) for name in ways}
     decoders = {name: _decoder(pair, options, num_tokens) for name, options in ways.items()}
-    for decode in decoders.values():  # compiles, and warms caches
-        decode(prompts[0])
+    warmed_up(decoders, prompts[0])
     expected: dict[int, list[int]] = {}
     for turn in in_turns(decoders, prompts, repeats, shifted=True):
         name, index, [sequence] = turn.way, turn.index, turn.result.sequences

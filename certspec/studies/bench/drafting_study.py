@@ -26,6 +26,7 @@ from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape
 from certspec.studies.options import exit_with, parse_options
+from certspec.studies.waiting import counted, doing
 
 __all__ = ["real_runs", "simulations"]
 
@@ -113,7 +114,8 @@ def real_runs(
         "draft_length": WithinBudget(profile.kl_budget / 10, width=profile.width)
     }
     results, expected = {}, None
-    for name, options in ways.items():
+    for name in counted(list(ways), "way"):
+        options = ways[name]
         generation = generate(pair, list(prompts), max_new_tokens=num_tokens, **options)
         expected = generation.sequences if expected is None else expected
         if generation.sequences != expected:
@@ -158,7 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     costs = (chosen.draft_cost, chosen.node_cost)
     pair = load_pair()
     prompts = bundled_prompt_ids(pair, chosen.limit)
-    halves = [greedy_steps(pair, prompts[start::2], chosen.max_new_tokens) for start in (0, 1)]
+    with doing("recording steps"):
+        halves = [greedy_steps(pair, prompts[start::2], chosen.max_new_tokens) for start in (0, 1)]
     profile = profile_from_steps(halves[0], pair.name, 0.1, costs)
     tables = {
         "simulated chains on recorded steps": simulations(halves[0], halves[1], costs),
@@ -181,4 +184,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    exit_with(main)
+    exit_with(main, "bench.drafting_study")

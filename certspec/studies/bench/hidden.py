@@ -16,6 +16,7 @@ from certspec.models.devices import chosen_device
 from certspec.rules import default_rules
 from certspec.studies.bench.kernels import provenance
 from certspec.studies.options import exit_with, parse_options
+from certspec.studies.waiting import counted
 
 __all__ = ["measure_hidden"]
 
@@ -38,9 +39,8 @@ def measure_hidden(
     target, target_head, draft, draft_head = sides
     rules, inputs = default_rules(), 0
     taken = []
-    for _ in range(
-        2
-    ):  # kernels are compiled for as many rows as a chunk has, and as the last one has
+    # kernels are compiled for as many rows as a chunk has, and as the last one has
+    for _ in counted(range(2), "round"):
         if cuda:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
@@ -100,4 +100,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    exit_with(main)
+    exit_with(main, "bench.hidden")

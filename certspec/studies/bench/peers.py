@@ -29,7 +29,14 @@ from certspec.models.gguf.model import GgufModel
 from certspec.models.llamacpp import LlamaCppRunner
 from certspec.models.pairs import load_pair
 from certspec.models.runner import ModelRunner
-from certspec.studies.bench.spreads import in_turns, ratio_spread, spread, tokens_per_second
+from certspec.studies.bench.spreads import (
+    in_turns,
+    ratio_spread,
+    spread,
+    tokens_per_second,
+    warmed_up,
+)
+from certspec.studies.waiting import counted
 
 __all__ = ["LLAMA_CPP_WAYS", "Answer", "Drafting", "measure_peers", "speculate"]
 
@@ -265,19 +272,20 @@ def measure_peers(
             name: _decoder(engines[engine], num_tokens, eos, way)
             for name, (engine, way) in ways.items()
         }
-        for decode in decoders.values():  # loads, compiles, and warms caches
-            decode(prompts[0])
+        warmed_up(decoders, prompts[0])
         turns = list(in_turns(decoders, prompts, repeats, shifted=True))
         peaks = {name: engine.peak_bytes() for name, engine in engines.items()}
         answers = _answers(turns, plain)
+        texts = list(zip(prompts, answers, strict=True))
         hashes = [
-            engines["certspec"]("along", *each) for each in zip(prompts, answers, strict=True)
+            engines["certspec"]("along", *text) for text in counted(texts, "our logits, text")
         ]
     result = _figures(turns, plain, answers) | {"peak_bytes": peaks}
     if exact:
         with _engines({"float32": (_Dequantised, files)}) as engines:
             found = [
-                engines["float32"]("along", *each) for each in zip(prompts, answers, strict=True)
+                engines["float32"]("along", *text)
+                for text in counted(texts, "float32 logits, text")
             ]
             result["peak_bytes"]["certspec, dequantised to float32"] = engines[
                 "float32"

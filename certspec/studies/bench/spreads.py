@@ -11,7 +11,17 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Turn", "every_so_many", "in_turns", "ratio_spread", "spread", "tokens_per_second"]
+from certspec.studies.waiting import counted
+
+__all__ = [
+    "Turn",
+    "every_so_many",
+    "in_turns",
+    "ratio_spread",
+    "spread",
+    "tokens_per_second",
+    "warmed_up",
+]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -38,13 +48,23 @@ def in_turns(
 ) -> Iterator[Turn[Way, Result]]:
     """Every item in every way, ``repeats`` times; ``shifted``: another way begins each time."""
     names = list(ways)
-    for repeat in range(repeats):
-        for index, item in enumerate(items):
-            first = (index + repeat) % len(names) if shifted and names else 0
-            for name in names[first:] + names[:first]:
-                began = time.perf_counter()
-                result = ways[name](item)
-                yield Turn(name, repeat, index, time.perf_counter() - began, result)
+    turns = [
+        (name, repeat, index)
+        for repeat in range(repeats)
+        for index in range(len(items))
+        for first in [(index + repeat) % len(names) if shifted and names else 0]
+        for name in names[first:] + names[:first]
+    ]
+    for name, repeat, index in counted(turns, "turn"):
+        began = time.perf_counter()
+        result = ways[name](items[index])
+        yield Turn(name, repeat, index, time.perf_counter() - began, result)
+
+
+def warmed_up(ways: Mapping[Way, Callable[[Item], Any]], item: Item) -> None:
+    """Do ``item`` once in every way, which loads, compiles and fills caches."""
+    for name in counted(list(ways), "warming up, way"):
+        ways[name](item)
 
 
 def tokens_per_second(

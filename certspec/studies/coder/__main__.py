@@ -131,4 +131,4 @@ def _tables(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    exit_with(main)
+    exit_with(main, "coder")

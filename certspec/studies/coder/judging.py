@@ -18,6 +18,7 @@ from certspec.studies.coder.models import write_result
 from certspec.studies.coder.quality import read_answers
 from certspec.studies.coder.questions import ARITHMETIC, CODE, read_questions, read_tests
 from certspec.studies.coder.sandbox import Limits
+from certspec.studies.waiting import counted
 
 __all__ = ["judge", "quality_figures"]
 
@@ -30,15 +31,17 @@ def judge(out: Path, prompts: Path, workers: int | None = None) -> None:
     wanted = {question.id: question.answer for question in read_questions(prompts)}
     tests, path = read_tests(), out / "verdicts.json"
     known: dict[str, dict[str, str]] = _read(path) if path.exists() else {}
-    open_ones = {
-        (row["id"], row["text"])
-        for row in answers
-        if row["id"].startswith(CODE) and row["text"] not in known.get(row["id"], {})
-    }
+    open_ones = list(
+        {
+            (row["id"], row["text"])
+            for row in answers
+            if row["id"].startswith(CODE) and row["text"] not in known.get(row["id"], {})
+        }
+    )
     limits = Limits()
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         verdicts = pool.map(lambda key: verdict_on_code(key[1], tests[key[0]], limits), open_ones)
-        for (name, text), verdict in zip(open_ones, verdicts, strict=True):
+        for (name, text), verdict in zip(counted(open_ones, "answer"), verdicts, strict=True):
             known.setdefault(name, {})[text] = verdict
     write_result(path, known)
     for row in answers:

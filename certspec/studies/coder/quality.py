@@ -33,6 +33,7 @@ from certspec.scoring.greedy import GreedyLimits
 from certspec.studies.coder.models import Models, write_result
 from certspec.studies.coder.questions import MAX_NEW_TOKENS, Question, checkable, read_questions
 from certspec.studies.smollm.relaxed_decoding import Trace, decode_rows
+from certspec.studies.waiting import counted
 
 __all__ = ["STRENGTHS", "WAYS", "measure_quality", "read_answers"]
 
@@ -119,7 +120,7 @@ def _by_engine(
 ) -> Iterator[Answers]:
     """One rule after the other, all questions in one batch."""
     ids = [list(prompt_token_ids(pair.tokenizer, asked.messages)) for asked in questions]
-    for rule in rules:
+    for rule in counted(rules, "rule"):
         began = time.perf_counter()
         found = generate(
             pair, ids, rule, draft_length=length, max_new_tokens=tokens, batch_size=len(questions)

@@ -21,6 +21,7 @@ from certspec.scoring.run import RunSettings, score_run
 from certspec.studies.bench.spreads import every_so_many
 from certspec.studies.coder.models import Models, write_result
 from certspec.studies.smollm.scores import SCORED_RULES, reduce_run
+from certspec.studies.waiting import advancing, counted
 
 __all__ = ["LEVELS", "ROBUST", "RULES", "measure_robustness", "measure_score"]
 
@@ -48,7 +49,8 @@ def measure_score(
     Stopped, it goes on at its last finished batch."""
     pair, folder = models.judged, out / "run"
     settings = RunSettings(RULES, steps, batch, limit, True)
-    score_run(pair, PromptFile.check(prompts), RunFolder(folder), settings)
+    with advancing("scoring", "steps") as told:
+        score_run(pair, PromptFile.check(prompts), RunFolder(folder), settings, **told)
     facts = {"provenance": models.provenance(pair, prompts)}
     write_result(out / "score.json", {**facts, **reduce_run(folder, DEVIATIONS)})
 
@@ -64,7 +66,7 @@ def measure_robustness(
     judged, fast = models.judged, models.fast
     texts = _texts(judged, read_run(out / "run"), prompts, limit)
     parts = []
-    for start in range(0, len(texts), batch):
+    for start in counted(range(0, len(texts), batch), "comparing, batch"):
         path = done / f"block-{start:04d}-{min(start + batch, len(texts)):04d}.npz"
         if not path.exists():
             block = _compare(judged, fast, texts[start : start + batch])

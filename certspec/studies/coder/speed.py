@@ -27,6 +27,7 @@ from certspec.studies.bench.decode import assistant_setting
 from certspec.studies.bench.spreads import every_so_many, ratio_spread, spread
 from certspec.studies.coder.models import Models, write_result
 from certspec.studies.coder.questions import read_questions
+from certspec.studies.waiting import counted
 
 __all__ = ["OURS", "measure_speed", "speed_figures"]
 
@@ -87,7 +88,7 @@ def measure_speed(
         lent, _ = _tried(lambda: stack.enter_context(chosen_runners(pair)))
         runners = None if lent is None else lent[:2]  # else every way of ours says why not
         ways = _ways(pair, tokens, rules, adaptive, runners)
-        for name in list(ways):  # compiles, captures, warms up
+        for name in counted(list(ways), "warming up, way"):
             began = time.perf_counter()
             found, failure = _tried(partial(ways[name], ids[0]))
             spent = time.perf_counter() - began
@@ -97,8 +98,8 @@ def measure_speed(
                 del ways[name]
         for repeat in range(repeats):
             for index, prompt in enumerate(ids):
-                for name, way in ways.items():
-                    _timed(turns, name, repeat, index, way, prompt)
+                for name in counted(list(ways), f"repeat {repeat + 1}, prompt {index + 1}, way"):
+                    _timed(turns, name, repeat, index, ways[name], prompt)
                 write_result(path, {**facts, **speed_figures(_read(turns))})
 
 

@@ -126,4 +126,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    exit_with(main)
+    exit_with(main, "recipe.corpus")

@@ -21,6 +21,7 @@ from certspec.studies.recipe.architecture import (
 )
 from certspec.studies.recipe.data import IGNORED, BlockStream
 from certspec.studies.recipe.tokenizer import render_chat
+from certspec.studies.waiting import counted
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def sample_encoded(
         else {"do_sample": False}
     )
     documents: list[np.ndarray] = [np.empty(0, dtype=np.uint16)] * len(encoded)
-    for start in range(0, len(encoded), batch):
+    for start in counted(range(0, len(encoded), batch), "answering, batch"):
         indices = by_length[start : start + batch]
         rows = [list(encoded[index]) for index in indices]
         width = max(map(len, rows))

@@ -190,4 +190,4 @@ def _shape(options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    exit_with(main)
+    exit_with(main, "smollm")

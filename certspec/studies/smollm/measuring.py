@@ -12,6 +12,7 @@ from typing import Any
 
 from certspec.runs.writing import write_atomically
 from certspec.scoring.prompts import PromptFile
+from certspec.studies.waiting import advancing
 
 __all__ = ["measure_relaxation", "measure_score", "measure_speed"]
 
@@ -50,7 +51,8 @@ def measure_score(
     pair = _load(target, draft, device, JUDGING_DTYPE)
     began = time.perf_counter()
     settings = RunSettings(SCORED_RULES, steps, batch, limit, True)
-    score_run(pair, PromptFile.check(prompts), RunFolder(out / "run"), settings)
+    with advancing("scoring", "steps") as told:
+        score_run(pair, PromptFile.check(prompts), RunFolder(out / "run"), settings, **told)
     _write(out / "score.json", {**_facts(pair, began), **reduce_run(out / "run", DEVIATIONS)})
 
 

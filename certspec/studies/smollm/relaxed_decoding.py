@@ -14,6 +14,7 @@ from certspec.certificates.certify import certify
 from certspec.models.padded_runner import PaddedRunner
 from certspec.rules import Rule
 from certspec.scoring.greedy import GreedyLimits
+from certspec.studies.waiting import counted
 
 __all__ = ["Trace", "decode_rows"]
 
@@ -57,7 +58,7 @@ def decode_rows(
     for prompt, trace in zip(prompts, traces, strict=True):
         by_prompt.setdefault(tuple(prompt), []).append(trace)
     order = sorted(by_prompt, key=lambda prompt: (len(prompt), prompt))
-    for start in range(0, len(order), batch):
+    for start in counted(range(0, len(order), batch), "decoding, batch"):
         chosen = order[start : start + batch]
         _decode(pair, chosen, [by_prompt[prompt] for prompt in chosen], rules, limits, draft_length)
     return traces

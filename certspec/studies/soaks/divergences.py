@@ -28,6 +28,7 @@ from certspec.studies.soaks.losslessness import (
     first_divergence,
     reference_tokens,
 )
+from certspec.studies.waiting import counted
 
 __all__ = ["BATCH_SIZES", "RoundedDivergence", "explain", "modes"]
 
@@ -150,11 +151,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if any(each in name for each in chosen.modes.split(","))  # "" is in every name
     }
     begun = time.monotonic()
-    expected = [reference_tokens(pair, prompt, chosen.max_new_tokens) for prompt in prompts]
+    expected = [
+        reference_tokens(pair, prompt, chosen.max_new_tokens)
+        for prompt in counted(prompts, "reference, prompt")
+    ]
     print(f"reference: {len(prompts)} prompts in {time.monotonic() - begun:.0f} s", flush=True)
     results: dict[str, Any] = {}
     unexplained = 0
-    for name, options in chosen_modes.items():
+    for name in counted(list(chosen_modes), "mode"):
+        options = chosen_modes[name]
         started = time.monotonic()
         generation = generate(pair, prompts, max_new_tokens=chosen.max_new_tokens, **options)
         seconds = time.monotonic() - started
@@ -202,4 +207,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    exit_with(main)
+    exit_with(main, "soaks.divergences")

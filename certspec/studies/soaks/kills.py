@@ -8,6 +8,7 @@ import argparse
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -77,6 +78,7 @@ def run_with_kills(
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             done += 1
+            print(f"kill {done} of {num_kills}", file=sys.stderr, flush=True)
         else:  # all kills are done: the last run is left to finish
             _wait(_child(score, run))
         num_runs += 1

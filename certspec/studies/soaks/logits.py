@@ -18,6 +18,7 @@ import numpy as np
 
 from certspec.studies.options import exit_with, parse_options
 from certspec.studies.soaks.kills import compare_rows
+from certspec.studies.waiting import doing
 
 __all__ = ["main", "write_shards"]
 
@@ -104,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        write_shards(folder, options.rows, options.columns, options.rows_a_shard)
+        with doing("writing logits"):
+            write_shards(folder, options.rows, options.columns, options.rows_a_shard)
         num_bytes = sum(path.stat().st_size for path in folder.glob("*/*.npy"))
         print(
             f"{options.rows:,} rows of {options.columns:,} columns, {num_bytes:,} bytes", flush=True
@@ -112,15 +114,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault(
             "OMP_NUM_THREADS", "1"
         )  # torchrun would set it for its processes alone
-        one = _score(folder, "run-of-one", [sys.executable])
+        with doing("one process"):
+            one = _score(folder, "run-of-one", [sys.executable])
         print(
             f"one process: {one['seconds']:.0f} s, peak {one['peak_memory_bytes'] / 1e6:.0f} MB",
             flush=True,
         )
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        many = _score(
-            folder, "run-of-many", [*torchrun, "--nproc-per-node", str(options.processes)]
-        )
+        with doing(f"{options.processes} processes"):
+            many = _score(
+                folder, "run-of-many", [*torchrun, "--nproc-per-node", str(options.processes)]
+            )
         problems = compare_rows(folder / "run-of-one", folder / "run-of-many")
     for problem in problems:
         print(problem)
@@ -135,4 +139,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    exit_with(main)
+    exit_with(main, "soaks.logits")

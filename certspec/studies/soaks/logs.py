@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from certspec.studies.options import exit_with, parse_options
+from certspec.studies.waiting import doing
 
 __all__ = ["import_measured", "main", "write_stream"]
 
@@ -122,9 +123,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / "stream.jsonl"
-        write_stream(log, options.lines, options.depth)
-        print(f"{log.name}: {options.lines:,} lines, {log.stat().st_size:,} bytes", flush=True)
-        found = import_measured(log, folder / "run", options.rules) | {"bytes": log.stat().st_size}
+        with doing("writing the log"):
+            write_stream(log, options.lines, options.depth)
+        num_bytes = log.stat().st_size
+        print(f"{log.name}: {options.lines:,} lines, {num_bytes:,} bytes", flush=True)
+        with doing("importing it"):
+            found = import_measured(log, folder / "run", options.rules)
+    found["bytes"] = num_bytes
     found["positions_per_second"] = found["positions"] / found["seconds"]
     print(json.dumps(found))
     whole = (
@@ -135,4 +140,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    exit_with(main)
+    exit_with(main, "soaks.logs")

@@ -16,6 +16,7 @@ from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.models.pairs import Pair, load_pair
 from certspec.models.trees import TreeShape
 from certspec.studies.options import exit_with, parse_options
+from certspec.studies.waiting import counted, doing
 
 __all__ = ["MODES", "Divergence", "adaptive_modes", "first_divergence", "reference_tokens", "run"]
 
@@ -98,16 +99,17 @@ def run(
     """Compare every mode and batch size with the reference; returns the number of failures and says
     what it sees."""
     expected = []
-    for index, prompt in enumerate(prompts):
+    for index, prompt in enumerate(counted(prompts, "reference, prompt")):
         expected.append(reference_tokens(pair, prompt, num_tokens))
         if (index + 1) % 32 == 0:
             say(f"reference: {index + 1} of {len(prompts)} prompts")
     num_failures = 0
     for name, options in (MODES if modes is None else modes).items():
         for batch_size in batch_sizes:
-            generation = generate(
-                pair, list(prompts), max_new_tokens=num_tokens, batch_size=batch_size, **options
-            )
+            with doing(f"{name}, batch {batch_size}"):
+                generation = generate(
+                    pair, list(prompts), max_new_tokens=num_tokens, batch_size=batch_size, **options
+                )
             found = first_divergence(expected, generation.sequences)
             metrics = generation.metrics
             verdict = "equal" if found is None else f"DIFFERS at {found}"
@@ -155,4 +157,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    exit_with(main)
+    exit_with(main, "soaks.losslessness")

@@ -1,17 +1,12 @@
-"""What is said while a command loads and compiles, and on which device it may run."""
+"""What is said while a command loads, and on which device it may run."""
 
 from __future__ import annotations
 
-import time
-
-import click
 import pytest
 from click.testing import CliRunner
 
 from certspec.cli import main
-from certspec.cli.waiting import compiling, waiting
 from certspec.errors import InvalidArgument
-from certspec.kernels.compiled import CompileClock
 from certspec.models.devices import chosen_device, has_cuda, require_triton
 
 NO_GPU = pytest.mark.skipif(has_cuda(), reason="there is a GPU here")
@@ -37,34 +32,6 @@ def test_a_tokenizer_is_for_models_that_are_named() -> None:
     found = CliRunner().invoke(main, ["decode", "A fox.", "--tokenizer", "elsewhere"])
     assert found.exit_code == 2
     assert "--tokenizer: the bundled pair has its own; name a --target" in found.output
-
-
-def test_a_clock_counts_what_is_compiled_and_nothing_else() -> None:
-    numba = pytest.importorskip("numba")
-    told: list[int] = []
-    with CompileClock(lambda: told.append(1)) as clock:
-        double = numba.njit(lambda x: 2.0 * x)
-        assert told == [] and clock.seconds == 0.0
-        assert double(2.0) == 4.0
-        compiled = clock.seconds
-        assert told == [1] and compiled > 0.0
-        assert double(3.0) == 6.0
-    assert clock.seconds == compiled and told == [1]
-
-
-def test_a_line_is_ended_before_compiling_is_said(capsys) -> None:
-    numba = pytest.importorskip("numba")
-    with compiling(before=lambda: click.echo("the line ends", err=True)):
-        assert numba.njit(lambda x: 3.0 * x)(2.0) == 6.0
-    assert capsys.readouterr().err == "the line ends\ncompiling kernels (once) ...\n"
-
-
-def test_waiting_says_how_long_it_has_taken(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("certspec.cli.waiting._FIRST_WORD", 0.01)
-    with waiting("loading the pair"):
-        time.sleep(0.2)
-    first, second, *_ = capsys.readouterr().err.splitlines()
-    assert first == "loading the pair ..." and second.startswith("loading the pair ... 0 s")
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "tpu", "meta", "cpu:", None, 3.5, "cuda:-1"])

@@ -26,12 +26,12 @@ def test_the_cpu_benchmark_ends_in_json_with_ratios_and_their_spread(monkeypatch
     arguments = ["bench", "kernels", "--device", "cpu", "--rows", "2", "--columns", "700"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
-    facts = json.loads(result.output.splitlines()[-1])
+    facts = json.loads(result.stdout.splitlines()[-1])
     [row] = facts["results"]
     monkeypatch.setattr("certspec.studies.bench.kernels_cpu.measure_cpu", lambda *_: row)
     told, alone = (CliRunner().invoke(main, [*arguments, *more]) for more in ([], ["--json"]))
-    assert told.output.splitlines()[:-1] == result.output.splitlines()[:-1] != []
-    assert json.loads(alone.output)["results"] == [row]
+    assert told.stdout.splitlines()[:-1] == result.stdout.splitlines()[:-1] != []
+    assert json.loads(alone.stdout)["results"] == [row]
     assert facts["device"] == "cpu" and row["rows"] == 2 and row["columns"] == 700
     for ratio in (
         "ours_over_read",
