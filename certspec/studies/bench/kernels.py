@@ -39,6 +39,7 @@ def graph_times(calls: Sequence[Callable[[], Any]], repeats: int = 7) -> list[fl
     """The same for calls captured in turn, as often as makes GRAPH_CALLS of them, in one CUDA
     graph."""
     calls = [*calls] * -(-GRAPH_CALLS // len(calls))
+    torch.cuda.synchronize()  # the other stream does not wait for what is still being drawn
     beside = torch.cuda.Stream()
     with torch.cuda.stream(beside):
         for call in calls:

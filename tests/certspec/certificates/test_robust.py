@@ -70,7 +70,7 @@ WIDER = MP.mpf(ROBUST_WIDENING) * 3 / 4  # of the room that is left for float64'
         (cs.StrictGreedy(), lambda p: single_certificate(MP, p, 1)),
         (cs.Tree(2), lambda p: tree_certificate(MP, p, 2)),
     ],
-    ids=str,
+    ids=["strict", "tree"],
 )
 def test_a_certificate_within_an_error_holds_in_a_box_that_is_a_little_wider(rule, certificate):
     row = [0.0, -0.5, -1.0]
