@@ -192,7 +192,7 @@ def _pool_error(lowest_gap):
 def candidate_gaps(tau, target, row, num_columns, decode, highest):
     """Gaps of all tokens that may be accepted and of the largest one that is certainly rejected,
     sorted downwards."""
-    least = tau * (1.0 - CANDIDATE_SLACK)
+    least = tau - tau * CANDIDATE_SLACK
     cut = math.log(least) - CANDIDATE_SLACK if least > 0.0 else -np.inf
     gaps = np.empty(num_columns)
     count = 0
