@@ -15,6 +15,7 @@ _ONE_FUNCTION = (
     "a series, or another form, takes over: both sides of the comparison are the same function, as "
     "printed shows on both branches"
 )
+_OF_EQUALS = "of two equal numbers it is no matter which is taken"
 REASONS: tuple[tuple[str, str, str, str], ...] = (
     (_GENERATED + "*", "* <= 0.5", "(* < 0.5)", _ONE_FUNCTION),
     (_GENERATED + "*", "*abs(*) <= (1.0 / 5.0)", "(*abs(*) < 1.0 / 5.0)", _ONE_FUNCTION),
@@ -58,8 +59,8 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "certspec/kernels/*/rules.py",
-        "weight > NEGLIGIBLE",
-        "(weight >= NEGLIGIBLE)",
+        "weight* > NEGLIGIBLE",
+        "(weight* >= NEGLIGIBLE)",
         "a weight of exactly 1e-290: its error is bounded there as above it",
     ),
     (
@@ -69,9 +70,9 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "the threshold and its logarithm are both lowered by it: one alone is far above rounding",
     ),
     (
-        "certspec/kernels/numba/rules.py",
-        "weight >= tau - room - NEGLIGIBLE",
-        "(weight > tau - *)",
+        "certspec/kernels/*/rules.py",
+        "* >= tau - room*",
+        "(* > tau - room*)",
         "a weight exactly where doubt ends: rounding moves it by half of that",
     ),
     (
@@ -79,6 +80,27 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "gap >= cut",
         "(gap > cut)",
         "the cut is lowered by far more than rounding: no token that counts lies on it",
+    ),
+    (
+        "certspec/kernels/torch/rules.py",
+        "weights > _bounds.raised_mean*",
+        "(weights >= *",
+        "a token that lies at the level adds nothing: w log(w/c) is 0, and the level stays",
+    ),
+    (
+        "certspec/kernels/torch/rules.py",
+        "2.0",
+        "(2.000000001862645)",
+        "a bound of an error, or the size of a pool that a token then joins 1e-9 of its weight "
+        "later, which moves the sum by 1e-18",
+    ),
+    *(
+        ("certspec/kernels/numba/rules.py", old, new, _OF_EQUALS)
+        for old, new in (
+            ("gap > below", "(gap >= below)"),
+            ("values?child + 1? < values?child?", "(* <= *)"),
+            ("values?child? >= value", "(* > *)"),
+        )
     ),
     (
         "certspec/kernels/numba/rules.py",

@@ -73,6 +73,14 @@ def test_a_block_of_thresholds_gives_what_numba_gives_one_by_one(rule, complete)
                 assert ours[:2] == pytest.approx([exact, lower], rel=1e-14, abs=1e-16), state
 
 
+def test_those_above_the_mean_pool_up_to_a_rank_and_all_of_them_where_it_lies_beyond():
+    weights = torch.tensor([[[1.0, 0.9, 0.9]]], dtype=torch.float64)
+    rival = torch.full((1, 1, 1), 0.1, dtype=torch.float64)
+    for rank, mass in ((0, 0.1), (1, 1.1), (2, 2.0), (3, 2.9)):
+        head, found = rules.pool_heads(weights, rival, torch.tensor([[rank]]))
+        assert (head.item(), found.item()) == (rank, pytest.approx(mass, rel=1e-15))
+
+
 def test_trees_are_worth_what_numba_says_ties_included():
     widths, columns = np.arange(1, 6), 5
     for gaps in ROWS[3:]:
