@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import click
+
+from certspec.studies.waiting import doing, waiting
 
 __all__ = ["ProgressBar"]
 
 
 class ProgressBar:
-    """A rich progress bar with the time left on stderr; a line every tenth where stderr is no
-    terminal.
+    """A rich progress bar with the time left on stderr. Where that is no terminal, lines: one after
+    some seconds and then every half minute, whether anything is done or not, and one every tenth.
 
     ``verb``: without its ending, "scor" for "scoring" and "scored"; ``unit``: what is counted."""
 
@@ -29,7 +33,7 @@ class ProgressBar:
 
         console = Console(stderr=True)
         self._progress: Any = None
-        self._shown, self._verb = shown, verb
+        self._shown, self._verb, self._unit = shown, verb, unit
         if shown and console.is_terminal:
             self._progress = Progress(
                 TextColumn(f"{verb}ing"),
@@ -44,6 +48,8 @@ class ProgressBar:
         self._task: Any = None
         self._total = self._done = self._told = 0
         self._began = time.monotonic()
+        self._lines = ExitStack()
+        self._now: Callable[[str], None] = lambda words: None
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -53,6 +59,9 @@ class ProgressBar:
 
     def start(self, total: int) -> None:
         self._total = total
+        if self._progress is None and self._shown:
+            self._lines.enter_context(waiting(f"{self._verb}ing", at_once=False))
+            self._now = self._lines.enter_context(doing(f"0 of {total:,} {self._unit}"))
         if self._progress is not None:
             self._task = self._progress.add_task("", total=total)
             try:
@@ -63,6 +72,7 @@ class ProgressBar:
 
     def advance(self, num_done: int) -> None:
         self._done += num_done
+        self._now(f"{self._done:,} of {self._total:,} {self._unit}")
         if self._progress is not None:
             self._progress.update(self._task, advance=num_done)
         elif self._shown and self._total and 10 * self._done // self._total > self._told:
@@ -73,5 +83,6 @@ class ProgressBar:
             )
 
     def close(self) -> None:
+        self._lines.close()
         if self._progress is not None:
             self._progress.stop()

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from certspec.cli import main
+from certspec.cli.progress import ProgressBar
 from certspec.kernels.compiled import CompileClock
 from certspec.studies import options
 from certspec.studies.bench.spreads import in_turns, warmed_up
@@ -50,6 +51,17 @@ def test_waiting_says_how_long_it_has_taken(soon, capsys) -> None:
         time.sleep(0.2)
     first, second, *_ = capsys.readouterr().err.splitlines()
     assert first == "loading the pair ..." and second.startswith("loading the pair ... 0 s")
+
+
+def test_a_progress_bar_tells_lines_by_the_clock_where_there_is_no_terminal(soon, capsys) -> None:
+    with ProgressBar("scor", "steps") as bar:
+        bar.start(64_000)
+        time.sleep(0.1)
+        bar.advance(1_024)
+        time.sleep(0.2)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("scoring: 0 of 64,000 steps ... 0 s")
+    assert said[-1].startswith("scoring: 1,024 of 64,000 steps ... 0 s")
 
 
 def test_what_is_done_inside_is_said_in_the_same_lines(soon, capsys) -> None:
