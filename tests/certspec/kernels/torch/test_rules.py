@@ -81,6 +81,21 @@ def test_those_above_the_mean_pool_up_to_a_rank_and_all_of_them_where_it_lies_be
         assert (head.item(), found.item()) == (rank, pytest.approx(mass, rel=1e-15))
 
 
+def test_a_token_at_the_threshold_passes_but_for_rules_that_ask_for_more_and_ranks_beyond_a_gate():
+    given = (cs.Absolute(0.1), cs.Entropy(0.3, 0.3), cs.Gated(2, additive=1.0), cs.StrictGreedy())
+    table = torch.tensor(rule_table((*given, cs.Tree(1), cs.Tree(2))).parameters)
+    tau = torch.full((len(table), 1), 0.5, dtype=torch.float64)
+    found = rules.decisions(
+        table,
+        tau,
+        torch.tensor([0.5], dtype=torch.float64),
+        torch.tensor([[7]]),
+        torch.tensor([[3, 7]]),
+        torch.tensor([[7, 3]]),
+    )
+    assert found[:, 0].tolist() == [True, False, True, False, False, True]
+
+
 def test_trees_are_worth_what_numba_says_ties_included():
     widths, columns = np.arange(1, 6), 5
     for gaps in ROWS[3:]:
