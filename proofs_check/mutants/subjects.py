@@ -45,6 +45,7 @@ KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "certspec/kernels/triton/ranks.py": _TRITON,
     "certspec/kernels/triton/segments.py": _TRITON,
     "certspec/certificates/margin_bounds.py": _MARGINS,
+    "certspec/certificates/tree_widths.py": (*_MARGINS[:1], *_DRAFTER[1:]),
     "certspec/certificates/drafter.py": _DRAFTER,
     "certspec/certificates/drafter_entropy.py": _DRAFTER,
     "certspec/certificates/radii.py": _DRAFTER,

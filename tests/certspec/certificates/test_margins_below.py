@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.certificates import margin_bounds
+from certspec.certificates import margin_bounds, tree_widths
+from derivations.formulas.tree import tree_certificate
 from derivations.margins import (
     capped_margins,
     gate_margins,
@@ -137,6 +138,29 @@ def test_no_bound_lies_above_the_exact_one_on_random_margins_and_rules():
         for case in cases:
             check_below(case, random_unit(generator), 80, sharp=False)
         drawn += len(cases)
+
+
+@pytest.mark.parametrize(
+    "probs",
+    [
+        [0.5, 0.5 - 1e-9],
+        [0.4, 0.3, 0.3],
+        [0.9, *[1e-5] * 64],
+        [0.6, 0.2, 0.2, 0.0, 0.0],
+        np.sort(np.random.default_rng(4).dirichlet(np.ones(40)))[::-1].tolist(),
+    ],
+    ids=lambda probs: f"{len(probs)} tokens",
+)
+def test_no_bound_of_a_rows_trees_lies_above_the_exact_one_less_its_roundings(probs):
+    found = list(tree_widths._tree_certificates(np.array(probs)))
+    assert len(found) == len(probs) - 1
+    with mpmath.workdps(40):
+        for width, bound in enumerate(found, 1):
+            exact = tree_certificate(MP, [MP.mpf(p) for p in probs], width)
+            paid = MP.mpf(2) ** -43 * (exact + 1)  # a pool has at most the mass 1
+            assert exact - paid * MP.mpf("1.01") <= bound, width
+            least = MP.mpf(2) ** -43 * (exact + probs[0])
+            assert bound <= max(0, exact - least * MP.mpf("0.75")), width
 
 
 @pytest.mark.parametrize("left", [1e-12, 1e-15, 2.0**-53])
