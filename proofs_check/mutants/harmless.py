@@ -15,6 +15,7 @@ _ONE_FUNCTION = (
     "a series, or another form, takes over: both sides of the comparison are the same function, as "
     "printed shows on both branches"
 )
+_SAFE = "the bound moves to its safe side"
 _OF_EQUALS = "of two equal numbers it is no matter which is taken"
 REASONS: tuple[tuple[str, str, str, str], ...] = (
     (_GENERATED + "*", "* <= 0.5", "(* < 0.5)", _ONE_FUNCTION),
@@ -116,6 +117,18 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "count // 2 - 1",
         "(count // 2 - 0)",
         "a heap sort that begins at a leaf, which has nothing below it",
+    ),
+    (
+        "certspec/kernels/torch/robust.py",
+        "torch.minimum(weight, needed)",
+        "torch.maximum(*)",
+        _SAFE + ": a heavier competitor",
+    ),
+    (
+        "certspec/certificates/drafter_entropy.py",
+        "np.maximum(np.log(others), _VANISHING)",
+        "np.minimum(*)",
+        _SAFE + ": a farther reach takes more off",
     ),
     (
         "derivations/formulas/robust.py",

@@ -23,6 +23,7 @@ __all__ = ["KERNEL_TESTS", "ROOT", "Mutation", "all_mutations", "chosen"]
 ROOT = GENERATED.parents[2]
 _TESTS = "tests/certspec/"
 _LAWS = (_TESTS + "kernels/test_laws.py", _TESTS + "kernels/test_exact_thresholds.py")
+_REGIMES = (*_LAWS, _TESTS + "kernels/test_regimes.py")
 _TRITON = (_TESTS + "kernels/triton/test_rows.py",)
 _FILTER = (_TESTS + "kernels/numba/test_filter.py", _TESTS + "kernels/numba/test_filter_loop.py")
 _MARGINS = (_TESTS + "certificates/test_margins_below.py", _TESTS + "certificates/test_margins.py")
@@ -31,11 +32,11 @@ _DRAFTER = (_TESTS + "certificates/test_drafter_lower.py", _TESTS + "certificate
 KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "certspec/kernels/reference.py": _LAWS,
     "certspec/kernels/rounding.py": _LAWS,
-    "certspec/kernels/torch/rows.py": _LAWS,
+    "certspec/kernels/torch/rows.py": _REGIMES,
     "certspec/kernels/torch/rules.py": (_TESTS + "kernels/torch/test_rules.py", *_LAWS),
     "certspec/kernels/torch/robust.py": (_TESTS + "certificates/test_robust.py",),
     "certspec/kernels/numba/rules.py": (_TESTS + "kernels/numba/test_rules.py", *_LAWS),
-    "certspec/kernels/numba/rows.py": _LAWS,
+    "certspec/kernels/numba/rows.py": _REGIMES,
     "certspec/kernels/numba/filter.py": _FILTER,
     "certspec/kernels/numba/filter_loop.py": _FILTER,
     "certspec/kernels/numba/filter_sums.py": _FILTER,

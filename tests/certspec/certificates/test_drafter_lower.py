@@ -212,3 +212,14 @@ def test_no_rejecting_target_lies_below_the_entropy_bound(rule):
                 logs = np.log(target, where=target > 0, out=np.zeros(size))
                 if np.log(share) - (target * logs).sum() <= math.log(rule.delta) - 1e-9:
                     assert (target * (logs - np.log(law))).sum() >= found
+
+
+def test_a_target_of_one_token_is_rejected_where_a_rule_asks_for_all_the_mass_or_more():
+    """Ties count as rejections: p = (1, 0) has p1 = exp(-H) = 1."""
+    draft = np.log([[0.9, 0.1]])
+    for certificate in (cs.drafter_certificate, cs.drafter_certificate_lower):
+        found = certificate(draft, cs.Entropy(1.0, 1.0))
+        assert found == pytest.approx(-math.log(0.9), abs=1e-9)
+        alone = np.array([[0.0, -np.inf]])
+        assert certificate(alone, cs.Absolute(1.0)) == 0.0
+        assert certificate(alone, cs.Absolute(0.5)) == np.inf
