@@ -125,6 +125,24 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         _SAFE + ": a heavier competitor",
     ),
     (
+        "certspec/kernels/torch/robust.py",
+        "gap - least",
+        "(gap + least)",
+        _SAFE + ": a higher ceiling of the entropy raises the threshold",
+    ),
+    (
+        "certspec/certificates/drafter_entropy.py",
+        "high - low",
+        "(high + low)",
+        _SAFE + ": tangents that are followed farther than to where they meet bound less",
+    ),
+    (
+        "certspec/certificates/margin_bounds.py",
+        "outer < low",
+        "(outer <= low)",
+        "the pair of two equal probabilities costs 0 on both sides",
+    ),
+    (
         "certspec/certificates/drafter_entropy.py",
         "np.maximum(np.log(others), _VANISHING)",
         "np.minimum(*)",

@@ -281,3 +281,9 @@ def test_certified_implies_accepted_also_with_rounding():
     pair = truncate(rng, target, draft, 5, error=1e-4)
     judged = lumped_certificates(pair.target, RULES, pair.draft)
     assert (judged.accepted[judged.certified] == 1).all() and judged.certified.any()
+
+
+def test_a_list_that_ends_in_nothing_has_its_own_entropy():
+    listed, nothing = np.array([[0.5, 0.5, 0.0]]), np.zeros(1)
+    lower, upper = entropy_interval(listed, nothing, nothing, 0.0, None)
+    assert lower == upper == pytest.approx(np.log(2.0), abs=1e-15)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.kernels import reference
 from tests.support import exact_rows as exact
 
 RULES = [
@@ -115,3 +116,14 @@ def test_the_tie_of_the_two_largest_has_certificate_zero_under_the_designated_co
     assert scored.certificate[0, 0] == 0 and scored.certificate_lower[0, 0] == 0
     assert not scored.certified[0, 0] and scored.accepted[0, 0]
     assert abs(scored.certificate[1, 0] - 0.043692) < 1e-6  # token 3 against both
+
+
+def test_the_references_weights_are_certain_within_their_own_roundings():
+    """At a gap of 20 nats a weight is within 28 u, 3.1e-15 of it; the largest one is exact."""
+    row = reference.target_row(np.array([0.0, -20.0]))
+    threshold = cs.Absolute(0.1).threshold
+    for lost, expected in ((2.9e-15, False), (3.4e-15, True)):
+        upper = row.weights[1] * (1 - lost)
+        certain = reference.certainly_accepted_ranks(threshold, row, upper)
+        assert certain.tolist() == [True, expected]
+    assert reference.certainly_accepted_ranks(threshold, row, 1.0).tolist() == [True, False]
