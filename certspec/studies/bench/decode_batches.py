@@ -44,7 +44,7 @@ _VOCABULARY = 151_936
 _REPEATS = 15  # of a step or a round at one context
 
 
-def measure_joining(runners: Runners, num_requests: int = 32, repeats: int = 2) -> dict[str, Any]:
+def measure_joining(runners: Runners, num_requests: int = 16, repeats: int = 2) -> dict[str, Any]:
     """Tokens a second of requests of 64 to 512 tokens for prompts as long, eight at a time, where
     the next joins as a row ends and where a batch waits for the one before it; ratios within a
     repeat. ``captures``: CUDA graphs that each way makes, one after the other, beyond those that
