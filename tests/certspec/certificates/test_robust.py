@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
 import pytest
+import torch
 
 import certspec as cs
 from certspec.kernels.generated.constants import ROBUST_WIDENING
+from certspec.kernels.torch import robust
+from certspec.kernels.torch.rows import sum_error
 from derivations.formulas.single_token import single_certificate
 from derivations.formulas.tree import tree_certificate
 from tests.support.every_rule import EVERY_RULE
@@ -80,6 +85,25 @@ def test_a_certificate_within_an_error_holds_in_a_box_that_is_a_little_wider(rul
         assert MP.mpf(found[0, 0]) <= certificate([w / mpmath.fsum(grown) for w in grown])
 
 
+def test_a_bound_within_an_error_pays_for_what_its_own_sums_round():
+    """Two tokens of weights 1 and w: one turn's sums of sizes 1 + |log(v/c)| and of the value."""
+    weight, growth, total = 0.3, math.exp(0.1), 1.3
+    rows = SimpleNamespace(
+        weights=torch.tensor([[1.0, weight]], dtype=torch.float64),
+        normaliser=torch.tensor([total], dtype=torch.float64),
+        columns=2,
+    )
+    given = (torch.tensor([x], dtype=torch.float64) for x in (weight, growth))
+    competitor, grown = given
+    value, bound = robust._box_value(rows, competitor, torch.tensor([1]), grown, 8)
+    rival = weight * growth
+    level = (1 + rival) / 2
+    size = 1 + math.log(1 / level) + rival * (1 - math.log(rival / level))
+    unit = sum_error(2) + (2 * 2 + robust.ROUNDINGS) * 2.0**-53
+    paid = unit * (size + value.item() * (rival + growth * total)) / total
+    assert (value - bound).item() == pytest.approx(paid, rel=0.05)
+
+
 def test_a_divergence_within_an_error_holds_in_a_box_that_is_a_little_wider():
     found = cs.certify(np.zeros((1, 2)), np.array([[0.0, -40.0]]), "strict", logit_error=0.05)
     with mpmath.workdps(40):
@@ -125,8 +149,6 @@ def test_a_draft_that_may_differ_as_well_costs_twice_its_error():
 
 
 def test_tensors_and_masked_tokens_give_what_arrays_give():
-    import torch
-
     with np.errstate(divide="ignore"):
         target = np.log([[0.5, 0.3, 0.2, 0.0], [0.9, 0.1, 0.0, 0.0]])
         draft = np.log([[0.5, 0.3, 0.1, 0.1], [0.5, 0.5, 0.0, 0.0]])
