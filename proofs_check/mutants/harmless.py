@@ -130,6 +130,25 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "(gap + least)",
         _SAFE + ": a higher ceiling of the entropy raises the threshold",
     ),
+    *(
+        ("certspec/certificates/drafter_entropy.py", old, new, "a cell may be cut anywhere")
+        for old, new in (
+            ("1.0", "(1.0000000009313226)"),
+            ("low?..., None? + (high - low)*", "(low?..., None? - *"),
+        )
+    ),
+    (
+        "certspec/certificates/drafter_entropy.py",
+        "fall >= 0.0",
+        "(fall > 0.0)",
+        _SAFE + ": no bound where the slope is exactly 0",
+    ),
+    (
+        "certspec/kernels/torch/robust.py",
+        "members > 0",
+        "(members >= 0)",
+        "any levels have a bound, and the best met is kept",
+    ),
     (
         "certspec/certificates/drafter_entropy.py",
         "high - low",
