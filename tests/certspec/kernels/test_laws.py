@@ -7,6 +7,7 @@ import pytest
 
 import certspec as cs
 from certspec.kernels import reference
+from certspec.kernels.loading import load_kernels
 from tests.support import exact_rows as exact
 
 RULES = [
@@ -129,3 +130,50 @@ def test_the_references_weights_are_certain_within_their_own_roundings():
         certain = reference.certainly_accepted_ranks(threshold, row, upper)
         assert certain.tolist() == [True, expected]
     assert reference.certainly_accepted_ranks(threshold, row, 1.0).tolist() == [True, False]
+
+
+PAID, UNIT = load_kernels("constants"), 2.0**-53
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        cs.Entropy(1.0, 0.5),
+        cs.Entropy(1.0, 0.5, smoothing=1e-3),
+        cs.Absolute(0.1),
+        cs.Additive(0.2),
+    ],
+    ids=str,
+)
+def test_the_references_threshold_is_raised_by_all_that_normaliser_and_entropy_may_be_off_by(rule):
+    row = reference.target_row(np.linspace(0.0, -30.0, 50))
+    found, raised = reference.relative_threshold(rule.threshold, row)
+    of_sum = row.normaliser_error + PAID.NORMALISER_ROUNDINGS
+    if isinstance(rule, cs.Additive):  # scale 1 and the offset's part of the normaliser
+        error = (0.2 * row.normaliser * of_sum + PAID.SCALE_ROUNDINGS) / found
+    elif isinstance(rule, cs.Absolute):
+        error = of_sum
+    elif rule.smoothing:
+        of_probs = row.normaliser_error + (row.span + PAID.PROBABILITY_COUNT) * UNIT
+        error = (of_probs + row.sum_error + PAID.ENTROPY_COUNT * UNIT) * (
+            reference.smoothed_entropy(row, rule.smoothing) + 3
+        ) + of_sum
+    else:
+        own = (row.span + PAID.ENTROPY_COUNT) * UNIT
+        error = row.mean_gap * (own + row.sum_error + row.normaliser_error)
+    if isinstance(rule, cs.Entropy):
+        error += 2 * 8 * UNIT
+    assert error <= raised / found - 1 + UNIT < 1.05 * error + 4 * UNIT
+
+
+def test_the_references_bound_pays_for_pool_weights_and_normaliser():
+    """Two tokens: what is taken off is a multiple of the value and one of the mass."""
+    row = reference.target_row(np.array([0.0, -0.7]))
+    pool = row.weights
+    for weight_error in (0.0, 1e-13):
+        exact, lower = reference.certificate_of_pool(pool, row, weight_error)
+        of_value = weight_error + (2 + PAID.VALUE_COUNT) * UNIT
+        of_value += row.normaliser_error + PAID.NORMALISER_ROUNDINGS
+        of_mass = (2 * 2 + PAID.MASS_COUNT) * UNIT + weight_error
+        paid = exact * of_value + pool.sum() / row.normaliser * of_mass
+        assert 0.98 * paid <= exact - lower <= 1.02 * paid + UNIT
