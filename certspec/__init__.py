@@ -158,6 +158,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("certspec.presets")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'certspec' has no attribute {name!r}")
+    if _HOME_OF[name] != "certspec.errors":  # these say what is refused
+        importlib.import_module("certspec.kernels.environment").refuse_variables()
     value = getattr(importlib.import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value

@@ -13,6 +13,7 @@ import click
 from certspec import __version__
 from certspec.cli.interrupts import ending_at_once
 from certspec.errors import CertspecError
+from certspec.kernels.environment import refuse_variables
 
 __all__ = ["main"]
 
@@ -79,6 +80,7 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with ending_at_once():
+                refuse_variables()
                 return super().invoke(ctx)
         except CertspecError as error:
             click.echo(f"certspec: {error}", err=True)

@@ -148,7 +148,8 @@ def run_shared(function: Callable[..., Any], arguments: tuple[Any, ...], num_thr
         function(*arguments)
         return
     try:
-        visitors, raised = np.zeros(1, np.int64), []
+        visitors = np.zeros(1, np.int64)
+        raised: list[BaseException] = []
 
         def join() -> None:
             if _enter(visitors):

@@ -4,11 +4,12 @@ solid, ``tree:4`` lighter and dashed, whatever other rules a run has."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["LOOK", "looks_of"]
+__all__ = ["LOOK", "looks_of", "pyplot_for_files"]
 
 LOOK: Any = {
     "font.size": 10,
@@ -60,6 +61,21 @@ def looks_of(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
             "lw": 1.5,
         }
     return looks
+
+
+def pyplot_for_files() -> Any:
+    """matplotlib's pyplot, which here draws into files alone: ``MPLBACKEND``, which names a window
+    system and is an error at import where there is none of that name, isn't asked."""
+    asked = os.environ.pop("MPLBACKEND", None)
+    try:
+        import matplotlib
+    finally:
+        if asked is not None:
+            os.environ["MPLBACKEND"] = asked
+    matplotlib.use("Agg", force=True)
+    from matplotlib import pyplot
+
+    return pyplot
 
 
 def _size(label: str) -> float:

@@ -15,7 +15,7 @@ from certspec.errors import CertspecError
 from certspec.presets import parse_rule
 from certspec.reports import findings
 from certspec.reports.counts import certificate_counts, margin_counts
-from certspec.reports.looks import LOOK
+from certspec.reports.looks import LOOK, pyplot_for_files
 from certspec.reports.scene import Scene, scenes_of
 from certspec.reports.splits import POSITION_EDGES, splits_of
 from certspec.runs.summary import MARGIN_EDGES, Run, certificate_cap
@@ -38,11 +38,7 @@ class Drawing:
     def render(self, scene: Scene, kind: str) -> bytes:
         """The picture as the bytes of a "png" or "svg" file; the same run gives the same bytes. An
         svg has no background, so that a page may be dark."""
-        import matplotlib
-
-        matplotlib.use("Agg", force=True)
-        from matplotlib import pyplot
-
+        pyplot = pyplot_for_files()
         with pyplot.rc_context(LOOK | {"svg.hashsalt": self.name}):
             figure = self.draw(pyplot, scene)
             stream = io.BytesIO()

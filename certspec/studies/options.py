@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from certspec.errors import CertspecError
+from certspec.kernels.environment import refuse_variables
 from certspec.studies.waiting import waiting
 
 __all__ = ["Options", "add_options", "exit_with", "parse_options"]
@@ -37,6 +38,7 @@ def exit_with(main: Callable[[], int | None], name: str | None = None) -> NoRetu
     code 2."""
     try:
         with waiting(name or "", shown=name is not None, at_once=False):
+            refuse_variables()
             sys.exit(main())
     except CertspecError as error:
         print(f"certspec: {error}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from certspec.reports.looks import LOOK, looks_of
+from certspec.reports.looks import LOOK, looks_of, pyplot_for_files
 from certspec.runs.writing import appearing_whole
 from certspec.studies.coder.questions import ARITHMETIC, CODE
 from certspec.studies.smollm.plots import draw_evidence
@@ -19,8 +19,7 @@ def draw_results(results: dict[str, Any], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = draw_evidence({"score": results["score"]} if "score" in results else {}, folder)
     if "rules" in results.get("quality", {}):
-        from matplotlib import pyplot
-
+        pyplot = pyplot_for_files()
         with pyplot.rc_context(LOOK):
             figure = _frontier(pyplot, results["quality"])
             paths.append(folder / "frontier.png")

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from certspec.reports.looks import LOOK, looks_of
+from certspec.reports.looks import LOOK, looks_of, pyplot_for_files
 from certspec.runs.writing import appearing_whole
 from certspec.studies.smollm.modelled_speed import place_of, tokens_per_second
 from certspec.studies.smollm.tables import SPEEDS
@@ -29,11 +29,7 @@ _SHOWN = (
 def draw_evidence(results: dict[str, Any], folder: Path) -> list[Path]:
     """Draw enlargement.png and run-lengths.png (of a score) and frontier.png (of a quality run)
     into ``folder``."""
-    import matplotlib
-
-    matplotlib.use("Agg", force=True)
-    from matplotlib import pyplot
-
+    pyplot = pyplot_for_files()
     drawings: list[tuple[str, str, Callable[..., Any]]] = [
         ("enlargement", "score", _enlargement),
         ("run-lengths", "score", _run_lengths),
