@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from fnmatch import fnmatch
 
-from proofs_check.mutants.subjects import Mutation
+from proofs_check.mutants.subjects import ROOT, Mutation
 
 __all__ = ["REASONS", "reason_for"]
 
-# (path, old text, new text, as globs; the reason)
+# (path, or path::line; old text, new text, as globs; the reason)
 _GENERATED = "certspec/kernels/generated/"
 _ONE_FUNCTION = (
     "a series, or another form, takes over: both sides of the comparison are the same function, as "
     "printed shows on both branches"
 )
 _SAFE = "the bound moves to its safe side"
+_CELLS = "certspec/certificates/drafter_entropy.py"
+_GUIDE = "where the search goes on: any multiplier has a bound, and the best met is kept"
 _OF_EQUALS = "of two equal numbers it is no matter which is taken"
 REASONS: tuple[tuple[str, str, str, str], ...] = (
     (_GENERATED + "*", "* <= 0.5", "(* < 0.5)", _ONE_FUNCTION),
@@ -96,13 +98,17 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     ),
     *(
         (
-            "certspec/kernels/torch/rules.py",
+            f"certspec/kernels/torch/rules.py::{line}",
             old,
-            new,
+            f"({float(old) * (1 + 2**-30)!r})",
             "a bound of an error, or the size of a pool: its level, and the tokens that join, move "
             "by 1e-9 of the mean, which moves the sum by 1e-18",
         )
-        for old, new in (("2.0", "(2.000000001862645)"), ("1.0", "(1.0000000009313226)"))
+        for line, old in (
+            ("doubt = *", "2.0"),
+            ("weights > _bounds.raised_mean(*", "2.0"),
+            ("pool, weights, mass, joined*", "1.0"),
+        )
     ),
     *(
         ("certspec/kernels/numba/rules.py", old, new, _OF_EQUALS)
@@ -131,18 +137,13 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         _SAFE + ": a higher ceiling of the entropy raises the threshold",
     ),
     *(
-        ("certspec/certificates/drafter_entropy.py", old, new, "a cell may be cut anywhere")
+        (f"{_CELLS}::edges = *", old, new, "a cell may be cut anywhere")
         for old, new in (
             ("1.0", "(1.0000000009313226)"),
             ("low?..., None? + (high - low)*", "(low?..., None? - *"),
         )
     ),
-    (
-        "certspec/certificates/drafter_entropy.py",
-        "fall >= 0.0",
-        "(fall > 0.0)",
-        _SAFE + ": no bound where the slope is exactly 0",
-    ),
+    (_CELLS, "fall >= 0.0", "(fall > 0.0)", _SAFE + ": no bound where the slope is exactly 0"),
     (
         "certspec/kernels/torch/robust.py",
         "members > 0",
@@ -150,10 +151,44 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "any levels have a bound, and the best met is kept",
     ),
     (
-        "certspec/certificates/drafter_entropy.py",
+        _CELLS,
         "high - low",
         "(high + low)",
         _SAFE + ": tangents that are followed farther than to where they meet bound less",
+    ),
+    (
+        "certspec/certificates/margin_bounds.py::if alpha == 1.0 or *",
+        "1.0 - slack",
+        "(1.0 + slack)",
+        "the pair's bound and the chord's touch where they meet: 64 u beside it they differ by the "
+        "square of that",
+    ),
+    (
+        "certspec/certificates/margin_bounds.py::if alpha == 1.0 or *",
+        "1.0",
+        "(1.0000000009313226)",
+        "the same beside where they meet, by 1e-18",
+    ),
+    (
+        "certspec/certificates/margin_bounds.py",
+        "np.nextafter(*, np.inf)",
+        "np.nextafter(*, -np.inf)",
+        "an ulp of what a pair may have, far below the 9,000 u that are taken off",
+    ),
+    *(
+        (f"certspec/kernels/torch/robust.py::{line}", old, new, _GUIDE)
+        for line, old, new in (
+            ("slope = *", "total - up", "(total + up)"),
+            ("newton = *", "1.0", "(0.5)"),
+        )
+    ),
+    (f"{_CELLS}::kappa = *", "1.0", "(0.5)", _GUIDE),
+    ("certspec/kernels/torch/robust.py", "log_levels > found*", "(log_levels >= *", _OF_EQUALS),
+    (
+        "certspec/kernels/reference.py",
+        "scores.kl_upper < scores.certificate_lower",
+        "(scores.kl_upper <= *",
+        "two bounds that are equal: both have room left",
     ),
     (
         "certspec/certificates/margin_bounds.py",
@@ -162,7 +197,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "the pair of two equal probabilities costs 0 on both sides",
     ),
     (
-        "certspec/certificates/drafter_entropy.py",
+        _CELLS,
         "np.maximum(np.log(others), _VANISHING)",
         "np.minimum(*)",
         _SAFE + ": a farther reach takes more off",
@@ -179,11 +214,13 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
 def reason_for(mutation: Mutation) -> str | None:
     """Why the mutant does no harm; None where nobody has said so."""
     change = mutation.change
+    line = (ROOT / mutation.path).read_text("utf-8").splitlines()[change.line - 1].strip()
     return next(
         (
             why
             for path, old, new, why in REASONS
-            if fnmatch(mutation.path, path)
+            if fnmatch(mutation.path, path.partition("::")[0])
+            and fnmatch(line, path.partition("::")[2] or "*")
             and fnmatch(change.old, old)
             and fnmatch(change.new, new)
         ),

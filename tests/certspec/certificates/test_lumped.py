@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.certificates import lumped_masses
 from certspec.certificates.lumped import (
     OUTSIDE,
     UNKNOWN,
@@ -287,3 +288,9 @@ def test_a_list_that_ends_in_nothing_has_its_own_entropy():
     listed, nothing = np.array([[0.5, 0.5, 0.0]]), np.zeros(1)
     lower, upper = entropy_interval(listed, nothing, nothing, 0.0, None)
     assert lower == upper == pytest.approx(np.log(2.0), abs=1e-15)
+
+
+def test_what_a_list_leaves_over_is_known_as_well_as_its_entries():
+    nothing = np.zeros(1)
+    low, high = lumped_masses._mass_box(np.array([[0.6, 0.3]]), nothing, nothing)
+    assert low == high == pytest.approx(0.1, abs=1e-15)

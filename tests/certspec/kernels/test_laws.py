@@ -8,6 +8,7 @@ import pytest
 import certspec as cs
 from certspec.kernels import reference
 from certspec.kernels.loading import load_kernels
+from certspec.kernels.rounding import NEGLIGIBLE
 from tests.support import exact_rows as exact
 
 RULES = [
@@ -177,3 +178,24 @@ def test_the_references_bound_pays_for_pool_weights_and_normaliser():
         of_mass = (2 * 2 + PAID.MASS_COUNT) * UNIT + weight_error
         paid = exact * of_value + pool.sum() / row.normaliser * of_mass
         assert 0.98 * paid <= exact - lower <= 1.02 * paid + UNIT
+
+
+def test_weights_that_are_negligible_are_near_every_threshold_of_that_size_in_the_reference():
+    row = reference.target_row(np.array([0.0, -700.0]))
+    for share, expected in ((0.5, True), (2.0, False)):
+        threshold = cs.Absolute(share * NEGLIGIBLE).threshold
+        assert reference.decisions(threshold, row).near is expected
+
+
+def test_the_references_divergence_is_raised_by_the_errors_of_its_terms_and_log_ratios():
+    logits = np.zeros(2), np.array([0.0, -600.0])
+    rows = target, draft = [reference.target_row(each) for each in logits]
+    kl, upper = reference.divergence(*logits)
+    weights = max(row.span + row.normaliser_error / UNIT for row in rows) * UNIT
+    relative = weights + target.sum_error + PAID.TERM_SUM_ROUNDINGS
+    reach = draft.span + target.log_normaliser + draft.log_normaliser
+    ratio = PAID.RATIO_ROUNDINGS * reach + sum(
+        PAID.ERROR_PRODUCTS * row.normaliser_error + 8 * UNIT * row.log_normaliser for row in rows
+    )
+    raised = load_kernels("bounds", "numba").kl_upper(kl, relative, ratio)
+    assert upper - kl == pytest.approx(raised - kl, rel=0.01)
