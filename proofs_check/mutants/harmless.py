@@ -183,6 +183,31 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         )
     ),
     (f"{_CELLS}::kappa = *", "1.0", "(0.5)", _GUIDE),
+    (f"{_CELLS}::steps = *", "1.0", "(1.0000*)", _GUIDE),
+    (
+        f"{_CELLS}::meeting = *",
+        "end - start",
+        "(end + start)",
+        "where two tangents meet: they bound from any other place, less",
+    ),
+    (
+        "certspec/certificates/lumped_masses.py::signed = *",
+        "highest > 0.0",
+        "(highest >= 0.0)",
+        "what is multiplied with it is 0 there",
+    ),
+    (
+        "certspec/kernels/reference.py::raised = _pool_sum*",
+        "UNIT",
+        "(UNIT *)",
+        "a level beside the mean changes the sum by the square of how far it lies",
+    ),
+    (
+        "certspec/kernels/reference.py::2 * slope*",
+        "1 - relative",
+        "(1 + relative)",
+        _SAFE + ": a larger root",
+    ),
     ("certspec/kernels/torch/robust.py", "log_levels > found*", "(log_levels >= *", _OF_EQUALS),
     (
         "certspec/kernels/reference.py",
