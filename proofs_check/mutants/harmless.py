@@ -53,6 +53,14 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "*>= total*",
         "a token that lies at the level adds nothing: w log(w/c) is 0, and the level stays",
     ),
+    *(
+        (f"derivations/margins/radius_margins.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("moved = *", "-share + *", "(-share - *", "smaller steps to the same root"),
+            ("if not moved > low:", "moved > low", "(moved >= low)", "steps at the root itself"),
+            ("if gap * *", "* >= 1 - ratio", "(* > 1 - ratio)", "both ratios are the same there"),
+        )
+    ),
     (
         "derivations/margins/gate_margins.py",
         "slack >= 1",

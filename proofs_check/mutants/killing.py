@@ -32,7 +32,15 @@ __all__ = ["Fate", "copied", "kill"]
 
 COPIED = ("certspec", "derivations", "proofs_check", "tests", "pyproject.toml")
 _NO_SUCH_TEST = 4  # pytest's exit status
-_BROKEN = (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+_BROKEN = (
+    ArithmeticError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+    StopIteration,  # of a root that is looked for
+)
 SECONDS = 900  # for the tests of a kernel's mutant
 FIRST = 5  # tests that have noticed most go first
 
