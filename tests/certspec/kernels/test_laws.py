@@ -177,7 +177,7 @@ def test_the_references_bound_pays_for_pool_weights_and_normaliser():
         of_value += row.normaliser_error + PAID.NORMALISER_ROUNDINGS
         of_mass = (2 * 2 + PAID.MASS_COUNT) * UNIT + weight_error
         paid = exact * of_value + pool.sum() / row.normaliser * of_mass
-        assert 0.98 * paid <= exact - lower <= 1.02 * paid + UNIT
+        assert 0.9 * paid <= exact - lower <= 1.1 * paid  # within what its own sums round
 
 
 def test_weights_that_are_negligible_are_near_every_threshold_of_that_size_in_the_reference():
