@@ -17,6 +17,14 @@ def _is_count(value: str) -> bool:
     return value.strip().isdecimal() and int(value) > 0
 
 
+def _is_folder(value: str) -> bool:
+    try:
+        os.makedirs(value, exist_ok=True)
+    except OSError:
+        return False
+    return True
+
+
 # Variable -> what it may be, in words and as a test.
 _RULES: dict[str, tuple[str, Callable[[str], bool]]] = {
     "NUMBA_NUM_THREADS": ("a number of at least 1", _is_count),
@@ -27,6 +35,8 @@ _RULES: dict[str, tuple[str, Callable[[str], bool]]] = {
         "features with a sign, like +avx2,-avx512f",
         lambda value: all(each.strip()[:1] in ("", "+", "-") for each in value.split(",")),
     ),
+    # torch itself sets it for the processes that it starts: no reason to load torch in each
+    "TORCHINDUCTOR_CACHE_DIR": ("a folder that is there or can be made", _is_folder),
 }
 # Variables by how they begin -> the module that reads them while it is imported.
 _READERS = {
@@ -44,7 +54,11 @@ def refuse_variables() -> None:
         if value and not is_right(value):
             raise InvalidArgument(f"{name} in the environment: expected {expected}, got {value!r}")
     for beginnings, module in _READERS.items():
-        given = {name: each for name, each in os.environ.items() if name.startswith(beginnings)}
+        given = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(beginnings) and name not in _RULES
+        }
         if given:
             _refuse_where_it_fails(module, given)
 
