@@ -199,6 +199,18 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "where two tangents meet: they bound from any other place, less",
     ),
     (
+        "certspec/certificates/lumped_masses.py::return np.clip(low, *",
+        "1.0",
+        "(*)",
+        _SAFE + ": a wider interval, or an end that no mass has",
+    ),
+    (
+        "certspec/kernels/torch/robust.py::size = *",
+        "1.0",
+        "(1.0000*)",
+        "1e-9 of what roundings may add up to",
+    ),
+    (
         "certspec/certificates/lumped_masses.py::signed = *",
         "highest > 0.0",
         "(highest >= 0.0)",
