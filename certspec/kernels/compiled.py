@@ -18,6 +18,8 @@ compiles is kept, and the next call that needs it, or the compiler, waits for it
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import hashlib
 import pickle
 import re
@@ -61,6 +63,7 @@ def inner(function: Callable[..., Any], fastmath: Any = False) -> Any:
     return njit(error_model="numpy", nogil=True, fastmath=fastmath, **uncounted)(function)
 
 
+_HELPER = "certspec-compiler"
 _PAUSE = 0.05  # seconds between two looks at whether a compilation is still waited for
 
 
@@ -102,7 +105,7 @@ def _compile_apart(dispatcher: Any, signature: Any) -> Any:
             done.set_exception(error)
 
     try:
-        threading.Thread(target=compile_there, daemon=True, name="certspec-compiler").start()
+        threading.Thread(target=compile_there, daemon=True, name=_HELPER).start()
     except RuntimeError:  # no further thread can start
         return compile_here()
     # Looks again and again: some systems let any thread hear the signal, and then nothing wakes
@@ -111,6 +114,17 @@ def _compile_apart(dispatcher: Any, signature: Any) -> Any:
         if has_ended is not None and has_ended():
             raise InterruptedError("what this was compiled for has ended")
     return done.result()
+
+
+@atexit.register
+def _leave_the_compiler() -> None:
+    """Beside a helper that still compiles, end the process before C's ``exit`` takes the compiler's
+    tables apart under it. Where the C library tells handlers the status, the first one ends it."""
+    if any(thread.name == _HELPER for thread in threading.enumerate()):
+        with suppress(AttributeError, OSError, TypeError):
+            c = ctypes.CDLL(None)
+            c.fflush(None)
+            c.on_exit(c._exit, None)  # called as _exit(status)
 
 
 class _SourcesCache(FunctionCache):
