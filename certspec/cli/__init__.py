@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import sys
 from typing import Any
 
 import click
@@ -77,6 +78,13 @@ class _LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except OSError as error:  # of --help and --version, which print here
+            _tell_full_output(error)
+            sys.exit(2)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with ending_at_once():
@@ -92,11 +100,17 @@ class _LazyGroup(click.Group):
             if error.errno == errno.ENOENT and error.filename is None:
                 click.echo("certspec: the folder that this was started in is gone", err=True)
                 ctx.exit(2)
-            if error.errno != errno.ENOSPC or error.filename is not None:
-                raise  # a broken pipe is click's to answer
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
-            click.echo(f"certspec: standard output: {error.strerror}", err=True)
+            _tell_full_output(error)
             ctx.exit(2)
+
+
+def _tell_full_output(error: OSError) -> None:
+    """Say that standard output is full, where that is what ``error`` says; else raise it: a broken
+    pipe is click's to answer."""
+    if error.errno != errno.ENOSPC or error.filename is not None:
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
+    click.echo(f"certspec: standard output: {error.strerror}", err=True)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -26,13 +26,19 @@ from certspec.runs.stream import open_run
 from certspec.scoring.prompts import read_prompts
 from tests.support import written_logs as written
 
-_DECODE = f"{sys.executable} -m certspec decode --max-new-tokens 4 'Tell me a story.'"
+_COMMAND = f"{sys.executable} -m certspec"
+_DECODE = f"{_COMMAND} decode --max-new-tokens 4 'Tell me a story.'"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_standard_output_is_said_in_one_line() -> None:
+@pytest.mark.parametrize(
+    "command",
+    [_DECODE, f"{_COMMAND} --help", f"{_COMMAND} --version"],
+    ids=["decode", "help", "version"],
+)
+def test_a_full_standard_output_is_said_in_one_line(command: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", f"{_DECODE} > /dev/full"], capture_output=True, text=True, check=False
+        ["sh", "-c", f"{command} > /dev/full"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     *progress, said = done.stderr.splitlines()
