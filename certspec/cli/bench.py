@@ -4,7 +4,6 @@ the whole result as JSON, with ``--json`` the only one."""
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -139,7 +138,7 @@ def _require_room(device: str, num_rows: int, columns: int) -> None:
 
     needed, there = _BYTES_A_COLUMN * num_rows * columns, memory_bytes(device)
     if needed > there:
-        got = textwrap.shorten(f"{num_rows} rows of {columns} columns", 80)
+        got = f"{num_rows} rows of {columns} columns"[:80]
         raise InvalidArgument(
             f"--rows, --columns: expected sizes that fit {there / 1e9:.0f} GB ({device}), got {got}"
         )

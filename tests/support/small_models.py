@@ -52,6 +52,15 @@ def make_model(
     return model
 
 
+# sizes of a model whose rounds Triton's interpreter runs in seconds
+SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+
+
 def small_pair(noise: float, seed: int, **changes: Any) -> Pair:
     """One random layer, and a draft near it: the same weights and some noise, so that all kinds of
     paths are accepted."""

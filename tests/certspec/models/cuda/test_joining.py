@@ -14,7 +14,7 @@ import certspec as cs
 from certspec.decoding.cuda_rounds import CudaRounds
 from certspec.models.pairs import Pair
 from tests.support.device_rounds import same_generation, torch_for_large_kernels
-from tests.support.small_models import prompt_of, small_pair, small_runners, take_small_pages
+from tests.support.small_models import SMALL, prompt_of, small_pair, small_runners, take_small_pages
 
 pytest.importorskip("triton")
 from certspec.models.cuda import runner as cuda_runner
@@ -22,12 +22,6 @@ from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 
 pytestmark = pytest.mark.triton
-SMALL = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-}
 DRAFTS = {
     "no draft": {"draft_length": 0},
     "chain": {"draft_length": 3},

@@ -12,18 +12,19 @@ import pytest
 import certspec as cs
 from certspec.decoding import TreeTopology
 from certspec.models.pairs import Pair
-from tests.support.small_models import both, prompt_of, small_pair, small_runners, take_small_pieces
+from tests.support.small_models import (
+    SMALL,
+    both,
+    prompt_of,
+    small_pair,
+    small_runners,
+    take_small_pieces,
+)
 
 pytest.importorskip("triton")
 from certspec.models.cuda.runner import CudaRunner
 
 pytestmark = pytest.mark.triton
-SMALL = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-}
 
 
 @pytest.fixture(scope="module")

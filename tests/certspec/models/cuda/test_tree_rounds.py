@@ -20,7 +20,14 @@ from certspec.models.pairs import Pair
 from tests.support.device import DEVICE, ON_GPU
 from tests.support.device_rounds import same_generation, say_errors, torch_for_large_kernels
 from tests.support.plain_kernels import PlainScores
-from tests.support.small_models import both, prompt_of, small_pair, small_runners, take_small_pages
+from tests.support.small_models import (
+    SMALL,
+    both,
+    prompt_of,
+    small_pair,
+    small_runners,
+    take_small_pages,
+)
 
 pytest.importorskip("triton")
 from certspec.models.cuda import rounds as cuda_rounds
@@ -28,12 +35,6 @@ from certspec.models.cuda.runner import CudaRunner
 from certspec.models.cuda.triton_rounds import choose_kernel, tops_kernel
 
 pytestmark = pytest.mark.triton
-SMALL = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-}
 MEDUSA = TreeTopology.from_paths(
     [
         (0,),

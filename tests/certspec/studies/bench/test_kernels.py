@@ -129,3 +129,10 @@ def test_rows_that_triton_leaves_to_float64_are_explained_by_rule():
     assert threshold["threshold_margin"] < 1.1
     assert (counts["reasons"]["undecided"], counts["reasons"]["threshold"]) == (2, 1)
     assert counts["within"]["either"]["1"] == 0 and counts["errors_of_fast_rows"]["kl"] > 0
+
+
+def test_rows_that_no_memory_holds_are_refused_by_their_size() -> None:
+    for rows in ("9" * 20, "9" * 400):
+        done = CliRunner().invoke(main, ["bench", "kernels", "--device", "cpu", "--rows", rows])
+        assert done.exit_code == 2
+        assert f"got {rows[:20]}" in done.stderr
