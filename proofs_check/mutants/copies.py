@@ -88,7 +88,11 @@ class Copy:
         return found
 
     def _started(self) -> subprocess.Popen[str]:
-        own = {"PYTHONPATH": str(self.root), "NUMBA_CACHE_DIR": str(self.root / ".numba")}
+        folders = [str(self.root), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        own = {
+            "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+            "NUMBA_CACHE_DIR": str(self.root / ".numba"),
+        }
         return subprocess.Popen(
             [sys.executable, "-m", "proofs_check.mutants.warm"],
             cwd=self.root,
