@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
+import sys
 import tempfile
 import threading
 from collections import Counter, defaultdict
@@ -22,6 +24,8 @@ from proofs_check.mutants.killing import Fate, kill
 from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, Mutation
 
 __all__ = ["fates", "sources_of", "summary"]
+
+_LONGEST = 120  # seconds for the checks of a changed body or formula, most of which take one
 
 
 def fates(mutations: list[Mutation], *, jobs: int = 1) -> Iterator[Fate]:
@@ -105,7 +109,25 @@ class _Waiting:
 
 
 def _settled(mutation: Mutation) -> Fate:
-    return _excused(kill(mutation), mutation)
+    """A check that comes to no end on a changed formula has noticed it, where alarms can say so."""
+    if sys.platform == "win32":
+        return _excused(kill(mutation), mutation)
+    signal.signal(signal.SIGALRM, _stop)
+    signal.alarm(_LONGEST)
+    try:
+        return _excused(kill(mutation), mutation)
+    except _NoEndError:
+        return Fate(mutation.name, "killed", f"no end within {_LONGEST} s")
+    finally:
+        signal.alarm(0)
+
+
+class _NoEndError(BaseException):
+    """None of the errors that algebra catches."""
+
+
+def _stop(*given: object) -> None:
+    raise _NoEndError
 
 
 def _excused(fate: Fate, mutation: Mutation) -> Fate:

@@ -306,7 +306,7 @@ examined(
         {
             "cap": (F(1, 3), F(9, 10), F(2)),
             "scale": (F(0), F(1, 2), F(1)),
-            "offset": (F(-3, 4), F(-1, 4), F(0), F(1, 8), F(7, 8), F(3, 2)),
+            "offset": (F(-3, 4), F(-1, 4), F(0), F(1, 8), F(7, 8), F(1), F(3, 2)),
             "entropy_scale": (F(2, 5), F(9)),
             "normaliser": (F(5, 4), F(5, 2)),
             "entropy_ceiling": (F(-1), F(0)),
