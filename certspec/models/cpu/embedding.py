@@ -16,7 +16,7 @@ from certspec.models.cpu.tiles import BLOCK, fma, from_bits, widen
 __all__ = ["embed_row"]
 
 _HALF = 8
-_BITS, _ROWS, _GROUP, _SCALES, _MINIMUM, _OFFSET = range(6)  # columns of FORMAT_TABLE
+_BITS, _WORDS, _ROWS, _GROUP, _SCALES, _MINIMUM, _OFFSET = range(7)  # columns of FORMAT_TABLE
 _TWO_TO_112 = np.float32(2.0**112)
 
 
@@ -71,9 +71,31 @@ def _plain_column(values, begin, lane, kind, depth, y, y_at):
 
 
 @inner
+def _stored(values, at, row, lane, bits, by_words):
+    """The stored weight of a row of a section whose rows begin at ``at``."""
+    if bits == 8:
+        return np.int32(np.int8(values[at + row * BLOCK + lane]))
+    if not by_words:
+        pair = np.int32(values[at + row * _HALF + lane % _HALF])
+        return (pair >> np.int32(4 * (lane // _HALF))) & np.int32(15)
+    fields, words, step = 32 // bits, 3 if bits == 6 else 1, 4 * BLOCK
+    unit_rows = 32 * words // bits
+    at += row // unit_rows * words * step + 4 * lane
+    row %= unit_rows
+    if row < words * fields:
+        word = _word(values, at + row // fields * step) >> np.int32(bits * (row % fields))
+        return word & np.int32((1 << bits) - 1)
+    stored = np.int32(0)  # the highest bits of three words
+    for number in range(words):
+        two = (_word(values, at + number * step) >> np.int32(30)) & np.int32(3)
+        stored |= two << np.int32(2 * number)
+    return stored
+
+
+@inner
 def _column(values, begin, lane, packed, depth, y, y_at):
     """One column of a block as formats.py has it."""
-    bits, rows, group = packed[_BITS], packed[_ROWS], packed[_GROUP]
+    bits, by_words, rows, group = packed[_BITS], packed[_WORDS], packed[_ROWS], packed[_GROUP]
     lanes = 1 + packed[_MINIMUM]
     header = 64 * lanes + (BLOCK * lanes * (rows // group) if packed[_SCALES] else 0)
     for row in range(depth):
@@ -87,9 +109,5 @@ def _column(values, begin, lane, packed, depth, y, y_at):
             if packed[_MINIMUM]:
                 bias *= np.float32(np.int8(values[at + BLOCK]))
         bias -= np.float32(packed[_OFFSET]) * scale
-        at = section + header + row % rows * 2 * bits
-        if bits == 8:
-            stored = np.int32(np.int8(values[at + lane]))
-        else:
-            stored = (np.int32(values[at + lane % _HALF]) >> np.int32(4 * (lane // _HALF))) & 15
+        stored = _stored(values, section + header, row % rows, lane, bits, by_words)
         y[y_at + row] = fma(scale, np.float32(stored), bias)

@@ -1,8 +1,8 @@
 """Packs the tensors of a GGUF file into the CPU engine's blocks, as quantised as they are: bytes of
 the file are moved and split, no number is rounded.
 
-Types of four bits keep four; those of five, six and eight bits take eight, whose unpacking is
-cheaper than the memory that it costs."""
+Types of four and eight bits keep them; those of five and six take six, or eight where unpacking six
+would cost more than their memory (formats.py)."""
 
 from __future__ import annotations
 
@@ -108,13 +108,8 @@ def _pack_plain(
 @compiled
 def _pack_blocks(raw, code, packed, halves, space, at, step):
     """Blocks of 16 outputs each as formats.py has them."""
-    bits, rows, group, has_scales, has_minimum = (
-        packed[0],
-        packed[1],
-        packed[2],
-        packed[3],
-        packed[4],
-    )
+    bits, by_words, rows, group = packed[0], packed[1], packed[2], packed[3]
+    has_scales, has_minimum, offset = packed[4], packed[5], packed[6]
     lanes = 1 + has_minimum
     header = 64 * lanes + (BLOCK * lanes * (rows // group) if has_scales else 0)
     section_bytes = header + rows * 2 * bits
@@ -131,7 +126,7 @@ def _pack_blocks(raw, code, packed, halves, space, at, step):
         for section in range(raw.shape[1] // source_bytes):
             for lane in range(filled):
                 source = raw[block * BLOCK + lane, section * source_bytes :]
-                _split(code, source, stored[lane:], scales[lane:], minima[lane:])
+                _split(code, source, offset, stored[lane:], scales[lane:], minima[lane:])
                 floats[0, lane], floats[1, lane] = _factors(code, source, halves)
             begin = at + block * step + section * section_bytes
             for part in range(lanes):
@@ -143,6 +138,8 @@ def _pack_blocks(raw, code, packed, halves, space, at, step):
                     _copy(minima[number * BLOCK :], space, place + BLOCK, BLOCK)
             if bits == 8:
                 _copy(stored, space, begin + header, rows * BLOCK)
+            elif by_words:
+                _copy_fields(stored, space, begin + header, rows, bits)
             else:
                 _copy_nibbles(stored, space, begin + header, rows)
 
@@ -161,6 +158,25 @@ def _copy_nibbles(stored, target, at, rows):
         columns, out = stored[row * BLOCK : (row + 1) * BLOCK], target[at + row * _HALF :]
         for lane in range(_HALF):
             out[lane] = columns[lane] | (columns[lane + _HALF] << np.uint8(4))
+
+
+@inner
+def _copy_fields(stored, target, at, rows, bits):
+    """8 rows of four bits in one word of a column, or 16 of six bits in three."""
+    fields, words = 32 // bits, 3 if bits == 6 else 1
+    unit_rows = 32 * words // bits
+    for first in range(0, rows, unit_rows):
+        for number in range(words):
+            for lane in range(BLOCK):
+                begin, word = (first + number * fields) * BLOCK + lane, np.int64(0)
+                for field in range(fields):
+                    word |= np.int64(stored[begin + field * BLOCK]) << (bits * field)
+                if words == 3:
+                    last = np.int64(stored[(first + 15) * BLOCK + lane])
+                    word |= ((last >> (2 * number)) & 3) << 30
+                for byte in range(4):
+                    target[at + byte] = (word >> (8 * byte)) & 0xFF
+                at += 4
 
 
 @inner
@@ -194,26 +210,26 @@ def _half(source, at, halves):
 
 
 @inner
-def _split(code, source, stored, scales, minima):
+def _split(code, source, offset, stored, scales, minima):
     """A file's block to stored weights, scales and minima of groups, every 16th byte one of them.
     ggml-quants.c has the layouts."""
     if code == _Q8_0:
         for i in range(32):
             stored[i * BLOCK] = source[2 + i]
     elif code == _Q6_K:
-        _split_q6_k(source, stored, scales)
+        _split_q6_k(source, offset - 32, stored, scales)
     elif code in (_Q4_K, _Q5_K):
         _split_k(source, code == _Q5_K, stored, scales, minima)
     else:
-        low, offset = (6, 16) if code == _Q5_0 else (2, 0)
+        low, more = (6, offset - 16) if code == _Q5_0 else (2, 0)
         for i in range(16):
             byte = np.int64(source[low + i])
             first = second = np.int64(0)
             if code == _Q5_0:
                 first = (np.int64(source[2 + i // 8]) >> (i % 8)) & 1
                 second = (np.int64(source[4 + i // 8]) >> (i % 8)) & 1
-            stored[i * BLOCK] = (byte & 15) + 16 * first - offset
-            stored[(i + 16) * BLOCK] = (byte >> 4) + 16 * second - offset
+            stored[i * BLOCK] = (byte & 15) + 16 * first + more
+            stored[(i + 16) * BLOCK] = (byte >> 4) + 16 * second + more
 
 
 @inner
@@ -239,7 +255,7 @@ def _split_k(source, has_high, stored, scales, minima):
 
 
 @inner
-def _split_q6_k(source, stored, scales):
+def _split_q6_k(source, more, stored, scales):
     """Q6_K: the low four bits, 128 weights in 64 bytes; the high two, 128 in 32; 16 signed scales;
     d."""
     for half in range(2):
@@ -249,6 +265,6 @@ def _split_q6_k(source, stored, scales):
                 byte = np.int64(source[half * 64 + part % 2 * 32 + i])
                 low = (byte >> (4 * (part // 2))) & 15
                 at = (half * 128 + part * 32 + i) * BLOCK
-                stored[at] = low + 16 * ((high >> (2 * part)) & 3) - 32
+                stored[at] = low + 16 * ((high >> (2 * part)) & 3) + more
     for i in range(16):
         scales[i * BLOCK] = source[192 + i]

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from certspec.kernels.compiled import inner
-from certspec.models.cpu.formats import F32
+from certspec.models.cpu.formats import F32, WIDE
 from certspec.models.cpu.tiles import BLOCK, fma, from_bits, tile, to_bits
 
 __all__ = [
@@ -183,40 +183,31 @@ def silu_times(pair, pair_at, y, y_at):
 def multiply(ending, num_rows, x, weights, y):
     """y[num_rows, 16 * num_blocks] = x[num_rows, depth] @ weights, for any number of rows. ``x``
     and ``y``: ``Rows``; ``weights``: ``Blocks``. ``ending``: SET stores the product, ADD adds it to
-    y once it is complete, ON goes on with the sums that SET began.
-
-    Rows are dealt out evenly: 8 rows are two tiles of 4, not one of 5 or 6 and a small one."""
-    most = MAX_ROWS if weights.kind <= F32 else _MAX_QUANTISED_ROWS
-    num_tiles = (num_rows + most - 1) // most
-    first = 0
-    for part in range(num_tiles):
-        count = (num_rows - first + num_tiles - part - 1) // (num_tiles - part)
+    y once it is complete, ON goes on with the sums that SET began."""
+    paired, quantised, first = weights.num_blocks == 2, weights.kind > F32, 0
+    while first < num_rows:
+        count = _tile_rows(num_rows - first, paired, quantised)
         xs = Rows(x.values, x.at + first * x.step, x.step)
         ys = Rows(y.values, y.at + first * y.step, y.step)
-        if weights.num_blocks == 2 and count == 1:
-            tile(1, 2, ending, xs, weights, ys)
-        elif weights.num_blocks == 2 and count == 2:
-            tile(2, 2, ending, xs, weights, ys)
-        else:  # three rows of two blocks would want 17 of the 16 vector registers
+        if paired and (WIDE or count <= 2):
+            tile(2, count, ending, xs, weights, ys)
+        else:  # three rows of two blocks would want 17 of 16 vector registers
             values, step, depth, ahead = weights.values, weights.step, weights.depth, weights.ahead
             for block in range(weights.num_blocks):
-                at = weights.at + block * step
-                one = Blocks(values, at, step, 1, depth, ahead, weights.kind)
-                _one_block(ending, count, xs, one, Rows(ys.values, ys.at + block * BLOCK, ys.step))
+                one = Blocks(values, weights.at + block * step, step, 1, depth, ahead, weights.kind)
+                to = Rows(ys.values, ys.at + block * BLOCK, ys.step)
+                tile(1, count, ending, xs, one, to)
         first += count
 
 
 @inner
-def _one_block(ending, count, x, weights, y):
-    if count == 1:
-        tile(1, 1, ending, x, weights, y)
-    elif count == 2:
-        tile(2, 1, ending, x, weights, y)
-    elif count == 3:
-        tile(3, 1, ending, x, weights, y)
-    elif count == 4:
-        tile(4, 1, ending, x, weights, y)
-    elif count == 5:
-        tile(5, 1, ending, x, weights, y)
-    else:
-        tile(6, 1, ending, x, weights, y)
+def _tile_rows(left, paired, quantised):
+    """How many of the rows that are left the next tile takes."""
+    if WIDE and quantised:  # the largest there is
+        if paired:
+            return 8 if left >= 8 else min(left, 5)
+        return 4 if left >= 4 else min(left, 2)
+    # dealt out evenly: 8 rows are two tiles of 4, not one of 5 or 6 and a small one
+    most = _MAX_QUANTISED_ROWS if quantised else MAX_ROWS
+    num_tiles = (left + most - 1) // most
+    return (left + num_tiles - 1) // num_tiles

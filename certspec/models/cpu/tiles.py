@@ -9,7 +9,8 @@ one token at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from certspec.models.cpu.formats import BF16, F16, F32, FORMATS, NUM_KINDS
+from certspec.models.cpu.formats import BF16, F16, F32, FORMATS, NUM_KINDS, WIDE
 
 __all__ = ["ADD", "BLOCK", "ON", "SET", "fma", "from_bits", "tile", "to_bits", "widen"]
 
@@ -30,32 +31,36 @@ BLOCK = 16  # columns of one packed block
 # What becomes of the sums: they are stored; added to what is stored; or begun from what is stored.
 # (numpy's integers, since numba would compile its callers anew for each literal.)
 SET, ADD, ON = np.int64(0), np.int64(1), np.int64(2)
-_HALF = 8  # one AVX register of float32; LLVM splits or joins the vectors for other machines
+_HALF = BLOCK // 2
+# Numbers of a vector, which is a row of a block or half of one: one AVX-512 or AVX register. LLVM
+# splits or joins them for other machines.
+_LANES = BLOCK if WIDE else _HALF
 _UNROLL = 4
-_UNROLL_QUANTISED = 4
 _LINE = 64  # bytes of a cache line
 _F32 = ir.FloatType()
-_VEC = ir.VectorType(_F32, _HALF)
-_INT_VEC = ir.VectorType(ir.IntType(32), _HALF)
+_VEC = ir.VectorType(_F32, _LANES)
+_INT_VEC = ir.VectorType(ir.IntType(32), _LANES)
 _I64, _I8 = ir.IntType(64), ir.IntType(8)
-_BYTE_VEC = ir.VectorType(_I8, _HALF)
+_BYTE_VEC = ir.VectorType(_I8, _LANES)
 
 
 @_intrinsic(prefer_literal=True)
-def tile(typingctx, rows, blocks, ending, x, weights, y):
-    """y[rows, 16 * blocks] = x[rows, depth] @ weights for literal ``rows`` and ``blocks``, with
-    ``Rows`` and ``Blocks`` of rows.py; ``ending``: SET, ADD or ON. The dtype of the weights says
-    how they are packed: uint32 bfloat16 pairs, float32, or uint8, where ``kind`` says it.
+def tile(typingctx, blocks, rows, ending, x, weights, y):
+    """y[rows, 16 * blocks] = x[rows, depth] @ weights for literal ``blocks`` and as many rows as
+    ``_tile_rows`` lists, with ``Rows`` and ``Blocks`` of rows.py; ``ending``: SET, ADD or ON. The
+    dtype of the weights says how they are packed: uint32 bfloat16 pairs, float32, or uint8, where
+    ``kind`` says it.
 
     Weights ``ahead`` elements further are asked for meanwhile: they lie in a cache so slow that a
     few rows would wait for it (hardware prefetches along one page only). What is asked for in vain,
     even past the end, costs nothing else."""
-    num_rows, num_blocks = rows.literal_value, blocks.literal_value
+    num_blocks = blocks.literal_value
     dtype = weights.types[0].dtype
-    signature = types.void(rows, blocks, types.int64, x, weights, y)
+    signature = types.void(blocks, types.int64, types.int64, x, weights, y)
+    kinds = range(NUM_KINDS) if dtype == types.uint8 else [BF16 if dtype == types.uint32 else F32]
 
     def codegen(context, builder, sig, args):
-        ending, tuples = args[2], args[3:]
+        rows, ending, tuples = args[1], args[2], args[3:]
         starts, numbers = [], []
         for kind, value in zip(sig.args[3:], tuples, strict=True):
             array, at, *rest = cgutils.unpack_tuple(builder, value)
@@ -64,7 +69,7 @@ def tile(typingctx, rows, blocks, ending, x, weights, y):
             numbers.append(rest)
         (x_step,), (w_step, _, depth, ahead, kind), (y_step,) = numbers
 
-        def call(kind):
+        def call(num_rows, kind):
             function = _tile_function(builder.module, num_rows, num_blocks, kind)
             x_at, w_at, y_at = starts
             steps = [w_step, ahead]
@@ -75,20 +80,31 @@ def tile(typingctx, rows, blocks, ending, x, weights, y):
             builder.call(function, arguments)
 
         if dtype != types.uint8:
-            call(BF16 if dtype == types.uint32 else F32)
-            return context.get_dummy_value()
+            kind = _I64(kinds[0])
         done = builder.append_basic_block("tile_done")
-        switch = builder.switch(kind, done)
-        for number in range(NUM_KINDS):
-            case = builder.append_basic_block(f"tile_kind{number}")
-            switch.add_case(_I64(number), case)
-            builder.position_at_end(case)
-            call(number)
-            builder.branch(done)
+        place = builder.add(builder.mul(rows, _I64(NUM_KINDS)), kind)
+        switch = builder.switch(place, done)
+        for number in kinds:
+            for num_rows in _tile_rows(number, num_blocks):
+                case = builder.append_basic_block(f"tile_{num_rows}_{number}")
+                switch.add_case(_I64(num_rows * NUM_KINDS + number), case)
+                builder.position_at_end(case)
+                call(num_rows, number)
+                builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+def _tile_rows(kind: int, blocks: int) -> Iterable[int]:
+    """Rows for which there are tiles, as rows.py deals them out. Sums of 6 rows of a block fill 12
+    of 16 registers; two blocks of quantised weights have the other half of 32 filled."""
+    if kind not in FORMATS:
+        return range(1, 7 if blocks == 1 or WIDE else 3)
+    if WIDE:
+        return (1, 2, 4) if blocks == 1 else (1, 2, 3, 4, 5, 8)
+    return range(1, 6 if blocks == 1 else 3)
 
 
 def _tile_function(module: ir.Module, rows: int, blocks: int, kind: int) -> ir.Function:
@@ -119,16 +135,21 @@ class _TileWriter:
         )
         self.y_step = function.args[8]
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
-        name = f"llvm.fma.v{_HALF}f32"
+        name = f"llvm.fma.v{_LANES}f32"
         kind = ir.FunctionType(_VEC, [_VEC] * 3)
         self.fma = cgutils.get_or_insert_function(function.module, kind, name)
 
     def write(self) -> None:
         builder = self.builder
-        zero = ir.Constant(_VEC, [0.0] * _HALF)
+        zero = _floats(0.0)
         goes_on = builder.icmp_signed("==", self.ending, _I64(int(ON)))
         adds = builder.icmp_signed("==", self.ending, _I64(int(ADD)))
-        outputs = [self._output(index) for index in range(self.rows * self.blocks * 2)]
+        width = self.blocks * BLOCK
+        outputs = [
+            self._output(row, column)
+            for row in range(self.rows)
+            for column in range(0, width, _LANES)
+        ]
         sums = [builder.select(goes_on, builder.load(output, align=4), zero) for output in outputs]
         sums = self._products(sums)
         for output, value in zip(outputs, sums, strict=True):
@@ -155,9 +176,8 @@ class _TileWriter:
             lambda at, sums: self._multiply_add(at, self._columns(at), sums),
         )
 
-    def _output(self, index: int) -> ir.Value:
-        row, half = divmod(index, self.blocks * 2)
-        offset = self.builder.add(self.builder.mul(self.y_step, _I64(row)), _I64(half * _HALF))
+    def _output(self, row: int, column: int) -> ir.Value:
+        offset = self.builder.add(self.builder.mul(self.y_step, _I64(row)), _I64(column))
         return self.builder.bitcast(self.builder.gep(self.y, [offset]), ir.PointerType(_VEC))
 
     def _loop(
@@ -226,46 +246,62 @@ class _TileWriter:
             lane = builder.insert_element(
                 ir.Constant(_VEC, ir.Undefined), scalar, ir.IntType(32)(0)
             )
-            zeros = ir.Constant(_INT_VEC, [0] * _HALF)
-            spread = builder.shuffle_vector(lane, ir.Constant(_VEC, ir.Undefined), zeros)
-            for half, column in enumerate(columns):
-                new.append(
-                    builder.call(self.fma, [spread, column, sums[row * len(columns) + half]])
-                )
+            spread = builder.shuffle_vector(lane, ir.Constant(_VEC, ir.Undefined), _ints(0))
+            for index, column in enumerate(columns):
+                total = sums[row * len(columns) + index]
+                new.append(builder.call(self.fma, [spread, column, total]))
         return new
 
     def _columns(self, at: ir.Value) -> list[ir.Value]:
         """Row ``at`` of every block, in vectors."""
-        return [half for block in range(self.blocks) for half in self._weights(block, at)]
+        return [part for block in range(self.blocks) for part in self._weights(block, at)]
 
-    def _weights(self, block: int, at: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def _weights(self, block: int, at: ir.Value) -> list[ir.Value]:
         builder, width = self.builder, self._row_width()
         offset = builder.add(builder.mul(self.w_step, _I64(block)), builder.mul(at, _I64(width)))
         pointer = builder.gep(self.w, [offset])
         if self.kind == F32:
-            low = builder.bitcast(pointer, ir.PointerType(_VEC))
-            high = builder.bitcast(builder.gep(pointer, [_I64(_HALF)]), ir.PointerType(_VEC))
-            return builder.load(low, align=4), builder.load(high, align=4)
+            parts = [builder.gep(pointer, [_I64(part)]) for part in range(0, BLOCK, _LANES)]
+            kind = ir.PointerType(_VEC)
+            return [builder.load(builder.bitcast(part, kind), align=4) for part in parts]
         # A word holds column j in its low half and column j + 8 in its high half: one load gives 16
         # weights.
+        if WIDE:
+            return [self._widen_at_once(pointer)]
         words = builder.load(builder.bitcast(pointer, ir.PointerType(_INT_VEC)), align=4)
         if self.kind == F16:
-            half = builder.lshr(words, _ints(16))
-            return _widen_half(builder, words), _widen_half(builder, half)
+            return [_widen_half(builder, part) for part in (words, builder.lshr(words, _ints(16)))]
         low = builder.shl(words, _ints(16))
         high = builder.and_(words, _ints(0xFFFF0000))
-        return builder.bitcast(low, _VEC), builder.bitcast(high, _VEC)
+        return [builder.bitcast(low, _VEC), builder.bitcast(high, _VEC)]
+
+    def _widen_at_once(self, pointer: ir.Value) -> ir.Value:
+        """The float32 of the 16 halves of 8 words."""
+        builder, kind = self.builder, ir.VectorType(ir.IntType(16), BLOCK)
+        halves = builder.load(builder.bitcast(pointer, ir.PointerType(kind)), align=4)
+        columns = [*range(0, BLOCK, 2), *range(1, BLOCK, 2)]
+        # beside each a zero, which is the first of the second vector
+        pairs = [(column, BLOCK) if self.kind == F16 else (BLOCK, column) for column in columns]
+        chosen = [index for pair in pairs for index in pair]
+        order = ir.Constant(ir.VectorType(ir.IntType(32), 2 * BLOCK), chosen)
+        zeros = ir.Constant(kind, [0] * BLOCK)
+        words = builder.bitcast(builder.shuffle_vector(halves, zeros, order), _INT_VEC)
+        return _widen_half(builder, words) if self.kind == F16 else builder.bitcast(words, _VEC)
 
 
 def _ints(value: int) -> ir.Constant:
-    return ir.Constant(_INT_VEC, [value] * _HALF)
+    return ir.Constant(_INT_VEC, [value] * _LANES)
+
+
+def _floats(value: float) -> ir.Constant:
+    return ir.Constant(_VEC, [float(value)] * _LANES)
 
 
 def _widen_half(builder: ir.IRBuilder, words: ir.Value) -> ir.Value:
     """The float32 equal to the finite float16 in the low half of each word: its exponent counts
     from 15 where that of float32 counts from 127, so a factor of 2^112 is wanted."""
     magnitude = builder.shl(builder.and_(words, _ints(0x7FFF)), _ints(13))
-    value = builder.fmul(builder.bitcast(magnitude, _VEC), ir.Constant(_VEC, [2.0**112] * _HALF))
+    value = builder.fmul(builder.bitcast(magnitude, _VEC), _floats(2.0**112))
     sign = builder.shl(builder.and_(words, _ints(0x8000)), _ints(16))
     return builder.bitcast(builder.or_(builder.bitcast(value, _INT_VEC), sign), _VEC)
 
@@ -306,8 +342,9 @@ class _QuantisedTileWriter(_TileWriter):
                 scales = self._scaled(lanes, places, 0)
                 biases = self._scaled(minima, places, BLOCK) if packed.minimum else []
             if packed.offset:
-                offset = ir.Constant(_VEC, [-float(packed.offset)] * _HALF)
-                biases = [[builder.fmul(half, offset) for half in scale] for scale in scales]
+                offset = _floats(-packed.offset)
+                biases = [[builder.fmul(part, offset) for part in scale] for scale in scales]
+            scaled = [self._by_power(scale) for scale in scales]
             begin_row = builder.mul(number, _I64(packed.group))
 
             def rows(row: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
@@ -319,36 +356,38 @@ class _QuantisedTileWriter(_TileWriter):
                     for begin in begins
                 ]
                 for start in starts:
-                    for line in range(0, _UNROLL_QUANTISED * packed.row_bytes, _LINE):
+                    for line in range(0, packed.unit_rows * packed.row_bytes, _LINE):
                         self._prefetch_line(builder.add(start, _I64(line)))
                 at = builder.add(builder.add(first_row, begin_row), row)
-                for step in range(_UNROLL_QUANTISED):
+                units = [self._stored(start) for start in starts]
+                for step in range(packed.unit_rows):
                     columns = []
-                    for block, start in enumerate(starts):
-                        place = builder.add(start, _I64(step * packed.row_bytes))
-                        for half, stored in enumerate(self._stored(place)):
+                    for block, unit in enumerate(units):
+                        for part, (stored, power) in enumerate(unit[step]()):
+                            scale = scaled[block][power][part]
                             columns.append(
-                                builder.call(
-                                    self.fma, [scales[block][half], stored, biases[block][half]]
-                                )
+                                builder.call(self.fma, [scale, stored, biases[block][part]])
                                 if biases
-                                else builder.fmul(scales[block][half], stored)
+                                else builder.fmul(scale, stored)
                             )
                     sums = self._multiply_add(builder.add(at, _I64(step)), columns, sums)
                 return sums
 
-            return self._loop(_I64(0), _I64(packed.group), _UNROLL_QUANTISED, sums, rows)
+            return self._loop(_I64(0), _I64(packed.group), packed.unit_rows, sums, rows)
 
         return self._loop(_I64(0), _I64(packed.rows // packed.group), 1, sums, group)
 
+    def _load(self, place: ir.Value, kind: ir.Type) -> ir.Value:
+        """What stands at so many bytes."""
+        pointer = self.builder.bitcast(self.builder.gep(self.w, [place]), ir.PointerType(kind))
+        return self.builder.load(pointer, align=1)
+
     def _floats(self, begin: ir.Value, offset: int) -> list[ir.Value]:
-        """16 float32 numbers at a byte offset, in two vectors."""
-        builder, halves = self.builder, []
-        for half in range(2):
-            place = builder.add(begin, _I64(offset + 4 * _HALF * half))
-            pointer = builder.bitcast(builder.gep(self.w, [place]), ir.PointerType(_VEC))
-            halves.append(builder.load(pointer, align=4))
-        return halves
+        """16 float32 numbers at a byte offset, in vectors."""
+        parts = range(0, BLOCK, _LANES)
+        return [
+            self._load(self.builder.add(begin, _I64(offset + 4 * part)), _VEC) for part in parts
+        ]
 
     def _scaled(
         self, lanes: list[list[ir.Value]], places: list[ir.Value], offset: int
@@ -356,29 +395,73 @@ class _QuantisedTileWriter(_TileWriter):
         """Each block's lanes times its 16 bytes at ``places`` + ``offset``."""
         return [
             [
-                self.builder.fmul(
-                    lane, self._bytes(self.builder.add(place, _I64(offset + _HALF * half)))
-                )
-                for half, lane in enumerate(block)
+                self.builder.fmul(lane, factor)
+                for lane, factor in zip(block, self._bytes(place, offset), strict=True)
             ]
             for block, place in zip(lanes, places, strict=True)
         ]
 
-    def _bytes(self, place: ir.Value) -> ir.Value:
-        """8 signed bytes as floats."""
-        builder = self.builder
-        pointer = builder.bitcast(builder.gep(self.w, [place]), ir.PointerType(_BYTE_VEC))
-        return builder.sitofp(builder.sext(builder.load(pointer, align=1), _INT_VEC), _VEC)
+    def _by_power(self, scale: list[ir.Value]) -> dict[int, list[ir.Value]]:
+        """``scale`` over two to each power that a stored weight may come with."""
+        builder, powers = self.builder, range(0, self.format.unshifted, self.format.bits)
+        return {
+            power: [builder.fmul(part, _floats(2.0**-power)) for part in scale] for power in powers
+        }
 
-    def _stored(self, place: ir.Value) -> list[ir.Value]:
-        """The 16 stored weights of a row of a block, as floats in two vectors."""
+    def _bytes(self, place: ir.Value, offset: int) -> list[ir.Value]:
+        """16 signed bytes as floats, in vectors."""
+        builder, found = self.builder, []
+        for part in range(0, BLOCK, _LANES):
+            stored = self._load(builder.add(place, _I64(offset + part)), _BYTE_VEC)
+            found.append(builder.sitofp(builder.sext(stored, _INT_VEC), _VEC))
+        return found
+
+    def _stored(self, place: ir.Value) -> list[Callable[[], list[tuple[ir.Value, int]]]]:
+        """For each row of a unit of a block what writes its 16 stored weights as floats, in
+        vectors, each times two to a power, and that power."""
+        builder, packed = self.builder, self.format
+        steps = range(0, packed.unit_rows * packed.row_bytes, packed.row_bytes)
+        if packed.bits == 8:
+            return [partial(self._bytes_row, place, step) for step in steps]
+        if not packed.by_words:
+            return [partial(self._nibbles_row, builder.add(place, _I64(step))) for step in steps]
+        words = [
+            self._load(builder.add(place, _I64(_LINE * number)), _INT_VEC)
+            for number in range(packed.unit_words)
+        ]
+        rows = [
+            partial(self._field, word, packed.bits * field)
+            for word in words
+            for field in range(32 // packed.bits)
+        ]
+        return [*rows, partial(self._shared_field, words)][: packed.unit_rows]
+
+    def _bytes_row(self, place: ir.Value, step: int) -> list[tuple[ir.Value, int]]:
+        return [(part, 0) for part in self._bytes(place, step)]
+
+    def _nibbles_row(self, place: ir.Value) -> list[tuple[ir.Value, int]]:
         builder = self.builder
-        if self.format.bits == 8:
-            return [self._bytes(builder.add(place, _I64(_HALF * half))) for half in range(2)]
-        pointer = builder.bitcast(builder.gep(self.w, [place]), ir.PointerType(_BYTE_VEC))
-        pairs = builder.zext(builder.load(pointer, align=1), _INT_VEC)
-        parts = builder.and_(pairs, _ints(15)), builder.lshr(pairs, _ints(4))
-        return [builder.sitofp(part, _VEC) for part in parts]
+        pairs = builder.zext(self._load(place, _BYTE_VEC), _INT_VEC)
+        halves = builder.and_(pairs, _ints(15)), builder.lshr(pairs, _ints(4))
+        return [(builder.sitofp(half, _VEC), 0) for half in halves]
+
+    def _field(self, word: ir.Value, begin: int) -> list[tuple[ir.Value, int]]:
+        """Fields in the lower half of a word are masked and not shifted: an operation less."""
+        builder, packed = self.builder, self.format
+        power = begin % packed.unshifted
+        if begin != power:
+            word = builder.lshr(word, _ints(begin - power))
+        mask = _ints((2**packed.bits - 1) << power)
+        return [(builder.sitofp(builder.and_(word, mask), _VEC), power)]
+
+    def _shared_field(self, words: list[ir.Value]) -> list[tuple[ir.Value, int]]:
+        """The field of six bits that three words hold in their highest bits."""
+        builder = self.builder
+        stored = builder.lshr(words[0], _ints(30))
+        for number, word in enumerate(words[1:], 1):
+            bits = builder.lshr(word, _ints(30 - 2 * number))
+            stored = builder.or_(stored, builder.and_(bits, _ints(3 << 2 * number)))
+        return [(builder.sitofp(stored, _VEC), 0)]
 
 
 @_intrinsic
