@@ -1,6 +1,6 @@
-"""Passes over a few nodes of one sequence as two launches: all layers in one kernel that stays on
-the card, and the product with the head. For drafts, whose short passes take longer to launch than
-to run.
+"""Passes over one node of one sequence as two launches: all layers in one kernel that stays on the
+card, and the product with the head. For drafts, whose short passes take longer to launch than to
+run.
 
 Sums are taken in another order than in layers.py, so logits differ by rounding: the target, whose
 tokens must not depend on how many are verified together, never comes here."""
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FewNodes"]
 
-# Every node costs a product with every weight, outside the matrix units: on an H200 two take longer
-# than in the kernels of layers.py, see certspec/studies/bench/README.md.
-_MOST_ROWS = 1
 _PROGRAMS = 128  # fewer than the multiprocessors of a card of Hopper's kind
 _MOST_PARTS = 16  # pieces that a head's attention is cut into
 _WARPS = 8
-_SLOTS = 32  # slots of the cache that a program reads at once
+_SLOTS = 64  # slots of the cache that a program reads at once
 _HELD = 32_768  # weights of a product that a program holds while it waits: 64 KB of registers
 
 
@@ -46,12 +43,11 @@ class FewNodes:
         def words(*shape: int) -> Tensor:
             return torch.zeros(shape, device=device, dtype=torch.int64)
 
-        rows = _MOST_ROWS
-        self._stream, self._middle = words(rows, g.hidden), words(rows, g.hidden)
-        self._projected, self._attended = words(rows, g.qkv_width), words(rows, g.query_width)
-        self._gated = words(rows, g.mlp)
-        self._sums = words(rows * g.num_heads * parts, g.head_dim)
-        self._tops, self._shares = (words(rows * g.num_heads * parts) for _ in range(2))
+        self._stream, self._middle = words(g.hidden), words(g.hidden)
+        self._projected, self._attended = words(g.qkv_width), words(g.query_width)
+        self._gated = words(g.mlp)
+        self._sums = words(g.num_heads * parts, g.head_dim)
+        self._tops, self._shares = (words(g.num_heads * parts) for _ in range(2))
         # tags begin with 1 pass: the words are 0
         self._passed = torch.tensor([1, 0], device=device, dtype=torch.int32)
         self._plan = _plan(g, programs, parts)
@@ -62,10 +58,13 @@ class FewNodes:
         self._fits = max(wide) <= _HELD and words_each >= 32 * _WARPS
 
     def serves(self, b: Buffers) -> bool:
-        """Whether the pass is one of few nodes of one sequence, of a model that is neither too
-        narrow nor too wide, on a card that holds all programs at once."""
+        """Whether the pass is one over one node of one sequence, of a model that is neither too
+        narrow nor too wide, on a card that holds all programs at once.
+
+        Every node would cost a product with every weight, outside the matrix units: two take longer
+        than in the kernels of layers.py."""
         g, device = self._geometry, self._weights.embedding.device
-        if b.batch > 1 or b.rows > _MOST_ROWS or b.rows * g.group > 64:
+        if b.rows > 1 or g.group > 64:
             return False
         return self._fits and (not self._on_gpu or _room(device) >= _PROGRAMS)
 
@@ -108,11 +107,9 @@ class FewNodes:
             cache.longest,
             g.norm_eps,
             g.head_dim**-0.5,
-            ROWS=b.rows,
-            PAIRS=max(16, triton.next_power_of_2(b.rows * g.group)),
+            PAIRS=max(16, triton.next_power_of_2(g.group)),
             SLOTS=_SLOTS,
             PAGE=cache.page_slots,
-            ON_GPU=self._on_gpu,
             num_warps=_WARPS,
             num_stages=1,
             launch_cooperative_grid=self._on_gpu,
@@ -141,7 +138,7 @@ def _plan(g: Geometry, programs: int, parts: int) -> dict[str, int]:
         "MLP_EACH": mlp,
         "HIDDEN_EACH": own,
         "QKV_HELD": held(qkv, wide_hidden),
-        "MLP_HELD": held(mlp, 2 * wide_hidden),  # of gate and up each
+        "MLP_HELD": held(mlp, 4 * wide_hidden),  # of gate and up each, these and the next
         "OUT_HELD": held(own, wide_query),
         "DOWN_HELD": held(own, wide_mlp),
         "WIDE_HIDDEN": wide_hidden,
@@ -150,7 +147,6 @@ def _plan(g: Geometry, programs: int, parts: int) -> dict[str, int]:
         "WIDE_OWN": triton.next_power_of_2(own),
         "PROGRAMS": programs,
         "PARTS": parts,
-        "COPIES": max(1, 32 * _WARPS // parts),
     }
 
 

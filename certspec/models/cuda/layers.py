@@ -147,8 +147,8 @@ _PROGRAMS = 128
 
 _MAX_SPLIT = 4
 
-# of attention in all, three for each multiprocessor; each takes chunks in turn
-_ATTENDING = 384
+# of attention in all, six for each multiprocessor; each takes chunks in turn
+_ATTENDING = 768
 _JOINED = 32  # chunks that are joined at once
 
 _LEAST_ROWS = 16  # the least that the matrix units take
@@ -374,7 +374,7 @@ class Layers:
             BLOCK_S=CHUNK_SLOTS,
             DOUBLINGS=cache.doublings,
             num_warps=4,
-            num_stages=2,  # more of them, and fewer programs fit on a multiprocessor
+            num_stages=1,  # more of them, and fewer programs fit on a multiprocessor
             **self.chained,
         )
         join_kernel[(b.rows, g.num_heads)](
@@ -391,7 +391,7 @@ class Layers:
             BLOCK_C=_JOINED,
             BLOCK_S=CHUNK_SLOTS,
             DOUBLINGS=cache.doublings,
-            num_warps=4,
+            num_warps=1,
             **self.chained,
         )
 

@@ -1,4 +1,4 @@
-"""All layers of a pass over a few nodes in one Triton kernel, for drafts: it stays on the card from
+"""All layers of a pass over one node in one Triton kernel, for drafts: it stays on the card from
 the embedding to the last norm.
 
 A draft's pass is short. Of 28 layers in nine launches each, what a launch costs is most of it. Here
@@ -41,13 +41,11 @@ import triton.language as tl
 from certspec.models.cuda.triton_columns import (
     COMMITTED,
     LIVE,
-    NODE_COLUMNS,
     POSITION,
     SLOT,
     SPAN_CACHE_ROW,
     TOKEN,
 )
-from certspec.models.cuda.triton_linear import fetch_ahead
 
 __all__ = ["pass_kernel"]
 
@@ -80,17 +78,6 @@ def hear(place, tag, mask):
 
 
 @triton.jit
-def hear_two(place, other_place, tag, mask):
-    """Two such tensors of one shape, asked for together: a question takes as long as several."""
-    words = tl.load(place, mask=mask, other=0, volatile=True)
-    others = tl.load(other_place, mask=mask, other=0, volatile=True)
-    while tl.max(missing(words, tag, mask) | missing(others, tag, mask)) != 0:
-        words = tl.load(place, mask=mask, other=0, volatile=True)
-        others = tl.load(other_place, mask=mask, other=0, volatile=True)
-    return number(words), number(others)
-
-
-@triton.jit
 def load_columns(
     weight, first, end, DEPTH: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr
 ):
@@ -109,25 +96,6 @@ def load_columns(
     at = weight + n.to(tl.int64)[:, None] * DEPTH + k
     found = tl.load(at, mask=inside, other=0.0, eviction_policy="evict_first")
     return tl.reshape(found, (PIECES, COLUMNS, PIECE))
-
-
-@triton.jit
-def fetch_rest(
-    weight,
-    first,
-    end,
-    DEPTH: tl.constexpr,
-    EACH: tl.constexpr,
-    HELD: tl.constexpr,
-    WIDE: tl.constexpr,
-    ON_GPU: tl.constexpr,
-):
-    """Bring the columns that a program computes after its first HELD ones into the L2 cache."""
-    if ON_GPU and EACH > HELD:
-        for at in tl.static_range(HELD, EACH, HELD):
-            n = first + at + tl.arange(0, HELD)
-            rows = tl.where(n < end, n.to(tl.int64) * DEPTH, -1)
-            fetch_ahead(weight, rows, 0, DEPTH, WIDE)
 
 
 @triton.jit
@@ -159,20 +127,29 @@ def scale_of(x, eps, DEPTH: tl.constexpr):
 
 
 @triton.jit
-def normed_halves(first, second, bias, gain, at, wanted, eps, HEAD_DIM: tl.constexpr):
-    """Both halves of some heads' queries or keys, (heads, HEAD_DIM / 2) each, with the bias that
-    begins ``at`` each head's place, normed where there is a gain."""
-    HALF: tl.constexpr = HEAD_DIM // 2
-    i = tl.arange(0, HALF)[None, :]
-    if bias is not None:
-        first += tl.load(bias + at[:, None] + i, mask=wanted[:, None], other=0.0)
-        second += tl.load(bias + at[:, None] + HALF + i, mask=wanted[:, None], other=0.0)
-    if gain is not None:
+def turned(
+    first,
+    second,
+    biases,
+    other_biases,
+    gains,
+    other_gains,
+    cosines,
+    sines,
+    eps,
+    HEAD_DIM: tl.constexpr,
+):
+    """Both halves of some heads' queries or keys, (heads, HEAD_DIM / 2) each, with their bias,
+    normed where there is a gain, and rotated."""
+    if biases is not None:
+        first += biases
+        second += other_biases
+    if gains is not None:
         square = (tl.sum(first * first, 1) + tl.sum(second * second, 1)) / HEAD_DIM
         scale = 1.0 / tl.sqrt(square + eps)[:, None]
-        first = first * scale * tl.load(gain + i)
-        second = second * scale * tl.load(gain + HALF + i)
-    return first, second
+        first = first * scale * gains
+        second = second * scale * other_gains
+    return first * cosines - second * sines, second * cosines + first * sines
 
 
 @triton.jit
@@ -238,7 +215,6 @@ def pass_kernel(
     eps,
     scale,
     LAYERS: tl.constexpr,
-    ROWS: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -258,25 +234,22 @@ def pass_kernel(
     PAIRS: tl.constexpr,
     PROGRAMS: tl.constexpr,
     PARTS: tl.constexpr,
-    COPIES: tl.constexpr,
     SLOTS: tl.constexpr,
     PAGE: tl.constexpr,
-    ON_GPU: tl.constexpr,
 ):
-    """normed[row] = the last norm of ``ROWS`` consecutive nodes of one sequence; their keys and
-    values go to the cache.
+    """normed = the last norm of one node of one sequence, whose key and value go to the cache.
 
-    ``nodes``: (ROWS, NODE_COLUMNS), ``masks``: (ROWS,), ``spans``: (1, SPAN_COLUMNS), see
-    layouts.py. Weights: (layers, columns, depth), norms and bias (layers, width), float32, None
-    where there are none. ``keys``, ``values``: (layers, KV_HEADS, slots, HEAD_DIM), in the
-    pages of ``table``, (cache rows, longest), see cache.py. ``stream``, ``middle`` (the stream
-    within a layer), ``projected``, ``attended``, ``gated``: int64 words, a row a node; ``sums``,
-    ``tops``, ``weights``: of attention in PARTS pieces. ``passed``: (2,) int32, passes so far and
-    programs that have ended this one. ``count``: see triton_linear.py.
+    ``nodes``: (1, NODE_COLUMNS), ``masks``: (1,), ``spans``: (1, SPAN_COLUMNS), see layouts.py.
+    Weights: (layers, columns, depth), norms and bias (layers, width), float32, None where there
+    are none. ``keys``, ``values``: (layers, KV_HEADS, slots, HEAD_DIM), in the pages of ``table``,
+    (cache rows, longest), see cache.py. ``stream``, ``middle`` (the stream within a layer),
+    ``projected``, ``attended``, ``gated``: int64 words; ``sums``, ``tops``, ``weights``: of
+    attention in PARTS pieces. ``passed``: (2,) int32, passes so far and programs that have ended
+    this one. ``count``: see triton_linear.py.
 
     Grid (PROGRAMS,), all of which must be on the card at once. ..._EACH: columns of a product that
     a program computes, ..._HELD: how many of them it holds at a time, WIDE_...: powers of two,
-    PAIRS: room for the query heads of a key head, of all rows, COPIES: threads a part."""
+    PAIRS: room for the query heads of a key head."""
     HALF: tl.constexpr = HEAD_DIM // 2
     GROUP: tl.constexpr = HEADS // KV_HEADS
     QKV: tl.constexpr = (HEADS + 2 * KV_HEADS) * HEAD_DIM
@@ -292,46 +265,36 @@ def pass_kernel(
     tag = passes * (LAYERS + 1)
     pages = table + tl.load(spans + SPAN_CACHE_ROW) * longest
     committed = tl.load(spans + COMMITTED)
-    old = tl.load(spans + LIVE) - ROWS  # slots that were filled by passes before
+    old = tl.load(spans + LIVE) - 1  # slots that were filled by passes before
     live_parts = tl.minimum(tl.maximum(tl.cdiv(old, SLOTS), 1), PARTS).to(tl.int32)
     pair = tl.arange(0, PAIRS)
-    pair_node = pair // GROUP
-    real = pair < ROWS * GROUP
-    pair_mask = tl.load(masks + pair_node, mask=real, other=0)
-    pair_place = tl.load(nodes + pair_node * NODE_COLUMNS + POSITION, mask=real, other=0)
-    fresh = tl.arange(0, 16)  # the nodes' own keys
-    fresh_real = fresh < ROWS
-    fresh_place = tl.load(nodes + fresh * NODE_COLUMNS + POSITION, mask=fresh_real, other=0)
-    fresh_slot = tl.load(nodes + fresh * NODE_COLUMNS + SLOT, mask=fresh_real, other=0)
-    h = tl.arange(0, HALF)[None, :]
-    d = tl.arange(0, HEAD_DIM)[None, :]
+    real = pair < GROUP
+    mask = tl.load(masks)
+    position, fresh_slot = tl.load(nodes + POSITION), tl.load(nodes + SLOT)
+    h = tl.arange(0, HALF)[None, :] + 0 * pair[:, None]
+    d = tl.arange(0, HEAD_DIM)[None, :] + 0 * pair[:, None]
     p = tl.arange(0, PARTS)
-    copy = tl.arange(0, COPIES)[None, :]
-    pair_cosines = tl.load(cosines + pair_place[:, None] * HALF + h)
-    pair_sines = tl.load(sines + pair_place[:, None] * HALF + h)
-    fresh_cosines = tl.load(cosines + fresh_place[:, None] * HALF + h)
-    fresh_sines = tl.load(sines + fresh_place[:, None] * HALF + h)
-    fresh_page = tl.load(pages + fresh_slot // PAGE, mask=fresh_real, other=0)
-    fresh_home = fresh_page * PAGE + fresh_slot % PAGE
+    i = tl.arange(0, HEAD_DIM)
+    node_cosines = tl.load(cosines + position * HALF + h)
+    node_sines = tl.load(sines + position * HALF + h)
+    fresh_home = tl.load(pages + fresh_slot // PAGE) * PAGE + fresh_slot % PAGE
     first_shift = page_shift(pages, program // KV_HEADS * SLOTS, old, PAGE)
 
     qkv_first, qkv_end = program * QKV_EACH, tl.minimum((program + 1) * QKV_EACH, QKV)
     mlp_first, mlp_end = program * MLP_EACH, tl.minimum((program + 1) * MLP_EACH, MLP)
     own_first, own_end = program * HIDDEN_EACH, tl.minimum((program + 1) * HIDDEN_EACH, HIDDEN)
-    # programs without columns take no part: they could come too late to hear
-    qkv_rows = tl.where(qkv_first < QKV, ROWS, 0)
-    mlp_rows = tl.where(mlp_first < MLP, ROWS, 0)
-    own_rows = tl.where(own_first < HIDDEN, ROWS, 0)
     held = load_columns(qkv, qkv_first, qkv_end, HIDDEN, QKV_HELD, WIDE_HIDDEN)
-    fetch_rest(qkv, qkv_first, qkv_end, HIDDEN, QKV_EACH, QKV_HELD, WIDE_HIDDEN, ON_GPU)
 
     own = own_first + tl.arange(0, WIDE_OWN)
-    for row in range(ROWS):
-        token = tl.load(nodes + row * NODE_COLUMNS + TOKEN)
-        embedded = tl.load(embedding + token * HIDDEN + own, mask=own < own_end, other=0.0)
-        tell(stream + row * HIDDEN + own, embedded, tag, own < own_end)
+    token = tl.load(nodes + TOKEN)
+    embedded = tl.load(embedding + token * HIDDEN + own, mask=own < own_end, other=0.0)
+    tell(stream + own, embedded, tag, own < own_end)
 
     for layer in range(LAYERS):
+        out_at = out + layer * HIDDEN * QUERY
+        gate_at = gate_up + layer * 2 * MLP * HIDDEN
+        up_at = gate_at + MLP * HIDDEN
+        down_at = down + layer * HIDDEN * MLP
         item = program
         kv_head, part = item % KV_HEADS, item // KV_HEADS
         base = (layer * KV_HEADS + kv_head).to(tl.int64) * slots
@@ -342,34 +305,41 @@ def pass_kernel(
         value = load_slots(values, place, slot, last, HEAD_DIM, 0, HEAD_DIM, SLOTS)
         shift = page_shift(pages, slot + PARTS * SLOTS, last, PAGE)  # of the slots after those
 
-        gain = load_row(input_norms + layer * HIDDEN, HIDDEN, WIDE_HIDDEN)
-        weight_at = qkv + layer * QKV * HIDDEN
-        for at in range(0, QKV_EACH, QKV_HELD):
-            n = qkv_first + at + tl.arange(0, QKV_HELD)
-            for row in range(qkv_rows):
-                x = hear_row(stream + row * HIDDEN, tag, HIDDEN, WIDE_HIDDEN)
-                found = products(held, x * gain) * scale_of(x, eps, HIDDEN)
-                tell(projected + row * QKV + n, found, tag + 1, n < qkv_end)
-            if at + QKV_HELD < QKV_EACH:
+        if qkv_first < QKV:  # programs without columns could come too late to hear
+            gain = load_row(input_norms + layer * HIDDEN, HIDDEN, WIDE_HIDDEN)
+            weight_at = qkv + layer * QKV * HIDDEN
+            x = hear_row(stream, tag, HIDDEN, WIDE_HIDDEN)
+            size = scale_of(x, eps, HIDDEN)
+            x = x * gain
+            for at in range(0, QKV_EACH, QKV_HELD):
+                n = qkv_first + at + tl.arange(0, QKV_HELD)
+                tell(projected + n, products(held, x) * size, tag + 1, n < qkv_end)
                 following = qkv_first + at + QKV_HELD
-                held = load_columns(weight_at, following, qkv_end, HIDDEN, QKV_HELD, WIDE_HIDDEN)
+                if at + QKV_HELD < QKV_EACH:
+                    held = load_columns(
+                        weight_at, following, qkv_end, HIDDEN, QKV_HELD, WIDE_HIDDEN
+                    )
 
-        weight_at = out + layer * HIDDEN * QUERY
-        held_out = load_columns(weight_at, own_first, own_end, QUERY, OUT_HELD, WIDE_QUERY)
-        fetch_rest(weight_at, own_first, own_end, QUERY, HIDDEN_EACH, OUT_HELD, WIDE_QUERY, ON_GPU)
+        held_out = load_columns(out_at, own_first, own_end, QUERY, OUT_HELD, WIDE_QUERY)
         bias = None if qkv_bias is None else qkv_bias + layer * QKV
-        query_gain = None if query_norms is None else query_norms + layer * HEAD_DIM
-        key_gain = None if key_norms is None else key_norms + layer * HEAD_DIM
+        gains_at = layer * HEAD_DIM + h
+        query_gains = None if query_norms is None else tl.load(query_norms + gains_at)
+        other_query_gains = None if query_norms is None else tl.load(query_norms + HALF + gains_at)
+        key_gains = None if key_norms is None else tl.load(key_norms + gains_at)
+        other_key_gains = None if key_norms is None else tl.load(key_norms + HALF + gains_at)
         while item < KV_HEADS * live_parts:
-            pair_head = kv_head * GROUP + pair % GROUP
-            query_at = projected + (pair_node * QKV + pair_head * HEAD_DIM)[:, None]
+            heads_first = kv_head * GROUP * HEAD_DIM
             key_first = (QUERY + kv_head * HEAD_DIM).to(tl.int32)
-            key_at = projected + (fresh * QKV + key_first)[:, None]
-            value_at = key_at + KV_HEADS * HEAD_DIM
+            query_at = projected + heads_first + pair[:, None] * HEAD_DIM
+            key_at, value_at = projected + key_first, projected + key_first + KV_HEADS * HEAD_DIM
             queries_real = real[:, None] & (h < HALF)
-            own_keys = fresh < tl.where(part == 0, ROWS, 0)
-            keys_real = own_keys[:, None] & (h < HALF)
-            values_real = own_keys[:, None] & (d < HEAD_DIM)
+            bias_at = tl.where(real, heads_first + pair * HEAD_DIM, 0)[:, None] + h
+            query_bias = None if qkv_bias is None else tl.load(bias + bias_at)
+            other_query_bias = None if qkv_bias is None else tl.load(bias + HALF + bias_at)
+            key_bias = None if qkv_bias is None else tl.load(bias + key_first + h)
+            other_key_bias = None if qkv_bias is None else tl.load(bias + key_first + HALF + h)
+            keys_real = h < tl.where(part == 0, HALF, 0)
+            values_real = d < tl.where(part == 0, HEAD_DIM, 0)
             # all are asked for together: a question takes as long as several
             query_words = tl.load(query_at + h, mask=queries_real, other=0, volatile=True)
             query_rest = tl.load(query_at + HALF + h, mask=queries_real, other=0, volatile=True)
@@ -380,9 +350,8 @@ def pass_kernel(
                 tl.max(
                     missing(query_words, tag + 1, queries_real)
                     | missing(query_rest, tag + 1, queries_real)
-                )
-                | tl.max(
-                    missing(key_words, tag + 1, keys_real) | missing(key_rest, tag + 1, keys_real)
+                    | missing(key_words, tag + 1, keys_real)
+                    | missing(key_rest, tag + 1, keys_real)
                 )
                 | tl.max(missing(value_words, tag + 1, values_real))
             ) != 0:
@@ -391,62 +360,56 @@ def pass_kernel(
                 key_words = tl.load(key_at + h, mask=keys_real, other=0, volatile=True)
                 key_rest = tl.load(key_at + HALF + h, mask=keys_real, other=0, volatile=True)
                 value_words = tl.load(value_at + d, mask=values_real, other=0, volatile=True)
-            first, second = normed_halves(
+            low, high = turned(
                 number(query_words),
                 number(query_rest),
-                bias,
-                query_gain,
-                pair_head * HEAD_DIM,
-                real,
+                query_bias,
+                other_query_bias,
+                query_gains,
+                other_query_gains,
+                node_cosines,
+                node_sines,
                 eps,
                 HEAD_DIM,
             )
-            query_low = (first * pair_cosines - second * pair_sines).to(keys.dtype.element_ty)
-            query_high = (second * pair_cosines + first * pair_sines).to(keys.dtype.element_ty)
+            query_low, query_high = low.to(keys.dtype.element_ty), high.to(keys.dtype.element_ty)
             top = tl.full((PAIRS,), float("-inf"), tl.float32)
             weight = tl.zeros((PAIRS,), tl.float32)
             total = tl.zeros((PAIRS, HEAD_DIM), tl.float32)
-            if part == 0:  # with the nodes' own keys and values, which go to the cache too
-                first, second = normed_halves(
+            if part == 0:  # with the node's own key and value
+                fresh, rest = turned(
                     number(key_words),
                     number(key_rest),
-                    bias,
-                    key_gain,
-                    fresh * 0 + key_first,
-                    fresh_real,
+                    key_bias,
+                    other_key_bias,
+                    key_gains,
+                    other_key_gains,
+                    node_cosines,
+                    node_sines,
                     eps,
                     HEAD_DIM,
                 )
-                low = (first * fresh_cosines - second * fresh_sines).to(keys.dtype.element_ty)
-                high = (second * fresh_cosines + first * fresh_sines).to(keys.dtype.element_ty)
                 new = number(value_words)
                 if qkv_bias is not None:
                     new += tl.load(bias + key_first + KV_HEADS * HEAD_DIM + d)
+                own_low, own_high = fresh.to(keys.dtype.element_ty), rest.to(keys.dtype.element_ty)
                 new = new.to(values.dtype.element_ty)
-                home = (base + fresh_home)[:, None] * HEAD_DIM
-                tl.store(keys + home + h, low, mask=fresh_real[:, None])
-                tl.store(keys + home + HALF + h, high, mask=fresh_real[:, None])
-                tl.store(values + home + d, new, mask=fresh_real[:, None])
-                scores = tl.dot(query_low, tl.trans(low), input_precision="ieee")
-                scores = tl.dot(query_high, tl.trans(high), scores, input_precision="ieee") * scale
-                bit = tl.minimum(tl.maximum(old + fresh - committed, 0), 63).to(tl.int64)
-                seen = (old + fresh < committed)[None, :] | (
-                    ((pair_mask[:, None] >> bit[None, :]) & 1) != 0
-                )
-                scores = tl.where(seen & fresh_real[None, :], scores, float("-inf"))
-                top = tl.max(scores, 1)
-                safe = tl.where(top == float("-inf"), 0.0, top)
-                probs = tl.exp(scores - safe[:, None])
-                weight = tl.sum(probs, 1)
-                total = tl.dot(probs.to(new.dtype), new, input_precision="ieee")
+                scores = query_low.to(tl.float32) * own_low.to(tl.float32)
+                scores += query_high.to(tl.float32) * own_high.to(tl.float32)
+                top = tl.sum(scores, 1) * scale
+                weight += 1.0
+                total = new.to(tl.float32)
+                home = (base + fresh_home) * HEAD_DIM  # and they go to the cache
+                tl.store(keys + home + h, own_low, mask=(pair == 0)[:, None])
+                tl.store(keys + home + HALF + h, own_high, mask=(pair == 0)[:, None])
+                tl.store(values + home + d, new, mask=(pair == 0)[:, None])
             while slot < old:
                 s = slot + tl.arange(0, SLOTS)
                 scores = tl.dot(query_low, tl.trans(key_low), input_precision="ieee")
                 scores = tl.dot(query_high, tl.trans(key_high), scores, input_precision="ieee")
                 bit = tl.minimum(tl.maximum(s - committed, 0), 63).to(tl.int64)
-                staged = ((pair_mask[:, None] >> bit[None, :]) & 1) != 0
-                seen = (s < committed)[None, :] | staged
-                scores = tl.where(seen & (s < old)[None, :], scores * scale, float("-inf"))
+                seen = ((s < committed) | (((mask >> bit) & 1) != 0)) & (s < old)
+                scores = tl.where(seen[None, :], scores * scale, float("-inf"))
                 new_top = tl.maximum(top, tl.max(scores, 1))
                 safe = tl.where(new_top == float("-inf"), 0.0, new_top)
                 shrink = tl.exp(top - safe)
@@ -462,7 +425,7 @@ def pass_kernel(
                     key_high = load_slots(keys, place, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
                     value = load_slots(values, place, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
                     shift = page_shift(pages, slot + PARTS * SLOTS, old, PAGE)
-            piece = (pair_node * HEADS + pair_head) * PARTS + part
+            piece = (kv_head * GROUP + pair) * PARTS + part
             tell(tops + piece, top, tag + 1, real)
             tell(weights + piece, weight, tag + 1, real)
             tell(sums + piece[:, None] * HEAD_DIM + d, total, tag + 1, real[:, None])
@@ -476,101 +439,91 @@ def pass_kernel(
                 key_high = load_slots(keys, place, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
                 value = load_slots(values, place, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
                 shift = page_shift(pages, slot + PARTS * SLOTS, old, PAGE)
-        # the pieces of a query's attention are joined by one of the programs that made them
+        # The pieces of a query's attention are joined by one of the programs that made them, but
+        # not by the first, which had most to do.
         for joining in range(program, KV_HEADS * live_parts, PROGRAMS):
-            for index in range(joining // KV_HEADS, ROWS * GROUP, live_parts):
-                head = joining % KV_HEADS * GROUP + index % GROUP
-                start = (index // GROUP * HEADS + head) * PARTS
-                used = p < live_parts
-                pieces_real = used[:, None] & (d < HEAD_DIM)
-                pieces_at = sums + (start + p)[:, None] * HEAD_DIM + d
+            for index in range(live_parts - 1 - joining // KV_HEADS, GROUP, live_parts):
+                head = joining % KV_HEADS * GROUP + index
+                pieces_real = (p < live_parts)[:, None] & (i < HEAD_DIM)[None, :]
+                piece = (head * PARTS + p)[:, None] + 0 * i[None, :]  # each thread asks for its own
+                pieces_at = sums + piece * HEAD_DIM + i[None, :]
                 words = tl.load(pieces_at, mask=pieces_real, other=0, volatile=True)
-                # a copy for each thread of what a piece has only one of; all are equal
-                each = (start + p)[:, None] + 0 * copy
-                top_of, weight_of = hear_two(
-                    tops + each, weights + each, tag + 1, used[:, None] & (copy >= 0)
-                )
-                while tl.max(missing(words, tag + 1, pieces_real)) != 0:
+                tops_of = tl.load(tops + piece, mask=pieces_real, other=0, volatile=True)
+                weights_of = tl.load(weights + piece, mask=pieces_real, other=0, volatile=True)
+                while (
+                    tl.max(
+                        missing(words, tag + 1, pieces_real)
+                        | missing(tops_of, tag + 1, pieces_real)
+                        | missing(weights_of, tag + 1, pieces_real)
+                    )
+                    != 0
+                ):
                     words = tl.load(pieces_at, mask=pieces_real, other=0, volatile=True)
-                top_of = tl.where(used, tl.max(top_of, 1), float("-inf"))
-                share = tl.exp(top_of - tl.max(top_of, 0))
-                whole = tl.sum(share * tl.max(weight_of, 1), 0)
-                joined = tl.sum(number(words) * share[:, None], 0) / whole
-                i = tl.arange(0, HEAD_DIM)
-                home = attended + index // GROUP * QUERY + head * HEAD_DIM + i
-                tell(home, joined, tag + 1, i < HEAD_DIM)
+                    tops_of = tl.load(tops + piece, mask=pieces_real, other=0, volatile=True)
+                    weights_of = tl.load(weights + piece, mask=pieces_real, other=0, volatile=True)
+                top_of = tl.where(pieces_real, number(tops_of), float("-inf"))
+                share = tl.exp(top_of - tl.max(top_of, 0)[None, :])
+                joined = tl.sum(number(words) * share, 0) / tl.sum(number(weights_of) * share, 0)
+                tell(attended + head * HEAD_DIM + i, joined, tag + 1, i < HEAD_DIM)
 
-        gate_at = gate_up + layer * 2 * MLP * HIDDEN
-        up_at = gate_at + MLP * HIDDEN
         gate = load_columns(gate_at, mlp_first, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
-        fetch_rest(gate_at, mlp_first, mlp_end, HIDDEN, MLP_EACH, MLP_HELD, WIDE_HIDDEN, ON_GPU)
+        up = load_columns(up_at, mlp_first, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
         if OWN_PROGRAMS > QKV_PROGRAMS:  # else hear_row has seen what its other threads wrote
             tl.debug_barrier()
-        for at in range(0, HIDDEN_EACH, OUT_HELD):
-            n = own_first + at + tl.arange(0, OUT_HELD)
-            for row in range(own_rows):
+        if own_first < HIDDEN:
+            x = hear_row(attended, tag + 1, QUERY, WIDE_QUERY)
+            for at in range(0, HIDDEN_EACH, OUT_HELD):
+                n = own_first + at + tl.arange(0, OUT_HELD)
                 # its own words, which it need not wait for
-                before = tl.load(
-                    stream + row * HIDDEN + n, mask=n < own_end, other=0, volatile=True
-                )
-                x = hear_row(attended + row * QUERY, tag + 1, QUERY, WIDE_QUERY)
-                found = products(held_out, x)
-                tell(middle + row * HIDDEN + n, number(before) + found, tag + 1, n < own_end)
-            if at + OUT_HELD < HIDDEN_EACH:
+                before = tl.load(stream + n, mask=n < own_end, other=0, volatile=True)
+                found = number(before) + products(held_out, x)
+                tell(middle + n, found, tag + 1, n < own_end)
                 following = own_first + at + OUT_HELD
-                held_out = load_columns(weight_at, following, own_end, QUERY, OUT_HELD, WIDE_QUERY)
+                if at + OUT_HELD < HIDDEN_EACH:
+                    held_out = load_columns(out_at, following, own_end, QUERY, OUT_HELD, WIDE_QUERY)
 
-        up = load_columns(up_at, mlp_first, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
-        fetch_rest(up_at, mlp_first, mlp_end, HIDDEN, MLP_EACH, MLP_HELD, WIDE_HIDDEN, ON_GPU)
-        gain = load_row(mlp_norms + layer * HIDDEN, HIDDEN, WIDE_HIDDEN)
-        for at in range(0, MLP_EACH, MLP_HELD):
-            n = mlp_first + at + tl.arange(0, MLP_HELD)
-            for row in range(mlp_rows):
-                x = hear_row(middle + row * HIDDEN, tag + 1, HIDDEN, WIDE_HIDDEN)
-                size = scale_of(x, eps, HIDDEN)
-                x = x * gain
+        if mlp_first < MLP:
+            gain = load_row(mlp_norms + layer * HIDDEN, HIDDEN, WIDE_HIDDEN)
+            x = hear_row(middle, tag + 1, HIDDEN, WIDE_HIDDEN)
+            size = scale_of(x, eps, HIDDEN)
+            x = x * gain
+            for at in range(0, MLP_EACH, MLP_HELD):
+                n = mlp_first + at + tl.arange(0, MLP_HELD)
+                following = mlp_first + at + MLP_HELD  # loaded while these are multiplied
+                next_gate = load_columns(gate_at, following, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
+                next_up = load_columns(up_at, following, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
                 gated_sums = products(gate, x) * size
                 made = gated_sums / (1.0 + tl.exp(-gated_sums)) * (products(up, x) * size)
-                tell(gated + row * MLP + n, made, tag + 1, n < mlp_end)
-            if at + MLP_HELD < MLP_EACH:
-                following = mlp_first + at + MLP_HELD
-                gate = load_columns(gate_at, following, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
-                up = load_columns(up_at, following, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
+                tell(gated + n, made, tag + 1, n < mlp_end)
+                gate, up = next_gate, next_up
 
-        weight_at = down + layer * HIDDEN * MLP
-        held_down = load_columns(weight_at, own_first, own_end, MLP, DOWN_HELD, WIDE_MLP)
-        fetch_rest(weight_at, own_first, own_end, MLP, HIDDEN_EACH, DOWN_HELD, WIDE_MLP, ON_GPU)
+        held_down = load_columns(down_at, own_first, own_end, MLP, DOWN_HELD, WIDE_MLP)
         if OWN_PROGRAMS > MLP_PROGRAMS:  # as above
             tl.debug_barrier()
-        for at in range(0, HIDDEN_EACH, DOWN_HELD):
-            n = own_first + at + tl.arange(0, DOWN_HELD)
-            for row in range(own_rows):
+        if own_first < HIDDEN:
+            x = hear_row(gated, tag + 1, MLP, WIDE_MLP)
+            for at in range(0, HIDDEN_EACH, DOWN_HELD):
+                n = own_first + at + tl.arange(0, DOWN_HELD)
                 # its own words, which it need not wait for
-                before = tl.load(
-                    middle + row * HIDDEN + n, mask=n < own_end, other=0, volatile=True
-                )
-                x = hear_row(gated + row * MLP, tag + 1, MLP, WIDE_MLP)
-                found = products(held_down, x)
-                tell(stream + row * HIDDEN + n, number(before) + found, tag + 1, n < own_end)
-            if at + DOWN_HELD < HIDDEN_EACH:
+                before = tl.load(middle + n, mask=n < own_end, other=0, volatile=True)
+                found = number(before) + products(held_down, x)
+                tell(stream + n, found, tag + 1, n < own_end)
                 following = own_first + at + DOWN_HELD
-                held_down = load_columns(weight_at, following, own_end, MLP, DOWN_HELD, WIDE_MLP)
+                if at + DOWN_HELD < HIDDEN_EACH:
+                    held_down = load_columns(down_at, following, own_end, MLP, DOWN_HELD, WIDE_MLP)
 
         if layer + 1 < LAYERS:
             weight_at = qkv + (layer + 1) * QKV * HIDDEN
             held = load_columns(weight_at, qkv_first, qkv_end, HIDDEN, QKV_HELD, WIDE_HIDDEN)
-            fetch_rest(
-                weight_at, qkv_first, qkv_end, HIDDEN, QKV_EACH, QKV_HELD, WIDE_HIDDEN, ON_GPU
-            )
         tag += 1
 
-    for row in range(program, ROWS, PROGRAMS):
-        x = hear_row(stream + row * HIDDEN, tag, HIDDEN, WIDE_HIDDEN)
+    if program == 0:
+        x = hear_row(stream, tag, HIDDEN, WIDE_HIDDEN)
         gain = load_row(final_norm, HIDDEN, WIDE_HIDDEN)
         PIECE: tl.constexpr = 256 if WIDE_HIDDEN > 256 else WIDE_HIDDEN
         k = tl.arange(0, WIDE_HIDDEN // PIECE)[:, None] * PIECE + tl.arange(0, PIECE)[None, :]
         normed_row = (x * gain * scale_of(x, eps, HIDDEN)).to(normed.dtype.element_ty)
-        tl.store(normed + row * HIDDEN + k, normed_row, mask=k < HIDDEN)
+        tl.store(normed + k, normed_row, mask=k < HIDDEN)
     # the last to leave counts the pass: the next one's tags are others
     tl.debug_barrier()
     if tl.atomic_add(passed + 1, 1, sem="acq_rel") == PROGRAMS - 1:

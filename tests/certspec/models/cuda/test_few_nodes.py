@@ -13,7 +13,6 @@ from tests.support.device import DEVICE, ON_GPU
 from tests.support.small_models import make_model, take_small_pages
 
 pytest.importorskip("triton")
-from certspec.models.cuda import few_nodes
 from certspec.models.cuda.few_nodes import FewNodes
 from certspec.models.cuda.layers import Buffers
 from certspec.models.cuda.runner import CudaRunner
@@ -39,11 +38,10 @@ PROMPT = random.Random(1).choices(range(97), k=70)  # more than one piece of att
 LONG = random.Random(2).choices(range(97), k=560)  # pieces of more than one page
 
 
-def buffers_of(runner: CudaRunner, nodes: list[tuple[int, int, int, int]]) -> Buffers:
-    """``nodes``: token, slot, position, mask."""
-    staged = [x for token, slot, position, _ in nodes for x in (token, 0, slot, position)]
-    span = [0, nodes[0][1], nodes[-1][1] + 1]
-    inputs = torch.tensor([*staged, *(node[3] for node in nodes), *span])
+def buffers_of(runner: CudaRunner, committed: int, node: tuple[int, int, int, int]) -> Buffers:
+    """``node``: token, slot, position, mask."""
+    token, slot, position, mask = node
+    inputs = torch.tensor([token, 0, slot, position, mask, 0, committed, slot + 1])
     return runner.buffers(inputs.to(runner.device), 1)
 
 
@@ -58,7 +56,6 @@ def buffers_of(runner: CudaRunner, nodes: list[tuple[int, int, int, int]]) -> Bu
 def test_logits_keys_and_values_are_those_of_the_kernels_one_by_one(
     shape: dict[str, Any], prompt: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few_nodes, "_MOST_ROWS", 4)
     take_small_pages(monkeypatch)
     runner = CudaRunner(
         make_model(**{**SMALL, **shape}), device=DEVICE, dtype=torch.float32, capacity=128
@@ -67,12 +64,12 @@ def test_logits_keys_and_values_are_those_of_the_kernels_one_by_one(
     runner.reserve(len(prompt) + 4)
     cache, end = runner.live_cache(), len(prompt)
     few = FewNodes(runner.geometry, runner.layers.weights, cache)
-    for nodes in (
-        [(7, end, end, 0b1)],
-        # a level of a tree: the third node is the first one's child
-        [(3, end + 1, end + 1, 0b1), (4, end + 2, end + 1, 0b10), (8, end + 3, end + 2, 0b101)],
+    for node in (
+        (7, end, end, 0b1),
+        (3, end + 1, end, 0b10),  # the first one's sibling, which it does not see
+        (8, end + 2, end + 1, 0b101),  # the first one's child
     ):
-        one_by_one, together = buffers_of(runner, nodes), buffers_of(runner, nodes)
+        one_by_one, together = (buffers_of(runner, end, node) for _ in range(2))
         before = cache.keys.clone(), cache.values.clone()
         runner.layers.launch(one_by_one, cache)
         expected = cache.keys.clone(), cache.values.clone()
@@ -93,7 +90,7 @@ def test_a_pass_that_was_called_off_does_nothing() -> None:
     runner.prefill([PROMPT])
     cache, end = runner.live_cache(), len(PROMPT)
     few = FewNodes(runner.geometry, runner.layers.weights, cache)
-    step = buffers_of(runner, [(7, end, end, 0b1)])
+    step = buffers_of(runner, end, (7, end, end, 0b1))
     step.normed.fill_(3.0)
     before = cache.keys.clone()
     few.launch(step, torch.zeros(1, dtype=torch.int64, device=DEVICE))
@@ -112,7 +109,7 @@ def test_a_model_with_fewer_words_than_threads_is_left_to_the_kernels_one_by_one
         capacity=128,
     )
     runner.prefill([PROMPT[:2]])
-    step = buffers_of(runner, [(7, 2, 2, 0b1)])
+    step = buffers_of(runner, 2, (7, 2, 2, 0b1))
     few = FewNodes(runner.geometry, runner.layers.weights, runner.live_cache())
     assert not few.serves(step)
 
@@ -126,7 +123,7 @@ def test_a_pass_over_one_node_is_the_same_every_time_within_a_graph(shape: dict[
     runner = CudaRunner(make_model(**{**SMALL, **shape}), device=DEVICE, capacity=128)
     runner.prefill([PROMPT])
     few = FewNodes(runner.geometry, runner.layers.weights, runner.live_cache())
-    step = buffers_of(runner, [(7, len(PROMPT), len(PROMPT), 0b1)])
+    step = buffers_of(runner, len(PROMPT), (7, len(PROMPT), len(PROMPT), 0b1))
     graph = captured(lambda: runner.layers.launch_few(step, few))
     graph.replay()
     first = step.logits.clone()
