@@ -90,6 +90,7 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
 def _mutate(options: argparse.Namespace, console: Console) -> int:
     """0 where every mutant is noticed or harmless, 1 where one is not, 2 where none is named so."""
     wanted = chosen(all_mutations(), options.claims, options.mutants, Effort().seed)
+    wanted = wanted[options.part[0] - 1 :: options.part[1]]
     if not wanted:
         print(f"no mutant is like {', '.join(options.claims)}", file=sys.stderr)
         return 2
@@ -175,6 +176,13 @@ def _resume(path: str, effort: Effort) -> dict[str, Outcome]:
     return {plain["claim"]: Outcome.from_json(plain) for plain in content["outcomes"]}
 
 
+def _part(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"expected I/N with 1 <= I <= N, got {text!r}")
+    return int(number), int(count)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m proofs_check", description="Prove or refute every claim."
@@ -202,6 +210,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="change formulas, generated bodies and certifying kernels one piece at a time, and "
         "see who notices: all (hours), or N drawn from all kinds; IDs are globs of their names",
+    )
+    parser.add_argument(
+        "--part",
+        type=_part,
+        default=(1, 1),
+        metavar="I/N",
+        help="of the mutants every N-th from the I-th on, where N machines share them",
     )
     parser.add_argument(
         "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)"

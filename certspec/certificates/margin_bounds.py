@@ -206,9 +206,7 @@ def _chord_level(alpha: float) -> float:
 _OCTAVES, _PER_OCTAVE = 40, 12  # the first cells; below 2^-40 the simple bound serves
 _PARTS, _LEVELS = 12, 4
 _MOST_CELLS = 4000  # where more are left the function is flat, and the level before serves
-_FLOOR_SLACK = (
-    _constants.FLOOR_SLACK
-)  # far above the rounding of a floor whose logarithms are at most 745
+_FLOOR_SLACK = _constants.FLOOR_SLACK
 _ROUNDING = _constants.MARGIN_ROUNDING
 
 
@@ -253,11 +251,12 @@ def _cell_values(
     room = np.nextafter(high - gap, np.inf)
     most = np.minimum(np.minimum(epsilon, room), np.nextafter(1.0 - low, np.inf))
     outer = np.minimum(_above_root(high, room, most, reach), most)
-    bound = np.where(outer < low, _pair_cost(low, np.minimum(outer, low)), 0.0)
     inner = np.minimum(np.minimum(outer, high - gap), 1.0 - high)
-    # the root from above, a little lowered, is a point from below; only a guide to which cells can
-    # be dropped
-    return bound, _pair_cost(high, np.maximum(inner * (1.0 - 1e-9), 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):  # log(0) where it isn't chosen
+        bound = np.where(outer < low, _pair_cost(low, np.minimum(outer, low)), 0.0)
+        # the root from above, a little lowered, is a point from below; only a guide to which cells
+        # can be dropped
+        return bound, _pair_cost(high, np.maximum(inner * (1.0 - 1e-9), 0.0))
 
 
 def _above_root(top: Floats, room: Floats, most: Floats, reach: float) -> Floats:
@@ -267,22 +266,24 @@ def _above_root(top: Floats, room: Floats, most: Floats, reach: float) -> Floats
     high, low = np.ones_like(top), np.full_like(top, 1e-306)
     for _ in range(44):
         own = np.sqrt(low) * np.sqrt(high)
-        floor = (1.0 - own) * np.log(own) - top * log_top - (1.0 - top - own) * log_room
+        floor = _floor(own, top, log_top, log_room)
         above = (own >= most) | (floor > reach + _FLOOR_SLACK)
         high, low = np.where(above, own, high), np.where(above, low, own)
     return high
 
 
+def _floor(own: Floats, top: Floats, log_top: Floats, log_room: Floats) -> Floats:
+    """log b - b log b - a log a - (1-a-b) log r (claims entropy.floor, kernel.entropy_floor)."""
+    return (1.0 - own) * np.log(own) - top * log_top - (1.0 - top - own) * log_room
+
+
 def _pair_cost(top: Floats, own: Floats) -> Floats:
     """T2(a, b) = s phi(d/s) for a >= b >= 0: by the series near a tie, where its two terms nearly
-    cancel."""
+    cancel (claim kernel.entropy_cells)."""
     mass = top + own
     share = (top - own) / mass
     square = share * share
-    series = square / 2.0 + square * square / 12.0 + square**3 / 30.0 + square**4 / 56.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        direct = (
-            (1.0 + share) * np.log1p(share)
-            + np.where(share < 1.0, (1.0 - share) * np.log1p(-share), 0.0)
-        ) / 2.0
-    return np.asarray(mass * np.where(share < _constants.SERIES_REACH, series, direct))
+    series = square * (0.5 + square * (1.0 / 12.0 + square * (1.0 / 30.0 + square / 56.0)))
+    falling = np.where(share < 1.0, (1.0 - share) * np.log1p(-share), 0.0)
+    direct = ((1.0 + share) * np.log1p(share) + falling) / 2.0
+    return mass * np.where(share < _constants.SERIES_REACH, series, direct)

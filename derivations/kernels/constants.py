@@ -260,7 +260,8 @@ _STREAMED = (
         "WIDENING",
         Fraction(131, 100),
         "A streamed weight is off by 8 u + 1.31 u |gap|: its gap's rounding, u |gap|, and log 2 "
-        "rounded, .302 u |gap|. Counted beside the code, proved by no claim.",
+        "rounded, .302 u |gap|.",
+        ("kernel.streamed_exp",),
     ),
     Constant(
         "MOVED_GAP",
@@ -470,14 +471,15 @@ _CERTIFICATES = (
     Constant(
         "FLOOR_SLACK",
         _ten(-11),
-        "nats; far above the rounding of a floor whose logarithms are at most 745. No claim: 745 u "
-        "is 8.3e-14, and the floor has three terms.",
+        "nats, 90,000 u: above what a floor and log delta round, of logarithms up to 745.",
+        ("kernel.entropy_floor",),
     ),
     Constant(
         "MARGIN_ROUNDING",
         _ten(-12),
-        "Relative: lowers what an entropy rule's margin is worth by more than its evaluation "
-        "rounds. No claim: 9,000 u.",
+        "Relative, 9,000 u: lowers what an entropy rule's margin is worth by more than the cost of "
+        "its pairs rounds, 4,000 u.",
+        ("kernel.entropy_cells", "kernel.margins"),
     ),
     Constant(
         "MARGIN_SLACK",

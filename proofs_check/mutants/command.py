@@ -5,24 +5,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
+import sys
 import tempfile
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from multiprocessing import get_context
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+from proofs_check.mutants.copies import Copy
 from proofs_check.mutants.harmless import reason_for
-from proofs_check.mutants.killing import Fate, copied, kill, run_tests
+from proofs_check.mutants.killing import Fate, kill
 from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, Mutation
 
 __all__ = ["fates", "sources_of", "summary"]
 
+_LONGEST = 120  # seconds for the checks of a changed body or formula, most of which take one
+
 
 def fates(mutations: list[Mutation], *, jobs: int = 1) -> Iterator[Fate]:
-    """Fates as they are settled: bodies and formulas in processes side by side, then kernels, one
-    after another in a copy whose tests pass before anything is changed."""
+    """Fates as they are settled: bodies and formulas in processes side by side, then kernels, each
+    process in a copy of its own, whose tests pass before anything is changed."""
     quick = [m for m in mutations if m.kind != "kernel"]
     slow = [m for m in mutations if m.kind == "kernel"]
     if jobs <= 1 or len(quick) <= 1:
@@ -35,21 +43,91 @@ def fates(mutations: list[Mutation], *, jobs: int = 1) -> Iterator[Fate]:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     if slow:
-        with tempfile.TemporaryDirectory(prefix="proofs-mutants-") as place:
-            copy = copied(Path(place))
-            healthy: dict[str, str | None] = {}
-            killers: dict[str, Counter[str]] = defaultdict(Counter)
-            for mutation in slow:
-                for tests in KERNEL_TESTS[mutation.path]:
-                    if tests not in healthy:
-                        healthy[tests] = run_tests(copy, [tests])
-                    if healthy[tests] is not None:
-                        raise RuntimeError(f"without any change: {healthy[tests]}")
-                yield _excused(kill(mutation, copy, killers[mutation.path]), mutation)
+        yield from _of_kernels(slow, min(jobs, len(slow)))
+
+
+def _of_kernels(mutations: list[Mutation], jobs: int) -> Iterator[Fate]:
+    """RuntimeError, after the fates of all other files, where a file's tests fail unchanged."""
+    waiting, told = _Waiting(mutations), SimpleQueue[Fate | Exception | None]()
+    failed: list[Exception] = []
+    with tempfile.TemporaryDirectory(prefix="proofs-mutants-") as folder, ExitStack() as opened:
+        copies = [opened.enter_context(Copy(Path(folder, str(n)))) for n in range(jobs)]
+        with ThreadPoolExecutor(jobs) as pool:
+            try:
+                working = [pool.submit(_test, waiting, copy, told) for copy in copies]
+                while len(working):
+                    found = told.get()
+                    if isinstance(found, Fate):
+                        yield found
+                    elif found is None:
+                        working.pop()
+                    else:
+                        failed.append(found)
+            finally:
+                waiting.left.clear()
+                opened.close()
+    if failed:
+        raise failed[0]
+
+
+def _test(waiting: _Waiting, copy: Copy, told: SimpleQueue[Fate | Exception | None]) -> None:
+    mutation = None
+    while mutation := waiting.take(mutation):
+        try:
+            copy.check(KERNEL_TESTS[mutation.path])
+            told.put(_excused(kill(mutation, copy, waiting.killers[mutation.path]), mutation))
+        except Exception as error:  # noqa: BLE001 - raised where the fates are read
+            waiting.left.pop(mutation.path, None)
+            told.put(error)
+    told.put(None)
+
+
+class _Waiting:
+    """Kernels' mutants whose tests have not begun. A process stays with a file while it has any
+    (its tests are checked, its code compiled), then it goes where most wait for each process."""
+
+    def __init__(self, mutations: list[Mutation]) -> None:
+        self.left: dict[str, list[Mutation]] = defaultdict(list)
+        self.killers: dict[str, Counter[str]] = defaultdict(Counter)
+        for mutation in reversed(mutations):
+            self.left[mutation.path].append(mutation)
+        self._working: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, last: Mutation | None) -> Mutation | None:
+        """The next for a process that has settled ``last``; None where none waits."""
+        with self._lock:
+            path = last.path if last else ""
+            if not self.left.get(path):
+                self._working[path] -= 1
+                waiting = [name for name, left in self.left.items() if left]
+                if not waiting:
+                    return None
+                path = max(waiting, key=lambda p: len(self.left[p]) / (1 + self._working[p]))
+                self._working[path] += 1
+            return self.left[path].pop()
 
 
 def _settled(mutation: Mutation) -> Fate:
-    return _excused(kill(mutation), mutation)
+    """A check that comes to no end on a changed formula has noticed it, where alarms can say so."""
+    if sys.platform == "win32":
+        return _excused(kill(mutation), mutation)
+    signal.signal(signal.SIGALRM, _stop)
+    signal.alarm(_LONGEST)
+    try:
+        return _excused(kill(mutation), mutation)
+    except _NoEndError:
+        return Fate(mutation.name, "killed", f"no end within {_LONGEST} s")
+    finally:
+        signal.alarm(0)
+
+
+class _NoEndError(BaseException):
+    """None of the errors that algebra catches."""
+
+
+def _stop(*given: object) -> None:
+    raise _NoEndError
 
 
 def _excused(fate: Fate, mutation: Mutation) -> Fate:
@@ -87,16 +165,14 @@ def run(
     jobs: int,
     told: Callable[[Fate], Any],
 ) -> list[Fate]:
-    """All fates; the JSON file is written after each, and ``resume`` leaves out those that it
-    has."""
+    """All fates; the JSON file is written after each, and ``resume`` leaves out, and keeps, those
+    that it has."""
     stamp = sources_of()
     done: dict[str, Fate] = {}
     if resume and json_file and Path(json_file).exists():
         content = json.loads(Path(json_file).read_text("utf-8"))
         if content["sources"] == stamp:
             done = {plain["name"]: Fate(**plain) for plain in content["fates"]}
-    names = {m.name for m in mutations}
-    done = {name: fate for name, fate in done.items() if name in names}
     try:
         for fate in fates([m for m in mutations if m.name not in done], jobs=jobs):
             done[fate.name] = fate
@@ -105,7 +181,7 @@ def run(
     except KeyboardInterrupt:
         pass
     _write(json_file, stamp, done)
-    return list(done.values())
+    return [done[m.name] for m in mutations if m.name in done]
 
 
 def _write(json_file: str | None, stamp: str, done: dict[str, Fate]) -> None:

@@ -19,7 +19,56 @@ _SAFE = "the bound moves to its safe side"
 _CELLS = "certspec/certificates/drafter_entropy.py"
 _GUIDE = "where the search goes on: any multiplier has a bound, and the best met is kept"
 _OF_EQUALS = "of two equal numbers it is no matter which is taken"
+_BOTH = "where both forms have one value: the step of kernel.margins that lists these boundaries"
 REASONS: tuple[tuple[str, str, str, str], ...] = (
+    *(
+        (_GENERATED + "margins_python.py", old, new, _BOTH)
+        for old, new in (
+            ("slack <= 2.0?gap", "(slack < *"),
+            ("gap >= (1.0 - alpha)/*", "(gap > *"),
+            ("gap <= slack", "(gap < *"),
+            ("gap <= 0.5 + 0.5?slack", "(gap < *"),
+            ("slack >= 1.0", "(slack > 1.0)"),
+            ("gap?(1.0 + alpha) <= 1.0", "(gap * < 1.0)"),
+        )
+    ),
+    (
+        _GENERATED + "drafter_*.py",
+        "640.0",
+        "(*)",
+        "any multiplier of at least 0 has a bound (claim drafter.dual)",
+    ),
+    (_GENERATED + "drafter_*.py", "tau >= top", "(tau > top)", "d_bin(tau || tau) is 0"),
+    (
+        _GENERATED + "robust_torch.py",
+        "offset + scale >= 0.0",
+        "(offset + scale > 0.0)",
+        "what is multiplied with it is 0 there",
+    ),
+    (
+        _GENERATED + "pool_numba.py",
+        "head < rejected",
+        "(head <= rejected)",
+        "the rejected token is the least of its pool: never above the mean, it ends the loop",
+    ),
+    (
+        _GENERATED + "pool_numba.py",
+        "tail > 1",
+        "(tail >= 1)",
+        "token 1 is the largest of its pool: never below the mean, it ends the loop",
+    ),
+    *(
+        (
+            "certspec/certificates/margin_bounds.py",
+            old,
+            new,
+            f"claim {claim} counts less than half of it",
+        )
+        for old, new, claim in (
+            ("_ROUNDING", "(_ROUNDING / 2)", "kernel.entropy_cells"),
+            ("_FLOOR_SLACK", "(_FLOOR_SLACK / 2)", "kernel.entropy_floor"),
+        )
+    ),
     (_GENERATED + "*", "* <= 0.5", "(* < 0.5)", _ONE_FUNCTION),
     (_GENERATED + "*", "*abs(*) <= (1.0 / 5.0)", "(*abs(*) < 1.0 / 5.0)", _ONE_FUNCTION),
     (_GENERATED + "*", "*abs(*) <= 0.125", "(*abs(*) < 0.125)", _ONE_FUNCTION),

@@ -4,9 +4,6 @@ written to."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 import types
 from collections import Counter
@@ -22,16 +19,15 @@ from proofs_check.methods.arguments import Seen
 from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.printed import parse
 from proofs_check.mutants.changes import with_change
+from proofs_check.mutants.copies import Copy
 from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, Mutation
 from proofs_check.outcome import Verdict
 from proofs_check.registry import Check, Effort
 from proofs_check.running.checks import checks_of
 from proofs_check.running.runner import evidence_of
 
-__all__ = ["Fate", "copied", "kill"]
+__all__ = ["Fate", "kill"]
 
-COPIED = ("certspec", "derivations", "proofs_check", "tests", "pyproject.toml")
-_NO_SUCH_TEST = 4  # pytest's exit status
 _BROKEN = (
     ArithmeticError,
     ValueError,
@@ -41,7 +37,6 @@ _BROKEN = (
     RecursionError,
     StopIteration,  # of a root that is looked for
 )
-SECONDS = 900  # for the tests of a kernel's mutant
 FIRST = 5  # tests that have noticed most go first
 
 
@@ -58,7 +53,7 @@ class Fate:
         return asdict(self)
 
 
-def kill(mutation: Mutation, copy: Path | None = None, killers: Counter[str] | None = None) -> Fate:
+def kill(mutation: Mutation, copy: Copy | None = None, killers: Counter[str] | None = None) -> Fate:
     """The fate of one mutant. ``copy``: a copy of the repository (``copied``), for kernels;
     ``killers``: how many mutants of its file each test has noticed, those go first."""
     if mutation.kind == "body":
@@ -156,63 +151,11 @@ def _on_the_safe_side(claim: Claim, changed: Formula, seen: Seen) -> bool:
     return bool(moved) and min(moved) >= 0 and max(moved) > 0
 
 
-def _of_kernel(mutation: Mutation, copy: Path, killers: Counter[str]) -> Fate:
-    target = copy / mutation.path
-    before = target.read_text("utf-8")
-    target.write_text(_changed_text(mutation), encoding="utf-8")
-    try:
-        first = [name for name, _ in killers.most_common(FIRST)]
-        told = run_tests(copy, [*first, *KERNEL_TESTS[mutation.path]])
-        if told is not None:
-            killers[told.partition(" ")[2].partition(" - ")[0]] += told.startswith("FAILED ")
-            return Fate(mutation.name, "killed", told[:200])
-    finally:
-        target.write_text(before, encoding="utf-8")
-    return Fate(mutation.name, "survived", "")
-
-
-def run_tests(copy: Path, tests: list[str]) -> str | None:
-    """None where the tests pass in the copy, else the first that fails, or that they hang."""
-    environment = os.environ | {"PYTHONPATH": str(copy), "NUMBA_CACHE_DIR": str(copy / ".numba")}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-n", "0"]
-    try:
-        done = subprocess.run(
-            [*command, *tests],
-            cwd=copy,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{tests[0]}: no end within {SECONDS} s"
-    if done.returncode == 0:
-        return None
-    if done.returncode == _NO_SUCH_TEST:
-        raise RuntimeError(f"{' '.join(tests)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0] if failed else f"{tests[0]}: exit status {done.returncode}"
-
-
-def copied(place: Path) -> Path:
-    """A copy of what the tests need; weights and other large files are links."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_file():
-            shutil.copy2(source, place / name)
-            continue
-        shutil.copytree(
-            source,
-            place / name,
-            ignore=shutil.ignore_patterns("__pycache__"),
-            copy_function=_copy_or_link,
-        )
-    return place
-
-
-def _copy_or_link(source: str, target: str) -> str:
-    if os.path.getsize(source) > 1 << 20:
-        os.symlink(source, target)
-    else:
-        shutil.copy2(source, target)
-    return target
+def _of_kernel(mutation: Mutation, copy: Copy, killers: Counter[str]) -> Fate:
+    first = [name for name, _ in killers.most_common(FIRST)]
+    with copy.changed(mutation.path, _changed_text(mutation)):
+        told = copy.run(KERNEL_TESTS[mutation.path], first)
+    if told is None:
+        return Fate(mutation.name, "survived", "")
+    killers[told.partition(" ")[2].partition(" - ")[0]] += told.startswith("FAILED ")
+    return Fate(mutation.name, "killed", told[:200])

@@ -1,19 +1,22 @@
 """Mutants: what is changed, who notices, and what the command says of it. The full run takes hours
 (``python -m proofs_check --mutants``); here a few stand for each kind."""
 
+import itertools
 import json
+import os
+import threading
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from proofs_check import __main__ as command
 from proofs_check.mutants import command as running
-from proofs_check.mutants import killing
+from proofs_check.mutants import copies
 from proofs_check.mutants.changes import changes_of, with_change
+from proofs_check.mutants.copies import Copy
 from proofs_check.mutants.harmless import REASONS, reason_for
-from proofs_check.mutants.killing import Fate, copied, kill
+from proofs_check.mutants.killing import Fate, kill
 from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, all_mutations, chosen
 
 TEXT = """
@@ -107,27 +110,95 @@ def test_a_kernels_mutant_is_tested_in_a_copy_and_the_tree_stays_as_it_is(
     before = (ROOT / mutation.path).read_text("utf-8")
     seen, killers = [], Counter()
 
-    def tests(copy, names):
-        seen.append(((copy / mutation.path).read_text("utf-8"), names))
+    def run(copy, names, first):
+        seen.append(((copy.root / mutation.path).read_text("utf-8"), names, first))
         return "FAILED test_so[a b] - at once"
 
-    monkeypatch.setattr(killing, "run_tests", tests)
-    copy = copied(tmp_path)
-    for _ in range(2):
-        found = kill(mutation, copy, killers)
-        assert found == Fate(mutation.name, "killed", "FAILED test_so[a b] - at once")
+    monkeypatch.setattr(Copy, "run", run)
+    with Copy(tmp_path / "copy") as copy:
+        for _ in range(2):
+            found = kill(mutation, copy, killers)
+            assert found == Fate(mutation.name, "killed", "FAILED test_so[a b] - at once")
     assert killers == {"test_so[a b]": 2}
-    assert seen[1][1] == ["test_so[a b]", *seen[0][1]]  # what has noticed one goes first
+    tests = KERNEL_TESTS[mutation.path]  # what has noticed one goes first
+    assert [rest for _, *rest in seen] == [[tests, []], [tests, ["test_so[a b]"]]]
     assert seen[0][0] == with_change(before, mutation.change) != before
     assert (ROOT / mutation.path).read_text("utf-8") == before
-    assert (copy / mutation.path).read_text("utf-8") == before
+    assert (copy.root / mutation.path).read_text("utf-8") == before
 
 
-def test_tests_that_fail_without_a_change_stop_the_run(mutations, monkeypatch):
-    monkeypatch.setattr(running, "run_tests", lambda copy, names: "FAILED test_so")
-    monkeypatch.setattr(running, "copied", lambda place: place)
+SMALL = """
+import os, time, pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_small(number):
+    if os.path.exists("hang"):
+        time.sleep(60)
+    with open("order", "a") as told:
+        told.write(str(number))
+    assert not os.path.exists("wrong") or number < 2
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="tests of mutants run in forks")
+def test_tests_run_in_a_process_of_the_copy_those_first_that_noticed_most(tmp_path, monkeypatch):
+    monkeypatch.setattr(copies, "copied", lambda place: place)
+    monkeypatch.setattr(copies, "_SPARE", 1)
+    place = tmp_path / "copy"
+    with Copy(place) as copy:
+        (place / "tests").symlink_to(ROOT / "tests")
+        (place / "proofs_check").symlink_to(ROOT / "proofs_check")
+        (place / "certspec").symlink_to(ROOT / "certspec")
+        (place / "test_small.py").write_text(SMALL)
+        copy.check(["test_small.py"])
+        assert copy.run(["test_small.py"], ["test_small.py::test_small[1]"]) is None
+        assert (place / "order").read_text() == "012102"
+        (place / "wrong").touch()
+        with copy.changed("order", ""):
+            told = copy.run(["test_small.py"], ["test_small.py::test_small[2]"])
+            assert told.startswith("FAILED test_small.py::test_small[2]")
+            assert (place / "order").read_text() == "2"
+        assert (place / "order").read_text() == "012102"
+        (place / "hang").touch()
+        assert "no end within" in copy.run(["test_small.py"])
+
+
+def test_two_copies_share_the_mutants_and_each_stays_with_a_file(mutations, monkeypatch):
+    small = [m for m in mutations if m.path.endswith(("/radii.py", "/tree_widths.py"))]
+    small = [m for m in small if m.kind == "kernel"]
+    tested, both = {}, threading.Barrier(2)
+
+    def settled(mutation, copy, killers):
+        if copy not in tested:
+            both.wait(30)
+        tested.setdefault(copy, []).append(mutation.path)
+        return Fate(mutation.name, "killed", "so")
+
+    monkeypatch.setattr(copies, "copied", lambda place: place)
+    monkeypatch.setattr(Copy, "check", lambda copy, tests: None)
+    monkeypatch.setattr(running, "kill", settled)
+    found = [fate.name for fate in running.fates(small, jobs=2)]
+    assert sorted(found) == sorted(m.name for m in small)
+    starts = {paths[0] for paths in tested.values()}
+    assert starts == {m.path for m in small}
+    for paths in tested.values():
+        assert sum(a != b for a, b in itertools.pairwise(paths)) <= 1
+
+
+def test_tests_that_fail_without_a_change_end_the_run_after_those_of_other_files(
+    mutations, monkeypatch
+):
+    def check(copy, tests):
+        if "drafter" in tests[0]:
+            raise RuntimeError("without any change: FAILED test_so")
+
+    monkeypatch.setattr(Copy, "check", check)
+    monkeypatch.setattr(Copy, "run", lambda copy, tests, first: "FAILED test_so")
+    healthy = first(mutations, "kernel - certspec/certificates/margin_bounds.py")
+    found = running.fates([first(mutations, "kernel - certspec/certificates/radii.py"), healthy])
+    assert next(found).name == healthy.name
     with pytest.raises(RuntimeError, match="without any change"):
-        list(running.fates([first(mutations, "kernel - certspec")]))
+        next(found)
 
 
 def test_the_command_prints_rate_and_survivors_writes_json_and_resumes(
@@ -164,13 +235,18 @@ def test_an_interrupt_keeps_what_was_settled(tmp_path, monkeypatch, capsys):
     assert "interrupted after 1 of 4" in capsys.readouterr().out
 
 
-def test_what_ends_in_no_time_counts_as_noticed(tmp_path, monkeypatch):
-    def forever(*given, **options):
-        raise killing.subprocess.TimeoutExpired("pytest", 1)
+def test_machines_share_the_mutants_and_a_resumed_file_keeps_those_of_others(
+    tmp_path, monkeypatch, capsys
+):
+    def fates(mutations, jobs):
+        yield from (Fate(mutation.name, "killed", "by steps") for mutation in mutations)
 
-    monkeypatch.setattr(
-        killing,
-        "subprocess",
-        SimpleNamespace(run=forever, TimeoutExpired=killing.subprocess.TimeoutExpired),
-    )
-    assert "no end" in killing.run_tests(tmp_path, ["tests/x.py"])
+    monkeypatch.setattr(running, "fates", fates)
+    options = ["--mutants", "5", "--json", str(tmp_path / "m.json"), "--resume", "--part"]
+    assert command.main([*options, "1/2"]) == 0
+    assert "3 mutants" in capsys.readouterr().out
+    assert command.main([*options, "2/2"]) == 0
+    assert "2 mutants" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "m.json").read_text())["fates"]) == 5
+    with pytest.raises(SystemExit):
+        command.main([*options, "3/2"])

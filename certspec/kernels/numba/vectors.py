@@ -5,15 +5,8 @@ the one written here, whatever the machine.
     exp(g) = 2^k P(r),  k = round(g / log 2),  r = g - k log 2,
     P(r) = 1 + r + r^2 (c_0 + c_1 r + ... + c_8 r^8)
 
-The relative error of one exponential, u = 2^-53, |r| <= log(2)/2 + 2^-40:
-
-    P instead of exp            2.61 u (least maximum; a test bounds it over the whole interval)
-    1 + (r + r^2 (even + r odd))  u + u |P - 1|/P, and 4 u of r^2/(2 P)   <= 1.8 u
-    r, rounded once             |r| u <= 0.35 u
-    log 2 rounded in k log 2    |k| 2.32e-17 <= 0.302 u |g| + 0.11 u
-
-that is 4.9 u + 0.302 u |g|, and the rounding of g itself u |g|: below 8 u + WIDENING |g| u, which
-is the error model of theory F with gaps longer by WIDENING. No operation may be dropped or
+A weight is within 8 u + WIDENING |g| u of the exact one, u = 2^-53 (claim kernel.streamed_exp): the
+error model of theory F with gaps longer by WIDENING. No operation may be dropped or
 reassociated: there are no fast-math flags."""
 
 from __future__ import annotations

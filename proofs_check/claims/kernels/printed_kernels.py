@@ -173,7 +173,9 @@ def _clipped(value: Any) -> Any:
     return max(value * 0, min(value * 0 + 640, value))
 
 
-TOPS, SECONDS = (F(1, 4), F(1, 2), F(7, 8)), (F(1, 2**1000), F(1, 16), F(1, 8), F(1, 4))
+# of 59/64 and 1/16 the additive radius takes the logarithm of less than a half
+TOPS = (F(1, 4), F(1, 2), F(7, 8), F(59, 64))
+SECONDS = (F(1, 2**1000), F(1, 16), F(1, 8), F(1, 4))
 
 
 def _additive_root(n: Any, top: Any, second: Any, slack: Any) -> Any:
@@ -304,7 +306,7 @@ examined(
         {
             "cap": (F(1, 3), F(9, 10), F(2)),
             "scale": (F(0), F(1, 2), F(1)),
-            "offset": (F(-3, 4), F(-1, 4), F(0), F(1, 8), F(7, 8), F(3, 2)),
+            "offset": (F(-3, 4), F(-1, 4), F(0), F(1, 8), F(7, 8), F(1), F(3, 2)),
             "entropy_scale": (F(2, 5), F(9)),
             "normaliser": (F(5, 4), F(5, 2)),
             "entropy_ceiling": (F(-1), F(0)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import mpmath
@@ -13,7 +14,9 @@ import torch
 
 import certspec as cs
 from certspec.kernels.generated.constants import ROBUST_WIDENING
+from certspec.kernels.rule_table import rule_table
 from certspec.kernels.torch import robust
+from certspec.kernels.torch import rows as torch_rows
 from certspec.kernels.torch.rows import sum_error
 from derivations.formulas.single_token import single_certificate
 from derivations.formulas.tree import tree_certificate
@@ -85,23 +88,93 @@ def test_a_certificate_within_an_error_holds_in_a_box_that_is_a_little_wider(rul
         assert MP.mpf(found[0, 0]) <= certificate([w / mpmath.fsum(grown) for w in grown])
 
 
-def test_a_bound_within_an_error_pays_for_what_its_own_sums_round():
+@pytest.fixture
+def coarse(monkeypatch):
+    """u = 2^-30, at which all that is paid for roundings shows beside what float64 rounds."""
+    unit = 2.0**-30
+    monkeypatch.setattr(robust, "UNIT", unit)
+    monkeypatch.setattr(torch_rows, "UNIT", unit)
+    return unit
+
+
+def one(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_a_bound_within_an_error_pays_for_what_its_own_sums_round(coarse):
     """Two tokens of weights 1 and w: one turn's sums of sizes 1 + |log(v/c)| and of the value."""
     weight, growth, total = 0.3, math.exp(0.1), 1.3
-    rows = SimpleNamespace(
-        weights=torch.tensor([[1.0, weight]], dtype=torch.float64),
-        normaliser=torch.tensor([total], dtype=torch.float64),
-        columns=2,
-    )
-    given = (torch.tensor([x], dtype=torch.float64) for x in (weight, growth))
-    competitor, grown = given
-    value, bound = robust._box_value(rows, competitor, torch.tensor([1]), grown, 8)
+    rows = SimpleNamespace(weights=one(1.0, weight)[None], normaliser=one(total), columns=2)
+    value, bound = robust._box_value(rows, one(weight), torch.tensor([1]), one(growth), 8)
     rival = weight * growth
     level = (1 + rival) / 2
     size = 1 + math.log(1 / level) + rival * (1 - math.log(rival / level))
-    unit = sum_error(2) + (2 * 2 + robust.ROUNDINGS) * 2.0**-53
+    unit = sum_error(2) + (2 * 2 + robust.ROUNDINGS) * coarse
     paid = unit * (size + value.item() * (rival + growth * total)) / total
-    assert (value - bound).item() == pytest.approx(paid, rel=0.05, abs=0)
+    assert (value - bound).item() == pytest.approx(paid, rel=1e-5, abs=0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.01])
+def test_a_threshold_within_an_error_pays_for_its_ceiling_and_normaliser(
+    coarse, smoothing, monkeypatch
+):
+    """The ceiling of the entropy's gap is raised by its error and by 64 u of its parts."""
+    radius, total, gap, error = 0.05, 1.3, 0.7, 1e-7
+    rows = SimpleNamespace(
+        columns=2,
+        normaliser=one(total),
+        entropies=(one(gap)[None], one(error)[None]),
+        smoothings=one(smoothing)[None],
+        parameters=one(*[0.0] * 16)[None],
+    )
+    asked = []
+    formulas = SimpleNamespace(box_threshold=lambda *given: asked.extend(given[4:]))
+    monkeypatch.setattr(robust, "_robust", formulas)
+    robust._needed(rows, 0, one(radius))
+    given_total, ceiling, growth, raised = (number.item() for number in asked)
+    least = math.log1p(smoothing * total)
+    room = 2 * radius if smoothing else radius**2 / 2
+    exact = least + (gap - least) / math.exp(2 * radius) + room
+    paid = error + 64 * coarse * (1 + abs(exact) + abs(least))
+    assert ceiling - exact == pytest.approx(paid, rel=1e-6, abs=0)
+    assert (given_total, growth) == (total, pytest.approx(math.exp(2 * radius)))
+    assert raised == pytest.approx(sum_error(2) + 64 * coarse, rel=1e-12)
+
+
+def test_a_tree_within_an_error_pays_for_its_new_normaliser(coarse, monkeypatch):
+    asked = []
+
+    def trees(widths, gaps, columns, normaliser, error):
+        asked.append((normaliser.item(), error.item()))
+        return normaliser[None], error[None]
+
+    monkeypatch.setattr(robust, "tree_certificates", trees)
+    rows = SimpleNamespace(
+        gaps=one(0.0, -0.5, -1.0)[None],
+        weights=torch.exp(one(0.0, -0.5, -1.0))[None],
+        normaliser=one(2.5),
+        normaliser_error=one(1e-7),
+        columns=9,
+    )
+    robust._tree_within(rows, 2, one(0.05))
+    growth = math.exp(0.1)
+    grown = 1 + growth * 1.5
+    assert asked == [pytest.approx((grown, growth * (1e-7 + (3 + 64) * coarse)), rel=1e-12)]
+
+
+def test_a_divergence_within_an_error_pays_for_its_ratios_weights_and_sums(coarse, monkeypatch):
+    """In a box of no width: KL, the errors of its log-ratios and of weights, and 2 V + 64 u of the
+    tokens' factors."""
+    monkeypatch.setattr(robust, "WIDENING", 2e-6)
+    logits = torch.zeros(1, 2, dtype=torch.float64), one(0.0, -3.0)[None]
+    table = rule_table((cs.StrictGreedy(),))
+    rows = robust.box_rows(*logits, table, 2).divergences
+    rows = replace(rows, ratio_error=torch.full((1, 1), 1e-6, dtype=torch.float64))
+    bound = robust._tilted(rows, one(1e-14)[:, None], 1.0).item()
+    ratios = math.log(0.5 * (1 + math.exp(-3))), math.log(0.5 * (1 + math.exp(3)))
+    kl, size = sum(ratios) / 2, sum(map(abs, ratios)) / 2
+    lost = 1e-6 + 2e-6 + (2 * 2 + 64) * coarse * (1 + kl + size)
+    assert bound - kl == pytest.approx(lost + 64 * coarse * kl, rel=1e-5, abs=0)
 
 
 def test_a_divergence_within_an_error_holds_in_a_box_that_is_a_little_wider():
