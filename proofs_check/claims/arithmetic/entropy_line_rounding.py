@@ -11,11 +11,14 @@ from functools import lru_cache
 
 import mpmath
 import sympy
+from sympy import log
 
 from certspec.certificates import margin_bounds
 from derivations.arithmetic.entropy_line_rounding import CELL_COST, CELL_FLOOR
+from derivations.formulas.strict import pair_cost
 from derivations.kernels.constants import CONSTANTS
 from derivations.language.claim import Formula
+from derivations.margins.entropy_margins import entropy_floor
 from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed
 from proofs_check.methods.numbers import MP, interval_digits
@@ -25,6 +28,7 @@ from proofs_check.methods.steps import Identities, proved
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 
+R = sympy.Rational
 UNIT = F(1, 2**53)
 PRODUCTS = F(101, 100)  # pays for products of errors
 REACH = F(1, 100)  # of the series
@@ -87,9 +91,17 @@ def _most_of_cost() -> float:
 
 @proved("kernel.entropy_cells", CELL_COST)
 def prove_cells(formula: Formula, effort: Effort) -> Identities:
-    """What is taken off is the constant that the module reads."""
-    computed = sympy.Rational(3, 7)
+    """What is taken off is the constant that the module reads; its text is the pair's cost, and
+    below .01 the series."""
+    computed, text = R(3, 7), _texts()["_pair_cost"]
     yield "a cost", formula(sympy, computed), computed * (1 - _value("MARGIN_ROUNDING"))
+    for top, own in ((R(3, 5), R(1, 5)), (R(51, 100), R(49, 100)), (R(1, 2), R(0))):
+        cost = top * log(2) if own == 0 else pair_cost(sympy, top, own)
+        yield f"T2({top}, {own})", text.formula(sympy, top, own), cost
+    x = R(1, 101)
+    series = x**2 / 2 + x**4 / 12 + x**6 / 30 + x**8 / 56
+    found = text.formula(sympy, (1 + x) / 3, (1 - x) / 3)
+    yield "near a tie", found, R(2, 3) * series
 
 
 @check("kernel.entropy_cells", method="enclosure")
@@ -122,9 +134,8 @@ def push_cells(formula: Formula, effort: Effort) -> Cases:
     for share in (F(1, 2**40), F(99, 10**4), F(101, 10**4), F(1, 9), F(1, 2), 1 - F(1, 2**50)):
         for mass in (F(1), F(3, 7)):
             point = (mass * (1 + share) / 2, mass * (1 - share) / 2)
-            moved, exact = pushed(MP, _texts()["_pair_cost"], point)
-            if share < REACH:  # the series is below
-                exact = MP.mpf(mass.numerator) / mass.denominator * _phi(share)
+            moved, _ = pushed(MP, _texts()["_pair_cost"], point)
+            exact = MP.mpf(mass.numerator) / mass.denominator * _phi(share)
             label = f"share {float(share):.6g}, mass {mass}"
             yield label, formula(MP, moved / exact), MP.mpf(1), MP.mpf(1)
 
@@ -136,9 +147,11 @@ def _phi(share: F) -> mpmath.mpf:
 
 @proved("kernel.entropy_floor", CELL_FLOOR)
 def prove_floor_slack(formula: Formula, effort: Effort) -> Identities:
-    """What is taken off is the constant that the module reads."""
-    found = formula(sympy, sympy.Rational(-1, 3), sympy.Rational(-1, 2))
-    yield "an excess", found, sympy.Rational(1, 6) - _value("FLOOR_SLACK")
+    """What is taken off is the constant that the module reads; its text is the floor."""
+    found = formula(sympy, R(-1, 3), R(-1, 2))
+    yield "an excess", found, R(1, 6) - _value("FLOOR_SLACK")
+    b, a, g = R(1, 7), R(2, 5), R(1, 9)
+    yield "the floor", _texts()["_floor"].formula(sympy, b, a, a - g), entropy_floor(sympy, a, b, g)
 
 
 @check("kernel.entropy_floor", method="enclosure")
