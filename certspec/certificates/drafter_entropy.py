@@ -85,17 +85,17 @@ def _largest_rejected(log_delta: float) -> float:
     """The largest p_y that the entropy part can reject: log v + h(v) <= log delta, h the binary
     entropy (all other mass on one token). The left side rises once and then falls to 0 at v = 1, so
     for delta < 1 the set is one interval."""
-    low, high = 0.0, 1.0
     if log_delta >= 0.0:
-        return high
-    for _ in range(60):
+        return 1.0
+    low, high = 0.0, 0.5
+    for _ in range(59):
         v = (low + high) / 2.0
         if math.log(v) - v * math.log(v) - (1.0 - v) * math.log1p(-v) <= log_delta:
             low = v
         else:
             high = v
     # the left side has v (d/dv) >= 1 up to v = 1/2, so its rounding moves v by no more than itself
-    return min(high * (1.0 + _constants.SHARE_ROUNDING * (4.0 - log_delta)), 1.0)
+    return high * (1.0 + _constants.SHARE_ROUNDING * (4.0 - log_delta))
 
 
 def _beyond(own: Floats, rest: Floats) -> Floats:

@@ -19,6 +19,19 @@ _SAFE = "the bound moves to its safe side"
 _CELLS = "certspec/certificates/drafter_entropy.py"
 _GUIDE = "where the search goes on: any multiplier has a bound, and the best met is kept"
 _OF_EQUALS = "of two equal numbers it is no matter which is taken"
+_MARGINS = "certspec/certificates/margin_bounds.py"
+_MASSES = "certspec/certificates/lumped_masses.py"
+_LISTED = "certspec/certificates/lumped_rules.py"
+_BEST = (
+    "a guide: a cell that is left out has a bound above the best value known, and the least bound "
+    "that is kept has not"
+)
+_ENDS = "ends of what an error of 2^-46 or more allows: no logprob is at either"
+_JOINS = "a token that lies at the level adds nothing"
+_NOTHING = "what is multiplied with it is 0 there"
+_SQUARE = "a level beside the mean changes the sum by the square of how far it lies"
+_BELOW = "any number below 0 says that there is no token"
+_BISECTED = "where a bisection looks next, or begins"
 _BOTH = "where both forms have one value: the step of kernel.margins that lists these boundaries"
 REASONS: tuple[tuple[str, str, str, str], ...] = (
     *(
@@ -56,6 +69,85 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "tail > 1",
         "(tail >= 1)",
         "token 1 is the largest of its pool: never below the mean, it ends the loop",
+    ),
+    *(
+        (f"{_MARGINS}::{line}", old, new, why)
+        for line, old, new, why in (
+            ("if margin < *", "*", "*", "either bound serves there"),
+            ("*(1.0 + margin) / 2.0*", "*", "*", _BEST),
+            ("best = *", "*", "*", _BEST),
+            ("parts = *", "*", "*", "a cell may be cut anywhere, and into any number of parts"),
+            ("reachable = *", "high > margin", "*", _SAFE + ": a cell more"),
+            ("kept = *", "bound <= best", "*", "the least is not above it"),
+            ("if best *", "*", "*", "where the search ends: the level before serves"),
+            ("inner = *", "*", "*", _BEST),
+            ("return bound, *", "*", "*", _BEST),
+            ("most = *", "1.0", "(1.0000*)", _SAFE + ": pairs of more than all mass"),
+            ("most = *", "np.nextafter(*", "*", "an ulp, of what a cell's width leaves out 1e10"),
+            ("above = *", "own >= most", "*", "the smaller of both is taken"),
+            ("above = *", "floor > *", "*", "the slack is far above rounding"),
+            ("return mass *", "share < *", "*", "claim kernel.entropy_cells counts both forms"),
+            ("if alpha == 1.0 or *", "of_draft.chord_use(*", "*>= 1.0 + slack*", _OF_EQUALS),
+            ("return value *", "value > *", "(value >= *", "2^-1000 itself is a normal number"),
+        )
+    ),
+    *(
+        (f"{_MASSES}::{line}", old, new, why)
+        for line, old, new, why in (
+            ("following = *", "1.0", "*", _BELOW),
+            ("means >= following*", "means >= following", "*", _JOINS),
+            ("following >= means*", "following >= means", "*", _JOINS),
+            ("return np.where(ordered*", "*<= competitor", "*", "a pool of equals costs 0"),
+            ("1.0 + np.concatenate(*", "1.0", "(1.0000*)", _SQUARE),
+            ("listed = np.where(target_probs*", "target_probs > 0.0", "*", _NOTHING),
+            ("spread = tail *", "smoothing > 0.0", "*", "-log 0 is inf as well"),
+            ("self.tail = *", "1.0", "(1.0000*)", "an end that no mass has"),
+            ("tails = *", "1.0", "(1.0000*)", "an end that no mass has"),
+        )
+    ),
+    *(
+        (f"{_LISTED}::{line}", old, new, why)
+        for line, old, new, why in (
+            ("accepted, rejected = low > *", "*", "*", _ENDS),
+            ("seen_inside = *", "view.draft_tail_high < *", "*", _ENDS),
+            ("below = *", "rows.unlisted_bound < *", "*", _ENDS),
+            ("on_top = *", "1.0", "(1.0000*)", "no rule has such a scale"),
+            ("and threshold.scale *", "1.0", "(1.0000*)", "no rule has such a scale"),
+            ("others = np.where(rows.ranked*", "1.0", "*", _BELOW),
+        )
+    ),
+    *(
+        (f"{_CELLS}::{line}", old, new, why)
+        for line, old, new, why in (
+            ("v = *", "2.0", "(2.0000*)", _BISECTED),
+            ("low, high = 0.0, 0.5", "0.5", "(0.5000*)", _BISECTED),
+            ("return 1.0", "1.0", "(1.0000*)", _SAFE + ": a share that no token has"),
+            ("if math.log(v) *", "*", "(* < log_delta)", _OF_EQUALS),
+            ("if ceiling > *", "ceiling > *", "*", _SAFE + ": one more bound"),
+            ("return np.where(own < *", "own < *", "*", "the divergence of two equal laws is 0"),
+            (
+                "((highest?rows? *",
+                "_BUCKETS - 1",
+                "(_BUCKETS - 2)",
+                _SAFE + ": the farthest tokens in a bucket of larger size",
+            ),
+            (
+                "highest = np.where(mass *",
+                "mass > 0.0",
+                "*",
+                _SAFE + ": the largest size, of an atom without mass",
+            ),
+            ("return np.where(kappa *", "kappa > 0.0", "*", "0 times a logarithm is added"),
+            (
+                "cells?every_row, lowest? = *",
+                "*",
+                "np.minimum(*",
+                _SAFE + ": the lower of two bounds",
+            ),
+            ("last = len(*", "*", "*", _GUIDE),
+            ("first, end = *", "*", "*", _GUIDE),
+            ("steps = *", "1.0", "*", _GUIDE),
+        )
     ),
     *(
         (

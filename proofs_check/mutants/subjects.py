@@ -33,6 +33,8 @@ _CLAIM = (
 )
 _CELLS = tuple(f"{_CLAIM}[kernel.entropy_{name}]" for name in ("cells", "floor"))
 _DRAFTER = (_TESTS + "certificates/test_drafter_lower.py", _TESTS + "certificates/test_drafter.py")
+_SEARCH = (_TESTS + "certificates/test_entropy_search.py",)
+_LISTS = (_TESTS + "certificates/test_lumped_parts.py", _TESTS + "certificates/test_lumped.py")
 # Certifying kernels written by hand -> the tests that have to notice their mutants, quickest first.
 KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "certspec/kernels/reference.py": _LAWS,
@@ -53,13 +55,13 @@ KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "certspec/certificates/margin_bounds.py": (*_MARGINS, *_CELLS),
     "certspec/certificates/tree_widths.py": (*_MARGINS[:1], *_DRAFTER[1:]),
     "certspec/certificates/drafter.py": _DRAFTER,
-    "certspec/certificates/drafter_entropy.py": _DRAFTER,
+    "certspec/certificates/drafter_entropy.py": (*_SEARCH, *_DRAFTER),
     "certspec/certificates/radii.py": _DRAFTER,
     "certspec/certificates/lumped_rules.py": (
-        _TESTS + "certificates/test_lumped.py",
+        *_LISTS,
         _TESTS + "certificates/test_lumped_certify.py",
     ),
-    "certspec/certificates/lumped_masses.py": (_TESTS + "certificates/test_lumped.py",),
+    "certspec/certificates/lumped_masses.py": _LISTS,
 }
 
 

@@ -4,6 +4,7 @@ below 1, and on random draws. ``CERTSPEC_MARGIN_DRAWS=10000000`` draws that many
 
 import math
 import os
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -196,3 +197,45 @@ def test_the_pair_cost_of_the_entropys_cells_is_exact_on_both_sides_of_its_serie
         exact = margins.strict_margin(MP, MP.mpf(top) - MP.mpf(own))
     found = margin_bounds._pair_cost(np.array([top]), np.array([own]))[0]
     assert found == pytest.approx(float(exact), rel=digits, abs=0)
+
+
+def test_every_bound_is_lowered_by_its_slack():
+    lower = margin_bounds.lowered(lambda margin: margin)
+    assert lower(0.5) == 0.5 * (1 - 2.0**-43)
+    assert lower(2.0**-1001) == 0.0 and lower(1.0) < 1.0
+
+
+@pytest.fixture
+def coarse_chord(monkeypatch):
+    """A chord's use that is its level, known within 1/128, and bounds that say which one it is."""
+    slack = 2.0**-7
+    monkeypatch.setattr(margin_bounds._constants, "CHORD_SLACK", slack)
+    formulas = SimpleNamespace(
+        pair_tilt=lambda margin, alpha: margin * 2,
+        chord_use=lambda level, alpha: level,
+        pair_radius_margin=lambda margin, tilt, alpha: 1.0,
+        chord_radius_margin=lambda margin, level: 2.0,
+    )
+    monkeypatch.setattr(margin_bounds, "of_draft", formulas)
+    margin_bounds._chord_level.cache_clear()
+    yield slack
+    margin_bounds._chord_level.cache_clear()
+
+
+def test_the_chord_bounds_unless_the_pair_is_certainly_beyond_its_end(coarse_chord):
+    end = (1 + coarse_chord) / (1 - coarse_chord)
+    for share, bound in ((0.999, 2.0), (1.001, 1.0)):
+        assert margin_bounds.factor_radius_margin(share * end / 2, 0.25) == bound
+
+
+def test_a_chords_level_is_the_largest_that_is_certainly_allowed(coarse_chord):
+    assert margin_bounds._chord_level(0.25) == pytest.approx(1 - coarse_chord, rel=1e-15)
+    assert margin_bounds._chord_level(0.6) == pytest.approx(0.4 / 0.6, rel=1e-15)  # two tokens
+
+
+@pytest.mark.parametrize("margin", [2.0**-41, 1e-3, 0.3])
+def test_where_the_simple_bound_of_an_entropy_rule_serves_its_rounding_is_taken_off(margin):
+    """At epsilon = 1e-9 no pair near the margin is rejected, and the simple bound is the larger."""
+    simple = margin_bounds.forward.entropy_margin(margin, 1e-9, 0.5)
+    found = margin_bounds.entropy_line_lower(margin, 1e-9, 0.5)
+    assert found / simple - 1 == pytest.approx(-1e-12, rel=1e-3)

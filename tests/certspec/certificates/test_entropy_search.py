@@ -1,0 +1,138 @@
+"""The parts of the entropy rule's search, one by one, against their definitions."""
+
+import math
+from types import SimpleNamespace
+
+import mpmath
+import numpy as np
+import pytest
+
+import certspec as cs
+from certspec.certificates import drafter_entropy as search
+from certspec.certificates.pools import TopProbs
+from derivations.formulas.drafter_entropy import dual_value
+
+MP = mpmath.mp
+NEAR_ONE = search._NEAR_ONE
+
+
+def top_probs(probs, tail):
+    return TopProbs(np.array([probs]), np.array([tail]), None, None)
+
+
+@pytest.mark.parametrize("delta", [0.9, 0.3, 1e-3])
+def test_the_largest_rejected_share_is_the_root_of_its_equation_and_is_raised_for_rounding(
+    delta, monkeypatch
+):
+    monkeypatch.setattr(search._constants, "SHARE_ROUNDING", 1e-6)
+    found = search._largest_rejected(math.log(delta))
+    with mpmath.workdps(30):
+        entropy = mpmath.log(delta)
+        root = mpmath.findroot(
+            lambda v: mpmath.log(v) - v * mpmath.log(v) - (1 - v) * mpmath.log(1 - v) - entropy,
+            (delta * 0.1, 0.499),
+            solver="anderson",
+        )
+    assert found / float(root) - 1 == pytest.approx(1e-6 * (4 - math.log(delta)), rel=1e-6)
+    assert search._largest_rejected(0.0) == 1.0
+
+
+@pytest.mark.parametrize("own", [0.1, 0.9])
+def test_beyond_the_largest_share_the_divergence_of_two_tokens_bounds(own):
+    exact = NEAR_ONE * math.log(NEAR_ONE / own)
+    exact += (1 - NEAR_ONE) * math.log((1 - NEAR_ONE) / (1 - own))
+    found = search._beyond(np.array([own]), np.array([1 - own]))
+    assert found == pytest.approx(exact, rel=1e-14)
+    assert search._beyond(np.array([1 - 1e-300]), np.array([1e-300])) == 0.0
+
+
+def test_a_draft_without_other_tokens_has_no_finite_radius_below_the_largest_share():
+    rows = top_probs([1.0, 0.0], 0.0)
+    found = search.entropy_radius_lower(np, rows, cs.Entropy(0.3, 0.5), 2)
+    assert found.tolist() == [math.inf]
+
+
+def test_the_rest_of_a_list_is_one_atom_of_its_mass_and_of_at_most_the_last_entry():
+    for tail in (0.05, 0.4):
+        sizes, masses = search._atoms(np.array([[0.3, 0.2, 0.1]]), np.array([tail]), None, None)
+        expected = np.log([0.2, 0.1, min(0.1, tail)]) + search._ROOM
+        assert sizes[0] == pytest.approx(expected, rel=1e-15)
+        assert masses[0].tolist() == [0.2, 0.1, tail]
+    sizes, masses = search._atoms(np.array([[0.9, 0.1]]), np.zeros(1), None, None)
+    assert sizes[0, -1] < -600 and masses[0, -1] == 0.0
+
+
+def test_buckets_hold_every_unlisted_token_at_its_own_size_or_a_quarter_of_a_nat_above():
+    """Far below the last entry all share the last bucket."""
+    highest, below = math.log(0.1), np.array([0.0, 0.1, 0.26, 7.9, 39.0, 60.0, math.inf])
+    weights = np.exp(highest - below)[None]
+    probs = np.array([[0.4, 0.1]])
+    sizes, masses = search._atoms(probs, weights.sum(1), weights, np.ones(1))
+    assert masses[0, 1:].sum() == pytest.approx(weights.sum(), rel=1e-15)
+    assert sizes[0, 0] == pytest.approx(highest + search._ROOM, rel=1e-15)
+    filled = masses[0, 1:] > 0
+    tops = sizes[0, 1:][filled] - search._ROOM
+    assert tops == pytest.approx(highest - np.array([0.0, 0.25, 7.75, 39.0, 39.75]))
+    for power in (1.0, 1.5, 4.0):
+        exact = (weights**power).sum()
+        found = (masses[0, 1:] * np.exp(sizes[0, 1:] * (power - 1))).sum()
+        assert exact <= found <= exact * math.exp(0.2501 * (power - 1)) * (1 + 1e-9)
+
+
+def test_power_sums_are_those_of_the_atoms_row_by_row():
+    """Atoms without mass, however large, count for nothing; at kappa = 0 the largest one stays."""
+    sizes = np.log([[0.9, 0.2, 0.1], [0.9, 0.3, 0.2], [0.9, 0.1, 0.1]])
+    masses = np.array([[0.0, 0.2, 0.3], [0.0, 0.3, 0.2], [0.0, 0.1, 0.4]])
+    kappa = np.array([0.0, 1e-4, 0.25, 0.5, 1.0])
+    found = search._power_sums(sizes, masses, np.broadcast_to(kappa, (3, 5)))
+    for row in range(3):
+        for number, k in enumerate(kappa):
+            exact = sizes[row, 1:].max()
+            if k:
+                with mpmath.workdps(30):
+                    more = 1 / MP.mpf(k) - 1
+                    terms = (
+                        MP.mpf(mass) * mpmath.exp(MP.mpf(size) * more)
+                        for size, mass in zip(sizes[row, 1:], masses[row, 1:], strict=True)
+                    )
+                    exact = float(MP.mpf(k) * mpmath.log(mpmath.fsum(terms)))
+            assert found[row, number] == pytest.approx(exact, abs=1e-13)
+
+
+def test_the_search_pays_for_the_logarithms_of_all_that_it_reads(monkeypatch):
+    """|log v|, |log q_y|, the largest other token's and |log delta| with smoothing's gain, and 4
+    nats."""
+    formulas = SimpleNamespace(searched_radius_lower=lambda value, reach, num_tokens: reach)
+    monkeypatch.setattr(search, "pool_kernels", lambda xp: formulas)
+    rule = cs.Entropy(0.2, 0.3, smoothing=1e-3)
+    for probs, tail, others in (
+        ([0.6, 0.3], 0.1, 0.3),
+        ([0.6], 0.4, 0.4),
+        ([0.6, 1e-300], 0.4, 1e-300),
+    ):
+        found = search.entropy_radius_lower(np, top_probs(probs, tail), rule, 50, rounded=True)
+        farthest = max(math.log(others), -620.0)
+        gain = 1e-3 * 50
+        ceiling = min(0.2, search._largest_rejected(math.log(0.3) + gain))
+        reach = -math.log(0.3) + gain - math.log(ceiling) + 14.0 + 4.0 - math.log(0.6) - farthest
+        assert found == pytest.approx(reach, rel=1e-14)
+
+
+def test_a_cells_bound_lies_below_the_dual_value_and_on_a_point_is_it():
+    draft, log_delta = [0.5, 0.3, 0.2], math.log(0.4)
+    sizes, masses = np.log([draft[1:]]), np.array([draft[1:]])
+    kappa = np.array([[0.125, 0.5, 0.9]])
+    sums = search._power_sums(sizes, masses, kappa)
+    own = np.array([math.log(draft[0])])
+    for low, high in ((0.1, 0.1), (0.05, 0.15), (0.3, 0.6)):
+        ends = np.array([[low]]), np.array([[high]])
+        with np.errstate(all="ignore"):
+            found = search._cell_bounds(*ends, own, kappa, sums, log_delta)[0]
+        for number, k in enumerate(kappa[0]):
+            exact = [
+                float(dual_value(MP, [MP.mpf(q) for q in draft], MP.mpf(v), k, log_delta))
+                for v in np.linspace(low, high, 21)
+            ]
+            assert found[number] <= min(exact) + 1e-13
+            if low == high:
+                assert found[number] == pytest.approx(exact[0], rel=1e-13)

@@ -1,0 +1,203 @@
+"""The parts of what truncated lists certify, one by one, on numbers that can be worked by hand."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import certspec as cs
+from certspec.certificates import lumped_masses, lumped_rules
+from certspec.certificates.lumped import OUTSIDE, Case, DraftLists, TargetLists, lumped_certificates
+from certspec.certificates.lumped_masses import (
+    Rows,
+    entropy_interval,
+    error_rows,
+    lumped_kl,
+    lumped_kl_upper,
+    tree_pool_value,
+)
+
+LEAST = 2.0**-46  # nats, the error that every list has
+
+
+def target(probs, num_ranked=None, **options):
+    with np.errstate(divide="ignore"):
+        logprobs = np.log([probs])
+    given = {"error": 0.0, **options}
+    return TargetLists(logprobs, [len(probs) if num_ranked is None else num_ranked], **given)
+
+
+def draft(probs, best=(0,), outside_mass=0.0, error=0.0):
+    with np.errstate(divide="ignore"):
+        return DraftLists(np.log([probs]), np.array([best]), outside_mass, error, True)
+
+
+def terms(*pairs):
+    return sum(p * math.log(p / q) for p, q in pairs)
+
+
+def test_the_lumped_divergence_is_its_sum_with_zeros_on_either_side():
+    found = lumped_kl(
+        np.array([[0.5, 0.0], [0.5, 0.2]]),
+        np.array([[0.4, 0.2], [0.4, 0.1]]),
+        np.array([0.5, 0.3]),
+        np.array([0.4, 0.5]),
+    )
+    exact = [terms((0.5, 0.4), (0.5, 0.4)), terms((0.5, 0.4), (0.2, 0.1), (0.3, 0.5))]
+    assert found == pytest.approx(exact, rel=1e-13)
+    zero = np.zeros(1)
+    assert lumped_kl(np.ones((1, 1)), np.array([[0.5]]), zero, np.array([0.5])) == pytest.approx(
+        math.log(2), rel=1e-14
+    )
+
+
+def test_the_largest_divergence_has_every_logprob_off_by_its_error():
+    """p exp(e) (r + 2 e) where that is positive, p exp(-e) (r + 2 e) below; a lump without mass has
+    no term."""
+    probs, ratios, error = np.array([[0.5, 0.2]]), np.array([[0.3, -0.4]]), np.array([0.01])
+    nothing = np.zeros(1)
+    tail, least = (np.array([0.25]), np.array([0.35])), np.array([0.2])
+    listed = 0.5 * math.exp(0.01) * 0.32 + 0.2 * math.exp(-0.01) * -0.38
+    found = lumped_kl_upper(probs, ratios, error, tail, (least, least))
+    assert found == pytest.approx(listed + terms((0.35, 0.2)), rel=1e-14)
+    found = lumped_kl_upper(probs, ratios, error, (nothing, nothing), (nothing, nothing))
+    assert found == pytest.approx(listed, rel=1e-14)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.01])
+def test_the_least_entropy_has_large_atoms_and_the_greatest_an_even_tail(smoothing):
+    def entropy(*probs):
+        return -sum(p * math.log(p + smoothing) for p in probs)
+
+    probs, bound, tail = np.array([[0.5, 0.0]]), np.array([0.2]), np.array([0.5])
+    lower, upper = entropy_interval(probs, bound, tail, smoothing, np.array([4.0]))
+    assert lower == pytest.approx(entropy(0.5, 0.2, 0.2, 0.1), rel=1e-13)
+    assert upper == pytest.approx(entropy(0.5, *[0.125] * 4), rel=1e-13)
+    _, upper = entropy_interval(probs, bound, tail, smoothing, None)
+    unbounded = entropy(0.5) - 0.5 * math.log(smoothing) if smoothing else math.inf
+    assert upper == pytest.approx(unbounded, rel=1e-13)
+
+
+def test_a_tree_may_take_a_token_without_mass_and_a_target_without_mass_costs_nothing():
+    zero = np.zeros(1)
+    found = tree_pool_value(np.array([0.6]), np.array([[0.0]]), 1, 0, zero)
+    assert found == pytest.approx(0.6 * math.log(2), rel=1e-14)
+    assert tree_pool_value(np.array([0.6]), np.array([[-1.0]]), 1, 0, zero) == math.inf
+    assert tree_pool_value(zero, np.array([[0.0]]), 1, 0, zero) == 0.0
+
+
+def test_every_list_has_an_error_of_at_least_that_of_float64():
+    assert error_rows(0.0, 2).tolist() == [LEAST, LEAST] and error_rows(1e-3, 1) == 1e-3
+
+
+def test_columns_beyond_the_ranks_need_no_order_and_bound_nothing():
+    lists = target([0.5, 0.2, 0.05, 0.1], 2)
+    rows = Rows(lists, None)
+    assert rows.ranked.tolist() == [[True, True, False, False]]
+    assert rows.last_prob == pytest.approx(0.2, rel=1e-14)
+    assert rows.tail == pytest.approx(0.15, rel=1e-13)
+    judged = lumped_certificates(target([0.5, 0.3, 0.1], 2), cs.TopM(2))
+    assert judged.case(0, 0)[0] is Case.ALL_ACCEPTED
+
+
+def test_what_is_not_listed_is_below_the_last_rank_and_below_all_that_is_left():
+    for probs, bound in (([0.5, 0.3], 0.2), ([0.4, 0.1], 0.1)):
+        found = Rows(target(probs), None).unlisted_bound
+        assert bound <= found and found == pytest.approx(bound, rel=1e-10)
+    rows = Rows(target([0.2, 0.1], 0), None)
+    assert rows.last_prob == 1.0 and rows.tail == pytest.approx(0.7, rel=1e-14)
+
+
+def test_an_entropy_is_widened_by_the_errors_of_its_logprobs():
+    lists = target([0.5, 0.3, 0.0], 2, error=1e-3, num_tokens=10)
+    rows = Rows(lists, None)
+    listed = -0.5 * math.log(0.5) - 0.3 * math.log(0.3)
+    lower, upper = rows.entropy(0.0)
+    least = listed - 0.2 * math.log(0.2)
+    slack = 1e-3 * (4.0 + least + lumped_masses._constants.ENTROPY_SLACK)
+    assert least - lower == pytest.approx(slack, rel=1e-9)
+    assert upper == pytest.approx(listed - 0.2 * math.log(0.2 / 8) + slack, rel=1e-13)
+
+
+def test_a_token_that_one_list_lacks_belongs_to_the_lump():
+    for probs, others in (([0.5, 0.3], [0.6, 0.0]), ([0.5, 0.0], [0.6, 0.2])):
+        rows = Rows(target(probs), draft(others))
+        assert rows.kl == pytest.approx(terms((0.5, 0.6), (0.5, 0.4)), rel=1e-12)
+        assert np.isfinite(rows.views[0].kl_upper).all()
+
+
+def test_the_tail_of_a_draft_holds_what_it_lists_elsewhere():
+    """Beside errors that may take all of the tail the outside mass is left."""
+    rows = Rows(target([0.5, 0.4], error=0.2), draft([0.5, 0.4], outside_mass=0.08, error=0.2))
+    assert np.isfinite(rows.views[0].kl_upper).all()
+    rows = Rows(target([0.5, 0.4]), draft([0.5, 0.4], error=1e-3))
+    assert rows.pair_error.tolist() == [1e-3]
+
+
+def test_a_tail_of_most_of_the_mass_has_its_own_term():
+    rows = Rows(target([0.2, 0.1]), draft([0.1, 0.3]))
+    exact = terms((0.2, 0.1), (0.1, 0.3), (0.7, 0.6))
+    assert rows.kl == pytest.approx(exact, rel=1e-12)
+
+
+def test_a_threshold_is_the_least_of_its_parts_at_either_end():
+    rows = Rows(target([0.6, 0.4], num_tokens=2, error=1e-3), None)
+    least, greatest = (end.item() for end in rows.entropy(0.0))
+    for cap in (0.1, 0.9):
+        threshold = cs.Entropy(cap, 0.5).threshold
+        found = lumped_rules._tau_interval(rows, threshold)
+        ends = min(cap, 0.5 * math.exp(-greatest)), min(cap, 0.5 * math.exp(-least))
+        assert [float(end[0]) for end in found] == pytest.approx(ends, rel=1e-13)
+    low, high = lumped_rules._tau_interval(rows, cs.Additive(0.2).threshold)
+    assert low == pytest.approx(0.6 * math.exp(-1e-3) - 0.2, rel=1e-13)
+    assert high == pytest.approx(0.6 * math.exp(1e-3) - 0.2, rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes", "sure"),
+    [
+        (cs.Multiplicative(1.0), {}, True),
+        (cs.Multiplicative(0.9999), {}, True),
+        (cs.Additive(0.0), {}, True),
+        (cs.Additive(0.0), {"strictly_above": True}, False),
+        (cs.Multiplicative(0.9999), {"strictly_above": True}, True),
+        (cs.Additive(0.0), {"cap": 0.9}, False),
+        (cs.Additive(0.0), {"offset": 1e-4}, False),
+    ],
+)
+def test_a_threshold_that_is_at_most_the_largest_token_accepts_it_whatever_it_is(
+    rule, changes, sure
+):
+    rows = Rows(target([0.6, 0.3], error=1e-3), None)
+    threshold = replace(rule.threshold, **changes)
+    tau = np.array([0.6]), np.array([0.6])
+    accepted, rejected = lumped_rules._sure_columns(rows, threshold, tau)
+    assert (accepted[0, 0], rejected[0, 0]) == (sure, False)
+
+
+def test_a_token_without_a_place_in_the_list_is_not_known_to_be_rejected():
+    judged = lumped_certificates(
+        target([0.6, 0.3, 0.0], 2), cs.Additive(0.2), draft([0.2, 0.3, 0.4], (2, 0))
+    )
+    assert judged.accepted[0, 0] == -1
+
+
+def test_the_targets_own_best_token_is_accepted_by_a_far_draft_too():
+    judged = lumped_certificates(target([0.5, 0.3]), cs.StrictGreedy(), draft([0.9, 0.05], (0, 1)))
+    assert judged.accepted[0, 0] == 1 and not judged.certified[0, 0]
+
+
+def test_a_token_beyond_all_ranks_that_a_gate_lets_pass_is_rejected():
+    judged = lumped_certificates(target([0.5, 0.3]), cs.TopM(2), draft([0.3, 0.2], (OUTSIDE, 0)))
+    assert judged.accepted[0, 0] == 0
+
+
+def test_a_rule_that_asks_for_more_than_0_rejects_a_token_without_mass():
+    rows = Rows(target([0.6, 0.3]), None)
+    for strictly_above in (True, False):
+        threshold = replace(cs.Absolute(0.0).threshold, strictly_above=strictly_above)
+        tau = lumped_rules._tau_interval(rows, threshold)
+        sure = lumped_rules._sure_columns(rows, threshold, tau)
+        _, lower, _ = lumped_rules._single_certificate(rows, threshold, tau, *sure)
+        assert np.isfinite(lower[0]) == strictly_above
