@@ -121,6 +121,31 @@ def products(columns, x):
 
 
 @triton.jit
+def add_product(
+    x,
+    held,
+    weight,
+    first,
+    end,
+    before,
+    after,
+    tag,
+    DEPTH: tl.constexpr,
+    EACH: tl.constexpr,
+    HELD: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """after[first:end] = before[first:end] + x . those columns, the first of which are ``held``;
+    both of words, of which ``before``'s are the program's own: it need not wait for them."""
+    for at in range(0, EACH, HELD):
+        n = first + at + tl.arange(0, HELD)
+        own = tl.load(before + n, mask=n < end, other=0, volatile=True)
+        tell(after + n, number(own) + products(held, x), tag, n < end)
+        if at + HELD < EACH:
+            held = load_columns(weight, first + at + HELD, end, DEPTH, HELD, WIDE)
+
+
+@triton.jit
 def scale_of(x, eps, DEPTH: tl.constexpr):
     """1 / the root of the mean square."""
     return 1.0 / tl.sqrt(tl.sum(x * x) / DEPTH + eps)
@@ -472,15 +497,20 @@ def pass_kernel(
             tl.debug_barrier()
         if own_first < HIDDEN:
             x = hear_row(attended, tag + 1, QUERY, WIDE_QUERY)
-            for at in range(0, HIDDEN_EACH, OUT_HELD):
-                n = own_first + at + tl.arange(0, OUT_HELD)
-                # its own words, which it need not wait for
-                before = tl.load(stream + n, mask=n < own_end, other=0, volatile=True)
-                found = number(before) + products(held_out, x)
-                tell(middle + n, found, tag + 1, n < own_end)
-                following = own_first + at + OUT_HELD
-                if at + OUT_HELD < HIDDEN_EACH:
-                    held_out = load_columns(out_at, following, own_end, QUERY, OUT_HELD, WIDE_QUERY)
+            add_product(
+                x,
+                held_out,
+                out_at,
+                own_first,
+                own_end,
+                stream,
+                middle,
+                tag + 1,
+                QUERY,
+                HIDDEN_EACH,
+                OUT_HELD,
+                WIDE_QUERY,
+            )
 
         if mlp_first < MLP:
             gain = load_row(mlp_norms + layer * HIDDEN, HIDDEN, WIDE_HIDDEN)
@@ -502,15 +532,20 @@ def pass_kernel(
             tl.debug_barrier()
         if own_first < HIDDEN:
             x = hear_row(gated, tag + 1, MLP, WIDE_MLP)
-            for at in range(0, HIDDEN_EACH, DOWN_HELD):
-                n = own_first + at + tl.arange(0, DOWN_HELD)
-                # its own words, which it need not wait for
-                before = tl.load(middle + n, mask=n < own_end, other=0, volatile=True)
-                found = number(before) + products(held_down, x)
-                tell(stream + n, found, tag + 1, n < own_end)
-                following = own_first + at + DOWN_HELD
-                if at + DOWN_HELD < HIDDEN_EACH:
-                    held_down = load_columns(down_at, following, own_end, MLP, DOWN_HELD, WIDE_MLP)
+            add_product(
+                x,
+                held_down,
+                down_at,
+                own_first,
+                own_end,
+                middle,
+                stream,
+                tag + 1,
+                MLP,
+                HIDDEN_EACH,
+                DOWN_HELD,
+                WIDE_MLP,
+            )
 
         if layer + 1 < LAYERS:
             weight_at = qkv + (layer + 1) * QKV * HIDDEN
