@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certspec.kernels.compiled import inner
+from certspec.models.cpu.formats import F32
 from certspec.models.cpu.model import cache_start, put_slot
 from certspec.models.cpu.phases import finish_item, take_item, wait_for
 from certspec.models.cpu.rows import (
@@ -129,7 +130,7 @@ def _attend(model, nodes, node, head, count, start, query_norm, scratch, out):
     num_blocks = (last + BLOCK - 1) // BLOCK
     for block in range(0, num_blocks, 2):
         at, blocks = start + block * step, min(2, num_blocks - block)
-        keys = Blocks(model.keys, at, step, blocks, head_dim, 2 * step, 0)
+        keys = Blocks(model.keys, at, step, blocks, head_dim, 2 * step, F32, model.tiles)
         multiply(SET, count, Rows(queries, 0, head_dim), keys, Rows(scores, block * BLOCK, slots))
     scale = np.float32(1.0 / math.sqrt(head_dim))
     for i in range(count):
@@ -139,11 +140,10 @@ def _attend(model, nodes, node, head, count, start, query_norm, scratch, out):
     for part in range(head_dim // BLOCK):
         at = start + part * slots * BLOCK
         y = Rows(model.attended, out + part * BLOCK, head_dim)
-        multiply(
-            SET, count, Rows(scores, 0, slots), Blocks(model.values, at, 0, 1, prefix, 0, 0), y
-        )
+        values = Blocks(model.values, at, 0, 1, prefix, 0, F32, model.tiles)
+        multiply(SET, count, Rows(scores, 0, slots), values, y)
         for j in range(num_ancestors):
-            value = Blocks(model.values, at + path[j] * BLOCK, 0, 1, 1, 0, 0)
+            value = Blocks(model.values, at + path[j] * BLOCK, 0, 1, 1, 0, F32, model.tiles)
             multiply(ON, count, Rows(scores, prefix + j, slots), value, y)
     for i in range(count):
         scale_row(model.attended, out + i * head_dim, head_dim, queries[i])

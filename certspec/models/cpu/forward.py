@@ -23,7 +23,15 @@ from certspec.models.cpu.phases import (
     take_item,
     wait_for,
 )
-from certspec.models.cpu.rows import MAX_ROWS, Blocks, Rows, multiply, norm_row, silu_times
+from certspec.models.cpu.rows import (
+    MAX_ROWS,
+    Blocks,
+    Rows,
+    multiply,
+    norm_row,
+    silu_times,
+    some_blocks,
+)
 from certspec.models.cpu.tiles import ADD, BLOCK, SET
 from certspec.models.staging import TOKEN
 
@@ -82,16 +90,11 @@ def _ahead(is_last, item_blocks, threads):
 
 
 @njit(error_model="numpy", nogil=True)
-def _matrix(matrices, places, row, num_blocks, depth):
+def _matrix(stored, row, num_blocks, depth):
     """The matrix of a row of ``CpuModel.places``."""
+    matrices, places, tiles = stored
     at, step, kind = places[row, AT], places[row, STEP], places[row, KIND]
-    return Blocks(matrices, at, step, num_blocks, depth, 0, kind)
-
-
-@inner
-def _some_blocks(weights, first, count, ahead):
-    at = weights.at + first * weights.step
-    return Blocks(weights.values, at, weights.step, count, weights.depth, ahead, weights.kind)
+    return Blocks(matrices, at, step, num_blocks, depth, 0, kind, tiles)
 
 
 @inner
@@ -117,7 +120,7 @@ def _project(phase, threads, item_blocks, ending, num_rows, x, parts, bias, y):
             ahead = _ahead(block - begin == item_blocks - 2, item_blocks, threads) * weights.step
             for one in range(block, block + count if bias.step else block):
                 _put_bias(num_rows, bias, one, y)
-            pair = _some_blocks(weights, inside, count, ahead)
+            pair = some_blocks(weights, inside, count, ahead)
             multiply(ending, num_rows, x, pair, Rows(y.values, y.at + block * BLOCK, y.step))
             block += count
         finish_item(phase)
@@ -137,12 +140,12 @@ def _gate_and_up(phase, threads, num_rows, x, gate, up, products, y):
             ahead = _ahead(number % 2 == 1, 4, threads) * gate.step // 2
             at = gate.at + number * gate.step
             if kind == up.kind:
-                pair = Blocks(values, at, up.at - gate.at, 2, gate.depth, ahead, kind)
+                pair = Blocks(values, at, up.at - gate.at, 2, gate.depth, ahead, kind, gate.tiles)
                 multiply(SET, num_rows, x, pair, Rows(products, 0, 2 * BLOCK))
             else:
-                one = _some_blocks(gate, number, 1, ahead)
+                one = some_blocks(gate, number, 1, ahead)
                 multiply(SET, num_rows, x, one, Rows(products, 0, 2 * BLOCK))
-                one = _some_blocks(up, number, 1, ahead)
+                one = some_blocks(up, number, 1, ahead)
                 multiply(SET, num_rows, x, one, Rows(products, BLOCK, 2 * BLOCK))
             for row in range(num_rows):
                 silu_times(
@@ -180,7 +183,7 @@ def forward_pass(model, nodes, wanted, logits):
     residual = Rows(model.residual, 0, hidden_blocks * BLOCK)
     normed = Rows(np.empty(num_nodes * residual.step, np.float32), 0, residual.step)
     attended = Rows(model.attended, 0, query_width)
-    matrices, places = model.matrices, model.places
+    stored = model.matrices, model.places, model.tiles
     no_bias = Rows(model.vectors, 0, 0)
     gated = Rows(model.gated, 0, mlp_blocks * BLOCK)
     products = np.empty(num_nodes * 2 * BLOCK, np.float32)
@@ -203,9 +206,9 @@ def forward_pass(model, nodes, wanted, logits):
         work, at = Phase(counters, phase + _QKV), layer * MATRICES_PER_LAYER
         kv_blocks = sizes.kv_heads * head_dim // BLOCK
         parts = (
-            _matrix(matrices, places, at, query_width // BLOCK - first, hidden),
-            _matrix(matrices, places, at + 1, kv_blocks, hidden),
-            _matrix(matrices, places, at + 2, kv_blocks, hidden),
+            _matrix(stored, at, query_width // BLOCK - first, hidden),
+            _matrix(stored, at + 1, kv_blocks, hidden),
+            _matrix(stored, at + 2, kv_blocks, hidden),
         )
         # The residual stream changes only after the phase that reads the normed rows: a thread that
         # still gets an item of it has normed what stood still.
@@ -226,24 +229,22 @@ def forward_pass(model, nodes, wanted, logits):
         attend_phase(work, model, nodes, chosen, layer, query_norm, scratch)
 
         work = Phase(counters, phase + _OUT)
-        weights = _matrix(matrices, places, at + 3, hidden_blocks, query_width)
+        weights = _matrix(stored, at + 3, hidden_blocks, query_width)
         _project(work, threads, _PAIR, ADD, num_nodes, attended, (weights,), no_bias, residual)
 
         work = Phase(counters, phase + _GATE_UP)
-        gate = _matrix(matrices, places, at + 4, mlp_blocks, hidden)
-        up = _matrix(matrices, places, at + 5, mlp_blocks, hidden)
+        gate = _matrix(stored, at + 4, mlp_blocks, hidden)
+        up = _matrix(stored, at + 5, mlp_blocks, hidden)
         if is_open(work, (mlp_blocks + 1) // 2):
             _norm_rows(num_nodes, model, norm_at + hidden, residual, normed)
         _gate_and_up(work, threads, num_nodes, normed, gate, up, products, gated)
 
         work = Phase(counters, phase + _DOWN)
-        weights = _matrix(matrices, places, at + 6, hidden_blocks, sizes.mlp)
+        weights = _matrix(stored, at + 6, hidden_blocks, sizes.mlp)
         _project(work, threads, _PAIR, ADD, num_nodes, gated, (weights,), no_bias, residual)
         norm_at = bias_at + sizes.qkv_bias
         phase += _PHASES_PER_LAYER
     _norm_rows(num_nodes, model, norm_at, residual, normed)
     work, rows = Phase(counters, phase), Rows(logits, 0, sizes.columns)
-    weights = _matrix(
-        matrices, places, sizes.layers * MATRICES_PER_LAYER, sizes.columns // BLOCK, hidden
-    )
+    weights = _matrix(stored, sizes.layers * MATRICES_PER_LAYER, sizes.columns // BLOCK, hidden)
     _project(work, threads, _HEAD_BLOCKS, SET, num_nodes, normed, (weights,), no_bias, rows)

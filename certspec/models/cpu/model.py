@@ -6,6 +6,7 @@ All arrays are flat. A block is 16 columns, stored as (inner dimension, 16):
             then the embedding where it is quantised and not the head itself
   places    where each of these begins in ``matrices``: a row a matrix, 7 a layer, then the head
             and the embedding; columns AT, STEP (from a block to the next) and KIND (of Blocks)
+  tiles     see ``tile_table`` of tiles.py
   vectors   per layer: gains of the input and the mlp norm; of the query and the key norm, and the
             bias of qkv, where the architecture has them; then the final norm
   keys      (layer, cache row, kv head, slot block, head_dim, 16): scores of 16 slots are one tile
@@ -87,6 +88,7 @@ class CpuModel(NamedTuple):
     eps: np.float32
     matrices: Array
     places: Array
+    tiles: Array
     vectors: Array
     embedding: Array
     rope: Array

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certspec.models.cpu.formats import BF16, F32
 from certspec.models.cpu.tiles import BLOCK
 from certspec.models.weights import Geometry, Weights
 
@@ -55,7 +56,7 @@ def pack_weights(weights: Weights) -> PackedWeights:
         weights.embedding
     )
     row_width = BLOCK // 2 if exact else BLOCK
-    places, size = _places(weights.geometry, row_width)
+    places, size = _places(weights.geometry, row_width, BF16 if exact else F32)
     matrices = aligned_space(4 * size).view(np.uint32 if exact else np.float32)
     at = 0
     for matrix in _matrices(weights):  # one copy of one matrix at a time beside the whole
@@ -106,7 +107,7 @@ def give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _places(geometry: Geometry, row_width: int) -> tuple[np.ndarray[Any, Any], int]:
+def _places(geometry: Geometry, row_width: int, kind: int) -> tuple[np.ndarray[Any, Any], int]:
     """``CpuModel.places`` of matrices that are joined in turn, and the array elements that they
     take; ``row_width``: those of a row of a block."""
     g, rows, at = geometry, [], 0
@@ -115,7 +116,7 @@ def _places(geometry: Geometry, row_width: int) -> tuple[np.ndarray[Any, Any], i
         nonlocal at
         step, num_blocks = depth * row_width, -(-outputs // BLOCK)
         for index in range(in_turn):
-            rows.append((at + index * step, in_turn * step, 0))
+            rows.append((at + index * step, in_turn * step, kind))
         at += in_turn * num_blocks * step
 
     for _ in range(g.num_layers):

@@ -28,6 +28,7 @@ __all__ = [
     "rotate",
     "scale_row",
     "silu_times",
+    "some_blocks",
     "sum_exp",
     "weigh_scores",
 ]
@@ -49,8 +50,8 @@ class Rows(NamedTuple):
 class Blocks(NamedTuple):
     """``num_blocks`` packed blocks of 16 columns and ``depth`` rows, one or two in a product: block
     i begins at ``values[at + i * step]``. ``ahead``: how many elements further the weights stand
-    that this thread is likely to need next (0: none). ``kind``: how they are packed, where the
-    array is of bytes (formats.py)."""
+    that this thread is likely to need next (0: none). ``kind``: how they are packed (formats.py).
+    ``tiles``: see ``tile_table``."""
 
     values: np.ndarray[Any, Any]
     at: int
@@ -59,6 +60,7 @@ class Blocks(NamedTuple):
     depth: int
     ahead: int
     kind: int
+    tiles: np.ndarray[Any, Any]
 
 
 _LOG2E = np.float32(1.4426950408889634)
@@ -180,6 +182,13 @@ def silu_times(pair, pair_at, y, y_at):
 
 
 @inner
+def some_blocks(weights, first, count, ahead):
+    """``count`` of the blocks, with another ``ahead``."""
+    at, step, depth = weights.at + first * weights.step, weights.step, weights.depth
+    return Blocks(weights.values, at, step, count, depth, ahead, weights.kind, weights.tiles)
+
+
+@inner
 def multiply(ending, num_rows, x, weights, y):
     """y[num_rows, 16 * num_blocks] = x[num_rows, depth] @ weights, for any number of rows. ``x``
     and ``y``: ``Rows``; ``weights``: ``Blocks``. ``ending``: SET stores the product, ADD adds it to
@@ -192,9 +201,8 @@ def multiply(ending, num_rows, x, weights, y):
         if paired and (WIDE or count <= 2):
             tile(2, count, ending, xs, weights, ys)
         else:  # three rows of two blocks would want 17 of 16 vector registers
-            values, step, depth, ahead = weights.values, weights.step, weights.depth, weights.ahead
             for block in range(weights.num_blocks):
-                one = Blocks(values, weights.at + block * step, step, 1, depth, ahead, weights.kind)
+                one = some_blocks(weights, block, 1, weights.ahead)
                 to = Rows(ys.values, ys.at + block * BLOCK, ys.step)
                 tile(1, count, ending, xs, one, to)
         first += count

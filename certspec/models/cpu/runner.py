@@ -19,7 +19,7 @@ from certspec.models.cpu.forward import activation_widths, forward_pass, num_cou
 from certspec.models.cpu.model import MATRICES_PER_LAYER, CpuModel, Sizes, Staged, move_slots
 from certspec.models.cpu.packing import PackedWeights, pack_weights, rope_table
 from certspec.models.cpu.threads import ThreadChoice, default_num_threads
-from certspec.models.cpu.tiles import BLOCK
+from certspec.models.cpu.tiles import BLOCK, tile_table
 from certspec.models.gguf.model import GgufModel
 from certspec.models.staging import BATCH_ROW, CACHE_ROW, POSITION, PREFIX, STAGED, TOKEN, Staging
 from certspec.models.weights import Geometry, read_weights
@@ -319,6 +319,7 @@ class CpuRunner:
             self._eps,
             packed.matrices,
             packed.places,
+            tile_table(packed.matrices.dtype == np.uint8),
             packed.vectors,
             packed.embedding,
             self._rope,

@@ -10,7 +10,7 @@ one token at a time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,21 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from certspec.models.cpu.formats import BF16, F16, F32, FORMATS, NUM_KINDS, WIDE
+from certspec.kernels.compiled import compiled
+from certspec.models.cpu.formats import F16, F32, FORMATS, NUM_KINDS, WIDE
 
-__all__ = ["ADD", "BLOCK", "ON", "SET", "fma", "from_bits", "tile", "to_bits", "widen"]
+__all__ = [
+    "ADD",
+    "BLOCK",
+    "ON",
+    "SET",
+    "fma",
+    "from_bits",
+    "tile",
+    "tile_table",
+    "to_bits",
+    "widen",
+]
 
 _intrinsic: Any = (
     intrinsic  # numba calls the functions below with its own arguments, unknown to type checkers
@@ -44,54 +56,41 @@ _I64, _I8 = ir.IntType(64), ir.IntType(8)
 _BYTE_VEC = ir.VectorType(_I8, _LANES)
 
 
-@_intrinsic(prefer_literal=True)
+_TILE = ir.FunctionType(
+    ir.VoidType(), [*[ir.PointerType(kind) for kind in (_F32, _I8, _F32)], *[_I64] * 6]
+)
+_MOST_ROWS = 8
+
+
+@_intrinsic
 def tile(typingctx, blocks, rows, ending, x, weights, y):
-    """y[rows, 16 * blocks] = x[rows, depth] @ weights for literal ``blocks`` and as many rows as
-    ``_tile_rows`` lists, with ``Rows`` and ``Blocks`` of rows.py; ``ending``: SET, ADD or ON. The
-    dtype of the weights says how they are packed: uint32 bfloat16 pairs, float32, or uint8, where
-    ``kind`` says it.
+    """y[rows, 16 * blocks] = x[rows, depth] @ weights for as many ``rows`` as ``_tile_rows`` lists,
+    with ``Rows`` and ``Blocks`` of rows.py; ``ending``: SET, ADD or ON.
 
     Weights ``ahead`` elements further are asked for meanwhile: they lie in a cache so slow that a
     few rows would wait for it (hardware prefetches along one page only). What is asked for in vain,
     even past the end, costs nothing else."""
-    num_blocks = blocks.literal_value
-    dtype = weights.types[0].dtype
-    signature = types.void(blocks, types.int64, types.int64, x, weights, y)
-    kinds = range(NUM_KINDS) if dtype == types.uint8 else [BF16 if dtype == types.uint32 else F32]
+    signature = types.void(types.int64, types.int64, types.int64, x, weights, y)
 
     def codegen(context, builder, sig, args):
-        rows, ending, tuples = args[1], args[2], args[3:]
-        starts, numbers = [], []
-        for kind, value in zip(sig.args[3:], tuples, strict=True):
-            array, at, *rest = cgutils.unpack_tuple(builder, value)
-            data = context.make_array(kind.types[0])(context, builder, array).data
-            starts.append(builder.gep(data, [at]))
-            numbers.append(rest)
-        (x_step,), (w_step, _, depth, ahead, kind), (y_step,) = numbers
+        blocks, rows, ending, *tuples = args
+        numbers = [cgutils.unpack_tuple(builder, value) for value in tuples]
 
-        def call(num_rows, kind):
-            function = _tile_function(builder.module, num_rows, num_blocks, kind)
-            x_at, w_at, y_at = starts
-            steps = [w_step, ahead]
-            if dtype == types.uint8 and kind not in FORMATS:  # words in an array of bytes
-                w_at = builder.bitcast(w_at, function.args[1].type)
-                steps = [builder.ashr(step, _I64(2)) for step in steps]
-            arguments = [x_at, w_at, y_at, ending, x_step, steps[0], depth, steps[1], y_step]
-            builder.call(function, arguments)
+        def begin(kind, array, at):
+            return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
-        if dtype != types.uint8:
-            kind = _I64(kinds[0])
-        done = builder.append_basic_block("tile_done")
-        place = builder.add(builder.mul(rows, _I64(NUM_KINDS)), kind)
-        switch = builder.switch(place, done)
-        for number in kinds:
-            for num_rows in _tile_rows(number, num_blocks):
-                case = builder.append_basic_block(f"tile_{num_rows}_{number}")
-                switch.add_case(_I64(num_rows * NUM_KINDS + number), case)
-                builder.position_at_end(case)
-                call(num_rows, number)
-                builder.branch(done)
-        builder.position_at_end(done)
+        (x_all, x_at, x_step), (w_all, w_at, w_step, _, depth, ahead, kind, tiles) = numbers[:2]
+        y_all, y_at, y_step = numbers[2]
+        x_kind, w_kind, y_kind = (each.types[0] for each in sig.args[3:])
+        size = _I64(w_kind.dtype.bitwidth // 8)
+        weights = builder.bitcast(begin(w_kind, w_all, w_at), ir.PointerType(_I8))
+        place = builder.add(builder.mul(blocks, _I64(_MOST_ROWS + 1)), rows)
+        place = builder.add(builder.mul(place, _I64(NUM_KINDS)), kind)
+        address = builder.load(begin(sig.args[4].types[-1], tiles, place))
+        starts = begin(x_kind, x_all, x_at), weights, begin(y_kind, y_all, y_at)
+        steps = builder.mul(w_step, size), depth, builder.mul(ahead, size), y_step
+        function = builder.inttoptr(address, ir.PointerType(_TILE))
+        builder.call(function, [*starts, ending, x_step, *steps])
         return context.get_dummy_value()
 
     return signature, codegen
@@ -103,21 +102,56 @@ def _tile_rows(kind: int, blocks: int) -> Iterable[int]:
     if kind not in FORMATS:
         return range(1, 7 if blocks == 1 or WIDE else 3)
     if WIDE:
-        return (1, 2, 4) if blocks == 1 else (1, 2, 3, 4, 5, 8)
+        return (1, 2, 4) if blocks == 1 else (1, 2, 3, 4, 5, _MOST_ROWS)
     return range(1, 6 if blocks == 1 else 3)
 
 
+@_intrinsic(prefer_literal=True)
+def _write_tiles(typingctx, table, quantised):
+    """Write the tiles of plain or of quantised weights, and their addresses to ``table``."""
+    kinds = [kind for kind in range(NUM_KINDS) if (kind in FORMATS) == quantised.literal_value]
+
+    def codegen(context, builder, sig, args):
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        for kind in kinds:
+            for blocks in (1, 2):
+                for rows in _tile_rows(kind, blocks):
+                    function = _tile_function(builder.module, rows, blocks, kind)
+                    place = (blocks * (_MOST_ROWS + 1) + rows) * NUM_KINDS + kind
+                    address = builder.ptrtoint(function, _I64)
+                    builder.store(address, builder.gep(data, [_I64(place)]))
+        return context.get_dummy_value()
+
+    return types.void(table, quantised), codegen
+
+
+@compiled
+def _write_plain(table):
+    _write_tiles(table, False)
+
+
+@compiled
+def _write_quantised(table):
+    _write_tiles(table, True)
+
+
+@cache
+def tile_table(quantised: bool) -> np.ndarray[Any, Any]:
+    """Where the tiles' code stands, for ``Blocks.tiles``; of quantised weights too if asked.
+
+    Called by address, tiles are compiled once. A function that they were part of would be compiled
+    with them again in each of its callers, which took half a gigabyte of the compiler's memory."""
+    table = np.zeros(3 * (_MOST_ROWS + 1) * NUM_KINDS, np.int64)
+    _write_plain(table)
+    if quantised:
+        _write_quantised(table)
+    return table
+
+
 def _tile_function(module: ir.Module, rows: int, blocks: int, kind: int) -> ir.Function:
-    name = f"certspec_tile_{rows}x{blocks}_{kind}"
-    if name in module.globals:
-        return module.globals[name]
-    weight = _I8 if kind in FORMATS else _F32 if kind == F32 else ir.IntType(32)
-    pointers = [ir.PointerType(_F32), ir.PointerType(weight), ir.PointerType(_F32)]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*pointers, *[_I64] * 6]), name)
-    function.linkage = "linkonce_odr"
-    function.attributes.add("noinline")
-    x, w, y = function.args[:3]
-    for argument in (x, w, y):
+    function = ir.Function(module, _TILE, f"certspec_tile_{rows}x{blocks}_{kind}")
+    function.linkage = "internal"
+    for argument in function.args[:3]:
         argument.add_attribute("noalias")
     writer = _QuantisedTileWriter if kind in FORMATS else _TileWriter
     writer(function, rows, blocks, kind).write()
@@ -134,7 +168,13 @@ class _TileWriter:
             function.args[:8]
         )
         self.y_step = function.args[8]
-        self.builder = ir.IRBuilder(function.append_basic_block("entry"))
+        self.builder = builder = ir.IRBuilder(function.append_basic_block("entry"))
+        if kind not in FORMATS:  # numbers or words, and steps in these
+            word = _F32 if kind == F32 else ir.IntType(32)
+            self.w = builder.bitcast(self.w, ir.PointerType(word))
+            self.w_step, self.ahead = (
+                builder.ashr(step, _I64(2)) for step in (self.w_step, self.ahead)
+            )
         name = f"llvm.fma.v{_LANES}f32"
         kind = ir.FunctionType(_VEC, [_VEC] * 3)
         self.fma = cgutils.get_or_insert_function(function.module, kind, name)
