@@ -92,6 +92,39 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         )
     ),
     *(
+        (f"certspec/kernels/torch/robust.py::{line}", old, new, why)
+        for line, old, new, why in (
+            (
+                "top_logits, top_ids = *",
+                "max(num_top, MIN_SETTLING)",
+                "min(*",
+                "below the ranks that are known a competitor has the weight that is needed",
+            ),
+            ("ratios = *", "probs > 0", "*", "a token without probability adds 0 to every sum"),
+            ("bounds = *", "1.0", "(1.0000*)", _SAFE + ": a wider range of the likeliest token"),
+            ("low, high = *", "*", "*", _GUIDE),
+            ("newton = *", "*", "*", _GUIDE),
+            ("tilt = *", "*", "*", _GUIDE),
+            ("best = *", "certain > 0", "*", "the logarithm of 0 is no bound"),
+            ("count, parameters = *", "rule + 1", "(rule + 2)", "only the first is read"),
+            ("ceiling = ceiling + *", "1.0", "(1.0000*)", "1e-9 of what roundings may add up to"),
+        )
+    ),
+    *(
+        (f"certspec/kernels/reference.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("if threshold.entropy_scale < *", "*", "*", "inf times a number is no bound"),
+            ("lower = *", "row.weights > NEGLIGIBLE", "*", "its error is bounded at 1e-290 too"),
+            ("if not weight *", "*", "(weight >= *", _JOINS),
+            ("if not weight < *", "*", "(weight <= *", _JOINS),
+            ("raised = _pool_sum*", "*", "*", _SQUARE),
+            ("close = *", "row.weights >= *", "*", "rounding moves it by half of that"),
+            ("target_probs > 0*", "target_probs > 0", "*", _NOTHING),
+            ("terms = *", "log_ratio < FAR_BELOW", "*", "two forms of one function"),
+            ("if draft_span > *", "*", "*", "both bounds hold there"),
+        )
+    ),
+    *(
         (f"{_MASSES}::{line}", old, new, why)
         for line, old, new, why in (
             ("following = *", "1.0", "*", _BELOW),

@@ -245,3 +245,90 @@ def test_read_only_rows_are_taken_as_they_are():
     target, draft = np.log([[0.7, 0.2, 0.1]]), np.log([[0.6, 0.3, 0.1]])
     target.setflags(write=False)
     assert cs.certify(target, draft, cs.StrictGreedy(), logit_error=0.05).certified.all()
+
+
+def by_hand(lags, probs):
+    """Divergences of tokens beside a likeliest one of 1/2 whose log-ratio is 0; KL is 0."""
+    zero = torch.zeros(1, 1, dtype=torch.float64)
+    running = torch.cat([zero, one(*probs)[None].cumsum(dim=1)], dim=1)
+    return robust.Divergences(
+        top_prob=zero + 0.5,
+        top_ratio=zero,
+        lags=one(*lags)[None],
+        probs=running,
+        products=torch.zeros_like(running),
+        size=zero + 0.25,
+        ratio_error=zero,
+    )
+
+
+def first_asked(rows, radius, monkeypatch):
+    """(the raised tokens' mass, the certain part of the first turn, the bound), with log(mass) of
+    .7."""
+    raised, certain = [], []
+
+    def box_mass(up, *rest):
+        raised.append(up.item())
+        return REAL.box_mass(up, *rest)
+
+    def box_divergence(tilt, mass):
+        certain.append(mass.item())
+        return tilt - 0.7
+
+    monkeypatch.setattr(
+        robust, "_robust", SimpleNamespace(box_mass=box_mass, box_divergence=box_divergence)
+    )
+    monkeypatch.setattr(robust, "TILT_STEPS", 1)
+    bound = robust._tilted(rows, one(radius)[:, None], 1.0).item()
+    return raised[0], certain[0], bound
+
+
+REAL = robust._robust
+
+
+def test_a_token_is_raised_where_its_ratio_is_above_its_turning_point(monkeypatch):
+    turn = 0.1 / math.tanh(0.1) - 1.0
+    for beside, up in ((-4e-10, 0.3), (4e-10, 0.0)):
+        rows = by_hand([turn + beside, 5.0], [0.3, 0.2])
+        assert first_asked(rows, 0.1, monkeypatch)[0] == up
+
+
+def test_a_box_pays_for_factors_of_every_size(coarse, monkeypatch):
+    monkeypatch.setattr(robust, "WIDENING", 0.0)
+    rows = by_hand([0.0, 5.0], [0.3, 0.2])
+    _, paying, bound = first_asked(rows, 0.1, monkeypatch)
+    monkeypatch.setattr(robust, "UNIT", 0.0)
+    _, exact, _ = first_asked(rows, 0.1, monkeypatch)
+    size = 1 + 0.1 + 0.25
+    paid = math.exp(0.1) * (2 * 2 + 64) * coarse * size
+    assert exact - paying == pytest.approx(paid, rel=1e-6, abs=0)
+    assert bound == pytest.approx(-0.7 + 64 * coarse * 0.7, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "rule", [cs.Multiplicative(0.9), cs.Multiplicative(1.0), cs.Additive(0.0), cs.Additive(0.1)]
+)
+def test_the_likeliest_token_stays_accepted_where_the_threshold_is_at_most_its_own(rule):
+    row = np.log([[0.9, 0.1]])
+    assert cs.certify(row, None, rule, logit_error=0.2).certificate[0, 0] > 0.1
+
+
+def test_of_two_tokens_the_second_is_the_competitor_and_none_where_all_are_accepted():
+    row = np.log([[0.7, 0.3]])
+    rules = [cs.StrictGreedy(), cs.Absolute(1e-9)]
+    found = cs.certify(row, None, rules, logit_error=0.05)
+    short = cs.certify(row.astype(np.float32), None, rules, logit_error=0.05)
+    assert short.certificate[0, 0] == pytest.approx(found.certificate[0, 0], rel=1e-6)
+    grown = 0.3 * math.exp(0.1)
+    top, other = 0.7 / (0.7 + grown), grown / (0.7 + grown)
+    exact = top * math.log(2 * top) + other * math.log(2 * other)
+    assert found.certificate[0, 0] == pytest.approx(exact, rel=1e-9)
+    assert found.certificate[1, 0] == math.inf
+
+
+def test_below_the_ranks_that_are_known_a_token_without_weight_may_be_rejected(monkeypatch):
+    row = torch.zeros(1, 200, dtype=torch.float64)
+    rows = robust.box_rows(row, None, rule_table((cs.Absolute(0.0),)), 2)
+    monkeypatch.setattr(robust, "_needed", lambda rows, rule, radius: one(0.0))
+    value, _ = robust.certificate_within(rows, 0, one(0.05))
+    assert math.isfinite(value.item())

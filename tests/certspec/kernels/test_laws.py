@@ -2,6 +2,7 @@
 every CPU backend."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import mpmath
@@ -151,9 +152,9 @@ def coarse(monkeypatch):
         "SLOPE_ROUNDINGS",
         "TERM_SUM_ROUNDINGS",
         "ROOT_ROUNDINGS",
-        "FLAG_RESOLUTION",
     ):
         own[name] *= 2.0**23
+    own["FLAG_RESOLUTION"] = own["UNIT"]
     paid = SimpleNamespace(**own)
     monkeypatch.setattr(reference, "paid", paid)
     monkeypatch.setattr(reference, "UNIT", paid.UNIT)
@@ -225,13 +226,54 @@ def test_a_token_joins_the_references_pool_only_where_it_certainly_lies_above_th
         assert len(reference.pool_single_token(weights, 1)) == joined
 
 
-def test_the_references_doubt_about_a_token_covers_weights_and_normaliser(coarse):
+@pytest.mark.parametrize("offset", [0.0, -0.2])
+def test_the_references_doubt_about_a_token_covers_weights_and_normaliser(coarse, offset):
     row = reference.target_row(np.array([0.0, -0.7]))
     spread = 4 * (row.normaliser_error + (row.span + row.mean_gap) * coarse.UNIT)
     doubt = coarse.FLAG_RESOLUTION + spread
-    for times, near in ((0.99, True), (1.01, False)):
-        tau = row.weights[1] * (1 + times * doubt) / row.normaliser
-        assert reference.decisions(cs.Absolute(tau).threshold, row).near is near
+    room = doubt * (row.weights[1] - offset * row.normaliser)
+    rule = cs.Additive(0.2) if offset else cs.Absolute(0.1)
+    for times, near in ((0.999, True), (1.001, False)):
+        tau = row.weights[1] + times * room  # in weights
+        changes = (
+            {"scale": tau - offset * row.normaliser} if offset else {"cap": tau / row.normaliser}
+        )
+        threshold = replace(rule.threshold, **changes)
+        assert reference.decisions(threshold, row).near is near
+
+
+def test_the_references_pool_weights_err_by_their_function_and_gap(coarse):
+    row = reference.target_row(np.array([0.0, -20.0, -400.0]))
+    for last, nats in ((0, 0.0), (1, 20.0), (2, reference.FARTHEST_POOLED)):
+        assert reference._pool_weight_error(row, last) == (8 + nats) * coarse.UNIT
+
+
+def test_the_references_argmax_stays_certain_where_the_threshold_is_its_own_weight():
+    row = reference.target_row(np.linspace(0.0, -30.0, 50))
+    for rule in (cs.Multiplicative(1.0), cs.Additive(0.0)):
+        assert reference.relative_threshold(rule.threshold, row)[1] == 1.0
+    assert not reference._reaches(np.array([0.5]), 0.5, True)
+    assert reference._reaches(np.array([0.5]), 0.5, False)
+
+
+def test_the_references_divergence_and_entropy_are_those_of_the_definitions():
+    """Also where the draft's token is 60 or 800 nats likelier, and where the target masks one."""
+    for far in (1.0, 60.0, 800.0):
+        rows = np.array([0.0, -far, -1.0]), np.array([-far, 0.0, -1.0])
+        with mpmath.workdps(30):
+            target, draft = ([mpmath.exp(z) for z in row] for row in rows)
+            target, draft = ([w / mpmath.fsum(row) for w in row] for row in (target, draft))
+            pairs = zip(target, draft, strict=True)
+            kl = mpmath.fsum(p * mpmath.log(p / q) for p, q in pairs)
+            entropy = -mpmath.fsum(p * mpmath.log(p) for p in target)
+        assert reference.divergence(*rows)[0] == pytest.approx(float(kl), rel=1e-13)
+        assert reference.target_row(rows[0]).entropy == pytest.approx(float(entropy), rel=1e-13)
+    masked = np.array([0.0, -np.inf]), np.array([0.0, 0.0])
+    assert reference.divergence(*masked)[0] == pytest.approx(math.log(2), rel=1e-15)
+    both = np.array([0.0, -1.0, -np.inf]), np.array([0.0, -1.0, -np.inf])
+    assert reference.divergence(*both)[0] == 0.0 and np.isfinite(reference.divergence(*both)[1])
+    assert reference.divergence(*both[::-1])[0] == 0.0
+    assert reference.divergence(*masked[::-1]) == (math.inf, math.inf)
 
 
 def test_weights_that_are_negligible_are_near_every_threshold_of_that_size_in_the_reference():
