@@ -156,6 +156,9 @@ def _examine(item: Examined, text: Printed, reference: Formula) -> Evidence:
         idle = _idle_argument(item, text, known, points)
     if idle is not None:
         return _undecided(f"no point tells {idle} from its double", len(points))
+    unguarded = _unguarded(text)
+    if unguarded is not None:
+        return _undecided(f"log1p asked for another number than {unguarded} has", len(points))
     missed = _unreached(text, taken)
     if missed:
         return _undecided(f"branches that no point reaches: {'; '.join(missed)}", len(points))
@@ -365,6 +368,33 @@ def _boundary(difference: Any) -> Any:
     top = sympy.expand(sympy.numer(sympy.together(difference)))
     _, primitive = top.primitive() if hasattr(top, "primitive") else (1, top)
     return min(sympy.expand(primitive), sympy.expand(-primitive), key=sympy.default_sort_key)
+
+
+def _unguarded(text: Printed) -> str | None:
+    """A comparison of x with 1/2, or of -x with -1/2, whose smaller side has no log1p(-x): rounding
+    is counted for one that has asked."""
+    for node in ast.walk(text.node):
+        match node:
+            case ast.IfExp(test=test, body=body):
+                pass
+            case ast.Call(args=[test, body, _]) if ast.unparse(node.func).endswith("where"):
+                pass
+            case _:
+                continue
+        match test:
+            case ast.Compare(left=left, ops=[ast.LtE()], comparators=[ast.Constant(value=0.5)]):
+                asked = f"-{ast.unparse(left)}"
+            case ast.Compare(
+                left=left,
+                ops=[ast.GtE()],
+                comparators=[ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=0.5))],
+            ):
+                asked = ast.unparse(left)
+            case _:
+                continue
+        if f"log1p({asked})" not in ast.unparse(body):
+            return ast.unparse(test)
+    return None
 
 
 def _unreached(text: Printed, taken: set[tuple[int, bool]]) -> list[str]:

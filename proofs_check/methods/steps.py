@@ -4,6 +4,7 @@ can't reduce is evaluated at rational points, where a non-zero value refutes."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
@@ -16,7 +17,14 @@ from derivations.language.claim import Derivation, Formula, get_claim, vanishes
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
 
-__all__ = ["Identities", "prove_identities", "prove_known", "proved", "random_rationals"]
+__all__ = [
+    "Identities",
+    "identity",
+    "prove_identities",
+    "prove_known",
+    "proved",
+    "random_rationals",
+]
 
 Sample = dict[sympy.Symbol, sympy.Rational]
 Identities = Iterator[tuple[str, Any, Any]]  # label, and two expressions that should be equal
@@ -119,10 +127,17 @@ def prove_known(
 ) -> Evidence:
     """The claim's steps, and its formula at arguments whose value is written out by hand."""
     identities = [
-        (f"{claim} at {arguments}", formula(sympy, *arguments), value)
+        identity(f"{claim} at {arguments}", formula(sympy, *arguments), value)
         for arguments, value in known[claim]
     ]
     return prove_identities(get_claim(claim).derivation, identities, [{}])
+
+
+def identity(label: str, found: Any, value: Any) -> tuple[str, Any, Any]:
+    """The two are equal, infinities among them."""
+    if value == sympy.oo:
+        return label, sympy.Integer(int(found == math.inf)), 1
+    return label, found, value
 
 
 def random_rationals(

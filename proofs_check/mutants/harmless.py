@@ -33,7 +33,89 @@ _SQUARE = "a level beside the mean changes the sum by the square of how far it l
 _BELOW = "any number below 0 says that there is no token"
 _BISECTED = "where a bisection looks next, or begins"
 _BOTH = "where both forms have one value: the step of kernel.margins that lists these boundaries"
+_FORMULAS = "derivations/formulas/"
 REASONS: tuple[tuple[str, str, str, str], ...] = (
+    *(
+        (_GENERATED + "reverse_margins_python.py", old, new, _BOTH)
+        for old, new in (
+            ("rest <= alpha?(1.0 + gap)", "(rest < *"),
+            ("rest < alpha?gap", "(rest <= *"),
+        )
+    ),
+    *(
+        (f"derivations/margins/{file}", old, new, _BOTH)
+        for file, old, new in (
+            ("margins.py", "2 ? gap >= slack", "(2 ? gap > slack)"),
+            ("margins.py", "gap >= corner", "(gap > corner)"),
+            ("gate_margins.py", "gap <= slack", "(gap < slack)"),
+            ("gate_margins.py", "2 ? gap <= 1 + slack", "(2 ? gap < *"),
+            ("gate_margins.py", "gap ? (1 + alpha) <= 1", "(gap * < 1)"),
+            ("radius_margins.py", "gap ? (1 + alpha) <= 1", "(gap * < 1)"),
+            ("projection_margins.py", "gap ? (1 + alpha) >= *", "(gap * > *"),
+            ("upper_bounds.py", "rest ? (whole + 1) <= *", "(rest * < *"),
+        )
+    ),
+    *(
+        (_FORMULAS + file, old, new, _JOINS)
+        for file, old, new in (
+            ("levels.py", "value ? count > total", "(value * >= total)"),
+            ("lumped.py", "prob ? count < mass ? copies", "(prob * <= *"),
+            ("projections.py", "base_probs?i? ?? len(pool) > product", "(* >= product)"),
+            ("projections.py", "base_probs?i? ?? len(pool) < product", "(* <= product)"),
+            ("renyi.py", "prob > power_mean*", "(prob >= *"),
+            ("renyi.py", "prob < power_mean*", "(prob <= *"),
+            ("renyi.py", "prob ? len(pooled) < *", "(prob * <= *"),
+            ("tree.py", "target_probs?i? ? len(pool) < total", "(* <= total)"),
+        )
+    ),
+    *(
+        (path, old, new, why)
+        for path, old, new, why in (
+            ("derivations/*", "1 + * ? 0", "(1 - * ? 0)", "0 is added, of the number's own kind"),
+            ("derivations/*", "size + size ? 0", "(size - size ? 0)", "0 is added"),
+            ("derivations/*", "target_probs?i? > 0", "(* >= 0)", _NOTHING),
+            (_FORMULAS + "lumped.py", "p > 0", "(p >= 0)", _NOTHING),
+            (_FORMULAS + "lumped.py", "value > best", "(value >= best)", _OF_EQUALS),
+            (_FORMULAS + "drafter.py", "top > tau", "(top >= tau)", "d_bin(tau || tau) is 0"),
+            (
+                _FORMULAS + "drafter_entropy.py",
+                "draft_probs?0? > epsilon",
+                "(* >= epsilon)",
+                "d_bin(eps || eps) is 0, and the other bound is not negative",
+            ),
+            (
+                _FORMULAS + "drafter_entropy.py",
+                "len(others) > 1",
+                "(len(others) >= 1)",
+                "one token alone does not diverge from itself",
+            ),
+            (
+                _FORMULAS + "projections.py",
+                "1 - total",
+                "(1 + total)",
+                "a pool that lifts has no token without mass; projection.sink notices",
+            ),
+            (
+                _FORMULAS + "robust.py",
+                "len(gains) + 1",
+                "(len(gains) + 2)",
+                "one split more is the last one again",
+            ),
+            (
+                _FORMULAS + "robust.py",
+                "k < split",
+                "(k <= split)",
+                "the largest gain is at its lower end in the best split",
+            ),
+            (_FORMULAS + "robust.py", "offset > 0", "(offset >= 0)", "one value in both forms"),
+            (
+                _FORMULAS + "robust.py::raised = *",
+                "scale + offset*",
+                "*",
+                "of a threshold below 0 only the sign counts",
+            ),
+        )
+    ),
     *(
         (_GENERATED + "margins_python.py", old, new, _BOTH)
         for old, new in (

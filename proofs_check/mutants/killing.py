@@ -20,7 +20,7 @@ from proofs_check.methods.numbers import MP, working_digits
 from proofs_check.methods.printed import parse
 from proofs_check.mutants.changes import with_change
 from proofs_check.mutants.copies import Copy
-from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, Mutation
+from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, Mutation, all_mutations
 from proofs_check.outcome import Verdict
 from proofs_check.registry import Check, Effort
 from proofs_check.running.checks import checks_of
@@ -88,6 +88,20 @@ def _of_body(mutation: Mutation) -> Fate:
 
 
 def _of_formula(mutation: Mutation) -> Fate:
+    """Where the claim itself doesn't notice, another claim may, whose formula calls what is
+    changed."""
+    fate = _of_claim(mutation)
+    if fate.fate == "survived":
+        for other in all_mutations():
+            same = (other.path, other.change) == (mutation.path, mutation.change)
+            if same and other.kind == "formula" and other.target != mutation.target:
+                noticed = _of_claim(other)
+                if noticed.fate == "killed":
+                    return Fate(mutation.name, "killed", f"{other.target}, {noticed.by}")
+    return fate
+
+
+def _of_claim(mutation: Mutation) -> Fate:
     claim = get_claim(mutation.target)
     changed = _changed_formula(mutation)
     effort = Effort(per_family=1)

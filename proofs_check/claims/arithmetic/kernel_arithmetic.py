@@ -79,6 +79,22 @@ def prove_exp(formula: Formula, effort: Effort) -> Identities:
     yield "log 2 in two parts, within 2^-86", sympy.Integer(1 if left < R(1, 2**86) else 0), 1
     at_zero = 1 + R(1, 2**20) * (1 + R(1, 2**40))
     yield "bound at r = 0", sympy.nsimplify(formula(sympy, R(0))), at_zero
+    # one rounding of t and one of its coefficient in each step, carried down by powers of r
+    size, last = R(1, 3), TAYLOR_DEGREE
+    factorials = [sympy.factorial(n) for n in range(last + 2)]
+    tails = {
+        k: sum(size ** (j - k) / factorials[j] for j in range(k, last + 1))
+        for k in range(2, last + 1)
+    }
+    lost = sum(
+        size ** (k - 2) * (tails[k] + (1 / factorials[k] if k > 2 else 0))
+        for k in range(2, last + 1)
+    )
+    counted = size**2 * (lost + 2 * tails[2]) + size
+    counted += size ** (last + 1) / factorials[last + 1] * (1 + size / 14) * 2**53
+    counted += (size + R(1, 2**20)) * (1 + 2 * size)
+    at_third = counted / (1 - size) * (1 + R(1, 2**40)) + 1
+    yield "bound at r = 1/3", sympy.nsimplify(formula(sympy, size)), at_third
 
 
 @check("kernel.exp", method="enclosure")

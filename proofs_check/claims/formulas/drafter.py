@@ -219,8 +219,14 @@ _TREE = -log(
 # Closed values written out by hand for rational drafts.
 KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "drafter.strict": [((R(16, 30), R(9, 30)), _LOG_TWO_PAIR), ((R(1, 2), R(1, 2)), sympy.S.Zero)],
-    "drafter.tree": [(([R(16, 21), R(4, 21), R(1, 21)], 2), _TREE), ((_PROBS, 1), _LOG_TWO_PAIR)],
-    "drafter.top": [(([R(16, 21), R(4, 21), R(1, 21)], 2), _TREE), ((_PROBS, 1), _LOG_TWO_PAIR)],
+    **{
+        claim: [
+            (([R(16, 21), R(4, 21), R(1, 21)], 2), _TREE),
+            ((_PROBS, 1), _LOG_TWO_PAIR),
+            ((_PROBS, len(_PROBS)), sympy.oo),
+        ]
+        for claim in ("drafter.tree", "drafter.top")
+    },
     "drafter.additive": [
         ((R(3, 4), R(1, 4), R(1, 5)), _ADDITIVE),
         ((R(16, 30), R(9, 30), R(0)), _LOG_TWO_PAIR),

@@ -91,7 +91,11 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
         (
             ([R(5, 10), R(2, 10)], R(3, 10), 2, 5),
             log(R(3, 2)) / 2 + log(R(3, 5)) / 5 + R(3, 10) * log(R(9, 10)),
-        )
+        ),
+        (  # of one unlisted token no two can be in the tail, though they would be cheaper
+            ([R(50, 100), R(1, 100)], R(49, 100), 2, 1),
+            log(R(100, 51)) / 2 + log(R(2, 51)) / 100,
+        ),
     ],
     "lumped.kl": [
         (

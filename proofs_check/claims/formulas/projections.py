@@ -99,7 +99,9 @@ check_by_solvers(
 
 @check("projection.sink", method="steps")
 def prove_sink(formula: Formula, effort: Effort) -> Evidence:
-    return prove_identities(SINK, _identities(formula, -1), [{}])
+    nothing = formula(sympy, [sympy.Rational(1, 2), 0, sympy.Rational(1, 2)], 0, [1])
+    identities = [*_identities(formula, -1), ("a rival without mass", nothing, log(2))]
+    return prove_identities(SINK, identities, [{}])
 
 
 check_by_solvers(

@@ -18,7 +18,7 @@ from proofs_check.methods.cases import Cases, Tally, tallied
 from proofs_check.methods.conic import TOLERANCE, clarabel
 from proofs_check.methods.examination import Examined, examined
 from proofs_check.methods.numbers import MP
-from proofs_check.methods.steps import Identities, proved
+from proofs_check.methods.steps import Identities, identity, proved
 from proofs_check.methods.targets import MANY, WIDE, large_target
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
@@ -103,6 +103,7 @@ def prove_tree(formula: Formula, effort: Effort) -> Identities:
     probs = [R(1, 2), R(3, 10), R(1, 5)]
     level = sympy.sqrt((R(1, 4) + R(9, 100) + R(1, 25)) / 3)
     yield "width 2, order 2", formula(sympy, probs, 2, R(2)), 2 * sympy.log(3 * level)
+    yield identity("as wide as the vocabulary", formula(sympy, probs, 3, R(2)), sympy.oo)
 
 
 @proved("variation.single", VARIATION)
@@ -115,6 +116,7 @@ def prove_variation(formula: Formula, effort: Effort) -> Identities:
 def prove_variation_tree(formula: Formula, effort: Effort) -> Identities:
     yield "width 2", formula(sympy, [R(1, 2), R(3, 10), R(1, 5)], 2), R(1, 6)
     yield "one joins", formula(sympy, [R(1, 2), R(9, 20), R(1, 20)], 2), R(9, 40)
+    yield identity("as wide as the vocabulary", formula(sympy, [R(1, 2), R(1, 2)], 2), sympy.oo)
 
 
 def _programmes(effort: Effort, count: int, claim: str) -> Iterator[tuple[Any, int, list[Any]]]:

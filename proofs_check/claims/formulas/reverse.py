@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sympy import Rational, log, sqrt
+from sympy import Rational, log, oo, sqrt
 
 from proofs_check.methods.projection import Projection, reaches
 from proofs_check.methods.projection_cases import BaseCase, base_draws, register_projections
@@ -94,6 +94,7 @@ KNOWN: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "reverse.tree": [
         ((_PROBS, 3), -log(1 - R(521, 585) + 3 * R(16, 585))),
         ((_THREE, 2), -log(R(12, 21))),
+        ((_THREE, 3), oo),
     ],
 }
 

@@ -17,7 +17,7 @@ from proofs_check.methods.cases import Tally, solve
 from proofs_check.methods.conic import TOLERANCE, check_by_solvers, solve_hub_by_cone
 from proofs_check.methods.numbers import MP, to_mp, working_digits
 from proofs_check.methods.problems import Problem, tree_problems, wide_problems
-from proofs_check.methods.steps import Identities, prove_identities, proved
+from proofs_check.methods.steps import Identities, identity, prove_identities, proved
 from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
@@ -55,6 +55,7 @@ def prove_tree_exchange(formula: Formula, effort: Effort) -> Evidence:
         )
         for width in (1, 2, 3, 4)
     ]
+    identities.append(identity("as wide as the vocabulary", formula(sympy, probs, 5), sympy.oo))
     return prove_identities(TREE_COMPETITORS, identities, [{}])
 
 
