@@ -170,6 +170,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("above = *", "floor > *", "*", "the slack is far above rounding"),
             ("return mass *", "share < *", "*", "claim kernel.entropy_cells counts both forms"),
             ("if alpha == 1.0 or *", "of_draft.chord_use(*", "*>= 1.0 + slack*", _OF_EQUALS),
+            ("if of_draft.chord_use(middle*", "*", "(* < *", _OF_EQUALS),
             ("return value *", "value > *", "(value >= *", "2^-1000 itself is a normal number"),
         )
     ),

@@ -97,6 +97,7 @@ def test_columns_beyond_the_ranks_need_no_order_and_bound_nothing():
     assert rows.ranked.tolist() == [[True, True, False, False]]
     assert rows.last_prob == pytest.approx(0.2, rel=1e-14)
     assert rows.tail == pytest.approx(0.15, rel=1e-13)
+    assert Rows(target([0.5, 0.2, 0.05, 0.1], 3), None).num_ranked == 3
     judged = lumped_certificates(target([0.5, 0.3, 0.1], 2), cs.TopM(2))
     assert judged.case(0, 0)[0] is Case.ALL_ACCEPTED
 

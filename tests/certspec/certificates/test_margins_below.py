@@ -238,4 +238,4 @@ def test_where_the_simple_bound_of_an_entropy_rule_serves_its_rounding_is_taken_
     """At epsilon = 1e-9 no pair near the margin is rejected, and the simple bound is the larger."""
     simple = margin_bounds.forward.entropy_margin(margin, 1e-9, 0.5)
     found = margin_bounds.entropy_line_lower(margin, 1e-9, 0.5)
-    assert found / simple - 1 == pytest.approx(-1e-12, rel=1e-3)
+    assert found / simple - 1 == pytest.approx(-1e-12, abs=1e-15)
