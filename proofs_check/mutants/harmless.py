@@ -193,6 +193,12 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("ceiling = ceiling + *", "1.0", "(1.0000*)", "1e-9 of what roundings may add up to"),
         )
     ),
+    (
+        "certspec/kernels/torch/rows.py",
+        "max(1, *",
+        "min(1, *",
+        "how many rows are scored at once: one",
+    ),
     *(
         (f"certspec/kernels/reference.py::{line}", old, new, why)
         for line, old, new, why in (
@@ -447,7 +453,6 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("newton = *", "1.0", "(0.5)"),
         )
     ),
-    (f"{_CELLS}::kappa = *", "1.0", "(0.5)", _GUIDE),
     (f"{_CELLS}::steps = *", "1.0", "(1.0000*)", _GUIDE),
     (
         f"{_CELLS}::meeting = *",

@@ -136,3 +136,18 @@ def test_a_cells_bound_lies_below_the_dual_value_and_on_a_point_is_it():
             assert found[number] <= min(exact) + 1e-13
             if low == high:
                 assert found[number] == pytest.approx(exact[0], rel=1e-13)
+
+
+def test_every_multiplier_is_exactly_one_less_kappa_and_in_its_range(monkeypatch):
+    seen, sums = [], search._power_sums
+
+    def power_sums(sizes, masses, kappa):
+        seen.append(kappa)
+        return sums(sizes, masses, kappa)
+
+    monkeypatch.setattr(search, "_power_sums", power_sums)
+    search.entropy_radius_lower(np, top_probs([0.6, 0.3], 0.1), cs.Entropy(0.2, 0.3), 50)
+    assert len(seen) == 2
+    for kappa in seen:
+        assert kappa.min() >= 0.0 and kappa.max() <= 1.0
+        assert (kappa * 2.0**40 == np.round(kappa * 2.0**40)).all()

@@ -13,6 +13,7 @@ import certspec as cs
 from certspec.kernels import reference
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.rounding import NEGLIGIBLE
+from certspec.kernels.torch.rows import sum_error
 from tests.support import exact_rows as exact
 
 RULES = [
@@ -240,6 +241,10 @@ def test_the_references_doubt_about_a_token_covers_weights_and_normaliser(coarse
         )
         threshold = replace(rule.threshold, **changes)
         assert reference.decisions(threshold, row).near is near
+
+
+def test_torch_sums_err_by_their_depth_and_one_unit_each_128_columns():
+    assert sum_error(256) == (2 + load_kernels("constants").TORCH_SUM_DEPTH) * 2.0**-53
 
 
 def test_the_references_pool_weights_err_by_their_function_and_gap(coarse):
