@@ -263,15 +263,16 @@ def test_the_references_argmax_stays_certain_where_the_threshold_is_its_own_weig
 
 def test_the_references_divergence_and_entropy_are_those_of_the_definitions():
     """Also where the draft's token is 60 or 800 nats likelier, and where the target masks one."""
-    for far in (1.0, 60.0, 800.0):
-        rows = np.array([0.0, -far, -1.0]), np.array([-far, 0.0, -1.0])
+    pairs = [([0.0, -far, -1.0], [-far, 0.0, -1.0]) for far in (1.0, 60.0, 800.0)]
+    pairs.append(([0.0, -32.4], [math.log(0.9), math.log(0.1)]))  # a log-ratio just below -30
+    for rows in (tuple(map(np.array, pair)) for pair in pairs):
         with mpmath.workdps(30):
             target, draft = ([mpmath.exp(z) for z in row] for row in rows)
             target, draft = ([w / mpmath.fsum(row) for w in row] for row in (target, draft))
             pairs = zip(target, draft, strict=True)
             kl = mpmath.fsum(p * mpmath.log(p / q) for p, q in pairs)
             entropy = -mpmath.fsum(p * mpmath.log(p) for p in target)
-        assert reference.divergence(*rows)[0] == pytest.approx(float(kl), rel=1e-13)
+        assert reference.divergence(*rows)[0] == pytest.approx(float(kl), rel=2e-14, abs=0)
         assert reference.target_row(rows[0]).entropy == pytest.approx(float(entropy), rel=1e-13)
     masked = np.array([0.0, -np.inf]), np.array([0.0, 0.0])
     assert reference.divergence(*masked)[0] == pytest.approx(math.log(2), rel=1e-15)
