@@ -48,7 +48,8 @@ class CpuRunner:
     def __init__(
         self, source: Any, num_tokens: int | None = None, num_threads: int | None = None
     ) -> None:
-        if isinstance(source, GgufModel):
+        is_file = isinstance(source, GgufModel)
+        if is_file:
             _compile_for_files()
             source = source.packed(num_tokens)
         is_packed = isinstance(source, PackedWeights)
@@ -69,7 +70,7 @@ class CpuRunner:
         self._sizes = self._sizes_now()
         self._moved = False  # whether batch rows and cache rows differ
         self._threads = ThreadChoice()
-        self._compiled = False  # the first pass, which may compile, runs on one thread
+        self._compiled = is_file  # else the first pass, which may compile, runs on one thread
         geometry = self.geometry
         self._num_embeddings = self._packed.num_embeddings
         self._eps = np.float32(geometry.norm_eps)

@@ -36,8 +36,16 @@ class ThreadChoice:
         self._sizes: dict[tuple[int, int], _Costs] = {}
 
     def pick(self, work: int, limit: int) -> int:
-        """1 or ``limit``, for a pass of ``work`` multiply-adds."""
-        return self._costs(work, limit).pick() if limit > 1 else 1
+        """1 or ``limit``, for a pass of ``work`` multiply-adds. Passes larger than such as are
+        faster on all threads are not tried on one: a prompt would be read at half the speed."""
+        if limit <= 1:
+            return 1
+        together = any(
+            costs.together
+            for (size, most), costs in self._sizes.items()
+            if most == limit and size < work.bit_length()
+        )
+        return self._costs(work, limit).pick(together)
 
     def report(self, work: int, limit: int, threads: int, seconds: float) -> None:
         """What such a pass took."""
@@ -61,12 +69,21 @@ class _Costs:
         }
         self._alone = True
 
-    def pick(self) -> int:
+    @property
+    def together(self) -> bool:
+        """Whether all threads are known to be faster."""
+        return min(map(len, self._seconds.values())) >= _TRIED and not self._alone
+
+    def pick(self, together: bool) -> int:
+        """``together``: take all while one has not been tried enough."""
         self._passes += 1
+        alone, looks_again = self._alone, self._passes % _LOOK_AGAIN == 0
         counts = len(self._seconds[True]), len(self._seconds[False])
         if min(counts) < _TRIED:
-            return 1 if counts[0] <= counts[1] else self._limit
-        return 1 if self._alone != (self._passes % _LOOK_AGAIN == 0) else self._limit
+            alone, looks_again = (
+                (False, looks_again) if together else (counts[0] <= counts[1], False)
+            )
+        return 1 if alone != looks_again else self._limit
 
     def add(self, alone: bool, seconds: float) -> None:
         self._seconds[alone].append(seconds)

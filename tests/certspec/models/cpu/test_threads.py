@@ -33,3 +33,11 @@ def test_sizes_are_judged_apart_and_one_thread_is_no_choice():
     run(choice, (2.0, 1.0), 20, work=1_000_000)
     assert choice.pick(1000, 4) == 1 and choice.pick(1_000_000, 4) == 4
     assert run(choice, (1.0, 1.0), 10, limit=1) == [1] * 10
+
+
+def test_larger_passes_than_such_as_are_faster_together_are_not_tried_alone():
+    choice = ThreadChoice()
+    run(choice, (2.0, 1.0), 6, work=1000)
+    assert set(run(choice, (2.0, 1.0), 60, work=1_000_000)) == {4}
+    assert run(choice, (1.0, 2.0), 2000, work=1_000_000)[-20:].count(1) >= 19
+    assert 1 in run(choice, (2.0, 1.0), 6, work=100)
