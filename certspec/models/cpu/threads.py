@@ -77,13 +77,14 @@ class _Costs:
     def pick(self, together: bool) -> int:
         """``together``: take all while one has not been tried enough."""
         self._passes += 1
-        alone, looks_again = self._alone, self._passes % _LOOK_AGAIN == 0
         counts = len(self._seconds[True]), len(self._seconds[False])
-        if min(counts) < _TRIED:
-            alone, looks_again = (
-                (False, looks_again) if together else (counts[0] <= counts[1], False)
-            )
-        return 1 if alone != looks_again else self._limit
+        if min(counts) >= _TRIED:
+            alone = self._alone
+        elif together:
+            alone = False
+        else:
+            return 1 if counts[0] < counts[1] else self._limit
+        return 1 if alone != (self._passes % _LOOK_AGAIN == 0) else self._limit
 
     def add(self, alone: bool, seconds: float) -> None:
         self._seconds[alone].append(seconds)
