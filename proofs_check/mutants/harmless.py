@@ -243,6 +243,23 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         for line, old, new, why in (
             ("v = *", "2.0", "(2.0000*)", _BISECTED),
             ("low, high = 0.0, 0.5", "0.5", "(0.5000*)", _BISECTED),
+            (
+                "turn = *",
+                "1.0",
+                "(1.0000*)",
+                "a turn beside its place moves the bound by the square of how far",
+            ),
+            ("return np.where((turn > low) *", "turn > low", "*", "both have one value there"),
+            ("return np.where((turn > low) *", "kappa < 1.0", "*", "both have one value there"),
+            ("(rise < 0.0) & *", "*", "*", "a tangent without slope bounds by its own value"),
+            (
+                "inside = np.where((rise *",
+                "*",
+                "*",
+                "a tangent without slope bounds by its own value",
+            ),
+            ("return np.where(low > *", "low > 0.0", "*", _SAFE + ": no bound of a cell from 0 on"),
+            ("return high *", "4.0", "(4.0000*)", "1e-9 of what rounding may move"),
             ("return 1.0", "1.0", "(1.0000*)", _SAFE + ": a share that no token has"),
             ("if math.log(v) *", "*", "(* < log_delta)", _OF_EQUALS),
             ("if ceiling > *", "ceiling > *", "*", _SAFE + ": one more bound"),
@@ -411,6 +428,8 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         (f"{_CELLS}::edges = *", old, new, "a cell may be cut anywhere")
         for old, new in (
             ("1.0", "(1.0000000009313226)"),
+            ("1.0", "(0.5)"),
+            ("_ZOOM_PARTS + 1", "*"),
             ("low?..., None? + (high - low)*", "(low?..., None? - *"),
         )
     ),

@@ -151,3 +151,59 @@ def test_every_multiplier_is_exactly_one_less_kappa_and_in_its_range(monkeypatch
     for kappa in seen:
         assert kappa.min() >= 0.0 and kappa.max() <= 1.0
         assert (kappa * 2.0**40 == np.round(kappa * 2.0**40)).all()
+
+
+DRAFT = [0.5, 0.3, 0.2]
+
+
+def convex_part(low, high, kappa):
+    sums = search._power_sums(np.log([DRAFT[1:]]), np.array([DRAFT[1:]]), np.array([[kappa]]))
+    ends = np.array([[low]]), np.array([[high]])
+    with np.errstate(all="ignore"):
+        given = np.array([math.log(DRAFT[0])]), np.array([[kappa]]), sums, math.log(0.4)
+        parts = search._convex_part(*ends, *given), search._cell_bounds(*ends, *given)
+        return [part.item() for part in parts]
+
+
+def exactly(share, kappa):
+    draft = [MP.mpf(q) for q in DRAFT]
+    return dual_value(MP, draft, MP.mpf(share), MP.mpf(kappa), mpmath.log(MP.mpf(0.4)))
+
+
+@pytest.mark.parametrize(("low", "high", "kappa"), [(0.1, 0.9, 1.0), (0.3, 0.95, 0.8)])
+def test_two_tangents_bound_a_cell_with_its_minimum_inside_where_they_meet(low, high, kappa):
+    with mpmath.workdps(30):
+        start, end = exactly(low, kappa), exactly(high, kappa)
+        rise = mpmath.diff(lambda v: exactly(v, kappa), low)
+        fall = -mpmath.diff(lambda v: exactly(v, kappa), high)
+        assert rise < 0 and fall < 0
+        width = MP.mpf(high) - MP.mpf(low)
+        meeting = (end - start + fall * width) / (rise + fall)
+        crossed = float(start + rise * meeting)
+        assert crossed < float(min(start, end)) - 0.01
+    assert convex_part(low, high, kappa) == pytest.approx([crossed, crossed], rel=1e-12)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.2), (0.8, 0.9)])
+def test_a_convex_cell_that_falls_or_rises_is_bounded_by_its_lower_end(low, high):
+    least = float(min(exactly(low, 1.0), exactly(high, 1.0)))
+    assert convex_part(low, high, 1.0) == pytest.approx([least, least], rel=1e-12)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.6), (0.5, 0.6)])
+def test_a_concave_cell_is_bounded_by_its_lower_end(low, high):
+    """kappa = 1/4: concave up to 3/4."""
+    least = float(min(exactly(low, 0.25), exactly(high, 0.25)))
+    assert convex_part(low, high, 0.25)[1] == pytest.approx(least, rel=1e-12)
+
+
+def test_a_cell_with_the_turn_inside_is_bounded_in_both_parts():
+    low, turn, high, kappa = 0.3, 0.75, 0.9, 0.25
+    beyond = convex_part(turn, high, kappa)[0]
+    least = min(float(exactly(low, kappa)), float(exactly(turn, kappa)), beyond)
+    assert convex_part(low, high, kappa)[1] == pytest.approx(least, rel=1e-12)
+
+
+def test_a_cell_from_0_on_is_bounded_where_it_falls_throughout():
+    assert convex_part(0.0, 0.2, 1.0)[0] == pytest.approx(float(exactly(0.2, 1.0)), rel=1e-12)
+    assert convex_part(0.0, 0.9, 1.0)[0] == -math.inf
