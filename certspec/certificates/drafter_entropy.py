@@ -267,7 +267,7 @@ def _convex_part(
 def _dual(v: Floats, own_log: Floats, kappa: Floats, sums: Floats, log_delta: float) -> Floats:
     entropy_part = v * np.log(np.maximum(v, _constants.SMALLEST_ARGUMENT))
     entropy_part = entropy_part + (1.0 - v) * np.log1p(-v)  # v is at most _NEAR_ONE
-    price = np.where(kappa < 1.0, (1.0 - kappa) * (np.log(v) - log_delta), 0.0)
+    price = np.where(kappa != 1, (1.0 - kappa) * (np.log(v) - log_delta), 0.0)
     return kappa * entropy_part - v * own_log - (1.0 - v) * sums + price
 
 
