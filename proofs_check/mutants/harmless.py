@@ -211,6 +211,8 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("target_probs > 0*", "target_probs > 0", "*", _NOTHING),
             ("terms = *", "log_ratio < FAR_BELOW", "*", "two forms of one function"),
             ("if draft_span > *", "*", "*", "both bounds hold there"),
+            ("*?row : row + 1?*", "row + 1", "(row + 2)", "of two rows the first is read"),
+            ("2 ? slope*", "0.5", "(0.5000*)", "1e-7 of what underflow may hide, or less"),
         )
     ),
     *(
