@@ -118,6 +118,7 @@ def _pack_blocks(raw, code, packed, halves, space, at, step):
     scales, minima = np.zeros(16 * BLOCK, np.uint8), np.zeros(16 * BLOCK, np.uint8)
     floats = np.zeros((2, BLOCK), np.float32)
     words = floats.view(np.uint8)
+    word = np.zeros(BLOCK, np.uint32)
     source_bytes = _source_bytes(code)
     for block in range((len(raw) + BLOCK - 1) // BLOCK):
         filled = min(BLOCK, len(raw) - block * BLOCK)
@@ -139,7 +140,7 @@ def _pack_blocks(raw, code, packed, halves, space, at, step):
             if bits == 8:
                 _copy(stored, space, begin + header, rows * BLOCK)
             elif by_words:
-                _copy_fields(stored, space, begin + header, rows, bits)
+                _copy_fields(stored, space, begin + header, rows, bits, word, word.view(np.uint8))
             else:
                 _copy_nibbles(stored, space, begin + header, rows)
 
@@ -161,22 +162,28 @@ def _copy_nibbles(stored, target, at, rows):
 
 
 @inner
-def _copy_fields(stored, target, at, rows, bits):
-    """8 rows of four bits in one word of a column, or 16 of six bits in three."""
+def _copy_fields(stored, target, at, rows, bits, word, word_bytes):
+    """8 rows of four bits in one word of a column, or 16 of six bits in three; ``word``: scratch of
+    a word a column, and its bytes."""
     fields, words = 32 // bits, 3 if bits == 6 else 1
     unit_rows = 32 * words // bits
     for first in range(0, rows, unit_rows):
         for number in range(words):
-            for lane in range(BLOCK):
-                begin, word = (first + number * fields) * BLOCK + lane, np.int64(0)
-                for field in range(fields):
-                    word |= np.int64(stored[begin + field * BLOCK]) << (bits * field)
-                if words == 3:
-                    last = np.int64(stored[(first + 15) * BLOCK + lane])
-                    word |= ((last >> (2 * number)) & 3) << 30
-                for byte in range(4):
-                    target[at + byte] = (word >> (8 * byte)) & 0xFF
-                at += 4
+            word[:] = 0
+            for field in range(fields):
+                row = first + number * fields + field
+                _put_field(stored[row * BLOCK : (row + 1) * BLOCK], 0, 0xFF, bits * field, word)
+            if words == 3:
+                last = stored[(first + 15) * BLOCK : (first + 16) * BLOCK]
+                _put_field(last, 2 * number, 3, 30, word)
+            _copy(word_bytes, target, at, 4 * BLOCK)
+            at += 4 * BLOCK
+
+
+@inner
+def _put_field(values, shift, mask, place, word):
+    for lane in range(BLOCK):
+        word[lane] |= np.uint32(((np.uint32(values[lane]) >> shift) & mask) << place)
 
 
 @inner
