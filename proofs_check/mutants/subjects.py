@@ -25,7 +25,7 @@ _TESTS = "tests/certspec/"
 _LAWS = (_TESTS + "kernels/test_laws.py", _TESTS + "kernels/test_exact_thresholds.py")
 _REGIMES = (*_LAWS, _TESTS + "kernels/test_regimes.py")
 _TRITON = (_TESTS + "kernels/triton/test_rows.py",)
-_FILTER = (_TESTS + "kernels/numba/test_filter.py", _TESTS + "kernels/numba/test_filter_loop.py")
+_FILTER = tuple(f"{_TESTS}kernels/numba/test_filter{part}.py" for part in ("_bounds", "", "_loop"))
 _MARGINS = (_TESTS + "certificates/test_margins_below.py", _TESTS + "certificates/test_margins.py")
 _CLAIM = (
     "tests/proofs_check/test_claims.py::"
