@@ -122,21 +122,12 @@ def products(columns, x):
 
 @triton.jit
 def add_product(
-    x,
-    held,
-    weight,
-    first,
-    end,
-    before,
-    after,
-    tag,
-    DEPTH: tl.constexpr,
-    EACH: tl.constexpr,
-    HELD: tl.constexpr,
-    WIDE: tl.constexpr,
+    x, held, weight, first, end, before, after, tag, DEPTH: tl.constexpr, EACH: tl.constexpr
 ):
     """after[first:end] = before[first:end] + x . those columns, the first of which are ``held``;
     both of words, of which ``before``'s are the program's own: it need not wait for them."""
+    HELD: tl.constexpr = held.shape[1]
+    WIDE: tl.constexpr = held.shape[0] * held.shape[2]
     for at in range(0, EACH, HELD):
         n = first + at + tl.arange(0, HELD)
         own = tl.load(before + n, mask=n < end, other=0, volatile=True)
@@ -498,18 +489,7 @@ def pass_kernel(
         if own_first < HIDDEN:
             x = hear_row(attended, tag + 1, QUERY, WIDE_QUERY)
             add_product(
-                x,
-                held_out,
-                out_at,
-                own_first,
-                own_end,
-                stream,
-                middle,
-                tag + 1,
-                QUERY,
-                HIDDEN_EACH,
-                OUT_HELD,
-                WIDE_QUERY,
+                x, held_out, out_at, own_first, own_end, stream, middle, tag + 1, QUERY, HIDDEN_EACH
             )
 
         if mlp_first < MLP:
@@ -533,18 +513,7 @@ def pass_kernel(
         if own_first < HIDDEN:
             x = hear_row(gated, tag + 1, MLP, WIDE_MLP)
             add_product(
-                x,
-                held_down,
-                down_at,
-                own_first,
-                own_end,
-                middle,
-                stream,
-                tag + 1,
-                MLP,
-                HIDDEN_EACH,
-                DOWN_HELD,
-                WIDE_MLP,
+                x, held_down, down_at, own_first, own_end, middle, stream, tag + 1, MLP, HIDDEN_EACH
             )
 
         if layer + 1 < LAYERS:
