@@ -189,6 +189,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("newton = *", "*", "*", _GUIDE),
             ("tilt = *", "*", "*", _GUIDE),
             ("best = *", "certain > 0", "*", "the logarithm of 0 is no bound"),
+            *((f"{line} = *", "*", "*", _GUIDE) for line in ("between", "ends", "members")),
             ("open_pool = *", "rank > 0", "*", "the likeliest, grown, is not below itself"),
             ("open_pool = *", "rival*", "*", "a pool of equals costs 0"),
             ("count, parameters = *", "rule + 1", "(rule + 2)", "only the first is read"),
