@@ -197,6 +197,36 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         )
     ),
     (
+        "certspec/kernels/torch/rows.py::*?row : row + 1?*",
+        "row + 1",
+        "(row + 2)",
+        "of two rows the first is read",
+    ),
+    (
+        "certspec/kernels/torch/rows.py::one = slice*",
+        "rule + 1",
+        "(rule + 2)",
+        "of two rules the first is read",
+    ),
+    (
+        "certspec/kernels/torch/rows.py",
+        "count > 256",
+        "(count >= 256)",
+        "two ways to sort give one order",
+    ),
+    (
+        "certspec/kernels/torch/rows.py",
+        "ratio >= FAR_BELOW",
+        "(ratio > FAR_BELOW)",
+        "two forms of one function",
+    ),
+    (
+        "certspec/kernels/torch/rows.py",
+        "first_row + row",
+        "(first_row - row)",
+        "names a row whose logits are wrong: one that is scored again has none",
+    ),
+    (
         "certspec/kernels/torch/rows.py",
         "max(1, *",
         "min(1, *",

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import mpmath
 import numpy as np
 import pytest
+import torch
 
 import certspec as cs
 from certspec.kernels import reference
 from certspec.kernels.loading import load_kernels
 from certspec.kernels.rounding import NEGLIGIBLE
-from certspec.kernels.torch.rows import sum_error
+from certspec.kernels.torch import rows as torch_rows
 from tests.support import exact_rows as exact
 
 RULES = [
@@ -244,7 +245,26 @@ def test_the_references_doubt_about_a_token_covers_weights_and_normaliser(coarse
 
 
 def test_torch_sums_err_by_their_depth_and_one_unit_each_128_columns():
-    assert sum_error(256) == (2 + load_kernels("constants").TORCH_SUM_DEPTH) * 2.0**-53
+    assert torch_rows.sum_error(256) == (2 + load_kernels("constants").TORCH_SUM_DEPTH) * 2.0**-53
+
+
+def test_torchs_log_ratios_err_by_the_reach_of_both_rows():
+    rows = torch.tensor([[0.0, -0.2, -9.0]]).double(), torch.tensor([[0.0, -0.3, -20.0]]).double()
+    target, draft = (torch_rows.side_of(row, row[:, 0]) for row in rows)
+    logs = [math.log(sum(map(math.exp, row[0].tolist()))) for row in rows]
+    reach = 9.0 + 20.0 + sum(logs)
+    errors = target.normaliser_error.item(), draft.normaliser_error.item()
+    own = load_kernels("bounds", "numba").log_ratio_bound
+    expected = own(logs[0], errors[0], logs[1], errors[1], reach)
+    found = torch_rows.ratio_error(target, draft).item()
+    assert found == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def test_torchs_draft_masks_a_token_only_where_the_target_may_emit_it():
+    rows = torch.tensor([[0.0, -torch.inf, -1.0]]), torch.tensor([[0.0, -torch.inf, -torch.inf]])
+    one, other = (torch_rows.side_of(row.double(), row[:, 0].double()) for row in rows)
+    found = [torch_rows.draft_masks(*pair).item() for pair in ((one, one), (one, other))]
+    assert found == [False, True] and not torch_rows.draft_masks(other, one).item()
 
 
 def test_the_references_pool_weights_err_by_their_function_and_gap(coarse):
