@@ -190,6 +190,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("tilt = *", "*", "*", _GUIDE),
             ("best = *", "certain > 0", "*", "the logarithm of 0 is no bound"),
             *((f"{line} = *", "*", "*", _GUIDE) for line in ("between", "ends", "members")),
+            ("return torch.minimum(high, *", "*", "*", _GUIDE),
             ("open_pool = *", "rank > 0", "*", "the likeliest, grown, is not below itself"),
             ("open_pool = *", "rival*", "*", "a pool of equals costs 0"),
             ("count, parameters = *", "rule + 1", "(rule + 2)", "only the first is read"),
@@ -292,6 +293,8 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ),
             ("return np.where((turn > low) *", "turn > low", "*", "both have one value there"),
             ("return np.where((turn > low) *", "kappa < 1.0", "*", "both have one value there"),
+            ("crossed = *", "*", "*", "both tangents have one value where they meet"),
+            ("np.minimum(crossed, *", "np.minimum(start, end)", "*", "they meet below both ends"),
             ("(rise < 0.0) & *", "*", "*", "a tangent without slope bounds by its own value"),
             (
                 "inside = np.where((rise *",

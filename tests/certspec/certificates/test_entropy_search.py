@@ -197,8 +197,10 @@ def test_a_concave_cell_is_bounded_by_its_lower_end(low, high):
     assert convex_part(low, high, 0.25)[1] == pytest.approx(least, rel=1e-12)
 
 
-def test_a_cell_with_the_turn_inside_is_bounded_in_both_parts():
-    low, turn, high, kappa = 0.3, 0.75, 0.9, 0.25
+@pytest.mark.parametrize(
+    ("low", "turn", "high", "kappa"), [(0.3, 0.75, 0.9, 0.25), (0.05, 0.25, 0.9, 0.75)]
+)
+def test_a_cell_with_the_turn_inside_is_bounded_in_both_parts(low, turn, high, kappa):
     beyond = convex_part(turn, high, kappa)[0]
     least = min(float(exactly(low, kappa)), float(exactly(turn, kappa)), beyond)
     assert convex_part(low, high, kappa)[1] == pytest.approx(least, rel=1e-12)
