@@ -198,7 +198,7 @@ def test_a_concave_cell_is_bounded_by_its_lower_end(low, high):
 
 
 @pytest.mark.parametrize(
-    ("low", "turn", "high", "kappa"), [(0.3, 0.75, 0.9, 0.25), (0.05, 0.25, 0.9, 0.75)]
+    ("low", "turn", "high", "kappa"), [(0.3, 0.75, 0.9, 0.25), (0.05, 0.125, 0.9, 0.875)]
 )
 def test_a_cell_with_the_turn_inside_is_bounded_in_both_parts(low, turn, high, kappa):
     beyond = convex_part(turn, high, kappa)[0]
