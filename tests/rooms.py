@@ -88,8 +88,8 @@ MAY_IMPORT: dict[str, list[str]] = {
     _P + "outcome": [],
     _P + "registry": [_P + "outcome", *_LANGUAGE],
     _P + "methods": [*_CHECKING, *_DERIVED],
-    # the claims about rounding run the generated code
-    _P + "claims": [*_CHECKING, _P + "methods", *_DERIVED, _C + "kernels"],
+    # the claims about rounding run the generated code, and read the text of a bound written by hand
+    _P + "claims": [*_CHECKING, _P + "methods", *_DERIVED, _C + "kernels", _C + "certificates"],
     _P + "running": [*_CHECKING, _P + "methods", _P + "claims", *_DERIVED],
     # what searches for counterexamples runs the kernels, and decodes for its rows
     _P + "hunts": [*_ENGINE, _C + "decoding"],
@@ -117,6 +117,7 @@ MAY_USE: dict[str, set[str]] = {
     _P + "methods": {"mpmath", "sympy", "cvxpy", "numpy", "flint"},
     _P + "running": {"sympy"},
     _P + "hunts": {"mpmath", "numpy", "torch", "triton"},
+    _P + "mutants": {"pytest"},  # it runs the tests in forks of itself
     _P + "__main__": {"rich"},
 }
 

@@ -469,7 +469,7 @@ class _QuantisedTileWriter(_TileWriter):
             self._load(builder.add(place, _I64(_LINE * number)), _INT_VEC)
             for number in range(packed.unit_words)
         ]
-        rows = [
+        rows: list[Callable[[], list[tuple[ir.Value, int]]]] = [
             partial(self._field, word, packed.bits * field)
             for word in words
             for field in range(32 // packed.bits)
