@@ -474,7 +474,8 @@ class _QuantisedTileWriter(_TileWriter):
             for word in words
             for field in range(32 // packed.bits)
         ]
-        return [*rows, partial(self._shared_field, words)][: packed.unit_rows]
+        rows.append(partial(self._shared_field, words))
+        return rows[: packed.unit_rows]
 
     def _bytes_row(self, place: ir.Value, step: int) -> list[tuple[ir.Value, int]]:
         return [(part, 0) for part in self._bytes(place, step)]
