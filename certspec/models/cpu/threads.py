@@ -40,12 +40,16 @@ class ThreadChoice:
         faster on all threads are not tried on one: a prompt would be read at half the speed."""
         if limit <= 1:
             return 1
-        together = any(
+        costs = self._costs(work, limit)
+        return costs.pick(not costs.tried and self._smaller_together(work, limit))
+
+    def _smaller_together(self, work: int, limit: int) -> bool:
+        """Whether smaller passes are known to be faster on all threads."""
+        return any(
             costs.together
             for (size, most), costs in self._sizes.items()
             if most == limit and size < work.bit_length()
         )
-        return self._costs(work, limit).pick(together)
 
     def report(self, work: int, limit: int, threads: int, seconds: float) -> None:
         """What such a pass took."""
@@ -70,20 +74,24 @@ class _Costs:
         self._alone = True
 
     @property
+    def tried(self) -> bool:
+        """Whether both have been, often enough to say which is faster."""
+        return min(map(len, self._seconds.values())) >= _TRIED
+
+    @property
     def together(self) -> bool:
         """Whether all threads are known to be faster."""
-        return min(map(len, self._seconds.values())) >= _TRIED and not self._alone
+        return self.tried and not self._alone
 
     def pick(self, together: bool) -> int:
         """``together``: take all while one has not been tried enough."""
         self._passes += 1
-        counts = len(self._seconds[True]), len(self._seconds[False])
-        if min(counts) >= _TRIED:
+        if self.tried:
             alone = self._alone
         elif together:
             alone = False
         else:
-            return 1 if counts[0] < counts[1] else self._limit
+            return 1 if len(self._seconds[True]) < len(self._seconds[False]) else self._limit
         return 1 if alone != (self._passes % _LOOK_AGAIN == 0) else self._limit
 
     def add(self, alone: bool, seconds: float) -> None:
