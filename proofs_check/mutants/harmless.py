@@ -366,12 +366,6 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     (_GENERATED + "*", "tilt <= 2.0", "(tilt < 2.0)", _ONE_FUNCTION),
     (_GENERATED + "*", "normaliser < *", "(normaliser <= *)", "S is what both sides ask for there"),
     (
-        "derivations/margins/entropy_margins.py",
-        "numbers.dps - 3",
-        "(numbers.dps - 2)",
-        "Newton's steps go on for a digit more",
-    ),
-    (
         "derivations/formulas/single_token.py",
         "target_probs?i? * len(pool) > total",
         "*>= total*",
@@ -509,14 +503,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "np.nextafter(*, -np.inf)",
         "an ulp of what a pair may have, far below the 9,000 u that are taken off",
     ),
-    *(
-        (f"certspec/kernels/torch/robust.py::{line}", old, new, _GUIDE)
-        for line, old, new in (
-            ("slope = *", "total - up", "(total + up)"),
-            ("newton = *", "1.0", "(0.5)"),
-        )
-    ),
-    (f"{_CELLS}::steps = *", "1.0", "(1.0000*)", _GUIDE),
+    ("certspec/kernels/torch/robust.py::slope = *", "total - up", "(total + up)", _GUIDE),
     (
         f"{_CELLS}::meeting = *",
         "end - start",
@@ -540,12 +527,6 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "highest > 0.0",
         "(highest >= 0.0)",
         "what is multiplied with it is 0 there",
-    ),
-    (
-        "certspec/kernels/reference.py::raised = _pool_sum*",
-        "UNIT",
-        "(UNIT *)",
-        "a level beside the mean changes the sum by the square of how far it lies",
     ),
     (
         "certspec/kernels/reference.py::2 * slope*",

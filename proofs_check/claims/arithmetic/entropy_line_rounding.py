@@ -23,7 +23,7 @@ from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed
 from proofs_check.methods.numbers import MP, interval_digits
 from proofs_check.methods.printed import Printed, parse
-from proofs_check.methods.roundings import FUNCTION, Counted, Counting, pushed
+from proofs_check.methods.roundings import FUNCTION, Counted, Counting, of_counts, pushed
 from proofs_check.methods.steps import Identities, proved
 from proofs_check.outcome import Evidence, Verdict
 from proofs_check.registry import Effort, check
@@ -115,10 +115,10 @@ def count_cells(formula: Formula, effort: Effort) -> Evidence:
             [(MOST, MOST)],
         )
         found = all_enclosed([statement], detail=f"counted: {most:.0f} u")
-    if most > MOST or found.verdict is Verdict.REFUTED:  # a count is reached by nothing known
+    if most > MOST:
         point = f"_pair_cost counts {most:.0f} u, {MOST} at most"
         return Evidence("enclosure", Verdict.UNDECIDED, None, "?", point, found.cases)
-    return found
+    return of_counts(found)
 
 
 @tallied(
@@ -171,10 +171,7 @@ def count_floor(formula: Formula, effort: Effort) -> Evidence:
             return -formula(n, size * n.number(lost), -size * n.number(moved))  # type: ignore
 
         told = f"{count:.0f} u of {_SIZES}, {FUNCTION + 1} of {FARTHEST}"
-        found = all_enclosed([(told, spare, [(F(1), F(1))])])
-    if found.verdict is Verdict.REFUTED:  # a count is reached by no operations that are known
-        return Evidence("enclosure", Verdict.UNDECIDED, None, "?", told, found.cases)
-    return found
+        return of_counts(all_enclosed([(told, spare, [(F(1), F(1))])]))
 
 
 @tallied(

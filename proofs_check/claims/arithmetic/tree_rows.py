@@ -3,7 +3,6 @@ way at pools."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction as F
 from typing import Any
 
@@ -18,9 +17,9 @@ from proofs_check.methods.cases import Cases, tallied
 from proofs_check.methods.jets import all_enclosed
 from proofs_check.methods.numbers import MP, interval_digits, to_mp
 from proofs_check.methods.printed import Printed, all_printed
-from proofs_check.methods.roundings import pushed
+from proofs_check.methods.roundings import of_counts, pushed
 from proofs_check.methods.steps import prove_identities
-from proofs_check.outcome import Evidence, Verdict
+from proofs_check.outcome import Evidence
 from proofs_check.registry import Effort, check
 
 R = sympy.Rational
@@ -67,9 +66,7 @@ def count_row(formula: Formula, effort: Effort) -> Evidence:
                 *((f"own count {own:.0f} u", spare, [(value, value)]) for value in (F(0), F(1))),
             ]
         )
-    if found.verdict is Verdict.REFUTED:  # a count is reached by no operations that are known
-        return replace(found, verdict=Verdict.UNDECIDED)
-    return found
+    return of_counts(found)
 
 
 @tallied(
