@@ -358,6 +358,7 @@ def _random_on_cuda(
 def _decode_on_cuda(
     num_prompts: int, tokens: int, repeats: int, chain: int, out: Path | None
 ) -> None:
+    from certspec.decoding import TreeShape
     from certspec.studies.bench import decode_cuda
 
     facts, pair, runners, prompts = _random_on_cuda(num_prompts, tokens, repeats)
@@ -368,7 +369,8 @@ def _decode_on_cuda(
         f"{1e3 * costs['certificates_ms']:.1f} us "
         f"({100 * costs['certificates_share_of_verify']:.2f} % of the verify pass)"
     )
-    result = decode_cuda.measure_ways(pair, runners, sorted({3, chain}), prompts, tokens, repeats)
+    lengths, tree = sorted({3, chain}), TreeShape(4, 3)
+    result = decode_cuda.measure_ways(pair, runners, lengths, tree, prompts, tokens, repeats)
     _show(cuda_decoding_tables(result))
     _finish({**facts, "costs": costs, **result}, out)
 

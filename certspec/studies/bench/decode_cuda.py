@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from certspec.decoding.drafting import DraftPolicy
+from certspec.decoding.drafting import DraftPolicy, StaticPolicy
 from certspec.decoding.generation import generate, inference
 from certspec.decoding.prompts import bundled_prompt_ids
 from certspec.decoding.records import KINDS
@@ -26,7 +26,7 @@ from certspec.models.cuda.layouts import RowState
 from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 from certspec.models.pairs import Pair, load_pair
-from certspec.models.trees import chain
+from certspec.models.trees import TreeShape, chain
 from certspec.rules import StrictGreedy
 from certspec.studies.bench.decode import assistant_setting
 from certspec.studies.bench.kernels import device_time
@@ -247,15 +247,18 @@ def measure_ways(
     pair: Pair,
     runners: tuple[ReplayingRunner, CudaRunner],
     lengths: Sequence[int],
+    tree: TreeShape,
     prompts: Sequence[Sequence[int]],
     num_tokens: int,
     repeats: int,
 ) -> dict[str, Any]:
-    """Tokens a second of transformers plain, compiled and assisted, and of ours without a draft and
-    with each draft length, one prompt at a time and, without a draft, eight copies of it at once;
-    ratios of ours to the fastest way of transformers (``peer``), to assisted at the same length and
-    pattern, and to plain, within a repeat."""
-    patterns = {length: bundled_accepts(length) for length in lengths}
+    """Tokens a second of transformers plain, compiled and assisted, and of ours without a draft,
+    with each draft length and with the tree, one prompt at a time and, without a draft, eight
+    copies of it at once; ratios of ours to the fastest way of transformers (``peer``), to assisted
+    at the same length and pattern, and to plain, within a repeat."""
+    drafts: dict[str, int | DraftPolicy] = {f"chain of {length}": length for length in lengths}
+    drafts[f"tree of {tree.width} x {tree.depth}"] = StaticPolicy(tree.topology)
+    patterns = {name: bundled_accepts(draft) for name, draft in drafts.items()}
     peers: dict[str, Callable[[Sequence[int]], int]] = {
         "transformers plain": lambda p: len(reference_tokens(pair, p, num_tokens)),
         "transformers compiled": partial(_compiled, pair, num_tokens=num_tokens),
@@ -264,13 +267,14 @@ def measure_ways(
         ),
     }
     ways = dict(peers)
-    undrafted = partial(_ours, pair, runners, num_tokens=num_tokens, length=0, pattern=())
+    undrafted = partial(_ours, pair, runners, num_tokens=num_tokens, draft=0, pattern=())
     ways["certspec, no draft"] = undrafted
     ways[f"certspec, no draft, batch {_BATCH}"] = partial(undrafted, batch=_BATCH)
-    for length, pattern in patterns.items():
-        setting: dict[str, Any] = {"num_tokens": num_tokens, "length": length, "pattern": pattern}
-        ways[f"assisted, {length} tokens"] = partial(_assisted, pair, **setting)
-        ways[f"certspec, chain of {length}"] = partial(_ours, pair, runners, **setting)
+    for name, draft in drafts.items():
+        setting: dict[str, Any] = {"num_tokens": num_tokens, "pattern": patterns[name]}
+        if isinstance(draft, int):
+            ways[_same_length(draft)] = partial(_assisted, pair, length=draft, **setting)
+        ways[f"certspec, {name}"] = partial(_ours, pair, runners, draft=draft, **setting)
     ways = {name: waited(way) for name, way in ways.items()}
     with inference(pair.target, pair.draft):
         warmed_up(ways, prompts[0])
@@ -284,12 +288,10 @@ def measure_ways(
     peer = max(alone, key=lambda name: statistics.median(speeds[name]))
     against = {"no draft": {"best peer": peer, "plain": "transformers plain"}}
     against["no draft" + at_once] = {"compiled" + at_once: "transformers compiled" + at_once}
-    for length in lengths:
-        against[f"chain of {length}"] = {
-            "best peer": peer,
-            "assisted, same length": f"assisted, {length} tokens",
-            "plain": "transformers plain",
-        }
+    for name, draft in drafts.items():
+        against[name] = {"best peer": peer, "plain": "transformers plain"}
+        if isinstance(draft, int):
+            against[name]["assisted, same length"] = _same_length(draft)
     ratios = {
         way: {
             label: ratio_spread(speeds[f"certspec, {way}"], speeds[name])
@@ -299,12 +301,12 @@ def measure_ways(
     }
     return {
         "patterns": {
-            str(length): {
+            name: {
                 "rounds": len(pattern),
                 "mean_accepted": statistics.fmean(pattern),
                 "accepted": pattern,
             }
-            for length, pattern in patterns.items()
+            for name, pattern in patterns.items()
         },
         "tokens": emitted,
         "tokens_per_second": {name: spread(values) for name, values in speeds.items()},
@@ -313,12 +315,16 @@ def measure_ways(
     }
 
 
+def _same_length(length: int) -> str:
+    return f"assisted, {length} tokens"
+
+
 def _ours(
     pair: Pair,
     runners: tuple[ReplayingRunner, CudaRunner],
     prompt: Sequence[int],
     num_tokens: int,
-    length: int,
+    draft: int | DraftPolicy,
     pattern: tuple[int, ...],
     batch: int = 1,
 ) -> int:
@@ -326,7 +332,7 @@ def _ours(
         generation = generate(
             pair,
             [list(prompt)] * batch,
-            draft_length=length,
+            draft_length=draft,
             max_new_tokens=num_tokens,
             batch_size=batch,
             runners=runners,
