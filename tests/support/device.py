@@ -31,8 +31,25 @@ def start_triton() -> None:
         from proofs_check.hunts.interpreter_reductions import reduce_by_halves
 
         reduce_by_halves()
+        _count_by_item()
         _stay_interpreting()
         _remember_types()
+
+
+def _count_by_item() -> None:
+    """A loop's bound is an array of one number, of which Triton 3.6 asks int(); numpy 2.4 has that
+    for arrays without a dimension only."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+    if patch.__name__ == "patch_and_count":
+        return
+
+    def patch_and_count(tensor: Any, *scope: Any) -> None:
+        patch(tensor, *scope)
+        tensor.__index__ = lambda self: self.handle.data.item()
+
+    interpreter._patch_lang_tensor = patch_and_count
 
 
 def _stay_interpreting() -> None:
