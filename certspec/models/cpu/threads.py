@@ -95,8 +95,13 @@ class _Costs:
         return 1 if alone != (self._passes % _LOOK_AGAIN == 0) else self._limit
 
     def add(self, alone: bool, seconds: float) -> None:
+        if self.tried and alone != self._alone and seconds < self._median(self._alone):
+            # a look that was worth it: what passes took before is of another load, so that this
+            # choice is tried anew, and taken, if it stays so, after three passes
+            self._seconds[alone].clear()
         self._seconds[alone].append(seconds)
-        medians = [
-            sorted(taken)[len(taken) // 2] if taken else 0.0 for taken in self._seconds.values()
-        ]
-        self._alone = medians[0] <= medians[1]
+        self._alone = self._median(True) <= self._median(False)
+
+    def _median(self, alone: bool) -> float:
+        taken = sorted(self._seconds[alone])
+        return taken[len(taken) // 2] if taken else 0.0

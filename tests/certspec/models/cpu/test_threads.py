@@ -27,6 +27,15 @@ def test_the_other_one_is_looked_at_again_and_taken_once_it_is_faster():
     assert run(choice, (3.0, 2.0), 1000)[-20:].count(4) >= 19
 
 
+def test_after_a_load_went_away_one_look_is_enough_to_try_all_threads_again():
+    choice = ThreadChoice()
+    run(choice, (2.0, 1.0), 100)
+    run(choice, (2.0, 5.0), 300)  # something else runs beside
+    picked = run(choice, (2.0, 1.0), 80)
+    first = picked.index(4)
+    assert first < 64 and set(picked[first + 6 :]) == {4}
+
+
 def test_sizes_are_judged_apart_and_one_thread_is_no_choice():
     choice = ThreadChoice()
     run(choice, (1.0, 2.0), 20, work=1000)
