@@ -18,8 +18,8 @@ from tests.support.written_runs import write_run
 STUDIES = Path(cs.__file__).parent / "studies"
 BENCH = {
     "decode-cpu": bench_tables.decoding_tables,
-    "decode-h100": bench_tables.cuda_decoding_tables,
-    "trees-h100": bench_tables.tree_tables,
+    "decode-h200": bench_tables.cuda_decoding_tables,
+    "trees-h200": bench_tables.tree_tables,
     "advise-cpu": bench_tables.advice_tables,
     "drafting-cpu": bench_tables.drafting_tables,
 }
