@@ -34,6 +34,15 @@ _BELOW = "any number below 0 says that there is no token"
 _BISECTED = "where a bisection looks next, or begins"
 _BOTH = "where both forms have one value: the step of kernel.margins that lists these boundaries"
 _FORMULAS = "derivations/formulas/"
+_SEGMENTS, _RANKS = (f"certspec/kernels/triton/{name}.py" for name in ("segments", "ranks"))
+_IN_FLOAT32 = "float32 rounds it back"
+_FIRST = "the first column's number is 0"
+_VANISHES = "at most 2^-100 is added, and the largest exponential is above 1/2"
+_NOT_REAL = "one number of scratch more is loaded, of whose columns none is real"
+_NO_LOGITS = (
+    "a segment without a finite logit has no real column, or a NaN that leaves the row open"
+)
+_NO_INFINITY = "an infinite logit makes a row's sums NaN: no bound is infinite"
 REASONS: tuple[tuple[str, str, str, str], ...] = (
     *(
         (_GENERATED + "reverse_margins_python.py", old, new, _BOTH)
@@ -558,6 +567,50 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "mass > 0",
         "*mass >= 0*",
         "at mass 0 both are +inf: no bound",
+    ),
+    *(
+        (f"{_SEGMENTS}::{line}", old, new, why)
+        for line, old, new, why in (
+            ("addition = *", "* + added - 2", "(* + added - 1)", _SAFE + ": an addition more"),
+            ("mean_exponent = *", "1.0", "(1.0000*)", _SAFE),
+            ("clamped = *", "127.0", "(127.0000*)", _IN_FLOAT32),
+            ("bits = *", "12582912.0", "(12582912.0*)", _IN_FLOAT32),
+            ("below_? = *", "* + tl.zeros_like(*", "(* - tl.zeros_like(*", "0 is taken off"),
+            ("x_? = tl.where(real*", "200.0", "*", _VANISHES),
+            ("sum_t = *", "* > _FARTHEST", "*", "a choice of limit: both paths hold there"),
+            ("tl.store(at + lane + MAX_T *", "* num_segments", "*", _FIRST),
+            ("if first + width *", "* <= *", "*", "both ways read a chunk that ends with the row"),
+        )
+    ),
+    *(
+        (f"{_RANKS}::{line}", old, new, why)
+        for line, old, new, why in (
+            ("x_? = tl.where(is_kept*", "2000.0", "*", _VANISHES),
+            ("x_? = tl.where(low*", "2000.0", "*", _VANISHES),
+            ("low, tl.fma(z*", "200.0", "*", _VANISHES),
+            ("x_d = tl.where(low, tl.fma(*", "200.0", "*", _VANISHES),
+            ("max_t = tl.load(*", "at + *", "*", _FIRST),
+            ("tl.store(scalars + _KL, *", "scalars + _KL", "*", _FIRST),
+            ("tl.store(error_ptr + _NORMALISER_ERROR, *", "error_ptr + *", "*", _FIRST),
+            ("tl.store(error_ptr + _NORMALISER_ERROR, *", "*", "(_NORM* ? 0)", _FIRST),
+            ("return ((max_t >= bar_t) *", "max_t > *", "*", _NO_LOGITS),
+            ("(max_d >= bar_d) *", "max_d > *", "*", _NO_LOGITS),
+            ("listed = tl.load(*", "batch < count", "*", _NOT_REAL),
+            ("scratch_ptr + start + BATCH + batch, mask=*", "start *", "*", _NOT_REAL),
+            (
+                "addition_error = (num_columns // *",
+                "* + 2",
+                "*",
+                "a term meets columns // block + block roundings at most, two fewer than are paid",
+            ),
+            ("if num_kept <= *", "*", "*", "both read all elements that are kept"),
+            ("per_d = *", "1.0", "(1.0000*)", _SAFE + ": it is a factor of errors alone"),
+            ("(tail_ct - tail_cd) *", "2.0", "(2.0000*)", _SAFE),
+            ("rounding = *", "1.0", "(1.0000*)", _SAFE),
+            ("+ (tl.abs(*) + 1.0) *", "1.0", "(1.0000*)", _SAFE),
+            ("finite = *", "*", "*", _NO_INFINITY),
+            ("if not (finite *", "*", "(* <= *", "errors of exactly 1e-3"),
+        )
     ),
 )
 
