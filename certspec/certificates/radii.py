@@ -98,8 +98,6 @@ def top_lower(draft: Draft, rule: Any) -> Any:
 
 
 def tree_lower(draft: Draft, rule: Any) -> Any:
-    if draft.num_tokens <= rule.m:
-        return infinite(draft)
     pool = lift_pool(draft.xp, draft.top.probs, rule.m)
     falls = draft.xp.where(pool.joins, pool.logs - pool.level_log, 0.0).clip(0.0)
     value = _pooled(draft, pool, -falls, falls.sum(-1))
@@ -107,13 +105,11 @@ def tree_lower(draft: Draft, rule: Any) -> Any:
 
 
 def absolute_radius(draft: Draft, rule: Any) -> Any:
-    xp, top = draft.xp, draft.top
-    rest = top.tail + top.probs[:, 1:].sum(-1)
-    if rule.tau == 0.0:
+    top, tau = draft.top, rule.tau
+    if tau == 0.0:
         return infinite(draft)  # no probability is below 0
-    threshold = xp.full_like(rest, rule.tau)
-    value = pool_kernels(xp).absolute_radius(top.probs[:, 0], rest, threshold)
-    return xp.where((rest <= 0.0) & (threshold < 1.0), math.inf, value)
+    own, rest = top.probs[:, 0], top.tail + top.probs[:, 1:].sum(-1)
+    return pool_kernels(draft.xp).absolute_radius(own, rest, draft.xp.full_like(rest, tau))
 
 
 def absolute_lower(draft: Draft, rule: Any) -> Any:

@@ -33,6 +33,8 @@ _SQUARE = "a level beside the mean changes the sum by the square of how far it l
 _BELOW = "any number below 0 says that there is no token"
 _BISECTED = "where a bisection looks next, or begins"
 _BOTH = "where both forms have one value: the step of kernel.margins that lists these boundaries"
+_SHARED = "threads share rows, or take whole ones: no bit changes (kernels/numba/test_vectors.py)"
+_REMAINDER = "r is up to 1e-6 farther from 0: claim kernel.streamed_exp encloses 2^-19 more"
 _FORMULAS = "derivations/formulas/"
 _SEGMENTS, _RANKS = (f"certspec/kernels/triton/{name}.py" for name in ("segments", "ranks"))
 _IN_FLOAT32 = "float32 rounds it back"
@@ -164,15 +166,36 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     *(
         (f"{_MARGINS}::{line}", old, new, why)
         for line, old, new, why in (
-            ("if margin < *", "*", "*", "either bound serves there"),
-            ("*(1.0 + margin) / 2.0*", "*", "*", _BEST),
-            ("best = *", "*", "*", _BEST),
-            ("parts = *", "*", "*", "a cell may be cut anywhere, and into any number of parts"),
+            ("if margin < *", "margin < *", "(margin <= *", "either bound serves there"),
+            ("if margin < *", "2.0", "(2.0000*)", "either bound serves there"),
+            ("*(1.0 + margin) / 2.0*", "1.0", "(1.0000*)", _BEST),
+            ("*(1.0 + margin) / 2.0*", "2.0", "*", _BEST),
+            ("parts = *", "1.0", "(1.0000*)", "a cell may be cut anywhere"),
+            ("parts = *", "_PARTS + 1", "*", "a cell may be cut into any number of parts"),
             ("reachable = *", "high > margin", "*", _SAFE + ": a cell more"),
             ("kept = *", "bound <= best", "*", "the least is not above it"),
-            ("if best *", "*", "*", "where the search ends: the level before serves"),
-            ("inner = *", "*", "*", _BEST),
-            ("return bound, *", "*", "*", _BEST),
+            *(
+                ("if best *", old, new, "where the search ends: the level before serves")
+                for old, new in (
+                    ("best * <= simple", "(best * < simple)"),
+                    ("1.0", "(1.0000*)"),
+                    ("1.0 - _ROUNDING", "(1.0 + _ROUNDING)"),
+                    ("_ROUNDING", "(_ROUNDING *)"),
+                    ("len(low) > _MOST_CELLS", "(len(low) >= _MOST_CELLS)"),
+                )
+            ),
+            ("inner = *", "high - gap", "(high + gap)", _BEST),
+            ("inner = *", "1.0", "*", _BEST),
+            ("return bound, *", "1.0", "(1.0000*)", _BEST),
+            ("return bound, *", "1.0 - 1e-9", "(1.0 + 1e-09)", _BEST),
+            ("return bound, *", "1e-9", "*", _BEST),
+            (
+                "high, low = *",
+                "1e-306",
+                "(5e-307)",
+                "where the bisection begins: log b stays within the 706 that claim "
+                "kernel.entropy_floor counts",
+            ),
             ("most = *", "1.0", "(1.0000*)", _SAFE + ": pairs of more than all mass"),
             ("most = *", "np.nextafter(*", "*", "an ulp, of what a cell's width leaves out 1e10"),
             ("above = *", "own >= most", "*", "the smaller of both is taken"),
@@ -194,12 +217,31 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ),
             ("ratios = *", "probs > 0", "*", "a token without probability adds 0 to every sum"),
             ("bounds = *", "1.0", "(1.0000*)", _SAFE + ": a wider range of the likeliest token"),
-            ("low, high = *", "*", "*", _GUIDE),
-            ("newton = *", "*", "*", _GUIDE),
-            ("tilt = *", "*", "*", _GUIDE),
+            *(
+                (f"{line} = *", old, new, _GUIDE)
+                for line, old, new in (
+                    ("low, high", "kl - radius", "(kl + radius)"),
+                    ("low, high", "2.0", "*"),
+                    ("low, high", "mass < slope", "(mass <= slope)"),
+                    ("newton", "tilt + 1.0", "(tilt - 1.0)"),
+                    ("newton", "tilt + 1.0 - mass / slope", "(tilt + 1.0 + mass / slope)"),
+                    ("newton", "1.0", "*"),
+                    ("tilt", "newton > low", "(newton >= low)"),
+                    ("tilt", "newton < high", "(newton <= high)"),
+                    ("tilt", "low + high", "(low - high)"),
+                    ("tilt", "2.0", "*"),
+                    ("between", "low < target", "(low <= target)"),
+                    ("between", "high > target", "(high >= target)"),
+                    ("ends", "low >= target", "(low > target)"),
+                    ("ends", "ends + rival", "(ends - rival)"),
+                    ("members", "1.0", "*"),
+                    ("members", "1.0 + pooled.sum(dim=1)", "(1.0 - pooled.sum(dim=1))"),
+                    ("members", "1.0 + pooled* - between*", "(1.0 + pooled* + between*"),
+                )
+            ),
             ("best = *", "certain > 0", "*", "the logarithm of 0 is no bound"),
-            *((f"{line} = *", "*", "*", _GUIDE) for line in ("between", "ends", "members")),
-            ("return torch.minimum(high, *", "*", "*", _GUIDE),
+            ("return torch.minimum(high, *", "torch.minimum(*", "torch.maximum(*", _GUIDE),
+            ("return torch.minimum(high, *", "torch.maximum(*", "torch.minimum(*", _GUIDE),
             ("open_pool = *", "rank > 0", "*", "the likeliest, grown, is not below itself"),
             ("open_pool = *", "rival*", "*", "a pool of equals costs 0"),
             ("count, parameters = *", "rule + 1", "(rule + 2)", "only the first is read"),
@@ -251,15 +293,22 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     *(
         (f"certspec/kernels/reference.py::{line}", old, new, why)
         for line, old, new, why in (
-            ("if threshold.entropy_scale < *", "*", "*", "inf times a number is no bound"),
+            (
+                "if threshold.entropy_scale < *",
+                "threshold.entropy_scale < *",
+                "(threshold.entropy_scale <= *",
+                "inf times a number is no bound",
+            ),
             ("lower = *", "row.weights > NEGLIGIBLE", "*", "its error is bounded at 1e-290 too"),
             ("if not weight *", "*", "(weight >= *", _JOINS),
             ("if not weight < *", "*", "(weight <= *", _JOINS),
-            ("raised = _pool_sum*", "*", "*", _SQUARE),
+            ("raised = _pool_sum*", "1 + (size *", "(1 - (size *", _SQUARE),
+            ("raised = _pool_sum*", "size + *", "(size - *", _SQUARE),
+            ("raised = _pool_sum*", "paid.MEAN_COUNT", "*", _SQUARE),
             ("close = *", "row.weights >= *", "*", "rounding moves it by half of that"),
             ("target_probs > 0*", "target_probs > 0", "*", _NOTHING),
             ("terms = *", "log_ratio < FAR_BELOW", "*", "two forms of one function"),
-            ("if draft_span > *", "*", "*", "both bounds hold there"),
+            ("if draft_span > *", "draft_span > *", "(* >= *", "both bounds hold there"),
             ("*?row : row + 1?*", "row + 1", "(row + 2)", "of two rows the first is read"),
             ("2 ? slope*", "0.5", "(0.5000*)", "1e-7 of what underflow may hide, or less"),
         )
@@ -281,12 +330,26 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     *(
         (f"{_LISTED}::{line}", old, new, why)
         for line, old, new, why in (
-            ("accepted, rejected = low > *", "*", "*", _ENDS),
+            ("accepted, rejected = low > *", "low > *", "(low >= *", _ENDS),
+            ("accepted, rejected = low > *", "high < *", "(high <= *", _ENDS),
             ("seen_inside = *", "view.draft_tail_high < *", "*", _ENDS),
             ("below = *", "rows.unlisted_bound < *", "*", _ENDS),
             ("on_top = *", "1.0", "(1.0000*)", "no rule has such a scale"),
             ("and threshold.scale *", "1.0", "(1.0000*)", "no rule has such a scale"),
             ("others = np.where(rows.ranked*", "1.0", "*", _BELOW),
+            ("others = np.where(view.inside*", "1.0", "*", _BELOW),
+            (
+                "missing = *",
+                "width - *",
+                "(width + *",
+                "what is padded beyond the width is cut off",
+            ),
+            (
+                "for count in range(*",
+                "width + 1",
+                "(width + 2)",
+                "more tokens in the tail than there are: +inf, which lowers nothing",
+            ),
         )
     ),
     *(
@@ -302,14 +365,19 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ),
             ("return np.where((turn > low) *", "turn > low", "*", "both have one value there"),
             ("return np.where((turn > low) *", "kappa < 1.0", "*", "both have one value there"),
-            ("crossed = *", "*", "*", "both tangents have one value where they meet"),
+            *(
+                ("crossed = *", old, new, "both tangents have one value where they meet")
+                for old, new in (
+                    ("np.minimum(*", "np.maximum(*"),
+                    ("start + rise ? meeting", "(start - *"),
+                    ("end + fall ? (width - meeting)", "(end - *"),
+                )
+            ),
             ("np.minimum(crossed, *", "np.minimum(start, end)", "*", "they meet below both ends"),
-            ("(rise < 0.0) & *", "*", "*", "a tangent without slope bounds by its own value"),
-            (
-                "inside = np.where((rise *",
-                "*",
-                "*",
-                "a tangent without slope bounds by its own value",
+            *(
+                (line, f"{slope} < 0.0", f"({slope} <= 0.0)", "a level tangent bounds by its value")
+                for line in ("(rise < 0.0) & *", "inside = np.where((rise *")
+                for slope in ("rise", "fall")
             ),
             ("return np.where(low > *", "low > 0.0", "*", _SAFE + ": no bound of a cell from 0 on"),
             ("return high *", "4.0", "(4.0000*)", "1e-9 of what rounding may move"),
@@ -336,21 +404,11 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
                 "np.minimum(*",
                 _SAFE + ": the lower of two bounds",
             ),
-            ("last = len(*", "*", "*", _GUIDE),
-            ("first, end = *", "*", "*", _GUIDE),
+            ("last = len(*", "len(*) - 1", "(len(*) - 2)", _GUIDE),
+            ("first, end = *", "np.maximum(best - 1, 0)", "np.minimum(*", _GUIDE),
+            ("first, end = *", "best - 1", "*", _GUIDE),
+            ("first, end = *", "best + 1", "*", _GUIDE),
             ("steps = *", "1.0", "*", _GUIDE),
-        )
-    ),
-    *(
-        (
-            "certspec/certificates/margin_bounds.py",
-            old,
-            new,
-            f"claim {claim} counts less than half of it",
-        )
-        for old, new, claim in (
-            ("_ROUNDING", "(_ROUNDING / 2)", "kernel.entropy_cells"),
-            ("_FLOOR_SLACK", "(_FLOOR_SLACK / 2)", "kernel.entropy_floor"),
         )
     ),
     (_GENERATED + "*", "* <= 0.5", "(* < 0.5)", _ONE_FUNCTION),
@@ -511,6 +569,47 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "np.nextafter(*, np.inf)",
         "np.nextafter(*, -np.inf)",
         "an ulp of what a pair may have, far below the 9,000 u that are taken off",
+    ),
+    (
+        "certspec/certificates/tree_widths.py::if not prob *",
+        "prob ? len(pooled) < mass",
+        "(* <= mass)",
+        _JOINS + ", but its mass to what is taken off",
+    ),
+    *(
+        (f"certspec/kernels/numba/rows.py::{line}", old, new, why)
+        for line, old, new, why in (
+            (
+                "_apply_rules(rules, row, *",
+                "logits.num_sides > 1",
+                "(logits.num_sides >= 1)",
+                "what belongs to a draft is not returned where there is none",
+            ),
+            (
+                "entropies = *",
+                "len(table.smoothings) + 1",
+                "(len(table.smoothings) + 2)",
+                "a column that is neither written nor read",
+            ),
+            ("threads = 1 if *", "rows ? num_columns < SMALL", "(* <= SMALL)", _SHARED),
+            ("if rows < 2 *", "rows < 2 ? threads", "(rows <= *", _SHARED),
+            ("if rows < 2 *", "num_parts(num_columns) > 1", "(* >= 1)", _SHARED),
+            ("if rows < 2 *", "threads > 1", "(threads >= 1)", _SHARED),
+        )
+    ),
+    *(
+        (f"certspec/kernels/numba/vectors.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("shifted = step(*", "1.0", "(1.0000*)", _REMAINDER),
+            ("shifted = step(*", "2.0", "(2.0000*)", _REMAINDER),
+            ("while width > 1:", "width > 1", "(width >= 1)", "each lane is met by itself once"),
+            (
+                "lanes_moved = *",
+                "lane + width",
+                "(lane - width)",
+                "whichever way they turn, the first lane has met every other one",
+            ),
+        )
     ),
     ("certspec/kernels/torch/robust.py::slope = *", "total - up", "(total + up)", _GUIDE),
     (

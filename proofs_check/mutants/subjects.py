@@ -44,7 +44,7 @@ KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "certspec/kernels/torch/rules.py": (_TESTS + "kernels/torch/test_rules.py", *_LAWS),
     "certspec/kernels/torch/robust.py": (_TESTS + "certificates/test_robust.py",),
     "certspec/kernels/numba/rules.py": (_TESTS + "kernels/numba/test_rules.py", *_LAWS),
-    "certspec/kernels/numba/rows.py": _REGIMES,
+    "certspec/kernels/numba/rows.py": (_TESTS + "kernels/numba/test_rows.py", *_REGIMES),
     "certspec/kernels/numba/filter.py": _FILTER,
     "certspec/kernels/numba/filter_loop.py": _FILTER,
     "certspec/kernels/numba/filter_sums.py": _FILTER,

@@ -40,7 +40,8 @@ def _exact_log2() -> tuple[F, F]:
     return total, total + F(1, 2**79)
 
 
-END = _exact_log2()[1] / 2 + F(1, 2**40)  # of |r|
+# of |r|: wider than the derivation's 2^-40, so that k may come from a factor 1e-9 beside 1/log 2
+END = _exact_log2()[1] / 2 + F(1, 2**19)
 
 
 def _lost_by_log2() -> F:

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.certificates import radii
+from certspec.certificates.pools import TopProbs
+from certspec.certificates.tree_widths import _tree_certificates
 from derivations.formulas import drafter, reverse, tree
 from derivations.margins import projection_margins, radius_margins
 
@@ -92,8 +95,32 @@ def test_a_masked_runner_up_or_a_small_vocabulary_leaves_nothing_to_reject():
         assert cs.drafter_certificate_lower(masked, rule)[0] == np.inf
     for rule in (cs.Tree(3), cs.TopM(3), cs.Additive(1.0), cs.Absolute(0.0)):
         assert cs.drafter_certificate(np.zeros(3), rule)[0] == np.inf
+        assert cs.drafter_certificate_lower(np.zeros(3), rule)[0] == np.inf
+    assert cs.drafter_certificate_lower(np.array([0.0, -1.0, -np.inf]), cs.Tree(2))[0] == np.inf
     closed = cs.drafter_certificate(np.array([0.0, -1.0, -np.inf]), cs.TopM(2))[0]
     assert closed == pytest.approx(-math.log(1 / (1 + math.e)))
+
+
+def test_a_draft_that_is_all_at_one_token_may_be_given_by_its_probabilities():
+    assert cs.drafter_certificate_from_top(np.array([1.0, 0.0]), "strict")[0] == np.inf
+
+
+def test_an_absolute_thresholds_bound_is_that_of_one_token_however_many_are_given():
+    probs, tail = np.array([[0.6, 0.3]]), np.array([0.1])
+    two, one = (
+        radii.absolute_lower(
+            radii.Draft(np, TopProbs(kept, rest, None, None), 40, np.array([40])), cs.Absolute(0.2)
+        )
+        for kept, rest in ((probs, tail), (probs[:, :1], tail + 0.3))
+    )
+    assert two == pytest.approx(one, rel=1e-14) and one > 0.3
+
+
+def test_a_draft_of_one_token_is_infinitely_far_from_an_absolute_threshold_below_1():
+    torch = pytest.importorskip("torch")
+    for alone in (np.array([[0.0, -np.inf]]), torch.tensor([[0.0, -np.inf]])):
+        for tau, radius in ((1e-300, np.inf), (0.6, np.inf), (1 - 2.0**-53, np.inf), (1.0, 0.0)):
+            assert cs.drafter_certificate(alone, cs.Absolute(tau))[0] == radius
 
 
 def entropy_rejections(epsilon, delta, count=40_000):
@@ -296,6 +323,23 @@ def test_the_tree_width_is_the_least_whose_certificate_exceeds_the_budget(budget
     assert float(tree.tree_certificate(MP, probs, width)) > budget
 
 
+@pytest.mark.parametrize("margin", [0.2, 0.9])
+def test_a_width_whose_certificate_only_equals_the_budget_does_not_do(margin):
+    for width in (1, 3, 4):
+        budget = cs.margin_certificate(cs.Tree(width), margin)
+        assert cs.tree_width_for(budget, margin=margin) == width + 1
+    probs = np.array([0.4, 0.3, 0.2, 0.1])
+    for width, budget in enumerate(_tree_certificates(probs), 1):
+        assert cs.tree_width_for(budget, probabilities=probs, num_tokens=4) == width + 1
+
+
+def test_widths_of_a_margin_are_looked_for_up_to_2_to_the_40():
+    budget = cs.margin_certificate(cs.Tree(2**39), 0.9)
+    assert 2**39 < cs.tree_width_for(budget, margin=0.9) <= 2**40
+    with pytest.raises(cs.InvalidArgument, match=r"no width up to 2\^40"):
+        cs.tree_width_for(cs.margin_certificate(cs.Tree(2**40), 0.9), margin=0.9)
+
+
 def test_a_list_that_sums_to_almost_1_is_not_taken_for_the_whole_vocabulary():
     full = [1 - 6e-7, 5e-7] + [1e-9] * 100
     for budget, probs in ((1.0, [0.9999995]), (3.0, full[:2]), (0.7, [1.0])):
@@ -346,6 +390,10 @@ def test_no_width_is_given_whose_certificate_the_budget_reaches():
             "largest first",
         ),
         (
+            lambda: cs.drafter_certificate_from_top(np.array([1.0 + 5e-10, 0.0]), "strict"),
+            "largest first",
+        ),
+        (
             lambda: cs.margin_certificate(cs.Additive(0.3), 0.5, False, reverse=True),
             "only the at-least form",
         ),
@@ -363,6 +411,7 @@ def test_no_width_is_given_whose_certificate_the_budget_reaches():
         (lambda: cs.tree_width_for(-0.1, margin=0.5), "got -0.1"),
         (lambda: cs.tree_width_for(0.1, margin=0.0), r"margin in \(0, 1\]"),
         (lambda: cs.tree_width_for(5.0, probabilities=[0.5, 0.3]), "more than 2 probabilities"),
+        (lambda: cs.tree_width_for(0.1, probabilities=[0.0, 0.0]), "more than 2 probabilities"),
         (lambda: cs.tree_width_for(5.0, probabilities=[0.9, 0.3]), "sum at most 1"),
         (lambda: cs.tree_width_for(5.0, probabilities=["a"]), "probabilities as numbers"),
         (lambda: cs.tree_width_for(5.0, probabilities=[0.5, 0.5]), "num_tokens=2 says that there"),

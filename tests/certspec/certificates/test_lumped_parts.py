@@ -11,6 +11,7 @@ from certspec.certificates import lumped_masses, lumped_rules
 from certspec.certificates.lumped import OUTSIDE, Case, DraftLists, TargetLists, lumped_certificates
 from certspec.certificates.lumped_masses import (
     Rows,
+    View,
     entropy_interval,
     error_rows,
     lumped_kl,
@@ -202,3 +203,22 @@ def test_a_rule_that_asks_for_more_than_0_rejects_a_token_without_mass():
         sure = lumped_rules._sure_columns(rows, threshold, tau)
         _, lower, _ = lumped_rules._single_certificate(rows, threshold, tau, *sure)
         assert np.isfinite(lower[0]) == strictly_above
+
+
+@pytest.mark.parametrize(
+    ("gains", "taken"),
+    [((-1.0, 0.5), 1), ((0.0, 0.5), 1), ((-1.0, 0.0), 0), ((0.5, 1.0), 0), ((-1.0, -0.5), 0)],
+)
+def test_of_two_coarsenings_the_first_that_certifies_is_kept_or_else_the_first(gains, taken):
+    """A gain is what a threshold has above the divergence: one of 0 certifies nothing."""
+    nothing = np.zeros(1)
+    judgement = lumped_rules._without_draft(
+        Rows(target([0.6, 0.3]), None), nothing, nothing, nothing.astype(np.int8)
+    )
+    best = np.full(1, -np.inf)
+    for number, gain in enumerate(gains):
+        view = View(np.ones((1, 2), bool), np.array([2.0 + number]), nothing, nothing)
+        decision = np.array([number], np.int8)
+        lumped_rules._keep_better(judgement, view, view.kl_upper + gain, decision, best)
+    assert judgement.decision_case == taken and judgement.kl_upper == 2.0 + taken
+    assert judgement.threshold == 2.0 + taken + gains[taken]

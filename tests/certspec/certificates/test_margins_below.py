@@ -239,3 +239,11 @@ def test_where_the_simple_bound_of_an_entropy_rule_serves_its_rounding_is_taken_
     simple = margin_bounds.forward.entropy_margin(margin, 1e-9, 0.5)
     found = margin_bounds.entropy_line_lower(margin, 1e-9, 0.5)
     assert found / simple - 1 == pytest.approx(-1e-12, abs=1e-15)
+
+
+def test_a_root_lies_where_the_floor_exceeds_log_delta_by_its_slack(monkeypatch):
+    monkeypatch.setattr(margin_bounds, "_FLOOR_SLACK", 0.5)
+    monkeypatch.setattr(margin_bounds, "_floor", lambda own, *others: np.log(own))
+    one = np.ones(1)
+    root = margin_bounds._above_root(one, one, one, -3.0)
+    assert root == pytest.approx(math.exp(-2.5), rel=1e-9)
