@@ -359,12 +359,6 @@ _FILTER = (
         "that there are fewer is read from the code.",
         (*_ROUNDINGS, "bound.threshold"),
     ),
-    Constant(
-        "EXACT_TOP_SLACK",
-        _ten(-12),
-        "A threshold that is a multiple of the largest weight is taken as met without rounding "
-        "only where its lower bound is this near. No claim: it only sends rows to float64.",
-    ),
 )
 _TRITON = (
     Constant(

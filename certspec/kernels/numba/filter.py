@@ -59,7 +59,7 @@ __all__ = ["filter_rows", "score_rows"]
 _constants = load_kernels("constants")
 FUNCTION_ERROR, FILTER_PRODUCTS = _constants.FUNCTION_ERROR, _constants.FILTER_PRODUCTS
 POOL_ROUNDINGS, POOL_MASS_ROUNDINGS = _constants.POOL_ROUNDINGS, _constants.POOL_MASS_ROUNDINGS
-THRESHOLD_ROUNDINGS, EXACT_TOP_SLACK = (_constants.THRESHOLD_ROUNDINGS, _constants.EXACT_TOP_SLACK)
+THRESHOLD_ROUNDINGS = _constants.THRESHOLD_ROUNDINGS
 
 SETTLING = 32  # ranks in which thresholds are looked for
 OPEN, SURE, DEEP = range(3)  # what the ranks at hand say of a rule
@@ -130,15 +130,11 @@ def _thresholds(rule, numbers):
     # the same bound with its errors reversed: every part of the minimum lowered by at least its
     # error
     low = threshold_upper(cap, scale, offset, entropy_scale, normaliser, gap, -error, -gap_error)
+    # a threshold that is a multiple of the largest weight, as no other part can be below it, meets
+    # that weight, which is 1, without rounding
+    exact_top = tau == scale and offset == 0.0 and low >= scale
     low = min(tau, low) - abs(tau) * THRESHOLD_ROUNDINGS
-    # a threshold that is a multiple of the largest weight alone meets that weight, which is 1,
-    # without rounding
-    return (
-        tau,
-        low,
-        max(tau, high),
-        tau == scale and offset == 0.0 and low > scale - EXACT_TOP_SLACK,
-    )
+    return tau, low, max(tau, high), exact_top
 
 
 @register_jitable(error_model="numpy")

@@ -16,14 +16,13 @@ from certspec.kernels.triton.segments import NUM_STATISTICS
 __all__ = ["judge_row", "rule_parameters"]
 
 _constants = load_kernels("constants")
-_FUNCTION_ERROR, _THRESHOLD_ROUNDINGS, _POOL_ROUNDINGS, _POOL_MASS_ROUNDINGS, _EXACT_TOP_SLACK = (
+_FUNCTION_ERROR, _THRESHOLD_ROUNDINGS, _POOL_ROUNDINGS, _POOL_MASS_ROUNDINGS = (
     tl.constexpr(number)
     for number in (
         _constants.FUNCTION_ERROR,
         _constants.THRESHOLD_ROUNDINGS,
         _constants.POOL_ROUNDINGS,
         _constants.POOL_MASS_ROUNDINGS,
-        _constants.EXACT_TOP_SLACK,
     )
 )
 
@@ -155,10 +154,10 @@ def judge_row(row, rules, ranks, pointers, sizes, shape):
     tau_low = threshold_upper(
         cap, ratio, offset, entropy_scale, normaliser, -mean_gap, -relative, -gap_error
     )
+    # A threshold that is a multiple of the largest weight, as no other part can be below it, meets
+    # that weight, which is 1, without rounding.
+    exact_top = (tau == ratio) & (offset == 0.0) & (tau_low >= ratio)
     tau_low -= tl.where(tau > float("-inf"), tl.abs(tau) * _THRESHOLD_ROUNDINGS, 0.0)
-    # A threshold that is a multiple of the largest weight alone meets that weight, which is 1,
-    # without rounding.
-    exact_top = (tau == ratio) & (offset == 0.0) & (tau_low > ratio - _EXACT_TOP_SLACK)
 
     reaches = tl.where(
         strictly[:, None], weight[None, :] > tau[:, None], weight[None, :] >= tau[:, None]

@@ -1,8 +1,9 @@
 """The CPU's float32 filter: what it decides is what float64 decides, its bounds hold, and what it
 can't bound it leaves to float64."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
+import mpmath
 import numba
 import numpy as np
 import pytest
@@ -130,6 +131,29 @@ def test_what_no_bound_decides_goes_to_float64():
         assert scored.path_counts == {"fast": 0, "rigorous": 1}
         assert scored.entropy_error[0] <= 1e-11
         assert disagreements(*both(*sides, rule)) == {}
+
+
+@dataclass(frozen=True)
+class Capped(cs.Rule):
+    """Strictly above both the likeliest token and ``cap``: it accepts where that one is not."""
+
+    cap: float
+
+    @property
+    def threshold(self):
+        return cs.Threshold(scale=1.0, offset=0.0, cap=self.cap, strictly_above=True)
+
+
+def test_a_cap_within_rounding_of_the_likeliest_tokens_probability_goes_to_float64():
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(12):  # so short that the float32 rows are known to 1e-12
+        target = torch.randn(1, 8, generator=generator)
+        with mpmath.workdps(30):
+            weights = [mpmath.exp(float(z)) for z in target[0]]
+            prob = max(weights) / sum(weights)
+            cap = float(np.nextafter(float(prob), 0.0))
+            assert cap < prob
+        assert bool(cs.certify(target, target / 2, Capped(cap), precision="float32").accepted)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
