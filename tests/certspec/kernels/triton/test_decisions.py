@@ -1,6 +1,6 @@
-"""What the Triton kernels decide of a row, at the edges: judge_row is given a row's summary, made so
-that a token lies just inside or just outside what rounding leaves open, and is held against the
-rules' definitions and what the claims count for roundings, written again in plain Python."""
+"""What the Triton kernels decide of a row at the edges: judge_row gets a row's summary in which a
+token lies just inside or just outside what rounding leaves open, and is held against the rules'
+definitions and what the claims count for roundings, written again in plain Python."""
 
 import math
 from dataclasses import dataclass, field, replace
