@@ -32,7 +32,7 @@ TREE_WIDTH, TOP_M, SCALE, OFFSET, CAP, ENTROPY_SCALE, STRICTLY_ABOVE, SMOOTHING_
     len(COLUMNS)
 )
 MIN_TOP = 10
-RANK_ALONE = -1e300  # in place of an offset of -inf, so that no bound of it becomes inf - inf
+FARTHEST_OFFSET = 1e300  # in place of an offset of inf, so that no bound of it becomes inf - inf
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def rule_table(rules: tuple[Rule, ...]) -> RuleTable:
         if threshold.smoothing > 0 and threshold.smoothing not in smoothings:
             smoothings.append(threshold.smoothing)
         index = 1 + smoothings.index(threshold.smoothing) if threshold.smoothing > 0 else 0
-        offset = max(threshold.offset, RANK_ALONE)
+        offset = min(max(threshold.offset, -FARTHEST_OFFSET), FARTHEST_OFFSET)
         rows.append(
             (
                 0,

@@ -112,6 +112,28 @@ def test_a_threshold_nearer_a_token_than_the_first_bounds_is_decided_by_the_narr
     assert torch.allclose(scored.certificate, exact.certificate, rtol=1e-11, atol=0)
 
 
+@pytest.mark.parametrize("off", [-1e-8, 1e-8])
+def test_thresholds_nearer_a_token_than_float32_knows_are_those_of_float64(off):
+    """Of every kind of rule: one with no part from the largest token, too."""
+    target, draft = (side.numpy() for side in pair_of(10, 400, seed=9))
+    for row in range(10):
+        z, y = target[row : row + 1], draft[row : row + 1].copy()
+        probs = torch.from_numpy(z[0]).double().softmax(0)
+        top, token = (float(p) for p in torch.topk(probs, 2).values)
+        y[0, int(torch.topk(probs, 2).indices[1])] = y.max() + 1
+        entropy = float(-(probs * probs.log()).sum())
+        for rule in (
+            cs.Absolute(token * (1 + off)),
+            cs.Entropy(1.0, token * (1 + off) * np.exp(entropy)),
+            cs.Additive(top - token * (1 + off)),
+            cs.Multiplicative(token * (1 + off) / top),
+        ):
+            filtered, exact = both(z, y, rule)
+            assert exact.accepted[0, 0] == (off < 0), rule
+            assert disagreements(filtered, exact) == {}, rule
+            assert filtered.certificate[0, 0] == pytest.approx(exact.certificate[0, 0], rel=1e-5)
+
+
 def test_a_flat_pair_nearer_the_boundary_than_float32_knows_is_decided_by_sums_in_float64():
     target, draft = flat_pair(60_000, 1e-3)  # 1.6e-9 nats from it
     scored = cs.certify(target, draft, cs.StrictGreedy(), precision="float32")
@@ -119,6 +141,15 @@ def test_a_flat_pair_nearer_the_boundary_than_float32_knows_is_decided_by_sums_i
     assert scored.kl_upper - scored.kl <= 1e-10 and scored.entropy_error[0] <= 1e-10
     for distance in (1e-3, -1e-3, 0.01, -0.01):
         assert disagreements(*both(*flat_pair(60_000, distance))) == {}
+
+
+def test_a_gate_that_asks_for_more_ranks_than_thresholds_do_gets_them():
+    target, draft = pair_of(4, 3000)
+    filtered, exact = both(target, draft, cs.TopM(45))
+    assert disagreements(filtered, exact) == {} and filtered.path_counts["fast"] == 4
+    assert filtered.target_top_ids.shape[1] == 46
+    assert torch.equal(filtered.target_top_ids, exact.target_top_ids)
+    assert torch.allclose(filtered.target_top_probs, exact.target_top_probs, rtol=1e-5, atol=0)
 
 
 def test_what_no_bound_decides_goes_to_float64():
@@ -170,6 +201,15 @@ def test_the_narrower_bounds_hold_and_are_narrower(columns, dtype):
             and (errors[2] <= errors[1] * (1 + 1e-6)).all()
             and errors[2].max() < 1e-10
         )
+
+
+@pytest.mark.parametrize("place", [0, 130, 2600, 19_999])
+def test_the_groups_of_the_likeliest_tokens_are_summed_in_float64_wherever_they_are(place):
+    target, draft = pair_of(1, 20_001)
+    target[:, place], draft[:, 7000] = 20.0, 20.0
+    _, kl_errors, _, entropy_errors = bounds_of(target, draft, "float32")
+    assert kl_errors[0] > 1e-6 and kl_errors[1] < 1e-8
+    assert entropy_errors[0] > 1e-6 and entropy_errors[1] < 1e-8
 
 
 def bounds_of(target, draft, dtype):

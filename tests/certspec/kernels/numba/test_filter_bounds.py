@@ -144,3 +144,72 @@ def test_a_refined_row_pays_for_the_tokens_that_were_summed_in_float32(row, monk
     gap = PAID.MEASURED_PRODUCTS * 0.2 / 2.5
     given = share, other_share, gap, size, cross + sums.WIDEST, 0
     assert asked == [tuple(map(nearly, given))]
+
+
+@pytest.mark.parametrize(("columns", "groups"), [(1, 1), (128, 1), (129, 2), (256, 2)])
+def test_groups_cover_all_columns_and_no_more(columns, groups):
+    assert sums.GROUP == 128 and sums.num_groups(columns) == groups
+
+
+def test_a_row_is_taken_up_to_the_largest_logit_whose_exponential_is_proved():
+    assert sums._fits(PAID.LARGEST_LOGIT, -PAID.LARGEST_LOGIT)
+    above = math.nextafter(PAID.LARGEST_LOGIT, math.inf)
+    assert not sums._fits(above, 0.0) and not sums._fits(0.0, -above)
+
+
+def test_rows_are_summed_at_once_but_for_those_that_are_decoded():
+    for table, columns in ((1, 5000), (65536, sums.DECODED)):
+        logits = SimpleNamespace(decode=np.zeros(table), num_columns=5000)
+        assert sums._chunk_columns(logits) == columns
+
+
+def test_totals_are_those_of_the_lanes_and_told_from_what_is_no_number():
+    lanes, totals = np.arange(16.0), np.zeros(4)
+    assert sums._totals(lanes, totals)
+    assert totals.tolist() == [6.0, 22.0, 38.0, 54.0]
+    for value in (math.inf, -math.inf, math.nan):
+        lanes[7] = value
+        assert not sums._totals(lanes, totals)
+
+
+def test_a_move_changes_what_sums_are_relative_to_and_counts_how_far(row):
+    """What they are worth, in powers of two and differences of the maxima, stays."""
+    state, _ = row
+    lanes = np.random.default_rng(5).uniform(0.5, 1.0, 16)
+
+    def worth():
+        parts = {name: lanes[4 * name : 4 * name + 4] for name in range(4)}
+        scale, other_scale = 2.0 ** state[sums.REFERENCE], 2.0 ** state[sums.OTHER_REFERENCE]
+        return [
+            parts[sums.SUM] * scale,
+            parts[sums.OTHER_SUM] * other_scale,
+            (parts[sums.GAP_SUM] + state[sums.MIDDLE] * parts[sums.SUM]) * scale,
+            (parts[sums.CROSS_SUM] + state[sums.BETWEEN] * parts[sums.SUM]) * scale,
+        ]
+
+    before, mass, between = worth(), lanes[:4].sum() * 8.0, state[sums.BETWEEN]
+    sums._move(lanes, state, 5.9, 2.2)
+    assert [state[at] for at in (sums.REFERENCE, sums.OTHER_REFERENCE)] == [9.0, 4.0]
+    for exact, old, new in zip((True, True, False, False), before, worth(), strict=True):
+        assert new == pytest.approx(old, rel=0 if exact else 1e-12, abs=0)
+    moved = 0.37 * 8.0 + abs(state[sums.BETWEEN] - between) * mass
+    assert state[sums.MOVED] * 2.0**9 == nearly(moved)
+    assert state[sums.WIDEST_BETWEEN] == state[sums.BETWEEN] == float(np.float32(5.9 - 2.2))
+
+
+def test_the_least_logit_is_bounded_by_the_least_bits_of_its_group(monkeypatch):
+    """A logit z has the bits of j - 4 K, j = 4 z / log 2 rounded; of two sides the lesser."""
+    work = SimpleNamespace(
+        state=np.zeros(sums.STATE), totals=np.ones(4), maxima=np.zeros((2, 1)), buffers=None
+    )
+    logits = SimpleNamespace(num_columns=sums.GROUP, decode=np.zeros(1))
+    step = math.log(2.0) / sums.STEPS
+    monkeypatch.setattr(sums, "_maxima", lambda *given: (1.0, 4.0))  # K = 2 and 6
+    monkeypatch.setattr(sums, "_chunk", lambda *given: (sums.GROUP, None, None))
+    monkeypatch.setattr(sums, "_totals", lambda lanes, totals: True)
+    for j in (-7, 6, -400):
+        bits = sums.SHIFT32_BITS + j - sums.STEPS * 2
+        monkeypatch.setattr(sums, "_add_groups", lambda *given, bits=bits: (1, bits))
+        assert sums._stream(logits, 0, work)
+        for at, nearest in ((sums.LEAST, j), (sums.OTHER_LEAST, j + 4 * (6 - 2))):
+            assert (nearest - 4.1) * step <= work.state[at] <= (nearest - 0.51) * step
