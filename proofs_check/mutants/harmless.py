@@ -459,6 +459,94 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "(weight* >= NEGLIGIBLE)",
         "a weight of exactly 1e-290: its error is bounded there as above it",
     ),
+    *(
+        (f"certspec/kernels/numba/filter.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("*", "FUNCTION_ERROR", "(FUNCTION_ERROR ? ?)", "claim bound.weight has exp's 8 u"),
+            (
+                "low = min(tau, low) *",
+                "THRESHOLD_ROUNDINGS",
+                "(THRESHOLD_ROUNDINGS / 2)",
+                "of 64 u at most 32 are asked for: 20 that claim bound.threshold adds to an "
+                "entropy's part, exp's 8 and four operations; where an offset cancels, the 256 u "
+                "of the normaliser pay",
+            ),
+            (
+                "tau == scale *",
+                "EXACT_TOP_SLACK",
+                "(EXACT_TOP_SLACK / 2)",
+                "half is 4,500 u still: a threshold of the largest weight alone is lowered by 64",
+            ),
+            (
+                "tau == scale *",
+                "low > scale - EXACT_TOP_SLACK",
+                "(low >= *",
+                "a threshold just 1e-12 below is a choice: the largest weight meets it as well",
+            ),
+            (
+                "statistics?PROB_BOUND*",
+                "WEIGHT_ERROR",
+                "(WEIGHT_ERROR / 2)",
+                "1e-13 is left, and claim bound.weight counts 8.5e-14 at 745 nats",
+            ),
+            (
+                "or num_columns > *",
+                "num_columns > MOST_COLUMNS",
+                "(num_columns >= *",
+                "rows of just 2^24 columns go to float64",
+            ),
+        )
+    ),
+    *(
+        (f"certspec/kernels/numba/filter_sums.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("highest = *", "value > highest", "(value >= highest)", _OF_EQUALS),
+            ("other_highest = *", "other_value > other_highest", "(other_value >= *", _OF_EQUALS),
+            (
+                "*",
+                "bits < LEAST_BITS",
+                "(bits <= LEAST_BITS)",
+                "a row whose least weight is the least normal one goes to float64",
+            ),
+            *(
+                (
+                    f"at?{side}?, *" if side else "at?LEAST? = min(*",
+                    "1.0",
+                    new,
+                    "claim kernel.exp32: j is off by half a step, an eighth of the octave that is "
+                    "taken off",
+                )
+                for side in ("", "OTHER_LEAST")
+                for new in ("(0.5)", "(1.0000*)")
+            ),
+            (
+                "if highest > at?MIDDLE? *",
+                "*highest > at?*MIDDLE?",
+                "(*highest >= *",
+                "a move to maxima that the row has already changes nothing",
+            ),
+            (
+                "return _totals(sums, work.totals) *",
+                "at?*LEAST? >= -LARGEST",
+                "(at?*LEAST? > -LARGEST)",
+                "a row with a logit of just -4096 goes to float64",
+            ),
+            ("sizes + abs(cross) *", "1.0", "(1.0000*)", _SAFE + ": a wider one"),
+            ("rest_size = MEASURED_PRODUCTS *", "2.0", "(2.0000*)", _SAFE + ": a wider one"),
+            (
+                "return divergence < np.inf *",
+                "divergence < np.inf",
+                "(divergence <= np.inf)",
+                "the error of an infinite divergence is infinite, and not below WIDEST",
+            ),
+        )
+    ),
+    (
+        "certspec/kernels/numba/filter_loop.py::most = *",
+        "2??31 - 1",
+        "(2 ?? 31 - 2)",
+        "where a minimum begins: any number above the bits of all weights",
+    ),
     (
         "certspec/kernels/numba/rules.py",
         "CANDIDATE_SLACK",
@@ -508,7 +596,6 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         for old, new in (
             ("gap > below", "(gap >= below)"),
             ("values?child + 1? < values?child?", "(* <= *)"),
-            ("values?child? >= value", "(* > *)"),
         )
     ),
     (

@@ -27,7 +27,9 @@ _REGIMES = (*_LAWS, _TESTS + "kernels/test_regimes.py")
 _TRITON = (_TESTS + "kernels/triton/test_rows.py",)
 _DECIDED = (_TESTS + "kernels/triton/test_decisions.py", *_TRITON)
 _STATED = (_TESTS + "kernels/triton/test_stated_errors.py", *_TRITON)
-_FILTER = tuple(f"{_TESTS}kernels/numba/test_filter{part}.py" for part in ("_bounds", "", "_loop"))
+_FILTER = tuple(
+    f"{_TESTS}kernels/numba/test_filter{part}.py" for part in ("_decisions", "_bounds", "", "_loop")
+)
 _MARGINS = (_TESTS + "certificates/test_margins_below.py", _TESTS + "certificates/test_margins.py")
 _CLAIM = (
     "tests/proofs_check/test_claims.py::"
