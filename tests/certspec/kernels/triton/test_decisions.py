@@ -19,6 +19,7 @@ pytest.importorskip("triton")
 import triton
 import triton.language as tl
 
+from certspec.kernels.triton import rules as judging
 from certspec.kernels.triton.ranks import DEEP, THRESHOLD, UNDECIDED, Pointers, Ranked, Shape, Sizes
 from certspec.kernels.triton.rules import judge_row, rule_parameters
 
@@ -107,6 +108,30 @@ def judged(
     )
     rules = rule_parameters(rules_ptr + row * RULES * RULE_COLUMNS, shape)
     judge_row(row, rules, ranks, pointers, sizes, shape)
+
+
+@triton.jit
+def weight_errors(gap_ptr, error_ptr, COUNT: tl.constexpr):
+    at = tl.arange(0, COUNT)
+    tl.store(error_ptr + at, judging._weight_error(tl.load(gap_ptr + at)))
+
+
+@triton.jit
+def parameters_of(
+    rules_ptr, out_ptr, RULES: tl.constexpr, RULE_SLOTS: tl.constexpr, RULE_COLUMNS: tl.constexpr
+):
+    shape: tl.constexpr = Shape(
+        RULES, RULE_SLOTS, RULE_COLUMNS, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+    )
+    rules = rule_parameters(rules_ptr, shape)
+    at = out_ptr + tl.arange(0, RULE_SLOTS)
+    tl.store(at, rules.tree.to(tl.float64))
+    tl.store(at + RULE_SLOTS, rules.gate.to(tl.float64))
+    tl.store(at + 2 * RULE_SLOTS, rules.ratio)
+    tl.store(at + 3 * RULE_SLOTS, rules.offset)
+    tl.store(at + 4 * RULE_SLOTS, rules.cap)
+    tl.store(at + 5 * RULE_SLOTS, rules.entropy_scale)
+    tl.store(at + 6 * RULE_SLOTS, rules.strictly.to(tl.float64))
 
 
 def rule(**numbers: float) -> list[float]:
@@ -207,6 +232,33 @@ def has(path: np.ndarray, reason: Any) -> list[bool]:
 def weight_error(gap: float) -> float:
     """The claims' (8 + |gap|) u of a weight, evenly, and 4 ulp of its exponential."""
     return EVENLY * (8 + min(-gap, 745.0)) * U + 8 * U
+
+
+def test_a_weight_errs_by_its_gap_and_its_exponential():
+    gaps = torch.tensor([0.0, -1.5, -744.0, -1e6], dtype=torch.float64, device=DEVICE)
+    errors = torch.zeros_like(gaps)
+    weight_errors[(1,)](gaps, errors, COUNT=4)
+    stated = [weight_error(float(gap)) for gap in gaps]
+    assert errors.tolist() == pytest.approx(stated, rel=1e-12, abs=0)
+
+
+def test_the_rules_of_a_table_are_its_lines_and_past_them_all_is_accepted():
+    lines = [
+        rule(top_m=3, scale=0.5, offset=-0.25, strictly_above=1),
+        rule(tree_width=2),
+        rule(cap=0.125, entropy_scale=0.75),
+        rule(tree_width=7, top_m=7, scale=7, offset=7, cap=7, entropy_scale=7, strictly_above=7),
+    ]
+    table = torch.tensor(lines, dtype=torch.float64, device=DEVICE)
+    found = torch.full((7, 4), 9.0, dtype=torch.float64, device=DEVICE)
+    parameters_of[(1,)](table, found, RULES=3, RULE_SLOTS=4, RULE_COLUMNS=len(COLUMNS))
+    inf = math.inf
+    assert found.T.tolist() == [
+        [0, 3, 0.5, -0.25, inf, inf, 1],
+        [2, 0, inf, 0, inf, inf, 0],  # an infinite offset is a scale
+        [0, 0, inf, 0, 0.125, 0.75, 0],
+        [0, 1, -inf, 0, inf, inf, 0],
+    ]
 
 
 def threshold_at(kind: str, side: str, weight: float, row: Row) -> list[float]:
@@ -349,3 +401,68 @@ def test_certificates_are_of_leveled_pools_and_their_bounds_pay_for_roundings(sl
     assert found.lower == pytest.approx(2 * lower, rel=0, abs=ROOM)
     open_ones = [n not in ALONE for n in range(len(rows))] + [False] * len(rows)
     assert has(found.path, UNDECIDED) == open_ones
+
+
+def test_a_weight_of_exactly_1_has_no_error():
+    """The likeliest token's, beside a threshold that is known better than weights are."""
+    rows = [
+        Row(rule(cap=1 - 12 * U), gaps=(0.0, -50.0)),
+        Row(rule(cap=1 - 12 * U), gaps=(0.0, -50.0), draft=-50.0, draft_id=9),
+        Row(rule(cap=1 - 12 * U, top_m=1), gaps=(0.0, -50.0)),
+    ]
+    assert has(judge(rows).path, THRESHOLD) == [False] * 3
+
+
+@pytest.mark.parametrize("ranks", [7, 8])
+def test_every_known_rank_may_be_in_a_pool(ranks):
+    gaps = (0.0, *np.linspace(-0.25, -2.0, ranks - 1))
+    row = Row(rule(tree_width=ranks - 1), gaps)
+    value, _, _ = leveled(np.exp(gaps), 0, ranks - 1)  # with the last
+    assert judge([row], ranks=ranks).exact[0] == pytest.approx(value, rel=0, abs=ROOM)
+
+
+KNOWN = (0.0, -1.0, -1.5, -2.0)
+
+
+def test_past_the_known_ranks_the_likeliest_rejected_token_is_found_among_what_is_there():
+    """Beside columns, statistics and other rows' lists that are not its own."""
+    own = rule(cap=math.exp(-4.0) / 2.5)
+    rows = [
+        Row(own, KNOWN, others={22: -3.0, 9: -5.0}, **LOOSE),  # the maximum of a segment
+        Row(own, KNOWN, others={12: -3.0, 9: -5.0}, **LOOSE),  # beside an accepted token
+        Row(own, KNOWN, others={22: -3.0, 18: -5.0}, **LOOSE),
+    ]
+    found = judge(rows)
+    value, mass, size = leveled(np.exp([*KNOWN, -3.0, -5.0]), 5, 0)
+    assert found.exact == pytest.approx([value / 2.5] * 3, rel=0, abs=ROOM)
+    lower = lower_bound(value, mass, size, -5.0, rows[0])
+    assert found.lower == pytest.approx([lower] * 3, rel=0, abs=ROOM)
+    assert has(found.path, THRESHOLD) == has(found.path, DEEP) == [False] * 3
+    rest = [-7] * (SEGMENTS + CELLS - 3)
+    lists = [[0, 1, 5, *rest], [0, 1, 2, *rest], [0, 1, 5, *rest], [-7, -7, -7, *rest]]
+    assert found.scratch.tolist() == lists
+
+
+def test_a_token_on_the_rounded_logarithm_of_a_threshold_is_weighed_itself():
+    own = rule(cap=math.exp(-3.0) * (1 - 1e-9))
+    found = judge([Row(own, KNOWN, others={22: -3.0, 9: -5.0})])
+    value, _, _ = leveled(np.exp([*KNOWN, -3.0, -5.0]), 5, 0)
+    assert has(found.path, THRESHOLD) == [False]
+    assert found.exact == pytest.approx([value], rel=0, abs=ROOM)
+
+
+def test_where_nothing_is_below_a_threshold_there_is_no_finite_certificate():
+    others = dict.fromkeys(range(4, 24), -20.0)
+    rows = [Row(rule(cap=cap), KNOWN, others=others) for cap in (0.0, 1e-30)]
+    found = judge(rows, columns=24)
+    assert found.exact.tolist() == found.lower.tolist() == [math.inf] * 2
+    assert has(found.path, THRESHOLD) == [False] * 2
+    found = judge([Row(rule(tree_width=width), KNOWN) for width in (3, 4)], columns=4)
+    assert np.isinf(found.exact).tolist() == [False, True]  # a tree of all columns
+
+
+def test_a_pool_that_may_reach_past_the_known_ranks_is_open():
+    others = {22: -4.0, 9: -4.75}
+    levels = [(0.0, 0.0, 0.0, -1.25), (0.0, 0.0, 0.0, -0.125)]  # three are pooled, and all
+    rows = [Row(rule(cap=math.exp(-4.5)), gaps, others=others) for gaps in levels]
+    assert has(judge(rows).path, DEEP) == [False, True]
