@@ -36,6 +36,9 @@ _BOTH = "where both forms have one value: the step of kernel.margins that lists 
 _SHARED = "threads share rows, or take whole ones: no bit changes (kernels/numba/test_vectors.py)"
 _REMAINDER = "r is up to 1e-6 farther from 0: claim kernel.streamed_exp encloses 2^-19 more"
 _FORMULAS = "derivations/formulas/"
+_ROOM_LEFT = "two bounds that are equal: both have room left"
+_PLANNED = "at the end of one plan the next one serves as well"
+_LEAST = "no token from the rejected one on lies above a mean that it is part of"
 _SEGMENTS, _RANKS = (f"certspec/kernels/triton/{name}.py" for name in ("segments", "ranks"))
 _IN_FLOAT32 = "float32 rounds it back"
 _FIRST = "the first column's number is 0"
@@ -136,6 +139,54 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("gap <= 0.5 + 0.5?slack", "(gap < *"),
             ("slack >= 1.0", "(slack > 1.0)"),
             ("gap?(1.0 + alpha) <= 1.0", "(gap * < 1.0)"),
+        )
+    ),
+    *(
+        (f"certspec/kernels/triton/rules.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("weights = *", "*", "(weight?None, :? - 0.0 *", "0 is added"),
+            ("if FREE *", "FREE ?* 0", "*", "a free slot is the last of 16 or of 32"),
+            ("tree = tl.load(*", "parameters + *", "(parameters - *", "the first column"),
+            ("gate = tl.load(*", "1.0", "(1.0000*)", "it becomes an integer"),
+            ("shown = *", "slot < TOP", "*", "gates and trees of a table end before its last rank"),
+            ("tau_low -= *", "tau > *", "*", "-inf less inf is -inf"),
+            ("close = *", "(weight + slack)* >= *", "(* > *", _ROOM_LEFT),
+            ("(weight - slack)*", "* <= *", "(* < *", _ROOM_LEFT),
+            ("deep = *", "num_columns > RANKS", "*", "a search where all tokens are known"),
+            ("deep = *", "tau_high >= 0.0", "*", "at 0 nothing is rejected: no search finds it"),
+            ("if tl.max(deep*", "* > 0", "*", "a search that no rule asks for"),
+            ("if own_cut < *", "own_cut < *", "*", "a search that the rule does not ask for"),
+            ("cut = (top_logit *", "tau > 0.0", "*", "the next line replaces the logarithm of 0"),
+            ("cut = (top_logit *", "1.0", "*", "the next line replaces its logarithm"),
+            ("clear = over_weight *", "* > tau_high", "(* >= *", _ROOM_LEFT),
+            ("clear = clear *", "* < tau_low", "(* <= *", _ROOM_LEFT),
+            ("before = *", "*", "(* <= tl.minimum(*", _LEAST),
+            ("before = *", "tl.minimum(*", "tl.maximum(*", _LEAST),
+            ("in_single = *", "* > mean_with", "*", _JOINS),
+            ("(slot?None, :? == 0) *", "* < mean_tree", "*", _JOINS),
+            ("mean_tree = *", "1.0", "(1.0000*)", _SQUARE),
+            ("value = _pool_value(*", "mass > 0.0", "*", "no pool's mass is below 1"),
+            ("value = _pool_value(*", "1.0", "*", "no pool's mass is below 1"),
+            ("smallest = *", "2.0", "*", "the likeliest is pooled, and no weight is above its 1"),
+            ("draft_below = *", "*", "(* - tl.zeros(*", "0 is taken off"),
+            ("draft_close = (draft_weight *", "* >= tau_low", "(* > *", _ROOM_LEFT),
+            ("draft_close = (draft_weight *", "* <= tau_high", "(* < *", _ROOM_LEFT),
+            ("certified = kl_upper *", "*", "(* <= *", _ROOM_LEFT),
+            ("decided = *", "* >= upper", "(* > *", _ROOM_LEFT),
+        )
+    ),
+    *(
+        (f"certspec/kernels/triton/rows.py::{line}", old, new, why)
+        for line, old, new, why in (
+            ("plan = Plan(*", "num_top <= 16", "*", _PLANNED),
+            ("while plan.near *", "* > num_columns", "*", _PLANNED),
+            ("parts, added = *", "ranks <= 16", "*", _PLANNED),
+            ("parts, added = *", "num_segments >= 512", "*", _PLANNED),
+            ("warps = *", "num_rows <= *", "(num_rows < *", _PLANNED),
+            ("if tl.max(is_open*", "* > 0", "*", "a look at rows none of which is open"),
+            ("and num_top <= MAX_TOP", "*", "*", "the torch backend scores them"),
+            ("itemsize = *", "max(*", "min(*", "how many columns a thread reads at once"),
+            ("prob_error=*", "NORMALISER_ERROR", "(* * 0)", "the first column"),
         )
     ),
     (
@@ -734,7 +785,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "certspec/kernels/reference.py",
         "scores.kl_upper < scores.certificate_lower",
         "(scores.kl_upper <= *",
-        "two bounds that are equal: both have room left",
+        _ROOM_LEFT,
     ),
     (
         "certspec/certificates/margin_bounds.py",
