@@ -26,6 +26,7 @@ _LAWS = (_TESTS + "kernels/test_laws.py", _TESTS + "kernels/test_exact_threshold
 _REGIMES = (*_LAWS, _TESTS + "kernels/test_regimes.py")
 _TRITON = (_TESTS + "kernels/triton/test_rows.py",)
 _DECIDED = (_TESTS + "kernels/triton/test_decisions.py", *_TRITON)
+_LAUNCHED = (_TESTS + "kernels/triton/test_launches.py", *_TRITON)
 _STATED = (_TESTS + "kernels/triton/test_stated_errors.py", *_TRITON)
 _FILTER = tuple(
     f"{_TESTS}kernels/numba/test_filter{part}.py" for part in ("_decisions", "_bounds", "", "_loop")
@@ -53,7 +54,7 @@ KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "certspec/kernels/numba/filter_sums.py": _FILTER,
     "certspec/kernels/numba/vectors.py": (_TESTS + "kernels/numba/test_vectors.py", *_FILTER),
     "certspec/kernels/triton/rules.py": _DECIDED,
-    "certspec/kernels/triton/rows.py": _DECIDED,
+    "certspec/kernels/triton/rows.py": _LAUNCHED,
     "certspec/kernels/triton/ranks.py": _STATED,
     "certspec/kernels/triton/segments.py": _STATED,
     "certspec/certificates/margin_bounds.py": (*_MARGINS, *_CELLS),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from certspec.kernels.rule_table import COLUMNS
+from certspec.kernels.rule_table import COLUMNS, FARTHEST_OFFSET
 from tests.support.device import DEVICE
 
 pytest.importorskip("triton")
@@ -136,7 +136,8 @@ def parameters_of(
 
 def rule(**numbers: float) -> list[float]:
     """A line of the rule table; without a number, that part is neutral."""
-    neutral = {"tree_width": 0, "top_m": 0, "scale": 0, "offset": math.inf, "cap": math.inf}
+    offset = math.inf if "tree_width" in numbers else FARTHEST_OFFSET
+    neutral = {"tree_width": 0, "top_m": 0, "scale": 0, "offset": offset, "cap": math.inf}
     neutral |= {"entropy_scale": math.inf, "strictly_above": 0, "smoothing_index": 0}
     return [float((neutral | numbers)[name]) for name in COLUMNS]
 
@@ -256,7 +257,7 @@ def test_the_rules_of_a_table_are_its_lines_and_past_them_all_is_accepted():
     assert found.T.tolist() == [
         [0, 3, 0.5, -0.25, inf, inf, 1],
         [2, 0, inf, 0, inf, inf, 0],  # an infinite offset is a scale
-        [0, 0, inf, 0, 0.125, 0.75, 0],
+        [0, 0, 0, FARTHEST_OFFSET, 0.125, 0.75, 0],
         [0, 1, -inf, 0, inf, inf, 0],
     ]
 
@@ -374,7 +375,7 @@ POOLS = [  # a rule, the rank that it rejects first, its width
     (rule(cap=0.95 / 2.5), 1, 0),
     (rule(cap=0.4 / 2.5), 3, 0),
     (rule(cap=0.1 / 2.5), 4, 0),
-    (rule(top_m=2, offset=-1e300), 2, 0),
+    (rule(top_m=2, offset=-FARTHEST_OFFSET), 2, 0),
     *((rule(tree_width=width), 0, width) for width in (1, 2, 4)),
 ]
 ALONE = [n for n, (_, rejected, width) in enumerate(POOLS) if not rejected and not width]
