@@ -165,6 +165,8 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("in_single = *", "* > mean_with", "*", _JOINS),
             ("(slot?None, :? == 0) *", "* < mean_tree", "*", _JOINS),
             ("mean_tree = *", "1.0", "(1.0000*)", _SQUARE),
+            ("size = *", "1.0", "(1.0000*)", "two plain numbers are float32's: it is 1"),
+            ("lone = *", "1.0", "(1.0000*)", "two plain numbers are float32's: it is 1"),
             ("value = _pool_value(*", "mass > 0.0", "*", "no pool's mass is below 1"),
             ("value = _pool_value(*", "1.0", "*", "no pool's mass is below 1"),
             ("smallest = *", "2.0", "*", "the likeliest is pooled, and no weight is above its 1"),

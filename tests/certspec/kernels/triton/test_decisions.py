@@ -28,7 +28,7 @@ pytestmark = pytest.mark.triton
 U = 2.0**-53
 ROOM = 8 * U  # what the few roundings of an edge, here and in the kernel, can't exceed
 EVENLY = 65 / 64  # the claims raise an error by this for products of errors
-GIVEN = (
+GIVEN = (  # in the order of Ranked
     "top",
     "normaliser",
     "relative",
@@ -75,19 +75,19 @@ def judged(
     ids = id_ptr + row * (2 * SLOTS + 1)
     path = 0
     ranks = Ranked(
-        path=path,
-        top_logit=tl.load(given),
-        normaliser=tl.load(given + 1),
-        relative=tl.load(given + 2),
-        entropy_error=tl.load(given + 3),
-        mean_gap=tl.load(given + 4),
-        kl_upper=tl.load(given + 5),
-        kl_lower=tl.load(given + 6),
-        draft_logit=tl.load(given + 7),
-        top_logits=tl.load(top_ptr + row * SLOTS + slot),
-        ids_t=tl.load(ids + slot),
-        ids_d=tl.load(ids + SLOTS + slot),
-        draft_id=tl.load(ids + 2 * SLOTS),
+        path,
+        tl.load(given),
+        tl.load(given + 1),
+        tl.load(given + 2),
+        tl.load(given + 3),
+        tl.load(given + 4),
+        tl.load(given + 5),
+        tl.load(given + 6),
+        tl.load(given + 7),
+        tl.load(top_ptr + row * SLOTS + slot),
+        tl.load(ids + slot),
+        tl.load(ids + SLOTS + slot),
+        tl.load(ids + 2 * SLOTS),
     )
     pointers = Pointers(
         target_ptr,
