@@ -343,7 +343,7 @@ def test_float64_sums_pay_for_as_many_roundings_as_a_term_meets(report):
         assert got["reference_error"] == constants.EXACT_EXPONENT_ERROR
         assert got["farthest_error"] == constants.EXACT_FARTHEST_ERROR
         term = got["addition_error"] + constants.EXACT_EXP2_ERROR
-        assert got["term_error"] == pytest.approx(term, rel=1e-9)
+        assert got["term_error"] == pytest.approx(term, rel=1e-9, abs=0.0)
 
 
 def test_float32_sums_pay_for_as_many_roundings_as_a_term_meets(report):
@@ -351,7 +351,7 @@ def test_float32_sums_pay_for_as_many_roundings_as_a_term_meets(report):
     stated = asdict(segment_errors(plan.vector, plan.near, plan.tiles, plan.added))
     for got in kernels.fast:
         for name in ("term", "addition", "exponent", "reference", "farthest"):
-            assert got[f"{name}_error"] == pytest.approx(stated[name], rel=1e-6)
+            assert got[f"{name}_error"] == pytest.approx(stated[name], rel=1e-6, abs=0.0)
         # low elements meet a product and these sums
         assert got["at_once"] * constants.UNIT32 < got["addition_error"]
         assert got["at_once"] <= segments.LOW_AT_ONCE
@@ -418,7 +418,7 @@ def test_a_segments_errors_are_those_of_its_exponentials_and_sums(shape):
     # one column: its exponent is above -1, and more are claimed to be log2 of their number beyond
     assert stated.mean_exponent >= 1.0 + math.log2(columns)
     lowest = LN2 * stated.exponent * constants.LOWEST_EXPONENT
-    assert stated.farthest == pytest.approx(constants.EXP2_ERROR + lowest, rel=1e-12)
+    assert stated.farthest == pytest.approx(constants.EXP2_ERROR + lowest, rel=1e-12, abs=0.0)
 
 
 @triton.jit
