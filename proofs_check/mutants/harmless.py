@@ -826,8 +826,8 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         for line, old, new, why in (
             ("x_? = tl.where(is_kept*", "2000.0", "*", _VANISHES),
             ("x_? = tl.where(low*", "2000.0", "*", _VANISHES),
-            ("low, tl.fma(z*", "200.0", "*", _VANISHES),
-            ("x_d = tl.where(low, tl.fma(*", "200.0", "*", _VANISHES),
+            ("low, tl.fma(z*", "200.0", "(200.0000*)", _IN_FLOAT32),
+            ("x_d = tl.where(low, tl.fma(*", "200.0", "(200.0000*)", _IN_FLOAT32),
             ("max_t = tl.load(*", "at + *", "*", _FIRST),
             ("tl.store(scalars + _KL, *", "scalars + _KL", "*", _FIRST),
             ("tl.store(error_ptr + _NORMALISER_ERROR, *", "error_ptr + *", "*", _FIRST),
