@@ -525,18 +525,6 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
                 "of the normaliser pay",
             ),
             (
-                "tau == scale *",
-                "EXACT_TOP_SLACK",
-                "(EXACT_TOP_SLACK / 2)",
-                "half is 4,500 u still: a threshold of the largest weight alone is lowered by 64",
-            ),
-            (
-                "tau == scale *",
-                "low > scale - EXACT_TOP_SLACK",
-                "(low >= *",
-                "a threshold just 1e-12 below is a choice: the largest weight meets it as well",
-            ),
-            (
                 "statistics?PROB_BOUND*",
                 "WEIGHT_ERROR",
                 "(WEIGHT_ERROR / 2)",
