@@ -53,6 +53,7 @@ WIDENING, ROUNDINGS = _constants.ROBUST_WIDENING, _constants.ROBUST_ROUNDINGS
 LEVEL_STEPS = 8  # turns of level and value; each gives a bound, and the best is kept
 VALUE_STEPS = 4  # turns of value and corner within it
 TILT_STEPS = 10  # turns of the tilt; the same
+FINITE = torch.finfo(torch.float64).max  # what a masked token's -inf can be raised by
 
 
 @dataclass
@@ -210,15 +211,20 @@ def _tree_within(rows: BoxRows, width: int, radius: Tensor) -> tuple[Tensor, Ten
     """The tree's certificate where all tokens but the first are raised by ``growth``, and none
     above it (claim robust.tree)."""
     growth = torch.exp(2.0 * radius)
-    gaps = (rows.gaps + 2.0 * radius[:, None]).clamp(max=0.0)
+    gaps = (rows.gaps + (2.0 * radius[:, None]).clamp(max=FINITE)).clamp(max=0.0)
     gaps[:, 0] = 0.0
     rest = (rows.normaliser - rows.weights.sum(dim=1)).clamp(min=0.0)
-    normaliser = torch.exp(gaps).sum(dim=1) + growth * rest
+    # none of these tokens is raised above the first, whose weight is 1
+    most = float(rows.columns - rows.gaps.shape[1])
+    raised = torch.where(rest > 0.0, growth * rest, 0.0).clamp(max=most)
+    normaliser = torch.exp(gaps).sum(dim=1) + raised
     error = growth * (rows.normaliser_error + (rows.gaps.shape[1] + ROUNDINGS) * UNIT)
     value, lower = tree_certificates(
         torch.tensor([width]).numpy(), gaps, rows.columns, normaliser, error
     )
-    return value[0], lower[0]
+    # with an error of half of it the normaliser bounds nothing: in boxes of 16 nats and more
+    known = (error < 0.5) | torch.isinf(value[0])
+    return value[0], torch.where(known, lower[0], 0.0)
 
 
 def _single_within(rows: BoxRows, rule: int, radius: Tensor, turns: int) -> tuple[Tensor, Tensor]:

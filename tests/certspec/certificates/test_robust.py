@@ -69,6 +69,23 @@ def test_strict_and_tree_certificates_are_attained_at_a_corner_of_the_box():
         assert (within.certificate_lower <= at_the_corner.certificate + 1e-15).all()
 
 
+@pytest.mark.parametrize("error", [16.0, 20.0, 36.0, 100.0, 400.0, 1e308])
+def test_in_a_box_however_wide_no_number_is_nan_and_no_bound_is_above_a_corner(error):
+    rng = np.random.default_rng(7)
+    spread = np.array([1.0, 10.0, 100.0, 1000.0])[:, None]
+    target = np.concatenate([spread * rng.normal(size=(4, columns)) for columns in (12, 12)])
+    target[4:, 6:] = -np.inf
+    draft = target + rng.normal(0.0, 0.1, target.shape)
+    within = cs.certify(target, draft, RULES, logit_error=error)
+    for name in ("kl", "kl_upper", "certificate", "certificate_lower", "reach"):
+        assert not np.isnan(getattr(within, name)).any(), name
+    worst = np.minimum(target + 2.0 * min(error, 1e4), target.max(axis=1, keepdims=True))
+    at_the_corner = cs.certify(worst, draft, RULES)
+    slack = 1e-12 * np.isfinite(at_the_corner.certificate)
+    assert (within.certificate_lower <= at_the_corner.certificate + slack).all()
+    assert not (within.certified & ~at_the_corner.accepted).any()
+
+
 WIDER = MP.mpf(ROBUST_WIDENING) * 3 / 4  # of the room that is left for float64's weights
 
 
