@@ -81,11 +81,15 @@ def _over_all_pairs(kl: np.ndarray) -> np.ndarray:
     top = -tilt / np.expm1(-tilt)
     size = 1.0 + np.log(top) + top * np.exp(-tilt) + finite
     bound = _kernels.acceptance_at(finite, tilt) - _ROUNDINGS * UNIT * size / tilt
-    pinsker = 1.0 - np.sqrt(finite / 2.0) * (
-        1.0 + _ROUNDINGS * UNIT
-    )  # weaker, but good where KL is tiny
+    # weaker, but good where KL is tiny
+    pinsker = _one_less(np.sqrt(finite) * np.sqrt(0.5) * (1.0 + _ROUNDINGS * UNIT))
     found: np.ndarray = np.maximum(np.maximum(bound, pinsker), 0.0)
     return np.where(kl <= 700.0, found, 0.0)
+
+
+def _one_less(loss: Any) -> Any:
+    """1 - loss, from below: 1 - 1e-17 would round to 1."""
+    return np.where(loss > 0.0, np.nextafter(1.0 - loss, -np.inf), 1.0)
 
 
 def _rows(target_probs: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -102,8 +106,14 @@ def _rows(target_probs: Any, shape: tuple[int, ...]) -> np.ndarray:
             f"{target_probs!r}"
         )
     flat = rows.reshape(-1, rows.shape[-1])
-    if not ((flat >= 0) & (flat <= 1)).all() or (abs(flat.sum(axis=1) - 1) > _SUM_ERROR / 2).any():
-        raise InvalidArgument("target_probs: expected distributions that sum to 1 within 2^-41")
+    sums = flat.sum(axis=1)
+    wrong = ~(((flat >= 0) & (flat <= 1)).all(axis=1) & (abs(sums - 1) <= _SUM_ERROR / 2))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InvalidArgument(
+            "target_probs: expected probabilities that sum to 1 within 2^-41 (a float32 softmax "
+            f"doesn't), got a sum of {float(sums[row])!r} in row {row}"
+        )
     return flat
 
 
@@ -128,7 +138,7 @@ def _of_target(probs: np.ndarray, kl: float) -> float:
         *(left.max(keepdims=True) if len(left) else ()),
         *(right.min(keepdims=True) if len(right) else ()),
     ]
-    return 1.0 - max(_loss(float(a), kl) for a in sides) if sides else 0.0
+    return float(_one_less(max(_loss(float(a), kl) for a in sides))) if sides else 0.0
 
 
 def _steepest(kl: float) -> float:

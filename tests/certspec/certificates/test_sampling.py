@@ -1,7 +1,9 @@
 """What KL guarantees for sampled decoding, against pairs of distributions written down."""
 
 import itertools
+from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -66,6 +68,21 @@ def test_the_bound_of_a_target_is_that_of_its_worst_set_of_tokens():
         found = cs.sampling_acceptance(kl, target)
         assert found <= worst + 1e-15 and found == pytest.approx(worst, abs=1e-8)
         assert found >= cs.sampling_acceptance(kl)
+
+
+@pytest.mark.parametrize("target", [None, (0.5, 0.5), (0.9, 0.1), (0.3, 0.3, 0.4)])
+def test_a_tiny_divergence_is_not_rounded_away(target):
+    """At 5e-34 nats the two tokens of .5 + x and .5 - x lose x = 1.6e-17: less than 1."""
+    kls = np.concatenate([10.0 ** -np.linspace(4, 36, 41), [1e-100, 5e-324]])
+    rows = None if target is None else np.tile(target, (len(kls), 1))
+    found = cs.sampling_acceptance(kls, rows)
+    first = Fraction(1, 2) if target is None else Fraction(target[0])
+    with mpmath.workdps(60):
+        # a set of probability a loses sqrt(2 a (1 - a) KL), and less by a term of order KL
+        rates = [2 * first * (1 - first) * Fraction(float(kl)) for kl in kls]
+        for kl, rate, kept in zip(kls.tolist(), rates, found.tolist(), strict=True):
+            root = mpmath.sqrt(mpmath.mpf(rate.numerator) / rate.denominator)
+            assert mpmath.mpf(kept) < 1 - root * (1 - 2 * mpmath.sqrt(kl)), kl
 
 
 @pytest.mark.parametrize("wrong", [-0.1, float("nan"), "x", [0.1, -1.0]])
