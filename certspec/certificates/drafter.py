@@ -20,7 +20,7 @@ from certspec.certificates.radii import Draft
 from certspec.errors import InvalidArgument
 from certspec.kernels.loading import load_kernels
 from certspec.presets import as_rule
-from certspec.rules import Rule
+from certspec.rules import Rule, as_index
 
 __all__ = [
     "SMALLEST_PROB",
@@ -113,10 +113,11 @@ def drafter_certificate_from_top(
             minus their sum. K must be at least 2, m + 1 for top-m, gates and trees. Entropy uses
             all K columns, and a bound for the rest.
         rule: a rule, or its text.
-        num_tokens: K, where the vocabulary ends there; then any K will do.
+        num_tokens: the vocabulary's size, where it is known; where it is K, the rows sum to 1 and
+            any K will do.
 
-    Returns (rows,) float64. Raises InvalidArgument for too few columns or probabilities that are
-    not sorted in [0, 1].
+    Returns (rows,) float64. Raises InvalidArgument for too few columns, probabilities that are not
+    sorted in [0, 1], or a ``num_tokens`` that they do not fit.
 
     Example:
         >>> import numpy as np
@@ -127,13 +128,17 @@ def drafter_certificate_from_top(
     rule = as_rule(rule, "drafter_certificate_from_top")
     radius = known(rule, "radius")
     xp, rows = as_rows("draft_top_probs", draft_top_probs)
-    needed = family_of(rule).num_needed(rule)
-    if rows.shape[1] < needed and rows.shape[1] != num_tokens:
+    needed, count = family_of(rule).num_needed(rule), rows.shape[1]
+    size = None if num_tokens is None else as_index(num_tokens, otherwise=0)
+    if size is not None and size < count:
         raise InvalidArgument(
-            f"draft_top_probs: expected at least {needed} columns for {rule}, got "
-            f"{rows.shape[1]}; pass num_tokens "
-            "where "
-            "the vocabulary has no more"
+            f"num_tokens: expected an integer of at least {count}, as many as draft_top_probs has "
+            f"columns, got {num_tokens!r}"
+        )
+    if count < needed and count != size:
+        raise InvalidArgument(
+            f"draft_top_probs: expected at least {needed} columns for {rule}, got {count}; pass "
+            "num_tokens where the vocabulary has no more"
         )
     falling = (
         bool((rows[:, 1:] <= rows[:, :-1]).all())
@@ -145,8 +150,13 @@ def drafter_certificate_from_top(
         raise InvalidArgument(
             "draft_top_probs: expected probabilities, largest first, of sum at most 1 in every row"
         )
+    if size == count and not bool((tail <= _constants.INPUT_SLACK).all()):
+        raise InvalidArgument(
+            f"draft_top_probs: expected rows of sum 1 where num_tokens={size} says that there are "
+            f"no other tokens, got {1.0 - float(tail.max())!r}"
+        )
     top = TopProbs(rows, tail.clip(0.0), None, None)
-    return _evaluate(radius, Draft(xp, top, num_tokens), rule)
+    return _evaluate(radius, Draft(xp, top, size), rule)
 
 
 def _num_top(rule: Rule) -> int:

@@ -44,12 +44,12 @@ def tree_width_for(
         probabilities: (n,) the target's largest probabilities in any order, of sum at most 1 (claim
             tree.competitors). What the list leaves of 1 may be any number of further tokens, so
             only widths below n are known.
-        num_tokens: n, the vocabulary's size, where there are no further tokens: then m = n
+        num_tokens: the vocabulary's size, where it is known: a tree that holds all tokens
             certifies any budget.
 
     Raises InvalidArgument for a budget that is negative, NaN or infinite, a margin outside (0, 1],
     probabilities that are none, a list that is too short for the budget, and a ``num_tokens`` that
-    is less than n.
+    is none or less than n.
 
     Example:
         >>> import certspec as cs
@@ -67,27 +67,36 @@ def tree_width_for(
         raise InvalidArgument(
             "tree_width_for: expected exactly one of margin=... and probabilities=..."
         )
+    size = None if num_tokens is None else as_index(num_tokens, otherwise=0)
+    if size is not None and size < 1:
+        raise InvalidArgument(
+            f"tree_width_for: expected num_tokens an integer of at least 1, got {num_tokens!r}"
+        )
     if margin is not None:
-        return _width_for_margin(budget, margin)
+        return _width_for_margin(budget, margin, size)
     try:
         given = np.asarray(probabilities)
         if given.dtype.kind not in "fiub":
             raise TypeError(f"got {given.dtype}")
+        if given.ndim != 1 or not given.size:
+            raise ValueError(f"expected shape (n,), got {given.shape}")
         probs = np.sort(given.astype(np.float64))[::-1]
     except (TypeError, ValueError, OverflowError, RuntimeError, NotImplementedError) as error:
         raise InvalidArgument(
             f"tree_width_for: expected probabilities as numbers: {error}"
         ) from None
-    return _width_for_probs(budget, probs, num_tokens)
+    return _width_for_probs(budget, probs, size)
 
 
-def _width_for_margin(kl_budget: float, margin: float) -> int:
+def _width_for_margin(kl_budget: float, margin: float, num_tokens: int | None) -> int:
     if not 0.0 < as_real(margin) <= 1.0:
         raise InvalidArgument(
             f"tree_width_for: expected margin in (0, 1] (at 0 no width suffices), got {margin!r}"
         )
     high = 1
     while not margin_certificate(Tree(high), margin) > kl_budget:
+        if num_tokens is not None and high >= num_tokens:
+            return num_tokens
         high *= 2
         if high > _SMALL_BUDGET_WIDTH:
             raise InvalidArgument(
@@ -101,23 +110,23 @@ def _width_for_margin(kl_budget: float, margin: float) -> int:
             high = middle
         else:
             low = middle
-    return high
+    return high if num_tokens is None else min(high, num_tokens)
 
 
 def _width_for_probs(kl_budget: float, probs: np.ndarray, num_tokens: int | None) -> int:
-    total = float(probs.sum()) if probs.ndim == 1 and len(probs) else math.nan
-    if not (total <= 1.0 + _constants.INPUT_SLACK and float(probs.min()) >= 0.0):
+    total = float(probs.sum())
+    if not (total <= 1.0 + _constants.INPUT_SLACK and float(probs[-1]) >= 0.0):
         raise InvalidArgument(
-            f"tree_width_for: expected probabilities >= 0 of sum at most 1, got a sum of {total!r}"
+            f"tree_width_for: expected probabilities >= 0 of sum at most 1, got a sum of {total!r} "
+            f"and a least one of {float(probs[-1])!r}"
         )
-    size = as_index(num_tokens, otherwise=0)
-    complete = size == len(probs)
+    complete = num_tokens == len(probs)
     if complete and total < 1.0 - _constants.INPUT_SLACK:
         raise InvalidArgument(
             f"tree_width_for: expected probabilities of sum 1 where num_tokens={num_tokens} says "
             f"that there are no others, got a sum of {total!r}"
         )
-    if num_tokens is not None and size < len(probs):
+    if num_tokens is not None and num_tokens < len(probs):
         raise InvalidArgument(
             f"tree_width_for: expected num_tokens an integer of at least {len(probs)}, as many as "
             f"there are probabilities, got {num_tokens!r}"
@@ -128,7 +137,8 @@ def _width_for_probs(kl_budget: float, probs: np.ndarray, num_tokens: int | None
     if not complete:
         raise InvalidArgument(
             f"tree_width_for: expected more than {len(probs)} probabilities: no width below that "
-            f"exceeds kl_budget={kl_budget!r}; num_tokens={len(probs)} says that there are no more"
+            f"exceeds kl_budget={kl_budget!r}"
+            + ("" if num_tokens else f"; num_tokens={len(probs)} says that there are no more")
         )
     return len(probs)
 

@@ -340,6 +340,13 @@ def test_widths_of_a_margin_are_looked_for_up_to_2_to_the_40():
         cs.tree_width_for(cs.margin_certificate(cs.Tree(2**40), 0.9), margin=0.9)
 
 
+def test_no_width_is_above_a_vocabulary_of_known_size():
+    assert cs.tree_width_for(3.0, margin=0.5) > 1000
+    assert cs.tree_width_for(3.0, margin=0.5, num_tokens=100) == 100
+    assert cs.tree_width_for(3.0, margin=1e-9, num_tokens=3) == 3
+    assert cs.tree_width_for(0.3, margin=0.5, num_tokens=100) == 3
+
+
 def test_a_list_that_sums_to_almost_1_is_not_taken_for_the_whole_vocabulary():
     full = [1 - 6e-7, 5e-7] + [1e-9] * 100
     for budget, probs in ((1.0, [0.9999995]), (3.0, full[:2]), (0.7, [1.0])):
@@ -422,6 +429,24 @@ def test_no_width_is_given_whose_certificate_the_budget_reaches():
         (
             lambda: cs.tree_width_for(0.1, probabilities=[0.5, 0.5], num_tokens=1),
             "at least 2, as many",
+        ),
+        (lambda: cs.tree_width_for(0.1, probabilities=[]), r"shape \(n,\), got \(0,\)"),
+        (lambda: cs.tree_width_for(0.1, probabilities=[[0.5, 0.5]]), r"got \(1, 2\)"),
+        (lambda: cs.tree_width_for(0.1, probabilities=[0.9, -0.1]), "a least one of -0.1"),
+        *(
+            (lambda n=size: cs.tree_width_for(0.1, margin=0.5, num_tokens=n), "num_tokens an int")
+            for size in (0, -1, 2.0, "2", True)
+        ),
+        *(
+            (
+                lambda n=size: cs.drafter_certificate_from_top(np.array([0.7, 0.3]), "strict", n),
+                "num_tokens: expected an integer of at least 2",
+            )
+            for size in (0, 1, -1, 2.0, "2", True)
+        ),
+        (
+            lambda: cs.drafter_certificate_from_top(np.array([0.7, 0.2]), "tree:2", 2),
+            "of sum 1 where num_tokens=2",
         ),
     ],
 )
