@@ -444,6 +444,7 @@ def _require_count(rule: Rule | Threshold, name: str) -> None:
     value = getattr(rule, name)
     count = as_index(value, otherwise=0)
     if not 1 <= count <= _MOST:
-        wanted = "an integer of at least 1" if count < 1 else "an integer of at most 2^53"
+        too_many = max(count, as_real(value)) > _MOST  # the text of a long one is read as a float
+        wanted = "an integer of at most 2^53" if too_many else "an integer of at least 1"
         raise InvalidArgument(f"{type(rule).__name__}: expected {name} {wanted}, got {value!r}")
     object.__setattr__(rule, name, count)

@@ -143,7 +143,9 @@ class Certificates(Generic[Array]):
     def __repr__(self) -> str:
         lines = [f"Certificates: {len(self)} rows x {len(self.rules)} rules"]
         if self.kl is not None and len(self):
-            lines[0] += f", mean KL {float(self.kl.mean()):.4g} nats"
+            name = "KL" if self.divergence == "kl" else self.divergence
+            unit = " nats" if name == "KL" or name.startswith("renyi") else ""
+            lines[0] += f", mean {name} {float(self.kl.mean()):.4g}{unit}"
         for index, rule in enumerate(self.rules):
             view = self.at(index)
             text = f"  {rule.label:<24}"

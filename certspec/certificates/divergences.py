@@ -96,7 +96,11 @@ def in_divergence(
         for values in zip(*(vars(part).values() for part in parts), strict=True)
     ]
     if asked.scaled is not None:
+        # Hellinger's is at most 1, which drafts attain: what rejects nothing stays at +inf
+        nothing = [torch.isinf(x) for x in columns[2:]]
         columns = [None if x is None else asked.scaled(x) for x in columns]
+        for index, at in enumerate(nothing, 2):
+            columns[index] = columns[index].masked_fill(at, torch.inf)
         room = 1.0 + _ROUNDINGS * UNIT
         columns[1] = None if columns[1] is None else columns[1] * room
         columns[3] = columns[3] / room

@@ -82,11 +82,12 @@ class LumpedCertificates:
 
     def __repr__(self) -> str:
         lines = [f"LumpedCertificates: {len(self.tail_prob)} rows x {len(self.rules)} rules"]
+        has_draft = not np.isnan(self.kl_lumped).all()
         for rule, accepted, certified in zip(
             self.rules, self.accepted, self.certified, strict=True
         ):
-            counts = f"accepted {int((accepted == 1).sum())}, certified {int(certified.sum())}"
-            lines.append(f"  {rule.label:<24} {counts}")
+            counts = f" accepted {int((accepted == 1).sum())}, certified {int(certified.sum())}"
+            lines.append(f"  {rule.label:<24}{counts if has_draft else ''}")
         return "\n".join(lines)
 
 

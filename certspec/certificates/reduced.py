@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certspec.certificates.pools import numbers_or_none
-from certspec.errors import InvalidArgument
+from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.rule_table import TOP_M, TREE_WIDTH, RuleTable
 from certspec.rules import TopM
 
@@ -59,6 +59,12 @@ def certify_reduced(
     columns = ids if on_numpy else _torch().from_numpy(ids).to(target.device)
     part = target[:, columns]
     whole = certify(target, None, table.rules)
+    possible = _array((part > -_INF).any(axis=1) if on_numpy else (part > -_INF).any(dim=1))
+    if not possible.all():
+        raise InvalidLogits(
+            "target_logits: expected a possible token among those of draft_vocabulary, got -inf at "
+            f"all of them in row {int(possible.argmin())}: the target given them is undefined"
+        )
     inner = certify(part, draft, [rule for rule in table.rules if rule.tree_width] or TopM(1))
     drafted = columns[inner.draft_token]
     counts, certain, accepted = _accepted(target, columns, inner.draft_token, table)

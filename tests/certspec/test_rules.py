@@ -212,6 +212,8 @@ def test_a_threshold_with_no_part_rejects_nothing_only_by_its_rank_gate():
         (lambda: cs.Multiplicative(0.0), r"alpha in \(0, 1\]"),
         (lambda: cs.Multiplicative(True), r"alpha a real number"),
         (lambda: cs.TopM(0), r"m an integer of at least 1, got 0"),
+        (lambda: cs.parse_rule("top:99999999999999999999"), r"m an integer of at most 2\^53"),
+        (lambda: cs.Tree(2**53 + 1), r"m an integer of at most 2\^53"),
         (lambda: cs.TopM(2.5), r"m an integer of at least 1, got 2.5"),
         (lambda: cs.Tree(-3), r"m an integer of at least 1, got -3"),
         (lambda: cs.Gated(top_m=2), r"exactly one of additive"),

@@ -82,6 +82,24 @@ def test_a_draft_that_masks_a_possible_token_is_infinitely_far_above_order_one()
     assert found.kl[0] == pytest.approx(0.1) and found.certified.all()
 
 
+@pytest.mark.parametrize("name", ["renyi:0.3", "renyi:2", "chi2", "hellinger", "tv"])
+def test_a_rule_that_rejects_nothing_is_certified_at_any_divergence(name):
+    """Also in Hellinger's, which is at most 1 and is 1 here."""
+    with np.errstate(divide="ignore"):
+        target, draft = np.log([[0.6, 0.4, 0.0]]), np.log([[0.0, 0.0, 1.0]])
+    found = cs.certify(target, draft, "absolute:0 additive:1 tree:3 strict", divergence=name)
+    assert (found.certificate[:3] == np.inf).all() and (found.certificate_lower[:3] == np.inf).all()
+    assert np.isfinite(found.certificate[3]).all() and not found.certified[3].any()
+    assert found.certified[:3].all() or np.isinf(found.kl_upper).all()
+
+
+def test_a_divergence_is_called_by_its_name():
+    row = np.log([[0.7, 0.3]])
+    for name, told in (("kl", "KL 0 nats"), ("tv", "tv 0"), ("renyi:2", "renyi:2 0 nats")):
+        first = str(cs.certify(row, row, "strict", divergence=name)).splitlines()[0]
+        assert first == f"Certificates: 1 rows x 1 rules, mean {told}"
+
+
 def test_tensors_give_what_arrays_give():
     import torch
 

@@ -86,6 +86,7 @@ def test_one_row_torch_tensors_padding_and_a_missing_draft_are_taken():
     assert np.isnan(alone.threshold[0, 0]) and alone.certificate[0, 0] == pytest.approx(
         0.0509, abs=1e-3
     )
+    assert "accepted 1, certified 1" in repr(judged) and "accepted" not in repr(alone)
 
 
 @pytest.mark.parametrize(

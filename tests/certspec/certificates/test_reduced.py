@@ -89,6 +89,15 @@ def test_ids_that_are_no_rising_ids_of_the_target_are_refused(ids):
         cs.certify(np.zeros((1, 3)), np.zeros((1, 2)), "strict", draft_vocabulary=ids)
 
 
+def test_a_target_without_a_possible_token_of_the_draft_is_refused_by_row():
+    import torch
+
+    target = np.array([[0.0, 0.0, 0.0], [0.0, -np.inf, -np.inf]])
+    for kind in (np.asarray, torch.tensor):
+        with pytest.raises(cs.InvalidLogits, match=r"those of draft_vocabulary, .* in row 1"):
+            cs.certify(kind(target), kind(np.zeros((2, 2))), "strict", draft_vocabulary=[1, 2])
+
+
 def test_a_draft_of_another_width_is_refused():
     with pytest.raises(cs.InvalidLogits, match="expected 2 columns"):
         cs.certify(np.zeros((1, 3)), np.zeros((1, 3)), "strict", draft_vocabulary=[0, 1])
