@@ -250,9 +250,16 @@ class TargetLists:
         rows, width = logprobs.shape
         num_ranked = _as_rows("TargetLists", "num_ranked", self.num_ranked, "i", rows)
         size = self.num_tokens
-        if size is not None and as_index(size, otherwise=0) < 1:
+        if size is not None and not 1 <= as_index(size, otherwise=0) <= 2**53:
             raise InvalidArgument(
-                f"TargetLists: expected num_tokens None or an integer of at least 1, got {size!r}"
+                f"TargetLists: expected num_tokens None or an integer from 1 to 2^53, got {size!r}"
+            )
+        listed = (logprobs > -np.inf).sum(axis=1)
+        if size is not None and (listed > size).any():
+            row = int(np.argmax(listed > size))
+            raise InvalidArgument(
+                f"TargetLists: expected num_tokens of at least {listed[row]}, the tokens listed in "
+                f"row {row}, got {size!r}"
             )
         object.__setattr__(self, "logprobs", logprobs)
         object.__setattr__(self, "num_ranked", num_ranked)

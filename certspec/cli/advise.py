@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.options import count_option, json_file_option, json_option, numbers_option
+from certspec.cli.options import Count, count_option, json_file_option, json_option, numbers_option
 from certspec.cli.terminal import print_tables
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED
@@ -31,12 +31,7 @@ __all__ = ["command"]
     help='Verify steps by positions, "1=7.6,5=8.0"; 1 is no draft at all.',
 )
 @click.option(
-    "--overhead-ms",
-    type=float,
-    default=0.0,
-    show_default=True,
-    metavar="MS",
-    help="What else a round takes.",
+    "--overhead-ms", type=float, metavar="MS", help="What else a round takes (default: 0)."
 )
 @click.option(
     "--costs",
@@ -56,7 +51,7 @@ __all__ = ["command"]
 @numbers_option("--widths", default="2,3,4,6,8", help="Tree widths tried beside those in the run.")
 @click.option(
     "--neighbours",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     metavar="N",
     help="Print the N fastest ways instead of the fastest of each kind.",
 )
@@ -66,7 +61,7 @@ def command(
     run: Path,
     draft_ms: float | None,
     verify_ms: str | None,
-    overhead_ms: float,
+    overhead_ms: float | None,
     costs_path: Path | None,
     max_nats_lost: float,
     max_length: int,
@@ -142,19 +137,20 @@ def _best_of(advice: Advice, engine: str, models: list[str | None]) -> str:
 
 
 def _costs(
-    draft_ms: float | None, verify_ms: str | None, overhead_ms: float, path: Path | None
+    draft_ms: float | None, verify_ms: str | None, overhead_ms: float | None, path: Path | None
 ) -> Costs:
     from certspec.reports.advising.costs import Costs, parse_verify, read_costs
 
     if path is not None:
-        if draft_ms is not None or verify_ms is not None:
+        if {draft_ms, verify_ms, overhead_ms} != {None}:
             raise InvalidArgument(
-                "advise: expected --costs or --draft-ms with --verify-ms, got both"
+                "advise: expected --costs or --draft-ms with --verify-ms (and --overhead-ms), got "
+                "both"
             )
         return read_costs(path)
     if draft_ms is None or verify_ms is None:
         raise InvalidArgument("advise: expected --draft-ms and --verify-ms, or --costs FILE")
-    return Costs(draft_ms, parse_verify(verify_ms), overhead_ms)
+    return Costs(draft_ms, parse_verify(verify_ms), overhead_ms or 0.0)
 
 
 def _shown(advice: Advice, neighbours: int | None) -> list[Candidate]:

@@ -441,10 +441,8 @@ def _batches_on_cuda(part: str, out: Path | None) -> None:
 @limit_option("How many prompts.", default=16, least=4)
 @_tokens_option
 @_repeats_option
-@click.option(
-    "--scored",
-    type=click.IntRange(min=1),
-    help="Prompts that advice is taken on (default: all bundled).",
+@count_option(
+    "--scored", default=None, help="Prompts that advice is taken on (default: all bundled)."
 )
 @numbers_option("--lengths", default="1,2,3,4,5,6,8,10", help="Draft lengths.")
 @numbers_option("--widths", default="2,3,4", help="Tree widths.")

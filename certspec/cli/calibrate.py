@@ -22,7 +22,7 @@ from certspec.cli.options import (
 )
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
-from certspec.runs.writing import write_atomically
+from certspec.runs.writing import require_writable, write_atomically
 
 __all__ = ["command"]
 
@@ -81,6 +81,8 @@ def command(
         raise InvalidArgument(
             "expected both --draft-cost and --node-cost, or neither (they are then measured)"
         )
+    for path in (out, costs_path):
+        require_writable(path)
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
     pair = load_chosen_pair(PairOptions(**models))
     from certspec.decoding.calibration import calibrate, pass_costs

@@ -19,6 +19,7 @@ import click
 
 from certspec.cli.interrupts import interruptible
 from certspec.cli.options import (
+    Count,
     PairOptions,
     batch_size_option,
     count_option,
@@ -34,7 +35,7 @@ from certspec.cli.options import (
 )
 from certspec.errors import InvalidArgument
 from certspec.presets import parse_rule
-from certspec.runs.writing import write_atomically
+from certspec.runs.writing import require_writable, write_atomically
 from certspec.studies.waiting import compiling, waiting
 
 if TYPE_CHECKING:
@@ -70,10 +71,7 @@ _CLASSES = {
     help="strict (default), additive:0.3, multiplicative:0.1, top:4, medusa, tree:4 ...",
 )
 @click.option(
-    "--tree",
-    type=click.IntRange(min=1),
-    metavar="M",
-    help="Draft a tree: M candidates at each node.",
+    "--tree", type=Count(min=1), metavar="M", help="Draft a tree: M candidates at each node."
 )
 @draft_length_option("Tokens (tree: depth) a round, at most.")
 @click.option(
@@ -115,8 +113,9 @@ def command(
 
     One prompt's tokens are shown as they come. Several are decoded in a batch (--batch at a time),
     each to the same tokens as alone, and shown when all are done, each below its number."""
-    rule = parse_rule(rule_label or "strict")
+    rule = parse_rule("strict" if rule_label is None else rule_label)
     asked = _asked(prompts, prompts_path, limit)
+    require_writable(out)
     from certspec.decoding import Adaptive, WithinBudget, generate, load_profile
 
     policy: Any = draft_length

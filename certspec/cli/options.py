@@ -13,6 +13,7 @@ from certspec.errors import InvalidArgument
 from certspec.studies.waiting import waiting
 
 __all__ = [
+    "Count",
     "PairOptions",
     "batch_size_option",
     "count_option",
@@ -35,6 +36,18 @@ __all__ = [
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+class Count(click.IntRange):
+    """Whole numbers that Python's and numpy's own counters hold too, many times over."""
+
+    _LARGEST = 10**12
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        number = super().convert(value, param, ctx)
+        if number > self._LARGEST:
+            self.fail(f"{value} is more than {self._LARGEST:,}", param, ctx)
+        return number
+
+
 def count_option(
     *names: str, default: int | None, help: str, least: int = 1, most: int | None = None
 ) -> Decorator:
@@ -43,7 +56,7 @@ def count_option(
         *names,
         default=default,
         show_default=default is not None,
-        type=click.IntRange(least, most),
+        type=Count(least, most),
         help=help,
     )
 
@@ -58,7 +71,7 @@ class _Numbers(click.ParamType):
             numbers = [int(part) for part in str(value).replace(" ", ",").split(",") if part]
         except ValueError:
             numbers = []
-        if not numbers or min(numbers) < 1:
+        if not numbers or min(numbers) < 1 or max(numbers) > 2**31:
             self.fail(f"expected numbers of at least 1 like 2,4,8, got {value!r}", param, ctx)
         return numbers
 
@@ -121,9 +134,19 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead, and nothing else."
 )
 json_file_option = file_option("Also write the JSON to this file.")
+
+
+def _some_rules(_ctx: Any, _param: Any, given: tuple[str, ...]) -> tuple[str, ...]:
+    for text in given:
+        if not text.replace(";", " ").strip():  # as parse_rules separates them
+            raise click.BadParameter(f"expected at least one rule, got {text!r}")
+    return given
+
+
 rules_option = click.option(
     "--rules",
     multiple=True,
+    callback=_some_rules,
     metavar="RULES",
     help='E.g. "strict additive:0.3 tree:4"; may be repeated (default: eight rules and widths).',
 )

@@ -61,6 +61,22 @@ class _Options(PairOptions):
     as_json: bool
 
 
+# What only models and their prompts read.
+_OF_MODELS = (
+    "target",
+    "draft",
+    "tokenizer",
+    "dtype",
+    "device_map",
+    "tp_plan",
+    "prompts_path",
+    "limit",
+    "steps",
+    "batch_size",
+    "plain_prompts",
+)
+
+
 @click.command("score")
 @pair_options
 @spread_options
@@ -162,11 +178,15 @@ def run_with_progress(pair: Any, prompts: Any, out: Path, settings: Any, shard: 
 
 
 def _score_stored(options: _Options, rules: tuple[Rule, ...], shard: Shard) -> bool:
-    no_models = (options.target, options.draft, options.dtype, options.device_map, options.tp_plan)
-    not_read = (*no_models, options.tokenizer, options.prompts_path, options.limit)
-    if options.logits_path is None or set(not_read) != {None}:
+    if options.logits_path is None:
+        raise InvalidArgument("score: --draft-logits is for --logits, the target's")
+    source = click.get_current_context().get_parameter_source
+    given = [name for name in _OF_MODELS if source(name) is click.core.ParameterSource.COMMANDLINE]
+    if given:
         raise InvalidArgument(
-            "score: --logits (and --draft-logits) stand instead of models, --prompts and --limit"
+            "score: --logits (and --draft-logits) stand instead of models and prompts; not read "
+            "there: "
+            + ", ".join("--" + name.removesuffix("_path").replace("_", "-") for name in given)
         )
     from certspec.models.stored_logits import open_logits
     from certspec.rules import default_rules

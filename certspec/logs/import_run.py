@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -84,6 +85,10 @@ def import_logs(
     tree wider than every list of the first batch is left out by name. Raises UnreadableInput for
     what the logs can't give, RunMismatch where ``out`` holds another run, InvalidArgument where no
     rule is left."""
+    if temperature is not None and not 0.0 < temperature < math.inf:
+        raise InvalidArgument(f"temperature: expected a finite number above 0, got {temperature!r}")
+    if draft_log is None and draft_format != "auto":
+        raise InvalidArgument(f"draft_format: expected a draft's log beside {draft_format!r}")
     target_log, draft_log = Path(target_log), None if draft_log is None else Path(draft_log)
     findings, draft_findings = Findings(), Findings() if draft_log is not None else None
     kind = sniff_format(target_log) if format == "auto" else format

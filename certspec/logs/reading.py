@@ -77,7 +77,12 @@ def sniff_format(path: Path) -> str:
 
 def _require_file(path: Path) -> None:
     if not os.path.isfile(path):  # False too of a name that no file can have
-        what = "a directory" if os.path.isdir(path) else "no such file"
+        if os.path.isdir(path):
+            what = "a directory"
+        elif os.path.exists(path):
+            what = "expected a file, got a pipe or a device (a log is read more than once)"
+        else:
+            what = "no such file"
         raise UnreadableInput(f"{path}: {what}")
 
 

@@ -212,7 +212,8 @@ def chain(length: int) -> TreeTopology:
     count = as_index(length, otherwise=-1)
     if count < 0:
         raise InvalidArgument(f"draft_length: expected an integer of at least 0, got {length!r}")
-    _require_node_count(count)
+    if count > MAX_NODES:
+        raise InvalidArgument(f"draft_length: expected at most {MAX_NODES}, got {count}")
     return TreeTopology(tuple(range(-1, count - 1)), (0,) * count)
 
 

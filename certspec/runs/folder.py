@@ -138,6 +138,9 @@ class RunFolder:
             yield lambda num_parts: RunOutcome(resumed=False, is_whole=False)
             return
         with self.locked(shard):
+            if not shard.is_shared and self.manifest_path.exists() and not self.parts():
+                self.manifest()  # refuses what is no run's
+                self.manifest_path.unlink()  # it failed before its first part: nothing to go on
             resumed = self.open(settings, session, **notes)
             was_whole = "num_batches" in self.manifest()
             self.remove_leftovers(shard)

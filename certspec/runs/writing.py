@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from certspec.errors import CertspecError
 
-__all__ = ["appearing_whole", "utf8", "write_atomically"]
+__all__ = ["appearing_whole", "require_writable", "utf8", "write_atomically"]
 
 _NAME_LETTERS = 40  # of a file's name in its temporary one, which has to be short enough as well
 
@@ -22,6 +22,18 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
     one, never a part of it. Raises CertspecError where it can't be written."""
     with appearing_whole(Path(path)) as stream:
         stream.write(utf8(content) if isinstance(content, str) else content)
+
+
+def require_writable(path: Path | None) -> None:
+    """Raise CertspecError where ``path`` can't be written: before the minutes that make what goes
+    there. None is no file."""
+    if path is None or (path.exists() and not path.is_file()):
+        return
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise CertspecError(f"{path}: could not write: {folder} is no directory")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CertspecError(f"{path}: could not write: Permission denied")
 
 
 def utf8(text: str) -> bytes:

@@ -11,10 +11,10 @@ import numpy as np
 
 from certspec.certificates.certify import certify
 from certspec.certificates.mistakes import notes_on
-from certspec.errors import InvalidLogits
+from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.models.devices import chosen_device
 from certspec.models.stored_logits import StoredLogits, require_same_rows
-from certspec.rules import Rule
+from certspec.rules import Rule, as_index
 from certspec.runs.folder import RunFolder, RunOutcome
 from certspec.runs.schema import certificate_columns, leading_probs, step_schema, step_table
 from certspec.runs.shards import Shard
@@ -65,6 +65,7 @@ def score_stored(
     place = chosen_device(device or "cpu")
     if draft is not None:
         require_same_rows(target, draft)
+    _require_columns(target, draft, num_tokens)
     labels = [rule.label for rule in rules]
     settings: dict[str, Any] = {
         "certspec": certspec_version(),
@@ -92,6 +93,23 @@ def score_stored(
             if on_advance is not None:
                 on_advance(block.stop - block.start)
         return finish(num_parts)
+
+
+def _require_columns(
+    target: StoredLogits, draft: StoredLogits | None, num_tokens: int | None
+) -> None:
+    """The columns fit each other and ``num_tokens``, before any row is read."""
+    widths = [side.arrays[0].num_columns for side in (target, draft) if side is not None]
+    if draft is not None and num_tokens is None and widths[0] != widths[1]:
+        raise InvalidLogits(
+            f"{draft.path}: expected {widths[0]} columns like the target's, got {widths[1]}; pass "
+            "num_tokens=N (--num-tokens N) where only the first N columns are real ids"
+        )
+    if num_tokens is not None and not 1 <= as_index(num_tokens, otherwise=0) <= min(widths):
+        raise InvalidArgument(
+            f"num_tokens: expected an integer from 1 to {min(widths)}, the columns there are, got "
+            f"{num_tokens!r}"
+        )
 
 
 def _notes(sides: Sequence[StoredLogits | None], num_tokens: int | None) -> list[str]:

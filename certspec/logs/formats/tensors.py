@@ -172,7 +172,12 @@ def _torch_arrays(path: Path) -> Iterator[tuple[str, list[Any]]]:
 
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
+    except pickle.UnpicklingError as error:  # torch's own text tells to load it with its code
+        raise UnreadableInput(
+            f"{path}: not a file of tensors alone: its pickle holds other things, or it is of "
+            "another format"
+        ) from error
+    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UnreadableInput(f"{path}: not a file of tensors alone: {reason}") from error
     named = loaded if isinstance(loaded, dict) else {"logits": loaded}

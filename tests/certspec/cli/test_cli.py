@@ -83,6 +83,14 @@ def test_errors_are_one_line_and_exit_code_2(call, pair_arguments):
         (["decode", "hi", *pair_arguments, "--dtype", "int8"], "int8"),
         (["decode", *pair_arguments], "expected PROMPT or --prompts FILE, got neither"),
         (["decode", "hi", "--prompts", "bad.jsonl"], "FILE, got both"),
+        (["decode", "hi", "--rule", ""], "rule '': expected one of"),
+        *(
+            (
+                ["advise", ".", "--costs", "x.json", flag, value],
+                "with --verify-ms (and --overhead-ms)",
+            )
+            for flag, value in (("--draft-ms", "1"), ("--verify-ms", "1=1"), ("--overhead-ms", "0"))
+        ),
         (["decode", "--prompts", "bad.jsonl"], "bad.jsonl, line 2"),
         (["report", "nowhere"], "nowhere"),
     ]:

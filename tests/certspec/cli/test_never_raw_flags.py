@@ -97,3 +97,22 @@ def test_every_command_prints_json_and_writes_files_by_the_same_flags(
 ) -> None:
     flags = {flag for param in command_at(path).params for flag in param.opts}
     assert {"--json", "--out"} <= flags
+
+
+@pytest.mark.parametrize("path", list(commands(main)), ids=" ".join)
+def test_a_count_beyond_what_counters_hold_is_refused(path: tuple[str, ...]) -> None:
+    """islice and numpy's integers end at 2^63, some of them after minutes of work."""
+    command = command_at(path)
+    given = ["missing" for p in command.params if isinstance(p, click.Argument) and p.required]
+    for flag in command.params:
+        if isinstance(flag.type, click.IntRange):
+            done = CliRunner().invoke(main, [*path, *given, flag.opts[0], "9" * 23])
+            assert done.exit_code == 2, flag.opts
+            assert "is more than" in done.output or "not in the range" in done.output, done.output
+
+
+@pytest.mark.parametrize("command", ["score", "import", "ask", "numerics"])
+def test_rules_that_name_none_are_refused(command: str) -> None:
+    for text in ("", " ", " ; "):
+        done = CliRunner().invoke(main, [command, "x", "--rules", text])
+        assert done.exit_code == 2 and "expected at least one rule" in done.output, done.output

@@ -221,6 +221,31 @@ def test_temperatures_that_differ_are_named(tmp_path):
     assert "as stated 1" in run.findings.first_seen[Finding.TEMPERATURES_DIFFER]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        *(
+            ({"temperature": x}, "temperature: expected a finite")
+            for x in (0.0, -1.0, np.nan, np.inf)
+        ),
+        *(
+            ({"num_tokens": n}, "num_tokens of at least 5, the tokens listed in row 0")
+            for n in (2, 4)
+        ),
+        *(
+            ({"num_tokens": n}, r"num_tokens None or an integer from 1 to 2\^53")
+            for n in (0, 10**23)
+        ),
+        ({"draft_format": "vllm"}, "draft_format: expected a draft's log"),
+    ],
+)
+def test_what_is_said_of_a_log_and_can_not_be_is_refused(tmp_path, wrong, message):
+    log = written.save(tmp_path / "log.json", written.sglang(written.logprobs(), depth=5))
+    with pytest.raises(cs.InvalidArgument, match=message):
+        import_logs(log, None, tmp_path / "run", rules=RULES, **wrong)
+    assert not (tmp_path / "run" / "manifest.json").exists()
+
+
 def test_a_tree_wider_than_every_list_is_refused_by_name_and_the_rest_is_scored(tmp_path):
     log = written.save(tmp_path / "log.json", written.sglang(written.logprobs(), depth=5))
     run = import_logs(log, None, tmp_path / "run", rules=(cs.StrictGreedy(), cs.Tree(8)))

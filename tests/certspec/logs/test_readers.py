@@ -4,6 +4,7 @@ nothing."""
 import gzip
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -355,6 +356,8 @@ def test_bytes_that_are_no_text_are_refused_and_a_missing_file_is_named(tmp_path
         read(tmp_path / "log.json")
     with pytest.raises(cs.UnreadableInput, match="no such file"):
         read(tmp_path / "none.json")
+    with pytest.raises(cs.UnreadableInput, match="got a pipe or a device"):
+        read(os.devnull)
 
 
 def test_an_unknown_format_name_is_an_invalid_argument(tmp_path):

@@ -24,7 +24,7 @@ from certspec.decoding.profiles import DraftingProfile, MonotoneMap
 from certspec.logs.answers import AnswerFile
 from certspec.runs import writing
 from certspec.runs.folder import RunFolder
-from certspec.runs.writing import appearing_whole, write_atomically
+from certspec.runs.writing import appearing_whole, require_writable, write_atomically
 from tests.support.written_runs import write_run
 
 PACKAGE = Path(cs.__file__).parent
@@ -211,6 +211,20 @@ def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none" / "name", tmp_path / "file" / "name", tmp_path):
         with pytest.raises(cs.CertspecError, match=r"could not write: (No such|Not a|Is a) "):
             write_atomically(path, "text")
+
+
+def test_a_place_that_can_not_be_written_is_named_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    require_writable(None)
+    for path in (tmp_path / "new", tmp_path / "file", Path(os.devnull)):
+        require_writable(path)
+    for path in (tmp_path / "none" / "name", tmp_path / "file" / "name"):
+        with pytest.raises(cs.CertspecError, match=r"could not write: .* is no directory"):
+            require_writable(path)
+        for call in (["decode", "A fox.", "--out"], ["calibrate", "--costs"]):
+            found = CliRunner().invoke(main, [*call, str(path)])
+            assert found.exit_code == 2 and found.output.endswith("is no directory\n")
+            assert "loading" not in found.output
 
 
 def test_what_is_raised_inside_leaves_nothing(tmp_path: Path) -> None:

@@ -91,8 +91,7 @@ def test_bfloat16_shards_and_padded_widths_are_certified_on_real_ids(tmp_path):
         open_logits(tmp_path / "draft.safetensors"),
     )
     with pytest.raises(
-        cs.InvalidLogits,
-        match=r"draft\.safetensors: rows 0 to 5 of sequence 0: .*expected 12 columns",
+        cs.InvalidLogits, match=r"draft\.safetensors: expected 12 columns .* got 15"
     ):
         score_stored(target, draft, RunFolder(tmp_path / "wide"), RULES)
     score_stored(target, draft, RunFolder(tmp_path / "run"), RULES, num_tokens=12)
@@ -200,9 +199,60 @@ def test_the_command_scores_shards_and_refuses_models_beside_them(folders, tmp_p
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Scored from the stored logits target and draft" in page and "float16" in page
     alone = ["score", "--draft-logits", str(folders[1])]
-    for arguments in ([*call, "--limit", "3"], alone, ["score", "--num-tokens", "3"]):
+    for arguments in (alone, ["score", "--num-tokens", "3"]):
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 2 and "--logits" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--target", "--draft", "--tokenizer", "--dtype", "--device-map", "--tp-plan"),
+        *("--prompts", "--limit", "--steps", "--batch-size", "--plain-prompts"),
+    ],
+)
+def test_what_only_models_read_is_refused_beside_stored_logits(flag, folders, tmp_path):
+    given = [flag] if flag == "--plain-prompts" else [flag, "3"]
+    call = ["score", "--logits", str(folders[0]), "--out", str(tmp_path / "run"), *given]
+    result = CliRunner().invoke(main, call)
+    assert result.exit_code == 2 and f"not read there: {flag}\n" in result.stderr
+
+
+def test_columns_that_do_not_fit_are_named_by_the_option_before_the_run_begins(tmp_path):
+    np.save(tmp_path / "target.npy", logits(1, 5, 40))
+    np.save(tmp_path / "draft.npy", logits(2, 5, 30))
+    target, draft = (open_logits(tmp_path / f"{side}.npy") for side in ("target", "draft"))
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(
+        cs.InvalidArgument, match=r"40 columns .* got 30; pass num_tokens=N \(--num"
+    ):
+        score_stored(target, draft, run, RULES)
+    for count in (0, 31, 40, 2.0, True):
+        with pytest.raises(
+            cs.InvalidArgument, match="num_tokens: expected an integer from 1 to 30"
+        ):
+            score_stored(target, draft, run, RULES, num_tokens=count)
+    assert not run.path.exists()
+    assert score_stored(target, draft, run, RULES, num_tokens=30).is_whole
+
+
+def test_a_run_that_failed_before_its_first_part_holds_no_folder(tmp_path):
+    rows = logits(1, 5, 40)
+    np.save(tmp_path / "right.npy", rows)
+    rows[3, 2] = np.nan
+    np.save(tmp_path / "wrong.npy", rows)
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(cs.InvalidLogits, match="row 3 holds a NaN"):
+        score_stored(open_logits(tmp_path / "wrong.npy"), None, run, RULES)
+    right = open_logits(tmp_path / "right.npy")
+    assert not score_stored(right, None, run, RULES).resumed
+    assert score_stored(right, None, run, RULES).resumed
+    with pytest.raises(cs.RunMismatch, match="made with other settings"):
+        score_stored(right, None, run, RULES[:1])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text("{}")
+    with pytest.raises(cs.UnreadableInput, match="expected the manifest of a"):
+        score_stored(right, None, RunFolder(tmp_path / "other"), RULES)
 
 
 def test_the_stress_run_compares_one_process_with_two_of_torchrun(capsys, monkeypatch, tmp_path):
