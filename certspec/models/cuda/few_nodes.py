@@ -47,7 +47,7 @@ class FewNodes:
         self._projected, self._attended = words(g.qkv_width), words(g.query_width)
         self._gated = words(g.mlp)
         self._sums = words(g.num_heads * parts, g.head_dim)
-        self._tops, self._shares = (words(g.num_heads * parts) for _ in range(2))
+        self._shares = words(g.num_heads * parts)
         # tags begin with 1 pass: the words are 0
         self._passed = torch.tensor([1, 0], device=device, dtype=torch.int32)
         self._plan = _plan(g, programs, parts)
@@ -96,7 +96,6 @@ class FewNodes:
             self._middle,
             self._projected,
             self._sums,
-            self._tops,
             self._shares,
             self._attended,
             self._gated,

@@ -26,7 +26,8 @@ threads would lie in several of them, of which the maximum looks at one only: an
 with what it had read too early. So no tensor of words that are waited for is smaller than that.
 
 Weights depend on nothing. So a program loads its part of the next step's weights into registers
-before it waits, and memory streams on meanwhile.
+before it waits, and memory streams on meanwhile. Words wait behind weights, so the best moment to
+ask for weights is when words have come and are about to be computed with.
 
 Every program has the same columns of a product in every pass and adds them in the same order, and
 pieces of attention are joined in their order: two runs are identical. Sums are float32 and what
@@ -75,6 +76,54 @@ def hear(place, tag, mask):
     while tl.max(missing(words, tag, mask)) != 0:
         words = tl.load(place, mask=mask, other=0, volatile=True)
     return number(words)
+
+
+@triton.jit
+def hear_two(place, other, tag, mask):
+    """The same of two tensors of one shape."""
+    words = tl.load(place, mask=mask, other=0, volatile=True)
+    rest = tl.load(other, mask=mask, other=0, volatile=True)
+    while tl.max(missing(words, tag, mask) | missing(rest, tag, mask)) != 0:
+        words = tl.load(place, mask=mask, other=0, volatile=True)
+        rest = tl.load(other, mask=mask, other=0, volatile=True)
+    return number(words), number(rest)
+
+
+@triton.jit
+def hear_halves(place, query_at, key_at, value_at, HALF: tl.constexpr, tag, queries_real, own_real):
+    """Both halves of queries, of a key and of a value, where these are real. All are asked for
+    together: a question takes as long as several."""
+    low = tl.load(place + query_at, mask=queries_real, other=0, volatile=True)
+    high = tl.load(place + HALF + query_at, mask=queries_real, other=0, volatile=True)
+    key_low = tl.load(place + key_at, mask=own_real, other=0, volatile=True)
+    key_high = tl.load(place + HALF + key_at, mask=own_real, other=0, volatile=True)
+    value_low = tl.load(place + value_at, mask=own_real, other=0, volatile=True)
+    value_high = tl.load(place + HALF + value_at, mask=own_real, other=0, volatile=True)
+    while (
+        tl.max(
+            missing(low, tag, queries_real)
+            | missing(high, tag, queries_real)
+            | missing(key_low, tag, own_real)
+            | missing(key_high, tag, own_real)
+            | missing(value_low, tag, own_real)
+            | missing(value_high, tag, own_real)
+        )
+        != 0
+    ):
+        low = tl.load(place + query_at, mask=queries_real, other=0, volatile=True)
+        high = tl.load(place + HALF + query_at, mask=queries_real, other=0, volatile=True)
+        key_low = tl.load(place + key_at, mask=own_real, other=0, volatile=True)
+        key_high = tl.load(place + HALF + key_at, mask=own_real, other=0, volatile=True)
+        value_low = tl.load(place + value_at, mask=own_real, other=0, volatile=True)
+        value_high = tl.load(place + HALF + value_at, mask=own_real, other=0, volatile=True)
+    return (
+        number(low),
+        number(high),
+        number(key_low),
+        number(key_high),
+        number(value_low),
+        number(value_high),
+    )
 
 
 @triton.jit
@@ -143,29 +192,29 @@ def scale_of(x, eps, DEPTH: tl.constexpr):
 
 
 @triton.jit
-def turned(
-    first,
-    second,
-    biases,
-    other_biases,
-    gains,
-    other_gains,
-    cosines,
-    sines,
-    eps,
-    HEAD_DIM: tl.constexpr,
-):
-    """Both halves of some heads' queries or keys, (heads, HEAD_DIM / 2) each, with their bias,
-    normed where there is a gain, and rotated."""
-    if biases is not None:
-        first += biases
-        second += other_biases
+def turned(first, second, gains, other_gains, cosines, sines, eps, HEAD_DIM: tl.constexpr):
+    """Both halves of some heads' queries or keys, (heads, HEAD_DIM / 2) each, normed where there is
+    a gain, and rotated."""
     if gains is not None:
-        square = (tl.sum(first * first, 1) + tl.sum(second * second, 1)) / HEAD_DIM
+        square = tl.sum(first * first + second * second, 1) / HEAD_DIM
         scale = 1.0 / tl.sqrt(square + eps)[:, None]
         first = first * scale * gains
         second = second * scale * other_gains
     return first * cosines - second * sines, second * cosines + first * sines
+
+
+@triton.jit
+def join(top, weight, total, other_top, other_weight, other_total):
+    """Two parts of a softmax sum as one, by the greater of their tops; of two without one, the
+    first."""
+    new_top = tl.maximum(top, other_top)
+    safe = tl.where(new_top == float("-inf"), 0.0, new_top)
+    share, other_share = tl.exp(top - safe), tl.exp(other_top - safe)
+    return (
+        new_top,
+        weight * share + other_weight * other_share,
+        total * share + other_total * other_share,
+    )
 
 
 @triton.jit
@@ -219,8 +268,7 @@ def pass_kernel(
     middle,
     projected,
     sums,
-    tops,
-    weights,
+    shares,
     attended,
     gated,
     normed,
@@ -259,9 +307,9 @@ def pass_kernel(
     Weights: (layers, columns, depth), norms and bias (layers, width), float32, None where there
     are none. ``keys``, ``values``: (layers, KV_HEADS, slots, HEAD_DIM), in the pages of ``table``,
     (cache rows, longest), see cache.py. ``stream``, ``middle`` (the stream within a layer),
-    ``projected``, ``attended``, ``gated``: int64 words; ``sums``, ``tops``, ``weights``: of
-    attention in PARTS pieces. ``passed``: (2,) int32, passes so far and programs that have ended
-    this one. ``count``: see triton_linear.py.
+    ``projected``, ``attended``, ``gated``: int64 words; ``sums``, ``shares``: of attention in at
+    most PARTS pieces, mean values and the logarithm of their weights. ``passed``: (2,) int32,
+    passes so far and programs that have ended this one. ``count``: see triton_linear.py.
 
     Grid (PROGRAMS,), all of which must be on the card at once. ..._EACH: columns of a product that
     a program computes, ..._HELD: how many of them it holds at a time, WIDE_...: powers of two,
@@ -282,7 +330,10 @@ def pass_kernel(
     pages = table + tl.load(spans + SPAN_CACHE_ROW) * longest
     committed = tl.load(spans + COMMITTED)
     old = tl.load(spans + LIVE) - 1  # slots that were filled by passes before
-    live_parts = tl.minimum(tl.maximum(tl.cdiv(old, SLOTS), 1), PARTS).to(tl.int32)
+    # a key head's attention comes in pieces of slots, and one of the node's own key and value
+    own_part = tl.minimum(tl.maximum(tl.cdiv(old, SLOTS), 1), PARTS - 1).to(tl.int32)
+    num_items = KV_HEADS * (own_part + 1)
+    STEP: tl.constexpr = (PARTS - 1) * SLOTS
     pair = tl.arange(0, PAIRS)
     real = pair < GROUP
     mask = tl.load(masks)
@@ -314,17 +365,21 @@ def pass_kernel(
         item = program
         kv_head, part = item % KV_HEADS, item // KV_HEADS
         base = (layer * KV_HEADS + kv_head).to(tl.int64) * slots
-        slot, last = part * SLOTS, tl.where(part < PARTS, old, 0)
+        slot, last = part * SLOTS, tl.where(part < own_part, old, 0)
         place = base + first_shift
         key_low = load_slots(keys, place, slot, last, HEAD_DIM, 0, HALF, SLOTS)
         key_high = load_slots(keys, place, slot, last, HEAD_DIM, HALF, HALF, SLOTS)
         value = load_slots(values, place, slot, last, HEAD_DIM, 0, HEAD_DIM, SLOTS)
-        shift = page_shift(pages, slot + PARTS * SLOTS, last, PAGE)  # of the slots after those
+        shift = page_shift(pages, slot + STEP, last, PAGE)  # of the slots after those
 
+        # of a program that takes part below this reads nothing; without it the code is 4 % slower
+        early = tl.where(qkv_first < QKV, 0, own_end)
+        held_out = load_columns(out_at, own_first, early, QUERY, OUT_HELD, WIDE_QUERY)
         if qkv_first < QKV:  # programs without columns could come too late to hear
             gain = load_row(input_norms + layer * HIDDEN, HIDDEN, WIDE_HIDDEN)
             weight_at = qkv + layer * QKV * HIDDEN
             x = hear_row(stream, tag, HIDDEN, WIDE_HIDDEN)
+            held_out = load_columns(out_at, own_first, own_end, QUERY, OUT_HELD, WIDE_QUERY)
             size = scale_of(x, eps, HIDDEN)
             x = x * gain
             for at in range(0, QKV_EACH, QKV_HELD):
@@ -336,68 +391,40 @@ def pass_kernel(
                         weight_at, following, qkv_end, HIDDEN, QKV_HELD, WIDE_HIDDEN
                     )
 
-        held_out = load_columns(out_at, own_first, own_end, QUERY, OUT_HELD, WIDE_QUERY)
         bias = None if qkv_bias is None else qkv_bias + layer * QKV
         gains_at = layer * HEAD_DIM + h
-        query_gains = None if query_norms is None else tl.load(query_norms + gains_at)
-        other_query_gains = None if query_norms is None else tl.load(query_norms + HALF + gains_at)
-        key_gains = None if key_norms is None else tl.load(key_norms + gains_at)
-        other_key_gains = None if key_norms is None else tl.load(key_norms + HALF + gains_at)
-        while item < KV_HEADS * live_parts:
-            heads_first = kv_head * GROUP * HEAD_DIM
-            key_first = (QUERY + kv_head * HEAD_DIM).to(tl.int32)
-            query_at = projected + heads_first + pair[:, None] * HEAD_DIM
-            key_at, value_at = projected + key_first, projected + key_first + KV_HEADS * HEAD_DIM
+        gains, other_gains, key_gains, other_key_gains = None, None, None, None
+        if query_norms is not None:
+            gains = tl.load(query_norms + gains_at)
+            other_gains = tl.load(query_norms + HALF + gains_at)
+            key_gains = tl.load(key_norms + gains_at)
+            other_key_gains = tl.load(key_norms + HALF + gains_at)
+        while item < num_items:
             queries_real = real[:, None] & (h < HALF)
-            bias_at = tl.where(real, heads_first + pair * HEAD_DIM, 0)[:, None] + h
-            query_bias = None if qkv_bias is None else tl.load(bias + bias_at)
-            other_query_bias = None if qkv_bias is None else tl.load(bias + HALF + bias_at)
-            key_bias = None if qkv_bias is None else tl.load(bias + key_first + h)
-            other_key_bias = None if qkv_bias is None else tl.load(bias + key_first + HALF + h)
-            keys_real = h < tl.where(part == 0, HALF, 0)
-            values_real = d < tl.where(part == 0, HEAD_DIM, 0)
-            # all are asked for together: a question takes as long as several
-            query_words = tl.load(query_at + h, mask=queries_real, other=0, volatile=True)
-            query_rest = tl.load(query_at + HALF + h, mask=queries_real, other=0, volatile=True)
-            key_words = tl.load(key_at + h, mask=keys_real, other=0, volatile=True)
-            key_rest = tl.load(key_at + HALF + h, mask=keys_real, other=0, volatile=True)
-            value_words = tl.load(value_at + d, mask=values_real, other=0, volatile=True)
-            while (
-                tl.max(
-                    missing(query_words, tag + 1, queries_real)
-                    | missing(query_rest, tag + 1, queries_real)
-                    | missing(key_words, tag + 1, keys_real)
-                    | missing(key_rest, tag + 1, keys_real)
-                )
-                | tl.max(missing(value_words, tag + 1, values_real))
-            ) != 0:
-                query_words = tl.load(query_at + h, mask=queries_real, other=0, volatile=True)
-                query_rest = tl.load(query_at + HALF + h, mask=queries_real, other=0, volatile=True)
-                key_words = tl.load(key_at + h, mask=keys_real, other=0, volatile=True)
-                key_rest = tl.load(key_at + HALF + h, mask=keys_real, other=0, volatile=True)
-                value_words = tl.load(value_at + d, mask=values_real, other=0, volatile=True)
+            own_real = h < tl.where(part == own_part, HALF, 0)
+            query_at = (kv_head * GROUP + tl.where(real, pair, 0))[:, None] * HEAD_DIM + h
+            key_at = (QUERY + kv_head * HEAD_DIM).to(tl.int32) + h
+            value_at = key_at + KV_HEADS * HEAD_DIM
+            low, high, fresh_low, fresh_high, new_low, new_high = hear_halves(
+                projected, query_at, key_at, value_at, HALF, tag + 1, queries_real, own_real
+            )
+            if qkv_bias is not None:
+                low += tl.load(bias + query_at)
+                high += tl.load(bias + HALF + query_at)
             low, high = turned(
-                number(query_words),
-                number(query_rest),
-                query_bias,
-                other_query_bias,
-                query_gains,
-                other_query_gains,
-                node_cosines,
-                node_sines,
-                eps,
-                HEAD_DIM,
+                low, high, gains, other_gains, node_cosines, node_sines, eps, HEAD_DIM
             )
             query_low, query_high = low.to(keys.dtype.element_ty), high.to(keys.dtype.element_ty)
-            top = tl.full((PAIRS,), float("-inf"), tl.float32)
-            weight = tl.zeros((PAIRS,), tl.float32)
-            total = tl.zeros((PAIRS, HEAD_DIM), tl.float32)
-            if part == 0:  # with the node's own key and value
-                fresh, rest = turned(
-                    number(key_words),
-                    number(key_rest),
-                    key_bias,
-                    other_key_bias,
+            piece = (kv_head * GROUP + pair) * PARTS + part
+            if part == own_part:  # the node's own key and value, which also go to the cache
+                if qkv_bias is not None:
+                    fresh_low += tl.load(bias + key_at)
+                    fresh_high += tl.load(bias + HALF + key_at)
+                    new_low += tl.load(bias + value_at)
+                    new_high += tl.load(bias + HALF + value_at)
+                fresh_low, fresh_high = turned(
+                    fresh_low,
+                    fresh_high,
                     key_gains,
                     other_key_gains,
                     node_cosines,
@@ -405,82 +432,72 @@ def pass_kernel(
                     eps,
                     HEAD_DIM,
                 )
-                new = number(value_words)
-                if qkv_bias is not None:
-                    new += tl.load(bias + key_first + KV_HEADS * HEAD_DIM + d)
-                own_low, own_high = fresh.to(keys.dtype.element_ty), rest.to(keys.dtype.element_ty)
-                new = new.to(values.dtype.element_ty)
+                own_low = fresh_low.to(keys.dtype.element_ty)
+                own_high = fresh_high.to(keys.dtype.element_ty)
+                value_low = new_low.to(values.dtype.element_ty)
+                value_high = new_high.to(values.dtype.element_ty)
                 scores = query_low.to(tl.float32) * own_low.to(tl.float32)
                 scores += query_high.to(tl.float32) * own_high.to(tl.float32)
-                top = tl.sum(scores, 1) * scale
-                weight += 1.0
-                total = new.to(tl.float32)
-                home = (base + fresh_home) * HEAD_DIM  # and they go to the cache
-                tl.store(keys + home + h, own_low, mask=(pair == 0)[:, None])
-                tl.store(keys + home + HALF + h, own_high, mask=(pair == 0)[:, None])
-                tl.store(values + home + d, new, mask=(pair == 0)[:, None])
-            while slot < old:
-                s = slot + tl.arange(0, SLOTS)
-                scores = tl.dot(query_low, tl.trans(key_low), input_precision="ieee")
-                scores = tl.dot(query_high, tl.trans(key_high), scores, input_precision="ieee")
-                bit = tl.minimum(tl.maximum(s - committed, 0), 63).to(tl.int64)
-                seen = ((s < committed) | (((mask >> bit) & 1) != 0)) & (s < old)
-                scores = tl.where(seen[None, :], scores * scale, float("-inf"))
-                new_top = tl.maximum(top, tl.max(scores, 1))
-                safe = tl.where(new_top == float("-inf"), 0.0, new_top)
-                shrink = tl.exp(top - safe)
-                probs = tl.exp(scores - safe[:, None])
-                weight = weight * shrink + tl.sum(probs, 1)
-                total = total * shrink[:, None]
-                total = tl.dot(probs.to(value.dtype), value, total, input_precision="ieee")
-                top = new_top
-                slot += PARTS * SLOTS
-                if slot < old:
-                    place = base + shift
-                    key_low = load_slots(keys, place, slot, old, HEAD_DIM, 0, HALF, SLOTS)
-                    key_high = load_slots(keys, place, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
-                    value = load_slots(values, place, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
-                    shift = page_shift(pages, slot + PARTS * SLOTS, old, PAGE)
-            piece = (kv_head * GROUP + pair) * PARTS + part
-            tell(tops + piece, top, tag + 1, real)
-            tell(weights + piece, weight, tag + 1, real)
-            tell(sums + piece[:, None] * HEAD_DIM + d, total, tag + 1, real[:, None])
+                tell(shares + piece, tl.sum(scores, 1) * scale, tag + 1, real)
+                sums_at = sums + piece[:, None] * HEAD_DIM + h
+                tell(sums_at, value_low, tag + 1, real[:, None])
+                tell(sums_at + HALF, value_high, tag + 1, real[:, None])
+                home = (base + fresh_home) * HEAD_DIM + h
+                once = (pair == 0)[:, None]
+                tl.store(keys + home, own_low, mask=once)
+                tl.store(keys + home + HALF, own_high, mask=once)
+                tl.store(values + home, value_low, mask=once)
+                tl.store(values + home + HALF, value_high, mask=once)
+            else:
+                top = tl.full((PAIRS,), float("-inf"), tl.float32)
+                weight = tl.zeros((PAIRS,), tl.float32)
+                total = tl.zeros((PAIRS, HEAD_DIM), tl.float32)
+                while slot < old:
+                    s = slot + tl.arange(0, SLOTS)
+                    scores = tl.dot(query_low, tl.trans(key_low), input_precision="ieee")
+                    scores = tl.dot(query_high, tl.trans(key_high), scores, input_precision="ieee")
+                    bit = tl.minimum(tl.maximum(s - committed, 0), 63).to(tl.int64)
+                    seen = ((s < committed) | (((mask >> bit) & 1) != 0)) & (s < old)
+                    scores = tl.where(seen[None, :], scores * scale, float("-inf"))
+                    new_top = tl.maximum(top, tl.max(scores, 1))
+                    safe = tl.where(new_top == float("-inf"), 0.0, new_top)
+                    shrink = tl.exp(top - safe)
+                    probs = tl.exp(scores - safe[:, None])
+                    weight = weight * shrink + tl.sum(probs, 1)
+                    total = total * shrink[:, None]
+                    total = tl.dot(probs.to(value.dtype), value, total, input_precision="ieee")
+                    top = new_top
+                    slot += STEP
+                    if slot < old:
+                        place = base + shift
+                        key_low = load_slots(keys, place, slot, old, HEAD_DIM, 0, HALF, SLOTS)
+                        key_high = load_slots(keys, place, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
+                        value = load_slots(values, place, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+                        shift = page_shift(pages, slot + STEP, old, PAGE)
+                # of a piece that sees nothing, no value and the logarithm of 0
+                tell(shares + piece, top + tl.log(weight), tag + 1, real)
+                total = total / tl.where(weight > 0.0, weight, 1.0)[:, None]
+                tell(sums + piece[:, None] * HEAD_DIM + d, total, tag + 1, real[:, None])
             item += PROGRAMS
-            if item < KV_HEADS * live_parts:  # where there are fewer programs than pieces
+            if item < num_items:  # where there are fewer programs than pieces
                 kv_head, part = item % KV_HEADS, item // KV_HEADS
                 base = (layer * KV_HEADS + kv_head).to(tl.int64) * slots
-                slot = part * SLOTS
-                place = base + page_shift(pages, slot, old, PAGE)
-                key_low = load_slots(keys, place, slot, old, HEAD_DIM, 0, HALF, SLOTS)
-                key_high = load_slots(keys, place, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
-                value = load_slots(values, place, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
-                shift = page_shift(pages, slot + PARTS * SLOTS, old, PAGE)
-        # The pieces of a query's attention are joined by one of the programs that made them, but
-        # not by the first, which had most to do.
-        for joining in range(program, KV_HEADS * live_parts, PROGRAMS):
-            for index in range(live_parts - 1 - joining // KV_HEADS, GROUP, live_parts):
-                head = joining % KV_HEADS * GROUP + index
-                pieces_real = (p < live_parts)[:, None] & (i < HEAD_DIM)[None, :]
-                piece = (head * PARTS + p)[:, None] + 0 * i[None, :]  # each thread asks for its own
-                pieces_at = sums + piece * HEAD_DIM + i[None, :]
-                words = tl.load(pieces_at, mask=pieces_real, other=0, volatile=True)
-                tops_of = tl.load(tops + piece, mask=pieces_real, other=0, volatile=True)
-                weights_of = tl.load(weights + piece, mask=pieces_real, other=0, volatile=True)
-                while (
-                    tl.max(
-                        missing(words, tag + 1, pieces_real)
-                        | missing(tops_of, tag + 1, pieces_real)
-                        | missing(weights_of, tag + 1, pieces_real)
-                    )
-                    != 0
-                ):
-                    words = tl.load(pieces_at, mask=pieces_real, other=0, volatile=True)
-                    tops_of = tl.load(tops + piece, mask=pieces_real, other=0, volatile=True)
-                    weights_of = tl.load(weights + piece, mask=pieces_real, other=0, volatile=True)
-                top_of = tl.where(pieces_real, number(tops_of), float("-inf"))
-                share = tl.exp(top_of - tl.max(top_of, 0)[None, :])
-                joined = tl.sum(number(words) * share, 0) / tl.sum(number(weights_of) * share, 0)
-                tell(attended + head * HEAD_DIM + i, joined, tag + 1, i < HEAD_DIM)
+                slot, last = part * SLOTS, tl.where(part < own_part, old, 0)
+                place = base + page_shift(pages, slot, last, PAGE)
+                key_low = load_slots(keys, place, slot, last, HEAD_DIM, 0, HALF, SLOTS)
+                key_high = load_slots(keys, place, slot, last, HEAD_DIM, HALF, HALF, SLOTS)
+                value = load_slots(values, place, slot, last, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+                shift = page_shift(pages, slot + STEP, last, PAGE)
+        # a program that made none of the pieces joins a query's, where there is one
+        for head in range((program + PROGRAMS - num_items % PROGRAMS) % PROGRAMS, HEADS, PROGRAMS):
+            live = (p <= own_part)[:, None] & (i < HEAD_DIM)[None, :]
+            piece = (head * PARTS + p)[:, None] + 0 * i[None, :]
+            parts_of, shares_of = hear_two(
+                sums + piece * HEAD_DIM + i[None, :], shares + piece, tag + 1, live
+            )
+            top = tl.where(live, shares_of, float("-inf"))
+            _, weight, total = tl.reduce((top, tl.where(live, 1.0, 0.0), parts_of), 0, join)
+            tell(attended + head * HEAD_DIM + i, total / weight, tag + 1, i < HEAD_DIM)
 
         gate = load_columns(gate_at, mlp_first, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
         up = load_columns(up_at, mlp_first, mlp_end, HIDDEN, MLP_HELD, WIDE_HIDDEN)
@@ -510,15 +527,16 @@ def pass_kernel(
         held_down = load_columns(down_at, own_first, own_end, MLP, DOWN_HELD, WIDE_MLP)
         if OWN_PROGRAMS > MLP_PROGRAMS:  # as above
             tl.debug_barrier()
+        weight_at = qkv + (layer + 1) * QKV * HIDDEN
+        next_end = tl.where(layer + 1 < LAYERS, qkv_end, 0)
+        early = tl.where(own_first < HIDDEN, 0, next_end)  # as above
+        held = load_columns(weight_at, qkv_first, early, HIDDEN, QKV_HELD, WIDE_HIDDEN)
         if own_first < HIDDEN:
             x = hear_row(gated, tag + 1, MLP, WIDE_MLP)
+            held = load_columns(weight_at, qkv_first, next_end, HIDDEN, QKV_HELD, WIDE_HIDDEN)
             add_product(
                 x, held_down, down_at, own_first, own_end, middle, stream, tag + 1, MLP, HIDDEN_EACH
             )
-
-        if layer + 1 < LAYERS:
-            weight_at = qkv + (layer + 1) * QKV * HIDDEN
-            held = load_columns(weight_at, qkv_first, qkv_end, HIDDEN, QKV_HELD, WIDE_HIDDEN)
         tag += 1
 
     if program == 0:
