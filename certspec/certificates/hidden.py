@@ -74,7 +74,7 @@ def certify_hidden(
     row_bytes = sum(head.shape[0] * hidden.itemsize for _, hidden, head in sides)
     if as_index(chunk_bytes, otherwise=0) < row_bytes:
         raise InvalidArgument(
-            f"chunk_bytes: expected at least {row_bytes}, the logits of one row, got "
+            f"chunk_bytes: expected an integer of at least {row_bytes}, the logits of one row, got "
             f"{chunk_bytes!r}"
         )
     num_rows, step = target_hidden.shape[0], chunk_bytes // row_bytes

@@ -66,7 +66,9 @@ def rule_schedules(rule: Any, num_prompts: int) -> list[RuleSchedule]:
             "prompts"
         )
     schedules = [
-        one if isinstance(one, RuleSchedule) else Throughout(as_rule(one, "generate"))
+        one
+        if isinstance(one, RuleSchedule) and not isinstance(one, type)
+        else Throughout(as_rule(one, "generate"))
         for one in given
     ]
     for schedule in schedules:
@@ -82,7 +84,7 @@ def draft_policy(
     chain."""
     tree_rules = [rule for rule in rules if rule.tree_width]
     given = tree if tree is not None else draft_length
-    if isinstance(given, DraftPolicy):
+    if isinstance(given, DraftPolicy) and not isinstance(given, type):
         if tree_rules:
             raise InvalidArgument(
                 f"rule {tree_rules[0]} expects a static tree of width {tree_rules[0].tree_width}, "
@@ -161,6 +163,9 @@ def callables(name: str, given: Any) -> tuple[Callable[..., Any], ...]:
         found = (None,)
     if not all(map(callable, found)):
         raise InvalidArgument(f"{name}: expected None or a list of callables, got {given!r}")
+    for each in found:
+        if isinstance(each, type):  # calling it would make one, of ids and scores
+            raise InvalidArgument(f"{name}: expected callables, got the class {each.__name__}")
     return found
 
 

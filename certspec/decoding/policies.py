@@ -162,7 +162,7 @@ class Adaptive:
     A candidate's chance is the product, along its path, of coverage probabilities that the profile
     reads off the certificates: rank r has coverage(r + 1) - coverage(r). It is verified where
     chance >= rate * node_cost, and run by the draft where chance >= rate * (draft_cost +
-    node_cost). ``width`` 1 is a chain (None: as wide as the profile); ``rate`` None takes the
+    node_cost). ``width`` 1 is a chain, ``profile.width`` the widest tree; ``rate`` None takes the
     profile's."""
 
     profile: DraftingProfile

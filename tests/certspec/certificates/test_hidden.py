@@ -123,6 +123,6 @@ def test_arguments_that_do_not_fit_are_refused(change, message):
 def test_a_chunk_smaller_than_a_row_is_refused():
     with pytest.raises(
         cs.InvalidArgument,
-        match=r"chunk_bytes: expected at least 320, the logits of one row, got 100",
+        match=r"chunk_bytes: expected an integer of at least 320, the logits of one row, got 100",
     ):
         cs.certify_hidden(*models(5, 40), chunk_bytes=100)

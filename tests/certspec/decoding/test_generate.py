@@ -179,6 +179,13 @@ def test_text_prompts_go_through_the_chat_template(tiny):
         ({"prompts": [[1.5]]}, "prompt 0: expected token ids, got 1.5"),
         ({"prompts": [5, 6]}, "wrap the ids of a single prompt in a list"),
         ({"rule": 5}, "expected a Rule"),
+        ({"logits_processor": [dict]}, "logits_processor: expected callables, got the class dict"),
+        ({"rule": cs.Between}, "expected a Rule .*, got the class Between"),
+        (
+            {"draft_length": cs.WithinBudget},
+            "draft_length: expected an integer of at least 0, got <c",
+        ),
+        ({"tree": cs.BestFirst}, "width an integer of at least 1, got <class"),
         ({"tree": 0}, "width an integer of at least 1, got 0"),
         ({"tree": 297}, "expected a width below the vocabulary of 297 tokens, got 297"),
         (
