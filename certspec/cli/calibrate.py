@@ -81,6 +81,8 @@ def command(
         raise InvalidArgument(
             "expected both --draft-cost and --node-cost, or neither (they are then measured)"
         )
+    if out is not None and costs_path is not None and out.resolve() == costs_path.resolve():
+        raise InvalidArgument(f"calibrate: expected two files, got {out} for --out and --costs")
     for path in (out, costs_path):
         require_writable(path)
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)

@@ -25,6 +25,7 @@ from certspec.cli.options import (
 )
 from certspec.cli.score import run_with_progress
 from certspec.cli.terminal import print_tables
+from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 
 __all__ = ["command"]
@@ -75,6 +76,10 @@ def command(
     from certspec.studies.paper.paper import MIN_TOKENS, NUM_PROMPTS, STEPS, paper_rules
     from certspec.studies.paper.prompts import download_prompts, sample_prompts, write_sample
 
+    if bundled and {models["target"], models["draft"], models["tokenizer"]} != {None}:
+        raise InvalidArgument(
+            "reproduce: expected --bundled or models (--target, --draft, --tokenizer), got both"
+        )
     source = prompts_path or (BUNDLED_PROMPTS if bundled else download_prompts())
     chosen = PairOptions(**models)
     shard = Shard.from_environment(is_team=chosen.tp_plan is not None)

@@ -88,7 +88,7 @@ def draft_policy(
         if tree_rules:
             raise InvalidArgument(
                 f"rule {tree_rules[0]} expects a static tree of width {tree_rules[0].tree_width}, "
-                f"got {given}"
+                f"got {type(given).__name__}"
             )
         policy = given
     else:

@@ -87,4 +87,7 @@ def _parquet_prompts(path: Path) -> Iterator[str]:
         raise UnreadableInput(
             f'{path}: expected Parquet with a column "prompt": {error}'
         ) from error
+    kind = table.schema.field("prompt").type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise UnreadableInput(f'{path}: expected texts in the column "prompt", got {kind}')
     yield from (text for text in table.column("prompt").to_pylist() if text)

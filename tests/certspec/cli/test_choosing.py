@@ -93,3 +93,5 @@ def test_decode_drafts_by_a_profile_or_a_budget_with_the_same_text(folder: Path)
 
 def test_calibrate_asks_where_to_write(tmp_path: Path) -> None:
     assert "expected --out FILE, --costs FILE or both" in said("calibrate", code=2)
+    one = ("--out", tmp_path / "one", "--costs", tmp_path / "." / "one")
+    assert "calibrate: expected two files" in said("calibrate", *one, code=2)

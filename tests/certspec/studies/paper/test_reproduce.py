@@ -53,6 +53,19 @@ def test_the_draw_is_fixed_by_the_seed_and_keeps_to_prompts_that_are_long_enough
         )
 
 
+def test_a_column_of_other_things_than_texts_is_refused(prompt_file):
+    path = prompt_file.with_name("numbers.parquet")
+    pq.write_table(pa.table({"prompt": [1, 2]}), path)
+    with pytest.raises(cs.UnreadableInput, match=r'texts in the column "prompt", got int64'):
+        sample_prompts(path, None, num_prompts=1, min_tokens=1, seed=0)
+
+
+@pytest.mark.parametrize("flag", ["--target", "--draft", "--tokenizer"])
+def test_models_beside_the_bundled_pair_are_refused(flag):
+    found = CliRunner().invoke(main, ["reproduce", "--bundled", flag, "x"])
+    assert found.exit_code == 2 and "expected --bundled or models" in found.output
+
+
 def test_the_protocol_runs_without_a_draft_and_says_what_differs_from_the_papers(
     tiny_folders, prompt_file, tmp_path
 ):
