@@ -32,10 +32,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description="Emit the kernels from their derivations."
     )
-    parser.add_argument(
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 where a generated file drifted"
     )
-    parser.add_argument(
+    shown.add_argument(
         "--steps",
         action="store_true",
         help="write nothing; count steps by kind, print those in prose",

@@ -4,7 +4,6 @@ all come out as expected."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -23,16 +22,29 @@ with refusing_broken_modules():
     from proofs_check.outcome import Outcome
     from proofs_check.registry import Effort
     from proofs_check.running.explain import explain, one_line
+    from proofs_check.running.kept import (
+        UnusableFile,
+        read_results,
+        refuse_unwritable,
+        sources_hash,
+        write_results,
+    )
     from proofs_check.running.report import render_html
-    from proofs_check.running.runner import UnknownClaim, fingerprint, run_claims, select_claims
+    from proofs_check.running.runner import UnknownClaim, run_claims, select_claims
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 where every claim came out as expected, 1 where one did not, 2 for a wrong call, 130 when
     interrupted."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if idle := _idle_option(options):
+        parser.error(idle)
     try:
-        return _chosen(_parser().parse_args(arguments))
-    except BrokenModule as error:
+        refuse_unwritable(options.json)
+        refuse_unwritable(options.html)
+        return _chosen(options)
+    except (BrokenModule, UnusableFile) as error:
         print(error, file=sys.stderr)
         return 2
 
@@ -57,9 +69,16 @@ def _chosen(options: argparse.Namespace) -> int:
 
 def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> int:
     effort = Effort.thoroughly() if options.thorough else Effort()
-    done = _resume(options.json, effort) if options.resume and options.json else {}
-    outcomes = {claim.id: done[claim.id] for claim in claims if claim.id in done}
+    about = {"sources": sources_hash(), "thorough": effort.thorough}
+    kept = read_results(options.json, about, "outcomes") if options.resume else []
+    finished = {plain["claim"]: Outcome.from_json(plain) for plain in kept}
+    outcomes = {claim.id: finished[claim.id] for claim in claims if claim.id in finished}
     waiting = [claim for claim in claims if claim.id not in outcomes]
+
+    def keep() -> None:  # those of other claims too, which the resumed file had
+        found = sorted((finished | outcomes).items())
+        write_results(options.json, about, "outcomes", [outcome.to_json() for _, outcome in found])
+
     try:
         with _progress(console) as progress:
             task = progress.add_task("proving", total=len(claims), completed=len(outcomes))
@@ -69,7 +88,7 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
                 outcomes[outcome.claim] = outcome
                 progress.console.print(one_line(outcome), markup=False)
                 progress.advance(task)
-                _write_json(options.json, outcomes, effort)
+                keep()
     except KeyboardInterrupt:
         kept = (
             f"kept in {options.json}; --resume goes on from there"
@@ -81,7 +100,7 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
         )
         return 130
     finally:
-        _write_json(options.json, outcomes, effort)
+        keep()
         if options.html:
             Path(options.html).write_text(render_html(claims, outcomes), encoding="utf-8")
     return _verdict(outcomes, console)
@@ -89,10 +108,15 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
 
 def _mutate(options: argparse.Namespace, console: Console) -> int:
     """0 where every mutant is noticed or harmless, 1 where one is not, 2 where none is named so."""
+    for pattern in options.claims:
+        if not chosen(all_mutations(), [pattern], 0, 0):
+            print(f"no mutant is like {pattern!r}; --mutants --list shows all", file=sys.stderr)
+            return 2
     wanted = chosen(all_mutations(), options.claims, options.mutants, Effort().seed)
-    wanted = wanted[options.part[0] - 1 :: options.part[1]]
+    first, step = options.part or (1, 1)
+    wanted = wanted[first - 1 :: step]
     if not wanted:
-        print(f"no mutant is like {', '.join(options.claims)}", file=sys.stderr)
+        print(f"part {first} of {step}: no mutant is left for it", file=sys.stderr)
         return 2
     if options.list:
         for mutation in wanted:
@@ -149,36 +173,35 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _write_json(path: str | None, outcomes: dict[str, Outcome], effort: Effort) -> None:
-    if path is None:
-        return
-    content = {
-        "fingerprint": fingerprint(),
-        "thorough": effort.thorough,
-        "outcomes": [outcome.to_json() for _, outcome in sorted(outcomes.items())],
+def _idle_option(options: argparse.Namespace) -> str | None:
+    """What is wrong with a call that names an option which would do nothing."""
+    chosen = vars(options)
+    given = {
+        name
+        for name in ("thorough", "json", "html", "list", "explain", "resume", "part")
+        if chosen[name]
     }
-    partial = Path(f"{path}.partial")
-    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    partial.replace(path)  # a reader, or an interrupt, never sees half a file
+    if options.resume and not options.json:
+        return "--resume: goes on in the file that --json names; expected both"
+    if options.part and options.mutants is None:
+        return "--part: shares mutants among machines; expected --mutants with it"
+    for alone, served in (("list", {"part"}), ("explain", set())):
+        if alone in given and (idle := sorted(given - served - {alone})):
+            return f"--{idle[0]}: does nothing beside --{alone}; leave one out"
+    if options.mutants is not None and (idle := sorted(given & {"thorough", "html", "explain"})):
+        return f"--{idle[0]}: does nothing beside --mutants; leave one out"
+    return None
 
 
-def _resume(path: str, effort: Effort) -> dict[str, Outcome]:
-    """Finished outcomes of an earlier run over the same sources and effort; nothing where they
-    differ."""
-    if not Path(path).exists():
-        return {}
-    content = json.loads(Path(path).read_text(encoding="utf-8"))
-    if content["fingerprint"] != fingerprint() or content["thorough"] != effort.thorough:
-        print(
-            f"{path}: made from other sources or another effort; starting afresh", file=sys.stderr
-        )
-        return {}
-    return {plain["claim"]: Outcome.from_json(plain) for plain in content["outcomes"]}
+def _count(text: str) -> int:
+    if not (text.isdecimal() and int(text) >= 1):
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
+    return int(text)
 
 
 def _part(text: str) -> tuple[int, int]:
     number, _, count = text.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise argparse.ArgumentTypeError(f"expected I/N with 1 <= I <= N, got {text!r}")
     return int(number), int(count)
 
@@ -205,7 +228,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--mutants",
         nargs="?",
-        type=int,
+        type=_count,
         const=0,
         metavar="N",
         help="change formulas, generated bodies and certifying kernels one piece at a time, and "
@@ -214,12 +237,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--part",
         type=_part,
-        default=(1, 1),
         metavar="I/N",
         help="of the mutants every N-th from the I-th on, where N machines share them",
     )
     parser.add_argument(
-        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: 2)"
+        "--jobs", type=_count, default=min(2, os.cpu_count() or 1), help="processes (default: 2)"
     )
     return parser
 

@@ -3,8 +3,6 @@ many were noticed and which were not."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import signal
 import sys
 import tempfile
@@ -21,9 +19,10 @@ from typing import Any
 from proofs_check.mutants.copies import Copy
 from proofs_check.mutants.harmless import reason_for
 from proofs_check.mutants.killing import Fate, kill
-from proofs_check.mutants.subjects import KERNEL_TESTS, ROOT, Mutation
+from proofs_check.mutants.subjects import KERNEL_TESTS, Mutation
+from proofs_check.running.kept import read_results, sources_hash, write_results
 
-__all__ = ["fates", "sources_of", "summary"]
+__all__ = ["fates", "run", "summary"]
 
 _LONGEST = 120  # seconds for the checks of a changed body or formula, most of which take one
 
@@ -147,16 +146,6 @@ def summary(found: list[Fate]) -> list[str]:
     return lines + [f"  SURVIVED: {f.name}" for f in found if f.fate == "survived"]
 
 
-def sources_of() -> str:
-    """A hash of what is changed and of what judges the changes."""
-    digest = hashlib.sha256()
-    folders = ("derivations", "proofs_check", "certspec/kernels", "certspec/certificates")
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
 def run(
     mutations: list[Mutation],
     *,
@@ -167,27 +156,19 @@ def run(
 ) -> list[Fate]:
     """All fates; the JSON file is written after each, and ``resume`` leaves out, and keeps, those
     that it has."""
-    stamp = sources_of()
-    done: dict[str, Fate] = {}
-    if resume and json_file and Path(json_file).exists():
-        content = json.loads(Path(json_file).read_text("utf-8"))
-        if content["sources"] == stamp:
-            done = {plain["name"]: Fate(**plain) for plain in content["fates"]}
+    about = {"sources": sources_hash("tests")}  # which notice mutants of kernels
+
+    def keep() -> None:
+        write_results(json_file, about, "fates", [fate.to_json() for fate in done.values()])
+
+    kept = read_results(json_file, about, "fates") if resume else []
+    done = {plain["name"]: Fate(**plain) for plain in kept}
     try:
         for fate in fates([m for m in mutations if m.name not in done], jobs=jobs):
             done[fate.name] = fate
             told(fate)
-            _write(json_file, stamp, done)
+            keep()
     except KeyboardInterrupt:
         pass
-    _write(json_file, stamp, done)
+    keep()
     return [done[m.name] for m in mutations if m.name in done]
-
-
-def _write(json_file: str | None, stamp: str, done: dict[str, Fate]) -> None:
-    if json_file is None:
-        return
-    content = {"sources": stamp, "fates": [fate.to_json() for fate in done.values()]}
-    partial = Path(f"{json_file}.partial")
-    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    partial.replace(json_file)

@@ -5,7 +5,6 @@ printing is left to the command."""
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ from proofs_check.registry import Check, Effort
 from proofs_check.running.checks import checks_of
 from proofs_check.running.routes import reason_without, routes_of, too_small
 
-__all__ = ["UnknownClaim", "evidence_of", "fingerprint", "run_claim", "run_claims", "select_claims"]
+__all__ = ["UnknownClaim", "evidence_of", "run_claim", "run_claims", "select_claims"]
 
 _MACHINERY = ("methods", "running", "language")  # folders of what calls checks and formulas
 
@@ -90,19 +89,6 @@ def run_claims(claims: Sequence[Claim], effort: Effort, *, jobs: int = 1) -> Ite
             yield finished.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def fingerprint() -> str:
-    """A hash of every source file of ``derivations`` and ``proofs_check``: outcomes of other
-    sources are stale."""
-    import derivations
-    import proofs_check
-
-    digest = hashlib.sha256()
-    for package in (derivations, proofs_check):
-        for source in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
-            digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def _run_by_id(claim_id: str, effort: Effort) -> Outcome:
