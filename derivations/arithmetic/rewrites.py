@@ -287,8 +287,9 @@ EXCESS = Derivation(
 declare(
     Claim(
         id="eval.excess",
-        sentence=f"phi(u) = (1+u)(2 (artanh r - r) - r u) + u^2, r = u/(2+u); {SERIES_TERMS} "
-        "terms of the series of artanh r - r give it within 2^-54, relatively.",
+        sentence="A pool's phi(u) = (1+u) log1p(u) - u is (1+u)(2 (artanh r - r) - r u) + u^2, r = "
+        f"u/(2+u); {SERIES_TERMS} terms of the series of artanh r - r give it within 2^-54, "
+        "relatively.",
         domain="-1/5 <= u <= 1/5",
         theory="A1 (evaluation)",
         relation="=",

@@ -152,7 +152,8 @@ declare(
     Claim(
         id="rule.threshold",
         sentence="Every single-token rule rejects exactly the ranks beyond top_m and the weights "
-        "below tau S = min(cap S, scale + offset S, entropy_scale exp(log S - H)).",
+        "below tau S = min(cap S, scale + offset S, entropy_scale exp(log S - H)); the "
+        "entropy rule also those at it.",
         domain="strict, additive, multiplicative, top-m, gates, entropy, absolute; any target; "
         "ties by rank",
         theory="0 and A1 (level sets)",

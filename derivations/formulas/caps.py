@@ -184,8 +184,8 @@ _DOMAIN = "any target, sorted"
 declare(
     Claim(
         id="caps.log2",
-        sentence="No single-token certificate exceeds log 2, relaxed rules included, and one-hot "
-        "targets attain it.",
+        sentence="No finite single-token certificate exceeds log 2, relaxed rules included, and "
+        "one-hot targets attain it.",
         domain=_DOMAIN + ", any rejected token",
         theory="A4",
         relation=">=",

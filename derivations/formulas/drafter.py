@@ -353,7 +353,8 @@ EDGES = Derivation(
     "Ties, zeros and small vocabularies",
     (
         Step(
-            "q_1 = q_2: the draft itself is rejected (closed ties), radius 0.",
+            "q_1 = q_2 (top-m: q_1 = ... = q_{m+1}): the draft itself is rejected (closed ties), "
+            "radius 0.",
             (sqrt(QY) - sqrt(QJ)).subs(QJ, QY),
             0,
         ),
@@ -536,9 +537,9 @@ for _claim in (
     ),
     Claim(
         id="drafter.edges",
-        sentence="At the edges: 0 for q_1 = q_2 (strict, top); +inf for q_2 = 0 (strict, "
-        "additive, multiplicative), for q_{m+1} = 0 (tree) and for at most m tokens; -log(1 - "
-        "q_y) for q_{m+1} = 0 (top-m, closed ties).",
+        sentence="At the edges: 0 for q_1 = q_2 (strict) and q_1 = q_{m+1} (top-m); +inf for q_2 = "
+        "0 (strict, additive, multiplicative), for q_{m+1} = 0 (tree) and for at most m tokens; "
+        "-log(1 - q_y) for q_{m+1} = 0 (top-m, closed ties).",
         domain="the faces of the simplex",
         theory="C (edges)",
         relation="=",

@@ -426,8 +426,8 @@ declare(
 declare(
     Claim(
         id="robust.threshold",
-        sentence="A token other than the argmax is above min(cap, scale p_1 + offset) for every "
-        "target of the box exactly where its weight reaches the number given.",
+        sentence="A token other than the argmax has at least min(cap, scale p_1 + offset) for "
+        "every target of the box exactly where its weight reaches the number given.",
         domain=_BOX + "; scale >= 0, offset <= 1, cap <= 1",
         theory="E1 (second volume)",
         relation="=",

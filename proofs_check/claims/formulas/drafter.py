@@ -259,8 +259,11 @@ EDGES: list[tuple[str, list[F | None], Any, list[tuple[Row, ...]]]] = [
     ("tree", [F(3, 5), F(2, 5)], 2, []),
     ("top", [F(3, 5), F(2, 5), None], 2, [(reaches(1, 0), reaches(2, 0))]),
     ("top", [F(3, 5), F(2, 5)], 2, []),
+    ("top", [F(1, 3), F(1, 3), F(1, 3)], 2, [(reaches(1, 0), reaches(2, 0))]),
+    ("top", [F(2, 5), F(2, 5), F(1, 5)], 2, [(reaches(1, 0), reaches(2, 0))]),
 ]
 _LIMITS = [sympy.S.Zero, *[sympy.oo] * 7, -log(R(2, 5)), sympy.oo]
+_LIMITS += [sympy.S.Zero, -log((2 + 2 * sympy.sqrt(2)) / 5)]  # a tie of two is no edge of top-2
 
 
 @check("drafter.edges", method="steps")
