@@ -169,6 +169,12 @@ def callables(name: str, given: Any) -> tuple[Callable[..., Any], ...]:
     return found
 
 
+def require_callable(name: str, given: Any) -> None:
+    """Raises InvalidArgument, naming ``name``, for what is neither None nor to be called."""
+    if given is not None and (not callable(given) or isinstance(given, type)):
+        raise InvalidArgument(f"{name}: expected None or a callable, got {given!r}")
+
+
 def positive_count(name: str, value: Any) -> int:
     """``value`` as an integer of at least 1; raises InvalidArgument naming ``name``."""
     count = as_index(value, otherwise=0)
@@ -311,7 +317,7 @@ def generate(
     require_stateless(given_processors)
     given_processors = watched(given_processors)
     on_step = options.get("on_step")
-    callables("on_step", None if on_step is None else [on_step])
+    require_callable("on_step", on_step)
     processors, of_config = in_config(
         pair.target,
         [

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from certspec.errors import InvalidArgument
@@ -166,7 +166,7 @@ def _one_prompt(
 def _text_ids(index: int, prompt: Any, tokenizer: Any, chat: bool | None) -> Any:
     """Token ids of a text or of messages."""
     is_text = isinstance(prompt, str)
-    for text in [prompt] if is_text else [message.get("content") for message in prompt]:
+    for text in _texts_in(prompt):
         _require_encodable(f"prompt {index}", text)
     with_chat = chat_template_of(tokenizer) is not None if chat is None else chat
     if is_text and not with_chat:
@@ -177,12 +177,20 @@ def _text_ids(index: int, prompt: Any, tokenizer: Any, chat: bool | None) -> Any
         raise InvalidArgument(f"prompt {index}: {error}") from error
 
 
-def _require_encodable(where: str, text: Any) -> None:
+def _texts_in(value: Any) -> Iterator[str]:
+    """A text, or all that messages hold, wherever."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_in(part)
+
+
+def _require_encodable(where: str, text: str) -> None:
     """Raise InvalidArgument for a text that holds half a surrogate pair, which no tokenizer
     takes."""
     try:
-        if isinstance(text, str):
-            text.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise InvalidArgument(
             f"{where}: expected a text, got half a surrogate pair "

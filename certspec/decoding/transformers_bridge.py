@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from certspec.decoding.batch import Batch
-from certspec.decoding.generation import callables, draft_policy, inference, rule_schedules
+from certspec.decoding.generation import (
+    callables,
+    draft_policy,
+    inference,
+    require_callable,
+    rule_schedules,
+)
 from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
 from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
@@ -103,7 +109,8 @@ def transformers_generate(
     streamer = streamer if streamer is not None else caller.get("streamer")
     settings = GenerationSettings.of(model_kwargs.get("generation_config"))
     _require_greedy(settings, draft_model, never_applied(model_kwargs.get("generation_config")))
-    _require_module(draft_model)
+    _require_module("model", model)
+    _require_module("draft_model", draft_model)
     _require_tokens_alone(model_kwargs)
     _require_matrix("input_ids", input_ids)
     if input_ids.is_floating_point() or input_ids.is_complex():
@@ -115,7 +122,7 @@ def transformers_generate(
     _require_usual_places(input_ids, model_kwargs)
     given_processors = callables("logits_processor", logits_processor)
     require_stateless(given_processors)
-    callables("on_step", None if on_step is None else [on_step])
+    require_callable("on_step", on_step)
     if streamer is not None and not isinstance(streamer, Streamer):
         raise InvalidArgument(
             f"streamer: expected one with the methods put and end, got {streamer!r}"
@@ -268,13 +275,11 @@ def _say_without_drafts(own: Sequence[Any], asked: Sequence[str]) -> None:
     )
 
 
-def _require_module(draft_model: Any) -> None:
+def _require_module(name: str, model: Any) -> None:
     import torch
 
-    if not isinstance(draft_model, torch.nn.Module):
-        raise InvalidArgument(
-            f"draft_model: expected a transformers causal model, got {draft_model!r}"
-        )
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidArgument(f"{name}: expected a transformers causal model, got {model!r}")
 
 
 def _require_matrix(name: str, given: Any) -> None:

@@ -103,11 +103,8 @@ class Pair:
         return self.target.dtype
 
     def __repr__(self) -> str:
-        sizes = [
-            f"{sum(weight.numel() for weight in model.parameters()):,}"
-            for model in (self.target, self.draft)
-            if model is not None
-        ]
+        models = [model for model in (self.target, self.draft) if model is not None]
+        sizes = [f"{model.num_parameters():,}" for model in models]
         return (
             f"Pair({self.name or 'unnamed'}: {' and '.join(sizes)} parameters, "
             f"{self.num_tokens:,} tokens, {str(self.dtype).removeprefix('torch.')} on "
@@ -176,6 +173,8 @@ def load_pair(
         else _dtype(dtype)
     )
     sources = {"target": (target, revision), "draft": (draft, draft_revision)}
+    _require_hub("revision", target, revision)
+    _require_hub("draft_revision", draft, draft_revision)
     files = {role: _opened(role, source) for role, (source, _) in sources.items()}
     notes = []
     with _quiet_transformers():
@@ -243,6 +242,7 @@ def load_target(
         if dtype is None
         else _dtype(dtype)
     )
+    _require_hub("revision", target, revision)
     file, note = _opened("target", target), ""
     with _quiet_transformers():
         if tokenizer:
@@ -417,8 +417,18 @@ def _opened(role: str, source: str | os.PathLike[str]) -> GgufFile | None:
     return None
 
 
+def _require_hub(name: str, source: object, revision: str | None) -> None:
+    """InvalidArgument for a revision of files on this machine, which have none."""
+    if revision is None or not isinstance(source, (str, os.PathLike)):
+        return
+    if os.path.exists(os.path.expanduser(source)):
+        raise InvalidArgument(
+            f"{name}: expected a hub id, which has revisions, got {str(source)!a}; leave it out"
+        )
+
+
 def _require_path(role: str, source: object) -> None:
-    if not isinstance(source, (str, os.PathLike)):
+    if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):
         raise InvalidArgument(
             f"{role}: expected a model directory, a .gguf file or a hub id, got {source!r}"
         )
@@ -472,9 +482,11 @@ def _dtype(dtype: Any) -> Any:
     import torch
 
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+    floats = (torch.float32, torch.bfloat16, torch.float16, torch.float64)  # others only store
+    if found not in floats:
+        names = ", ".join(str(each).removeprefix("torch.") for each in floats)
         raise InvalidArgument(
-            f"load_pair: expected dtype a floating torch dtype or its name, got {dtype!r}"
+            f"load_pair: expected dtype a floating torch dtype or its name ({names}), got {dtype!r}"
         )
     return found
 

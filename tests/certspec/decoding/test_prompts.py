@@ -86,7 +86,14 @@ def test_arrays_and_tensors_are_rows_of_ids(tiny: Any, plain: Any) -> None:
             for rows, mask in ((1, [[1, 1]]), (2, [[1, 1, 1]]), (1, [1, 1, 1]), (1, 1))
         ),
         (["a", "ok \ud83d"], r"prompt 1: expected a text, got half a surrogate pair .*ud83d' at 3"),
-        ([[{"role": "user", "content": "ok \ud83d"}]], "prompt 0: expected a text, got half"),
+        *(
+            ([[message]], "prompt 0: expected a text, got half a surrogate pair")
+            for message in (
+                {"role": "user", "content": "ok \ud83d"},
+                {"role": "ok \ud83d", "content": "ok"},
+                {"role": "user", "content": [{"type": "text", "text": "ok \ud83d"}]},
+            )
+        ),
     ],
 )
 def test_what_can_be_no_prompt_is_refused_by_name(tiny: Any, prompts: Any, message: str) -> None:

@@ -182,6 +182,8 @@ def test_the_callable_can_be_used_without_generate(tiny, prompts):
         tiny, [prompts[1]], max_new_tokens=12 - len(prompts[1]), eos_token_ids=[]
     ).sequences[0]
     assert got[0, len(prompts[1]) :].tolist() == expected
+    with pytest.raises(cs.InvalidArgument, match="model: expected a transformers causal model"):
+        cs.transformers_generate(None, ids, draft_model=tiny.draft)
 
 
 def test_a_model_that_the_engine_leaves_to_transformers_is_said_with_reason_and_remedy(

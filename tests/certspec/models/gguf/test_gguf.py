@@ -168,6 +168,8 @@ def test_a_pair_of_files_is_decoded_by_the_engine_with_the_files_tokenizer(
         assert draft.num_tokens == 101
     assert weights_sha256(pair.target) == file_sha256(files[0])
     assert cs.load_pair(*files, tokenizer=files[1]).num_tokens == 101
+    sizes = [f"{model.num_parameters():,}" for model in (pair.target, pair.draft)]
+    assert f"{sizes[0]} and {sizes[1]} parameters" in repr(pair) and "0" not in sizes
 
 
 def test_in_another_dtype_a_file_is_dequantised_into_the_shipped_class_and_the_loss_said(
