@@ -211,30 +211,30 @@ def test_what_is_no_directory_is_refused_before_any_download(tmp_path):
     "load", [cs.load_pair, lambda source, _, **more: load_target(source, **more)]
 )
 def test_a_revision_of_what_is_on_this_machine_is_refused(load, written):
-    with pytest.raises(cs.InvalidArgument, match="revision: expected a hub id, .* got .*target"):
+    with pytest.raises(cs.InvalidArgument, match=r"revision: expected a hub id, .* got .*target"):
         load(*written, revision="main")
 
 
 def test_a_draft_s_revision_is_refused_under_its_own_name(written):
-    with pytest.raises(cs.InvalidArgument, match="^draft_revision: expected a hub id, .*draft"):
+    with pytest.raises(cs.InvalidArgument, match=r"^draft_revision: expected a hub id, .*draft"):
         cs.load_pair(*written, draft_revision="main")
-    with pytest.raises(cs.InvalidArgument, match="^revision: .*bundled"):
+    with pytest.raises(cs.InvalidArgument, match=r"^revision: .*bundled"):
         cs.load_pair(revision="main")
 
 
 def test_an_empty_name_is_not_the_folder_of_the_day(written):
-    with pytest.raises(cs.InvalidArgument, match="draft: expected a model directory, .* got ''"):
+    with pytest.raises(cs.InvalidArgument, match=r"draft: expected a model directory, .* got ''"):
         cs.load_pair(written[0], "")
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, "float8_e5m2", "int8", "auto", 5])
 def test_a_dtype_that_computes_nothing_is_refused_before_a_model_is_read(dtype, written):
-    with pytest.raises(cs.InvalidArgument, match="dtype a floating .*float64.*, got"):
+    with pytest.raises(cs.InvalidArgument, match=r"dtype a floating .*float64.*, got"):
         cs.load_pair(*written, dtype=dtype)
 
 
 def test_half_a_pair_is_refused(written):
-    with pytest.raises(cs.InvalidArgument, match="expected target and draft, or neither"):
+    with pytest.raises(cs.InvalidArgument, match=r"expected target and draft, or neither"):
         cs.load_pair(written[0])
 
 
