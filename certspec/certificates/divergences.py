@@ -1,7 +1,7 @@
 """Certificates in other divergences than KL: ``certify(..., divergence="tv")``.
 
 Example: p = (.5, .3, .2), strict. KL must stay below .0253 nats, the Renyi divergence of order 2
-below .0487, chi-square below .0499, Hellinger below .0064, total variation below .1."""
+below .0486, chi-square below .0498, Hellinger below .0064, total variation below .1."""
 
 from __future__ import annotations
 

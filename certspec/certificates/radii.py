@@ -2,7 +2,7 @@
 draft), the nearest target lies whose rule rejects the draft's token; and the same from below,
 whatever was rounded. The formulas are generated.
 
-Example: a draft of probabilities 0.6, 0.3, 0.1 has radius 0.0529 nats under strict greedy: the
+Example: a draft of probabilities 0.6, 0.3, 0.1 has radius 0.0528 nats under strict greedy: the
 nearest target that prefers token 2 has both at sqrt(0.6 * 0.3), normalised.
 
 The bound from below is weak duality at the multipliers that float64 found (claim drafter.dual): one

@@ -3,7 +3,7 @@ from the whole target is infinite, but only its argmax within D counts, so KL(p_
 p_D the target given D.
 
 Example: p = (.5, .3, .2), D = {1, 3}. p_D = (5, 2)/7, and the strict rule's certificate is the cost
-of levelling those two, .0662 nats; with D = {2, 3} the argmax is out of reach, and it is 0."""
+of levelling those two, .0949 nats; with D = {2, 3} the argmax is out of reach, and it is 0."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 Hellinger, and total variation. Who trains a draft on one of them has its radius.
 
 Example: p = (.5, .3, .2), strict, order 2: both likely tokens are levelled at sqrt((.25 + .09)/2) =
-.4123, and D_2 is 2 log(1 - .8 + 2 x .4123) = .0487 nats (KL: .0253 nats); in total variation the
+.4123, and D_2 is 2 log(1 - .8 + 2 x .4123) = .0486 nats (KL: .0253 nats); in total variation the
 level is .4 and the certificate .1."""
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The single-token certificate: the least KL(target || draft) at which a given token can be the
-draft's argmax. The nearest such draft pools the token with all likelier ones at their average.
+draft's argmax. The nearest such draft pools the token with the likelier ones that lie above their
+common average.
 
-Example: in (.5, .3, .2) the third token pools with both others at 1/3 and costs .0690 nats: a draft
-at less KL than that has another argmax."""
+Example: in (.5, .3, .2) the third token pools with the first at .35, which is above .3, and costs
+.0664 nats: a draft at less KL than that has another argmax. Were all three pooled, at 1/3, it would
+be .0690, more than the least."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Certificates and divergences other than KL in torch float64: Renyi's of an order, and total
 variation, from the rows that ``certify`` scored already.
 
-Example: p = (.5, .3, .2), strict, order 2: the pool is levelled at .4123, and D_2 = .0487 nats.
+Example: p = (.5, .3, .2), strict, order 2: the pool is levelled at .4123, and D_2 = .0486 nats.
 Claims renyi.*, variation.*."""
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Weights w = exp(z - max z) stand for the row. Another server's are w exp(x), |x|
 factor common to all is none: each lies between w and w growth, growth = exp(2 radius). What float64
 rounded in the weights is paid by a box that is wider by ``ROBUST_WIDENING``. Example: p = (.5, .3,
 .2) and radius .05: token 2 has at most .3 growth = .3316 beside .5, and the strict certificate
-falls from .0253 to .0132 nats. Claims: robust.*."""
+falls from .0253 to .0163 nats. Claims: robust.*."""
 
 from __future__ import annotations
 

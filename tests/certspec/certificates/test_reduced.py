@@ -47,7 +47,7 @@ def test_the_divergence_is_that_of_the_target_given_the_part():
 
 
 def test_the_certificate_is_met_by_a_draft_of_the_part():
-    """Strict, p = (.5, .3, .2), ids (0, 2): levelling both costs .0662 nats of (5, 2)/7."""
+    """Strict, p = (.5, .3, .2), ids (0, 2): levelling both costs .0949 nats of (5, 2)/7."""
     target = np.log([[0.5, 0.3, 0.2]])
     level = np.log([[0.5 + 1e-9, 0.5 - 1e-9]])
     found = cs.certify(target, level[:, ::-1], "strict", draft_vocabulary=[0, 2])
