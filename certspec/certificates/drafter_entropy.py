@@ -170,8 +170,12 @@ def _least(
     own_log: Floats, sizes: Floats, masses: Floats, epsilon: float, log_delta: float
 ) -> Floats:
     num_rows = len(own_log)
-    if not (masses > 0.0).any():
-        return np.full(num_rows, np.inf)
+    alone = ~(masses > 0.0).any(axis=1)  # no other token: no target at a finite divergence rejects
+    if alone.any():
+        found, some = np.full(num_rows, np.inf), ~alone
+        if some.any():
+            found[some] = _least(own_log[some], sizes[some], masses[some], epsilon, log_delta)
+        return found
     edges = np.concatenate([[0.0], epsilon * np.exp(-np.linspace(_SPAN, 0.0, _CELLS))])
     kappa = np.broadcast_to(1.0 - _MULTIPLIERS, (num_rows, len(_MULTIPLIERS)))
     sums = _power_sums(sizes, masses, kappa)

@@ -14,6 +14,7 @@ from certspec.certificates.pools import TopProbs
 from certspec.certificates.tree_widths import _tree_certificates
 from derivations.formulas import drafter, reverse, tree
 from derivations.margins import projection_margins, radius_margins
+from tests.support.every_rule import EVERY_RULE
 
 MP = mpmath.mp
 RULES = {
@@ -103,6 +104,28 @@ def test_a_masked_runner_up_or_a_small_vocabulary_leaves_nothing_to_reject():
 
 def test_a_draft_that_is_all_at_one_token_may_be_given_by_its_probabilities():
     assert cs.drafter_certificate_from_top(np.array([1.0, 0.0]), "strict")[0] == np.inf
+
+
+@pytest.mark.parametrize("rule", [*EVERY_RULE, cs.Entropy(1.0, 3.0), cs.Absolute(1.0)], ids=str)
+@pytest.mark.parametrize(
+    "certificate",
+    [cs.drafter_certificate, cs.drafter_certificate_lower, cs.reverse_certificate],
+    ids=lambda function: function.__name__,
+)
+def test_a_row_is_given_the_same_number_in_any_company(certificate, rule):
+    """Rows of one possible token beside others once came out as NaN."""
+    rows = np.array(
+        [
+            [0.0, -np.inf, -np.inf, -np.inf],
+            [1.0, 0.0, -1.0, -2.0],
+            [0.0, 0.0, 0.0, 0.0],
+            [0.0, -800.0, -900.0, -1000.0],
+            [-np.inf, 3.0, -np.inf, 2.0],
+        ]
+    )
+    alone = np.concatenate([certificate(row, rule) for row in rows])
+    assert not np.isnan(alone).any()
+    assert np.allclose(certificate(rows, rule), alone, rtol=1e-14, atol=0)
 
 
 def test_an_absolute_thresholds_bound_is_that_of_one_token_however_many_are_given():
