@@ -23,7 +23,7 @@ from certspec.decoding.requests import (
     StoppingRules,
     stopping_rules,
 )
-from certspec.decoding.schedules import RuleSchedule, Throughout
+from certspec.decoding.schedules import RuleSchedule, Throughout, token_ids_of
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners, require_models
 from certspec.models.processors import (
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-def rule_schedules(rule: Any, num_prompts: int) -> list[RuleSchedule]:
+def rule_schedules(rule: Any, num_prompts: int, num_tokens: int) -> list[RuleSchedule]:
     given = list(rule) if isinstance(rule, (list, tuple)) else [rule] * num_prompts
     if len(given) != num_prompts:
         raise InvalidArgument(
@@ -72,6 +72,11 @@ def rule_schedules(rule: Any, num_prompts: int) -> list[RuleSchedule]:
         for one in given
     ]
     for schedule in schedules:
+        beyond = [token for token in token_ids_of(schedule) if token >= num_tokens]
+        if beyond:  # never emitted, so the rule would never change
+            raise InvalidArgument(
+                f"Between: expected token ids in [0, {num_tokens - 1}], got {beyond[0]}"
+            )
         for one in schedule.rules:
             require_rule(one, "generate")
     return schedules
@@ -302,7 +307,7 @@ def generate(
         require_runners(runners, pair.num_tokens)
     extra = () if rules is None else as_rules(rules)
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens, options.get("chat"))
-    schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids))
+    schedules = rule_schedules(StrictGreedy() if rule is None else rule, len(ids), pair.num_tokens)
     occurring = list(dict.fromkeys(rule for schedule in schedules for rule in schedule.rules))
     policy = draft_policy(occurring, draft_length, tree, pair.num_tokens)
     batch_size = positive_count("batch_size", batch_size)
@@ -339,7 +344,8 @@ def generate(
             isinstance(runner, BoundedRunner) and runner.max_batch == 1
             for runner in (target, draft)
         ):
-            generation.notes += ("batch_size: transformers runs one prompt at a time",)
+            if len(requests) > 1:
+                generation.notes += ("batch_size: transformers runs one prompt at a time",)
             batch_size = 1
         decode_shared(target, draft, Workload(requests, batch_size, plan, steps, counts))
         require_same_answers(given_processors)

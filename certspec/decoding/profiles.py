@@ -111,7 +111,7 @@ def load_profile(path: str | os.PathLike[str]) -> DraftingProfile:
         )
         budget = content.pop("kl_budget")
         notes = tuple(content.pop("notes"))
-        budget = float("inf") if budget is None else float(budget)
+        budget = math.inf if budget is None else as_real(budget)
         profile = DraftingProfile(**content, kl_budget=budget, coverage=coverage, notes=notes)
         _require_numbers(profile)
         return profile
@@ -131,14 +131,21 @@ def load_profile(path: str | os.PathLike[str]) -> DraftingProfile:
 
 
 def _require_numbers(profile: DraftingProfile) -> None:
-    """ValueError where a number is none, or a map has not as many values as knots."""
-    for name in ("num_steps", "alpha", "kl_budget", "draft_cost", "node_cost", "rate"):
-        if not as_real(vars(profile)[name]) >= 0.0:
+    """ValueError where a number or a text is none, or a map is none of probabilities that rise."""
+    for name in ("num_steps", "alpha", "draft_cost", "node_cost", "rate"):
+        if not 0.0 <= as_real(vars(profile)[name]) < math.inf:
             raise ValueError(f"{name}: expected a number of at least 0")
+    if not profile.kl_budget >= 0.0:
+        raise ValueError("kl_budget: expected null or a number of at least 0")
+    if not all(isinstance(text, str) for text in (profile.name, *profile.notes)):
+        raise ValueError("name and notes: expected texts")
     for each in profile.coverage:
-        known = all(not math.isnan(as_real(number)) for number in (*each.knots, *each.values))
+        known = all(math.isfinite(as_real(number)) for number in (*each.knots, *each.values))
         if not known or len(each.knots) != len(each.values) or not each.knots:
             raise ValueError("coverage: expected as many values as knots, all numbers")
+        shares = (0.0, *each.values, 1.0)
+        if any(list(row) != sorted(row) for row in (each.knots, shares)):
+            raise ValueError("coverage: expected knots, and values from 0 to 1, that rise")
     if not profile.coverage:
         raise ValueError("coverage: expected a map for each width")
 

@@ -13,7 +13,7 @@ from certspec.errors import InvalidArgument
 from certspec.presets import as_rule
 from certspec.rules import Rule, as_index
 
-__all__ = ["Between", "RuleSchedule", "Throughout"]
+__all__ = ["Between", "RuleSchedule", "Throughout", "token_ids_of"]
 
 
 @runtime_checkable
@@ -81,3 +81,8 @@ class Between:
             if token == self.end:
                 return self.outside
         return self.outside
+
+
+def token_ids_of(schedule: RuleSchedule) -> tuple[int, ...]:
+    """The tokens at which one of ours changes its rule; of your own schedules none are known."""
+    return (schedule.start, schedule.end) if isinstance(schedule, Between) else ()

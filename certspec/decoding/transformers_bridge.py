@@ -131,7 +131,7 @@ def transformers_generate(
         raise InvalidArgument(f"streamer: expected a single prompt, got {len(prompts)}")
     widths = [logits_width(one) for one in (model, draft_model)]
     pair = Pair(model, draft_model, None, min(widths))
-    [schedule] = rule_schedules(StrictGreedy() if rule is None else rule, 1)
+    [schedule] = rule_schedules(StrictGreedy() if rule is None else rule, 1, pair.num_tokens)
     policy = draft_policy(schedule.rules, draft_length, tree, pair.num_tokens)
     criteria = callables("stopping_criteria", stopping_criteria)
     max_new_tokens, ends, others = _split(criteria, num_columns)

@@ -152,7 +152,7 @@ def test_a_threshold_that_says_nothing_is_refused_with_what_it_lacks(parts, expe
         lambda rule: cs.reverse_certificate(np.zeros((1, 3)), rule),
         lambda rule: cs.drafter_certificate(np.zeros((1, 3)), rule),
         lambda rule: cs.margin_certificate(rule, 0.5),
-        lambda rule: rule_schedules(rule, 1),
+        lambda rule: rule_schedules(rule, 1, 9),
         lambda rule: Between(1, 2, "strict", rule),
     ],
 )
@@ -182,7 +182,7 @@ LOGITS = np.log([[0.6, 0.3, 0.1]])
         lambda rule: cs.margin_certificate(rule, 0.5),
         lambda rule: cs.drafter_margin_certificate(rule, 0.5),
         lambda rule: cs.required_margin(rule, 0.05),
-        lambda rule: rule_schedules([rule, Between(1, 2, rule, "strict")], 2)[1].rules,
+        lambda rule: rule_schedules([rule, Between(1, 2, rule, "strict")], 2, 9)[1].rules,
     ],
 )
 def test_a_text_stands_for_its_rule_wherever_a_rule_is_taken(ask):

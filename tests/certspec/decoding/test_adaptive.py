@@ -1,6 +1,9 @@
 """Calibrated drafting: the profile's numbers are what they say, and the output stays the target's
 own."""
 
+import json
+import math
+
 import numpy as np
 import pytest
 
@@ -123,6 +126,32 @@ def test_a_profile_survives_its_file(tmp_path, profile):
         cs.load_profile(path)
     with pytest.raises(cs.UnreadableInput):
         cs.load_profile(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, 10**400) for name in ("num_steps", "alpha", "draft_cost", "node_cost", "rate")),
+        *(("kl_budget", value) for value in (True, "1", -1, math.nan)),
+        *(("name", value) for value in (None, 3, [])),
+        ("notes", [3]),
+        *(
+            ("coverage", [{"knots": knots, "values": values}])
+            for knots, values in (
+                ([0.2, 0.1], [0.0, 1.0]),
+                ([0.1, 0.2], [0.5, 0.4]),
+                ([0.1], [1.5]),
+                ([0.1], [10**400]),
+            )
+        ),
+    ],
+)
+def test_a_profile_whose_numbers_are_none_is_refused_by_name(tmp_path, profile, name, value):
+    path = tmp_path / "profile.json"
+    profile.save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(cs.UnreadableInput, match=name):
+        cs.load_profile(path)
 
 
 def test_a_simulated_chain_counts_by_hand():

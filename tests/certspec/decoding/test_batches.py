@@ -156,6 +156,8 @@ def test_transformers_decodes_one_at_a_time_and_says_so(tiny, prompts):
     generation = cs.generate(tiny, prompts, max_new_tokens=8, batch_size=4, runners=runners)
     assert "batch_size: transformers runs one prompt at a time" in generation.notes
     assert generation.sequences == cs.generate(tiny, prompts, max_new_tokens=8).sequences
+    alone = cs.generate(tiny, prompts[:1], max_new_tokens=8, batch_size=4, runners=runners)
+    assert alone.notes == () and alone.sequences == generation.sequences[:1]
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True])

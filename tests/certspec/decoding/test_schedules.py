@@ -69,3 +69,6 @@ def test_a_schedule_of_no_rules_is_refused(tiny):
         Between(3, 3, cs.TopM(2), cs.StrictGreedy())
     with pytest.raises(cs.InvalidArgument, match="expected a Rule"):
         cs.generate(tiny, [[1]], Between(3, 4, 5, cs.StrictGreedy()))
+    for ids in ((3, 297), (297, 3)):
+        with pytest.raises(cs.InvalidArgument, match=r"Between: .* in \[0, 296\], got 297"):
+            cs.generate(tiny, [[1]], Between(*ids, cs.TopM(2), cs.StrictGreedy()))
