@@ -151,7 +151,7 @@ FAMILIES: dict[type, Family] = {
         radius_margin=lambda rule: {
             DRAFT_TOP_TWO: lambda g: margin_bounds.factor_radius_margin(g, rule.alpha)
         },
-        radius=lambda draft, rule: pair_radius(draft, "multiplicative_radius", rule.alpha),
+        radius=radii.multiplicative_radius,
         radius_lower=lambda draft, rule: pair_radius_lower(draft, factor=rule.alpha),
     ),
     TopM: Family(

@@ -11,6 +11,7 @@ sum of positive terms, less what its rounding can amount to (claim bound.radius)
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -23,12 +24,16 @@ __all__ = [
     "absolute_radius",
     "additive_radius",
     "infinite",
+    "multiplicative_radius",
     "pair_radius",
     "pair_radius_lower",
     "radius_if_wider",
     "top_lower",
     "tree_lower",
 ]
+
+
+_SMALLEST_NORMAL = sys.float_info.min
 
 
 class Draft(NamedTuple):
@@ -47,7 +52,7 @@ def infinite(draft: Draft) -> Any:
     return draft.xp.full_like(draft.top.tail, math.inf)
 
 
-def pair_radius(draft: Draft, kernel: str, *parameters: float) -> Any:
+def pair_radius(draft: Draft, kernel: str, *parameters: Any) -> Any:
     """The generated ``kernel`` of (q1, q2, the rest's mass, parameters): the radius of a rule whose
     nearest competitor is token 2."""
     top = draft.top
@@ -87,6 +92,15 @@ def additive_radius(draft: Draft, rule: Any) -> Any:
     if rule.t == 0.0:
         return pair_radius(draft, "strict_radius")
     return pair_radius(draft, "additive_radius", rule.t)
+
+
+def multiplicative_radius(draft: Draft, rule: Any) -> Any:
+    """The radius falls as the factor rises. A product alpha q2 that underflows would put it at
+    +inf, so the factor is raised there until it doesn't."""
+    if draft.top.probs.shape[1] < 2:
+        return infinite(draft)
+    factor = (_SMALLEST_NORMAL / draft.top.probs[:, 1]).clip(rule.alpha, 1.0)
+    return pair_radius(draft, "multiplicative_radius", factor)
 
 
 def top_lower(draft: Draft, rule: Any) -> Any:

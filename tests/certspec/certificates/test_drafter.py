@@ -7,6 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import torch
 
 import certspec as cs
 from certspec.certificates import radii
@@ -126,6 +127,23 @@ def test_a_row_is_given_the_same_number_in_any_company(certificate, rule):
     alone = np.concatenate([certificate(row, rule) for row in rows])
     assert not np.isnan(alone).any()
     assert np.allclose(certificate(rows, rule), alone, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1e-100, 1e-280, 1e-300, 5e-324])
+def test_a_factor_whose_product_underflows_leaves_the_radius_finite(alpha):
+    """Two tokens: the nearest target that rejects has p_1 = alpha p_2."""
+    logits = np.array([[0.0, -gap] for gap in (1.0, 30.0, 45.0, 60.0, 100.0, 300.0, 600.0)])
+    for kind in (np.asarray, torch.tensor):
+        radius = cs.drafter_certificate(kind(logits), cs.Multiplicative(alpha))
+        lower = cs.drafter_certificate_lower(kind(logits), cs.Multiplicative(alpha))
+        for row, found, bound in zip(logits.tolist(), radius.tolist(), lower.tolist(), strict=True):
+            with mpmath.workdps(400):
+                q2 = mpmath.exp(row[1]) / (1 + mpmath.exp(row[1]))
+                p1 = mpmath.mpf(alpha) / (1 + mpmath.mpf(alpha))
+                exact = p1 * mpmath.log(p1 / (1 - q2)) + (1 - p1) * mpmath.log((1 - p1) / q2)
+            assert bound <= exact and found <= exact * (1 + 1e-12)
+            if alpha * math.exp(row[1]) > 1e-307:
+                assert found == pytest.approx(float(exact), rel=1e-12)
 
 
 def test_an_absolute_thresholds_bound_is_that_of_one_token_however_many_are_given():
