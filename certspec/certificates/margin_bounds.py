@@ -81,8 +81,6 @@ def lowered(bound: Bound) -> Bound:
 
 
 def additive_margin(rule: Any, gap: str, at_least: bool) -> Bound:
-    if rule.t == 1.0:  # nothing is below p1 - 1
-        return lambda margin: math.inf
     kernel = forward.additive_margin_at_least if at_least else forward.additive_margin_exactly
     return lambda margin: kernel(margin, rule.t)
 
