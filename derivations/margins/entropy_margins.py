@@ -227,7 +227,7 @@ declare(
         sentence="Entropy rule, p1 - p2 = g: the least certificate has token 2 as its competitor, "
         "as elsewhere.",
         domain="false at eps = 1, delta = .8, g = .1: token 2 costs .0414, p = (.415, .315, .27) "
-        "only .0156",
+        "only .0155",
         theory="B (entropy, token 2)",
         relation="<=",
         formula=second_token_bound,
