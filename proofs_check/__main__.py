@@ -90,13 +90,13 @@ def _run(claims: list[Claim], options: argparse.Namespace, console: Console) -> 
                 progress.advance(task)
                 keep()
     except KeyboardInterrupt:
-        kept = (
+        advice = (
             f"kept in {options.json}; --resume goes on from there"
             if options.json
             else "pass --json to keep them"
         )
         console.print(
-            f"interrupted after {len(outcomes)} of {len(claims)} claims ({kept})", markup=False
+            f"interrupted after {len(outcomes)} of {len(claims)} claims ({advice})", markup=False
         )
         return 130
     finally:

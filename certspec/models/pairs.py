@@ -483,7 +483,7 @@ def _dtype(dtype: Any) -> Any:
 
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     floats = (torch.float32, torch.bfloat16, torch.float16, torch.float64)  # others only store
-    if found not in floats:
+    if not isinstance(found, torch.dtype) or found not in floats:  # an array is in no tuple
         names = ", ".join(str(each).removeprefix("torch.") for each in floats)
         raise InvalidArgument(
             f"load_pair: expected dtype a floating torch dtype or its name ({names}), got {dtype!r}"
