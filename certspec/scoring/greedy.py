@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from certspec.certificates.certify import certify
-from certspec.errors import CertspecError
+from certspec.errors import CertspecError, InvalidLogits
 from certspec.rules import Rule
 from certspec.runs.schema import certificate_columns, leading_probs
 from certspec.scoring.batches import Batch
@@ -72,13 +72,15 @@ def greedy_steps(
     """Every step of one batch along the target's own greedy tokens.
 
     ``target`` and ``draft`` are runners (``prefill``, ``forward``, ``commit``, ``drop_rows``). The
-    logits are those that chose the token."""
+    logits are those that chose the token. Raises InvalidLogits, naming prompt and position, for
+    logits that are no distribution."""
     active = list(batch.prompts)
     histories = [prompt.token_ids for prompt in active]
     target_logits = target.prefill(histories)
     draft_logits = draft.prefill(histories) if draft is not None else None
     position = 0
     while active:
+        _require_distributions(target_logits, draft_logits, active, position)
         tokens = lowest_argmax(target_logits)
         listed = tokens.tolist()
         ends = [
@@ -101,6 +103,21 @@ def greedy_steps(
         target_logits = _advance(target, tokens)
         draft_logits = _advance(draft, tokens) if draft is not None else None
         position += 1
+
+
+def _require_distributions(
+    target_logits: torch.Tensor, draft_logits: torch.Tensor | None, active: Any, position: int
+) -> None:
+    for logits in (target_logits, draft_logits):
+        # a NaN, an inf, or -inf where there is nothing else, is a row's largest logit
+        bad = [] if logits is None else (~logits.amax(-1).isfinite()).nonzero().flatten().tolist()
+        for row in bad[:1]:
+            one = [None if x is None else x[row : row + 1] for x in (target_logits, draft_logits)]
+            try:
+                certify(*one, "strict")
+            except InvalidLogits as error:
+                where = f"prompt {active[row].index}, position {position}"
+                raise InvalidLogits(f"{where}: {error}") from error
 
 
 def score_batch(

@@ -379,3 +379,32 @@ def test_a_folder_that_is_no_run_and_a_broken_part_are_named(tmp_path, finished)
 def test_ties_go_to_the_lowest_id():
     logits = torch.tensor([[0.0, 2.0, 2.0], [3.0, 3.0, 3.0], [-torch.inf, -1.0, -torch.inf]])
     assert lowest_argmax(logits).tolist() == [1, 0, 1]
+
+
+class _Spoilt(CpuRunner):
+    """One whose third pass holds no distribution in row 1."""
+
+    value, num_passes = torch.nan, 0
+
+    def forward(self, tokens, parents=None):
+        logits = super().forward(tokens, parents)
+        self.num_passes += 1
+        if self.num_passes == 2:
+            logits[1, -1, 7 if self.value > 0 else slice(None)] = self.value
+        return logits
+
+
+@pytest.mark.parametrize(("value", "told"), [(np.nan, "NaN"), (np.inf, "inf"), (-np.inf, "-inf")])
+@pytest.mark.parametrize("side", ["target", "draft"])
+def test_logits_that_are_no_distribution_are_told_with_prompt_and_position(
+    tiny, prompts, tmp_path, side, value, told
+):
+    kinds = {side: _Spoilt}
+    given = tuple(
+        kinds.get(role, CpuRunner)(model, tiny.num_tokens)
+        for role, model in (("target", tiny.target), ("draft", tiny.draft))
+    )
+    given[side == "draft"].value = value
+    where = f"prompt 8, position 2: {side}_logits: row 0 .*{told}"  # row 1 of the first batch
+    with pytest.raises(cs.InvalidLogits, match=where):
+        score_run(tiny, prompts, RunFolder(tmp_path), SETTINGS, runners=given)
