@@ -51,7 +51,8 @@ def drafter_certificate(draft_logits: Array, rule: Rule | str) -> Array:
         rule: a rule, or its text.
 
     Returns (rows,) float64 of the same kind, +inf where no target with a finite divergence rejects
-    (a masked runner-up under the strict rule, a vocabulary of at most m tokens).
+    (a masked runner-up under the strict rule, or one whose logit is 746 or more below the first; a
+    vocabulary of at most m tokens).
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
 
