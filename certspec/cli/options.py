@@ -71,8 +71,10 @@ class _Numbers(click.ParamType):
             numbers = [int(part) for part in str(value).replace(" ", ",").split(",") if part]
         except ValueError:
             numbers = []
-        if not numbers or min(numbers) < 1 or max(numbers) > 2**31:
+        if not numbers or min(numbers) < 1:
             self.fail(f"expected numbers of at least 1 like 2,4,8, got {value!r}", param, ctx)
+        if max(numbers) > 2**31:
+            self.fail(f"expected numbers of at most 2^31, got {max(numbers)}", param, ctx)
         return numbers
 
 

@@ -132,7 +132,7 @@ def test_rows_that_triton_leaves_to_float64_are_explained_by_rule():
 
 
 def test_rows_that_no_memory_holds_are_refused_by_their_size() -> None:
-    for rows in ("9" * 20, "9" * 400):
+    for rows in (str(2**31), "9" * 20, "9" * 400):
         done = CliRunner().invoke(main, ["bench", "kernels", "--device", "cpu", "--rows", rows])
         assert done.exit_code == 2
         assert f"got {rows[:20]}" in done.stderr
