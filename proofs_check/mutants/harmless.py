@@ -298,6 +298,10 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("open_pool = *", "rank > 0", "*", "the likeliest, grown, is not below itself"),
             ("open_pool = *", "rival*", "*", "a pool of equals costs 0"),
             ("count, parameters = *", "rule + 1", "(rule + 2)", "only the first is read"),
+            ("most = *", "* - *", "(* + *", _SAFE + ": a heavier rest"),
+            ("known = *", "0.5", "(0.25)", _SAFE + ": no bound in a box a third of a nat smaller"),
+            ("known = *", "0.5", "(0.5000*)", "1e-9 of what roundings may add up to"),
+            ("known = *", "error < 0.5", "(error <= 0.5)", "at half of it as just below"),
             ("ceiling = ceiling + *", "1.0", "(1.0000*)", "1e-9 of what roundings may add up to"),
         )
     ),
@@ -667,6 +671,12 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         )
     ),
     (_CELLS, "fall >= 0.0", "(fall > 0.0)", _SAFE + ": no bound where the slope is exactly 0"),
+    (
+        "certspec/certificates/radii.py::factor = *",
+        "1.0",
+        "(1.0000*)",
+        _SAFE + ": a larger factor, where it is raised to 1",
+    ),
     (
         "certspec/kernels/torch/robust.py",
         "members > 0",

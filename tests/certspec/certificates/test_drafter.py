@@ -129,7 +129,7 @@ def test_a_row_is_given_the_same_number_in_any_company(certificate, rule):
     assert np.allclose(certificate(rows, rule), alone, rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize("alpha", [0.1, 1e-100, 1e-280, 1e-300, 5e-324])
+@pytest.mark.parametrize("alpha", [1.0, 0.9, 0.1, 1e-100, 1e-280, 1e-300, 5e-324])
 def test_a_factor_whose_product_underflows_leaves_the_radius_finite(alpha):
     """Two tokens: the nearest target that rejects has p_1 = alpha p_2."""
     logits = np.array([[0.0, -gap] for gap in (1.0, 30.0, 45.0, 60.0, 100.0, 300.0, 600.0)])
