@@ -18,6 +18,7 @@ from certspec.certificates.lumped_masses import (
     lumped_kl_upper,
     tree_pool_value,
 )
+from certspec.errors import InvalidArgument
 
 LEAST = 2.0**-46  # nats, the error that every list has
 
@@ -222,3 +223,11 @@ def test_of_two_coarsenings_the_first_that_certifies_is_kept_or_else_the_first(g
         lumped_rules._keep_better(judgement, view, view.kl_upper + gain, decision, best)
     assert judgement.decision_case == taken and judgement.kl_upper == 2.0 + taken
     assert judgement.threshold == 2.0 + taken + gains[taken]
+
+
+def test_padding_is_no_token_of_a_vocabulary_smaller_than_the_array_is_wide():
+    logprobs = np.log([[0.6, 0.3, 0.1], [0.7, 0.3, 1.0]])
+    logprobs[1, 2] = -np.inf
+    assert TargetLists(logprobs[1:], np.array([2]), 1e-3, 2).num_tokens == 2
+    with pytest.raises(InvalidArgument, match=r"num_tokens of at least 3, .* row 0, got 2"):
+        TargetLists(logprobs, np.array([3, 2]), 1e-3, 2)
