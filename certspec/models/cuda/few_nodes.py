@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FewNodes"]
 
 _PROGRAMS = 128  # fewer than the multiprocessors of a card of Hopper's kind
-_MOST_PARTS = 16  # pieces that a head's attention is cut into
+_MOST_PARTS = 16  # pieces that a head's attention is cut into, the node's own among them
 _WARPS = 8
 _SLOTS = 64  # slots of the cache that a program reads at once
 _HELD = 32_768  # weights of a product that a program holds while it waits: 64 KB of registers

@@ -70,35 +70,40 @@ def missing(words, tag, mask):
 
 
 @triton.jit
+def ask(place, mask):
+    return tl.load(place, mask=mask, other=0, volatile=True)
+
+
+@triton.jit
 def hear(place, tag, mask):
     """The values that bear the tag, once all do; 0 where ``mask`` is false."""
-    words = tl.load(place, mask=mask, other=0, volatile=True)
+    words = ask(place, mask)
     while tl.max(missing(words, tag, mask)) != 0:
-        words = tl.load(place, mask=mask, other=0, volatile=True)
+        words = ask(place, mask)
     return number(words)
 
 
 @triton.jit
 def hear_two(place, other, tag, mask):
     """The same of two tensors of one shape."""
-    words = tl.load(place, mask=mask, other=0, volatile=True)
-    rest = tl.load(other, mask=mask, other=0, volatile=True)
+    words, rest = ask(place, mask), ask(other, mask)
     while tl.max(missing(words, tag, mask) | missing(rest, tag, mask)) != 0:
-        words = tl.load(place, mask=mask, other=0, volatile=True)
-        rest = tl.load(other, mask=mask, other=0, volatile=True)
+        words, rest = ask(place, mask), ask(other, mask)
     return number(words), number(rest)
+
+
+@triton.jit
+def ask_halves(place, at, HALF: tl.constexpr, mask):
+    return ask(place + at, mask), ask(place + HALF + at, mask)
 
 
 @triton.jit
 def hear_halves(place, query_at, key_at, value_at, HALF: tl.constexpr, tag, queries_real, own_real):
     """Both halves of queries, of a key and of a value, where these are real. All are asked for
     together: a question takes as long as several."""
-    low = tl.load(place + query_at, mask=queries_real, other=0, volatile=True)
-    high = tl.load(place + HALF + query_at, mask=queries_real, other=0, volatile=True)
-    key_low = tl.load(place + key_at, mask=own_real, other=0, volatile=True)
-    key_high = tl.load(place + HALF + key_at, mask=own_real, other=0, volatile=True)
-    value_low = tl.load(place + value_at, mask=own_real, other=0, volatile=True)
-    value_high = tl.load(place + HALF + value_at, mask=own_real, other=0, volatile=True)
+    low, high = ask_halves(place, query_at, HALF, queries_real)
+    key_low, key_high = ask_halves(place, key_at, HALF, own_real)
+    value_low, value_high = ask_halves(place, value_at, HALF, own_real)
     while (
         tl.max(
             missing(low, tag, queries_real)
@@ -110,12 +115,9 @@ def hear_halves(place, query_at, key_at, value_at, HALF: tl.constexpr, tag, quer
         )
         != 0
     ):
-        low = tl.load(place + query_at, mask=queries_real, other=0, volatile=True)
-        high = tl.load(place + HALF + query_at, mask=queries_real, other=0, volatile=True)
-        key_low = tl.load(place + key_at, mask=own_real, other=0, volatile=True)
-        key_high = tl.load(place + HALF + key_at, mask=own_real, other=0, volatile=True)
-        value_low = tl.load(place + value_at, mask=own_real, other=0, volatile=True)
-        value_high = tl.load(place + HALF + value_at, mask=own_real, other=0, volatile=True)
+        low, high = ask_halves(place, query_at, HALF, queries_real)
+        key_low, key_high = ask_halves(place, key_at, HALF, own_real)
+        value_low, value_high = ask_halves(place, value_at, HALF, own_real)
     return (
         number(low),
         number(high),
@@ -244,6 +246,17 @@ def load_slots(
 
 
 @triton.jit
+def load_piece(keys, values, base, first, old, HEAD_DIM: tl.constexpr, SLOTS: tl.constexpr):
+    """Both halves of SLOTS keys, and their values."""
+    HALF: tl.constexpr = HEAD_DIM // 2
+    return (
+        load_slots(keys, base, first, old, HEAD_DIM, 0, HALF, SLOTS),
+        load_slots(keys, base, first, old, HEAD_DIM, HALF, HALF, SLOTS),
+        load_slots(values, base, first, old, HEAD_DIM, 0, HEAD_DIM, SLOTS),
+    )
+
+
+@triton.jit
 def pass_kernel(
     nodes,
     masks,
@@ -367,9 +380,7 @@ def pass_kernel(
         base = (layer * KV_HEADS + kv_head).to(tl.int64) * slots
         slot, last = part * SLOTS, tl.where(part < own_part, old, 0)
         place = base + first_shift
-        key_low = load_slots(keys, place, slot, last, HEAD_DIM, 0, HALF, SLOTS)
-        key_high = load_slots(keys, place, slot, last, HEAD_DIM, HALF, HALF, SLOTS)
-        value = load_slots(values, place, slot, last, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+        key_low, key_high, value = load_piece(keys, values, place, slot, last, HEAD_DIM, SLOTS)
         shift = page_shift(pages, slot + STEP, last, PAGE)  # of the slots after those
 
         # of a program that takes part below this reads nothing; without it the code is 4 % slower
@@ -470,9 +481,9 @@ def pass_kernel(
                     slot += STEP
                     if slot < old:
                         place = base + shift
-                        key_low = load_slots(keys, place, slot, old, HEAD_DIM, 0, HALF, SLOTS)
-                        key_high = load_slots(keys, place, slot, old, HEAD_DIM, HALF, HALF, SLOTS)
-                        value = load_slots(values, place, slot, old, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+                        key_low, key_high, value = load_piece(
+                            keys, values, place, slot, old, HEAD_DIM, SLOTS
+                        )
                         shift = page_shift(pages, slot + STEP, old, PAGE)
                 # of a piece that sees nothing, no value and the logarithm of 0
                 tell(shares + piece, top + tl.log(weight), tag + 1, real)
@@ -484,9 +495,9 @@ def pass_kernel(
                 base = (layer * KV_HEADS + kv_head).to(tl.int64) * slots
                 slot, last = part * SLOTS, tl.where(part < own_part, old, 0)
                 place = base + page_shift(pages, slot, last, PAGE)
-                key_low = load_slots(keys, place, slot, last, HEAD_DIM, 0, HALF, SLOTS)
-                key_high = load_slots(keys, place, slot, last, HEAD_DIM, HALF, HALF, SLOTS)
-                value = load_slots(values, place, slot, last, HEAD_DIM, 0, HEAD_DIM, SLOTS)
+                key_low, key_high, value = load_piece(
+                    keys, values, place, slot, last, HEAD_DIM, SLOTS
+                )
                 shift = page_shift(pages, slot + STEP, last, PAGE)
         # a program that made none of the pieces joins a query's, where there is one
         for head in range((program + PROGRAMS - num_items % PROGRAMS) % PROGRAMS, HEADS, PROGRAMS):
