@@ -42,6 +42,7 @@ _POOLED = Function("sum_S")(Symbol("p") * log(Symbol("p") / c))  # over the toke
 _STRICT_PAIR = p[1] * log(2 * p[1] / (p[1] + p[2])) + p[2] * log(2 * p[2] / (p[1] + p[2]))
 _ADDITIVE = Piecewise(
     (phi(g), g > t),
+    (sympy.oo, t >= (1 + g) / 2),
     (_perspective(_INNER, t), (g >= t / 2) & (g <= t)),
     (
         log(3) + _LOW * log(_LOW) + (_LOW - g) * log(_LOW - g) + (_LOW - t) * log(_LOW - t),

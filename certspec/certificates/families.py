@@ -9,6 +9,7 @@ A gate rejects where either of its parts does, so its bounds are the smaller of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -193,11 +194,11 @@ FAMILIES: dict[type, Family] = {
         num_used=64,
     ),
     Absolute: Family(
-        margin=lambda rule, gap, at_least: (
-            lambda g: forward.absolute_margin(g, rule.tau) if g > 0.0 else 0.0
-        ),
+        margin=lambda rule, gap, at_least: lambda g: forward.absolute_margin(g, rule.tau),
         reverse_margin=lambda rule, gap: (
-            lambda g: reverse.pair_reverse_margin(g) if g > 0.0 and g >= rule.tau else 0.0
+            (lambda g: reverse.pair_reverse_margin(g) if g >= rule.tau else 0.0)
+            if rule.tau > 0.0
+            else (lambda g: math.inf)
         ),
         radius=radii.absolute_radius,
         radius_lower=radii.absolute_lower,

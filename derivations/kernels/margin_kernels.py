@@ -65,7 +65,7 @@ def _additive_exactly() -> sympy.Expr:
     ]
     return Piecewise(
         (phi(gap), gap > slack),
-        (sympy.oo, slack > (1 + gap) / 2),
+        (sympy.oo, gap <= 2 * slack - 1),  # no rounding: 2 t - 1 is a float from t = 1/2 on
         (mass_and_gap((2 + 2 * gap - slack) / 3, slack), 2 * gap >= slack),
         (group_cost(Rational(1, 3), parts), True),
     )
@@ -224,9 +224,13 @@ TOPICS: dict[str, tuple[KernelSpec, ...]] = {
         _spec(
             "absolute_margin",
             "gap tau",
-            Piecewise((Integer(0), gap < tau), (mass_and_gap(Min(1, gap + 2 * tau), gap), True)),
+            Piecewise(
+                (sympy.oo, tau <= 0),
+                (Integer(0), gap < tau),
+                (mass_and_gap(Min(1, gap + 2 * tau), gap), True),
+            ),
             "margin.absolute",
-            "Absolute threshold tau, p1 - p2 = g or >= g; 0 for g < tau [nats].",
+            "Absolute threshold tau, p1 - p2 = g or >= g; 0 for g < tau, +inf at tau = 0 [nats].",
         ),
     )
 }

@@ -3,6 +3,7 @@ threshold, and the entropy rule's simple bound."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import sympy
@@ -19,7 +20,9 @@ D, T = sympy.symbols("d t", positive=True)
 
 def absolute_margin(numbers: Any, gap: Any, tau: Any) -> Any:
     """s phi(g/s), s = min(1, g + 2 tau), for g >= tau; 0 below, where the argmax itself can be
-    rejected."""
+    rejected; +inf at tau = 0, where nothing can."""
+    if tau <= 0:
+        return math.inf
     return gap * 0 if gap < tau else mass_and_gap(numbers, min(1 + gap * 0, gap + 2 * tau), gap)
 
 
@@ -46,7 +49,10 @@ CAPPED = Derivation(
     (
         BELOW,
         *PAIR_MONOTONE,
-        Step("Rejection means p_j = b <= cap; p_1 = a >= b + g.", how="definition"),
+        Step(
+            "Rejection means p_j = b <= cap (b < tau: none at tau = 0); p_1 = a >= b + g.",
+            how="definition",
+        ),
         Step(
             "T2(a, b) grows in a: take a = b + g.",
             how="cited",
@@ -82,7 +88,8 @@ CAPPED = Derivation(
 declare(
     Claim(
         id="margin.absolute",
-        sentence="Absolute threshold tau, p1 - p2 = g or >= g: s phi(g/s), s = min(1, g + 2 tau).",
+        sentence="Absolute threshold tau, p1 - p2 = g or >= g: s phi(g/s), s = min(1, g + 2 tau); "
+        "+inf at tau = 0.",
         domain=MARGIN_DOMAIN + ", 0 <= tau <= g",
         theory="B (tools), absolute rule",
         relation="=",

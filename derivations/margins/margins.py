@@ -53,7 +53,7 @@ def additive_exactly(numbers: Any, gap: Any, slack: Any) -> Any:
     """The infimum over targets with p1 - p2 = g exactly; below t it is not the at-least form."""
     if gap > slack:
         return phi(numbers, gap)
-    if slack > (1 + gap) / 2:
+    if slack >= (1 + gap) / 2:  # p_j = p_1 - t = 0 at most, which is accepted
         return math.inf
     if 2 * gap >= slack:
         return mass_and_gap(numbers, (2 + 2 * gap - slack) / 3, slack)
@@ -182,6 +182,12 @@ ADDITIVE = Derivation(
             2 * _ADDITIVE_TOP - T,
             (2 + 2 * D - T) / 3,
         ),
+        Step(
+            "Rejected is p_j < a - t, that is a > (1+g+t)/3, and p_j >= 0 is a <= (1+g)/2: there "
+            "is such an a iff t < (1+g)/2, and else nothing is rejected.",
+            (1 + D) / 2 - _ADDITIVE_TOP,
+            ((1 + D) / 2 - T) / 3,
+        ),
     ),
 )
 MULTIPLICATIVE = Derivation(
@@ -294,8 +300,8 @@ _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = 
     ),
     (
         "margin.additive.at-least",
-        "Additive slack t, p1 - p2 >= g: the infimum is phi(max(g, t)).",
-        ", 0 <= t < 1",
+        "Additive slack t, p1 - p2 >= g: the infimum is phi(max(g, t)); +inf at t = 1.",
+        ", 0 <= t <= 1",
         "B (additive, at least)",
         additive_at_least,
         ADDITIVE,
@@ -309,8 +315,8 @@ _CLAIMS: list[tuple[str, str, str, str, Any, Derivation, tuple[Mutant, ...]]] = 
     (
         "margin.additive.exact",
         "Additive slack t, p1 - p2 = g exactly: phi(g) for g > t; s phi(t/s), s = (2+2g-t)/3, for "
-        "t/2 <= g <= t; a three-token value below; +inf for t > (1+g)/2.",
-        ", 0 <= t < 1",
+        "t/2 <= g <= t; a three-token value below; +inf for t >= (1+g)/2.",
+        ", 0 <= t <= 1",
         "B (additive, exactly)",
         additive_exactly,
         ADDITIVE,

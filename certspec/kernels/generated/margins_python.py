@@ -18,8 +18,8 @@ domain:      entropy_margin: 0 <= gap <= 1 and the rule's own range
 domain:      absolute_margin: 0 <= gap <= 1 and the rule's own range
 printer:     PythonPrinter (no fast math, float64)
 sympy:       1.14.0
-expression:  sha256 b40f0b766749a9f0cc51ef2ceea769bac950f7ad13ffbecf1209edfe0f3f788a
-body:        sha256 300c4b9eed558e4a152e25b2d3ca1cc5137c50b100d9fcb86766cf815f0ddd1d
+expression:  sha256 473a7fe62b9e56182c69fdb2a45f52bcec56a57be0d956e9ef3f73f5f4e0a03b
+body:        sha256 a3c2b27211b115bb45b7b1be92faba02f254bde23e5faec6ac2e54a37fbd8bff
 """
 # --- body ---
 import math
@@ -48,7 +48,7 @@ def additive_margin_at_least(gap, slack):
 # claims: margin.additive.exact, eval.pool
 def additive_margin_exactly(gap, slack):
     """Additive t, p1 - p2 = g [nats]."""
-    return (0.5*excess_cost(gap) + 0.5*excess_cost(-gap) if gap > slack else (math.inf if slack > 0.5 + 0.5*gap else ((excess_cost(slack/((2.0 / 3.0) + (2.0 / 3.0)*gap - (1.0 / 3.0)*slack)) + excess_cost(-slack/((2.0 / 3.0) + (2.0 / 3.0)*gap - (1.0 / 3.0)*slack)))*((1.0 / 3.0) + (1.0 / 3.0)*gap - (1.0 / 6.0)*slack) if slack <= 2.0*gap else (1.0 / 3.0)*excess_cost(gap + slack) + (1.0 / 3.0)*excess_cost(gap - 2.0*slack) + (1.0 / 3.0)*excess_cost(slack - 2.0*gap))))
+    return (0.5*excess_cost(gap) + 0.5*excess_cost(-gap) if gap > slack else (math.inf if gap <= 2.0*slack - 1.0 else ((excess_cost(slack/((2.0 / 3.0) + (2.0 / 3.0)*gap - (1.0 / 3.0)*slack)) + excess_cost(-slack/((2.0 / 3.0) + (2.0 / 3.0)*gap - (1.0 / 3.0)*slack)))*((1.0 / 3.0) + (1.0 / 3.0)*gap - (1.0 / 6.0)*slack) if slack <= 2.0*gap else (1.0 / 3.0)*excess_cost(gap + slack) + (1.0 / 3.0)*excess_cost(gap - 2.0*slack) + (1.0 / 3.0)*excess_cost(slack - 2.0*gap))))
 
 
 # claims: margin.multiplicative, eval.pool
@@ -105,5 +105,5 @@ def entropy_margin(gap, epsilon, delta):
 
 # claims: margin.absolute, eval.pool
 def absolute_margin(gap, tau):
-    """Absolute threshold tau, p1 - p2 = g or >= g; 0 for g < tau [nats]."""
-    return (0.0 if gap < tau else 0.5*(excess_cost(gap/min(1.0, gap + 2.0*tau)) + excess_cost(-gap/min(1.0, gap + 2.0*tau)))*min(1.0, gap + 2.0*tau))
+    """Absolute threshold tau, p1 - p2 = g or >= g; 0 for g < tau, +inf at tau = 0 [nats]."""
+    return (math.inf if tau <= 0.0 else (0.0 if gap < tau else 0.5*(excess_cost(gap/min(1.0, gap + 2.0*tau)) + excess_cost(-gap/min(1.0, gap + 2.0*tau)))*min(1.0, gap + 2.0*tau)))

@@ -32,7 +32,7 @@ examined(
 )
 examined(
     "margin.additive.exact",
-    Examined("margins.additive_margin_exactly", {"gap": GAPS, "slack": SLACKS}),
+    Examined("margins.additive_margin_exactly", {"gap": GAPS, "slack": (*SLACKS, F(1))}),
 )
 examined(
     "margin.multiplicative",
@@ -84,12 +84,12 @@ examined(
 )
 examined(
     "margin.absolute",
-    Examined("margins.absolute_margin", {"gap": GAPS[1:], "tau": (F(0), *ALPHAS, F(1))}),
+    Examined("margins.absolute_margin", {"gap": GAPS, "tau": (F(0), *ALPHAS, F(1))}),
 )
 examined("reverse.margin.single", Examined("reverse_margins.pair_reverse_margin", {"gap": GAPS}))
 examined(
     "reverse.margin.additive",
-    Examined("reverse_margins.additive_reverse_margin", {"gap": GAPS, "slack": SLACKS}),
+    Examined("reverse_margins.additive_reverse_margin", {"gap": GAPS, "slack": (*SLACKS, F(1))}),
 )
 examined(
     "reverse.margin.multiplicative",

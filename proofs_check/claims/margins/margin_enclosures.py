@@ -170,7 +170,7 @@ def enclose_absolute(formula: Formula, effort: Effort) -> Evidence:
         {G: X, TAU: Z},
     )
     meets = Identity("the two agree at g + 2 tau = 1", pair.subs(TAU, (1 - G) / 2), _PHI)
-    told = "0 <= tau <= 1, 0 <= g <= 1; 0 below tau, so it grows throughout"
+    told = "0 < tau <= 1, 0 <= g <= 1; 0 below tau, so it grows throughout"
     return enclose_regions(formula, (G, TAU), regions, [grows, PHI_GROWS, meets], told)
 
 
@@ -229,6 +229,7 @@ def enclose_additive_exactly(formula: Formula, effort: Effort) -> Evidence:
     regions = [
         Region("g > t", (R(1, 2), R(1, 5)), _PHI),
         Region("t > (1+g)/2", (R(1, 10), R(9, 10)), oo),
+        Region("t = (1+g)/2", (R(1, 5), R(3, 5)), oo),
         Region("t/2 <= g <= t <= (1+g)/2", (R(3, 10), R(1, 2)), middle),
         Region("g < t/2", (R(1, 10), R(1, 2)), low),
     ]
@@ -256,7 +257,7 @@ def enclose_additive_exactly(formula: Formula, effort: Effort) -> Evidence:
         ),
         Identity("t = v (1+g)/2 at g = x t/2", narrow, V * (1 + X * narrow / 2) / 2),
         Identity("the two agree at g = t/2", low.subs(G, T / 2), middle.subs(G, T / 2)),
-        Identity("t log 2 at t = (1+g)/2: s = t there", mass.subs(T, room), room),
+        Identity("t log 2 just below t = (1+g)/2: s = t there", mass.subs(T, room), room),
     ]
     told = (
         "0 <= g <= 1, 0 <= t <= 1; the least value at margins >= g is phi(max(g, t)), lower just "

@@ -2,11 +2,14 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath
+import numpy as np
 import pytest
 
 import certspec as cs
+from certspec.presets import parse_rules
 from derivations.margins import capped_margins, entropy_margins, gate_margins, margins, tree_margins
 
 MP = mpmath.mp
@@ -163,9 +166,41 @@ def test_exact_and_at_least_forms_differ_for_the_additive_rule_below_its_slack()
     )
 
 
-def test_a_rule_that_cannot_reject_has_an_infinite_certificate():
-    assert cs.margin_certificate(cs.Additive(1.0), 0.5) == math.inf
-    assert cs.margin_certificate(cs.Additive(0.9), 0.5, at_least=False) == math.inf
+@pytest.mark.parametrize("margin", [0.0, 5e-324, 0.5, 1.0])
+@pytest.mark.parametrize("rule", [cs.Additive(1.0), cs.Absolute(0.0)], ids=str)
+def test_a_rule_that_cannot_reject_has_an_infinite_certificate(rule, margin):
+    assert cs.margin_certificate(rule, margin) == math.inf
+    assert cs.margin_certificate(rule, margin, at_least=False) == math.inf
+    assert cs.margin_certificate(rule, margin, reverse=True) == math.inf
+    assert cs.required_margin(rule, 9.0) == 0.0
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.25, 0.3, 1 / 3, 0.5, 1 - 2**-53])
+def test_from_a_slack_of_half_of_1_plus_the_exact_margin_on_nothing_is_rejected(margin):
+    slack = float((1 + Fraction(margin)) / 2)  # rounded, up or down
+    below, above = math.nextafter(slack, 0.0), min(1.0, math.nextafter(slack, 2.0))
+    for number in (below, slack, above):
+        found = cs.margin_certificate(cs.Additive(number), margin, at_least=False)
+        assert (found < math.inf) == (number < (1 + Fraction(margin)) / 2)
+
+
+EDGES = [[0.0, -math.inf], [0.0, 0.0], [0.0, 0.0, -math.inf], [0.0] * 4]  # all masses are equal
+EDGE_RULES = (
+    "strict top:2 tree:1 tree:2 additive:0 additive:1 absolute:0 absolute:1 multiplicative:1 "
+    "gated:2,additive=0 gated:2,additive=1 entropy:0.5,1 entropy:0.3,1 entropy:1,0.9"
+)
+
+
+@pytest.mark.parametrize("logits", EDGES, ids=str)
+def test_no_target_at_an_edge_has_a_smaller_certificate_than_its_margin_promises(logits):
+    margin = float(logits[1] == -math.inf)
+    for rule in parse_rules([EDGE_RULES]):
+        truth = cs.certify(np.array([logits]), None, rule).certificate[0, 0]
+        backwards = cs.reverse_certificate(np.array([logits]), rule)[0]
+        for known in {0.0, margin}:
+            assert cs.margin_certificate(rule, known) <= truth
+            assert cs.margin_certificate(rule, known, reverse=True) <= backwards
+        assert cs.margin_certificate(rule, margin, at_least=False) <= truth
 
 
 def test_width_one_is_the_strict_rule_in_both_gaps():
