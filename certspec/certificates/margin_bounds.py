@@ -123,6 +123,8 @@ def entropy_margin(rule: Any, gap: str, at_least: bool) -> Bound:
         )
 
     def bound(margin: float) -> float:
+        if _rejects_certainty(rule) and (at_least or margin == 1.0):
+            return 0.0
         simple = float(forward.entropy_margin(margin, rule.epsilon, rule.delta))
         if not 0.0 < margin < 1.0:
             return simple
@@ -164,7 +166,12 @@ def entropy_reverse(rule: Any, gap: str) -> Bound:
         raise InvalidArgument(
             f"{rule}: no reverse margin bound is known for it (delta <= 1 and smoothing 0 only)"
         )
-    return reverse.pair_reverse_margin
+    return (lambda margin: 0.0) if _rejects_certainty(rule) else reverse.pair_reverse_margin
+
+
+def _rejects_certainty(rule: Any) -> bool:
+    """Whether an entropy rule asks p > 1 of the only token: 1 > min(1, exp(-0)) is false."""
+    return bool(rule.epsilon == rule.delta == 1.0)
 
 
 # ---- KL(target || draft), from a margin of the draft: rule -> bounds by gap.

@@ -43,7 +43,8 @@ def margin_certificate(
         margin: a probability difference in [0, 1].
         at_least: the target's gap is known to be at least ``margin``; False: exactly ``margin``.
             The two differ for Additive and for gates with an additive slack t, whose certificate
-            drops by a jump just below t: use False only where the gap is known exactly.
+            drops by a jump just below t, and for Entropy(1, 1), which rejects the token of a target
+            that has only one: use False only where the gap is known exactly.
         gap: which difference it is, "p1-p2" or, for top-m rules, gates and trees, "p1-p(m+1)".
         reverse: for KL(draft || target) instead, theory D: no cap, +inf at margin 1, at-least forms
             only; a lower bound for Absolute, too.

@@ -328,7 +328,8 @@ SIMPLE = Derivation(
             at.k * at.p * at.exp(-at.r),
         ),
         Step(
-            "A rejected y has p_y <= delta p_1: the multiplicative rule's radius.",
+            "A rejected y has p_y <= delta p_1, and another token has p_1, unless p_y = 1 = eps = "
+            "delta: the multiplicative rule's radius.",
             how="cited",
             cites=("drafter.multiplicative",),
             instances=(
@@ -452,7 +453,7 @@ for _claim in (
         id="drafter.entropy.simple",
         sentence="Entropy rule, delta <= 1: the radius is at least max(r_mult(alpha = delta), "
         "1[q_y > eps] d_bin(eps || q_y)).",
-        domain="draft sorted, q_2 > 0, 0 < eps <= 1, 0 < delta <= 1",
+        domain="draft sorted, q_2 > 0, 0 < eps <= 1, 0 < delta <= 1, not both 1",
         theory="C (entropy, simple)",
         relation="<=",
         formula=simple_radius,

@@ -103,7 +103,9 @@ declare(
         id="margin.entropy.simple",
         sentence="Entropy rule (delta <= 1), p1 - p2 >= g: every certificate is at least s "
         "phi(g/s), s = min(1, g + 2 eps, g (1+delta)/(1-delta)).",
-        domain=MARGIN_DOMAIN + ", 0 < eps <= 1, 0 < delta <= 1; not attained everywhere",
+        domain=MARGIN_DOMAIN
+        + ", 0 < eps <= 1, 0 < delta <= 1, at eps = delta = 1 only exactly g < 1 (a token of mass "
+        "1 is rejected there); not attained everywhere",
         theory="B (entropy, simple)",
         relation="<=",
         formula=entropy_margin,

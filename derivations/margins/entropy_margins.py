@@ -93,7 +93,8 @@ ENTROPY_FLOOR = Derivation(
             X * log(1 + R / X),
         ),
         Step(
-            "which is >= 0: token 1 is never rejected.",
+            "which is >= 0, and > 0 unless all tokens of any mass are equal: token 1 is rejected "
+            "at delta = 1 only, at g = 0 or, where eps = 1, at p_1 = 1.",
             X * log(1 + sympy.Symbol("r", nonnegative=True) / X),
             0,
             "nonnegative",
@@ -198,8 +199,8 @@ declare(
         "floor(high, b, g) = log delta; nondecreasing in g. With low = high = a the least over a "
         "is L(g).",
         domain=MARGIN_DOMAIN
-        + ", 0 < eps <= 1, 0 < delta <= 1, B <= low; sharp at low = high = a where (1-a-b)/(a-g) "
-        "is a whole number",
+        + ", 0 < eps <= 1, 0 < delta <= 1, at eps = delta = 1 only exactly g < 1, B <= low; "
+        "sharp at low = high = a where (1-a-b)/(a-g) is a whole number",
         theory="B (entropy, L(g))",
         relation="<=",
         formula=entropy_cell,

@@ -187,7 +187,7 @@ def test_from_a_slack_of_half_of_1_plus_the_exact_margin_on_nothing_is_rejected(
 EDGES = [[0.0, -math.inf], [0.0, 0.0], [0.0, 0.0, -math.inf], [0.0] * 4]  # all masses are equal
 EDGE_RULES = (
     "strict top:2 tree:1 tree:2 additive:0 additive:1 absolute:0 absolute:1 multiplicative:1 "
-    "gated:2,additive=0 gated:2,additive=1 entropy:0.5,1 entropy:0.3,1 entropy:1,0.9"
+    "gated:2,additive=0 gated:2,additive=1 entropy:1,1 entropy:0.5,1 entropy:0.3,1 entropy:1,0.9"
 )
 
 
@@ -201,6 +201,16 @@ def test_no_target_at_an_edge_has_a_smaller_certificate_than_its_margin_promises
             assert cs.margin_certificate(rule, known) <= truth
             assert cs.margin_certificate(rule, known, reverse=True) <= backwards
         assert cs.margin_certificate(rule, margin, at_least=False) <= truth
+
+
+def test_a_rule_that_rejects_the_only_token_has_a_bound_for_known_margins_below_1_only():
+    whole = cs.Entropy(1.0, 1.0)
+    assert cs.certify(np.array([[0.0, -math.inf]]), None, whole).certificate[0, 0] == 0.0
+    assert cs.margin_certificate(whole, 0.5) == 0.0
+    assert cs.margin_certificate(whole, 1.0, at_least=False) == 0.0
+    assert cs.margin_certificate(whole, 0.5, at_least=False) == pytest.approx(0.1308, abs=1e-4)
+    with pytest.raises(cs.InvalidArgument, match="no margin suffices"):
+        cs.required_margin(whole, 0.1)
 
 
 def test_width_one_is_the_strict_rule_in_both_gaps():
