@@ -32,7 +32,7 @@ __all__ = ["command", "print_report"]
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     help="The page (default: RUN/report.html; of two runs report-comparison.html in the current "
-    "folder).",
+    "folder). All else then goes beside it, and nothing into RUN.",
 )
 @click.option(
     "--costs",
@@ -64,10 +64,10 @@ def command(
     if costs_path is not None:
         raise InvalidArgument("report: --costs is for the page of one run, got two")
     from certspec.reports.run_page import write_comparison
-    from certspec.reports.run_report import make_report
+    from certspec.reports.run_report import read_report
 
     folders = (run, other)
-    first, second = (make_report(folder, draft_length=draft_length) for folder in folders)
+    first, second = (read_report(folder, draft_length=draft_length) for folder in folders)
     reports = (first, second)
     page = out or Path("report-comparison.html")
     written = write_comparison(folders, reports, draft_length=draft_length, out=page)
@@ -97,11 +97,12 @@ def print_report(
     as_json: bool = False,
     speeds: Speeds | None = None,
 ) -> None:
-    """Write and print the report of ``folder``; exits with 1 if a certificate is false."""
+    """Write and print the report of ``folder``, beside ``out`` where that is given; exits with 1 if
+    a certificate is false."""
     from certspec.reports.run_page import write_report
-    from certspec.reports.run_report import make_report
+    from certspec.reports.run_report import make_report, read_report
 
-    report = make_report(folder, draft_length=draft_length)
+    report = (make_report if out is None else read_report)(folder, draft_length=draft_length)
     written = write_report(folder, report, draft_length=draft_length, out=out, speeds=speeds)
     page, *others = written.files
     if as_json:
@@ -113,13 +114,9 @@ def print_report(
     for sentence in written.conclusion:
         click.echo(textwrap.fill(sentence, 80))
     num_parts = len(list(folder.glob("steps-*.parquet")))
-    files = [
-        path.relative_to(folder) if path.is_relative_to(folder) else path
-        for path in (*report.files, *others)
-    ]
-    click.echo(
-        f"\n{folder}: {num_parts} Parquet parts, manifest.json, " + ", ".join(map(str, files))
-    )
+    files = ", ".join(str(path.relative_to(page.parent)) for path in (*report.files, *others))
+    there = f"\n{folder}: {num_parts} Parquet parts, manifest.json"
+    click.echo(f"{there}, {files}" if out is None else f"{there}\nbeside the page: {files}")
     click.echo(f"the page: {page}")
     _exit_where_false((report,))
 

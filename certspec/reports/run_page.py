@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from certspec.errors import CertspecError
 from certspec.reports.comparison import compare_runs
 from certspec.reports.conclusion import compare_conclusion, conclude
 from certspec.reports.page import Card, Column, Page, Picture, render_page
@@ -41,16 +42,16 @@ def write_report(
     out: Path | None = None,
     speeds: Speeds | None = None,
 ) -> WrittenReport:
-    """Write the page of one run (``folder/report.html`` unless ``out`` says otherwise),
-    ``report.md`` beside it, and the pictures that the run's plots lack. ``speeds``: where costs of
-    passes are known. Raises CertspecError where they can't be written."""
+    """Write the page of one run, its Markdown beside it, and the pictures that ``report.files``
+    lacks: ``folder/report.html`` and ``folder/plots``, or ``out`` and, beside it, a folder such as
+    ``page-plots`` for page.html. ``speeds``: where costs of passes are known. Raises CertspecError
+    where they can't be written."""
     page = out or folder / "report.html"
+    plots = folder / "plots" if out is None else page.with_name(f"{page.stem}-plots")
     (scene,) = scenes_of([(report.run, report.summary)])
     figures = measure(folder, scene, draft_length=draft_length, speeds=speeds)
     sections = report_sections(figures)
-    pictures = _write_pictures(
-        figures, sections, folder / "plots", {path.name for path in report.files}
-    )
+    pictures = _write_pictures(figures, sections, plots, {path.name for path in report.files})
     title = f"certspec report: {_name(folder)}"
     conclusion, lead = _conclusion(figures), _lead(figures)
     content = Page(
@@ -62,9 +63,7 @@ def write_report(
     )
     write_atomically(page, render_page(content))
     markdown = page.with_suffix(".md")
-    write_atomically(
-        markdown, _markdown(title, [*conclusion, *lead], sections, folder / "plots", page.parent)
-    )
+    write_atomically(markdown, _markdown(title, [*conclusion, *lead], sections, plots, page.parent))
     return WrittenReport(conclusion, (page, markdown, *pictures))
 
 
@@ -139,6 +138,10 @@ def _write_pictures(
     """PNG files of the drawings that ``there`` lacks."""
     names = [block for section in sections for block in section.blocks if isinstance(block, str)]
     paths = [folder / f"{name}.png" for name in names if f"{name}.png" not in there]
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise CertspecError(f"{folder}: could not write: {error.strerror or error}") from error
     for path in paths:
         write_atomically(path, ALL_PICTURES[path.stem].render(figures.scene, "png"))
     return paths
@@ -213,8 +216,8 @@ def _markdown(
                 parts.append(render_markdown([block]).rstrip())
             elif isinstance(block, str):
                 place = plots / f"{block}.png"
-                shown = place.relative_to(base) if place.is_relative_to(base) else place.resolve()
-                parts.append(f"![{ALL_PICTURES[block].title}]({shown.as_posix()})")
+                shown = place.relative_to(base).as_posix()
+                parts.append(f"![{ALL_PICTURES[block].title}]({shown})")
     return "\n\n".join(parts) + "\n"
 
 

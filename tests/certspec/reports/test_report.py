@@ -218,6 +218,29 @@ def test_two_runs_stand_side_by_side_with_what_differs(tmp_path):
     )
 
 
+def test_with_out_nothing_is_written_into_the_run(tmp_path):
+    runs = [tmp_path / "a", tmp_path / "b"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for run in runs:
+        write_run(run)
+    before = {path: path.stat().st_mtime_ns for run in runs for path in (run, *run.rglob("*"))}
+    alone = CliRunner().invoke(main, ["report", str(runs[0]), "--out", str(elsewhere / "a.html")])
+    both = CliRunner().invoke(
+        main, ["report", *map(str, runs), "--out", str(elsewhere / "both.html")]
+    )
+    assert alone.exit_code == both.exit_code == 0, alone.output + both.output
+    after = {path: path.stat().st_mtime_ns for run in runs for path in (run, *run.rglob("*"))}
+    assert after == before
+    shown = re.findall(r"\]\((.*?\.png)\)", (elsewhere / "a.md").read_text())
+    assert shown and all((elsewhere / name).is_file() for name in shown)
+    assert {path.name for path in elsewhere.iterdir()} == {
+        *("a.html", "a.md", "a-plots"),
+        *("both.html", "both.md"),
+    }
+    assert shown[0] in alone.stdout and "summary" not in alone.stdout
+
+
 def test_a_page_that_can_not_be_written_is_one_clear_line(tmp_path):
     write_run(tmp_path / "run")
     result = CliRunner().invoke(
