@@ -16,7 +16,15 @@ import pyarrow.parquet as pq
 from certspec.errors import UnreadableInput
 from certspec.runs.folder import RunFolder
 from certspec.runs.schema import PROMPT_PART, opened
-from certspec.runs.table import RunTable, check_schema, columns_to_read, no_steps, table_of
+from certspec.runs.table import (
+    RunTable,
+    check_schema,
+    columns_to_read,
+    no_steps,
+    require_each_step_once,
+    skips_of,
+    table_of,
+)
 
 __all__ = ["RunStream", "open_run"]
 
@@ -63,9 +71,13 @@ class RunStream:
 
     def blocks(self, columns: Sequence[str] | None = None) -> Iterator[RunTable]:
         """The run's steps; each block holds whole sequences and, with what overlaps it, about
-        65,536 steps."""
+        65,536 steps. Raises UnreadableInput where two parts hold the same step."""
         for half, units in enumerate(self.units):
-            yield from self._blocks_of_half(units, half, columns)
+            parts, before = list(dict.fromkeys(unit.path for unit in units)), None
+            for block in self._blocks_of_half(units, half, columns):
+                require_each_step_once(block, parts, before)
+                yield block
+                before = block
 
     def _blocks_of_half(
         self, units: Sequence[_Unit], half: int, columns: Sequence[str] | None
@@ -97,14 +109,14 @@ def open_run(path: str | Path) -> RunStream:
     folder = RunFolder(path)
     manifest = folder.manifest()
     rules = folder.rules(manifest)
-    skipped: list[dict[str, Any]] = []
+    skips: dict[Path, list[dict[str, Any]]] = {}
     halves: tuple[list[_Unit], list[_Unit]] = ([], [])
     has_draft: bool | None = None
     for part in folder.parts():
         try:
             with opened(part) as stream, pq.ParquetFile(stream) as file:
                 check_schema(file.schema_arrow, part, rules)
-                skipped += json.loads(file.schema_arrow.metadata[b"skipped"])
+                skips[part] = json.loads(file.schema_arrow.metadata[b"skipped"])
                 for half, unit in _units(file, part):
                     halves[half].append(unit)
                 if has_draft is None and file.metadata.num_rows:
@@ -113,12 +125,12 @@ def open_run(path: str | Path) -> RunStream:
                     )
         except (pa.ArrowException, OSError, KeyError) as error:
             raise UnreadableInput(f"{part}: not a readable part of a run: {error}") from error
+    skipped = skips_of(skips)
     if not any(halves):
         raise no_steps(folder.path, skipped)
     units = tuple(tuple(sorted(half, key=lambda unit: (unit.lowest, unit.path))) for half in halves)
     num_steps = sum(unit.num_rows for half in units for unit in half)
-    ordered = tuple(sorted(skipped, key=lambda skip: skip["prompt"]))
-    return RunStream(folder.path, rules, manifest, num_steps, bool(has_draft), ordered, units)
+    return RunStream(folder.path, rules, manifest, num_steps, bool(has_draft), skipped, units)
 
 
 def _units(file: pq.ParquetFile, path: Path) -> Iterator[tuple[int, _Unit]]:

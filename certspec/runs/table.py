@@ -4,7 +4,7 @@ nor a model."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ __all__ = [
     "no_steps",
     "read_part",
     "read_run",
+    "require_each_step_once",
+    "skips_of",
     "table_of",
 ]
 
@@ -138,20 +140,68 @@ class RunTable:
 
 def read_run(path: str | Path) -> RunTable:
     """Read every finished part of a run folder; raises UnreadableInput naming the file that can't
-    be read.
+    be read, or the parts that hold the same step.
 
     Memory grows with the run: ``certspec.runs.stream`` reads runs of any length.
     """
     folder = RunFolder(path)
     manifest = folder.manifest()
     rules = folder.rules(manifest)
-    parts = [read_part(part, rules) for part in folder.parts()]
-    skipped = [skip for part in parts for skip in json.loads(part.schema.metadata[b"skipped"])]
+    paths = folder.parts()
+    parts = [read_part(path, rules) for path in paths]
+    told = [json.loads(part.schema.metadata[b"skipped"]) for part in parts]
+    skipped = skips_of(dict(zip(paths, told, strict=True)))
     parts = [part for part in parts if part.num_rows]
     if not parts:
         raise no_steps(folder.path, skipped)
     table = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
-    return table_of(table, rules, manifest, tuple(sorted(skipped, key=lambda skip: skip["prompt"])))
+    found = table_of(table, rules, manifest, skipped)
+    require_each_step_once(found, paths)
+    return found
+
+
+def skips_of(parts: Mapping[Path, list[dict[str, Any]]]) -> tuple[dict[str, Any], ...]:
+    """The prompts that all parts left out, sorted; raises UnreadableInput where two parts tell of
+    the same one."""
+    told: dict[int, tuple[Path, dict[str, Any]]] = {}
+    for path, skips in parts.items():
+        for skip in skips:
+            first, _ = told.setdefault(skip["prompt"], (path, skip))
+            if first != path:
+                raise _twice(f"prompt {skip['prompt']} is left out by", [first, path])
+    return tuple(told[prompt][1] for prompt in sorted(told))
+
+
+def require_each_step_once(
+    table: RunTable, parts: Iterable[Path], before: RunTable | None = None
+) -> None:
+    """Raise UnreadableInput, naming the parts, where ``table``, read from ``parts``, or it and the
+    block ``before`` it hold a step twice: a part was copied under another number."""
+    keys = [np.stack([table.prompt, table.position])]
+    if before is not None:
+        keys.insert(0, np.stack([before.prompt[-1:], before.position[-1:]]))
+    prompt, position = np.diff(np.concatenate(keys, axis=1))
+    for row in np.flatnonzero((prompt == 0) & (position <= 0))[:1]:
+        step = keys[-1][:, row + 1 - (before is not None)].tolist()
+        holding = [path for path in parts for _ in range(_count_step(path, *step))]
+        if len(holding) > 1:
+            raise _twice(f"prompt {step[0]}, position {step[1]} is in", holding)
+
+
+def _count_step(path: Path, prompt: int, position: int) -> int:
+    """How many rows of a part are that step."""
+    with opened(path) as stream:
+        keys = pq.read_table(stream, columns=["prompt", "position"])
+    is_it = pc.and_(pc.equal(keys["prompt"], prompt), pc.equal(keys["position"], position))
+    return int(pc.sum(is_it).as_py() or 0)
+
+
+def _twice(what: str, parts: Sequence[Path]) -> UnreadableInput:
+    names = " and ".join(part.name for part in parts)
+    return UnreadableInput(
+        f"{parts[0].parent}: expected each step once, in one part, but {what} {names}; remove the "
+        "part that is a copy, and the command that made the run writes what is missing then"
+    )
 
 
 def no_steps(path: Path, skipped: Sequence[dict[str, Any]]) -> UnreadableInput:

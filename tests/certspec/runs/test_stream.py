@@ -3,6 +3,7 @@ parts."""
 
 import dataclasses
 import itertools
+import shutil
 import tracemalloc
 
 import numpy as np
@@ -166,6 +167,53 @@ def test_a_sequence_longer_than_a_block_may_be_is_cut_and_counted(tmp_path, monk
         summary["num_prompts"] == 1
         and summary["num_cut_sequences"] == len(list(stream.blocks())) - 1 > 0
     )
+
+
+def consume(folder):
+    return sum(block.num_steps for block in open_run(folder).blocks(("kl",)))
+
+
+@pytest.mark.parametrize("copied", [0, 3, 11])
+@pytest.mark.parametrize("read", [read_run, consume])
+def test_a_part_copied_under_another_number_is_refused_by_the_names_of_both(folder, copied, read):
+    parts = RunFolder(folder).parts()
+    read(folder)
+    shutil.copy(parts[copied], folder / "steps-000099.parquet")
+    with pytest.raises(cs.UnreadableInput, match="each step once, in one part") as refused:
+        read(folder)
+    assert f" is in {parts[copied].name} and steps-000099.parquet;" in str(refused.value)
+    parts[copied].unlink()
+    read(folder)  # the copy alone is a part as good
+
+
+def test_a_copied_part_of_a_sequence_that_is_cut_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_stream, "_BLOCK_ROWS", 50)
+    monkeypatch.setattr(run_stream, "_LONGEST_SEQUENCE", 150)
+    parts = [([0] * 60, range(start, start + 60)) for start in range(0, 600, 60)]
+    folder = write_parts(tmp_path, parts, np.random.default_rng(0))
+    shutil.copy(folder / "steps-000001.parquet", folder / "steps-000010.parquet")
+    with pytest.raises(cs.UnreadableInput, match=r"steps-000001.parquet and steps-000010.parquet"):
+        consume(folder)
+
+
+@pytest.mark.parametrize("read", [read_run, open_run])
+def test_a_copied_part_of_left_out_prompts_alone_is_refused(folder, read):
+    skipped = [{"prompt": 7, "line": 8, "reason": "no tokens"}]
+    empty = step_table(dict.fromkeys(COLUMNS) | {"prompt": []}, step_schema(list(RULES), skipped))
+    RunFolder(folder).write_part(50, empty)
+    assert read(folder).skipped == tuple(skipped)
+    shutil.copy(folder / "steps-000050.parquet", folder / "steps-000051.parquet")
+    with pytest.raises(
+        cs.UnreadableInput, match=r"prompt 7 is left out by .*000050.*000051.parquet"
+    ):
+        read(folder)
+
+
+def test_a_step_twice_in_one_part_is_refused(tmp_path):
+    write_parts(tmp_path, [([0, 0, 0], [0, 1, 1])], np.random.default_rng(0))
+    for read in (read_run, consume):
+        with pytest.raises(cs.UnreadableInput, match=r"position 1 is in steps-000000.parquet"):
+            read(tmp_path)
 
 
 def peak_of_a_report(folder):
