@@ -412,6 +412,11 @@ class Rows:
         self.pair_error = np.maximum(self.error, error_rows(draft.error, self.num_rows))
         listed = np.where(common, self.probs, 0.0)
         tails = [np.clip(1.0 - side.sum(axis=1), 0.0, 1.0) for side in (listed, self.draft_probs)]
+        # A draft's tail of 0 may be one that rounding took away. What its logprobs' error leaves
+        # room for keeps the divergence at most the true one, where 0 would make it infinite.
+        error = error_rows(draft.error, self.num_rows)
+        largest = _mass_box(self.draft_probs, error, np.zeros(self.num_rows))[1]
+        tails[1] = np.where(tails[1] == 0.0, np.minimum(largest, tails[0]), tails[1])
         self.kl = np.where(present, lumped_kl(listed, self.draft_probs, *tails), np.nan)
         # Where 1 - sum is lost in the logged values' rounding, a coarser lump (everything but the
         # two argmaxes) has a tail that is known well enough. Every coarsening is valid, each

@@ -19,7 +19,14 @@ class Finding(Enum):
     OTHER_SHAPE = "documents of another shape than the log's: left out"
     LOOKS_PROCESSED = "lists whose mass is 1 although tokens are missing, as top-p leaves them"
     CHOSEN_OUTSIDE = "the chosen token's logprob says only that it is outside the list (sentinel)"
-    CHOSEN_BEYOND = "the chosen token ranks beyond the list: one true rank fewer than entries"
+    CHOSEN_BEYOND = (
+        "the chosen token may rank beyond the list that it stands in: one true rank fewer than "
+        "entries"
+    )
+    CHOSEN_ALONE = (
+        "lists of the chosen token alone, of which the log doesn't say that it is the most "
+        "probable: left out"
+    )
     SENTINELS_DROPPED = (
         "listed tokens with a sentinel instead of a logprob: dropped, their mass counts as tail"
     )

@@ -134,6 +134,7 @@ class Normaliser:
         self._first_processed = ""
         self.grid = TemperatureGrid()
         self._full_precision = False  # once a value has many decimals, the file isn't rounded
+        self._decimals = 0  # the most that a list of few had
 
     def __call__(self, raw: RawPosition) -> LoggedPosition | None:
         """The checked position, or None where it holds no list; raises UnreadableInput naming file,
@@ -155,7 +156,7 @@ class Normaliser:
             return None
         position = self._sorted(raw, kept, values)
         if position.num_ranked == 0:  # not even the most probable token is known
-            self._leave_out(raw)
+            self._leave_out(raw, alone=len(position.keys) == 1)
             return None
         self._refuse_sum(raw, position)
         self._add_chosen(raw, position, chosen)
@@ -163,11 +164,13 @@ class Normaliser:
         self._note_facts(raw, position)
         return position
 
-    def _leave_out(self, raw: RawPosition) -> None:
-        """Count a position that nothing can be certified from."""
+    def _leave_out(self, raw: RawPosition, *, alone: bool = False) -> None:
+        """Count a position that nothing can be certified from; ``alone``: its list is the chosen
+        token."""
         # only a prompt's first position has nothing before it, so that no model gives it a list
-        first = raw.position == 0 and raw.part == "prompt"
-        self._note(raw, Finding.FIRST_WITHOUT_LIST if first else Finding.POSITION_WITHOUT_LIST)
+        first = raw.position == 0 and raw.part == "prompt" and not alone
+        missing = Finding.CHOSEN_ALONE if alone else Finding.POSITION_WITHOUT_LIST
+        self._note(raw, Finding.FIRST_WITHOUT_LIST if first else missing)
         self.num_without_list += not first
 
     def _plain(self, raw: RawPosition) -> LoggedPosition | None:
@@ -203,6 +206,7 @@ class Normaliser:
         place = keys.index(chosen.key)
         if (
             chosen.logprob != logprobs[place]
+            or (raw.chosen_may_be_added and place == len(keys) - 1)
             or math.fsum(map(math.exp, logprobs)) >= 1.0 - SUM_TOLERANCE
         ):
             return None
@@ -363,18 +367,15 @@ class Normaliser:
             return self._surely_ranked(
                 raw, logprobs
             )  # text is no key: of a vocabulary some are lost
-        if raw.chosen is None or len(order) < 2:
+        if not raw.chosen_may_be_added or raw.chosen is None:
             return len(order)
-        # Servers put the chosen token first, or add it to the list. When it is the least of an
-        # unsorted list (or of a mapping, which has no order), nothing says that it is the next
-        # rank.
-        lowest = order[-1]
-        first_but_lowest = lowest == 0 or raw.expected_entries is not None
-        if (
-            first_but_lowest
-            and raw.entries[lowest].key == raw.chosen.key
-            and logprobs[-1] < logprobs[-2]
-        ):
+        # vLLM's servers put the chosen token first, llama-cpp-python's and completions add it
+        # behind the list. Where it is the least of all, nothing says that it is the next rank.
+        if raw.entries[order[-1]].key != raw.chosen.key:
+            return len(order)
+        if len(order) == 1:
+            return int(math.exp(logprobs[0]) > 0.5 + self._rounding(logprobs))
+        if logprobs[-1] < logprobs[-2]:
             self._note(raw, Finding.CHOSEN_BEYOND)
             return len(order) - 1
         return len(order)
@@ -438,8 +439,6 @@ class Normaliser:
             position.logprobs.append(chosen)
             position.keys.append(key)
             position.texts.append(raw.chosen.text)
-            if len(position.logprobs) == 1:
-                position.error = self._rounding(position.logprobs)
 
     def _refuse_sum(self, raw: RawPosition, position: LoggedPosition) -> None:
         mass = math.fsum(map(math.exp, position.logprobs))
@@ -480,12 +479,15 @@ class Normaliser:
     def _rounding(self, logprobs: Sequence[float]) -> float:
         """Half a unit of the last decimal where all values of the file so far have few, else what
         float32 leaves."""
-        telling = [value for value in logprobs if value != 0.0]
-        if self._full_precision or not telling:
+        if self._full_precision:
             return FLOAT32_ERROR
+        telling = [value for value in logprobs if value != 0.0]
+        if not telling:  # a rounded 0.0 has as many decimals as the file's other values
+            return 0.5 * 10.0**-self._decimals if self._decimals else FLOAT32_ERROR
         for decimals in range(1, 6):
             if all(round(value, decimals) == value for value in telling):
-                return 0.5 * 10.0**-decimals if len(telling) > 1 else 1e-5
+                self._decimals = max(self._decimals, decimals)
+                return 0.5 * 10.0**-decimals
         self._full_precision = True
         return FLOAT32_ERROR
 

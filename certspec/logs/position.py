@@ -24,7 +24,8 @@ class Entry(NamedTuple):
 class RawPosition:
     """A position as a format's reader found it.
 
-    ``entries``: in the file's order; ``ranks``: the server's own ranks, where it gives them;
+    ``entries``: in the file's order; ``chosen_may_be_added``: they may hold the chosen token
+    besides the most probable ones; ``ranks``: the server's own ranks, where it gives them;
     ``expected_entries``: how many entries there should be, where the list was keyed by text, so
     that two tokens of the same text became one."""
 
@@ -36,6 +37,7 @@ class RawPosition:
     chosen: Entry | None = None
     ranks: list[int] | None = None
     expected_entries: int | None = None
+    chosen_may_be_added: bool = False
     finish: str | None = None
 
 

@@ -90,6 +90,7 @@ def _position(
         place.line,
         entries,
         chosen=_entry(item, place),
+        chosen_may_be_added=True,
         finish=finish,
     )
 

@@ -64,6 +64,7 @@ def positions(
                 [_entry(place, text, logprob) for text, logprob in entries],
                 chosen=_entry(place, token, value),
                 expected_entries=_expected(listed, asked),
+                chosen_may_be_added=True,
                 finish=str(finish) if finish is not None and number == len(tokens) - 1 else None,
             )
             stream.position += 1

@@ -72,6 +72,7 @@ def _position(
         else raw.entries[:1]
     )
     raw.chosen = actual[0] if actual else None
+    raw.chosen_may_be_added = True
     return raw
 
 

@@ -115,6 +115,29 @@ def test_a_chosen_token_beyond_the_list_takes_one_true_rank(tmp_path):
     assert findings.counts[Finding.CHOSEN_BEYOND] == 1
 
 
+def test_a_chosen_token_at_the_end_of_its_list_may_have_been_added_there(tmp_path):
+    # llama-cpp-python lists k best tokens and the chosen one behind them
+    rows = written.logprobs(2)
+    beyond = written.chat(rows, depth=3, chosen=[written.best(row, 12)[-1] for row in rows])
+    for item in beyond["choices"][0]["logprobs"]["content"]:
+        item["top_logprobs"].append({key: item[key] for key in ("token", "logprob", "bytes")})
+    positions, findings = read(written.save(tmp_path / "c.json", beyond))
+    assert [position.num_ranked for position in positions] == [3, 3]
+    assert findings.counts[Finding.CHOSEN_BEYOND] == 2
+    # a list apart from the chosen token, as SGLang's is, holds the best tokens alone
+    positions, _ = read(written.save(tmp_path / "s.json", written.sglang(rows, depth=1)))
+    assert [position.num_ranked for position in positions] == [1, 1]
+
+
+@pytest.mark.parametrize("writer", [written.chat, written.completions])
+def test_a_chosen_token_alone_in_its_list_is_the_best_where_it_outweighs_the_rest(tmp_path, writer):
+    rows = np.log([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]]).astype(np.float32).astype(float)
+    positions, findings = read(written.save(tmp_path / "log.json", writer(rows, depth=1)))
+    assert [position.position for position in positions] == [0]
+    assert findings.counts[Finding.CHOSEN_ALONE] == 1
+    assert Finding.POSITION_WITHOUT_LIST not in findings.counts
+
+
 def test_tokens_of_the_same_bytes_have_no_key(tmp_path):
     log = written.chat(written.logprobs(1))
     listed = log["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
@@ -205,6 +228,10 @@ def test_few_decimals_widen_the_error_of_every_value(tmp_path):
     assert (
         positions[0].error == pytest.approx(0.005) and findings.counts[Finding.COARSE_DECIMALS] == 1
     )
+    # one value is rounded like many, and a 0.0 like the values before it
+    alone = np.array([[-0.51, -np.inf], [0.0, -np.inf]])
+    positions, _ = read(written.save(tmp_path / "one.json", written.sglang(alone, depth=1)))
+    assert [position.error for position in positions] == pytest.approx([0.005, 0.005])
 
 
 @pytest.mark.parametrize("temperature, named", [(1.0, 1.0), (0.7, 0.7), (1.3, 1.3), (0.3, 0.6)])
