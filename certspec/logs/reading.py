@@ -107,6 +107,7 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
             left_out = _left_out(document)
             if left_out is not None:
                 findings.note(left_out, f"{path}:{line}")
+            sequences.end_finished(document)
             continue
         metrics = document.get("metrics")
         if isinstance(metrics, dict):
@@ -119,6 +120,7 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
             if position is not None:
                 found = True
                 yield position
+        sequences.end_finished(document)
     normalise.finish()
     temperature = normalise.grid.temperature()
     if temperature is not None:

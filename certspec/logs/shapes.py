@@ -58,7 +58,7 @@ class Sequences:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._streams: dict[object, Stream] = {}
+        self._streams: dict[str, Stream] = {}  # by text: a log's id may be anything
 
     def new(self, part: str = "output") -> int:
         """The next sequence of its part ("prompt" or "output"); each part counts for itself."""
@@ -70,15 +70,24 @@ class Sequences:
         own; the caller moves the position on."""
         if not is_streamed:
             return Stream(self.new())
-        if answer not in self._streams:
+        name = repr(answer)
+        if name not in self._streams:
             if len(self._streams) >= self._REMEMBERED:
                 del self._streams[next(iter(self._streams))]
-            self._streams[answer] = Stream(self.new())
-        return self._streams[answer]
+            self._streams[name] = Stream(self.new())
+        return self._streams[name]
 
     def end(self, answer: object) -> None:
         """The streamed answer is over; the next one under the same name is another sequence."""
-        self._streams.pop(answer, None)
+        self._streams.pop(repr(answer), None)
+
+    def end_finished(self, document: Mapping[str, Any]) -> None:
+        """End the streams of an OpenAI document's choices that say why they ended: some servers give
+        every answer one id."""
+        choices = document.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and choice.get("finish_reason") is not None:
+                self.end((document.get("id"), choice.get("index")))
 
 
 def expect_list(place: Place, value: object, what: str) -> list[Any]:

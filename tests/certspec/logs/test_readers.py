@@ -81,6 +81,22 @@ def test_streamed_chunks_of_one_answer_are_one_sequence(tmp_path):
     assert [(p.sequence, p.position) for p in positions] == [(0, n) for n in range(len(content))]
 
 
+@pytest.mark.parametrize("identity", ["cmpl-0", ["no", "text"]])
+@pytest.mark.parametrize("writer", [written.chat, written.completions])
+def test_answers_under_one_id_are_one_sequence_each(tmp_path, writer, identity):
+    answer = writer(written.logprobs(2)) | {"id": identity}
+    if writer is written.chat:
+        answer["object"] = "chat.completion.chunk"
+    answer["choices"][0]["finish_reason"] = None
+    end = answer | {"choices": [{"index": 0, "finish_reason": "stop", "logprobs": None}]}
+    path = written.save(tmp_path / "log.jsonl", answer, answer, end, answer)
+    positions, _ = read(path)
+    assert [(each.sequence, each.position) for each in positions] == [
+        *((0, number) for number in range(4)),
+        *((1, number) for number in range(2)),
+    ]
+
+
 def test_a_batch_output_line_is_read_through_its_wrapper(tmp_path):
     line = {
         "custom_id": "r-1",
