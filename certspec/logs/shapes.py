@@ -82,8 +82,8 @@ class Sequences:
         self._streams.pop(repr(answer), None)
 
     def end_finished(self, document: Mapping[str, Any]) -> None:
-        """End the streams of an OpenAI document's choices that say why they ended: some servers give
-        every answer one id."""
+        """End the streams of an OpenAI document's choices that say why they ended: some servers
+        give every answer one id."""
         choices = document.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and choice.get("finish_reason") is not None:
