@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from certspec.certificates.certify import Certificates, certify
+from certspec.certificates.mistakes import Mistake, join_mistakes, mistakes_in
 from certspec.certificates.pools import Array, is_tensor, readable
-from certspec.errors import InvalidArgument, InvalidLogits
-from certspec.kernels.row_scores import join_scores
+from certspec.errors import InvalidArgument
+from certspec.kernels.row_scores import InvalidRow, join_scores
 from certspec.rules import Rule, as_index
 
 __all__ = ["certify_hidden"]
@@ -82,6 +84,7 @@ def certify_hidden(
         _buffer(hidden, min(step, max(num_rows, 1)), head.shape[0]) for _, hidden, head in sides
     ]
     parts = []
+    mistakes: list[list[Mistake]] = [[] for _ in sides]
     for start in range(0, max(num_rows, 1), step):
         logits = [
             _product(hidden[start : start + step], head, buffer)
@@ -97,10 +100,19 @@ def certify_hidden(
                     align=align,
                 )
             )
-        except InvalidLogits as error:
-            raise InvalidLogits(f"certify_hidden, rows from {start} on: {error}") from error
+        except InvalidRow as error:
+            raise error.in_block_from(start) from error
+        if parts[-1].notes:
+            for told, rows in zip(mistakes, logits, strict=True):
+                told += mistakes_in(rows[:, :align], start)
     on_torch = is_tensor(target_hidden)
-    return join_scores(parts, sys.modules["torch"].cat if on_torch else np.concatenate)
+    joined = join_scores(parts, sys.modules["torch"].cat if on_torch else np.concatenate)
+    notes = (
+        mistake.note(f"{name}_logits")
+        for (name, _, _), told in zip(sides, mistakes, strict=True)
+        for mistake in join_mistakes(told)
+    )
+    return replace(joined, notes=tuple(notes))
 
 
 def _check(name: str, hidden: Any, head: Any, first: Any) -> None:

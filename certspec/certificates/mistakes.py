@@ -4,34 +4,63 @@ rows without any spread. Said in ``Certificates.notes``, once for each side, wit
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from certspec.certificates.pools import is_tensor
 
-__all__ = ["notes_on"]
+__all__ = ["Mistake", "join_mistakes", "mistakes_in", "notes_on"]
 
 _SEEN = 64  # columns: a row of logits whose first ones all lie in [0, 1] is rare
 _ROWS_ON_DEVICE = 8  # from elsewhere than the CPU no more are fetched
 _WHOLE = 0.01  # how far from 1 rounding to 16 bits may leave the sum of probabilities
 
 
-def notes_on(name: str, rows: Any) -> tuple[str, ...]:
-    """What to say of ``rows``, (rows, vocab) finite or -inf: ("target_logits: row 3 holds
-    probabilities (...)",).
+@dataclass(frozen=True)
+class Mistake:
+    """``count`` rows of one kind: ``what`` is said of them, ``row`` is the first."""
+
+    what: str
+    row: int
+    count: int
+
+    def note(self, name: str) -> str:
+        others = f" (and {self.count - 1:,} more)" if self.count > 1 else ""
+        return f"{name}: row {self.row}{others} {self.what}"
+
+
+def notes_on(name: str, rows: Any, first_row: int = 0) -> tuple[str, ...]:
+    """What to say of ``rows``, (rows, vocab) finite or -inf, the first of which is row
+    ``first_row`` of all: ("target_logits: row 3 holds probabilities (...)",).
 
     Only rows whose first columns look like it are read in full; of a device's, the first eight."""
+    return tuple(mistake.note(name) for mistake in mistakes_in(rows, first_row))
+
+
+def join_mistakes(blocks: Iterable[Mistake]) -> list[Mistake]:
+    """Those of consecutive blocks of rows as those of all: one a kind."""
+    found: dict[str, Mistake] = {}
+    for each in blocks:
+        known = found.setdefault(each.what, replace(each, count=0))
+        found[each.what] = replace(known, count=known.count + each.count)
+    return list(found.values())
+
+
+def mistakes_in(rows: Any, first_row: int = 0) -> list[Mistake]:
+    """What ``notes_on`` tells."""
     on_cpu = not is_tensor(rows) or rows.device.type == "cpu"
     looked_at = rows if on_cpu else rows[:_ROWS_ON_DEVICE]
     if looked_at.shape[1] < 2 or not len(looked_at):
-        return ()
+        return []
     first = _as_numpy(looked_at[:, :_SEEN])
     low, high = first.min(axis=1), first.max(axis=1)
     flat, within = low == high, (low >= 0.0) & (high <= 1.0)
     if not (flat | within).any():
-        return ()
-    notes = []
+        return []
+    mistakes = []
     for candidates, is_so, what in (
         (
             within,
@@ -44,9 +73,8 @@ def notes_on(name: str, rows: Any) -> tuple[str, ...]:
             row for row in np.flatnonzero(candidates).tolist() if is_so(_as_numpy(looked_at[row]))
         ]
         if found:
-            others = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
-            notes.append(f"{name}: row {found[0]}{others} {what}")
-    return tuple(notes)
+            mistakes.append(Mistake(what, first_row + found[0], len(found)))
+    return mistakes
 
 
 def _are_probabilities(row: np.ndarray[Any, Any]) -> bool:

@@ -18,7 +18,7 @@ from certspec.decoding.round_writer import RoundWriter, own_rules
 from certspec.decoding.schedules import Throughout
 from certspec.decoding.step_writer import Place, StepWriter
 from certspec.decoding.verify import walk_block
-from certspec.errors import InvalidLogits
+from certspec.kernels.row_scores import InvalidRow
 from certspec.kernels.rule_table import RuleTable, rule_table
 from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout, RowState
 from certspec.rules import Rule
@@ -340,12 +340,12 @@ class _DeviceRows:
         target, draft = self._batch.rounds.logits(self._row, node)
         try:
             found = certify(target[None], draft[None], self._batch.table.rules, backend="torch")
-        except InvalidLogits as error:
+        except InvalidRow as error:
             request = self._request
             place = Place(
                 request.index, request.num_emitted + self._num_visited, request.num_rounds
             )
-            raise InvalidLogits(f"{place}: {error}") from error
+            raise error.at(place) from error
         parts, count = self._scores.scores, self._scores.scores["ids"].shape[2]
         scalars = [
             found.kl,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certspec.errors import InvalidLogits
+from certspec.kernels.row_scores import InvalidRow
 from certspec.rules import Rule
 
 if TYPE_CHECKING:
@@ -118,13 +118,13 @@ def score_rows(
     targets, drafts = _same_kind(targets, drafts)
     try:
         certificates = _certify(targets, drafts, rules)
-    except InvalidLogits:
+    except InvalidRow:
         for row in range(len(targets)):  # one at a time, to name the first bad one
             one = slice(row, row + 1)
             try:
                 _certify(targets[one], None if drafts is None else drafts[one], rules)
-            except InvalidLogits as error:
-                raise InvalidLogits(f"{describe(row)}: {error}") from error
+            except InvalidRow as error:
+                raise error.at(describe(row)) from error
         raise
     if drafts is None:
         return ScoredRows(certificates, None)

@@ -20,6 +20,7 @@ __all__ = [
     "RIGOROUS",
     "VALID",
     "WEIGHT_ERROR",
+    "InvalidRow",
     "RowScores",
     "join_scores",
     "raise_invalid_row",
@@ -112,9 +113,29 @@ def join_scores(parts: Sequence[Any], concatenate: Callable[[list[Any], int], An
     )
 
 
+class InvalidRow(InvalidLogits):
+    """A row of ``name`` that defines no distribution: "target_logits: row 3 holds a NaN at column
+    7". Whoever scored a block says which row of all, or which step, it is."""
+
+    def __init__(self, name: str, row: int, found: str) -> None:
+        super().__init__(name, row, found)
+        self.name, self.row, self.found = name, row, found
+
+    def __str__(self) -> str:
+        return f"{self.name}: row {self.row} {self.found}"
+
+    def in_block_from(self, first_row: int) -> InvalidRow:
+        """The same where the block begins with row ``first_row`` of all."""
+        return InvalidRow(self.name, first_row + self.row, self.found)
+
+    def at(self, place: object) -> InvalidLogits:
+        """The same of a row that is known by its place: "prompt 3: target_logits holds a NaN"."""
+        return InvalidLogits(f"{place}: {self.name} {self.found}")
+
+
 def raise_invalid_row(name: str, row: int, column: int, kind: int) -> NoReturn:
-    """Raise InvalidLogits for a row of ``name`` that defines no distribution."""
+    """Raise InvalidRow for a row of ``name``."""
     if kind == ALL_MASKED:
-        raise InvalidLogits(f"{name}: row {row} is -inf in every column, so no token is possible")
+        raise InvalidRow(name, row, "is -inf in every column, so no token is possible")
     value = "a NaN" if kind == NAN else "+inf (an overflow?)"
-    raise InvalidLogits(f"{name}: row {row} holds {value} at column {column}")
+    raise InvalidRow(name, row, f"holds {value} at column {column}")

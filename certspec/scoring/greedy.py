@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from certspec.certificates.certify import certify
-from certspec.errors import CertspecError, InvalidLogits
+from certspec.errors import CertspecError
+from certspec.kernels.row_scores import InvalidRow
 from certspec.rules import Rule
 from certspec.runs.schema import certificate_columns, leading_probs
 from certspec.scoring.batches import Batch
@@ -115,9 +116,8 @@ def _require_distributions(
             one = [None if x is None else x[row : row + 1] for x in (target_logits, draft_logits)]
             try:
                 certify(*one, "strict")
-            except InvalidLogits as error:
-                where = f"prompt {active[row].index}, position {position}"
-                raise InvalidLogits(f"{where}: {error}") from error
+            except InvalidRow as error:
+                raise error.at(f"prompt {active[row].index}, position {position}") from error
 
 
 def score_batch(

@@ -14,6 +14,7 @@ import torch
 
 from certspec.certificates.certify import certify
 from certspec.errors import IncompatiblePair
+from certspec.kernels.row_scores import InvalidRow
 from certspec.models.settings import find_eos_token_ids
 from certspec.rules import Rule
 from certspec.runs.numerics import Numerics, error_of
@@ -151,9 +152,13 @@ def _compare(
     drafted = [step.draft_logits for step, _ in waiting if step.draft_logits is not None]
     draft = torch.cat(drafted).cpu() if drafted else None
     one = certify(target, draft, list(rules), logit_error=0.0)
-    two = certify(other, draft, list(rules))
-    moved = (other.double() - target.double()).numpy()  # -inf less -inf is NaN: masked in both
     rows = [row for step, _ in waiting for row in step.rows]
+    try:
+        two = certify(other, draft, list(rules))
+    except InvalidRow as error:
+        prompt, position, *_ = rows[error.row]
+        raise error.at(f"prompt {prompt}, position {position}, the other numerics") from error
+    moved = (other.double() - target.double()).numpy()  # -inf less -inf is NaN: masked in both
 
     def array(values: Any) -> np.ndarray | None:
         return None if values is None else np.asarray(values)

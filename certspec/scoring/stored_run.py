@@ -12,6 +12,7 @@ import numpy as np
 from certspec.certificates.certify import certify
 from certspec.certificates.mistakes import notes_on
 from certspec.errors import InvalidArgument, InvalidLogits
+from certspec.kernels.row_scores import InvalidRow
 from certspec.models.devices import chosen_device
 from certspec.models.stored_logits import StoredLogits, require_same_rows
 from certspec.rules import Rule, as_index
@@ -158,11 +159,10 @@ def _score(
                 align=num_tokens,
                 logit_error=0.0 if reach else None,
             )
-        except InvalidLogits as error:
+        except InvalidRow as error:
             names = " and ".join(array.path.name for array in arrays)
-            raise InvalidLogits(
-                f"{names}: rows {start} to {stop - 1} of sequence {block.sequence}: {error}"
-            ) from error
+            told = error.in_block_from(start)
+            raise InvalidLogits(f"{names}: sequence {block.sequence}: {told}") from error
         probs = None if draft is None else leading_probs(logits[1][:, :num_tokens])
         chunks.append(certificate_columns(found) | {"draft_top_probs": probs})
     columns: dict[str, Any] = {

@@ -52,7 +52,7 @@ def tensor_positions(path: Path, findings: Findings) -> Iterator[LoggedPosition]
                         f"{chunk.shape[1]}"
                     )
                 yield from _positions(chunk, where, start, sequence, findings)
-                for note in () if said else notes_on(f"{where}, rows from {start} on", chunk):
+                for note in () if said else notes_on(where, chunk, start):
                     findings.note(Finding.SURELY_A_MISTAKE, note)
                     said = True
             sequence += len(rows) > 0

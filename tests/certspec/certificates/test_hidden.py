@@ -82,11 +82,27 @@ def test_no_more_than_the_stated_bytes_of_logits_are_held():
     assert peak < chunk_bytes + (2 << 20)
 
 
-def test_a_row_without_a_distribution_is_found_in_its_chunk():
+@pytest.mark.parametrize("backend", ["numba", "torch", "reference"])
+@pytest.mark.parametrize("row", [0, 7, 8, 17, 29])
+def test_a_row_without_a_distribution_is_named_by_its_number_among_all(backend, row):
     arrays = models(30, 40)
-    arrays[2][17] = np.nan
-    with pytest.raises(cs.InvalidLogits, match=r"rows from 16 on: draft_logits: row 1 holds a NaN"):
-        cs.certify_hidden(*arrays, chunk_bytes=8 * 2 * 40 * 4)
+    arrays[2][row] = np.nan
+    with pytest.raises(cs.InvalidLogits, match=f"^draft_logits: row {row} holds a NaN at column 0"):
+        cs.certify_hidden(*arrays, chunk_bytes=8 * 2 * 40 * 4, backend=backend)
+
+
+def test_notes_count_the_rows_of_all_chunks_from_the_first_one_on():
+    arrays = models(30, 40)
+    for row in (11, 12, 28):
+        arrays[0][row] = 0.0  # every logit is 0
+    arrays[2][5] = 0.0
+    whole = cs.certify(arrays[0] @ arrays[1].T, arrays[2] @ arrays[3].T)
+    chunked = cs.certify_hidden(*arrays, chunk_bytes=8 * 2 * 40 * 4)
+    assert chunked.notes == whole.notes
+    assert [note.partition(" has")[0] for note in whole.notes] == [
+        "target_logits: row 11 (and 2 more)",
+        "draft_logits: row 5",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,6 @@ def test_a_nan_names_prompt_and_round(scripted):
         return row_of({4: 1.0}) if len(context) < 4 else [math.nan] * 12
 
     with pytest.raises(
-        cs.InvalidLogits, match=r"prompt 0, round \d, after \d new tokens: target_logits: row \d"
+        cs.InvalidLogits, match=r"prompt 0, round \d, after \d new tokens: target_logits holds a"
     ):
         scripted(target, [5] * 8, topology=chain(1))

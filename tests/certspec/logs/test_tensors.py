@@ -162,4 +162,4 @@ def test_rows_that_are_surely_no_logits_are_said_once(tmp_path, make, what):
     assert len(list(read_log(tmp_path / "log.npy", findings=findings))) == 200
     assert findings.counts[Finding.SURELY_A_MISTAKE] == 1
     assert what in findings.first_seen[Finding.SURELY_A_MISTAKE]
-    assert "rows from 64 on: row 36" in findings.first_seen[Finding.SURELY_A_MISTAKE]
+    assert "array 'logits': row 100 (and 27 more) " in findings.first_seen[Finding.SURELY_A_MISTAKE]

@@ -1,5 +1,7 @@
 """A target in two numerics along one text: what is certified within the error is decided alike."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,10 @@ from certspec.models.pairs import Pair
 from certspec.runs.folder import RunFolder
 from certspec.runs.numerics import summarise_numerics
 from certspec.runs.table import read_run
+from certspec.scoring import numerics
+from certspec.scoring.batches import plan_batches
 from certspec.scoring.numerics import measure_numerics
-from certspec.scoring.run import RunSettings, score_run
+from certspec.scoring.run import RunSettings, score_run, scoring_runners
 
 SETTINGS = RunSettings(steps=10, batch_size=3, reach=True)
 
@@ -68,6 +72,39 @@ def test_the_error_is_half_the_range_by_which_whole_rows_differ(tiny, tiny_folde
 def test_prompts_may_be_run_one_by_one_beside_batches(tiny, prompts):
     found = measure_numerics(tiny, tiny, prompts, SETTINGS, other_batch_size=2)
     assert found.error.max() < 1e-3 and (found.token == found.other_token).all()
+
+
+def test_other_logits_that_are_no_distribution_are_told_with_prompt_and_position(
+    tiny, prompts, monkeypatch
+):
+    def spoilt(pair, *, target_alone=False):
+        """The other's third pass has a NaN in row 1."""
+        found = scoring_runners(pair, target_alone=target_alone)
+        if target_alone:
+            plain, passes = found[0].forward, itertools.count(1)
+
+            def forward(tokens):
+                logits = plain(tokens)
+                if next(passes) == 2:
+                    logits[1, -1, 7] = np.nan
+                return logits
+
+            monkeypatch.setattr(found[0], "forward", forward)
+        return found
+
+    monkeypatch.setattr(numerics, "scoring_runners", spoilt)
+    rows = read_rows(tiny, prompts)
+    told = (
+        f"prompt {rows[1]}, position 2, the other numerics: target_logits holds a NaN at column 7"
+    )
+    with pytest.raises(cs.InvalidLogits, match=told):
+        measure_numerics(tiny, tiny, prompts, SETTINGS)
+
+
+def read_rows(pair, prompts):
+    """The prompts of the first batch, in order."""
+    first = next(plan_batches(prompts, pair.tokenizer, batch_size=3, context=1024))
+    return [prompt.index for prompt in first.prompts]
 
 
 def test_other_vocabularies_are_refused(tiny, prompts):

@@ -126,11 +126,21 @@ def test_a_row_that_is_no_distribution_is_named_with_its_file(folders, tmp_path)
     rows[1, 2, 3] = np.nan
     np.save(folders[0] / "b.npy", rows)
     with pytest.raises(
-        cs.InvalidLogits, match=r"b\.npy and b\.npy: rows 0 to 3 of sequence 2: .*row 2"
+        cs.InvalidLogits, match=r"b\.npy and b\.npy: sequence 2: target_logits: row 2 holds a NaN"
     ):
         score_stored(
             open_logits(folders[0]), open_logits(folders[1]), RunFolder(tmp_path / "run"), RULES
         )
+
+
+def test_a_bad_row_of_a_later_chunk_is_named_by_its_number_in_the_sequence(tmp_path, monkeypatch):
+    rows = logits(1, 9, 40)
+    monkeypatch.setattr(stored_run, "CHUNK_BYTES", 4 * rows[0].nbytes)
+    rows[6, 2] = np.nan
+    np.save(tmp_path / "log.npy", rows)
+    told = r"log\.npy: sequence 0: target_logits: row 6 holds a NaN at column 2"
+    with pytest.raises(cs.InvalidLogits, match=told):
+        score_stored(open_logits(tmp_path / "log.npy"), None, RunFolder(tmp_path / "run"), RULES)
 
 
 def _fortran(path):
