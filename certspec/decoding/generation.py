@@ -159,25 +159,20 @@ def prompt_stopping(
         raise InvalidArgument(f"prompt {index}: {error}") from error
 
 
-def callables(name: str, given: Any) -> tuple[Callable[..., Any], ...]:
-    """What is to be called, none for None; raises InvalidArgument, naming ``name``, for what can't
-    be."""
+def callables(name: str, given: Any, *, many: bool = True) -> tuple[Callable[..., Any], ...]:
+    """What is to be called: those that ``given`` lists, or where not ``many`` itself; none for
+    None. Raises InvalidArgument, naming ``name``, for what can't be."""
     try:
-        found = () if given is None else tuple(given)
+        found = () if given is None else tuple(given) if many else (given,)
     except TypeError:
         found = (None,)
-    if not all(map(callable, found)):
-        raise InvalidArgument(f"{name}: expected None or a list of callables, got {given!r}")
     for each in found:
-        if isinstance(each, type):  # calling it would make one, of ids and scores
-            raise InvalidArgument(f"{name}: expected callables, got the class {each.__name__}")
+        is_class = isinstance(each, type)  # calling it would make one, of ids and scores
+        if is_class or not callable(each):
+            expected = "a list of callables" if many else "a callable"
+            got = f"the class {each.__name__}" if is_class else repr(given)
+            raise InvalidArgument(f"{name}: expected None or {expected}, got {got}")
     return found
-
-
-def require_callable(name: str, given: Any) -> None:
-    """Raises InvalidArgument, naming ``name``, for what is neither None nor to be called."""
-    if given is not None and (not callable(given) or isinstance(given, type)):
-        raise InvalidArgument(f"{name}: expected None or a callable, got {given!r}")
 
 
 def positive_count(name: str, value: Any) -> int:
@@ -322,7 +317,7 @@ def generate(
     require_stateless(given_processors)
     given_processors = watched(given_processors)
     on_step = options.get("on_step")
-    require_callable("on_step", on_step)
+    callables("on_step", on_step, many=False)
     processors, of_config = in_config(
         pair.target,
         [

@@ -9,13 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from certspec.decoding.batch import Batch
-from certspec.decoding.generation import (
-    callables,
-    draft_policy,
-    inference,
-    require_callable,
-    rule_schedules,
-)
+from certspec.decoding.generation import callables, draft_policy, inference, rule_schedules
 from certspec.decoding.loop import decode_batch
 from certspec.decoding.records import StepList
 from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
@@ -122,7 +116,7 @@ def transformers_generate(
     _require_usual_places(input_ids, model_kwargs)
     given_processors = callables("logits_processor", logits_processor)
     require_stateless(given_processors)
-    require_callable("on_step", on_step)
+    callables("on_step", on_step, many=False)
     if streamer is not None and not isinstance(streamer, Streamer):
         raise InvalidArgument(
             f"streamer: expected one with the methods put and end, got {streamer!r}"

@@ -179,7 +179,7 @@ def test_text_prompts_go_through_the_chat_template(tiny):
         ({"prompts": [[1.5]]}, "prompt 0: expected token ids, got 1.5"),
         ({"prompts": [5, 6]}, "wrap the ids of a single prompt in a list"),
         ({"rule": 5}, "expected a Rule"),
-        ({"logits_processor": [dict]}, "logits_processor: expected callables, got the class dict"),
+        ({"logits_processor": [dict]}, "None or a list of callables, got the class dict"),
         *(
             ({"on_step": given}, "on_step: expected None or a callable, got")
             for given in (5, [print], dict)

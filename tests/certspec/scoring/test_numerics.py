@@ -93,18 +93,10 @@ def test_other_logits_that_are_no_distribution_are_told_with_prompt_and_position
         return found
 
     monkeypatch.setattr(numerics, "scoring_runners", spoilt)
-    rows = read_rows(tiny, prompts)
-    told = (
-        f"prompt {rows[1]}, position 2, the other numerics: target_logits holds a NaN at column 7"
-    )
+    batch = next(plan_batches(prompts, tiny.tokenizer, batch_size=3, context=1024))
+    told = f"prompt {batch.prompts[1].index}, position 2, the other numerics: target_logits holds a"
     with pytest.raises(cs.InvalidLogits, match=told):
         measure_numerics(tiny, tiny, prompts, SETTINGS)
-
-
-def read_rows(pair, prompts):
-    """The prompts of the first batch, in order."""
-    first = next(plan_batches(prompts, pair.tokenizer, batch_size=3, context=1024))
-    return [prompt.index for prompt in first.prompts]
 
 
 def test_other_vocabularies_are_refused(tiny, prompts):
