@@ -12,7 +12,7 @@ from certspec.kernels.compiled import compiled
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["lowest_argmax", "lowest_argmaxes", "top_ids", "top_probs"]
+__all__ = ["top_ids", "top_probs"]
 
 _FEW = 6
 
@@ -21,7 +21,9 @@ def top_ids(row: Tensor, count: int) -> list[int]:
     """Ids of the ``count`` largest logits of ``row`` (vocab,), sorted by (-logit, id): ties go to
     the lowest id."""
     if count == 1:
-        return [lowest_argmax(row)]
+        from certspec.kernels.torch.argmax import lowest_argmax
+
+        return [int(lowest_argmax(row))]
     values = _as_numpy(row)
     return _few_largest(values, count) if values is not None else _largest_on_device(row, count)
 
@@ -40,31 +42,6 @@ def top_probs(row: Tensor, count: int) -> tuple[list[int], np.ndarray]:
     return ids, torch.softmax(row.float(), dim=-1)[
         torch.tensor(ids, device=row.device)
     ].double().cpu().numpy()
-
-
-def lowest_argmax(row: Tensor) -> int:
-    """Index of the largest entry of ``row`` (vocab,), the lowest one on ties (torch.argmax promises
-    no order)."""
-    return int(lowest_argmaxes(row))
-
-
-def lowest_argmaxes(logits: Tensor) -> Any:
-    """Lowest argmax of (vocab,) or of each row of (n, vocab), with one synchronisation."""
-    import torch
-
-    values = _as_numpy(logits)
-    if values is not None:
-        return values.argmax(axis=-1)
-    ids = torch.arange(logits.shape[-1], device=logits.device)
-    is_top = logits == logits.amax(dim=-1, keepdim=True)
-    # a row of NaN has no maximum: any id will do, for its certificate is refused
-    return (
-        torch.where(is_top, ids, logits.shape[-1])
-        .amin(dim=-1)
-        .clamp(max=logits.shape[-1] - 1)
-        .cpu()
-        .numpy()
-    )
 
 
 def _as_numpy(row: Tensor) -> Any:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from certspec.certificates import acceptance
-from certspec.decoding.candidates import lowest_argmax, lowest_argmaxes
 from certspec.decoding.drafting import DraftTree, RowProcessor
 from certspec.decoding.schedules import RuleSchedule, Throughout
 from certspec.decoding.scored_rows import RowBlock, ScoredRows, score_rows
@@ -179,11 +178,13 @@ class StagedRows:
         return self._processed[node]
 
     def argmax(self, node: int) -> int:
+        from certspec.kernels.torch.argmax import lowest_argmax
+
         index = self._num_pending + node
         if self._process is not None or self._logits is None or index < 0:
-            return lowest_argmax(self.row(node))
+            return int(lowest_argmax(self.row(node)))
         if self._argmaxes is None:
-            self._argmaxes = lowest_argmaxes(self._logits)
+            self._argmaxes = lowest_argmax(self._logits).cpu().numpy()  # one synchronisation
         return int(self._argmaxes[index])
 
     def _raw(self, node: int) -> Tensor:

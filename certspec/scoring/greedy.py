@@ -13,18 +13,12 @@ import torch
 from certspec.certificates.certify import certify
 from certspec.errors import CertspecError
 from certspec.kernels.row_scores import InvalidRow
+from certspec.kernels.torch.argmax import lowest_argmax
 from certspec.rules import Rule
 from certspec.runs.schema import certificate_columns, leading_probs
 from certspec.scoring.batches import Batch
 
-__all__ = [
-    "CHUNK_BYTES",
-    "GreedyLimits",
-    "GreedyStep",
-    "greedy_steps",
-    "lowest_argmax",
-    "score_batch",
-]
+__all__ = ["CHUNK_BYTES", "GreedyLimits", "GreedyStep", "greedy_steps", "score_batch"]
 
 # Logits wait for certification until they fill this many bytes (both models together), so memory
 # does not grow with the number of steps and one call serves many rows.
@@ -57,14 +51,6 @@ class GreedyStep:
     rows: list[tuple[int, int, int, int, str | None]]
     target_logits: torch.Tensor
     draft_logits: torch.Tensor | None
-
-
-def lowest_argmax(logits: torch.Tensor) -> torch.Tensor:
-    """Index of each row's maximum, the lowest one on ties (torch.argmax promises no order): (rows,)
-    int64."""
-    ids = torch.arange(logits.shape[-1], device=logits.device)
-    is_top = logits == logits.amax(dim=-1, keepdim=True)
-    return torch.where(is_top, ids, logits.shape[-1]).amin(dim=-1)
 
 
 def greedy_steps(

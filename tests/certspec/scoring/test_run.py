@@ -23,7 +23,7 @@ from certspec.runs.schema import COLUMNS, SCHEMA_VERSION
 from certspec.runs.shards import Shard
 from certspec.runs.table import read_run
 from certspec.scoring.batches import plan_batches
-from certspec.scoring.greedy import GreedyLimits, lowest_argmax, score_batch
+from certspec.scoring.greedy import GreedyLimits, score_batch
 from certspec.scoring.run import RunSettings, score_run
 from certspec.studies.soaks.kills import compare_rows
 
@@ -374,11 +374,6 @@ def test_a_folder_that_is_no_run_and_a_broken_part_are_named(tmp_path, finished)
     folder.part_path(0).write_bytes(b"not parquet")
     with pytest.raises(cs.UnreadableInput, match=r"steps-000000\.parquet"):
         read_run(tmp_path)
-
-
-def test_ties_go_to_the_lowest_id():
-    logits = torch.tensor([[0.0, 2.0, 2.0], [3.0, 3.0, 3.0], [-torch.inf, -1.0, -torch.inf]])
-    assert lowest_argmax(logits).tolist() == [1, 0, 1]
 
 
 class _Spoilt(CpuRunner):
