@@ -79,20 +79,25 @@ def blocks_of(readme: str, text: str) -> list[Block]:
 
 
 def differences(shown: str, made: str, *, share: float = 0.005) -> list[str]:
-    """Lines of ``shown`` that ``made`` doesn't have, in this order. A line ``...`` stands for any
-    number of lines; spaces and rules don't count, and a number may be off by two units of its last
-    digit or by ``share`` of itself, as another processor rounds otherwise."""
-    rest = [_plain(line) for line in made.splitlines()]
-    missing = []
+    """Lines of ``shown`` that ``made`` doesn't have, in this order, and lines of ``made`` that are
+    left out between two of them: a line ``...`` stands for any number of lines, and rows of a table
+    need none. Spaces and rules don't count, and a number may be off by two units of its last digit
+    or by ``share`` of itself, as another processor rounds otherwise."""
+    rows = {_plain(line) for line in made.splitlines() if "  " in line.strip()}
+    rest = list(filter(None, map(_plain, made.splitlines())))
+    wrong, may_skip = [], True
     for line in filter(None, map(_plain, shown.splitlines())):
         if line == "...":
+            may_skip = True
             continue
         at = next((n for n, other in enumerate(rest) if _same(line, other, share)), None)
         if at is None:
-            missing.append(line)
-        else:
-            rest = rest[at + 1 :]
-    return missing
+            wrong.append(line)
+            continue
+        skipped = [] if may_skip else [other for other in rest[:at] if other not in rows]
+        wrong += [f"left out: {other}" for other in skipped]
+        rest, may_skip = rest[at + 1 :], False
+    return wrong
 
 
 def _plain(line: str) -> str:
