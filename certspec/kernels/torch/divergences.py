@@ -30,6 +30,7 @@ __all__ = ["OtherScores", "other_divergence"]
 _constants = load_kernels("constants")
 _other = load_kernels("divergences", "torch")
 _ROUNDINGS = _constants.OTHER_ROUNDINGS
+_MOST_EXPONENT, _LEAST_OWN = 600.0, 1e-100  # exp(600) = 1e260: their product has room
 _RANKS = 256  # that are sorted; a competitor beyond them counts as the last of them
 
 
@@ -88,15 +89,22 @@ def _divergence(side: Side, other: Side, order: float | None) -> tuple[Tensor, T
     ratios = (side.gaps - other.gaps) - (side.log_normaliser - other.log_normaliser)[:, None]
     both = (own > 0) & torch.isfinite(ratios)
     ratios = torch.where(both, ratios, 0.0)
-    terms = torch.where(both, own * torch.exp((order - 1.0) * ratios), 0.0)
+    exponents = torch.where(both, (order - 1.0) * ratios, 0.0)
+    # At order 64 exp(63 r) of a token 12 nats less likely in the draft is no float64 any more. What
+    # is taken off comes back behind the logarithm; it is less than that where the weights are
+    # above _LEAST_OWN, and the bound is infinite where one is not.
+    taken = (exponents.amax(dim=1) - _MOST_EXPONENT).clamp(min=0.0) * (order > 1.0)
+    terms = torch.where(both, own * torch.exp(exponents - taken[:, None]), 0.0)
     total = terms.sum(dim=1)
     masked = draft_masks(side, other)  # nothing is added there below order 1, all above it
-    value = (torch.log(total) / (order - 1.0)).clamp(min=0.0)
+    value = ((torch.log(total) + taken) / (order - 1.0)).clamp(min=0.0)
+    far = (exponents > _MOST_EXPONENT) & (own < _LEAST_OWN) & (taken > 0.0)[:, None]
+    unknown = masked | far.any(dim=1)
     size = 1.0 + (ratios.abs() * terms).sum(dim=1) / total  # of what exponents are rounded in
     lost = side.normaliser_error + side.span * UNIT + count * size
     upper = value + ratio_error(side, other) + lost * max(1.0, 1.0 / abs(order - 1.0))
     value = torch.where(masked & (order > 1.0), torch.inf, value)
-    return value, torch.where(masked | ~torch.isfinite(upper), torch.inf, upper)
+    return value, torch.where(unknown | ~torch.isfinite(upper), torch.inf, upper)
 
 
 def _single(

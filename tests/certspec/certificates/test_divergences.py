@@ -67,6 +67,22 @@ def test_what_is_certified_is_accepted_and_the_value_is_the_defined_one(name):
     assert certified > 1500
 
 
+@pytest.mark.parametrize("gap", [11.0, 13.0, 80.0, 200.0])
+@pytest.mark.parametrize("order", [2.0, 16.0, 64.0])
+def test_a_draft_that_is_far_away_is_finitely_far_at_a_large_order(gap, order):
+    # exp(63 x 13), the largest term at order 64 and a gap of 13 nats, is beyond float64
+    target, draft = np.array([[0.0, -1.0, -2.0]]), np.array([[-gap, 0.0, -1.0]])
+    found = cs.certify(target, draft, "strict", divergence=f"renyi:{order:g}")
+    own, other = ((x - np.log(np.exp(x).sum())) for x in (target[0], draft[0]))
+    expected = np.logaddexp.reduce(order * own + (1.0 - order) * other) / (order - 1.0)
+    assert found.kl[0] == pytest.approx(expected, rel=1e-13)
+    assert expected <= found.kl_upper[0] < expected * (1.0 + 1e-9)
+    # a weight of 1e-130 that decides all: its value is known, no bound is claimed
+    target[0, 0], draft[0, 0] = -300.0, -300.0 - 100.0 * gap
+    found = cs.certify(target, draft, "strict", divergence=f"renyi:{order:g}")
+    assert np.isinf(found.kl_upper[0]) and np.isfinite(found.kl[0])
+
+
 def test_an_order_near_one_is_near_kl():
     rows = np.log(np.random.default_rng(1).dirichlet(np.ones(7), 30))
     near = cs.certify(rows, None, EVERY_RULE, divergence="renyi:1.01").certificate
