@@ -153,7 +153,7 @@ def _row_processor(
 def _processed(processor: LogitsProcessor, tokens: Tensor, scores: Tensor) -> Tensor:
     import torch
 
-    shape = tuple(scores.shape)  # before: a processor may write to its scores
+    shape, device = tuple(scores.shape), scores.device  # before: it may write to its scores
     try:
         found = processor(tokens, scores)
     except (ValueError, IndexError) as error:  # of an option that does not fit the model
@@ -164,5 +164,11 @@ def _processed(processor: LogitsProcessor, tokens: Tensor, scores: Tensor) -> Te
     if got != shape:
         raise InvalidArgument(
             f"logits_processor {name_of(processor)}: expected scores of {shape}, got {got}"
+        )
+    is_dense = found.layout is torch.strided and found.device == device
+    if not is_dense or not found.is_floating_point():
+        raise InvalidArgument(
+            f"logits_processor {name_of(processor)}: expected dense floating-point scores on "
+            f"{device}, got {found.layout} of {found.dtype} on {found.device}"
         )
     return found

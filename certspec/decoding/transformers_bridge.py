@@ -335,7 +335,7 @@ def _after_block(
         kept = None
         for count in range(1, num_new + 1) if criteria else ():
             seen = full[:, : full.shape[1] - num_new + count]
-            if any(bool(torch.as_tensor(one(seen, None)).any()) for one in criteria):
+            if any(_stops(one, seen) for one in criteria):
                 kept = count
                 break
         if streamer is not None:
@@ -344,6 +344,18 @@ def _after_block(
         return kept
 
     return after
+
+
+def _stops(criterion: Any, seen: Tensor) -> bool:
+    import torch
+
+    answer = criterion(seen, None)
+    try:
+        return bool(torch.as_tensor(answer).any())
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"stopping_criteria {name_of(criterion)}: expected a boolean a row, got {answer!r}"
+        ) from error
 
 
 def _output(input_ids: Tensor, rows: list[list[int]], settings: GenerationSettings) -> Any:

@@ -330,6 +330,42 @@ def test_a_processor_that_changes_the_columns_is_refused_by_name(tiny: Any) -> N
         cs.generate(tiny, [[1, 2]], logits_processor=[first_ten])
 
 
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda scores: scores.long(), "torch.strided of torch.int64 on cpu"),
+        (lambda scores: scores.to_sparse(), "torch.sparse_coo of torch.float32 on cpu"),
+        (lambda scores: scores.to("meta"), "torch.strided of torch.float32 on meta"),
+    ],
+)
+def test_scores_that_are_no_dense_numbers_here_are_refused_by_name(
+    tiny: Any, change: Any, got: str
+) -> None:
+    def changed(ids: Any, scores: Any) -> Any:
+        return change(scores)
+
+    told = f"changed: expected dense floating-point scores on cpu, got {got}"
+    with pytest.raises(cs.InvalidArgument, match=told):
+        cs.generate(tiny, [[1, 2]], logits_processor=[changed])
+
+
+@pytest.mark.parametrize("answer", [None, "yes", object()])
+def test_a_criterion_that_answers_no_boolean_is_refused_by_name(tiny: Any, answer: Any) -> None:
+    def ask(ids: Any, scores: Any, **kwargs: Any) -> Any:
+        return answer
+
+    with pytest.raises(cs.InvalidArgument, match="stopping_criteria ask: expected a boolean a row"):
+        tiny.target.generate(
+            torch.tensor([[5, 6, 7]]),
+            attention_mask=torch.ones(1, 3, dtype=torch.int64),
+            pad_token_id=0,
+            max_new_tokens=4,
+            stopping_criteria=[ask],
+            custom_generate=cs.transformers_generate,
+            assistant_model=tiny.draft,
+        )
+
+
 @pytest.mark.parametrize("ends", [np.int64(5), [np.int32(5)], np.array([5]), torch.tensor(5)])
 def test_numbers_of_any_kind_are_ends(tiny: Any, prompts: Any, ends: Any) -> None:
     plain = cs.generate(tiny, prompts[:1], max_new_tokens=4, eos_token_ids=5).sequences
