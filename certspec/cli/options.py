@@ -26,6 +26,7 @@ __all__ = [
     "numbers_option",
     "out_option",
     "pair_options",
+    "pair_options_of",
     "plain_prompts_option",
     "prompts_option",
     "rules_option",
@@ -163,26 +164,30 @@ def _all_of(*options: Decorator) -> Decorator:
     return add
 
 
-# The fields of ``PairOptions``.
-pair_options = _all_of(
-    click.option(
-        "--target",
-        metavar="MODEL",
-        help="The target: a hub id, a directory or a .gguf file (default: bundled pair).",
-    ),
-    click.option(
-        "--draft", metavar="MODEL", help="The draft: a hub id, a directory or a .gguf file."
-    ),
-    click.option(
-        "--tokenizer",
-        metavar="MODEL",
-        help="Whose tokenizer is used, for models that come without one.",
-    ),
-    click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: cpu)."),
-    click.option(
-        "--dtype", metavar="NAME", help="float32 (default on the CPU), bfloat16 (CUDA) ..."
-    ),
-)
+def pair_options_of(default: str) -> Decorator:
+    """The fields of ``PairOptions``, where ``default`` is the target unless one is named."""
+    return _all_of(
+        click.option(
+            "--target",
+            metavar="MODEL",
+            help=f"The target: a hub id, a directory or a .gguf file (default: {default}).",
+        ),
+        click.option(
+            "--draft", metavar="MODEL", help="The draft: a hub id, a directory or a .gguf file."
+        ),
+        click.option(
+            "--tokenizer",
+            metavar="MODEL",
+            help="Whose tokenizer is used, for models that come without one.",
+        ),
+        click.option("--device", metavar="NAME", help="cpu, cuda, cuda:1 ... (default: cpu)."),
+        click.option(
+            "--dtype", metavar="NAME", help="float32 (default on the CPU), bfloat16 (CUDA) ..."
+        ),
+    )
+
+
+pair_options = pair_options_of("bundled pair")
 # For targets too large for one device.
 spread_options = _all_of(
     click.option(

@@ -18,7 +18,7 @@ from certspec.cli.options import (
     limit_option,
     load_chosen_pair,
     out_option,
-    pair_options,
+    pair_options_of,
     plain_prompts_option,
     prompts_option,
     spread_options,
@@ -34,7 +34,7 @@ _TARGET = "Qwen/Qwen3-1.7B"
 
 
 @click.command("reproduce")
-@pair_options
+@pair_options_of(_TARGET)
 @spread_options
 @click.option(
     "--bundled",
@@ -94,6 +94,7 @@ def command(
     if run_with_progress(pair, prompts, out, settings, shard):
         deviations = _deviating_models(out)
         deviations += [f"prompts from {source.name}"] if bundled or prompts_path else []
+        deviations += ["prompts without the chat template"] if plain_prompts else []
         deviations += [
             f"{ours} {name} instead of {theirs}"
             for name, ours, theirs in (

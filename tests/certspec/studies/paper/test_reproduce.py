@@ -66,6 +66,11 @@ def test_models_beside_the_bundled_pair_are_refused(flag):
     assert found.exit_code == 2 and "expected --bundled or models" in found.output
 
 
+def test_the_help_names_the_target_that_is_taken_unless_one_is_named():
+    told = " ".join(CliRunner().invoke(main, ["reproduce", "--help"]).output.split())
+    assert "(default: Qwen/Qwen3-1.7B)" in told and "default: bundled pair" not in told
+
+
 def test_the_protocol_runs_without_a_draft_and_says_what_differs_from_the_papers(
     tiny_folders, prompt_file, tmp_path
 ):
@@ -79,6 +84,7 @@ def test_the_protocol_runs_without_a_draft_and_says_what_differs_from_the_papers
         4,
         "--min-tokens",
         12,
+        "--plain-prompts",
     ]
     result = CliRunner().invoke(
         main, [str(word) for word in [*call, "--steps", 6, "--out", tmp_path / "run"]]
@@ -86,6 +92,7 @@ def test_the_protocol_runs_without_a_draft_and_says_what_differs_from_the_papers
     assert result.exit_code == 0, result.output
     assert "0.845" in result.stdout and "4 prompts instead of 500" in result.stdout
     assert "prompts from ultrachat.parquet" in result.stdout
+    assert "without the chat template" in " ".join(result.stdout.split())
     run = read_run(tmp_path / "run")
     assert (
         run.kl is None
