@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from certspec.certificates.lumped import OUTSIDE, UNKNOWN, DraftLists, TargetLists
+from certspec.errors import InvalidArgument
 from certspec.logs.position import LoggedPosition
 
 __all__ = ["Pairs", "draft_lists", "gather", "target_lists"]
@@ -34,7 +35,10 @@ def gather(pairs: Iterable[tuple[LoggedPosition, LoggedPosition | None]]) -> Ite
 
 def target_lists(batch: Pairs, num_tokens: int | None = None) -> TargetLists:
     """The batch's target lists; ``num_tokens`` where the caller knows the vocabulary, else what the
-    log says."""
+    log says. Raises InvalidArgument naming the line that a stated size contradicts."""
+    if num_tokens is not None:
+        for target, _ in batch:
+            _require_size(target, num_tokens)
     widths = {len(target.logprobs) for target, _ in batch}
     if len(widths) == 1:
         logprobs = np.array([target.logprobs for target, _ in batch])
@@ -46,6 +50,21 @@ def target_lists(batch: Pairs, num_tokens: int | None = None) -> TargetLists:
     known = num_tokens if num_tokens is not None else sizes.pop() if len(sizes) == 1 else None
     num_ranked = np.array([target.num_ranked for target, _ in batch])
     return TargetLists(logprobs, num_ranked, np.array([target.error for target, _ in batch]), known)
+
+
+def _require_size(target: LoggedPosition, stated: int) -> None:
+    """A size that is too small would narrow the entropy's interval by tokens that are there."""
+    if target.num_tokens not in (None, stated):
+        raise InvalidArgument(
+            f"num_tokens: expected {target.num_tokens}, the logits' columns, got {stated}"
+        )
+    ids = [key for key in target.keys if isinstance(key, int)]
+    least = max(len(target.keys), max(ids, default=0) + 1)
+    if least > stated:
+        raise InvalidArgument(
+            f"num_tokens: expected at least {least}, as many as line {target.line} of the target's "
+            f"log lists or as its ids need, got {stated}"
+        )
 
 
 def draft_lists(

@@ -25,7 +25,7 @@ from certspec.logs.join import join_logs
 from certspec.logs.position import LoggedPosition
 from certspec.logs.reading import read_log, sniff_format
 from certspec.logs.run_columns import import_schema, import_table
-from certspec.rules import Rule, default_rules
+from certspec.rules import Rule, as_index, default_rules
 from certspec.runs.folder import RunFolder
 
 __all__ = ["ImportedRun", "import_logs"]
@@ -87,6 +87,10 @@ def import_logs(
     rule is left."""
     if temperature is not None and not 0.0 < temperature < math.inf:
         raise InvalidArgument(f"temperature: expected a finite number above 0, got {temperature!r}")
+    if num_tokens is not None and not 1 <= as_index(num_tokens, otherwise=0) <= 2**53:
+        raise InvalidArgument(
+            f"num_tokens: expected None or an integer from 1 to 2^53, got {num_tokens!r}"
+        )
     if draft_log is None and draft_format != "auto":
         raise InvalidArgument(f"draft_format: expected a draft's log beside {draft_format!r}")
     target_log, draft_log = Path(target_log), None if draft_log is None else Path(draft_log)

@@ -99,6 +99,18 @@ def test_a_draft_whose_tail_rounding_took_away_has_a_finite_divergence(tmp_path)
     assert judged.kl_lumped[0] < 1e-9 < judged.kl_lumped_upper[0, 0]
 
 
+def test_a_vocabulary_that_the_log_contradicts_is_refused(tmp_path):
+    rows = written.logprobs(3)
+    largest = max(token for row in rows for token in written.best(row, 4))
+    log = written.save(tmp_path / "log.json", written.sglang(rows, depth=4))
+    with pytest.raises(cs.InvalidArgument, match=rf"num_tokens: expected at least {largest + 1}"):
+        import_logs(log, None, tmp_path / "run", rules=RULES, num_tokens=largest)
+    import_logs(log, None, tmp_path / "run", rules=RULES, num_tokens=largest + 1)
+    np.save(tmp_path / "logits.npy", rows)
+    with pytest.raises(cs.InvalidArgument, match="expected 12, the logits' columns, got 13"):
+        import_logs(tmp_path / "logits.npy", None, tmp_path / "t", rules=RULES, num_tokens=13)
+
+
 def test_every_row_of_a_run_says_which_case_it_is(tmp_path):
     rows = written.logprobs(10)
     log = written.save(tmp_path / "log.json", written.sglang(rows, depth=3))
@@ -246,12 +258,12 @@ def test_temperatures_that_differ_are_named(tmp_path):
             for x in (0.0, -1.0, np.nan, np.inf)
         ),
         *(
-            ({"num_tokens": n}, "num_tokens of at least 5, the tokens listed in row 0")
+            ({"num_tokens": n}, "num_tokens: expected at least [0-9]+, as many as line 1")
             for n in (2, 4)
         ),
         *(
-            ({"num_tokens": n}, r"num_tokens None or an integer from 1 to 2\^53")
-            for n in (0, 10**23)
+            ({"num_tokens": n}, r"num_tokens: expected None or an integer from 1 to 2\^53")
+            for n in (0, 10**23, "9")
         ),
         ({"draft_format": "vllm"}, "draft_format: expected a draft's log"),
     ],
