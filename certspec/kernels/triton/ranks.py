@@ -21,6 +21,7 @@ from certspec.kernels.triton.segments import (
     MAX_D,
     MAX_T,
     NUM_STATISTICS,
+    SPREAD,
     SUM_D,
     SUM_T,
     integer_reference,
@@ -90,6 +91,7 @@ _LOW_AT_ONCE, _EXACT_EXP2_ERROR, _EXACT_EXPONENT_ERROR, _EXACT_FARTHEST_ERROR = 
     tl.constexpr(number)
     for number in (LOW_AT_ONCE, EXACT_EXP2_ERROR, EXACT_EXPONENT_ERROR, EXACT_FARTHEST_ERROR)
 )
+_ATTEMPTS = tl.constexpr(4)  # at bars that leave no more elements than there are cells
 INVALID, TIES, UNDECIDED, THRESHOLD, DEEP = (tl.constexpr(1 << bit) for bit in range(5))
 
 
@@ -212,9 +214,10 @@ def _kept(
 
 
 @triton.jit
-def columns_of(segments, LANES: tl.constexpr, RUN: tl.constexpr, STEPS: tl.constexpr):
-    """(n, RUN * STEPS) column numbers of (n,) segments, see row_segments."""
+def columns_of(places, num_segments, LANES: tl.constexpr, RUN: tl.constexpr, STEPS: tl.constexpr):
+    """(n, RUN * STEPS) column numbers of the segments at (n,) places, see row_segments."""
     within = tl.arange(0, RUN * STEPS)[None, :]
+    segments = places % SPREAD * (num_segments // SPREAD) + places // SPREAD
     first = (segments // LANES) * (LANES * RUN * STEPS) + (segments % LANES) * RUN
     return first[:, None] + (within // RUN) * (LANES * RUN) + within % RUN
 
@@ -397,8 +400,8 @@ class Ranked(NamedTuple):
 
 @triton.jit
 def _part_maxima(high, PARTS: tl.constexpr, QUADS: tl.constexpr):
-    """Maxima of disjoint parts of a row, from those of its segments: (PARTS, QUADS, ADDED) in the
-    order of the vocabulary. A part is each PARTS-th group of ADDED segments.
+    """Maxima of disjoint parts of a row, from those of its segments: (PARTS, QUADS, ADDED) by their
+    places, see row_segments. A part is each PARTS-th group of ADDED segments.
 
     Tokenizers give frequent tokens low numbers, so the likeliest lie near each other. Were a part a
     contiguous piece, the best twelve could all be in three, and the twelfth largest maximum would
@@ -521,53 +524,69 @@ def rank_row(row, pointers, sizes, errors, shape, EXACT: tl.constexpr):
     reach_t = tl.maximum(reach_t, tl.abs(near_t))
     reach_d = tl.maximum(reach_d, tl.abs(near_d))
 
-    # --- the listed segments again: the elements that reach a bar are kept, the others summed
+    # --- the listed segments again: the elements that reach a bar are kept, the others summed.
+    # Where the likeliest tokens are all in a few parts, a bar can be so low that there are fewer
+    # cells. Then those with a cell give a higher one: what so many of them reach, so many of the
+    # row reach.
     batch = tl.arange(0, BATCH)
     cells_ptr = scratch_ptr + num_segments
     cells: tl.constexpr = BATCH * width
     at_once: tl.constexpr = min(RUN, _LOW_AT_ONCE)  # in float32
     none64 = tl.zeros([cells // at_once], tl.float64)
     low_t, low_d, low_ct, low_cd, low_dd = none64, none64, none64, none64, none64
-    num_kept = 0
-    listed = tl.load(scratch_ptr + batch, mask=batch < count, other=0)
-    for start in range(0, count, BATCH):
-        at = columns_of(listed, LANES, RUN, STEPS)
-        real = (start + batch < count)[:, None] & (at < num_columns)
-        z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
-        y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
-        listed = tl.load(
-            scratch_ptr + start + BATCH + batch, mask=start + BATCH + batch < count, other=0
-        )
-        kept = real & ((z >= bar_t) | (y >= bar_d))
-        low = real & (kept == 0)
-        one = tl.full([BATCH, width], LOG2E, tl.float32)
-        zero32 = tl.zeros([BATCH, width], tl.float32)
-        x_t = tl.where(
-            low, tl.fma(z, one, zero32 - near_t), -200.0
-        )  # one rounding, as the bounds ask
-        x_d = tl.where(low, tl.fma(y, one, zero32 - near_d), -200.0)
-        e_t = tl.exp2(x_t)
-        e_d = tl.exp2(x_d)
-        piled: tl.constexpr = (cells // at_once, at_once)
-        lows = (
-            tl.reshape(e_t, piled),
-            tl.reshape(e_d, piled),
-            tl.reshape(e_t * x_t, piled),
-            tl.reshape(e_t * x_d, piled),
-            tl.reshape(e_d * x_d, piled),
-        )
-        more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(lows, 1, _add_five)
-        low_t += more_t.to(tl.float64)
-        low_d += more_d.to(tl.float64)
-        low_ct += more_ct.to(tl.float64)
-        low_cd += more_cd.to(tl.float64)
-        low_dd += more_dd.to(tl.float64)
-        flat = tl.reshape(kept.to(tl.int32), [cells])
-        place = num_kept + tl.reshape(tl.cumsum(flat, axis=0), [BATCH, width]) - 1
-        fits = kept & (place < CELLS)
-        tl.store(cells_ptr + place, at, mask=fits)
-        num_kept += tl.sum(flat, axis=0)
-    tl.debug_barrier()
+    num_kept = CELLS + 1
+    attempt = 0
+    while (attempt < _ATTEMPTS) & (num_kept > CELLS):
+        if attempt > 0:  # too many: the best of those that found a cell are elements of the row too
+            ids = tl.load(cells_ptr + tl.arange(0, CELLS))
+            z = tl.load(target_ptr + ids).to(tl.float32)
+            y = tl.load(draft_ptr + ids).to(tl.float32)
+            found_t, found_d, _, _ = _bars(z, y, RANKS, TOP)
+            bar_t = tl.maximum(bar_t, found_t)
+            bar_d = tl.maximum(bar_d, found_d)
+            tl.debug_barrier()
+        low_t, low_d, low_ct, low_cd, low_dd = none64, none64, none64, none64, none64
+        num_kept = 0
+        listed = tl.load(scratch_ptr + batch, mask=batch < count, other=0)
+        for start in range(0, count, BATCH):
+            at = columns_of(listed, num_segments, LANES, RUN, STEPS)
+            real = (start + batch < count)[:, None] & (at < num_columns)
+            z = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+            y = tl.load(draft_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
+            listed = tl.load(
+                scratch_ptr + start + BATCH + batch, mask=start + BATCH + batch < count, other=0
+            )
+            kept = real & ((z >= bar_t) | (y >= bar_d))
+            low = real & (kept == 0)
+            one = tl.full([BATCH, width], LOG2E, tl.float32)
+            zero32 = tl.zeros([BATCH, width], tl.float32)
+            x_t = tl.where(
+                low, tl.fma(z, one, zero32 - near_t), -200.0
+            )  # one rounding, as the bounds ask
+            x_d = tl.where(low, tl.fma(y, one, zero32 - near_d), -200.0)
+            e_t = tl.exp2(x_t)
+            e_d = tl.exp2(x_d)
+            piled: tl.constexpr = (cells // at_once, at_once)
+            lows = (
+                tl.reshape(e_t, piled),
+                tl.reshape(e_d, piled),
+                tl.reshape(e_t * x_t, piled),
+                tl.reshape(e_t * x_d, piled),
+                tl.reshape(e_d * x_d, piled),
+            )
+            more_t, more_d, more_ct, more_cd, more_dd = tl.reduce(lows, 1, _add_five)
+            low_t += more_t.to(tl.float64)
+            low_d += more_d.to(tl.float64)
+            low_ct += more_ct.to(tl.float64)
+            low_cd += more_cd.to(tl.float64)
+            low_dd += more_dd.to(tl.float64)
+            flat = tl.reshape(kept.to(tl.int32), [cells])
+            place = num_kept + tl.reshape(tl.cumsum(flat, axis=0), [BATCH, width]) - 1
+            fits = kept & (place < CELLS)
+            tl.store(cells_ptr + place, at, mask=fits)
+            num_kept += tl.sum(flat, axis=0)
+        tl.debug_barrier()
+        attempt += 1
     if num_kept > CELLS:
         path |= TIES
     all_t, all_d, low_ct, low_cd, low_dd = tl.reduce(

@@ -209,11 +209,15 @@ def judge_row(row, rules, ranks, pointers, sizes, shape):
                 for start in range(0, count, BATCH):
                     named = start + batch < count
                     at = columns_of(
-                        tl.load(scratch_ptr + start + batch, mask=named, other=0), LANES, RUN, STEPS
+                        tl.load(scratch_ptr + start + batch, mask=named, other=0),
+                        num_segments,
+                        LANES,
+                        RUN,
+                        STEPS,
                     )
                     real = named[:, None] & (at < num_columns)
                     logit = tl.load(target_ptr + at, mask=real, other=float("-inf")).to(tl.float32)
-                    under = logit < own_cut
+                    under = (logit < own_cut) | (real == 0)
                     highest_under = tl.maximum(highest_under, tl.where(under, logit, float("-inf")))
                     lowest_over = tl.minimum(lowest_over, tl.where(under, float("inf"), logit))
                 own_below = tl.max(tl.reshape(highest_under, [BATCH * width]), axis=0)

@@ -26,6 +26,7 @@ __all__ = [
     "MAX_D",
     "MAX_T",
     "NUM_STATISTICS",
+    "SPREAD",
     "SUM_D",
     "SUM_T",
     "SegmentErrors",
@@ -103,6 +104,7 @@ LOG2E = tl.constexpr(
 # w = exp(z), exp(y), w z and w y, logits in units of log 2 from integer references
 MAX_T, MAX_D, SUM_T, SUM_D, CROSS_T, CROSS_D = (tl.constexpr(number) for number in range(6))
 NUM_STATISTICS = tl.constexpr(6)
+SPREAD = tl.constexpr(4)  # segments side by side in memory are as many parts of a row, see below
 
 _FARTHEST = tl.constexpr(
     -1.0e12
@@ -209,7 +211,7 @@ class Segments(NamedTuple):
 
 @triton.jit
 def _stream(
-    target_ptr, draft_ptr, at, first, num_columns, num_segments, shape, MASKED: tl.constexpr
+    target_ptr, draft_ptr, at, chunk, num_columns, num_segments, shape, MASKED: tl.constexpr
 ):
     LANES: tl.constexpr = shape.LANES
     run: tl.constexpr = shape.NEAR * shape.VEC
@@ -217,17 +219,21 @@ def _stream(
     within = (
         tl.arange(0, shape.NEAR)[None, :, None] * shape.VEC + tl.arange(0, shape.VEC)[None, None, :]
     )
-    columns = first + lane[:, None, None] * run + within
+    width: tl.constexpr = LANES * run * shape.TILES
+    columns = chunk * width + lane[:, None, None] * run + within
     target, draft, real = _load(
         target_ptr, draft_ptr, columns, num_columns, LANES * run, shape.TILES, MASKED
     )
     max_t, max_d, sum_t, sum_d, cross_t, cross_d = _statistics(target, draft, real, MASKED)
-    tl.store(at + lane + MAX_T * num_segments, max_t)
-    tl.store(at + lane + MAX_D * num_segments, max_d)
-    tl.store(at + lane + SUM_T * num_segments, sum_t)
-    tl.store(at + lane + SUM_D * num_segments, sum_d)
-    tl.store(at + lane + CROSS_T * num_segments, cross_t)
-    tl.store(at + lane + CROSS_D * num_segments, cross_d)
+    segment = chunk * LANES + lane
+    each = num_segments // SPREAD
+    at += segment % each * SPREAD + segment // each
+    tl.store(at + MAX_T * num_segments, max_t)
+    tl.store(at + MAX_D * num_segments, max_d)
+    tl.store(at + SUM_T * num_segments, sum_t)
+    tl.store(at + SUM_D * num_segments, sum_d)
+    tl.store(at + CROSS_T * num_segments, cross_t)
+    tl.store(at + CROSS_D * num_segments, cross_d)
 
 
 @triton.jit
@@ -250,9 +256,11 @@ def row_segments(
     reads a segment again moves few pieces of memory. EARLY: the next kernel may be launched before
     this one ends.
 
-    statistics: (rows, NUM_STATISTICS, num_segments) float32; sums are relative to
-    ``integer_reference`` of the maxima. A segment with a NaN, an infinity or a draft logit so low
-    that underflow could hide it has a NaN target sum."""
+    statistics: (rows, NUM_STATISTICS, num_segments) float32: first a segment of each SPREAD-th of a
+    row, then the next of each, so that segments that are read together lie far from each other in
+    the vocabulary, and those of the likeliest tokens, which have low numbers, in many groups. Sums
+    are relative to ``integer_reference`` of the maxima. A segment with a NaN, an infinity or a
+    draft logit so low that underflow could hide it has a NaN target sum."""
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
     chunk = tl.program_id(0)
@@ -260,10 +268,9 @@ def row_segments(
     target_ptr += row * target_stride
     draft_ptr += row * draft_stride
     width: tl.constexpr = LANES * NEAR * VEC * TILES
-    first = chunk * width
-    at = statistics_ptr + row * NUM_STATISTICS * num_segments + chunk * LANES
+    at = statistics_ptr + row * NUM_STATISTICS * num_segments
     shape: tl.constexpr = Segments(LANES, NEAR, VEC, TILES)
-    if first + width <= num_columns:
-        _stream(target_ptr, draft_ptr, at, first, num_columns, num_segments, shape, False)
+    if (chunk + 1) * width <= num_columns:
+        _stream(target_ptr, draft_ptr, at, chunk, num_columns, num_segments, shape, False)
     else:
-        _stream(target_ptr, draft_ptr, at, first, num_columns, num_segments, shape, True)
+        _stream(target_ptr, draft_ptr, at, chunk, num_columns, num_segments, shape, True)

@@ -22,6 +22,7 @@ import triton.language as tl
 from certspec.kernels.triton import rules as judging
 from certspec.kernels.triton.ranks import DEEP, THRESHOLD, UNDECIDED, Pointers, Ranked, Shape, Sizes
 from certspec.kernels.triton.rules import judge_row, rule_parameters
+from certspec.kernels.triton.segments import SPREAD
 
 pytestmark = pytest.mark.triton
 
@@ -39,7 +40,7 @@ GIVEN = (  # in the order of Ranked
     "draft_logit",
 )
 LANES, RUN, STEPS, CELLS, BATCH = 2, 2, 2, 2, 2
-WIDE, SEGMENTS = 23, 6  # columns that are there, of 24 in segments
+WIDE, SEGMENTS = 23, 8  # columns that are there, of 32 in segments
 ABSENT = -1200.0  # the logit of a token of which nothing is said
 TRAP = -4.5  # the gap of what no one may read
 SLOTS = 8
@@ -189,7 +190,8 @@ def judge(
     chunks = chunks.reshape(len(rows), -1, STEPS, LANES, RUN).max(axis=(2, 4))
     statistics = np.zeros((len(rows), 6, SEGMENTS), np.float32)
     statistics += np.array([row.top + TRAP for row in rows])[:, None, None]
-    statistics[:, 0] = chunks.reshape(len(rows), SEGMENTS)
+    places = chunks.reshape(len(rows), SPREAD.value, -1).transpose(0, 2, 1)
+    statistics[:, 0] = places.reshape(len(rows), SEGMENTS)
     given = np.array([[getattr(row, name) for name in GIVEN] for row in rows])
     rules = np.array([row.rule for row in rows])
     found = {
@@ -440,7 +442,7 @@ def test_past_the_known_ranks_the_likeliest_rejected_token_is_found_among_what_i
     assert found.lower == pytest.approx([lower] * 3, rel=0, abs=ROOM)
     assert has(found.path, THRESHOLD) == has(found.path, DEEP) == [False] * 3
     rest = [-7] * (SEGMENTS + CELLS - 3)
-    lists = [[0, 1, 5, *rest], [0, 1, 2, *rest], [0, 1, 5, *rest], [-7, -7, -7, *rest]]
+    lists = [[0, 4, 6, *rest], [0, 1, 4, *rest], [0, 4, 6, *rest], [-7, -7, -7, *rest]]
     assert found.scratch.tolist() == lists
 
 

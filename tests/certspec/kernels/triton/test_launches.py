@@ -1,6 +1,7 @@
 """What rows.py does around the Triton kernels: the shapes it plans, which rows it works again, and
 which figures it hands on."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.support.device import DEVICE
 
 pytest.importorskip("triton")
 from certspec.kernels.triton import rows as triton_rows
-from certspec.kernels.triton.ranks import UNDECIDED
+from certspec.kernels.triton.ranks import THRESHOLD, UNDECIDED
 from certspec.kernels.triton.rows import FastScores, Plan, allocate, launch, plan_for
 
 pytestmark = pytest.mark.triton
@@ -55,6 +56,23 @@ def test_cards_from_hopper_on_launch_early(monkeypatch):
     assert found == {(8, 9): False, (9, 0): True, (10, 0): True}
 
 
+@pytest.mark.parametrize(
+    ("name", "megahertz", "bits"), [("H100", 2619, 5120), ("H200", 3201, 6016)]
+)
+def test_many_rows_get_long_segments_where_memory_is_fast(monkeypatch, name, megahertz, bits):
+    card = SimpleNamespace(memory_clock_rate=1000 * megahertz, memory_bus_width=bits)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    reads_fast = triton_rows._reads_fast.__wrapped__
+    assert reads_fast(torch.device("cuda")) is (name == "H200")
+    assert reads_fast(torch.device("cpu")) is reads_fast(None) is False
+    monkeypatch.setattr(triton_rows, "_reads_fast", reads_fast)
+    few, many = (plan_for(n, 151_936, 2, 10, torch.device("cuda")) for n in (128, 129))
+    assert few == plan_for(128, 151_936, 2, 10)
+    assert (many != plan_for(129, 151_936, 2, 10)) is (name == "H200")
+    assert many.segment == (256 if name == "H200" else 128)
+    assert many.segment * many.batch <= 32 * many.combine_warps * 8
+
+
 def room_for(num_rows: int, columns: int, num_top: int, plan: Any) -> tuple[FastScores, FastScores]:
     """Outputs of so many rows, and the same memory with a row more."""
     whole = allocate(num_rows + 1, columns, 1, num_top, plan, DEVICE)
@@ -89,6 +107,31 @@ def test_the_second_kernel_works_the_open_rows_of_its_own_and_no_others(monkeypa
     launch(*sides, parameters, columns, table.num_top, plan, out)
     assert [path != 0 for path in worked] == [False, True, True]
     assert whole.path.tolist() == [0, 0, 0, UNDECIDED.value]
+
+
+@pytest.mark.parametrize("is_near", [False, True])
+def test_rows_are_summed_again_only_where_one_is_open(monkeypatch, is_near):
+    """In calls of several blocks too, each with its own."""
+    target = torch.randn(5, 300, generator=torch.Generator().manual_seed(2))
+    target[:, 7] = 6.0
+    target[3, 9] = 5.0
+    top = torch.softmax(target[3].double(), -1).topk(2).values
+    gap = float(top[0] - top[1] * (1 - 1e-8)) if is_near else 0.5
+    rules, worked = (cs.Additive(gap),), []
+    again = triton_rows.launch_open_rows
+
+    def noted(*given: Any) -> None:
+        worked.append(given[-1].path.tolist())
+        again(*given)
+        assert given[-1].path.tolist() == [0] * len(worked[-1])
+
+    monkeypatch.setattr(triton_rows, "ROW_BLOCK", 3)
+    monkeypatch.setattr(triton_rows, "launch_open_rows", noted)
+    ours = cs.certify(target.to(DEVICE), 0.9 * target.to(DEVICE), rules, backend="triton")
+    theirs = cs.certify(target, 0.9 * target, rules, backend="numba")
+    assert worked == ([[0, 0, 0], [THRESHOLD.value, 0]] if is_near else [])
+    assert ours.accepted.cpu().tolist() == theirs.accepted.tolist()
+    assert ours.path_counts == {"fast": 5, "rigorous": 0}
 
 
 class Before:

@@ -29,7 +29,7 @@ import triton.language as tl
 from certspec.kernels.triton import ranks, segments
 from certspec.kernels.triton import rows as triton_rows
 from certspec.kernels.triton.ranks import INVALID, TIES, UNDECIDED
-from certspec.kernels.triton.segments import power_of_two, segment_errors
+from certspec.kernels.triton.segments import SPREAD, power_of_two, segment_errors
 
 pytestmark = [
     pytest.mark.triton,
@@ -135,6 +135,8 @@ class Exact:
         run = plan.near * plan.vector
         segment = chunk * plan.lanes + inside % (plan.lanes * run) // run
         self.num_segments = plan.segments(len(column))
+        each = self.num_segments // SPREAD.value
+        segment = segment % each * SPREAD.value + segment // each  # its place
         largest = np.full((2, self.num_segments), -np.inf)
         for side in (0, 1):
             np.maximum.at(largest[side], segment, sides[side])
