@@ -25,7 +25,8 @@ class Finding(Enum):
     )
     CHOSEN_ALONE = (
         "lists of the chosen token alone, of which the log doesn't say that it is the most "
-        "probable: left out"
+        "probable: left out, and the run holds the likelier positions only; ask the server for "
+        "several logprobs"
     )
     SENTINELS_DROPPED = (
         "listed tokens with a sentinel instead of a logprob: dropped, their mass counts as tail"

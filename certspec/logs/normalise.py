@@ -371,7 +371,9 @@ class Normaliser:
             return len(order)
         # vLLM's servers put the chosen token first, llama-cpp-python's and completions add it
         # behind the list. Where it is the least of all, nothing says that it is the next rank.
-        if raw.entries[order[-1]].key != raw.chosen.key:
+        least = raw.entries[order[-1]]
+        # llama-cpp-python writes no bytes: its tokens have no key, but their texts and values
+        if least != raw.chosen if least.key is None else least.key != raw.chosen.key:
             return len(order)
         if len(order) == 1:
             return int(math.exp(logprobs[0]) > 0.5 + self._rounding(logprobs))

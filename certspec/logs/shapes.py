@@ -4,8 +4,9 @@ where: ``run.jsonl:7: expected token id to be an integer, got 'a'``."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from certspec.errors import UnreadableInput
@@ -44,10 +45,12 @@ class Place:
 
 @dataclass
 class Stream:
-    """An answer that is being read: its sequence, and the position that comes next."""
+    """An answer that is being read: its sequence, the position that comes next, and how many of its
+    lists had how many entries."""
 
     sequence: int
     position: int = 0
+    lengths: Counter[int] = field(default_factory=Counter)
 
 
 class Sequences:

@@ -43,10 +43,11 @@ def positions(
                 "tokens, token_logprobs and top_logprobs of one length",
                 f"{len(tokens)}, {len(values)}, {len(lists)}",
             )
-        asked = _asked(lists)
         identity = document.get("id")
         answer = (identity, choice.get("index"))
         stream = sequences.stream(answer, is_streamed=identity is not None)
+        stream.lengths.update(len(listed) for listed in lists if isinstance(listed, dict))
+        asked = _asked(stream.lengths)
         finish = choice.get("finish_reason")
         for number, (token, value, listed) in enumerate(zip(tokens, values, lists, strict=True)):
             if not isinstance(token, str):
@@ -76,10 +77,9 @@ def _entry(place: Place, text: str, logprob: object) -> Entry:
     return Entry(text, text, logprob) if number is None else Entry(number, None, logprob)
 
 
-def _asked(lists: list[Any]) -> int:
-    """How many entries were asked for: the usual length; a list has one more only where the chosen
-    token is extra."""
-    lengths = Counter(len(listed) for listed in lists if isinstance(listed, dict))
+def _asked(lengths: Counter[int]) -> int:
+    """How many entries were asked for: the usual length of an answer's lists; a list has one more
+    only where the chosen token is extra."""
     return max(lengths, key=lambda length: (lengths[length], length)) if lengths else 0
 
 

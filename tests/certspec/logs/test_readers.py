@@ -140,6 +140,13 @@ def test_a_chosen_token_at_the_end_of_its_list_may_have_been_added_there(tmp_pat
     positions, findings = read(written.save(tmp_path / "c.json", beyond))
     assert [position.num_ranked for position in positions] == [3, 3]
     assert findings.counts[Finding.CHOSEN_BEYOND] == 2
+    # without bytes no token has a key: the chosen one is known by its text and value
+    for item in beyond["choices"][0]["logprobs"]["content"]:
+        for entry in (item, *item["top_logprobs"]):
+            entry["bytes"] = None
+    beyond["choices"][0]["logprobs"]["content"][1]["top_logprobs"].pop()
+    positions, _ = read(written.save(tmp_path / "n.json", beyond))
+    assert [position.num_ranked for position in positions] == [3, 3]
     # a list apart from the chosen token, as SGLang's is, holds the best tokens alone
     positions, _ = read(written.save(tmp_path / "s.json", written.sglang(rows, depth=1)))
     assert [position.num_ranked for position in positions] == [1, 1]
@@ -187,6 +194,19 @@ def test_a_text_keyed_list_that_lost_an_entry_claims_only_ranks_above_all_that_i
     positions, findings = read(written.save(tmp_path / "c.json", log))
     assert [position.num_ranked for position in positions] == [4, 4, 1, 4]
     assert findings.counts[Finding.KEY_LOST] == 1
+
+
+def test_an_entry_that_a_streamed_list_lost_is_noticed_by_the_lists_before_it(tmp_path):
+    chunks = []
+    for row in written.logprobs(4):
+        chunk = written.completions([row]) | {"id": "cmpl-1"}
+        chunk["choices"][0]["finish_reason"] = None
+        chunks.append(chunk)
+    listed = chunks[3]["choices"][0]["logprobs"]["top_logprobs"][0]
+    del listed[[*listed][1]]  # its text was that of the first
+    positions, findings = read(written.save(tmp_path / "c.jsonl", *chunks))
+    assert [each.num_ranked for each in positions[:3]] == [5, 5, 5]
+    assert positions[3].num_ranked < 4 and findings.counts[Finding.KEY_LOST] == 1
 
 
 def test_a_text_that_stands_twice_in_one_object_is_noticed(tmp_path):
