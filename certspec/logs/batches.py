@@ -67,6 +67,16 @@ def _require_size(target: LoggedPosition, stated: int) -> None:
         )
 
 
+def _is_by_text(position: LoggedPosition) -> bool:
+    """Whether a token of the list is known by its text: by bytes too where they are the text's own,
+    as vLLM and SGLang write them, which say no more than it."""
+    return any(
+        isinstance(key, str)
+        or (isinstance(key, bytes) and text is not None and key == text.encode("utf-8", "replace"))
+        for key, text in zip(position.keys, position.texts, strict=True)
+    )
+
+
 def draft_lists(
     batch: Pairs, num_columns: int, num_best: int, *, text_keys_are_tokens: bool = False
 ) -> DraftLists:
@@ -84,8 +94,7 @@ def draft_lists(
         if draft is None:
             continue
         present[row], error[row] = True, draft.error
-        texts = any(isinstance(key, str) for keys in (target.keys, draft.keys) for key in keys)
-        by_text[row] = texts and not text_keys_are_tokens
+        by_text[row] = not text_keys_are_tokens and any(map(_is_by_text, (target, draft)))
         known = {
             key: value
             for key, value in zip(draft.keys, draft.logprobs, strict=True)

@@ -119,6 +119,7 @@ _WHOLE_VOCABULARY = 1000
 # a file whose first so many lists all look processed is refused at once
 _TELLING_LISTS = 16
 _NO_KEY_MARKS = ("\ufffd", "\\x", "bytes:")
+_REPLACED = "\ufffd".encode()  # what servers show of every piece of a character
 
 
 class Normaliser:
@@ -517,7 +518,9 @@ def _usable(key: Key) -> Key:
         return None
     if isinstance(key, str) and not is_text(key):
         return None
-    return key if not isinstance(key, bytes) or key.strip(b"\0") else None
+    if isinstance(key, bytes) and (_REPLACED in key or not key.strip(b"\0")):
+        return None
+    return key
 
 
 def is_text(text: str) -> bool:

@@ -55,12 +55,36 @@ def test_a_joined_pair_certifies_only_accepted_tokens(tmp_path, name):
     else:
         documents = [written.WRITERS[name](rows, depth=6), _teacher_forced(name, rows, drafts)]
     logs = [written.save(tmp_path / f"{n}.json", document) for n, document in enumerate(documents)]
-    run = import_logs(*logs, tmp_path / "run", rules=RULES)
+    # the bytes of a chat log are those of its texts: they name a token where no two have one text
+    by_bytes = name == "openai-chat"
+    run = import_logs(*logs, tmp_path / "run", rules=RULES, text_keys_are_tokens=by_bytes)
     table = read_run(tmp_path / "run")
     same = rows.argmax(axis=1) == drafts.argmax(axis=1)
     assert run.num_positions == 40 and table.accepted is not None and table.certified is not None
     assert table.accepted[0].tolist() == same.tolist()
     assert not (table.certified & ~table.accepted).any() and table.certified[0].sum() > 20
+
+
+def test_bytes_that_are_those_of_the_text_certify_nothing_and_those_of_no_character_match_nothing(
+    tmp_path,
+):
+    # vLLM shows each of several pieces of a character as U+FFFD, and that text's bytes
+    logs = []
+    for number, shift in enumerate((0.0, 0.001)):
+        document = written.chat(np.log([[0.8 - shift, 0.1 + shift, 0.06, 0.04]]), depth=3)
+        for item in document["choices"][0]["logprobs"]["content"]:
+            for entry, text in zip(item["top_logprobs"], ("\ufffd", " a", " b"), strict=True):
+                entry |= {"token": text, "bytes": list(text.encode())}
+            item |= item["top_logprobs"][1] | {"top_logprobs": item["top_logprobs"]}
+        logs.append(written.save(tmp_path / f"{number}.json", document))
+    import_logs(*logs, tmp_path / "run", rules=RULES, text_keys_are_tokens=True)
+    table = read_run(tmp_path / "run")
+    assert not table.accepted_known[0, 0] and not table.certified.any()
+    rows = written.logprobs(10)
+    log = written.save(tmp_path / "log.json", written.chat(rows))
+    import_logs(log, log, tmp_path / "text", rules=RULES)
+    table = read_run(tmp_path / "text")
+    assert table.accepted[0].all() and not table.certified[0].any()
 
 
 def _teacher_forced(name, rows, drafts):
