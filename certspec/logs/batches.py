@@ -77,6 +77,13 @@ def _is_by_text(position: LoggedPosition) -> bool:
     )
 
 
+def _is_tied(draft: LoggedPosition, rank: int) -> bool:
+    """Whether the token of a rank may change places with its neighbour: they are equally likely,
+    and no id says which comes first."""
+    near = draft.logprobs[max(0, rank - 1) : rank + 2]
+    return near.count(draft.logprobs[rank]) > 1 and not isinstance(draft.keys[rank], int)
+
+
 def draft_lists(
     batch: Pairs, num_columns: int, num_best: int, *, text_keys_are_tokens: bool = False
 ) -> DraftLists:
@@ -111,6 +118,6 @@ def draft_lists(
             if key not in column_of
         )
         for rank, key in enumerate(draft.keys[: min(num_best, draft.num_ranked)]):
-            if key is not None and key not in target.ambiguous:
+            if key is not None and key not in target.ambiguous and not _is_tied(draft, rank):
                 best[row, rank] = column_of.get(key, OUTSIDE)
     return DraftLists(logprobs, best, np.minimum(outside, 1.0), error, present, by_text)

@@ -87,6 +87,20 @@ def test_bytes_that_are_those_of_the_text_certify_nothing_and_those_of_no_charac
     assert table.accepted[0].all() and not table.certified[0].any()
 
 
+def test_a_draft_whose_best_tokens_are_tied_has_no_best_token_without_ids(tmp_path):
+    target = np.log([[0.4, 0.38, 0.1, 0.07, 0.05]])
+    draft = np.log([[0.39, 0.39, 0.1, 0.07, 0.05]])
+    for name, known in (("chat", False), ("llama_cpp", True)):
+        writer = getattr(written, name)
+        logs = [
+            written.save(tmp_path / f"{name}-{number}.json", writer(rows, depth=4))
+            for number, rows in enumerate((target, draft))
+        ]
+        import_logs(*logs, tmp_path / name, rules=RULES, text_keys_are_tokens=True)
+        table = read_run(tmp_path / name)
+        assert table.accepted_known[0, 0] == table.certified[0, 0] == known
+
+
 def _teacher_forced(name, rows, drafts):
     """The draft's lists for the tokens of the target's answer."""
     document = written.WRITERS[name](drafts, depth=6)
