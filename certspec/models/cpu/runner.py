@@ -33,6 +33,7 @@ _ONE_THREADS_WORTH = (
 )
 
 _WORTH_A_THREAD = 2_000_000  # multiply-adds that outweigh waking another thread
+_WORK_A_CALL, _LEAST_ROWS = 1 << 37, 64  # multiply-adds: about a second of two cores
 
 
 class CpuRunner:
@@ -337,16 +338,25 @@ class CpuRunner:
         )
 
     def _pass(self, rows: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Tensor:
+        """Logits of the rows that are wanted. Many rows are run some at a time, between which
+        Ctrl-C is heard: a row needs of those before it what lies in the cache."""
         logits = np.empty((len(wanted), self.num_columns), np.float32)
+        most = max(_LEAST_ROWS, _WORK_A_CALL // self.geometry.num_weights)
+        for start in range(0, max(len(rows), 1), most):
+            block = rows[start : start + most]
+            first, end = np.searchsorted(wanted, (start, start + most))
+            self._call(block, wanted[first:end] - start, logits[first:end].reshape(-1))
+        return torch.from_numpy(logits)[:, : self.num_tokens]
+
+    def _call(self, rows: Any, wanted: Any, logits: Any) -> None:
         work = len(rows) * self.geometry.num_weights
         limit = min(self.num_threads, 1 + work // _WORTH_A_THREAD) if self._compiled else 1
         num_threads = self._threads.pick(work, limit)
-        arguments = (self._model(len(rows), num_threads), rows, wanted, logits.reshape(-1))
+        arguments = (self._model(len(rows), num_threads), rows, wanted, logits)
         began = time.perf_counter()
         run_shared(forward_pass, arguments, num_threads)
         self._threads.report(work, limit, num_threads, time.perf_counter() - began)
         self._compiled = True
-        return torch.from_numpy(logits)[:, : self.num_tokens]
 
 
 @cache

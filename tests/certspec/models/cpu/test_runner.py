@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from certspec.errors import InvalidArgument, UnreadableInput
+from certspec.models.cpu import runner as cpu_runner
 from certspec.models.cpu.runner import CpuRunner
 from tests.support.small_models import make_model, truth
 
@@ -105,6 +106,30 @@ def test_a_block_has_bit_for_bit_the_logits_of_one_token_at_a_time(model: Any) -
         assert torch.equal(runner.forward(block([token]))[0, 0], expected)
         runner.commit([[0]])
     assert torch.equal(runner.prefill([prompt + tokens])[0], together[-1])
+
+
+@pytest.mark.parametrize("rows_a_call", [1, 7, 64])
+def test_many_rows_come_back_to_python_in_between_and_that_changes_no_bit(
+    model: Any, monkeypatch: pytest.MonkeyPatch, rows_a_call: int
+) -> None:
+    def logits_of(runner: CpuRunner) -> list[torch.Tensor]:
+        found = [runner.prefill([tokens_of(37), tokens_of(5, 1), tokens_of(70, 2)])]
+        found.append(runner.forward(block(*[tokens_of(9, seed) for seed in range(3)]), parents))
+        runner.commit([[0, 2], [], [1]])
+        runner.drop_rows([0, 2])
+        runner.join([tokens_of(23, 5)])
+        return [*found, runner.forward(block([3], [4], [5]))]
+
+    parents, calls = torch.tensor([[-1, -1, 0, 0, 1, 2, 2, 3, 7]] * 3), []
+    expected, run = logits_of(CpuRunner(model)), cpu_runner.run_shared
+    monkeypatch.setattr(cpu_runner, "_WORK_A_CALL", 0)
+    monkeypatch.setattr(cpu_runner, "_LEAST_ROWS", rows_a_call)
+    monkeypatch.setattr(
+        cpu_runner, "run_shared", lambda *given: (calls.append(len(given[1][1])), run(*given))
+    )
+    found = logits_of(CpuRunner(model))
+    assert all(map(torch.equal, found, expected))
+    assert max(calls) <= rows_a_call and sum(calls) == 37 + 5 + 70 + 27 + 23 + 3
 
 
 def test_threads_change_no_bit() -> None:
