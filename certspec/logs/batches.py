@@ -9,6 +9,7 @@ import numpy as np
 
 from certspec.certificates.lumped import OUTSIDE, UNKNOWN, DraftLists, TargetLists
 from certspec.errors import InvalidArgument
+from certspec.logs.normalise import FLOAT32_ERROR
 from certspec.logs.position import LoggedPosition
 
 __all__ = ["Pairs", "draft_lists", "gather", "target_lists"]
@@ -79,9 +80,10 @@ def _is_by_text(position: LoggedPosition) -> bool:
 
 def _is_tied(draft: LoggedPosition, rank: int) -> bool:
     """Whether the token of a rank may change places with its neighbour: they are equally likely,
-    and no id says which comes first."""
+    and no id says which comes first, or few decimals made them so."""
     near = draft.logprobs[max(0, rank - 1) : rank + 2]
-    return near.count(draft.logprobs[rank]) > 1 and not isinstance(draft.keys[rank], int)
+    has_order = isinstance(draft.keys[rank], int) and draft.error <= FLOAT32_ERROR
+    return near.count(draft.logprobs[rank]) > 1 and not has_order
 
 
 def draft_lists(

@@ -99,6 +99,12 @@ def test_a_draft_whose_best_tokens_are_tied_has_no_best_token_without_ids(tmp_pa
         import_logs(*logs, tmp_path / name, rules=RULES, text_keys_are_tokens=True)
         table = read_run(tmp_path / name)
         assert table.accepted_known[0, 0] == table.certified[0, 0] == known
+    logs = [
+        written.save(tmp_path / f"{number}.json", written.llama_cpp(rows.round(1), depth=4))
+        for number, rows in enumerate((np.log([[0.6, 0.2, 0.1, 0.05]]), draft))
+    ]
+    import_logs(*logs, tmp_path / "rounded", rules=RULES)  # the draft's were .4 and .38, perhaps
+    assert not read_run(tmp_path / "rounded").accepted_known[0, 0]
 
 
 def _teacher_forced(name, rows, drafts):
