@@ -99,9 +99,13 @@ def _require_distributions(
         # a NaN, an inf, or -inf where there is nothing else, is a row's largest logit
         bad = [] if logits is None else (~logits.amax(-1).isfinite()).nonzero().flatten().tolist()
         for row in bad[:1]:
-            one = [None if x is None else x[row : row + 1] for x in (target_logits, draft_logits)]
+            own = slice(row, row + 1)
             try:
-                certify(*one, "strict")
+                certify(
+                    target_logits[own],
+                    None if draft_logits is None else draft_logits[own],
+                    "strict",
+                )
             except InvalidRow as error:
                 raise error.at(f"prompt {active[row].index}, position {position}") from error
 
