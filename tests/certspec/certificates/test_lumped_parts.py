@@ -54,6 +54,16 @@ def test_the_lumped_divergence_is_its_sum_with_zeros_on_either_side():
     )
 
 
+def test_a_draft_whose_tail_rounding_took_away_is_no_farther_than_it_may_be():
+    # float32 lists: the draft's two sum to 1, the target's leave 1e-9, and 2e-6 may be in either
+    lists = target([0.75 - 1e-9, 0.25], error=2e-6)
+    judged = lumped_certificates(lists, "strict", draft([0.75, 0.25], error=2e-6))
+    assert judged.kl_lumped[0] < 1e-9 < judged.kl_lumped_upper[0, 0] < 1e-4
+    # a tail beyond all rounding is bounded by what the draft's may be
+    judged = lumped_certificates(target([0.6, 0.2]), "strict", draft([0.75, 0.25]))
+    assert 5.0 < judged.kl_lumped[0] < 0.2 * math.log(0.2 / LEAST)
+
+
 def test_the_largest_divergence_has_every_logprob_off_by_its_error():
     """p exp(e) (r + 2 e) where that is positive, p exp(-e) (r + 2 e) below; a lump without mass has
     no term."""
