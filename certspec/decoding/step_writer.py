@@ -203,17 +203,17 @@ class StepWriter:
         columns = StepColumns(np.array(self._positions, np.int64), len(self.extra))
         for index, ratio in self._ratios.items():
             columns.values["token_prob_ratio"][index] = ratio
-        if self._free:
-            free = np.array(self._free)
-            rows = self._free_targets.rows()
-            scored = score_rows(rows, None, (StrictGreedy(),), self._describer(free))
-            columns.fill_targets(free, scored, np.arange(len(free)))
-        if self._unscored:
+        if self._unscored:  # first: of rows without a number these come before a round's last token
             pairs = np.array(self._unscored)
             rules = self._needed_rules(columns.values["num_children"][pairs], pairs)
             targets, drafts = self._targets.rows(), self._drafts.rows()
             scored = score_rows(targets, drafts, rules, self._describer(pairs))
             self._fill_pairs(columns, pairs, scored, np.arange(len(pairs)))
+        if self._free:
+            free = np.array(self._free)
+            rows = self._free_targets.rows()
+            scored = score_rows(rows, None, (StrictGreedy(),), self._describer(free))
+            columns.fill_targets(free, scored, np.arange(len(free)))
         for _, group in groupby(self._scored, key=lambda entry: id(entry[1].scored)):
             entries = list(group)
             pairs = np.array([index for index, _, _ in entries])

@@ -349,6 +349,16 @@ def test_scores_that_are_no_dense_numbers_here_are_refused_by_name(
         cs.generate(tiny, [[1, 2]], logits_processor=[changed])
 
 
+@pytest.mark.parametrize("first", [0, 4])
+def test_scores_without_a_number_are_told_where_they_begin(tiny: Any, first: int) -> None:
+    def blank_from_there(ids: Any, scores: Any) -> Any:
+        return scores * torch.nan if ids.shape[1] >= 2 + first else scores
+
+    told = rf"prompt 0, round \d, after {first} new tokens: target_logits holds a NaN"
+    with pytest.raises(cs.InvalidLogits, match=told):
+        cs.generate(tiny, [[1, 2]], logits_processor=[blank_from_there], eos_token_ids=[])
+
+
 @pytest.mark.parametrize("answer", [None, "yes", object()])
 def test_a_criterion_that_answers_no_boolean_is_refused_by_name(tiny: Any, answer: Any) -> None:
     def ask(ids: Any, scores: Any, **kwargs: Any) -> Any:
