@@ -429,8 +429,12 @@ def _require_hub(name: str, source: object, revision: str | None) -> None:
 
 def _require_path(role: str, source: object) -> None:
     if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):
+        got = repr(source)
+        if "\n" in got:  # a module's lists all that it holds
+            got = f"a {type(source).__name__}; models at hand are Pair(target, draft, tokenizer, "
+            got += "num_tokens)"
         raise InvalidArgument(
-            f"{role}: expected a model directory, a .gguf file or a hub id, got {source!r}"
+            f"{role}: expected a model directory, a .gguf file or a hub id, got {got}"
         )
 
 

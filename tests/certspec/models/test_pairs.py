@@ -207,6 +207,17 @@ def test_what_is_no_directory_is_refused_before_any_download(tmp_path):
         cs.load_pair(tmp_path / "empty", tmp_path / "empty")
 
 
+def test_a_model_in_place_of_its_folder_is_refused_in_one_line(tiny):
+    with pytest.raises(
+        cs.InvalidArgument, match=r"target: .* got a Qwen3ForCausalLM; .* Pair\(ta"
+    ) as told:
+        cs.load_pair(tiny.target, tiny.draft)
+    assert "\n" not in str(told.value)
+    at_hand = cs.Pair(tiny.target, tiny.draft, tiny.tokenizer, tiny.num_tokens)
+    decoded = [cs.generate(pair, [[5, 6]], max_new_tokens=3).sequences for pair in (at_hand, tiny)]
+    assert decoded[0] == decoded[1]
+
+
 @pytest.mark.parametrize(
     "load", [cs.load_pair, lambda source, _, **more: load_target(source, **more)]
 )
