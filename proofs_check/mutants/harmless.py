@@ -47,6 +47,7 @@ _NOT_REAL = "one number of scratch more is loaded, of whose columns none is real
 _NO_LOGITS = (
     "a segment without a finite logit has no real column, or a NaN that leaves the row open"
 )
+_NO_SUCH_CARD = "no card's memory is within a percent of it"
 _NO_INFINITY = "an infinite logit makes a row's sums NaN: no bound is infinite"
 REASONS: tuple[tuple[str, str, str, str], ...] = (
     *(
@@ -185,6 +186,9 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("parts, added = *", "ranks <= 16", "*", _PLANNED),
             ("parts, added = *", "num_segments >= 512", "*", _PLANNED),
             ("warps = *", "num_rows <= *", "(num_rows < *", _PLANNED),
+            ("if num_rows > 128 and *", "num_rows > 128", "*", _PLANNED),
+            ("return 2e3 *", "2e3", "(2000.00*)", _NO_SUCH_CARD),
+            ("return 2e3 *", "* > FAST_BYTES", "*", _NO_SUCH_CARD),
             ("if tl.max(is_open*", "* > 0", "*", "a look at rows none of which is open"),
             ("and num_top <= MAX_TOP", "*", "*", "the torch backend scores them"),
             ("itemsize = *", "max(*", "min(*", "how many columns a thread reads at once"),
@@ -815,8 +819,13 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("below_? = *", "* + tl.zeros_like(*", "(* - tl.zeros_like(*", "0 is taken off"),
             ("x_? = tl.where(real*", "200.0", "*", _VANISHES),
             ("sum_t = *", "* > _FARTHEST", "*", "a choice of limit: both paths hold there"),
-            ("tl.store(at + lane + MAX_T *", "* num_segments", "*", _FIRST),
-            ("if first + width *", "* <= *", "*", "both ways read a chunk that ends with the row"),
+            ("tl.store(at + MAX_T *", "* num_segments", "*", _FIRST),
+            (
+                "if (chunk + 1) * width *",
+                "* <= *",
+                "*",
+                "both ways read a chunk that ends with the row",
+            ),
         )
     ),
     *(
@@ -840,6 +849,9 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
                 "*",
                 "a term meets columns // block + block roundings at most, two fewer than are paid",
             ),
+            ("num_kept = CELLS *", "CELLS + 1", "(CELLS + 2)", "both begin a first attempt"),
+            ("while (attempt *", "attempt < *", "*", "an attempt more"),
+            ("while (attempt *", "num_kept > CELLS", "*", "a bar that is raised where it need not"),
             ("if num_kept <= *", "num_kept <= *", "(* < *", "both read all elements that are kept"),
             ("per_d = *", "1.0", "(1.0000*)", _SAFE + ": it is a factor of errors alone"),
             ("(tail_ct - tail_cd) *", "2.0", "(2.0000*)", _SAFE),

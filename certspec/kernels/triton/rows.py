@@ -345,7 +345,7 @@ def plan_for(
     warps = 4 if num_rows <= 16 else 8 if num_rows <= 128 else 2
     slots_at_once = 2048 if warps == 8 else warps * 128
     quads = max(1, min(slots_at_once, triton.next_power_of_2(num_segments)) // (parts * added))
-    if num_rows > 128 and plan.warps == 1:
+    if plan.warps == 1:
         quads = 1
     batch = max(1, min(32, warps * 256 // plan.segment))
     return replace(

@@ -209,6 +209,20 @@ def test_likely_tokens_that_all_have_low_numbers_leave_no_row_open(num_rows, nat
     assert fast.ids[1, 0].tolist() == theirs.draft_top_ids[0].tolist()
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_likely_tokens_of_one_model_that_lie_together_leave_no_row_open(side):
+    generator = torch.Generator().manual_seed(4)
+    sides = torch.randn(2, 1, 33_000, generator=generator)
+    sides[side, 0, 64:264] += 9.0
+    table = rule_table((cs.StrictGreedy(),))
+    plan = triton_rows.plan_for(1, 33_000, sides.element_size(), table.num_top)
+    fast = launch(*sides, table, plan, 33_000)
+    theirs = cs.certify(*sides, table.rules, backend="numba")
+    assert fast.path.tolist() == [0]
+    assert fast.ids[0, 0].tolist() == theirs.target_top_ids[0].tolist()
+    assert fast.ids[1, 0].tolist() == theirs.draft_top_ids[0].tolist()
+
+
 @pytest.mark.parametrize(("num_ties", "is_open"), [(40, False), (54, False), (55, True)])
 def test_only_more_equal_tokens_than_cells_leave_a_row_open(num_ties, is_open):
     """Beside ten that are likelier, all within one part of the row; and a hundred that are less
