@@ -820,6 +820,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("x_? = tl.where(real*", "200.0", "*", _VANISHES),
             ("sum_t = *", "* > _FARTHEST", "*", "a choice of limit: both paths hold there"),
             ("tl.store(at + MAX_T *", "* num_segments", "*", _FIRST),
+            ("if (chunk + 1) * width *", "chunk + 1", "(chunk + 2)", "whole chunks read as masked"),
             ("if (chunk + 1) * width *", "* <= *", "*", "both read a chunk that ends with the row"),
         )
     ),
