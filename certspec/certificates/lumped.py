@@ -178,7 +178,8 @@ def certify_lists(
     target_error = _checked("target_logits", target_logprobs, kinds[0])
     order = np.argsort(-target_logprobs, axis=1, kind="stable")
     ranked = np.take_along_axis(target_logprobs, order, axis=1)
-    target = TargetLists(ranked, np.isfinite(ranked).sum(axis=1), target_error)
+    num_listed = np.isfinite(ranked).sum(axis=1)
+    target = TargetLists(ranked, num_listed, target_error, has_order=False)  # columns are no ids
     if draft_logprobs is None:
         return lumped_certificates(target, rules)
     if draft_logprobs.shape != target_logprobs.shape:

@@ -146,6 +146,24 @@ def lumped_kl_upper(
     return np.maximum(listed + np.maximum(*corners), 0.0)
 
 
+def lumped_kl_lower(
+    target_probs: Floats,
+    log_ratios: Floats,
+    error: Floats,
+    target_tail: tuple[Floats, Floats],
+    draft_tail: tuple[Floats, Floats],
+) -> Floats:
+    """The least K_O that logprobs within ``error`` nats of the logged ones allow, at least 0;
+    arguments as for ``lumped_kl_upper``.
+
+    The lump's term x log(x / y) falls with y, and is least at x = y / e. (Theory E.)"""
+    lowest = log_ratios - 2.0 * error[:, None]
+    signed = np.where(lowest > 0.0, -error[:, None], error[:, None])
+    listed = np.where(target_probs > 0.0, target_probs * np.exp(signed) * lowest, 0.0).sum(axis=1)
+    mass = np.clip(draft_tail[1] / np.e, *target_tail)
+    return np.maximum(listed + _mass_log_ratio(mass, draft_tail[1]), 0.0)
+
+
 def _mass_log_ratio(target_mass: Floats, draft_mass: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         value = target_mass * (np.log(target_mass) - np.log(draft_mass))
@@ -233,13 +251,15 @@ class TargetLists:
 
     ``logprobs``: (rows, k) float64 nats; ``num_ranked``: (rows,) how many leading columns are the
     true first ranks; ``error``: scalar or (rows,), how far a logged value may be from the real one
-    (nats); ``num_tokens``: vocabulary size where it is known. Raises InvalidArgument for shapes or
-    order that contradict this."""
+    (nats); ``num_tokens``: vocabulary size where it is known; ``has_order``: scalar or (rows,),
+    whether equal logprobs stand in the order of their ids, so that the first of them is the better.
+    Raises InvalidArgument for shapes or order that contradict this."""
 
     logprobs: Floats
     num_ranked: NDArray[np.int64]
     error: Floats | float
     num_tokens: int | None = None
+    has_order: Bools | bool = True
 
     def __post_init__(self) -> None:
         logprobs = np.atleast_2d(_as_array("TargetLists", "logprobs", self.logprobs, "f"))
@@ -264,6 +284,8 @@ class TargetLists:
         object.__setattr__(self, "logprobs", logprobs)
         object.__setattr__(self, "num_ranked", num_ranked)
         object.__setattr__(self, "error", error_rows(self.error, rows, "TargetLists"))
+        has_order = _as_rows("TargetLists", "has_order", self.has_order, "b", rows)
+        object.__setattr__(self, "has_order", has_order)
         if np.isnan(logprobs).any() or (logprobs > 0.0).any():
             row = int(np.argmax((np.isnan(logprobs) | (logprobs > 0.0)).any(axis=1)))
             raise InvalidArgument(
@@ -391,11 +413,35 @@ class Rows:
         # leave over.
         self.unlisted_bound = np.minimum(self.last_prob * np.exp(self.error), ranked_mass)
         self.unlisted_bound[self.complete] = 0.0
+        self.least_place, self.greatest_place = self._places(last)
         self._entropies: dict[float, tuple[Floats, Floats]] = {}
         self.kl = np.full(self.num_rows, np.nan)
         self.views: list[View] = []
         if draft is not None:
             self._compare(draft)
+
+    def _places(self, last: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The least and the greatest rank (from 0) that each column can have, (rows, k): equal ones
+        may change places where nothing says which comes first, and the last ones with tokens that
+        have no rank."""
+        beyond = np.iinfo(np.int64).max
+        tied = np.zeros(self.logprobs.shape, dtype=bool)  # with the column before
+        tied[:, 1:] = self.ranked[:, 1:] & (self.logprobs[:, 1:] == self.logprobs[:, :-1])
+        tied &= ~np.asarray(self.target.has_order)[:, None]
+        least = np.maximum.accumulate(np.where(tied, 0, self.columns), axis=1)
+        ends = np.concatenate([~tied[:, 1:], np.ones((self.num_rows, 1), dtype=bool)], axis=1)
+        later = np.where(ends, self.columns, beyond)[:, ::-1]
+        greatest = np.minimum.accumulate(later, axis=1)[:, ::-1]
+        at_end = self.logprobs == self.logprobs[np.arange(self.num_rows), last][:, None]
+        can_tie = ~self.complete & (self.unlisted_bound >= self.last_prob * np.exp(-self.error))
+        at_end &= can_tie[:, None]
+        without_rank = np.where(
+            at_end, np.argmax(at_end, axis=1)[:, None], self.num_ranked[:, None]
+        )
+        return (
+            np.where(self.ranked, least, without_rank),
+            np.where(self.ranked & ~at_end, greatest, beyond),
+        )
 
     def _compare(self, draft: DraftLists) -> None:
         present = draft.present
@@ -411,13 +457,13 @@ class Rows:
             self.log_ratios = np.where(common, self.logprobs - draft.logprobs, 0.0)
         self.pair_error = np.maximum(self.error, error_rows(draft.error, self.num_rows))
         listed = np.where(common, self.probs, 0.0)
-        tails = [np.clip(1.0 - side.sum(axis=1), 0.0, 1.0) for side in (listed, self.draft_probs)]
-        # A draft's tail of 0 may be one that rounding took away. What its logprobs' error leaves
-        # room for keeps the divergence at most the true one, where 0 would make it infinite.
-        error = error_rows(draft.error, self.num_rows)
-        largest = _mass_box(self.draft_probs, error, np.zeros(self.num_rows))[1]
-        tails[1] = np.where(tails[1] == 0.0, np.minimum(largest, tails[0]), tails[1])
-        self.kl = np.where(present, lumped_kl(listed, self.draft_probs, *tails), np.nan)
+        nothing = np.zeros(self.num_rows)
+        boxes = (
+            _mass_box(listed, self.error, nothing),
+            _mass_box(self.draft_probs, error_rows(draft.error, self.num_rows), nothing),
+        )
+        least = lumped_kl_lower(listed, self.log_ratios, self.pair_error, *boxes)
+        self.kl = np.where(present, least, np.nan)
         # Where 1 - sum is lost in the logged values' rounding, a coarser lump (everything but the
         # two argmaxes) has a tail that is known well enough. Every coarsening is valid, each
         # against its own threshold.

@@ -48,10 +48,14 @@ def judge_single(rows: Rows, rule: Rule) -> Judgement:
     if threshold is None:
         raise InvalidArgument(f"{rule.label}: expected a rule with a threshold or a tree width")
     tau = _tau_interval(rows, threshold)
-    surely_accepted, surely_rejected = _sure_columns(rows, threshold, tau)
+    # Equal tokens have one certificate in whichever order; which of them a rank gate lets through
+    # is another question.
+    in_file = (np.where(rows.ranked, rows.columns, rows.num_ranked[:, None]),) * 2
     certificate, lower, case = _single_certificate(
-        rows, threshold, tau, surely_accepted, surely_rejected
+        rows, threshold, tau, *_sure_columns(rows, threshold, tau, in_file)
     )
+    places = rows.least_place, rows.greatest_place
+    surely_accepted, surely_rejected = _sure_columns(rows, threshold, tau, places)
     judgement = _without_draft(rows, certificate, lower, case)
     if rows.draft is None:
         return judgement
@@ -79,10 +83,13 @@ def _tau_interval(rows: Rows, threshold: Threshold) -> tuple[Floats, Floats]:
 
 
 def _sure_columns(
-    rows: Rows, threshold: Threshold, tau: tuple[Floats, Floats]
+    rows: Rows,
+    threshold: Threshold,
+    tau: tuple[Floats, Floats],
+    places: tuple[NDArray[np.int64], NDArray[np.int64]],
 ) -> tuple[Bools, Bools]:
     """Which columns are accepted, and which rejected, whatever rounding and tail hold; (rows, k)
-    each."""
+    each. ``places``: the least and the greatest rank (from 0) of each column."""
     low, high = rows.probs * np.exp(-rows.error)[:, None], rows.probs * np.exp(rows.error)[:, None]
     accepted, rejected = low > tau[1][:, None], high < tau[0][:, None]
     slack_only = threshold.cap == threshold.entropy_scale == math.inf
@@ -95,12 +102,8 @@ def _sure_columns(
     ):
         accepted[:, 0], rejected[:, 0] = True, False  # tau <= p1 by algebra, whatever p1 is
     if threshold.top_m:
-        accepted &= rows.ranked & (rows.columns < threshold.top_m)
-        beyond = (
-            np.maximum(rows.columns, np.where(rows.ranked, 0, rows.num_ranked[:, None]))
-            >= threshold.top_m
-        )
-        rejected |= beyond
+        accepted &= rows.ranked & (places[1] < threshold.top_m)
+        rejected |= places[0] >= threshold.top_m
     listed = rows.ranked | (rows.logprobs > -np.inf)
     return accepted & listed, rejected & listed
 
@@ -183,7 +186,10 @@ def _single_accepted(
     )
     below = rows.unlisted_bound < tau[0]
     if threshold.top_m:
-        below |= threshold.top_m <= rows.num_ranked
+        gate = np.clip(threshold.top_m - 1, 0, rows.num_columns - 1)
+        below |= (threshold.top_m <= rows.num_ranked) & (
+            rows.greatest_place[:, gate] < rows.num_columns
+        )
     outside = np.where(below, 0, -1)
     return np.where(
         rows.draft_top >= 0, accepted, np.where(rows.draft_top == OUTSIDE, outside, -1)
@@ -221,6 +227,10 @@ def judge_tree(rows: Rows, rule: Rule) -> Judgement:
         _keep_better(judgement, view, against, decision, best)
     held, all_known = (candidates == 0).any(axis=1), (candidates != UNKNOWN).all(axis=1)
     judgement.accepted = np.where(held, 1, np.where(all_known, 0, -1)).astype(np.int8)
+    # Any of several equal tokens may be the argmax: none is certified, none is sure.
+    open_top = (rows.greatest_place[:, 0] > 0) & ~nothing
+    judgement.accepted[open_top] = -1
+    judgement.threshold[open_top] = np.minimum(judgement.threshold[open_top], 0.0)
     return _close(rows, judgement)
 
 

@@ -92,6 +92,7 @@ def command(
     Certificates need the target alone. A truncated list certifies only what it allows: each row of
     the run says which case it is, and numbers that are lower bounds are marked."""
     from certspec.logs.import_run import import_logs
+    from certspec.runs.folder import RunFolder
     from certspec.runs.writing import write_atomically
 
     run = import_logs(
@@ -106,17 +107,20 @@ def command(
         text_keys_are_tokens=text_keys_are_tokens,
     )
     facts = json.dumps(import_facts(run), indent=2)
-    write_atomically(out / "import.json", facts + "\n")
-    if as_json:
-        click.echo(facts)
-        return
-    if run.num_positions <= _REPORTED_POSITIONS:
-        print_report(out, draft_length=draft_length)
-    else:
-        click.echo(
-            f"{out}: {run.num_positions:,} positions; certspec report {out} makes tables and "
-            "pictures"
-        )
+    # Another import of these logs into this folder, for no other is let in, may be replacing the
+    # run: its manifest is gone for a moment.
+    with RunFolder(out).locked(wait=True):
+        write_atomically(out / "import.json", facts + "\n")
+        if as_json:
+            click.echo(facts)
+            return
+        if run.num_positions <= _REPORTED_POSITIONS:
+            print_report(out, draft_length=draft_length)
+        else:
+            click.echo(
+                f"{out}: {run.num_positions:,} positions; certspec report {out} makes tables and "
+                "pictures"
+            )
     print_cases(run)
 
 

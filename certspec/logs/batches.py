@@ -3,13 +3,13 @@ at a time, with the draft's tokens matched to the target's columns."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from certspec.certificates.lumped import OUTSIDE, UNKNOWN, DraftLists, TargetLists
 from certspec.errors import InvalidArgument
-from certspec.logs.normalise import FLOAT32_ERROR
 from certspec.logs.position import LoggedPosition
 
 __all__ = ["Pairs", "draft_lists", "gather", "target_lists"]
@@ -50,7 +50,9 @@ def target_lists(batch: Pairs, num_tokens: int | None = None) -> TargetLists:
     sizes = {target.num_tokens for target, _ in batch}
     known = num_tokens if num_tokens is not None else sizes.pop() if len(sizes) == 1 else None
     num_ranked = np.array([target.num_ranked for target, _ in batch])
-    return TargetLists(logprobs, num_ranked, np.array([target.error for target, _ in batch]), known)
+    error = np.array([target.error for target, _ in batch])
+    has_order = np.array([_has_order(target) for target, _ in batch])
+    return TargetLists(logprobs, num_ranked, error, known, has_order)
 
 
 def _require_size(target: LoggedPosition, stated: int) -> None:
@@ -78,12 +80,32 @@ def _is_by_text(position: LoggedPosition) -> bool:
     )
 
 
+def _has_order(position: LoggedPosition) -> bool:
+    """Whether equally likely tokens stand in their true order: their ids give it, unless few
+    decimals made them equal."""
+    return not position.is_rounded and all(isinstance(key, int) for key in position.keys)
+
+
+def _num_known_ranks(draft: LoggedPosition, wanted: int) -> int:
+    """How many of the first ``wanted`` ranks have a known token: the last of a list may change
+    places with a token that isn't listed and as likely."""
+    ranks = draft.num_ranked
+    if wanted < ranks and draft.logprobs[wanted - 1] > draft.logprobs[ranks - 1]:
+        return wanted
+    if draft.num_tokens == ranks:
+        return min(wanted, ranks)
+    least = draft.logprobs[ranks - 1]
+    outside = 1.0 - sum(map(math.exp, draft.logprobs[:ranks])) * math.exp(-draft.error)
+    if math.exp(least - draft.error) > outside:
+        return min(wanted, ranks)
+    return min(wanted, draft.logprobs.index(least))
+
+
 def _is_tied(draft: LoggedPosition, rank: int) -> bool:
     """Whether the token of a rank may change places with its neighbour: they are equally likely,
-    and no id says which comes first, or few decimals made them so."""
+    and nothing says which comes first."""
     near = draft.logprobs[max(0, rank - 1) : rank + 2]
-    has_order = isinstance(draft.keys[rank], int) and draft.error <= FLOAT32_ERROR
-    return near.count(draft.logprobs[rank]) > 1 and not has_order
+    return near.count(draft.logprobs[rank]) > 1 and not _has_order(draft)
 
 
 def draft_lists(
@@ -119,7 +141,9 @@ def draft_lists(
             for key, value in zip(draft.keys, draft.logprobs, strict=True)
             if key not in column_of
         )
-        for rank, key in enumerate(draft.keys[: min(num_best, draft.num_ranked)]):
+        # a token of the target without a key may be any of the draft's
+        unmatched = UNKNOWN if None in target.keys else OUTSIDE
+        for rank, key in enumerate(draft.keys[: _num_known_ranks(draft, num_best)]):
             if key is not None and key not in target.ambiguous and not _is_tied(draft, rank):
-                best[row, rank] = column_of.get(key, OUTSIDE)
+                best[row, rank] = column_of.get(key, unmatched)
     return DraftLists(logprobs, best, np.minimum(outside, 1.0), error, present, by_text)

@@ -96,7 +96,15 @@ def import_logs(
     target_log, draft_log = Path(target_log), None if draft_log is None else Path(draft_log)
     findings, draft_findings = Findings(), Findings() if draft_log is not None else None
     kind = sniff_format(target_log) if format == "auto" else format
-    pairs = _pairs(target_log, draft_log, kind, draft_format, findings, draft_findings)
+    target = read_log(target_log, format=kind, findings=findings, num_tokens=num_tokens)
+    pairs: Iterator[tuple[LoggedPosition, LoggedPosition | None]]
+    if draft_log is None:
+        pairs = ((position, None) for position in target)
+    else:
+        draft = read_log(
+            draft_log, format=draft_format, findings=draft_findings, num_tokens=num_tokens
+        )
+        pairs = join_logs(target, draft, findings, (str(target_log), str(draft_log)))
     batches = gather(pairs)
     first = next(batches)
     kept, refused = _possible_rules(tuple(rules) or tuple(default_rules()), first)
@@ -144,21 +152,6 @@ def import_logs(
             shutil.rmtree(incoming.path, ignore_errors=True)
     _compare_temperatures(run, temperature)
     return run
-
-
-def _pairs(
-    target_log: Path,
-    draft_log: Path | None,
-    kind: str,
-    draft_format: str,
-    findings: Findings,
-    draft_findings: Findings | None,
-) -> Iterator[tuple[LoggedPosition, LoggedPosition | None]]:
-    target = read_log(target_log, format=kind, findings=findings)
-    if draft_log is None:
-        return ((position, None) for position in target)
-    draft = read_log(draft_log, format=draft_format, findings=draft_findings)
-    return join_logs(target, draft, findings, (str(target_log), str(draft_log)))
 
 
 @contextlib.contextmanager

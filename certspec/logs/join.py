@@ -83,6 +83,12 @@ def _require_same_tokens(
         raise UnreadableInput(
             f"{where}: the target's tokens are known by {said[0]}, the draft's by {said[1]}"
         )
+    requests = target.request, draft.request
+    if None not in requests and requests[0] != requests[1]:
+        raise UnreadableInput(
+            f"{where}: the target's log answers request {requests[0]!r}, the draft's "
+            f"{requests[1]!r}; sort both files by custom_id and leave out what only one answers"
+        )
     known = target.chosen_key is not None and draft.chosen_key is not None
     if known and target.chosen_key != draft.chosen_key:
         raise UnreadableInput(

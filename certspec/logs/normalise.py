@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -108,11 +109,18 @@ def _fits(gaps: np.ndarray, sizes: np.ndarray, spacing: float) -> bool:
 # a float32 log-softmax of values down to -30 nats: half an ulp of the value, and of the normaliser
 FLOAT32_ERROR = 2e-6
 
+_FEW_DECIMALS = 5  # more are finer than what float32 leaves
+_MANTISSAS = (8, 11)  # bits of bfloat16 and float16, in which some servers take their log-softmax
+_TELLING_VALUES = 3
+_FLOAT32 = struct.Struct("f")
+
 SUM_TOLERANCE = 1e-6  # float32 sums reach 1 + 1.1e-7
 
 _SENTINELS = frozenset({-math.inf, -9999.0, -1000.0, -100.0})
 _SENTINEL_TEXTS = frozenset({"-infinity", "-inf"})
 _LEAST_PLAIN = -99.0  # above every sentinel
+_NO_LOGPROB = -1e4  # SGLang and llama.cpp write the least float32 for log 0
+_MOST_TOKENS = 2**18  # of a vocabulary whose size isn't stated
 _FLOATS, _IDS, _BYTES = {float}, {int}, {bytes}
 # lists of at least this many entries are taken for (nearly) a whole row of logits
 _WHOLE_VOCABULARY = 1000
@@ -125,8 +133,9 @@ _REPLACED = "\ufffd".encode()  # what servers show of every piece of a character
 class Normaliser:
     """Checks the positions of one file, one by one, in bounded memory."""
 
-    def __init__(self, name: str, findings: Findings) -> None:
+    def __init__(self, name: str, findings: Findings, num_tokens: int | None = None) -> None:
         self.name, self.findings = name, findings
+        self._sum_error = (num_tokens or _MOST_TOKENS) * 2.0**-24
         self.deepest = 0
         self.num_without_list = 0
         self._num_read = self._num_alone_at_0 = 0
@@ -134,7 +143,7 @@ class Normaliser:
         self._num_pairs = self._num_whole_pairs = 0  # lists of two entries; those of mass 1
         self._first_processed = ""
         self.grid = TemperatureGrid()
-        self._full_precision = False  # once a value has many decimals, the file isn't rounded
+        self._full_precision = False  # once a list of many digits was read
         self._decimals = 0  # the most that a list of few had
 
     def __call__(self, raw: RawPosition) -> LoggedPosition | None:
@@ -204,6 +213,8 @@ class Normaliser:
             and all(map(operator.gt, logprobs, logprobs[1:]))
         ):
             return None  # unsorted, tied, certain, NaN, or deep enough for a sentinel
+        if all(map(_has_few_digits, logprobs[:2])):
+            return None
         place = keys.index(chosen.key)
         if (
             chosen.logprob != logprobs[place]
@@ -226,7 +237,7 @@ class Normaliser:
             keys,
             texts,
             len(keys),
-            FLOAT32_ERROR,
+            FLOAT32_ERROR + (self._sum_error if raw.summed_in_order else 0.0),
             place,
             chosen.key,
             raw.finish,
@@ -245,7 +256,7 @@ class Normaliser:
             raise self._refusal(
                 raw, f"expected a logprob, got {type(value).__name__} {str(value)[:40]!r}"
             )
-        if value in _SENTINELS:
+        if value in _SENTINELS or (isinstance(value, float) and value <= _NO_LOGPROB):
             return None
         if value > 0.0:
             raise self._refusal(
@@ -331,6 +342,7 @@ class Normaliser:
         order = sorted(kept, key=lambda place: (-values[place], _id_order(entries[place].key)))  # type: ignore[operator]
         logprobs: list[float] = [values[place] for place in order]  # type: ignore[misc]
         keys, ambiguous = self._keys(raw, order)
+        error = self._rounding(logprobs)
         return LoggedPosition(
             raw.sequence,
             raw.position,
@@ -339,10 +351,11 @@ class Normaliser:
             logprobs,
             keys,
             [entries[place].text for place in order],
-            num_ranked=self._num_ranked(raw, order, logprobs),
-            error=self._rounding(logprobs),
+            num_ranked=self._num_ranked(raw, order, logprobs, error),
+            error=error + (self._sum_error if raw.summed_in_order else 0.0),
             finish=raw.finish,
             ambiguous=ambiguous,
+            is_rounded=error > FLOAT32_ERROR,
         )
 
     def _keys(
@@ -358,7 +371,9 @@ class Normaliser:
             self._note(raw, Finding.DUPLICATE_KEYS)
         return [None if key in repeated else key for key in keys], repeated
 
-    def _num_ranked(self, raw: RawPosition, order: list[int], logprobs: list[float]) -> int:
+    def _num_ranked(
+        self, raw: RawPosition, order: list[int], logprobs: list[float], error: float
+    ) -> int:
         """How many leading entries are surely the first ranks of the whole vocabulary."""
         if raw.ranks is not None:
             return self._ranked_by_server(raw, order, logprobs)
@@ -377,7 +392,7 @@ class Normaliser:
         if least != raw.chosen if least.key is None else least.key != raw.chosen.key:
             return len(order)
         if len(order) == 1:
-            return int(math.exp(logprobs[0]) > 0.5 + self._rounding(logprobs))
+            return int(math.exp(logprobs[0]) > 0.5 + error)
         if logprobs[-1] < logprobs[-2]:
             self._note(raw, Finding.CHOSEN_BEYOND)
             return len(order) - 1
@@ -445,9 +460,7 @@ class Normaliser:
 
     def _refuse_sum(self, raw: RawPosition, position: LoggedPosition) -> None:
         mass = math.fsum(map(math.exp, position.logprobs))
-        if mass > 1.0 + max(
-            SUM_TOLERANCE, position.error if position.error > FLOAT32_ERROR else 0.0
-        ):
+        if mass > (1.0 + SUM_TOLERANCE) * math.exp(position.error):
             raise self._refusal(
                 raw,
                 f"the list's probabilities sum to {mass:.7f}, more than 1: raw logits, not "
@@ -464,8 +477,10 @@ class Normaliser:
         looks_special = text is not None and text.startswith("<") and text.endswith(">")
         if logprobs[0] == 0.0 and position.chosen == 0 and (looks_special or len(logprobs) == 1):
             self._note(raw, Finding.FORCED)
-        if position.error > FLOAT32_ERROR:
-            self._note(raw, Finding.COARSE_DECIMALS)
+        if position.is_rounded:
+            # one short number may be chance in a file of long ones
+            if not self._full_precision or len(logprobs) >= _TELLING_VALUES:
+                self._note(raw, Finding.COARSE_DECIMALS)
         else:
             self.grid.add(logprobs[: position.num_ranked])
         if isinstance(position.keys[0], str):
@@ -480,19 +495,24 @@ class Normaliser:
             self._note(raw, Finding.DEPTH_VARIES)
 
     def _rounding(self, logprobs: Sequence[float]) -> float:
-        """Half a unit of the last decimal where all values of the file so far have few, else what
-        float32 leaves."""
-        if self._full_precision:
-            return FLOAT32_ERROR
+        """Half a unit of the last decimal, or half a step of a float of 16 bits, where all values
+        of the list have so few digits, else what float32 leaves."""
         telling = [value for value in logprobs if value != 0.0]
-        if not telling:  # a rounded 0.0 has as many decimals as the file's other values
-            return 0.5 * 10.0**-self._decimals if self._decimals else FLOAT32_ERROR
-        for decimals in range(1, 6):
-            if all(round(value, decimals) == value for value in telling):
+        if not telling:
+            # a rounded 0.0 has as many decimals as the file's other values, at the start any number
+            return FLOAT32_ERROR if self._full_precision else 0.5 * 10.0 ** -max(self._decimals, 1)
+        error = FLOAT32_ERROR
+        for decimals in range(1, _FEW_DECIMALS + 1):
+            if all(_is_rounded(value, decimals) for value in telling):
                 self._decimals = max(self._decimals, decimals)
-                return 0.5 * 10.0**-decimals
-        self._full_precision = True
-        return FLOAT32_ERROR
+                error = FLOAT32_ERROR + 0.5 * 10.0**-decimals
+                break
+        for bits in _MANTISSAS:
+            if all((math.frexp(value)[0] * 2.0**bits).is_integer() for value in telling):
+                error = max(error, FLOAT32_ERROR - min(telling) * 2.0**-bits)
+                break
+        self._full_precision |= error == FLOAT32_ERROR
+        return error
 
     def _note(self, raw: RawPosition, finding: Finding) -> None:
         self.findings.note(finding, f"{self.name}:{raw.line}")
@@ -508,6 +528,20 @@ _PROCESSED = (
     "certificate would "
     "mean nothing; log raw logprobs"
 )
+
+
+def _is_rounded(value: float, decimals: int) -> bool:
+    """Whether the value has so few decimals, or is the float32 number nearest to one that has."""
+    rounded = round(value, decimals)
+    return rounded == value or _FLOAT32.unpack(_FLOAT32.pack(rounded))[0] == value
+
+
+def _has_few_digits(value: float) -> bool:
+    """Whether the value looks rounded; at most one of a hundred others does."""
+    return (
+        abs(round(value, _FEW_DECIMALS) - value) <= -value * 2.0**-24
+        or (math.frexp(value)[0] * 2.0 ** _MANTISSAS[-1]).is_integer()
+    )
 
 
 def _usable(key: Key) -> Key:

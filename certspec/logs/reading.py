@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from certspec.logs.formats import llama_cpp, lm_eval, openai_chat, openai_comple
 from certspec.logs.formats.tensors import SUFFIXES, tensor_positions
 from certspec.logs.normalise import Normaliser
 from certspec.logs.position import LoggedPosition
+from certspec.logs.shapes import Place, Sequences
 
 __all__ = ["FORMATS", "read_log", "sniff_format"]
 
@@ -38,11 +40,16 @@ _SNIFFED_DOCUMENTS = 64  # a stream may begin with chunks that hold no token
 
 
 def read_log(
-    path: str | Path, *, format: str = "auto", findings: Findings | None = None
+    path: str | Path,
+    *,
+    format: str = "auto",
+    findings: Findings | None = None,
+    num_tokens: int | None = None,
 ) -> Iterator[LoggedPosition]:
     """Positions of a log, one at a time and in bounded memory.
 
-    ``format``: one of FORMATS, or "auto"; ``findings`` counts what was noticed on the way. Raises
+    ``format``: one of FORMATS, or "auto"; ``findings`` counts what was noticed on the way;
+    ``num_tokens``: of the vocabulary, where it is known, bounds what llama.cpp's sums lose. Raises
     UnreadableInput with file, line and reason where the log can't be read or would certify nothing
     (processed lists, raw logits, ...)."""
     path = Path(path)
@@ -55,7 +62,7 @@ def read_log(
     chosen = sniff_format(path) if format == "auto" else format
     if chosen == "tensors":
         return tensor_positions(path, findings)
-    return _json_positions(path, chosen, findings)
+    return _json_positions(path, chosen, findings, num_tokens)
 
 
 def sniff_format(path: Path) -> str:
@@ -86,14 +93,17 @@ def _require_file(path: Path) -> None:
         raise UnreadableInput(f"{path}: {what}")
 
 
-def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[LoggedPosition]:
-    from certspec.logs.shapes import Place, Sequences
-
+def _json_positions(
+    path: Path, name: str, findings: Findings, num_tokens: int | None
+) -> Iterator[LoggedPosition]:
     reader = _JSON_FORMATS[name]
     read: Callable[..., Iterator[Any]] = reader.positions
-    normalise, sequences = Normaliser(str(path), findings), Sequences()
+    normalise, sequences = Normaliser(str(path), findings, num_tokens), Sequences()
     found = False
-    for document, line in iterate_documents(path, mark_repeated_keys=name == "openai-completions"):
+    documents = iterate_documents(path, mark_repeated_keys=name == "openai-completions")
+    if name == "openai-completions":
+        documents = _read_ahead(documents, sequences)
+    for document, line in documents:
         if not isinstance(document, dict):
             raise UnreadableInput(
                 f"{path}:{line}: expected an object, got {type(document).__name__}"
@@ -107,8 +117,11 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
             left_out = _left_out(document)
             if left_out is not None:
                 findings.note(left_out, f"{path}:{line}")
+                if left_out is not Finding.OTHER_SHAPE:
+                    sequences.skip(document)
             sequences.end_finished(document)
             continue
+        request = document.get("custom_id")
         metrics = document.get("metrics")
         if isinstance(metrics, dict):
             findings.server.add(metrics.get("speculative_decoding"))
@@ -119,6 +132,7 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
             position = normalise(raw)
             if position is not None:
                 found = True
+                position.request = request if isinstance(request, str) else None
                 yield position
         sequences.end_finished(document)
     normalise.finish()
@@ -136,6 +150,20 @@ def _json_positions(path: Path, name: str, findings: Findings) -> Iterator[Logge
             f"{path}: {told} the most probable tokens in a log of format {name}; ask the server "
             f"for {_ASK_FOR[name]}"
         )
+
+
+def _read_ahead(
+    documents: Iterator[tuple[Any, int]], sequences: Sequences
+) -> Iterator[tuple[Any, int]]:
+    """The documents, the format having seen some of what follows each."""
+    waiting: deque[tuple[Any, int]] = deque()
+    for document, line in documents:
+        if isinstance(document, dict):
+            openai_completions.look_ahead(document, sequences)
+        waiting.append((document, line))
+        if len(waiting) > _SNIFFED_DOCUMENTS:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _left_out(document: Mapping[str, Any]) -> Finding | None:

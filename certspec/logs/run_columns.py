@@ -18,7 +18,8 @@ and, as lists with one entry a rule,
 - ``certificate_case``, ``decision_case``: how the certificate is known and how the draft was
   judged, as sentences
 
-Token ids are -1 where a log has none. ``kl`` is the lumped divergence, at most KL(target || draft);
+Token ids are -1 where a log has none. ``kl`` is the least lumped divergence that the logged values
+allow, at most KL(target || draft);
 ``kl_upper`` bounds the lumped one. Prompt positions have 2^30 added to ``prompt``, so that prompt
 and answer of one document stay apart."""
 

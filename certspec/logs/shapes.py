@@ -4,9 +4,8 @@ where: ``run.jsonl:7: expected token id to be an integer, got 'a'``."""
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from certspec.errors import UnreadableInput
@@ -45,12 +44,10 @@ class Place:
 
 @dataclass
 class Stream:
-    """An answer that is being read: its sequence, the position that comes next, and how many of its
-    lists had how many entries."""
+    """An answer that is being read: its sequence, and the position that comes next."""
 
     sequence: int
     position: int = 0
-    lengths: Counter[int] = field(default_factory=Counter)
 
 
 class Sequences:
@@ -62,11 +59,20 @@ class Sequences:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._streams: dict[str, Stream] = {}  # by text: a log's id may be anything
+        self.most_entries = 0  # that a list keyed by text had without a chosen token beside them
 
     def new(self, part: str = "output") -> int:
         """The next sequence of its part ("prompt" or "output"); each part counts for itself."""
         self._counts[part] = self._counts.get(part, -1) + 1
         return self._counts[part]
+
+    def skip(self, document: Mapping[str, Any]) -> None:
+        """Count the answers of an OpenAI document that is left out, so that those of another
+        model's log keep their numbers; a streamed answer has no number before its first token."""
+        if not str(document.get("object", "")).endswith(".chunk"):
+            choices = document.get("choices")
+            for _ in choices if isinstance(choices, list) and choices else (None,):
+                self.new()
 
     def stream(self, answer: object, *, is_streamed: bool = True) -> Stream:
         """A streamed answer, or (``is_streamed`` false) one that is whole and so a sequence of its

@@ -209,15 +209,15 @@ class RunFolder:
                 leftover.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def locked(self, shard: Shard | None = None) -> Iterator[None]:
+    def locked(self, shard: Shard | None = None, *, wait: bool = False) -> Iterator[None]:
         """Hold the folder for one process, or one rank's share of it; raises RunMismatch where
-        another one is at work.
+        another one is at work, or waits for it.
 
         The lock dies with its process, so a killed run blocks nothing.
         """
         shard = shard or Shard()
         if not shard.is_shared:
-            with self._held(".lock", exclusive=True):
+            with self._held(".lock", exclusive=True, wait=wait):
                 yield
         else:
             with (
@@ -245,7 +245,7 @@ class RunFolder:
                 pass  # no advisory locks on this platform
             except OSError as error:
                 raise RunMismatch(
-                    f"{self.path}: another process is scoring into this folder"
+                    f"{self.path}: another process is writing a run into this folder"
                 ) from error
             yield
 

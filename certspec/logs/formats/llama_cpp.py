@@ -41,6 +41,7 @@ def positions(
             place.line,
             [_entry(entry, place) for entry in listed],
             chosen=_entry(item, place),
+            summed_in_order=True,
             finish=str(reason) if reason and number == len(items) - 1 else None,
         )
         stream.position += 1

@@ -54,10 +54,12 @@ def positions(
     for choice in expect_list(place, document.get("choices", [document]), "choices"):
         choice = expect_mapping(place, choice, "a choice")
         logprobs = choice.get("logprobs")
-        if logprobs is None:
-            continue  # a chunk without tokens
-        content = expect_mapping(place, logprobs, "logprobs").get("content")
+        content = (
+            None if logprobs is None else expect_mapping(place, logprobs, "logprobs").get("content")
+        )
         if content is None:
+            if not streamed:  # else a chunk without tokens
+                sequences.new()
             continue
         answer = (document.get("id"), choice.get("index"))
         stream = sequences.stream(answer, is_streamed=streamed)
@@ -91,6 +93,7 @@ def _position(
         entries,
         chosen=_entry(item, place),
         chosen_may_be_added=True,
+        summed_in_order="id" in item,  # llama.cpp's server alone names ids here
         finish=finish,
     )
 

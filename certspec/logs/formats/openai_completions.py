@@ -3,7 +3,6 @@ top_logprobs}``, lists keyed by text, so that two tokens of the same text become
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from certspec.logs.documents import RepeatedKeys
 from certspec.logs.position import Entry, RawPosition
 from certspec.logs.shapes import Place, Sequences, expect_list, expect_mapping, named_id
 
-__all__ = ["matches", "positions"]
+__all__ = ["look_ahead", "matches", "positions"]
 
 
 def matches(document: Mapping[str, Any]) -> bool:
@@ -46,8 +45,6 @@ def positions(
         identity = document.get("id")
         answer = (identity, choice.get("index"))
         stream = sequences.stream(answer, is_streamed=identity is not None)
-        stream.lengths.update(len(listed) for listed in lists if isinstance(listed, dict))
-        asked = _asked(stream.lengths)
         finish = choice.get("finish_reason")
         for number, (token, value, listed) in enumerate(zip(tokens, values, lists, strict=True)):
             if not isinstance(token, str):
@@ -64,7 +61,7 @@ def positions(
                 place.line,
                 [_entry(place, text, logprob) for text, logprob in entries],
                 chosen=_entry(place, token, value),
-                expected_entries=_expected(listed, asked),
+                expected_entries=_expected(listed, token, sequences.most_entries),
                 chosen_may_be_added=True,
                 finish=str(finish) if finish is not None and number == len(tokens) - 1 else None,
             )
@@ -77,11 +74,33 @@ def _entry(place: Place, text: str, logprob: object) -> Entry:
     return Entry(text, text, logprob) if number is None else Entry(number, None, logprob)
 
 
-def _asked(lengths: Counter[int]) -> int:
-    """How many entries were asked for: the usual length of an answer's lists; a list has one more
-    only where the chosen token is extra."""
-    return max(lengths, key=lambda length: (lengths[length], length)) if lengths else 0
+def look_ahead(document: Mapping[str, Any], sequences: Sequences) -> None:
+    """Note how many entries were asked for, so that a list that lost one is known by its length.
+    A list whose least token is the chosen one may have one more."""
+    choices = document.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
+        lists = logprobs.get("top_logprobs") if isinstance(logprobs, dict) else None
+        tokens = logprobs.get("tokens") if isinstance(logprobs, dict) else None
+        if isinstance(lists, list) and isinstance(tokens, list):
+            for token, listed in zip(tokens, lists, strict=False):
+                if isinstance(listed, dict):
+                    entries = len(listed) - _ends_with(listed, token)
+                    sequences.most_entries = max(sequences.most_entries, entries)
 
 
-def _expected(listed: object, asked: int) -> int:
-    return asked + 1 if isinstance(listed, RepeatedKeys) else asked
+def _ends_with(listed: Mapping[str, Any], token: object) -> bool:
+    """Whether the token is the least of several, and so may have been added to them."""
+    if not isinstance(token, str) or token not in listed or len(listed) < 2:
+        return False
+    values = [value for value in listed.values() if isinstance(value, (int, float))]
+    return listed[token] is None or listed[token] == min(values)
+
+
+def _expected(listed: object, token: str, asked: int) -> int:
+    """How many entries the list should have, at least."""
+    if not isinstance(listed, dict):
+        return asked
+    if isinstance(listed, RepeatedKeys):
+        return len(listed) + 1
+    return asked + _ends_with(listed, token)

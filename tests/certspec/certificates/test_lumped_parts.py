@@ -185,7 +185,8 @@ def test_a_threshold_that_is_at_most_the_largest_token_accepts_it_whatever_it_is
     rows = Rows(target([0.6, 0.3], error=1e-3), None)
     threshold = replace(rule.threshold, **changes)
     tau = np.array([0.6]), np.array([0.6])
-    accepted, rejected = lumped_rules._sure_columns(rows, threshold, tau)
+    places = rows.least_place, rows.greatest_place
+    accepted, rejected = lumped_rules._sure_columns(rows, threshold, tau, places)
     assert (accepted[0, 0], rejected[0, 0]) == (sure, False)
 
 
@@ -211,7 +212,8 @@ def test_a_rule_that_asks_for_more_than_0_rejects_a_token_without_mass():
     for strictly_above in (True, False):
         threshold = replace(cs.Absolute(0.0).threshold, strictly_above=strictly_above)
         tau = lumped_rules._tau_interval(rows, threshold)
-        sure = lumped_rules._sure_columns(rows, threshold, tau)
+        places = rows.least_place, rows.greatest_place
+        sure = lumped_rules._sure_columns(rows, threshold, tau, places)
         _, lower, _ = lumped_rules._single_certificate(rows, threshold, tau, *sure)
         assert np.isfinite(lower[0]) == strictly_above
 

@@ -90,7 +90,8 @@ def test_bytes_that_are_those_of_the_text_certify_nothing_and_those_of_no_charac
 def test_a_draft_whose_best_tokens_are_tied_has_no_best_token_without_ids(tmp_path):
     target = np.log([[0.4, 0.38, 0.1, 0.07, 0.05]])
     draft = np.log([[0.39, 0.39, 0.1, 0.07, 0.05]])
-    for name, known in (("chat", False), ("llama_cpp", True)):
+    # llama.cpp gives ids too, but its sums' error is above this pair's small certificate
+    for name, known in (("chat", False), ("sglang", True)):
         writer = getattr(written, name)
         logs = [
             written.save(tmp_path / f"{name}-{number}.json", writer(rows, depth=4))
