@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from certspec.errors import UnreadableInput
 from certspec.logs.findings import Finding, Findings
-from certspec.logs.position import LoggedPosition
+from certspec.logs.position import Key, LoggedPosition
 
 __all__ = ["join_logs"]
 
@@ -26,6 +26,7 @@ def join_logs(
     tokens (the contexts differ), where their tokens are known by different things (ids, bytes,
     text), or where nothing matches."""
     waiting: dict[tuple[int, str, int], LoggedPosition] = {}
+    alone: dict[tuple[int, str, int], Key] = {}  # chosen tokens of the target's without a draft's
     num_joined, parts = 0, (set[str](), set[str]())
     for position in target:
         parts[0].add(position.part)
@@ -43,8 +44,12 @@ def join_logs(
             findings.note(Finding.TARGET_WITHOUT_DRAFT, f"{names[0]}:{position.line}")
             if len(waiting) >= _WINDOW:  # the oldest have had their chance
                 _drop_oldest(waiting, findings, names[1])
+            alone[position.place] = position.chosen_key
+            if len(alone) > _WINDOW:
+                del alone[next(iter(alone))]
             continue
         _require_same_tokens(position, other, names)
+        _require_same_before(position, other, names, waiting, alone)
         if position.num_ranked != other.num_ranked:
             findings.note(
                 Finding.DEPTHS_DIFFER,
@@ -96,6 +101,32 @@ def _require_same_tokens(
             f"{draft.chosen_key!r}; both must score the same text (feed the target's answer to the "
             "draft)"
         )
+
+
+def _require_same_before(
+    target: LoggedPosition,
+    draft: LoggedPosition,
+    names: tuple[str, str],
+    waiting: dict[tuple[int, str, int], LoggedPosition],
+    alone: dict[tuple[int, str, int], Key],
+) -> None:
+    """Compare the tokens of positions that one of the logs, or both, has no list for."""
+    here = dict(target.before)
+    there = dict(draft.before)
+    for number in sorted({*here, *there}):
+        place = (target.sequence, target.part, number)
+        other = waiting.get(place)
+        keys = (
+            here.get(number, alone.get(place)),
+            there.get(number, None if other is None else other.chosen_key),
+        )
+        if None not in keys and type(keys[0]) is type(keys[1]) and keys[0] != keys[1]:
+            raise UnreadableInput(
+                f"{names[0]}:{target.line} and {names[1]}:{draft.line}: {target.part} position "
+                f"{number}: the target's log goes on with {keys[0]!r}, the draft's with "
+                f"{keys[1]!r}; both must score the same text (feed the target's answer to the "
+                "draft)"
+            )
 
 
 _KINDS = {"int": "id", "bytes": "bytes", "str": "text"}

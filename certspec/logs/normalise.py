@@ -137,6 +137,7 @@ class Normaliser:
         self.name, self.findings = name, findings
         self._sum_error = (num_tokens or _MOST_TOKENS) * 2.0**-24
         self.deepest = 0
+        self._left_out_last: tuple[int, str, list[tuple[int, Key]]] | None = None
         self.num_without_list = 0
         self._num_read = self._num_alone_at_0 = 0
         self._num_judged = self._num_processed = 0  # lists that could show processing; that did
@@ -149,6 +150,15 @@ class Normaliser:
     def __call__(self, raw: RawPosition) -> LoggedPosition | None:
         """The checked position, or None where it holds no list; raises UnreadableInput naming file,
         line and reason."""
+        position = self._checked(raw)
+        if self._left_out_last and position is not None:
+            sequence, part, chosen = self._left_out_last
+            if (sequence, part) == (position.sequence, position.part):
+                position.before = tuple(chosen)
+            self._left_out_last = None
+        return position
+
+    def _checked(self, raw: RawPosition) -> LoggedPosition | None:
         plain = self._plain(raw)
         if plain is not None:
             return plain
@@ -182,6 +192,10 @@ class Normaliser:
         missing = Finding.CHOSEN_ALONE if alone else Finding.POSITION_WITHOUT_LIST
         self._note(raw, Finding.FIRST_WITHOUT_LIST if first else missing)
         self.num_without_list += not first
+        last = self._left_out_last
+        if last is None or last[:2] != (raw.sequence, raw.part):
+            last = self._left_out_last = (raw.sequence, raw.part, [])
+        last[2].append((raw.position, None if raw.chosen is None else _usable(raw.chosen.key)))
 
     def _plain(self, raw: RawPosition) -> LoggedPosition | None:
         """What ``__call__`` makes of most positions of most logs, several times faster; None where

@@ -52,7 +52,8 @@ class LoggedPosition:
     nats; ``is_rounded``: to so few digits that tokens of different logprobs may have one value.
     ``chosen``: index of the token that the log goes on with, -1 where it isn't listed.
     ``finish``: on a sequence's last position "stop", "length", ...; ``request``: the name of the
-    request in a batch."""
+    request in a batch; ``before``: position and chosen token of those just before it in its
+    sequence that were left out, as two logs of one text have to agree there too."""
 
     sequence: int
     position: int
@@ -70,6 +71,7 @@ class LoggedPosition:
     ambiguous: frozenset[int | bytes | str] = field(default_factory=frozenset)
     is_rounded: bool = False
     request: str | None = None
+    before: tuple[tuple[int, Key], ...] = ()
 
     @property
     def place(self) -> tuple[int, str, int]:

@@ -62,8 +62,11 @@ class RunFolder:
         try:
             manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
+            got = "none"
+            if self._marker.exists():
+                got = "a run that is being replaced, or whose replacing was stopped: try again"
             raise UnreadableInput(
-                f"{self.path}: expected a run folder with manifest.json, got none"
+                f"{self.path}: expected a run folder with manifest.json, got {got}"
             ) from error
         except (OSError, ValueError, RecursionError) as error:
             raise UnreadableInput(f"{self.manifest_path}: {error}") from error

@@ -154,3 +154,19 @@ def test_the_first_list_of_a_text_keyed_log_is_measured_by_those_after_it(tmp_pa
     import_logs(log, None, tmp_path / "run", rules=RULES[:1])
     found = pq.read_table(tmp_path / "run" / "steps-000000.parquet").to_pylist()
     assert [row["certificate_known"][0] for row in found] == [False, True, True]
+
+
+@pytest.mark.parametrize("without", [(0,), (1,), (0, 1)])
+def test_two_logs_that_part_where_one_has_no_list_are_not_joined(tmp_path, without):
+    # llama.cpp gives no list of tokens that its own draft proposed
+    logs = []
+    for number, token in enumerate((97, 98)):
+        answer = written.llama_cpp(written.logprobs(2), depth=4)
+        first = answer["completion_probabilities"][0]
+        if number in without:
+            first |= {"id": token, "logprob": 0.0, "top_logprobs": []}
+        else:
+            first |= {"id": token, "logprob": first["top_logprobs"][-1]["logprob"] - 1.0}
+        logs.append(written.save(tmp_path / f"{number}.json", answer))
+    with pytest.raises(UnreadableInput, match="position 0: the target's log goes on with 97"):
+        import_logs(*logs, tmp_path / "run", rules=RULES)
