@@ -111,7 +111,6 @@ FLOAT32_ERROR = 2e-6
 
 _FEW_DECIMALS = 5  # more are finer than what float32 leaves
 _MANTISSAS = (8, 11)  # bits of bfloat16 and float16, in which some servers take their log-softmax
-_TELLING_VALUES = 3
 _FLOAT32 = struct.Struct("f")
 
 SUM_TOLERANCE = 1e-6  # float32 sums reach 1 + 1.1e-7
@@ -492,8 +491,8 @@ class Normaliser:
         if logprobs[0] == 0.0 and position.chosen == 0 and (looks_special or len(logprobs) == 1):
             self._note(raw, Finding.FORCED)
         if position.is_rounded:
-            # one short number may be chance in a file of long ones
-            if not self._full_precision or len(logprobs) >= _TELLING_VALUES:
+            # in a file of long numbers it may be chance: gaps of bfloat16 logits have 5 decimals
+            if not self._full_precision:
                 self._note(raw, Finding.COARSE_DECIMALS)
         else:
             self.grid.add(logprobs[: position.num_ranked])
