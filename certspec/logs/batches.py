@@ -83,7 +83,7 @@ def _is_by_text(position: LoggedPosition) -> bool:
 def _has_order(position: LoggedPosition) -> bool:
     """Whether equally likely tokens stand in their true order: their ids give it, unless few
     decimals made them equal."""
-    return not position.is_rounded and all(isinstance(key, int) for key in position.keys)
+    return not position.is_rounded and set(map(type, position.keys)) == {int}
 
 
 def _num_known_ranks(draft: LoggedPosition, wanted: int) -> int:

@@ -510,10 +510,14 @@ class Normaliser:
     def _rounding(self, logprobs: Sequence[float]) -> float:
         """Half a unit of the last decimal, or half a step of a float of 16 bits, where all values
         of the list have so few digits, else what float32 leaves."""
+        if logprobs[-1] < 0.0 and not _has_few_digits(logprobs[-1]):
+            self._full_precision = True
+            return FLOAT32_ERROR
         telling = [value for value in logprobs if value != 0.0]
         if not telling:
             # a rounded 0.0 has as many decimals as the file's other values, at the start any number
-            return FLOAT32_ERROR if self._full_precision else 0.5 * 10.0 ** -max(self._decimals, 1)
+            is_exact = self._full_precision and not self._decimals
+            return FLOAT32_ERROR if is_exact else 0.5 * 10.0 ** -max(self._decimals, 1)
         error = FLOAT32_ERROR
         for decimals in range(1, _FEW_DECIMALS + 1):
             if all(_is_rounded(value, decimals) for value in telling):
@@ -552,7 +556,7 @@ def _is_rounded(value: float, decimals: int) -> bool:
 def _has_few_digits(value: float) -> bool:
     """Whether the value looks rounded; at most one of a hundred others does."""
     return (
-        abs(round(value, _FEW_DECIMALS) - value) <= -value * 2.0**-24
+        abs(round(value, _FEW_DECIMALS) - value) <= -value * 2.0**-23
         or (math.frexp(value)[0] * 2.0 ** _MANTISSAS[-1]).is_integer()
     )
 
