@@ -256,13 +256,27 @@ def llama_cpp(rows, chosen, texts, how):
     return {"content": "x", "completion_probabilities": items, "stop": True, "stop_type": "eos"}
 
 
+def llama_cpp_chat(rows, chosen, texts, how):
+    content = llama_cpp(rows, chosen, texts, how)["completion_probabilities"]
+    choice = {"index": 0, "finish_reason": "stop", "logprobs": {"content": content}}
+    return {"object": "chat.completion", "choices": [choice]}
+
+
+def vllm_prompt(rows, chosen, texts, how):
+    lists = vllm(rows, chosen, texts, how)["outputs"][0]["logprobs"]
+    ids = [0, *map(int, chosen)]
+    return {"prompt_token_ids": ids, "prompt_logprobs": [None, *lists], "outputs": []}
+
+
 Writer = Callable[..., dict[str, Any]]
 BY_ID: dict[str, Writer] = {
     "vllm": vllm,
     "vllm-chat-ids": vllm_chat_ids,
     "sglang": sglang,
     "llama-cpp": llama_cpp,
+    "llama-cpp-chat": llama_cpp_chat,
 }
+OF_PROMPTS: dict[str, Writer] = {"vllm": vllm_prompt}  # a prompt's first token has no list
 BY_TEXT: dict[str, Writer] = {"tgi-chat": tgi_chat, "completions": completions}
 BY_BYTES: dict[str, Writer] = {"vllm-chat": vllm_chat, "openai-chat": openai_chat}
 

@@ -12,6 +12,7 @@ import certspec as cs
 from certspec.errors import UnreadableInput
 from certspec.logs.import_run import import_logs
 from certspec.presets import parse_rules
+from certspec.runs.schema import PROMPT_PART
 from tests.support import simulated_servers as servers
 from tests.support import written_logs as written
 
@@ -22,7 +23,12 @@ RULES = parse_rules(
         "medusa tree:1 tree:2 tree:4 tree:8",
     )
 )
-FAMILIES = {"id": servers.BY_ID, "text": servers.BY_TEXT, "bytes": servers.BY_BYTES}
+FAMILIES = {
+    "id": servers.BY_ID,
+    "prompt": servers.OF_PROMPTS,
+    "text": servers.BY_TEXT,
+    "bytes": servers.BY_BYTES,
+}
 
 
 def _draw_and_import(folder, kind, seed):
@@ -30,7 +36,7 @@ def _draw_and_import(folder, kind, seed):
     name tokens), or None where the log was refused."""
     rng = np.random.default_rng(seed)
     drawn = servers.draw(rng, (20, 60, 300, 2000))
-    names_tokens = kind == "id" or rng.random() < 0.7
+    names_tokens = kind in ("id", "prompt") or rng.random() < 0.7
     if not names_tokens:
         servers.rename(drawn, rng)
     names = [str(rng.choice(list(FAMILIES[kind]))) for _ in range(2)]
@@ -58,7 +64,7 @@ def _draw_and_import(folder, kind, seed):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_what_an_import_states_is_true_of_the_distributions_that_were_logged(tmp_path, kind):
     counts = Counter()
-    for seed in range(40):
+    for seed in range(30):
         found = _draw_and_import(tmp_path, kind, seed)
         if found is None:
             continue
@@ -68,7 +74,8 @@ def test_what_an_import_states_is_true_of_the_distributions_that_were_logged(tmp
             truth = cs.certify(*(m.reshape(-1, vocab) for m in (drawn.target, drawn.draft)), rules)
         accepted, certificate = np.atleast_2d(truth.accepted), np.atleast_2d(truth.certificate)
         for row in rows:
-            at = row["prompt"] * drawn.target.shape[1] + row["position"]
+            number = row["position"] - (kind == "prompt")
+            at = row["prompt"] % PROMPT_PART * drawn.target.shape[1] + number
             where = f"{kind}, seed {seed}, row {at}"
             assert not names_tokens or row["kl"] <= truth.kl[at] + 1e-12, where
             assert (row["certificate_lower"] <= certificate[:, at] + 1e-12).all(), where
