@@ -3,15 +3,19 @@ out, round or add, what an import states is true of the numbers that the server 
 
 from collections import Counter
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import certspec as cs
+from certspec.cli import main
 from certspec.errors import UnreadableInput
 from certspec.logs.import_run import import_logs
 from certspec.presets import parse_rules
+from certspec.runs.folder import RunFolder
 from certspec.runs.schema import PROMPT_PART
 from tests.support import simulated_servers as servers
 from tests.support import written_logs as written
@@ -177,3 +181,29 @@ def test_two_logs_that_part_where_one_has_no_list_are_not_joined(tmp_path, witho
         logs.append(written.save(tmp_path / f"{number}.json", answer))
     with pytest.raises(UnreadableInput, match="position 0: the target's log goes on with 97"):
         import_logs(*logs, tmp_path / "run", rules=RULES)
+
+
+def test_a_folder_that_another_import_writes_into_is_said_or_waited_for(tmp_path):
+    log = written.save(tmp_path / "log.json", written.sglang(written.logprobs(4)))
+    folder = RunFolder(tmp_path / "run")
+    words = ["import", str(log), "--out", str(folder.path), "--rules", "strict", "--json"]
+    with folder.locked():
+        refused = CliRunner().invoke(main, words)
+    assert refused.exit_code == 2 and "another process is writing a run" in refused.output
+    assert CliRunner().invoke(main, words).exit_code == 0
+
+    entered = Event()
+
+    def report():
+        with folder.locked(wait=True):
+            entered.set()
+
+    reporting = Thread(target=report)
+    with folder.locked():
+        reporting.start()
+        assert not entered.wait(0.1)
+    reporting.join()
+    assert entered.is_set()
+    folder.release()
+    with pytest.raises(UnreadableInput, match="is being replaced"):
+        folder.manifest()
