@@ -43,7 +43,8 @@ def drafter_certificate(draft_logits: Array, rule: Rule | str) -> Array:
     A target nearer than the value accepts the draft's token for certain, whichever target it is;
     for Tree(m), its argmax is among the draft's m best tokens. Ties count as rejections, but for
     Additive(1), which rejects nothing below them and has +inf. Exact to rounding, but for Entropy:
-    there a lower bound by weak duality, usually within 3e-4 of the infimum. Source: theory C;
+    there a lower bound by weak duality, usually within 3e-4 of the infimum. Where float64 would
+    underflow (a runner-up times 1 - t or alpha below 1e-307) less is given. Source: theory C;
     claims drafter.*.
 
     Args:
@@ -51,8 +52,8 @@ def drafter_certificate(draft_logits: Array, rule: Rule | str) -> Array:
         rule: a rule, or its text.
 
     Returns (rows,) float64 of the same kind, +inf where no target with a finite divergence rejects
-    (a masked runner-up under the strict rule, or one whose logit is 746 or more below the first; a
-    vocabulary of at most m tokens).
+    (a masked runner-up under the strict rule, or one whose logit is about 745 or more below the
+    first; a vocabulary of at most m tokens).
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
 

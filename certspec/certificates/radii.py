@@ -52,15 +52,18 @@ def infinite(draft: Draft) -> Any:
     return draft.xp.full_like(draft.top.tail, math.inf)
 
 
-def pair_radius(draft: Draft, kernel: str, *parameters: Any) -> Any:
+def pair_radius(draft: Draft, kernel: str, *parameters: Any, least_second: float = 0.0) -> Any:
     """The generated ``kernel`` of (q1, q2, the rest's mass, parameters): the radius of a rule whose
-    nearest competitor is token 2."""
+    nearest competitor is token 2. A q2 above 0 is raised to ``least_second``, which can only lower
+    the radius."""
     top = draft.top
     if top.probs.shape[1] < 2:
         return infinite(draft)
-    rest = top.tail + top.probs[:, 2:].sum(-1)
+    second, rest = top.probs[:, 1], top.tail + top.probs[:, 2:].sum(-1)
+    if least_second:
+        second = draft.xp.where(second > 0.0, second.clip(least_second), second)
     evaluate = getattr(pool_kernels(draft.xp), kernel)
-    return evaluate(top.probs[:, 0], top.probs[:, 1], rest, *parameters)
+    return evaluate(top.probs[:, 0], second, rest, *parameters)
 
 
 def pair_radius_lower(draft: Draft, slack: float = 0.0, factor: float = 1.0) -> Any:
@@ -91,7 +94,10 @@ def additive_radius(draft: Draft, rule: Any) -> Any:
         return infinite(draft)  # nothing is further than 1 below the maximum
     if rule.t == 0.0:
         return pair_radius(draft, "strict_radius")
-    return pair_radius(draft, "additive_radius", rule.t)
+    # 2 q2 (1 - t) that underflows would give no number
+    return pair_radius(
+        draft, "additive_radius", rule.t, least_second=_SMALLEST_NORMAL / (1.0 - rule.t)
+    )
 
 
 def multiplicative_radius(draft: Draft, rule: Any) -> Any:
@@ -123,7 +129,9 @@ def absolute_radius(draft: Draft, rule: Any) -> Any:
     if tau == 0.0:
         return infinite(draft)  # no probability is below 0
     own, rest = top.probs[:, 0], top.tail + top.probs[:, 1:].sum(-1)
-    return pool_kernels(draft.xp).absolute_radius(own, rest, draft.xp.full_like(rest, tau))
+    # q1 / tau beyond float64 would put the radius at +inf; a larger tau can only lower it
+    level = draft.xp.full_like(rest, max(tau, _SMALLEST_NORMAL))
+    return pool_kernels(draft.xp).absolute_radius(own, rest, level)
 
 
 def absolute_lower(draft: Draft, rule: Any) -> Any:

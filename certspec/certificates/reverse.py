@@ -36,7 +36,8 @@ def reverse_certificate(target_logits: Array, rule: Rule | str) -> Array:
         rule: a rule, or its text.
 
     Returns (rows,) float64 of the same kind; +inf where the rule rejects nothing, or only tokens
-    without mass, as float64 holds it: one whose logit is 746 or more below the first has none.
+    without mass, as float64 holds it: one whose logit is about 745 or more below the first has
+    none.
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
 

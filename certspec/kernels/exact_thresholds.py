@@ -136,8 +136,11 @@ def _window(threshold: Threshold, row: _Row) -> tuple[int, int]:
         gaps = np.array(row.values) - row.values[0]
     weights, counts = np.exp(gaps), np.array(row.counts)
     total = float((weights * counts).sum())
-    present = weights > 0
-    probs = weights[present] / total
+    probs = weights / total
+    present = (
+        probs > 0
+    )  # 5e-324 / 2 is 0, and 0 log 0 no number: tau would be the other parts' least
+    probs = probs[present]
     entropy = float(-(counts[present] * probs * np.log(probs + threshold.smoothing)).sum())
     tau = threshold.value(1.0 / total, entropy) * total
     offset = 0.0 if math.isinf(threshold.offset) else abs(threshold.offset)

@@ -146,6 +146,39 @@ def test_a_factor_whose_product_underflows_leaves_the_radius_finite(alpha):
                 assert found == pytest.approx(float(exact), rel=1e-12)
 
 
+@pytest.mark.parametrize("slack", [5e-324, 0.5, 1 - 2.0**-52, 1 - 2.0**-53])
+def test_a_slack_near_1_and_a_second_token_near_0_leave_the_radius_a_number(slack):
+    """Two tokens: the nearest target that rejects has p_2 - p_1 = t. It was NaN at -740."""
+    logits = np.array([[0.0, -gap] for gap in (1.0, 300.0, 600.0, 690.0, 708.0, 740.0)])
+    for kind in (np.asarray, torch.tensor):
+        radius = cs.drafter_certificate(kind(logits), cs.Additive(slack))
+        lower = cs.drafter_certificate_lower(kind(logits), cs.Additive(slack))
+        for row, found, bound in zip(logits.tolist(), radius.tolist(), lower.tolist(), strict=True):
+            with mpmath.workdps(400):
+                q2 = mpmath.exp(row[1]) / (1 + mpmath.exp(row[1]))
+                p1 = (1 - mpmath.mpf(slack)) / 2
+                exact = p1 * mpmath.log(p1 / (1 - q2)) + (1 - p1) * mpmath.log((1 - p1) / q2)
+            assert 0.0 < bound <= exact and 0.0 < found <= exact * (1 + 1e-12)
+            if row[1] >= -600.0:
+                assert found == pytest.approx(float(exact), rel=1e-12)
+
+
+@pytest.mark.parametrize("tau", [5e-324, 1e-310, 2.3e-308])
+def test_an_absolute_threshold_whose_share_of_the_token_overflows_has_a_finite_radius(tau):
+    """The nearest target leaves the token out: -log(1 - q_y), but for tau of it. It was +inf."""
+    logits = np.array([[0.0, 0.0, -np.inf], [0.0, -1.0, -3.0], [0.0, -600.0, -np.inf]])
+    exact = [
+        math.log(2.0),
+        math.log((1 + math.exp(-1) + math.exp(-3)) / (math.exp(-1) + math.exp(-3))),
+        600.0,
+    ]
+    for kind in (np.asarray, torch.tensor):
+        found = cs.drafter_certificate(kind(logits), cs.Absolute(tau)).tolist()
+        assert found == pytest.approx(exact, rel=1e-14)
+        alone = kind(np.array([[0.0, -np.inf]]))
+        assert cs.drafter_certificate(alone, cs.Absolute(tau)).tolist() == [np.inf]
+
+
 def test_an_absolute_thresholds_bound_is_that_of_one_token_however_many_are_given():
     probs, tail = np.array([[0.6, 0.3]]), np.array([0.1])
     two, one = (

@@ -30,6 +30,8 @@ CASES = [  # rule, logits, the first rejected rank
     (cs.Entropy(1.0, 1.0), [40.0, 0.0], 1),  # e^-H < p1 always, but for equal tokens
     (cs.Entropy(1.0, 0.5, smoothing=0.5), [0.0, 0.0], 0),  # .5 (1/2 + 1/2) = p
     (cs.Gated(2, additive=1.0), [50.0, 0.0, -1.0], 2),
+    (cs.Entropy(1.0, 1.0), [0.0, 0.0, -745.0], 2),  # e^-745 / 2 is 0 in float64: 0 log 0
+    (cs.Entropy(1.0, 5e-324), [0.0, 0.0, -745.0], 2),
 ]
 
 
