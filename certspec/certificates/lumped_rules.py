@@ -27,6 +27,8 @@ __all__ = ["Judgement", "judge_single", "judge_tree"]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+_UNDERFLOW = 2e-323  # more than two products lose below float64's normal numbers
+
 
 @dataclass
 class Judgement:
@@ -73,12 +75,14 @@ def _tau_interval(rows: Rows, threshold: Threshold) -> tuple[Floats, Floats]:
     top = rows.probs[:, 0]
     low, high = np.full(rows.num_rows, threshold.cap), np.full(rows.num_rows, threshold.cap)
     if threshold.scale != 0.0 or threshold.offset != math.inf:
-        low = np.minimum(low, threshold.scale * top * np.exp(-rows.error) + threshold.offset)
-        high = np.minimum(high, threshold.scale * top * np.exp(rows.error) + threshold.offset)
+        room = _UNDERFLOW if threshold.offset == 0.0 else 0.0  # beside an offset it is nothing
+        least, greatest = (threshold.scale * top * np.exp(x) for x in (-rows.error, rows.error))
+        low = np.minimum(low, least - room + threshold.offset)
+        high = np.minimum(high, greatest + room + threshold.offset)
     if threshold.entropy_scale != math.inf:
         least, greatest = rows.entropy(threshold.smoothing)
-        low = np.minimum(low, threshold.entropy_scale * np.exp(-greatest))
-        high = np.minimum(high, threshold.entropy_scale * np.exp(-least))
+        low = np.minimum(low, threshold.entropy_scale * np.exp(-greatest) - _UNDERFLOW)
+        high = np.minimum(high, threshold.entropy_scale * np.exp(-least) + _UNDERFLOW)
     return low, high
 
 
@@ -92,6 +96,8 @@ def _sure_columns(
     each. ``places``: the least and the greatest rank (from 0) of each column."""
     low, high = rows.probs * np.exp(-rows.error)[:, None], rows.probs * np.exp(rows.error)[:, None]
     accepted, rejected = low > tau[1][:, None], high < tau[0][:, None]
+    if not threshold.strictly_above:
+        accepted |= (tau[1] <= 0.0)[:, None]  # any probability is at least 0
     slack_only = threshold.cap == threshold.entropy_scale == math.inf
     on_top = threshold.scale == 1.0 and threshold.offset == 0.0  # tau = p1
     if (

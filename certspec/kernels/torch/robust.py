@@ -231,6 +231,10 @@ def _single_within(rows: BoxRows, rule: int, radius: Tensor, turns: int) -> tupl
     growth = torch.exp(2.0 * radius)
     count, parameters = rows.weights.shape[1], rows.parameters[rule : rule + 1]
     needed = _needed(rows, rule, radius)
+    # all thresholds but cap 0 and slacks are above 0, and a masked token below them, though float64
+    # may have made 0 of one
+    if rows.table.parameters[rule, CAP] > 0 and rows.table.parameters[rule, OFFSET] >= 0:
+        needed = needed.clamp(min=NEGLIGIBLE)
     gate = int(rows.table.parameters[rule, TOP_M])
     ranks = torch.arange(count, device=radius.device)
     certain = reaches(parameters, rows.weights[None], needed[None, :, None])[0]

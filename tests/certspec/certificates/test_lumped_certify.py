@@ -122,3 +122,16 @@ def test_what_is_no_list_is_refused_by_name_and_row(target, draft, options, mess
     arrays = [None if x is None else np.array(x) for x in (target, draft)]
     with pytest.raises(cs.InvalidArgument, match=message):
         cs.certify(*arrays, cs.StrictGreedy(), lumped=True, **options)
+
+
+@pytest.mark.parametrize("rule", ["multiplicative:5e-324", "entropy:1,5e-324", "absolute:5e-324"])
+def test_a_threshold_that_underflows_may_reject_what_a_list_leaves_out(rule):
+    """p = (.5, .5, e^-747 / 2): the last token is rejected; alpha p1 = 0 said that none was."""
+    logits = np.array([[0.0, 0.0, -747.0]])
+    truth = cs.certify(logits, None, rule).certificate[0, 0]
+    assert truth == pytest.approx(np.log(1.5), rel=1e-12)
+    for count in (1, 2, 3):
+        listed = logits[:, :count] - np.log(2.0)
+        assert cs.certify(listed, None, rule, lumped=True).certificate_lower[0, 0] <= truth
+        none = cs.certify(listed, None, "absolute:0", lumped=True)
+        assert np.isposinf(none.certificate_lower[0, 0])

@@ -349,3 +349,16 @@ def test_below_the_ranks_that_are_known_a_token_without_weight_may_be_rejected(m
     monkeypatch.setattr(robust, "_needed", lambda rows, rule, radius: one(0.0))
     value, _ = robust.certificate_within(rows, 0, one(0.05))
     assert math.isfinite(value.item())
+
+
+@pytest.mark.parametrize("rule", ["absolute:1e-310", "multiplicative:5e-324", "entropy:5e-324,0.3"])
+def test_a_threshold_that_float64_takes_for_0_still_rejects_a_masked_token(rule):
+    """Its certificate was +inf, as if any token passed; absolute:0 rejects none indeed."""
+    rows = np.array([[0.0, -37.5, -np.inf], [0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf]])
+    for error in (1e-300, 0.05):
+        found = cs.certify(rows, None, rule, logit_error=error)
+        truth = cs.certify(rows, None, cs.TopM(2)).certificate[0]  # the masked token, or its like
+        assert (found.certificate_lower[0] <= truth).all()
+        assert (found.certificate_lower[0] > 0.4).all()
+        nothing = cs.certify(rows, None, "absolute:0", logit_error=error)
+        assert np.isposinf(nothing.certificate_lower).all()
