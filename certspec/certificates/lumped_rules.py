@@ -27,7 +27,7 @@ __all__ = ["Judgement", "judge_single", "judge_tree"]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_UNDERFLOW = 2e-323  # more than two products lose below float64's normal numbers
+_SMALLEST = math.ulp(0.0)
 
 
 @dataclass
@@ -75,14 +75,14 @@ def _tau_interval(rows: Rows, threshold: Threshold) -> tuple[Floats, Floats]:
     top = rows.probs[:, 0]
     low, high = np.full(rows.num_rows, threshold.cap), np.full(rows.num_rows, threshold.cap)
     if threshold.scale != 0.0 or threshold.offset != math.inf:
-        room = _UNDERFLOW if threshold.offset == 0.0 else 0.0  # beside an offset it is nothing
-        least, greatest = (threshold.scale * top * np.exp(x) for x in (-rows.error, rows.error))
-        low = np.minimum(low, least - room + threshold.offset)
-        high = np.minimum(high, greatest + room + threshold.offset)
+        low = np.minimum(low, threshold.scale * top * np.exp(-rows.error) + threshold.offset)
+        high = np.minimum(high, threshold.scale * top * np.exp(rows.error) + threshold.offset)
     if threshold.entropy_scale != math.inf:
         least, greatest = rows.entropy(threshold.smoothing)
-        low = np.minimum(low, threshold.entropy_scale * np.exp(-greatest) - _UNDERFLOW)
-        high = np.minimum(high, threshold.entropy_scale * np.exp(-least) + _UNDERFLOW)
+        low = np.minimum(low, threshold.entropy_scale * np.exp(-greatest))
+        high = np.minimum(high, threshold.entropy_scale * np.exp(-least))
+    if threshold.cap > 0.0 and threshold.offset >= 0.0:
+        high = np.maximum(high, _SMALLEST)  # above 0, though float64 may have made 0 of it
     return low, high
 
 
