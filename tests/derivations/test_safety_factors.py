@@ -30,7 +30,8 @@ OTHERS = {
     "mistakes.py": {0.01},  # how far a sum of rounded probabilities may be from 1
     "ranks.py": {1.4426950408889634},  # log2 e
     "segments.py": {1.44269502162933349609375, 127.0},  # log2 e in float32; its exponents
-    "divergences.py": {0.01, 0.05, 64.0},  # orders that are refused
+    # orders that are refused; how far exponents are moved, and below which weight nothing is said
+    "divergences.py": {0.01, 0.05, 64.0, 600.0, 1e-100},
     # where searches begin and end, and how near to its end counts as there
     "sampling.py": {1e-6, 1e-18, 8.0, 700.0},
     "vectors.py": {1.5},

@@ -34,7 +34,7 @@ def test_functions_keep_their_letters_and_cases_stand_below_each_other():
     claims = [all_claims()[name] for name in ("margin.tree.p1-p(m+1)", "margin.additive.exact")]
     tree, additive = render_html(claims, {}, plots=False).split("<h3 id='margin.additive.exact'>")
     assert "<msub><mi>T</mi><mi>m</mi></msub>" in tree
-    assert additive.count("<mtr>") == 3 and "piecewise" not in additive
+    assert additive.count("<mtr>") == 4 and "piecewise" not in additive
 
 
 def test_every_margin_claim_has_a_picture_and_every_picture_a_claim():
