@@ -187,6 +187,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("parts, added = *", "num_segments >= 512", "*", _PLANNED),
             ("warps = *", "num_rows <= *", "(num_rows < *", _PLANNED),
             ("if num_rows > 128 and *", "num_rows > 128", "*", _PLANNED),
+            ("if num_rows > 128 and *", "* <= num_columns", "*", _PLANNED),
             ("return 2e3 *", "2e3", "(2000.00*)", _NO_SUCH_CARD),
             ("return 2e3 *", "* > FAST_BYTES", "*", _NO_SUCH_CARD),
             ("if tl.max(is_open*", "* > 0", "*", "a look at rows none of which is open"),

@@ -261,7 +261,7 @@ FEWEST_SEGMENTS = 256  # of a row, where it has columns enough: the top ranks mu
 
 OPEN_PROGRAMS = 128  # that look for rows left open, at the most
 
-FAST_BYTES = 4e12
+FAST_BYTES = 4e12  # a second, that a card reads for which longer segments are worth it
 
 ROW_BLOCK = 8192  # rows a launch; bounds the statistics, which take about 1/20 of the logits' bytes
 
@@ -329,8 +329,9 @@ def plan_for(
     a multiprocessor; narrow vocabularies get short segments, and many rows long ones on a card
     whose memory is so fast that a row's ranking counts."""
     plan = Plan(vector=16 // itemsize, slots=16 if num_top <= 16 else MAX_TOP)
-    if num_rows > 128 and _reads_fast(device):
-        plan = replace(plan, tiles=8, warps=1)
+    longer = replace(plan, tiles=8, warps=1)
+    if num_rows > 128 and FEWEST_SEGMENTS * longer.segment <= num_columns and _reads_fast(device):
+        plan = longer
     while plan.near > 1 and FEWEST_SEGMENTS * plan.segment > num_columns:
         plan = (
             replace(plan, tiles=plan.tiles // 2)
@@ -515,8 +516,7 @@ def _is_early(plan: Plan, target: Tensor) -> bool:
 
 @lru_cache(maxsize=8)
 def _reads_fast(device: torch.device | None) -> bool:
-    """Whether a card's memory moves more than FAST_BYTES a second, as an H200's does and an H100's
-    does not."""
+    """Whether a card's memory moves more than FAST_BYTES, as an H200's does and an H100's not."""
     if device is None or device.type != "cuda":
         return False
     card = torch.cuda.get_device_properties(device)

@@ -68,6 +68,7 @@ def test_many_rows_get_long_segments_where_memory_is_fast(monkeypatch, name, meg
     monkeypatch.setattr(triton_rows, "_reads_fast", reads_fast)
     few, many = (plan_for(n, 151_936, 2, 10, torch.device("cuda")) for n in (128, 129))
     assert few == plan_for(128, 151_936, 2, 10)
+    assert plan_for(129, 65_535, 2, 10, torch.device("cuda")) == plan_for(129, 65_535, 2, 10)
     assert (many != plan_for(129, 151_936, 2, 10)) is (name == "H200")
     assert many.segment == (256 if name == "H200" else 128)
     assert many.segment * many.batch <= 32 * many.combine_warps * 8
