@@ -385,6 +385,8 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("1.0 + np.concatenate(*", "1.0", "(1.0000*)", _SQUARE),
             ("listed = np.where(target_probs*", "target_probs > 0.0", "*", _NOTHING),
             ("spread = tail *", "smoothing > 0.0", "*", "-log 0 is inf as well"),
+            ("signed = np.where(lowest *", "lowest > 0.0", "*", _NOTHING),
+            ("can_tie = *", "* >= self.last_prob *", "*", "no error is below 2^-46"),
             ("self.tail = *", "1.0", "(1.0000*)", "an end that no mass has"),
             ("tails = *", "1.0", "(1.0000*)", "an end that no mass has"),
         )
@@ -395,6 +397,12 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("accepted, rejected = low > *", "low > *", "(low >= *", _ENDS),
             ("accepted, rejected = low > *", "high < *", "(high <= *", _ENDS),
             ("seen_inside = *", "view.draft_tail_high < *", "*", _ENDS),
+            (
+                "rows.greatest_place[:, gate] *",
+                "* < rows.num_columns",
+                "*",
+                "a place or beyond all",
+            ),
             ("below = *", "rows.unlisted_bound < *", "*", _ENDS),
             ("on_top = *", "1.0", "(1.0000*)", "no rule has such a scale"),
             ("and threshold.scale *", "1.0", "(1.0000*)", "no rule has such a scale"),
@@ -803,6 +811,18 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
         "np.maximum(np.log(others), _VANISHING)",
         "np.minimum(*)",
         _SAFE + ": a farther reach takes more off",
+    ),
+    (
+        "certspec/kernels/torch/robust.py::if rows.table.parameters?rule, CAP? *",
+        "* >= 0",
+        "(* > 0)",
+        "the largest weight times growth is 1 at least: no multiple of it underflows",
+    ),
+    (
+        "certspec/certificates/radii.py::draft, *_SMALLEST_NORMAL / (1.0 - rule.t)",
+        "1.0",
+        "(1.0000*)",
+        "a product a little below the normal numbers is a number still",
     ),
     (
         "derivations/formulas/robust.py",

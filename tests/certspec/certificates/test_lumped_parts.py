@@ -15,6 +15,7 @@ from certspec.certificates.lumped_masses import (
     entropy_interval,
     error_rows,
     lumped_kl,
+    lumped_kl_lower,
     lumped_kl_upper,
     tree_pool_value,
 )
@@ -75,6 +76,42 @@ def test_the_largest_divergence_has_every_logprob_off_by_its_error():
     assert found == pytest.approx(listed + terms((0.35, 0.2)), rel=1e-14)
     found = lumped_kl_upper(probs, ratios, error, (nothing, nothing), (nothing, nothing))
     assert found == pytest.approx(listed, rel=1e-14)
+
+
+def test_the_least_divergence_has_every_logprob_off_by_its_error_the_other_way():
+    """p exp(-e) (r - 2 e) where that is positive, p exp(e) (r - 2 e) below; the lump's target mass
+    is as near to the draft's over e as it may be."""
+    probs, ratios, error = np.array([[0.5, 0.2]]), np.array([[1.3, -0.4]]), np.array([0.01])
+    nothing = np.zeros(1)
+    tail, least = (np.array([0.25]), np.array([0.35])), np.array([0.1])
+    listed = 0.5 * math.exp(-0.01) * 1.28 + 0.2 * math.exp(0.01) * -0.42
+    for largest, mass in ((0.2, 0.25), (0.8, 0.8 / math.e), (0.99, 0.35)):
+        found = lumped_kl_lower(probs, ratios, error, tail, (least, np.array([largest])))
+        assert found == pytest.approx(listed + terms((mass, largest)), rel=1e-13)
+    found = lumped_kl_lower(probs, ratios, error, (nothing, nothing), (nothing, nothing))
+    assert found == pytest.approx(listed, rel=1e-13)
+    found = lumped_kl_lower(probs, -ratios, error, tail, (least, np.array([0.99])))
+    assert found == 0.0
+
+
+@pytest.mark.parametrize(
+    ("probs", "accepted"), [([0.4, 0.2], -1), ([0.6, 0.3], 0), ([0.4, 0.3, 0.1], 0)]
+)
+def test_whether_a_gate_holds_an_unlisted_token_is_open_where_it_may_tie_with_the_gates_last(
+    probs, accepted
+):
+    unlisted = draft([0.2] * len(probs), best=(OUTSIDE,), outside_mass=0.4)
+    assert lumped_certificates(target(probs), cs.TopM(2), unlisted).accepted.tolist() == [
+        [accepted]
+    ]
+
+
+@pytest.mark.parametrize("has_order", [True, False])
+def test_a_tree_is_certified_of_equal_tokens_only_where_their_order_is_known(has_order):
+    lists = target([0.4, 0.4, 0.2], has_order=has_order)
+    judged = lumped_certificates(lists, cs.Tree(2), draft([0.41, 0.39, 0.2], best=(0, 1)))
+    assert judged.certified.tolist() == [[has_order]]
+    assert judged.accepted.tolist() == [[1 if has_order else -1]]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.01])
