@@ -398,7 +398,7 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
             ("accepted, rejected = low > *", "high < *", "(high <= *", _ENDS),
             ("seen_inside = *", "view.draft_tail_high < *", "*", _ENDS),
             (
-                "rows.greatest_place[:, gate] *",
+                "rows.greatest_place?:, gate? *",
                 "* < rows.num_columns",
                 "*",
                 "a place or beyond all",
