@@ -29,7 +29,6 @@ __all__ = [
     "View",
     "entropy_interval",
     "error_rows",
-    "lumped_kl",
     "lumped_kl_upper",
     "pool_value",
     "tree_pool_value",
@@ -112,21 +111,6 @@ def tree_pool_value(
     return np.where(feasible, np.where(top > 0.0, value, 0.0), np.inf)
 
 
-def lumped_kl(
-    target_probs: Floats, draft_probs: Floats, target_tail: Floats, draft_tail: Floats
-) -> Floats:
-    """K_O = sum_O p log(p/q) + p_T log(p_T/q_T) in nats, summed as terms >= 0. (Theory E.)
-
-    ``target_probs``, ``draft_probs``: (rows, k), both 0 where a token isn't in O; tails: (rows,).
-    """
-    target = np.concatenate([target_probs, target_tail[:, None]], axis=1)
-    draft = np.concatenate([draft_probs, draft_tail[:, None]], axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.log(target) - np.log(draft)
-        terms = target * (gap + np.expm1(-gap))
-    return np.where(target > 0.0, terms, draft).sum(axis=1)  # a target zero leaves the term q
-
-
 def lumped_kl_upper(
     target_probs: Floats,
     log_ratios: Floats,
@@ -139,9 +123,7 @@ def lumped_kl_upper(
     ``log_ratios``: (rows, k) log(p/q), 0 where not in O; each tail is an interval (low, high),
     (rows,). The lump's term is jointly convex, so that its box's corners hold the maximum; +inf
     where the draft's tail may be empty. (Theory E.)"""
-    highest = log_ratios + 2.0 * error[:, None]
-    signed = np.where(highest > 0.0, error[:, None], -error[:, None])
-    listed = np.where(target_probs > 0.0, target_probs * np.exp(signed) * highest, 0.0).sum(axis=1)
+    listed = _listed_terms(target_probs, log_ratios, error)
     corners = [_mass_log_ratio(target_tail[side], draft_tail[0]) for side in (0, 1)]
     return np.maximum(listed + np.maximum(*corners), 0.0)
 
@@ -157,11 +139,18 @@ def lumped_kl_lower(
     arguments as for ``lumped_kl_upper``.
 
     The lump's term x log(x / y) falls with y, and is least at x = y / e. (Theory E.)"""
-    lowest = log_ratios - 2.0 * error[:, None]
-    signed = np.where(lowest > 0.0, -error[:, None], error[:, None])
-    listed = np.where(target_probs > 0.0, target_probs * np.exp(signed) * lowest, 0.0).sum(axis=1)
+    listed = _listed_terms(target_probs, log_ratios, -error)
     mass = np.clip(draft_tail[1] / np.e, *target_tail)
     return np.maximum(listed + _mass_log_ratio(mass, draft_tail[1]), 0.0)
+
+
+def _listed_terms(target_probs: Floats, log_ratios: Floats, off: Floats) -> Floats:
+    """(rows,) sums of p log(p/q) where each logprob is ``off`` (rows,) nats from the logged one, on
+    the side that makes its term larger (off > 0) or smaller (off < 0)."""
+    ratios = log_ratios + 2.0 * off[:, None]
+    signed = np.where(ratios > 0.0, off[:, None], -off[:, None])
+    found: Floats = np.where(target_probs > 0.0, target_probs * np.exp(signed) * ratios, 0.0)
+    return found.sum(axis=1)
 
 
 def _mass_log_ratio(target_mass: Floats, draft_mass: Floats) -> Floats:
