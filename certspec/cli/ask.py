@@ -96,27 +96,28 @@ def command(**given: Any) -> None:
 
     options = _Options(**given)
     rules = parse_rules(options.rules)
-    answers = options.out / "answers"
-    if RunFolder(options.out).manifest_path.exists() and not answers.exists():
-        raise RunMismatch(
-            f"{options.out}: holds a run that was not asked of a server; pass another folder with "
-            "--out"
-        )
-    asked = _ask(options, answers)
-    RunFolder(options.out).release()  # other rules, or more prompts, make another run
-    run = import_logs(asked.target_log, asked.draft_log, options.out, rules=rules)
-    facts = import_facts(run)
-    write_atomically(options.out / "import.json", json.dumps(facts, indent=2) + "\n")
-    if options.as_json:
-        from certspec.reports.run_report import make_report
+    folder, answers = RunFolder(options.out), options.out / "answers"
+    with folder.locked():  # to the end: another command's answers would change this one's logs
+        if folder.manifest_path.exists() and not answers.exists():
+            raise RunMismatch(
+                f"{options.out}: holds a run that was not asked of a server; pass another folder "
+                "with --out"
+            )
+        asked = _ask(options, answers)
+        folder.release()  # other rules, or more prompts, make another run
+        run = import_logs(asked.target_log, asked.draft_log, folder, rules=rules)
+        facts = import_facts(run)
+        write_atomically(options.out / "import.json", json.dumps(facts, indent=2) + "\n")
+        if options.as_json:
+            from certspec.reports.run_report import make_report
 
-        summary = make_report(options.out, draft_length=options.draft_length).summary
-        click.echo(json.dumps(facts | _told(asked) | {"summary": summary}))
-        return
-    print_report(options.out, draft_length=options.draft_length)
-    print_cases(run)
-    _print_refused(asked)
-    _print_certified(options.out, asked)
+            summary = make_report(options.out, draft_length=options.draft_length).summary
+            click.echo(json.dumps(facts | _told(asked) | {"summary": summary}))
+            return
+        print_report(options.out, draft_length=options.draft_length)
+        print_cases(run)
+        _print_refused(asked)
+        _print_certified(options.out, asked)
 
 
 def _ask(options: _Options, folder: Path) -> Asked:

@@ -66,7 +66,7 @@ class ImportedRun:
 def import_logs(
     target_log: str | Path,
     draft_log: str | Path | None,
-    out: str | Path,
+    out: str | Path | RunFolder,
     *,
     format: str = "auto",
     draft_format: str = "auto",
@@ -76,8 +76,8 @@ def import_logs(
     text_keys_are_tokens: bool = False,
     on_advance: Callable[[int], None] = lambda num_positions: None,
 ) -> ImportedRun:
-    """Write the logs' positions as a run folder ``out``, judged under ``rules`` (default: the eight
-    of every command).
+    """Write the logs' positions as a run folder ``out`` (its path, or the object that holds it),
+    judged under ``rules`` (default: the eight of every command).
 
     ``temperature``: at which the target's probabilities were taken, as the user states it;
     ``num_tokens``: vocabulary size. ``text_keys_are_tokens``: no two tokens of the vocabulary have
@@ -110,7 +110,7 @@ def import_logs(
     kept, refused = _possible_rules(tuple(rules) or tuple(default_rules()), first)
     run = ImportedRun(kept, findings, draft_findings, refused)
     run.knows_num_tokens = num_tokens is not None or first[0][0].num_tokens is not None
-    folder = RunFolder(out)
+    folder = out if isinstance(out, RunFolder) else RunFolder(out)
     settings = {
         "rules": [rule.label for rule in kept],
         "import": {

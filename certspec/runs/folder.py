@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._holder: int | None = None  # the thread that holds it whole
 
     @property
     def manifest_path(self) -> Path:
@@ -216,12 +218,19 @@ class RunFolder:
         """Hold the folder for one process, or one rank's share of it; raises RunMismatch where
         another one is at work, or waits for it.
 
-        The lock dies with its process, so a killed run blocks nothing.
+        The lock dies with its process, so a killed run blocks nothing. Inside, the same
+        thread may take it again through this object.
         """
         shard = shard or Shard()
-        if not shard.is_shared:
+        if self._holder == threading.get_ident():
+            yield
+        elif not shard.is_shared:
             with self._held(".lock", exclusive=True, wait=wait):
-                yield
+                self._holder = threading.get_ident()
+                try:
+                    yield
+                finally:
+                    self._holder = None
         else:
             with (
                 self._held(".lock", exclusive=False),

@@ -254,3 +254,24 @@ def test_a_run_that_was_not_asked_is_not_replaced(tmp_path, monkeypatch):
     Path("certspec-run/manifest.json").write_text("{}")
     failed = CliRunner().invoke(main, command("http://127.0.0.1:9"))
     assert failed.exit_code == 2 and "another folder" in failed.stderr
+
+
+def test_no_other_command_gets_into_the_folder_until_it_is_reported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("p.txt").write_text("\n".join(PROMPTS[:2]))
+    others = []
+
+    def report_while_others_try(folder, **options):
+        for words in (arguments, ["import", "certspec-run/answers/target.jsonl"]):
+            others.append(CliRunner().invoke(main, words))
+
+    with StubServer().running() as url:
+        arguments = command(url, "--rules", "strict")
+        monkeypatch.setattr("certspec.cli.ask.print_report", report_while_others_try)
+        CliRunner().invoke(main, arguments)
+        monkeypatch.undo()
+        monkeypatch.chdir(tmp_path)
+        done = CliRunner().invoke(main, arguments)
+    for other in others:
+        assert other.exit_code == 2 and "another process is writing a run" in other.stderr
+    assert len(others) == 2 and done.exit_code == 0
