@@ -11,6 +11,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from certspec.errors import InvalidArgument
 from certspec.models.architectures import shipped_class
 from certspec.models.gguf.header import GgufFile
 from certspec.models.gguf.weights import GgufWeights, read_config, read_gguf_weights
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["GgufModel", "load_gguf_model", "make_tokenizer", "tokenizer_facts"]
 
 
-@dataclass(eq=False)
+class _NotTransformers(InvalidArgument, AttributeError):
+    """What a transformers model has was asked of a file that only the engine runs."""
+
+
+@dataclass(eq=False, repr=False)
 class GgufModel:
     """What decoding and scoring ask of a transformers model, over the weights of a file, which are
     packed for the CPU engine when first asked for and never change."""
@@ -63,6 +68,20 @@ class GgufModel:
 
     def eval(self) -> GgufModel:
         return self
+
+    def __repr__(self) -> str:
+        return f"GgufModel({self.file.path.name}: {self.num_parameters():,} parameters)"
+
+    def __getattr__(self, name: str) -> Any:
+        """Of what a transformers model has besides: why it is not here, and what to use."""
+        raise _NotTransformers(
+            f"{name}: expected a transformers model, got a GGUF file, which certspec's engine runs "
+            "as it is; decode with certspec.generate(pair, ...), or load it with another dtype "
+            "(dtype=torch.bfloat16) to get the transformers model"
+        )
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        return self.forward
 
 
 def load_gguf_model(role: str, file: GgufFile, device: Any, dtype: Any) -> tuple[Any, str]:

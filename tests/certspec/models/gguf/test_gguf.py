@@ -3,8 +3,10 @@ damaged or unknown is refused by name."""
 
 from __future__ import annotations
 
+import copy
 import sys
 import types
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -170,6 +172,24 @@ def test_a_pair_of_files_is_decoded_by_the_engine_with_the_files_tokenizer(
     assert cs.load_pair(*files, tokenizer=files[1]).num_tokens == 101
     sizes = [f"{model.num_parameters():,}" for model in (pair.target, pair.draft)]
     assert f"{sizes[0]} and {sizes[1]} parameters" in repr(pair) and "0" not in sizes
+
+
+def test_a_file_says_what_to_use_where_a_transformers_model_is_expected(
+    files: tuple[Path, Path],
+) -> None:
+    model = cs.load_pair(*files).target
+    asked: list[Callable[[], Any]] = [
+        lambda: model.generate([[1, 2]], max_new_tokens=3),
+        lambda: model(torch.tensor([[1, 2]])),
+        lambda: model.to("cuda"),
+        lambda: model.state_dict(),
+    ]
+    for ask in asked:
+        with pytest.raises(cs.CertspecError, match=r"got a GGUF file.*certspec\.generate") as error:
+            ask()
+        assert isinstance(error.value, AttributeError)
+    assert repr(model) == f"GgufModel(target.gguf: {model.num_parameters():,} parameters)"
+    assert copy.copy(model).device == model.device
 
 
 def test_in_another_dtype_a_file_is_dequantised_into_the_shipped_class_and_the_loss_said(
