@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from certspec.cli.import_logs import import_facts, print_cases
-from certspec.cli.interrupts import interruptible
+from certspec.cli.interrupts import ended_by_interrupts
 from certspec.cli.options import (
     count_option,
     draft_length_option,
@@ -133,24 +132,19 @@ def _ask(options: _Options, folder: Path) -> Asked:
     stopped = (
         f"stopped; the answers so far are kept in {folder}. The same command goes on from there."
     )
-    with interruptible(stopped), ProgressBar("ask", "prompts") as bar:
+    with ended_by_interrupts(stopped), ProgressBar("ask", "prompts") as bar:
         bar.start(total)
-        try:
-            asked = ask_servers(
-                (prompt.messages for prompt in itertools.islice(prompts, total)),
-                folder,
-                Address(options.url, options.model),
-                draft,
-                Question(options.max_new_tokens, options.top_logprobs, options.plain_prompts),
-                settings={"prompts_sha256": prompts.sha256},
-                concurrency=options.concurrency,
-                retries=options.retries,
-                on_advance=bar.advance,
-            )
-        except KeyboardInterrupt:
-            bar.close()
-            click.echo(f"\n{stopped}", err=True)
-            sys.exit(130)
+        asked = ask_servers(
+            (prompt.messages for prompt in itertools.islice(prompts, total)),
+            folder,
+            Address(options.url, options.model),
+            draft,
+            Question(options.max_new_tokens, options.top_logprobs, options.plain_prompts),
+            settings={"prompts_sha256": prompts.sha256},
+            concurrency=options.concurrency,
+            retries=options.retries,
+            on_advance=bar.advance,
+        )
     if asked.num_resumed:
         click.echo(f"{asked.num_resumed:,} prompts had been answered before", err=True)
     return asked

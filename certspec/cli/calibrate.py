@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from certspec.cli.interrupts import ended_by_interrupts
 from certspec.cli.options import (
     PairOptions,
     count_option,
@@ -20,9 +21,11 @@ from certspec.cli.options import (
     pair_options,
     prompts_option,
 )
+from certspec.cli.progress import ProgressBar
 from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.runs.writing import require_writable, write_atomically
+from certspec.studies.waiting import compiling, waiting
 
 __all__ = ["command"]
 
@@ -40,7 +43,11 @@ __all__ = ["command"]
     "(JSON).",
 )
 @click.option(
-    "--alpha", default=0.1, show_default=True, type=float, help="Miss level of the KL budget."
+    "--alpha",
+    default=0.1,
+    show_default=True,
+    type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+    help="Miss level of the KL budget.",
 )
 @count_option("--max-new-tokens", default=128, least=2, help="Steps a prompt.")
 @count_option("--width", default=4, most=64, help="Widest node to calibrate.")
@@ -87,7 +94,7 @@ def command(
         require_writable(path)
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
     pair = load_chosen_pair(PairOptions(**models))
-    from certspec.decoding.calibration import calibrate, pass_costs
+    from certspec.decoding.calibration import calibrate, measure_costs, pass_costs
     from certspec.decoding.prompts import prompt_token_ids
     from certspec.scoring.prompts import PromptFile
 
@@ -95,7 +102,8 @@ def command(
     texts = [str(prompt.messages[-1]["content"]) for prompt in read]
     ids = prompt_token_ids(texts, pair.tokenizer, pair.num_tokens)
     if costs_path is not None:
-        passes = pass_costs(pair, ids[0])
+        with waiting("timing passes"), compiling():
+            passes = pass_costs(pair, ids[0])
         text = json.dumps(passes, indent=1)
         write_atomically(costs_path, text + "\n")
         if out is None and as_json:
@@ -108,15 +116,20 @@ def command(
         )
     if out is None:
         return
-    profile = calibrate(
-        pair,
-        ids,
-        alpha=alpha,
-        max_new_tokens=max_new_tokens,
-        width=width,
-        costs=costs,
-        batch_size=batch_size,
-    )
+    if costs is None:
+        with waiting("timing rounds"), compiling():
+            costs = measure_costs(pair, ids, batch_size)
+    with ended_by_interrupts("stopped"), ProgressBar("calibrat", "prompts") as bar, compiling():
+        bar.start(len(ids))
+        profile = calibrate(
+            pair,
+            ids,
+            alpha=alpha,
+            max_new_tokens=max_new_tokens,
+            width=width,
+            costs=costs,
+            on_advance=bar.advance,
+        )
     profile.save(out)
     if as_json:
         click.echo(out.read_text("utf-8").rstrip())

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["ending_at_once", "interruptible"]
+__all__ = ["ended_by_interrupts", "ending_at_once", "interruptible"]
 
 _PATIENCE = 0.6  # seconds that an answer in Python may take
 _INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
@@ -77,6 +77,18 @@ def interruptible(said: str) -> Iterator[None]:
         if watcher.ident is not None:
             watcher.join()
         os.close(heard)
+
+
+@contextlib.contextmanager
+def ended_by_interrupts(said: str) -> Iterator[None]:
+    """Inside, an interrupt ends the command in Python, which closes what is open (a progress bar
+    gives the terminal its cursor back), and ``said`` is said."""
+    try:
+        with interruptible(said):
+            yield
+    except KeyboardInterrupt:
+        print(f"\n{said}", file=sys.stderr)
+        sys.exit(_INTERRUPTED)
 
 
 def _but_interrupts(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from certspec.cli.interrupts import ended_by_interrupts
 from certspec.cli.options import (
     PairOptions,
     batch_size_option,
@@ -153,7 +154,7 @@ def _from_models(options: _Options) -> Any:
     settings = RunSettings(
         rules, options.steps, options.batch_size, options.limit, not options.plain_prompts
     )
-    with ProgressBar("compar", "steps") as bar, compiling():
+    with ended_by_interrupts("stopped"), ProgressBar("compar", "steps") as bar, compiling():
         return measure_numerics(
             pair,
             other,

@@ -3,7 +3,6 @@ under a progress bar, and prints the tables of the run."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from certspec.cli.interrupts import interruptible
+from certspec.cli.interrupts import ended_by_interrupts
 from certspec.cli.options import (
     PairOptions,
     batch_size_option,
@@ -213,16 +212,11 @@ def _with_progress(out: Path, shard: Shard, score: Callable[..., Any]) -> bool:
     shown = shard.rank == 0
     stopped = f"stopped; finished batches are kept in {out}. The same command goes on from there."
     with (
-        interruptible(stopped),
+        ended_by_interrupts(stopped),
         ProgressBar("scor", "steps", shown=shown) as bar,
         compiling(shown=shown),
     ):
-        try:
-            outcome = score(shard=shard, on_start=bar.start, on_advance=bar.advance)
-        except KeyboardInterrupt:
-            bar.close()
-            click.echo(f"\n{stopped}", err=True)
-            sys.exit(130)
+        outcome = score(shard=shard, on_start=bar.start, on_advance=bar.advance)
     if outcome.resumed and shard.world_size == 1:
         click.echo(f"went on with the run in {out}", err=True)
     if not outcome.is_whole and not shard.is_team:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,12 @@ from certspec.certificates.coverage import coverage_certificates
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import StaticPolicy, draft_blocks
-from certspec.decoding.generation import generate, inference, positive_count
+from certspec.decoding.generation import callables, generate, inference, positive_count
 from certspec.decoding.profiles import DraftingProfile, conformal_quantile, fit_monotone
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners, require_models
-from certspec.models.runner import CompiledRunner
+from certspec.models.runner import BoundedRunner, CompiledRunner
 from certspec.models.trees import chain
 from certspec.rules import as_real
 
@@ -43,6 +43,8 @@ __all__ = [
 _TIMED_CHAIN = 8  # draft passes timed together
 _TIMED_PROMPTS, _TIMED_TOKENS, _TIMED_LENGTH = 4, 33, 4  # of the runs that tell what rounds cost
 _TRIED = 6  # draft timings a repeat, the first of which warms the caches
+_ENOUGH = 15.0  # seconds of timing after which a few repeats do: long passes vary less
+_CHUNK = 8  # prompts answered together
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,11 @@ class GreedySteps:
 
 
 def greedy_steps(
-    pair: Pair, prompts: Any, max_new_tokens: int = 128, width: int = 4
+    pair: Pair,
+    prompts: Any,
+    max_new_tokens: int = 128,
+    width: int = 4,
+    on_advance: Callable[[int], Any] | None = None,
 ) -> GreedySteps:
     """Run the target greedily over ``prompts`` and read the draft's rows along its answers, one
     pass a prompt."""
@@ -70,19 +76,27 @@ def greedy_steps(
     from certspec.certificates.certify import certify
 
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
-    answers = generate(
-        pair, ids, draft_length=4, max_new_tokens=max_new_tokens, batch_size=8
-    ).sequences
     parts: dict[str, list[Any]] = {"prompt": [], "top": [], "rank": [], "kl": []}
-    with chosen_runners(pair) as (target, draft, _, _), torch.inference_mode():
-        for index, (prompt, answer) in enumerate(zip(ids, answers, strict=True)):
-            rows = [_rows_along(runner, prompt, answer) for runner in (target, draft)]
-            for row, token in zip(rows[1], answer, strict=True):
-                best, probs = top_probs(row, width + 1)
-                parts["top"].append(np.minimum(probs, 1.0))
-                parts["rank"].append(best.index(token) if token in best[:width] else width + 1)
-            parts["kl"] += certify(rows[0], rows[1], ()).kl.tolist()
-            parts["prompt"] += [index] * len(answer)
+    with chosen_runners(pair) as (target, _, _, _):
+        # rows of a batch share a pass, so that drafts would only make it longer; transformers runs
+        # one row at a time
+        draft_length = 4 if isinstance(target, BoundedRunner) and target.max_batch == 1 else 0
+    for start in range(0, len(ids), _CHUNK):
+        chunk = ids[start : start + _CHUNK]
+        answers = generate(
+            pair, chunk, draft_length=draft_length, max_new_tokens=max_new_tokens, batch_size=_CHUNK
+        ).sequences
+        with chosen_runners(pair) as (target, draft, _, _), torch.inference_mode():
+            for index, (prompt, answer) in enumerate(zip(chunk, answers, strict=True), start):
+                rows = [_rows_along(runner, prompt, answer) for runner in (target, draft)]
+                for row, token in zip(rows[1], answer, strict=True):
+                    best, probs = top_probs(row, width + 1)
+                    parts["top"].append(np.minimum(probs, 1.0))
+                    parts["rank"].append(best.index(token) if token in best[:width] else width + 1)
+                parts["kl"] += certify(rows[0], rows[1], ()).kl.tolist()
+                parts["prompt"] += [index] * len(answer)
+                if on_advance is not None:
+                    on_advance(1)
     if not parts["rank"]:
         raise InvalidArgument("prompts: expected at least one, got none")
     return GreedySteps(*(np.array(parts[name]) for name in ("prompt", "top", "rank", "kl")))
@@ -102,7 +116,8 @@ def measure_costs(
     pair: Pair, prompts: Sequence[Sequence[int]], batch_size: int = 1, repeats: int = 5
 ) -> tuple[float, float]:
     """(draft pass, one more node to verify) as shares of a target pass of one token, all for one
-    row of a batch of ``batch_size``; medians of interleaved repeats.
+    row of a batch of ``batch_size``; medians of interleaved repeats, at least two where they take
+    long.
 
     Where the draft loop is compiled, a target pass stands for a whole round without a draft, and a
     node for what a round with one more takes: what the host does is in both. Elsewhere the passes
@@ -115,14 +130,14 @@ def measure_costs(
     seconds: dict[tuple[int, int], list[float]] = {way: [] for way in ways}
     metrics: dict[tuple[int, int], dict[str, Any]] = {}
     draft_passes: list[float] = []
-    for repeat in range(repeats + 1):
+    for repeat in _repeated(repeats + 1, least=3):
         for length, tokens in ways:
             began = time.perf_counter()
             run = generate(
                 pair,
-                chosen,
+                chosen if repeat else chosen[:batch_size],
                 draft_length=length,
-                max_new_tokens=tokens,
+                max_new_tokens=tokens if repeat else min(tokens, 2 * _TIMED_LENGTH),
                 eos_token_ids=[],
                 batch_size=batch_size,
             )
@@ -149,6 +164,15 @@ def measure_costs(
     return draft_pass / plain, max(((drafted - plain) / nodes - draft_pass) / plain, 1e-4)
 
 
+def _repeated(most: int, least: int) -> Iterator[int]:
+    """0, 1, ... up to ``most`` numbers, but no more than ``least`` once they took long enough."""
+    began = time.perf_counter()
+    for repeat in range(most):
+        if repeat >= least and time.perf_counter() - began > _ENOUGH:
+            return
+        yield repeat
+
+
 def _pass_shares(
     target: ModelRunner, draft: ModelRunner, prompt: Sequence[int], repeats: int
 ) -> tuple[float, float]:
@@ -158,7 +182,7 @@ def _pass_shares(
     with torch.inference_mode():
         target.prefill([prompt])
         draft_time = draft_timer(draft, [prompt])
-        for repeat in range(repeats + 2):
+        for repeat in _repeated(repeats + 2, least=5):
             took = {"draft": draft_time()}
             for name, count in (("one", 1), ("eight", 8)):
                 began = time.perf_counter()
@@ -221,7 +245,8 @@ def pass_costs(
     pair: Pair, prompt: Sequence[int], positions: Sequence[int] = (1, 2, 4, 6, 8, 12, 16)
 ) -> dict[str, Any]:
     """Milliseconds of a draft pass, as drafting a chain spends them, and of target passes by number
-    of positions: medians of 15, the form that ``certspec advise`` reads."""
+    of positions: medians of 15, or of 5 at least where they take long, in the form that ``certspec
+    advise`` reads."""
     import torch
 
     def timed(runner: Any, count: int) -> float:
@@ -238,7 +263,9 @@ def pass_costs(
         draft_time = draft_timer(draft, [prompt])
         rounds = [
             (draft_time(), *(timed(target, count) for count in positions))
-            for _ in range(23)  # the first ones may compile, and try how many threads to use
+            for _ in _repeated(
+                23, least=13
+            )  # the first ones may compile, and try how many threads to use
         ][8:]
     medians = [1e3 * statistics.median(column) for column in zip(*rounds, strict=True)]
     verify = {str(count): ms for count, ms in zip(positions, medians[1:], strict=True)}
@@ -324,6 +351,7 @@ def calibrate(
     width: int = 4,
     costs: tuple[float, float] | None = None,
     batch_size: int = 1,
+    on_advance: Callable[[int], Any] | None = None,
 ) -> DraftingProfile:
     """Measure a draft on ``prompts`` and return the profile that adaptive drafting takes.
 
@@ -336,6 +364,7 @@ def calibrate(
         costs: (draft pass, one more node) as shares of a target pass; None measures them here.
         batch_size: of the batches whose costs are measured: a batch fills the cores, so that a node
             costs more of a pass there.
+        on_advance: hears how many more prompts are done; the costs are measured after the last.
 
     Raises InvalidArgument where there is no step.
 
@@ -361,8 +390,9 @@ def calibrate(
         and all(0.0 <= as_real(cost) < math.inf for cost in costs)
     ):
         raise InvalidArgument(f"costs: expected None or two numbers of at least 0, got {costs!r}")
+    callables("on_advance", on_advance, many=False)
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
-    steps = greedy_steps(pair, ids, max_new_tokens, width)
+    steps = greedy_steps(pair, ids, max_new_tokens, width, on_advance)
     return profile_from_steps(steps, pair.name, alpha, costs or measure_costs(pair, ids, size))
 
 

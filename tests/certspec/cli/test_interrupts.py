@@ -113,6 +113,17 @@ def test_an_answer_in_python_has_its_time_and_the_former_answers_come_back() -> 
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_command_that_is_interrupted_says_so_once_its_bar_is_closed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended, interrupts.ended_by_interrupts("stopped; kept"):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            print("closed", file=sys.stderr)
+    assert ended.value.code == 130 and capfd.readouterr().err == "closed\n\nstopped; kept\n"
+
+
 def test_an_interrupt_in_a_callback_of_a_compiler_leaves_no_traceback(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

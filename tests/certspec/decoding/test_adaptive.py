@@ -183,6 +183,26 @@ def test_the_tuned_rate_is_a_fixed_point(tiny, prompts):
     assert found == pytest.approx(profile.rate, abs=0.05)
 
 
+def test_calibration_tells_how_many_prompts_are_done(tiny, prompts):
+    heard = []
+    many = (prompts * 9)[:9]  # more than are answered together
+    profile = cs.calibrate(
+        tiny, many, max_new_tokens=3, width=2, costs=(0.1, 0.05), on_advance=heard.append
+    )
+    assert heard == [1] * 9 and profile.num_steps == 27
+    with pytest.raises(cs.InvalidArgument, match="on_advance: expected None or a callable"):
+        cs.calibrate(tiny, many, costs=(0.1, 0.05), on_advance=3)
+
+
+def test_timing_that_takes_long_is_repeated_less(monkeypatch):
+    from certspec.decoding import calibration
+
+    monkeypatch.setattr(calibration, "_ENOUGH", 0.0)
+    assert [*calibration._repeated(6, least=3)] == [0, 1, 2]
+    monkeypatch.setattr(calibration, "_ENOUGH", 600.0)
+    assert [*calibration._repeated(6, least=3)] == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_costs_are_shares_of_a_round_whatever_runs_the_models(
     tiny, prompts, batch_size, monkeypatch
