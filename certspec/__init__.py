@@ -11,10 +11,10 @@ a model."""
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # typing's, by this name; importing typing takes longer than all that is here
 if TYPE_CHECKING:
     from certspec import presets as presets
     from certspec.certificates.budgets import rejections_within as rejections_within
@@ -153,7 +153,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = ["__version__", "presets", *_HOME_OF]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "presets":
         return importlib.import_module("certspec.presets")
     if name not in _HOME_OF:
