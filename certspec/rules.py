@@ -94,6 +94,15 @@ class Threshold:
         if expected is not None:
             raise InvalidArgument(f"Threshold: expected {expected}, got {self}")
 
+    @property
+    def simplest(self) -> Threshold:
+        """The same rule without a part that decides nothing: where no probability is below the
+        threshold, as under ``p(x) >= p1 - 1``, its ranks alone."""
+        highest = min(self.cap, self.scale + self.offset)  # p1 is at most 1
+        if highest > 0.0 or (highest == 0.0 and self.strictly_above):
+            return self
+        return Threshold(top_m=self.top_m, offset=-_INF)
+
     def value(self, top_prob: float, entropy: float) -> float:
         """tau where the largest target probability is ``top_prob`` and the (smoothed) entropy
         ``entropy`` nats."""

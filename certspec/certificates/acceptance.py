@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from certspec.errors import InvalidArgument, InvalidLogits
 from certspec.kernels.exact_thresholds import WINDOW, first_rejected
+from certspec.kernels.rounding import NEGLIGIBLE
 from certspec.rules import Rule
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ def accepts(rule: Rule, target_logits: Tensor, tokens: Tensor) -> Tensor:
     (``>`` where the rule is strict there), tau as in ``certspec.rules.Threshold``. Float64 decides
     where it can; a row within its rounding of the threshold is decided in exact arithmetic, as in
     ``certify``. Raises InvalidArgument for a tree, InvalidLogits where shapes do not match."""
-    threshold = rule.threshold
-    if threshold is None:
+    if rule.threshold is None:
         raise InvalidArgument(f"accepts: expected a single-token rule, got {rule}")
+    threshold = rule.threshold.simplest
     if target_logits.ndim != 2 or tokens.shape != target_logits.shape[:1]:
         raise InvalidLogits(
             "accepts: expected logits (rows, vocab) and a token a row, got shapes "
@@ -54,7 +55,7 @@ def accepts(rule: Rule, target_logits: Tensor, tokens: Tensor) -> Tensor:
         tau = torch.minimum(tau, threshold.entropy_scale * torch.exp(-entropy))
     found = passed & (prob > tau if threshold.strictly_above else prob >= tau)
     offset = abs(threshold.offset) if threshold.scale else 0.0
-    near = passed & ((prob - tau).abs() <= WINDOW * (prob + offset))
+    near = passed & ((prob - tau).abs() <= WINDOW * (prob + offset) + NEGLIGIBLE)
     for row in near.nonzero()[:, 0].tolist():
         found[row] = int(num_above[row]) < first_rejected(rule, logits[row].cpu().numpy())
     return found

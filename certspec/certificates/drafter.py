@@ -52,8 +52,8 @@ def drafter_certificate(draft_logits: Array, rule: Rule | str) -> Array:
         rule: a rule, or its text.
 
     Returns (rows,) float64 of the same kind, +inf where no target with a finite divergence rejects
-    (a masked runner-up under the strict rule, or one whose logit is about 745 or more below the
-    first; a vocabulary of at most m tokens).
+    (a masked runner-up under the strict rule; a vocabulary of at most m tokens). A token whose
+    logit is more than 670 below the first counts as 670 below: less is given.
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
 
@@ -77,8 +77,7 @@ def drafter_certificate_lower(draft_logits: Array, rule: Rule | str) -> Array:
     (claim drafter.dual); the bound is one sum of positive terms, whose rounding is taken off (claim
     bound.radius; for Entropy bound.radius.entropy). That costs 1.2e-12 nats at a vocabulary of
     4,096 and 3.5e-11 at 151,936, twice that for Entropy; exp and log are taken to be within 4 units
-    in the last place. A radius above about 300 nats may be given as less, for tokens whose
-    probability underflows.
+    in the last place. A probability below 2^-900 counts as 2^-900: less is given.
 
     Args:
         draft_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token.

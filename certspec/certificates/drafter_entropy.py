@@ -42,7 +42,13 @@ _VANISHING = (
 
 
 def entropy_radius_lower(
-    xp: ModuleType, top: TopProbs, rule: Entropy, num_tokens: int | None, *, rounded: bool = False
+    xp: ModuleType,
+    top: TopProbs,
+    rule: Entropy,
+    num_tokens: int | None,
+    *,
+    rounded: bool = False,
+    num_present: Any = None,
 ) -> Any:
     """A lower bound of inf KL(target || draft) over targets with p_y <= eps and H(p) + log p_y <=
     log delta [nats].
@@ -54,13 +60,14 @@ def entropy_radius_lower(
     equality at the best nu. The value is the least over cells of v of the best nu's bound on the
     cell. Returns (rows,)
     like ``top``. ``rounded``: less all that float64 may have rounded up (claim
-    bound.radius.entropy; needs
-    ``num_tokens`` and positive probabilities).
+    bound.radius.entropy; needs ``num_tokens`` and positive probabilities). ``num_present``: (rows,)
+    how many tokens are not masked; None: those with a probability.
     """
     probs, tail = _numpy(xp, top.probs), _numpy(xp, top.tail)
     atoms, masses = _atoms(
         probs, tail, None if top.weights is None else _numpy(xp, top.weights), _numpy(xp, top.total)
     )
+    num_others = (masses > 0.0).sum(axis=1) if num_present is None else _numpy(xp, num_present) - 1
     if rounded:
         floor = np.full((len(probs), 1), _VANISHING)
         atoms = np.column_stack([atoms, floor])
@@ -68,8 +75,10 @@ def entropy_radius_lower(
     gain = _smoothing_gain(rule, num_tokens)
     log_delta = math.log(rule.delta) + gain
     with np.errstate(all="ignore"):
-        # above _NEAR_ONE the divergence of y against all others is bound enough
         ceiling = min(rule.epsilon, _largest_rejected(log_delta))
+        # cells need room below it, and a larger one can only lower the bound
+        ceiling = max(ceiling, _constants.SMALLEST_ARGUMENT)
+        # above _NEAR_ONE the divergence of y against all others is bound enough
         value = _least(np.log(probs[:, 0]), atoms, masses, min(ceiling, _NEAR_ONE), log_delta)
         if ceiling > _NEAR_ONE:
             value = np.minimum(value, _beyond(probs[:, 0], tail + probs[:, 1:].sum(axis=1)))
@@ -78,6 +87,9 @@ def entropy_radius_lower(
         scale = abs(math.log(rule.delta)) + gain - math.log(ceiling) + _SPAN + 4.0
         reach = scale - np.log(probs[:, 0]) - np.maximum(np.log(others), _VANISHING)
         value = pool_kernels(np).searched_radius_lower(value, reach, num_tokens)
+    # one token with all the mass: no other law is at a finite divergence
+    certain = 0.0 if rule.epsilon >= 1.0 and log_delta >= 0.0 else np.inf
+    value = np.where(num_others == 0, certain, value)
     return value if xp is np else xp.from_numpy(value).to(top.probs.device)
 
 
@@ -170,12 +182,6 @@ def _least(
     own_log: Floats, sizes: Floats, masses: Floats, epsilon: float, log_delta: float
 ) -> Floats:
     num_rows = len(own_log)
-    alone = ~(masses > 0.0).any(axis=1)  # no other token: no target at a finite divergence rejects
-    if alone.any():
-        found, some = np.full(num_rows, np.inf), ~alone
-        if some.any():
-            found[some] = _least(own_log[some], sizes[some], masses[some], epsilon, log_delta)
-        return found
     edges = np.concatenate([[0.0], epsilon * np.exp(-np.linspace(_SPAN, 0.0, _CELLS))])
     kappa = np.broadcast_to(1.0 - _MULTIPLIERS, (num_rows, len(_MULTIPLIERS)))
     sums = _power_sums(sizes, masses, kappa)

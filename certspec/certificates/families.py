@@ -188,7 +188,7 @@ FAMILIES: dict[type, Family] = {
             draft.xp, draft.top, rule, draft.num_tokens
         ),
         radius_lower=lambda draft, rule: entropy_radius_lower(
-            draft.xp, draft.top, rule, draft.num_tokens, rounded=True
+            draft.xp, draft.top, rule, draft.num_tokens, rounded=True, num_present=draft.num_present
         ),
         num_needed=lambda rule: 1,
         num_used=64,

@@ -49,6 +49,7 @@ def judge_single(rows: Rows, rule: Rule) -> Judgement:
     threshold = rule.threshold
     if threshold is None:
         raise InvalidArgument(f"{rule.label}: expected a rule with a threshold or a tree width")
+    threshold = threshold.simplest
     tau = _tau_interval(rows, threshold)
     # Equal tokens have one certificate in whichever order; which of them a rank gate lets through
     # is another question.

@@ -43,13 +43,16 @@ __all__ = [
 Array = TypeVar("Array", bound="NDArray[Any] | Tensor")  # what comes in comes out
 
 FLOAT_KINDS = ("float64", "float32", "bfloat16", "float16")
+_constants = load_kernels("constants")
+
 _FEW = 8  # so many passes of argmax cost less than one argpartition
 
 
 class TopProbs(NamedTuple):
     """``probs``: (rows, K) largest first; ``tail``: (rows,) the sum of all others; ``weights``:
     (rows, vocab) exp(z - max z) of the others, 0 at the K largest; ``total``: (rows,) their common
-    normaliser."""
+    normaliser. Only a masked token has none: weights that would underflow are raised, which lowers
+    a radius."""
 
     probs: Any
     tail: Any
@@ -161,8 +164,12 @@ def top_probs(name: str, logits: Any, num_top: int) -> tuple[ModuleType, TopProb
         raise InvalidLogits(
             f"{name}: expected a finite maximum in every row, got {found} in row {row}"
         )
-    rows -= highest[:, None]
+    masked = rows == -np.inf
+    with np.errstate(over="ignore"):  # a gap of more than 1.8e308
+        rows -= highest[:, None]
+    xp.clip(rows, -_constants.FARTHEST_PRESENT, 0.0, out=rows)
     weights = np.exp(rows, out=rows) if xp is np else rows.exp_()
+    weights[masked] = 0.0
     num_top = min(num_top, weights.shape[1])
     top = _take_largest(weights, num_top) if xp is np else _take_largest_torch(xp, weights, num_top)
     tail = weights.sum(1)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from certspec.certificates.pools import Array, lift_radius, readable, sink_radius, top_probs
 from certspec.kernels.exact_thresholds import WINDOW, first_rejected
+from certspec.kernels.rounding import NEGLIGIBLE
 from certspec.presets import as_rule
 from certspec.rules import Rule, Threshold
 
@@ -35,9 +36,8 @@ def reverse_certificate(target_logits: Array, rule: Rule | str) -> Array:
         target_logits: (rows, vocab) or (vocab,), numpy or torch floats, -inf for a masked token.
         rule: a rule, or its text.
 
-    Returns (rows,) float64 of the same kind; +inf where the rule rejects nothing, or only tokens
-    without mass, as float64 holds it: one whose logit is about 745 or more below the first has
-    none.
+    Returns (rows,) float64 of the same kind; +inf where the rule rejects nothing, or only masked
+    tokens. One whose logit is more than 670 below the first counts as 670 below: less is given.
 
     Raises InvalidLogits naming the row for NaN, +inf, or a row of -inf.
 
@@ -66,7 +66,7 @@ def reverse_certificate(target_logits: Array, rule: Rule | str) -> Array:
                 else sink_radius(np, probs, tail, rule.tree_width)
             )
         else:
-            first, near = _first_rejected(probs, threshold)
+            first, near = _first_rejected(probs, threshold.simplest)
             for row in np.flatnonzero(near).tolist():
                 first[row] = first_rejected(rule, _row(target_logits, row))
             value = _single(probs, tail, first)
@@ -96,7 +96,7 @@ def _first_rejected(
     tau = np.array([threshold.value(top, entropy) for top, entropy in pairs])[:, None]
     rejected = probs <= tau if threshold.strictly_above else probs < tau
     room = WINDOW * (probs + (abs(threshold.offset) if threshold.scale else 0.0))
-    near = abs(probs - tau) <= room
+    near = abs(probs - tau) <= room + NEGLIGIBLE
     if threshold.top_m:
         beyond = np.arange(probs.shape[1]) >= threshold.top_m
         rejected, near = rejected | beyond, near & ~beyond

@@ -347,7 +347,8 @@ def score_rows(
         scores.draft_top_ids = np.empty((rows, num_top), np.int64)
         scores.accepted = np.zeros((len(rules), rows), bool)
     near = np.zeros((len(rules), rows), bool)
-    thresholds = [rule.threshold for rule in rules]  # made anew each time that a rule is asked
+    # made anew each time that a rule is asked
+    thresholds = [rule.threshold and rule.threshold.simplest for rule in rules]
     for index in range(rows):
         row = target_row(target[index])
         scores.entropy[index] = row.entropy

@@ -62,6 +62,7 @@ def rule_table(rules: tuple[Rule, ...]) -> RuleTable:
         if threshold is None:
             rows.append((rule.tree_width, 0, 0.0, math.inf, math.inf, math.inf, False, 0))
             continue
+        threshold = threshold.simplest
         if threshold.smoothing > 0 and threshold.smoothing not in smoothings:
             smoothings.append(threshold.smoothing)
         index = 1 + smoothings.index(threshold.smoothing) if threshold.smoothing > 0 else 0

@@ -242,6 +242,13 @@ _RANGES = (
         ("drafter.dual",),
     ),
     Constant(
+        "FARTHEST_PRESENT",
+        670.0,
+        "nats; a token that is not masked counts as at most this far below the first: a radius is "
+        "then less, never infinite.",
+        ("drafter.dual", "projection.lift", "projection.sink"),
+    ),
+    Constant(
         "VANISHING_LOG_PROB",
         -620.0,
         "nats; smaller probabilities may underflow, and errors count them as of this size.",

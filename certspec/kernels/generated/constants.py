@@ -2,12 +2,12 @@
 
 command:     python -m derivations
 derivation:  derivations.kernels.constants
-claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, drafter.margin.chord, eval.bregman, eval.difference, eval.strict, kernel.box, kernel.entropy_cells, kernel.entropy_floor, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.margins, kernel.products, kernel.roundings, kernel.segments, kernel.streamed_exp, kernel.tree_rows, single.dual
+claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.normaliser, bound.radius.entropy, bound.threshold, bound.weight, drafter.dual, drafter.entropy.atoms, drafter.entropy.dual, drafter.entropy.feasible, drafter.margin.chord, eval.bregman, eval.difference, eval.strict, kernel.box, kernel.entropy_cells, kernel.entropy_floor, kernel.exp, kernel.exp32, kernel.filter, kernel.filter_rest, kernel.filter_size, kernel.margins, kernel.products, kernel.roundings, kernel.segments, kernel.streamed_exp, kernel.tree_rows, projection.lift, projection.sink, single.dual
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
-expression:  sha256 012d5c6e076960ce86ccd1422794adb742ae7ca9a6aece0677b4788d3edfdd30
-body:        sha256 b1281a1cb75e0a11204508e67f3ac9a57d90b597ade12932f3e9c7ce06632e2b
+expression:  sha256 1b3eb0b7436847b531324eb69ff6754f24278aadca130ea2e89ee72aa1fd2015
+body:        sha256 4ace79e6ef649f86424e7df5fefc9a3558d4422887ef5cf46c132578def72811
 """
 # --- body ---
 
@@ -87,6 +87,11 @@ CANDIDATE_SLACK = 1e-06
 # A drafter's probabilities are raised to at least this, which can only lower the bound.
 # claims: drafter.dual
 SMALLEST_PROB = 1.1830521861667747e-271
+
+# nats; a token that is not masked counts as at most this far below the first: a radius is then
+# less, never infinite.
+# claims: drafter.dual, projection.lift, projection.sink
+FARTHEST_PRESENT = 670.0
 
 # nats; smaller probabilities may underflow, and errors count them as of this size.
 # claims: bound.radius.entropy

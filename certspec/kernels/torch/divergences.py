@@ -70,7 +70,8 @@ def other_divergence(
         else:
             own = parameters[rule : rule + 1]
             bounds = (threshold.tau[rule], threshold.upper[rule])
-            found = _single(probs, gaps, own, bounds, order, error)
+            complete = settling == target.shape[1]
+            found = _single(probs, gaps, own, bounds, order, (error, complete))
         values[0, rule], values[1, rule] = found
     if draft is None:
         return OtherScores(None, None, values[0], values[1])
@@ -113,18 +114,19 @@ def _single(
     rule: Tensor,
     bounds: tuple[Tensor, Tensor],
     order: float | None,
-    error: Tensor,
+    known: tuple[Tensor, bool],
 ) -> tuple[Tensor, Tensor]:
     """(certificate, bound below it), (rows,), of a rule of one token; ``bounds``: its threshold,
-    and a number above it. A competitor beyond the ranks counts as the last of them."""
-    count = probs.shape[1]
+    and a number above it; ``known``: the probabilities' relative error, and whether these ranks are
+    all there are. A competitor beyond the ranks counts as the last of them."""
+    count, (error, complete) = probs.shape[1], known
     gate = int(rule[0, TOP_M])
     within = (gate == 0) | (torch.arange(count, device=probs.device) < gate)
     found: list[Tensor] = []
     for values, bound in zip((torch.exp(gaps), certain_weights(gaps)), bounds, strict=True):
         rank = first_false(within & reaches(rule, values[None], bound[None, :, None])[0])
         competitor = torch.gather(probs, 1, rank.clamp(max=count - 1)[:, None])
-        nothing = (rank == count) & ((count < _RANKS) | ((bound < 0) & (gate == 0)))
+        nothing = (rank == count) & (((bound < 0) & (gate == 0)) | complete)
         pair = _pool(probs, competitor, rank, order, error)
         found.append(torch.where(nothing, torch.inf, pair[len(found)]))
     return found[0], found[1]

@@ -103,6 +103,22 @@ def test_a_masked_runner_up_or_a_small_vocabulary_leaves_nothing_to_reject():
     assert closed == pytest.approx(-math.log(1 / (1 + math.e)))
 
 
+@pytest.mark.parametrize("gap", [680.0, 744.4, 800.0, 1e5, 1.7e308])
+def test_only_masked_tokens_make_a_radius_infinite(gap):
+    """A token 800 nats below the first has a probability all the same, which float64 has not."""
+    row = np.array([gap, 0.0, -np.inf]) if gap > 1e6 else np.array([0.0, -gap, -np.inf])
+    nearest = 1.0 - 2.0**-53  # p1 = tau: the rest is (1 - tau) (gap + log(1 - tau)) away
+    found = cs.drafter_certificate(row, cs.Absolute(nearest))[0]
+    far = (1 - nearest) * math.log(1 - nearest) + nearest * math.log(nearest)
+    assert found == pytest.approx(far + (1 - nearest) * min(gap, 670.0), rel=1e-6)
+    for rule in (cs.StrictGreedy(), cs.Additive(0.5), cs.Multiplicative(1e-300), cs.Absolute(0.5)):
+        for certificate in (cs.drafter_certificate, cs.drafter_certificate_lower):
+            assert 0.0 < certificate(row, rule)[0] <= gap
+    for rule in (cs.StrictGreedy(), cs.TopM(1), cs.Tree(1), cs.Absolute(0.5)):
+        assert 300.0 < cs.reverse_certificate(row, rule)[0] <= gap / 2.0
+    assert cs.drafter_certificate(row, cs.Tree(2))[0] == np.inf
+
+
 def test_a_draft_that_is_all_at_one_token_may_be_given_by_its_probabilities():
     assert cs.drafter_certificate_from_top(np.array([1.0, 0.0]), "strict")[0] == np.inf
 

@@ -130,16 +130,14 @@ def test_the_lower_bound_loses_little():
             assert exact == found == math.inf or exact - found < loss, rule
 
 
-def test_a_relative_allowance_alone_does_not_suffice_where_weights_lose_digits():
-    """The bound that this one replaced: radius (1 - 2^-40) less the logits' share. A subnormal
-    weight defeats it."""
-    row = np.array([0.0, -744.1])
-    old = (
-        float(cs.drafter_certificate(row, cs.StrictGreedy())[0]) * (1 - 2.0**-40)
-        - 1.02 * (1554 + 2) * 2.0**-53
-    )
-    exact, found = assert_below(row, cs.StrictGreedy(), additive(0.0))
-    assert old > exact + 0.1 and found > 300.0
+def test_a_weight_that_would_lose_digits_lowers_the_radius_itself():
+    """exp(-744.1) is 5e-324, .35 nats too likely; at 746 it is 0, and the radius was infinite."""
+    for gap in (600.0, 669.0, 671.0, 710.0, 744.1, 746.0, 5000.0):
+        row = np.array([0.0, -gap])
+        exact, found = assert_below(row, cs.StrictGreedy(), additive(0.0))
+        plain = float(cs.drafter_certificate(row, cs.StrictGreedy())[0])
+        assert 290.0 < found < plain < exact + 1e-12
+        assert plain > exact * (1 - 1e-14) or gap > 670.0
 
 
 def test_torch_gives_a_bound_as_well():

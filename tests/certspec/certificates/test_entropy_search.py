@@ -52,6 +52,29 @@ def test_a_draft_without_other_tokens_has_no_finite_radius_below_the_largest_sha
     assert found.tolist() == [math.inf]
 
 
+@pytest.mark.parametrize("epsilon, delta", [(0.09, 0.3), (1.0, 0.5), (0.5, 2.0), (5e-324, 1.0)])
+def test_a_draft_of_one_token_is_infinitely_far_from_the_rules_that_accept_certainty(
+    epsilon, delta
+):
+    rows = np.array([[0.0, -np.inf], [0.0, -1.0]])
+    for smoothing in (0.0, 1e-5):
+        rule = cs.Entropy(epsilon, delta, smoothing=smoothing)
+        for certificate in (cs.drafter_certificate, cs.drafter_certificate_lower):
+            alone, two = certificate(rows, rule)
+            assert alone == np.inf and 0.0 < two < 1.32
+            assert certificate(np.array([3.0]), rule) == np.inf
+            assert certificate(rows[0], cs.Entropy(1.0, max(delta, 1.0))) == 0.0
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-310, 1e-300])
+def test_a_cap_that_underflows_is_as_far_away_as_one_near_0(epsilon):
+    """Both ask all of the drafted token's mass of a target: KL is -log(1 - q_y)."""
+    rows = np.log([[0.6, 0.3, 0.1]])
+    for certificate in (cs.drafter_certificate, cs.drafter_certificate_lower):
+        found = certificate(rows, cs.Entropy(epsilon, 1.0))
+        assert found == pytest.approx(-math.log(0.4), rel=1e-9)
+
+
 def test_the_rest_of_a_list_is_one_atom_of_its_mass_and_of_at_most_the_last_entry():
     for tail in (0.05, 0.4):
         sizes, masses = search._atoms(np.array([[0.3, 0.2, 0.1]]), np.array([tail]), None, None)

@@ -2,13 +2,16 @@
 token: the backends, lists, the reverse direction and decoding."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import certspec as cs
+from certspec.certificates.acceptance import accepts as accepted_each
 from certspec.decoding.verify import accepts
+from certspec.kernels.exact_thresholds import first_rejected
 from certspec.rules import Rule, Threshold
 from tests.support.device import DEVICE
 
@@ -121,6 +124,64 @@ def test_a_certificate_is_infinite_where_nothing_is_rejected_and_0_where_the_bes
         rejects = ~expected_decisions(case).reshape(-1, 4)
         assert (np.isposinf(truth) == ~rejects.any(axis=1)).all()
         assert (truth[rejects[np.arange(len(best)), best]] == 0.0).all()
+
+
+NOTHING_BELOW = {
+    "a slack of 1": Threshold(scale=1.0, offset=-1.0),
+    "a slack above the scale": Threshold(scale=0.5, offset=-0.75, strictly_above=True),
+    "cap 0": Threshold(cap=0.0, entropy_scale=0.5),
+}
+
+
+@pytest.mark.parametrize("threshold", NOTHING_BELOW.values(), ids=NOTHING_BELOW)
+def test_a_threshold_that_no_probability_is_below_is_its_ranks_alone(threshold):
+    """Rounding took p1 - 1 for a number above 0 on saturated rows, on another server and in other
+    divergences: log 2 where the truth is +inf. At 400 columns most tokens are beyond the ranks that
+    are sorted."""
+    assert threshold.simplest == Threshold(offset=RANK_ALONE)
+    assert replace(threshold, top_m=3).simplest == Threshold(top_m=3, offset=RANK_ALONE)
+    heads = [[0.0, -800.0, -np.inf], [0.0, -np.inf, -np.inf], [0.0, -40.0, -1.0], [0.0, 0.0, 0.0]]
+    wide = np.concatenate([heads, np.full((4, 397), -900.0)], axis=1)
+    gates = [Given(replace(threshold, top_m=gate)) for gate in (0, 500)]
+    for rows in (np.array(heads), wide):
+        ids = np.arange(rows.shape[1])
+        for options in (
+            *({"backend": name} for name in ("numba", "torch", "reference")),
+            {"precision": "float32"},
+            *({"logit_error": error} for error in (0.0, 0.1, 5.0)),
+            *({"divergence": name} for name in ("tv", "renyi:0.5", "chi2")),
+            {"draft_vocabulary": ids},
+        ):
+            found = cs.certify(rows, rows, gates, **options)
+            assert (found.certificate_lower == np.inf).all(), options
+            assert found.accepted.all() and found.certified.all()
+        for gate in gates:
+            assert (cs.reverse_certificate(rows, gate) == np.inf).all()
+            assert accepted_each(gate, torch.from_numpy(rows), torch.tensor([1, 2, 1, 2])).all()
+    logprobs = np.array(heads) - np.logaddexp.reduce(heads, axis=1)[:, None]
+    assert (cs.certify(logprobs, None, gates[0], lumped=True).certificate_lower == np.inf).all()
+
+
+def test_a_threshold_that_some_probability_is_below_is_kept():
+    for case in CASES.values():
+        assert case.simplest == (Threshold(offset=RANK_ALONE) if case == CASES["cap 0"] else case)
+
+
+@pytest.mark.parametrize("factor", [5e-324, 1e-322, 1e-315, 1e-300])
+def test_a_factor_near_the_least_float_is_compared_exactly(factor):
+    """exp(-740) has two digits and exp(-746) none; the factors around them are exact."""
+    edge = -math.log(factor)
+    rows = [[0.0, gap, gap - 1.0] for at in (-0.3, -1e-9, 1e-9, 0.3) for gap in (-edge - at,)]
+    rule = cs.Multiplicative(factor)
+    first = np.array([first_rejected(rule, row) for row in rows])
+    assert set(first) == {1, 2}
+    taken = torch.tensor([1] * len(rows))
+    found = accepted_each(rule, torch.tensor(rows, dtype=torch.float64), taken)
+    assert found.tolist() == (first > 1).tolist()
+    # where token 1 is accepted the competitor is a nat farther down
+    found = cs.reverse_certificate(np.array(rows), rule)
+    gaps = np.where(first == 1, [row[1] for row in rows], [row[2] for row in rows])
+    np.testing.assert_allclose(found, np.minimum(-gaps, 670.0) / 2.0 - math.log(2.0), atol=0.4)
 
 
 @each_case
