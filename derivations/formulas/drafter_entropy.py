@@ -409,7 +409,8 @@ for _claim in (
         id="drafter.entropy",
         sentence="Entropy rule: the radius is the least over v in (0, eps] of d_bin(v || q_y) + "
         "(1-v) KL(s || w), s the escort of the other tokens whose entropy is min(H(w), "
-        "(log(delta/v) - h(v))/(1-v)).",
+        "(log(delta/v) - h(v))/(1-v)), or any law of that entropy on the likeliest of them where "
+        "no escort has so little.",
         domain="draft positive; closed rejection p_y <= eps and H(p) + log p_y <= log delta",
         theory="C (entropy, exact)",
         relation="=",

@@ -122,8 +122,8 @@ def _rest_unraised(
 def box_threshold(
     numbers: Any, scale: Any, offset: Any, cap: Any, weights: Sequence[Any], growth: Any
 ) -> Any:
-    """The least weight at which a token has p' >= min(cap, scale p'_1 + offset) on every server;
-    weights sum to S, the largest is 1. ``cap`` None is no cap."""
+    """A weight from which on a token has p' >= min(cap, scale p'_1 + offset) on every server, the
+    least one where there is no cap (``cap`` None); weights sum to S, the largest is 1."""
     total = sum(weights)
     if offset > 0:
         from_top = growth * (scale + offset * total) / (1 - offset + offset * growth)
@@ -426,8 +426,9 @@ declare(
 declare(
     Claim(
         id="robust.threshold",
-        sentence="A token other than the argmax has at least min(cap, scale p_1 + offset) for "
-        "every target of the box exactly where its weight reaches the number given.",
+        sentence="A token other than the argmax has at least scale p_1 + offset (a cap: scale 0) "
+        "for every target of the box exactly where its weight reaches the number given; for "
+        "min(cap, scale p_1 + offset) the smaller of both numbers suffices.",
         domain=_BOX + "; scale >= 0, offset <= 1, cap <= 1",
         theory="E1 (second volume)",
         relation="=",
