@@ -160,32 +160,65 @@ def _mass_log_ratio(target_mass: Floats, draft_mass: Floats) -> Floats:
 
 
 def entropy_interval(
-    probs: Floats, atom_bound: Floats, tail: Floats, smoothing: float, num_unlisted: Floats | None
+    probs: Floats,
+    error: Floats,
+    atom_bound: Floats,
+    tail: tuple[Floats, Floats],
+    smoothing: float,
+    num_unlisted: Floats | None,
 ) -> tuple[Floats, Floats]:
     """Least and greatest -sum p log(p + smoothing) in nats that an unseen tail allows. (Theory E4.)
 
-    ``probs``: (rows, k) listed, 0 where absent; each unlisted token has at most ``atom_bound``
-    (rows,), together ``tail``. The summand is concave, so few large atoms give the least and an
-    even spread over ``num_unlisted`` tokens the greatest (its supremum where their number is
-    unknown)."""
-    listed = _entropy_term(probs, smoothing).sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        num_atoms = np.where(atom_bound > 0.0, np.floor(tail / atom_bound), 0.0)
-    rest = np.clip(tail - num_atoms * atom_bound, 0.0, None)
-    lower = (
-        listed + num_atoms * _entropy_term(atom_bound, smoothing) + _entropy_term(rest, smoothing)
+    ``probs``: (rows, k) listed, 0 where absent, good to ``error`` nats (rows,); each unlisted token
+    has at most ``atom_bound`` (rows,), together something in ``tail``, an interval (low, high),
+    (rows,). The summand is concave, so few large atoms give the least and an even spread over
+    ``num_unlisted`` tokens the greatest (its supremum where their number is unknown)."""
+    grown = np.exp(error)[:, None]
+    ends = [_entropy_term(probs * change, smoothing) for change in (1.0 / grown, grown)]
+    listed = np.minimum(*ends).sum(axis=1)
+    slope = _entropy_slope(probs, smoothing)  # a tangent lies above what is concave
+    listed_high = _entropy_term(probs, smoothing) + np.abs(slope) * probs * (grown - 1.0)
+    low, high = tail
+    least = np.minimum(
+        _least_tail_entropy(low, atom_bound, smoothing),
+        _least_tail_entropy(high, atom_bound, smoothing),
     )
     with np.errstate(divide="ignore", invalid="ignore"):
+        whole = np.ceil(low / atom_bound)  # between two numbers of whole atoms it is concave
+        between = (atom_bound > 0.0) & (whole * atom_bound <= high)
+    atoms = np.where(between, whole, 0.0) * _entropy_term(atom_bound, smoothing)
+    lower = listed + np.where(between, np.minimum(least, atoms), least)
+    with np.errstate(divide="ignore", invalid="ignore"):
         if num_unlisted is None:
-            spread = tail * (-np.log(smoothing) if smoothing > 0.0 else np.inf)
+            spread = high * (-np.log(smoothing) if smoothing > 0.0 else np.inf)
         else:
-            spread = -tail * np.log(tail / num_unlisted + smoothing)
-    return lower, np.maximum(lower, listed + np.where(tail > 0.0, spread, 0.0))
+            share = high / num_unlisted
+            falls = np.maximum(-_entropy_slope(share, smoothing), 0.0)
+            spread = -high * np.log(share + smoothing) + falls * (high - low)
+    upper = listed_high.sum(axis=1) + np.where(high > 0.0, spread, 0.0)
+    return lower, np.maximum(lower, upper)
+
+
+def _least_tail_entropy(mass: Floats, atom_bound: Floats, smoothing: float) -> Floats:
+    """What a tail of this mass adds at least: as many atoms as large as can be, and the rest."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        num_atoms = np.where(atom_bound > 0.0, np.floor(mass / atom_bound), 0.0)
+        rest = np.clip(mass - num_atoms * atom_bound, 0.0, None)
+        whole = num_atoms * _entropy_term(atom_bound, smoothing)
+        each = -mass * np.log(atom_bound + smoothing)  # where they can't be counted
+    return np.where(np.isfinite(num_atoms), whole + _entropy_term(rest, smoothing), each)
 
 
 def _entropy_term(mass: Floats, smoothing: float) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(mass > 0.0, -mass * np.log(mass + smoothing), 0.0)
+
+
+def _entropy_slope(mass: Floats, smoothing: float) -> Floats:
+    """The term's derivative; 0 where there is no mass."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = -np.log(mass + smoothing) - mass / (mass + smoothing)
+    return np.where(mass > 0.0, slope, 0.0)
 
 
 Bools = NDArray[np.bool_]
@@ -421,12 +454,14 @@ class Rows:
         ends = np.concatenate([~tied[:, 1:], np.ones((self.num_rows, 1), dtype=bool)], axis=1)
         later = np.where(ends, self.columns, beyond)[:, ::-1]
         greatest = np.minimum.accumulate(later, axis=1)[:, ::-1]
-        at_end = self.logprobs == self.logprobs[np.arange(self.num_rows), last][:, None]
+        end = self.logprobs[np.arange(self.num_rows), last][:, None]
+        at_end = self.logprobs == end
         can_tie = ~self.complete & (self.unlisted_bound >= self.last_prob * np.exp(-self.error))
         at_end &= can_tie[:, None]
-        without_rank = np.where(
-            at_end, np.argmax(at_end, axis=1)[:, None], self.num_ranked[:, None]
-        )
+        # a token without a rank may have been computed apart, so that its tie is none to the bit
+        apart = np.where(self.ranked, -np.inf, self.logprobs).max(axis=1, keepdims=True)
+        near = np.minimum(apart, end) + 2.0 * self.error[:, None]
+        without_rank = (self.ranked & (self.logprobs > near)).sum(axis=1, keepdims=True)
         return (
             np.where(self.ranked, least, without_rank),
             np.where(self.ranked & ~at_end, greatest, beyond),
@@ -479,13 +514,11 @@ class Rows:
             if self.target.num_tokens is not None:
                 listed = (self.logprobs > -np.inf).sum(axis=1)
                 num_unlisted = np.maximum(self.target.num_tokens - listed, 1).astype(np.float64)
+            tail = tuple(np.where(self.complete, 0.0, end) for end in self.tail_box)
             lower, upper = entropy_interval(
-                self.probs, self.unlisted_bound, self.tail, smoothing, num_unlisted
+                self.probs, self.error, self.unlisted_bound, tail, smoothing, num_unlisted
             )
-            slack = (
-                self.error * (4.0 + np.where(np.isfinite(lower), np.abs(lower), 0.0))
-                + self.error * _constants.ENTROPY_SLACK
-            )
+            slack = _FLOAT64_ERROR * (4.0 + np.abs(lower))
             self._entropies[smoothing] = (lower - slack, upper + slack)
         return self._entropies[smoothing]
 

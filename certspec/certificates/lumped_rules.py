@@ -107,7 +107,9 @@ def _sure_columns(
         and threshold.offset <= 0.0
         and not (on_top and threshold.strictly_above)
     ):
-        accepted[:, 0], rejected[:, 0] = True, False  # tau <= p1 by algebra, whatever p1 is
+        # tau <= p1 by algebra, whatever p1 is
+        accepted[:, 0] |= places[1][:, 0] == 0
+        rejected[:, 0] = False
     if threshold.top_m:
         accepted &= rows.ranked & (places[1] < threshold.top_m)
         rejected |= places[0] >= threshold.top_m

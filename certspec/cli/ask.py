@@ -90,6 +90,7 @@ def command(**given: Any) -> None:
     written nowhere. A command that was stopped goes on where it was. The answers stay in
     OUT/answers, which "certspec import" reads as well."""
     from certspec.logs.import_run import import_logs
+    from certspec.logs.stated import Stated
     from certspec.runs.folder import RunFolder
     from certspec.runs.writing import write_atomically
 
@@ -104,7 +105,9 @@ def command(**given: Any) -> None:
             )
         asked = _ask(options, answers)
         folder.release()  # other rules, or more prompts, make another run
-        run = import_logs(asked.target_log, asked.draft_log, folder, rules=rules)
+        # only what was asked of completions may come keyed by text
+        stated = Stated(top_logprobs=options.top_logprobs if options.plain_prompts else None)
+        run = import_logs(asked.target_log, asked.draft_log, folder, rules=rules, stated=stated)
         facts = import_facts(run)
         write_atomically(options.out / "import.json", json.dumps(facts, indent=2) + "\n")
         if options.as_json:

@@ -65,11 +65,17 @@ _REPORTED_POSITIONS = 2_000_000
     "they show.",
 )
 @count_option("--num-tokens", default=None, least=2, help="Vocabulary size, where it is known.")
+@count_option(
+    "--top-logprobs",
+    default=None,
+    help="How many tokens a position the servers were asked for: a list keyed by text with fewer "
+    "lost some.",
+)
 @click.option(
     "--text-keys-are-tokens",
     is_flag=True,
-    help="No two tokens have the same text: certify positions of two logs that know tokens by "
-    "text alone.",
+    help="No two tokens have the same text: no list keyed by text lost one, and positions of two "
+    "logs that know tokens by text alone are certified.",
 )
 @draft_length_option()
 @json_option
@@ -82,6 +88,7 @@ def command(
     rules: tuple[str, ...],
     temperature: float | None,
     num_tokens: int | None,
+    top_logprobs: int | None,
     text_keys_are_tokens: bool,
     draft_length: int,
     as_json: bool,
@@ -92,6 +99,7 @@ def command(
     Certificates need the target alone. A truncated list certifies only what it allows: each row of
     the run says which case it is, and numbers that are lower bounds are marked."""
     from certspec.logs.import_run import import_logs
+    from certspec.logs.stated import Stated
     from certspec.runs.folder import RunFolder
     from certspec.runs.writing import write_atomically
 
@@ -102,9 +110,12 @@ def command(
         format=format_,
         draft_format=draft_format,
         rules=parse_rules(rules),
-        temperature=temperature,
-        num_tokens=num_tokens,
-        text_keys_are_tokens=text_keys_are_tokens,
+        stated=Stated(
+            temperature=temperature,
+            num_tokens=num_tokens,
+            top_logprobs=top_logprobs,
+            text_keys_are_tokens=text_keys_are_tokens,
+        ),
     )
     facts = json.dumps(import_facts(run), indent=2)
     # Another import of these logs into this folder, for no other is let in, may be replacing the

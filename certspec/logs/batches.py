@@ -51,7 +51,7 @@ def target_lists(batch: Pairs, num_tokens: int | None = None) -> TargetLists:
     known = num_tokens if num_tokens is not None else sizes.pop() if len(sizes) == 1 else None
     num_ranked = np.array([target.num_ranked for target, _ in batch])
     error = np.array([target.error for target, _ in batch])
-    has_order = np.array([_has_order(target) for target, _ in batch])
+    has_order = np.array([target.has_order for target, _ in batch])
     return TargetLists(logprobs, num_ranked, error, known, has_order)
 
 
@@ -80,12 +80,6 @@ def _is_by_text(position: LoggedPosition) -> bool:
     )
 
 
-def _has_order(position: LoggedPosition) -> bool:
-    """Whether equally likely tokens stand in their true order: their ids give it, unless few
-    decimals made them equal."""
-    return not position.is_rounded and set(map(type, position.keys)) == {int}
-
-
 def _num_known_ranks(draft: LoggedPosition, wanted: int) -> int:
     """How many of the first ``wanted`` ranks have a known token: the last of a list may change
     places with a token that isn't listed and as likely."""
@@ -105,7 +99,7 @@ def _is_tied(draft: LoggedPosition, rank: int) -> bool:
     """Whether the token of a rank may change places with its neighbour: they are equally likely,
     and nothing says which comes first."""
     near = draft.logprobs[max(0, rank - 1) : rank + 2]
-    return near.count(draft.logprobs[rank]) > 1 and not _has_order(draft)
+    return near.count(draft.logprobs[rank]) > 1 and not draft.has_order
 
 
 def draft_lists(

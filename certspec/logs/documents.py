@@ -12,28 +12,16 @@ from typing import Any, TextIO
 
 from certspec.errors import UnreadableInput
 
-__all__ = ["MAX_DOCUMENT_CHARS", "RepeatedKeys", "iterate_documents"]
+__all__ = ["MAX_DOCUMENT_CHARS", "iterate_documents"]
 
 MAX_DOCUMENT_CHARS = 256 * 2**20
 _CHUNK_CHARS = 2**18
 
 
-class RepeatedKeys(dict):
-    """A JSON object in which some key stood more than once; the last value counts, as everywhere in
-    JSON."""
-
-
-def iterate_documents(path: Path, *, mark_repeated_keys: bool = False) -> Iterator[tuple[Any, int]]:
+def iterate_documents(path: Path) -> Iterator[tuple[Any, int]]:
     """Yield (document, line number of its start) in bounded memory; raises UnreadableInput with
-    file, line and reason.
-
-    ``mark_repeated_keys``: objects with a repeated key come as RepeatedKeys (slower).
-    """
-    decoder = (
-        json.JSONDecoder(object_pairs_hook=_mark_repeated)
-        if mark_repeated_keys
-        else json.JSONDecoder()
-    )
+    file, line and reason."""
+    decoder = json.JSONDecoder()
     try:
         with _open_text(path) as stream:
             first = _skip_blank(stream)
@@ -205,8 +193,3 @@ def _said(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return error.msg
     return "nested too deeply" if isinstance(error, RecursionError) else "too many digits"
-
-
-def _mark_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    plain = dict(pairs)
-    return plain if len(plain) == len(pairs) else RepeatedKeys(plain)

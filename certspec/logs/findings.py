@@ -23,10 +23,10 @@ class Finding(Enum):
         "the chosen token may rank beyond the list that it stands in: one true rank fewer than "
         "entries"
     )
-    CHOSEN_ALONE = (
-        "lists of the chosen token alone, of which the log doesn't say that it is the most "
-        "probable: left out, and the run holds the likelier positions only; ask the server for "
-        "several logprobs"
+    TOP_UNKNOWN = (
+        "lists that don't tell the most probable token, for they hold the chosen one alone or may "
+        "have lost one of the same text: left out, and the run holds the likelier positions only; "
+        "ask the server for several logprobs, by id"
     )
     SENTINELS_DROPPED = (
         "listed tokens with a sentinel instead of a logprob: dropped, their mass counts as tail"
@@ -35,8 +35,9 @@ class Finding(Enum):
         "tokens of one list share their key: such tokens can't be matched between files"
     )
     KEY_LOST = (
-        "a list keyed by text is shorter than its neighbours: two tokens had the same text, ranks "
-        "are uncertain"
+        "lists keyed by text may have lost tokens to others of the same text: only those likelier "
+        "than all that is missing have a rank (--top-logprobs says how many were asked for, "
+        "--text-keys-are-tokens that none is lost)"
     )
     NO_KEY = (
         "tokens whose text is no key (escaped or missing bytes): they can't be matched between "
@@ -48,10 +49,6 @@ class Finding(Enum):
     FORCED = (
         "tokens at logprob 0 that a template seems to force: their certificates say nothing about "
         "the model"
-    )
-    ONLY_ZEROS = (
-        "every list is one token at logprob 0, as temperature 0 or top-k 1 leaves it: such a log "
-        "says nothing about the model; ask the server for raw logprobs of several tokens"
     )
     CUT = "answers cut by length"
     DEPTH_VARIES = "positions whose list is shorter than the deepest one"

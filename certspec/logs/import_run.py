@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from certspec.logs.join import join_logs
 from certspec.logs.position import LoggedPosition
 from certspec.logs.reading import read_log, sniff_format
 from certspec.logs.run_columns import import_schema, import_table
-from certspec.rules import Rule, as_index, default_rules
+from certspec.logs.stated import NOTHING_STATED, Stated
+from certspec.rules import Rule, default_rules
 from certspec.runs.folder import RunFolder
 
 __all__ = ["ImportedRun", "import_logs"]
@@ -71,45 +71,32 @@ def import_logs(
     format: str = "auto",
     draft_format: str = "auto",
     rules: Sequence[Rule] = (),
-    temperature: float | None = None,
-    num_tokens: int | None = None,
-    text_keys_are_tokens: bool = False,
+    stated: Stated = NOTHING_STATED,
     on_advance: Callable[[int], None] = lambda num_positions: None,
 ) -> ImportedRun:
     """Write the logs' positions as a run folder ``out`` (its path, or the object that holds it),
     judged under ``rules`` (default: the eight of every command).
 
-    ``temperature``: at which the target's probabilities were taken, as the user states it;
-    ``num_tokens``: vocabulary size. ``text_keys_are_tokens``: no two tokens of the vocabulary have
-    the same text, so that positions of two logs that know tokens by text alone may be certified. A
-    tree wider than every list of the first batch is left out by name. Raises UnreadableInput for
-    what the logs can't give, RunMismatch where ``out`` holds another run, InvalidArgument where no
-    rule is left."""
-    if temperature is not None and not 0.0 < temperature < math.inf:
-        raise InvalidArgument(f"temperature: expected a finite number above 0, got {temperature!r}")
-    if num_tokens is not None and not 1 <= as_index(num_tokens, otherwise=0) <= 2**53:
-        raise InvalidArgument(
-            f"num_tokens: expected None or an integer from 1 to 2^53, got {num_tokens!r}"
-        )
+    ``stated``: what the logs don't show (of both). A tree wider than every list of the first batch
+    is left out by name. Raises UnreadableInput for what the logs can't give, RunMismatch where
+    ``out`` holds another run, InvalidArgument where no rule is left."""
     if draft_log is None and draft_format != "auto":
         raise InvalidArgument(f"draft_format: expected a draft's log beside {draft_format!r}")
     target_log, draft_log = Path(target_log), None if draft_log is None else Path(draft_log)
     findings, draft_findings = Findings(), Findings() if draft_log is not None else None
     kind = sniff_format(target_log) if format == "auto" else format
-    target = read_log(target_log, format=kind, findings=findings, num_tokens=num_tokens)
+    target = read_log(target_log, format=kind, findings=findings, stated=stated)
     pairs: Iterator[tuple[LoggedPosition, LoggedPosition | None]]
     if draft_log is None:
         pairs = ((position, None) for position in target)
     else:
-        draft = read_log(
-            draft_log, format=draft_format, findings=draft_findings, num_tokens=num_tokens
-        )
+        draft = read_log(draft_log, format=draft_format, findings=draft_findings, stated=stated)
         pairs = join_logs(target, draft, findings, (str(target_log), str(draft_log)))
     batches = gather(pairs)
     first = next(batches)
     kept, refused = _possible_rules(tuple(rules) or tuple(default_rules()), first)
     run = ImportedRun(kept, findings, draft_findings, refused)
-    run.knows_num_tokens = num_tokens is not None or first[0][0].num_tokens is not None
+    run.knows_num_tokens = stated.num_tokens is not None or first[0][0].num_tokens is not None
     folder = out if isinstance(out, RunFolder) else RunFolder(out)
     settings = {
         "rules": [rule.label for rule in kept],
@@ -118,9 +105,7 @@ def import_logs(
             "draft_log": None if draft_log is None else _identity(draft_log),
         },
         "format": kind,
-        "temperature": temperature,
-        "num_tokens": num_tokens,
-        "text_keys_are_tokens": text_keys_are_tokens,
+        **asdict(stated),
         "theory": "lumped lists: min(C, C_T) against KL of the lumped list",
     }
     with folder.locked():
@@ -139,18 +124,11 @@ def import_logs(
             ) from error
         try:
             with _collector_off():
-                _write(
-                    incoming,
-                    run,
-                    _chain(first, batches),
-                    num_tokens,
-                    text_keys_are_tokens,
-                    on_advance,
-                )
+                _write(incoming, run, _chain(first, batches), stated, on_advance)
             folder.replace_with(incoming, settings, _session(), refused_rules=refused)
         finally:
             shutil.rmtree(incoming.path, ignore_errors=True)
-    _compare_temperatures(run, temperature)
+    _compare_temperatures(run, stated.temperature)
     return run
 
 
@@ -195,8 +173,7 @@ def _write(
     folder: RunFolder,
     run: ImportedRun,
     batches: Iterator[Pairs],
-    num_tokens: int | None,
-    text_keys_are_tokens: bool,
+    stated: Stated,
     on_advance: Callable[[int], None],
 ) -> None:
     schema = import_schema([rule.label for rule in run.rules])
@@ -204,11 +181,13 @@ def _write(
     tables: list[pa.Table] = []
     number = 0
     for batch in batches:
-        target = target_lists(batch, num_tokens)
+        target = target_lists(batch, stated.num_tokens)
         draft = None
         if run.draft_findings is not None:
             columns = target.logprobs.shape[1]
-            draft = draft_lists(batch, columns, width, text_keys_are_tokens=text_keys_are_tokens)
+            draft = draft_lists(
+                batch, columns, width, text_keys_are_tokens=stated.text_keys_are_tokens
+            )
         judged = lumped_certificates(target, run.rules, draft)
         run.count(judged)
         short = (judged.certificate_case == Case.TOO_SHORT.code).any(axis=0)

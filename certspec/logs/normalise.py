@@ -18,6 +18,7 @@ import numpy as np
 from certspec.errors import UnreadableInput
 from certspec.logs.findings import Finding, Findings
 from certspec.logs.position import Key, LoggedPosition, RawPosition
+from certspec.logs.stated import Stated
 
 __all__ = ["FLOAT32_ERROR", "Normaliser", "TemperatureGrid", "is_text"]
 
@@ -110,6 +111,8 @@ def _fits(gaps: np.ndarray, sizes: np.ndarray, spacing: float) -> bool:
 FLOAT32_ERROR = 2e-6
 
 _FEW_DECIMALS = 5  # more are finer than what float32 leaves
+_FEW_DIGITS = 6  # significant ones, as C and C++ print a number; float32 has 7
+_LEAST_DIGITS = 3  # that a file is taken to have: of fewer, its other decimals are 0
 _MANTISSAS = (8, 11)  # bits of bfloat16 and float16, in which some servers take their log-softmax
 _FLOAT32 = struct.Struct("f")
 
@@ -132,19 +135,21 @@ _REPLACED = "\ufffd".encode()  # what servers show of every piece of a character
 class Normaliser:
     """Checks the positions of one file, one by one, in bounded memory."""
 
-    def __init__(self, name: str, findings: Findings, num_tokens: int | None = None) -> None:
-        self.name, self.findings = name, findings
-        self._sum_error = (num_tokens or _MOST_TOKENS) * 2.0**-24
+    def __init__(self, name: str, findings: Findings, stated: Stated) -> None:
+        self.name, self.findings, self.stated = name, findings, stated
+        self._sum_error = (stated.num_tokens or _MOST_TOKENS) * 2.0**-24
         self.deepest = 0
         self._left_out_last: tuple[int, str, list[tuple[int, Key]]] | None = None
         self.num_without_list = 0
-        self._num_read = self._num_alone_at_0 = 0
+        self._num_read = 0
         self._num_judged = self._num_processed = 0  # lists that could show processing; that did
+        self._num_compared = self._num_apart = 0  # chosen tokens that are listed; with other values
+        self._first_apart: UnreadableInput | None = None
         self._num_pairs = self._num_whole_pairs = 0  # lists of two entries; those of mass 1
         self._first_processed = ""
         self.grid = TemperatureGrid()
         self._full_precision = False  # once a list of many digits was read
-        self._decimals = 0  # the most that a list of few had
+        self._has_fractions = False  # once a value of few digits was no whole number
 
     def __call__(self, raw: RawPosition) -> LoggedPosition | None:
         """The checked position, or None where it holds no list; raises UnreadableInput naming file,
@@ -175,7 +180,7 @@ class Normaliser:
             return None
         position = self._sorted(raw, kept, values)
         if position.num_ranked == 0:  # not even the most probable token is known
-            self._leave_out(raw, alone=len(position.keys) == 1)
+            self._leave_out(raw, has_list=True)
             return None
         self._refuse_sum(raw, position)
         self._add_chosen(raw, position, chosen)
@@ -183,12 +188,12 @@ class Normaliser:
         self._note_facts(raw, position)
         return position
 
-    def _leave_out(self, raw: RawPosition, *, alone: bool = False) -> None:
-        """Count a position that nothing can be certified from; ``alone``: its list is the chosen
-        token."""
+    def _leave_out(self, raw: RawPosition, *, has_list: bool = False) -> None:
+        """Count a position that nothing can be certified from; ``has_list``: of tokens without a
+        rank."""
         # only a prompt's first position has nothing before it, so that no model gives it a list
-        first = raw.position == 0 and raw.part == "prompt" and not alone
-        missing = Finding.CHOSEN_ALONE if alone else Finding.POSITION_WITHOUT_LIST
+        first = raw.position == 0 and raw.part == "prompt" and not has_list
+        missing = Finding.TOP_UNKNOWN if has_list else Finding.POSITION_WITHOUT_LIST
         self._note(raw, Finding.FIRST_WITHOUT_LIST if first else missing)
         self.num_without_list += not first
         last = self._left_out_last
@@ -201,12 +206,7 @@ class Normaliser:
         anything about the position calls for a closer look: nothing is judged here that is judged
         there."""
         chosen, entries = raw.chosen, raw.entries
-        if (
-            not self._full_precision
-            or raw.ranks is not None
-            or raw.expected_entries is not None
-            or chosen is None
-        ):
+        if not self._full_precision or raw.ranks is not None or raw.keyed_by_text or chosen is None:
             return None
         if not 2 <= len(entries) < _WHOLE_VOCABULARY:
             return None
@@ -250,7 +250,7 @@ class Normaliser:
             keys,
             texts,
             len(keys),
-            FLOAT32_ERROR + (self._sum_error if raw.summed_in_order else 0.0),
+            FLOAT32_ERROR + self._sum_error_of(raw),
             place,
             chosen.key,
             raw.finish,
@@ -286,10 +286,16 @@ class Normaliser:
 
     def finish(self) -> None:
         """Judge the file as a whole, once all positions are read: UnreadableInput where most lists
-        look processed; a finding with the file's temperature where some do, and one where every
-        list is one token at 0."""
-        if 0 < self._num_read == self._num_alone_at_0:
-            self.findings.note(Finding.ONLY_ZEROS, self.name, self._num_read)
+        look processed or of another distribution than their chosen tokens, or all are of whole
+        numbers; a finding with the file's temperature where some look processed."""
+        if self._first_apart is not None and 2 * self._num_apart > self._num_compared:
+            raise self._first_apart
+        if self._num_read and not (self._full_precision or self._has_fractions):
+            raise UnreadableInput(
+                f"{self.name}: every logprob is a whole number, as rounding leaves them, or 0, as "
+                "temperature 0 or top-k 1 do: such a log says nothing about the model; ask the "
+                "server for raw logprobs of several tokens"
+            )
         if 2 * self._num_whole_pairs > self._num_pairs:
             share = f"{self._num_whole_pairs:,} of {self._num_pairs:,} lists of two entries"
             self.findings.note(Finding.LOOKS_PROCESSED, share, self._num_whole_pairs)
@@ -365,10 +371,9 @@ class Normaliser:
             keys,
             [entries[place].text for place in order],
             num_ranked=self._num_ranked(raw, order, logprobs, error),
-            error=error + (self._sum_error if raw.summed_in_order else 0.0),
+            error=error + self._sum_error_of(raw),
             finish=raw.finish,
             ambiguous=ambiguous,
-            is_rounded=error > FLOAT32_ERROR,
         )
 
     def _keys(
@@ -390,12 +395,8 @@ class Normaliser:
         """How many leading entries are surely the first ranks of the whole vocabulary."""
         if raw.ranks is not None:
             return self._ranked_by_server(raw, order, logprobs)
-        if raw.expected_entries is not None and len(order) < raw.expected_entries:
-            return self._surely_ranked(raw, logprobs)
-        if isinstance(raw.entries[order[0]].key, str) and len(order) >= _WHOLE_VOCABULARY:
-            return self._surely_ranked(
-                raw, logprobs
-            )  # text is no key: of a vocabulary some are lost
+        if raw.keyed_by_text and self._may_have_lost(raw):
+            return self._surely_ranked(raw, logprobs, error)
         if not raw.chosen_may_be_added or raw.chosen is None:
             return len(order)
         # vLLM's servers put the chosen token first, llama-cpp-python's and completions add it
@@ -411,11 +412,32 @@ class Normaliser:
             return len(order) - 1
         return len(order)
 
-    def _surely_ranked(self, raw: RawPosition, logprobs: list[float]) -> int:
+    def _may_have_lost(self, raw: RawPosition) -> bool:
+        """Whether two tokens of one text may stand as one entry of the list, so that one of them is
+        missing."""
+        if self.stated.text_keys_are_tokens or all(
+            isinstance(entry.key, int) for entry in raw.entries
+        ):
+            return False
+        asked = self.stated.top_logprobs
+        if asked is None:
+            return True
+        # the least token, where it is the chosen one, may have been added to those asked for
+        values = [entry.logprob for entry in raw.entries if isinstance(entry.logprob, (int, float))]
+        added = raw.chosen is not None and any(
+            entry.key == raw.chosen.key and (entry.logprob is None or entry.logprob == min(values))
+            for entry in raw.entries
+        )
+        if len(raw.entries) > asked + added:
+            expected = f"at most {asked} tokens (top_logprobs) and the chosen one"
+            raise self._refusal(raw, f"expected {expected}, got {len(raw.entries)}")
+        return len(raw.entries) < asked + added
+
+    def _surely_ranked(self, raw: RawPosition, logprobs: list[float], error: float) -> int:
         """How many entries are likelier than all that the list lost together."""
         self._note(raw, Finding.KEY_LOST)
-        outside = 1.0 - math.fsum(map(math.exp, logprobs))
-        return sum(1 for value in logprobs if math.exp(value) > outside + FLOAT32_ERROR)
+        outside = 1.0 - math.fsum(map(math.exp, logprobs)) * math.exp(-error)
+        return sum(1 for value in logprobs if math.exp(value - error) > outside)
 
     def _ranked_by_server(self, raw: RawPosition, order: list[int], logprobs: list[float]) -> int:
         """How many leading entries the server's ranks cover without a gap.
@@ -443,18 +465,17 @@ class Normaliser:
         if key is not None and key in position.keys:
             position.chosen = position.keys.index(key)
             listed = position.logprobs[position.chosen]
+            self._num_compared += 1
             if chosen is not None and abs(listed - chosen) > 1e-4 + position.error:
-                raise self._refusal(
-                    raw,
-                    f"the chosen token has logprob {chosen}, in the list {listed}: two "
-                    "distributions",
-                )
+                self._note_apart(raw, position, chosen, listed)
         elif chosen is None:
             self._note(raw, Finding.CHOSEN_OUTSIDE)
         elif chosen in position.logprobs:
             position.chosen = position.logprobs.index(
                 chosen
             )  # its key repeats or is unusable, its value is there
+        elif key is None or key in position.ambiguous:
+            pass  # it may be listed: its mass would count twice
         elif (
             position.logprobs
             and chosen > position.logprobs[position.num_ranked - 1] + position.error
@@ -470,6 +491,24 @@ class Normaliser:
             position.logprobs.append(chosen)
             position.keys.append(key)
             position.texts.append(raw.chosen.text)
+            position.error = max(position.error, self._rounding([chosen]) + self._sum_error_of(raw))
+
+    def _note_apart(
+        self, raw: RawPosition, position: LoggedPosition, chosen: float, listed: float
+    ) -> None:
+        """Refuse a chosen token whose logprob differs from the list's; where tokens are known by
+        their text it may be another one of the same, unless it is so of most."""
+        said = self._refusal(
+            raw, f"the chosen token has logprob {chosen}, in the list {listed}: two distributions"
+        )
+        key = position.keys[position.chosen]
+        if isinstance(key, int) or key is None or self.stated.text_keys_are_tokens:
+            raise said
+        self._num_apart += 1
+        self._first_apart = self._first_apart or said
+        self._note(raw, Finding.DUPLICATE_KEYS)
+        position.ambiguous |= {key}
+        position.keys[position.chosen], position.chosen = None, -1
 
     def _refuse_sum(self, raw: RawPosition, position: LoggedPosition) -> None:
         mass = math.fsum(map(math.exp, position.logprobs))
@@ -483,14 +522,13 @@ class Normaliser:
     def _note_facts(self, raw: RawPosition, position: LoggedPosition) -> None:
         logprobs = position.logprobs
         self._num_read += 1
-        self._num_alone_at_0 += len(logprobs) == 1 and logprobs[0] == 0.0
         if len(logprobs) > 1 and logprobs[0] == logprobs[1]:
             self._note(raw, Finding.TOP_TIE)
         text = raw.chosen.text if raw.chosen is not None else None
         looks_special = text is not None and text.startswith("<") and text.endswith(">")
         if logprobs[0] == 0.0 and position.chosen == 0 and (looks_special or len(logprobs) == 1):
             self._note(raw, Finding.FORCED)
-        if position.is_rounded:
+        if position.error > FLOAT32_ERROR + self._sum_error_of(raw):
             # in a file of long numbers it may be chance: gaps of bfloat16 logits have 5 decimals
             if not self._full_precision:
                 self._note(raw, Finding.COARSE_DECIMALS)
@@ -508,28 +546,35 @@ class Normaliser:
             self._note(raw, Finding.DEPTH_VARIES)
 
     def _rounding(self, logprobs: Sequence[float]) -> float:
-        """Half a unit of the last decimal, or half a step of a float of 16 bits, where all values
-        of the list have so few digits, else what float32 leaves."""
+        """Half a unit of the last decimal or digit, or half a step of a float of 16 bits, where all
+        values of the list have so few, else what float32 leaves."""
         if logprobs[-1] < 0.0 and not _has_few_digits(logprobs[-1]):
             self._full_precision = True
             return FLOAT32_ERROR
-        telling = [value for value in logprobs if value != 0.0]
-        if not telling:
-            # a rounded 0.0 has as many decimals as the file's other values, at the start any number
-            is_exact = self._full_precision and not self._decimals
-            return FLOAT32_ERROR if is_exact else 0.5 * 10.0 ** -max(self._decimals, 1)
-        error = FLOAT32_ERROR
-        for decimals in range(1, _FEW_DECIMALS + 1):
-            if all(_is_rounded(value, decimals) for value in telling):
-                self._decimals = max(self._decimals, decimals)
-                error = FLOAT32_ERROR + 0.5 * 10.0**-decimals
-                break
-        for bits in _MANTISSAS:
-            if all((math.frexp(value)[0] * 2.0**bits).is_integer() for value in telling):
-                error = max(error, FLOAT32_ERROR - min(telling) * 2.0**-bits)
-                break
-        self._full_precision |= error == FLOAT32_ERROR
-        return error
+        self._has_fractions |= not all(map(float.is_integer, logprobs))
+        errors = [
+            0.5 * 10.0**-decimals
+            for decimals in range(1, _FEW_DECIMALS + 1)  # a 0.0 has the one that it shows
+            if all(_is_rounded(value, decimals) for value in logprobs)
+        ][:1]
+        size = -min(logprobs)
+        if size > 0.0:
+            order = math.floor(math.log10(size)) + 1
+            errors += [
+                0.5 * 10.0 ** (order - digits)
+                for digits in range(_LEAST_DIGITS, _FEW_DIGITS + 1)
+                if all(_has_digits(value, digits) for value in logprobs)
+            ][:1]
+            errors += [
+                size * 2.0**-bits
+                for bits in _MANTISSAS
+                if all((math.frexp(value)[0] * 2.0**bits).is_integer() for value in logprobs)
+            ][:1]
+        self._full_precision |= not errors
+        return FLOAT32_ERROR + max(errors, default=0.0)
+
+    def _sum_error_of(self, raw: RawPosition) -> float:
+        return self._sum_error if raw.summed_in_order else 0.0
 
     def _note(self, raw: RawPosition, finding: Finding) -> None:
         self.findings.note(finding, f"{self.name}:{raw.line}")
@@ -553,10 +598,17 @@ def _is_rounded(value: float, decimals: int) -> bool:
     return rounded == value or _FLOAT32.unpack(_FLOAT32.pack(rounded))[0] == value
 
 
+def _has_digits(value: float, digits: int) -> bool:
+    """The same of significant digits."""
+    rounded = float(f"{value:.{digits - 1}e}")
+    return rounded == value or _FLOAT32.unpack(_FLOAT32.pack(rounded))[0] == value
+
+
 def _has_few_digits(value: float) -> bool:
-    """Whether the value looks rounded; at most one of a hundred others does."""
+    """Whether the value looks rounded; few others do."""
     return (
         abs(round(value, _FEW_DECIMALS) - value) <= -value * 2.0**-23
+        or _has_digits(value, _FEW_DIGITS)
         or (math.frexp(value)[0] * 2.0 ** _MANTISSAS[-1]).is_integer()
     )
 

@@ -26,8 +26,8 @@ class RawPosition:
 
     ``entries``: in the file's order; ``chosen_may_be_added``: they may hold the chosen token
     besides the most probable ones; ``ranks``: the server's own ranks, where it gives them;
-    ``expected_entries``: how many entries there should be, where the list was keyed by text, so
-    that two tokens of the same text became one; ``summed_in_order``: the server adds up its float32
+    ``keyed_by_text``: the list was an object keyed by text, where two tokens of one text are one
+    entry; ``summed_in_order``: the server adds up its float32
     probabilities one by one (llama.cpp), which loses those too small to change the sum."""
 
     sequence: int
@@ -37,7 +37,7 @@ class RawPosition:
     entries: list[Entry]
     chosen: Entry | None = None
     ranks: list[int] | None = None
-    expected_entries: int | None = None
+    keyed_by_text: bool = False
     chosen_may_be_added: bool = False
     summed_in_order: bool = False
     finish: str | None = None
@@ -49,7 +49,8 @@ class LoggedPosition:
 
     ``logprobs`` (nats) fall with the index; the first ``num_ranked`` are the true first ranks, what
     follows is known tokens of unknown rank. ``error``: how far a value may be from the real one,
-    nats; ``is_rounded``: to so few digits that tokens of different logprobs may have one value.
+    nats; ``has_order``: equal values stand in their true order (only whole logits show it: those of
+    different logits may have one logprob).
     ``chosen``: index of the token that the log goes on with, -1 where it isn't listed.
     ``finish``: on a sequence's last position "stop", "length", ...; ``request``: the name of the
     request in a batch; ``before``: position and chosen token of those just before it in its
@@ -69,7 +70,7 @@ class LoggedPosition:
     finish: str | None = None
     num_tokens: int | None = None
     ambiguous: frozenset[int | bytes | str] = field(default_factory=frozenset)
-    is_rounded: bool = False
+    has_order: bool = False
     request: str | None = None
     before: tuple[tuple[int, Key], ...] = ()
 

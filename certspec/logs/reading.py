@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from certspec.logs.formats.tensors import SUFFIXES, tensor_positions
 from certspec.logs.normalise import Normaliser
 from certspec.logs.position import LoggedPosition
 from certspec.logs.shapes import Place, Sequences
+from certspec.logs.stated import NOTHING_STATED, Stated
 
 __all__ = ["FORMATS", "read_log", "sniff_format"]
 
@@ -44,14 +44,13 @@ def read_log(
     *,
     format: str = "auto",
     findings: Findings | None = None,
-    num_tokens: int | None = None,
+    stated: Stated = NOTHING_STATED,
 ) -> Iterator[LoggedPosition]:
     """Positions of a log, one at a time and in bounded memory.
 
     ``format``: one of FORMATS, or "auto"; ``findings`` counts what was noticed on the way;
-    ``num_tokens``: of the vocabulary, where it is known, bounds what llama.cpp's sums lose. Raises
-    UnreadableInput with file, line and reason where the log can't be read or would certify nothing
-    (processed lists, raw logits, ...)."""
+    ``stated``: what the log doesn't show. Raises UnreadableInput with file, line and reason where
+    the log can't be read or would certify nothing (processed lists, raw logits, ...)."""
     path = Path(path)
     findings = findings if findings is not None else Findings()
     if format not in ("auto", *FORMATS):
@@ -62,7 +61,7 @@ def read_log(
     chosen = sniff_format(path) if format == "auto" else format
     if chosen == "tensors":
         return tensor_positions(path, findings)
-    return _json_positions(path, chosen, findings, num_tokens)
+    return _json_positions(path, chosen, findings, Normaliser(str(path), findings, stated))
 
 
 def sniff_format(path: Path) -> str:
@@ -94,16 +93,12 @@ def _require_file(path: Path) -> None:
 
 
 def _json_positions(
-    path: Path, name: str, findings: Findings, num_tokens: int | None
+    path: Path, name: str, findings: Findings, normalise: Normaliser
 ) -> Iterator[LoggedPosition]:
     reader = _JSON_FORMATS[name]
     read: Callable[..., Iterator[Any]] = reader.positions
-    normalise, sequences = Normaliser(str(path), findings, num_tokens), Sequences()
-    found = False
-    documents = iterate_documents(path, mark_repeated_keys=name == "openai-completions")
-    if name == "openai-completions":
-        documents = _read_ahead(documents, sequences)
-    for document, line in documents:
+    sequences, found = Sequences(), False
+    for document, line in iterate_documents(path):
         if not isinstance(document, dict):
             raise UnreadableInput(
                 f"{path}:{line}: expected an object, got {type(document).__name__}"
@@ -150,20 +145,6 @@ def _json_positions(
             f"{path}: {told} the most probable tokens in a log of format {name}; ask the server "
             f"for {_ASK_FOR[name]}"
         )
-
-
-def _read_ahead(
-    documents: Iterator[tuple[Any, int]], sequences: Sequences
-) -> Iterator[tuple[Any, int]]:
-    """The documents, the format having seen some of what follows each."""
-    waiting: deque[tuple[Any, int]] = deque()
-    for document, line in documents:
-        if isinstance(document, dict):
-            openai_completions.look_ahead(document, sequences)
-        waiting.append((document, line))
-        if len(waiting) > _SNIFFED_DOCUMENTS:
-            yield waiting.popleft()
-    yield from waiting
 
 
 def _left_out(document: Mapping[str, Any]) -> Finding | None:

@@ -59,7 +59,6 @@ class Sequences:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._streams: dict[str, Stream] = {}  # by text: a log's id may be anything
-        self.most_entries = 0  # that a list keyed by text had without a chosen token beside them
 
     def new(self, part: str = "output") -> int:
         """The next sequence of its part ("prompt" or "output"); each part counts for itself."""

@@ -541,12 +541,6 @@ _CERTIFICATES = (
         _ROUNDINGS,
     ),
     Constant(
-        "ENTROPY_SLACK",
-        40.0,
-        "Times the logprobs' error, besides 4 + |H| times it: what it does to the entropy of a "
-        "list. No claim.",
-    ),
-    Constant(
         "MASS_SLACK",
         _ten(-12),
         "Relative: a list's probabilities may sum to this much above 1 before they are refused. A "

@@ -48,7 +48,9 @@ def test_the_librarys_lumped_divergence_and_entropy_bound_are_the_derived_ones()
     )
     for found in bounds:
         assert found[0] == pytest.approx(float(exact), rel=1e-14)
-    low, _ = entropy_interval(np.array([listed]), np.array([0.1]), np.array([0.25]), 0.0, None)
+    low, _ = entropy_interval(
+        np.array([listed]), np.zeros(1), np.array([0.1]), (np.array([0.25]),) * 2, 0.0, None
+    )
     assert low[0] == pytest.approx(
         float(lumped.entropy_bound(MP, [*map(MP.mpf, listed)], MP.mpf(0.25))), rel=1e-14
     )

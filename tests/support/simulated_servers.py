@@ -30,7 +30,7 @@ class Drawn:
 @dataclass
 class Writing:
     """How a server writes: ``depth`` entries a list, ``decimals`` kept (None: all of float32),
-    ``half``: logprobs rounded to float16."""
+    ``half``: logprobs rounded to float16, ``digits``: to so many significant ones."""
 
     depth: int
     decimals: int | None
@@ -39,12 +39,15 @@ class Writing:
     speculative: bool = False
     holes: bool = False  # some lists are empty
     float32_decimals: bool = False  # rounded values that were float32 numbers when printed
+    digits: int | None = None
+    mixes: bool = False  # each list has decimals of its own: logs of several servers in one file
+    off: float = 0.0  # a chosen token's logprob beside the list may be so far from the one in it
 
 
 def draw(rng: np.random.Generator, sizes=(20, 60, 300, 2000), answers=4, positions=8) -> Drawn:
     vocab = int(rng.choice(sizes))
     shape = (answers, positions, vocab)
-    scale = rng.choice([0.3, 1.0, 3.0, 8.0, 15.0], size=(answers, positions, 1))
+    scale = rng.choice([0.3, 1.0, 3.0, 8.0, 15.0, 30.0], size=(answers, positions, 1))
     target = rng.normal(size=shape) * scale
     near = rng.choice([0.0, 0.01, 0.1, 0.5, 2.0], size=(answers, positions, 1))
     draft = target * rng.choice([1.0, 1.0, 0.8, 1.3], size=(answers, positions, 1))
@@ -55,7 +58,7 @@ def draw(rng: np.random.Generator, sizes=(20, 60, 300, 2000), answers=4, positio
     for row in np.argwhere(close):
         row = tuple(row)
         first, second = order[row][:2]
-        target[row][second] = target[row][first] - rng.choice([0.0, 1e-3, 0.05, 0.3])
+        target[row][second] = target[row][first] - rng.choice([0.0, 1e-7, 1e-3, 0.05, 0.3])
     # a draft that stakes much on one of the target's lesser tokens
     for row in np.argwhere(rng.random((answers, positions)) < 0.25):
         row = tuple(row)
@@ -85,7 +88,12 @@ def draw(rng: np.random.Generator, sizes=(20, 60, 300, 2000), answers=4, positio
 
 
 def rename(drawn: Drawn, rng: np.random.Generator) -> None:
-    """Give some tokens the text of others, or of no text at all."""
+    """Give some tokens the text of others, or of no text at all; in some draws a few texts to all
+    of them, so that nearly every list holds one twice."""
+    if rng.random() < 0.25:
+        num_texts = max(2, len(drawn.texts) // int(rng.choice([2, 5, 20])))
+        drawn.texts = [f"t{rng.integers(num_texts)}" for _ in drawn.texts]
+        return
     best = np.unique(np.argsort(-drawn.target, axis=-1)[..., :4])
     for token in best:
         kind = rng.random()
@@ -118,8 +126,11 @@ def logprobs(logits: np.ndarray, how: Writing, *, sequential: bool = False) -> n
         bits = values.astype(np.float32).view(np.uint32)
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
         values = np.where(np.isfinite(values), bits.view(np.float32), values).astype(np.float64)
-    if how.decimals is not None:
-        values = np.where(np.isfinite(values), np.round(values, how.decimals), values)
+    decimals = how.rng.choice([1, 2, 5, 9]) if how.mixes else how.decimals
+    if how.digits is not None:
+        values = np.array([float(f"{value:.{how.digits}g}") for value in values])
+    elif decimals is not None:
+        values = np.where(np.isfinite(values), np.round(values, decimals), values)
         if how.float32_decimals:
             values = values.astype(np.float32).astype(np.float64)
     return values + 0.0
@@ -133,6 +144,11 @@ def best(values: np.ndarray, logits: np.ndarray, how: Writing) -> list[int]:
 
 def _number(value: float) -> float:
     return max(value, -9999.0)
+
+
+def _beside(value: float, how: Writing) -> float:
+    """A chosen token's logprob as it stands outside the list."""
+    return min(value + how.off * how.rng.choice([-1.0, 0.0, 1.0]), 0.0)
 
 
 def vllm(rows, chosen, texts, how: Writing) -> dict[str, Any]:
@@ -164,6 +180,7 @@ def _chat(rows, chosen, how, entry, *, chosen_first: bool, outside: bool) -> dic
         if chosen_first:
             top = list(dict.fromkeys([int(token), *top]))[: how.depth]
         own = entry(int(token), values)
+        own["logprob"] = _beside(own["logprob"], how)
         if outside and int(token) not in top:
             own["logprob"] = -9999.0
         listed = [entry(t, values) for t in top]
@@ -222,7 +239,7 @@ def completions(rows, chosen, texts, how):
         values = logprobs(logits, how)
         top = list(dict.fromkeys([int(token), *best(values, logits, how)]))
         tokens.append(texts[token])
-        values_of.append(_number(values[token]))
+        values_of.append(_beside(_number(values[token]), how))
         lists.append({texts[t]: _number(values[t]) for t in top})
     told = {"tokens": tokens, "token_logprobs": values_of, "top_logprobs": lists}
     return {"choices": [{"index": 0, "finish_reason": "stop", "text": "x", "logprobs": told}]}
@@ -232,7 +249,7 @@ def sglang(rows, chosen, texts, how):
     own, lists = [], []
     for logits, token in zip(rows, chosen, strict=True):
         values = np.maximum(logprobs(logits, how), LOWEST)
-        own.append([values[token], int(token), None])
+        own.append([_beside(values[token], how), int(token), None])
         lists.append([[values[t], t, None] for t in best(values, logits, how)])
         if how.holes and how.rng.random() < 0.1:
             lists[-1] = None
@@ -252,7 +269,7 @@ def llama_cpp(rows, chosen, texts, how):
             {"id": t, "token": texts[t], "bytes": [], "logprob": values[t]}
             for t in best(values, logits, how)
         ]
-        items.append({**name, "logprob": values[token], "top_logprobs": listed})
+        items.append({**name, "logprob": _beside(values[token], how), "top_logprobs": listed})
     return {"content": "x", "completion_probabilities": items, "stop": True, "stop_type": "eos"}
 
 
@@ -289,14 +306,21 @@ def write(path: Path, writer: Writer, rows, drawn: Drawn, how: Writing) -> None:
 
 def draw_writing(rng: np.random.Generator) -> Writing:
     half = rng.choice(["", "", "", "", "", "", "", "float16", "bfloat16"])
+    digits = int(rng.choice([3, 4, 6])) if not half and rng.random() < 0.1 else None
+    decimals = None if half or digits else rng.choice([None, None, 0, 1, 2, 3, 4, 5, 6, 7])
+    mixes = not half and not digits and bool(rng.random() < 0.1)
+    is_exact = not half and not digits and not mixes and decimals is None
     return Writing(
         depth=int(rng.choice([1, 2, 3, 5, 10, 20])),
-        decimals=None if half else rng.choice([None, None, 1, 2, 3, 4, 5, 6, 7]),
+        decimals=decimals,
         half=str(half) or None,
         rng=rng,
         speculative=bool(rng.random() < 0.2),
         holes=bool(rng.random() < 0.1),
         float32_decimals=bool(rng.random() < 0.3),
+        digits=digits,
+        mixes=mixes,
+        off=1e-7 if is_exact and rng.random() < 0.3 else 0.0,
     )
 
 

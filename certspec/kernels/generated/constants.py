@@ -6,8 +6,8 @@ claims:      bound.certificate_lower, bound.kl_upper, bound.log_ratio, bound.nor
 domain:      stated with each constant
 printer:     repr of the nearest float64
 sympy:       1.14.0
-expression:  sha256 1b3eb0b7436847b531324eb69ff6754f24278aadca130ea2e89ee72aa1fd2015
-body:        sha256 4ace79e6ef649f86424e7df5fefc9a3558d4422887ef5cf46c132578def72811
+expression:  sha256 3c8976a0f55134f73740f2a6d3ab7288df400bbb75652b9a3c912a49b18a054e
+body:        sha256 38eb7de7bbe135faba55cca74b547a6c98f153a5d33b3fcfc6686e7386d5ae02
 """
 # --- body ---
 
@@ -328,11 +328,6 @@ NEAR_ONE = 0.9999999999990905
 # for 127 roundings of numbers of size 1, as read from the code.
 # claims: kernel.roundings
 LUMPED_ERROR = 1.4210854715202004e-14
-
-# Times the logprobs' error, besides 4 + |H| times it: what it does to the entropy of a list. No
-# claim.
-# claims: none
-ENTROPY_SLACK = 40.0
 
 # Relative: a list's probabilities may sum to this much above 1 before they are refused. A check of
 # input: no claim.

@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from certspec.logs.documents import RepeatedKeys
 from certspec.logs.position import Entry, RawPosition
 from certspec.logs.shapes import Place, Sequences, expect_list, expect_mapping, named_id
 
-__all__ = ["look_ahead", "matches", "positions"]
+__all__ = ["matches", "positions"]
 
 
 def matches(document: Mapping[str, Any]) -> bool:
@@ -61,7 +60,7 @@ def positions(
                 place.line,
                 [_entry(place, text, logprob) for text, logprob in entries],
                 chosen=_entry(place, token, value),
-                expected_entries=_expected(listed, token, sequences.most_entries),
+                keyed_by_text=True,
                 chosen_may_be_added=True,
                 finish=str(finish) if finish is not None and number == len(tokens) - 1 else None,
             )
@@ -72,35 +71,3 @@ def _entry(place: Place, text: str, logprob: object) -> Entry:
     """A token known by its text, or by its id where that is written for the text."""
     number = named_id(place, text)
     return Entry(text, text, logprob) if number is None else Entry(number, None, logprob)
-
-
-def look_ahead(document: Mapping[str, Any], sequences: Sequences) -> None:
-    """Note how many entries were asked for, so that a list that lost one is known by its length.
-    A list whose least token is the chosen one may have one more."""
-    choices = document.get("choices")
-    for choice in choices if isinstance(choices, list) else ():
-        logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
-        lists = logprobs.get("top_logprobs") if isinstance(logprobs, dict) else None
-        tokens = logprobs.get("tokens") if isinstance(logprobs, dict) else None
-        if isinstance(lists, list) and isinstance(tokens, list):
-            for token, listed in zip(tokens, lists, strict=False):
-                if isinstance(listed, dict):
-                    entries = len(listed) - _ends_with(listed, token)
-                    sequences.most_entries = max(sequences.most_entries, entries)
-
-
-def _ends_with(listed: Mapping[str, Any], token: object) -> bool:
-    """Whether the token is the least of several, and so may have been added to them."""
-    if not isinstance(token, str) or token not in listed or len(listed) < 2:
-        return False
-    values = [value for value in listed.values() if isinstance(value, (int, float))]
-    return listed[token] is None or listed[token] == min(values)
-
-
-def _expected(listed: object, token: str, asked: int) -> int:
-    """How many entries the list should have, at least."""
-    if not isinstance(listed, dict):
-        return asked
-    if isinstance(listed, RepeatedKeys):
-        return len(listed) + 1
-    return asked + _ends_with(listed, token)

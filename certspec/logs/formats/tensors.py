@@ -105,6 +105,7 @@ def _positions(
             num_ranked=kept if whole else finite,
             error=1e-12,
             num_tokens=num_tokens,
+            has_order=True,
         )
 
 

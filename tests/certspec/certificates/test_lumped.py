@@ -246,7 +246,9 @@ def test_the_entropy_of_every_tail_lies_in_the_interval():
     for smoothing in (0.0, 1e-5):
         exact = -(target * np.log(target + smoothing + 1e-300)).sum(axis=1)
         for size in (None, np.full(500, 5.0)):
-            lower, upper = entropy_interval(target[:, :4], target[:, 3], tail, smoothing, size)
+            lower, upper = entropy_interval(
+                target[:, :4], np.zeros(500), target[:, 3], (tail, tail), smoothing, size
+            )
             assert (lower <= exact + 1e-12).all() and (exact <= upper + 1e-12).all()
 
 
@@ -282,7 +284,7 @@ def test_certified_implies_accepted_also_with_rounding():
 
 def test_a_list_that_ends_in_nothing_has_its_own_entropy():
     listed, nothing = np.array([[0.5, 0.5, 0.0]]), np.zeros(1)
-    lower, upper = entropy_interval(listed, nothing, nothing, 0.0, None)
+    lower, upper = entropy_interval(listed, nothing, nothing, (nothing, nothing), 0.0, None)
     assert lower == upper == pytest.approx(np.log(2.0), abs=1e-15)
 
 

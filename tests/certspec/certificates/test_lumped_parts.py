@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import certspec as cs
-from certspec.certificates import lumped_masses, lumped_rules
+from certspec.certificates import lumped_rules
 from certspec.certificates.lumped import OUTSIDE, Case, DraftLists, TargetLists, lumped_certificates
 from certspec.certificates.lumped_masses import (
     Rows,
@@ -119,10 +119,12 @@ def test_the_least_entropy_has_large_atoms_and_the_greatest_an_even_tail(smoothi
         return -sum(p * math.log(p + smoothing) for p in probs)
 
     probs, bound, tail = np.array([[0.5, 0.0]]), np.array([0.2]), np.array([0.5])
-    lower, upper = entropy_interval(probs, bound, tail, smoothing, np.array([4.0]))
+    lower, upper = entropy_interval(
+        probs, np.zeros(1), bound, (tail, tail), smoothing, np.array([4.0])
+    )
     assert lower == pytest.approx(entropy(0.5, 0.2, 0.2, 0.1), rel=1e-13)
     assert upper == pytest.approx(entropy(0.5, *[0.125] * 4), rel=1e-13)
-    _, upper = entropy_interval(probs, bound, tail, smoothing, None)
+    _, upper = entropy_interval(probs, np.zeros(1), bound, (tail, tail), smoothing, None)
     unbounded = entropy(0.5) - 0.5 * math.log(smoothing) if smoothing else math.inf
     assert upper == pytest.approx(unbounded, rel=1e-13)
 
@@ -158,15 +160,25 @@ def test_what_is_not_listed_is_below_the_last_rank_and_below_all_that_is_left():
     assert rows.last_prob == 1.0 and rows.tail == pytest.approx(0.7, rel=1e-14)
 
 
-def test_an_entropy_is_widened_by_the_errors_of_its_logprobs():
-    lists = target([0.5, 0.3, 0.0], 2, error=1e-3, num_tokens=10)
-    rows = Rows(lists, None)
-    listed = -0.5 * math.log(0.5) - 0.3 * math.log(0.3)
-    lower, upper = rows.entropy(0.0)
-    least = listed - 0.2 * math.log(0.2)
-    slack = 1e-3 * (4.0 + least + lumped_masses._constants.ENTROPY_SLACK)
-    assert least - lower == pytest.approx(slack, rel=1e-9)
-    assert upper == pytest.approx(listed - 0.2 * math.log(0.2 / 8) + slack, rel=1e-13)
+@pytest.mark.parametrize("smoothing", [0.0, 1e-5, 0.3])
+def test_the_entropy_of_logprobs_of_few_decimals_lies_in_the_interval(smoothing):
+    """The tail that rounding leaves open may hold a million tokens of e^-90."""
+    rng = np.random.default_rng(5)
+    logits = rng.normal(0.0, rng.choice([0.5, 3.0, 20.0], (600, 1)), (600, 9))
+    logits = -np.sort(-logits, axis=1)
+    logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    exact = -(np.exp(logprobs) * np.log(np.exp(logprobs) + smoothing)).sum(axis=1)
+    for decimals in (1, 3):
+        for size in (None, 9):
+            rounded = np.minimum(logprobs[:, :4].round(decimals), 0.0)
+            lists = TargetLists(rounded, np.full(600, 4), 0.5 * 10.0**-decimals, num_tokens=size)
+            lower, upper = Rows(lists, None).entropy(smoothing)
+            assert (lower <= exact).all() and (exact <= upper).all()
+
+
+def test_an_entropy_without_countable_atoms_is_finite():
+    rows = Rows(target([1.0, 5e-324], error=0.05), None)
+    assert 0.0 <= rows.entropy(0.0)[0] + 0.1 < 1.0
 
 
 def test_a_token_that_one_list_lacks_belongs_to_the_lump():

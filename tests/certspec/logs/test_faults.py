@@ -185,7 +185,7 @@ def test_tokens_tied_at_the_top_are_one_block_of_ranks(tmp_path):
 
 
 def test_a_tie_that_goes_on_beyond_the_list_cuts_the_ranks_before_it(tmp_path):
-    tied = [(5, -1.0, 1), (6, -2.0, 4), (7, -2.0, 3)]
+    tied = [(5, -1.25, 1), (6, -2.0, 4), (7, -2.0, 3)]
     [position], _ = _read(written.save(tmp_path / "log.json", _vllm(tied)))
     assert position.num_ranked == 1
 

@@ -18,6 +18,7 @@ from certspec.logs.findings import Finding, Findings
 from certspec.logs.import_run import import_logs
 from certspec.logs.join import join_logs
 from certspec.logs.reading import read_log
+from certspec.logs.stated import Stated
 from certspec.runs.table import read_run
 from tests.support import written_logs as written
 
@@ -33,7 +34,8 @@ def draft_of(rows, spread=0.05):
 def test_a_target_log_alone_gives_the_certificates_of_its_rows(tmp_path, name):
     rows = written.logprobs()
     log = written.save(tmp_path / "log.json", written.WRITERS[name](rows))
-    run = import_logs(log, None, tmp_path / "run", rules=RULES)
+    stated = Stated(top_logprobs=5)  # else a list keyed by text may lack some of them
+    run = import_logs(log, None, tmp_path / "run", rules=RULES, stated=stated)
     table = read_run(tmp_path / "run")
     assert (
         run.num_positions == table.num_steps == len(rows)
@@ -57,7 +59,9 @@ def test_a_joined_pair_certifies_only_accepted_tokens(tmp_path, name):
     logs = [written.save(tmp_path / f"{n}.json", document) for n, document in enumerate(documents)]
     # the bytes of a chat log are those of its texts: they name a token where no two have one text
     by_bytes = name == "openai-chat"
-    run = import_logs(*logs, tmp_path / "run", rules=RULES, text_keys_are_tokens=by_bytes)
+    run = import_logs(
+        *logs, tmp_path / "run", rules=RULES, stated=Stated(text_keys_are_tokens=by_bytes)
+    )
     table = read_run(tmp_path / "run")
     same = rows.argmax(axis=1) == drafts.argmax(axis=1)
     assert run.num_positions == 40 and table.accepted is not None and table.certified is not None
@@ -77,7 +81,7 @@ def test_bytes_that_are_those_of_the_text_certify_nothing_and_those_of_no_charac
                 entry |= {"token": text, "bytes": list(text.encode())}
             item |= item["top_logprobs"][1] | {"top_logprobs": item["top_logprobs"]}
         logs.append(written.save(tmp_path / f"{number}.json", document))
-    import_logs(*logs, tmp_path / "run", rules=RULES, text_keys_are_tokens=True)
+    import_logs(*logs, tmp_path / "run", rules=RULES, stated=Stated(text_keys_are_tokens=True))
     table = read_run(tmp_path / "run")
     assert not table.accepted_known[0, 0] and not table.certified.any()
     rows = written.logprobs(10)
@@ -87,19 +91,26 @@ def test_bytes_that_are_those_of_the_text_certify_nothing_and_those_of_no_charac
     assert table.accepted[0].all() and not table.certified[0].any()
 
 
-def test_a_draft_whose_best_tokens_are_tied_has_no_best_token_without_ids(tmp_path):
+def test_a_draft_whose_best_tokens_are_tied_has_no_best_token(tmp_path):
     target = np.log([[0.4, 0.38, 0.1, 0.07, 0.05]])
     draft = np.log([[0.39, 0.39, 0.1, 0.07, 0.05]])
-    # llama.cpp gives ids too, but its sums' error is above this pair's small certificate
-    for name, known in (("chat", False), ("sglang", True)):
+    # Not by their ids either: float32 logits that differ by 1e-7 can have one logprob. Logits show
+    # the order.
+    for name in ("chat", "sglang"):
         writer = getattr(written, name)
         logs = [
             written.save(tmp_path / f"{name}-{number}.json", writer(rows, depth=4))
             for number, rows in enumerate((target, draft))
         ]
-        import_logs(*logs, tmp_path / name, rules=RULES, text_keys_are_tokens=True)
+        import_logs(*logs, tmp_path / name, rules=RULES, stated=Stated(text_keys_are_tokens=True))
         table = read_run(tmp_path / name)
-        assert table.accepted_known[0, 0] == table.certified[0, 0] == known
+        assert not table.accepted_known[0, 0] and not table.certified[0, 0]
+    logs = [tmp_path / f"{number}.npy" for number in range(2)]
+    for log, rows in zip(logs, (target, draft), strict=True):
+        np.save(log, rows)
+    import_logs(*logs, tmp_path / "logits", rules=RULES)
+    table = read_run(tmp_path / "logits")
+    assert table.accepted_known[0, 0] and table.certified[0, 0]
     logs = [
         written.save(tmp_path / f"{number}.json", written.llama_cpp(rows.round(1), depth=4))
         for number, rows in enumerate((np.log([[0.6, 0.2, 0.1, 0.05]]), draft))
@@ -143,11 +154,13 @@ def test_a_vocabulary_that_the_log_contradicts_is_refused(tmp_path):
     largest = max(token for row in rows for token in written.best(row, 4))
     log = written.save(tmp_path / "log.json", written.sglang(rows, depth=4))
     with pytest.raises(cs.InvalidArgument, match=rf"num_tokens: expected at least {largest + 1}"):
-        import_logs(log, None, tmp_path / "run", rules=RULES, num_tokens=largest)
-    import_logs(log, None, tmp_path / "run", rules=RULES, num_tokens=largest + 1)
+        import_logs(log, None, tmp_path / "run", rules=RULES, stated=Stated(num_tokens=largest))
+    import_logs(log, None, tmp_path / "run", rules=RULES, stated=Stated(num_tokens=largest + 1))
     np.save(tmp_path / "logits.npy", rows)
     with pytest.raises(cs.InvalidArgument, match="expected 12, the logits' columns, got 13"):
-        import_logs(tmp_path / "logits.npy", None, tmp_path / "t", rules=RULES, num_tokens=13)
+        import_logs(
+            tmp_path / "logits.npy", None, tmp_path / "t", rules=RULES, stated=Stated(num_tokens=13)
+        )
 
 
 def test_every_row_of_a_run_says_which_case_it_is(tmp_path):
@@ -285,7 +298,9 @@ def test_temperatures_that_differ_are_named(tmp_path):
         paths.append(written.save(tmp_path / f"{temperature}.json", written.sglang(rows)))
     run = import_logs(*paths, tmp_path / "run", rules=RULES)
     assert run.findings.first_seen[Finding.TEMPERATURES_DIFFER] == "target 1, draft 0.7"
-    run = import_logs(paths[1], None, tmp_path / "other", rules=RULES, temperature=1.0)
+    run = import_logs(
+        paths[1], None, tmp_path / "other", rules=RULES, stated=Stated(temperature=1.0)
+    )
     assert "as stated 1" in run.findings.first_seen[Finding.TEMPERATURES_DIFFER]
 
 
@@ -293,24 +308,31 @@ def test_temperatures_that_differ_are_named(tmp_path):
     ("wrong", "message"),
     [
         *(
-            ({"temperature": x}, "temperature: expected a finite")
+            (lambda x=x: {"stated": Stated(temperature=x)}, "temperature: expected a finite")
             for x in (0.0, -1.0, np.nan, np.inf)
         ),
         *(
-            ({"num_tokens": n}, "num_tokens: expected at least [0-9]+, as many as line 1")
+            (
+                lambda n=n: {"stated": Stated(num_tokens=n)},
+                "num_tokens: expected at least [0-9]+, as many as line 1",
+            )
             for n in (2, 4)
         ),
         *(
-            ({"num_tokens": n}, r"num_tokens: expected None or an integer from 1 to 2\^53")
+            (
+                lambda n=n: {"stated": Stated(num_tokens=n)},
+                r"num_tokens: expected None or an integer from 1 to 2\^53",
+            )
             for n in (0, 10**23, "9")
         ),
-        ({"draft_format": "vllm"}, "draft_format: expected a draft's log"),
+        (lambda: {"stated": Stated(top_logprobs=0)}, r"top_logprobs: expected None or an integer"),
+        (lambda: {"draft_format": "vllm"}, "draft_format: expected a draft's log"),
     ],
 )
 def test_what_is_said_of_a_log_and_can_not_be_is_refused(tmp_path, wrong, message):
     log = written.save(tmp_path / "log.json", written.sglang(written.logprobs(), depth=5))
     with pytest.raises(cs.InvalidArgument, match=message):
-        import_logs(log, None, tmp_path / "run", rules=RULES, **wrong)
+        import_logs(log, None, tmp_path / "run", rules=RULES, **wrong())
     assert not (tmp_path / "run" / "manifest.json").exists()
 
 
@@ -421,7 +443,10 @@ def test_tokens_that_share_a_text_never_make_a_false_certificate(tmp_path):
         logs.append(written.save(tmp_path / f"{number}.json", document))
     for trusted in (False, True):
         run = import_logs(
-            *logs, tmp_path / f"run-{trusted}", rules=RULES, text_keys_are_tokens=trusted
+            *logs,
+            tmp_path / f"run-{trusted}",
+            rules=RULES,
+            stated=Stated(text_keys_are_tokens=trusted),
         )
         table = read_run(tmp_path / f"run-{trusted}")
         assert table.certified[0].all() == trusted and table.certified[0].any() == trusted

@@ -13,6 +13,7 @@ import certspec as cs
 from certspec.logs.findings import Finding, Findings
 from certspec.logs.normalise import FLOAT32_ERROR, Normaliser
 from certspec.logs.reading import read_log, sniff_format
+from certspec.logs.stated import Stated
 from tests.support import written_logs as written
 
 
@@ -29,7 +30,7 @@ def test_each_format_is_recognised_and_read_in_every_json_layout(tmp_path, name,
         tmp_path / "log.json", written.WRITERS[name](rows), written.WRITERS[name](rows), shape=shape
     )
     assert sniff_format(path) == name
-    positions, _ = read(path)
+    positions, _ = read(path, stated=Stated(top_logprobs=5))
     assert len(positions) == 2 * len(rows)
     for position, row in zip(positions, [*rows, *rows], strict=True):
         assert position.logprobs == pytest.approx(sorted(row)[::-1][:5])
@@ -157,7 +158,7 @@ def test_a_chosen_token_alone_in_its_list_is_the_best_where_it_outweighs_the_res
     rows = np.log([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]]).astype(np.float32).astype(float)
     positions, findings = read(written.save(tmp_path / "log.json", writer(rows, depth=1)))
     assert [position.position for position in positions] == [0]
-    assert findings.counts[Finding.CHOSEN_ALONE] == 1
+    assert findings.counts[Finding.TOP_UNKNOWN] == 1
     assert Finding.POSITION_WITHOUT_LIST not in findings.counts
 
 
@@ -185,37 +186,62 @@ def test_a_text_that_is_no_key_is_none(tmp_path, text, bytes_):
     assert positions[0].keys[3] is None and findings.counts[Finding.NO_KEY] == 1
 
 
-def test_a_text_keyed_list_that_lost_an_entry_claims_only_ranks_above_all_that_is_missing(tmp_path):
-    rows = np.log([[0.5, 0.2, 0.15, 0.1, 0.05]] * 4)
+def test_of_a_list_keyed_by_text_only_ranks_above_all_that_is_missing_count(tmp_path):
+    rows = np.log([[0.4, 0.25, 0.15, 0.08, 0.05, 0.04, 0.03]] * 4)
     log = written.completions(rows, depth=4)
-    del log["choices"][0]["logprobs"]["top_logprobs"][2][
-        written.TEXTS[1]
-    ]  # the token of 0.2 met another of its text
+    lists = log["choices"][0]["logprobs"]["top_logprobs"]
+    del lists[2][written.TEXTS[1]]  # the token of 0.25 met another of its text
+    path = written.save(tmp_path / "c.json", log)
+    # all other lists may have lost one as well: nothing says how many were asked for
+    for stated, ranks in (
+        (Stated(), [3, 3, 1, 3]),
+        (Stated(top_logprobs=4), [4, 4, 1, 4]),
+        (Stated(top_logprobs=5), [3, 3, 1, 3]),
+        (Stated(text_keys_are_tokens=True), [4, 4, 3, 4]),
+    ):
+        positions, findings = read(path, stated=stated)
+        assert [position.num_ranked for position in positions] == ranks, stated
+        uncertain = sum(rank in (1, 3) for rank in ranks)
+        uncertain *= not stated.text_keys_are_tokens
+        assert findings.counts.get(Finding.KEY_LOST, 0) == uncertain
+    with pytest.raises(cs.UnreadableInput, match=r"at most 3 tokens \(top_logprobs\) and"):
+        read(path, stated=Stated(top_logprobs=3))
+
+
+def test_the_chosen_token_may_stand_behind_the_tokens_that_were_asked_for(tmp_path):
+    rows = np.log([[0.4, 0.2, 0.1, 0.09, 0.08, 0.07, 0.06]])
+    log = written.completions(rows, depth=3)
+    told = log["choices"][0]["logprobs"]
+    told["tokens"], told["token_logprobs"] = [written.TEXTS[5]], [float(rows[0, 5])]
+    told["top_logprobs"][0][written.TEXTS[5]] = float(rows[0, 5])
+    path = written.save(tmp_path / "c.json", log)
+    for asked, ranks in ((3, 3), (4, 1)):  # of 4 that were asked for one was lost, perhaps
+        [position], _ = read(path, stated=Stated(top_logprobs=asked))
+        assert position.num_ranked == ranks
+
+
+def test_a_chosen_token_of_another_logprob_than_its_texts_is_another_token(tmp_path):
+    rows = np.log([[0.4, 0.3, 0.2, 0.1]] * 3)
+    log = written.completions(rows, depth=3)
+    told = log["choices"][0]["logprobs"]
+    told["token_logprobs"][1] = math.log(0.05)
     positions, findings = read(written.save(tmp_path / "c.json", log))
-    assert [position.num_ranked for position in positions] == [4, 4, 1, 4]
-    assert findings.counts[Finding.KEY_LOST] == 1
+    assert [position.chosen for position in positions] == [0, -1, 0]
+    assert positions[1].keys[0] is None and findings.counts[Finding.DUPLICATE_KEYS] == 1
+    told["token_logprobs"][2] = math.log(0.05)
+    path = written.save(tmp_path / "most.json", log)
+    with pytest.raises(cs.UnreadableInput, match=r"position 1.*two distributions"):
+        read(path)
 
 
-def test_an_entry_that_a_streamed_list_lost_is_noticed_by_the_lists_before_it(tmp_path):
-    chunks = []
-    for row in written.logprobs(4):
-        chunk = written.completions([row]) | {"id": "cmpl-1"}
-        chunk["choices"][0]["finish_reason"] = None
-        chunks.append(chunk)
-    listed = chunks[3]["choices"][0]["logprobs"]["top_logprobs"][0]
-    del listed[[*listed][1]]  # its text was that of the first
-    positions, findings = read(written.save(tmp_path / "c.jsonl", *chunks))
-    assert [each.num_ranked for each in positions[:3]] == [5, 5, 5]
-    assert positions[3].num_ranked < 4 and findings.counts[Finding.KEY_LOST] == 1
-
-
-def test_a_text_that_stands_twice_in_one_object_is_noticed(tmp_path):
-    rows = np.log([[0.5, 0.2, 0.15, 0.1, 0.05]] * 3)
-    text = json.dumps(written.completions(rows, depth=3), ensure_ascii=False)
-    broken = text.replace(f'"{written.TEXTS[2]}":', f'"{written.TEXTS[1]}":', 1)
-    (tmp_path / "c.json").write_text(broken, encoding="utf-8")
-    positions, findings = read(tmp_path / "c.json")
-    assert positions[0].num_ranked < 3 and findings.counts[Finding.KEY_LOST] == 1
+def test_a_chosen_token_that_may_be_listed_is_not_listed_again(tmp_path):
+    log = written.chat(written.logprobs(1))
+    item = log["choices"][0]["logprobs"]["content"][0]
+    for entry in (item, item["top_logprobs"][0]):
+        entry |= {"token": "\ufffd", "bytes": None}
+    item["logprob"] -= 1e-6  # another pass over the same logits
+    [position], _ = read(written.save(tmp_path / "c.json", log))
+    assert len(position.keys) == 5 and position.chosen == -1
 
 
 @pytest.mark.parametrize("sentinel", [None, "-Infinity", -9999.0, -1000, -100, "-inf", -math.inf])
@@ -244,18 +270,18 @@ def test_forced_tokens_and_cut_answers_are_warned_about(tmp_path):
     assert findings.counts[Finding.FORCED] == 1 and findings.counts[Finding.CUT] == 1
 
 
-def test_a_log_of_one_token_lists_at_logprob_0_is_said_to_say_nothing(tmp_path):
+def test_a_log_of_one_token_lists_at_logprob_0_is_refused(tmp_path):
     log = written.chat(written.logprobs(3))
     content = log["choices"][0]["logprobs"]["content"]
     for item in content:
         item["logprob"] = 0.0
         item["top_logprobs"] = [item | {"top_logprobs": None}]
-    _, findings = read(written.save(tmp_path / "c.json", log))
-    assert findings.counts[Finding.ONLY_ZEROS] == len(content)
-    assert findings.first_seen[Finding.ONLY_ZEROS].endswith("c.json")
+    with pytest.raises(
+        cs.UnreadableInput, match=r"c\.json: every logprob is a whole number.* or 0"
+    ):
+        read(written.save(tmp_path / "c.json", log))
     content[-1]["logprob"] = content[-1]["top_logprobs"][0]["logprob"] = -0.3
-    _, findings = read(written.save(tmp_path / "d.json", log))
-    assert Finding.ONLY_ZEROS not in findings.counts
+    assert len(read(written.save(tmp_path / "d.json", log))[0]) == 3
 
 
 def test_few_decimals_widen_the_error_of_every_value(tmp_path):
@@ -265,13 +291,25 @@ def test_few_decimals_widen_the_error_of_every_value(tmp_path):
         positions[0].error == pytest.approx(0.005 + FLOAT32_ERROR)
         and findings.counts[Finding.COARSE_DECIMALS] == 1
     )
-    # one value is rounded like many, and a 0.0 like the values before it
-    alone = np.array([[-0.51, -np.inf], [0.0, -np.inf]])
-    positions, _ = read(written.save(tmp_path / "one.json", written.sglang(alone, depth=1)))
-    assert [position.error for position in positions] == pytest.approx([0.005, 0.005], rel=1e-3)
-    # a 0.0 before them like one decimal, whatever follows
-    positions, _ = read(written.save(tmp_path / "first.json", written.sglang(alone[::-1], depth=1)))
-    assert [position.error for position in positions] == pytest.approx([0.05, 0.005], rel=1e-3)
+    # one value is rounded like many; a 0.0 has one decimal, whatever stands before or after it
+    for alone in ([-0.51, 0.0], [0.0, -0.51], [-0.512345678, 0.0]):
+        rows = np.array([[value, -np.inf] for value in alone])
+        positions, _ = read(written.save(tmp_path / "one.json", written.sglang(rows, depth=1)))
+        errors = dict(zip(alone, (position.error for position in positions), strict=True))
+        assert errors[0.0] == pytest.approx(0.05, rel=1e-3)
+        assert errors.get(-0.51, 0.005) == pytest.approx(0.005, rel=1e-3)
+    # significant digits, as C++ prints six of them
+    rows = np.array([[-0.00123457, -6.70012, -12.3457], [-0.00123, -6.7, -12.3]])
+    positions, _ = read(written.save(tmp_path / "digits.json", written.sglang(rows, depth=3)))
+    assert [position.error for position in positions] == pytest.approx([5e-5, 0.05], rel=0.05)
+
+
+def test_a_log_of_whole_numbers_is_refused(tmp_path):
+    rows = np.array([[-1.0, -1.0, -7.0], [0.0, -9.0, -12.0]])
+    with pytest.raises(cs.UnreadableInput, match="every logprob is a whole number"):
+        read(written.save(tmp_path / "s.json", written.sglang(rows, depth=3)))
+    rows[1, 1] = -9.5
+    read(written.save(tmp_path / "t.json", written.sglang(rows, depth=3)))
 
 
 @pytest.mark.parametrize("temperature, named", [(1.0, 1.0), (0.7, 0.7), (1.3, 1.3), (0.3, 0.6)])

@@ -14,6 +14,7 @@ import certspec as cs
 from certspec.cli import main
 from certspec.errors import UnreadableInput
 from certspec.logs.import_run import import_logs
+from certspec.logs.stated import Stated
 from certspec.presets import parse_rules
 from certspec.runs.folder import RunFolder
 from certspec.runs.schema import PROMPT_PART
@@ -54,10 +55,11 @@ def _draw_and_import(folder, kind, seed):
         rows = (drawn.target, drawn.draft)[number]
         logs.append(folder / f"{number}.jsonl")
         servers.write(logs[-1], FAMILIES[kind][name], rows, drawn, way)
+    depths = {way.depth for way in ways}
+    asked = depths.pop() if len(depths) == 1 and rng.random() < 0.5 else None
+    stated = Stated(text_keys_are_tokens=names_tokens, top_logprobs=asked)
     try:
-        run = import_logs(
-            *logs, folder / f"run-{seed}", rules=RULES, text_keys_are_tokens=names_tokens
-        )
+        run = import_logs(*logs, folder / f"run-{seed}", rules=RULES, stated=stated)
     except UnreadableInput:  # most lists were processed
         return None
     parts = sorted((folder / f"run-{seed}").glob("steps-*.parquet"))
@@ -65,31 +67,41 @@ def _draw_and_import(folder, kind, seed):
     return drawn, run.rules, rows, names_tokens
 
 
+def _broken_promises(kind, drawn, rules, rows, names_tokens, counts):
+    """What an import's rows state and isn't so, as texts."""
+    vocab = drawn.target.shape[-1]
+    with np.errstate(all="ignore"):
+        truth = cs.certify(*(m.reshape(-1, vocab) for m in (drawn.target, drawn.draft)), rules)
+    accepted, certificate = np.atleast_2d(truth.accepted), np.atleast_2d(truth.certificate)
+    for row in rows:
+        number = row["position"] - (kind == "prompt")
+        at = row["prompt"] % PROMPT_PART * drawn.target.shape[1] + number
+        if names_tokens and row["kl"] > truth.kl[at] + 1e-12:
+            yield f"row {at}: kl {row['kl']} above {truth.kl[at]}"
+        entropy = truth.entropy[at]
+        if not row["entropy"] - 1e-12 <= entropy <= row["entropy_upper"] + 1e-12:
+            yield f"row {at}: entropy {entropy} not {row['entropy']} to {row['entropy_upper']}"
+        for rule, sure in enumerate(accepted[:, at]):
+            where = f"row {at}, {rules[rule].label}:"
+            least, true = row["certificate_lower"][rule], certificate[rule, at]
+            if least > true + 1e-12:
+                yield f"{where} certificate_lower {least} above {true}"
+            if row["certified"][rule] and not sure:
+                yield f"{where} certified"
+            told = names_tokens and row["accepted_known"][rule]
+            if told and row["accepted"][rule] != sure:
+                yield f"{where} accepted"
+            counts["certified"] += row["certified"][rule]
+            counts["known"] += told
+
+
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_what_an_import_states_is_true_of_the_distributions_that_were_logged(tmp_path, kind):
     counts = Counter()
-    for seed in range(30):
+    for seed in range(45, 85):  # of which the importer has been wrong in one of five
         found = _draw_and_import(tmp_path, kind, seed)
-        if found is None:
-            continue
-        drawn, rules, rows, names_tokens = found
-        vocab = drawn.target.shape[-1]
-        with np.errstate(all="ignore"):
-            truth = cs.certify(*(m.reshape(-1, vocab) for m in (drawn.target, drawn.draft)), rules)
-        accepted, certificate = np.atleast_2d(truth.accepted), np.atleast_2d(truth.certificate)
-        for row in rows:
-            number = row["position"] - (kind == "prompt")
-            at = row["prompt"] % PROMPT_PART * drawn.target.shape[1] + number
-            where = f"{kind}, seed {seed}, row {at}"
-            assert not names_tokens or row["kl"] <= truth.kl[at] + 1e-12, where
-            assert (row["certificate_lower"] <= certificate[:, at] + 1e-12).all(), where
-            for rule, sure in enumerate(accepted[:, at]):
-                where = f"{kind}, seed {seed}, row {at}, {rules[rule]}"
-                assert not row["certified"][rule] or sure, where
-                told = names_tokens and row["accepted_known"][rule]
-                assert not told or row["accepted"][rule] == sure, where
-                counts["certified"] += row["certified"][rule]
-                counts["known"] += told
+        if found is not None:
+            assert not [*_broken_promises(kind, *found, counts)], f"{kind}, seed {seed}"
     assert counts["certified"] > 1000 and counts["known"] > 1000
 
 
@@ -101,15 +113,16 @@ def _run(tmp_path, writer, target, draft, **options):
     return pq.read_table(tmp_path / "run" / "steps-000000.parquet").to_pylist()[0]
 
 
-def test_of_two_equal_tokens_without_ids_neither_is_the_argmax_for_certain(tmp_path):
-    # The lower id may be the second one's, which the draft nowhere lists.
+def test_of_two_equal_tokens_neither_is_the_argmax_for_certain(tmp_path):
+    # The lower id may be the second one's, which the draft nowhere lists; where ids are known, the
+    # logits may differ by less than a logprob shows, so the simulated logs found.
     target = np.log([[0.4, 0.4, 0.1, 0.06, 0.04]])
     draft = np.log([[0.7, 1e-9, 0.14, 0.1, 0.06]])
-    for writer, known in ((written.chat, False), (written.sglang, True)):
+    for writer in (written.chat, written.sglang):
         folder = tmp_path / writer.__name__
         folder.mkdir()
         row = _run(folder, lambda rows: writer(rows, depth=3), target, draft)  # noqa: B023
-        assert row["accepted_known"][0] == row["accepted_known"][2] == known
+        assert not row["accepted_known"][0] and not row["accepted_known"][2]
         assert row["accepted_known"][1]  # the first two places are theirs in either order
 
 
@@ -154,17 +167,6 @@ def test_an_answer_that_is_left_out_keeps_its_number(tmp_path):
     run = import_logs(*logs, tmp_path / "run", rules=RULES)
     rows = pq.read_table(tmp_path / "run" / "steps-000000.parquet").to_pylist()
     assert run.num_positions == 4 and {row["prompt"] for row in rows} == {0, 2}
-
-
-def test_the_first_list_of_a_text_keyed_log_is_measured_by_those_after_it(tmp_path):
-    rows = np.log([[0.5, 0.2, 0.15, 0.1, 0.05]])
-    answers = [written.completions(rows, depth=4) for _ in range(3)]
-    lists = answers[0]["choices"][0]["logprobs"]["top_logprobs"][0]
-    del lists[written.TEXTS[1]]  # its text was that of another
-    log = written.save(tmp_path / "log.jsonl", *answers)
-    import_logs(log, None, tmp_path / "run", rules=RULES[:1])
-    found = pq.read_table(tmp_path / "run" / "steps-000000.parquet").to_pylist()
-    assert [row["certificate_known"][0] for row in found] == [False, True, True]
 
 
 @pytest.mark.parametrize("without", [(0,), (1,), (0, 1)])
