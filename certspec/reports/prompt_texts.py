@@ -45,7 +45,9 @@ def prompt_texts(run: Run) -> PromptTexts:
         return PromptTexts(missing=f"the prompt file {path} can't be read")
     if hashlib.sha256(content).hexdigest() != digest:
         return PromptTexts(missing=f"the prompt file {path} has changed since")
-    lines = [line for line in content.decode("utf-8-sig").splitlines() if line.strip()]
+    # at "\n" alone, as the prompts were read: str.splitlines also cuts at U+2028 and U+0085
+    lines = [line.decode("utf-8-sig").rstrip("\r") for line in content.split(b"\n")]
+    lines = [line for line in lines if line.strip()]
     if Path(path).suffix.lower() not in (".jsonl", ".ndjson", ".json"):
         return PromptTexts(tuple(lines), ("",) * len(lines))
     records = [json.loads(line) for line in lines]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,9 @@ def read_prompts(path: str | Path) -> Iterator[Prompt]:
     string) or "messages" (a list of {"role", "content"}); any other file as plain text, one prompt
     a line. Blank lines are no prompts. Raises UnreadableInput naming file and line."""
     path = Path(path)
+    if os.path.exists(path) and not os.path.isfile(path):  # they say False of an impossible name
+        what = "a directory" if path.is_dir() else "a pipe or a device (prompts are read twice)"
+        raise UnreadableInput(f"{path}: expected a file, got {what}")
     as_json = path.suffix.lower() in JSON_SUFFIXES
     index = 0
     try:

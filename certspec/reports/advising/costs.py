@@ -97,7 +97,7 @@ def read_costs(path: Path) -> Costs:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableInput(f"{path}: {error}") from error
-    for candidate in (text, *reversed(text.splitlines())):
+    for candidate in (text, *reversed(text.split("\n"))):
         try:
             found: Any = json.loads(candidate)
         except json.JSONDecodeError:

@@ -100,8 +100,8 @@ def read_answers(path: Path) -> Answers:
     """The lines of a ``quality.jsonl``; one that was cut off by a kill is left out. Raises
     UnreadableInput."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        lines = path.read_bytes().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith(b"\n")]
     except (OSError, ValueError) as error:
         raise UnreadableInput(f"{path}: expected JSON lines ({error})") from error
 

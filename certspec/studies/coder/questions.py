@@ -48,7 +48,7 @@ def read_questions(path: Path = PROMPTS) -> list[Question]:
     UnreadableInput."""
     found = []
     try:
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_bytes().splitlines():
             row = json.loads(line)
             kind = str(row["id"]).partition("/")[0]
             found.append(Question(row["id"], kind, tuple(row["messages"]), row.get("answer")))

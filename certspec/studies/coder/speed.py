@@ -227,7 +227,7 @@ def _timed(path: Path, name: str, repeat: int, index: int, way: Way, prompt: Seq
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def _tried(work: Callable[[], Any]) -> tuple[Any, str]:

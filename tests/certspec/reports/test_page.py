@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from certspec.reports.counts import clipped_shares
 from certspec.reports.improvement import measure_improvement
 from certspec.reports.looks import looks_of
 from certspec.reports.pictures import ALL_PICTURES
+from certspec.reports.prompt_texts import prompt_texts
 from certspec.reports.relaxation import measure_relaxation
 from certspec.reports.scene import scenes_of
 from certspec.reports.speeds import Speed, Speeds
@@ -23,11 +25,29 @@ from certspec.reports.splits import splits_of
 from certspec.reports.token_view import token_view
 from certspec.rules import default_rules
 from certspec.runs.summary import summarise_run
+from certspec.scoring.prompts import PromptFile
 from tests.support.written_runs import run_of_seven, write_run
 
 
 def scenes(*runs):
     return scenes_of([(run, summarise_run(run)) for run in runs])
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.jsonl"])
+def test_a_report_cuts_prompts_where_scoring_did(tmp_path, name):
+    texts = ["a\u2028b\u2029c", "d\x85e\x0bf\x1cg", "last"]
+    lines = (
+        texts
+        if name == "p.txt"
+        else [json.dumps({"prompt": text}, ensure_ascii=False) for text in texts]
+    )
+    path = tmp_path / name
+    path.write_bytes(("\r\n".join(lines) + "\n\u2028\n").encode())
+    prompts = PromptFile.check(path)
+    manifest = {"prompts_path": str(path), "settings": {"prompts_sha256": prompts.sha256}}
+    scored = [prompt.messages[0]["content"] for prompt in prompts]
+    assert list(prompt_texts(SimpleNamespace(manifest=manifest)).texts) == scored
+    assert scored == texts
 
 
 def drawn(name, scene):

@@ -1,5 +1,7 @@
 """Prompt files: what is read, and that a bad line is named with its file and number."""
 
+import os
+
 import pytest
 
 import certspec as cs
@@ -59,3 +61,7 @@ def test_a_missing_file_and_an_empty_one_are_refused(tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(cs.UnreadableInput, match="at least one prompt"):
         PromptFile.check(tmp_path / "empty.txt")
+    with pytest.raises(cs.UnreadableInput, match="expected a file, got a directory"):
+        PromptFile.check(tmp_path)
+    with pytest.raises(cs.UnreadableInput, match="got a pipe or a device"):
+        PromptFile.check(os.devnull)

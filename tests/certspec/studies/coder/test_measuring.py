@@ -58,6 +58,12 @@ def test_bfloat16_is_off_by_something_and_contradicts_no_certificate_that_reache
         assert row["within"]["1"] <= row["reached"] <= row["certified"]
 
 
+def test_an_answer_may_hold_whatever_other_readers_take_for_a_line_break(tmp_path):
+    rows = [{"id": "a/1", "text": "one\u2028two\x85three"}, {"id": "a/2", "text": ""}]
+    quality._append(tmp_path / "quality.jsonl", rows)
+    assert quality.read_answers(tmp_path / "quality.jsonl") == rows
+
+
 def test_answers_that_are_there_are_not_made_again_and_a_broken_line_is_replaced(results):
     path = results / "quality.jsonl"
     whole = quality.read_answers(path)
