@@ -95,6 +95,7 @@ def command(
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
     pair = load_chosen_pair(PairOptions(**models))
     from certspec.decoding.calibration import calibrate, measure_costs, pass_costs
+    from certspec.decoding.profiles import profile_json
     from certspec.decoding.prompts import prompt_token_ids
     from certspec.scoring.prompts import PromptFile
 
@@ -132,7 +133,7 @@ def command(
         )
     profile.save(out)
     if as_json:
-        click.echo(out.read_text("utf-8").rstrip())
+        click.echo(profile_json(profile))
         return
     click.echo(f"{out}: {profile.num_steps} steps of {len(ids)} prompts, pair {profile.name}")
     click.echo(

@@ -22,7 +22,14 @@ from certspec.errors import InvalidArgument, UnreadableInput
 from certspec.rules import as_real
 from certspec.runs.writing import write_atomically
 
-__all__ = ["DraftingProfile", "MonotoneMap", "conformal_quantile", "fit_monotone", "load_profile"]
+__all__ = [
+    "DraftingProfile",
+    "MonotoneMap",
+    "conformal_quantile",
+    "fit_monotone",
+    "load_profile",
+    "profile_json",
+]
 
 _FORMAT = "certspec drafting profile 1"
 
@@ -81,10 +88,15 @@ class DraftingProfile:
         """Write the profile as JSON, whole or not at all; an infinite budget is written as null.
 
         Raises CertspecError where ``path`` can't be written."""
-        content = {"format": _FORMAT} | asdict(self)
-        if not np.isfinite(self.kl_budget):
-            content["kl_budget"] = None
-        write_atomically(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        write_atomically(path, profile_json(self) + "\n")
+
+
+def profile_json(profile: DraftingProfile) -> str:
+    """What ``save`` writes."""
+    content = {"format": _FORMAT} | asdict(profile)
+    if not np.isfinite(profile.kl_budget):
+        content["kl_budget"] = None
+    return json.dumps(content, indent=1, allow_nan=False)
 
 
 def load_profile(path: str | os.PathLike[str]) -> DraftingProfile:

@@ -54,11 +54,11 @@ def appearing_whole(path: Path) -> Iterator[BinaryIO]:
 
     What is no file, such as /dev/stdout, is written to as it is; a link stays one."""
     try:
-        path = path.resolve() if path.is_symlink() else path
         if path.exists() and not path.is_file():
             with path.open("wb") as stream:
                 yield stream
             return
+        path = path.resolve() if path.is_symlink() else path  # not of a pipe, which has no path
         temporary = path.with_name(f".{path.name[:_NAME_LETTERS]}.{os.getpid()}.tmp")
         try:
             with temporary.open("wb") as stream:

@@ -200,6 +200,19 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
         os.close(reader)
 
 
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no names for what is open")
+def test_what_a_link_to_a_pipe_names_is_written_to(tmp_path: Path) -> None:
+    """/dev/stdout, and what a shell makes of ``>(cat)``: links to what has no path."""
+    reader, writer = os.pipe()
+    (tmp_path / "link").symlink_to(f"/dev/fd/{writer}")
+    for path in (Path(f"/dev/fd/{writer}"), tmp_path / "link"):
+        require_writable(path)
+        write_atomically(path, "text")
+        assert os.read(reader, 9) == b"text" and path.is_symlink()
+    os.close(reader)
+    os.close(writer)
+
+
 def test_the_longest_name_that_a_file_may_have_is_one(tmp_path: Path) -> None:
     for name in ("n" * 255, "ö" * 127):
         write_atomically(tmp_path / name, name)
