@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,9 @@ def command(
         stream = _TokenStream(pair.tokenizer, clock, shown=not as_json)
         try:
             if len(given) == 1:
-                generation = decode(given, max_new_tokens=max_new_tokens, on_step=stream)
+                with stream.until_first_token as until:
+                    until.enter_context(waiting("reading the prompt", at_once=False))
+                    generation = decode(given, max_new_tokens=max_new_tokens, on_step=stream)
             else:
                 with waiting(f"decoding {len(given)} prompts"):
                     # kernels are loaded, and weights packed, before the clock runs
@@ -236,6 +239,7 @@ class _TokenStream:
         self._shown = shown
         self.counts: Counter[str] = Counter()
         self.clock = clock
+        self.until_first_token = ExitStack()
         self._rounds: list[tuple[int, float, int]] = []  # number, when, tokens before
         self._tokenizer = tokenizer
         self._pending: list[int] = []
@@ -253,6 +257,7 @@ class _TokenStream:
         return self.counts.total()
 
     def __call__(self, step: Any) -> None:
+        self.until_first_token.close()
         self._time(step.round)
         self._show(step)
 

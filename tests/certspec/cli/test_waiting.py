@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 import pytest
 from click.testing import CliRunner
 
-from certspec.cli import main
+from certspec.cli import decode, main
 from certspec.errors import InvalidArgument
+from certspec.kernels.compiled import CompileClock
 from certspec.models.devices import chosen_device, has_cuda, require_triton
+from certspec.studies import waiting
 
 NO_GPU = pytest.mark.skipif(has_cuda(), reason="there is a GPU here")
 
@@ -18,6 +23,19 @@ def test_decode_says_which_engine_runs_and_counts_no_compiling(capfd) -> None:
     assert "loading the pair ..." in found.output
     assert "models run by: certspec cpu (cpu, float32)" in found.output
     assert "tokens/s" in found.output
+
+
+def test_a_prompt_that_takes_long_to_read_shows_that_it_is_read(monkeypatch) -> None:
+    monkeypatch.setattr(waiting, "_FIRST_WORD", 0.0)
+    said: list[str] = []
+    monkeypatch.setattr(waiting, "_say", said.append)
+    stream = decode._TokenStream(None, CompileClock(lambda: None), shown=False)
+    with stream.until_first_token as until:
+        until.enter_context(waiting.waiting("reading the prompt", at_once=False))
+        while not said:
+            time.sleep(0.01)
+        stream(SimpleNamespace(round=0, kind="bonus"))
+        assert waiting._parts == [] and said == ["reading the prompt ... 0 s"]
 
 
 def test_decode_says_why_transformers_runs() -> None:
