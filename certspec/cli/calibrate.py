@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +27,9 @@ from certspec.errors import InvalidArgument
 from certspec.models import BUNDLED_PROMPTS
 from certspec.runs.writing import require_writable, write_atomically
 from certspec.studies.waiting import compiling, waiting
+
+if TYPE_CHECKING:
+    from certspec.scoring.prompts import PromptFile
 
 __all__ = ["command"]
 
@@ -93,15 +97,14 @@ def command(
     for path in (out, costs_path):
         require_writable(path)
     costs = None if draft_cost is None or node_cost is None else (draft_cost, node_cost)
+    from certspec.scoring.prompts import PromptFile
+
+    prompts = PromptFile.check(prompts_path or BUNDLED_PROMPTS)
     pair = load_chosen_pair(PairOptions(**models))
     from certspec.decoding.calibration import calibrate, measure_costs, pass_costs
     from certspec.decoding.profiles import profile_json
-    from certspec.decoding.prompts import prompt_token_ids
-    from certspec.scoring.prompts import PromptFile
 
-    read = itertools.islice(PromptFile.check(prompts_path or BUNDLED_PROMPTS), limit)
-    texts = [str(prompt.messages[-1]["content"]) for prompt in read]
-    ids = prompt_token_ids(texts, pair.tokenizer, pair.num_tokens)
+    ids = _token_ids(pair, prompts, limit)
     if costs_path is not None:
         with waiting("timing passes"), compiling():
             passes = pass_costs(pair, ids[0])
@@ -144,3 +147,25 @@ def command(
         f"draft pass {profile.draft_cost:.3f}, verified node {profile.node_cost:.3f} of a target "
         f"pass; simulated rate {profile.rate:.3f} tokens in its time"
     )
+
+
+def _token_ids(pair: Any, prompts: PromptFile, limit: int | None) -> list[list[int]]:
+    """The prompts of a file as ``certspec score`` feeds them; those that it skips are left out, and
+    said."""
+    from certspec.models.settings import context_limit
+    from certspec.scoring.batches import tokenize_prompts
+
+    context = context_limit(pair.target)
+    kept, skipped = tokenize_prompts(
+        itertools.islice(prompts, limit),
+        pair.tokenizer,
+        context=sys.maxsize if context is None else context - 1,
+    )
+    if skipped:
+        first = f"first: line {skipped[0].line}: {skipped[0].reason}"
+        if not kept:
+            raise InvalidArgument(
+                f"{prompts.path}: expected a prompt that can be measured on, got none ({first})"
+            )
+        click.echo(f"note: {len(skipped)} prompts left out ({first})", err=True)
+    return [list(prompt.token_ids) for prompt in kept]

@@ -16,12 +16,19 @@ from certspec.certificates.coverage import coverage_certificates
 from certspec.decoding.block_cache import BlockCache
 from certspec.decoding.candidates import top_probs
 from certspec.decoding.drafting import StaticPolicy, draft_blocks
-from certspec.decoding.generation import callables, generate, inference, positive_count
+from certspec.decoding.generation import (
+    callables,
+    generate,
+    inference,
+    positive_count,
+    prompt_stopping,
+)
 from certspec.decoding.profiles import DraftingProfile, conformal_quantile, fit_monotone
 from certspec.decoding.prompts import prompt_token_ids
 from certspec.errors import InvalidArgument
 from certspec.models.choice import chosen_runners, require_models
 from certspec.models.runner import BoundedRunner, CompiledRunner
+from certspec.models.settings import context_limit
 from certspec.models.trees import chain
 from certspec.rules import as_real
 
@@ -76,6 +83,9 @@ def greedy_steps(
     from certspec.certificates.certify import certify
 
     ids = prompt_token_ids(prompts, pair.tokenizer, pair.num_tokens)
+    limit = context_limit(pair.target)
+    for index, prompt in enumerate(ids):  # all of them before the first is answered
+        prompt_stopping(index, len(prompt), max_new_tokens, limit, frozenset())
     parts: dict[str, list[Any]] = {"prompt": [], "top": [], "rank": [], "kl": []}
     with chosen_runners(pair) as (target, _, _, _):
         # rows of a batch share a pass, so that drafts would only make it longer; transformers runs

@@ -74,8 +74,8 @@ def import_logs(
     stated: Stated = NOTHING_STATED,
     on_advance: Callable[[int], None] = lambda num_positions: None,
 ) -> ImportedRun:
-    """Write the logs' positions as a run folder ``out`` (its path, or the object that holds it),
-    judged under ``rules`` (default: the eight of every command).
+    """Write the logs' positions as a run folder ``out`` (its path, or a folder that the caller
+    holds), judged under ``rules`` (default: the eight of every command).
 
     ``stated``: what the logs don't show (of both). A tree wider than every list of the first batch
     is left out by name. Raises UnreadableInput for what the logs can't give, RunMismatch where
@@ -108,7 +108,7 @@ def import_logs(
         **asdict(stated),
         "theory": "lumped lists: min(C, C_T) against KL of the lumped list",
     }
-    with folder.locked():
+    with contextlib.nullcontext() if isinstance(out, RunFolder) else folder.locked():
         if folder.manifest_path.exists():
             folder.open(settings, _session())  # refuses a folder that holds another run
         folder.remove_leftovers()

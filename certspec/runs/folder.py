@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +43,6 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._holder: int | None = None  # the thread that holds it whole
 
     @property
     def manifest_path(self) -> Path:
@@ -218,19 +216,12 @@ class RunFolder:
         """Hold the folder for one process, or one rank's share of it; raises RunMismatch where
         another one is at work, or waits for it.
 
-        The lock dies with its process, so a killed run blocks nothing. Inside, the same
-        thread may take it again through this object.
+        The lock dies with its process, so a killed run blocks nothing.
         """
         shard = shard or Shard()
-        if self._holder == threading.get_ident():
-            yield
-        elif not shard.is_shared:
+        if not shard.is_shared:
             with self._held(".lock", exclusive=True, wait=wait):
-                self._holder = threading.get_ident()
-                try:
-                    yield
-                finally:
-                    self._holder = None
+                yield
         else:
             with (
                 self._held(".lock", exclusive=False),

@@ -12,7 +12,15 @@ from certspec.errors import InvalidArgument
 from certspec.models.settings import chat_template_of, templated_ids
 from certspec.scoring.prompts import Prompt
 
-__all__ = ["WINDOW_BATCHES", "Batch", "Skip", "TokenizedPrompt", "plan_batches", "prompt_token_ids"]
+__all__ = [
+    "WINDOW_BATCHES",
+    "Batch",
+    "Skip",
+    "TokenizedPrompt",
+    "plan_batches",
+    "prompt_token_ids",
+    "tokenize_prompts",
+]
 
 # Prompts are sorted by length within windows of this many batches: little padding, bounded memory.
 WINDOW_BATCHES = 8
@@ -70,7 +78,7 @@ def plan_batches(
     number = 0
     source = iter(prompts)
     while window := list(itertools.islice(source, WINDOW_BATCHES * batch_size)):
-        kept, skipped = _tokenize_window(window, tokenizer, context, chat)
+        kept, skipped = tokenize_prompts(window, tokenizer, context=context, chat=chat)
         kept.sort(key=lambda prompt: (len(prompt.token_ids), prompt.index))
         # A window whose prompts were all skipped still makes a batch, so that its skips are
         # recorded.
@@ -83,9 +91,10 @@ def plan_batches(
             number += 1
 
 
-def _tokenize_window(
-    window: list[Prompt], tokenizer: Any, context: int, chat: bool
+def tokenize_prompts(
+    window: Iterable[Prompt], tokenizer: Any, *, context: int, chat: bool = True
 ) -> tuple[list[TokenizedPrompt], list[Skip]]:
+    """The prompts as token ids, and those that are skipped, as ``plan_batches`` says."""
     kept: list[TokenizedPrompt] = []
     skipped: list[Skip] = []
     for prompt in window:

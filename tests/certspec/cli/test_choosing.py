@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import certspec as cs
 from certspec.cli import main
 from certspec.reports.plots import Drawing
 
@@ -89,6 +90,21 @@ def test_decode_drafts_by_a_profile_or_a_budget_with_the_same_text(folder: Path)
     assert texts == {json.loads((folder / "answer.json").read_text())["text"]}
     both = said(*prompt, "--profile", folder / "profile.json", "--kl-budget", 1, code=2)
     assert "expected --profile or --kl-budget, got both" in both
+
+
+def test_calibrate_measures_on_what_score_feeds_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A fox."}]
+    lines = [{"prompt": "fox " * 2000}, {"messages": chat}, {"prompt": "A river."}]
+    (tmp_path / "mixed.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "long.jsonl").write_text(json.dumps(lines[0]) + "\n")
+    given = ("--draft-cost", 0.1, "--node-cost", 0.1, "--max-new-tokens", 3)
+    given = ("calibrate", *given, "--out", tmp_path / "profile.json", "--prompts")
+    found = said(*given, tmp_path / "mixed.jsonl")
+    assert "6 steps of 2 prompts" in found
+    assert "note: 1 prompts left out (first: line 1: 2" in found
+    assert "got none (first: line 1: 2" in said(*given, tmp_path / "long.jsonl", code=2)
+    with pytest.raises(cs.InvalidArgument, match="prompt 9: prompt of 1100 tokens"):
+        cs.calibrate(cs.load_pair(), [[1]] * 9 + [[1] * 1100], costs=(0.1, 0.1))
 
 
 def test_calibrate_asks_where_to_write(tmp_path: Path) -> None:
