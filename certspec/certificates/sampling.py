@@ -27,9 +27,10 @@ def sampling_acceptance(kl: Any, target_probs: Any = None) -> Any:
     """The least probability with which speculative sampling accepts a draft token at this
     KL(target || draft).
 
-    A block of n drafts is accepted whole with at least 1 - sum(1 - acceptance) (claim
-    sampling.block), KL being that at each place, or its mean over the texts that lead there. Claims
-    sampling.dual, sampling.set.
+    With x_k = 1 - acceptance at the k-th of n drafted tokens, all n are accepted with at least 1 -
+    x_1 - ... - x_n, and in the mean at least the sum of the positive ones of 1 - x_1, 1 - x_1 -
+    x_2, ...; KL may be its mean over the target's own texts there, without ``target_probs``. Claims
+    sampling.dual, sampling.set, sampling.block, sampling.tokens.
 
     Args:
         kl: nats, a number or an array of any shape, +inf allowed.

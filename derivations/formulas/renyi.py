@@ -15,12 +15,14 @@ import sympy
 from sympy import log
 
 from derivations.formulas.single_token import single_pool
+from derivations.formulas.strict import phi
 from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 
 __all__ = [
     "power_mean",
     "renyi_divergence",
+    "renyi_margin",
     "renyi_single",
     "renyi_tree",
     "variation_single",
@@ -75,6 +77,16 @@ def renyi_tree(numbers: Any, target_probs: Sequence[Any], width: int, order: Any
             break
         pooled.append(prob)
     return _of_pool(numbers, pooled, order)
+
+
+def renyi_margin(numbers: Any, gap: Any, order: Any) -> Any:
+    """log(((1+g)^a + (1-g)^a)/2)/(a - 1), g = p1 - p2; attained by ((1+g)/2, (1-g)/2)."""
+    spread = _power(numbers, 1 + gap, order) + _power(numbers, 1 - gap, order)
+    return numbers.log(spread / 2) / (order - 1)
+
+
+def _of_kl(numbers: Any, gap: Any, order: Any) -> Any:
+    return phi(numbers, gap) * order
 
 
 def variation_single(numbers: Any, target_probs: Sequence[Any], competitor: int) -> Any:
@@ -163,6 +175,60 @@ HOELDER = Derivation(
             sympy.limit(at.k * log(1 + at.n * at.c * (at.k - 1)) / (at.k - 1), at.k, 1),
             at.n * at.c,
         ),
+        Step(
+            "As a -> 0 the power mean tends to the geometric one, and (1-a)/a D_a to the reverse "
+            "certificate -log(1 - P_S + |S| g); of two tokens 1 and z:",
+            sympy.limit(((1 + at.x**at.k) / 2) ** (1 / at.k), at.k, 0),
+            at.sqrt(at.x),
+        ),
+        Step(
+            "As a -> oo it tends to the larger one, z against z/(1 + u), and D_a to log(1 + p_1 - "
+            "p_j).",
+            sympy.limit(at.x * (1 + (1 + at.u) ** (-at.k)) ** (1 / at.k), at.k, sympy.oo),
+            at.x,
+        ),
+    ),
+)
+MARGIN = Derivation(
+    "Two tokens with all the mass",
+    (
+        Step(
+            "p_1 = b + g and p_2 = b cost a/(a-1) log(1 + 2 M - 2 b - g), M their power mean, "
+            "whose slope in b is the mean of (p/M)^(a-1):",
+            at.diff((((at.b + at.g) ** _A + at.b**_A) / 2) ** (1 / _A), at.b),
+            ((at.b + at.g) ** (_A - 1) + at.b ** (_A - 1))
+            / 2
+            * (((at.b + at.g) ** _A + at.b**_A) / 2) ** (1 / _A - 1),
+        ),
+        Step(
+            "Power means grow with their order. With y = p/M, whose mean of order a is 1, that of "
+            "order a - 1 is at most 1: for a > 1 the slope of 2 M - 2 b is at most 0, for a < 1 at "
+            "least 0, and D_a falls in b for both signs of a/(a-1). By tangents, y^(a-1) - 1 <= "
+            "(a-1)/a (y^a - 1) for a > 1 (and >= below), as for x = y^a, k = (a-1)/a the slope k "
+            "x^(k-1) - k of the difference vanishes at x = 1 alone,",
+            at.diff(at.x**at.k - 1 - at.k * (at.x - 1), at.x).subs(at.x, 1),
+            0,
+        ),
+        Step("where it is 0,", (at.x**at.k - 1 - at.k * (at.x - 1)).subs(at.x, 1), 0),
+        Step(
+            "and its curvature has the sign of k (k - 1): it is concave for 0 < k < 1 (a > 1), "
+            "convex for k < 0.",
+            at.diff(at.x**at.k - 1 - at.k * (at.x - 1), at.x, 2),
+            at.k * (at.k - 1) * at.x ** (at.k - 2),
+        ),
+        Step(
+            "So b is the largest there is, (1 - g)/2, and 1 + 2 M - 1 the power mean of 1 + g and "
+            "1 - g: a/(a-1) of its logarithm is that of the mean of powers, 1/(a-1) of it.",
+            _A / (_A - 1) * (1 / _A),
+            1 / (_A - 1),
+        ),
+        Step(
+            "It grows with g, so that at least is exactly: of x = 1 + g and y = 1 - g one rises "
+            "and one falls, and the mean of powers moves by a/2 (x^(a-1) - y^(a-1)), of the sign "
+            "of a - 1, as is the factor 1/(a-1).",
+            at.diff((at.x**_A + at.y**_A) / 2, at.x) - at.diff((at.x**_A + at.y**_A) / 2, at.y),
+            _A / 2 * (at.x ** (_A - 1) - at.y ** (_A - 1)),
+        ),
     ),
 )
 VARIATION = Derivation(
@@ -241,5 +307,21 @@ declare(
         formula=variation_tree,
         derivation=VARIATION,
         mutants=(Mutant("against token m + 1 alone", _to_the_last),),
+    )
+)
+declare(
+    Claim(
+        id="renyi.margin",
+        sentence="The least Renyi divergence of order a at which a strict rule can reject, p1 - p2 "
+        "= g or >= g, is log(((1+g)^a + (1-g)^a)/2)/(a - 1).",
+        domain="0 <= g < 1, any vocabulary, any order a > 0 but 1",
+        theory="E3 (second volume)",
+        relation="=",
+        formula=renyi_margin,
+        derivation=MARGIN,
+        mutants=(
+            Mutant("a times KL's", _of_kl),
+            Mutant("half of the gap", lambda n, gap, order: renyi_margin(n, gap / 2, order)),
+        ),
     )
 )

@@ -18,7 +18,7 @@ from derivations.language import letters as at
 from derivations.language.claim import Claim, Derivation, Mutant, Step, declare
 from derivations.language.instances import MERGED
 
-__all__ = ["acceptance_at", "block_acceptance", "set_divergence"]
+__all__ = ["acceptance_at", "block_acceptance", "block_tokens", "set_divergence"]
 
 
 def acceptance_at(numbers: Any, kl: Any, tilt: Any) -> Any:
@@ -52,6 +52,16 @@ def block_acceptance(numbers: Any, losses: Sequence[Any]) -> Any:
     that."""
     total = sum(losses[1:], losses[0])
     return 1 - total
+
+
+def block_tokens(numbers: Any, losses: Sequence[Any]) -> Any:
+    """sum_n max(0, 1 - x_1 - ... - x_n): the mean number of accepted tokens is at least that."""
+    spare = [block_acceptance(numbers, losses[: n + 1]) for n in range(len(losses))]
+    return sum(max(x, x * 0) for x in spare)
+
+
+def _first_twice(numbers: Any, losses: Sequence[Any]) -> Any:
+    return block_tokens(numbers, [losses[0], losses[0], *losses[2:]])
 
 
 def _independent(numbers: Any, losses: Sequence[Any]) -> Any:
@@ -137,17 +147,35 @@ BLOCK = Derivation(
     "A block of sampled tokens",
     (
         Step(
-            "All n are accepted unless one is the first to be rejected; with chances x and y of "
-            "two, 1 - (1 - x)(1 - y) = x + y - x y is at most x + y.",
-            at.x + at.y - (1 - (1 - at.x) * (1 - at.y)),
+            "A text is drafted and accepted with the product of min(p, q), w = p - r, p the "
+            "target's chance of it, r >= 0; a further token is rejected after it with a chance t. "
+            "What is accepted falls by w t, at most p t:",
+            (at.p - at.r) * (1 - at.t) - ((at.p - at.r) - at.p * at.t),
             0,
             "nonnegative",
         ),
         Step(
-            "A loss that depends on the text before it counts by its mean: of two texts with "
-            "chances a and 1 - a and losses x and y,",
-            1 - (at.a * (1 - at.x) + (1 - at.a) * (1 - at.y)),
-            at.a * at.x + (1 - at.a) * at.y,
+            "so over all texts by at most x_n, the mean of t over the target's, and in n steps "
+            "from 1 to 1 - x_1 - ... - x_n at least; two of them, which leave r and z more:",
+            (((1 - at.x) + at.r) - at.y + at.z) - (1 - at.x - at.y),
+            0,
+            "nonnegative",
+        ),
+        Step(
+            "A bound of t that is linear in KL, as each line of claim sampling.dual, has as its "
+            "mean the bound at the mean KL: of two texts with chances a and 1 - a,",
+            at.a * (at.c - at.k * at.x) + (1 - at.a) * (at.c - at.k * at.y),
+            at.c - at.k * (at.a * at.x + (1 - at.a) * at.y),
+        ),
+        Step(
+            "The mean number of accepted tokens is the sum of the chances that the first n are, "
+            "none of which is below 0: of two tokens with such chances 1 - x + r and 1 - x - y + "
+            "z, one alone counts once and both twice,",
+            ((1 - at.x + at.r) - (1 - at.x - at.y + at.z))
+            + 2 * (1 - at.x - at.y + at.z)
+            - ((1 - at.x) + (1 - at.x - at.y)),
+            0,
+            "nonnegative",
         ),
     ),
 )
@@ -184,13 +212,29 @@ declare(
 declare(
     Claim(
         id="sampling.block",
-        sentence="Tokens that are rejected with chances x_1, ..., x_n, each given that those "
-        "before it were accepted, are all accepted with a chance of at least 1 - sum x.",
-        domain="chances between 0 and 1",
+        sentence="Sampled drafts of a block are all accepted with a chance of at least 1 - sum x, "
+        "x_k the mean over the target's own texts of the chance that the k-th is rejected.",
+        domain="any target and draft, any length",
         theory="E2 (second volume)",
         relation="<=",
         formula=block_acceptance,
         derivation=BLOCK,
         mutants=(Mutant("half of each chance", _independent),),
+    )
+)
+declare(
+    Claim(
+        id="sampling.tokens",
+        sentence="Of a block of sampled drafts at least sum_n max(0, 1 - x_1 - ... - x_n) are "
+        "accepted in the mean, x_k as in sampling.block.",
+        domain="any target and draft, any length",
+        theory="E2 (second volume)",
+        relation="<=",
+        formula=block_tokens,
+        derivation=BLOCK,
+        mutants=(
+            Mutant("the first chance twice", _first_twice),
+            Mutant("one token more", lambda n, losses: 1 + block_tokens(n, losses)),
+        ),
     )
 )

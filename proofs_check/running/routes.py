@@ -43,6 +43,7 @@ _REASONS: tuple[tuple[str, str, str], ...] = (
     ),
     ("sampling.set", "enclosure", _ANY_SIZE),
     ("sampling.block", "enclosure", _ANY_SIZE),
+    ("sampling.tokens", "enclosure", _ANY_SIZE),
     ("reduced.*", "enclosure", _ANY_SIZE),
     ("renyi.*", "enclosure", _ANY_SIZE),
     ("variation.*", "enclosure", _ANY_SIZE),

@@ -12,7 +12,7 @@ from typing import Any
 import mpmath
 import sympy
 
-from derivations.formulas.renyi import HOELDER, VARIATION, renyi_divergence
+from derivations.formulas.renyi import HOELDER, MARGIN, VARIATION, renyi_divergence
 from derivations.language.claim import Formula
 from proofs_check.methods.cases import Cases, Tally, tallied
 from proofs_check.methods.conic import TOLERANCE, clarabel
@@ -104,6 +104,51 @@ def prove_tree(formula: Formula, effort: Effort) -> Identities:
     level = sympy.sqrt((R(1, 4) + R(9, 100) + R(1, 25)) / 3)
     yield "width 2, order 2", formula(sympy, probs, 2, R(2)), 2 * sympy.log(3 * level)
     yield identity("as wide as the vocabulary", formula(sympy, probs, 3, R(2)), sympy.oo)
+
+
+@proved("renyi.margin", MARGIN)
+def prove_margin(formula: Formula, effort: Effort) -> Identities:
+    yield "order 2", formula(sympy, R(1, 3), R(2)), sympy.log(R(10, 9))
+    root = (sympy.sqrt(R(3, 2)) + sympy.sqrt(R(1, 2))) / 2
+    yield "order 1/2", formula(sympy, R(1, 2), R(1, 2)), -2 * sympy.log(root)
+
+
+@tallied(
+    "renyi.margin",
+    method="optimiser",
+    confirm=mpmath.mpf("1e-9"),
+    refute=mpmath.mpf("1e-6"),
+    told="targets of two and three tokens, the draft's two likely ones level",
+)
+def solve_margin(formula: Formula, effort: Effort) -> Cases:
+    """The least D_a over p_2 and the draft's common level of both tokens, by thirds in each."""
+    for order, gap in itertools.product((*_ORDERS, Fraction(20)), ("0.05", "0.3", "0.9")):
+        a, g = _mp(order), MP.mpf(gap)
+
+        def at(own: Any, a: Any = a, g: Any = g) -> Any:
+            rest = 1 - 2 * own - g
+            target = [own + g, own, *([rest] if rest > MP.mpf("1e-15") else [])]
+
+            def at_level(level: Any) -> Any:
+                draft = [level, level, *([1 - 2 * level] if len(target) > 2 else [])]
+                return renyi_divergence(MP, target, draft, a)
+
+            if len(target) == 2:
+                return at_level(MP.mpf(1) / 2)
+            return _least(at_level, own, min(own + g, MP.mpf("0.4999999")))
+
+        # D_a falls in p_2: the end itself, and by thirds that nothing before it is less
+        end = (1 - g) / 2
+        least = min(at(end), *(at(end * k / 7) for k in range(1, 7)))
+        yield f"order {order}, g={gap}", formula(MP, g, a), least, least
+
+
+def _least(function: Any, low: Any, high: Any) -> Any:
+    """The least value of a function that falls and then rises."""
+    for _ in range(60):
+        one, two = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, two) if function(one) < function(two) else (one, high)
+    return function((low + high) / 2)
 
 
 @proved("variation.single", VARIATION)
