@@ -1,7 +1,7 @@
 """The CUDA engine's rounds: trees drafted and verified without leaving the GPU, or a token of the
-target's own where nothing is drafted. The host starts a round, waits for one small copy, and writes
-the last round's records while the next one runs. A row that ends is given to the next request that
-waits, and the same rounds go on.
+target's own where nothing is drafted. The host starts a round, waits for one small copy, starts the
+next round where it is plain that all rows go on, and works on the last one's results while that
+runs. A row that ends is given to the next request that waits, and the same rounds go on.
 
 ``models.cuda.triton_rounds`` and ``triton_growth`` do in Triton what ``plain_rounds`` does in
 Python; test_tree_rounds.py and test_rounds.py hold the two to the same tokens and records."""
@@ -82,6 +82,9 @@ class CudaRounds:
         rows.read_prompts(waiting.all())
         while rows.active:
             scores = rows.rounds.finish()
+            goes_on = rows.goes_on(scores)
+            if goes_on:
+                rows.rounds.begin()
             paths = rows.accepted_paths(scores)
             ended: list[int] = []
             for row, (request, path) in enumerate(zip(rows.requests, paths, strict=True)):
@@ -92,7 +95,8 @@ class CudaRounds:
             counts.num_draft_passes += (
                 int((scores.counts[:, 0] > 0).sum()) if len(scores.counts) else rows.shape.depth
             )
-            rows.next_round(ended, waiting)
+            if not goes_on:
+                rows.next_round(ended, waiting)
             records.add(scores)
         records.flush()
         counts.num_flat_draft_rows += records.num_flat_draft_rows
@@ -224,6 +228,24 @@ class _DeviceBatch:
             )
         self._start()
 
+    def goes_on(self, scores: RoundScores) -> bool:
+        """Whether it is plain that all rows go on and the kernels left nothing open: then the host
+        finds nothing that the next round depends on, and need not be waited for."""
+        if scores.is_open(slice(None), slice(None)):
+            return False
+        most, accepted = self.shape.depth + 1, scores.accepted.tolist()
+        for request, tokens, count in zip(
+            self.requests, scores.tokens.tolist(), accepted, strict=True
+        ):
+            stopping = request.stopping
+            if request.reason is None and (
+                request.should_stop is not None
+                or request.num_emitted + most >= stopping.max_new_tokens
+                or not stopping.eos_token_ids.isdisjoint(tokens[: count + 1])
+            ):
+                return False
+        return True
+
     def next_round(self, ended: Sequence[int], waiting: _Waiting) -> None:
         """Begin the next round. A row that has ``ended`` is given to the next request that waits;
         where none does and half of the rows have ended, the others move together."""
@@ -268,7 +290,7 @@ class _DeviceBatch:
         accepted = min(int(scores.accepted[row]), room)
         path, first = scores.path[row, :accepted].tolist(), row * (self.num_nodes + 1)
         visited = [first, *(first + 1 + node for node in path)]
-        if scores.scores["path"][visited].any() or (len(scores.words) and scores.words[row, 2]):
+        if scores.is_open(row, visited):
             rows = _DeviceRows(self, row, request, scores)
             walk = walk_block(
                 tree, scores.drafted[row].tolist(), rows, request.schedule, scores=rows

@@ -32,7 +32,7 @@ from certspec.models.cuda.cache import Cache
 from certspec.models.cuda.drafting import TOPS_BLOCK, GrowthDrafting, NoDrafting, StaticDrafting
 from certspec.models.cuda.layers import captured
 from certspec.models.cuda.layouts import MAX_NODES, GrowthLayout, RowColumn, RowState, TreePart
-from certspec.models.cuda.triton_columns import NUM_WORDS, PATH
+from certspec.models.cuda.triton_columns import DOUBTFUL, NUM_WORDS, PATH
 from certspec.models.cuda.triton_rounds import (
     allow_kernel,
     begin_kernel,
@@ -81,6 +81,12 @@ class RoundScores:
     words: np.ndarray[Any, Any]
     gaps: np.ndarray[Any, Any]
     scores: dict[str, np.ndarray[Any, Any]]
+
+    def is_open(self, rows: int | slice, at: Sequence[int] | slice) -> bool:
+        """Whether the kernels left open what is accepted in these rows, or what was scored at these
+        target rows."""
+        doubtful = len(self.words) > 0 and self.words[rows, DOUBTFUL.value].any()
+        return bool(doubtful or self.scores["path"][at].any())
 
 
 class TreeRounds:

@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import certspec as cs
-from certspec.decoding import TreeTopology
+from certspec.decoding import TreeTopology, cuda_rounds
+from certspec.decoding.drafting import StaticPolicy
+from certspec.decoding.groups import Workload, decode_shared
+from certspec.decoding.records import StepList
+from certspec.decoding.requests import DecodingPlan, Request, RoundCounts, StoppingRules
+from certspec.decoding.schedules import Throughout
 from certspec.models.pairs import Pair
+from certspec.models.trees import chain
 from tests.support.small_models import (
     SMALL,
     both,
@@ -22,6 +29,7 @@ from tests.support.small_models import (
 )
 
 pytest.importorskip("triton")
+from certspec.models.cuda.rounds import TreeRounds
 from certspec.models.cuda.runner import CudaRunner
 
 pytestmark = pytest.mark.triton
@@ -123,13 +131,11 @@ def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(
 ) -> None:
     """Every row's path is said to be open: the rigorous path must give the very records that the
     kernels give."""
-    from certspec.models.cuda.rounds import TreeRounds
-
     options = {
         "runners": runners,
         "eos_token_ids": [],
         "draft_length": 3,
-        "max_new_tokens": 4,
+        "max_new_tokens": 9,
         "rule": cs.Additive(0.3),
     }
     plain = cs.generate(pair, [prompt_of(9)], **options)
@@ -143,3 +149,38 @@ def test_what_the_kernels_leave_open_is_scored_before_it_is_overwritten(
 
     monkeypatch.setattr(TreeRounds, "finish", opened)
     same_records(cs.generate(pair, [prompt_of(9)], **options), plain)
+
+
+def test_the_next_round_begins_before_the_host_works_but_where_a_row_may_end(
+    runners, monkeypatch
+) -> None:
+    """By a token that ends it, at its last token, or because a caller says so after a round."""
+    happened: list[str] = []
+
+    def noted(name: str, method: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            happened.append(name)
+            return method(*arguments)
+
+        return call
+
+    for name in ("begin", "finish"):
+        monkeypatch.setattr(TreeRounds, name, noted(name, getattr(TreeRounds, name)))
+    monkeypatch.setattr(cuda_rounds, "_emit", noted("emit", cuda_rounds._emit))
+    plan = DecodingPlan(StaticPolicy(chain(0)))  # a token a round
+
+    def decode(eos: set[int], should_stop: Any = None) -> tuple[str, list[int]]:
+        happened.clear()
+        stopping = StoppingRules(frozenset(eos), 4)
+        request = Request(0, prompt_of(9), Throughout(cs.StrictGreedy()), stopping, should_stop)
+        with torch.inference_mode():
+            decode_shared(*runners, Workload([request], 1, plan, StepList(), RoundCounts()))
+        return " ".join(happened), request.tokens
+
+    early, looked, last = "finish begin emit ", "finish emit begin ", "finish emit"
+    order, free = decode(set())
+    assert len(free) == 4 and order == "begin " + 3 * early + last
+    number = free.index(free[2])
+    order, cut = decode({free[2]})
+    assert cut == free[: number + 1] and order == "begin " + number * early + last
+    assert decode(set(), lambda *_: None) == ("begin " + 3 * looked + last, free)
