@@ -80,9 +80,9 @@ CELLS: tuple[Cell, ...] = (
 )
 # In rows of 32 columns all are among the few that the Triton kernels work in float64; from 512 on
 # the others are summed in float32. Of 6,000 columns a row has two streaming programs, of 40,000
-# three to five and several blocks of segments. float64 logits are the torch backend's, whole rows
-# of them.
-WIDE = ((0, 0.1), (512, 0.889), (6000, 0.01), (40_000, 0.001))
+# three to five and several blocks of segments, of 100,000 the longer segments that a fast card's
+# plan has. float64 logits are the torch backend's, whole rows of them.
+WIDE = ((0, 0.1), (512, 0.889), (6000, 0.01), (40_000, 0.0005), (100_000, 0.0005))
 TRITON_CELLS: tuple[Cell, ...] = tuple(
     Cell("triton", None, dtype, share / 3, width) for width, share in WIDE for dtype in DTYPES[1:]
 )
