@@ -14,6 +14,10 @@ class Finding(Enum):
 
     FIRST_WITHOUT_LIST = "a sequence's first position has no logprobs (null): left out"
     POSITION_WITHOUT_LIST = "positions without a list of logprobs: left out"
+    PROMPT_LISTS = (
+        "lists of prompts (prompt_logprobs) beside those of answers: left out; --format vllm reads "
+        "them"
+    )
     WITHOUT_LOGPROBS = "answers without logprobs: left out"
     FAILED_ANSWER = "requests that the server answered with an error: left out"
     OTHER_SHAPE = "documents of another shape than the log's: left out"

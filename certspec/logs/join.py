@@ -121,11 +121,16 @@ def _require_same_before(
             there.get(number, None if other is None else other.chosen_key),
         )
         if None not in keys and type(keys[0]) is type(keys[1]) and keys[0] != keys[1]:
+            files = f"{names[0]}:{target.line} and {names[1]}:{draft.line}"
+            if number < 0:
+                raise UnreadableInput(
+                    f"{files}: the answers' prompts differ (prompt_token_ids); both must score the "
+                    "same text"
+                )
             raise UnreadableInput(
-                f"{names[0]}:{target.line} and {names[1]}:{draft.line}: {target.part} position "
-                f"{number}: the target's log goes on with {keys[0]!r}, the draft's with "
-                f"{keys[1]!r}; both must score the same text (feed the target's answer to the "
-                "draft)"
+                f"{files}: {target.part} position {number}: the target's log goes on with "
+                f"{keys[0]!r}, the draft's with {keys[1]!r}; both must score the same text (feed "
+                "the target's answer to the draft)"
             )
 
 

@@ -7,6 +7,7 @@ refused wherever the rest of its mass or a top entry of exactly 0.0 shows that i
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import struct
@@ -137,7 +138,8 @@ class Normaliser:
 
     def __init__(self, name: str, findings: Findings, stated: Stated) -> None:
         self.name, self.findings, self.stated = name, findings, stated
-        self._sum_error = (stated.num_tokens or _MOST_TOKENS) * 2.0**-24
+        self._most_tokens = stated.num_tokens or _MOST_TOKENS
+        self._sum_error = self._most_tokens * 2.0**-24
         self.deepest = 0
         self._left_out_last: tuple[int, str, list[tuple[int, Key]]] | None = None
         self.num_without_list = 0
@@ -155,6 +157,9 @@ class Normaliser:
         """The checked position, or None where it holds no list; raises UnreadableInput naming file,
         line and reason."""
         position = self._checked(raw)
+        if isinstance(raw.prompt, list):
+            before = self._before(raw)
+            before.insert(0, (-1, hash(json.dumps(raw.prompt))))
         if self._left_out_last and position is not None:
             sequence, part, chosen = self._left_out_last
             if (sequence, part) == (position.sequence, position.part):
@@ -162,10 +167,18 @@ class Normaliser:
             self._left_out_last = None
         return position
 
+    def _before(self, raw: RawPosition) -> list[tuple[int, Key]]:
+        """What is known of the tokens before the sequence's next position with a list."""
+        last = self._left_out_last
+        if last is None or last[:2] != (raw.sequence, raw.part):
+            last = self._left_out_last = (raw.sequence, raw.part, [])
+        return last[2]
+
     def _checked(self, raw: RawPosition) -> LoggedPosition | None:
         plain = self._plain(raw)
         if plain is not None:
             return plain
+        self._keep_once(raw)
         values = [self._logprob(raw, entry.logprob) for entry in raw.entries]
         chosen = self._logprob(raw, raw.chosen.logprob) if raw.chosen is not None else None
         if not raw.entries or not (chosen is not None or any(v is not None for v in values)):
@@ -185,6 +198,8 @@ class Normaliser:
         self._refuse_sum(raw, position)
         self._add_chosen(raw, position, chosen)
         self._refuse_sum(raw, position)
+        if len(kept) == len(values):
+            self._refuse_gap(raw, position)
         self._note_facts(raw, position)
         return position
 
@@ -196,10 +211,8 @@ class Normaliser:
         missing = Finding.TOP_UNKNOWN if has_list else Finding.POSITION_WITHOUT_LIST
         self._note(raw, Finding.FIRST_WITHOUT_LIST if first else missing)
         self.num_without_list += not first
-        last = self._left_out_last
-        if last is None or last[:2] != (raw.sequence, raw.part):
-            last = self._left_out_last = (raw.sequence, raw.part, [])
-        last[2].append((raw.position, None if raw.chosen is None else _usable(raw.chosen.key)))
+        key = None if raw.chosen is None else _usable(raw.chosen.key)
+        self._before(raw).append((raw.position, key))
 
     def _plain(self, raw: RawPosition) -> LoggedPosition | None:
         """What ``__call__`` makes of most positions of most logs, several times faster; None where
@@ -228,11 +241,12 @@ class Normaliser:
             return None  # unsorted, tied, certain, NaN, or deep enough for a sentinel
         if all(map(_has_few_digits, logprobs[:2])):
             return None
-        place = keys.index(chosen.key)
+        place, mass = keys.index(chosen.key), math.fsum(map(math.exp, logprobs))
         if (
             chosen.logprob != logprobs[place]
             or (raw.chosen_may_be_added and place == len(keys) - 1)
-            or math.fsum(map(math.exp, logprobs)) >= 1.0 - SUM_TOLERANCE
+            or mass >= 1.0 - SUM_TOLERANCE
+            or 1.0 - mass > (self._most_tokens - len(keys)) * math.exp(logprobs[-1])
         ):
             return None
         self._num_judged += len(keys) >= 3
@@ -354,6 +368,20 @@ class Normaliser:
             if self._num_processed == self._num_judged == _TELLING_LISTS:
                 self.finish()
 
+    def _keep_once(self, raw: RawPosition) -> None:
+        """Drop a token's second entry; its two logprobs have to be one."""
+        first: dict[int, object] = {}
+        places = []
+        for place, (key, _, value) in enumerate(raw.entries):
+            known = first.setdefault(key, value) if isinstance(key, int) else value
+            if known is value:
+                places.append(place)
+            elif known != value:
+                raise self._refusal(raw, f"token {key} is listed with {known} and with {value}")
+        if len(places) < len(raw.entries):
+            raw.entries = [raw.entries[place] for place in places]
+            raw.ranks = None if raw.ranks is None else [raw.ranks[place] for place in places]
+
     def _sorted(
         self, raw: RawPosition, kept: list[int], values: Sequence[float | None]
     ) -> LoggedPosition:
@@ -397,13 +425,16 @@ class Normaliser:
             return self._ranked_by_server(raw, order, logprobs)
         if raw.keyed_by_text and self._may_have_lost(raw):
             return self._surely_ranked(raw, logprobs, error)
-        if not raw.chosen_may_be_added or raw.chosen is None:
+        if not raw.chosen_may_be_added:
             return len(order)
         # vLLM's servers put the chosen token first, llama-cpp-python's and completions add it
         # behind the list. Where it is the least of all, nothing says that it is the next rank.
         least = raw.entries[order[-1]]
         # llama-cpp-python writes no bytes: its tokens have no key, but their texts and values
-        if least != raw.chosen if least.key is None else least.key != raw.chosen.key:
+        apart = raw.chosen is not None and (
+            least != raw.chosen if least.key is None else least.key != raw.chosen.key
+        )
+        if apart:
             return len(order)
         if len(order) == 1:
             return int(math.exp(logprobs[0]) > 0.5 + error)
@@ -517,6 +548,22 @@ class Normaliser:
                 raw,
                 f"the list's probabilities sum to {mass:.7f}, more than 1: raw logits, not "
                 "logprobs",
+            )
+
+    def _refuse_gap(self, raw: RawPosition, position: LoggedPosition) -> None:
+        """Refuse a list that leaves more mass than all tokens no likelier than its last can have: a
+        likelier one is missing from it, or its values are no logprobs."""
+        last = math.exp(position.logprobs[position.num_ranked - 1] + position.error)
+        mass = math.fsum(map(math.exp, position.logprobs))
+        outside = 1.0 - mass * math.exp(position.error)
+        most = self._most_tokens - len(position.logprobs)
+        # fewer than are listed: that is said where the vocabulary's stated size is checked
+        if outside > most * last and most >= 0 and not position.ambiguous:
+            raise self._refusal(
+                raw,
+                f"the list leaves out {outside:.3g} of the probability, more than {most:,} others "
+                f"can have that are no likelier than its last one ({last:.3g}): a likelier one is "
+                "missing, these are no logprobs, or num_tokens is too small",
             )
 
     def _note_facts(self, raw: RawPosition, position: LoggedPosition) -> None:

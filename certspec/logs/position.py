@@ -28,7 +28,9 @@ class RawPosition:
     besides the most probable ones; ``ranks``: the server's own ranks, where it gives them;
     ``keyed_by_text``: the list was an object keyed by text, where two tokens of one text are one
     entry; ``summed_in_order``: the server adds up its float32
-    probabilities one by one (llama.cpp), which loses those too small to change the sum."""
+    probabilities one by one (llama.cpp), which loses those too small to change the sum;
+    ``prompt``: on an answer's first position the ids of its prompt's tokens, where the log has
+    them."""
 
     sequence: int
     position: int
@@ -40,6 +42,7 @@ class RawPosition:
     keyed_by_text: bool = False
     chosen_may_be_added: bool = False
     summed_in_order: bool = False
+    prompt: object = None
     finish: str | None = None
 
 
@@ -54,7 +57,8 @@ class LoggedPosition:
     ``chosen``: index of the token that the log goes on with, -1 where it isn't listed.
     ``finish``: on a sequence's last position "stop", "length", ...; ``request``: the name of the
     request in a batch; ``before``: position and chosen token of those just before it in its
-    sequence that were left out, as two logs of one text have to agree there too."""
+    sequence that were left out, as two logs of one text have to agree there too, and -1 with a hash
+    of the prompt's tokens."""
 
     sequence: int
     position: int

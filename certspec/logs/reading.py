@@ -121,8 +121,11 @@ def _json_positions(
         if isinstance(metrics, dict):
             findings.server.add(metrics.get("speculative_decoding"))
         others = document.get("choices") if name.startswith("openai") else None
-        for _ in filter(_is_left_out, others if isinstance(others, list) else ()):
-            findings.note(Finding.WITHOUT_LOGPROBS, f"{path}:{line}")
+        for choice in others if isinstance(others, list) else ():
+            if _is_left_out(choice):
+                findings.note(Finding.WITHOUT_LOGPROBS, f"{path}:{line}")
+        if name.startswith("openai") and vllm.matches(document):
+            findings.note(Finding.PROMPT_LISTS, f"{path}:{line}")
         for raw in read(document, Place(str(path), line), sequences):
             position = normalise(raw)
             if position is not None:

@@ -73,16 +73,16 @@ class Sequences:
             for _ in choices if isinstance(choices, list) and choices else (None,):
                 self.new()
 
-    def stream(self, answer: object, *, is_streamed: bool = True) -> Stream:
+    def stream(self, answer: object, *, is_streamed: bool = True, part: str = "output") -> Stream:
         """A streamed answer, or (``is_streamed`` false) one that is whole and so a sequence of its
         own; the caller moves the position on."""
         if not is_streamed:
-            return Stream(self.new())
+            return Stream(self.new(part))
         name = repr(answer)
         if name not in self._streams:
             if len(self._streams) >= self._REMEMBERED:
                 del self._streams[next(iter(self._streams))]
-            self._streams[name] = Stream(self.new())
+            self._streams[name] = Stream(self.new(part))
         return self._streams[name]
 
     def end(self, answer: object) -> None:

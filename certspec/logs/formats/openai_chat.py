@@ -63,17 +63,20 @@ def positions(
             continue
         answer = (document.get("id"), choice.get("index"))
         stream = sequences.stream(answer, is_streamed=streamed)
-        yield from _content(content, place, stream, choice.get("finish_reason"))
+        prompt = choice.get("prompt_token_ids", document.get("prompt_token_ids"))
+        yield from _content(content, place, stream, choice.get("finish_reason"), prompt)
 
 
 def _content(
-    content: object, place: Place, stream: Stream, finish: object
+    content: object, place: Place, stream: Stream, finish: object, prompt: object = None
 ) -> Iterator[RawPosition]:
     content = expect_list(place, content, "logprobs.content")
     for number, item in enumerate(content):
         last = number == len(content) - 1
         item = expect_mapping(place, item, "an entry of logprobs.content")
-        yield _position(item, place, stream, str(finish) if last and finish is not None else None)
+        raw = _position(item, place, stream, str(finish) if last and finish is not None else None)
+        raw.prompt = prompt if stream.position == 0 else None
+        yield raw
         stream.position += 1
 
 

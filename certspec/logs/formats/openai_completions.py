@@ -45,6 +45,7 @@ def positions(
         answer = (identity, choice.get("index"))
         stream = sequences.stream(answer, is_streamed=identity is not None)
         finish = choice.get("finish_reason")
+        prompt = choice.get("prompt_token_ids", document.get("prompt_token_ids"))
         for number, (token, value, listed) in enumerate(zip(tokens, values, lists, strict=True)):
             if not isinstance(token, str):
                 raise place.error("a token's text", token)
@@ -62,6 +63,7 @@ def positions(
                 chosen=_entry(place, token, value),
                 keyed_by_text=True,
                 chosen_may_be_added=True,
+                prompt=prompt if stream.position == 0 else None,
                 finish=str(finish) if finish is not None and number == len(tokens) - 1 else None,
             )
             stream.position += 1

@@ -25,7 +25,8 @@ def matches(document: Mapping[str, Any]) -> bool:
 def positions(
     document: Mapping[str, Any], place: Place, sequences: Sequences
 ) -> Iterator[RawPosition]:
-    """Positions of the prompt (part "prompt") and of the answer (part "output")."""
+    """Positions of the prompt (part "prompt") and of the answer (part "output"). The chunks of a
+    streamed answer repeat what was said, or (where more tokens are counted than listed) go on."""
     facts = _facts(document)
     finish = facts.get("finish_reason")
     reason = finish.get("type") if isinstance(finish, dict) else finish
@@ -41,15 +42,23 @@ def positions(
                 f"{name}_top_logprobs and {name}_token_logprobs of one length",
                 f"{len(lists)}, {len(chosen)}",
             )
-        sequence = sequences.new(part)
-        for number, (listed, actual) in enumerate(zip(lists, chosen, strict=True)):
+        counted, answer = facts.get("completion_tokens"), (part, facts.get("id"))
+        is_streamed = facts.get("id") is not None and counted is not None
+        stream = sequences.stream(answer, is_streamed=is_streamed, part=part)
+        start = 0
+        if is_streamed and part == "output":
+            start = max(expect_token_id(place, counted, "completion_tokens") - length, 0)
+        for number, (listed, actual) in enumerate(zip(lists, chosen, strict=True), start):
+            if number < stream.position:
+                continue
+            stream.position = number + 1
             entries = [
                 _entry(item, place)
                 for item in expect_list(place, listed or [], f"an entry of {name}_top_logprobs")
             ]
-            last = part == "output" and number == length - 1 and reason is not None
+            last = part == "output" and number == start + length - 1 and reason is not None
             yield RawPosition(
-                sequence,
+                stream.sequence,
                 number,
                 part,
                 place.line,
@@ -57,6 +66,8 @@ def positions(
                 chosen=None if actual is None else _entry(actual, place),
                 finish=str(reason) if last else None,
             )
+        if reason is not None:
+            sequences.end(answer)
 
 
 def _entry(item: object, place: Place) -> Entry:

@@ -29,9 +29,14 @@ def positions(
 ) -> Iterator[RawPosition]:
     """Positions of the prompt (part "prompt") and of each output (part "output"), each a sequence
     of its own."""
+    if document.get("finished") is False:
+        raise place.error(
+            "finished outputs (a stream repeats or parts the others)", "finished: false"
+        )
     for lists, part, holder in _parts(document):
         sequence = sequences.new(part)
-        tokens = holder.get("prompt_token_ids" if part == "prompt" else "token_ids")
+        prompt = holder.get("prompt_token_ids", document.get("prompt_token_ids"))
+        tokens = prompt if part == "prompt" else holder.get("token_ids")
         finish = holder.get("finish_reason") if part == "output" else None
         for number, listed in enumerate(expect_list(place, lists, f"{part} logprobs")):
             last = number == len(lists) - 1
@@ -40,6 +45,7 @@ def positions(
             )
             raw = _position(listed, chosen, place, sequence, number, part)
             raw.finish = str(finish) if finish is not None and last else None
+            raw.prompt = prompt if part == "output" and number == 0 else None
             yield raw
 
 
@@ -47,6 +53,9 @@ def _position(
     listed: object, chosen: object, place: Place, sequence: int, number: int, part: str
 ) -> RawPosition:
     raw = RawPosition(sequence, number, part, place.line, [])
+    if chosen is not None:
+        chosen = expect_token_id(place, chosen, "an actual token")
+        raw.chosen = Entry(chosen, None, None)
     if listed is None:
         return raw
     ranks: list[int] = []
@@ -65,15 +74,19 @@ def _position(
                 raise place.error("rank to be at least 1", ranks[-1])
     if len(ranks) == len(raw.entries):
         raw.ranks = ranks
-    # vLLM lists the actual token first; its id, where the log has one, is surer.
-    actual = (
-        [entry for entry in raw.entries if entry.key == chosen]
-        if chosen is not None
-        else raw.entries[:1]
-    )
-    raw.chosen = actual[0] if actual else None
+    # vLLM lists the actual token first; its id, where the log has one, is surer
+    listed_first = raw.entries[:1] if chosen is None and not _is_sorted(raw.entries) else []
+    actual = [entry for entry in raw.entries if entry.key == chosen] or listed_first
+    raw.chosen = actual[0] if actual else raw.chosen
     raw.chosen_may_be_added = True
     return raw
+
+
+def _is_sorted(entries: list[Entry]) -> bool:
+    """Whether ids stand in order, of numbers or of texts, as JavaScript or ``sort_keys`` leaves
+    them: then the first is no more likely to be the actual token than others."""
+    ids = [entry.key for entry in entries]
+    return len(ids) > 1 and ids in (sorted(ids), sorted(ids, key=str))  # type: ignore[type-var]
 
 
 def _parts(document: Mapping[str, Any]) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:

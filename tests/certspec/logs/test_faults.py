@@ -4,12 +4,14 @@ position that was lost without a word, or in fewer certificates than the log all
 import json
 import math
 
+import numpy as np
 import pytest
 
 import certspec as cs
 from certspec.logs.findings import Finding, Findings
 from certspec.logs.import_run import import_logs
 from certspec.logs.reading import read_log
+from certspec.logs.stated import Stated
 from certspec.runs.table import read_run
 from tests.support import written_logs as written
 
@@ -34,9 +36,9 @@ def _content(log):
     return _logprobs(log)["content"]
 
 
-def _read(path):
+def _read(path, **options):
     findings = Findings()
-    return list(read_log(path, findings=findings)), findings
+    return list(read_log(path, findings=findings, **options)), findings
 
 
 @pytest.mark.parametrize("form", LISTS)
@@ -227,3 +229,113 @@ def test_paths_may_be_texts(tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text(json.dumps(written.chat(written.logprobs(4))), encoding="utf-8")
     assert import_logs(str(log), str(log), str(tmp_path / "run")).num_positions == 4
+
+
+def test_a_list_that_a_likelier_token_is_missing_from_is_refused(tmp_path):
+    rows = np.log([[0.6, 0.3999, 5e-5, 3e-5, 2e-5], [0.6, 0.3999, 5e-5, 3e-5, 2e-5]])
+    log = written.sglang(rows, depth=4)
+    _read(written.save(tmp_path / "whole.json", log))
+    for listed in log["meta_info"]["output_top_logprobs"]:
+        listed[2:] = [[value - 10.0, token, None] for value, token, _ in listed[2:]]
+        del listed[1]  # an end of text that the server hides, say
+    path = written.save(tmp_path / "log.json", log)
+    with pytest.raises(
+        cs.UnreadableInput, match=r"leaves out 0\.4 of the probability, more than 262"
+    ):
+        _read(path)
+    # nothing of it is seen where a vocabulary has room, and all where it has none
+    path = written.save(tmp_path / "log.json", written.sglang(written.logprobs(2), depth=5))
+    _read(path, stated=Stated(num_tokens=12))
+    with pytest.raises(cs.UnreadableInput, match="num_tokens is too small"):
+        _read(path, stated=Stated(num_tokens=5))
+
+
+def test_a_token_that_is_listed_twice_counts_once(tmp_path):
+    rows = written.logprobs(2)
+    log = written.sglang(rows, depth=4)
+    listed = log["meta_info"]["output_top_logprobs"][0]
+    listed.append([*listed[1]])
+    [position, _], findings = _read(written.save(tmp_path / "log.json", log))
+    assert position.keys == written.best(rows[0], 4) and position.num_ranked == 4
+    assert Finding.DUPLICATE_KEYS not in findings.counts
+    listed[-1][0] -= 0.5
+    with pytest.raises(cs.UnreadableInput, match=r"token [0-9]+ is listed with -"):
+        _read(written.save(tmp_path / "other.json", log))
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_stream_of_sglang_is_one_answer_whether_its_chunks_repeat_or_go_on(tmp_path, goes_on):
+    rows, chunks = written.logprobs(4), []
+    for number in range(1, 5):
+        chunk = written.sglang(rows[number - 1 if goes_on else 0 : number], depth=4)
+        told = chunk["meta_info"]
+        prompt = written.sglang(rows, depth=4, part="input")["meta_info"]
+        told |= {name: prompt[name] for name in prompt if name.startswith("input")}
+        told |= {"id": "a", "completion_tokens": number}
+        told["finish_reason"] = {"type": "stop"} if number == 4 else None
+        chunks.append(chunk)
+    positions, _ = _read(written.save(tmp_path / "log.jsonl", *chunks, *chunks))
+    for part in ("prompt", "output"):
+        places = [(each.sequence, each.position) for each in positions if each.part == part]
+        assert places == [(answer, number) for answer in range(2) for number in range(4)]
+    assert [each.finish for each in positions if each.finish] == ["stop"] * 2
+
+
+def test_outputs_of_vllm_that_are_not_finished_are_refused(tmp_path):
+    lists = written.vllm(written.logprobs(2))["prompt_logprobs"][1:]
+    outputs = [{"outputs": [{"logprobs": lists[:n]}], "finished": n == 2} for n in (1, 2)]
+    with pytest.raises(cs.UnreadableInput, match="expected finished outputs"):
+        _read(written.save(tmp_path / "log.jsonl", *outputs))
+    assert len(_read(written.save(tmp_path / "last.jsonl", outputs[1]))[0]) == 2
+
+
+@pytest.mark.parametrize("order", [int, str])
+def test_ids_that_were_put_in_order_say_nothing_of_the_chosen_token(tmp_path, order):
+    # JavaScript does so with every object whose keys are numbers
+    row = written.logprobs(1)[0]
+    last = written.best(row, 12)[-1]
+    log = written.vllm([row], depth=4, chosen=[last])
+    listed = log["prompt_logprobs"][1]
+    log["prompt_logprobs"][1] = {key: listed[key] for key in sorted(listed, key=order)}
+    [position], _ = _read(written.save(tmp_path / "log.json", log))
+    assert position.chosen_key is None and position.num_ranked == 4
+    for entry in listed.values():
+        del entry["rank"]
+    [position], _ = _read(written.save(tmp_path / "unranked.json", log))
+    assert position.chosen_key is None and position.num_ranked == 4
+    log["prompt_token_ids"] = [0, last]
+    [position], _ = _read(written.save(tmp_path / "ids.json", log))
+    assert position.chosen_key == last and position.num_ranked == 4
+
+
+def test_two_logs_whose_prompts_differ_are_not_joined(tmp_path):
+    rows = written.logprobs(3)
+    lists = written.vllm(rows)["prompt_logprobs"]
+    ids = [written.best(row, 1)[0] for row in rows]
+    kinds = (
+        (lambda first: written.chat(rows) | {"prompt_token_ids": [first]}, "prompts differ"),
+        (lambda first: written.completions(rows) | {"prompt_token_ids": [first]}, "prompts differ"),
+        (
+            lambda first: {"prompt_token_ids": [first], "outputs": [{"logprobs": lists}]},
+            "prompts differ",
+        ),
+        (
+            lambda first: {"prompt_token_ids": [first, *ids], "prompt_logprobs": lists},
+            "prompt position 0: the target's log goes on with 1",
+        ),
+    )
+    for number, (writer, message) in enumerate(kinds):
+        logs = [written.save(tmp_path / f"{n}.json", writer(n)) for n in (1, 2)]
+        with pytest.raises(cs.UnreadableInput, match=message):
+            import_logs(*logs, tmp_path / "run", rules=[cs.StrictGreedy()])
+        import_logs(logs[0], logs[0], tmp_path / f"run-{number}", rules=[cs.StrictGreedy()])
+
+
+def test_lists_of_prompts_that_are_left_out_are_said(tmp_path):
+    rows = written.logprobs(2)
+    log = written.chat(rows) | {"prompt_logprobs": written.vllm(rows)["prompt_logprobs"]}
+    path = written.save(tmp_path / "log.json", log)
+    positions, findings = _read(path)
+    assert len(positions) == 2 and findings.counts[Finding.PROMPT_LISTS] == 1
+    positions, _ = _read(path, format="vllm")
+    assert [position.part for position in positions] == ["prompt"] * 2
