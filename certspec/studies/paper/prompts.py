@@ -3,6 +3,7 @@ the hub."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from certspec.errors import InvalidArgument, UnreadableInput
-from certspec.runs.writing import write_atomically
+from certspec.runs.writing import utf8, write_atomically
 from certspec.scoring.prompts import read_prompts
 from certspec.studies.paper.paper import DATASET
 
@@ -41,16 +42,16 @@ def sample_prompts(
 
 
 def write_sample(folder: Path, prompts: list[str]) -> Path:
-    """Write the sample as ``folder/prompts.jsonl`` and return its path."""
-    path = folder / "prompts.jsonl"
+    """Write the sample as ``folder/prompts-HASH.jsonl`` and return its path: another sample's run
+    that is there, and that the command will not go on with, keeps its own."""
+    lines = [json.dumps({"prompt": prompt}, ensure_ascii=False) + "\n" for prompt in prompts]
+    text = utf8("".join(lines))
+    path = folder / f"prompts-{hashlib.sha256(text).hexdigest()[:8]}.jsonl"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnreadableInput(f"{folder}: {error.strerror or error}") from error
-    write_atomically(
-        path,
-        "".join(json.dumps({"prompt": prompt}, ensure_ascii=False) + "\n" for prompt in prompts),
-    )
+    write_atomically(path, text)
     return path
 
 

@@ -106,6 +106,11 @@ def test_the_protocol_runs_without_a_draft_and_says_what_differs_from_the_papers
     assert ours["tree:4 certificate, median"] == pytest.approx(
         np.median(run.certificate[run.rules.index("tree:4")])
     )
+    kept = {path: path.read_bytes() for path in (tmp_path / "run").glob("prompts-*.jsonl")}
+    other = [*call, "--seed", 1, "--steps", 6, "--out", tmp_path / "run"]
+    result = CliRunner().invoke(main, [str(word) for word in other])
+    assert result.exit_code == 2 and "made with other settings" in result.stderr
+    assert len(kept) == 1 and all(path.read_bytes() == text for path, text in kept.items())
 
 
 def test_every_published_figure_finds_its_own_in_a_run_of_the_papers_rules(tiny_folders, tmp_path):
