@@ -32,6 +32,7 @@ from certspec.presets import parse_rule, parse_rules
 
 if TYPE_CHECKING:
     from certspec.logs.asking import Asked
+    from certspec.scoring.prompts import PromptFile
 
 __all__ = ["command"]
 
@@ -93,9 +94,11 @@ def command(**given: Any) -> None:
     from certspec.logs.stated import Stated
     from certspec.runs.folder import RunFolder
     from certspec.runs.writing import write_atomically
+    from certspec.scoring.prompts import PromptFile
 
     options = _Options(**given)
     rules = parse_rules(options.rules)
+    prompts = PromptFile.check(options.prompts_path or BUNDLED_PROMPTS)
     folder, answers = RunFolder(options.out), options.out / "answers"
     with folder.locked():  # to the end: another command's answers would change this one's logs
         if folder.manifest_path.exists() and not answers.exists():
@@ -103,11 +106,12 @@ def command(**given: Any) -> None:
                 f"{options.out}: holds a run that was not asked of a server; pass another folder "
                 "with --out"
             )
-        asked = _ask(options, answers)
-        folder.release()  # other rules, or more prompts, make another run
+        asked = _ask(options, prompts, answers)
         # only what was asked of completions may come keyed by text
         stated = Stated(top_logprobs=options.top_logprobs if options.plain_prompts else None)
-        run = import_logs(asked.target_log, asked.draft_log, folder, rules=rules, stated=stated)
+        logs = asked.target_log, asked.draft_log
+        # other rules, or more prompts, make another run
+        run = import_logs(*logs, folder, rules=rules, stated=stated, replace=True)
         facts = import_facts(run)
         write_atomically(options.out / "import.json", json.dumps(facts, indent=2) + "\n")
         if options.as_json:
@@ -122,12 +126,10 @@ def command(**given: Any) -> None:
         _print_certified(options.out, asked)
 
 
-def _ask(options: _Options, folder: Path) -> Asked:
+def _ask(options: _Options, prompts: PromptFile, folder: Path) -> Asked:
     from certspec.logs.asking import ask_servers
     from certspec.logs.servers import Address, Question
-    from certspec.scoring.prompts import PromptFile
 
-    prompts = PromptFile.check(options.prompts_path or BUNDLED_PROMPTS)
     total = min(prompts.num_prompts, options.limit or prompts.num_prompts)
     draft = None
     if options.draft_url is not None:

@@ -72,14 +72,16 @@ def import_logs(
     draft_format: str = "auto",
     rules: Sequence[Rule] = (),
     stated: Stated = NOTHING_STATED,
+    replace: bool = False,
     on_advance: Callable[[int], None] = lambda num_positions: None,
 ) -> ImportedRun:
     """Write the logs' positions as a run folder ``out`` (its path, or a folder that the caller
     holds), judged under ``rules`` (default: the eight of every command).
 
-    ``stated``: what the logs don't show (of both). A tree wider than every list of the first batch
+    ``stated``: what the logs don't show (of both). ``replace``: another run that is there makes
+    way, once all of this one has been read. A tree wider than every list of the first batch
     is left out by name. Raises UnreadableInput for what the logs can't give, RunMismatch where
-    ``out`` holds another run, InvalidArgument where no rule is left."""
+    ``out`` holds another run (and not ``replace``), InvalidArgument where no rule is left."""
     if draft_log is None and draft_format != "auto":
         raise InvalidArgument(f"draft_format: expected a draft's log beside {draft_format!r}")
     target_log, draft_log = Path(target_log), None if draft_log is None else Path(draft_log)
@@ -109,7 +111,7 @@ def import_logs(
         "theory": "lumped lists: min(C, C_T) against KL of the lumped list",
     }
     with contextlib.nullcontext() if isinstance(out, RunFolder) else folder.locked():
-        if folder.manifest_path.exists():
+        if folder.manifest_path.exists() and not replace:
             folder.open(settings, _session())  # refuses a folder that holds another run
         folder.remove_leftovers()
         # Parts come into the run only when the whole log was read, so that a log that fails halfway

@@ -185,12 +185,6 @@ class RunFolder:
                 f"{self.path}: could not write: {error.strerror or error}"
             ) from error
 
-    def release(self) -> None:
-        """Let the next ``replace_with`` take the place of the run that the folder holds, if any."""
-        if self.manifest_path.exists():
-            self._marker.touch()
-            self.manifest_path.unlink()
-
     @property
     def _marker(self) -> Path:
         """There while a run is being replaced."""

@@ -241,6 +241,10 @@ def test_the_command_prints_json_and_hides_a_key_that_a_server_repeats(tmp_path,
         again = json.loads(CliRunner().invoke(main, more).stdout)
     assert printed["num_answered"] == 2 and printed["num_positions"] == 10
     assert again["num_answered"] == 4 and again["rules"] == ["strict", "tree:2"]
+    with StubServer().running() as url:
+        refused = CliRunner().invoke(main, command(url, "--limit", "4", "--rules", "tree:9"))
+    assert refused.exit_code == 2 and "no rule is left" in refused.stderr
+    assert read_run("certspec-run").rules == ("strict", "tree:2")
     with StubServer(statuses=[403]).running() as url:
         failed = CliRunner().invoke(main, [*command(url), "--out", "other"])
     assert failed.exit_code == 2 and "no luck, key ***" in failed.stderr

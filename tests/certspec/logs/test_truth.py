@@ -206,6 +206,7 @@ def test_a_folder_that_another_import_writes_into_is_said_or_waited_for(tmp_path
         assert not entered.wait(0.1)
     reporting.join()
     assert entered.is_set()
-    folder.release()
+    (folder.path / ".replacing").touch()
+    folder.manifest_path.unlink()
     with pytest.raises(UnreadableInput, match="is being replaced"):
         folder.manifest()
