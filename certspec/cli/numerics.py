@@ -145,7 +145,7 @@ def _from_models(options: _Options) -> Any:
     if other_dtype != options.dtype or options.other_device is not None:
         device = options.other_device or options.device
         other = load_chosen_pair(
-            replace(options, dtype=other_dtype, device=device), target_alone=True, shown=False
+            replace(options, dtype=other_dtype, device=device), target_alone=True
         )
 
     from certspec.scoring.numerics import measure_numerics
