@@ -120,10 +120,12 @@ def command(
     from certspec.decoding import Adaptive, WithinBudget, generate, load_profile
 
     policy: Any = draft_length
+    profile = None
     if profile_path is not None and kl_budget is not None:
         raise InvalidArgument("decode: expected --profile or --kl-budget, got both")
     if profile_path is not None:
-        policy = Adaptive(load_profile(profile_path), depth=draft_length, width=tree or 1)
+        profile = load_profile(profile_path)
+        policy = Adaptive(profile, depth=draft_length, width=tree or 1)
     elif kl_budget is not None:
         policy = WithinBudget(kl_budget, depth=draft_length, width=tree or 1)
     pair = load_chosen_pair(PairOptions(**models))
@@ -131,6 +133,8 @@ def command(
 
     engine, notes = chosen_engine(pair)
     say_engine(pair, engine, notes)
+    if profile is not None and profile.name != pair.name:
+        click.echo(f"note: the profile is of {profile.name}, not of {pair.name}", err=True)
     given = [_ids_or_text(prompt, pair.tokenizer, chat=not plain_prompts) for prompt in asked]
     decode = partial(
         generate,

@@ -6,11 +6,13 @@ Example: a chain of four of which two are accepted gives three records, of kinds
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
+
+from certspec.errors import InvalidArgument
 
 __all__ = [
     "ACCEPTED",
@@ -222,11 +224,14 @@ class StepList(Sequence[StepRecord]):
         )
 
     def column(self, name: str) -> np.ndarray:
-        """(steps,) array of one field."""
+        """(steps,) array of one field. Raises InvalidArgument naming the fields for another."""
+        _require_one_of("column", name, _COLUMNS)
         return _joined(self._parts[name], np.empty(0, _COLUMNS[name]), axis=0)
 
     def extra_column(self, label: str, name: str) -> np.ndarray:
-        """(steps,) array of one field of an extra rule."""
+        """(steps,) array of one field of an extra rule. Raises InvalidArgument, as ``column``."""
+        _require_one_of("label", label, self.extra_labels)
+        _require_one_of("extra_column", name, _EXTRA_COLUMNS)
         empty = np.empty((len(self.extra_labels), 0), _EXTRA_COLUMNS[name])
         return _joined(self._extra_parts[name], empty, axis=1)[self.extra_labels.index(label)]
 
@@ -289,6 +294,12 @@ class StepList(Sequence[StepRecord]):
             fields = {name: column[row, index].item() for name, column in extra.items()}
             outcomes[label] = RuleOutcome(**{**fields, "accepted": _verdict(fields["accepted"])})
         return StepRecord(**values, extra=outcomes)
+
+
+def _require_one_of(name: str, given: object, known: Collection[str]) -> None:
+    if not isinstance(given, str) or given not in known:
+        names = ", ".join(known) or "the rules scored besides, of which there are none"
+        raise InvalidArgument(f"{name}: expected one of {names}, got {given!r}")
 
 
 def _joined(parts: list[np.ndarray], empty: np.ndarray, axis: int) -> np.ndarray:

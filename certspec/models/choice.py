@@ -17,6 +17,7 @@ from certspec.models.gguf.model import GgufModel
 from certspec.models.padded_runner import TransformersRunner
 from certspec.models.pairs import Pair
 from certspec.models.plain_tree import first_deviation
+from certspec.rules import as_index
 
 if TYPE_CHECKING:
     from certspec.models.runner import ModelRunner
@@ -99,6 +100,10 @@ def require_models(pair: Pair) -> None:
     that only an engine can run stands beside a model that none can."""
     if not isinstance(pair, Pair):
         raise InvalidArgument(f"pair: expected a Pair, as load_pair returns it, got {pair!r}")
+    if as_index(pair.num_tokens, otherwise=0) < 1:
+        raise InvalidArgument(
+            f"num_tokens: expected an integer of at least 1, got {pair.num_tokens!r}"
+        )
     for role in ("target", "draft"):
         model = getattr(pair, role)
         missing = [name for name in ("config", "device", "dtype") if not hasattr(model, name)]

@@ -92,6 +92,15 @@ def test_decode_drafts_by_a_profile_or_a_budget_with_the_same_text(folder: Path)
     assert "expected --profile or --kl-budget, got both" in both
 
 
+def test_a_profile_of_another_pair_is_said(folder: Path, tmp_path: Path) -> None:
+    told = json.loads((folder / "profile.json").read_text()) | {"name": "other + draft"}
+    (tmp_path / "profile.json").write_text(json.dumps(told))
+    options = ("decode", "A fox.", "--max-new-tokens", 4, "--profile")
+    note = "note: the profile is of other + draft, not of target + draft"
+    assert note in said(*options, tmp_path / "profile.json")
+    assert "note" not in said(*options, folder / "profile.json")
+
+
 def test_calibrate_measures_on_what_score_feeds_and_says_what_it_leaves_out(tmp_path: Path) -> None:
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A fox."}]
     lines = [{"prompt": "fox " * 2000}, {"messages": chat}, {"prompt": "A river."}]

@@ -118,3 +118,10 @@ def test_what_a_chat_template_says_against_a_prompt_is_told(tiny: Any, prompt: A
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(cs.InvalidArgument, match=r"prompt 1: .* takes, got roles must alternate"):
         prompt_token_ids([[5], prompt], tokenizer, tiny.num_tokens)
+
+
+@pytest.mark.parametrize("num_tokens", [0, -1, "4096", 1.5, None])
+def test_a_pair_made_by_hand_needs_a_number_of_tokens(tiny, num_tokens):
+    pair = cs.Pair(tiny.target, tiny.draft, tiny.tokenizer, num_tokens)
+    with pytest.raises(cs.InvalidArgument, match="num_tokens: expected an integer of at least 1"):
+        cs.generate(pair, [[1]])

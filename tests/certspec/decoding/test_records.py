@@ -26,6 +26,24 @@ def test_a_step_that_is_not_there_is_an_index_error():
         StepList()[0]
 
 
+def test_a_column_that_is_not_there_is_said_with_those_that_are():
+    steps = StepList(["tree:2"])
+    for ask, expected in (
+        (lambda: steps.column("nats"), "column: expected one of prompt, position.*got 'nats'"),
+        (lambda: steps.extra_column("tree:4", "kl"), "label: expected one of tree:2, got 'tree:4'"),
+        (
+            lambda: steps.extra_column("tree:2", "kl"),
+            "extra_column: expected one of accepted.*got 'kl'",
+        ),
+        (
+            lambda: StepList().extra_column("strict", "kl"),
+            "expected one of the rules scored besides",
+        ),
+    ):
+        with pytest.raises(cs.InvalidArgument, match=expected):
+            ask()
+
+
 def test_a_position_without_a_draft_has_no_verdict(scripted):
     step = scripted([4, 5], [4, 5], max_new_tokens=1, extra=[cs.TopM(3)]).steps[0]
     assert (
